@@ -1,0 +1,68 @@
+# Every way into the book. `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+
+# Two workers with a thread each beat one that takes every core and another that waits.
+book test browser paper: export OMP_NUM_THREADS := 1
+book test browser paper: export MKL_NUM_THREADS := 1
+book test browser paper: export OPENBLAS_NUM_THREADS := 1
+book test browser paper: export VECLIB_MAXIMUM_THREADS := 1
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  The first target makes .venv. TORCH=cpu takes PyTorch's small CPU build, PYTHON=python3.12 another Python."
+
+.PHONY: setup
+setup: ## make .venv from requirements.lock (the other targets do it by themselves)
+	@tools/setup.sh
+
+.PHONY: book
+book: setup ## run every chapter and build _build/html; a warning is an error
+	$(PY) tools/build.py
+
+.PHONY: test
+test: setup ## run the tests of the library and the book's sources
+	$(PY) -m pytest --ignore=tests/browser
+
+.PHONY: lab
+lab: setup ## open the chapters as notebooks in JupyterLab
+	$(PY) -m jupyterlab --LabApp.app_settings_dir=tools/lab --ServerApp.root_dir=book
+
+.PHONY: check
+check: setup ## lint, formatting, types, import rules, workflows
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) tools/check_cells.py
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	.venv/bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+
+.PHONY: browser
+browser: setup ## look at the built pages in Chromium, the network off
+	@test -f _build/html/index.html || $(MAKE) book
+	$(PY) -m pytest tests/browser
+
+.PHONY: bench
+bench: setup ## compare the library's speed with its peers
+	$(PY) benchmarks/run.py
+
+.PHONY: paper
+paper: setup ## run the long experiments (a GPU helps) and record them in book/results
+	$(PY) tools/build.py --profile paper
+
+.PHONY: lock
+lock: ## remake requirements.lock from pyproject.toml
+	tools/lock.sh
+
+.PHONY: clean
+clean: ## remove what was built, and the caches
+	rm -rf _build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find lib book tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+.PHONY: distclean
+distclean: clean ## remove .venv as well
+	rm -rf .venv .venvs .setup.log

@@ -1,0 +1,93 @@
+"""Speed of the library's forms against one another, as ratios within one run. `make bench`; takes about two minutes.
+
+    python benchmarks/run.py              print the tables
+    python benchmarks/run.py --record     also write book/results/operator-speed.json
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
+
+from icl import evidence
+from icl.models import gla, linear_attention
+from icl.profile import streams
+from icl.tasks import DriftingRegression
+
+
+def median_ms(run: Callable[[], object], *, seconds: float = 1.5) -> float:
+    """Median milliseconds of a call: one to warm up, then as many as fit into `seconds`, at least three."""
+    run()
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < seconds:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(times))
+
+
+def operator_speed() -> pd.DataFrame:
+    """Forward and backward of the three forms of gated linear attention, by length; batch 8, 2 heads of 32, float32."""
+    generator, rows = streams("benchmark"), []
+    for length in (64, 128, 256, 512, 1024, 2048, 4096):
+        q, k, v = (torch.randn(8, length, 2, 32, generator=generator).requires_grad_() for _ in range(3))
+        decay = torch.tensor([0.9, 0.99]).reshape(1, 1, 2).requires_grad_()
+        row: dict[str, float] = {"time": length}
+        for form in (linear_attention.recurrent, linear_attention.parallel, linear_attention.chunked):
+            row[form.__name__] = median_ms(lambda form=form: form(q, k, v, decay).sum().backward())  # type: ignore[misc]
+        row["copy"] = median_ms(lambda: [t.detach().clone() for t in (q, k, v, v) * 2], seconds=0.3)
+        rows.append(row)
+        print(f"  {length:5d} tokens: " + ", ".join(f"{n} {t:.2f} ms" for n, t in row.items() if n != "time"), flush=True)
+    return pd.DataFrame(rows).round(4)
+
+
+def predictor_speed() -> pd.DataFrame:
+    """The one-layer predictor: literal layer against the fast form by sufficient statistics; batch 512, n = 100, d = 10."""
+    prompt = DriftingRegression(d=10, n=100, gamma=0.95).sample(512, generator=streams("benchmark"))
+    model = gla.OneLayerGLA(10, lam=0.9, scale=0.1, generator=streams("benchmark weights"))
+    Z, x_query = prompt.tokens(), prompt.x[:, -1]
+
+    def step_loop() -> None:
+        q, k, v = (Z @ model.W_KQ.T).unsqueeze(2), Z.unsqueeze(2), (Z @ model.W_V.T).unsqueeze(2)
+        linear_attention.recurrent(q, k, v, torch.full((1, 1, 1), 0.9))[:, -1, 0, -1].sum().backward()
+
+    rows = {
+        "step loop": median_ms(step_loop),
+        "literal layer, chunked": median_ms(lambda: gla.predict(Z, model.W_V, model.W_KQ, 0.9).sum().backward()),
+        "Gram matrix": median_ms(lambda: model(prompt).sum().backward()),
+        "Gram matrix, formed before": median_ms(
+            lambda G=gla.gram(Z, 0.9): gla.predict_from_gram(G, model.W_V, model.W_KQ, x_query).sum().backward()
+        ),
+    }
+    return pd.DataFrame({"form": list(rows), "ms": list(rows.values())}).assign(
+        times_faster=lambda t: t.ms.iloc[0] / t.ms
+    )
+
+
+def main() -> None:
+    """Measure, print, and record on request."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="write book/results/operator-speed.json")
+    record = parser.parse_args().record
+    torch.set_num_threads(1)
+    start = time.monotonic()
+    print("Gated linear attention, forward and backward:")
+    table = operator_speed()
+    seconds = time.monotonic() - start
+    print("\nOne-layer predictor, forward and backward:")
+    print(predictor_speed().to_string(index=False, float_format="{:.2f}".format))
+    if record:
+        config = {"batch": 8, "heads": 2, "dim": 32, "dtype": "float32", "threads": 1, "chunk": 32}
+        path = evidence.record("operator-speed", table, config=config, seconds=seconds, command="make bench")
+        print(f"\nWrote {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+/* Replaces each figure's static picture by the interactive chart when it comes into view, in the page's theme.
+   No request leaves the site: the Vega bundle lies beside this file. */
+"use strict";
+(() => {
+  const here = new URL(".", document.currentScript.src);
+  let bundle = null;
+  const vega = () => bundle ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = new URL("vega/vega-bundle.js", here);
+    script.onload = () => resolve(window.vegaEmbed);
+    script.onerror = () => reject(new Error(`cannot load ${script.src}`));
+    document.head.append(script);
+  });
+
+  const dark = () => document.documentElement.dataset.theme === "dark";
+
+  /* On a dark page every colour keeps its hue and saturation, and its lightness is turned over: l -> 1 - 0.8 l. */
+  function turned(hex) {
+    const [r, g, b] = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16) / 255);
+    const high = Math.max(r, g, b), low = Math.min(r, g, b), l = (high + low) / 2, span = high - low;
+    const s = span === 0 ? 0 : span / (1 - Math.abs(2 * l - 1));
+    const h = span === 0 ? 0 : high === r ? ((g - b) / span + 6) % 6 : high === g ? (b - r) / span + 2 : (r - g) / span + 4;
+    return `hsl(${(60 * h).toFixed(1)}, ${(80 * s).toFixed(1)}%, ${(100 - 80 * l).toFixed(1)}%)`;
+  }
+
+  function themed(spec) {
+    const copy = structuredClone(spec);
+    const walk = node => {
+      for (const key of Object.keys(node ?? {})) {
+        if (key === "datasets" || key === "values") continue;
+        if (typeof node[key] === "string" && /^#[0-9a-f]{6}$/i.test(node[key])) node[key] = turned(node[key]);
+        else if (typeof node[key] === "object") walk(node[key]);
+      }
+    };
+    if (dark()) walk(copy);
+    const css = getComputedStyle(document.documentElement);
+    const text = css.getPropertyValue("--pst-color-text-base").trim() || "#222";
+    const muted = css.getPropertyValue("--pst-color-text-muted").trim() || "#555";
+    const line = dark() ? "#4a4f57" : "#dcdfe4";
+    const merge = (name, extra) => { copy.config[name] = {...copy.config[name], ...extra}; };
+    merge("axis", {labelColor: muted, titleColor: text, gridColor: line, tickColor: line});
+    merge("title", {color: text, subtitleColor: muted});
+    merge("legend", {labelColor: text, titleColor: text});
+    return copy;
+  }
+
+  /* A title does not wrap by itself: break it to the figure's width. */
+  function wrapped(spec, width) {
+    if (!spec.title) return;
+    const title = typeof spec.title === "string" ? {text: spec.title} : spec.title;
+    const fit = (lines, size) => [lines].flat().flatMap(line => {
+      const most = Math.max(12, Math.floor(width / (size * 0.52))), out = [""];
+      for (const word of line.split(" ")) {
+        if (out.at(-1) && (out.at(-1) + " " + word).length > most) out.push(word);
+        else out[out.length - 1] = (out.at(-1) + " " + word).trim();
+      }
+      return out;
+    });
+    spec.title = {...title, text: fit(title.text, 15)};
+    if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5);
+  }
+
+  const tables = (spec, view) => {
+    const found = new Map(Object.entries(spec.datasets ?? {}));
+    const look = node => {
+      if (node?.data?.values) found.set(node.data.name ?? "data", node.data.values);
+      for (const child of node?.layer ?? []) look(child);
+    };
+    look(spec);
+    for (const name of found.keys()) {
+      try { found.set(name, view.data(name)); } catch { /* not a dataset the view keeps under its own name */ }
+    }
+    return found;
+  };
+
+  function csv(found) {
+    const rows = [...found].flatMap(([name, data], i) =>
+      data.map(row => found.size > 1 ? {table: /^data-/.test(name) ? i + 1 : name, ...row} : row));
+    const columns = [...new Set(rows.flatMap(row => Object.keys(row)))];
+    const cell = value => value == null ? "" : /[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value;
+    return [columns, ...rows.map(row => columns.map(c => row[c]))].map(line => line.map(cell).join(",")).join("\n") + "\n";
+  }
+
+  function save(name, type, content) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([content], {type}));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  function buttons(figure, spec) {
+    const bar = document.createElement("div");
+    bar.className = "icl-chart__downloads";
+    const page = location.pathname.split("/").pop().replace(/\.html$/, "") || "index";
+    const number = [...document.querySelectorAll(".icl-chart")].indexOf(figure) + 1;
+    const offer = (label, run) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = label;
+      button.setAttribute("aria-label", `${label} of figure ${number}`);
+      button.addEventListener("click", run);
+      bar.append(button);
+    };
+    offer("Data", () => save(`${page}-${number}.csv`, "text/csv", csv(tables(spec, figure.view))));
+    offer("Specification", () => save(`${page}-${number}.vl.json`, "application/json", JSON.stringify(spec, null, 1)));
+    offer("Picture", async () => save(`${page}-${number}.svg`, "image/svg+xml", await figure.view.toSVG()));
+    figure.append(bar);
+  }
+
+  function sliders(figure, explorable) {
+    const form = document.createElement("form");
+    form.className = "icl-controls";
+    form.addEventListener("submit", event => event.preventDefault());
+    const values = {};
+    const readout = document.createElement("p");
+    readout.className = "icl-readout";
+    readout.setAttribute("aria-live", "polite");
+    let due = false;
+    figure.update = async () => {
+      const result = window.icl.explorables[explorable.function](values, explorable.constants ?? {});
+      readout.textContent = result.readout;
+      for (const [name, rows] of Object.entries(result.datasets)) figure.view.data(name, rows);
+      await figure.view.runAsync();
+    };
+    for (const control of explorable.controls) {
+      const label = document.createElement("label");
+      const output = document.createElement("output");
+      const input = Object.assign(document.createElement("input"),
+        {type: "range", name: control.name, min: control.min, max: control.max, step: control.step});
+      input.value = control.value;
+      const show = () => { values[control.name] = Number(input.value); output.textContent = input.value; };
+      input.addEventListener("input", () => {
+        show();
+        if (due) return;
+        due = true;
+        requestAnimationFrame(() => { due = false; figure.update(); });
+      });
+      show();
+      label.append(`${control.label} `, output, input);
+      form.append(label);
+    }
+    figure.prepend(form, readout);
+  }
+
+  async function draw(figure) {
+    const embed = await vega();
+    const spec = JSON.parse(figure.querySelector("script[type='application/json']").textContent);
+    let host = figure.querySelector(".icl-chart__view");
+    const first = !host;
+    if (first) {
+      host = document.createElement("div");
+      host.className = "icl-chart__view";
+      figure.querySelector("img").after(host);
+    }
+    const drawn = themed(spec);
+    wrapped(drawn, figure.clientWidth);
+    figure.view?.finalize();
+    figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: dark() ? "dark" : "light"}})).view;
+    if (first) {
+      figure.querySelector("img").hidden = true;
+      buttons(figure, spec);
+      if (spec.usermeta?.icl?.explorable) sliders(figure, spec.usermeta.icl.explorable);
+    }
+    await figure.update?.();
+    figure.dataset.drawn = dark() ? "dark" : "light";
+  }
+
+  function start() {
+    const figures = [...document.querySelectorAll(".icl-chart")];
+    if (!figures.length) return;
+    const report = figure => error => { figure.dataset.drawn = "failed"; console.error(error); };
+    const seen = new IntersectionObserver(entries => {
+      for (const {isIntersecting, target} of entries) {
+        if (!isIntersecting) continue;
+        seen.unobserve(target);
+        draw(target).catch(report(target));
+      }
+    }, {rootMargin: "300px"});
+    figures.forEach(figure => seen.observe(figure));
+    const redraw = () => figures.filter(f => f.dataset.drawn).forEach(f => draw(f).catch(report(f)));
+    new MutationObserver(redraw).observe(document.documentElement, {attributeFilter: ["data-theme"]});
+  }
+  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
+})();

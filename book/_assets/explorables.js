@@ -1,0 +1,134 @@
+/* The closed forms that explorables recompute in the reader's browser. Each mirrors a function of the library, named
+   beside it; tests/browser compares the two. Inputs have covariance I here. */
+"use strict";
+window.icl = (() => {
+  /* icl.theory.moments.recursion */
+  function moments({lam, gamma, n, sigma_w = 1, sigma_e = 0.1}) {
+    let D1 = 0, D2 = 0, D3 = 0, k = gamma ** 2 * sigma_w ** 2 + sigma_e ** 2;
+    for (let i = 0; i < n; i++) {
+      D3 = lam ** 2 * (D3 + 2 * D1);
+      D2 = lam ** 2 * (D2 + k);
+      D1 = lam * gamma * (D1 + k);
+      k = gamma ** 2 * k + sigma_e ** 2;
+    }
+    return {D1, D2, D3, D4: k};
+  }
+
+  /* icl.theory.gla.training_error, Lambda = I: d (D4 - D1^2 / a), a = (d + 2) D2 + D3 */
+  function trainingError({d, ...task}) {
+    const {D1, D2, D3, D4} = moments(task), a = (d + 2) * D2 + D3;
+    return d * (D4 - (a > 0 ? D1 ** 2 / a : 0));
+  }
+
+  /* icl.theory.gla.zero_predictor */
+  const zeroPredictor = ({d, ...task}) => d * moments({...task, lam: 0}).D4;
+
+  /* icl.theory.gla.optimal_forgetting: a grid, then golden section */
+  function optimalForgetting(task) {
+    const error = lam => trainingError({...task, lam});
+    let best = 1;
+    for (let i = 1; i <= 400; i++) if (error(i / 400) <= error(best)) best = i / 400;
+    let low = Math.max(best - 1 / 400, 0), high = Math.min(best + 1 / 400, 1);
+    const ratio = (Math.sqrt(5) - 1) / 2;
+    while (high - low > 1e-10) {
+      const a = high - ratio * (high - low), b = low + ratio * (high - low);
+      if (error(a) < error(b)) high = b; else low = a;
+    }
+    return error(1) <= error((low + high) / 2) ? 1 : (low + high) / 2;
+  }
+
+  /* Standard normals from a fixed seed (mulberry32, Box-Muller), so that a figure is the same at every visit. */
+  function normals(count, seed) {
+    const uniform = () => {
+      seed = (seed + 0x6d2b79f5) | 0;
+      let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+      return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+    };
+    return Float64Array.from({length: count}, () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform()));
+  }
+
+  /* One step of icl.theory.kalman's Riccati recursion, in place; with a residual it also moves the estimate m. */
+  function kalmanStep(P, x, {d, gamma, sigma_e}, m = null, y = 0) {
+    const Px = new Float64Array(d);
+    let s = 0, error = y;
+    for (let i = 0; i < d; i++) {
+      for (let j = 0; j < d; j++) Px[i] += P[i * d + j] * x[j];
+      s += x[i] * Px[i];
+      if (m) error -= m[i] * x[i];
+    }
+    for (let i = 0; i < d; i++) {
+      for (let j = 0; j < d; j++) {
+        P[i * d + j] = gamma ** 2 * (P[i * d + j] - (s > 1e-300 ? Px[i] * Px[j] / s : 0)) + (i === j ? sigma_e ** 2 : 0);
+      }
+      if (m) m[i] = gamma * (m[i] + (s > 1e-300 ? Px[i] / s * error : 0));
+    }
+  }
+
+  const startCovariance = ({d, gamma, sigma_w, sigma_e}) =>
+    Float64Array.from({length: d * d}, (_, i) => i % (d + 1) ? 0 : gamma ** 2 * sigma_w ** 2 + sigma_e ** 2);
+
+  /* icl.theory.kalman.risk at the query, over `sequences` fixed random input sequences */
+  function kalmanFloor({d, n, gamma, sigma_w = 1, sigma_e}, sequences = 40) {
+    const x = normals(sequences * n * d, 1);
+    let total = 0;
+    for (let b = 0; b < sequences; b++) {
+      const P = startCovariance({d, gamma, sigma_w, sigma_e});
+      for (let t = 0; t < n; t++) kalmanStep(P, x.subarray((b * n + t) * d, (b * n + t + 1) * d), {d, gamma, sigma_e});
+      for (let i = 0; i < d; i++) total += P[i * d + i];
+    }
+    return total / sequences;
+  }
+
+  const fixed = (value, digits = 3) => Number(value).toPrecision(digits);
+
+  const explorables = {
+    /* How much to forget: error against lam, with its optimum, the zero predictor and the Kalman floor. */
+    forgetting({gamma, d, n, sigma_e}) {
+      const task = {gamma, d, n, sigma_e, sigma_w: 1}, curve = [];
+      const zero = zeroPredictor(task), floor = kalmanFloor(task), lams = Array.from({length: 121}, (_, i) => 0.4 + i / 200);
+      for (const lam of lams) curve.push({lam, error: trainingError({...task, lam}), method: "GLA"});
+      for (const lam of [lams[0], 1]) {
+        curve.push({lam, error: zero, method: "zero predictor"}, {lam, error: floor, method: "Kalman"});
+      }
+      const best = optimalForgetting(task), least = trainingError({...task, lam: best});
+      const worst = trainingError({...task, lam: 1});
+      return {
+        datasets: {curve, best: [{lam: best, error: least, method: "GLA"}]},
+        readout: `Best λ* = ${best.toFixed(4)}, error ${fixed(least, 4)}: ${fixed(100 * (worst / least - 1), 2)}% of it is ` +
+          `lost by not forgetting (λ = 1 gives ${fixed(worst, 4)}). The Kalman floor is ${fixed(floor, 2)}.`,
+      };
+    },
+
+    /* The landing page: one coordinate of a drifting weight, followed by one layer of attention and by Kalman. */
+    tracking({gamma, lam}, {d, n, sigma_e, sigma_w, x, e}) {
+      const task = {d, gamma, sigma_w, sigma_e}, rows = [];
+      const w = new Float64Array(d), g = new Float64Array(d), m = new Float64Array(d), P = startCovariance(task);
+      for (let i = 0; i < d; i++) w[i] = sigma_w * e[0][i];
+      let D1 = 0, D2 = 0, D3 = 0, k = gamma ** 2 * sigma_w ** 2 + sigma_e ** 2;
+      for (let t = 0; t <= n; t++) {
+        for (let i = 0; i < d; i++) w[i] = gamma * w[i] + sigma_e * e[t + 1][i];
+        const a = (d + 2) * D2 + D3;
+        const add = (method, value) => rows.push({time: t + 1, weight: value, method});
+        add("true weight", w[0]);
+        add("GLA", a > 0 ? D1 / a * g[0] : 0);
+        add("Kalman", m[0]);
+        const y = w.reduce((sum, wi, i) => sum + wi * x[t][i], 0);
+        for (let i = 0; i < d; i++) g[i] = lam * (g[i] + y * x[t][i]);
+        kalmanStep(P, x[t], task, m, y);
+        D3 = lam ** 2 * (D3 + 2 * D1); D2 = lam ** 2 * (D2 + k); D1 = lam * gamma * (D1 + k);
+        k = gamma ** 2 * k + sigma_e ** 2;
+      }
+      const full = {d, n, gamma, sigma_w, sigma_e}, best = optimalForgetting(full);
+      const memory = lam < 1 ? `about ${fixed(1 / (1 - lam), 2)} examples` : "everything";
+      return {
+        datasets: {curve: rows},
+        readout: `With λ = ${lam} the layer remembers ${memory}; its expected error is ` +
+          `${fixed(trainingError({...full, lam}))}. The best λ here is ${best.toFixed(3)} (error ` +
+          `${fixed(trainingError({...full, lam: best}))}); the Kalman floor is ${fixed(kalmanFloor(full), 2)}.`,
+      };
+    },
+  };
+
+  return {moments, trainingError, zeroPredictor, optimalForgetting, kalmanFloor, explorables};
+})();

@@ -1,0 +1,316 @@
+"""Sphinx glue: pages generated from the ledger, the notation table, the tests and the build's own measurements.
+
+Directives: page-card, claims, verdict-counts, errata, notation, timings, tests. Role: test.
+"""
+
+import ast
+import importlib.metadata
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+import chapters
+import notebooks
+
+sys.path.insert(0, str(chapters.ROOT / "lib"))
+
+from icl import evidence  # noqa: E402
+from icl.notation import SYMBOLS  # noqa: E402
+from icl.theory.printed import ERRATA  # noqa: E402
+
+logger = logging.getLogger(__name__)
+WORDS_A_MINUTE = 180  # for text with formulas
+PAPERS = {"gla": "Learning to Adapt", "mem": "Memformers", "mamba": "Mamba as online gradient descent"}
+
+
+def measurements() -> dict[str, Any]:
+    """What the executed chapters measured; empty in a build that ran none."""
+    path = chapters.MEASUREMENTS
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def checks() -> dict[str, dict[str, Any]]:
+    """Every check of the build by claim."""
+    return {check["id"]: check for page in measurements().values() for check in page.get("checks", [])}
+
+
+class Generated(SphinxDirective):
+    """Base of the directives that write Markdown and let MyST read it; their page is re-read when the numbers change."""
+
+    has_content = True
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Render `markdown()` in place."""
+        for path in (chapters.MEASUREMENTS, *(chapters.ROOT / "book/claims").glob("*.yml")):
+            self.env.note_dependency(str(path))
+        container = nodes.container(classes=["icl-generated"])
+        self.state.nested_parse(StringList(self.markdown().split("\n"), self.env.doc2path(self.env.docname)), 0, container)
+        return container.children
+
+    def markdown(self) -> str:
+        """Return the Markdown to render."""
+        raise NotImplementedError
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table; bars inside cells are escaped."""
+    line = lambda cells: "| " + " | ".join(c.replace("\n", " ").replace("|", "\\|") for c in cells) + " |"  # noqa: E731
+    return "\n".join([line(header), "|" + "---|" * len(header), *map(line, rows)])
+
+
+class PageCard(Generated):
+    """What a chapter is about, what it asks for, and what it costs; the numbers are measured or counted."""
+
+    def run(self) -> list[nodes.Node]:
+        """Put the rendered card into a box."""
+        box = nodes.container(classes=["icl-card"])
+        box += super().run()
+        return [box]
+
+    def markdown(self) -> str:
+        """The author's objectives and prerequisites, then the facts."""
+        me = measurements().get(self.env.docname, {"words": 0, "records": []})
+        facts = [f"**Reading time** {max(1, round(me['words'] / WORDS_A_MINUTE))} min"]
+        if "seconds" in me:
+            facts.append(f"**Runs in** {me['seconds']:.0f} s on this build's CPU, one core")
+        for name in me["records"]:
+            p = evidence.recorded(name).provenance
+            facts.append(f"**Recorded run** {p['seconds']:.0f} s ({p['device']}, {p['date']})")
+        if me.get("checks"):
+            facts.append(f"**Claims settled** {len(me['checks'])}")
+        return "\n".join([*self.content, "", " · ".join(facts)])
+
+
+def _printed(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return "; ".join(f"{k}: {_printed(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+class Claims(Generated):
+    """The ledger's rows: this page's without an argument, one paper's (`gla`, `mem`, `mamba`) with it."""
+
+    def markdown(self) -> str:
+        """One row a claim, in the ledger's order."""
+        paper = self.arguments[0] if self.arguments else None
+        if paper and paper not in PAPERS:
+            raise self.error(f"claims: no paper {paper!r}; one of {sorted(PAPERS)}")
+        measured, rows = checks(), []
+        for claim in evidence.ledger().values():
+            if claim.id.split(".")[0] != paper and claim.chapter != self.env.docname:
+                continue
+            check = measured.get(claim.id)
+            if claim.verdict == "not yet" and not paper:
+                continue
+            drawn = f" ({check['samples']:,} draws)" if check and check["samples"] else ""
+            numbers = f"{_literal(check['measured'])}{drawn}. " if check else ""
+            said = f"{claim.claim} *{claim.source}*" + (f" Printed: {_printed(claim.printed)}." if claim.printed else "")
+            where = f" [→](/{claim.chapter}.md)" if paper and claim.chapter else ""
+            verdict = f"**{claim.verdict}**{where}"
+            found = f"{numbers}{claim.reason}" if claim.verdict != "not yet" else f"To check: {claim.how}"
+            rows.append([f"`{claim.id}`", said, verdict, found])
+        if not rows:
+            raise self.error("claims: the ledger has no settled row for this page")
+        return table(["Claim", "What the paper says", "Verdict", "What we measured, and why"], rows)
+
+
+def _literal(text: str) -> str:
+    """Measured strings are plain text: keep Markdown from reading them."""
+    for mark in "\\*_$[]<>":
+        text = text.replace(mark, "\\" + mark)
+    return text
+
+
+class VerdictCounts(Generated):
+    """How many claims of each paper stand where."""
+
+    def markdown(self) -> str:
+        """One row a paper, one column a verdict."""
+        ledger = evidence.ledger().values()
+        rows = []
+        for prefix, title in PAPERS.items():
+            mine = [c.verdict for c in ledger if c.id.split(".")[0] == prefix]
+            rows.append([title, *(str(mine.count(v)) for v in evidence.VERDICTS), str(len(mine))])
+        return table(["Paper", *evidence.VERDICTS, "all"], rows)
+
+
+class Errata(Generated):
+    """Misprints with printed and corrected form."""
+
+    def markdown(self) -> str:
+        """One row an erratum of `icl.theory.printed`."""
+        rows = [[str(k), where, f"${printed}$", f"${right}$"] for k, (where, printed, right) in ERRATA.items()]
+        return table(["No.", "Where", "Printed", "Corrected"], rows)
+
+
+class Notation(Generated):
+    """The symbol table of `icl.notation`."""
+
+    def markdown(self) -> str:
+        """One row a symbol."""
+        rows = [[f"${s.latex}$", f"`{s.code}`", s.meaning, s.shape, s.unit, s.defined] for s in SYMBOLS]
+        return table(["Symbol", "In code", "Meaning", "Shape", "Unit", "Defined"], rows)
+
+
+class Timings(Generated):
+    """Seconds a chapter, and the versions that ran it."""
+
+    def markdown(self) -> str:
+        """A table of times, a table of versions."""
+        rows = [
+            [f"[](/{page}.md)", f"{m['seconds']:.1f}", str(len(m["checks"])), str(len(m["charts"]))]
+            for page, m in measurements().items()
+            if "seconds" in m
+        ]
+        total = sum(m.get("seconds", 0) for m in measurements().values())
+        rows.append(["**all chapters**", f"**{total:.1f}**", "", ""])
+        names = ("torch", "numpy", "scipy", "pandas", "altair", "jupyter-book", "myst-nb")
+        versions = [[name, importlib.metadata.version(name).split("+")[0]] for name in names]
+        versions.insert(0, ["python", sys.version.split()[0]])
+        return "\n\n".join(
+            [
+                table(["Chapter", "seconds, one core", "claims checked", "figures"], rows),
+                f"Machine: {os.cpu_count()} cores, {os.uname().machine}, {os.uname().sysname}.",
+                table(["Package", "Version"], versions),
+            ]
+        )
+
+
+def test_functions() -> dict[str, tuple[str, str]]:
+    """Every test of the library: `file::name` -> (anchor, docstring)."""
+    found = {}
+    for path in sorted((chapters.ROOT / "tests").rglob("test_*.py")):
+        where = path.relative_to(chapters.ROOT / "tests").as_posix()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                anchor = f"{where}-{node.name}".replace("/", "-").replace(".py", "").replace("_", "-")
+                found[f"{where}::{node.name}"] = (anchor, ast.get_docstring(node) or "")
+    return found
+
+
+class Tests(Generated):
+    """What every test asserts, in its own words."""
+
+    def markdown(self) -> str:
+        """A heading a file, an entry a test."""
+        lines, current = [], None
+        for name, (anchor, doc) in test_functions().items():
+            where, function = name.split("::")
+            if where != current:
+                lines += ["", f"**`tests/{where}`**", ""]
+                current = where
+            first = _literal(" ".join(doc.split("\n\n")[0].split()))
+            lines.append(f"- []{{#{anchor}}} `{function}`: {first or '(its name says it)'}")
+        return "\n".join(lines)
+
+
+class TestRole(SphinxRole):
+    """{test}`oracle/test_moments.py::test_name`: a link to the test that holds an equation; it must exist."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Link to the entry on the page of tests."""
+        known = test_functions()
+        if self.text not in known:
+            logger.warning("no test %r under tests/", self.text, location=self.get_location())
+            return [nodes.literal(self.text, self.text)], []
+        target = self.env.app.builder.get_relative_uri(self.env.docname, "book/reference/tests")
+        link = nodes.reference("", "", internal=True, refuri=f"{target}#{known[self.text][0]}")
+        link += nodes.literal("", self.text.split("::")[1])
+        return [link], []
+
+
+def _stamp(app: Sphinx, docname: str, source: list[str]) -> None:
+    source[0] = chapters.stamped(source[0])
+
+
+def _outdated(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Chapters whose key changed are read again although their own text did not."""
+    keys = {}
+    for page in chapters.pages():
+        text = (chapters.ROOT / f"{page}.md").read_text(encoding="utf-8")
+        if chapters.is_chapter(text):
+            keys[page] = chapters.key(text)
+    before = getattr(env, "icl_keys", {})
+    env.icl_keys = keys
+    # The page of tests is made from files that Sphinx does not watch; it is cheap to read again.
+    return [page for page in keys if before.get(page) != keys[page]] + ["book/reference/tests"]
+
+
+def _assets(app: Sphinx) -> None:
+    """Lay MathJax and Vega beside the site's own scripts: nothing is fetched from elsewhere."""
+    static = Path(app.outdir) / "_static"
+    mathjax = static / "mathjax"
+    if not mathjax.exists():
+        files = importlib.metadata.files("sphinx-mathjax-offline") or []
+        origin = Path(next(f for f in files if f.name == "tex-chtml.js").locate()).parent
+        # What TeX input and CommonHTML output load, and no more: 6 of the package's 24 MB.
+        for part in ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions", "a11y", "sre"):
+            if (origin / part).is_dir():
+                shutil.copytree(origin / part, mathjax / part, dirs_exist_ok=True)
+            elif (origin / part).exists():
+                mathjax.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(origin / part, mathjax / part)
+    bundle = static / "vega" / "vega-bundle.js"
+    if not bundle.exists():
+        import vl_convert
+
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        script = vl_convert.javascript_bundle(vl_version="6.4")
+        bundle.write_text(f"(() => {{{script}}})();\n", encoding="utf-8")
+
+
+def _downloads(app: Sphinx, error: Exception | None) -> None:
+    """Put notebooks that stand alone where the theme's download button points."""
+    if error or app.builder.format != "html":
+        return
+    import nbformat
+
+    for page in chapters.pages():
+        text = (chapters.ROOT / f"{page}.md").read_text(encoding="utf-8")
+        if chapters.is_chapter(text):
+            target = Path(app.outdir) / "_sources" / f"{page}.ipynb"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            nbformat.write(notebooks.notebook(text), target)
+
+
+def _repository(app: Sphinx, config: Any) -> None:
+    """On a public host, link pages to the repository that builds them."""
+    if name := os.environ.get("GITHUB_REPOSITORY"):
+        url = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+        branch = os.environ.get("GITHUB_REF_NAME", "main")
+        config.html_theme_options |= {"repository_url": url, "repository_branch": branch, "use_repository_button": True}
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register everything."""
+    for name, directive in (
+        ("page-card", PageCard),
+        ("claims", Claims),
+        ("verdict-counts", VerdictCounts),
+        ("errata", Errata),
+        ("notation", Notation),
+        ("timings", Timings),
+        ("tests", Tests),
+    ):
+        app.add_directive(name, directive)
+    app.add_role("test", TestRole())
+    app.connect("config-inited", _repository)
+    app.connect("builder-inited", _assets)
+    app.connect("env-get-outdated", _outdated)
+    app.connect("source-read", _stamp)
+    app.connect("build-finished", _downloads)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

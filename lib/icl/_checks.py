@@ -1,0 +1,60 @@
+"""Checks at the door: each refuses by naming the argument, its value and what is allowed."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def integer(name: str, value: Any, *, at_least: int) -> int:
+    """Return `value` if it is an integer >= `at_least`; ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+        raise ValueError(f"{name} must be an integer >= {at_least}, got {value!r}")
+    return int(value)
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+) -> Any:
+    """Return `value` (a number or an array) if every entry is finite and in range; ValueError otherwise."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be real, got {value!r}")
+    # `not (in range)` rather than `out of range`: NaN fails every comparison and must be refused.
+    wrong = ~(np.isfinite(array) & (array > above) & (array >= at_least) & (array <= at_most))
+    if wrong.any():
+        bounds = [f"> {above:g}"] * (above > -math.inf) + [f">= {at_least:g}"] * (at_least > -math.inf)
+        bounds += [f"<= {at_most:g}"] * (at_most < math.inf)
+        worst = array[wrong].flat[0]
+        raise ValueError(f"{name} must be finite{''.join(f' and {b}' for b in bounds)}, got {worst!r}")
+    return value
+
+
+def covariance(name: str, value: Any, d: int) -> np.ndarray:
+    """Return a symmetric positive semi-definite (d, d) float64 array; None stands for the identity."""
+    if value is None:
+        return np.eye(d)
+    matrix = np.array(value, dtype=np.float64)
+    if matrix.shape != (d, d):
+        raise ValueError(f"{name} must have shape ({d}, {d}), got {matrix.shape}")
+    real(name, matrix)
+    scale = np.abs(matrix).max()
+    if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-12 * scale):
+        raise ValueError(f"{name} must be symmetric, its largest asymmetry is {np.abs(matrix - matrix.T).max():.3g}")
+    smallest = np.linalg.eigvalsh(matrix)[0]
+    if smallest < -1e-12 * scale:
+        raise ValueError(f"{name} must be positive semi-definite, its smallest eigenvalue is {smallest:.3g}")
+    return (matrix + matrix.T) / 2
+
+
+def shape(name: str, value: Any, expected: tuple[int | None, ...], why: str = "") -> None:
+    """Refuse an array whose shape is not `expected` (None matches any size)."""
+    actual = tuple(value.shape)
+    if len(actual) != len(expected) or any(e is not None and a != e for a, e in zip(actual, expected, strict=True)):
+        wanted = "(" + ", ".join("any" if e is None else str(e) for e in expected) + ")"
+        raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {actual}")

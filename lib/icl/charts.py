@@ -1,0 +1,237 @@
+"""Tidy tables to charts: one theme, one colour a method throughout the book, a description for everyone.
+
+No mathematics here and no torch. A `Figure` shows itself in a notebook as a picture with its description; in the built
+book a script replaces the picture by the interactive chart, follows the page's light or dark theme, and offers the data
+and the specification for download.
+"""
+
+import base64
+import functools
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair
+import pandas as pd
+import vl_convert
+
+#: One colour a method, the same in every figure; tell apart under the common colour blindnesses and on white and black.
+METHODS: dict[str, str] = {
+    "GLA": "#0b6fb8",
+    "GLA, best λ": "#0b6fb8",
+    "GLA, λ = γ": "#3f9c8f",
+    "linear attention": "#c9711a",
+    "zero predictor": "#8a8a8a",
+    "Kalman": "#111111",
+    "simulated": "#b0357f",
+    "printed": "#c0392b",
+    "mended": "#0b6fb8",
+}
+
+#: Colours for an ordered set of lines (drift slow to fast, say), light to dark.
+SEQUENCE = ("#8fc1e3", "#5b9fd0", "#2f7fba", "#135d98", "#0a3d69", "#06264a")
+
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_VEGALITE = "6.4"
+
+
+def theme() -> dict[str, Any]:
+    """Return the Vega-Lite configuration shared by every figure."""
+    return {
+        "background": "transparent",
+        "font": _FONT,
+        "view": {"stroke": None},
+        "title": {"anchor": "start", "fontSize": 15, "fontWeight": 600, "subtitleFontSize": 12.5, "offset": 12},
+        "axis": {
+            "labelFontSize": 12,
+            "titleFontSize": 12.5,
+            "titleFontWeight": 400,
+            "gridOpacity": 0.5,
+            "domain": False,
+        },
+        "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "symbolType": "stroke", "columns": 3},
+        "line": {"strokeWidth": 2.2},
+        "text": {"fontSize": 12},
+    }
+
+
+@dataclass(frozen=True)
+class Explorable:
+    """A closed form that the reader's browser recomputes when a slider moves.
+
+    Attributes:
+        function: its name in `book/_assets/explorables.js`; it maps the sliders' values to the chart's datasets.
+        controls: one dict a slider: name, label, min, max, step, value.
+        constants: whatever else the function needs, as JSON.
+    """
+
+    function: str
+    controls: Sequence[dict[str, Any]]
+    constants: dict[str, Any] | None = None
+
+
+class Figure:
+    """An Altair chart with a description; what every chart function here returns.
+
+    Args:
+        chart: any Altair chart without a config of its own; `.chart` gives it back for further work.
+        title: the finding, in a sentence.
+        alt: what a reader who cannot see the figure should know: axes, what runs where, the numbers that matter.
+        subtitle: setting, units, what an error band is.
+        explorable: sliders, if it has any.
+
+    Raises:
+        ValueError: if title or alt is missing or too short to say anything.
+    """
+
+    def __init__(
+        self, chart: Any, *, title: str, alt: str, subtitle: str = "", explorable: Explorable | None = None
+    ) -> None:
+        """Give the chart its title, theme and description."""
+        if not title.strip():
+            raise ValueError("title must say the finding, got an empty string")
+        if len(alt.split()) < 8:
+            raise ValueError(f"alt must describe the figure in at least eight words, got {alt!r}")
+        self.alt = " ".join(alt.split())
+        lines = {"text": title, "subtitle": subtitle.split("\n")} if subtitle else title
+        usermeta = {"icl": {"explorable": vars(explorable)}} if explorable else {"icl": {}}
+        self.chart = chart.properties(title=lines, description=self.alt, usermeta=usermeta).configure(**theme())
+
+    @functools.cached_property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification, data included."""
+        spec: dict[str, Any] = self.chart.to_dict()
+        return spec
+
+    def svg(self, width: int = 680) -> str:
+        """Draw the chart as a static picture of `width` pixels."""
+        drawing = json.loads(json.dumps(self.spec).replace('"width": "container"', f'"width": {width - 80}'))
+        drawing["background"] = "white"
+        return str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        svg = self.svg()
+        picture = base64.b64encode(svg.encode()).decode()
+        # "</" would end the script element early, wherever it stands in the JSON.
+        spec = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+        return {
+            "text/plain": self.alt,
+            "text/html": (
+                f'<figure class="icl-chart"><img alt="{html.escape(self.alt)}" '
+                f'src="data:image/svg+xml;base64,{picture}">'
+                f'<script type="application/json">{spec}</script></figure>'
+            ),
+        }
+
+
+def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Scale:
+    known = {**METHODS, **(colours or {})}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(f"colours must name {missing}: every method keeps one colour throughout the book")
+    return altair.Scale(domain=list(names), range=[known[name] for name in names])
+
+
+def _named(table: pd.DataFrame, name: str | None) -> Any:
+    return table if name is None else altair.Data(name=name, values=table.to_dict(orient="records"))
+
+
+def lines(
+    data: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    by: str,
+    x_title: str,
+    y_title: str,
+    title: str,
+    alt: str,
+    subtitle: str = "",
+    points: pd.DataFrame | None = None,
+    stars: pd.DataFrame | None = None,
+    floors: Sequence[str] = (),
+    colours: dict[str, str] | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    y_domain: tuple[float, float] | None = None,
+    labels: str = "direct",
+    height: int = 320,
+    dataset: str | None = None,
+    stars_dataset: str | None = None,
+    explorable: Explorable | None = None,
+) -> Figure:
+    """Draw curves, one a value of column `by`, each labelled where it ends.
+
+    Args:
+        data: tidy table with the columns x, y and by; `low` and `high` too where a band is to be drawn.
+        x, y, by: its columns.
+        x_title, y_title: axis titles, units included.
+        title, alt, subtitle, explorable: see `Figure`.
+        points: measurements to draw over the curves: columns x, y, by, and `bar` for error bars of +- that much.
+        stars: points to mark as optima: columns x, y, by.
+        floors: values of `by` that are limits, drawn dashed.
+        colours: colours of values of `by` that `METHODS` does not hold.
+        log_x, log_y: logarithmic axes.
+        y_domain: limits of the y axis; curves are cut there.
+        labels: 'direct' at the end of each line, or 'legend' where the ends would collide.
+        height: in pixels; the width is the page's.
+        dataset, stars_dataset: names of the curves' and the stars' data, for an explorable that replaces them.
+    """
+    if labels not in ("direct", "legend"):
+        raise ValueError(f"labels must be 'direct' or 'legend', got {labels!r}")
+    for name, table in (("data", data), ("points", points), ("stars", stars)):
+        if table is not None:
+            if absent := {x, y, by} - set(table.columns):
+                raise ValueError(f"{name} must have the columns {sorted(absent)}")
+            if table[[x, y]].isna().any(axis=None):
+                raise ValueError(f"{name} must not hold NaN in {x!r} or {y!r}")
+    names = list(dict.fromkeys(data[by]))
+    span = [float(data[x].min()), float(data[x].max())]
+    x_scale = altair.Scale(type="log" if log_x else "linear", domain=span, nice=False)
+    y_limits: dict[str, Any] = {} if y_domain is None else {"domain": list(y_domain), "nice": False}
+    X = altair.X(f"{x}:Q", title=x_title, scale=x_scale)
+    Y = altair.Y(f"{y}:Q", title=y_title, scale=altair.Scale(type="log" if log_y else "linear", zero=False, **y_limits))
+    legend = altair.Legend(title=None) if labels == "legend" else None
+    colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
+    is_floor = altair.FieldOneOfPredicate(field=by, oneOf=list(floors))
+    dash = altair.condition(is_floor, altair.value([5, 4]), altair.value([1, 0]))
+    hover = [
+        altair.Tooltip(f"{by}:N", title=" "),
+        altair.Tooltip(f"{x}:Q", format=".4~g"),
+        altair.Tooltip(f"{y}:Q", format=".4~g"),
+    ]
+    curves = altair.Chart(_named(data, dataset))
+    layers = []
+    if {"low", "high"} <= set(data.columns):
+        layers.append(
+            curves.mark_area(opacity=0.18, clip=True).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour)
+        )
+    layers.append(curves.mark_line(clip=True).encode(X, Y, colour, strokeDash=dash, tooltip=hover))
+    if labels == "direct":
+        ends = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
+        text = ends.transform_filter("datum.rank == 1").mark_text(align="left", dx=6, fontWeight=500, clip=False)
+        layers.append(text.encode(X, Y, colour, text=f"{by}:N"))
+    if points is not None:
+        dots = altair.Chart(points)
+        if "bar" in points.columns:
+            bars = dots.transform_calculate(low=f"datum['{y}'] - datum.bar", high=f"datum['{y}'] + datum.bar")
+            layers.append(bars.mark_rule(strokeWidth=1.6).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour))
+        layers.append(dots.mark_point(filled=True, size=42, opacity=1).encode(X, Y, colour, tooltip=hover))
+    if stars is not None:
+        star = altair.Chart(_named(stars, stars_dataset)).mark_point(shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0)
+        layers.append(star.encode(X, Y, colour, tooltip=hover))
+    chart = altair.layer(*layers).properties(width="container", height=height)
+    if labels == "direct":
+        # Room for the labels that stand beyond the plot.
+        room = 8 + 7 * max(len(name) for name in names)
+        chart = chart.properties(padding={"left": 5, "top": 5, "bottom": 5, "right": room})
+    return Figure(chart, title=title, alt=alt, subtitle=subtitle, explorable=explorable)
+
+
+# A five-pointed star, as an SVG path in the unit square around the origin.
+_STAR = (
+    "M0,-1L0.235,-0.324L0.951,-0.309L0.380,0.124L0.588,0.809"
+    "L0,0.4L-0.588,0.809L-0.380,0.124L-0.951,-0.309L-0.235,-0.324Z"
+)

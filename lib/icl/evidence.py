@@ -1,0 +1,349 @@
+"""The ledger of claims, and the records of long runs.
+
+A chapter settles a claim with one line,
+
+    claim("gla.thm2.training-error").agrees(mse, formula, standard_error=se)
+    claim("gla.thm2.lam-eq-gamma").holds(error_at_gamma > error_at_best)
+
+The verdict follows from the numbers and must be the one that the ledger holds: if it is not, the cell fails and with it
+the build. Tolerances stand in the ledger, where they were written before the run.
+"""
+
+import datetime
+import hashlib
+import html
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+VERDICTS = (
+    "reproduced",
+    "reproduced with a caveat",
+    "not reproduced",
+    "misprint",
+    "beyond our means",
+    "open",
+    "not yet",
+)
+
+#: How a check is shown in a notebook's output so that the book can collect it.
+MIME = "application/vnd.icl.check+json"
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class VerdictChanged(AssertionError):
+    """A measurement contradicts the verdict that the ledger holds."""
+
+
+def folder(name: str) -> Path:
+    """Return `book/<name>` of the repository, or its copy inside the installed package."""
+    for candidate in (_REPOSITORY / "book" / name, Path(__file__).parent / name):
+        if candidate.is_dir():
+            return candidate
+    raise ValueError(f"no folder {name!r}: neither beside the sources nor inside the installed package")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the ledger.
+
+    Attributes:
+        id: its name, `gla.`, `mem.` or `mamba.` first.
+        source: paper, section, equation or figure.
+        claim: what the paper says, in our words.
+        how: how it is checked.
+        verdict: one of `VERDICTS`.
+        reason: why, in a sentence; empty for 'not yet'.
+        tolerance: one of {"relative": x}, {"absolute": x}, {"z": x} or {"truth": True}; None for 'not yet'.
+        printed: the paper's number, if it prints one.
+        chapter: the page that checks it, relative to `book/`; None for 'not yet'.
+    """
+
+    id: str
+    source: str
+    claim: str
+    how: str
+    verdict: str
+    reason: str = ""
+    tolerance: dict[str, Any] | None = None
+    printed: Any = None
+    chapter: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse rows that say too little or contradict themselves."""
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"{self.id}: verdict must be one of {VERDICTS}, got {self.verdict!r}")
+        settled = self.verdict not in ("not yet", "beyond our means")
+        if settled and not (self.reason and self.chapter and self.tolerance):
+            raise ValueError(f"{self.id}: a settled claim needs a reason, a chapter and a tolerance")
+        if self.tolerance and (
+            len(self.tolerance) != 1 or next(iter(self.tolerance)) not in ("relative", "absolute", "z", "truth")
+        ):
+            raise ValueError(
+                f"{self.id}: tolerance must be one of relative, absolute, z or truth, got {self.tolerance}"
+            )
+
+    def agrees(
+        self,
+        measured: Any,
+        expected: Any,
+        *,
+        standard_error: Any = None,
+        samples: int | None = None,
+        mended: Any = None,
+        caveat: bool | None = None,
+        note: str = "",
+    ) -> "Check":
+        """Check numbers the paper gives (or implies) against numbers computed here, within the ledger's tolerance.
+
+        Args:
+            measured: what the claim says, computed as printed; a number or an array.
+            expected: what it must equal, computed another way; broadcasts with `measured`.
+            standard_error: of `measured - expected`; needed when the tolerance is in standard errors.
+            samples: how many draws are behind `measured`.
+            mended: the corrected form, for a misprint: it must pass where the printed one fails.
+            caveat: what must be true beside the claim, for a verdict with a caveat.
+            note: numbers to show, when the deviation alone says too little.
+
+        Raises:
+            VerdictChanged: if the numbers lead to another verdict than the ledger's.
+        """
+        kind, limit = self._tolerance()
+        if kind == "truth":
+            raise ValueError(f"{self.id} is checked with .holds: its tolerance is a truth, not a number")
+        deviation = _deviation(kind, measured, expected, standard_error)
+        shown = f"{_UNITS[kind]} {deviation:.2g} (limit {limit:g})"
+        amended = caveat
+        if mended is not None:
+            mended_deviation = _deviation(kind, mended, expected, standard_error)
+            amended = mended_deviation <= limit
+            shown += f"; mended: {mended_deviation:.2g}"
+        return self._settle(
+            deviation <= limit, amended, mended is not None, f"{shown}{'; ' * bool(note)}{note}", samples
+        )
+
+    def holds(
+        self,
+        condition: bool,
+        *,
+        note: str,
+        caveat: bool | None = None,
+        instead: bool | None = None,
+        samples: int | None = None,
+    ) -> "Check":
+        """Check a statement that is true or false.
+
+        Args:
+            condition: what the paper says.
+            note: the numbers behind it, for the reader.
+            caveat: what must be true beside it, for a verdict with a caveat.
+            instead: what is true in its place, for a claim that is not reproduced.
+            samples: how many draws are behind it.
+
+        Raises:
+            VerdictChanged: if this leads to another verdict than the ledger's.
+        """
+        if self._tolerance()[0] != "truth":
+            raise ValueError(f"{self.id} is checked with .agrees: its tolerance is {self.tolerance}")
+        if condition and instead is not None:
+            raise VerdictChanged(f"{self.id}: the claim holds after all ({note})")
+        return self._settle(bool(condition), caveat if instead is None else instead, False, note, samples)
+
+    def _tolerance(self) -> tuple[str, float]:
+        if self.tolerance is None:
+            raise VerdictChanged(
+                f"{self.id} stands as {self.verdict!r} in the ledger: give it a tolerance and a verdict"
+            )
+        return next(iter(self.tolerance.items()))
+
+    def _settle(self, passed: bool, amended: bool | None, by_mending: bool, shown: str, samples: int | None) -> "Check":
+        if amended is not None and not amended:
+            raise VerdictChanged(f"{self.id}: what should hold beside the claim does not ({shown})")
+        if passed:
+            verdict = "reproduced with a caveat" if amended and not by_mending else "reproduced"
+        else:
+            verdict = "misprint" if by_mending else "not reproduced"
+        if verdict != self.verdict:
+            raise VerdictChanged(f"{self.id}: measured {verdict!r}, but the ledger says {self.verdict!r} ({shown})")
+        return Check(self.id, verdict, shown, samples)
+
+
+_UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| ="}
+
+
+def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> float:
+    measured, expected = np.asarray(measured, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    if not (np.isfinite(measured).all() and np.isfinite(expected).all()):
+        raise ValueError("measured and expected must be finite")
+    gap = np.abs(measured - expected)
+    if kind == "z":
+        if standard_error is None or not (np.asarray(standard_error) > 0).all():
+            raise ValueError(f"standard_error must be positive for a tolerance in z, got {standard_error!r}")
+        return float((gap / standard_error).max())
+    if kind == "relative":
+        # 0 = 0 agrees; anything else against 0 does not.
+        return float(np.divide(gap, np.abs(expected), out=np.where(gap == 0, 0.0, np.inf), where=expected != 0).max())
+    return float(gap.max())
+
+
+@dataclass(frozen=True)
+class Check:
+    """A claim settled: what was measured and the verdict it leads to."""
+
+    id: str
+    verdict: str
+    measured: str
+    samples: int | None
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        text = f"{self.id}: {self.verdict}. {self.measured}"
+        drawn = f" <span class='icl-check__samples'>{self.samples:,} draws</span>" if self.samples else ""
+        return {
+            "text/plain": text,
+            "text/html": (
+                f"<p class='icl-check' data-verdict='{self.verdict}'><b>{self.verdict}</b> "
+                f"<code>{html.escape(self.id)}</code> {html.escape(self.measured)}{drawn}</p>"
+            ),
+            MIME: asdict(self),
+        }
+
+
+@cache
+def ledger() -> dict[str, Claim]:
+    """Return every row of `book/claims/*.yml` by its id; ValueError for duplicate or malformed rows."""
+    rows: dict[str, Claim] = {}
+    for path in sorted(folder("claims").glob("*.yml")):
+        for row in yaml.safe_load(path.read_text(encoding="utf-8")):
+            try:
+                claim = Claim(**row)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{path.name}: {error}") from error
+            if claim.id in rows:
+                raise ValueError(f"{path.name}: {claim.id} stands in the ledger twice")
+            rows[claim.id] = claim
+    return rows
+
+
+def claim(id: str) -> Claim:
+    """Return the ledger's row; ValueError if there is none of that name."""
+    if id not in ledger():
+        raise ValueError(f"no claim {id!r} in the ledger (book/claims/)")
+    return ledger()[id]
+
+
+def library_hash() -> str:
+    """Hash of every source file of this package: a record made with another is shown as older."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _device() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and os.environ.get("ICL_PROFILE") == "paper" and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"CPU, {os.cpu_count()} cores, {platform.machine()}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A long run: its table, and where it comes from."""
+
+    id: str
+    table: pd.DataFrame
+    provenance: dict[str, Any]
+
+    @property
+    def current(self) -> bool:
+        """Whether the library is still the one that made it."""
+        return bool(self.provenance["library"] == library_hash())
+
+    def covers(self, live: pd.DataFrame, *, on: list[str], value: str, standard_error: str, sigmas: float = 5) -> float:
+        """Refuse a quick run that strays from the recorded one by more than `sigmas` standard errors; return the worst.
+
+        The tables are matched on the columns `on`; both carry `value` and its `standard_error`.
+        """
+        both = live.merge(self.table, on=on, suffixes=("", "_recorded"), validate="one_to_one")
+        if len(both) != len(live):
+            raise ValueError(f"{self.id}: the quick run has rows that the record lacks, matched on {on}")
+        spread = np.hypot(both[standard_error], both[f"{standard_error}_recorded"])
+        worst = float(((both[value] - both[f"{value}_recorded"]).abs() / spread).max())
+        if not worst <= sigmas:
+            raise VerdictChanged(f"{self.id}: the quick run strays {worst:.1f} standard errors from the record")
+        return worst
+
+    def _repr_html_(self) -> str:
+        p = self.provenance
+        age = "" if self.current else " Recorded with an older library."
+        source = (
+            f"<p class='icl-record'>Recorded {p['date']} by <code>{html.escape(p['command'])}</code> on "
+            f"{html.escape(p['device'])} in {p['seconds']:.0f} s; "
+            f"{html.escape(json.dumps(p['config']))}.{age}</p>"
+        )
+        return self.table.to_html(index=False, border=0, float_format=lambda v: f"{v:.5g}") + source
+
+
+def record(
+    id: str, table: pd.DataFrame, *, config: dict[str, Any], seconds: float, command: str = "make paper"
+) -> Path:
+    """Write a long run to `book/results/<id>.json` with its provenance; whole, then renamed.
+
+    Args:
+        id: the file's name.
+        table: a small tidy table (numbers and strings).
+        config: sizes, seeds and settings that made it.
+        seconds: wall time of the run.
+        command: what a reader types to make it again.
+    """
+    if not seconds > 0:
+        raise ValueError(f"seconds must be positive, got {seconds!r}")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_REPOSITORY, capture_output=True, text=True, check=False)
+    provenance = {
+        "command": command,
+        "config": config,
+        "library": library_hash(),
+        "commit": commit.stdout.strip() or None,
+        "versions": {p: metadata.version(p) for p in ("torch", "numpy", "scipy", "pandas")}
+        | {"python": platform.python_version()},
+        "device": _device(),
+        "seconds": round(seconds, 1),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    path = folder("results") / f"{id}.json"
+    draft = path.with_suffix(".json.part")
+    with draft.open("w", encoding="utf-8") as out:
+        json.dump({"id": id, "provenance": provenance, "table": table.to_dict(orient="records")}, out, indent=1)
+        out.write("\n")
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(path)
+    return path
+
+
+def recorded(id: str) -> Record:
+    """Read a long run; ValueError with its path and the reason if it is missing, unreadable or foreign."""
+    path = folder("results") / f"{id}.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["id"] != id:
+            raise ValueError(f"it holds the record {content['id']!r}")
+        missing = {"command", "config", "library", "versions", "device", "seconds", "date"} - set(content["provenance"])
+        if missing:
+            raise ValueError(f"its provenance lacks {sorted(missing)}")
+        return Record(id, pd.DataFrame(content["table"]), content["provenance"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"cannot read the record {path}: {error}") from error

@@ -1,0 +1,85 @@
+"""The symbol table: what each letter means in the papers, the code and the text. It renders the notation page."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One symbol.
+
+    Attributes:
+        code: its name in the library.
+        latex: how the text writes it.
+        shape: 'scalar' or its axes.
+        unit: in terms of x and y; '1' for pure numbers.
+        meaning: what it is.
+        defined: paper and equation, or the room of the library.
+    """
+
+    code: str
+    latex: str
+    shape: str
+    unit: str
+    meaning: str
+    defined: str
+
+
+SYMBOLS = (
+    Symbol("d", r"d", "scalar", "1", "dimension of the inputs", "§2"),
+    Symbol("n", r"n", "scalar", "1", "number of labelled examples in a prompt", "§2"),
+    Symbol("batch", r"B", "scalar", "1", "number of prompts", "(11)"),
+    Symbol("x", r"\mathbf x_i", "(batch, n+1, d)", "x", "inputs; the last is the query", "(2)"),
+    Symbol("y", r"y_i", "(batch, n+1)", "y", "labels ⟨w_i, x_i⟩; the last is to be predicted", "(2)"),
+    Symbol("w", r"\mathbf w_i", "(batch, n+1, d)", "y/x", "regression weights at position i", "(2)"),
+    Symbol("y_hat", r"\hat y_{n+1}", "(batch,)", "y", "the prediction", "(9)"),
+    Symbol(
+        "Z", r"\mathbf Z", "(batch, n+1, d+1)", "x, y", "tokens (x_i, y_i), rows in time; the query's label is 0", "(4)"
+    ),
+    Symbol("gamma", r"\gamma", "scalar", "1", "autoregressive coefficient of the drift", "(3)"),
+    Symbol("sigma_w", r"\sigma_w", "scalar", "y/x", "standard deviation of each coordinate of w_0", "§2"),
+    Symbol(
+        "sigma_e", r"\sigma_e", "scalar", "y/x", "standard deviation of each coordinate of the innovations e_i", "§2"
+    ),
+    Symbol("Sigma_w", r"\mathbf\Sigma_w", "(d, d)", "y²/x²", "covariance of stationary weights", "tasks"),
+    Symbol("Lambda", r"\mathbf\Lambda", "(d, d)", "x²", "covariance of the inputs", "§2"),
+    Symbol("lam", r"\lambda", "scalar", "1", "forgetting factor of the attention layer", "(5)"),
+    Symbol("q", r"\mathbf q_i", "(batch, time, heads, key)", "", "queries", "(5)"),
+    Symbol("k", r"\mathbf k_i", "(batch, time, heads, key)", "", "keys", "(5)"),
+    Symbol("v", r"\mathbf v_i", "(batch, time, heads, value)", "", "values", "(5)"),
+    Symbol(
+        "decay",
+        r"g_i",
+        "broadcasts to (batch, time, heads)",
+        "1",
+        "decay of the state at a token; λ for all here",
+        "(5)",
+    ),
+    Symbol("W_V", r"\mathbf W_V", "(d+1, d+1)", "", "value weights; only the last row matters", "(8)"),
+    Symbol(
+        "W_KQ",
+        r"\mathbf W_{KQ}",
+        "(d+1, d+1)",
+        "",
+        "merged key and query weights; only the first d columns matter",
+        "(8)",
+    ),
+    Symbol("A", r"\mathbf A", "(d, d)", "1/x²", "what the prediction sees of both: D₁ Λ̃⁻¹ at the optimum", "(15)"),
+    Symbol("G", r"\mathbf G", "(batch, d+1, d+1)", "x², xy, y²", "weighted Gram matrix of the tokens", "(9)"),
+    Symbol("kernel", r"k_{ij}", "(n+1, n+1)", "y²/x²", "covariance of w_i and w_j in each coordinate", "Thm 1"),
+    Symbol(
+        "D1", r"D_1", "scalar", "y²/x²", "Σ λ^(n+1−i) k_(i,n+1): what the past says about the query's weight", "Thm 1"
+    ),
+    Symbol("D2", r"D_2", "scalar", "y²/x²", "Σ λ^(2(n+1−i)) k_ii: crosstalk of single examples", "Thm 1"),
+    Symbol("D3", r"D_3", "scalar", "y²/x²", "Σ_(i≠j) λ^(2n+2−i−j) k_ij: agreement of the past with itself", "Thm 1"),
+    Symbol("D4", r"D_4", "scalar", "y²/x²", "k_(n+1,n+1): variance of the query's weight", "Thm 2"),
+    Symbol(
+        "lambda_tilde",
+        r"\tilde{\mathbf\Lambda}",
+        "(d, d)",
+        "y²",
+        "effective covariance D₂(2Λ + tr(Λ) I) + D₃Λ",
+        "Thm 1",
+    ),
+    Symbol("xi", r"\xi", "scalar", "y²/x²", "D₁²/D₂, the blog's large-d score of a forgetting factor", "blog"),
+    Symbol("P", r"\mathbf P", "(batch, d, d)", "y²/x²", "Kalman's predictive covariance of the weights", "filters"),
+)

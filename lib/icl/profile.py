@@ -1,0 +1,45 @@
+"""How large an experiment is, where it runs, and which random stream it draws from.
+
+The profile comes from the environment variable `ICL_PROFILE`: `quick` (the default: sizes that a laptop's CPU
+finishes while the book is built) or `paper` (the papers' sizes, for the recorded runs; a GPU if there is one).
+"""
+
+import hashlib
+import os
+from typing import Literal, TypeVar, cast
+
+import torch
+
+Profile = Literal["quick", "paper"]
+T = TypeVar("T")
+
+
+def current() -> Profile:
+    """Return the profile in force; ValueError if `ICL_PROFILE` names another."""
+    name = os.environ.get("ICL_PROFILE", "quick")
+    if name not in ("quick", "paper"):
+        raise ValueError(f"ICL_PROFILE must be 'quick' or 'paper', got {name!r}")
+    return cast(Profile, name)
+
+
+def pick(*, quick: T, paper: T) -> T:
+    """Return the argument that belongs to the profile in force."""
+    return quick if current() == "quick" else paper
+
+
+def device() -> torch.device:
+    """Return the GPU under the profile `paper` if there is one, otherwise the CPU."""
+    return torch.device("cuda" if current() == "paper" and torch.cuda.is_available() else "cpu")
+
+
+def streams(name: str, *, seed: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a fresh generator for the random stream called `name`.
+
+    Its seed is a hash of the name and of `seed`, so that streams with different names or seeds never overlap, adding an
+    experiment changes no other, and the same call always starts the same stream. `seed` numbers replicates.
+    """
+    if not name:
+        raise ValueError("name must be a non-empty string: it is what tells one stream from another")
+    digest = hashlib.sha256(f"{name}/{seed}".encode()).digest()
+    # 63 bits: torch refuses seeds of 2**64 and above, and a sign bit would be read differently on some devices.
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -1,0 +1,95 @@
+"""The four scalars D1 .. D4 through which drift and forgetting enter every result of Part I.
+
+With a_i = lam^(n+1-i), the weight that gated attention gives to example i, and k_ij the covariance of w_i and w_j in
+each coordinate:
+
+    D1 = sum_i a_i k_{i,n+1}                what the weighted past still says about the query's weight
+    D2 = sum_i a_i^2 k_ii                   the crosstalk that each example adds
+    D3 = sum_{i != j} a_i a_j k_ij          how far the past agrees with itself
+    D4 = k_{n+1,n+1}                        the variance of what is to be predicted
+
+Sums over i run from 1 to n. The paper prints closed forms (Theorem 1); `recursion` needs none, is exact for every
+lam >= 0 and gamma >= 0, and, adding only terms of one sign, loses no digits.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from icl import _checks
+from icl.tasks import DriftingRegression, Task
+
+
+@dataclass(frozen=True)
+class Moments:
+    """D1 .. D4, each a float64 array of the shape that lam, gamma and the scales broadcast to; in units of (y/x)^2."""
+
+    D1: Float[np.ndarray, "*shape"]
+    D2: Float[np.ndarray, "*shape"]
+    D3: Float[np.ndarray, "*shape"]
+    D4: Float[np.ndarray, "*shape"]
+
+
+def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any = 0.1) -> Moments:
+    """D1 .. D4 for the drift (3), one step of time after another.
+
+    Appending an example to a prompt of length m ages the past by one step, so with k = k_mm
+
+        D3 <- lam^2 (D3 + 2 D1)    D2 <- lam^2 (D2 + k)    D1 <- lam gamma (D1 + k)    k <- gamma^2 k + sigma_e^2
+
+    (in this order), from D1 = D2 = D3 = 0; at the end D4 = k. Arrays broadcast.
+
+    Args:
+        lam: forgetting factor, >= 0, dimensionless (the paper's (0, 1], and beyond for its Theorem 4).
+        gamma: autoregressive coefficient, >= 0.
+        n: number of examples, >= 1.
+        sigma_w: standard deviation of w_0.
+        sigma_e: standard deviation of the innovations.
+
+    Raises:
+        ValueError: if an argument is negative, not finite, or n is no positive integer.
+    """
+    _checks.integer("n", n, at_least=1)
+    for name, value in (("lam", lam), ("gamma", gamma), ("sigma_w", sigma_w), ("sigma_e", sigma_e)):
+        _checks.real(name, value, at_least=0)
+    lam, gamma, sigma_w, sigma_e = np.broadcast_arrays(
+        *(np.asarray(v, dtype=np.float64) for v in (lam, gamma, sigma_w, sigma_e))
+    )
+    D1, D2, D3 = np.zeros(lam.shape), np.zeros(lam.shape), np.zeros(lam.shape)
+    k = gamma**2 * sigma_w**2 + sigma_e**2
+    for _ in range(n):
+        D3 = lam**2 * (D3 + 2 * D1)
+        D2 = lam**2 * (D2 + k)
+        D1 = lam * gamma * (D1 + k)
+        k = gamma**2 * k + sigma_e**2
+    return Moments(D1, D2, D3, k)
+
+
+def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments:
+    """D1 .. D4 for any drift and any weights on the past, straight from the definition.
+
+    Args:
+        weights: a_i, shape (..., n).
+        kernel: k_ij, shape (n+1, n+1), as from `task.weight_kernel()`.
+    """
+    a = np.asarray(_checks.real("weights", weights), dtype=np.float64)
+    n = len(kernel) - 1
+    _checks.shape("kernel", kernel, (n + 1, n + 1))
+    if a.shape[-1:] != (n,):
+        raise ValueError(f"weights must have {n} entries on their last axis to match kernel, got shape {a.shape}")
+    past, variance = kernel[:n, :n], np.diag(kernel)
+    D2 = a**2 @ variance[:n]
+    return Moments(
+        a @ kernel[:n, n], D2, np.einsum("...i,ij,...j->...", a, past, a) - D2, np.full(D2.shape, variance[n])
+    )
+
+
+def of(task: Task, lam: Any) -> Moments:
+    """D1 .. D4 of a task at forgetting factor(s) lam: by recursion for the drift (3), from the kernel otherwise."""
+    _checks.real("lam", lam, at_least=0)
+    if isinstance(task, DriftingRegression):
+        return recursion(lam, gamma=task.gamma, n=task.n, sigma_w=task.sigma_w, sigma_e=task.sigma_e)
+    powers = np.asarray(lam, dtype=np.float64)[..., None] ** np.arange(task.n, 0, -1)
+    return from_kernel(powers, task.weight_kernel())

@@ -1,0 +1,35 @@
+"""What every test shares: one thread, shape annotations that are enforced, and a Hypothesis that repeats itself."""
+
+import sys
+from types import ModuleType
+
+import beartype
+import hypothesis
+import jaxtyping
+import pytest
+import torch
+
+# One thread: sums are then added in one order, and parallel test runs do not fight for cores.
+torch.set_num_threads(1)
+
+# Modules imported before the hook would go unchecked, and silently.
+if early := sorted(name for name in sys.modules if name.split(".")[0] == "icl"):
+    raise RuntimeError(f"imported before the hook that checks their annotations: {early}")
+
+# PEP 484's numeric tower, as mypy has it: an int is welcome where an annotation says float.
+_checker = ModuleType("icl_checker")
+_checker.check = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+sys.modules["icl_checker"] = _checker
+jaxtyping.install_import_hook("icl", "icl_checker.check")
+
+# The same examples on every machine and in every run; and a busy machine is not a failure.
+hypothesis.settings.register_profile("icl", derandomize=True, deadline=None, database=None, max_examples=100)
+hypothesis.settings.load_profile("icl")
+
+
+@pytest.fixture
+def as_installed():
+    """The library as a reader runs it: the annotations are not checked, so that its own checks have to speak."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

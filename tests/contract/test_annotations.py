@@ -1,0 +1,29 @@
+"""The hook that checks the library's annotations in these tests is alive."""
+
+import jaxtyping
+import pytest
+import torch
+
+from icl.models import linear_attention
+from icl.tasks import Prompt
+
+
+def test_wrong_shapes_are_caught_by_the_annotations():
+    """In tests, an array whose shape or dtype contradicts a function's annotation is refused before the function runs.
+
+    One function and one dataclass stand for all: without the hook of conftest.py these calls would reach the library's
+    own checks, which raise another error.
+    """
+    x = torch.zeros(2, 3, 4)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        Prompt(x, torch.zeros(2, 4), x)
+    q = torch.zeros(1, 2, 1, 3)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        linear_attention.recurrent(q, torch.zeros(1, 2, 1, 4), q, torch.ones(1, 1, 1))
+
+
+def test_the_hook_can_be_stood_down(as_installed):
+    """With the hook stood down, as the tests of bad input do, the library's own refusal is what a caller meets."""
+    x = torch.zeros(2, 3, 4)
+    with pytest.raises(ValueError, match="y must have shape"):
+        Prompt(x, torch.zeros(2, 4), x)

@@ -1,0 +1,455 @@
+"""The ledger says what was found, and only the numbers can make it say so."""
+
+import dataclasses
+import html
+import itertools
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from icl import evidence
+from icl.evidence import MIME, VERDICTS, Check, Claim, Record, VerdictChanged, record, recorded
+
+
+def claim(verdict="reproduced", tolerance=None, **fields):
+    return Claim("gla.test", "paper", "it is so", "by test", verdict, "because", tolerance, chapter="book/x", **fields)
+
+
+def outcome(settle):
+    """The verdict that a check arrives at, or 'refused'."""
+    try:
+        return settle().verdict
+    except VerdictChanged:
+        return "refused"
+
+
+# What the numbers say, before the ledger is asked: None is a verdict that no ledger can hold.
+NUMBERS = {
+    # (the claim agrees, the mended form agrees, the caveat is true)
+    (True, None, None): "reproduced",
+    (True, None, True): "reproduced with a caveat",
+    (True, None, False): None,
+    (True, True, None): "reproduced",
+    (True, True, False): None,
+    (True, False, None): None,
+    (True, False, True): None,
+    (True, False, False): None,
+    (False, None, None): "not reproduced",
+    (False, None, True): "not reproduced",
+    (False, None, False): None,
+    (False, True, None): "misprint",
+    (False, True, True): "misprint",
+    (False, True, False): None,
+    (False, False, None): None,
+    (False, False, True): None,
+    (False, False, False): None,
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("numbers", NUMBERS, ids=str)
+def test_numbers_lead_to_their_verdict(numbers, verdict):
+    """`agrees` gives a check exactly if the verdict that follows from the numbers is the ledger's, else VerdictChanged.
+
+    Every ledger verdict against every combination of: the claim's number agrees or not; its mended form is not given,
+    agrees or not; a caveat is not given, true or false. Within the tolerance is reproduced, with a true caveat
+    reproduced with a caveat; outside it is not reproduced, and a misprint if the mended form agrees; what should hold
+    beside it and does not fits no verdict.
+    """
+    agrees, mended, caveat = numbers
+    number = {True: 1.0, False: 2.0, None: None}
+
+    def settle():
+        return claim(verdict, {"absolute": 0.5}).agrees(number[agrees], 1.0, mended=number[mended], caveat=caveat)
+
+    expected = verdict if NUMBERS[numbers] == verdict else "refused"
+    assert outcome(settle) == expected
+
+
+STATEMENTS = {
+    # (the claim is true, the caveat is true, what is said instead is true)
+    (True, None, None): "reproduced",
+    (True, True, None): "reproduced with a caveat",
+    (True, False, None): None,
+    (True, None, True): None,
+    (True, None, False): None,
+    (False, None, None): "not reproduced",
+    (False, True, None): "not reproduced",
+    (False, False, None): None,
+    (False, None, True): "not reproduced",
+    (False, None, False): None,
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("statement", STATEMENTS, ids=str)
+def test_truths_lead_to_their_verdict(statement, verdict):
+    """`holds` gives a check exactly if the verdict that follows from what is true is the ledger's, else VerdictChanged.
+
+    Every ledger verdict against every combination of: the claim is true or not; a caveat, or a statement in the claim's
+    place, is not given, true or false. A claim that holds although another was to stand in its place is refused.
+    """
+    condition, caveat, instead = statement
+
+    def settle():
+        return claim(verdict, {"truth": True}).holds(condition, note="", caveat=caveat, instead=instead)
+
+    expected = verdict if STATEMENTS[statement] == verdict else "refused"
+    assert outcome(settle) == expected
+
+
+@pytest.mark.parametrize("truth", [np.bool_(True), np.bool_(False)])
+def test_numpy_truths_are_truths(truth):
+    """A comparison of numpy numbers is taken for what it is."""
+    verdict = "reproduced" if truth else "not reproduced"
+    assert claim(verdict, {"truth": True}).holds(truth, note="").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "inside", "outside"),
+    [
+        ({"absolute": 0.5}, (1.5, 1.0), (1.5625, 1.0)),
+        ({"absolute": 0.0}, (1.0, 1.0), (np.nextafter(1.0, 2), 1.0)),
+        ({"relative": 0.25}, (5.0, 4.0), (5.0, 3.9)),
+        ({"relative": 0.25}, (-3.0, -4.0), (3.0, -4.0)),
+        ({"relative": 0.25}, (0.0, 0.0), (1e-300, 0.0)),
+        ({"absolute": 0.5}, ([1.0, 2.5], [1.0, 2.0]), ([1.0, 2.0], [1.0, 1.25])),
+        ({"relative": 0.25}, ([[1.0], [1.25]], 1.0), ([[1.0], [1.5]], 1.0)),
+    ],
+)
+def test_tolerances_mean_what_they_say(tolerance, inside, outside):
+    """A deviation of the tolerance itself agrees and a larger one does not; of arrays the worst entry counts.
+
+    Absolute: the distance. Relative: the distance over the expected number's size; 0 agrees with 0 and nothing else.
+    """
+    assert claim("reproduced", tolerance).agrees(*inside).verdict == "reproduced"
+    assert claim("not reproduced", tolerance).agrees(*outside).verdict == "not reproduced"
+
+
+def test_z_is_counted_in_standard_errors():
+    """A tolerance in z compares the distance with the standard error given, entry by entry."""
+    four = {"z": 4}
+    assert claim("reproduced", four).agrees([1.0, 4.0], 0.0, standard_error=[0.25, 1.0]).verdict == "reproduced"
+    assert (
+        claim("not reproduced", four).agrees([1.0, 4.0], 0.0, standard_error=[1.0, 0.9]).verdict == "not reproduced"
+    )
+
+
+@pytest.mark.parametrize("standard_error", [None, 0.0, -1.0, np.nan, np.inf, [1.0, 0.0], [1.0, np.inf]])
+def test_z_without_a_standard_error_is_refused(standard_error):
+    """A tolerance in z needs standard errors that are positive and finite: an infinite one would make everything agree."""
+    with pytest.raises(ValueError, match="standard_error must be positive"):
+        claim(tolerance={"z": 4}).agrees(1.0, 1.0, standard_error=standard_error)
+
+
+@pytest.mark.parametrize("verdict", ["reproduced", "not reproduced"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, [1.0, np.nan]])
+@pytest.mark.parametrize("place", ["measured", "expected", "mended"])
+def test_numbers_that_are_not_finite_are_refused(place, number, verdict):
+    """NaN and infinity settle nothing, whichever way the ledger stands, wherever they turn up."""
+    numbers = {"measured": 1.0, "expected": 1.0} | {place: number}
+    with pytest.raises(ValueError, match="must be finite"):
+        claim(verdict, {"absolute": 0.5}).agrees(numbers.pop("measured"), numbers.pop("expected"), **numbers)
+
+
+def test_a_claim_is_checked_the_way_its_tolerance_says():
+    """Numbers cannot settle a truth, nor a truth a tolerance; a claim without a tolerance cannot be settled at all."""
+    with pytest.raises(ValueError, match=r"checked with \.holds"):
+        claim(tolerance={"truth": True}).agrees(1.0, 1.0)
+    with pytest.raises(ValueError, match=r"checked with \.agrees"):
+        claim(tolerance={"absolute": 1.0}).holds(True, note="")
+    unsettled = Claim("gla.test", "paper", "it is so", "by test", "not yet")
+    for settle in (lambda: unsettled.agrees(1.0, 1.0), lambda: unsettled.holds(True, note="")):
+        with pytest.raises(VerdictChanged, match="give it a tolerance"):
+            settle()
+
+
+def test_a_check_says_what_was_measured():
+    """A check carries the claim's name, the deviation with its limit, the reader's note and how many draws are behind it."""
+    check = claim(tolerance={"relative": 0.1}).agrees(1.05, 1.0, note="a < b", samples=12_000)
+    assert check == Check("gla.test", "reproduced", "relative deviation 0.05 (limit 0.1); a < b", 12_000)
+    shown = check._repr_mimebundle_()
+    assert shown["text/plain"] == f"gla.test: reproduced. {check.measured}"
+    assert html.escape(check.measured) in shown["text/html"]
+    assert "a < b" not in shown["text/html"]
+    assert "12,000 draws" in shown["text/html"]
+    assert shown[MIME] == {"id": "gla.test", "verdict": "reproduced", "measured": check.measured, "samples": 12_000}
+    misprint = claim("misprint", {"absolute": 0.1}).agrees(2.0, 1.0, mended=1.05)
+    assert misprint.measured == "deviation 1 (limit 0.1); mended: 0.05"
+    assert "draws" not in misprint._repr_mimebundle_()["text/html"]
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """An empty book: folders for the ledger and the records, and nothing in them."""
+    for name in ("claims", "results"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(evidence, "folder", lambda name: tmp_path / name)
+    evidence.ledger.cache_clear()
+    yield tmp_path
+    evidence.ledger.cache_clear()
+
+
+ROW = """
+- id: gla.one
+  source: paper
+  claim: it is so
+  how: by test
+  verdict: reproduced
+  reason: because
+  chapter: book/x
+  tolerance: {absolute: 1.0e-3}
+"""
+
+
+def test_the_ledger_is_read_row_by_row(book):
+    """Every row of every file is found by its name; a name that is in none is refused."""
+    (book / "claims" / "a.yml").write_text(ROW)
+    (book / "claims" / "b.yml").write_text(ROW.replace("gla.one", "mem.two"))
+    assert list(evidence.ledger()) == ["gla.one", "mem.two"]
+    assert evidence.claim("mem.two").tolerance == {"absolute": 1e-3}
+    with pytest.raises(ValueError, match="no claim 'gla.two'"):
+        evidence.claim("gla.two")
+
+
+MALFORMED = {
+    "another verdict": ROW.replace("reproduced", "confirmed"),
+    "an unknown field": ROW + "  colour: red\n",
+    "no source": ROW.replace("source", "reason_too"),
+    "settled without a reason": ROW.replace("  reason: because\n", ""),
+    "settled without a chapter": ROW.replace("  chapter: book/x\n", ""),
+    "settled without a tolerance": ROW.replace("  tolerance: {absolute: 1.0e-3}\n", ""),
+    "an unknown tolerance": ROW.replace("absolute", "roughly"),
+    "two tolerances": ROW.replace("1.0e-3", "1.0e-3, relative: 1.0e-3"),
+    "a number that YAML reads as text": ROW.replace("1.0e-3", "1e-3"),
+    "a negative tolerance": ROW.replace("1.0e-3", "-1.0e-3"),
+    "a tolerance that is not a number": ROW.replace("1.0e-3", ".nan"),
+    "an infinite tolerance": ROW.replace("1.0e-3", ".inf"),
+    "a truth that is false": ROW.replace("absolute: 1.0e-3", "truth: false"),
+    "a row that is no mapping": "- gla.one\n",
+    "an empty file": "",
+    "no YAML": ROW.replace("{absolute", "{{absolute"),
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_ledger_is_refused(book, text):
+    """A row that says too little, contradicts itself or cannot be read is refused with the name of its file."""
+    (book / "claims" / "broken.yml").write_text(text)
+    with pytest.raises(ValueError, match=r"^broken\.yml: "):
+        evidence.ledger()
+
+
+def test_a_claim_stands_in_the_ledger_once(book):
+    """Two rows of one name are refused, in one file or in two."""
+    (book / "claims" / "a.yml").write_text(ROW)
+    (book / "claims" / "b.yml").write_text(ROW)
+    with pytest.raises(ValueError, match=r"b\.yml: gla\.one stands in the ledger twice"):
+        evidence.ledger()
+    (book / "claims" / "b.yml").write_text(ROW.replace("one", "two") * 2)
+    with pytest.raises(ValueError, match="gla.two stands in the ledger twice"):
+        evidence.ledger()
+
+
+def test_the_books_own_ledger_is_sound():
+    """The ledger of the book reads without complaint, and every name begins with that of its paper."""
+    rows = evidence.ledger()
+    assert len(rows) > 50
+    assert all(id.split(".")[0] in ("gla", "mem", "mamba") for id in rows)
+
+
+def test_folders_are_looked_for_by_name():
+    """A folder of the book is found beside the sources; one that is nowhere is refused by its name."""
+    assert (evidence.folder("claims") / "adaptation.yml").is_file()
+    with pytest.raises(ValueError, match="no folder 'nothing'"):
+        evidence.folder("nothing")
+
+
+TABLE = pd.DataFrame({"gamma": [0.8, 0.95], "model": ["GLA", "Kalman"], "mean": [1 / 3, 2e-300], "se": [0.1, 0.1]})
+CONFIG = {"sizes": [5, 100], "seed": 0}
+
+
+def test_a_record_comes_back_as_it_was(book):
+    """A table that is recorded and read again is the same to the last bit, with the configuration that made it."""
+    path = record("run", TABLE, config=CONFIG, seconds=12.34)
+    assert path == book / "results" / "run.json"
+    back = recorded("run")
+    pd.testing.assert_frame_equal(back.table, TABLE, check_exact=True)
+    assert back.provenance["config"] == CONFIG
+    assert back.provenance["seconds"] == 12.3
+    assert back.provenance["library"] == evidence.library_hash()
+    assert set(back.provenance["versions"]) == {"torch", "numpy", "scipy", "pandas", "python"}
+    assert back.provenance["command"] == "make paper"
+    assert back.current
+    assert [p.name for p in (book / "results").iterdir()] == ["run.json"]
+
+
+def test_a_record_of_an_older_library_says_so(book):
+    """A record made with other sources is shown as older; one made with these is not."""
+    record("run", TABLE, config={"model": "<b>"}, seconds=1, command="make <b>")
+    fresh = recorded("run")
+    assert "older library" not in fresh._repr_html_()
+    assert "<b>" not in fresh._repr_html_()
+    assert fresh._repr_html_().count("&lt;b&gt;") == 2
+    older = dataclasses.replace(fresh, provenance=fresh.provenance | {"library": "0" * 16})
+    assert not older.current
+    assert "older library" in older._repr_html_()
+
+
+def test_the_librarys_hash_knows_every_source(tmp_path, monkeypatch):
+    """The hash that dates a record changes with any change of any source file, its name included, and with nothing else."""
+    room = tmp_path / "icl"
+    (room / "theory").mkdir(parents=True)
+    for name in ("evidence.py", "theory/gla.py"):
+        (room / name).write_text("x = 1\n")
+    monkeypatch.setattr(evidence, "__file__", str(room / "evidence.py"))
+    hashes = [evidence.library_hash()]
+    (room / "notes.txt").write_text("not a source")
+    assert evidence.library_hash() == hashes[0]
+    (room / "theory" / "gla.py").write_text("x = 2\n")
+    hashes.append(evidence.library_hash())
+    (room / "theory" / "gla.py").rename(room / "theory" / "lag.py")
+    hashes.append(evidence.library_hash())
+    (room / "theory" / "lag.py").unlink()
+    hashes.append(evidence.library_hash())
+    assert len(set(hashes)) == 4
+
+
+PROVENANCE = {"command": "", "config": {}, "library": "", "versions": {}, "device": "", "seconds": 1, "date": ""}
+WHOLE = {"id": "run", "provenance": PROVENANCE, "table": [{"a": 1}]}
+
+
+@pytest.mark.parametrize("length", [0, 1, 20, 100, -2])
+def test_a_partly_written_record_is_refused(book, length):
+    """A record that was cut short anywhere is refused, with its path."""
+    text = json.dumps(WHOLE)
+    (book / "results" / "run.json").write_text(text)
+    assert list(recorded("run").table["a"]) == [1]
+    (book / "results" / "run.json").write_text(text[:length])
+    with pytest.raises(ValueError, match=r"cannot read the record .*results/run\.json"):
+        recorded("run")
+
+
+DAMAGED = {
+    "of another run": WHOLE | {"id": "walk"},
+    "without a name": {key: value for key, value in WHOLE.items() if key != "id"},
+    "without a table": {key: value for key, value in WHOLE.items() if key != "table"},
+    "without provenance": {key: value for key, value in WHOLE.items() if key != "provenance"},
+    "with empty provenance": WHOLE | {"provenance": None},
+    "with a table that is none": WHOLE | {"table": "text"},
+    "of a list": [WHOLE],
+    "of a number": 7,
+} | {
+    f"without its {key}": WHOLE | {"provenance": {k: v for k, v in PROVENANCE.items() if k != key}}
+    for key in PROVENANCE
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_foreign_or_damaged_record_is_refused(book, content):
+    """A record that is missing a part, or is another's, is refused, with its path."""
+    (book / "results" / "run.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"cannot read the record .*results/run\.json: ."):
+        recorded("run")
+
+
+def test_unreadable_and_missing_records_are_refused(book):
+    """A record that is not there, is a folder or is no text is refused, with its path."""
+    with pytest.raises(ValueError, match=r"cannot read the record .*results/run\.json"):
+        recorded("run")
+    (book / "results" / "run.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"cannot read the record .*results/run\.json"):
+        recorded("run")
+    (book / "results" / "walk.json").mkdir()
+    with pytest.raises(ValueError, match=r"cannot read the record .*results/walk\.json"):
+        recorded("walk")
+
+
+@pytest.mark.parametrize("broken", ["the table", "fsync", "replace"])
+def test_the_old_record_survives_a_failed_write(book, monkeypatch, broken):
+    """If writing a record fails at any point, what stood there before is still there, whole."""
+    record("run", TABLE, config=CONFIG, seconds=1)
+
+    def fail(*arguments, **named):
+        raise OSError("no space left")
+
+    table = TABLE.assign(model=[object(), object()]) if broken == "the table" else TABLE
+    if broken == "fsync":
+        monkeypatch.setattr(os, "fsync", fail)
+    if broken == "replace":
+        monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises((OSError, TypeError)):
+        record("run", table, config={"sizes": "new"}, seconds=1)
+    monkeypatch.undo()
+    monkeypatch.setattr(evidence, "folder", lambda name: book / name)
+    assert recorded("run").provenance["config"] == CONFIG
+    pd.testing.assert_frame_equal(recorded("run").table, TABLE, check_exact=True)
+
+
+def test_a_record_is_on_the_disk_before_it_takes_its_name(book, monkeypatch):
+    """A record is written under another name, flushed to the disk, and renamed only then."""
+    events = []
+    fsync, replace = os.fsync, Path.replace
+    path = book / "results" / "run.json"
+
+    def synced(descriptor):
+        events.append(("fsync", path.exists()))
+        fsync(descriptor)
+
+    def renamed(self, target):
+        json.loads(self.read_text())
+        events.append(("replace", self.parent == target.parent))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    record("run", TABLE, config=CONFIG, seconds=1)
+    assert events == [("fsync", False), ("replace", True)]
+
+
+def covers(live, **options):
+    recorded = Record("run", TABLE, {})
+    return recorded.covers(pd.DataFrame(live), on=["gamma", "model"], value="mean", standard_error="se", **options)
+
+
+def test_a_quick_run_near_the_record_is_covered():
+    """Rows in any order, and fewer than were recorded, are compared in combined standard errors; the worst is returned."""
+    live = {"gamma": [0.95, 0.8], "model": ["Kalman", "GLA"], "mean": [0.2, 1 / 3], "se": [0.1, 0.1]}
+    assert covers(live) == pytest.approx(0.2 / np.hypot(0.1, 0.1), rel=1e-12)
+    assert covers({key: values[1:] for key, values in live.items()}) == 0
+
+
+@pytest.mark.parametrize("mean", [1 / 3 + 0.75, 1 / 3 - 0.75, np.nan, np.inf])
+def test_a_quick_run_that_strays_is_refused(mean):
+    """A row more than five combined standard errors from the record is refused, and so is one that is no number.
+
+    One row strays among one that does not.
+    """
+    with pytest.raises(VerdictChanged, match="strays"):
+        covers({"gamma": [0.8, 0.95], "model": ["GLA", "Kalman"], "mean": [mean, 0.0], "se": [0.1, 0.1]})
+
+
+def test_a_quick_run_that_the_record_does_not_know_is_refused():
+    """Rows that the record lacks, and rows that stand twice, are refused; so is a run without rows."""
+    with pytest.raises(ValueError, match="rows that the record lacks"):
+        covers({"gamma": [0.8], "model": ["LMS"], "mean": [0.3], "se": [0.1]})
+    with pytest.raises(ValueError, match="not unique"):
+        covers({"gamma": [0.8] * 2, "model": ["GLA"] * 2, "mean": [0.3] * 2, "se": [0.1] * 2})
+    with pytest.raises(VerdictChanged):
+        covers({"gamma": np.zeros(0), "model": np.zeros(0, dtype=str), "mean": np.zeros(0), "se": np.zeros(0)})
+
+
+def test_all_combinations_are_looked_at():
+    """The tables of verdicts above leave no combination out that has a meaning of its own.
+
+    Of `agrees` one is left open: a claim that agrees, whose mended form does too, under a caveat. Of `holds`, a caveat
+    and a statement in the claim's place together.
+    """
+    three = (None, True, False)
+    assert set(itertools.product((True, False), three, three)) - set(NUMBERS) == {(True, True, True)}
+    together = {(a, b, c) for a, b, c in itertools.product((True, False), three, three) if None not in (b, c)}
+    assert set(itertools.product((True, False), three, three)) - set(STATEMENTS) == together

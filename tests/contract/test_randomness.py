@@ -1,0 +1,140 @@
+"""Every random number in the library comes from a generator that the caller named."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import icl
+
+SOURCES = sorted(Path(icl.__file__).parent.rglob("*.py"))
+
+DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "binomial"}
+DRAWS |= {f"{name}_" for name in ("normal", "uniform", "bernoulli", "random", "exponential", "cauchy", "geometric")}
+DRAWS |= {"log_normal_"}
+# These take no generator at all.
+GLOBAL = {"rand_like", "randn_like", "randint_like", "dropout", "seed"}
+NUMPY = {"Generator", "SeedSequence", "PCG64", "Philox"}
+
+
+def imported(tree):
+    """Local name -> what it stands for, in full, for every import in a module."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def dotted(node, names):
+    """'torch.nn.init.normal_' for the expression that names it; '?.normal_' for a method of anything else."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value, names)}.{node.attr}"
+    return names.get(node.id, "?") if isinstance(node, ast.Name) else "?"
+
+
+def given(call, *keywords):
+    """Whether a call has one of these keywords with a value other than None."""
+    return any(
+        k.arg in keywords and not (isinstance(k.value, ast.Constant) and k.value.value is None) for k in call.keywords
+    )
+
+
+def unseeded(source):
+    """Lines of a module that draw random numbers, or seed them, other than from a generator handed in."""
+    tree = ast.parse(source)
+    names = imported(tree)
+    found = set()
+    if "random" in names.values() or any(name.startswith("random.") for name in names.values()):
+        found.add(0)
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = dotted(call.func, names)
+        last = name.rsplit(".", 1)[-1]
+        if name.startswith("numpy.random."):
+            seeded = bool(call.args) and not (isinstance(call.args[0], ast.Constant) and call.args[0].value is None)
+            wrong = last not in NUMPY | {"default_rng"} or not (seeded or given(call, "seed"))
+        elif last == "rvs":
+            wrong = not given(call, "random_state")
+        elif last in ("manual_seed", "manual_seed_all"):
+            # Of a generator it is how streams begin; of torch it is everybody's.
+            wrong = name.startswith("torch.") and not name.startswith("torch.Generator")
+        elif name.startswith("torch.nn.init."):
+            wrong = last not in ("zeros_", "ones_", "constant_", "eye_") and not given(call, "generator")
+        else:
+            ours = name.startswith("torch.") or name.startswith("?.")
+            wrong = ours and (last in GLOBAL or (last in DRAWS and not given(call, "generator")))
+        if wrong:
+            found.add(call.lineno)
+    return found
+
+
+def test_the_library_draws_from_generators_alone():
+    """No file of the library seeds a global generator, or draws from one: every draw names the generator it uses."""
+    assert len(SOURCES) > 10
+    assert {path.name: unseeded(path.read_text(encoding="utf-8")) for path in SOURCES} == {p.name: set() for p in SOURCES}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.manual_seed(0)",
+        "torch.cuda.manual_seed_all(0)",
+        "torch.seed()",
+        "torch.randn(3)",
+        "torch.rand(3, generator=None)",
+        "torch.randint(0, 2, (3,))",
+        "torch.randperm(3)",
+        "torch.normal(0.0, 1.0, (3,))",
+        "torch.randn_like(x)",
+        "x.normal_()",
+        "f(x)[0].uniform_(0, 1)",
+        "nn.init.xavier_normal_(x)",
+        "randn(3)",
+        "np.random.seed(0)",
+        "np.random.normal(size=3)",
+        "np.random.RandomState(0)",
+        "np.random.default_rng()",
+        "np.random.default_rng(None)",
+        "default_rng()",
+        "scipy.stats.norm.rvs(size=3)",
+        "import random",
+        "from random import gauss",
+    ],
+)
+def test_a_planted_draw_is_found(line):
+    """Each of these lines, planted in a module, is found."""
+    head = "import numpy as np\nimport scipy.stats\nimport torch\nfrom torch import nn, randn\n"
+    head += "from numpy.random import default_rng\n"
+    assert unseeded(f"{head}\ndef f(x):\n    {line}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.randn(3, generator=g)",
+        "x.normal_(generator=g)",
+        "torch.Generator('cpu').manual_seed(3)",
+        "np.random.default_rng(3)",
+        "default_rng(seed=seed)",
+        "scipy.stats.norm.rvs(size=3, random_state=rng)",
+        "nn.init.zeros_(x)",
+        "torch.linalg.norm(x)",
+    ],
+)
+def test_a_seeded_draw_is_let_be(line):
+    """Draws from a generator that is handed in, and numbers that are not random, are not complained of."""
+    head = "import numpy as np\nimport scipy.stats\nimport torch\nfrom torch import nn\nfrom numpy.random import default_rng\n"
+    assert not unseeded(f"{head}\ndef f(x, g, seed, rng):\n    {line}\n")
+
+
+def test_importing_the_library_calls_nothing_of_torch():
+    """At a module's top level nothing of torch or of numpy's random numbers is called: no draw, no device, no setting."""
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = imported(tree)
+        top = (node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef))
+        for call in (inner for node in top for inner in ast.walk(node) if isinstance(inner, ast.Call)):
+            assert not dotted(call.func, names).startswith(("torch.", "numpy.random.")), f"{path.name}:{call.lineno}"

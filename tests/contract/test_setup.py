@@ -1,0 +1,306 @@
+"""tools/setup.sh: either a whole .venv, or one sentence that says why not and no .venv at all.
+
+Most tests stand a script in for Python, so that they need no network and no time; one makes a real environment.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# A Python whose venv is a folder with this script in it, and whose pip does what $PIP_DOES says.
+STAND_IN = f"""#!/bin/sh
+case "$1 $2" in
+    "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+    "-m pip") echo "$*" >>pip-calls && eval "${{PIP_DOES:-:}}" ;;
+    "-c import ensurepip"*) [ -z "${{NO_VENV:-}}" ] ;;
+    *) exec {sys.executable} "$@" ;;
+esac
+"""
+OLD = f"""#!/bin/sh
+if [ "$1" = --version ]; then echo "Python 3.9.2"; exit; fi
+exec {sys.executable} -c "import sys; sys.version_info = (3, 9, 2); $2"
+"""
+SHIM = """#!/bin/sh
+echo "command not found" >&2; exit 127
+"""
+TOOLS = (
+    "awk",
+    "bash",
+    "cat",
+    "cp",
+    "df",
+    "dirname",
+    "env",
+    "grep",
+    "head",
+    "ln",
+    "mkdir",
+    "mktemp",
+    "rm",
+    "rmdir",
+    "sh",
+    "sleep",
+    "tail",
+)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+class Clone:
+    """A repository with nothing in it but what setup.sh reads."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.venv = root / ".venv"
+        self.lock = root / "requirements.lock"
+        (root / "tools").mkdir()
+        shutil.copy(ROOT / "tools" / "setup.sh", root / "tools")
+        (root / "pyproject.toml").write_text("[project]\nname = 'thing'\n")
+        self.lock.write_text("# a comment\nleaf==1.0\n")
+        self.python = script(root / "stand-in", STAND_IN)
+        # The machine's own settings must not decide what a test finds.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "PYTHON", "SETUP_", "TORCH"))}
+
+    def command(self, **env: object) -> dict:
+        settings = self.env | {"PYTHON": str(self.python)} | {k: str(v) for k, v in env.items()}
+        return {"args": [self.root / "tools" / "setup.sh"], "env": settings, "cwd": "/"}
+
+    def run(self, **env: object) -> subprocess.CompletedProcess:
+        return subprocess.run(**self.command(**env), capture_output=True, text=True, timeout=120, check=False)
+
+    def refusal(self, **env: object) -> str:
+        done = self.run(**env)
+        assert done.returncode not in (0, 127)
+        assert not self.venv.exists()
+        assert not self.environments()
+        (sentence,) = done.stderr.splitlines()
+        assert sentence.startswith("setup: ")
+        return sentence
+
+    def ready(self) -> bool:
+        return (self.venv / ".ready").is_file()
+
+    def environments(self) -> list[Path]:
+        return list(self.root.glob(".venvs/*"))
+
+    def pip_calls(self) -> list[str]:
+        return (self.root / "pip-calls").read_text().splitlines()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+def test_makes_the_environment_from_the_lock_and_then_returns_at_once(clone):
+    assert clone.run().returncode == 0
+    assert clone.ready()
+    first, second = clone.pip_calls()
+    assert first.endswith("-r requirements.lock")
+    assert second.endswith("--no-deps --no-build-isolation --editable .")
+    again = clone.run()
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert len(clone.pip_calls()) == 2
+
+
+@pytest.mark.parametrize("changed", ["requirements.lock", "pyproject.toml"])
+def test_makes_it_anew_when_what_it_was_made_from_changes(clone, changed):
+    clone.run()
+    (clone.venv / "old").touch()
+    with (clone.root / changed).open("a") as file:
+        file.write("# changed\n")
+    assert clone.run().returncode == 0
+    assert clone.ready()
+    assert not (clone.venv / "old").exists()
+
+
+def test_without_a_python_asked_for_keeps_the_one_it_was_made_with(clone):
+    clone.run()
+    again = clone.run(PYTHON="")
+    assert (again.returncode, again.stdout) == (0, "")
+
+
+def test_torch_cpu_takes_torch_and_nothing_else_from_pytorchs_cpu_index(clone):
+    clone.lock.write_text("leaf==1.0\ntorch==2.0\n")
+    assert clone.run(TORCH="cpu").returncode == 0
+    torch, rest, _ = clone.pip_calls()
+    assert torch.endswith("--no-deps --index-url https://download.pytorch.org/whl/cpu torch==2.0")
+    assert rest.endswith("-r requirements.lock")
+    assert "index" not in rest
+
+
+def test_a_python_that_is_not_there(clone):
+    assert "PYTHON=python9 was not found" in clone.refusal(PYTHON="python9")
+
+
+def test_a_python_that_is_too_old(clone):
+    old = script(clone.root / "old", OLD)
+    assert "is Python 3.9.2; the book needs Python 3.11 or newer" in clone.refusal(PYTHON=old)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A PATH with the tools that setup.sh calls, and no Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(shutil.which(tool))
+    return folder
+
+
+def test_no_python_on_the_path_is_new_enough(clone, path):
+    script(path / "python3", OLD)
+    assert "no Python 3.11 or newer was found" in clone.refusal(PYTHON="", PATH=path)
+
+
+def test_a_name_on_the_path_that_does_not_run_is_passed_over(clone, path):
+    script(path / "python3.11", SHIM)
+    script(path / "python3", STAND_IN)
+    assert clone.run(PYTHON="", PATH=path).returncode == 0
+    assert clone.ready()
+
+
+def test_a_python_without_venv(clone):
+    assert "sudo apt install python3-venv" in clone.refusal(NO_VENV=1)
+
+
+def test_a_full_disk(clone):
+    sentence = clone.refusal(SETUP_NEED_MB=10**12)
+    assert f"needs {10**12} MB of disk" in sentence
+    assert "MB are free" in sentence
+
+
+@pytest.mark.parametrize(
+    "line", ["leaf", "leaf>=1.0", "Leaf==1.0", "leaf=1.0", "leaf==1.*", "-r other.txt", "<<<<<<< HEAD"]
+)
+def test_a_malformed_lock_names_file_and_line(clone, line):
+    clone.lock.write_text(f"leaf==1.0\ntwig==2.0 ; sys_platform == 'darwin'\n{line}\n")
+    assert f"requirements.lock:3: not a pin of the form name==version: {line}" in clone.refusal()
+
+
+def test_a_missing_lock(clone):
+    clone.lock.unlink()
+    assert "requirements.lock is missing" in clone.refusal()
+
+
+def test_pip_fails(clone):
+    does = "echo ERROR: No matching distribution found for leaf==1.0; echo a hint; exit 1"
+    sentence = clone.refusal(PIP_DOES=does)
+    assert "ERROR: No matching distribution found for leaf==1.0" in sentence
+    assert ".setup.log" in sentence
+    assert "a hint" in (clone.root / ".setup.log").read_text()
+
+
+@pytest.mark.parametrize(("pin", "pip"), [("leaf", ":"), ("leaf==2.0", "exit 1")])
+def test_a_failure_leaves_the_environment_that_was_whole(clone, pin, pip):
+    clone.run()
+    (clone.venv / "old").touch()
+    clone.lock.write_text(f"{pin}\n")
+    assert clone.run(PIP_DOES=pip).returncode == 1
+    assert clone.ready()
+    assert (clone.venv / "old").exists()
+    assert len(clone.environments()) == 1
+
+
+def test_a_moved_repository_gets_a_new_environment(clone, tmp_path_factory):
+    clone.run()
+    moved = tmp_path_factory.mktemp("moved") / "repository"
+    clone.root.rename(moved)
+    clone.root, clone.python = moved, moved / "stand-in"
+    assert clone.run().returncode == 0
+    assert len(clone.pip_calls()) == 4
+
+
+def start_and_wait_for_pip(clone: Clone) -> tuple[subprocess.Popen, int]:
+    """setup.sh, and the process id of a pip that takes its time."""
+    # As from a terminal: a process group of its own, and an interrupt that is not ignored.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(**clone.command(PIP_DOES="echo $$ >pip-pid && exec sleep 60"), **quiet)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    written = clone.root / "pip-pid"
+    deadline = time.monotonic() + 30
+    while not (written.exists() and written.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert len(clone.environments()) == 1
+    return process, int(written.read_text())
+
+
+@pytest.mark.parametrize(("interrupt", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_leaves_nothing(clone, interrupt, status):
+    process, pip = start_and_wait_for_pip(clone)
+    os.killpg(process.pid, interrupt)
+    assert process.wait(timeout=30) == status
+    assert not clone.venv.exists()
+    assert not clone.environments()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pip, 0)
+
+
+def test_a_killed_run_leaves_no_environment_and_the_next_clears_up(clone):
+    process, pip = start_and_wait_for_pip(clone)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+    assert not clone.venv.exists()
+    # Its pip may live on; it must not be in the way.
+    assert clone.run().returncode == 0
+    os.kill(pip, signal.SIGKILL)
+    assert clone.ready()
+    assert clone.environments() == [clone.venv.resolve()]
+
+
+def make_wheel(folder: Path, name: str) -> None:
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_with_a_real_python_and_a_real_pip(clone):
+    """One environment for real, from wheels made here: the stand-in could be wrong about what pip does."""
+    wheels = clone.root / "wheels"
+    wheels.mkdir()
+    make_wheel(wheels, "leaf")
+    make_wheel(wheels, "thing")
+    (clone.root / "backend.py").write_text(
+        "import shutil\n"
+        "def build_editable(folder, *_):\n"
+        "    return shutil.copy('wheels/thing-1.0-py3-none-any.whl', folder).rpartition('/')[2]\n"
+    )
+    (clone.root / "pyproject.toml").write_text(
+        "[project]\nname = 'thing'\nversion = '1.0'\n"
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    )
+    settings = clone.root / "pip.conf"
+    settings.write_text(f"[global]\nno-index = true\nfind-links = {wheels}\n")
+    offline = {"PYTHON": sys.executable, "PIP_CONFIG_FILE": settings}
+    made = clone.run(**offline)
+    assert made.returncode == 0, made.stderr
+    subprocess.run([clone.venv / "bin" / "python", "-c", "import leaf, thing"], check=True)
+
+    clone.lock.write_text("leaf==2.0\n")
+    failed = clone.run(**offline)
+    assert failed.returncode == 1
+    assert "No matching distribution found for leaf==2.0" in failed.stderr
+    assert clone.ready()
+    assert len(clone.environments()) == 1

@@ -1,0 +1,178 @@
+"""Linear attention with decay: three forms, one operator.
+
+Tolerances. Every output and every gradient here is a sum of products; computed in float64, in any order, its error is
+at most (number of terms) x eps x (the same sum over absolute values). That last sum is what the operator gives for
+|q|, |k|, |v|. With at most 70 x 5 terms, each a product of at most 75 factors, 1e-12 of it covers the rounding.
+"""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icl.models.linear_attention import chunked, parallel, recurrent
+from icl.profile import streams
+
+FORMS = (recurrent, parallel, chunked)
+ROUNDING = 1e-12
+
+# Lengths around the default chunk of 32 and its multiples are where blocks are left half full.
+LENGTHS = st.one_of(st.integers(1, 70), st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65]))
+
+
+@st.composite
+def inputs(draw, lengths=LENGTHS):
+    """(q, k, v, decay) of awkward sizes; decays fixed a head or free a token, exact zeros and ones among them."""
+    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    key, value = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    time = draw(lengths)
+    generator = streams("linear attention", seed=draw(st.integers(0, 2**20)))
+    q, k = torch.randn(2, batch, time, heads, key, generator=generator, dtype=torch.float64)
+    v = torch.randn(batch, time, heads, value, generator=generator, dtype=torch.float64)
+    shape = draw(st.sampled_from([(1, 1, heads), (1, 1, 1), (1, time, heads), (batch, time, heads), (batch, 1, 1)]))
+    decay = torch.rand(shape, generator=generator, dtype=torch.float64)
+    edges = draw(st.sampled_from(["none", "zeros", "ones", "mixed"]))
+    if edges != "none":
+        edge = torch.rand(shape, generator=generator)
+        decay = torch.where((edge < 0.3) & (edges != "ones"), 0.0, decay)
+        decay = torch.where((edge > 0.7) & (edges != "zeros"), 1.0, decay)
+    return q, k, v, decay
+
+
+def scale(q, k, v, decay):
+    """What rounding is measured against: the same sums over absolute values."""
+    return recurrent(q.abs(), k.abs(), v.abs(), decay)
+
+
+def gradients(form, arguments, weights, **options):
+    leaves = [a.clone().requires_grad_() for a in arguments]
+    return torch.autograd.grad((form(*leaves, **options) * weights).sum(), leaves)
+
+
+@given(inputs(), st.integers(1, 80))
+def test_three_forms_agree(arguments, size):
+    """The recurrent, the parallel and the chunked form give the same outputs, whatever the length, the chunk and the decays.
+
+    Decays of exactly 0 and 1 are among them, fixed a head or free a token. Tolerance: rounding, see the file's head.
+    """
+    expected, limit = recurrent(*arguments), ROUNDING * scale(*arguments)
+    assert ((parallel(*arguments) - expected).abs() <= limit).all()
+    assert ((chunked(*arguments) - expected).abs() <= limit).all()
+    assert ((chunked(*arguments, size=size) - expected).abs() <= limit).all()
+
+
+@given(inputs(lengths=st.integers(1, 12)))
+def test_every_form_is_the_sum_it_unrolls_to(arguments):
+    """Each form gives o_i = sum over j <= i of (g_(j+1) ... g_i) (q_i'k_j) v_j, summed here term by term.
+
+    Tolerance: rounding, see the file's head.
+    """
+    q, k, v, decay = (a.numpy() for a in arguments)
+    g = np.broadcast_to(decay, q.shape[:3])
+    expected = np.zeros(v.shape)
+    for b, i, h in np.ndindex(*q.shape[:3]):
+        for j in range(i + 1):
+            expected[b, i, h] += np.prod(g[b, j + 1 : i + 1, h]) * (q[b, i, h] @ k[b, j, h]) * v[b, j, h]
+    limit = ROUNDING * scale(*arguments).numpy()
+    for form in FORMS:
+        assert (np.abs(form(*arguments).numpy() - expected) <= limit).all()
+
+
+@pytest.mark.parametrize("time", [1, 7, 33])
+@pytest.mark.parametrize("gate", ["a head", "a token"])
+@pytest.mark.parametrize("lam", [0.0, 0.6, 1.0, "mixed"])
+def test_gradients_agree_at_both_edges(time, gate, lam):
+    """The gradients with respect to q, k, v and the decay agree between the forms at decay 0, at decay 1 and in between.
+
+    None is NaN, and at decay 0 the gradient of the decay is not lost: it is what the forgotten state would have said.
+    Tolerance: rounding against the gradient at absolute values, of which every gradient here is a signed sum.
+    """
+    generator = streams("gradients", seed=time)
+    q, k = torch.randn(2, 2, time, 2, 3, generator=generator, dtype=torch.float64)
+    v, weights = torch.randn(2, 2, time, 2, 4, generator=generator, dtype=torch.float64)
+    decay = torch.ones((1, 1, 2) if gate == "a head" else (2, time, 2), dtype=torch.float64)
+    if lam == "mixed":
+        decay = torch.randint(0, 3, decay.shape, generator=generator).double() / 2
+    else:
+        decay = decay * lam
+    arguments = (q, k, v, decay)
+    expected = gradients(recurrent, arguments, weights)
+    limits = gradients(recurrent, (q.abs(), k.abs(), v.abs(), decay), weights.abs())
+    for form, options in ((parallel, {}), (chunked, {}), (chunked, {"size": 1}), (chunked, {"size": 5})):
+        for got, want, limit in zip(gradients(form, arguments, weights, **options), expected, limits, strict=True):
+            assert torch.isfinite(got).all()
+            assert ((got - want).abs() <= ROUNDING * limit).all()
+    if time > 1:
+        assert expected[3].abs().max() > 0
+
+
+def test_gradients_are_those_of_finite_differences():
+    """The gradients of the default form are what central differences give, the decay's edges left aside.
+
+    torch.autograd.gradcheck at its own tolerances (1e-6 steps, absolute error 1e-5): it would see a wrong term, while
+    the comparison of the three forms to rounding settles the digits.
+    """
+    generator = streams("gradcheck")
+    q, k = torch.randn(2, 1, 5, 2, 2, generator=generator, dtype=torch.float64)
+    v = torch.randn(1, 5, 2, 3, generator=generator, dtype=torch.float64)
+    decay = 0.2 + 0.6 * torch.rand(1, 5, 2, generator=generator, dtype=torch.float64)
+    leaves = tuple(a.requires_grad_() for a in (q.clone(), k.clone(), v, decay))
+    assert torch.autograd.gradcheck(lambda *a: chunked(*a, size=2), leaves)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_is_kept(form, dtype):
+    """Outputs have the dtype of the inputs, and gradients too."""
+    arguments = [torch.ones(1, 40, 1, 2, dtype=dtype) for _ in range(3)] + [torch.full((1, 1, 1), 0.5, dtype=dtype)]
+    assert form(*arguments).dtype == dtype
+    assert {g.dtype for g in gradients(form, arguments, 1)} == {dtype}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_decay_one_is_plain_linear_attention(form):
+    """With decay 1 every form is causal linear attention without forgetting, o_i = sum over j <= i of (q_i'k_j) v_j.
+
+    With decay 0 only the token itself is left, o_i = (q_i'k_i) v_i. Tolerance: rounding, see the file's head.
+    """
+    generator = streams("edges")
+    q, k = torch.randn(2, 2, 37, 2, 3, generator=generator, dtype=torch.float64)
+    v = torch.randn(2, 37, 2, 4, generator=generator, dtype=torch.float64)
+    one, zero = torch.ones(1, 1, 1, dtype=torch.float64), torch.zeros(1, 1, 1, dtype=torch.float64)
+    seen = torch.tril(torch.einsum("bihd,bjhd->bhij", q, k))
+    plain = torch.einsum("bhij,bjhe->bihe", seen, v)
+    assert ((form(q, k, v, one) - plain).abs() <= ROUNDING * scale(q, k, v, one)).all()
+    alone = (q * k).sum(-1, keepdim=True) * v
+    assert ((form(q, k, v, zero) - alone).abs() <= ROUNDING * scale(q, k, v, zero)).all()
+
+
+@given(inputs(), st.data())
+def test_the_future_never_changes_the_past(arguments, data):
+    """Replacing every token after time t, decays included, leaves the outputs up to t as they were, bit for bit."""
+    q, k, v, decay = arguments
+    decay = decay.expand(q.shape[:3])
+    t = data.draw(st.integers(1, q.shape[1]))
+    generator = streams("another future")
+    changed = [a.clone() for a in (q, k, v, decay)]
+    for a in changed[:3]:
+        a[:, t:] = 100 * torch.randn(a[:, t:].shape, generator=generator, dtype=a.dtype)
+    changed[3][:, t:] = torch.rand(changed[3][:, t:].shape, generator=generator, dtype=torch.float64)
+    for form in FORMS:
+        assert torch.equal(form(q, k, v, decay)[:, :t], form(*changed)[:, :t])
+
+
+@given(inputs(), st.data())
+def test_batch_rows_and_heads_are_independent(arguments, data):
+    """Replacing one row of the batch, or one head, leaves every other row and head as it was, bit for bit."""
+    q, k, v, decay = arguments
+    decay = decay.expand(q.shape[:3])
+    row, head = data.draw(st.integers(0, q.shape[0] - 1)), data.draw(st.integers(0, q.shape[2] - 1))
+    changed = [a.clone() for a in (q, k, v, decay)]
+    for a in changed:
+        a[row, :, head] = 0.5
+    others = torch.ones(q.shape[0], q.shape[2], dtype=torch.bool)
+    others[row, head] = False
+    for form in FORMS:
+        before, after = (form(*a).transpose(1, 2) for a in ((q, k, v, decay), changed))
+        assert torch.equal(before[others], after[others])
