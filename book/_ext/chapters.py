@@ -149,7 +149,11 @@ def execute(page: str, timeout: int) -> tuple[nbformat.NotebookNode, float, str 
     try:
         # The kernel's own start-up notices would land between the lines of progress.
         quiet = ["--IPKernelApp.log_level=40"]
-        NotebookClient(notebook, timeout=timeout, resources=where, extra_arguments=quiet).execute()
+        # Timings would go into the cells, and so into what the cache compares.
+        client = NotebookClient(
+            notebook, timeout=timeout, resources=where, extra_arguments=quiet, record_timing=False
+        )
+        client.execute()
     except DeadKernelError:
         error = "The kernel died, most likely for want of memory."
     except (CellExecutionError, CellTimeoutError) as failure:

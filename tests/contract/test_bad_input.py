@@ -49,7 +49,12 @@ def said(value):
 
 def integers(where, call, name, *, least):
     for value in (least - 1, float(least), str(least), None, True, NAN):
-        row(where, f"{name} {value!r}", functools.partial(call, **{name: value}), f"{name} must be an integer >= {least}")
+        row(
+            where,
+            f"{name} {value!r}",
+            functools.partial(call, **{name: value}),
+            f"{name} must be an integer >= {least}",
+        )
 
 
 def covariances(where, call, name):
@@ -68,7 +73,12 @@ def covariances(where, call, name):
 
 def draws(where, call):
     for value in (None, 0, np.random.default_rng(0)):
-        row(where, f"generator {value!r}", functools.partial(call, generator=value), "generator must be a torch.Generator")
+        row(
+            where,
+            f"generator {value!r}",
+            functools.partial(call, generator=value),
+            "generator must be a torch.Generator",
+        )
     for value in (torch.float16, torch.int64, None):
         row(
             where,
@@ -100,7 +110,9 @@ x, y = torch.zeros(2, 4, 3), torch.zeros(2, 4)
 row("Prompt", "x of two axes", lambda: Prompt(y, y, y), r"x must have shape \(any, any, any\)")
 row("Prompt", "y too short", lambda: Prompt(x, y[:, 1:], x), r"y must have shape \(2, 4\) to match x")
 row("Prompt", "w of another batch", lambda: Prompt(x, y, x[1:]), r"w must have shape \(2, 4, 3\) to match x")
-row("Prompt", "only the query", lambda: Prompt(x[:, :1], y[:, :1], x[:, :1]), "x must hold at least one example and the")
+row(
+    "Prompt", "only the query", lambda: Prompt(x[:, :1], y[:, :1], x[:, :1]), "x must hold at least one example and the"
+)
 row("Prompt", "y of another dtype", lambda: Prompt(x, y.double(), x), "y must have dtype torch.float32 to match x")
 row("Prompt", "w of another dtype", lambda: Prompt(x, y, x.double()), "w must have dtype torch.float32 to match x")
 integers("Prompt.last", Prompt(x, y, x).last, "m", least=1)
@@ -113,10 +125,21 @@ draws("blocks", lambda **options: list(pieces(total=2, **options)))
 recursion = functools.partial(moments.recursion, **{"lam": 0.9, "gamma": 0.9, "n": 3})
 for name in ("lam", "gamma", "sigma_w", "sigma_e"):
     numbers("recursion", recursion, name, wrong=NOT_REAL, outside=[-0.1])
-    row("recursion", f"{name} with a bad entry", functools.partial(recursion, **{name: [0.5, NAN]}), f"{name} must ", "nan")
+    row(
+        "recursion",
+        f"{name} with a bad entry",
+        functools.partial(recursion, **{name: [0.5, NAN]}),
+        f"{name} must ",
+        "nan",
+    )
 integers("recursion", recursion, "n", least=1)
 from_kernel = functools.partial(moments.from_kernel, **{"weights": np.ones(2), "kernel": np.eye(3)})
-row("from_kernel", "too many weights", lambda: from_kernel(weights=np.ones(3)), "weights must have 2 entries on their last")
+row(
+    "from_kernel",
+    "too many weights",
+    lambda: from_kernel(weights=np.ones(3)),
+    "weights must have 2 entries on their last",
+)
 row("from_kernel", "NaN weights", lambda: from_kernel(weights=[1.0, NAN]), "weights must be finite")
 row("from_kernel", "kernel not square", lambda: from_kernel(kernel=np.ones((3, 2))), r"kernel must have shape \(3, 3\)")
 row("from_kernel", "kernel of one axis", lambda: from_kernel(kernel=np.ones(3)), r"kernel must have shape \(3, 3\)")
@@ -135,20 +158,37 @@ row("risk", "A of another size", lambda: gla.risk(np.eye(3), task, lam=0.9), r"A
 row("risk", "A NaN", lambda: gla.risk(np.full((2, 2), NAN), task, lam=0.9), "A must be finite")
 still = drift(sigma_w=0.0, sigma_e=0.0)
 row("optimum", "no weights at all", lambda: gla.optimum(still, lam=0.9), "Lambda~ is singular for this task", "")
-row("optimum", "no inputs at all", lambda: gla.optimum(drift(Lambda=np.zeros((2, 2))), lam=0.9), "Lambda~ is singular", "")
+row(
+    "optimum",
+    "no inputs at all",
+    lambda: gla.optimum(drift(Lambda=np.zeros((2, 2))), lam=0.9),
+    "Lambda~ is singular",
+    "",
+)
 numbers("optimal_forgetting", functools.partial(gla.optimal_forgetting, task), "upper", outside=[-0.1, 0.0])
 pole = functools.partial(gla.kalman_pole, **{"gamma": 0.9, "crosstalk": 2.0})
 numbers("kalman_pole", pole, "gamma", wrong=NOT_REAL, outside=[-0.1, 0.0, 1.0, 1.1])
 numbers("kalman_pole", pole, "crosstalk", wrong=NOT_REAL, outside=[-1.0, 0.0])
 tilted = drift(Lambda=np.diag([2.0, 1.0]))
 for function in (gla.steady_error, functools.partial(gla.identity_error, lam=0.9)):
-    row("the identity's errors", f"anisotropic {function}", functools.partial(function, tilted), "Lambda must be the", "")
+    row(
+        "the identity's errors",
+        f"anisotropic {function}",
+        functools.partial(function, tilted),
+        "Lambda must be the",
+        "",
+    )
 row("steady_error", "no steady state", lambda: gla.steady_error(drift(gamma=1.0)), "gamma must be < 1", "got 1.0")
 
 xs = np.zeros((2, 4, 2))
 for function in (lambda x: kalman.expected_errors(x, task), lambda x: kalman.risk(task, x)):
     row("kalman", "x of two axes", functools.partial(function, xs[0]), r"x must have shape \(any, any, 2\)")
-    row("kalman", "x of another d", functools.partial(function, np.zeros((2, 4, 3))), r"x must have shape \(any, any, 2\)")
+    row(
+        "kalman",
+        "x of another d",
+        functools.partial(function, np.zeros((2, 4, 3))),
+        r"x must have shape \(any, any, 2\)",
+    )
     row("kalman", "x NaN", functools.partial(function, xs + NAN), "x must be finite")
 row("kalman.risk", "one sequence", lambda: kalman.risk(task, xs[:1]), "x must hold at least two sequences", "got 1")
 
@@ -162,7 +202,12 @@ for name, function in (("D1", printed.D1), ("D2", printed.D2), ("D3", printed.D3
     numbers(name, functools.partial(function, **known), "sigma_e", outside=[-1.0])
     integers(name, functools.partial(function, **known), "n", least=1)
     if name != "D4":
-        row(name, "lam gamma = 1", functools.partial(function, **form | {"gamma": 2.0}), r"lam \* gamma must differ from 1")
+        row(
+            name,
+            "lam gamma = 1",
+            functools.partial(function, **form | {"gamma": 2.0}),
+            r"lam \* gamma must differ from 1",
+        )
 for name, function in (("D2", printed.D2), ("D3", printed.D3)):
     row(name, "no such erratum", functools.partial(function, **form, mend={9}), "mend must hold numbers of errata", "9")
 
@@ -187,14 +232,24 @@ integers("chunked", functools.partial(linear_attention.chunked, q, q, v, one), "
 
 Z, W, G = torch.zeros(2, 4, 3), torch.zeros(3, 3), torch.zeros(2, 3, 3)
 for lam in (-0.1, NAN, INF, torch.tensor([0.5, 0.5])):
-    row("decay_weights", f"lam {lam}", lambda lam=lam: model.decay_weights(lam, 3, like=Z), "lam must be one finite number")
+    row(
+        "decay_weights",
+        f"lam {lam}",
+        lambda lam=lam: model.decay_weights(lam, 3, like=Z),
+        "lam must be one finite number",
+    )
     row("gram", f"lam {lam}", lambda lam=lam: model.gram(Z, lam), "lam must be one finite number >= 0")
 for lam in (-0.1, NAN, INF, 1.1, torch.tensor([0.5, 0.5])):
     row("predict", f"lam {lam}", lambda lam=lam: model.predict(Z, W, W, lam), r"lam must be one number in \[0, 1\]")
 integers("decay_weights", lambda count: model.decay_weights(0.5, count, like=Z), "count", least=1)
 row("gram", "Z of two axes", lambda: model.gram(W, 0.5), r"Z must have shape \(any, any, any\)")
 row("predict", "Z of two axes", lambda: model.predict(W, W, W, 0.5), r"Z must have shape \(any, any, any\)")
-row("predict_from_gram", "G of two axes", lambda: model.predict_from_gram(W, W, W, W), r"G must have shape \(any, any, any\)")
+row(
+    "predict_from_gram",
+    "G of two axes",
+    lambda: model.predict_from_gram(W, W, W, W),
+    r"G must have shape \(any, any, any\)",
+)
 query = torch.zeros(2, 2)
 for name, call in (
     ("predict", lambda W_V=W, W_KQ=W: model.predict(Z, W_V, W_KQ, 0.5)),
@@ -228,7 +283,12 @@ draws("OneLayerGLA", layer)
 trained = seeded()
 for name in ("W_V", "W_KQ"):
     put = functools.partial(trained.set_weights, **{"W_V": np.eye(3), "W_KQ": np.eye(3)})
-    row("set_weights", f"{name} of another size", functools.partial(put, **{name: np.eye(2)}), rf"{name} must have shape \(3, 3\)")
+    row(
+        "set_weights",
+        f"{name} of another size",
+        functools.partial(put, **{name: np.eye(2)}),
+        rf"{name} must have shape \(3, 3\)",
+    )
     row("set_weights", f"{name} NaN", functools.partial(put, **{name: np.full((3, 3), NAN)}), f"{name} must be finite")
 other = drift().sample(2, generator=profile.streams("x"), dtype=torch.float64)
 row("OneLayerGLA", "a prompt of another dtype", lambda: trained(other), "W_V must have dtype torch.float64 to match")
@@ -247,7 +307,12 @@ for seconds in (0, -1.0, NAN, INF):
         "seconds must be positive and finite",
     )
 for id in ("", ".", "..", "../x", "a/b", "a b"):
-    row("record", f"id {id!r}", lambda id=id: evidence.record(id, table, config={}, seconds=1), "id must be a file's name")
+    row(
+        "record",
+        f"id {id!r}",
+        lambda id=id: evidence.record(id, table, config={}, seconds=1),
+        "id must be a file's name",
+    )
 row("claim", "of no such name", lambda: evidence.claim("gla.nothing"), "no claim 'gla.nothing'", "")
 row("folder", "of no such name", lambda: evidence.folder("nothing"), "no folder 'nothing'", "")
 
@@ -291,7 +356,15 @@ def test_the_profile_is_one_of_two(monkeypatch):
 # Held by other files, or with nothing to refuse: arguments that are never looked into, records made by the library.
 ELSEWHERE = {
     "charts": {"theme", "Explorable", "Figure", "lines"},  # contract/test_charts.py
-    "evidence": {"Claim", "ledger", "recorded", "VerdictChanged", "Check", "Record", "library_hash"},  # test_evidence.py
+    "evidence": {
+        "Claim",
+        "ledger",
+        "recorded",
+        "VerdictChanged",
+        "Check",
+        "Record",
+        "library_hash",
+    },  # test_evidence.py
     "exercises": {"SelfCheck"},
     "notation": {"Symbol"},  # contract/test_notation.py
     "profile": {"current", "pick", "device"},  # above
@@ -323,7 +396,11 @@ def test_no_function_of_the_library_is_forgotten():
     public = {}
     for path in root.rglob("[!_]*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and not n.name.startswith("_")}
+        names = {
+            n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and not n.name.startswith("_")
+        }
         public[".".join(path.relative_to(root).with_suffix("").parts)] = names
-    covered = {file: IN_ROWS.get(file, set()) | ELSEWHERE.get(file, set()) for file in IN_ROWS.keys() | ELSEWHERE.keys()}
+    covered = {
+        file: IN_ROWS.get(file, set()) | ELSEWHERE.get(file, set()) for file in IN_ROWS.keys() | ELSEWHERE.keys()
+    }
     assert public == covered

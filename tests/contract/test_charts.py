@@ -26,7 +26,15 @@ DOTS = pd.DataFrame({"lam": [0.75], "error": [0.71], "bar": [0.02], "method": ["
 
 
 def lines(data=DATA, **options):
-    settings = {"x": "lam", "y": "error", "by": "method", "x_title": "λ", "y_title": "error", "title": "A floor", "alt": ALT}
+    settings = {
+        "x": "lam",
+        "y": "error",
+        "by": "method",
+        "x_title": "λ",
+        "y_title": "error",
+        "title": "A floor",
+        "alt": ALT,
+    }
     return charts.lines(data, **(settings | options))
 
 
@@ -86,7 +94,8 @@ def test_a_figure_without_a_title_is_refused(title):
 
 
 def test_methods_keep_their_colours():
-    """A method without a colour is refused by name, in the curves, the points and the stars; one that brings its own is drawn.
+    """A method without a colour is refused by name, in the curves, the points and the stars; one that brings its own is
+    drawn.
 
     A method has the same colour whatever else is in the figure.
     """
@@ -135,14 +144,16 @@ def test_tables_without_their_columns_are_refused(place, column):
 
 def test_unknown_floors_and_labels_are_refused():
     """A floor that is no curve is refused by name, and so is a way of labelling that does not exist."""
-    with pytest.raises(ValueError, match="floors must be .*'RLS'"):
+    with pytest.raises(ValueError, match=r"floors must be .*'RLS'"):
         lines(floors=["RLS"])
     with pytest.raises(ValueError, match="labels must be 'direct' or 'legend', got 'none'"):
         lines(labels="none")
 
 
 def test_two_builds_are_identical():
-    """A figure built twice has the same specification and the same picture, to the last byte, whatever was drawn between."""
+    """A figure built twice has the same specification and the same picture, to the last byte, whatever was drawn
+    between.
+    """
     first = full()
     before = first.spec, first._repr_mimebundle_()
     lines(labels="legend")
@@ -173,7 +184,9 @@ def test_the_picture_has_the_description():
     assert dict(page.elements)["script"] == {"type": "application/json"}
 
 
-@pytest.mark.parametrize("text", ["</script><b>", "<!--<script>", "</SCRIPT >", '"><b>', "'&quot;", "<svg onload=x>", "\\u003c"])
+@pytest.mark.parametrize(
+    "text", ["</script><b>", "<!--<script>", "</SCRIPT >", '"><b>', "'&quot;", "<svg onload=x>", "\\u003c"]
+)
 def test_text_in_a_figure_is_text(text):
     """Markup and quotes in the data, the titles or the description stay text: the page has three elements and no other.
 
@@ -203,7 +216,9 @@ def test_a_figure_needs_no_network():
 
 
 def test_an_explorable_carries_what_its_function_needs():
-    """The specification hands the page the function's name, its sliders and its constants, and names the data it replaces."""
+    """The specification hands the page the function's name, its sliders and its constants, and names the data it
+    replaces.
+    """
     spec = full().spec
     explorable = spec["usermeta"]["icl"]["explorable"]
     assert explorable["function"] == "error_curve"

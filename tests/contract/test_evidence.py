@@ -134,14 +134,14 @@ def test_z_is_counted_in_standard_errors():
     """A tolerance in z compares the distance with the standard error given, entry by entry."""
     four = {"z": 4}
     assert claim("reproduced", four).agrees([1.0, 4.0], 0.0, standard_error=[0.25, 1.0]).verdict == "reproduced"
-    assert (
-        claim("not reproduced", four).agrees([1.0, 4.0], 0.0, standard_error=[1.0, 0.9]).verdict == "not reproduced"
-    )
+    assert claim("not reproduced", four).agrees([1.0, 4.0], 0.0, standard_error=[1.0, 0.9]).verdict == "not reproduced"
 
 
 @pytest.mark.parametrize("standard_error", [None, 0.0, -1.0, np.nan, np.inf, [1.0, 0.0], [1.0, np.inf]])
 def test_z_without_a_standard_error_is_refused(standard_error):
-    """A tolerance in z needs standard errors that are positive and finite: an infinite one would make everything agree."""
+    """A tolerance in z needs standard errors that are positive and finite: an infinite one would make
+    everything agree.
+    """
     with pytest.raises(ValueError, match="standard_error must be positive"):
         claim(tolerance={"z": 4}).agrees(1.0, 1.0, standard_error=standard_error)
 
@@ -169,7 +169,9 @@ def test_a_claim_is_checked_the_way_its_tolerance_says():
 
 
 def test_a_check_says_what_was_measured():
-    """A check carries the claim's name, the deviation with its limit, the reader's note and how many draws are behind it."""
+    """A check carries the claim's name, the deviation with its limit, the reader's note and how many draws are behind
+    it.
+    """
     check = claim(tolerance={"relative": 0.1}).agrees(1.05, 1.0, note="a < b", samples=12_000)
     assert check == Check("gla.test", "reproduced", "relative deviation 0.05 (limit 0.1); a < b", 12_000)
     shown = check._repr_mimebundle_()
@@ -212,7 +214,7 @@ def test_the_ledger_is_read_row_by_row(book):
     (book / "claims" / "b.yml").write_text(ROW.replace("gla.one", "mem.two"))
     assert list(evidence.ledger()) == ["gla.one", "mem.two"]
     assert evidence.claim("mem.two").tolerance == {"absolute": 1e-3}
-    with pytest.raises(ValueError, match="no claim 'gla.two'"):
+    with pytest.raises(ValueError, match=r"no claim 'gla\.two'"):
         evidence.claim("gla.two")
 
 
@@ -251,7 +253,7 @@ def test_a_claim_stands_in_the_ledger_once(book):
     with pytest.raises(ValueError, match=r"b\.yml: gla\.one stands in the ledger twice"):
         evidence.ledger()
     (book / "claims" / "b.yml").write_text(ROW.replace("one", "two") * 2)
-    with pytest.raises(ValueError, match="gla.two stands in the ledger twice"):
+    with pytest.raises(ValueError, match=r"gla\.two stands in the ledger twice"):
         evidence.ledger()
 
 
@@ -301,7 +303,9 @@ def test_a_record_of_an_older_library_says_so(book):
 
 
 def test_the_librarys_hash_knows_every_source(tmp_path, monkeypatch):
-    """The hash that dates a record changes with any change of any source file, its name included, and with nothing else."""
+    """The hash that dates a record changes with any change of any source file, its name included, and with nothing
+    else.
+    """
     room = tmp_path / "icl"
     (room / "theory").mkdir(parents=True)
     for name in ("evidence.py", "theory/gla.py"):
@@ -417,7 +421,9 @@ def covers(live, **options):
 
 
 def test_a_quick_run_near_the_record_is_covered():
-    """Rows in any order, and fewer than were recorded, are compared in combined standard errors; the worst is returned."""
+    """Rows in any order, and fewer than were recorded, are compared in combined standard errors; the
+    worst is returned.
+    """
     live = {"gamma": [0.95, 0.8], "model": ["Kalman", "GLA"], "mean": [0.2, 1 / 3], "se": [0.1, 0.1]}
     assert covers(live) == pytest.approx(0.2 / np.hypot(0.1, 0.1), rel=1e-12)
     assert covers({key: values[1:] for key, values in live.items()}) == 0

@@ -16,11 +16,33 @@ MODULES = {
 }
 NAMES = {symbol.code for symbol in SYMBOLS}
 
-# What a letter of the papers is called here (HOUSE.md): lam and never lambda, Lambda, Sigma_w; and every other Greek one.
+# What the papers' letters are called here, and every other Greek letter.
 PAPERS = {"lam", "gamma", "sigma_w", "sigma_e", "Lambda", "Sigma_w", "W_V", "W_KQ", "decay"}
-GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda lam mu nu xi pi rho sigma tau phi chi psi omega"
-).split()
+GREEK = {
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "epsilon",
+    "zeta",
+    "eta",
+    "theta",
+    "iota",
+    "kappa",
+    "lambda",
+    "lam",
+    "mu",
+    "nu",
+    "xi",
+    "pi",
+    "rho",
+    "sigma",
+    "tau",
+    "phi",
+    "chi",
+    "psi",
+    "omega",
+}
 
 
 def identifiers():
@@ -40,7 +62,9 @@ def arguments():
                 named = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
                 yield from ((f"{file}:{node.name}", a.arg) for a in named)
             elif isinstance(node, ast.ClassDef):
-                fields = (n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name))
+                fields = (
+                    n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+                )
                 yield from ((f"{file}:{node.name}", field) for field in fields)
 
 
@@ -51,7 +75,8 @@ def test_every_symbol_is_a_name_in_the_code(name):
 
 
 def test_every_letter_of_the_papers_is_in_the_table():
-    """Every argument or field of the library that is called by a letter of the papers, Greek ones above all, is explained.
+    """Every argument or field of the library that is called by a letter of the papers, Greek ones above all, is
+    explained.
 
     A name counts as Greek if it is a Greek letter's, capital or not, with or without an index.
     """
@@ -62,7 +87,9 @@ def test_every_letter_of_the_papers_is_in_the_table():
 
 
 def test_symbols_are_complete_and_distinct():
-    """No code name and no LaTeX stands in the table twice, and every row says what the symbol is and where it comes from."""
+    """No code name and no LaTeX stands in the table twice, and every row says what the symbol is and where it comes
+    from.
+    """
     assert len(NAMES) == len(SYMBOLS)
     assert len({symbol.latex for symbol in SYMBOLS}) == len(SYMBOLS)
     for symbol in SYMBOLS:

@@ -14,6 +14,13 @@ DRAWS |= {f"{name}_" for name in ("normal", "uniform", "bernoulli", "random", "e
 DRAWS |= {"log_normal_"}
 # These take no generator at all.
 GLOBAL = {"rand_like", "randn_like", "randint_like", "dropout", "seed"}
+HEAD = """
+import numpy as np
+import scipy.stats
+import torch
+from numpy.random import default_rng
+from torch import nn, randn
+"""
 NUMPY = {"Generator", "SeedSequence", "PCG64", "Philox"}
 
 
@@ -23,7 +30,9 @@ def imported(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                names[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return names
@@ -74,7 +83,9 @@ def unseeded(source):
 def test_the_library_draws_from_generators_alone():
     """No file of the library seeds a global generator, or draws from one: every draw names the generator it uses."""
     assert len(SOURCES) > 10
-    assert {path.name: unseeded(path.read_text(encoding="utf-8")) for path in SOURCES} == {p.name: set() for p in SOURCES}
+    assert {path.name: unseeded(path.read_text(encoding="utf-8")) for path in SOURCES} == {
+        p.name: set() for p in SOURCES
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,9 +117,7 @@ def test_the_library_draws_from_generators_alone():
 )
 def test_a_planted_draw_is_found(line):
     """Each of these lines, planted in a module, is found."""
-    head = "import numpy as np\nimport scipy.stats\nimport torch\nfrom torch import nn, randn\n"
-    head += "from numpy.random import default_rng\n"
-    assert unseeded(f"{head}\ndef f(x):\n    {line}\n")
+    assert unseeded(f"{HEAD}\ndef f(x):\n    {line}\n")
 
 
 @pytest.mark.parametrize(
@@ -126,12 +135,13 @@ def test_a_planted_draw_is_found(line):
 )
 def test_a_seeded_draw_is_let_be(line):
     """Draws from a generator that is handed in, and numbers that are not random, are not complained of."""
-    head = "import numpy as np\nimport scipy.stats\nimport torch\nfrom torch import nn\nfrom numpy.random import default_rng\n"
-    assert not unseeded(f"{head}\ndef f(x, g, seed, rng):\n    {line}\n")
+    assert not unseeded(f"{HEAD}\ndef f(x, g, seed, rng):\n    {line}\n")
 
 
 def test_importing_the_library_calls_nothing_of_torch():
-    """At a module's top level nothing of torch or of numpy's random numbers is called: no draw, no device, no setting."""
+    """At a module's top level nothing of torch or of numpy's random numbers is called: no draw, no
+    device, no setting.
+    """
     for path in SOURCES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = imported(tree)

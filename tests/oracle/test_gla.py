@@ -58,7 +58,8 @@ def test_gram_is_its_sum(lam):
 
 
 def test_decay_weights_are_powers():
-    """The weights are lam^(count-1), .., lam, 1; at lam = 0 the last alone is left and the gradient is that of the power.
+    """The weights are lam^(count-1), .., lam, 1; at lam = 0 the last alone is left and the gradient is that of the
+    power.
 
     rtol 1e-13: products of at most 40 factors.
     """

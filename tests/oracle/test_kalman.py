@@ -32,7 +32,8 @@ def posterior(x, kernel):
 @pytest.mark.parametrize("sigma_e", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9, 1.0, 1.02])
 def test_floor_is_the_brute_force_posterior(gamma, sigma_e):
-    """The floor at every position is the trace of Lambda times the posterior covariance of its weight given all labels before.
+    """The floor at every position is the trace of Lambda times the posterior covariance of its weight given all labels
+    before.
 
     The posterior conditions one joint Gaussian on all labels at once. With sigma_e = 0 everything is known after d
     examples. Tolerance 1e-9 of the error before any label: both sides are differences from it.
@@ -91,8 +92,8 @@ def z_of_excess(errors, floor):
 def test_the_posterior_mean_attains_the_floor(gamma):
     """The posterior mean's squared error on simulated prompts is the floor: the floor is not only a bound.
 
-    50,000 prompts, each one's floor as its control; |z| below the normal quantile 6.1, which by the central limit theorem
-    fails by chance with probability 1e-9; it sees a floor that is off by 7 %.
+    50,000 prompts, each one's floor as its control; |z| below the normal quantile 6.1, which by the central limit
+    theorem fails by chance with probability 1e-9; it sees a floor that is off by 7 %.
     """
     task, prompt, floor = simulated(gamma)
     x, y = prompt.x.numpy(), prompt.y.numpy()
@@ -108,8 +109,8 @@ def test_the_posterior_mean_attains_the_floor(gamma):
 def test_no_predictor_beats_it(gamma):
     """Gated linear attention at its best, ridge regression and answering zero are all above the floor.
 
-    50,000 simulated prompts, each one's floor as its control. Not below it: z above the normal quantile -6.0, failing by
-    chance with probability 1e-9. Indeed above it: z beyond +6.0 in these tasks, where they lose 10 % at least.
+    50,000 simulated prompts, each one's floor as its control. Not below it: z above the normal quantile -6.0, failing
+    by chance with probability 1e-9. Indeed above it: z beyond +6.0 in these tasks, where they lose 10 % at least.
     """
     task, prompt, floor = simulated(gamma)
     x, y = prompt.x.numpy(), prompt.y.numpy()

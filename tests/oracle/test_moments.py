@@ -36,7 +36,8 @@ def values(m):
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
 @pytest.mark.parametrize("gamma", [0.0, 0.8, 0.95, 1.0, 1.02, 1.25])
 def test_recursion_is_the_definition(gamma, n):
-    """D1 .. D4 by recursion are the double sums that define them, for lam and gamma on both sides of 1, lam = 0 and n = 1.
+    """D1 .. D4 by recursion are the double sums that define them, for lam and gamma on both sides of 1, lam = 0 and n =
+    1.
 
     lam * gamma = 1 and lam = gamma, where the printed forms change their shape, are among them. rtol 1e-12: a chain of
     40 steps of products and sums of positive terms.
@@ -82,7 +83,9 @@ def test_any_weights_on_the_past_have_their_moments():
 
 
 def test_arrays_broadcast():
-    """Arrays of lam, gamma and the scales broadcast, and each entry is what the scalars give. rtol 1e-14: one rounding."""
+    """Arrays of lam, gamma and the scales broadcast, and each entry is what the scalars give. rtol
+    1e-14: one rounding.
+    """
     lam, gamma = np.array([[0.0], [0.7], [1.0]]), np.array([0.0, 0.9, 1.0, 1.1])
     sigma_e = np.array([0.1, 0.2, 0.0, 1.0])
     m = moments.recursion(lam, gamma=gamma, n=7, sigma_w=0.5, sigma_e=sigma_e)

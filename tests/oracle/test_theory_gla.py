@@ -84,7 +84,7 @@ def test_optimum_minimises_the_risk(task):
     a = lam ** torch.arange(task.n, 0, -1, dtype=torch.float64)
     pairs = a[:, None] * a * kernel[:-1, :-1]
     repeated = pairs.diagonal().sum()
-    # With v = sum_i a_i y_i x_i: E v v' needs E (x x' x x') = 2 Lambda^2 + tr(Lambda) Lambda, and Lambda^2 off the diagonal.
+    # E v v' for v = sum_i a_i y_i x_i: E (x x' x x') = 2 Lambda^2 + tr(Lambda) Lambda, and Lambda^2 for different x.
     second = repeated * (2 * Lambda @ Lambda + Lambda.trace() * Lambda) + (pairs.sum() - repeated) * Lambda @ Lambda
     linear = (a * kernel[:-1, -1]).sum() * Lambda @ Lambda
 
@@ -186,7 +186,8 @@ def test_training_error_is_what_the_model_makes():
 @pytest.mark.parametrize("task", [*tasks(3, 50), DriftingRegression(d=10, n=100, gamma=0.95)], ids=name)
 @pytest.mark.parametrize("upper", [0.7, 1.0, 1.2])
 def test_optimal_forgetting_is_the_grid_minimum(task, upper):
-    """lam* is within one step of the best of 20,001 forgetting factors in (0, upper], and its error no larger than theirs.
+    """lam* is within one step of the best of 20,001 forgetting factors in (0, upper], and its error no larger than
+    theirs.
 
     "No larger" leaves 1e-12 for rounding.
     """
@@ -246,7 +247,8 @@ def test_kalman_pole_solves_its_equation():
 
 
 def test_an_anisotropic_input_wants_a_pole_a_direction():
-    """In an eigendirection of Lambda with eigenvalue s, the best forgetting factor is the pole with crosstalk 1 + tr / s.
+    """In an eigendirection of Lambda with eigenvalue s, the best forgetting factor is the pole with crosstalk 1 + tr /
+    s.
 
     The error (16) is a sum over directions; each is minimised alone here, at n = 2000. The one shared lam* lies between
     the poles. Tolerance 1e-6, as for equal directions.
@@ -269,7 +271,9 @@ def test_an_anisotropic_input_wants_a_pole_a_direction():
 @pytest.mark.parametrize("d", [1, 10])
 @pytest.mark.parametrize("gamma", [0.5, 0.8, 0.95, 0.99])
 def test_steady_error_is_the_limit(gamma, d):
-    """For n = 2000 the error at the best forgetting factor is the closed form. rtol 1e-9: lam^2000 < 1e-10, and it is squared."""
+    """For n = 2000 the error at the best forgetting factor is the closed form. rtol 1e-9: lam^2000 < 1e-10, and it is
+    squared.
+    """
     task = stationary_drift(d, 2000, gamma)
     error = gla.training_error(task, lam=gla.optimal_forgetting(task))
     np.testing.assert_allclose(gla.steady_error(task), error, rtol=1e-9)
@@ -309,7 +313,8 @@ def test_nothing_remembered_is_the_zero_predictor(task):
 
 @pytest.mark.parametrize("d", [1, 3, 10])
 def test_identity_covariance_simplifies(d):
-    """For Lambda = I the error is d (D4 - D1^2 / a) with a = (d + 2) D2 + D3, and xi = D1^2 / D2 is its limit for large d.
+    """For Lambda = I the error is d (D4 - D1^2 / a) with a = (d + 2) D2 + D3, and xi = D1^2 / D2 is its limit for large
+    d.
 
     What is explained, d D1^2 / a, is xi d / (d + 2 + D3 / D2): below xi, and towards it as d grows. rtol 1e-12.
     """

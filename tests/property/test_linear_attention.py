@@ -52,7 +52,8 @@ def gradients(form, arguments, weights, **options):
 
 @given(inputs(), st.integers(1, 80))
 def test_three_forms_agree(arguments, size):
-    """The recurrent, the parallel and the chunked form give the same outputs, whatever the length, the chunk and the decays.
+    """The recurrent, the parallel and the chunked form give the same outputs, whatever the length, the chunk and the
+    decays.
 
     Decays of exactly 0 and 1 are among them, fixed a head or free a token. Tolerance: rounding, see the file's head.
     """
@@ -83,7 +84,8 @@ def test_every_form_is_the_sum_it_unrolls_to(arguments):
 @pytest.mark.parametrize("gate", ["a head", "a token"])
 @pytest.mark.parametrize("lam", [0.0, 0.6, 1.0, "mixed"])
 def test_gradients_agree_at_both_edges(time, gate, lam):
-    """The gradients with respect to q, k, v and the decay agree between the forms at decay 0, at decay 1 and in between.
+    """The gradients with respect to q, k, v and the decay agree between the forms at decay 0, at decay 1 and in
+    between.
 
     None is NaN, and at decay 0 the gradient of the decay is not lost: it is what the forgotten state would have said.
     Tolerance: rounding against the gradient at absolute values, of which every gradient here is a signed sum.
@@ -91,11 +93,9 @@ def test_gradients_agree_at_both_edges(time, gate, lam):
     generator = streams("gradients", seed=time)
     q, k = torch.randn(2, 2, time, 2, 3, generator=generator, dtype=torch.float64)
     v, weights = torch.randn(2, 2, time, 2, 4, generator=generator, dtype=torch.float64)
-    decay = torch.ones((1, 1, 2) if gate == "a head" else (2, time, 2), dtype=torch.float64)
-    if lam == "mixed":
-        decay = torch.randint(0, 3, decay.shape, generator=generator).double() / 2
-    else:
-        decay = decay * lam
+    shape = (1, 1, 2) if gate == "a head" else (2, time, 2)
+    mixed = torch.randint(0, 3, shape, generator=generator).double() / 2
+    decay = mixed if lam == "mixed" else torch.full(shape, lam, dtype=torch.float64)
     arguments = (q, k, v, decay)
     expected = gradients(recurrent, arguments, weights)
     limits = gradients(recurrent, (q.abs(), k.abs(), v.abs(), decay), weights.abs())
@@ -147,32 +147,35 @@ def test_decay_one_is_plain_linear_attention(form):
     assert ((form(q, k, v, zero) - alone).abs() <= ROUNDING * scale(q, k, v, zero)).all()
 
 
+def twice(arguments):
+    """The arguments and a copy to change, laid out alike in memory: the order of a sum may depend on that."""
+    full = [*arguments[:3], arguments[3].expand(arguments[0].shape[:3])]
+    return [a.contiguous().clone() for a in full], [a.contiguous().clone() for a in full]
+
+
 @given(inputs(), st.data())
 def test_the_future_never_changes_the_past(arguments, data):
     """Replacing every token after time t, decays included, leaves the outputs up to t as they were, bit for bit."""
-    q, k, v, decay = arguments
-    decay = decay.expand(q.shape[:3])
-    t = data.draw(st.integers(1, q.shape[1]))
+    original, changed = twice(arguments)
+    t = data.draw(st.integers(1, original[0].shape[1]))
     generator = streams("another future")
-    changed = [a.clone() for a in (q, k, v, decay)]
     for a in changed[:3]:
         a[:, t:] = 100 * torch.randn(a[:, t:].shape, generator=generator, dtype=a.dtype)
     changed[3][:, t:] = torch.rand(changed[3][:, t:].shape, generator=generator, dtype=torch.float64)
     for form in FORMS:
-        assert torch.equal(form(q, k, v, decay)[:, :t], form(*changed)[:, :t])
+        assert torch.equal(form(*original)[:, :t], form(*changed)[:, :t])
 
 
 @given(inputs(), st.data())
 def test_batch_rows_and_heads_are_independent(arguments, data):
     """Replacing one row of the batch, or one head, leaves every other row and head as it was, bit for bit."""
-    q, k, v, decay = arguments
-    decay = decay.expand(q.shape[:3])
-    row, head = data.draw(st.integers(0, q.shape[0] - 1)), data.draw(st.integers(0, q.shape[2] - 1))
-    changed = [a.clone() for a in (q, k, v, decay)]
+    original, changed = twice(arguments)
+    batch, _, heads, _ = original[0].shape
+    row, head = data.draw(st.integers(0, batch - 1)), data.draw(st.integers(0, heads - 1))
     for a in changed:
         a[row, :, head] = 0.5
-    others = torch.ones(q.shape[0], q.shape[2], dtype=torch.bool)
+    others = torch.ones(batch, heads, dtype=torch.bool)
     others[row, head] = False
     for form in FORMS:
-        before, after = (form(*a).transpose(1, 2) for a in ((q, k, v, decay), changed))
+        before, after = (form(*a).transpose(1, 2) for a in (original, changed))
         assert torch.equal(before[others], after[others])

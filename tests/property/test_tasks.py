@@ -107,7 +107,8 @@ def assert_is_a_covariance(kernel):
     st.integers(1, 30), st.sampled_from([0.0, 0.3, 0.9, 1.0, 1.1]) | st.floats(0, 1.2), st.floats(0, 3), st.floats(0, 3)
 )
 def test_drifting_kernel_is_its_formula(n, gamma, sigma_w, sigma_e):
-    """The drift's kernel is gamma^|i-j| k_mm, m = min(i, j), k_mm = gamma^2m sigma_w^2 + sigma_e^2 (1 + .. + gamma^(2m-2)).
+    """The drift's kernel is gamma^|i-j| k_mm, m = min(i, j), k_mm = gamma^2m sigma_w^2 + sigma_e^2 (1 + .. +
+    gamma^(2m-2)).
 
     It is symmetric and positive semi-definite. rtol 1e-12: at most 60 products and sums of positive terms.
     """
@@ -139,7 +140,9 @@ def test_smooth_kernel_is_its_formula(n, harmonics, sigma_w):
 
 
 def test_stationary_is_the_drift_that_does_not_move():
-    """The stationary task's kernel is that of the drift with gamma = 1 and sigma_e = 0, and of smooth drift with K = 0."""
+    """The stationary task's kernel is that of the drift with gamma = 1 and sigma_e = 0, and of smooth
+    drift with K = 0.
+    """
     expected = StationaryRegression(d=2, n=7).weight_kernel()
     np.testing.assert_array_equal(DriftingRegression(d=2, n=7, gamma=1.0, sigma_e=0.0).weight_kernel(), expected)
     np.testing.assert_array_equal(SmoothDrift(d=2, n=7, harmonics=0).weight_kernel(), expected)
@@ -184,7 +187,8 @@ def draw(*arguments, **named):
 
 
 def test_streams_repeat_and_do_not_overlap():
-    """A stream's draws depend on its name and its seed and on nothing else: same name and seed, same draws; else others.
+    """A stream's draws depend on its name and its seed and on nothing else: same name and seed, same draws; else
+    others.
 
     Names that end in a number and seeds that continue them are told apart.
     """

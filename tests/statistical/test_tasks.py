@@ -60,7 +60,8 @@ SINGULAR = np.array([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 3.0]])
 
 @pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0, 1.02])
 def test_innovations_are_exact(gamma):
-    """The drift has the law it states: w_i - gamma w_(i-1) is N(0, sigma_e^2 I), w_1 is N(0, (gamma^2 sigma_w^2 + sigma_e^2) I).
+    """The drift has the law it states: w_i - gamma w_(i-1) is N(0, sigma_e^2 I), w_1 is N(0, (gamma^2 sigma_w^2 +
+    sigma_e^2) I).
 
     Innovations are independent of each other, of w_1 and of the inputs. 20,000 prompts; exact chi-square and normal
     limits; fails by chance with probability 1e-9; sees all variances off by 1 %, one off by 7 %, a correlation of 0.05.
@@ -94,7 +95,9 @@ def test_a_drift_from_zero_starts_with_an_innovation():
 
 
 def test_nothing_drifts_when_nothing_moves():
-    """With sigma_w = sigma_e = 0 weights and labels are zero; with gamma = 1 and sigma_e = 0 the weights stand still."""
+    """With sigma_w = sigma_e = 0 weights and labels are zero; with gamma = 1 and sigma_e = 0 the
+    weights stand still.
+    """
     _, y, w = sample(DriftingRegression(d=2, n=3, gamma=1.0, sigma_w=0.0, sigma_e=0.0), "nothing")
     assert not w.any()
     assert not y.any()
@@ -184,7 +187,9 @@ def test_weights_have_their_kernel(task):
 
 
 def test_labels_are_products_without_noise():
-    """Every label is <w_i, x_i>, the query's included, with nothing added. Tolerance: rounding of a sum of d products."""
+    """Every label is <w_i, x_i>, the query's included, with nothing added. Tolerance: rounding of a sum
+    of d products.
+    """
     for task in (
         StationaryRegression(d=3, n=5, Sigma_w=ANISOTROPIC, Lambda=ANISOTROPIC),
         DriftingRegression(d=3, n=5, gamma=0.9, Lambda=ANISOTROPIC),

@@ -56,7 +56,8 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("task", "lam"), SETTINGS, ids=[f"{type(t).__name__}-{lam}" for t, lam in SETTINGS])
 def test_training_error_against_prompts(task, lam):
-    """(16) is the mean squared error that the model makes on 100,000 fresh prompts, for drifts and covariances of six kinds.
+    """(16) is the mean squared error that the model makes on 100,000 fresh prompts, for drifts and covariances of six
+    kinds.
 
     |z| below 6.1, which by the central limit theorem fails by chance with probability 1e-9. A standard error is below
     1.1 % of the error, so that a formula 7 % off is seen; errata 1 to 5 change the error by 2 % at most and are not,

@@ -13,7 +13,7 @@ import numpy as np
 
 from icl.theory.moments import Moments
 
-#: The misprints: number -> (where, printed, corrected), the last two in LaTeX.
+#: Misprints by number; each is (where, printed, corrected), the last two in LaTeX.
 ERRATA = MappingProxyType(
     {
         1: (
