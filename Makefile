@@ -41,6 +41,12 @@ check: setup ## lint, formatting, types, import rules, workflows
 	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	.venv/bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
+.PHONY: format
+format: setup ## format the code, the chapters' cells too
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+	$(PY) tools/check_cells.py --fix
+
 .PHONY: browser
 browser: setup ## look at the built pages in Chromium, the network off
 	@test -f _build/html/index.html || $(MAKE) book

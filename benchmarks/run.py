@@ -1,13 +1,14 @@
 """Speed of the library's forms against one another, as ratios within one run. `make bench`; takes about two minutes.
 
-    python benchmarks/run.py              print the tables
-    python benchmarks/run.py --record     also write book/results/operator-speed.json
+python benchmarks/run.py              print the tables
+python benchmarks/run.py --record     also write book/results/operator-speed.json
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,16 @@ def median_ms(run: Callable[[], object], *, seconds: float = 1.5) -> float:
     return 1e3 * float(np.median(times))
 
 
+def forward_backward(run: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+    """A forward pass and the gradient of the sum of its outputs."""
+    run(*inputs).sum().backward()
+
+
+def copies(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Touch each tensor once: the least that any form could do."""
+    return [tensor.detach().clone() for tensor in tensors]
+
+
 def operator_speed() -> pd.DataFrame:
     """Forward and backward of the three forms of gated linear attention, by length; batch 8, 2 heads of 32, float32."""
     generator, rows = streams("benchmark"), []
@@ -41,18 +52,21 @@ def operator_speed() -> pd.DataFrame:
         decay = torch.tensor([0.9, 0.99]).reshape(1, 1, 2).requires_grad_()
         row: dict[str, float] = {"time": length}
         for form in (linear_attention.recurrent, linear_attention.parallel, linear_attention.chunked):
-            row[form.__name__] = median_ms(lambda form=form: form(q, k, v, decay).sum().backward())  # type: ignore[misc]
-        row["copy"] = median_ms(lambda: [t.detach().clone() for t in (q, k, v, v) * 2], seconds=0.3)
+            row[form.__name__] = median_ms(partial(forward_backward, form, q, k, v, decay))
+        row["copy"] = median_ms(partial(copies, q, k, v, v, q, k, v, v), seconds=0.3)
         rows.append(row)
-        print(f"  {length:5d} tokens: " + ", ".join(f"{n} {t:.2f} ms" for n, t in row.items() if n != "time"), flush=True)
+        print(
+            f"  {length:5d} tokens: " + ", ".join(f"{n} {t:.2f} ms" for n, t in row.items() if n != "time"), flush=True
+        )
     return pd.DataFrame(rows).round(4)
 
 
 def predictor_speed() -> pd.DataFrame:
-    """The one-layer predictor: literal layer against the fast form by sufficient statistics; batch 512, n = 100, d = 10."""
+    """The one-layer predictor, from the step loop to the sufficient statistic; batch 512, n = 100, d = 10."""
     prompt = DriftingRegression(d=10, n=100, gamma=0.95).sample(512, generator=streams("benchmark"))
     model = gla.OneLayerGLA(10, lam=0.9, scale=0.1, generator=streams("benchmark weights"))
     Z, x_query = prompt.tokens(), prompt.x[:, -1]
+    G = gla.gram(Z, 0.9)
 
     def step_loop() -> None:
         q, k, v = (Z @ model.W_KQ.T).unsqueeze(2), Z.unsqueeze(2), (Z @ model.W_V.T).unsqueeze(2)
@@ -63,7 +77,7 @@ def predictor_speed() -> pd.DataFrame:
         "literal layer, chunked": median_ms(lambda: gla.predict(Z, model.W_V, model.W_KQ, 0.9).sum().backward()),
         "Gram matrix": median_ms(lambda: model(prompt).sum().backward()),
         "Gram matrix, formed before": median_ms(
-            lambda G=gla.gram(Z, 0.9): gla.predict_from_gram(G, model.W_V, model.W_KQ, x_query).sum().backward()
+            lambda: gla.predict_from_gram(G, model.W_V, model.W_KQ, x_query).sum().backward()
         ),
     }
     return pd.DataFrame({"form": list(rows), "ms": list(rows.values())}).assign(

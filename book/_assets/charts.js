@@ -60,6 +60,17 @@
     if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5);
   }
 
+  /* Labels at the ends of lines need room that a phone does not have: a legend takes their place. */
+  function fitted(spec, width) {
+    spec.width = width;
+    spec.autosize = {type: "fit-x", contains: "padding"};
+    if (width >= 520 || !spec.layer?.some(layer => layer.name === "labels")) return;
+    spec.layer = spec.layer.filter(layer => layer.name !== "labels");
+    delete spec.padding;
+    for (const {encoding} of spec.layer) if (encoding?.color) delete encoding.color.legend;
+    spec.layer[0].encoding.color.legend = {title: null, columns: 2};
+  }
+
   const tables = (spec, view) => {
     const found = new Map(Object.entries(spec.datasets ?? {}));
     const look = node => {
@@ -137,7 +148,8 @@
         requestAnimationFrame(() => { due = false; figure.update(); });
       });
       show();
-      label.append(`${control.label} `, output, input);
+      const name = Object.assign(document.createElement("span"), {textContent: control.label});
+      label.append(name, output, input);
       form.append(label);
     }
     figure.prepend(form, readout);
@@ -154,7 +166,10 @@
       figure.querySelector("img").after(host);
     }
     const drawn = themed(spec);
-    wrapped(drawn, figure.clientWidth);
+    const width = figure.clientWidth;
+    wrapped(drawn, width);
+    fitted(drawn, width);
+    figure.drawnWidth = width;
     figure.view?.finalize();
     figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: dark() ? "dark" : "light"}})).view;
     if (first) {
@@ -179,6 +194,15 @@
     }, {rootMargin: "300px"});
     figures.forEach(figure => seen.observe(figure));
     const redraw = () => figures.filter(f => f.dataset.drawn).forEach(f => draw(f).catch(report(f)));
+    const resized = new ResizeObserver(entries => {
+      for (const {target} of entries) {
+        clearTimeout(target.resizing);
+        if (target.dataset.drawn && Math.abs(target.clientWidth - target.drawnWidth) > 4) {
+          target.resizing = setTimeout(() => draw(target).catch(report(target)), 120);
+        }
+      }
+    });
+    figures.forEach(figure => resized.observe(figure));
     new MutationObserver(redraw).observe(document.documentElement, {attributeFilter: ["data-theme"]});
   }
   document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();

@@ -1,8 +1,9 @@
 """Chapters as programs: what each depends on, running those that changed, collecting what they measured.
 
-Used by tools/build.py, which runs the chapters, and by the Sphinx extension, which renders them. The execution cache is
-jupyter-cache's; it knows a chapter's code cells and its kernel, so the state of everything else that a chapter depends on
-(the library's modules, its rows of the ledger, its records, the locked versions) is written into its kernelspec as a key.
+Used by tools/build.py, which runs the chapters, and by the Sphinx extension, which renders them. The execution cache
+is jupyter-cache's. It knows a chapter's code cells and its kernel; so the state of everything else that a chapter
+depends on (modules of the library, its rows of the ledger, its records, the locked versions) is written into its
+kernelspec as a key.
 """
 
 import ast
@@ -18,10 +19,10 @@ import nbformat
 import yaml
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "lib" / "icl"
@@ -115,7 +116,9 @@ def key(text: str) -> str:
     digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
     for path in library_files(sources):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
-    rows = [row for path in sorted((ROOT / "book/claims").glob("*.yml")) for row in yaml.safe_load(path.read_text("utf-8"))]
+    rows = [
+        row for path in sorted((ROOT / "book/claims").glob("*.yml")) for row in yaml.safe_load(path.read_text("utf-8"))
+    ]
     mine = set(claims_of(text))
     digest.update(json.dumps([row for row in rows if row["id"] in mine], sort_keys=True, default=str).encode())
     for name in sorted(set(records_of(text))):
@@ -150,9 +153,7 @@ def execute(page: str, timeout: int) -> tuple[nbformat.NotebookNode, float, str 
         # The kernel's own start-up notices would land between the lines of progress.
         quiet = ["--IPKernelApp.log_level=40"]
         # Timings would go into the cells, and so into what the cache compares.
-        client = NotebookClient(
-            notebook, timeout=timeout, resources=where, extra_arguments=quiet, record_timing=False
-        )
+        client = NotebookClient(notebook, timeout=timeout, resources=where, extra_arguments=quiet, record_timing=False)
         client.execute()
     except DeadKernelError:
         error = "The kernel died, most likely for want of memory."
@@ -209,7 +210,10 @@ def collect() -> dict[str, Any]:
     for page in pages():
         text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
         prose = re.sub(r"```\{code-cell\}.*?```", "", text, flags=re.S)
-        entry: dict[str, Any] = {"words": len(re.findall(r"\w+", prose)), "records": records_of(text) if is_chapter(text) else []}
+        entry: dict[str, Any] = {
+            "words": len(re.findall(r"\w+", prose)),
+            "records": records_of(text) if is_chapter(text) else [],
+        }
         if is_chapter(text) and (notebook := cached(page)) is not None:
             entry |= {
                 "seconds": round(seconds_of(page), 1),

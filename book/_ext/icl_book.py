@@ -12,20 +12,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import chapters
+import notebooks
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-import chapters
-import notebooks
-
 sys.path.insert(0, str(chapters.ROOT / "lib"))
 
-from icl import evidence  # noqa: E402
-from icl.notation import SYMBOLS  # noqa: E402
-from icl.theory.printed import ERRATA  # noqa: E402
+from icl import evidence
+from icl.notation import SYMBOLS
+from icl.theory.printed import ERRATA
 
 logger = logging.getLogger(__name__)
 WORDS_A_MINUTE = 180  # for text with formulas
@@ -44,18 +43,26 @@ def checks() -> dict[str, dict[str, Any]]:
 
 
 class Generated(SphinxDirective):
-    """Base of the directives that write Markdown and let MyST read it; their page is re-read when the numbers change."""
+    """Base of the directives that write Markdown for MyST to read; their pages follow the numbers."""
 
     has_content = True
     optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """Render `markdown()` in place."""
+        self.watch()
+        container = nodes.container()
+        self.render(self.markdown(), container)
+        return container.children
+
+    def watch(self) -> None:
+        """Have Sphinx read this page again when what it shows has changed."""
         for path in (chapters.MEASUREMENTS, *(chapters.ROOT / "book/claims").glob("*.yml")):
             self.env.note_dependency(str(path))
-        container = nodes.container(classes=["icl-generated"])
-        self.state.nested_parse(StringList(self.markdown().split("\n"), self.env.doc2path(self.env.docname)), 0, container)
-        return container.children
+
+    def render(self, markdown: str, into: nodes.Element) -> None:
+        """Let MyST read a piece of Markdown."""
+        self.state.nested_parse(StringList(markdown.split("\n"), self.env.doc2path(self.env.docname)), 0, into)
 
     def markdown(self) -> str:
         """Return the Markdown to render."""
@@ -104,33 +111,42 @@ def _printed(value: Any) -> str:
 class Claims(Generated):
     """The ledger's rows: this page's without an argument, one paper's (`gla`, `mem`, `mamba`) with it."""
 
-    def markdown(self) -> str:
-        """One row a claim, in the ledger's order."""
+    def run(self) -> list[nodes.Node]:
+        """One block a claim, in the ledger's order, coloured by its verdict."""
         paper = self.arguments[0] if self.arguments else None
         if paper and paper not in PAPERS:
             raise self.error(f"claims: no paper {paper!r}; one of {sorted(PAPERS)}")
-        measured, rows = checks(), []
+        self.watch()
+        measured, blocks = checks(), []
         for claim in evidence.ledger().values():
-            if claim.id.split(".")[0] != paper and claim.chapter != self.env.docname:
-                continue
-            check = measured.get(claim.id)
-            if claim.verdict == "not yet" and not paper:
-                continue
-            drawn = f" ({check['samples']:,} draws)" if check and check["samples"] else ""
-            numbers = f"{_literal(check['measured'])}{drawn}. " if check else ""
-            said = f"{claim.claim} *{claim.source}*" + (f" Printed: {_printed(claim.printed)}." if claim.printed else "")
-            where = f" [→](/{claim.chapter}.md)" if paper and claim.chapter else ""
-            verdict = f"**{claim.verdict}**{where}"
-            found = f"{numbers}{claim.reason}" if claim.verdict != "not yet" else f"To check: {claim.how}"
-            rows.append([f"`{claim.id}`", said, verdict, found])
-        if not rows:
-            raise self.error("claims: the ledger has no settled row for this page")
-        return table(["Claim", "What the paper says", "Verdict", "What we measured, and why"], rows)
+            if claim.id.split(".")[0] == paper if paper else claim.chapter == self.env.docname:
+                block = nodes.container(classes=["icl-claim", claim.verdict.replace(" ", "-")])
+                self.render(self.block(claim, measured.get(claim.id), bool(paper)), block)
+                blocks.append(block)
+        if not blocks:
+            raise self.error("claims: the ledger has no row for this page")
+        return blocks
+
+    def block(self, claim: evidence.Claim, check: dict[str, Any] | None, link: bool) -> str:
+        """Markdown of one claim: what is said, what was measured, why."""
+        where = f" · [where](/{claim.chapter}.md)" if link and claim.chapter else ""
+        printed = f" Printed: {_literal(_printed(claim.printed))}." if claim.printed else ""
+        lines = [
+            f"**{claim.verdict}** · `{claim.id}` · {_literal(claim.source)}{where}",
+            f"{_literal(claim.claim)}{printed}",
+        ]
+        if check:
+            draws = f" ({check['samples']:,} draws)" if check["samples"] else ""
+            lines.append(f"*Measured:* {_literal(check['measured'])}{draws}.")
+        lines.append(
+            f"*To check:* {_literal(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_literal(claim.reason)}"
+        )
+        return "\n\n".join(lines)
 
 
 def _literal(text: str) -> str:
     """Measured strings are plain text: keep Markdown from reading them."""
-    for mark in "\\*_$[]<>":
+    for mark in "\\*_$[]<>`":
         text = text.replace(mark, "\\" + mark)
     return text
 
@@ -139,13 +155,13 @@ class VerdictCounts(Generated):
     """How many claims of each paper stand where."""
 
     def markdown(self) -> str:
-        """One row a paper, one column a verdict."""
-        ledger = evidence.ledger().values()
-        rows = []
-        for prefix, title in PAPERS.items():
-            mine = [c.verdict for c in ledger if c.id.split(".")[0] == prefix]
-            rows.append([title, *(str(mine.count(v)) for v in evidence.VERDICTS), str(len(mine))])
-        return table(["Paper", *evidence.VERDICTS, "all"], rows)
+        """One row a verdict, one column a paper."""
+        verdicts = {
+            prefix: [c.verdict for c in evidence.ledger().values() if c.id.split(".")[0] == prefix] for prefix in PAPERS
+        }
+        rows = [[v, *(str(mine.count(v)) for mine in verdicts.values())] for v in evidence.VERDICTS]
+        rows.append(["all", *(str(len(mine)) for mine in verdicts.values())])
+        return table(["Verdict", *PAPERS.values()], rows)
 
 
 class Errata(Generated):

@@ -14,20 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair
+import numpy as np
 import pandas as pd
 import vl_convert
 
 #: One colour a method, the same in every figure; tell apart under the common colour blindnesses and on white and black.
 METHODS: dict[str, str] = {
     "GLA": "#0b6fb8",
-    "GLA, best λ": "#0b6fb8",
-    "GLA, λ = γ": "#3f9c8f",
     "linear attention": "#c9711a",
     "zero predictor": "#8a8a8a",
-    "Kalman": "#111111",
-    "simulated": "#b0357f",
-    "printed": "#c0392b",
-    "mended": "#0b6fb8",
+    "Kalman": "#8a5a00",
+    "true weight": "#111111",
 }
 
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark.
@@ -134,6 +131,35 @@ def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Sca
     return altair.Scale(domain=list(names), range=[known[name] for name in names])
 
 
+def _limits(values: Sequence[pd.Series], log: bool) -> tuple[float, float]:
+    """The range of the values, and a little air."""
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    if log:
+        if low <= 0:
+            raise ValueError(f"a logarithmic axis needs positive values, got {low:g}")
+        return low / (high / low) ** 0.06, high * (high / low) ** 0.06
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+
+
+def _placed(
+    data: pd.DataFrame, x: str, y: str, by: str, limits: tuple[float, float], log: bool, height: int
+) -> pd.DataFrame:
+    """Where each curve ends, moved apart so that no two labels overlap."""
+    ends = data.sort_values(x).groupby(by, sort=False).tail(1)[[x, y, by]].sort_values(y).reset_index(drop=True)
+    scale: Any = np.log if log else np.asarray
+    low, high = scale(limits[0]), scale(limits[1])
+    at = ((scale(ends[y].clip(*limits).to_numpy()) - low) / (high - low) * height).tolist()
+    gap = 15  # pixels, a line of text
+    for i in range(1, len(at)):
+        at[i] = max(at[i], at[i - 1] + gap)
+    if at and at[-1] > height:
+        at[-1] = height
+        for i in range(len(at) - 2, -1, -1):
+            at[i] = min(at[i], at[i + 1] - gap)
+    moved = low + np.asarray(at) / height * (high - low)
+    return ends.assign(**{y: np.exp(moved) if log else moved})
+
+
 def _named(table: pd.DataFrame, name: str | None) -> Any:
     return table if name is None else altair.Data(name=name, values=table.to_dict(orient="records"))
 
@@ -189,10 +215,13 @@ def lines(
                 raise ValueError(f"{name} must not hold NaN in {x!r} or {y!r}")
     names = list(dict.fromkeys(data[by]))
     span = [float(data[x].min()), float(data[x].max())]
-    x_scale = altair.Scale(type="log" if log_x else "linear", domain=span, nice=False)
-    y_limits: dict[str, Any] = {} if y_domain is None else {"domain": list(y_domain), "nice": False}
-    X = altair.X(f"{x}:Q", title=x_title, scale=x_scale)
-    Y = altair.Y(f"{y}:Q", title=y_title, scale=altair.Scale(type="log" if log_y else "linear", zero=False, **y_limits))
+    X = altair.X(
+        f"{x}:Q", title=x_title, scale=altair.Scale(type="log" if log_x else "linear", domain=span, nice=False)
+    )
+    limits = y_domain or _limits([t[y] for t in (data, points, stars) if t is not None], log_y)
+    # An explorable's curves move, so its axis finds its own limits.
+    fixed: dict[str, Any] = {"zero": False} if dataset and not y_domain else {"domain": list(limits), "nice": False}
+    Y = altair.Y(f"{y}:Q", title=y_title, scale=altair.Scale(type="log" if log_y else "linear", **fixed))
     legend = altair.Legend(title=None) if labels == "legend" else None
     colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
     is_floor = altair.FieldOneOfPredicate(field=by, oneOf=list(floors))
@@ -210,8 +239,13 @@ def lines(
         )
     layers.append(curves.mark_line(clip=True).encode(X, Y, colour, strokeDash=dash, tooltip=hover))
     if labels == "direct":
-        ends = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
-        text = ends.transform_filter("datum.rank == 1").mark_text(align="left", dx=6, fontWeight=500, clip=False)
+        if dataset:
+            ends = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
+            ends = ends.transform_filter("datum.rank == 1")
+        else:
+            ends = altair.Chart(_placed(data, x, y, by, limits, log_y, height))
+        # The book's script knows this layer by its name, and puts a legend in its place where the page is narrow.
+        text = ends.mark_text(align="left", dx=6, fontWeight=500, clip=False).properties(name="labels")
         layers.append(text.encode(X, Y, colour, text=f"{by}:N"))
     if points is not None:
         dots = altair.Chart(points)
@@ -220,7 +254,9 @@ def lines(
             layers.append(bars.mark_rule(strokeWidth=1.6).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour))
         layers.append(dots.mark_point(filled=True, size=42, opacity=1).encode(X, Y, colour, tooltip=hover))
     if stars is not None:
-        star = altair.Chart(_named(stars, stars_dataset)).mark_point(shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0)
+        star = altair.Chart(_named(stars, stars_dataset)).mark_point(
+            shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0
+        )
         layers.append(star.encode(X, Y, colour, tooltip=hover))
     chart = altair.layer(*layers).properties(width="container", height=height)
     if labels == "direct":
