@@ -35,18 +35,23 @@ def bring_up_to_date(profile: str) -> int:
             print(f"   cached  {chapters.seconds_of(page):6.1f} s  {page}", flush=True)
     failed = 0
     workers = 1 if profile == "paper" else 2
+    # Read here, not in the threads: CPython 3.11's parser is not safe to use in several at once.
+    notebooks = {page: chapters.prepared(page) for page in stale}
     with ThreadPoolExecutor(workers) as pool:
-        jobs = {pool.submit(chapters.execute, page, TIMEOUT[profile]): page for page in stale}
+        jobs = {
+            pool.submit(chapters.execute, notebooks[page], (ROOT / page).parent, TIMEOUT[profile]): page
+            for page in stale
+        }
         for job in as_completed(jobs):
             page = jobs[job]
-            notebook, seconds, error = job.result()
+            seconds, error = job.result()
             if error:
                 failed += 1
                 print(f"   FAILED  {seconds:6.1f} s  {page}\n{error}", flush=True)
             else:
                 print(f" executed  {seconds:6.1f} s  {page}", flush=True)
                 if profile == "quick":
-                    chapters.store(page, notebook, seconds)
+                    chapters.store(page, notebooks[page], seconds)
     return failed
 
 

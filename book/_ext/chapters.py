@@ -132,34 +132,40 @@ def stamped(text: str) -> str:
     return text.replace("\nkernelspec:\n", f"\nkernelspec:\n  icl: {key(text)}\n", 1) if is_chapter(text) else text
 
 
+def prepared(page: str) -> nbformat.NotebookNode:
+    """The chapter as a notebook, not yet run, its key in the kernelspec."""
+    path = ROOT / f"{page}.md"
+    return read(stamped(path.read_text(encoding="utf-8")), path)
+
+
 def cached(page: str) -> nbformat.NotebookNode | None:
     """The executed chapter, if the cache holds it as it is now."""
-    path = ROOT / f"{page}.md"
-    notebook = read(stamped(path.read_text(encoding="utf-8")), path)
     try:
-        _, merged = get_cache(str(CACHE)).merge_match_into_notebook(notebook)
+        _, merged = get_cache(str(CACHE)).merge_match_into_notebook(prepared(page))
     except KeyError:
         return None
     return merged
 
 
-def execute(page: str, timeout: int) -> tuple[nbformat.NotebookNode, float, str | None]:
-    """Run a chapter's cells in its own folder; return the notebook, the seconds it took and the error, if any."""
-    path = ROOT / f"{page}.md"
-    notebook = read(stamped(path.read_text(encoding="utf-8")), path)
-    where = {"metadata": {"path": str(path.parent)}}
+def execute(notebook: nbformat.NotebookNode, folder: Path, timeout: int) -> tuple[float, str | None]:
+    """Run a notebook's cells in a folder, in place; return the seconds it took and the error, if any."""
     start, error = time.monotonic(), None
-    try:
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        resources={"metadata": {"path": str(folder)}},
         # The kernel's own start-up notices would land between the lines of progress.
-        quiet = ["--IPKernelApp.log_level=40"]
+        extra_arguments=["--IPKernelApp.log_level=40"],
         # Timings would go into the cells, and so into what the cache compares.
-        client = NotebookClient(notebook, timeout=timeout, resources=where, extra_arguments=quiet, record_timing=False)
+        record_timing=False,
+    )
+    try:
         client.execute()
     except DeadKernelError:
         error = "The kernel died, most likely for want of memory."
     except (CellExecutionError, CellTimeoutError) as failure:
         error = _plain(str(failure))
-    return notebook, time.monotonic() - start, error
+    return time.monotonic() - start, error
 
 
 def _plain(trace: str) -> str:

@@ -309,6 +309,8 @@ def _repository(app: Sphinx, config: Any) -> None:
         url = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
         branch = os.environ.get("GITHUB_REF_NAME", "main")
         config.html_theme_options |= {"repository_url": url, "repository_branch": branch, "use_repository_button": True}
+        # A project's pages stand in a folder of the host, and the page for missing addresses must know it.
+        config.notfound_urls_prefix = f"/{name.split('/')[-1]}/"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

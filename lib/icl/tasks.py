@@ -11,7 +11,7 @@ so that a sampler and its law are never further apart than two methods.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -58,7 +58,7 @@ class Prompt:
         """Dimension of the inputs."""
         return self.x.shape[2]
 
-    def tokens(self) -> Float[Tensor, "batch time d+1"]:
+    def tokens(self) -> Float[Tensor, "batch time tokens"]:
         """Return the prompt matrix Z of (4): rows z_i = (x_i, y_i), with 0 in place of the query's label."""
         labels = self.y.clone()
         labels[:, -1] = 0
@@ -73,6 +73,7 @@ class Prompt:
         return Prompt(self.x[:, keep], self.y[:, keep], self.w[:, keep])
 
 
+@runtime_checkable
 class Task(Protocol):
     """What every task offers: its sizes, its law and its sampler."""
 
@@ -84,6 +85,11 @@ class Task(Protocol):
     @property
     def n(self) -> int:
         """Number of labelled examples."""
+        ...
+
+    @property
+    def Lambda(self) -> Any:
+        """Covariance of the inputs, (d, d)."""
         ...
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:

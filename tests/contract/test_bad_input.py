@@ -295,7 +295,6 @@ row("OneLayerGLA", "a prompt of another dtype", lambda: trained(other), "W_V mus
 row("OneLayerGLA", "a prompt of another d", lambda: trained(Prompt(x, y, x)), r"W_V must have shape \(4, 4\) to match")
 
 row("streams", "no name", lambda: profile.streams(""), "name must be a non-empty string")
-row("streams", "a number for a name", lambda: profile.streams(5), "name must be a non-empty string")
 integers("streams", functools.partial(profile.streams, "x"), "seed", least=0)
 row("check", "no cases", lambda: exercises.check(len, len, []), "cases must hold at least one dict", "")
 table = pd.DataFrame({"a": [1]})

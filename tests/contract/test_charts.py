@@ -150,6 +150,34 @@ def test_unknown_floors_and_labels_are_refused():
         lines(labels="none")
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_logarithmic_axis_takes_positive_numbers_alone(value):
+    """A curve that touches zero is refused on a logarithmic axis, with the number that cannot be drawn."""
+    with pytest.raises(ValueError, match=rf"logarithmic axis needs positive values, got {value:g}"):
+        lines(DATA.assign(error=DATA.error.where(DATA.index != 1, value)), log_y=True)
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+def test_labels_at_the_ends_do_not_overlap(log_y):
+    """Labels of curves that end together are moved apart by a line of text, 15 pixels, and stay in the order of the
+    curves.
+
+    Three curves end within a pixel at the upper edge. Tolerance 1e-6 of a pixel.
+    """
+    names = ["GLA", "Kalman", "linear attention"]
+    data = pd.concat(
+        [pd.DataFrame({"lam": [0.5, 1.0], "error": [0.1, 0.9 + i / 1e4], "method": m}) for i, m in enumerate(names)]
+    )
+    spec = lines(data, log_y=log_y, height=300).spec
+    low, high = spec["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    (labels,) = (layer for layer in spec["layer"] if layer.get("name") == "labels")
+    rows = pd.DataFrame(spec["datasets"][labels["data"]["name"]]).set_index("method")
+    scale = np.log if log_y else np.asarray
+    pixels = 300 * (scale(rows.error[names]) - scale(low)) / (scale(high) - scale(low))
+    assert (np.diff(pixels) > 15 - 1e-6).all()
+    assert (pixels < 300 + 1e-6).all()
+
+
 def test_two_builds_are_identical():
     """A figure built twice has the same specification and the same picture, to the last byte, whatever was drawn
     between.

@@ -16,7 +16,7 @@ from icl.tasks import DriftingRegression, Task
 from icl.theory import moments as _moments
 
 
-def _spectrum(task: Any) -> Float[np.ndarray, " d"]:
+def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
     """Eigenvalues of Lambda, ascending."""
     return np.linalg.eigvalsh(task.Lambda)
 
@@ -24,7 +24,7 @@ def _spectrum(task: Any) -> Float[np.ndarray, " d"]:
 def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
     """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda."""
     m = _moments.of(task, _checks.real("lam", lam, above=0))
-    Lambda: np.ndarray = task.Lambda  # type: ignore[attr-defined]
+    Lambda: np.ndarray = task.Lambda
     return m.D2 * (2 * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
 
 
@@ -38,8 +38,8 @@ class Optimum:
         A: their product D1 Lambda~^-1, (d, d), which is all that the prediction sees.
     """
 
-    W_V: Float[np.ndarray, "d+1 d+1"]
-    W_KQ: Float[np.ndarray, "d+1 d+1"]
+    W_V: Float[np.ndarray, "tokens tokens"]
+    W_KQ: Float[np.ndarray, "tokens tokens"]
     A: Float[np.ndarray, "d d"]
 
 
@@ -68,7 +68,7 @@ def risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
 
     (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another.
     """
-    Lambda: np.ndarray = task.Lambda  # type: ignore[attr-defined]
+    Lambda: np.ndarray = task.Lambda
     _checks.shape("A", A, Lambda.shape)
     m = _moments.of(task, _checks.real("lam", lam, at_least=0))
     quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
@@ -92,7 +92,7 @@ def training_error(task: Task, *, lam: Any) -> Any:
 
 def identity_error(task: Task, *, lam: Any) -> Any:
     """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
-    if not np.array_equal(task.Lambda, np.eye(task.d)):  # type: ignore[attr-defined]
+    if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
     m = _moments.of(task, _checks.real("lam", lam, above=0))
     return task.d * (m.D4 - m.D1**2 / ((task.d + 2) * m.D2 + m.D3))
@@ -100,7 +100,7 @@ def identity_error(task: Task, *, lam: Any) -> Any:
 
 def zero_predictor(task: Task) -> float:
     """Error of answering 0 always: D4 tr(Lambda)."""
-    return float(task.weight_kernel()[-1, -1] * np.trace(task.Lambda))  # type: ignore[attr-defined]
+    return float(task.weight_kernel()[-1, -1] * np.trace(task.Lambda))
 
 
 def xi(task: Task, *, lam: Any) -> Any:

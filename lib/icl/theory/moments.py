@@ -32,6 +32,11 @@ class Moments:
     D4: Float[np.ndarray, "*shape"]
 
 
+def _moments(*values: Any) -> Moments:
+    # numpy turns 0-d arrays into scalars in arithmetic; a field is an array whatever its shape.
+    return Moments(*(np.asarray(value) for value in values))
+
+
 def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any = 0.1) -> Moments:
     """D1 .. D4 for the drift (3), one step of time after another.
 
@@ -64,7 +69,7 @@ def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any 
         D2 = lam**2 * (D2 + k)
         D1 = lam * gamma * (D1 + k)
         k = gamma**2 * k + sigma_e**2
-    return Moments(D1, D2, D3, k)
+    return _moments(D1, D2, D3, k)
 
 
 def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments:
@@ -81,7 +86,7 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
         raise ValueError(f"weights must have {n} entries on their last axis to match kernel, got shape {a.shape}")
     past, variance = kernel[:n, :n], np.diag(kernel)
     D2 = a**2 @ variance[:n]
-    return Moments(
+    return _moments(
         a @ kernel[:n, n], D2, np.einsum("...i,ij,...j->...", a, past, a) - D2, np.full(D2.shape, variance[n])
     )
 

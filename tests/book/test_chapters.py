@@ -1,0 +1,145 @@
+"""Every chapter has all its parts, and the build knows what each depends on."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+
+import chapters  # noqa: E402
+import notebooks  # noqa: E402
+
+TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
+CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
+
+
+def missing(text: str) -> list[str]:
+    """The parts of BOOK's list that a chapter lacks."""
+    exercises = re.findall(r"\{exercise-start\}.*\n:label: (\S+)", text)
+    solutions = re.findall(r"\{solution-start\} (\S+)", text)
+    cells = "\n".join(chapters.code_cells(text))
+    parts = {
+        "a page card": "```{page-card}" in text,
+        "a citation": "{cite" in text,
+        "a link to the library": "{py:func}" in text,
+        "a link to a test": "{test}" in text,
+        "a figure": "charts.lines(" in cells,
+        "a claim": bool(chapters.claims_of(text)),
+        "the table of claims": "```{claims}" in text,
+        "going further": bool(re.search(r"^## Going further", text, re.M)),
+        "three exercises": len(exercises) >= 3,
+        "a solution for each exercise": sorted(exercises) == sorted(solutions),
+        "a hint for each exercise": text.count("```{dropdown} Hint") >= len(exercises),
+        "self-checks": len(re.findall(r"^check\(", cells, re.M)) >= 4,
+    }
+    return [part for part, there in parts.items() if not there]
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_chapter_has_all_its_parts(page):
+    """Card, citations, links to library and tests, figures, claims, going further, three exercises with hint and solution."""
+    assert missing(CHAPTERS[page]) == []
+
+
+def test_a_missing_part_is_named():
+    """Taking the card or a hint out of a chapter is noticed."""
+    text = CHAPTERS["book/adaptation/gated-linear-attention"]
+    assert missing(text.replace("```{page-card}", "```{note}")) == ["a page card"]
+    assert missing(text.replace("{dropdown} Hint", "{note}", 1)) == ["a hint for each exercise"]
+
+
+def test_every_page_is_in_the_table_of_contents():
+    """Every Markdown file under book/ is a page of the book."""
+    there = {p.relative_to(ROOT).with_suffix("").as_posix() for p in (ROOT / "book").rglob("*.md")}
+    assert there == set(TEXTS)
+
+
+@pytest.mark.parametrize("page", [p for p, t in TEXTS.items() if chapters.is_chapter(t)])
+def test_chapters_draw_through_the_library(page):
+    """No chapter imports Altair itself: only the library's figures carry a description and work without a network."""
+    for source in chapters.code_cells(TEXTS[page]):
+        for node in ast.walk(ast.parse(source)):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] == "altair" for name in names)
+
+
+def test_a_chapter_depends_on_what_it_imports(monkeypatch, tmp_path):
+    """Editing a module that a chapter imports, directly or not, changes its key; editing another module does not."""
+    text = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nfrom icl.models import gla\n```\n"
+    files = {p.relative_to(chapters.LIBRARY).as_posix() for p in chapters.library_files(chapters.code_cells(text))}
+    assert {"models/gla.py", "models/linear_attention.py", "tasks.py", "_checks.py", "__init__.py"} <= files
+    assert "theory/gla.py" not in files
+    assert "charts.py" not in files
+
+    copy = tmp_path / "lib" / "icl"
+    for path in chapters.LIBRARY.rglob("*.py"):
+        target = copy / path.relative_to(chapters.LIBRARY)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    (tmp_path / "requirements.lock").write_bytes((ROOT / "requirements.lock").read_bytes())
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+    monkeypatch.setattr(chapters, "LIBRARY", copy)
+    chapters._modules.cache_clear()
+    before = chapters.key(text)
+    (copy / "charts.py").write_text("# edited")
+    assert chapters.key(text) == before
+    with (copy / "tasks.py").open("a") as out:
+        out.write("\n# edited\n")
+    assert chapters.key(text) != before
+    monkeypatch.undo()
+    chapters._modules.cache_clear()
+
+
+def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
+    """A changed verdict, record or lock changes the key of the chapters that use it, and only of those."""
+    uses = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nclaim('gla.x')\nrecorded('run')\n```\n"
+    other = uses.replace("gla.x", "gla.y").replace("'run'", "'walk'")
+    for folder in ("book/claims", "book/results"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "requirements.lock").write_text("torch==1\n")
+    row = "- {{id: gla.x, verdict: {}}}\n- {{id: gla.y, verdict: open}}\n"
+    (tmp_path / "book/claims/a.yml").write_text(row.format("open"))
+    (tmp_path / "book/results/run.json").write_text("1")
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+    keys = [(chapters.key(uses), chapters.key(other))]
+    (tmp_path / "book/claims/a.yml").write_text(row.format("misprint"))
+    keys.append((chapters.key(uses), chapters.key(other)))
+    (tmp_path / "book/results/run.json").write_text("2")
+    keys.append((chapters.key(uses), chapters.key(other)))
+    (tmp_path / "requirements.lock").write_text("torch==2\n")
+    keys.append((chapters.key(uses), chapters.key(other)))
+    assert len({mine for mine, _ in keys}) == 4
+    assert len({others for _, others in keys}) == 2
+
+
+def test_the_key_reaches_the_cache():
+    """The key stands in the kernelspec, which jupyter-cache compares."""
+    page, text = next(iter(CHAPTERS.items()))
+    notebook = chapters.read(chapters.stamped(text), ROOT / f"{page}.md")
+    assert notebook.metadata.kernelspec.icl == chapters.key(text)
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_notebooks_are_plain_markdown(page):
+    """The converted notebook keeps every code cell and has no MyST syntax left in its text."""
+    notebook = notebooks.notebook(CHAPTERS[page])
+    assert [c.source for c in notebook.cells if c.cell_type == "code"] == chapters.code_cells(CHAPTERS[page])
+    text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    assert not re.findall(r"^[`:]{3,}\{.*|\{[\w:-]+\}`|^\([\w:.-]+\)=", text, flags=re.M)
+
+
+def test_conversion_of_each_construct():
+    """Mathematics, roles, admonitions, exercises and generated tables become what plain Jupyter shows."""
+    source = (
+        "(a-label)=\n```{note} Mind\ntext {py:func}`icl.x` and {cite:t}`key`\n```\n"
+        "````{exercise-start} Title\n:label: ex\n````\n```{claims}\n```\n```{math}\na=b\n```\n[words](other.md)"
+    )
+    assert notebooks.plain(source) == (
+        "> **Mind**\n>\n> text `icl.x` and [key]\n#### Exercise: Title\n"
+        "*(The claims table is on the book's page.)*\n$$\na=b\n$$\nwords"
+    )

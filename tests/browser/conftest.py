@@ -1,0 +1,117 @@
+"""The built site, served on this machine only, and a Chromium that may reach nothing else."""
+
+import functools
+import http.server
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+HTML = ROOT / "_build" / "html"
+sys.path.insert(0, str(ROOT / "book" / "_ext"))  # for `chapters`
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a line for each."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[str]:
+    """Address of the built site."""
+    if not (HTML / "index.html").exists():
+        raise RuntimeError("the site is not built: run `make book` first")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(HTML)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium from the system's packages."""
+    binary = next((b for name in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(name))), None)
+    if binary is None:
+        raise RuntimeError("no Chromium found; on Debian and Ubuntu: sudo apt install chromium")
+    with sync_playwright() as playwright:
+        instance = playwright.chromium.launch(executable_path=binary, args=list(FLAGS))
+        yield instance
+        instance.close()
+
+
+class Watched:
+    """A page together with everything that went wrong on it."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        """Listen to the page."""
+        self.page, self.faults = page, list[str]()
+        page.on(
+            "console",
+            lambda m: self.faults.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None,
+        )
+        page.on("pageerror", lambda error: self.faults.append(f"uncaught: {error}"))
+        page.on("requestfailed", lambda r: self.faults.append(f"failed: {r.url}"))
+        page.on("response", lambda r: self.faults.append(f"status {r.status}: {r.url}") if r.status >= 400 else None)
+
+        def judge(route: object) -> None:
+            url = route.request.url  # type: ignore[attr-defined]
+            if url.startswith((origin, "data:", "blob:")):
+                route.continue_()  # type: ignore[attr-defined]
+            else:
+                self.faults.append(f"external request: {url}")
+                route.abort()  # type: ignore[attr-defined]
+
+        page.route("**/*", judge)
+
+    def read_through(self) -> None:
+        """Scroll to the end, as a reader does, until every figure is drawn."""
+        self.page.evaluate(
+            """async () => {
+                for (let y = 0; y < document.documentElement.scrollHeight; y += 600) {
+                    scrollTo(0, y);
+                    await new Promise(done => setTimeout(done, 20));
+                }
+            }"""
+        )
+        self.page.wait_for_function(
+            "[...document.querySelectorAll('.icl-chart')].every(f => f.dataset.drawn)", timeout=20_000
+        )
+        self.page.wait_for_function(
+            "!window.MathJax?.startup || MathJax.startup.promise.then(() => true)", timeout=20_000
+        )
+
+
+@pytest.fixture
+def visit(browser: Browser, site: str) -> Iterator[object]:
+    """Open a page of the site at a width and in a theme."""
+    contexts = []
+
+    def go(
+        name: str, *, width: int = 1280, theme: str = "light", origin: str | None = None, **options: object
+    ) -> Watched:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **options)
+        contexts.append(context)
+        base = origin or site
+        watched = Watched(context.new_page(), base)
+        watched.page.goto(f"{base}/{name}.html")
+        return watched
+
+    yield go
+    for context in contexts:
+        context.close()

@@ -1,0 +1,85 @@
+"""The built files: nothing from elsewhere, exercises that tell stub from solution, notebooks that stand alone."""
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import chapters
+import nbformat
+import pytest
+
+ROOT = chapters.ROOT
+HTML = ROOT / "_build" / "html"
+CHAPTERS = [p for p in chapters.pages() if chapters.is_chapter((ROOT / f"{p}.md").read_text(encoding="utf-8"))]
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["'](?P<url>(?:https?:)?//[^"']+)["']""", re.I
+)
+ANCHOR = re.compile(r"""<link\b[^>]*\brel=["'](?:canonical|license)["']""", re.I)
+
+
+def external(html: str) -> list[str]:
+    """Addresses of other hosts that this page's elements would load."""
+    return [m["url"] for m in LOADED.finditer(html) if not ANCHOR.match(m.group(0))]
+
+
+def test_no_page_loads_anything_from_elsewhere():
+    """No script, style, font or image of any page or style sheet has an address on another host; a planted one is found."""
+    assert external('<script src="https://unpkg.com/thebe">') == ["https://unpkg.com/thebe"]
+    found = {str(page): urls for page in HTML.rglob("*.html") if (urls := external(page.read_text(encoding="utf-8")))}
+    styles = [
+        s for s in HTML.rglob("*.css") if re.search(r"url\(\s*[\"']?(?:https?:)?//", s.read_text(encoding="utf-8"))
+    ]
+    assert not found
+    assert not styles
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_the_build_ran_this_chapter_as_it_is(page):
+    """The execution cache holds the chapter in its present state: cells, library, ledger rows, records and versions."""
+    assert chapters.cached(page) is not None
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_exercises_tell_a_stub_from_a_solution(page):
+    """Of every self-check with a stub in the page, the stub fails and the solution passes."""
+    outcomes = chapters.outputs(chapters.cached(page), chapters.EXERCISE)
+    names = {o["name"] for o in outcomes}
+    for name in names:
+        passed = [o["passed"] for o in outcomes if o["name"] == name]
+        assert passed in ([False, True], [True]), f"{name}: {passed}"
+    if page != "book/index":
+        assert sum(not o["passed"] for o in outcomes) >= 2
+
+
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory) -> dict[str, nbformat.NotebookNode]:
+    """Every downloadable notebook, run in an empty folder of its own."""
+
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    notebooks = {page: nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4) for page in CHAPTERS}
+    folders = [tmp_path_factory.mktemp("empty") for _ in CHAPTERS]
+    with ThreadPoolExecutor(2) as pool:
+        for _, error in pool.map(
+            lambda args: chapters.execute(*args, 120), zip(notebooks.values(), folders, strict=True)
+        ):
+            assert error is None, error
+    return notebooks
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_downloads_run_and_draw_the_same_charts(downloads, page):
+    """A downloaded notebook runs from an empty folder, and its charts equal the page's bit for bit.
+
+    The two runs share nothing but the library, so an unseeded draw in a chapter shows here.
+    """
+    book, download = (chapters.specifications(n) for n in (chapters.cached(page), downloads[page]))
+    assert book
+    assert book == download
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_downloads_are_plain(page):
+    """No MyST directive, role or target is left in a downloaded notebook's text."""
+    notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert not re.findall(r"^[`:]{3,}\{.*|\{[\w:-]+\}`|^\([\w:.-]+\)=", text, flags=re.M)
