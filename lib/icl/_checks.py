@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 
 
 def integer(name: str, value: Any, *, at_least: int) -> int:
@@ -35,10 +36,19 @@ def real(
     return value
 
 
+def number(name: str, value: Any, **bounds: float) -> float:
+    """Return `value` as a float if it is one real number, finite and in range; ValueError otherwise."""
+    if np.ndim(value) != 0:
+        raise ValueError(f"{name} must be one number, got {value!r}")
+    return float(real(name, value, **bounds))
+
+
 def covariance(name: str, value: Any, d: int) -> np.ndarray:
     """Return a symmetric positive semi-definite (d, d) float64 array; None stands for the identity."""
     if value is None:
         return np.eye(d)
+    if np.asarray(value).dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be real, got {value!r}")
     matrix = np.array(value, dtype=np.float64)
     if matrix.shape != (d, d):
         raise ValueError(f"{name} must have shape ({d}, {d}), got {matrix.shape}")
@@ -58,3 +68,17 @@ def shape(name: str, value: Any, expected: tuple[int | None, ...], why: str = ""
     if len(actual) != len(expected) or any(e is not None and a != e for a, e in zip(actual, expected, strict=True)):
         wanted = "(" + ", ".join("any" if e is None else str(e) for e in expected) + ")"
         raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {actual}")
+
+
+def drawing(generator: Any, dtype: Any) -> None:
+    """Refuse a missing generator, and a dtype that normal numbers are not drawn in here."""
+    if not isinstance(generator, torch.Generator):
+        raise ValueError(f"generator must be a torch.Generator (see icl.profile.streams), got {generator!r}")
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+
+
+def dtype(name: str, value: Any, expected: Any, why: str = "") -> None:
+    """Refuse an array of another dtype than `expected`."""
+    if value.dtype != expected:
+        raise ValueError(f"{name} must have dtype {expected}{' ' + why if why else ''}, got {value.dtype}")

@@ -9,6 +9,7 @@ import base64
 import functools
 import html
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,13 +107,16 @@ class Figure:
         """Draw the chart as a static picture of `width` pixels."""
         drawing = json.loads(json.dumps(self.spec).replace('"width": "container"', f'"width": {width - 80}'))
         drawing["background"] = "white"
-        return str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE))
+        svg = str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE))
+        # Vega counts its clip paths over all that a process has drawn; a figure must not depend on those before it.
+        names: dict[str, str] = {}
+        return re.sub(r'(id="|url\(#)(clip\d+)', lambda m: m[1] + names.setdefault(m[2], f"clip{len(names) + 1}"), svg)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         svg = self.svg()
         picture = base64.b64encode(svg.encode()).decode()
-        # "</" would end the script element early, wherever it stands in the JSON.
-        spec = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+        # "</script" would end the script element early and "<!--" keep it from ending, wherever they stand in the JSON.
+        spec = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         return {
             "text/plain": self.alt,
             "text/html": (
@@ -211,9 +215,12 @@ def lines(
         if table is not None:
             if absent := {x, y, by} - set(table.columns):
                 raise ValueError(f"{name} must have the columns {sorted(absent)}")
-            if table[[x, y]].isna().any(axis=None):
-                raise ValueError(f"{name} must not hold NaN in {x!r} or {y!r}")
-    names = list(dict.fromkeys(data[by]))
+            for column in {x, y, "low", "high", "bar"} & set(table.columns):
+                if not table[column].abs().lt(float("inf")).all():
+                    raise ValueError(f"{name} must hold finite numbers only in {column!r}")
+    names = list(dict.fromkeys(name for table in (data, points, stars) if table is not None for name in table[by]))
+    if unknown := set(floors) - set(names):
+        raise ValueError(f"floors must be values of {by!r}, got {sorted(unknown)}")
     span = [float(data[x].min()), float(data[x].max())]
     X = altair.X(
         f"{x}:Q", title=x_title, scale=altair.Scale(type="log" if log_x else "linear", domain=span, nice=False)

@@ -15,6 +15,7 @@ import html
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -94,6 +95,12 @@ class Claim:
             raise ValueError(
                 f"{self.id}: tolerance must be one of relative, absolute, z or truth, got {self.tolerance}"
             )
+        if self.tolerance:
+            ((kind, limit),) = self.tolerance.items()
+            # YAML reads 1e-9 as text: 1.0e-9 is the number.
+            number = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if limit is not True if kind == "truth" else not (number and 0 <= limit < float("inf")):
+                raise ValueError(f"{self.id}: tolerance must be a number >= 0, or truth: true, got {self.tolerance}")
 
     def agrees(
         self,
@@ -103,7 +110,7 @@ class Claim:
         standard_error: Any = None,
         samples: int | None = None,
         mended: Any = None,
-        caveat: bool | None = None,
+        caveat: bool | np.bool_ | None = None,
         note: str = "",
     ) -> "Check":
         """Check numbers the paper gives (or implies) against numbers computed here, within the ledger's tolerance.
@@ -128,7 +135,7 @@ class Claim:
         amended = caveat
         if mended is not None:
             mended_deviation = _deviation(kind, mended, expected, standard_error)
-            amended = mended_deviation <= limit
+            amended = mended_deviation <= limit and (caveat is None or bool(caveat))
             shown += f"; mended: {mended_deviation:.2g}"
         return self._settle(
             deviation <= limit, amended, mended is not None, f"{shown}{'; ' * bool(note)}{note}", samples
@@ -136,11 +143,11 @@ class Claim:
 
     def holds(
         self,
-        condition: bool,
+        condition: bool | np.bool_,
         *,
         note: str,
-        caveat: bool | None = None,
-        instead: bool | None = None,
+        caveat: bool | np.bool_ | None = None,
+        instead: bool | np.bool_ | None = None,
         samples: int | None = None,
     ) -> "Check":
         """Check a statement that is true or false.
@@ -168,7 +175,9 @@ class Claim:
             )
         return next(iter(self.tolerance.items()))
 
-    def _settle(self, passed: bool, amended: bool | None, by_mending: bool, shown: str, samples: int | None) -> "Check":
+    def _settle(
+        self, passed: bool, amended: bool | np.bool_ | None, by_mending: bool, shown: str, samples: int | None
+    ) -> "Check":
         if amended is not None and not amended:
             raise VerdictChanged(f"{self.id}: what should hold beside the claim does not ({shown})")
         if passed:
@@ -189,8 +198,9 @@ def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> 
         raise ValueError("measured and expected must be finite")
     gap = np.abs(measured - expected)
     if kind == "z":
-        if standard_error is None or not (np.asarray(standard_error) > 0).all():
-            raise ValueError(f"standard_error must be positive for a tolerance in z, got {standard_error!r}")
+        spread = np.asarray(np.nan if standard_error is None else standard_error, dtype=np.float64)
+        if not (np.isfinite(spread) & (spread > 0)).all():
+            raise ValueError(f"standard_error must be positive and finite for a tolerance in z, got {standard_error!r}")
         return float((gap / standard_error).max())
     if kind == "relative":
         # 0 = 0 agrees; anything else against 0 does not.
@@ -225,11 +235,11 @@ def ledger() -> dict[str, Claim]:
     """Return every row of `book/claims/*.yml` by its id; ValueError for duplicate or malformed rows."""
     rows: dict[str, Claim] = {}
     for path in sorted(folder("claims").glob("*.yml")):
-        for row in yaml.safe_load(path.read_text(encoding="utf-8")):
-            try:
-                claim = Claim(**row)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{path.name}: {error}") from error
+        try:
+            claims = [Claim(**row) for row in yaml.safe_load(path.read_text(encoding="utf-8"))]
+        except (TypeError, ValueError, yaml.YAMLError) as error:
+            raise ValueError(f"{path.name}: {error}") from error
+        for claim in claims:
             if claim.id in rows:
                 raise ValueError(f"{path.name}: {claim.id} stands in the ledger twice")
             rows[claim.id] = claim
@@ -281,7 +291,8 @@ class Record:
         if len(both) != len(live):
             raise ValueError(f"{self.id}: the quick run has rows that the record lacks, matched on {on}")
         spread = np.hypot(both[standard_error], both[f"{standard_error}_recorded"])
-        worst = float(((both[value] - both[f"{value}_recorded"]).abs() / spread).max())
+        # skipna=False: a NaN must stray, not vanish.
+        worst = float(((both[value] - both[f"{value}_recorded"]).abs() / spread).max(skipna=False))
         if not worst <= sigmas:
             raise VerdictChanged(f"{self.id}: the quick run strays {worst:.1f} standard errors from the record")
         return worst
@@ -309,8 +320,10 @@ def record(
         seconds: wall time of the run.
         command: what a reader types to make it again.
     """
-    if not seconds > 0:
-        raise ValueError(f"seconds must be positive, got {seconds!r}")
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"seconds must be positive and finite, got {seconds!r}")
+    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", id):
+        raise ValueError(f"id must be a file's name of letters, digits, '.', '_' and '-', got {id!r}")
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     provenance = {
         "command": command,

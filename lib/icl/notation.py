@@ -73,7 +73,7 @@ SYMBOLS = (
     Symbol("D3", r"D_3", "scalar", "y²/x²", "Σ_(i≠j) λ^(2n+2−i−j) k_ij: agreement of the past with itself", "Thm 1"),
     Symbol("D4", r"D_4", "scalar", "y²/x²", "k_(n+1,n+1): variance of the query's weight", "Thm 2"),
     Symbol(
-        "lambda_tilde",
+        "Lambda_tilde",
         r"\tilde{\mathbf\Lambda}",
         "(d, d)",
         "y²",

@@ -10,6 +10,8 @@ from typing import Literal, TypeVar, cast
 
 import torch
 
+from icl import _checks
+
 Profile = Literal["quick", "paper"]
 T = TypeVar("T")
 
@@ -39,7 +41,8 @@ def streams(name: str, *, seed: int = 0, device: torch.device | str = "cpu") -> 
     experiment changes no other, and the same call always starts the same stream. `seed` numbers replicates.
     """
     if not name:
-        raise ValueError("name must be a non-empty string: it is what tells one stream from another")
+        raise ValueError(f"name must be a non-empty string: it is what tells streams apart, got {name!r}")
+    _checks.integer("seed", seed, at_least=0)
     digest = hashlib.sha256(f"{name}/{seed}".encode()).digest()
     # 63 bits: torch refuses seeds of 2**64 and above, and a sign bit would be read differently on some devices.
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)

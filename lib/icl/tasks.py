@@ -6,7 +6,7 @@ rows here (the papers write columns). Every task is a frozen dataclass with
     .sample(batch, generator=..., dtype=..., device=...)   a Prompt
     .weight_kernel()                                       k_ij, the covariance of w_i and w_j in each coordinate
 
-so that a sampler and its law are never further apart than two methods.
+so that a sampler and its law are never further apart than two methods. Tasks hold arrays, so each equals only itself.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from torch import Tensor
 from icl import _checks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompt:
     """A batch of prompts; `time` is n + 1, the query being the last position.
 
@@ -40,6 +40,8 @@ class Prompt:
         _checks.shape("x", self.x, (None, None, None))
         _checks.shape("y", self.y, tuple(self.x.shape[:2]), "to match x")
         _checks.shape("w", self.w, tuple(self.x.shape), "to match x")
+        _checks.dtype("y", self.y, self.x.dtype, "to match x")
+        _checks.dtype("w", self.w, self.x.dtype, "to match x")
         if self.x.shape[1] < 2:
             raise ValueError(f"x must hold at least one example and the query, got {self.x.shape[1]} position(s)")
 
@@ -109,10 +111,7 @@ class Task(Protocol):
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    if not isinstance(generator, torch.Generator):
-        raise ValueError(f"generator must be a torch.Generator (see icl.profile.streams), got {generator!r}")
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    _checks.drawing(generator, dtype)
     drawn = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
     return drawn if device is None else drawn.to(device)
 
@@ -134,7 +133,7 @@ def _prompt(x: Tensor, w: Tensor) -> Prompt:
     return Prompt(x=x, y=(w * x).sum(-1), w=w)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StationaryRegression:
     """One weight vector for the whole prompt: w_i = w ~ N(0, Sigma_w), x_i ~ N(0, Lambda).
 
@@ -179,7 +178,7 @@ class StationaryRegression:
         return _prompt(x, w.expand_as(x))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DriftingRegression:
     """First-order autoregressive drift (3): w_i = gamma w_{i-1} + e_i with w_0 ~ N(0, sigma_w^2 I).
 
@@ -207,9 +206,9 @@ class DriftingRegression:
         """Refuse impossible sizes, coefficients and covariances, by name."""
         _checks.integer("d", self.d, at_least=1)
         _checks.integer("n", self.n, at_least=1)
-        _checks.real("gamma", self.gamma, at_least=0)
-        _checks.real("sigma_w", self.sigma_w, at_least=0)
-        _checks.real("sigma_e", self.sigma_e, at_least=0)
+        _checks.number("gamma", self.gamma, at_least=0)
+        _checks.number("sigma_w", self.sigma_w, at_least=0)
+        _checks.number("sigma_e", self.sigma_e, at_least=0)
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
@@ -243,7 +242,7 @@ class DriftingRegression:
         return _prompt(x, w[1:].transpose(0, 1).contiguous())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SmoothDrift:
     """Deterministic smooth drift: w_i = w(i / (n+1)), a smooth curve in rescaled time drawn once a prompt (sec. 2).
 
@@ -272,7 +271,7 @@ class SmoothDrift:
         _checks.integer("d", self.d, at_least=1)
         _checks.integer("n", self.n, at_least=1)
         _checks.integer("harmonics", self.harmonics, at_least=0)
-        _checks.real("sigma_w", self.sigma_w, at_least=0)
+        _checks.number("sigma_w", self.sigma_w, at_least=0)
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
 
     def _phases(self) -> np.ndarray:

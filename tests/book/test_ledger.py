@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from icl import evidence
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,9 +7,10 @@ import json
 
 import numpy as np
 import pytest
+
 from icl import theory
-from icl.tasks import DriftingRegression
 from icl.profile import streams
+from icl.tasks import DriftingRegression
 
 FORGET = "book/adaptation/how-much-to-forget"
 

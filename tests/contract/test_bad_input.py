@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -297,21 +296,6 @@ row("OneLayerGLA", "a prompt of another d", lambda: trained(Prompt(x, y, x)), r"
 row("streams", "no name", lambda: profile.streams(""), "name must be a non-empty string")
 integers("streams", functools.partial(profile.streams, "x"), "seed", least=0)
 row("check", "no cases", lambda: exercises.check(len, len, []), "cases must hold at least one dict", "")
-table = pd.DataFrame({"a": [1]})
-for seconds in (0, -1.0, NAN, INF):
-    row(
-        "record",
-        f"seconds {seconds}",
-        lambda seconds=seconds: evidence.record("x", table, config={}, seconds=seconds),
-        "seconds must be positive and finite",
-    )
-for id in ("", ".", "..", "../x", "a/b", "a b"):
-    row(
-        "record",
-        f"id {id!r}",
-        lambda id=id: evidence.record(id, table, config={}, seconds=1),
-        "id must be a file's name",
-    )
 row("claim", "of no such name", lambda: evidence.claim("gla.nothing"), "no claim 'gla.nothing'", "")
 row("folder", "of no such name", lambda: evidence.folder("nothing"), "no folder 'nothing'", "")
 
@@ -358,6 +342,7 @@ ELSEWHERE = {
     "evidence": {
         "Claim",
         "ledger",
+        "record",
         "recorded",
         "VerdictChanged",
         "Check",
@@ -373,7 +358,7 @@ ELSEWHERE = {
     "theory.printed": {"identity_error", "training_error"},  # formulas of numbers that `moments` has checked
 }
 IN_ROWS = {
-    "evidence": {"claim", "folder", "record"},
+    "evidence": {"claim", "folder"},
     "exercises": {"check"},
     "models.gla": {"decay_weights", "gram", "predict", "predict_from_gram", "features", "OneLayerGLA"},
     "models.linear_attention": {"recurrent", "parallel", "chunked"},

@@ -290,6 +290,22 @@ def test_a_record_comes_back_as_it_was(book):
     assert [p.name for p in (book / "results").iterdir()] == ["run.json"]
 
 
+@pytest.mark.parametrize("seconds", [0, -1.0, np.nan, np.inf])
+def test_a_record_took_some_time(book, seconds):
+    """A wall time that is not positive and finite is refused by name, and nothing is written."""
+    with pytest.raises(ValueError, match=f"seconds must be positive and finite, got {seconds}"):
+        record("run", TABLE, config=CONFIG, seconds=seconds)
+    assert not list((book / "results").iterdir())
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../run", "a/b", "a b"])
+def test_a_record_stays_in_its_folder(book, name):
+    """A name that is no plain file's is refused, and nothing is written, in the folder of results or beside it."""
+    with pytest.raises(ValueError, match="id must be a file's name"):
+        record(name, TABLE, config=CONFIG, seconds=1)
+    assert {path.name for path in book.rglob("*")} == {"claims", "results"}
+
+
 def test_a_record_of_an_older_library_says_so(book):
     """A record made with other sources is shown as older; one made with these is not."""
     record("run", TABLE, config={"model": "<b>"}, seconds=1, command="make <b>")

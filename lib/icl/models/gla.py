@@ -23,6 +23,7 @@ from icl.tasks import Prompt
 
 def decay_weights(lam: float | Tensor, count: int, *, like: Tensor) -> Float[Tensor, " count"]:
     """lam^(count-1), .., lam, 1: integer powers, so that lam = 0 keeps the last token alone and has a gradient."""
+    _checks.integer("count", count, at_least=1)
     lam = torch.as_tensor(lam, dtype=like.dtype, device=like.device)
     if lam.dim() != 0 or not bool((lam >= 0) & torch.isfinite(lam)):
         raise ValueError(f"lam must be one finite number >= 0, got {lam}")
@@ -54,11 +55,14 @@ def predict(
     """
     _checks.shape("Z", Z, (None, None, None))
     size = Z.shape[2]
-    _checks.shape("W_V", W_V, (size, size), "to match the tokens")
-    _checks.shape("W_KQ", W_KQ, (size, size), "to match the tokens")
-    decay = torch.as_tensor(lam, dtype=Z.dtype, device=Z.device).reshape(1, 1, 1)
+    for name, weights in (("W_V", W_V), ("W_KQ", W_KQ)):
+        _checks.shape(name, weights, (size, size), "to match the tokens")
+        _checks.dtype(name, weights, Z.dtype, "to match the tokens")
+    decay = torch.as_tensor(lam, dtype=Z.dtype, device=Z.device)
+    if decay.numel() != 1 or not bool((decay >= 0) & (decay <= 1)):
+        raise ValueError(f"lam must be one number in [0, 1], got {lam}")
     q, k, v = (Z @ W_KQ.T).unsqueeze(2), Z.unsqueeze(2), (Z @ W_V.T).unsqueeze(2)
-    return linear_attention.chunked(q, k, v, decay)[:, -1, 0, -1]
+    return linear_attention.chunked(q, k, v, decay.reshape(1, 1, 1))[:, -1, 0, -1]
 
 
 def predict_from_gram(
@@ -70,13 +74,15 @@ def predict_from_gram(
     """(9) from the Gram matrix: w_V' G W x_query, the fast form."""
     _checks.shape("G", G, (None, None, None))
     size = G.shape[2]
-    _checks.shape("W_V", W_V, (size, size), "to match the tokens")
-    _checks.shape("W_KQ", W_KQ, (size, size), "to match the tokens")
+    for name, weights in (("W_V", W_V), ("W_KQ", W_KQ)):
+        _checks.shape(name, weights, (size, size), "to match the tokens")
+        _checks.dtype(name, weights, G.dtype, "to match the tokens")
     _checks.shape("x_query", x_query, (G.shape[0], size - 1), "to match the tokens")
+    _checks.dtype("x_query", x_query, G.dtype, "to match the tokens")
     return torch.einsum("bi,bi->b", G @ W_V[-1], x_query @ W_KQ[:, :-1].T)
 
 
-def features(prompt: Prompt, lam: float | Sequence[float]) -> Float[Tensor, "*lams batch d"]:
+def features(prompt: Prompt, lam: float | Sequence[float] | np.ndarray) -> Float[Tensor, "*lams batch d"]:
     """g = sum_{i <= n} lam^(n+1-i) y_i x_i, the block of G that the optimum reads: y_hat = g' A x_query.
 
     Given several lam, one matrix product serves them all, and the result has a leading axis for them.
@@ -108,8 +114,9 @@ class OneLayerGLA(nn.Module):
         """Draw the initial weights."""
         super().__init__()
         _checks.integer("d", d, at_least=1)
-        _checks.real("scale", scale, at_least=0)
-        self.lam = float(_checks.real("lam", lam, above=0, at_most=1))
+        _checks.number("scale", scale, at_least=0)
+        _checks.drawing(generator, dtype)
+        self.lam = _checks.number("lam", lam, above=0, at_most=1)
         drawn = torch.randn(2, d + 1, d + 1, generator=generator, dtype=dtype, device=generator.device) * scale
         self.W_V, self.W_KQ = nn.Parameter(drawn[0].clone()), nn.Parameter(drawn[1].clone())
 
@@ -120,10 +127,13 @@ class OneLayerGLA(nn.Module):
             parameter = getattr(self, name)
             new = torch.as_tensor(new)
             _checks.shape(name, new, tuple(parameter.shape))
+            if not bool(torch.isfinite(new).all()):
+                raise ValueError(f"{name} must be finite, got {new}")
             parameter.copy_(new)
         return self
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
         G = gram(prompt.tokens(), self.lam)
-        return predict_from_gram(G, self.W_V, self.W_KQ, prompt.x[:, -1])
+        y_hat = predict_from_gram(G, self.W_V, self.W_KQ, prompt.x[:, -1])
+        return y_hat

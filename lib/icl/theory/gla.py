@@ -23,7 +23,7 @@ def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
 
 def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
     """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda."""
-    m = _moments.of(task, _checks.real("lam", lam, above=0))
+    m = _moments.of(task, _checks.number("lam", lam, above=0))
     Lambda: np.ndarray = task.Lambda
     return m.D2 * (2 * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
 
@@ -49,7 +49,7 @@ def optimum(task: Task, *, lam: float) -> Optimum:
     Raises:
         ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero).
     """
-    m = _moments.of(task, _checks.real("lam", lam, above=0))
+    m = _moments.of(task, _checks.number("lam", lam, above=0))
     tilde = lambda_tilde(task, lam=lam)
     if np.linalg.cond(tilde) > 1e15:
         raise ValueError("Lambda~ is singular for this task: the optimum is not unique")
@@ -70,6 +70,7 @@ def risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
     """
     Lambda: np.ndarray = task.Lambda
     _checks.shape("A", A, Lambda.shape)
+    _checks.real("A", A)
     m = _moments.of(task, _checks.real("lam", lam, at_least=0))
     quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
     signal = np.trace(quadratic @ Lambda @ Lambda)
@@ -100,7 +101,7 @@ def identity_error(task: Task, *, lam: Any) -> Any:
 
 def zero_predictor(task: Task) -> float:
     """Error of answering 0 always: D4 tr(Lambda)."""
-    return float(task.weight_kernel()[-1, -1] * np.trace(task.Lambda))
+    return float(_moments.of(task, 0.0).D4 * np.trace(task.Lambda))
 
 
 def xi(task: Task, *, lam: Any) -> Any:
@@ -115,11 +116,11 @@ def optimal_forgetting(task: Task, *, upper: float = 1.0) -> float:
     A grid finds the valley, golden section its floor; `upper` itself is returned when nothing inside is better. Let
     `upper` exceed 1 for growing weights (gamma > 1), whose best lam does (Theorem 4).
     """
-    _checks.real("upper", upper, above=0)
+    _checks.number("upper", upper, above=0)
     grid = np.linspace(0, upper, 401)[1:]
     errors = training_error(task, lam=grid)
     best = int(errors.argmin())
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    low, high = (grid[best - 1] if best else 0.0), grid[min(best + 1, len(grid) - 1)]
     found = minimize_scalar(
         lambda lam: float(training_error(task, lam=lam)), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
     )

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
-from icl.tasks import DriftingRegression, Task
+from icl.tasks import DriftingRegression, StationaryRegression, Task
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
         kernel: k_ij, shape (n+1, n+1), as from `task.weight_kernel()`.
     """
     a = np.asarray(_checks.real("weights", weights), dtype=np.float64)
+    kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
     n = len(kernel) - 1
     _checks.shape("kernel", kernel, (n + 1, n + 1))
     if a.shape[-1:] != (n,):
@@ -96,5 +97,7 @@ def of(task: Task, lam: Any) -> Moments:
     _checks.real("lam", lam, at_least=0)
     if isinstance(task, DriftingRegression):
         return recursion(lam, gamma=task.gamma, n=task.n, sigma_w=task.sigma_w, sigma_e=task.sigma_e)
+    if isinstance(task, StationaryRegression) and not np.array_equal(task.Sigma_w, np.eye(task.d)):
+        raise ValueError("Sigma_w must be the identity here: D1 .. D4 are moments of independent, equal coordinates")
     powers = np.asarray(lam, dtype=np.float64)[..., None] ** np.arange(task.n, 0, -1)
     return from_kernel(powers, task.weight_kernel())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from icl import _checks
 from icl.theory.moments import Moments
 
 #: Misprints by number; each is (where, printed, corrected), the last two in LaTeX.
@@ -50,8 +51,24 @@ ERRATA = MappingProxyType(
 )
 
 
+def _checked(lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, mend: Collection[int]) -> None:
+    """Refuse what the printed forms divide by zero on; the recursion takes it all."""
+    _checks.integer("n", n, at_least=1)
+    for name, value in (("lam", lam), ("gamma", gamma)):
+        _checks.number(name, value, above=0)
+    for name, value in (("sigma_w", sigma_w), ("sigma_e", sigma_e)):
+        _checks.number(name, value, at_least=0)
+    if gamma == 1:
+        raise ValueError("gamma must differ from 1 in the printed forms, got 1.0")
+    if lam * gamma == 1:
+        raise ValueError(f"lam * gamma must differ from 1 in the printed forms, got lam = {lam!r}, gamma = {gamma!r}")
+    if not set(mend) <= set(ERRATA):
+        raise ValueError(f"mend must hold numbers of errata, {sorted(ERRATA)}, got {mend!r}")
+
+
 def D1(*, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float) -> float:
     """D1 of Theorem 1, all three cases; right as printed."""
+    _checked(lam, gamma, n, sigma_w, sigma_e, ())
     if lam == 1:
         w = (gamma ** (n + 2) - gamma ** (2 * n + 2)) / (1 - gamma)
         e = (gamma - gamma ** (n + 1) - gamma ** (n + 2) + gamma ** (2 * n + 2)) / ((1 - gamma) ** 2 * (1 + gamma))
@@ -68,6 +85,7 @@ def D2(
     *, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, mend: Collection[int] = frozenset(ERRATA)
 ) -> float:
     """D2 of Theorem 1, all three cases; erratum 1 concerns lam = gamma."""
+    _checked(lam, gamma, n, sigma_w, sigma_e, mend)
     if lam == 1:
         w = (gamma**2 - gamma ** (2 * n + 2)) / (1 - gamma**2)
         e = n / (1 - gamma**2) - (gamma**2 - gamma ** (2 * n + 2)) / (1 - gamma**2) ** 2
@@ -85,6 +103,7 @@ def D3(
     *, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, mend: Collection[int] = frozenset(ERRATA)
 ) -> float:
     """D3 of Theorem 1, all three cases; errata 2 to 5 concern lam different from gamma."""
+    _checked(lam, gamma, n, sigma_w, sigma_e, mend)
     if lam == 1:
         long = (gamma**3 - gamma ** (2 * n + 1)) / ((1 - gamma) ** 2 * (1 + gamma))
         short = (gamma ** (n + 2) - gamma ** (2 * n + 1)) / (1 - gamma) ** 2
@@ -112,6 +131,7 @@ def D3(
 
 def D4(*, gamma: float, n: int, sigma_w: float, sigma_e: float) -> float:
     """D4 of Theorem 2; right as printed."""
+    _checked(0.5, gamma, n, sigma_w, sigma_e, ())
     return gamma ** (2 * n + 2) * sigma_w**2 + (1 - gamma ** (2 * n + 2)) / (1 - gamma**2) * sigma_e**2
 
 
