@@ -41,7 +41,7 @@ def missing(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_chapter_has_all_its_parts(page):
-    """Card, citations, links to library and tests, figures, claims, going further, three exercises with hint and solution."""
+    """Card, citations, links to library and tests, figures, claims, going further, exercises with hint and solution."""
     assert missing(CHAPTERS[page]) == []
 
 

@@ -15,7 +15,7 @@ THEMES_OWN: dict[str, str] = {}
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_page(visit, name, theme, width):
-    """No external or failed request, no console error, no sideways scrolling, mathematics and charts drawn, axe content."""
+    """No external or failed request, no console error, no sideways scrolling, all drawn, axe content."""
     watched = visit(name, width=width, theme=theme)
     page = watched.page
     watched.read_through()

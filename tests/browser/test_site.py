@@ -23,7 +23,7 @@ def external(html: str) -> list[str]:
 
 
 def test_no_page_loads_anything_from_elsewhere():
-    """No script, style, font or image of any page or style sheet has an address on another host; a planted one is found."""
+    """No script, style, font or image of a page or style sheet comes from another host; a planted one is found."""
     assert external('<script src="https://unpkg.com/thebe">') == ["https://unpkg.com/thebe"]
     found = {str(page): urls for page in HTML.rglob("*.html") if (urls := external(page.read_text(encoding="utf-8")))}
     styles = [
