@@ -1,7 +1,7 @@
 """Speed of the library's forms against one another, as ratios within one run. `make bench`; takes about two minutes.
 
 python benchmarks/run.py              print the tables
-python benchmarks/run.py --record     also write book/results/operator-speed.json
+python benchmarks/run.py --record     also write book/results/{operator,predictor}-speed.json
 """
 
 import argparse
@@ -80,27 +80,34 @@ def predictor_speed() -> pd.DataFrame:
             lambda: gla.predict_from_gram(G, model.W_V, model.W_KQ, x_query).sum().backward()
         ),
     }
-    return pd.DataFrame({"form": list(rows), "ms": list(rows.values())}).assign(
-        times_faster=lambda t: t.ms.iloc[0] / t.ms
+    return (
+        pd.DataFrame({"form": list(rows), "ms": list(rows.values())})
+        .assign(times_faster=lambda t: t.ms.iloc[0] / t.ms)
+        .round(4)
     )
 
 
 def main() -> None:
     """Measure, print, and record on request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--record", action="store_true", help="write book/results/operator-speed.json")
+    parser.add_argument("--record", action="store_true", help="write book/results/*-speed.json")
     record = parser.parse_args().record
     torch.set_num_threads(1)
     start = time.monotonic()
     print("Gated linear attention, forward and backward:")
     table = operator_speed()
     seconds = time.monotonic() - start
+    start, forms = time.monotonic(), table
     print("\nOne-layer predictor, forward and backward:")
-    print(predictor_speed().to_string(index=False, float_format="{:.2f}".format))
+    table = predictor_speed()
+    print(table.to_string(index=False, float_format="{:.2f}".format))
     if record:
         config = {"batch": 8, "heads": 2, "dim": 32, "dtype": "float32", "threads": 1, "chunk": 32}
-        path = evidence.record("operator-speed", table, config=config, seconds=seconds, command="make bench")
-        print(f"\nWrote {path}")
+        evidence.record("operator-speed", forms, config=config, seconds=seconds, command="make bench")
+        config = {"batch": 512, "n": 100, "d": 10, "dtype": "float32", "threads": 1}
+        seconds = time.monotonic() - start
+        path = evidence.record("predictor-speed", table, config=config, seconds=seconds, command="make bench")
+        print(f"\nWrote to {path.parent}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """What every test shares: one thread, shape annotations that are enforced, and a Hypothesis that repeats itself."""
 
+import subprocess
 import sys
+import zipfile
+from pathlib import Path
 from types import ModuleType
 
 import beartype
@@ -8,6 +11,8 @@ import hypothesis
 import jaxtyping
 import pytest
 import torch
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # One thread: sums are then added in one order, and parallel test runs do not fight for cores.
 torch.set_num_threads(1)
@@ -33,3 +38,15 @@ def as_installed():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory) -> Path:
+    """The package as a reader installs it: its wheel, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"

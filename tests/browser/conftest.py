@@ -103,13 +103,19 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
     contexts = []
 
     def go(
-        name: str, *, width: int = 1280, theme: str = "light", origin: str | None = None, **options: object
+        name: str,
+        *,
+        width: int = 1280,
+        theme: str = "light",
+        origin: str | None = None,
+        query: str = "",
+        **options: object,
     ) -> Watched:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **options)
         contexts.append(context)
         base = origin or site
         watched = Watched(context.new_page(), base)
-        watched.page.goto(f"{base}/{name}.html")
+        watched.page.goto(f"{base}/{name}.html{query}")
         return watched
 
     yield go

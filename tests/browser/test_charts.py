@@ -155,8 +155,7 @@ def test_downloads_hold_the_figures_data(visit):
 
 def test_search_finds_a_term(visit):
     """Searching for a word of a chapter lists that chapter."""
-    watched = visit("search")
-    watched.page.goto(watched.page.url + "?q=pseudo-observations")
+    watched = visit("search", query="?q=pseudo-observations")
     # Results come in one after another.
     watched.page.wait_for_selector("#search-results li a[href*='how-much-to-forget']", timeout=10_000)
     assert not watched.faults

@@ -1,0 +1,34 @@
+"""The package as a reader installs it, without the repository around it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_wheel_holds_ledger_and_records(installed):
+    """Ledger and records travel with the package: a downloaded notebook has no repository to read them from."""
+    for kind, suffix in (("claims", "yml"), ("results", "json")):
+        there = {p.name for p in (ROOT / "book" / kind).glob(f"*.{suffix}")}
+        assert {p.name for p in (installed / "icl" / kind).glob(f"*.{suffix}")} == there
+        assert there
+
+
+def test_the_installed_package_finds_them(installed, tmp_path):
+    """In an empty folder, the unpacked package reads its own ledger and records."""
+    script = (
+        "import icl, pathlib, sys; from icl import evidence;"
+        f"assert pathlib.Path(icl.__file__).is_relative_to({str(installed)!r}), icl.__file__;"
+        "assert len(evidence.ledger()) > 100;"
+        "[evidence.recorded(p.stem) for p in evidence.folder('results').glob('*.json')]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
