@@ -14,13 +14,13 @@
 
   const dark = () => document.documentElement.dataset.theme === "dark";
 
-  /* On a dark page every colour keeps its hue and saturation, and its lightness is turned over: l -> 1 - 0.8 l. */
+  /* On a dark page every colour keeps its hue and saturation, and its lightness is turned over. */
   function turned(hex) {
     const [r, g, b] = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16) / 255);
     const high = Math.max(r, g, b), low = Math.min(r, g, b), l = (high + low) / 2, span = high - low;
     const s = span === 0 ? 0 : span / (1 - Math.abs(2 * l - 1));
     const h = span === 0 ? 0 : high === r ? ((g - b) / span + 6) % 6 : high === g ? (b - r) / span + 2 : (r - g) / span + 4;
-    return `hsl(${(60 * h).toFixed(1)}, ${(80 * s).toFixed(1)}%, ${(100 - 80 * l).toFixed(1)}%)`;
+    return `hsl(${(60 * h).toFixed(1)}, ${(90 * s).toFixed(1)}%, ${(95 - 80 * l).toFixed(1)}%)`;
   }
 
   function themed(spec) {
