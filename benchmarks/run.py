@@ -103,10 +103,14 @@ def main() -> None:
     print(table.to_string(index=False, float_format="{:.2f}".format))
     if record:
         config = {"batch": 8, "heads": 2, "dim": 32, "dtype": "float32", "threads": 1, "chunk": 32}
-        evidence.record("operator-speed", forms, config=config, seconds=seconds, command="make bench")
+        evidence.record(
+            "operator-speed", forms, config=config, seconds=seconds, command="python benchmarks/run.py --record"
+        )
         config = {"batch": 512, "n": 100, "d": 10, "dtype": "float32", "threads": 1}
         seconds = time.monotonic() - start
-        path = evidence.record("predictor-speed", table, config=config, seconds=seconds, command="make bench")
+        path = evidence.record(
+            "predictor-speed", table, config=config, seconds=seconds, command="python benchmarks/run.py --record"
+        )
         print(f"\nWrote to {path.parent}")
 
 

@@ -36,6 +36,11 @@ def code_cells(chapter: Path) -> list[tuple[int, str]]:
     return cells
 
 
+def hidden(path: Path) -> bool:
+    """Whether a path lies in a folder like .ipynb_checkpoints, which JupyterLab leaves behind."""
+    return any(part.startswith(".") for part in path.relative_to(BOOK).parts)
+
+
 def ruff(command: str, scratch: str, *options: str) -> str:
     """Run ruff over the scratch notebooks; return what it prints."""
     full = [sys.executable, "-m", "ruff", command, "--no-cache", *options, "book"]
@@ -50,7 +55,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fix", action="store_true", help="write the formatted cells back into the chapters")
     fix = parser.parse_args().fix
-    chapters = {path: cells for path in sorted(BOOK.rglob("*.md")) if (cells := code_cells(path))}
+    chapters = {
+        path: cells for path in sorted(BOOK.rglob("[!.]*.md")) if not hidden(path) and (cells := code_cells(path))
+    }
     if not chapters:
         raise SystemExit("no chapter has a code cell")
     wrong = 0

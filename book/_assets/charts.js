@@ -48,27 +48,31 @@
   function wrapped(spec, width) {
     if (!spec.title) return;
     const title = typeof spec.title === "string" ? {text: spec.title} : spec.title;
-    const fit = (lines, size) => [lines].flat().flatMap(line => {
-      const most = Math.max(12, Math.floor(width / (size * 0.52))), out = [""];
+    const pen = document.createElement("canvas").getContext("2d");
+    const fit = (lines, size, weight) => [lines].flat().flatMap(line => {
+      const out = [""];
+      pen.font = `${weight} ${size}px ${spec.config.font}`;
       for (const word of line.split(" ")) {
-        if (out.at(-1) && (out.at(-1) + " " + word).length > most) out.push(word);
+        if (out.at(-1) && pen.measureText(out.at(-1) + " " + word).width > width - 16) out.push(word);
         else out[out.length - 1] = (out.at(-1) + " " + word).trim();
       }
       return out;
     });
-    spec.title = {...title, text: fit(title.text, 15)};
-    if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5);
+    spec.title = {...title, text: fit(title.text, 15, 600)};
+    if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5, 400);
   }
 
   /* Labels at the ends of lines need room that a phone does not have: a legend takes their place. */
   function fitted(spec, width) {
     spec.width = width;
     spec.autosize = {type: "fit-x", contains: "padding"};
+    // Fitting makes room for the labels by itself; the padding was for the static picture.
+    delete spec.padding;
     if (width >= 520 || !spec.layer?.some(layer => layer.name === "labels")) return;
     spec.layer = spec.layer.filter(layer => layer.name !== "labels");
-    delete spec.padding;
-    for (const {encoding} of spec.layer) if (encoding?.color) delete encoding.color.legend;
-    spec.layer[0].encoding.color.legend = {title: null, columns: 2};
+    for (const {encoding} of spec.layer) {
+      for (const channel of ["color", "strokeDash"]) if (encoding?.[channel]) encoding[channel].legend = {title: null, columns: 2};
+    }
   }
 
   const tables = (spec, view) => {

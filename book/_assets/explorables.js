@@ -80,23 +80,24 @@ window.icl = (() => {
     return total / sequences;
   }
 
-  const fixed = (value, digits = 3) => Number(value).toPrecision(digits);
+  /* So many significant digits, never an exponent. */
+  const fixed = (value, digits = 3) => new Intl.NumberFormat("en", {maximumSignificantDigits: digits}).format(value);
 
   const explorables = {
-    /* How much to forget: error against lam, with its optimum, the zero predictor and the Kalman floor. */
+    /* How much to forget: error against lam, in multiples of the Kalman floor, with its optimum and the zero predictor. */
     forgetting({gamma, d, n, sigma_e}) {
       const task = {gamma, d, n, sigma_e, sigma_w: 1}, curve = [];
-      const zero = zeroPredictor(task), floor = kalmanFloor(task), lams = Array.from({length: 121}, (_, i) => 0.4 + i / 200);
-      for (const lam of lams) curve.push({lam, error: trainingError({...task, lam}), method: "GLA"});
+      const zero = zeroPredictor(task), floor = kalmanFloor(task), lams = Array.from({length: 161}, (_, i) => 0.2 + i / 200);
+      for (const lam of lams) curve.push({lam, times: trainingError({...task, lam}) / floor, method: "GLA"});
       for (const lam of [lams[0], 1]) {
-        curve.push({lam, error: zero, method: "zero predictor"}, {lam, error: floor, method: "Kalman"});
+        curve.push({lam, times: zero / floor, method: "zero predictor"}, {lam, times: 1, method: "Kalman"});
       }
       const best = optimalForgetting(task), least = trainingError({...task, lam: best});
       const worst = trainingError({...task, lam: 1});
       return {
-        datasets: {curve, best: [{lam: best, error: least, method: "GLA"}]},
-        readout: `Best λ* = ${best.toFixed(4)}, error ${fixed(least, 4)}: ${fixed(100 * (worst / least - 1), 2)}% of it is ` +
-          `lost by not forgetting (λ = 1 gives ${fixed(worst, 4)}). The Kalman floor is ${fixed(floor, 2)}.`,
+        datasets: {curve, best: [{lam: best, times: least / floor, method: "GLA"}]},
+        readout: `The best λ is ${best.toFixed(3)}, with error ${fixed(least)}. Not forgetting (λ = 1) gives ` +
+          `${fixed(worst)}, ${fixed(100 * (worst / least - 1), 2)}% more. The Kalman floor is ${fixed(floor, 2)}.`,
       };
     },
 
@@ -109,7 +110,7 @@ window.icl = (() => {
       for (let t = 0; t <= n; t++) {
         for (let i = 0; i < d; i++) w[i] = gamma * w[i] + sigma_e * e[t + 1][i];
         const a = (d + 2) * D2 + D3;
-        const add = (method, value) => rows.push({time: t + 1, weight: value, method});
+        const add = (method, value) => rows.push({time: t, weight: value, method});
         add("true weight", w[0]);
         add("GLA", a > 0 ? D1 / a * g[0] : 0);
         add("Kalman", m[0]);
@@ -123,9 +124,9 @@ window.icl = (() => {
       const memory = lam < 1 ? `about ${fixed(1 / (1 - lam), 2)} examples` : "everything";
       return {
         datasets: {curve: rows},
-        readout: `With λ = ${lam} the layer remembers ${memory}; its expected error is ` +
-          `${fixed(trainingError({...full, lam}))}. The best λ here is ${best.toFixed(3)} (error ` +
-          `${fixed(trainingError({...full, lam: best}))}); the Kalman floor is ${fixed(kalmanFloor(full), 2)}.`,
+        readout: `With λ = ${lam} the layer remembers ${memory}. Mean squared error of the next label: ` +
+          `${fixed(trainingError({...full, lam}))}; at the best λ, ${best.toFixed(3)}, ` +
+          `${fixed(trainingError({...full, lam: best}))}; the Kalman filter, ${fixed(kalmanFloor(full), 2)}.`,
       };
     },
   };

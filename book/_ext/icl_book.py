@@ -7,6 +7,7 @@ import ast
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -47,6 +48,7 @@ class Generated(SphinxDirective):
 
     has_content = True
     optional_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         """Render `markdown()` in place."""
@@ -109,17 +111,21 @@ def _printed(value: Any) -> str:
 
 
 class Claims(Generated):
-    """The ledger's rows: this page's without an argument, one paper's (`gla`, `mem`, `mamba`) with it."""
+    """The ledger's rows: this page's without an argument; with `gla`, `mem` or `mamba`, a paper's settled rows.
+
+    `gla waiting` lists the rows of a paper that no chapter checks yet.
+    """
 
     def run(self) -> list[nodes.Node]:
         """One block a claim, in the ledger's order, coloured by its verdict."""
-        paper = self.arguments[0] if self.arguments else None
-        if paper and paper not in PAPERS:
+        paper, _, waiting = self.arguments[0].partition(" ") if self.arguments else (None, "", "")
+        if paper and (paper not in PAPERS or waiting not in ("", "waiting")):
             raise self.error(f"claims: no paper {paper!r}; one of {sorted(PAPERS)}")
         self.watch()
         measured, blocks = checks(), []
         for claim in evidence.ledger().values():
-            if claim.id.split(".")[0] == paper if paper else claim.chapter == self.env.docname:
+            mine = claim.id.split(".")[0] == paper and (claim.verdict == "not yet") == bool(waiting)
+            if mine if paper else claim.chapter == self.env.docname:
                 block = nodes.container(classes=["icl-claim", claim.verdict.replace(" ", "-")])
                 self.render(self.block(claim, measured.get(claim.id), bool(paper)), block)
                 blocks.append(block)
@@ -132,16 +138,29 @@ class Claims(Generated):
         where = f" · [where](/{claim.chapter}.md)" if link and claim.chapter else ""
         printed = f" Printed: {_literal(_printed(claim.printed))}." if claim.printed else ""
         lines = [
-            f"**{claim.verdict}** · `{claim.id}` · {_literal(claim.source)}{where}",
-            f"{_literal(claim.claim)}{printed}",
+            f"**{claim.verdict}** · `{claim.id}` · {_pretty(claim.source)}{where}",
+            f"{_pretty(claim.claim)}{printed}",
         ]
         if check:
             draws = f" ({check['samples']:,} draws)" if check["samples"] else ""
             lines.append(f"*Measured:* {_literal(check['measured'])}{draws}.")
         lines.append(
-            f"*To check:* {_literal(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_literal(claim.reason)}"
+            f"*To check:* {_pretty(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_pretty(claim.reason)}"
         )
         return "\n\n".join(lines)
+
+
+#: The ledger is written in ASCII; its letters and relations are shown as the book prints them.
+_LETTERS = {"lambda": "λ", "Lambda": "Λ", "gamma": "γ", "Gamma": "Γ", "sigma": "σ", "Sigma": "Σ", "alpha": "α"}
+_LETTERS |= {"beta": "β", "Delta": "Δ", "xi": "ξ", "eta": "η", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→"}
+_LETTER = re.compile(
+    r"(?<![A-Za-z])(lambda|Lambda|gamma|Gamma|sigma|Sigma|alpha|beta|Delta|xi|eta)(?![a-z])|<=|>=|!=|->"
+)
+
+
+def _pretty(text: str) -> str:
+    """Greek letters and relation signs in place of their ASCII names."""
+    return _literal(_LETTER.sub(lambda m: _LETTERS[m.group(0)], text))
 
 
 def _literal(text: str) -> str:
@@ -249,6 +268,13 @@ class TestRole(SphinxRole):
         return [link], []
 
 
+def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Have the theme's download menu list the notebook, which it does by itself only beside launch buttons."""
+    source = chapters.ROOT / f"{page}.md"
+    if doctree is not None and source.exists() and chapters.is_chapter(source.read_text(encoding="utf-8")):
+        context["ipynb_source"] = f"{page}.ipynb"
+
+
 def _stamp(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = chapters.stamped(source[0])
 
@@ -330,5 +356,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", _assets)
     app.connect("env-get-outdated", _outdated)
     app.connect("source-read", _stamp)
+    app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
     app.connect("build-finished", _downloads)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -78,12 +78,18 @@ def _blocks(lines: list[str]) -> list[str]:
 def notebook(text: str) -> nbformat.NotebookNode:
     """Convert a chapter's MyST source to a notebook that stands alone, without outputs."""
     converted = jupytext.reads(text, fmt="md:myst")
-    cells = []
+    cells, solving = [], False
     for cell in converted.cells:
         if cell.cell_type == "markdown":
+            # What the page folds away, the notebook does too.
+            solving = cell.source.rfind("{solution-start}") > cell.source.rfind("{solution-end}") or (
+                solving and "{solution-end}" not in cell.source
+            )
             cell.source = plain(cell.source)
             if not cell.source:
                 continue
+        elif solving or "hide-input" in cell.metadata.get("tags", ()):
+            cell.metadata["jupyter"] = {"source_hidden": True}
         cell.metadata.pop("lines_to_next_cell", None)
         cells.append(cell)
     for number, cell in enumerate(cells):

@@ -29,7 +29,7 @@ METHODS: dict[str, str] = {
 }
 
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark.
-SEQUENCE = ("#8fc1e3", "#5b9fd0", "#2f7fba", "#135d98", "#0a3d69", "#06264a")
+SEQUENCE = ("#6aa9d6", "#4590c9", "#2376b8", "#125a94", "#06335a")
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _VEGALITE = "6.4"
@@ -49,6 +49,9 @@ def theme() -> dict[str, Any]:
             "gridOpacity": 0.5,
             "domain": False,
         },
+        # Room for the widest tick labels that sliders lead to: the plot is not laid out anew when they grow.
+        "axisY": {"minExtent": 42},
+        "axisX": {"labelOverlap": "greedy", "labelSeparation": 6},
         "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "symbolType": "stroke", "columns": 3},
         "line": {"strokeWidth": 2.2},
         "text": {"fontSize": 12},
@@ -231,8 +234,8 @@ def lines(
     Y = altair.Y(f"{y}:Q", title=y_title, scale=altair.Scale(type="log" if log_y else "linear", **fixed))
     legend = altair.Legend(title=None) if labels == "legend" else None
     colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
-    is_floor = altair.FieldOneOfPredicate(field=by, oneOf=list(floors))
-    dash = altair.condition(is_floor, altair.value([5, 4]), altair.value([1, 0]))
+    dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
+    dash = altair.StrokeDash(f"{by}:N", scale=dashes, legend=legend)
     hover = [
         altair.Tooltip(f"{by}:N", title=" "),
         altair.Tooltip(f"{x}:Q", format=".4~g"),
@@ -244,7 +247,7 @@ def lines(
         layers.append(
             curves.mark_area(opacity=0.18, clip=True).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour)
         )
-    layers.append(curves.mark_line(clip=True).encode(X, Y, colour, strokeDash=dash, tooltip=hover))
+    layers.append(curves.mark_line(clip=True).encode(X, Y, colour, dash, tooltip=hover))
     if labels == "direct":
         if dataset:
             ends = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])

@@ -300,10 +300,10 @@ class Record:
     def _repr_html_(self) -> str:
         p = self.provenance
         age = "" if self.current else " Recorded with an older library."
+        sizes = ", ".join(f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}" for k, v in p["config"].items())
         source = (
             f"<p class='icl-record'>Recorded {p['date']} by <code>{html.escape(p['command'])}</code> on "
-            f"{html.escape(p['device'])} in {p['seconds']:.0f} s; "
-            f"{html.escape(json.dumps(p['config']))}.{age}</p>"
+            f"{html.escape(p['device'])} in {p['seconds']:.0f} s; {html.escape(sizes)}.{age}</p>"
         )
         return self.table.to_html(index=False, border=0, float_format=lambda v: f"{v:.5g}") + source
 

@@ -60,7 +60,8 @@ def check(
             return SelfCheck(name, False, f"not yet: with {shown} it raised {type(error).__name__}: {error}")
         if got is None or actual.shape != expected.shape:
             what = "nothing" if got is None else f"shape {actual.shape}"
-            return SelfCheck(name, False, f"not yet: with {shown} it returned {what}, shape {expected.shape} is wanted")
+            wanted = f"shape {expected.shape}" if expected.shape else "a number"
+            return SelfCheck(name, False, f"not yet: with {shown} it returned {what}, {wanted} is wanted")
         if not np.allclose(actual, expected, rtol=rtol, atol=0):
             worst = np.abs(actual - expected).max()
             return SelfCheck(name, False, f"not yet: with {shown} it is off by {worst:.3g}")

@@ -85,6 +85,14 @@ def test_downloads_run_and_draw_the_same_charts(downloads, page):
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
+def test_downloads_are_offered(page):
+    """The download menu of a chapter links to its notebook, and the file is there."""
+    html = (HTML / f"{page}.html").read_text(encoding="utf-8")
+    (link,) = set(re.findall(r'href="([^"]+\.ipynb)"', html))
+    assert (HTML / f"{page}.html").parent.joinpath(link).resolve() == (HTML / "_sources" / f"{page}.ipynb").resolve()
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
 def test_downloads_are_plain(page):
     """No MyST directive, role or target is left in a downloaded notebook's text."""
     notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
