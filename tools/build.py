@@ -8,6 +8,7 @@ A failing cell, any warning of Sphinx and anything a cell writes to standard err
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -78,6 +79,8 @@ def main() -> int:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if done.returncode:
+        # Sphinx would remember these pages as read, and the next build would not warn again.
+        shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
         print("The site was not built: see the warnings above.", file=sys.stderr)
         return done.returncode
     print(f"Chapters {ran:.0f} s, site {time.monotonic() - start - ran:.0f} s.")

@@ -59,7 +59,8 @@ class Generated(SphinxDirective):
 
     def watch(self) -> None:
         """Have Sphinx read this page again when what it shows has changed."""
-        for path in (chapters.MEASUREMENTS, *(chapters.ROOT / "book/claims").glob("*.yml")):
+        tables = (chapters.LIBRARY / "notation.py", chapters.LIBRARY / "theory" / "printed.py")
+        for path in (chapters.MEASUREMENTS, *tables, *(chapters.ROOT / "book/claims").glob("*.yml")):
             self.env.note_dependency(str(path))
 
     def render(self, markdown: str, into: nodes.Element) -> None:

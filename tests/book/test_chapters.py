@@ -69,6 +69,13 @@ def test_chapters_draw_through_the_library(page):
             assert not any(name.split(".")[0] == "altair" for name in names)
 
 
+@pytest.mark.parametrize("page", [p for p, t in TEXTS.items() if chapters.is_chapter(t)])
+def test_no_tag_hides_a_failure(page):
+    """Cells may fold their code away, and no more: other tags let errors pass, skip a cell or drop what it put out."""
+    cells = chapters.read(TEXTS[page], ROOT / f"{page}.md").cells
+    assert {tag for cell in cells for tag in cell.metadata.get("tags", [])} <= {"hide-input"}
+
+
 def test_a_chapter_depends_on_what_it_imports(monkeypatch, tmp_path):
     """Editing a module that a chapter imports, directly or not, changes its key; editing another module does not."""
     text = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nfrom icl.models import gla\n```\n"

@@ -127,6 +127,8 @@ def test_charts_follow_the_theme_switch(visit):
     watched = visit(FORGET)
     watched.read_through()
     page = watched.page
+    # At a fixed width: a resized figure is drawn again in any case.
+    page.evaluate("document.querySelectorAll('.icl-chart').forEach(f => { f.style.width = f.clientWidth + 'px'; })")
     before = page.locator(".icl-chart__view svg").first.inner_html()
     while page.evaluate("document.documentElement.dataset.theme") != "dark":
         page.locator("button.theme-switch-button").first.click()

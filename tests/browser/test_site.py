@@ -1,5 +1,6 @@
 """The built files: nothing from elsewhere, exercises that tell stub from solution, notebooks that stand alone."""
 
+import json
 import os
 import re
 import shutil
@@ -44,6 +45,14 @@ def test_the_build_ran_this_chapter_as_it_is(page):
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
+def test_every_check_ran_and_is_shown(page):
+    """The verdicts among a chapter's outputs are those of the claims it names, each once."""
+    shown = [check["id"] for check in chapters.outputs(chapters.cached(page), chapters.CHECK)]
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
+    assert shown == chapters.claims_of(text)
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
 def test_exercises_tell_a_stub_from_a_solution(page):
     """Of every self-check with a stub in the page, the stub fails and the solution passes."""
     outcomes = chapters.outputs(chapters.cached(page), chapters.EXERCISE)
@@ -82,6 +91,12 @@ def test_downloads_run_and_draw_the_same_charts(downloads, page):
     book, download = (chapters.specifications(n) for n in (chapters.cached(page), downloads[page]))
     assert book
     assert book == download
+    # Whatever else the cells put out too: tables, verdicts, text. Addresses in memory differ by nature.
+    outputs = [
+        [re.sub(r" at 0x\w+", "", json.dumps(c.outputs, sort_keys=True)) for c in n.cells if c.cell_type == "code"]
+        for n in (chapters.cached(page), downloads[page])
+    ]
+    assert outputs[0] == outputs[1]
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
