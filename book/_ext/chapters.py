@@ -224,7 +224,6 @@ def collect() -> dict[str, Any]:
             entry |= {
                 "seconds": round(seconds_of(page), 1),
                 "checks": outputs(notebook, CHECK),
-                "exercises": outputs(notebook, EXERCISE),
                 "charts": [hashlib.sha256(s.encode()).hexdigest()[:16] for s in specifications(notebook)],
             }
         gathered[page] = entry

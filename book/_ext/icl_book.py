@@ -3,6 +3,7 @@
 Directives: page-card, claims, verdict-counts, errata, notation, timings, tests. Role: test.
 """
 
+import abc
 import ast
 import importlib.metadata
 import json
@@ -23,7 +24,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 sys.path.insert(0, str(chapters.ROOT / "lib"))
 
-from icl import evidence
+from icl import charts, evidence
 from icl.notation import SYMBOLS
 from icl.theory.printed import ERRATA
 
@@ -43,19 +44,12 @@ def checks() -> dict[str, dict[str, Any]]:
     return {check["id"]: check for page in measurements().values() for check in page.get("checks", [])}
 
 
-class Generated(SphinxDirective):
-    """Base of the directives that write Markdown for MyST to read; their pages follow the numbers."""
+class Watching(SphinxDirective):
+    """A directive that writes Markdown for MyST to read; its page follows the numbers."""
 
     has_content = True
     optional_arguments = 1
     final_argument_whitespace = True
-
-    def run(self) -> list[nodes.Node]:
-        """Render `markdown()` in place."""
-        self.watch()
-        container = nodes.container()
-        self.render(self.markdown(), container)
-        return container.children
 
     def watch(self) -> None:
         """Have Sphinx read this page again when what it shows has changed."""
@@ -67,9 +61,20 @@ class Generated(SphinxDirective):
         """Let MyST read a piece of Markdown."""
         self.state.nested_parse(StringList(markdown.split("\n"), self.env.doc2path(self.env.docname)), 0, into)
 
+
+class Generated(Watching, abc.ABC):
+    """One piece of Markdown, in place."""
+
+    @abc.abstractmethod
     def markdown(self) -> str:
         """Return the Markdown to render."""
-        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        """Render it."""
+        self.watch()
+        container = nodes.container()
+        self.render(self.markdown(), container)
+        return container.children
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -111,7 +116,7 @@ def _printed(value: Any) -> str:
     return str(value)
 
 
-class Claims(Generated):
+class Claims(Watching):
     """The ledger's rows: this page's without an argument; with `gla`, `mem` or `mamba`, a paper's settled rows.
 
     `gla waiting` lists the rows of a paper that no chapter checks yet.
@@ -300,7 +305,7 @@ def _assets(app: Sphinx) -> None:
     if not mathjax.exists():
         files = importlib.metadata.files("sphinx-mathjax-offline") or []
         origin = Path(next(f for f in files if f.name == "tex-chtml.js").locate()).parent
-        # What TeX input and CommonHTML output load, and no more: 6 of the package's 24 MB.
+        # What TeX input and CommonHTML output load, and no more: about a quarter of the package.
         for part in ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions", "a11y", "sre"):
             if (origin / part).is_dir():
                 shutil.copytree(origin / part, mathjax / part, dirs_exist_ok=True)
@@ -312,7 +317,7 @@ def _assets(app: Sphinx) -> None:
         import vl_convert
 
         bundle.parent.mkdir(parents=True, exist_ok=True)
-        script = vl_convert.javascript_bundle(vl_version="6.4")
+        script = vl_convert.javascript_bundle(vl_version=charts._VEGALITE)
         bundle.write_text(f"(() => {{{script}}})();\n", encoding="utf-8")
 
 
