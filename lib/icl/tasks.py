@@ -7,9 +7,10 @@ rows here (the papers write columns). Every task is a frozen dataclass with
     .weight_kernel()                                       k_ij, the covariance of w_i and w_j in each coordinate
 
 so that a sampler and its law are never further apart than two methods. Tasks hold arrays, so each equals only itself.
+Inputs are Gaussian unless a task is given another `InputLaw`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -94,6 +95,11 @@ class Task(Protocol):
         """Covariance of the inputs, (d, d)."""
         ...
 
+    @property
+    def inputs(self) -> "InputLaw":
+        """Law of the white inputs that Lambda colours."""
+        ...
+
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
         """Covariance of w_i and w_j in each coordinate, i, j = 1 .. n+1."""
         ...
@@ -116,7 +122,62 @@ def _normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dty
     return drawn if device is None else drawn.to(device)
 
 
-def _root(matrix: np.ndarray) -> np.ndarray:
+def _uniform(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    _checks.drawing(generator, dtype)
+    drawn = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
+    drawn = (2 * drawn - 1) * 3**0.5
+    return drawn if device is None else drawn.to(device)
+
+
+def _signs(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    return _uniform(shape, generator, dtype, device).sign_()
+
+
+def _laplace(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    # The difference of two exponentials, each of variance 1/2; log1p(-u) keeps the tail, and u < 1 keeps it finite.
+    _checks.drawing(generator, dtype)
+    drawn = torch.rand((2, *shape), generator=generator, dtype=dtype, device=generator.device)
+    drawn = torch.log1p(-drawn).diff(dim=0)[0] / 2**0.5
+    return drawn if device is None else drawn.to(device)
+
+
+@dataclass(frozen=True)
+class InputLaw:
+    """Law of white inputs: independent coordinates, symmetric about 0, of variance 1.
+
+    One layer of linear attention sees of it only the kurtosis: what is exact for Gaussian inputs is exact for all of
+    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1 (`icl.theory.gla`).
+
+    Attributes:
+        name: for tables and figures.
+        kurtosis: the fourth moment E z^4, at least 1; 3 for Gaussian inputs.
+        draw: (shape, generator, dtype, device) -> white inputs.
+    """
+
+    name: str
+    kurtosis: float
+    draw: Callable[[tuple[int, ...], torch.Generator, torch.dtype, Any], Tensor]
+
+    def __post_init__(self) -> None:
+        """Refuse a kurtosis that no law of variance 1 has."""
+        _checks.number("kurtosis", self.kurtosis, at_least=1)
+
+
+GAUSSIAN = InputLaw("Gaussian", 3.0, _normal)
+UNIFORM = InputLaw("uniform", 9 / 5, _uniform)
+RADEMACHER = InputLaw("signs", 1.0, _signs)
+LAPLACE = InputLaw("Laplace", 6.0, _laplace)
+
+
+def _checked_inputs(inputs: Any, Lambda: np.ndarray) -> None:
+    """Refuse what is no law, and a colouring that would mix coordinates of another law than the Gaussian."""
+    if not isinstance(inputs, InputLaw):
+        raise ValueError(f"inputs must be an InputLaw (such as icl.tasks.UNIFORM), got {inputs!r}")
+    if inputs.kurtosis != GAUSSIAN.kurtosis and not np.array_equal(Lambda, np.diag(np.diag(Lambda))):
+        raise ValueError(f"Lambda must be diagonal for inputs that are not Gaussian ({inputs.name}), got {Lambda}")
+
+
+def square_root(matrix: np.ndarray) -> np.ndarray:
     """Symmetric square root; unlike Cholesky it takes singular covariances too."""
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
@@ -126,7 +187,7 @@ def _colour(white: Tensor, matrix: np.ndarray) -> Tensor:
     """Give white rows the covariance `matrix`; the identity costs nothing."""
     if np.array_equal(matrix, np.eye(len(matrix))):
         return white
-    return white @ torch.as_tensor(_root(matrix), dtype=white.dtype, device=white.device)
+    return white @ torch.as_tensor(square_root(matrix), dtype=white.dtype, device=white.device)
 
 
 def _prompt(x: Tensor, w: Tensor) -> Prompt:
@@ -145,12 +206,14 @@ class StationaryRegression:
         n: labelled examples a prompt, at least 1.
         Sigma_w: (d, d) covariance of the weights; None is the identity.
         Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
     d: int
     n: int
     Sigma_w: Any = None
     Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes and covariances, by name."""
@@ -158,6 +221,7 @@ class StationaryRegression:
         _checks.integer("n", self.n, at_least=1)
         object.__setattr__(self, "Sigma_w", _checks.covariance("Sigma_w", self.Sigma_w, self.d))
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
+        _checked_inputs(self.inputs, self.Lambda)
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
         """k_ij = 1: the covariance of w_i and w_j is Sigma_w itself, whatever i and j."""
@@ -174,7 +238,7 @@ class StationaryRegression:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
         w = _colour(_normal((batch, 1, self.d), generator, dtype, device), self.Sigma_w)
-        x = _colour(_normal((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
+        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
         return _prompt(x, w.expand_as(x))
 
 
@@ -193,6 +257,7 @@ class DriftingRegression:
         sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations e_i, in units of y/x.
         Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
     d: int
@@ -201,6 +266,7 @@ class DriftingRegression:
     sigma_w: float = 1.0
     sigma_e: float = 0.1
     Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, coefficients and covariances, by name."""
@@ -210,6 +276,7 @@ class DriftingRegression:
         _checks.number("sigma_w", self.sigma_w, at_least=0)
         _checks.number("sigma_e", self.sigma_e, at_least=0)
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
+        _checked_inputs(self.inputs, self.Lambda)
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
         """k_ij = gamma^|i-j| k_min(i,j),min(i,j) with k_ii = gamma^2 k_{i-1,i-1} + sigma_e^2 and k_00 = sigma_w^2."""
@@ -238,7 +305,7 @@ class DriftingRegression:
             w[0] = self.sigma_w * _normal((batch, self.d), generator, dtype, device)
         for i in range(1, self.n + 2):
             w[i].add_(w[i - 1], alpha=self.gamma)
-        x = _colour(_normal((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
+        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
         return _prompt(x, w[1:].transpose(0, 1).contiguous())
 
 
@@ -258,6 +325,7 @@ class SmoothDrift:
         harmonics: K, at least 0; 0 is the stationary task, more bend faster.
         sigma_w: standard deviation of each coordinate of w(u), in units of y/x.
         Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
     d: int
@@ -265,6 +333,7 @@ class SmoothDrift:
     harmonics: int = 3
     sigma_w: float = 1.0
     Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, scales and covariances, by name."""
@@ -273,6 +342,7 @@ class SmoothDrift:
         _checks.integer("harmonics", self.harmonics, at_least=0)
         _checks.number("sigma_w", self.sigma_w, at_least=0)
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
+        _checked_inputs(self.inputs, self.Lambda)
 
     def _phases(self) -> np.ndarray:
         """pi k u for u = 1/(n+1) .. 1 and k = 0 .. K, shape (n+1, K+1)."""
@@ -298,7 +368,7 @@ class SmoothDrift:
         basis = np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * self.sigma_w / np.sqrt(self.harmonics + 1)
         coefficients = _normal((batch, basis.shape[1], self.d), generator, dtype, device)
         w = torch.as_tensor(basis, dtype=dtype, device=coefficients.device) @ coefficients
-        x = _colour(_normal((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
+        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
         return _prompt(x, w)
 
 

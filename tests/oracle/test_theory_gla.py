@@ -46,7 +46,7 @@ def test_training_error_is_printed_16(task, lam):
     """
     m, tilde = moments.of(task, lam), gla.lambda_tilde(task, lam=lam)
     assert np.linalg.cond(tilde) < 1e3
-    literal = printed.training_error(m.D1, m.D2, m.D3, m.D4, task.Lambda, tilde)
+    literal = printed.training_error(m, task.Lambda, tilde)
     np.testing.assert_allclose(gla.training_error(task, lam=lam), literal, rtol=1e-9)
     A = gla.optimum(task, lam=lam).A
     np.testing.assert_allclose(gla.risk(A, task, lam=lam), literal, rtol=1e-9)

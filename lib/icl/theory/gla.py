@@ -2,8 +2,12 @@
 
 Everything depends on the task only through D1 .. D4 (`icl.theory.moments`) and the spectrum of Lambda, because Lambda~
 is a polynomial in Lambda and shares its eigenvectors. Prediction: y_hat = (sum_i a_i y_i x_i)' A x_{n+1}.
+
+The paper's inputs are Gaussian. Other laws of independent coordinates (`icl.tasks.InputLaw`) change one number in all
+of it: the 2 of Lambda~, which is E z^4 - 1 for Gaussian z, becomes kurtosis - 1.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +26,10 @@ def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
 
 
 def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
-    """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda."""
+    """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda for Gaussian inputs."""
     m = _moments.of(task, _checks.number("lam", lam, above=0))
     Lambda: np.ndarray = task.Lambda
-    return m.D2 * (2 * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
+    return m.D2 * ((task.inputs.kurtosis - 1) * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
 
 
 @dataclass(frozen=True)
@@ -75,20 +79,39 @@ def risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
     quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
     signal = np.trace(quadratic @ Lambda @ Lambda)
     crosstalk = np.trace(quadratic @ Lambda) * trace
-    return m.D2 * (2 * signal + crosstalk) + m.D3 * signal - 2 * m.D1 * np.trace(A @ Lambda @ Lambda) + m.D4 * trace
+    return (
+        m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
+        + m.D3 * signal
+        - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
+        + m.D4 * trace
+    )
+
+
+def testing_error(train: Task, test: Task, *, lam: float, test_lam: Any) -> Any:
+    """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
+    return risk(optimum(train, lam=lam).A, test, lam=test_lam)
+
+
+def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]:
+    """The summands of (16), one an eigendirection j of Lambda, in the order of its eigenvalues s_j, ascending.
+
+        D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
+
+    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error.
+    """
+    m = _moments.of(task, _checks.real("lam", lam, at_least=0))
+    D1, D2, D3, D4 = (D[..., None] for D in (m.D1, m.D2, m.D3, m.D4))
+    s = _spectrum(task)
+    tilde = D2 * ((task.inputs.kurtosis - 1) * s + s.sum()) + D3 * s
+    return D4 * s - np.divide(s**2 * D1**2, tilde, out=np.zeros(tilde.shape), where=tilde > 0)
 
 
 def training_error(task: Task, *, lam: Any) -> Any:
-    """Theorem 2, (16), reduced: D4 tr(Lambda) - D1^2 sum_j s_j^2 / s~_j over the eigenvalues of Lambda and Lambda~.
+    """Theorem 2, (16), reduced to a sum over the eigenvalues of Lambda. lam may be an array.
 
-    The literal traces stay in `icl.theory.printed.training_error`; the two agree to rounding. lam may be an array.
-    At lam = 0 nothing is remembered and the error is that of the zero predictor.
+    The literal traces stay in `icl.theory.printed.training_error`; the two agree to rounding.
     """
-    m = _moments.of(task, _checks.real("lam", lam, at_least=0))
-    s = _spectrum(task)
-    tilde = m.D2[..., None] * (2 * s + s.sum()) + m.D3[..., None] * s
-    gain = np.divide(s**2 * m.D1[..., None] ** 2, tilde, out=np.zeros(tilde.shape), where=tilde > 0).sum(-1)
-    return m.D4 * s.sum() - gain
+    return error_by_direction(task, lam=lam).sum(-1)
 
 
 def identity_error(task: Task, *, lam: Any) -> Any:
@@ -96,7 +119,7 @@ def identity_error(task: Task, *, lam: Any) -> Any:
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
     m = _moments.of(task, _checks.real("lam", lam, above=0))
-    return task.d * (m.D4 - m.D1**2 / ((task.d + 2) * m.D2 + m.D3))
+    return task.d * (m.D4 - m.D1**2 / ((task.d + task.inputs.kurtosis - 1) * m.D2 + m.D3))
 
 
 def zero_predictor(task: Task) -> float:
@@ -110,22 +133,73 @@ def xi(task: Task, *, lam: Any) -> Any:
     return m.D1**2 / m.D2
 
 
+def _valley(errors: Callable[[Any], np.ndarray], upper: float) -> float:
+    """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
+    _checks.number("upper", upper, above=0)
+    grid = np.linspace(0, upper, 401)[1:]
+    on_grid = errors(grid)
+    best = int(on_grid.argmin())
+    low, high = (grid[best - 1] if best else 0.0), grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(
+        lambda lam: float(errors(lam)), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
+    )
+    # With a single example lam only rescales it, A undoes that, and the valley is flat: differences are then rounding.
+    return float(upper if on_grid[-1] <= found.fun * (1 + 1e-13) else found.x)
+
+
 def optimal_forgetting(task: Task, *, upper: float = 1.0) -> float:
     """Return lam*, the forgetting factor in (0, upper] of least training error (16).
 
-    A grid finds the valley, golden section its floor; `upper` itself is returned when nothing inside is better. Let
-    `upper` exceed 1 for growing weights (gamma > 1), whose best lam does (Theorem 4).
+    `upper` itself is returned when nothing inside is better. Let it exceed 1 for growing weights (gamma > 1), whose
+    best lam does (Theorem 4).
     """
-    _checks.number("upper", upper, above=0)
-    grid = np.linspace(0, upper, 401)[1:]
-    errors = training_error(task, lam=grid)
-    best = int(errors.argmin())
-    low, high = (grid[best - 1] if best else 0.0), grid[min(best + 1, len(grid) - 1)]
-    found = minimize_scalar(
-        lambda lam: float(training_error(task, lam=lam)), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
-    )
-    # With a single example lam only rescales it, A undoes that, and the valley is flat: differences are then rounding.
-    return float(upper if errors[-1] <= found.fun * (1 + 1e-13) else found.x)
+    return _valley(lambda lam: training_error(task, lam=lam), upper)
+
+
+def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarray, " d"]:
+    """Best forgetting factor of each eigendirection of Lambda, eigenvalues ascending: a gate a channel could have them.
+
+    Least summands of (16), each for itself (not in the paper, whose lam is one for all).
+    """
+
+    def best(j: int) -> float:
+        return _valley(lambda lam: error_by_direction(task, lam=lam)[..., j], upper)
+
+    return np.array([best(j) for j in range(task.d)])
+
+
+def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
+    """Variance of the noise in a pseudo-observation over that of its signal, one an eigenvalue of Lambda, ascending.
+
+    y_i x_i = x_i x_i' w_i is Lambda w_i plus white noise. Along the eigendirection of s_j the noise has
+    1 + tr(Lambda) / s_j times the variance of the signal (Gaussian inputs; d + 1 for Lambda = I).
+
+    Raises:
+        ValueError: if Lambda is singular: a direction that no input probes has no signal.
+    """
+    s = _spectrum(task)
+    if s[0] <= 1e-15 * s[-1]:
+        raise ValueError(f"Lambda must be positive definite here, its smallest eigenvalue is {s[0]:.3g}")
+    return task.inputs.kurtosis - 2 + s.sum() / s
+
+
+def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
+    """Best weights a_i on positions, of any shape, one row an eigendirection of Lambda (eigenvalues ascending).
+
+    The Wiener filter on the pseudo-observations y_i x_i (not in the paper): (K + c diag K) a = k, with K the weights'
+    kernel on the examples, k its column at the query and c the direction's `crosstalk`. Rows are scaled so that A = I.
+    """
+    kernel = task.weight_kernel()
+    past, query = kernel[:-1, :-1], kernel[:-1, -1]
+    noisy = past + crosstalk(task)[:, None, None] * np.diag(past.diagonal())
+    return np.linalg.solve(noisy, query[:, None])[..., 0] / _spectrum(task)[:, None]
+
+
+def position_error(task: Task) -> float:
+    """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
+    kernel, s = task.weight_kernel(), _spectrum(task)
+    explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
+    return float(s @ (kernel[-1, -1] - explained))
 
 
 def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
@@ -138,8 +212,8 @@ def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
 
     Args:
         gamma: autoregressive coefficient, in (0, 1).
-        crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and
-            1 + tr(Lambda) / s_j in the eigendirection j of Lambda, where a decay per channel would be best.
+        crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
+            `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
     """
     gamma = np.asarray(_checks.real("gamma", gamma, above=0), dtype=np.float64)
     if (gamma >= 1).any():
@@ -152,12 +226,12 @@ def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
 def steady_error(task: DriftingRegression) -> float:
     """Error at lam* for Lambda = I, stationary drift and n -> infinity, in closed form (not in the paper).
 
-    The scalar Riccati equation p = q + gamma^2 p c / (p + c), with q = sigma_e^2 and crosstalk variance
-    c = (d + 1) q / (1 - gamma^2), is quadratic: error = d p = (d q / 2) [sqrt(d^2 + 4 (d + 1) / (1 - gamma^2)) - d].
+    The scalar Riccati equation p = q + gamma^2 p r / (p + r), with q = sigma_e^2 and the noise r = c q / (1 - gamma^2)
+    of crosstalk c, is quadratic: error = d p = (d q / 2) [sqrt((c - 1)^2 + 4 c / (1 - gamma^2)) - (c - 1)].
     """
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here: each eigendirection has a steady state of its own")
     if task.gamma >= 1:
         raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
-    d, q = task.d, task.sigma_e**2
-    return d * q / 2 * (np.sqrt(d**2 + 4 * (d + 1) / (1 - task.gamma**2)) - d)
+    q, c = task.sigma_e**2, crosstalk(task)[0]
+    return task.d * q / 2 * (np.sqrt((c - 1) ** 2 + 4 * c / (1 - task.gamma**2)) - (c - 1))

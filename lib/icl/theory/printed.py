@@ -51,6 +51,11 @@ ERRATA = MappingProxyType(
 )
 
 
+def _not_one(gamma: float) -> None:
+    if gamma == 1:
+        raise ValueError("gamma must differ from 1 in the printed forms, got 1.0")
+
+
 def _checked(lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, mend: Collection[int]) -> None:
     """Refuse what the printed forms divide by zero on; the recursion takes it all."""
     _checks.integer("n", n, at_least=1)
@@ -58,8 +63,7 @@ def _checked(lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, m
         _checks.number(name, value, above=0)
     for name, value in (("sigma_w", sigma_w), ("sigma_e", sigma_e)):
         _checks.number(name, value, at_least=0)
-    if gamma == 1:
-        raise ValueError("gamma must differ from 1 in the printed forms, got 1.0")
+    _not_one(gamma)
     if lam * gamma == 1:
         raise ValueError(f"lam * gamma must differ from 1 in the printed forms, got lam = {lam!r}, gamma = {gamma!r}")
     if not set(mend) <= set(ERRATA):
@@ -131,7 +135,11 @@ def D3(
 
 def D4(*, gamma: float, n: int, sigma_w: float, sigma_e: float) -> float:
     """D4 of Theorem 2; right as printed."""
-    _checked(0.5, gamma, n, sigma_w, sigma_e, ())
+    _checks.integer("n", n, at_least=1)
+    _checks.number("gamma", gamma, above=0)
+    for name, value in (("sigma_w", sigma_w), ("sigma_e", sigma_e)):
+        _checks.number(name, value, at_least=0)
+    _not_one(gamma)
     return gamma ** (2 * n + 2) * sigma_w**2 + (1 - gamma ** (2 * n + 2)) / (1 - gamma**2) * sigma_e**2
 
 
@@ -143,13 +151,25 @@ def identity_error(moments: Moments, *, d: int, mend: Collection[int] = frozense
     return (square * (d**2 * moments.D2 + 2 * d * moments.D2 + d * moments.D3) + d * moments.D4 * a**2 - last) / a**2
 
 
-def training_error(D1: Any, D2: Any, D3: Any, D4: Any, Lambda: np.ndarray, Lambda_tilde: np.ndarray) -> Any:
-    """Theorem 2, (16), word for word: traces of products of Lambda and the inverse of Lambda~. Right as printed."""
+def training_error(moments: Moments, Lambda: np.ndarray, Lambda_tilde: np.ndarray) -> Any:
+    """Theorem 2, (16), word for word: (19) without a shift."""
+    return testing_error(moments, moments, Lambda_tilde, Lambda)
+
+
+def testing_error(train: Moments, test: Moments, Lambda_tilde: np.ndarray, Lambda_bar: np.ndarray) -> Any:
+    """Theorem 3, (19), word for word: D1 and Lambda~ of the training task, all else of the test. Right as printed.
+
+    Args:
+        train: moments of the training task; only its D1 enters.
+        test: moments of the test task at the forgetting factor used there.
+        Lambda_tilde: effective covariance of the training task, (d, d).
+        Lambda_bar: covariance of the test's inputs, (d, d).
+    """
     inverse = np.linalg.inv(Lambda_tilde)
-    core = Lambda @ inverse @ Lambda @ inverse @ Lambda
-    spread = Lambda * np.trace(inverse @ Lambda @ inverse @ Lambda)
+    core = Lambda_bar @ inverse @ Lambda_bar @ inverse @ Lambda_bar
+    spread = Lambda_bar * np.trace(inverse @ Lambda_bar @ inverse @ Lambda_bar)
     return (
-        D1**2 * np.trace(D2 * (spread + 2 * core) + D3 * core)
-        + D4 * np.trace(Lambda)
-        - 2 * D1**2 * np.trace(Lambda @ inverse @ Lambda)
+        train.D1**2 * np.trace(test.D2 * (spread + 2 * core) + test.D3 * core)
+        + test.D4 * np.trace(Lambda_bar)
+        - 2 * train.D1 * test.D1 * np.trace(Lambda_bar @ inverse @ Lambda_bar)
     )
