@@ -94,6 +94,16 @@ def features(prompt: Prompt, lam: float | Sequence[float] | np.ndarray) -> Float
     return g if np.ndim(lam) else g[0]
 
 
+def predict_from_features(
+    g: Float[Tensor, "*lams batch d"], A: Float[Tensor, "d d"] | np.ndarray, x_query: Float[Tensor, "batch d"]
+) -> Float[Tensor, "*lams batch"]:
+    """(15) and (18): y_hat = g' A x_query, the layer with p = q = 0, for one or several forgetting factors."""
+    _checks.shape("x_query", x_query, tuple(g.shape[-2:]), "to match g")
+    A = torch.as_tensor(A, dtype=g.dtype, device=g.device)
+    _checks.shape("A", A, (g.shape[-1], g.shape[-1]), "to match g")
+    return ((g @ A) * x_query).sum(-1)
+
+
 class OneLayerGLA(nn.Module):
     """One layer of gated linear attention with merged weights W_V, W_KQ and one forgetting factor.
 

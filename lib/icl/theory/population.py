@@ -285,6 +285,7 @@ def gradient_flow(
     *,
     until: float = 1e9,
     slope: float = 1e-9,
+    rtol: float = 1e-9,
 ) -> Flow:
     """Integrate d theta / dt = -grad L from `start` with an implicit solver (the flow is stiff: slow and fast valleys).
 
@@ -293,6 +294,7 @@ def gradient_flow(
         start: initial theta.
         until: time at which to stop.
         slope: norm of the gradient below which a point counts as stationary; the path ends there.
+        rtol: error of the solver in each step, relative to theta; 1e-6 is enough to see where a path leads.
 
     Raises:
         ValueError: for a start of another shape or not finite.
@@ -303,6 +305,7 @@ def gradient_flow(
     _checks.real("start", start)
     _checks.number("until", until, above=0)
     _checks.number("slope", slope, above=0)
+    _checks.number("rtol", rtol, above=0)
 
     def downhill(_: float, flat: np.ndarray) -> np.ndarray:
         return -loss.gradient(flat.reshape(start.shape)).ravel()
@@ -315,7 +318,14 @@ def gradient_flow(
 
     still_moving.terminal = True  # type: ignore[attr-defined]
     path = solve_ivp(
-        downhill, (0.0, until), start.ravel(), method="BDF", jac=curvature, events=still_moving, rtol=1e-9, atol=1e-12
+        downhill,
+        (0.0, until),
+        start.ravel(),
+        method="BDF",
+        jac=curvature,
+        events=still_moving,
+        rtol=rtol,
+        atol=rtol / 1e3,
     )
     if path.status < 0:
         raise RuntimeError(f"gradient flow stopped at time {path.t[-1]:g}: {path.message}")
