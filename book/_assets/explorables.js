@@ -20,6 +20,12 @@ window.icl = (() => {
     return d * (D4 - (a > 0 ? D1 ** 2 / a : 0));
   }
 
+  /* icl.theory.gla.testing_error, Lambda = I on both sides: A = D1 / a of the training task, all else of the test's */
+  function testingError(train, {d, ...test}) {
+    const {D1, D2, D3} = moments(train), gain = D1 / ((d + 2) * D2 + D3), now = moments(test);
+    return d * (now.D4 - 2 * gain * now.D1 + gain ** 2 * ((d + 2) * now.D2 + now.D3));
+  }
+
   /* icl.theory.gla.zero_predictor */
   const zeroPredictor = ({d, ...task}) => d * moments({...task, lam: 0}).D4;
 
@@ -101,6 +107,28 @@ window.icl = (() => {
       };
     },
 
+    /* When the test differs: error against the test's lam of a layer trained elsewhere, and of one trained for it. */
+    shift({lam, m, gamma}, {d, n, gamma: trained, sigma_e}) {
+      const train = {lam, gamma: trained, n, sigma_e}, test = {d, gamma, n: m, sigma_w: 1, sigma_e}, curve = [];
+      const floor = kalmanFloor(test), zero = zeroPredictor(test), lams = Array.from({length: 141}, (_, i) => 0.3 + i / 200);
+      let best = {lam: 1, times: Infinity, method: "GLA"};
+      for (const at of lams) {
+        const row = {lam: at, times: testingError(train, {...test, lam: at}) / floor, method: "GLA"};
+        if (row.times < best.times) best = row;
+        curve.push(row, {lam: at, times: trainingError({...test, lam: at}) / floor, method: "GLA, trained for the test"});
+      }
+      for (const at of [lams[0], 1]) {
+        curve.push({lam: at, times: zero / floor, method: "zero predictor"}, {lam: at, times: 1, method: "Kalman"});
+      }
+      const kept = testingError(train, {...test, lam}), own = trainingError({...test, lam: optimalForgetting(test)});
+      return {
+        datasets: {curve, best: [best]},
+        readout: `Keeping λ = ${lam} at test gives error ${fixed(kept)}, the best test λ, ${best.lam.toFixed(2)}, ` +
+          `${fixed(best.times * floor)}; a layer trained for this test ${fixed(own)}, answering 0 ${fixed(zero)}, ` +
+          `the Kalman floor ${fixed(floor, 2)}.`,
+      };
+    },
+
     /* The landing page: one coordinate of a drifting weight, followed by one layer of attention and by Kalman. */
     tracking({gamma, lam}, {d, n, sigma_e, sigma_w, x, e}) {
       const task = {d, gamma, sigma_w, sigma_e}, rows = [];
@@ -131,5 +159,5 @@ window.icl = (() => {
     },
   };
 
-  return {moments, trainingError, zeroPredictor, optimalForgetting, kalmanFloor, explorables};
+  return {moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor, explorables};
 })();

@@ -276,6 +276,62 @@ def lines(
     return Figure(chart, title=title, alt=alt, subtitle=subtitle, explorable=explorable)
 
 
+def heatmap(
+    data: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    value: str,
+    x_title: str,
+    y_title: str,
+    value_title: str,
+    title: str,
+    alt: str,
+    subtitle: str = "",
+    stars: pd.DataFrame | None = None,
+    domain: tuple[float, float] | None = None,
+    height: int = 320,
+) -> Figure:
+    """Draw a surface as a grid of tiles, light where `value` is small and dark where it is large.
+
+    Args:
+        data: tidy table with a row for each pair of x and y.
+        x, y, value: its columns; x and y are the tiles' places and need not be evenly spaced.
+        x_title, y_title, value_title: titles of the axes and of the colour scale, units included.
+        title, alt, subtitle: see `Figure`.
+        stars: tiles to mark, for example the least of each row: columns x and y.
+        domain: values between which the colour runs, logarithmically; tiles beyond it keep its end's colour. None is
+            the range of the data.
+        height: in pixels; the width is the page's.
+    """
+    for name, table, columns in (("data", data, {x, y, value}), ("stars", stars, {x, y})):
+        if table is not None and (absent := columns - set(table.columns)):
+            raise ValueError(f"{name} must have the columns {sorted(absent)}")
+    for column in (x, y, value):
+        if not data[column].abs().lt(float("inf")).all():
+            raise ValueError(f"data must hold finite numbers only in {column!r}")
+    if data.duplicated([x, y]).any():
+        raise ValueError(f"data must hold one row for each pair of {x!r} and {y!r}")
+    low, high = domain or (float(data[value].min()), float(data[value].max()))
+    if not 0 < low < high:
+        raise ValueError(f"domain must be two positive numbers, the smaller first, got {(low, high)}")
+    number = altair.Axis(labelExpr="format(datum.value, '.3~g')", labelAngle=0, ticks=False)
+    X = altair.X(f"{x}:O", title=x_title, axis=number)
+    Y = altair.Y(f"{y}:O", title=y_title, axis=number, sort="descending")
+    shade = altair.Color(
+        f"{value}:Q",
+        scale=altair.Scale(type="log", domain=[low, high], range=["#f4f8fb", *SEQUENCE], clamp=True),
+        legend=altair.Legend(title=value_title, gradientLength=240, format=".3~g", tickCount=4),
+    )
+    hover = [altair.Tooltip(f"{column}:Q", format=".4~g") for column in (x, y, value)]
+    layers = [altair.Chart(data).mark_rect().encode(X, Y, shade, tooltip=hover)]
+    if stars is not None:
+        mark = altair.Chart(stars).mark_point(shape=_STAR, filled=True, size=70, opacity=1, color="#c9711a")
+        layers.append(mark.encode(X, Y))
+    chart = altair.layer(*layers).properties(width="container", height=height)
+    return Figure(chart, title=title, alt=alt, subtitle=subtitle)
+
+
 # A five-pointed star, as an SVG path in the unit square around the origin.
 _STAR = (
     "M0,-1L0.235,-0.324L0.951,-0.309L0.380,0.124L0.588,0.809"
