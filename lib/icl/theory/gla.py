@@ -177,6 +177,7 @@ def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
     Raises:
         ValueError: if Lambda is singular: a direction that no input probes has no signal.
     """
+    _checks.isotropic(task)
     s = _spectrum(task)
     if s[0] <= 1e-15 * s[-1]:
         raise ValueError(f"Lambda must be positive definite here, its smallest eigenvalue is {s[0]:.3g}")

@@ -62,6 +62,7 @@ def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
         x: inputs, one sequence of n + 1 a row; the last is averaged over and not used.
         task: gives the kernel and Lambda.
     """
+    _checks.isotropic(task)
     x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, task.n + 1, task.d), "to match the task")
     _checks.real("x", x)
