@@ -313,6 +313,8 @@ def gradient_flow(
     def still_moving(_: float, flat: np.ndarray) -> float:
         return float(np.linalg.norm(downhill(0.0, flat))) - slope
 
+    if still_moving(0.0, start.ravel()) <= 0:
+        return Flow(np.zeros(1), start[None], loss.value(start[None]), True)
     still_moving.terminal = True  # type: ignore[attr-defined]
     path = solve_ivp(
         downhill, (0.0, until), start.ravel(), method="BDF", jac=curvature, events=still_moving, rtol=1e-9, atol=1e-12
