@@ -32,20 +32,25 @@ from icl.theory import moments as _moments
 _Theta = Float[np.ndarray, "*batch tokens tokens"] | Complex[np.ndarray, "*batch tokens tokens"]
 
 
+def _square(name: str, matrix: Any, *, least: int) -> np.ndarray:
+    matrix = np.asarray(matrix, dtype=np.float64)
+    _checks.shape(name, matrix, (None, None))
+    if len(matrix) < least or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{name} must be square, ({least}, {least}) or larger, got {matrix.shape}")
+    _checks.real(name, matrix)
+    return matrix
+
+
 def pack(W_V: Float[np.ndarray, "tokens tokens"], W_KQ: Float[np.ndarray, "tokens tokens"]) -> np.ndarray:
     """Return theta = [W | r], the entries of the merged weights that matter."""
-    W_V, W_KQ = np.asarray(W_V, dtype=np.float64), np.asarray(W_KQ, dtype=np.float64)
-    _checks.shape("W_V", W_V, (None, None))
+    W_V, W_KQ = _square("W_V", W_V, least=2), _square("W_KQ", W_KQ, least=2)
     _checks.shape("W_KQ", W_KQ, W_V.shape, "to match W_V")
-    if W_V.shape[0] != W_V.shape[1] or len(W_V) < 2:
-        raise ValueError(f"W_V must be square, (d+1, d+1), got {W_V.shape}")
     return np.concatenate([W_KQ[:, :-1], W_V[-1][:, None]], axis=1)
 
 
 def unpack(theta: Float[np.ndarray, "tokens tokens"]) -> tuple[np.ndarray, np.ndarray]:
     """Return W_V and W_KQ of theta, both (d+1, d+1), every other entry 0."""
-    theta = np.asarray(theta, dtype=np.float64)
-    _checks.shape("theta", theta, (None, None))
+    theta = _square("theta", theta, least=2)
     W_V, W_KQ = np.zeros(theta.shape), np.zeros(theta.shape)
     W_V[-1], W_KQ[:, :-1] = theta[:, -1], theta[:, :-1]
     return W_V, W_KQ
@@ -182,6 +187,7 @@ class PopulationLoss:
         The gradient's derivative by complex steps: a polynomial's is exact to rounding, whatever the step.
         """
         theta = np.asarray(theta, dtype=np.float64)
+        _checks.shape("theta", theta, (self.d + 1, self.d + 1))
         size, step = theta.size, 1e-30
         moved = theta + 1j * step * np.eye(size).reshape(size, *theta.shape)
         slopes = self.gradient(moved).imag.reshape(size, size) / step
@@ -220,13 +226,12 @@ def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens
     square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local minimum
     or a saddle, its Hessian tells.
     """
-    D1, tilde = _moments.of(task, lam).D1, gla.lambda_tilde(task, lam=lam)
     s, vectors = np.linalg.eigh(task.Lambda)
-    effective = np.einsum("ij,ik,kj->j", vectors, tilde, vectors)
-    best = int((s**2 / effective).argmax())
+    # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
+    A = np.einsum("ij,ik,kj->j", vectors, gla.optimum(task, lam=lam).A, vectors)
+    best = int((s**2 * A).argmax())
     theta = np.zeros((task.d + 1, task.d + 1))
-    # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~.
-    theta[:-1, -1] = theta[-1, :-1] = np.sqrt(D1 / effective[best]) * vectors[:, best]
+    theta[:-1, -1] = theta[-1, :-1] = np.sqrt(A[best]) * vectors[:, best]
     return theta
 
 
@@ -236,8 +241,7 @@ def sigma_bound(D1: float, matrix: Float[np.ndarray, "d d"]) -> float:
     The paper prints Lambda for the matrix; the proof it follows [Zhang et al. 2024] has Lambda~ there.
     """
     _checks.number("D1", D1, above=0)
-    matrix = np.asarray(matrix, dtype=np.float64)
-    _checks.shape("matrix", matrix, (len(matrix), len(matrix)))
+    matrix = _square("matrix", matrix, least=1)
     norm = np.linalg.norm(matrix, 2)
     if not norm > 0:
         raise ValueError(f"matrix must not be 0, got {matrix}")
@@ -249,9 +253,7 @@ def assumption_1(Theta: Float[np.ndarray, "d d"], *, sigma: float) -> Float[np.n
 
     Theta may be any matrix but 0, singular ones too; it is scaled to ||Theta Theta'||_F = 1.
     """
-    Theta = np.asarray(Theta, dtype=np.float64)
-    _checks.shape("Theta", Theta, (len(Theta), len(Theta)))
-    _checks.real("Theta", Theta)
+    Theta = _square("Theta", Theta, least=1)
     _checks.number("sigma", sigma, above=0)
     square = Theta @ Theta.T
     norm = np.linalg.norm(square)
@@ -330,5 +332,9 @@ def linear_rate(loss: PopulationLoss, minimum: Float[np.ndarray, "tokens tokens"
 
     Eigenvalues that are 0 belong to directions along which minima go on: (v, U) -> (c v, U / c) leaves A unchanged.
     """
+    _checks.real("minimum", minimum)
+    _checks.shape("minimum", np.asarray(minimum), (loss.d + 1, loss.d + 1))
     values = np.linalg.eigvalsh(loss.hessian(minimum))
+    if values[0] < -1e-9 * values[-1]:
+        raise ValueError(f"minimum must have a positive semi-definite Hessian, got the eigenvalue {values[0]:.3g}")
     return float(2 * values[values > 1e-9 * values[-1]].min())
