@@ -90,7 +90,7 @@ def one_layer(
     )
     last: list[float] = []
     if watch:
-        watch(0, theta.detach())
+        watch(0, theta.detach().clone())
     for step in range(1, steps + 1):
         prompt = task.sample(batch, generator=generator, dtype=theta.dtype, device=theta.device)
         Z = prompt.tokens()
@@ -105,5 +105,5 @@ def one_layer(
         losses.sum().backward()
         rule.step()
         if watch:
-            watch(step, theta.detach())
+            watch(step, theta.detach().clone())
     return theta.detach()
