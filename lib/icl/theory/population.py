@@ -56,11 +56,12 @@ def unpack(theta: Float[np.ndarray, "tokens tokens"]) -> tuple[np.ndarray, np.nd
     return W_V, W_KQ
 
 
-def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+# Of single vectors and matrices numpy makes scalars, which are no arrays: hence Any.
+def _dot(a: np.ndarray, b: np.ndarray) -> Any:
     return (a * b).sum(-1)
 
 
-def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _inner(a: np.ndarray, b: np.ndarray) -> Any:
     return (a * b).sum((-2, -1))
 
 
@@ -70,6 +71,10 @@ def _apply(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a[..., :, None] * b[..., None, :]
+
+
+def _scaled(a: Any, matrix: np.ndarray) -> np.ndarray:
+    return a[..., None, None] * matrix
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class PopulationLoss:
         """Dimension of the inputs."""
         return len(self.R)
 
-    def _white(self, theta: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _white(self, theta: Any) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
         """p, v, U, q in white coordinates, where y_hat = z-moments only."""
         theta = np.asarray(theta)
         if theta.shape[-2:] != (self.d + 1, self.d + 1):
@@ -108,7 +113,7 @@ class PopulationLoss:
         R = self.R
         return theta[..., :-1, -1] @ R, theta[..., -1, -1], R @ theta[..., :-1, :-1] @ R, theta[..., -1, :-1] @ R
 
-    def parts(self, theta: _Theta) -> tuple[np.ndarray, np.ndarray]:
+    def parts(self, theta: _Theta) -> tuple[Any, Any]:
         """The two squares that make up 2 L: the error of A, and what the parameters p and q add to it, never negative.
 
         Args:
@@ -131,7 +136,7 @@ class PopulationLoss:
         mixed = 2 * v * (_dot(p @ B, Uq) + self.E1 * trace * (tau * pq + 2 * _dot(Vp, q)))
         return odd, past + past_and_query + query + labels + mixed
 
-    def value(self, theta: _Theta) -> np.ndarray:
+    def value(self, theta: _Theta) -> Any:
         """L(theta), (...) for theta (..., d+1, d+1)."""
         odd, even = self.parts(theta)
         return (odd + even) / 2
@@ -146,25 +151,22 @@ class PopulationLoss:
         d_U, d_v = two * A_slope, _inner(A_slope, U)
         d_p, d_q = _apply(A_slope, q), _apply(A_slope.swapaxes(-1, -2), p)
 
-        def scaled(a: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-            return a[..., None, None] * matrix
-
         pp, qq, pq = _dot(p, p), _dot(q, q), _dot(p, q)
         tau, Vp, Vq = np.trace(U, axis1=-2, axis2=-1), _apply(V, p), _apply(V, q)
         Up, VVp, pUp = _apply(U.swapaxes(-1, -2), p), _apply(V, Vp), _dot(p, Vp)
         # past: the examples alone
         both = self.S1**2 + self.S2
         d_p = d_p + 2 * both * _apply(U, Up) + 2 * self.S2 * _inner(U, U)[..., None] * p
-        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * scaled(pp, U)
+        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * _scaled(pp, U)
         # past_and_query: their product with the query's own token
         UVp = _apply(U, Vp) + _apply(V, Up)
         d_p = d_p + 2 * self.S1 * (2 * tau[..., None] * Vp + 2 * UVp)
         turned = _outer(p, Vp) + (_outer(Up, p) + _outer(p, Up)) / 2
-        d_U = d_U + 2 * self.S1 * (scaled(tau, _outer(p, p)) + scaled(pUp, eye) + 2 * turned)
+        d_U = d_U + 2 * self.S1 * (_scaled(tau, _outer(p, p)) + _scaled(pUp, eye) + 2 * turned)
         # query: its own token alone
         spread = tau**2 + 2 * _inner(V, V)
         d_p = d_p + 2 * spread[..., None] * p + 8 * tau[..., None] * Vp + 16 * VVp
-        d_U = d_U + scaled(pp, 2 * scaled(tau, eye) + 4 * V) + 4 * scaled(pUp, eye) + 4 * scaled(tau, _outer(p, p))
+        d_U = d_U + _scaled(pp, 2 * _scaled(tau, eye) + 4 * V) + 4 * _scaled(pUp, eye) + 4 * _scaled(tau, _outer(p, p))
         d_U = d_U + 8 * (_outer(Vp, p) + _outer(p, Vp))
         # labels, squared
         d_v = d_v + 2 * v * self.E2 * qq
@@ -174,7 +176,7 @@ class PopulationLoss:
         d_v = d_v + 2 * (_dot(p @ B, _apply(U, q)) + e * (tau * pq + 2 * _dot(Vp, q)))
         d_p = d_p + 2 * one * (_apply(U, q) @ B + e * (tau[..., None] * q + 2 * Vq))
         d_q = d_q + 2 * one * (_apply(U.swapaxes(-1, -2), p @ B) + e * (tau[..., None] * p + 2 * Vp))
-        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (scaled(pq, eye) + _outer(p, q) + _outer(q, p)))
+        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (_scaled(pq, eye) + _outer(p, q) + _outer(q, p)))
 
         R = self.R
         columns = np.concatenate([R @ d_U @ R, (d_q @ R)[..., None, :]], axis=-2)
