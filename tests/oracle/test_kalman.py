@@ -111,8 +111,8 @@ def test_query_errors_of_a_smooth_drift(harmonics, n):
 
     Labels are linear in the 2 (K + 1) d coefficients, standard normal beforehand: afterwards they vary in the
     directions that the design lacks, and in no other. Tolerance 1e-9 of the error before any label, 6 harmonics
-    included, whose 13 directions have a condition number of 1e9; where there are no fewer labels than d (2 K + 1) unknowns
-    the curve is known and the error 0, to 1e-15 of it.
+    included, whose 13 directions have a condition number of 1e9; with d (2 K + 1) labels or more, as many as there are
+    unknowns, the curve is known and the error 0, to 1e-15 of it.
     """
     task = SmoothDrift(d=3, n=n, harmonics=harmonics, sigma_w=1.5, Lambda=LAMBDA)
     x = task.sample(10, generator=streams("smooth query"), dtype=torch.float64).x.numpy()
