@@ -62,6 +62,15 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
+def isotropic(task: Any) -> None:
+    """Refuse a task whose weights have correlated or unequal coordinates: `task.weight_kernel()` is not their law."""
+    Sigma_w = getattr(task, "Sigma_w", None)
+    if Sigma_w is not None and not np.array_equal(Sigma_w, np.eye(task.d)):
+        raise ValueError(
+            f"Sigma_w must be the identity here: the theory is for independent, equal weights, got {Sigma_w}"
+        )
+
+
 def shape(name: str, value: Any, expected: tuple[int | None, ...], why: str = "") -> None:
     """Refuse an array whose shape is not `expected` (None matches any size)."""
     actual = tuple(value.shape)

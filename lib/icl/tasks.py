@@ -130,7 +130,8 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dt
 
 
 def _signs(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    return _uniform(shape, generator, dtype, device).sign_()
+    # Not sign(), which is 0 at 0: there torch draws a float32 once in 2^24.
+    return 1 - 2 * (_uniform(shape, generator, dtype, device) < 0).to(dtype)
 
 
 def _laplace(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:

@@ -73,6 +73,9 @@ def one_layer(
         RuntimeError: if a loss is not finite, with the step and the last finite losses.
     """
     _checks.shape("theta", theta, (None, task.d + 1, task.d + 1), "to match the task")
+    _checks.drawing(generator, theta.dtype)
+    if not len(theta) or not bool(torch.isfinite(theta).all()):
+        raise ValueError(f"theta must hold at least one model, every entry finite, got {theta}")
     _checks.integer("steps", steps, at_least=1)
     _checks.integer("batch", batch, at_least=1)
     factors = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)
@@ -87,7 +90,7 @@ def one_layer(
     )
     last: list[float] = []
     if watch:
-        watch(0, theta.detach())
+        watch(0, theta.detach().clone())
     for step in range(1, steps + 1):
         prompt = task.sample(batch, generator=generator, dtype=theta.dtype, device=theta.device)
         Z = prompt.tokens()
@@ -102,5 +105,5 @@ def one_layer(
         losses.sum().backward()
         rule.step()
         if watch:
-            watch(step, theta.detach())
+            watch(step, theta.detach().clone())
     return theta.detach()

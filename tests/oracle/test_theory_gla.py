@@ -1,15 +1,26 @@
 """The one-layer theory against derivations of its own: quadrature, autograd, linear systems, limits."""
 
+import dataclasses
 import functools
 import itertools
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from icl.models import gla as model
-from icl.tasks import DriftingRegression, Prompt, SmoothDrift, StationaryRegression
+from icl.tasks import (
+    GAUSSIAN,
+    LAPLACE,
+    RADEMACHER,
+    UNIFORM,
+    DriftingRegression,
+    Prompt,
+    SmoothDrift,
+    StationaryRegression,
+)
 from icl.theory import gla, moments, printed
 
 
@@ -183,6 +194,217 @@ def test_training_error_is_what_the_model_makes():
     np.testing.assert_allclose(gla.training_error(task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
 
 
+#: Nodes and weights for one number of each law: exact for polynomials of degree 5, all sign patterns for signs.
+RULES = {
+    GAUSSIAN: np.polynomial.hermite_e.hermegauss(3),
+    UNIFORM: np.polynomial.legendre.leggauss(3),
+    RADEMACHER: (np.array([-1.0, 1.0]), np.array([1.0, 1.0])),
+    LAPLACE: (np.array([-(6**0.5), 0.0, 6**0.5]), np.array([1.0, 10.0, 1.0])),
+}
+RULES = {law: (nodes * (3**0.5 if law is UNIFORM else 1), mass / mass.sum()) for law, (nodes, mass) in RULES.items()}
+every_law = pytest.mark.parametrize("law", RULES, ids=lambda law: law.name)
+
+
+def diagonal_tasks(d, n, law):
+    """One task of each kind with inputs of a law and unequal variances, the largest first."""
+    options = {"d": d, "n": n, "Lambda": np.diag([1.7, 0.8, 0.3][:d]), "inputs": law}
+    return [
+        StationaryRegression(**options),
+        DriftingRegression(gamma=0.9, sigma_w=1.0, sigma_e=0.3, **options),
+        SmoothDrift(harmonics=2, sigma_w=1.5, **options),
+    ]
+
+
+def every_input(task, positions):
+    """All combinations of nodes for the inputs at so many positions, (combinations, positions, d), and their mass."""
+    nodes, mass = RULES[task.inputs]
+    shape = (-1, positions, task.d)
+    grid = np.array(list(itertools.product(nodes, repeat=positions * task.d))).reshape(shape)
+    masses = np.array(list(itertools.product(mass, repeat=positions * task.d))).prod(-1)
+    values, vectors = np.linalg.eigh(task.Lambda)
+    return grid @ (vectors * np.sqrt(values.clip(min=0))) @ vectors.T, masses
+
+
+def expected_product(task, mass, left, right):
+    """E (sum_i left_i'w_i) (sum_j right_j'w_j) for coefficients (combinations, positions, d) of the weights.
+
+    The weights are integrated by the definition of their kernel, E w_i w_j' = k_ij I, the inputs by their masses.
+    """
+    kernel = task.weight_kernel()[: left.shape[1], : right.shape[1]]
+    return np.einsum("b,bic,ij,bjc->", mass, left, kernel, right, optimize=True)
+
+
+def exact_risk(A, task, lam):
+    """E (y_hat - y)^2 of the predictor with A, over every combination of inputs, the query's too."""
+    x, mass = every_input(task, task.n + 1)
+    a = lam ** np.arange(task.n, 0, -1)
+    # The error is linear in the weights: w_i comes with a_i (x_i'A x) x_i, the query's with -x.
+    gain = a * np.einsum("bic,ce,be->bi", x[:, :-1], A, x[:, -1])
+    error = np.concatenate([gain[..., None] * x[:, :-1], -x[:, -1:]], axis=1)
+    return expected_product(task, mass, error, error)
+
+
+@every_law
+def test_rules_have_the_moments_of_their_laws(law):
+    """The nodes that stand for a law in these tests have its first five moments, as scipy has them.
+
+    rtol 1e-13; odd ones, 0, to 1e-12, as scipy integrates them.
+    """
+    scipys = {
+        GAUSSIAN: stats.norm(),
+        UNIFORM: stats.uniform(-(3**0.5), 2 * 3**0.5),
+        LAPLACE: stats.laplace(scale=2**-0.5),
+        RADEMACHER: stats.rv_discrete(values=([-1, 1], [0.5, 0.5])),
+    }
+    nodes, mass = RULES[law]
+    for power in range(6):
+        expected = scipys[law].moment(power) if power else 1.0
+        np.testing.assert_allclose(mass @ nodes**power, expected, rtol=1e-13, atol=1e-12 if power % 2 else 0)
+
+
+@every_law
+@pytest.mark.parametrize("lam", [0.7, 1.0])
+@pytest.mark.parametrize(("d", "n"), [(1, 1), (1, 4), (2, 3)])
+def test_every_law_of_inputs_is_a_brute_force_expectation(law, d, n, lam):
+    """For inputs of any law, risk, effective covariance, training error and the error for Lambda = I are expectations
+    over all combinations of inputs.
+
+    The squared error is a polynomial of degree 4 in each input, so that the nodes integrate it without error (signs:
+    all patterns); the weights are integrated by their kernel. rtol 1e-9, and 1e-13 of the zero predictor's error,
+    since a sign alone tells its weight and leaves none. Planted: with the 2 of Gaussian inputs in place of
+    kurtosis - 1 the risk is more than 1 % off.
+    """
+    A = np.random.default_rng(3).normal(size=(d, d))
+    for task in diagonal_tasks(d, n, law):
+        expected = exact_risk(A, task, lam)
+        np.testing.assert_allclose(gla.risk(A, task, lam=lam), expected, rtol=1e-9)
+        if law is not GAUSSIAN:
+            as_gaussian = gla.risk(A, dataclasses.replace(task, inputs=GAUSSIAN), lam=lam)
+            assert abs(as_gaussian / expected - 1) > 0.01
+
+        x, mass = every_input(task, n)
+        pairs = lam ** np.arange(n, 0, -1)[:, None] * lam ** np.arange(n, 0, -1) * task.weight_kernel()[:n, :n]
+        second = np.einsum("b,ij,bic,bjc,bid,bje->de", mass, pairs, x, x, x, x, optimize=True)
+        np.testing.assert_allclose(
+            task.Lambda @ gla.lambda_tilde(task, lam=lam), second, rtol=1e-9, atol=1e-12 * second.max()
+        )
+
+        none = 1e-13 * gla.zero_predictor(task)
+        expected = exact_risk(gla.optimum(task, lam=lam).A, task, lam)
+        np.testing.assert_allclose(gla.training_error(task, lam=lam), expected, rtol=1e-9, atol=none)
+        equal = dataclasses.replace(task, Lambda=np.eye(d))
+        expected = exact_risk(gla.optimum(equal, lam=lam).A, equal, lam)
+        np.testing.assert_allclose(gla.identity_error(equal, lam=lam), expected, rtol=1e-9, atol=none)
+
+
+@every_law
+def test_the_optimum_of_every_law_has_no_slope(law):
+    """At the optimum's A the error over all combinations of inputs rises alike in both directions of every step.
+
+    The error is quadratic in A: what a step to one side and the other differ by is its slope, here less than 1e-9 of
+    what they rise by; from an A that is 1 % larger, along itself, it is a fiftieth of that.
+    """
+    generator = np.random.default_rng(1)
+    for task in diagonal_tasks(2, 3, law):
+        best = gla.optimum(task, lam=0.8).A
+        for _ in range(5):
+            step = generator.normal(size=(2, 2))
+            ahead, here, behind = (exact_risk(best + k * step, task, 0.8) for k in (1, 0, -1))
+            rise = ahead + behind - 2 * here
+            assert rise > 0
+            assert abs(ahead - behind) < 1e-9 * rise
+        ahead, here, behind = (exact_risk((1.01 + k) * best, task, 0.8) for k in (1, 0, -1))
+        np.testing.assert_allclose(ahead - behind, 0.02 * (ahead + behind - 2 * here), rtol=1e-9)
+
+
+def test_error_has_its_directions():
+    """Each summand of the training error is the error along one eigendirection of Lambda, the smallest variance first.
+
+    Along u_j the error is (g'A u_j - u_j'w) u_j'x, expected over all combinations of inputs; the eigendirections of
+    random covariances for Gaussian inputs, axes for others. rtol 1e-9.
+    """
+    lam = 0.8
+    for task in (*tasks(2, 3, seed=7), *(task for law in RULES for task in diagonal_tasks(2, 3, law))):
+        values, vectors = np.linalg.eigh(task.Lambda)
+        assert values[0] < values[1] / 2
+        x, mass = every_input(task, task.n)
+        A, a = gla.optimum(task, lam=lam).A, lam ** np.arange(task.n, 0, -1)
+        expected = []
+        for value, direction in zip(values, vectors.T, strict=True):
+            examples = (a * (x @ A @ direction))[..., None] * x
+            query = np.broadcast_to(-direction, (len(x), 1, 2))
+            error = np.concatenate([examples, query], axis=1)
+            expected.append(value * expected_product(task, mass, error, error))
+        np.testing.assert_allclose(gla.error_by_direction(task, lam=lam), expected, rtol=1e-9)
+
+
+def test_directions_of_many_forgetting_factors():
+    """Errors by direction take lam of any shape, whose axes come first, and sum to the training error; at lam = 0 they
+    are those of answering zero.
+
+    An input that is always 0 has no error, and leaves the others' as they are without it. rtol 1e-12.
+    """
+    lam = np.array([[0.0, 0.3, 0.8], [0.9, 1.0, 1.1]])
+    for task in (*tasks(3, 8), *diagonal_tasks(3, 8, UNIFORM)):
+        errors = gla.error_by_direction(task, lam=lam)
+        assert errors.shape == (2, 3, 3)
+        np.testing.assert_allclose(errors.sum(-1), gla.training_error(task, lam=lam), rtol=1e-12)
+        for index in np.ndindex(lam.shape):
+            np.testing.assert_allclose(errors[index], gla.error_by_direction(task, lam=lam[index]), rtol=1e-12)
+        zero = task.weight_kernel()[-1, -1] * np.linalg.eigvalsh(task.Lambda)
+        np.testing.assert_allclose(errors[0, 0], zero, rtol=1e-12)
+
+    for law in RULES:
+        flat = DriftingRegression(d=3, n=8, gamma=0.9, Lambda=np.diag([2.0, 0.0, 1.0]), inputs=law)
+        full = DriftingRegression(d=2, n=8, gamma=0.9, Lambda=np.diag([2.0, 1.0]), inputs=law)
+        errors = gla.error_by_direction(flat, lam=lam)
+        assert not errors[..., 0].any()
+        np.testing.assert_allclose(errors[..., 1:], gla.error_by_direction(full, lam=lam), rtol=1e-12)
+
+
+@pytest.mark.parametrize("test_lam", [0.6, 1.0])
+@pytest.mark.parametrize("trained", tasks(2, 4, seed=1), ids=name)
+def test_testing_error_is_printed_19(trained, test_lam):
+    """The error after a shift is (19) as the paper prints it, the risk of the trained A, and a brute-force
+    expectation.
+
+    Drift, length, forgetting factor and covariance all change, and the two covariances do not commute. (19) and the
+    expectation: rtol 1e-9. Planted: with the test's D1 and Lambda~ in place of the training's, (19) is more than 1 %
+    off.
+    """
+    tested = DriftingRegression(d=2, n=2, gamma=0.7, sigma_w=1.3, sigma_e=0.5, Lambda=covariance(2, 7))
+    commutator = trained.Lambda @ tested.Lambda - tested.Lambda @ trained.Lambda
+    assert np.abs(commutator).max() > 0.05
+    lam = 0.9
+    A = gla.optimum(trained, lam=lam).A
+    error = gla.testing_error(trained, tested, lam=lam, test_lam=test_lam)
+    m, shifted = moments.of(trained, lam), moments.of(tested, test_lam)
+    literal = printed.testing_error(m, shifted, gla.lambda_tilde(trained, lam=lam), tested.Lambda)
+    for expected in (literal, gla.risk(A, tested, lam=test_lam), exact_risk(A, tested, test_lam)):
+        np.testing.assert_allclose(error, expected, rtol=1e-9)
+    wrong = printed.testing_error(shifted, shifted, gla.lambda_tilde(tested, lam=test_lam), tested.Lambda)
+    assert abs(wrong / error - 1) > 0.01
+
+
+@several_tasks
+def test_without_a_shift_19_is_16(task):
+    """Trained and tested on one task, the testing error is the training error, as (19) is then (16); otherwise it is
+    larger.
+
+    Several forgetting factors at the test give an array of errors; only the one of the training has the least.
+    rtol 1e-9.
+    """
+    lams = np.array([0.6, 0.8, 0.95])
+    errors = gla.testing_error(task, task, lam=0.8, test_lam=lams)
+    assert errors.shape == (3,)
+    own = gla.training_error(task, lam=lams)
+    np.testing.assert_allclose(errors[1], own[1], rtol=1e-9)
+    assert (errors[[0, 2]] > own[[0, 2]] * (1 + 1e-6)).all()
+    m, tilde = moments.of(task, 0.8), gla.lambda_tilde(task, lam=0.8)
+    np.testing.assert_allclose(printed.testing_error(m, m, tilde, task.Lambda), own[1], rtol=1e-9)
+    assert printed.testing_error(m, m, tilde, task.Lambda) == printed.training_error(m, task.Lambda, tilde)
+
+
 @pytest.mark.parametrize("task", [*tasks(3, 50), DriftingRegression(d=10, n=100, gamma=0.95)], ids=name)
 @pytest.mark.parametrize("upper", [0.7, 1.0, 1.2])
 def test_optimal_forgetting_is_the_grid_minimum(task, upper):
@@ -300,6 +522,177 @@ def test_best_positions_are_exponential():
     np.testing.assert_allclose(error, gla.steady_error(task), rtol=1e-9)
 
 
+@every_law
+def test_crosstalk_is_a_ratio_of_variances(law):
+    """Crosstalk is the variance of the noise in y x along an eigendirection over that of its signal, found over all
+    inputs.
+
+    y u'x is s u'w plus noise that no weight explains, s the variance along u. rtol 1e-9. Random directions for
+    Gaussian inputs, axes for others; for Lambda = I it is d + kurtosis - 2, and 0 for a single sign, which tells its
+    weight. A covariance without a direction is refused, as no input asks for that weight.
+    """
+    Lambda = covariance(3, 4) if law is GAUSSIAN else np.diag([1.7, 0.8, 0.3])
+    task = StationaryRegression(d=3, n=1, Lambda=Lambda, inputs=law)
+    x, mass = every_input(task, 1)
+    values, vectors = np.linalg.eigh(Lambda)
+    expected = []
+    for value, direction in zip(values, vectors.T, strict=True):
+        seen = (x @ direction)[..., None] * x
+        total = expected_product(task, mass, seen, seen)
+        expected.append((total - value**2) / value**2)
+    np.testing.assert_allclose(gla.crosstalk(task), expected, rtol=1e-9)
+    for d in (1, 10):
+        equal = gla.crosstalk(StationaryRegression(d=d, n=1, inputs=law))
+        np.testing.assert_allclose(equal, np.full(d, d + law.kurtosis - 2), rtol=1e-12, atol=1e-12)
+
+
+@every_law
+def test_each_direction_has_its_best_forgetting(law):
+    """Each direction's forgetting factor is within one step of the best of 20,001, and no direction is worse off than
+    with one for all.
+
+    "No larger" leaves 1e-12 for rounding. Unequal variances gain; equal ones want the shared lam* (to 1e-6, the
+    square root of rounding times the valley's width). One example gives lam nothing to do: the largest is returned.
+    """
+    grid = np.linspace(0, 1.2, 20_002)[1:]
+    for task in diagonal_tasks(3, 30, law):
+        best = gla.forgetting_by_direction(task, upper=1.2)
+        errors = gla.error_by_direction(task, lam=grid)
+        assert best.shape == (3,)
+        assert (np.abs(best - grid[errors.argmin(0)]) <= grid[0] * (1 + 1e-9)).all()
+        at_best = np.array([gla.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(best)])
+        assert (at_best <= errors.min(0) * (1 + 1e-12)).all()
+        shared = gla.error_by_direction(task, lam=gla.optimal_forgetting(task, upper=1.2))
+        assert (at_best <= shared * (1 + 1e-12)).all()
+        if isinstance(task, DriftingRegression):
+            assert at_best.sum() < shared.sum() * (1 - 1e-6)
+        equal = dataclasses.replace(task, Lambda=np.eye(3))
+        np.testing.assert_allclose(gla.forgetting_by_direction(equal), gla.optimal_forgetting(equal), atol=1e-6)
+    alone = DriftingRegression(d=3, n=1, gamma=0.9, inputs=law)
+    np.testing.assert_array_equal(gla.forgetting_by_direction(alone, upper=0.8), [0.8] * 3)
+
+
+@every_law
+def test_each_direction_has_its_pole(law):
+    """In the long run each direction's best forgetting factor is the Kalman pole of its crosstalk, for every law of
+    inputs, and a gate a direction beats one for all.
+
+    n = 400, where pole^400 < 1e-10. Tolerance 1e-6: a minimum is known to the square root of rounding.
+    """
+    task = dataclasses.replace(stationary_drift(3, 400, 0.9, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
+    poles = gla.kalman_pole(0.9, crosstalk=gla.crosstalk(task))
+    assert poles.max() ** 400 < 1e-10
+    np.testing.assert_allclose(gla.forgetting_by_direction(task), poles, rtol=0, atol=1e-6)
+    apart = sum(gla.error_by_direction(task, lam=pole)[j] for j, pole in enumerate(poles))
+    assert apart < gla.training_error(task, lam=gla.optimal_forgetting(task)) * (1 - 1e-4)
+
+
+@every_law
+@pytest.mark.parametrize("d", [1, 2, 10])
+def test_steady_error_of_every_law(law, d):
+    """For n = 400 and Lambda = I the error at the best forgetting factor is the closed form, whatever the law of the
+    inputs.
+
+    rtol 1e-9: the pole to the power of 400 is below 1e-10, and squared. A single sign tells its weight: nothing is
+    worth remembering but the last one, and the error is that of one innovation.
+    """
+    task = dataclasses.replace(stationary_drift(d, 400, 0.9), inputs=law)
+    best = gla.optimal_forgetting(task)
+    if d == 1 and law is RADEMACHER:
+        assert best < 1e-6
+        np.testing.assert_allclose(gla.steady_error(task), task.sigma_e**2, rtol=1e-12)
+    else:
+        assert abs(best - gla.kalman_pole(0.9, crosstalk=d + law.kurtosis - 2)) < 1e-6
+    np.testing.assert_allclose(gla.steady_error(task), gla.training_error(task, lam=best), rtol=1e-9)
+
+
+@every_law
+def test_position_weights_solve_the_normal_equations(law):
+    """The best weights on positions are those of the best linear predictor of each weight from the pseudo-observations
+    y_i x_i, found over all combinations of inputs.
+
+    Along an eigendirection, E p_i p_j and E p_i w for p_i = y_i u'x_i are expected over all inputs, and the linear
+    system they make is solved; the error is what it leaves. rtol 1e-9. Random directions for Gaussian inputs too.
+    """
+    for task in (*diagonal_tasks(2, 3, law), *(tasks(2, 3, seed=7) if law is GAUSSIAN else [])):
+        values, vectors = np.linalg.eigh(task.Lambda)
+        x, mass = every_input(task, 3)
+        kernel = task.weight_kernel()
+        left = 0.0
+        weights = gla.position_weights(task)
+        assert weights.shape == (2, 3)
+        for value, direction, found in zip(values, vectors.T, weights, strict=True):
+            along = x @ direction
+            second = np.einsum("b,bi,bj,bic,bjc,ij->ij", mass, along, along, x, x, kernel[:3, :3], optimize=True)
+            first = np.einsum("b,bi,bi,i->i", mass, along, along, kernel[:3, 3])
+            expected = np.linalg.solve(second, first)
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
+            left += value * (kernel[3, 3] - first @ expected)
+        np.testing.assert_allclose(gla.position_error(task), left, rtol=1e-9)
+
+
+def weighted_error(task, weights):
+    """Error with weights a_i on positions, one row a direction, and A = I: s (D4 - 2 s D1 + D2 ((kurtosis - 1) s + tr)
+    + D3 s) a direction, from the moments of these weights.
+    """
+    values, m = np.linalg.eigvalsh(task.Lambda), moments.from_kernel(weights, task.weight_kernel())
+    second = m.D2 * ((task.inputs.kurtosis - 1) * values + values.sum()) * values + m.D3 * values**2
+    return (values * (m.D4 - 2 * values * m.D1 + second)).sum()
+
+
+@pytest.mark.parametrize(
+    "task", [*tasks(3, 20), *(task for law in RULES for task in diagonal_tasks(3, 20, law))], ids=name
+)
+def test_no_weights_on_positions_are_better(task):
+    """The error with the best weights on positions is that of their moments; no step from them leads down, and all
+    exponential weights are above.
+
+    The error is quadratic in the weights: what a step to one side and the other differ by is its slope, less than 1e-8
+    of what they rise by. A gate a direction is worse than the best weights, one for all worse still or as good.
+    rtol 1e-9.
+    """
+    best, error = gla.position_weights(task), gla.position_error(task)
+    np.testing.assert_allclose(weighted_error(task, best), error, rtol=1e-9)
+    generator = np.random.default_rng(2)
+    for _ in range(20):
+        step = generator.normal(size=best.shape)
+        ahead, behind = weighted_error(task, best + step), weighted_error(task, best - step)
+        rise = ahead + behind - 2 * error
+        assert rise > 0
+        assert abs(ahead - behind) < 1e-8 * rise
+    gates = gla.forgetting_by_direction(task, upper=1.2)
+    apart = sum(gla.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(gates))
+    shared = gla.training_error(task, lam=gla.optimal_forgetting(task, upper=1.2))
+    assert error <= apart * (1 + 1e-12)
+    assert apart <= shared * (1 + 1e-12)
+    if isinstance(task, SmoothDrift):
+        assert error < apart * (1 - 1e-3)
+
+
+@every_law
+def test_position_weights_become_exponential(law):
+    """In the long run the best weights on positions are powers of each direction's pole, to the age of the example, and
+    scaled as (14) scales them.
+
+    The drift starts with the variance it keeps; the last 150 of 400 positions are looked at, the pole to the power of
+    250 being below 1e-14. Their error is that of a gate a direction. rtol 1e-9, and 1e-14 of the newest weight, as
+    one linear system finds them all.
+    """
+    task = dataclasses.replace(stationary_drift(3, 400, 0.9, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
+    poles = gla.kalman_pole(0.9, crosstalk=gla.crosstalk(task))
+    assert poles.max() ** 250 < 1e-14
+    weights, error = gla.position_weights(task), 0.0
+    for j, pole in enumerate(poles):
+        age = np.arange(400, 0, -1)
+        scale = np.sort(np.diag(gla.optimum(task, lam=pole).A))[::-1][j]
+        expected = scale * pole ** age[-150:]
+        np.testing.assert_allclose(weights[j, -150:], expected, rtol=1e-9, atol=1e-14 * expected[-1])
+        error += gla.error_by_direction(task, lam=pole)[j]
+    np.testing.assert_allclose(gla.position_error(task), error, rtol=1e-9)
+    equal = dataclasses.replace(task, Lambda=np.eye(3))
+    np.testing.assert_allclose(gla.position_error(equal), gla.steady_error(equal), rtol=1e-9)
+
+
 @several_tasks
 def test_nothing_remembered_is_the_zero_predictor(task):
     """At lam = 0 the error is that of answering zero, which is the risk of A = 0 at every lam: E y^2. rtol 1e-13."""
@@ -344,6 +737,12 @@ def test_stationary_weights_must_be_isotropic():
     for function in (gla.training_error, gla.optimum, gla.lambda_tilde, gla.identity_error, gla.xi):
         with pytest.raises(ValueError, match="Sigma_w"):
             function(task, lam=0.9)
+    for function in (gla.crosstalk, gla.position_weights, gla.position_error, gla.forgetting_by_direction):
+        with pytest.raises(ValueError, match="Sigma_w"):
+            function(task)
+    for trained, tested in itertools.permutations((task, StationaryRegression(d=2, n=5))):
+        with pytest.raises(ValueError, match="Sigma_w"):
+            gla.testing_error(trained, tested, lam=0.9, test_lam=0.9)
     with pytest.raises(ValueError, match="Sigma_w"):
         gla.risk(np.eye(2), task, lam=0.9)
     with pytest.raises(ValueError, match="Sigma_w"):

@@ -1,5 +1,6 @@
 """Tasks and prompts: repeatable, hiding what must be hidden, and with the kernels they state."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -13,15 +14,33 @@ from hypothesis import strategies as st
 
 import icl
 from icl.profile import streams
-from icl.tasks import DriftingRegression, Prompt, SmoothDrift, StationaryRegression, Task, blocks
+from icl.tasks import (
+    GAUSSIAN,
+    LAPLACE,
+    RADEMACHER,
+    UNIFORM,
+    DriftingRegression,
+    InputLaw,
+    Prompt,
+    SmoothDrift,
+    StationaryRegression,
+    Task,
+    blocks,
+)
 
 TASKS = {
     "stationary": StationaryRegression(d=3, n=5, Sigma_w=np.diag([1.0, 2.0, 3.0]), Lambda=np.diag([3.0, 2.0, 1.0])),
     "drifting": DriftingRegression(d=3, n=5, gamma=0.9, Lambda=np.diag([3.0, 2.0, 1.0])),
     "without innovations": DriftingRegression(d=3, n=5, gamma=0.9, sigma_e=0.0),
     "smooth": SmoothDrift(d=3, n=5),
+    "stationary, Laplace": StationaryRegression(d=3, n=5, Sigma_w=np.diag([1.0, 2.0, 3.0]), inputs=LAPLACE),
+    "drifting, uniform": DriftingRegression(d=3, n=5, gamma=0.9, Lambda=np.diag([3.0, 2.0, 1.0]), inputs=UNIFORM),
+    "smooth, Laplace": SmoothDrift(d=3, n=5, Lambda=np.diag([3.0, 2.0, 1.0]), inputs=LAPLACE),
 }
 every_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+# Signs repeat themselves, so that draws cannot be told apart by their numbers.
+WITH_SIGNS = TASKS | {"drifting, signs": DriftingRegression(d=3, n=5, gamma=0.9, inputs=RADEMACHER)}
+every_task_and_signs = pytest.mark.parametrize("task", WITH_SIGNS.values(), ids=WITH_SIGNS)
 
 
 def same(a, b):
@@ -37,7 +56,7 @@ def test_same_seed_same_prompt(task):
     assert not torch.isin(first.w, other.w).any()
 
 
-@every_task
+@every_task_and_signs
 def test_a_task_is_a_task(task):
     """Every task offers what the protocol asks for, and prompts of the sizes it was asked for."""
     assert isinstance(task, Task)
@@ -56,7 +75,7 @@ def test_rows_of_a_batch_are_different(task):
     assert len(prompt.w[:, -1].unique(dim=0)) == 50
 
 
-@every_task
+@every_task_and_signs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_and_device_are_those_asked_for(task, dtype):
     """Prompts have the dtype and the device that were asked for; by default float32, on the generator's device.
@@ -71,12 +90,114 @@ def test_dtype_and_device_are_those_asked_for(task, dtype):
     assert task.sample(2, generator=streams("dtype")).x.dtype == torch.float32
 
 
-@every_task
+@every_task_and_signs
 def test_sampling_leaves_the_global_generator_alone(task):
     """Sampling draws from the generator it is given and from no other: torch's global state does not move."""
     before = torch.get_rng_state()
     task.sample(3, generator=streams("not global"))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_gaussian_inputs_are_the_two_draws_they_were():
+    """Gaussian inputs are normal numbers drawn right after the weights, coloured by the root of Lambda, bit for bit.
+
+    So a task that names no law of its inputs draws what tasks drew before there was a choice, as does one that names
+    the Gaussian law.
+    """
+    Lambda, Sigma_w = np.diag([3.0, 2.0, 1.0]), np.diag([1.0, 2.0, 3.0])
+    Lambda[0, 1] = Lambda[1, 0] = 0.7
+    values, vectors = np.linalg.eigh(Lambda)
+    root = torch.as_tensor((vectors * np.sqrt(values)) @ vectors.T)
+    weights = {"stationary": (4, 1, 3), "drifting": (7, 4, 3), "smooth": (4, 8, 3)}
+    for name, shape in weights.items():
+        for law in ({}, {"inputs": GAUSSIAN}):
+            task = {
+                "stationary": functools.partial(StationaryRegression, Sigma_w=Sigma_w),
+                "drifting": functools.partial(DriftingRegression, gamma=0.9),
+                "smooth": SmoothDrift,
+            }[name](d=3, n=5, Lambda=Lambda, **law)
+            generator = streams("before")
+            torch.randn(shape, generator=generator, dtype=torch.float64)
+            expected = torch.randn((4, 6, 3), generator=generator, dtype=torch.float64) @ root
+            drawn = task.sample(4, generator=streams("before"), dtype=torch.float64)
+            assert torch.equal(drawn.x, expected)
+
+
+def test_a_law_of_inputs_leaves_the_weights_alone():
+    """Tasks that differ in the law of their inputs alone draw the same weights from the same stream, bit for bit."""
+    for make in (
+        StationaryRegression,
+        SmoothDrift,
+        functools.partial(DriftingRegression, gamma=0.9),
+    ):
+        one, *others = (
+            make(d=3, n=5, inputs=law).sample(4, generator=streams("weights"))
+            for law in (GAUSSIAN, UNIFORM, RADEMACHER, LAPLACE)
+        )
+        for other in others:
+            assert torch.equal(other.w, one.w)
+            assert not torch.equal(other.x, one.x)
+
+
+def test_a_law_of_ones_own_is_drawn_from():
+    """A law written by the reader is asked for as many numbers as there are inputs, and its numbers become the inputs.
+
+    It gets the generator, the dtype and the device of the sample; here it answers with the numbers 0, 1, 2, ...
+    """
+    asked = []
+
+    def draw(shape, generator, dtype, device):
+        asked.append((shape, generator, dtype, device))
+        return torch.arange(np.prod(shape), dtype=dtype).reshape(shape)
+
+    task = SmoothDrift(d=2, n=3, Lambda=np.diag([4.0, 1.0]), inputs=InputLaw("counting", 2.0, draw))
+    generator = streams("own")
+    prompt = task.sample(5, generator=generator, dtype=torch.float64, device="cpu")
+    assert asked == [((5, 4, 2), generator, torch.float64, "cpu")]
+    white = torch.arange(40, dtype=torch.float64).reshape(5, 4, 2)
+    assert torch.equal(prompt.x, white * torch.tensor([2.0, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(prompt.y, (prompt.x * prompt.w).sum(-1), rtol=1e-14, atol=1e-12)
+
+
+def test_signs_are_signs(monkeypatch):
+    """Of all numbers that a float32 generator can draw, exactly half become -1 and half +1; none becomes 0.
+
+    torch draws the multiples of 2^-24 in [0, 1), each with the same probability, one half among them, where a sign
+    function would answer 0. All 16,777,216 of them are tried, and the float64 numbers next to the edges.
+    """
+    every = torch.arange(2**24) / 2**24
+    assert every.dtype == torch.float32
+    assert every.max() < 1
+    monkeypatch.setattr(torch, "rand", lambda shape, **options: every)
+    signs = RADEMACHER.draw((2**24,), streams("unused"), torch.float32, None)
+    assert signs.dtype == torch.float32
+    assert (signs.abs() == 1).all()
+    assert signs.sum(dtype=torch.float64) == 0
+    edges = torch.tensor([0, 0.5 - 2**-53, 0.5, 1 - 2**-53], dtype=torch.float64)
+    monkeypatch.setattr(torch, "rand", lambda shape, **options: edges)
+    assert RADEMACHER.draw((4,), streams("unused"), torch.float64, None).tolist() == [-1, -1, 1, 1]
+
+
+@pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 2**-24), (torch.float64, 2**-53)])
+def test_edges_of_the_generator_stay_inside_the_laws(monkeypatch, dtype, step):
+    """The least and the largest number that a generator draws become uniform inputs within the root of 3, and finite
+    Laplace inputs.
+
+    Uniform: -sqrt 3 itself, and one step of the generator, twice sqrt 3, short of sqrt 3. Laplace: the largest is the
+    logarithm of that step, over sqrt 2. Tolerance: four roundings of the dtype.
+    """
+    rounding = 4 * torch.finfo(dtype).eps
+    edges = torch.tensor([0.0, 1 - step], dtype=dtype)
+    monkeypatch.setattr(torch, "rand", lambda shape, **options: edges.expand(shape))
+    low, high = UNIFORM.draw((2,), streams("unused"), dtype, None).tolist()
+    assert abs(low + 3**0.5) <= rounding
+    assert high <= 3**0.5
+    assert abs(high - 3**0.5) <= 2 * 3**0.5 * step + rounding
+    pairs = torch.tensor([[0.0, 1 - step], [1 - step, 0.0]], dtype=dtype)
+    monkeypatch.setattr(torch, "rand", lambda shape, **options: pairs)
+    low, high = sorted(LAPLACE.draw((2,), streams("unused"), dtype, None).tolist())
+    assert low == -high
+    np.testing.assert_allclose(high, -np.log(step) / 2**0.5, rtol=rounding)
 
 
 @pytest.mark.parametrize(("total", "size", "expected"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 3, [2]), (1, 1, [1])])

@@ -89,6 +89,9 @@ def risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
 
 def testing_error(train: Task, test: Task, *, lam: float, test_lam: Any) -> Any:
     """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
+    if test.d != train.d:
+        raise ValueError(f"test must have the d of train, {train.d}, got {test.d}")
+    _checks.real("test_lam", test_lam, at_least=0)
     return risk(optimum(train, lam=lam).A, test, lam=test_lam)
 
 
@@ -177,6 +180,7 @@ def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
     Raises:
         ValueError: if Lambda is singular: a direction that no input probes has no signal.
     """
+    _checks.isotropic(task)
     s = _spectrum(task)
     if s[0] <= 1e-15 * s[-1]:
         raise ValueError(f"Lambda must be positive definite here, its smallest eigenvalue is {s[0]:.3g}")
@@ -192,6 +196,8 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
     kernel = task.weight_kernel()
     past, query = kernel[:-1, :-1], kernel[:-1, -1]
     noisy = past + crosstalk(task)[:, None, None] * np.diag(past.diagonal())
+    if np.linalg.cond(noisy).max() > 1e15:
+        raise ValueError("K + c diag K is singular for this task: the best weights are not unique")
     return np.linalg.solve(noisy, query[:, None])[..., 0] / _spectrum(task)[:, None]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
-from icl.tasks import DriftingRegression, Task
+from icl.tasks import DriftingRegression, Task, square_root
 
 
 def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegression) -> Float[np.ndarray, "batch time"]:
@@ -54,20 +54,26 @@ def risk(task: DriftingRegression, x: Float[np.ndarray, "batch time d"]) -> tupl
 def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, " batch"]:
     """Error of the posterior mean at the query of each sequence, given its inputs, for any Gaussian drift.
 
-    The weights are a Gaussian process with the task's kernel and the labels linear in them, so that the posterior is
-    one linear system a sequence: slower than `expected_errors`, which it equals for the drift (3), and as general as
-    `task.weight_kernel()`. Directions of the labels that carry no variance (to 1e-12 of the largest) teach nothing.
+    The kernel is F F', so that w_i = sum_r F_ir c_r with standard normal c_r, and label i is their product with the
+    row F_i x_i': what is left of the query's weight is what no combination of these rows gives. Slower than
+    `expected_errors`, which it equals for the drift (3), and as general as `task.weight_kernel()`. A combination of
+    rows that is 0 to rounding (1e-9 of the largest) teaches nothing.
 
     Args:
         x: inputs, one sequence of n + 1 a row; the last is averaged over and not used.
         task: gives the kernel and Lambda.
     """
+    _checks.isotropic(task)
     x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, task.n + 1, task.d), "to match the task")
     _checks.real("x", x)
-    kernel, past = task.weight_kernel(), x[:, :-1]
-    labels = kernel[:-1, :-1] * (past @ past.swapaxes(1, 2))
-    # Covariance of label i with coordinate c of the query's weights: k_{i,n+1} x_ic.
-    shared = kernel[:-1, -1, None] * past
-    known = shared.swapaxes(1, 2) @ np.linalg.pinv(labels, rcond=1e-12, hermitian=True) @ shared
-    return kernel[-1, -1] * np.trace(task.Lambda) - np.einsum("ij,bji->b", task.Lambda, known)
+    values, vectors = np.linalg.eigh(task.weight_kernel())
+    lives = values > 1e-15 * len(values) * values[-1]
+    F = vectors[:, lives] * np.sqrt(values[lives])
+    rows = np.einsum("ir,bic->birc", F[:-1], x[:, :-1]).reshape(len(x), task.n, -1)
+    query = np.einsum("r,cd->drc", F[-1], square_root(task.Lambda)).reshape(task.d, -1)
+    # From the rows themselves, not from the labels' covariance, whose condition number is the square of theirs.
+    _, size, seen = np.linalg.svd(rows, full_matrices=False)
+    seen = np.where((size > 1e-9 * size[:, :1])[..., None], seen, 0.0)
+    left = query - (query @ seen.swapaxes(1, 2)) @ seen
+    return (left**2).sum((1, 2))

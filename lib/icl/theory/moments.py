@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
-from icl.tasks import DriftingRegression, StationaryRegression, Task
+from icl.tasks import DriftingRegression, Task
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,6 @@ def of(task: Task, lam: Any) -> Moments:
     _checks.real("lam", lam, at_least=0)
     if isinstance(task, DriftingRegression):
         return recursion(lam, gamma=task.gamma, n=task.n, sigma_w=task.sigma_w, sigma_e=task.sigma_e)
-    if isinstance(task, StationaryRegression) and not np.array_equal(task.Sigma_w, np.eye(task.d)):
-        raise ValueError("Sigma_w must be the identity here: D1 .. D4 are moments of independent, equal coordinates")
+    _checks.isotropic(task)
     powers = np.asarray(lam, dtype=np.float64)[..., None] ** np.arange(task.n, 0, -1)
     return from_kernel(powers, task.weight_kernel())

@@ -32,30 +32,36 @@ from icl.theory import moments as _moments
 _Theta = Float[np.ndarray, "*batch tokens tokens"] | Complex[np.ndarray, "*batch tokens tokens"]
 
 
+def _square(name: str, matrix: Any, *, least: int) -> np.ndarray:
+    matrix = np.asarray(matrix, dtype=np.float64)
+    _checks.shape(name, matrix, (None, None))
+    if len(matrix) < least or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{name} must be square, ({least}, {least}) or larger, got {matrix.shape}")
+    _checks.real(name, matrix)
+    return matrix
+
+
 def pack(W_V: Float[np.ndarray, "tokens tokens"], W_KQ: Float[np.ndarray, "tokens tokens"]) -> np.ndarray:
     """Return theta = [W | r], the entries of the merged weights that matter."""
-    W_V, W_KQ = np.asarray(W_V, dtype=np.float64), np.asarray(W_KQ, dtype=np.float64)
-    _checks.shape("W_V", W_V, (None, None))
+    W_V, W_KQ = _square("W_V", W_V, least=2), _square("W_KQ", W_KQ, least=2)
     _checks.shape("W_KQ", W_KQ, W_V.shape, "to match W_V")
-    if W_V.shape[0] != W_V.shape[1] or len(W_V) < 2:
-        raise ValueError(f"W_V must be square, (d+1, d+1), got {W_V.shape}")
     return np.concatenate([W_KQ[:, :-1], W_V[-1][:, None]], axis=1)
 
 
 def unpack(theta: Float[np.ndarray, "tokens tokens"]) -> tuple[np.ndarray, np.ndarray]:
     """Return W_V and W_KQ of theta, both (d+1, d+1), every other entry 0."""
-    theta = np.asarray(theta, dtype=np.float64)
-    _checks.shape("theta", theta, (None, None))
+    theta = _square("theta", theta, least=2)
     W_V, W_KQ = np.zeros(theta.shape), np.zeros(theta.shape)
     W_V[-1], W_KQ[:, :-1] = theta[:, -1], theta[:, :-1]
     return W_V, W_KQ
 
 
-def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+# Of single vectors and matrices numpy makes scalars, which are no arrays: hence Any.
+def _dot(a: np.ndarray, b: np.ndarray) -> Any:
     return (a * b).sum(-1)
 
 
-def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _inner(a: np.ndarray, b: np.ndarray) -> Any:
     return (a * b).sum((-2, -1))
 
 
@@ -65,6 +71,10 @@ def _apply(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a[..., :, None] * b[..., None, :]
+
+
+def _scaled(a: Any, matrix: np.ndarray) -> np.ndarray:
+    return a[..., None, None] * matrix
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ class PopulationLoss:
         """Dimension of the inputs."""
         return len(self.R)
 
-    def _white(self, theta: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _white(self, theta: Any) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
         """p, v, U, q in white coordinates, where y_hat = z-moments only."""
         theta = np.asarray(theta)
         if theta.shape[-2:] != (self.d + 1, self.d + 1):
@@ -103,7 +113,7 @@ class PopulationLoss:
         R = self.R
         return theta[..., :-1, -1] @ R, theta[..., -1, -1], R @ theta[..., :-1, :-1] @ R, theta[..., -1, :-1] @ R
 
-    def parts(self, theta: _Theta) -> tuple[np.ndarray, np.ndarray]:
+    def parts(self, theta: _Theta) -> tuple[Any, Any]:
         """The two squares that make up 2 L: the error of A, and what the parameters p and q add to it, never negative.
 
         Args:
@@ -126,7 +136,7 @@ class PopulationLoss:
         mixed = 2 * v * (_dot(p @ B, Uq) + self.E1 * trace * (tau * pq + 2 * _dot(Vp, q)))
         return odd, past + past_and_query + query + labels + mixed
 
-    def value(self, theta: _Theta) -> np.ndarray:
+    def value(self, theta: _Theta) -> Any:
         """L(theta), (...) for theta (..., d+1, d+1)."""
         odd, even = self.parts(theta)
         return (odd + even) / 2
@@ -141,25 +151,22 @@ class PopulationLoss:
         d_U, d_v = two * A_slope, _inner(A_slope, U)
         d_p, d_q = _apply(A_slope, q), _apply(A_slope.swapaxes(-1, -2), p)
 
-        def scaled(a: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-            return a[..., None, None] * matrix
-
         pp, qq, pq = _dot(p, p), _dot(q, q), _dot(p, q)
         tau, Vp, Vq = np.trace(U, axis1=-2, axis2=-1), _apply(V, p), _apply(V, q)
         Up, VVp, pUp = _apply(U.swapaxes(-1, -2), p), _apply(V, Vp), _dot(p, Vp)
         # past: the examples alone
         both = self.S1**2 + self.S2
         d_p = d_p + 2 * both * _apply(U, Up) + 2 * self.S2 * _inner(U, U)[..., None] * p
-        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * scaled(pp, U)
+        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * _scaled(pp, U)
         # past_and_query: their product with the query's own token
         UVp = _apply(U, Vp) + _apply(V, Up)
         d_p = d_p + 2 * self.S1 * (2 * tau[..., None] * Vp + 2 * UVp)
         turned = _outer(p, Vp) + (_outer(Up, p) + _outer(p, Up)) / 2
-        d_U = d_U + 2 * self.S1 * (scaled(tau, _outer(p, p)) + scaled(pUp, eye) + 2 * turned)
+        d_U = d_U + 2 * self.S1 * (_scaled(tau, _outer(p, p)) + _scaled(pUp, eye) + 2 * turned)
         # query: its own token alone
         spread = tau**2 + 2 * _inner(V, V)
         d_p = d_p + 2 * spread[..., None] * p + 8 * tau[..., None] * Vp + 16 * VVp
-        d_U = d_U + scaled(pp, 2 * scaled(tau, eye) + 4 * V) + 4 * scaled(pUp, eye) + 4 * scaled(tau, _outer(p, p))
+        d_U = d_U + _scaled(pp, 2 * _scaled(tau, eye) + 4 * V) + 4 * _scaled(pUp, eye) + 4 * _scaled(tau, _outer(p, p))
         d_U = d_U + 8 * (_outer(Vp, p) + _outer(p, Vp))
         # labels, squared
         d_v = d_v + 2 * v * self.E2 * qq
@@ -169,7 +176,7 @@ class PopulationLoss:
         d_v = d_v + 2 * (_dot(p @ B, _apply(U, q)) + e * (tau * pq + 2 * _dot(Vp, q)))
         d_p = d_p + 2 * one * (_apply(U, q) @ B + e * (tau[..., None] * q + 2 * Vq))
         d_q = d_q + 2 * one * (_apply(U.swapaxes(-1, -2), p @ B) + e * (tau[..., None] * p + 2 * Vp))
-        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (scaled(pq, eye) + _outer(p, q) + _outer(q, p)))
+        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (_scaled(pq, eye) + _outer(p, q) + _outer(q, p)))
 
         R = self.R
         columns = np.concatenate([R @ d_U @ R, (d_q @ R)[..., None, :]], axis=-2)
@@ -182,6 +189,7 @@ class PopulationLoss:
         The gradient's derivative by complex steps: a polynomial's is exact to rounding, whatever the step.
         """
         theta = np.asarray(theta, dtype=np.float64)
+        _checks.shape("theta", theta, (self.d + 1, self.d + 1))
         size, step = theta.size, 1e-30
         moved = theta + 1j * step * np.eye(size).reshape(size, *theta.shape)
         slopes = self.gradient(moved).imag.reshape(size, size) / step
@@ -220,13 +228,12 @@ def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens
     square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local minimum
     or a saddle, its Hessian tells.
     """
-    D1, tilde = _moments.of(task, lam).D1, gla.lambda_tilde(task, lam=lam)
     s, vectors = np.linalg.eigh(task.Lambda)
-    effective = np.einsum("ij,ik,kj->j", vectors, tilde, vectors)
-    best = int((s**2 / effective).argmax())
+    # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
+    A = np.einsum("ij,ik,kj->j", vectors, gla.optimum(task, lam=lam).A, vectors)
+    best = int((s**2 * A).argmax())
     theta = np.zeros((task.d + 1, task.d + 1))
-    # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~.
-    theta[:-1, -1] = theta[-1, :-1] = np.sqrt(D1 / effective[best]) * vectors[:, best]
+    theta[:-1, -1] = theta[-1, :-1] = np.sqrt(A[best]) * vectors[:, best]
     return theta
 
 
@@ -236,8 +243,7 @@ def sigma_bound(D1: float, matrix: Float[np.ndarray, "d d"]) -> float:
     The paper prints Lambda for the matrix; the proof it follows [Zhang et al. 2024] has Lambda~ there.
     """
     _checks.number("D1", D1, above=0)
-    matrix = np.asarray(matrix, dtype=np.float64)
-    _checks.shape("matrix", matrix, (len(matrix), len(matrix)))
+    matrix = _square("matrix", matrix, least=1)
     norm = np.linalg.norm(matrix, 2)
     if not norm > 0:
         raise ValueError(f"matrix must not be 0, got {matrix}")
@@ -249,9 +255,7 @@ def assumption_1(Theta: Float[np.ndarray, "d d"], *, sigma: float) -> Float[np.n
 
     Theta may be any matrix but 0, singular ones too; it is scaled to ||Theta Theta'||_F = 1.
     """
-    Theta = np.asarray(Theta, dtype=np.float64)
-    _checks.shape("Theta", Theta, (len(Theta), len(Theta)))
-    _checks.real("Theta", Theta)
+    Theta = _square("Theta", Theta, least=1)
     _checks.number("sigma", sigma, above=0)
     square = Theta @ Theta.T
     norm = np.linalg.norm(square)
@@ -316,6 +320,8 @@ def gradient_flow(
     def still_moving(_: float, flat: np.ndarray) -> float:
         return float(np.linalg.norm(downhill(0.0, flat))) - slope
 
+    if still_moving(0.0, start.ravel()) <= 0:
+        return Flow(np.zeros(1), start[None], loss.value(start[None]), True)
     still_moving.terminal = True  # type: ignore[attr-defined]
     path = solve_ivp(
         downhill,
@@ -338,5 +344,9 @@ def linear_rate(loss: PopulationLoss, minimum: Float[np.ndarray, "tokens tokens"
 
     Eigenvalues that are 0 belong to directions along which minima go on: (v, U) -> (c v, U / c) leaves A unchanged.
     """
+    _checks.real("minimum", minimum)
+    _checks.shape("minimum", np.asarray(minimum), (loss.d + 1, loss.d + 1))
     values = np.linalg.eigvalsh(loss.hessian(minimum))
+    if values[0] < -1e-9 * values[-1]:
+        raise ValueError(f"minimum must have a positive semi-definite Hessian, got the eigenvalue {values[0]:.3g}")
     return float(2 * values[values > 1e-9 * values[-1]].min())
