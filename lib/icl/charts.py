@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
-#: One colour a method, the same in every figure; tell apart under the common colour blindnesses and on white and black.
+#: One colour a method, the same in every figure.
 METHODS: dict[str, str] = {
     "GLA": "#0b6fb8",
     "linear attention": "#c9711a",

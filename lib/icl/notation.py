@@ -92,5 +92,13 @@ SYMBOLS = (
         "Thm 1",
     ),
     Symbol("xi", r"\xi", "scalar", "y²/x²", "D₁²/D₂, the blog's large-d score of a forgetting factor", "blog"),
-    Symbol("P", r"\mathbf P", "(batch, d, d)", "y²/x²", "Kalman's predictive covariance of the weights", "filters"),
+    Symbol("mu", r"\mu", "scalar", "1/x² or 1", "step size of LMS (1/x²), NLMS and affine projection (1)", "filters"),
+    Symbol(
+        "P",
+        r"\mathbf P",
+        "(batch, d, d)",
+        "y²/x²",
+        "Kalman's predictive covariance of the weights; in RLS the inverse of the discounted sum of x x'",
+        "filters",
+    ),
 )

@@ -145,5 +145,4 @@ class OneLayerGLA(nn.Module):
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
         G = gram(prompt.tokens(), self.lam)
-        y_hat = predict_from_gram(G, self.W_V, self.W_KQ, prompt.x[:, -1])
-        return y_hat
+        return predict_from_gram(G, self.W_V, self.W_KQ, prompt.x[:, -1])

@@ -47,6 +47,11 @@ ERRATA = MappingProxyType(
             r"-2aD_1^2",
             r"-2adD_1^2",
         ),
+        7: (
+            r"Theorem 1, bound on $\sigma$",
+            r"\sqrt{\frac{2D_1}{\sqrt d\,\lVert\mathbf\Lambda\rVert}}",
+            r"\sqrt{\frac{2D_1}{\sqrt d\,\lVert\tilde{\mathbf\Lambda}\rVert}}",
+        ),
     }
 )
 
