@@ -253,12 +253,25 @@ def claim(id: str) -> Claim:
     return ledger()[id]
 
 
-def library_hash() -> str:
-    """Hash of every source file of this package: a record made with another is shown as older."""
+#: Modules that show and judge what others computed: a record does not get older with them.
+_APART = ("charts.py", "evidence.py", "exercises.py", "notation.py")
+
+
+def sources() -> list[str]:
+    """Return the source files of this package that are loaded now and can have had a part in a computation."""
+    root = Path(__file__).resolve().parent
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "icl"]
+    files = {Path(module.__file__).resolve() for module in modules if module.__file__}
+    names = {path.relative_to(root).as_posix() for path in files if path.is_relative_to(root)}
+    return sorted(names - set(_APART))
+
+
+def library_hash(names: list[str]) -> str:
+    """Hash of these source files of this package, names and contents; a file that is gone counts as empty."""
     digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for name in names:
+        path = Path(__file__).parent / name
+        digest.update(name.encode() + b"\0" + (path.read_bytes() if path.is_file() else b"") + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -279,8 +292,8 @@ class Record:
 
     @property
     def current(self) -> bool:
-        """Whether the library is still the one that made it."""
-        return bool(self.provenance["library"] == library_hash())
+        """Whether the sources that made it are still the same."""
+        return bool(self.provenance["library"] == library_hash(self.provenance["sources"]))
 
     def covers(self, live: pd.DataFrame, *, on: list[str], value: str, standard_error: str, sigmas: float = 5) -> float:
         """Refuse a quick run that strays from the recorded one by more than `sigmas` standard errors; return the worst.
@@ -328,7 +341,8 @@ def record(
     provenance = {
         "command": command,
         "config": config,
-        "library": library_hash(),
+        "sources": (used := sources()),
+        "library": library_hash(used),
         "commit": commit.stdout.strip() or None,
         "versions": {p: metadata.version(p) for p in ("torch", "numpy", "scipy", "pandas")}
         | {"python": platform.python_version()},
@@ -354,7 +368,8 @@ def recorded(id: str) -> Record:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["id"] != id:
             raise ValueError(f"it holds the record {content['id']!r}")
-        missing = {"command", "config", "library", "versions", "device", "seconds", "date"} - set(content["provenance"])
+        needed = {"command", "config", "sources", "library", "versions", "device", "seconds", "date"}
+        missing = needed - set(content["provenance"])
         if missing:
             raise ValueError(f"its provenance lacks {sorted(missing)}")
         return Record(id, pd.DataFrame(content["table"]), content["provenance"])

@@ -348,6 +348,7 @@ ELSEWHERE = {
         "Check",
         "Record",
         "library_hash",
+        "sources",
     },  # test_evidence.py
     "exercises": {"SelfCheck"},
     "notation": {"Symbol"},  # contract/test_notation.py

@@ -5,6 +5,8 @@ import html
 import itertools
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -283,7 +285,9 @@ def test_a_record_comes_back_as_it_was(book):
     pd.testing.assert_frame_equal(back.table, TABLE, check_exact=True)
     assert back.provenance["config"] == CONFIG
     assert back.provenance["seconds"] == 12.3
-    assert back.provenance["library"] == evidence.library_hash()
+    assert {"tasks.py", "theory/gla.py"} <= set(back.provenance["sources"])
+    assert not {"charts.py", "evidence.py"} & set(back.provenance["sources"])
+    assert back.provenance["library"] == evidence.library_hash(back.provenance["sources"])
     assert set(back.provenance["versions"]) == {"torch", "numpy", "scipy", "pandas", "python"}
     assert back.provenance["command"] == "make paper"
     assert back.current
@@ -318,28 +322,44 @@ def test_a_record_of_an_older_library_says_so(book):
     assert "older library" in older._repr_html_()
 
 
-def test_the_librarys_hash_knows_every_source(tmp_path, monkeypatch):
-    """The hash that dates a record changes with any change of any source file, its name included, and with nothing
+def test_the_hash_knows_every_source_it_is_given(tmp_path, monkeypatch):
+    """The hash that dates a record changes with any change of a source it names, its name included, and with nothing
     else.
     """
     room = tmp_path / "icl"
     (room / "theory").mkdir(parents=True)
-    for name in ("evidence.py", "theory/gla.py"):
+    for name in ("evidence.py", "filters.py", "theory/gla.py"):
         (room / name).write_text("x = 1\n")
     monkeypatch.setattr(evidence, "__file__", str(room / "evidence.py"))
-    hashes = [evidence.library_hash()]
-    (room / "notes.txt").write_text("not a source")
-    assert evidence.library_hash() == hashes[0]
+    used = ["theory/gla.py"]
+    hashes = [evidence.library_hash(used)]
+    (room / "filters.py").write_text("x = 2\n")
+    assert evidence.library_hash(used) == hashes[0]
     (room / "theory" / "gla.py").write_text("x = 2\n")
-    hashes.append(evidence.library_hash())
+    hashes.append(evidence.library_hash(used))
     (room / "theory" / "gla.py").rename(room / "theory" / "lag.py")
-    hashes.append(evidence.library_hash())
-    (room / "theory" / "lag.py").unlink()
-    hashes.append(evidence.library_hash())
+    hashes.append(evidence.library_hash(used))
+    hashes.append(evidence.library_hash(["theory/lag.py"]))
     assert len(set(hashes)) == 4
 
 
-PROVENANCE = {"command": "", "config": {}, "library": "", "versions": {}, "device": "", "seconds": 1, "date": ""}
+def test_sources_are_what_is_loaded():
+    """In a process of its own, the sources are the modules imported, and the packages around them."""
+    code = "from icl import charts, evidence, tasks; print(*evidence.sources())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["__init__.py", "_checks.py", "tasks.py"]
+
+
+PROVENANCE = {
+    "command": "",
+    "config": {},
+    "sources": [],
+    "library": "",
+    "versions": {},
+    "device": "",
+    "seconds": 1,
+    "date": "",
+}
 WHOLE = {"id": "run", "provenance": PROVENANCE, "table": [{"a": 1}]}
 
 
