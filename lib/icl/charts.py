@@ -24,6 +24,10 @@ METHODS: dict[str, str] = {
     "GLA": "#0b6fb8",
     "linear attention": "#c9711a",
     "zero predictor": "#8a8a8a",
+    "LMS": "#b0357f",
+    "NLMS": "#7a5bb5",
+    "APA": "#2a8a4a",
+    "RLS": "#c0392b",
     "Kalman": "#8a5a00",
     "true weight": "#111111",
 }
