@@ -86,6 +86,29 @@ window.icl = (() => {
     return total / sequences;
   }
 
+  /* icl.tasks.DriftingRegression.weight_kernel, its diagonal: k_00, k_11 .. k_{n+1,n+1} */
+  function weightVariances({gamma, n, sigma_w = 1, sigma_e = 0.1}) {
+    const k = [sigma_w ** 2];
+    for (let i = 0; i <= n; i++) k.push(gamma ** 2 * k[i] + sigma_e ** 2);
+    return k;
+  }
+
+  /* The first position at which w_0 accounts for less than `share` of the variance, gamma^2i sigma_w^2 < share k_ii;
+     Infinity where that never happens. */
+  function startForgotten({gamma, sigma_w = 1, sigma_e = 0.1}, share = 0.01) {
+    const odds = (1 / share - 1) * sigma_w ** 2 / sigma_e ** 2;  // what (1 + .. + gamma^(2i-2)) / gamma^2i must exceed
+    for (let i = 0, sum = 0, power = 1; i <= 1e7; i++) {
+      if (sum > odds * power) return i;
+      if (power > 1e250) return Infinity;
+      sum += power;
+      power *= gamma ** 2;
+    }
+    return Infinity;
+  }
+
+  /* After how many examples the correlation of the weights has halved, in the steady state. */
+  const halfLife = gamma => gamma < 1 ? Math.LN2 / -Math.log(gamma) : Infinity;
+
   /* So many significant digits, never an exponent. */
   const fixed = (value, digits = 3) => new Intl.NumberFormat("en", {maximumSignificantDigits: digits}).format(value);
 
@@ -157,7 +180,35 @@ window.icl = (() => {
           `${fixed(trainingError({...full, lam: best}))}; the Kalman filter, ${fixed(kalmanFloor(full), 2)}.`,
       };
     },
+
+    /* Time-varying regression: coordinates of a drifting weight, from fixed noise, and two standard deviations of its law. */
+    drifting({gamma, sigma_e, sigma_w}, {n, e}) {
+      const k = weightVariances({gamma, n, sigma_w, sigma_e}), curve = [];
+      let w = e[0].map(noise => sigma_w * noise);
+      for (let i = 0; i <= n + 1; i++) {
+        if (i) w = w.map((old, j) => gamma * old + sigma_e * e[i][j]);
+        w.forEach((weight, j) => curve.push({time: i, weight, method: "w" + "₁₂₃"[j]}));
+        const edge = 2 * Math.sqrt(k[i]);
+        curve.push({time: i, weight: edge, method: "+2 s.d."}, {time: i, weight: -edge, method: "−2 s.d."});
+      }
+      const spread = fixed(Math.sqrt(k[n + 1])), forgotten = startForgotten({gamma, sigma_w, sigma_e});
+      const kind =
+        gamma === 0 ? "White noise: every weight is new." :
+        gamma < 1 ? `The weights settle at a standard deviation of ${fixed(sigma_e / Math.sqrt(1 - gamma ** 2))}; ` +
+          `the half-life of their correlation, in examples, is ${fixed(halfLife(gamma))}.` :
+        gamma === 1 ? "A random walk: nothing is lost and something is always added." :
+        "What there is grows by itself, and something is always added.";
+      const start = forgotten < Infinity ? `The start is below 1% of the variance from example ${fixed(forgotten, 9)} on.` :
+        "The start never falls below 1% of the variance.";
+      return {
+        datasets: {curve},
+        readout: `${kind} At the query the standard deviation is ${spread}. ${start}`,
+      };
+    },
   };
 
-  return {moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor, explorables};
+  return {
+    moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
+    weightVariances, startForgotten, halfLife, explorables,
+  };
 })();

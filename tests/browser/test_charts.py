@@ -13,6 +13,7 @@ from icl.profile import streams
 from icl.tasks import DriftingRegression
 
 FORGET = "book/adaptation/how-much-to-forget"
+VARY = "book/adaptation/time-varying-regression"
 
 
 def settings():
@@ -67,7 +68,41 @@ def test_kalman_floor_is_near_the_librarys(visit):
         assert found == pytest.approx(expected, rel=0.04)
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET])
+def drifts():
+    """Points of the drifting weight's sliders, edges included, and one beyond the random walk."""
+    return [
+        {"gamma": g, "sigma_e": e, "sigma_w": w, "n": 149}
+        for g, e, w in itertools.product((0.0, 0.5, 0.95, 0.995, 1.0, 1.02), (0.01, 0.1, 0.5), (0.0, 1.0, 2.0))
+    ]
+
+
+def test_drift_spread_is_the_kernel(visit):
+    """The variances behind the drifting weight's dashed lines are the diagonal of the library's kernel, to 1e-9."""
+    found = visit(VARY).page.evaluate("points => points.map(icl.weightVariances)", drifts())
+    for point, values in zip(drifts(), found, strict=True):
+        expected = DriftingRegression(d=1, **point).weight_kernel().diagonal()
+        np.testing.assert_allclose(values, [point["sigma_w"] ** 2, *expected], rtol=1e-9, err_msg=str(point))
+
+
+def test_drift_readout_is_the_kernels(visit):
+    """The browser finds the start forgotten where its part of the library's kernel falls below 1 %, if it ever does,
+    and correlations halved where the kernel's halve."""
+    page = visit(VARY).page
+    points = [p | {"n": 5000} for p in drifts() if p["gamma"] < 1 or p["sigma_e"] == 0.5]
+    # JSON has no infinity: null stands for it.
+    found = page.evaluate("ps => ps.map(p => icl.startForgotten(p)).map(i => i < Infinity ? i : null)", points)
+    assert None in found
+    for point, position in zip(points, found, strict=True):
+        i = np.arange(1, point["n"] + 2)
+        # Without a start, and in white noise, the first weight has forgotten it already.
+        variance = DriftingRegression(d=1, **point).weight_kernel().diagonal()
+        below = point["gamma"] ** (2.0 * i) * point["sigma_w"] ** 2 < 0.01 * variance
+        assert position == (below.argmax() + 1 if below.any() else None), point
+    for gamma, half in zip((0.5, 0.95), page.evaluate("[0.5, 0.95].map(icl.halfLife)"), strict=True):
+        assert gamma**half == pytest.approx(0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["book/index", FORGET, VARY])
 def test_every_slider_moves_a_curve(visit, name):
     """Moving any slider, by keyboard, changes the drawn curve, the readout and the slider's number."""
     watched = visit(name, width=390)
@@ -94,7 +129,7 @@ def test_every_slider_moves_a_curve(visit, name):
 
 def test_figures_start_where_python_left_them(visit):
     """What the browser computes at the sliders' first values is what Python drew into the page."""
-    for name in ("book/index", FORGET):
+    for name in ("book/index", FORGET, VARY):
         watched = visit(name)
         watched.read_through()
         figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
