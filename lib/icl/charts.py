@@ -56,7 +56,14 @@ def theme() -> dict[str, Any]:
         # Room for the widest tick labels that sliders lead to: the plot is not laid out anew when they grow.
         "axisY": {"minExtent": 42},
         "axisX": {"labelOverlap": "greedy", "labelSeparation": 6},
-        "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "symbolType": "stroke", "columns": 3},
+        "legend": {
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "orient": "bottom",
+            "symbolType": "stroke",
+            "symbolOpacity": 1,
+            "columns": 3,
+        },
         "line": {"strokeWidth": 2.2},
         "text": {"fontSize": 12},
     }
