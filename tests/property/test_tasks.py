@@ -172,7 +172,7 @@ def test_signs_are_signs(monkeypatch):
     monkeypatch.setattr(torch, "rand", lambda shape, **options: every)
     signs = RADEMACHER.draw((2**24,), streams("unused"), torch.float32, None)
     assert signs.dtype == torch.float32
-    assert (signs.abs() == 1).all()
+    assert torch.count_nonzero(signs.abs() != 1) == 0
     assert signs.sum(dtype=torch.float64) == 0
     edges = torch.tensor([0, 0.5 - 2**-53, 0.5, 1 - 2**-53], dtype=torch.float64)
     monkeypatch.setattr(torch, "rand", lambda shape, **options: edges)
