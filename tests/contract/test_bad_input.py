@@ -15,11 +15,22 @@ import pytest
 import torch
 
 import icl
-from icl import evidence, exercises, profile
+from icl import evidence, exercises, profile, training
 from icl.models import gla as model
 from icl.models import linear_attention
-from icl.tasks import DriftingRegression, Prompt, SmoothDrift, StationaryRegression, blocks
-from icl.theory import gla, kalman, moments, printed
+from icl.tasks import (
+    LAPLACE,
+    RADEMACHER,
+    UNIFORM,
+    DriftingRegression,
+    InputLaw,
+    Prompt,
+    SmoothDrift,
+    StationaryRegression,
+    blocks,
+    square_root,
+)
+from icl.theory import gla, kalman, moments, population, printed
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -97,13 +108,36 @@ for where, make in (("DriftingRegression", drift), ("StationaryRegression", stat
     integers(where, make, "d", least=1)
     integers(where, make, "n", least=1)
     covariances(where, make, "Lambda")
-    draws(f"{where}.sample", functools.partial(make().sample, 2))
+    for law in (UNIFORM, LAPLACE):
+        row(
+            where,
+            f"Lambda that mixes {law.name} inputs",
+            functools.partial(make, Lambda=[[1.0, 0.1], [0.1, 1.0]], inputs=law),
+            r"Lambda must be diagonal for inputs that are not Gaussian \(" + law.name,
+        )
+    for value in ("uniform", None, 3.0, UNIFORM.draw, InputLaw):
+        row(where, f"inputs {value!r}", functools.partial(make, inputs=value), "inputs must be an InputLaw")
+    for inputs in ({}, {"inputs": UNIFORM}, {"inputs": RADEMACHER}, {"inputs": LAPLACE}):
+        draws(f"{where}.sample {inputs}", functools.partial(make(**inputs).sample, 2))
     integers(f"{where}.sample", functools.partial(make().sample, generator=profile.streams("x")), "batch", least=1)
 covariances("StationaryRegression", stationary, "Sigma_w")
 for name in ("gamma", "sigma_w", "sigma_e"):
     numbers("DriftingRegression", drift, name, outside=[-0.1])
 integers("SmoothDrift", smooth, "harmonics", least=0)
 numbers("SmoothDrift", smooth, "sigma_w", outside=[-1.0])
+
+for label, matrix, message in (
+    ("of no axis", 1.0, r"must have shape \(1, 1\)"),
+    ("None", None, "must be real"),
+    ("not square", np.ones((3, 2)), r"must have shape \(3, 3\)"),
+    ("indefinite", -np.eye(2), "must be positive semi-definite, its smallest eigenvalue is -1"),
+    ("asymmetric", [[1.0, 0.5], [0.4, 1.0]], "must be symmetric, its largest asymmetry is 0.1"),
+    ("NaN", np.full((2, 2), NAN), "must be finite, got"),
+):
+    row("square_root", f"matrix {label}", functools.partial(square_root, matrix), f"matrix {message}", "")
+
+law = functools.partial(InputLaw, **{"name": "x", "kurtosis": 3.0, "draw": UNIFORM.draw})
+numbers("InputLaw", law, "kurtosis", outside=[0.99, -3.0])
 
 x, y = torch.zeros(2, 4, 3), torch.zeros(2, 4)
 row("Prompt", "x of two axes", lambda: Prompt(y, y, y), r"x must have shape \(any, any, any\)")
@@ -151,7 +185,8 @@ for function in (gla.lambda_tilde, gla.optimum):
     numbers(function.__name__, functools.partial(function, task), "lam", outside=[-0.1, 0.0])
 for function in (gla.xi, gla.identity_error):
     numbers(function.__name__, functools.partial(function, task), "lam", wrong=NOT_REAL, outside=[-0.1, 0.0])
-numbers("training_error", functools.partial(gla.training_error, task), "lam", wrong=NOT_REAL, outside=[-0.1])
+for function in (gla.training_error, gla.error_by_direction):
+    numbers(function.__name__, functools.partial(function, task), "lam", wrong=NOT_REAL, outside=[-0.1])
 numbers("risk", functools.partial(gla.risk, np.eye(2), task), "lam", wrong=NOT_REAL, outside=[-0.1])
 row("risk", "A of another size", lambda: gla.risk(np.eye(3), task, lam=0.9), r"A must have shape \(2, 2\)")
 row("risk", "A NaN", lambda: gla.risk(np.full((2, 2), NAN), task, lam=0.9), "A must be finite")
@@ -164,7 +199,31 @@ row(
     "Lambda~ is singular",
     "",
 )
-numbers("optimal_forgetting", functools.partial(gla.optimal_forgetting, task), "upper", outside=[-0.1, 0.0])
+for function in (gla.optimal_forgetting, gla.forgetting_by_direction):
+    numbers(function.__name__, functools.partial(function, task), "upper", outside=[-0.1, 0.0])
+shifted = functools.partial(gla.testing_error, task, task, **{"lam": 0.9, "test_lam": 0.9})
+numbers("testing_error", shifted, "lam", outside=[-0.1, 0.0])
+numbers("testing_error", shifted, "test_lam", wrong=NOT_REAL, outside=[-0.1])
+row(
+    "testing_error",
+    "tasks of two sizes",
+    lambda: gla.testing_error(task, drift(d=3), lam=0.9, test_lam=0.9),
+    "test must have the d of train, 2",
+    "got 3",
+)
+row("testing_error", "no weights", lambda: gla.testing_error(still, task, lam=0.9, test_lam=0.9), "Lambda~ is", "")
+flat = drift(Lambda=np.diag([2.0, 0.0]))
+for function in (gla.crosstalk, gla.position_weights, gla.position_error):
+    singular = "Lambda must be positive definite here, its smallest eigenvalue is 0"
+    row(function.__name__, "a direction without inputs", functools.partial(function, flat), singular, "")
+    row(function.__name__, "weights with a covariance", functools.partial(function, skewed), "Sigma_w must be the")
+for function in (gla.position_weights, gla.position_error):
+    for label, nothing in (
+        ("no weights at all", still),
+        ("weights that one sign tells", stationary(d=1, inputs=RADEMACHER)),
+    ):
+        unique = r"K \+ c diag K is singular for this task"
+        row(function.__name__, label, functools.partial(function, nothing), unique, "")
 pole = functools.partial(gla.kalman_pole, **{"gamma": 0.9, "crosstalk": 2.0})
 numbers("kalman_pole", pole, "gamma", wrong=NOT_REAL, outside=[-0.1, 0.0, 1.0, 1.1])
 numbers("kalman_pole", pole, "crosstalk", wrong=NOT_REAL, outside=[-1.0, 0.0])
@@ -190,6 +249,119 @@ for function in (lambda x: kalman.expected_errors(x, task), lambda x: kalman.ris
     )
     row("kalman", "x NaN", functools.partial(function, xs + NAN), "x must be finite")
 row("kalman.risk", "one sequence", lambda: kalman.risk(task, xs[:1]), "x must hold at least two sequences", "got 1")
+
+row(
+    "query_errors",
+    "x of two axes",
+    lambda: kalman.query_errors(xs[0], task),
+    r"x must have shape \(any, 4, 2\) to match the task",
+)
+row("query_errors", "x of another n", lambda: kalman.query_errors(xs[:, 1:], task), r"x must have shape \(any, 4, 2\)")
+row(
+    "query_errors", "x of another d", lambda: kalman.query_errors(xs[..., 1:], task), r"x must have shape \(any, 4, 2\)"
+)
+row("query_errors", "x NaN", lambda: kalman.query_errors(xs + NAN, task), "x must be finite")
+row("query_errors", "weights with a covariance", lambda: kalman.query_errors(xs, skewed), "Sigma_w must be the")
+
+for function in (population.of, population.optimum, population.rank_one_trap):
+    name = f"population.{function.__name__}"
+    numbers(name, functools.partial(function, task), "lam", outside=[-0.1, 0.0])
+    row(name, "weights with a covariance", functools.partial(function, skewed, lam=0.9), "Sigma_w must be the", "")
+for law in (UNIFORM, RADEMACHER, LAPLACE):
+    other = functools.partial(population.of, drift(inputs=law), lam=0.9)
+    row("population.of", f"{law.name} inputs", other, "inputs must be Gaussian", f"got {law.name}")
+for label, nothing in (("no weights at all", still), ("no inputs at all", drift(Lambda=np.zeros((2, 2))))):
+    for function in (population.optimum, population.rank_one_trap):
+        unique = "Lambda~ is singular for this task"
+        row(function.__name__, label, functools.partial(function, nothing, lam=0.9), unique, "")
+
+three = np.eye(3)
+pack = functools.partial(population.pack, **{"W_V": three, "W_KQ": three})
+bound = functools.partial(population.sigma_bound, **{"D1": 1.0, "matrix": three})
+begin = functools.partial(population.assumption_1, **{"Theta": three, "sigma": 0.5})
+for where, call, name, least in (
+    ("pack", pack, "W_V", 2),
+    ("pack", pack, "W_KQ", 2),
+    ("unpack", population.unpack, "theta", 2),
+    ("sigma_bound", bound, "matrix", 1),
+    ("assumption_1", begin, "Theta", 1),
+):
+    for label, value, message in (
+        ("of no axis", 1.0, r"must have shape \(any, any\)"),
+        ("of one axis", np.ones(3), r"must have shape \(any, any\)"),
+        ("of three axes", np.ones((2, 3, 3)), r"must have shape \(any, any\)"),
+        ("not square", np.ones((3, 2)), rf"must be square, \({least}, {least}\) or larger"),
+        ("too small", np.ones((least - 1, least - 1)), rf"must be square, \({least}, {least}\) or larger"),
+        ("NaN", three * NAN, "must be finite"),
+        ("infinite", np.where(three, INF, 0), "must be finite"),
+    ):
+        row(where, f"{name} {label}", functools.partial(call, **{name: value}), f"{name} {message}")
+row("pack", "W_KQ of another size", lambda: pack(W_KQ=np.eye(4)), r"W_KQ must have shape \(3, 3\) to match W_V")
+row("sigma_bound", "matrix 0", lambda: bound(matrix=0 * three), "matrix must not be 0")
+row("assumption_1", "Theta 0", lambda: begin(Theta=0 * three), "Theta must not be 0")
+numbers("sigma_bound", bound, "D1", outside=[-0.1, 0.0])
+numbers("assumption_1", begin, "sigma", outside=[-0.1, 0.0])
+loss = population.of(task, lam=0.9)
+for function in (loss.parts, loss.value, loss.gradient):
+    for theta in (np.zeros(3), np.zeros((2, 2)), np.zeros((5, 3, 4)), 1.0):
+        where = f"PopulationLoss.{function.__name__}"
+        wrong = functools.partial(function, theta)
+        row(where, f"theta of shape {np.shape(theta)}", wrong, r"theta must have shape \(..., 3, 3\)")
+for theta in (np.zeros((2, 2)), np.zeros((2, 3, 3))):
+    wrong = functools.partial(loss.hessian, theta)
+    row("PopulationLoss.hessian", f"theta of shape {theta.shape}", wrong, r"theta must have shape \(3, 3\)")
+flow = functools.partial(population.gradient_flow, loss, three)
+for name in ("until", "slope"):
+    numbers("gradient_flow", flow, name, outside=[-0.1, 0.0])
+for where, name, call in (
+    ("gradient_flow", "start", functools.partial(population.gradient_flow, loss)),
+    ("linear_rate", "minimum", functools.partial(population.linear_rate, loss)),
+):
+    for shape in ((2, 2), (2, 3, 3), (3,)):
+        wrong = functools.partial(call, np.zeros(shape))
+        row(where, f"{name} of shape {shape}", wrong, rf"{name} must have shape \(3, 3\)")
+    row(where, f"{name} NaN", functools.partial(call, three * NAN), f"{name} must be finite")
+row(
+    "linear_rate",
+    "no minimum",
+    lambda: population.linear_rate(loss, 0 * three),
+    "minimum must have a positive semi-definite Hessian",
+)
+
+settings = functools.partial(training.AdamW)
+numbers("AdamW", settings, "lr", outside=[-0.1, 0.0])
+numbers("AdamW", settings, "weight_decay", outside=[-0.1])
+for name in ("momentum", "beta2"):
+    numbers("AdamW", settings, name, outside=[-0.1, 1.0, 1.1])
+fixed = {"lam": np.array([0.9, 1.0]), "steps": 1, "batch": 2, "optimiser": settings()}
+two = torch.zeros(2, 3, 3)
+training_of = functools.partial(training.one_layer, task, **fixed)
+side_by_side = functools.partial(training_of, generator=profile.streams("x"))
+for label, theta, message in (
+    ("of two axes", two[0], r"must have shape \(any, 3, 3\) to match the task"),
+    ("of another d", torch.zeros(2, 4, 4), r"must have shape \(any, 3, 3\) to match the task"),
+    ("without models", two[:0], "must hold at least one model"),
+    ("NaN", two * NAN, "must hold at least one model, every entry finite"),
+    ("infinite", two + INF, "must hold at least one model, every entry finite"),
+):
+    row("one_layer", f"theta {label}", functools.partial(side_by_side, theta), f"theta {message}")
+for dtype in (torch.int64, torch.float16, torch.complex64):
+    wrong = functools.partial(side_by_side, two.to(dtype))
+    row("one_layer", f"theta of {dtype}", wrong, "dtype must be torch.float32 or torch.float64")
+for label, lam, message in (
+    ("one for two models", np.array([0.9]), r"must have shape \(2\) to match theta"),
+    ("a number", 0.9, r"must have shape \(2\) to match theta"),
+    ("a matrix", np.full((2, 1), 0.9), r"must have shape \(2\) to match theta"),
+    ("with 0", np.array([0.9, 0.0]), "must be finite and > 0"),
+    ("with NaN", np.array([0.9, NAN]), "must be finite and > 0"),
+    ("text", "0.9", "must be real"),
+):
+    row("one_layer", f"lam {label}", functools.partial(side_by_side, two, lam=lam), f"lam {message}")
+for name in ("steps", "batch"):
+    integers("one_layer", functools.partial(side_by_side, two), name, least=1)
+for value in (None, 0, np.random.default_rng(0)):
+    wrong = functools.partial(training_of, two, generator=value)
+    row("one_layer", f"generator {value!r}", wrong, "generator must be a torch.Generator")
 
 form = {"lam": 0.5, "gamma": 0.9, "n": 3, "sigma_w": 1.0, "sigma_e": 0.1}
 for name, function in (("D1", printed.D1), ("D2", printed.D2), ("D3", printed.D3)):
@@ -319,8 +491,9 @@ def test_bad_input_is_refused_by_name(call, message):
         lambda: smooth().sample(2),
         lambda: blocks(task, 2),
         lambda: layer(),
+        lambda: training_of(two),
     ],
-    ids=["DriftingRegression", "StationaryRegression", "SmoothDrift", "blocks", "OneLayerGLA"],
+    ids=["DriftingRegression", "StationaryRegression", "SmoothDrift", "blocks", "OneLayerGLA", "one_layer"],
 )
 def test_a_generator_cannot_be_left_out(call):
     """What is random takes a generator by keyword, and has no default for it: without one Python itself refuses."""
@@ -356,7 +529,12 @@ ELSEWHERE = {
     "tasks": {"Task"},
     "theory.gla": {"Optimum", "zero_predictor"},
     "theory.moments": {"Moments"},
-    "theory.printed": {"identity_error", "training_error"},  # formulas of numbers that `moments` has checked
+    "theory.population": {"Flow"},
+    "theory.printed": {
+        "identity_error",
+        "training_error",
+        "testing_error",
+    },  # formulas of numbers that `moments` has checked
 }
 IN_ROWS = {
     "evidence": {"claim", "folder"},
@@ -364,14 +542,29 @@ IN_ROWS = {
     "models.gla": {"decay_weights", "gram", "predict", "predict_from_gram", "features", "OneLayerGLA"},
     "models.linear_attention": {"recurrent", "parallel", "chunked"},
     "profile": {"streams"},
-    "tasks": {"Prompt", "DriftingRegression", "StationaryRegression", "SmoothDrift", "blocks"},
+    "tasks": {
+        "Prompt",
+        "InputLaw",
+        "DriftingRegression",
+        "StationaryRegression",
+        "SmoothDrift",
+        "blocks",
+        "square_root",
+    },
     "theory.gla": {
         *("lambda_tilde", "optimum", "risk", "training_error", "identity_error", "xi"),
         *("optimal_forgetting", "kalman_pole", "steady_error"),
+        *("testing_error", "error_by_direction", "forgetting_by_direction"),
+        *("crosstalk", "position_weights", "position_error"),
     },
-    "theory.kalman": {"expected_errors", "risk"},
+    "theory.kalman": {"expected_errors", "risk", "query_errors"},
     "theory.moments": {"recursion", "from_kernel", "of"},
+    "theory.population": {
+        *("pack", "unpack", "PopulationLoss", "of", "optimum", "rank_one_trap", "sigma_bound", "assumption_1"),
+        *("gradient_flow", "linear_rate"),
+    },
     "theory.printed": {"D1", "D2", "D3", "D4"},
+    "training": {"AdamW", "one_layer"},
 }
 
 

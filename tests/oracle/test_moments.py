@@ -137,6 +137,14 @@ def test_printed_forms_once_mended(name, case):
                     assert deviation(name, lam, gamma, n, sigma_w, sigma_e, ALL) < 1e-11, (lam, gamma, n)
 
 
+@pytest.mark.parametrize("gamma", [0.5, 2.0, 3.0])
+def test_d4_asks_for_no_forgetting_factor(gamma):
+    """The printed D4 knows no lam and is right for every gamma but 1, 2 among them. rtol 1e-12."""
+    for n in (1, 5, 40):
+        expected = moments.recursion(0.5, gamma=gamma, n=n, sigma_w=1.5, sigma_e=0.3).D4
+        np.testing.assert_allclose(printed.D4(gamma=gamma, n=n, sigma_w=1.5, sigma_e=0.3), expected, rtol=1e-12)
+
+
 # D1 and D4 have no misprint; in the other forms each is left out in turn, where the forms it concerns are in force.
 @pytest.mark.parametrize(
     ("erratum", "name", "lam"), [(1, "D2", 0.9), (2, "D3", 0.7), (3, "D3", 0.7), (4, "D3", 0.7), (5, "D3", 0.7)]
