@@ -23,8 +23,8 @@ class Filter:
     """A filter: where it starts and what one example does to it.
 
     Attributes:
-        init: zeros (*trials, d) -> state; a state is any dataclass with the estimate `w_hat`, (*trials, d).
-        step: (state, x, y) -> state after the example x (*trials, d), y (*trials).
+        init: from zeros of the estimate's shape (..., d) to a state: any dataclass with the estimate `w_hat`.
+        step: from a state, x (..., d) and y (...) to the state after that example.
     """
 
     init: Callable[[Tensor], Any]

@@ -224,7 +224,7 @@ def optimum(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
 def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
     """A stationary point that is no global minimum (not in the paper): v = 0, U = 0 and A = p q' of rank one.
 
-    p and q lie along the eigendirection of Lambda that explains most of (16), |p| = |q|. At v = 0 and U = 0 the second
+    p and q lie along the eigendirection of Lambda that explains most of (16), with equal norms. At v = 0 and U = 0 the second
     square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local minimum
     or a saddle, its Hessian tells.
     """
