@@ -224,9 +224,9 @@ def optimum(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
 def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
     """A stationary point that is no global minimum (not in the paper): v = 0, U = 0 and A = p q' of rank one.
 
-    p and q lie along the eigendirection of Lambda that explains most of (16), with equal norms. At v = 0 and U = 0 the second
-    square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local minimum
-    or a saddle, its Hessian tells.
+    p and q lie along the eigendirection of Lambda that explains most of (16), with equal norms. At v = 0 and U = 0 the
+    second square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local
+    minimum or a saddle, its Hessian tells.
     """
     s, vectors = np.linalg.eigh(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
