@@ -311,7 +311,7 @@ for theta in (np.zeros((2, 2)), np.zeros((2, 3, 3))):
     wrong = functools.partial(loss.hessian, theta)
     row("PopulationLoss.hessian", f"theta of shape {theta.shape}", wrong, r"theta must have shape \(3, 3\)")
 flow = functools.partial(population.gradient_flow, loss, three)
-for name in ("until", "slope"):
+for name in ("until", "slope", "rtol"):
     numbers("gradient_flow", flow, name, outside=[-0.1, 0.0])
 for where, name, call in (
     ("gradient_flow", "start", functools.partial(population.gradient_flow, loss)),

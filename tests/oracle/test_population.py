@@ -382,7 +382,8 @@ def test_gradient_flow_reaches_the_optimum(flows, start):
     """From starts of Assumption 1, gradient flow ends at (14), every entry of both matrices: Theorem 1.
 
     Starts far below the bound and near it, random and singular Theta, and one at five times the bound, which the
-    theorem does not cover. Within 1e-8: at the end the slope is 1e-9, and the least curvature 1.35.
+    theorem does not cover. Within 1e-7: at the end the slope is 1e-9 and the least curvature 1.35; along
+    (r, W) -> (c r, W / c), where minima go on, the steps of the solver, good to 1e-9, keep the path in place.
     """
     loss, optimum, starts, paths = flows
     path = paths[start]
@@ -390,7 +391,7 @@ def test_gradient_flow_reaches_the_optimum(flows, start):
     assert path.time[0] == 0
     assert (np.diff(path.time) > 0).all()
     np.testing.assert_array_equal(path.theta[0], starts[start])
-    np.testing.assert_allclose(path.theta[-1], optimum, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(path.theta[-1], optimum, rtol=0, atol=1e-7)
     assert np.linalg.norm(loss.gradient(path.theta[-1])) < 1.01e-9
 
 
@@ -433,6 +434,18 @@ def test_gradient_flow_is_the_flow(as_installed):
     r, W = path.theta[..., -1], path.theta[..., :-1]
     kept = (r**2).sum(1) - (W**2).sum((1, 2))
     np.testing.assert_allclose(kept, kept[0], rtol=0, atol=1e-6)
+
+
+def test_a_coarser_flow_ends_in_the_same_place(as_installed, flows):
+    """With steps good to 1e-6 the flow takes less than half as many of them, and ends where it did.
+
+    Within 1e-5, ten times that: along (r, W) -> (c r, W / c), where minima go on, only the steps keep it in place.
+    """
+    loss, optimum, starts, paths = flows
+    coarse = population.gradient_flow(loss, starts["random"], rtol=1e-6)
+    assert coarse.settled
+    assert len(coarse.time) < 0.5 * len(paths["random"].time)
+    np.testing.assert_allclose(coarse.theta[-1], optimum, rtol=0, atol=1e-5)
 
 
 def test_gradient_flow_says_whether_it_settled(flows):
