@@ -293,7 +293,7 @@ def test_the_trap_is_stationary(task):
     assert (loss.value(theta * np.array([0.9, 1.1])[:, None, None]) > loss.value(theta)).all()
 
 
-def test_the_trap_catches_slow_drift_alone():
+def test_the_trap_is_a_minimum_for_fast_drift_alone():
     """At the paper's d = 10, n = 100, sigma_e = 0.1 and the best lam, the trap is no way down for gamma = 0.5 and 0.8,
     and has one for gamma = 0.85, 0.9 and 0.95.
 
@@ -481,3 +481,26 @@ def test_linear_rate_is_measured(flows, start):
     assert late.sum() > 20
     measured = -np.polyfit(path.time[late], np.log(excess[late]), 1)[0]
     np.testing.assert_allclose(population.linear_rate(loss, optimum), measured, rtol=0.01)
+
+
+@pytest.mark.parametrize("c", [0.1, 10.0])
+def test_the_seventh_erratum_depends_on_units(c):
+    """The bound on sigma with Lambda~, as mended, does not change with the units of the labels; as printed it does.
+
+    Labels measured in units c times smaller multiply sigma_w and sigma_e by c. The weights of the optimum and the end of
+    the flow from sigma = 1/2 stay where they are (1e-6 by solver, relative), the mended bound too (1e-12 by rounding);
+    the printed one grows by the factor c.
+    """
+    task = DriftingRegression(d=3, n=12, gamma=0.9, sigma_e=0.2, Lambda=np.diag([2.0, 1.0, 0.5]))
+    scaled = dataclasses.replace(task, sigma_w=c * task.sigma_w, sigma_e=c * task.sigma_e)
+    ends, printed_bound, mended_bound = [], [], []
+    for t in (task, scaled):
+        D1, tilde = moments.of(t, 0.8).D1, gla.lambda_tilde(t, lam=0.8)
+        printed_bound.append(population.sigma_bound(float(D1), t.Lambda))
+        mended_bound.append(population.sigma_bound(float(D1), tilde))
+        start = population.assumption_1(np.eye(3), sigma=0.5)
+        slope = 1e-9 * (t.sigma_w / task.sigma_w) ** 2
+        ends.append(population.gradient_flow(population.of(t, lam=0.8), start, slope=slope).theta[-1])
+    np.testing.assert_allclose(ends[1], ends[0], atol=1e-6)
+    assert mended_bound[1] == pytest.approx(mended_bound[0], rel=1e-12)
+    assert printed_bound[1] == pytest.approx(c * printed_bound[0], rel=1e-12)
