@@ -332,7 +332,7 @@ def heatmap(
     shade = altair.Color(
         f"{value}:Q",
         scale=altair.Scale(type="log", domain=[low, high], range=["#f4f8fb", *SEQUENCE], clamp=True),
-        legend=altair.Legend(title=value_title, gradientLength=240, format=".3~g", tickCount=4),
+        legend=altair.Legend(title=value_title, titleLimit=320, gradientLength=240, format=".3~g", tickCount=4),
     )
     hover = [altair.Tooltip(f"{column}:Q", format=".4~g") for column in (x, y, value)]
     layers = [altair.Chart(data).mark_rect().encode(X, Y, shade, tooltip=hover)]
