@@ -42,9 +42,9 @@ class Estimate:
 class Window:
     """State of affine projection: the estimate, and the last K examples, newest first, zeros before the first."""
 
-    w_hat: Float[Tensor, "*trials d"]
-    x: Float[Tensor, "*trials K d"]
-    y: Float[Tensor, "*trials K"]
+    w_hat: Float[Tensor, "*#trials d"]
+    x: Float[Tensor, "*#trials K d"]
+    y: Float[Tensor, "*#trials K"]
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ def rls(lam: _Setting, *, eps: float = 1e-2) -> Filter:
 
 
 def run(
-    filter: Filter, x: Float[Tensor, "*trials time d"], y: Float[Tensor, "*trials time"]
-) -> Float[Tensor, "*trials time"]:
+    filter: Filter, x: Float[Tensor, "*#trials time d"], y: Float[Tensor, "*#trials time"]
+) -> Float[Tensor, "*#trials time"]:
     """A-priori predictions: position i is predicted from the examples before it; the first is predicted as 0.
 
     Args:
@@ -166,11 +166,16 @@ def run(
         y: labels.
 
     Raises:
-        ValueError: if x and y do not fit together.
+        ValueError: if x and y do not fit together, hold no position or are not finite.
         FloatingPointError: if the filter diverges, with the position where its prediction stopped being finite.
     """
+    if x.dim() < 2 or not x.shape[-2]:
+        raise ValueError(f"x must have shape (*trials, time, d) with time >= 1, got {tuple(x.shape)}")
     _checks.shape("y", y, tuple(x.shape[:-1]), "to match x")
     _checks.dtype("y", y, x.dtype, "to match x")
+    for name, array in (("x", x), ("y", y)):
+        if not bool((finite := torch.isfinite(array)).all()):
+            raise ValueError(f"{name} must be finite, got {array[~finite][0].item()}")
     state, predictions = filter.init(torch.zeros_like(x[..., 0, :])), []
     for xt, yt in zip(x.unbind(-2), y.unbind(-1), strict=True):
         predictions.append((state.w_hat * xt).sum(-1))
@@ -178,6 +183,6 @@ def run(
     shape = torch.broadcast_shapes(*(p.shape for p in (predictions[0], predictions[-1])))
     y_hat = torch.stack([p.expand(shape) for p in predictions], dim=-1)
     if not bool(torch.isfinite(y_hat).all()):
-        first = int((~torch.isfinite(y_hat)).flatten(0, -2).any(0).nonzero()[0])
+        first = int((~torch.isfinite(y_hat)).reshape(-1, y_hat.shape[-1]).any(0).nonzero()[0])
         raise FloatingPointError(f"the filter diverged: its prediction at position {first} is not finite")
     return y_hat
