@@ -19,7 +19,7 @@ def squared_error(
     generator: torch.Generator,
     size: int = 20_000,
     dtype: torch.dtype = torch.float64,
-) -> tuple[Float[np.ndarray, "*predictors"], Float[np.ndarray, "*predictors"]]:
+) -> tuple[Float[np.ndarray, "*predictors"] | np.float64, Float[np.ndarray, "*predictors"] | np.float64]:
     """Mean squared error at the query over `total` fresh prompts, and its standard error.
 
     Args:
@@ -47,4 +47,5 @@ def squared_error(
         first = first + squares.sum(-1).numpy(force=True)
         second = second + squares.square().sum(-1).numpy(force=True)
     mean = first / total
-    return mean, np.sqrt((second / total - mean**2) / (total - 1))
+    # The same error in every prompt has variance 0, and rounding may put the difference below it.
+    return mean, np.sqrt(np.maximum(second / total - mean**2, 0) / (total - 1))
