@@ -99,6 +99,7 @@ def predict_from_features(
 ) -> Float[Tensor, "*lams batch"]:
     """(15) and (18): y_hat = g' A x_query, the layer with p = q = 0, for one or several forgetting factors."""
     _checks.shape("x_query", x_query, tuple(g.shape[-2:]), "to match g")
+    _checks.dtype("x_query", x_query, g.dtype, "to match g")
     A = torch.as_tensor(A, dtype=g.dtype, device=g.device)
     _checks.shape("A", A, (g.shape[-1], g.shape[-1]), "to match g")
     return ((g @ A) * x_query).sum(-1)
