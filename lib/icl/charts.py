@@ -310,7 +310,7 @@ def heatmap(
         x, y, value: its columns; x and y are the tiles' places and need not be evenly spaced.
         x_title, y_title, value_title: titles of the axes and of the colour scale, units included.
         title, alt, subtitle: see `Figure`.
-        stars: tiles to mark, for example the least of each row: columns x and y.
+        stars: tiles of data to mark, for example the least of each row: columns x and y.
         domain: values between which the colour runs, logarithmically; tiles beyond it keep its end's colour. None is
             the range of the data.
         height: in pixels; the width is the page's.
@@ -321,10 +321,16 @@ def heatmap(
     for column in (x, y, value):
         if not data[column].abs().lt(float("inf")).all():
             raise ValueError(f"data must hold finite numbers only in {column!r}")
+    if (least := data[value].min()) <= 0:
+        raise ValueError(f"data must hold positive numbers only in {value!r}, got {least:g}")
     if data.duplicated([x, y]).any():
         raise ValueError(f"data must hold one row for each pair of {x!r} and {y!r}")
+    if stars is not None:
+        tiles, marked = (set(zip(table[x], table[y], strict=True)) for table in (data, stars))
+        if off := marked - tiles:
+            raise ValueError(f"stars must mark tiles of data, got {sorted(off)}")
     low, high = domain or (float(data[value].min()), float(data[value].max()))
-    if not 0 < low < high:
+    if not 0 < low < high < float("inf"):
         raise ValueError(f"domain must be two positive numbers, the smaller first, got {(low, high)}")
     number = altair.Axis(labelExpr="format(datum.value, '.3~g')", labelAngle=0, ticks=False)
     X = altair.X(f"{x}:O", title=x_title, axis=number)
