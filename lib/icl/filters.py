@@ -117,10 +117,11 @@ def apa(mu: _Setting, *, K: int, eps: float = 1e-6) -> Filter:
     def step(state: Window, x: Tensor, y: Tensor) -> Window:
         X = torch.cat([x.unsqueeze(-2).expand_as(state.x[..., :1, :]), state.x[..., :-1, :]], dim=-2)
         Y = torch.cat([y.unsqueeze(-1).expand_as(state.y[..., :1]), state.y[..., :-1]], dim=-1)
-        inner = X @ X.mT + eps * torch.eye(K, dtype=x.dtype, device=x.device)
-        miss = Y - (X @ state.w_hat[..., None])[..., 0]
-        solved = torch.linalg.solve(inner, miss[..., None])
-        return Window(state.w_hat + (size.to(x)[..., None] * (X.mT @ solved)[..., 0]), X, Y)
+        # In float64, because more than d examples leave eps alone to tell X X' from a singular matrix.
+        rows, miss = X.double(), (Y - (X @ state.w_hat[..., None])[..., 0]).double()
+        inner = rows @ rows.mT + eps * torch.eye(K, dtype=rows.dtype, device=rows.device)
+        move = (rows.mT @ torch.linalg.solve(inner, miss[..., None]))[..., 0].to(x)
+        return Window(state.w_hat + size.to(x)[..., None] * move, X, Y)
 
     return Filter(init, step)
 
