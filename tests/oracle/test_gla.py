@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from icl.models.gla import OneLayerGLA, decay_weights, features, gram, predict, predict_from_gram
+from icl.models.gla import (
+    OneLayerGLA,
+    decay_weights,
+    features,
+    gram,
+    predict,
+    predict_from_features,
+    predict_from_gram,
+)
 from icl.profile import streams
 from icl.tasks import DriftingRegression, Prompt, StationaryRegression
 from icl.theory import gla as theory
@@ -137,6 +145,38 @@ def test_the_optimum_predicts_as_formula_15(task, lam):
     assert (np.abs(step.numpy() - terms.sum(1)) <= limit).all()
 
 
+@pytest.mark.parametrize("lam", [0.3, 0.9, 1.0])
+@pytest.mark.parametrize(
+    "task",
+    [DriftingRegression(d=3, n=20, gamma=0.9, Lambda=LAMBDA), StationaryRegression(d=3, n=20, Lambda=LAMBDA)],
+    ids=["drifting", "stationary"],
+)
+def test_features_predict_as_the_optimal_layer(task, lam):
+    """Predictions from the features, g' A x_query, are those of the model with the weights (14), at the forgetting
+    factor it was trained with and at others.
+
+    All factors go through at once, and each alone gives the same; A comes as numpy has it or as a tensor. Tolerance
+    1e-9 of the sum over absolute values: A is an inverse. Planted: A transposed, for an A that is not symmetric, is
+    seen.
+    """
+    optimum = theory.optimum(task, lam=lam)
+    p, lams = task.sample(7, generator=streams("features"), dtype=torch.float64), [0.2, lam, 0.95]
+    query = p.x[:, -1]
+    together = predict_from_features(features(p, lams), optimum.A, query)
+    size = predict_from_features(features(Prompt(p.x.abs(), p.y.abs(), p.w), lams), np.abs(optimum.A), query.abs())
+    assert together.shape == (3, 7)
+    for at, y_hat, limit in zip(lams, together, 1e-9 * size, strict=True):
+        model = OneLayerGLA(3, lam=at, scale=1.0, generator=streams("start"), dtype=torch.float64)
+        model.set_weights(optimum.W_V, optimum.W_KQ)
+        assert ((model(p) - y_hat).abs() <= limit).all()
+        for A in (optimum.A, torch.as_tensor(optimum.A)):
+            assert ((predict_from_features(features(p, at), A, query) - y_hat).abs() <= limit).all()
+    skewed = np.triu(np.ones((3, 3)))
+    expected = np.einsum("lbi,ij,bj->lb", features(p, lams).numpy(), skewed, query.numpy())
+    np.testing.assert_allclose(predict_from_features(features(p, lams), skewed, query), expected, rtol=1e-9)
+    assert not np.allclose(predict_from_features(features(p, lams), skewed.T, query), expected)
+
+
 @several_lam
 def test_unused_entries_have_no_gradient(lam):
     """Only the last row of W_V and the first d columns of W_KQ reach the prediction: every other gradient is exactly 0.
@@ -184,6 +224,8 @@ def test_dtype_is_kept(dtype):
     fast = predict_from_gram(G, W_V, W_KQ, p.x[:, -1])
     for array in (G, fast, predict(p.tokens(), W_V, W_KQ, 0.9), features(p, 0.9), model.W_V, model.W_KQ, model(p)):
         assert array.dtype == dtype
+    for A in (np.eye(3), torch.eye(3)):
+        assert predict_from_features(features(p, 0.9), A, p.x[:, -1]).dtype == dtype
     model.set_weights(np.eye(4), np.eye(4))
     assert model.W_V.dtype == dtype
 
