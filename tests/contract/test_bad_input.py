@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import icl
-from icl import evidence, exercises, profile, training
+from icl import evidence, exercises, filters, profile, training
+from icl.evaluation import squared_error
 from icl.models import gla as model
 from icl.models import linear_attention
 from icl.tasks import (
@@ -465,6 +466,62 @@ other = drift().sample(2, generator=profile.streams("x"), dtype=torch.float64)
 row("OneLayerGLA", "a prompt of another dtype", lambda: trained(other), "W_V must have dtype torch.float64 to match")
 row("OneLayerGLA", "a prompt of another d", lambda: trained(Prompt(x, y, x)), r"W_V must have shape \(4, 4\) to match")
 
+g, drawn = torch.zeros(3, 2, 2), torch.zeros(2, 2)
+from_features = functools.partial(model.predict_from_features, **{"g": g, "A": np.eye(2), "x_query": drawn})
+for label, arguments, message in (
+    ("query of another batch", {"x_query": drawn[1:]}, r"x_query must have shape \(2, 2\) to match g"),
+    ("query of another d", {"x_query": drawn[:, 1:]}, r"x_query must have shape \(2, 2\) to match g"),
+    ("query of another dtype", {"x_query": drawn.double()}, "x_query must have dtype torch.float32 to match g"),
+    ("A of another size", {"A": np.eye(3)}, r"A must have shape \(2, 2\) to match g"),
+    ("A of one axis", {"A": torch.ones(2)}, r"A must have shape \(2, 2\) to match g"),
+):
+    row("predict_from_features", label, functools.partial(from_features, **arguments), message)
+
+for where, make, name, outside in (
+    ("lms", filters.lms, "mu", [-0.1, 0.0]),
+    ("nlms", filters.nlms, "mu", [-0.1, 0.0]),
+    ("apa", functools.partial(filters.apa, K=2), "mu", [-0.1, 0.0]),
+    ("rls", filters.rls, "lam", [-0.1, 0.0, 1.1]),
+):
+    numbers(where, make, name, wrong=NOT_REAL | {"true": True}, outside=outside)
+    for entry in (NAN, *outside):
+        several = functools.partial(make, torch.tensor([[0.5], [entry]], dtype=torch.float64))
+        row(where, f"{name} with an entry {entry}", several, f"{name} must be finite and > 0", re.escape(f"({entry})"))
+numbers("nlms", functools.partial(filters.nlms, 0.5), "eps", outside=[-0.1])
+numbers("apa", functools.partial(filters.apa, 0.5, K=2), "eps", outside=[-0.1, 0.0])
+numbers("rls", functools.partial(filters.rls, 0.9), "eps", outside=[-0.1, 0.0])
+integers("apa", functools.partial(filters.apa, 0.5), "K", least=1)
+for where, filter in (("run", filters.lms(0.1)), ("run RLS", filters.rls(0.9))):
+    inputs, labels = x.double(), y.double()
+    for label, of_x, of_y, message in (
+        ("y too short", inputs, labels[:, 1:], r"y must have shape \(2, 4\) to match x"),
+        ("y with an axis more", inputs, labels[None], r"y must have shape \(2, 4\) to match x"),
+        ("y of another batch", inputs, labels[:1], r"y must have shape \(2, 4\) to match x"),
+        ("y of another dtype", inputs, y, "y must have dtype torch.float64 to match x"),
+        ("x of one axis", inputs[0, 0], labels[0, 0], r"x must have shape \(\*trials, time, d\) with time >= 1"),
+        ("no position", inputs[:, :0], labels[:, :0], r"x must have shape \(\*trials, time, d\) with time >= 1"),
+        ("x NaN", inputs + NAN, labels, "x must be finite, got nan"),
+        ("y infinite", inputs, labels - INF, "y must be finite, got -inf"),
+    ):
+        row(where, label, functools.partial(filters.run, filter, of_x, of_y), message, "")
+row("run RLS", "float32", lambda: filters.run(filters.rls(0.9), x, y), "x must have dtype torch.float64 for RLS")
+
+measured = functools.partial(squared_error, lambda p: 0 * p.y[:, -1], task)
+integers("squared_error", functools.partial(measured, generator=profile.streams("x")), "total", least=2)
+integers("squared_error", functools.partial(measured, total=2, generator=profile.streams("x")), "size", least=1)
+draws("squared_error", functools.partial(measured, total=2))
+for label, predicts, message in (
+    ("one number", lambda p: p.y.sum(), r"predict must return \(..., 5\) for 5 prompts"),
+    ("too few", lambda p: p.y[1:, -1], r"predict must return \(..., 5\) for 5 prompts"),
+    ("a column", lambda p: p.y[:, -1:], r"predict must return \(..., 5\) for 5 prompts"),
+    ("predictors last", lambda p: p.y, r"predict must return \(..., 5\) for 5 prompts"),
+    ("NaN", lambda p: p.y[:, -1] * NAN, "predict must return finite numbers"),
+    ("infinite", lambda p: p.y.T + INF, "predict must return finite numbers"),
+    ("too large to square", lambda p: p.y.T + 1e200, "predict must return finite numbers"),
+):
+    wrong = functools.partial(squared_error, predicts, task, 5, generator=profile.streams("x"))
+    row("squared_error", f"predictions: {label}", wrong, message)
+
 row("streams", "no name", lambda: profile.streams(""), "name must be a non-empty string")
 integers("streams", functools.partial(profile.streams, "x"), "seed", least=0)
 row("check", "no cases", lambda: exercises.check(len, len, []), "cases must hold at least one dict", "")
@@ -492,8 +549,12 @@ def test_bad_input_is_refused_by_name(call, message):
         lambda: blocks(task, 2),
         lambda: layer(),
         lambda: training_of(two),
+        lambda: measured(2),
     ],
-    ids=["DriftingRegression", "StationaryRegression", "SmoothDrift", "blocks", "OneLayerGLA", "one_layer"],
+    ids=[
+        *("DriftingRegression", "StationaryRegression", "SmoothDrift", "blocks", "OneLayerGLA", "one_layer"),
+        "squared_error",
+    ],
 )
 def test_a_generator_cannot_be_left_out(call):
     """What is random takes a generator by keyword, and has no default for it: without one Python itself refuses."""
@@ -511,7 +572,7 @@ def test_the_profile_is_one_of_two(monkeypatch):
 
 # Held by other files, or with nothing to refuse: arguments that are never looked into, records made by the library.
 ELSEWHERE = {
-    "charts": {"theme", "Explorable", "Figure", "lines"},  # contract/test_charts.py
+    "charts": {"theme", "Explorable", "Figure", "lines", "heatmap"},  # contract/test_charts.py
     "evidence": {
         "Claim",
         "ledger",
@@ -524,6 +585,7 @@ ELSEWHERE = {
         "sources",
     },  # test_evidence.py
     "exercises": {"SelfCheck"},
+    "filters": {"Filter", "Estimate", "Window", "LeastSquares"},
     "notation": {"Symbol"},  # contract/test_notation.py
     "profile": {"current", "pick", "device"},  # above
     "tasks": {"Task"},
@@ -537,9 +599,13 @@ ELSEWHERE = {
     },  # formulas of numbers that `moments` has checked
 }
 IN_ROWS = {
+    "evaluation": {"squared_error"},
     "evidence": {"claim", "folder"},
     "exercises": {"check"},
-    "models.gla": {"decay_weights", "gram", "predict", "predict_from_gram", "features", "OneLayerGLA"},
+    "filters": {"lms", "nlms", "apa", "rls", "run"},
+    "models.gla": {
+        *("decay_weights", "gram", "predict", "predict_from_gram", "features", "predict_from_features", "OneLayerGLA"),
+    },
     "models.linear_attention": {"recurrent", "parallel", "chunked"},
     "profile": {"streams"},
     "tasks": {
