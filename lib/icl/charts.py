@@ -122,9 +122,10 @@ class Figure:
         drawing = json.loads(json.dumps(self.spec).replace('"width": "container"', f'"width": {width - 80}'))
         drawing["background"] = "white"
         svg = str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE))
-        # Vega counts its clip paths over all that a process has drawn; a figure must not depend on those before it.
+        # Vega counts clip paths and gradients over all that a process has drawn; figures must not depend on it.
         names: dict[str, str] = {}
-        return re.sub(r'(id="|url\(#)(clip\d+)', lambda m: m[1] + names.setdefault(m[2], f"clip{len(names) + 1}"), svg)
+        counted = re.compile(r'(id="|url\(#)((clip|gradient_)\d+)')
+        return counted.sub(lambda m: m[1] + names.setdefault(m[2], f"{m[3]}{len(names) + 1}"), svg)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         svg = self.svg()
