@@ -1,6 +1,7 @@
 """Figures say what they show, show it twice the same way, and carry nothing that could break the page."""
 
 import base64
+import functools
 import json
 import re
 from html.parser import HTMLParser
@@ -46,6 +47,30 @@ def full(**options):
     return lines(**(settings | {"dataset": "curves", "explorable": explorable} | options))
 
 
+TILES = pd.DataFrame(
+    [
+        {"lam": lam, "m": m, "times": 2.0**k}
+        for k, (m, lam) in enumerate((m, lam) for m in (4, 16) for lam in (0.7, 0.75, 1.0))
+    ]
+)
+MARKS = TILES[["lam", "m"]].iloc[[0, 4]]
+
+
+def heatmap(data=TILES, **options):
+    """Six tiles, 1 to 32 times the least of them, in two rows of three."""
+    titles = {"x_title": "λ", "y_title": "m", "value_title": "error", "title": "A valley", "alt": ALT}
+    return charts.heatmap(data, **({"x": "lam", "y": "m", "value": "times"} | titles | options))
+
+
+def full_heatmap(**options):
+    """A heat map with everything that one can have."""
+    return heatmap(**({"stars": MARKS, "domain": (2.0, 16.0), "subtitle": "d = 10\nn = 100", "height": 200} | options))
+
+
+either = pytest.mark.parametrize("draw", [lines, heatmap])
+either_in_full = pytest.mark.parametrize("draw", [full, full_heatmap])
+
+
 class Page(HTMLParser):
     """The elements of a figure's HTML with their attributes, and the text of its script."""
 
@@ -77,20 +102,22 @@ def shown(figure):
     return page, json.loads(page.script), base64.b64decode(picture).decode()
 
 
+@either
 @pytest.mark.parametrize("alt", ["", "   ", "A chart.", "Error against lam for two methods here."])
-def test_a_figure_without_a_description_is_refused(alt):
+def test_a_figure_without_a_description_is_refused(draw, alt):
     """A figure whose description is missing or shorter than eight words is refused."""
     with pytest.raises(ValueError, match="alt must describe the figure in at least eight words"):
-        lines(alt=alt)
+        draw(alt=alt)
     with pytest.raises(TypeError, match="alt"):
         charts.Figure(altair.Chart(DATA).mark_line(), title="A floor")
 
 
+@either
 @pytest.mark.parametrize("title", ["", " "])
-def test_a_figure_without_a_title_is_refused(title):
+def test_a_figure_without_a_title_is_refused(draw, title):
     """A figure whose title is empty is refused."""
     with pytest.raises(ValueError, match="title must say the finding"):
-        lines(title=title)
+        draw(title=title)
 
 
 def test_methods_keep_their_colours():
@@ -178,14 +205,15 @@ def test_labels_at_the_ends_do_not_overlap(log_y):
     assert (pixels < 300 + 1e-6).all()
 
 
-def test_two_builds_are_identical():
+@either_in_full
+def test_two_builds_are_identical(draw):
     """A figure built twice has the same specification and the same picture, to the last byte, whatever was drawn
     between.
     """
-    first = full()
+    first = draw()
     before = first.spec, first._repr_mimebundle_()
     lines(labels="legend")
-    second = full()
+    second = draw()
     assert json.dumps(second.spec) == json.dumps(before[0])
     assert second._repr_mimebundle_() == before[1]
 
@@ -201,9 +229,10 @@ def test_a_figure_draws_the_numbers_it_was_given():
     assert "A floor" in picture
 
 
-def test_the_picture_has_the_description():
+@either_in_full
+def test_the_picture_has_the_description(draw):
     """The picture's text alternative is the description, and the specification's description too, blanks squeezed."""
-    figure = full(alt=f"  {ALT}\n   It says so.  ")
+    figure = draw(alt=f"  {ALT}\n   It says so.  ")
     page, spec, _ = shown(figure)
     image = next(attributes for tag, attributes in page.elements if tag == "img")
     assert image["alt"] == spec["description"] == figure._repr_mimebundle_()["text/plain"] == f"{ALT} It says so."
@@ -222,23 +251,25 @@ def test_text_in_a_figure_is_text(text):
     like the end of a script or the beginning of a comment.
     """
     data = DATA.assign(method=["GLA"] * 3 + [text] * 3)
-    figure = lines(data, colours={text: "#123456"}, title=f"Title {text}", x_title=text, alt=f"{ALT} {text}")
-    page, spec, _ = shown(figure)
-    assert [tag for tag, _ in page.elements] == ["figure", "img", "script"]
-    assert spec == figure.spec
-    image = next(attributes for tag, attributes in page.elements if tag == "img")
-    assert set(image) == {"alt", "src"}
-    assert image["alt"] == f"{ALT} {text}"
-    assert not re.search(r"<(/script|!--|script)", page.script, re.IGNORECASE)
+    words = {"title": f"Title {text}", "x_title": text, "alt": f"{ALT} {text}"}
+    for figure in (lines(data, colours={text: "#123456"}, **words), heatmap(value_title=text, **words)):
+        page, spec, _ = shown(figure)
+        assert [tag for tag, _ in page.elements] == ["figure", "img", "script"]
+        assert spec == figure.spec
+        image = next(attributes for tag, attributes in page.elements if tag == "img")
+        assert set(image) == {"alt", "src"}
+        assert image["alt"] == f"{ALT} {text}"
+        assert not re.search(r"<(/script|!--|script)", page.script, re.IGNORECASE)
 
 
-def test_a_figure_needs_no_network():
+@either_in_full
+def test_a_figure_needs_no_network(draw):
     """The HTML and the picture in it name no address but those of the schema and of SVG's name spaces."""
-    page, spec, picture = shown(full())
+    page, spec, picture = shown(draw())
     known = {spec["$schema"], "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert re.fullmatch(r"https://vega\.github\.io/schema/vega-lite/v6[.\d]*\.json", spec["$schema"])
     assert set(re.findall(r"https?://[^\"'\s<>)]+", page.script + picture)) <= known
-    html = full()._repr_mimebundle_()["text/html"]
+    html = draw()._repr_mimebundle_()["text/html"]
     assert not re.search(r"https?://", html.replace(spec["$schema"], ""))
     assert not re.search(r"(src|href|url)\s*[=(]\s*[\"']?(?!data:|#|url)\w", picture)
 
@@ -256,14 +287,141 @@ def test_an_explorable_carries_what_its_function_needs():
     assert lines().spec["usermeta"] == {"icl": {}}
 
 
-def test_a_width_is_kept():
+@pytest.mark.parametrize("draw", [functools.partial(lines, labels="legend"), heatmap], ids=["lines", "heatmap"])
+def test_a_width_is_kept(draw):
     """The picture has the width asked for where the figure follows its page, give or take the room for its labels.
 
     Outer width is plot, axis and labels: within 40 % of what was asked.
     """
     for width in (400, 900):
-        drawn = float(re.search(r'<svg[^>]* width="([\d.]+)"', lines(labels="legend").svg(width=width))[1])
+        drawn = float(re.search(r'<svg[^>]* width="([\d.]+)"', draw().svg(width=width))[1])
         assert 0.6 * width < drawn < 1.4 * width
+
+
+@either_in_full
+def test_a_figure_has_the_books_theme(draw):
+    """Every kind of figure carries the shared configuration, its title and its subtitle, line by line."""
+    spec = draw().spec
+    assert spec["config"]["view"]["stroke"] is None
+    assert spec["config"] | {"view": None} == charts.theme() | {"view": None}
+    assert spec["title"]["subtitle"] == ["d = 10", "n = 100"]
+    assert spec["width"] == "container"
+
+
+@pytest.mark.parametrize("place", ["data", "stars"])
+@pytest.mark.parametrize("column", ["lam", "m", "times"])
+def test_heat_maps_without_their_columns_are_refused(place, column):
+    """A heat map's table that lacks a column it is drawn by is refused; stars need no value."""
+    table = (TILES if place == "data" else MARKS).drop(columns=column, errors="ignore")
+    if (place, column) == ("stars", "times"):
+        heatmap(stars=table)
+        return
+    with pytest.raises(ValueError, match=f"{place} must have the columns"):
+        heatmap(**{place: table})
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("column", ["lam", "m", "times"])
+def test_tiles_that_cannot_be_drawn_are_refused(column, number):
+    """NaN and infinity among a heat map's places and values are refused, with the column that holds them."""
+    with pytest.raises(ValueError, match=f"data must hold finite numbers only in '{column}'"):
+        heatmap(TILES.astype(float).assign(**{column: TILES[column].where(TILES.index != 1, number)}))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+@pytest.mark.parametrize("domain", [None, (2.0, 16.0)])
+def test_a_heat_map_takes_positive_values_alone(domain, value):
+    """A value that has no logarithm is refused, also where a domain is given: a tile of -1 would leave the whole
+    picture empty.
+    """
+    with pytest.raises(ValueError, match=f"data must hold positive numbers only in 'times', got {value:g}"):
+        heatmap(TILES.assign(times=TILES.times.where(TILES.index != 1, value)), domain=domain)
+
+
+def test_tiles_that_lie_on_each_other_are_refused():
+    """Two values for one place are refused, equal or not."""
+    for value in (1.0, 2.0):
+        with pytest.raises(ValueError, match="data must hold one row for each pair of 'lam' and 'm'"):
+            heatmap(pd.concat([TILES, TILES.iloc[:1].assign(times=value)]))
+
+
+@pytest.mark.parametrize("domain", [(2.0, 1.0), (1.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (np.nan, 1.0), (1.0, np.inf)])
+def test_a_domain_that_is_none_is_refused(domain):
+    """Ends of a colour scale that are not two positive, finite numbers, the smaller first, are refused, and so is a
+    surface of one value without them.
+    """
+    with pytest.raises(ValueError, match=r"domain must be two positive numbers, the smaller first, got \("):
+        heatmap(domain=domain)
+    with pytest.raises(ValueError, match=r"domain must be two positive numbers.* got \(3.0, 3.0\)"):
+        heatmap(TILES.assign(times=3.0))
+    heatmap(TILES.assign(times=3.0), domain=(1.0, 3.0))
+
+
+@pytest.mark.parametrize("place", [{"lam": 0.8}, {"m": 5}, {"lam": np.nan}, {"lam": 1.0 + 1e-15}])
+def test_stars_beyond_the_tiles_are_refused(place):
+    """A star between the tiles is refused with its place: an axis of names would make room for a row of its own."""
+    with pytest.raises(ValueError, match=r"stars must mark tiles of data, got \[\("):
+        heatmap(stars=MARKS.assign(**place))
+
+
+def drawn(figure, mark):
+    """What the picture has of one kind of mark: (label, x, y, colour), x and y in pixels of the plot, y downwards."""
+    group = re.search(rf'<g class="mark-{mark}[^>]*>(.*?)</g>', figure.svg())[1]
+    found = []
+    for path in re.findall("<path [^>]*>", group):
+        label, colour = (re.search(rf'{name}="([^"]*)"', path)[1] for name in ("aria-label", "fill"))
+        if moved := re.search(r"translate\(([\d.]+),([\d.]+)\)", path):
+            x, y = map(float, moved.groups())
+        else:
+            left, top, wide, high = map(float, re.search(r'd="M([\d.]+),([\d.]+)h([\d.]+)v([\d.]+)', path).groups())
+            x, y = left + wide / 2, top + high / 2
+        found.append((label, x, y, colour))
+    return found
+
+
+def test_a_heat_map_draws_the_numbers_it_was_given():
+    """The specification holds every row of both tables, unrounded, and the picture has a tile a row: columns ascending
+    to the right, rows upwards, all of one size; stars stand in the middle of their tiles.
+
+    Tiles of 200 by 100 pixels, to the pixel; the order of the rows in the table does not matter.
+    """
+    for data in (
+        TILES.assign(times=TILES.times / 3),
+        TILES.assign(times=TILES.times / 3).sample(frac=1, random_state=0),
+    ):
+        figure = heatmap(data, stars=MARKS, height=200)
+        tiles, stars = figure.spec["layer"]
+        rows = figure.spec["datasets"]
+        pd.testing.assert_frame_equal(pd.DataFrame(rows[tiles["data"]["name"]]), data.reset_index(drop=True))
+        pd.testing.assert_frame_equal(pd.DataFrame(rows[stars["data"]["name"]]), MARKS.reset_index(drop=True))
+        found = drawn(figure, "rect")
+        assert {(x, y) for _, x, y, _ in found} == {(100 + 200 * i, 50 + 100 * j) for i in range(3) for j in range(2)}
+        for label, x, y, _ in found:
+            value, column = (float(re.search(rf"{name}: ([\d.]+)", label)[1]) for name in ("times", "lam"))
+            k = round(np.log2(3 * value))
+            assert (x, y) == (100 + 200 * (k % 3), 150 - 100 * (k // 3))
+            assert column == (0.7, 0.75, 1.0)[k % 3]
+        assert {(x, y) for _, x, y, _ in drawn(figure, "symbol")} == {(100, 150), (300, 50)}
+
+
+def test_a_heat_map_is_dark_where_values_are_large():
+    """Colours run from light to dark with the logarithm of the value, through the colours of a sequence; beyond a given
+    domain tiles keep the colour of its end.
+
+    Values 1, 2 .. 32 meet the six colours exactly; between 2 and 16 the middle four fall off the ends.
+    """
+
+    def colours(figure):
+        rgb = [tuple(map(int, re.findall(r"\d+", colour))) for _, _, _, colour in drawn(figure, "rect")]
+        return ["#{:02x}{:02x}{:02x}".format(*c) for c in rgb]
+
+    whole, cut = colours(heatmap()), colours(heatmap(domain=(2.0, 16.0)))
+    assert whole[1:] == list(charts.SEQUENCE)
+    brightness = [sum(bytes.fromhex(colour[1:])) for colour in whole]
+    assert brightness == sorted(brightness, reverse=True)
+    assert cut[0] == cut[1] == whole[0]
+    assert cut[4] == cut[5] == whole[5]
+    assert len(set(cut)) == 4
 
 
 def test_every_colour_is_one():
