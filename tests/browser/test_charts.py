@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from icl.tasks import DriftingRegression
 
 FORGET = "book/adaptation/how-much-to-forget"
 VARY = "book/adaptation/time-varying-regression"
+SHIFT = "book/adaptation/when-the-test-differs"
+# Every page loads the closed forms, and this one little else.
+LIGHT = "search"
 
 
 def settings():
@@ -68,6 +72,77 @@ def test_kalman_floor_is_near_the_librarys(visit):
         assert found == pytest.approx(expected, rel=0.04)
 
 
+def shifts():
+    """Trainings and tests as the browser's function takes them, edges of the sliders included; d is the test's."""
+    trainings = [
+        {"lam": lam, "gamma": g, "n": n, "sigma_e": s, "sigma_w": w}
+        for lam, g, n, (s, w) in itertools.product((0.5, 1.0), (0.6, 0.95), (10, 100), ((0.1, 1.0), (0.5, 0.5)))
+    ]
+    tests = [
+        {"lam": lam, "gamma": g, "n": m, "sigma_e": 0.1, "sigma_w": 1.0, "d": d}
+        for g, m, d, lam in itertools.product((0.5, 1.0), (5, 300), (1, 10), (0.3, 0.9, 1.0))
+    ]
+    return trainings, tests
+
+
+def test_errors_after_a_shift_are_the_librarys(visit):
+    """The error (19) of a layer trained elsewhere, computed in the browser, equals the library's to 1e-6.
+
+    384 pairs of training and test; where both are the same it is the training error, to 1e-6 too.
+    """
+    page, (trainings, tests) = visit(LIGHT).page, shifts()
+    found = page.evaluate(
+        "([a, b]) => a.map(train => b.map(test => icl.testingError(train, test)))", [trainings, tests]
+    )
+    for training, row in zip(trainings, found, strict=True):
+        # Three forgetting factors follow each other in one test.
+        for test, values in zip(tests[::3], np.reshape(row, (-1, 3)), strict=True):
+            train = DriftingRegression(**{k: v for k, v in training.items() if k != "lam"}, d=test["d"])
+            task = DriftingRegression(**{k: v for k, v in test.items() if k != "lam"})
+            expected = theory.gla.testing_error(train, task, lam=training["lam"], test_lam=np.array([0.3, 0.9, 1.0]))
+            np.testing.assert_allclose(values, expected, rtol=1e-6, err_msg=f"{training} {test}")
+    alike = page.evaluate("points => points.map(p => [icl.testingError(p, p), icl.trainingError(p)])", settings())
+    np.testing.assert_allclose(*np.array(alike).T, rtol=1e-6)
+
+
+def test_a_shift_draws_the_librarys_curves(visit):
+    """What the figure of a shifted test draws and says at its sliders' first values and at two corners is the
+    library's, and its star is on the lowest point of the curve.
+
+    Curves and levels to 1e-6, in multiples of the browser's own floor, which another test holds; numbers in the
+    sentence are rounded to three digits, those of the floor to two, the best forgetting factor to two decimals.
+    """
+    page = visit(LIGHT).page
+    constants = {"d": 10, "n": 100, "gamma": 0.95, "sigma_e": 0.1}
+    for lam, m, gamma in ((0.5, 5, 0.5), (0.9, 50, 0.95), (1.0, 300, 1.0)):
+        shifted = constants | {"n": m, "gamma": gamma}
+        train, test = DriftingRegression(**constants), DriftingRegression(**shifted)
+        drawn, floor = page.evaluate(
+            "([values, constants, test]) => [icl.explorables.shift(values, constants), icl.kalmanFloor(test)]",
+            [{"lam": lam, "m": m, "gamma": gamma}, constants, shifted],
+        )
+        curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["best"]
+        rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
+        at = np.linspace(0.3, 1.0, 141)
+        zero = theory.gla.zero_predictor(test)
+        for method, lams, expected in (
+            ("GLA", at, theory.gla.testing_error(train, test, lam=lam, test_lam=at)),
+            ("GLA, trained for the test", at, theory.gla.training_error(test, lam=at)),
+            ("zero predictor", at[[0, -1]], zero),
+            ("Kalman", at[[0, -1]], floor),
+        ):
+            found = np.array([(row["lam"], row["times"] * floor) for row in rows.pop(method)])
+            np.testing.assert_allclose(found[:, 0], lams, rtol=1e-12)
+            np.testing.assert_allclose(found[:, 1], np.broadcast_to(expected, lams.shape), rtol=1e-6)
+        assert not rows
+        assert star == min((row for row in curve if row["method"] == "GLA"), key=lambda row: row["times"])
+        kept = theory.gla.testing_error(train, test, lam=lam, test_lam=lam)
+        own = theory.gla.training_error(test, lam=theory.gla.optimal_forgetting(test))
+        said = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", drawn["readout"])]
+        best = [float(f"{star['lam']:.2f}"), star["times"] * floor]
+        assert said == [lam, *(float(f"{v:.3g}") for v in (kept, *best, own, 0, zero)), float(f"{floor:.2g}")]
+
+
 def drifts():
     """Points of the drifting weight's sliders, edges included, and one beyond the random walk."""
     return [
@@ -102,7 +177,7 @@ def test_drift_readout_is_the_kernels(visit):
         assert gamma**half == pytest.approx(0.5, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET, VARY])
+@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT])
 def test_every_slider_moves_a_curve(visit, name):
     """Moving any slider, by keyboard, changes the drawn curve, the readout and the slider's number."""
     watched = visit(name, width=390)
@@ -129,7 +204,7 @@ def test_every_slider_moves_a_curve(visit, name):
 
 def test_figures_start_where_python_left_them(visit):
     """What the browser computes at the sliders' first values is what Python drew into the page."""
-    for name in ("book/index", FORGET, VARY):
+    for name in ("book/index", FORGET, VARY, SHIFT):
         watched = visit(name)
         watched.read_through()
         figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
