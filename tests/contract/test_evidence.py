@@ -323,8 +323,8 @@ def test_a_record_of_an_older_library_says_so(book):
 
 
 def test_the_hash_knows_every_source_it_is_given(tmp_path, monkeypatch):
-    """The hash that dates a record changes with any change of a source it names, its name included, and with nothing
-    else.
+    """The hash that dates a record changes with any change of the code it names, its name included, and with nothing
+    else: not with other files, and not with comments, docstrings or layout.
     """
     room = tmp_path / "icl"
     (room / "theory").mkdir(parents=True)
@@ -335,7 +335,9 @@ def test_the_hash_knows_every_source_it_is_given(tmp_path, monkeypatch):
     hashes = [evidence.library_hash(used)]
     (room / "filters.py").write_text("x = 2\n")
     assert evidence.library_hash(used) == hashes[0]
-    (room / "theory" / "gla.py").write_text("x = 2\n")
+    (room / "theory" / "gla.py").write_text('"""Words."""\n\nx = (1)  # more words\n')
+    assert evidence.library_hash(used) == hashes[0]
+    (room / "theory" / "gla.py").write_text('"""Words."""\n\nx = 2\n')
     hashes.append(evidence.library_hash(used))
     (room / "theory" / "gla.py").rename(room / "theory" / "lag.py")
     hashes.append(evidence.library_hash(used))

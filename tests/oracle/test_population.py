@@ -487,9 +487,9 @@ def test_linear_rate_is_measured(flows, start):
 def test_the_seventh_erratum_depends_on_units(c):
     """The bound on sigma with Lambda~, as mended, does not change with the units of the labels; as printed it does.
 
-    Labels measured in units c times smaller multiply sigma_w and sigma_e by c. The weights of the optimum and the end of
-    the flow from sigma = 1/2 stay where they are (1e-6 by solver, relative), the mended bound too (1e-12 by rounding);
-    the printed one grows by the factor c.
+    Labels measured in units c times smaller multiply sigma_w and sigma_e by c. The end of the flow from sigma = 1/2
+    stays where it is (1e-6, by the solver), the mended bound too (1e-12 by rounding); the printed one grows by the
+    factor c.
     """
     task = DriftingRegression(d=3, n=12, gamma=0.9, sigma_e=0.2, Lambda=np.diag([2.0, 1.0, 0.5]))
     scaled = dataclasses.replace(task, sigma_w=c * task.sigma_w, sigma_e=c * task.sigma_e)
