@@ -80,7 +80,9 @@ def one_layer(
     _checks.integer("batch", batch, at_least=1)
     factors = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)
     _checks.shape("lam", factors, (len(theta),), "to match theta")
-    different, which = np.unique(factors, return_inverse=True)
+    # One Gram matrix serves all models of a forgetting factor; `order` puts their losses back in the models' order.
+    groups = [(float(factor), torch.as_tensor(np.flatnonzero(factors == factor))) for factor in np.unique(factors)]
+    order = torch.cat([members for _, members in groups]).argsort()
     theta = theta.detach().clone().requires_grad_()
     rule = torch.optim.AdamW(
         [theta],
@@ -94,10 +96,13 @@ def one_layer(
     for step in range(1, steps + 1):
         prompt = task.sample(batch, generator=generator, dtype=theta.dtype, device=theta.device)
         Z = prompt.tokens()
-        G = torch.stack([gla.gram(Z, lam) for lam in different])[torch.as_tensor(which)]
-        left = torch.einsum("mbij,mj->mbi", G, theta[..., -1])
-        right = torch.einsum("mij,bj->mbi", theta[..., :-1], prompt.x[:, -1])
-        losses = ((left * right).sum(-1) - prompt.y[:, -1]).square().mean(1) / 2
+        parts = []
+        for factor, members in groups:
+            G, mine = gla.gram(Z, factor), theta[members]
+            left = torch.einsum("bij,mj->mbi", G, mine[..., -1])
+            right = torch.einsum("mij,bj->mbi", mine[..., :-1], prompt.x[:, -1])
+            parts.append(((left * right).sum(-1) - prompt.y[:, -1]).square().mean(1) / 2)
+        losses = torch.cat(parts)[order]
         if not bool(torch.isfinite(losses).all()):
             raise RuntimeError(f"training diverged at step {step}: losses {losses.tolist()}, before it {last}")
         last = losses.tolist()
