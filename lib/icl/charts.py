@@ -203,6 +203,7 @@ def lines(
     y_domain: tuple[float, float] | None = None,
     labels: str = "direct",
     height: int = 320,
+    each: str | None = None,
     dataset: str | None = None,
     stars_dataset: str | None = None,
     explorable: Explorable | None = None,
@@ -222,10 +223,13 @@ def lines(
         y_domain: limits of the y axis; curves are cut there.
         labels: 'direct' at the end of each line, or 'legend' where the ends would collide.
         height: in pixels; the width is the page's.
+        each: column that tells apart several curves of one value of `by`, which share its colour; for legends only.
         dataset, stars_dataset: names of the curves' and the stars' data, for an explorable that replaces them.
     """
     if labels not in ("direct", "legend"):
         raise ValueError(f"labels must be 'direct' or 'legend', got {labels!r}")
+    if each is not None and (each not in data.columns or labels == "direct"):
+        raise ValueError(f"each must be a column of data, and labels 'legend', got {each!r} and {labels!r}")
     for name, table in (("data", data), ("points", points), ("stars", stars)):
         if table is not None:
             if absent := {x, y, by} - set(table.columns):
@@ -259,7 +263,8 @@ def lines(
         layers.append(
             curves.mark_area(opacity=0.18, clip=True).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour)
         )
-    layers.append(curves.mark_line(clip=True).encode(X, Y, colour, dash, tooltip=hover))
+    apart = {} if each is None else {"detail": f"{each}:N"}
+    layers.append(curves.mark_line(clip=True).encode(X, Y, colour, dash, tooltip=hover, **apart))
     if labels == "direct":
         if dataset:
             ends = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
