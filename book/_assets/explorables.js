@@ -181,8 +181,9 @@ window.icl = (() => {
       };
     },
 
-    /* Time-varying regression: coordinates of a drifting weight, from fixed noise, and two standard deviations of its law. */
-    drifting({gamma, sigma_e, sigma_w}, {n, e}) {
+    /* Time-varying regression: coordinates of a drifting weight, from fixed noise, two standard deviations of its law, and
+       the labels that a prompt with fixed inputs shows of it; the query's is hidden. */
+    drifting({gamma, sigma_e, sigma_w}, {n, e, x}) {
       const k = weightVariances({gamma, n, sigma_w, sigma_e}), curve = [];
       let w = e[0].map(noise => sigma_w * noise);
       for (let i = 0; i <= n + 1; i++) {
@@ -190,6 +191,7 @@ window.icl = (() => {
         w.forEach((weight, j) => curve.push({time: i, weight, method: "w" + "₁₂₃"[j]}));
         const edge = 2 * Math.sqrt(k[i]);
         curve.push({time: i, weight: edge, method: "+2 s.d."}, {time: i, weight: -edge, method: "−2 s.d."});
+        if (i && i <= n) curve.push({time: i, weight: w.reduce((sum, wj, j) => sum + wj * x[i][j], 0), method: "label y"});
       }
       const spread = fixed(Math.sqrt(k[n + 1])), forgotten = startForgotten({gamma, sigma_w, sigma_e});
       const kind =
