@@ -68,7 +68,9 @@
     spec.autosize = {type: "fit-x", contains: "padding"};
     // Fitting makes room for the labels by itself; the padding was for the static picture.
     delete spec.padding;
-    if (width >= 520 || !spec.layer?.some(layer => layer.name === "labels")) return;
+    if (width >= 520) return;
+    spec.config.legend = {...spec.config.legend, columns: 2};
+    if (!spec.layer?.some(layer => layer.name === "labels")) return;
     spec.layer = spec.layer.filter(layer => layer.name !== "labels");
     for (const {encoding} of spec.layer) {
       for (const channel of ["color", "strokeDash"]) if (encoding?.[channel]) encoding[channel].legend = {title: null, columns: 2};

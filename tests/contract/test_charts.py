@@ -428,3 +428,20 @@ def test_every_colour_is_one():
     """Every colour of a method or a sequence is written as six hexadecimal digits."""
     for colour in (*charts.METHODS.values(), *charts.SEQUENCE):
         assert re.fullmatch(r"#[0-9a-f]{6}", colour)
+
+
+def test_curves_of_one_kind_stay_apart():
+    """With `each`, two curves of one value of `by` are drawn as two lines of its colour; without it, as one zigzag."""
+    twice = pd.concat([DATA.assign(run=0), DATA.assign(run=1, error=DATA["error"] + 0.1)])
+    kinds = len(DATA.method.unique())
+    for each, expected in (("run", 2 * kinds), (None, kinds)):
+        svg = lines(twice, each=each, labels="legend").svg()
+        assert svg.count('aria-roledescription="line mark"') == expected
+
+
+@pytest.mark.parametrize(("each", "labels"), [("runs", "legend"), ("lam", "direct")])
+def test_telling_curves_apart_needs_a_column_and_a_legend(each, labels):
+    """A column that the data lacks is refused by name, and so are labels at the ends of curves that share one."""
+    refusal = f"each must be a column of data, and labels 'legend', got '{each}' and '{labels}'"
+    with pytest.raises(ValueError, match=refusal):
+        lines(each=each, labels=labels)
