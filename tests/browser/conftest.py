@@ -87,6 +87,14 @@ class Watched:
                     scrollTo(0, y);
                     await new Promise(done => setTimeout(done, 20));
                 }
+                // Mathematics and charts change the page's length while it is read: what was jumped over is waited for.
+                for (const figure of document.querySelectorAll('.icl-chart')) {
+                    if (!figure.dataset.drawn) figure.scrollIntoView();
+                    for (let k = 0; k < 400 && !figure.dataset.drawn; k++) {
+                        await new Promise(done => setTimeout(done, 25));
+                    }
+                }
+                scrollTo(0, document.documentElement.scrollHeight);
             }"""
         )
         self.page.wait_for_function(
