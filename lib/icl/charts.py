@@ -30,6 +30,21 @@ METHODS: dict[str, str] = {
     "RLS": "#c0392b",
     "Kalman": "#8a5a00",
     "true weight": "#111111",
+    "delta rule": "#643030",
+    "normalised delta rule": "#0e1f39",
+    "sliding window": "#4398d0",
+    "ridge regression": "#1c22b4",
+    "faded ridge": "#6b8e00",
+    "gradient descent": "#c9711a",
+    "momentum": "#b0357f",
+    "Nesterov": "#7a5bb5",
+    "conjugate gradients": "#c0392b",
+    "preconditioned CG": "#643030",
+    "Chebyshev": "#2a8a4a",
+    "Memformer": "#0b6fb8",
+    "GD++": "#0e1f39",
+    "Newton": "#6b8e00",
+    "polynomial floor": "#8a5a00",
 }
 
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark.
@@ -241,13 +256,25 @@ def lines(
     if unknown := set(floors) - set(names):
         raise ValueError(f"floors must be values of {by!r}, got {sorted(unknown)}")
     span = [float(data[x].min()), float(data[x].max())]
+    # Layers and steps are counted: no ticks between them.
+    whole = not log_x and not dataset and bool((data[x] % 1 == 0).all())
+    counted: dict[str, Any] = {"axis": altair.Axis(tickMinStep=1)} if whole else {}
     X = altair.X(
-        f"{x}:Q", title=x_title, scale=altair.Scale(type="log" if log_x else "linear", domain=span, nice=False)
+        f"{x}:Q",
+        title=x_title,
+        scale=altair.Scale(type="log" if log_x else "linear", domain=span, nice=False),
+        **counted,
     )
     limits = y_domain or _limits([t[y] for t in (data, points, stars) if t is not None], log_y)
     # An explorable's curves move, so its axis finds its own limits.
-    fixed: dict[str, Any] = {"zero": False} if dataset and not y_domain else {"domain": list(limits), "nice": False}
-    Y = altair.Y(f"{y}:Q", title=y_title, scale=altair.Scale(type="log" if log_y else "linear", **fixed))
+    fixed: dict[str, Any] = {"domain": list(limits), "nice": False}
+    ticks: dict[str, Any] = {}
+    if dataset and not y_domain:
+        # Rounded to powers of ten, a logarithmic axis would leave most of its height empty.
+        fixed = {"nice": False, "padding": 14} if log_y else {"zero": False}
+        # Over less than a power of ten, it would have too many ticks to read.
+        ticks = {"axis": altair.Axis(tickCount=7)} if log_y else {}
+    Y = altair.Y(f"{y}:Q", title=y_title, scale=altair.Scale(type="log" if log_y else "linear", **fixed), **ticks)
     legend = altair.Legend(title=None) if labels == "legend" else None
     colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
     dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])

@@ -254,7 +254,8 @@ def claim(id: str) -> Claim:
     return ledger()[id]
 
 
-#: Modules that show and judge what others computed: a record does not get older with them.
+#: Modules that show and judge what others computed: a record does not get older with them, nor with the packages'
+#: `__init__.py`, which compute nothing and name every new room.
 _APART = ("charts.py", "evidence.py", "exercises.py", "notation.py")
 
 
@@ -264,7 +265,7 @@ def sources() -> list[str]:
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "icl"]
     files = {Path(module.__file__).resolve() for module in modules if module.__file__}
     names = {path.relative_to(root).as_posix() for path in files if path.is_relative_to(root)}
-    return sorted(names - set(_APART))
+    return sorted(name for name in names - set(_APART) if not name.endswith("__init__.py"))
 
 
 def _code(path: Path) -> str:
@@ -308,6 +309,11 @@ class Record:
         """Whether the sources that made it are still the same."""
         return bool(self.provenance["library"] == library_hash(self.provenance["sources"]))
 
+    @property
+    def origin(self) -> "Record":
+        """The same record without its table, to be shown where a page draws the table its own way."""
+        return Record(self.id, self.table.iloc[:0], self.provenance)
+
     def covers(self, live: pd.DataFrame, *, on: list[str], value: str, standard_error: str, sigmas: float = 5) -> float:
         """Refuse a quick run that strays from the recorded one by more than `sigmas` standard errors; return the worst.
 
@@ -331,6 +337,8 @@ class Record:
             f"<p class='icl-record'>Recorded {p['date']} by <code>{html.escape(p['command'])}</code> on "
             f"{html.escape(p['device'])} in {p['seconds']:.0f} s; {html.escape(sizes)}.{age}</p>"
         )
+        if self.table.empty:
+            return source
         return self.table.to_html(index=False, border=0, float_format=lambda v: f"{v:.5g}") + source
 
 

@@ -1,19 +1,32 @@
 """Adaptive filters as (init, step) pairs, batched over trials; one scan, `run`, runs any of them.
 
 All estimate the weights behind y_i = <w_i, x_i> while reading, and are judged by their a-priori predictions
-y_hat_i = w_hat_i' x_i, made before y_i is seen. Notation of [Sayed 2011]. Settings may be tensors that broadcast
-against the trials, so that one scan tries many of them on the same data.
+y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them from the initial weights. Notation of
+[Sayed 2011]. There is one recurrence,
+
+    w <- lam (w + k (y - w'x)),
+
+and most filters are a gain k and a fading lam, often lam = 1. Of the others, `gla` and `steady_kalman` have a gain that
+is fixed and no feedback, `window` and `faded_ridge` solve for w anew, and `zero` writes nothing.
+
+Inside a filter the axes of trials come last, behind the d of x and P: one step is then a few operations on long
+vectors, many times faster than the same on small matrices (`benchmarks/filters.py`). Outside, trials come first as
+everywhere in the library. A setting may be a tensor of shape (settings, 1), or of more axes, the last 1 standing for
+the trials: one scan then tries them all on the same data.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.linalg import solve_discrete_are
 from torch import Tensor
 
 from icl import _checks
+from icl.tasks import DriftingRegression
 
 _Setting = float | Tensor
 
@@ -23,65 +36,129 @@ class Filter:
     """A filter: where it starts and what one example does to it.
 
     Attributes:
-        init: from zeros of the estimate's shape (..., d) to a state: any dataclass with the estimate `w_hat`.
-        step: from a state, x (..., d) and y (...) to the state after that example.
+        init: from initial weights, d by trials, to a state: any dataclass with the estimate `w_hat`.
+        step: from a state, an input x (d by trials), its label y and the prediction y_hat = w_hat'x of it to the state
+            after that example.
+        settings: shape of what it tries at once, () if that is one thing.
     """
 
     init: Callable[[Tensor], Any]
-    step: Callable[[Any, Tensor, Tensor], Any]
+    step: Callable[[Any, Tensor, Tensor, Tensor], Any]
+    settings: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Estimate:
     """State of the filters that remember nothing but their estimate."""
 
-    w_hat: Float[Tensor, "*trials d"]
-
-
-@dataclass(frozen=True)
-class Window:
-    """State of affine projection: the estimate, and the last K examples, newest first, zeros before the first."""
-
-    w_hat: Float[Tensor, "*#trials d"]
-    x: Float[Tensor, "*#trials K d"]
-    y: Float[Tensor, "*#trials K"]
+    w_hat: Float[Tensor, "d *trials"]
 
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """State of RLS: the estimate, and P, the inverse of the discounted sum of x x'."""
+    """State of RLS and Kalman: the estimate, and P, to them the covariance of what the estimate still misses."""
 
-    w_hat: Float[Tensor, "*trials d"]
-    P: Float[Tensor, "*trials d d"]
-
-
-def _setting(name: str, value: _Setting, *, at_most: float = float("inf"), zero: bool = False) -> Tensor:
-    """A setting as a tensor, refused by name when out of range."""
-    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-    _checks.real(name, array, **({"at_least": 0} if zero else {"above": 0}), at_most=at_most)
-    return torch.as_tensor(value, dtype=torch.float64)
+    w_hat: Float[Tensor, "d *trials"]
+    P: Float[Tensor, "d d *#trials"]
 
 
-def _error(w_hat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return y - (w_hat * x).sum(-1)
+@dataclass(frozen=True)
+class Window:
+    """State of the filters that keep examples: the last K, newest first, zeros before the first."""
+
+    w_hat: Float[Tensor, "d *#trials"]
+    x: Float[Tensor, "K d *#trials"]
+    y: Float[Tensor, "K *#trials"]
+
+
+@dataclass(frozen=True)
+class Projection(Window):
+    """State of affine projection: the examples it keeps, and G = X X', their products."""
+
+    G: Float[Tensor, "K K *#trials"]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """State of the faded ridge regression: the estimate, and the faded sums of x x' and y x."""
+
+    w_hat: Float[Tensor, "d *trials"]
+    G: Float[Tensor, "d d *#trials"]
+    b: Float[Tensor, "d *#trials"]
+
+
+@dataclass(frozen=True)
+class Track:
+    """What a filter did on its way: its a-priori predictions y_hat, their errors y - y_hat, and its estimates w_hat.
+
+    The estimates are those before each label and, last, the one after all, so that the one at i + 1 gives the
+    prediction of label i once it was seen, from which a-posteriori errors are made. A filter that fades has faded it by
+    then.
+    """
+
+    y_hat: Float[Tensor, "*trials time"]
+    error: Float[Tensor, "*trials time"]
+    w_hat: Float[Tensor, "*trials after d"]
+
+
+# Numbers in a block's state: 2 MiB of float64. More leave the caches, fewer are too short for their operations.
+_CACHE = 2**18
+
+
+def _setting(name: str, value: _Setting, *, at_most: float = float("inf")) -> Tensor:
+    """A positive setting as a tensor, refused by name when out of range or not the same for all trials of a row."""
+    _checks.real(name, value.detach().cpu().numpy() if isinstance(value, Tensor) else value, above=0, at_most=at_most)
+    setting = torch.as_tensor(value, dtype=torch.float64)
+    if setting.dim() and setting.shape[-1] != 1:
+        raise ValueError(f"{name} must be one number or have shape (*settings, 1), got {tuple(setting.shape)}")
+    return setting
+
+
+def _axes(**settings: Tensor) -> tuple[int, ...]:
+    """Shape of what is tried at once, without the axis of trials."""
+    shapes = [tuple(setting.shape) for setting in settings.values()]
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))[:-1]
+    except RuntimeError:
+        names, sizes = " and ".join(settings), " and ".join(map(str, shapes))
+        raise ValueError(f"{names} must broadcast against each other, got {sizes}") from None
+
+
+def _push(new: Tensor, kept: Tensor) -> Tensor:
+    """The examples kept, with a new one in front and the oldest gone."""
+    return torch.cat([new.to(kept).expand_as(kept[0])[None], kept[:-1]])
+
+
+def _held(G: Tensor, eps: _Setting) -> Tensor:
+    """G + eps I, for each trial and setting."""
+    return G + eps * torch.eye(len(G), dtype=G.dtype, device=G.device).reshape(*G.shape[:2], *[1] * (G.dim() - 2))
+
+
+def _solve(A: Tensor, b: Tensor) -> Tensor:
+    """A^-1 b for positive definite A (n, n, *trials), b (n, *trials): Gauss and Jordan, which need no pivots here."""
+    for i in range(len(A)):
+        column, row, value = A[:, 0], A[i, 1:] / A[i, 0], b[i] / A[i, 0]
+        A, b = torch.addcmul(A[:, 1:], column[:, None], row, value=-1), torch.addcmul(b, column, value, value=-1)
+        A[i], b[i] = row, value
+    return b
 
 
 def lms(mu: _Setting) -> Filter:
-    """Least mean squares: w <- w + mu (y - w'x) x [Sayed 2011, alg. 10.1], from w = 0.
+    """Least mean squares [Sayed 2011, alg. 10.1]: w <- w + mu (y - w'x) x.
 
     Args:
         mu: step size, > 0, in units of 1/x^2.
     """
     size = _setting("mu", mu)
 
-    def step(state: Estimate, x: Tensor, y: Tensor) -> Estimate:
-        return Estimate(state.w_hat + (size.to(x) * _error(state.w_hat, x, y))[..., None] * x)
+    def step(state: Estimate, x: Tensor, y: Tensor, y_hat: Tensor) -> Estimate:
+        return Estimate(torch.addcmul(state.w_hat, x, size.to(x) * (y - y_hat)))
 
-    return Filter(Estimate, step)
+    return Filter(Estimate, step, _axes(mu=size))
 
 
 def nlms(mu: _Setting, *, eps: float = 1e-6) -> Filter:
-    """Normalised LMS: w <- w + mu (y - w'x) x / (eps + x'x) [Sayed 2011, alg. 10.2], from w = 0.
+    """Normalised LMS [Sayed 2011, alg. 10.2]: w <- w + mu (y - w'x) x / (eps + x'x).
 
     Args:
         mu: step size, > 0, dimensionless; 1 forgets all about the direction of x.
@@ -90,15 +167,50 @@ def nlms(mu: _Setting, *, eps: float = 1e-6) -> Filter:
     size = _setting("mu", mu)
     _checks.number("eps", eps, at_least=0)
 
-    def step(state: Estimate, x: Tensor, y: Tensor) -> Estimate:
-        gain = size.to(x) * _error(state.w_hat, x, y) / (eps + x.square().sum(-1))
-        return Estimate(state.w_hat + gain[..., None] * x)
+    def step(state: Estimate, x: Tensor, y: Tensor, y_hat: Tensor) -> Estimate:
+        power = eps + x.square().sum(0)
+        # An input of 0 teaches nothing, without regularisation too.
+        gain = size.to(x) * (y - y_hat) / torch.where(power == 0, torch.inf, power)
+        return Estimate(torch.addcmul(state.w_hat, x, gain))
 
-    return Filter(Estimate, step)
+    return Filter(Estimate, step, _axes(mu=size))
+
+
+def delta_rule(mu: _Setting, *, lam: _Setting) -> Filter:
+    """LMS that fades: w <- lam (w + mu (y - w'x) x), the delta rule of fast weights with decay [Yang et al. 2024].
+
+    Args:
+        mu: step size, > 0, in units of 1/x^2.
+        lam: decay, > 0, dimensionless; 1 is LMS.
+    """
+    fading, size, inner = _setting("lam", lam), _setting("mu", mu), lms(mu)
+
+    def step(state: Estimate, x: Tensor, y: Tensor, y_hat: Tensor) -> Estimate:
+        return Estimate(fading.to(x) * inner.step(state, x, y, y_hat).w_hat)
+
+    return Filter(Estimate, step, _axes(lam=fading, mu=size))
+
+
+def normalised_delta_rule(mu: _Setting, *, lam: _Setting, eps: float = 1e-6) -> Filter:
+    """NLMS that fades: w <- lam (w + mu (y - w'x) x / (eps + x'x)), the delta rule with keys of length 1.
+
+    With mu = 1 and lam = gamma it is the Kalman filter that never learns which directions it knows: P = p I throughout.
+
+    Args:
+        mu: step size, > 0, dimensionless.
+        lam: decay, > 0, dimensionless; 1 is NLMS.
+        eps: regularisation, >= 0, in units of x^2.
+    """
+    fading, size, inner = _setting("lam", lam), _setting("mu", mu), nlms(mu, eps=eps)
+
+    def step(state: Estimate, x: Tensor, y: Tensor, y_hat: Tensor) -> Estimate:
+        return Estimate(fading.to(x) * inner.step(state, x, y, y_hat).w_hat)
+
+    return Filter(Estimate, step, _axes(lam=fading, mu=size))
 
 
 def apa(mu: _Setting, *, K: int, eps: float = 1e-6) -> Filter:
-    """Affine projection onto the last K examples: w <- w + mu X'(eps I + X X')^-1 (y - X w) [Sayed 2011, alg. 13.1].
+    """Affine projection onto the last K examples [Sayed 2011, alg. 13.1]: w <- w + mu X'(eps I + X X')^-1 (y - X w).
 
     Args:
         mu: step size, > 0, dimensionless.
@@ -109,81 +221,337 @@ def apa(mu: _Setting, *, K: int, eps: float = 1e-6) -> Filter:
     _checks.integer("K", K, at_least=1)
     _checks.number("eps", eps, above=0)
 
-    def init(w_hat: Tensor) -> Window:
-        return Window(
-            w_hat, w_hat.new_zeros(*w_hat.shape[:-1], K, w_hat.shape[-1]), w_hat.new_zeros(*w_hat.shape[:-1], K)
-        )
+    # In float64, because more than d examples leave eps alone to tell X X' from a singular matrix.
+    def init(w_hat: Tensor) -> Projection:
+        kept = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
+        return Projection(w_hat, kept, kept[:, 0], kept.new_zeros(K, K, *w_hat.shape[1:]))
 
-    def step(state: Window, x: Tensor, y: Tensor) -> Window:
-        X = torch.cat([x.unsqueeze(-2).expand_as(state.x[..., :1, :]), state.x[..., :-1, :]], dim=-2)
-        Y = torch.cat([y.unsqueeze(-1).expand_as(state.y[..., :1]), state.y[..., :-1]], dim=-1)
-        # In float64, because more than d examples leave eps alone to tell X X' from a singular matrix.
-        rows, miss = X.double(), (Y - (X @ state.w_hat[..., None])[..., 0]).double()
-        inner = rows @ rows.mT + eps * torch.eye(K, dtype=rows.dtype, device=rows.device)
-        move = (rows.mT @ torch.linalg.solve(inner, miss[..., None]))[..., 0].to(x)
-        return Window(state.w_hat + size.to(x)[..., None] * move, X, Y)
+    def step(state: Projection, x: Tensor, y: Tensor, y_hat: Tensor) -> Projection:
+        X, Y = _push(x, state.x), _push(y, state.y)
+        # X X'' moves along the diagonal; only the new example's products with all are new.
+        new = (X * X[0]).sum(1)
+        G = torch.cat([new[None], torch.cat([new[1:, None], state.G[:-1, :-1]], dim=1)])
+        gains = size.to(X) * _solve(_held(G, eps), Y - (X * state.w_hat).sum(1))
+        return Projection(state.w_hat + (X * gains[:, None]).sum(0).to(x), X, Y, G)
+
+    return Filter(init, step, _axes(mu=size))
+
+
+def window(K: int, *, eps: float = 1e-2) -> Filter:
+    """Least squares on the last K examples and nothing else: w = (X'X + eps I)^-1 X'y.
+
+    Args:
+        K: number of examples, >= 1.
+        eps: regularisation, > 0, in units of x^2.
+    """
+    _checks.integer("K", K, at_least=1)
+    _checks.number("eps", eps, above=0)
+
+    def init(w_hat: Tensor) -> Window:
+        kept = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
+        return Window(w_hat, kept, kept[:, 0])
+
+    def step(state: Window, x: Tensor, y: Tensor, y_hat: Tensor) -> Window:
+        X, Y = _push(x, state.x), _push(y, state.y)
+        # Added up anew: what is left of a large example when it is subtracted again would stay for ever.
+        G = (X[:, :, None] * X[:, None]).sum(0)
+        return Window(_solve(_held(G, eps), (X * Y[:, None]).sum(0)).to(x), X, Y)
 
     return Filter(init, step)
 
 
 def rls(lam: _Setting, *, eps: float = 1e-2) -> Filter:
-    """Exponentially weighted recursive least squares [Sayed 2011, alg. 30.1], from w = 0 and P = I / eps.
+    """Exponentially weighted recursive least squares [Sayed 2011, alg. 30.1], from P = I / eps.
 
         k = P x / (lam + x'P x);    w <- w + k (y - w'x);    P <- (P - k x'P) / lam
 
-    P is symmetrised in every step; in float64, because in float32 its small eigenvalues drown after some hundred steps.
+    From w = 0 it is the ridge regression of least sum_i lam^(t-i) (y_i - w'x_i)^2 + lam^t eps w'w. The update of P is
+    written u u', symmetric to the last bit: as k (P x)' what P lacks in symmetry grows without bound. P is in float64
+    whatever x is, because float32 has no room for its largest and smallest eigenvalues together.
 
     Args:
-        lam: forgetting factor in (0, 1], dimensionless.
-        eps: regularisation of the start, > 0, in units of x^2.
+        lam: forgetting factor in (0, 1], dimensionless; there is no fading, w is forgotten as examples come.
+        eps: regularisation of the start, > 0, in units of x^2: the inverse of the initial covariance.
     """
     factor = _setting("lam", lam, at_most=1.0)
     _checks.number("eps", eps, above=0)
 
     def init(w_hat: Tensor) -> LeastSquares:
-        _checks.dtype("x", w_hat, torch.float64, "for RLS, which loses P's small eigenvalues otherwise")
-        d = w_hat.shape[-1]
-        return LeastSquares(w_hat, (torch.eye(d, dtype=w_hat.dtype, device=w_hat.device) / eps).expand(*w_hat.shape, d))
+        return LeastSquares(w_hat, _spread(np.eye(len(w_hat)) / eps, w_hat))
 
-    def step(state: LeastSquares, x: Tensor, y: Tensor) -> LeastSquares:
-        age = factor.to(x)
-        Px = (state.P @ x[..., None])[..., 0]
-        k = Px / (age + (x * Px).sum(-1))[..., None]
-        P = (state.P - k[..., :, None] * Px[..., None, :]) / age[..., None, None]
-        return LeastSquares(state.w_hat + k * _error(state.w_hat, x, y)[..., None], (P + P.mT) / 2)
+    def step(state: LeastSquares, x: Tensor, y: Tensor, y_hat: Tensor) -> LeastSquares:
+        age = factor.to(state.P)
+        Px = (state.P * x[:, None]).sum(0)  # P being symmetric to the last bit, along the axis that is summed faster
+        scale = age + (Px * x).sum(0)
+        u = Px * (scale * age).rsqrt()
+        P = (state.P * (1 / age)).addcmul_(u[:, None], u, value=-1)
+        return LeastSquares(torch.addcmul(state.w_hat, Px.to(x), ((y - y_hat) / scale).to(x)), P)
+
+    return Filter(init, step, _axes(lam=factor))
+
+
+def ridge(eps: float) -> Filter:
+    """Ridge regression on all examples so far: RLS that forgets nothing.
+
+    Args:
+        eps: regularisation, > 0, in units of x^2.
+    """
+    return rls(1.0, eps=eps)
+
+
+def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
+    """RLS that keeps its regularisation: w = (G + eps I)^-1 b, solved anew at every step [von Oswald et al. 2025].
+
+        G <- lam (G + x x'),    b <- lam (b + y x)
+
+    RLS forgets its eps as it forgets examples, and then fits without restraint what little it remembers. Here w stays
+    a shrunken estimate, as the posterior mean is. Costs d^3 / 3 a step.
+
+    Args:
+        lam: forgetting factor in (0, 1], dimensionless.
+        eps: regularisation, > 0, in units of x^2.
+    """
+    factor, keep = _setting("lam", lam, at_most=1.0), _setting("eps", eps)
+
+    def init(w_hat: Tensor) -> Sums:
+        sums = w_hat.new_zeros(len(w_hat), *w_hat.shape, dtype=torch.float64)
+        return Sums(w_hat, sums, sums[0])
+
+    def step(state: Sums, x: Tensor, y: Tensor, y_hat: Tensor) -> Sums:
+        fading, X = factor.to(state.G), x.to(state.G)
+        G, b = fading * torch.addcmul(state.G, X[:, None], X), fading * torch.addcmul(state.b, X, y.to(X))
+        return Sums(_solve(_held(G, keep.to(G)), b).to(x), G, b)
+
+    return Filter(init, step, _axes(lam=factor, eps=keep))
+
+
+def _drifting(task: Any) -> None:
+    if not isinstance(task, DriftingRegression):
+        raise ValueError(f"task must be a DriftingRegression, the drift these filters are for, got {task!r}")
+
+
+def _spread(matrix: Any, w_hat: Tensor) -> Tensor:
+    """A (d, d) matrix for every trial of the estimate, without a copy of it for each."""
+    trials = w_hat.shape[1:]
+    matrix = torch.as_tensor(matrix, device=w_hat.device)
+    return matrix.reshape(*matrix.shape, *[1] * len(trials)).expand(*matrix.shape, *trials)
+
+
+def kalman(task: DriftingRegression, *, sigma_y: float = 0.0, P_0: Any = None) -> Filter:
+    """The Kalman filter of the drift (3) [Kalman 1960]: the posterior mean, which no filter beats on this task.
+
+        k = P x / (x'P x + sigma_y^2);  w <- gamma (w + k (y - w'x));  P <- gamma^2 (P after the label) + sigma_e^2 I
+
+    P after the label in Joseph's form, (I - k x') P (I - k x')' + sigma_y^2 k k', whose second product takes back what
+    rounding left of the first. A direction that is known already (x'P x = 0, when sigma_e = 0) teaches nothing.
+
+    Args:
+        task: gives d, gamma, sigma_w and sigma_e; the inputs' law does not matter to it.
+        sigma_y: standard deviation of noise in the labels, >= 0, in units of y. The task has none; real data do.
+        P_0: covariance of w_1 - w_hat_1, before the first label: a number >= 0, for that times I, or a positive
+            semi-definite (d, d) matrix. Default: the task's own, (gamma^2 sigma_w^2 + sigma_e^2) I.
+    """
+    _drifting(task)
+    _checks.number("sigma_y", sigma_y, at_least=0)
+    start = task.gamma**2 * task.sigma_w**2 + task.sigma_e**2 if P_0 is None else P_0
+    start = _checks.number("P_0", start, at_least=0) * np.eye(task.d) if np.ndim(start) == 0 else start
+    start = _checks.covariance("P_0", start, task.d)
+
+    def init(w_hat: Tensor) -> LeastSquares:
+        _checks.shape("x", w_hat, (task.d, *[None] * (w_hat.dim() - 1)), "as (d, *trials) to match the task")
+        return LeastSquares(w_hat, _spread(start, w_hat))
+
+    def step(state: LeastSquares, x: Tensor, y: Tensor, y_hat: Tensor) -> LeastSquares:
+        Px = (state.P * x).sum(1)
+        s = (Px * x).sum(0)
+        # Below this, s is the rounding left over from a direction that is already known.
+        size = x.square().sum(0) * state.P.diagonal().amax(-1)
+        known = s <= 1e-12 * size
+        k = Px / torch.where(known, torch.inf, s + sigma_y**2)
+        # P x on the right, x'P on the left: taken one for the other, what P lacks in symmetry grows without bound.
+        P = torch.addcmul(state.P, Px[:, None], k, value=-1)
+        P = torch.addcmul(P, k[:, None], (P * x[:, None]).sum(0) - sigma_y**2 * k, value=-1).mul_(task.gamma**2)
+        P.diagonal().add_(task.sigma_e**2)
+        return LeastSquares(torch.addcmul(state.w_hat, k.to(x), y - y_hat).mul_(task.gamma), P)
 
     return Filter(init, step)
 
 
+def steady_kalman(task: DriftingRegression) -> Filter:
+    """The steady-state Kalman filter of the pseudo-observations y_i x_i = Lambda w_i + noise, its gain fixed.
+
+        w <- gamma (w + K (y x - Lambda w)),    K = P Lambda (Lambda P Lambda + N)^-1,
+        P = gamma^2 (I - K Lambda) P + sigma_e^2 I,    N = k (tr(Lambda) Lambda + (kurtosis - 2) Lambda^2)
+
+    (not in the paper), k the weights' steady variance: the best filter whose gain does not look at x. For Lambda = I it
+    is one layer of gated attention at lam*, after a prompt without end; `gla` is the same recurrence written out.
+
+    Raises:
+        ValueError: if gamma >= 1 or sigma_e = 0, which have no steady state, or Lambda is singular.
+    """
+    _drifting(task)
+    if task.gamma >= 1 or not task.sigma_e:
+        raise ValueError(f"gamma must be < 1 and sigma_e > 0 for a steady state, got {task.gamma!r}, {task.sigma_e!r}")
+    H: np.ndarray = task.Lambda
+    if np.linalg.eigvalsh(H)[0] <= 1e-12 * np.abs(H).max():
+        raise ValueError("Lambda must be positive definite for a steady state that probes every direction")
+    drift, noise = np.eye(task.d), np.trace(H) * H + (task.inputs.kurtosis - 2) * H @ H
+    # In units of sigma_e^2, so that the scale of the weights does not touch the solver's tolerances.
+    P = solve_discrete_are(task.gamma * drift, H, drift, noise / (1 - task.gamma**2))
+    K = np.linalg.solve(H @ P @ H + noise / (1 - task.gamma**2), H @ P).T
+    return _fixed_gain(K, task.gamma * (drift - K @ H), task.gamma)
+
+
+def gla(A: Any, *, lam: float) -> Filter:
+    """One layer of gated linear attention as the filter it is: w <- lam (w + y A'x), so that y_hat = g'A x (15).
+
+    It writes y, where filters with feedback write the error of their own prediction.
+
+    Args:
+        A: (d, d) matrix of (15), `theory.gla.optimum(task, lam=lam).A` for one.
+        lam: forgetting factor, > 0, dimensionless.
+    """
+    A = np.asarray(_checks.real("A", np.asarray(A)), dtype=np.float64)
+    _checks.shape("A", A, (len(A) if A.ndim else 1,) * 2)
+    lam = _checks.number("lam", lam, above=0)
+    return _fixed_gain(A.T, lam * np.eye(len(A)), lam)
+
+
+def _fixed_gain(K: np.ndarray, keep: np.ndarray, lam: float) -> Filter:
+    """w <- keep w + lam K x y."""
+    gain, kept = torch.as_tensor(lam * K), torch.as_tensor(keep)
+    scalar = np.array_equal(keep, keep[0, 0] * np.eye(len(keep)))
+
+    def init(w_hat: Tensor) -> Estimate:
+        _checks.shape("x", w_hat, (len(K), *[None] * (w_hat.dim() - 1)), "as (d, *trials) to match the gain")
+        return Estimate(w_hat)
+
+    def step(state: Estimate, x: Tensor, y: Tensor, y_hat: Tensor) -> Estimate:
+        w_hat = keep[0, 0] * state.w_hat if scalar else torch.tensordot(kept.to(x), state.w_hat, dims=1)
+        return Estimate(w_hat + torch.tensordot(gain.to(x), x * y, dims=1))
+
+    return Filter(init, step)
+
+
+def zero() -> Filter:
+    """The filter that keeps its initial weights: from w = 0 it answers 0, as any method should do better than."""
+    return Filter(Estimate, lambda state, x, y, y_hat: state)
+
+
+def _is_finite(array: Tensor) -> bool:
+    # The sum tells, and needs no mask of the array's size, which would cost more than LMS; unless it overflows.
+    return bool(torch.isfinite(array.sum()) or torch.isfinite(array).all())
+
+
+def _finite(name: str, array: Tensor) -> Tensor:
+    if not _is_finite(array):
+        raise ValueError(f"{name} must be finite, got {array[~torch.isfinite(array)][0].item()}")
+    return array
+
+
+def _stacked(steps: list[Tensor]) -> Tensor:
+    """Steps as one array; before the first example settings make no difference, and may have no axes of their own."""
+    return torch.stack([step.expand_as(steps[-1]) for step in steps])
+
+
+def _scan(
+    filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
+) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
+    """Predictions, and the estimates if they are to be kept; see `run` and `track`."""
+    if x.dim() < 2 or not x.numel():
+        raise ValueError(f"x must have shape (*trials, time, d) with none of them 0, got {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise ValueError(f"x must have a floating dtype, got {x.dtype}")
+    _checks.shape("y", y, tuple(x.shape[:-1]), "to match x")
+    _checks.dtype("y", y, x.dtype, "to match x")
+    w_0 = x.new_zeros(x.shape[-1]) if w_0 is None else w_0
+    _checks.dtype("w_0", w_0, x.dtype, "to match x")
+    starts = (*x.shape[:-2], x.shape[-1])
+    sizes = zip(reversed(w_0.shape), reversed(starts), strict=False)
+    if w_0.shape[-1:] != x.shape[-1:] or w_0.dim() > len(starts) or any(size not in (1, full) for size, full in sizes):
+        raise ValueError(f"w_0 must broadcast to {starts}, got {tuple(w_0.shape)}")
+    # An x that is not finite shows in the prediction of its own label, a y may not.
+    w_0, y = _finite("w_0", w_0.expand(starts)), _finite("y", y)
+    if x.dim() == 2:
+        y_hat, w_hat = _scan(filter, x[None], y[None], w_0[None], keep=keep)
+        return y_hat[..., 0, :], w_hat[..., 0, :, :] if w_hat is not None else None
+    while x.dim() < 3 + len(filter.settings):
+        x, y, w_0 = x[None], y[None], w_0[None]
+
+    sizes = zip(reversed(x.shape[:-3]), reversed(filter.settings), strict=False)
+    if any(size not in (1, full) and full != 1 for size, full in sizes):
+        raise ValueError(f"x must broadcast against the filter's settings {filter.settings}, got {tuple(x.shape)}")
+
+    x, y, w_0 = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0), w_0.movedim(-1, 0)
+    # One step of one trial tells how large a trial's state is.
+    one = filter.step(filter.init(w_0[..., :1]), x[0, ..., :1], y[0, ..., :1], y[0, ..., :1])
+    shape = torch.broadcast_shapes(one.w_hat.shape[1:-1], filter.settings)
+    size = max(1, _CACHE // sum(part.numel() for part in vars(one).values()))
+    steps = max(1, 2 * _CACHE // x[0, ..., :size].numel())
+    # Made and dropped: until it has seen one this large go, the C library hands the memory of every step back at once.
+    x.new_empty(2**21)
+    y_hat = x.new_empty(len(x), *shape, x.shape[-1])
+    w_hat = x.new_empty(len(x) + 1, x.shape[1], *shape, x.shape[-1]) if keep else None
+    for block in (slice(at, at + size) for at in range(0, x.shape[-1], size)):
+        state = filter.init(w_0[..., block])
+        for start in range(0, len(x), steps):
+            # Trials next to one another in memory, a few steps at a time: a copy of everything would not fit the cache.
+            xs, ys = (array[start : start + steps, ..., block] for array in (x, y))
+            xs, ys = (array if array.stride(-1) == 1 else array.contiguous() for array in (xs, ys))
+            estimates, predictions = [], []
+            for xt, yt in zip(xs.unbind(), ys.unbind(), strict=True):
+                prediction = (state.w_hat * xt).sum(0)
+                predictions.append(prediction)
+                if keep:
+                    estimates.append(state.w_hat)
+                state = filter.step(state, xt, yt, prediction)
+            y_hat[start : start + len(xs), ..., block] = _stacked(predictions)
+            if w_hat is not None:
+                w_hat[start : start + len(xs), ..., block] = _stacked(estimates)
+        if w_hat is not None:
+            w_hat[-1, ..., block] = state.w_hat
+    if not _is_finite(y_hat):
+        _finite("x", x)
+        first = int((~torch.isfinite(y_hat)).reshape(len(y_hat), -1).any(1).nonzero()[0])
+        raise FloatingPointError(f"the filter diverged: its prediction at position {first} is not finite")
+    return y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
+
+
 def run(
-    filter: Filter, x: Float[Tensor, "*#trials time d"], y: Float[Tensor, "*#trials time"]
+    filter: Filter,
+    x: Float[Tensor, "*#trials time d"],
+    y: Float[Tensor, "*#trials time"],
+    *,
+    w_0: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "*#trials time"]:
-    """A-priori predictions: position i is predicted from the examples before it; the first is predicted as 0.
+    """A-priori predictions: position i is predicted from the examples before it, the first from w_0.
+
+    Fastest on arrays whose memory has the trials last, as its own results have: others are copied, some steps at a
+    time.
 
     Args:
         filter: such as `lms(0.01)`.
-        x: inputs; leading axes are trials. Settings of the filter broadcast against them: with mu of shape
-            (settings, 1) and x of shape (1, batch, time, d) the result has shape (settings, batch, time).
+        x: inputs; leading axes are trials. With mu of shape (settings, 1) the filter runs with each of them, and the
+            result has shape (settings, batch, time); x may then be (batch, time, d), the same for all settings, or
+            (settings, batch, time, d).
         y: labels.
+        w_0: initial weights, (d,) or one a trial; default 0.
 
     Raises:
-        ValueError: if x and y do not fit together, hold no position or are not finite.
+        ValueError: if x, y and w_0 do not fit together, hold no position or are not finite.
         FloatingPointError: if the filter diverges, with the position where its prediction stopped being finite.
     """
-    if x.dim() < 2 or not x.shape[-2]:
-        raise ValueError(f"x must have shape (*trials, time, d) with time >= 1, got {tuple(x.shape)}")
-    _checks.shape("y", y, tuple(x.shape[:-1]), "to match x")
-    _checks.dtype("y", y, x.dtype, "to match x")
-    for name, array in (("x", x), ("y", y)):
-        if not bool((finite := torch.isfinite(array)).all()):
-            raise ValueError(f"{name} must be finite, got {array[~finite][0].item()}")
-    state, predictions = filter.init(torch.zeros_like(x[..., 0, :])), []
-    for xt, yt in zip(x.unbind(-2), y.unbind(-1), strict=True):
-        predictions.append((state.w_hat * xt).sum(-1))
-        state = filter.step(state, xt, yt)
-    shape = torch.broadcast_shapes(*(p.shape for p in (predictions[0], predictions[-1])))
-    y_hat = torch.stack([p.expand(shape) for p in predictions], dim=-1)
-    if not bool(torch.isfinite(y_hat).all()):
-        first = int((~torch.isfinite(y_hat)).reshape(-1, y_hat.shape[-1]).any(0).nonzero()[0])
-        raise FloatingPointError(f"the filter diverged: its prediction at position {first} is not finite")
-    return y_hat
+    return _scan(filter, x, y, w_0, keep=False)[0]
+
+
+def track(
+    filter: Filter,
+    x: Float[Tensor, "*#trials time d"],
+    y: Float[Tensor, "*#trials time"],
+    *,
+    w_0: Float[Tensor, "..."] | None = None,
+) -> Track:
+    """Like `run`, and returns the estimates and errors too: d + 2 numbers a position, so not for a million trials."""
+    y_hat, w_hat = _scan(filter, x, y, w_0, keep=True)
+    assert w_hat is not None
+    return Track(y_hat, y - y_hat, w_hat)

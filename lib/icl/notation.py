@@ -35,10 +35,20 @@ SYMBOLS = (
     Symbol(
         "Z", r"\mathbf Z", "(batch, n+1, d+1)", "x, y", "tokens (x_i, y_i), rows in time; the query's label is 0", "(4)"
     ),
-    Symbol("gamma", r"\gamma", "scalar", "1", "autoregressive coefficient of the drift", "(3)"),
+    Symbol(
+        "gamma",
+        r"\gamma",
+        "scalar",
+        "1",
+        "autoregressive coefficient of the drift; in Part II what a register keeps",
+        "(3); II (3.1)",
+    ),
     Symbol("sigma_w", r"\sigma_w", "scalar", "y/x", "standard deviation of each coordinate of w_0", "§2"),
     Symbol(
         "sigma_e", r"\sigma_e", "scalar", "y/x", "standard deviation of each coordinate of the innovations e_i", "§2"
+    ),
+    Symbol(
+        "sigma_y", r"\sigma_y", "scalar", "y", "standard deviation of noise in the labels; 0 in the paper", "filters"
     ),
     Symbol("Sigma_w", r"\mathbf\Sigma_w", "(d, d)", "y²/x²", "covariance of stationary weights", "tasks"),
     Symbol("Lambda", r"\mathbf\Lambda", "(d, d)", "x²", "covariance of the inputs", "§2"),
@@ -55,6 +65,15 @@ SYMBOLS = (
         "decay of the state at a token; λ for all here",
         "(5)",
     ),
+    Symbol(
+        "beta",
+        r"\beta_t",
+        "broadcasts to (batch, time, heads)",
+        "1/k²; 1",
+        "write strength of the delta rule at a token; in Part II what momentum keeps",
+        "models.delta; II App. B",
+    ),
+    Symbol("eta", r"\eta", "scalar", "1/x²", "step size of a first-order method", "solvers"),
     Symbol("W_V", r"\mathbf W_V", "(d+1, d+1)", "", "value weights; only the last row matters", "(8)"),
     Symbol(
         "W_KQ",
@@ -64,7 +83,14 @@ SYMBOLS = (
         "merged key and query weights; only the first d columns matter",
         "(8)",
     ),
-    Symbol("A", r"\mathbf A", "(d, d)", "1/x²", "what the prediction sees of both: D₁ Λ̃⁻¹ at the optimum", "(15)"),
+    Symbol(
+        "A",
+        r"\mathbf A",
+        "(d, d)",
+        "1/x²",
+        "what the prediction sees of both, D₁ Λ̃⁻¹ at the optimum; in Part II a layer's preconditioner, transposed",
+        "(15); II (2.8)",
+    ),
     Symbol(
         "theta",
         r"\boldsymbol\theta",
@@ -92,13 +118,71 @@ SYMBOLS = (
         "Thm 1",
     ),
     Symbol("xi", r"\xi", "scalar", "y²/x²", "D₁²/D₂, the blog's large-d score of a forgetting factor", "blog"),
-    Symbol("mu", r"\mu", "scalar", "1/x² or 1", "step size of LMS (1/x²), NLMS and affine projection (1)", "filters"),
+    Symbol(
+        "mu",
+        r"\mu",
+        "scalar",
+        "1/x² or 1",
+        "step size of LMS and the delta rule (1/x²), of their normalised forms and affine projection (1)",
+        "filters",
+    ),
     Symbol(
         "P",
         r"\mathbf P",
-        "(batch, d, d)",
+        "(d, d)",
         "y²/x²",
         "Kalman's predictive covariance of the weights; in RLS the inverse of the discounted sum of x x'",
         "filters",
     ),
+    Symbol("rho", r"\rho", "scalar", "1", "radius of the poles of a second-order drift", "drifts"),
+    Symbol("omega", r"\omega", "scalar", "1", "angle that poles or weights turn in a step, in radians", "drifts"),
+    Symbol("nu", r"\nu", "scalar", "1", "degrees of freedom of heavy-tailed innovations", "drifts"),
+    Symbol("delta", r"\delta", "scalar", "y/x", "longest step |w_i − w_(i−1)| of an adversary", "adversary"),
+    Symbol(
+        "Sigma",
+        r"\mathbf\Sigma",
+        "(d, d)",
+        "x²",
+        "covariance of the inputs in Part II; weights have its inverse",
+        "II §3.3",
+    ),
+    Symbol(
+        "H", r"\mathbf H", "(batch, d, d)", "x²", "X'X / n of a prompt's examples, the Hessian of the loss", "II (2.11)"
+    ),
+    Symbol(
+        "b", r"\mathbf b", "(batch, d)", "xy", "X'y / n of a prompt's examples; the gradient is H w − b", "II (2.11)"
+    ),
+    Symbol(
+        "B",
+        r"\mathbf B_\ell",
+        "(L, d, d)",
+        "1/x²",
+        "blocks that change the inputs from layer to layer: GD++",
+        "II (2.8)",
+    ),
+    Symbol("Q", r"\mathbf Q_\ell", "(L, d+1, d+1)", "", "merged key and query weights of a layer", "II (2.4)"),
+    Symbol("R", r"\mathbf R_\ell", "(batch, n+1, d+1)", "", "memory register of a layer", "II (3.1), (3.3)"),
+    Symbol(
+        "M",
+        r"\mathbf M_\ell",
+        "(batch, d, d)",
+        "1",
+        "what is left of w* after ℓ layers: w_ℓ − w* = −M_ℓ w*",
+        "models.memformer",
+    ),
+    Symbol(
+        "T",
+        r"\mathbf T_\ell",
+        "(batch, d, d)",
+        "1",
+        "what GD++ has made of the inputs after ℓ layers",
+        "models.memformer",
+    ),
+    Symbol("alpha", r"\alpha_\ell", "(L,) or (batch, L)", "1/x²", "step along a register", "II (3.2)"),
+    Symbol(
+        "Gamma", r"\boldsymbol\Gamma_j^\ell", "(L, L)", "1/x²", "weight of layer j's register at layer ℓ", "II (3.4)"
+    ),
+    Symbol("Delta", r"\Delta_\ell", "(batch, time)", "1", "how long S6 holds a token", "III (5)"),
+    Symbol("W_B", r"\mathbf W_B", "(d_h, d+1)", "", "selection of what S6 writes; b_B its bias", "III (3)"),
+    Symbol("W_C", r"\mathbf W_C", "(d_h, d+1)", "", "selection of what S6 reads; b_C its bias", "III (4)"),
 )

@@ -287,6 +287,22 @@ def test_an_explorable_carries_what_its_function_needs():
     assert lines().spec["usermeta"] == {"icl": {}}
 
 
+def test_an_explorables_logarithmic_axis_follows_its_curves():
+    """The y axis finds its limits in the curves, a little beyond them and not at powers of ten, with few ticks.
+
+    The least error stands 14 pixels above the lower end, of 320, and the greatest 14 below the upper: to the pixel.
+    """
+    figure = full(data=DATA.drop(columns=["low", "high"]), points=None, stars=None)
+    assert "domain" not in figure.spec["layer"][0]["encoding"]["y"]["scale"]
+    curves = re.findall(r'line mark" d="([^"]*)"', figure.svg())
+    heights = [float(y) for curve in curves for y in re.findall(r",([\d.]+)", curve)]
+    assert min(heights) == pytest.approx(14, abs=1)
+    assert max(heights) == pytest.approx(320 - 14, abs=1)
+    labels = re.findall(r">([\d.]+)</text>", figure.svg())
+    assert {"0.4", "0.9"} <= set(labels)
+    assert sum(len(label) == 3 for label in labels) <= 8
+
+
 @pytest.mark.parametrize("draw", [functools.partial(lines, labels="legend"), heatmap], ids=["lines", "heatmap"])
 def test_a_width_is_kept(draw):
     """The picture has the width asked for where the figure follows its page, give or take the room for its labels.
@@ -445,3 +461,20 @@ def test_telling_curves_apart_needs_a_column_and_a_legend(each, labels):
     refusal = f"each must be a column of data, and labels 'legend', got '{each}' and '{labels}'"
     with pytest.raises(ValueError, match=refusal):
         lines(each=each, labels=labels)
+
+
+@pytest.mark.parametrize(("shift", "counted"), [(0, True), (0.5, False)])
+def test_what_is_counted_has_no_ticks_between(shift, counted):
+    """An axis of whole numbers, as of layers, is labelled at whole numbers only."""
+    layers = pd.DataFrame({"layers": np.arange(4) + shift, "error": [4.0, 2.0, 1.0, 0.5], "method": "GLA"})
+    figure = charts.lines(
+        layers,
+        x="layers",
+        y="error",
+        by="method",
+        x_title="layers",
+        y_title="error",
+        title="Falls",
+        alt="The error falls from four to a half, layer by layer.",
+    )
+    assert ("tickMinStep" in json.dumps(figure.spec)) == counted

@@ -1,5 +1,6 @@
 """The ledger says what was found, and only the numbers can make it say so."""
 
+import ast
 import dataclasses
 import html
 import itertools
@@ -285,8 +286,8 @@ def test_a_record_comes_back_as_it_was(book):
     pd.testing.assert_frame_equal(back.table, TABLE, check_exact=True)
     assert back.provenance["config"] == CONFIG
     assert back.provenance["seconds"] == 12.3
-    assert "__init__.py" in back.provenance["sources"]
-    assert not {"charts.py", "evidence.py"} & set(back.provenance["sources"])
+    assert back.provenance["sources"] == evidence.sources()
+    assert not {"charts.py", "evidence.py", "__init__.py"} & set(back.provenance["sources"])
     assert back.provenance["library"] == evidence.library_hash(back.provenance["sources"])
     assert set(back.provenance["versions"]) == {"torch", "numpy", "scipy", "pandas", "python"}
     assert back.provenance["command"] == "make paper"
@@ -322,6 +323,16 @@ def test_a_record_of_an_older_library_says_so(book):
     assert "older library" in older._repr_html_()
 
 
+def test_the_origin_of_a_record_is_its_caption(book):
+    """A record's origin shows where it comes from as the record does, and nothing of the table."""
+    record("run", TABLE, config=CONFIG, seconds=1)
+    shown = recorded("run")
+    table, caption = shown._repr_html_().split("<p class='icl-record'>")
+    assert "Kalman" in table
+    assert shown.origin._repr_html_() == "<p class='icl-record'>" + caption
+    assert shown.origin.provenance == shown.provenance
+
+
 def test_the_hash_knows_every_source_it_is_given(tmp_path, monkeypatch):
     """The hash that dates a record changes with any change of the code it names, its name included, and with nothing
     else: not with other files, and not with comments, docstrings or layout.
@@ -346,10 +357,21 @@ def test_the_hash_knows_every_source_it_is_given(tmp_path, monkeypatch):
 
 
 def test_sources_are_what_is_loaded():
-    """In a process of its own, the sources are the modules imported, and the packages around them."""
+    """In a process of its own, the sources are the modules imported, without the packages around them."""
     code = "from icl import charts, evidence, tasks; print(*evidence.sources())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["__init__.py", "_checks.py", "tasks.py"]
+    assert run.stdout.split() == ["_checks.py", "tasks.py"]
+
+
+def test_packages_compute_nothing():
+    """What records leave out of their sources, every `__init__.py`, holds words, imports and names, and no code."""
+    inits = sorted(Path(evidence.__file__).parent.rglob("__init__.py"))
+    assert len(inits) >= 3
+    for init in inits:
+        for node in ast.parse(init.read_text(encoding="utf-8")).body:
+            words = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            names = isinstance(node, ast.Assign) and all(t.id in ("__all__", "__version__") for t in node.targets)
+            assert words or names or isinstance(node, ast.Import | ast.ImportFrom), f"{init}: line {node.lineno}"
 
 
 PROVENANCE = {

@@ -4,6 +4,7 @@ Each filter's predictions are compared with what its definition says when it is 
 solved afresh at every position instead of recursions, one trial after another, in numpy.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -11,15 +12,32 @@ import pytest
 import torch
 
 from icl import filters
+from icl.models.gla import features, predict_from_features
+from icl.predictors import one_step_ahead
 from icl.profile import streams
 from icl.tasks import DriftingRegression
 
+A = np.array([[0.3, 0.1, -0.05], [0.02, 0.2, 0.1], [0.0, -0.1, 0.4]])
+TASK = DriftingRegression(d=3, n=39, gamma=0.95, sigma_e=0.3, Lambda=np.diag([0.5, 1.25, 2.0]))
 EVERY = {
     "LMS": functools.partial(filters.lms, 0.05),
     "NLMS": functools.partial(filters.nlms, 0.7),
+    "delta rule": functools.partial(filters.delta_rule, 0.05, lam=0.9),
+    "normalised delta rule": functools.partial(filters.normalised_delta_rule, 0.7, lam=0.9),
     "APA": functools.partial(filters.apa, 0.5, K=2),
     "RLS": functools.partial(filters.rls, 0.9),
+    "window": functools.partial(filters.window, 4),
+    "ridge": functools.partial(filters.ridge, 0.1),
+    "faded ridge": functools.partial(filters.faded_ridge, 0.9, eps=0.5),
+    "Kalman": functools.partial(filters.kalman, TASK, sigma_y=0.1),
+    "steady Kalman": functools.partial(filters.steady_kalman, TASK),
+    "GLA": functools.partial(filters.gla, A, lam=0.9),
 }
+#: The same task with inputs in a unit of a quarter.
+TASK_IN_FOURS = dataclasses.replace(TASK, sigma_w=TASK.sigma_w / 4, sigma_e=TASK.sigma_e / 4, Lambda=16 * TASK.Lambda)
+STEADY = filters.steady_kalman(TASK_IN_FOURS)
+#: The last 20 of 5,000 positions.
+LATE = range(4980, 5000)
 every_filter = pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
 
 
@@ -28,6 +46,16 @@ def prompts(n=39, d=3, batch=5, dtype=torch.float64):
     task = DriftingRegression(d=d, n=n, gamma=0.95, sigma_e=0.3, Lambda=np.diag(np.linspace(0.5, 2, d)))
     p = task.sample(batch, generator=streams("filters"), dtype=dtype)
     return p.x, p.y
+
+
+def read(filter, x, y):
+    """Every state of a filter fed by hand, from w = 0, before the first example to after the last: trials go last."""
+    xs, ys = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0)
+    state = filter.init(torch.zeros_like(xs[0]))
+    yield state
+    for xt, yt in zip(xs, ys, strict=True):
+        state = filter.step(state, xt, yt, (state.w_hat * xt).sum(0))
+        yield state
 
 
 def followed(move, x, y):
@@ -57,6 +85,25 @@ def lms_move(w_hat, x, y, *, mu):
 
 def nlms_move(w_hat, x, y, *, mu, eps):
     return w_hat + [mu * (y[-1] - sum(w_hat * x[-1])) * xj / (eps + sum(x[-1] ** 2)) for xj in x[-1]]
+
+
+def products(x, y, steps, lam):
+    """Predictions of one trial from the products that the delta rule unrolls to, of matrices I - mu_j x_j x_j':
+    w_t = sum_{i < t} lam^(t-i) [prod_{i < j < t} (I - mu_j x_j x_j')] mu_i y_i x_i, the newest to the left.
+    """
+    d, y_hat = x.shape[1], np.zeros(len(y))
+    erase = np.eye(d) - steps[:, None, None] * x[:, :, None] * x[:, None, :]
+    for t in range(len(y)):
+        product = np.eye(d)
+        for i in reversed(range(t)):
+            y_hat[t] += lam ** (t - i) * steps[i] * y[i] * x[t] @ product @ x[i]
+            product = product @ erase[i]
+    return y_hat
+
+
+def window_move(w_hat, x, y, *, K, eps):
+    """Ridge regression on the last K examples, or as many as there are, whatever the old estimate was."""
+    return ridge_move(w_hat, x[-K:], y[-K:], lam=1.0, eps=eps)
 
 
 def apa_move(w_hat, x, y, *, mu, K, eps):
@@ -95,6 +142,78 @@ def test_nlms_is_its_loop(mu, eps):
     agrees(filters.run(filters.nlms(mu, eps=eps), x, y), by_hand(move, x, y))
 
 
+@pytest.mark.parametrize("lam", [0.5, 0.9, 1.0, 1.02])
+@pytest.mark.parametrize("normalised", [False, True])
+def test_delta_rules_are_their_products(normalised, lam):
+    """The delta rule with decay predicts with the products of Householder-like matrices it unrolls to, as fast weights
+    are written, normalised or not.
+
+    5 trials of 25 positions in 3 dimensions, each product of up to 24 matrices taken by itself; rtol 1e-9 of a trial's
+    largest prediction. Planted: an estimate that fades one step later, with lam^(t-1-i), is seen wherever lam
+    is not 1.
+    """
+    x, y = prompts(n=24)
+    mu, eps = (0.7, 0.1) if normalised else (0.1, 0.0)
+    steps = mu / (eps + x.square().sum(-1)) if normalised else torch.full_like(y, mu)
+    make = functools.partial(filters.normalised_delta_rule, eps=eps) if normalised else filters.delta_rule
+    trials = [[a.numpy() for a in trial] for trial in zip(x, y, steps, strict=True)]
+    expected = np.stack([products(*trial, lam) for trial in trials])
+    y_hat = filters.run(make(mu, lam=lam), x, y)
+    agrees(y_hat, expected)
+    assert (np.abs(y_hat.numpy() - expected / lam).max() > 1e-3 * np.abs(expected).max()) == (lam != 1)
+
+
+@pytest.mark.parametrize("eps", [1e-2, 1.0])
+@pytest.mark.parametrize("K", [1, 2, 3, 7, 50])
+def test_window_is_least_squares_on_the_last_examples(K, eps):
+    """The window filter predicts with the ridge regression on the last K examples, solved afresh by orthogonal
+    factorisation at each position.
+
+    K less than the 3 dimensions, equal to them, more, and more than the 40 positions, where it is ridge regression on
+    all. rtol 1e-9 of a trial's largest prediction; planted: one example less is a hundredth of it away.
+    """
+    x, y = prompts()
+    y_hat = filters.run(filters.window(K, eps=eps), x, y)
+    agrees(y_hat, by_hand(functools.partial(window_move, K=K, eps=eps), x, y))
+    if K == 50:
+        agrees(y_hat, filters.run(filters.ridge(eps), x, y))
+    elif K > 1:
+        less = by_hand(functools.partial(window_move, K=K - 1, eps=eps), x, y)
+        assert np.abs(y_hat.numpy() - less).max() > 0.01 * np.abs(less).max()
+
+
+def test_window_forgets_what_has_left_it():
+    """Predictions from examples in the window are the same, bit for bit, whatever came before them: also an input a
+    hundred million times larger than the others, of whose products a running sum would keep the rounding.
+
+    5 trials in 3 dimensions, the large input 10 positions before the last; a window that still holds it differs.
+    """
+    x, y = prompts()
+    large = x.clone()
+    large[:, 29] *= 1e8
+    for K, same in ((5, True), (9, True), (10, False)):
+        before, after = (filters.run(filters.window(K), inputs, y)[:, -1] for inputs in (x, large))
+        assert torch.equal(before, after) == same
+
+
+@pytest.mark.parametrize("lam", [0.5, 0.9, 1.0, 1.1])
+def test_gla_is_the_layer_asked_at_every_position(lam):
+    """The attention filter predicts at every position what the layer itself predicts from the prompt up to there.
+
+    A without symmetry, 5 prompts of 40 positions; 1e-12 of a prompt's largest prediction. Planted: with A' for A the
+    predictions are a hundredth of it away.
+    """
+    prompt = TASK.sample(5, generator=streams("attention"), dtype=torch.float64)
+
+    def layer(prompt):
+        return predict_from_features(features(prompt, lam), A, prompt.x[:, -1])
+
+    expected = one_step_ahead(layer, prompt)
+    agrees(one_step_ahead(filters.gla(A, lam=lam), prompt), expected, rtol=1e-12)
+    turned = one_step_ahead(filters.gla(A.T, lam=lam), prompt)
+    assert (turned - expected).abs().max() > 0.01 * expected.abs().max()
+
+
 @pytest.mark.parametrize(("K", "eps"), [(1, 1e-3), (2, 1e-3), (3, 1e-3), (4, 0.1), (50, 0.1)])
 @pytest.mark.parametrize("mu", [0.3, 1.0])
 def test_apa_is_ridge_regression_on_the_last_examples(mu, K, eps):
@@ -130,6 +249,24 @@ def test_rls_is_discounted_ridge_regression(lam, eps):
     assert (np.abs(y_hat.numpy() - kept).max() > 1e-3 * np.abs(kept).max()) == (lam < 1)
 
 
+@pytest.mark.parametrize("eps", [1e-2, 1.0])
+@pytest.mark.parametrize("lam", [0.5, 0.9, 1.0])
+def test_faded_ridge_keeps_its_regularisation(lam, eps):
+    """Faded ridge predicts with the weights of least sum_i lam^(t+1-i) (y_i - w'x_i)^2 + eps |w|^2, at every position.
+
+    These are solved afresh at each of 40 positions by orthogonal factorisation. rtol 1e-9 of a trial's largest
+    prediction. Planted: regularisation that fades, RLS's, is seen wherever lam < 1; at lam = 1 it is ridge regression.
+    """
+    x, y = prompts()
+    y_hat = filters.run(filters.faded_ridge(lam, eps=eps), x, y)
+    kept = functools.partial(ridge_move, lam=lam)
+    agrees(y_hat, by_hand(lambda w, x, y: kept(w, x, y, eps=eps / lam ** (len(y) + 1)), x, y))
+    fading = filters.run(filters.rls(lam, eps=eps), x, y)
+    assert ((y_hat - fading).abs().max() > 1e-3 * y_hat.abs().max()) == (lam < 1)
+    if lam == 1:
+        agrees(y_hat, filters.run(filters.ridge(eps), x, y))
+
+
 def test_rls_that_forgets_nothing_takes_examples_in_any_order():
     """With lam = 1, RLS is ridge regression, (X'X + eps I)^-1 X'y, and the order of the examples is irrelevant.
 
@@ -143,6 +280,7 @@ def test_rls_that_forgets_nothing_takes_examples_in_any_order():
     ridge = np.linalg.solve(gram, np.einsum("bti,bt->bi", X, Y)[..., None])[..., 0]
     np.testing.assert_allclose(one, (ridge * query).sum(-1), rtol=1e-9)
     np.testing.assert_allclose(other, one, rtol=1e-9)
+    assert torch.equal(filters.run(filters.ridge(0.5), x, y)[:, -1], one)
 
 
 @pytest.mark.parametrize("lam", [0.9, 0.99, 1.0])
@@ -153,17 +291,36 @@ def test_rls_stays_right_in_the_long_run(lam):
     P symmetric bit for bit; rtol 1e-9 of the largest entry of each.
     """
     x, y = prompts(n=1499, d=10, batch=3)
-    filter = filters.rls(lam)
-    state = filter.init(torch.zeros(3, 10, dtype=torch.float64))
-    for i in range(1500):
-        state = filter.step(state, x[:, i], y[:, i])
-    assert torch.equal(state.P, state.P.mT)
+    *_, state = read(filters.rls(lam), x, y)
+    assert torch.equal(state.P, state.P.transpose(0, 1))
     ages = lam ** np.arange(1499, -1, -1)
-    for w_hat, P, X, Y in zip(*(a.numpy() for a in (state.w_hat, state.P, x, y)), strict=True):
+    parts = (state.w_hat.movedim(-1, 0), state.P.movedim(-1, 0), x, y)
+    for w_hat, P, X, Y in zip(*(a.numpy() for a in parts), strict=True):
         inverse = np.linalg.inv((ages[:, None] * X).T @ X + lam**1500 * 1e-2 * np.eye(10))
         np.testing.assert_allclose(P, inverse, rtol=0, atol=1e-9 * inverse.max())
         fresh = ridge_move(np.zeros(10), X, Y, lam=lam, eps=1e-2)
         np.testing.assert_allclose(w_hat, fresh, rtol=0, atol=1e-9 * np.abs(fresh).max())
+
+
+def test_rls_in_single_precision():
+    """In float32 RLS predicts what it does in float64, in the long run too, because P stays in float64.
+
+    2 trials of 2,000 positions in 10 dimensions. A step rounds prediction and estimate, by less than (d + 2) 2^-24 of
+    the largest; the recursion shrinks an old rounding as it forgets an old example, so that there is no growth with
+    time: 4 times one step's, 3e-6 of a trial's largest prediction, where 5e-7 is seen. Planted: with P rounded to
+    float32 at every step it is more, for each lam.
+    """
+    x, y = prompts(n=1999, d=10, batch=2, dtype=torch.float32)
+    exact = filters.rls(torch.tensor([[0.5], [0.9], [0.99], [1.0]], dtype=torch.float64))
+
+    def rounded(state, x, y, y_hat):
+        state = exact.step(state, x, y, y_hat)
+        return filters.LeastSquares(state.w_hat, state.P.float().double())
+
+    limit, expected = 4 * 12 * 2**-24, filters.run(exact, x.double(), y.double())
+    agrees(filters.run(exact, x, y), expected, rtol=limit)
+    poor = filters.run(dataclasses.replace(exact, step=rounded), x, y)
+    assert ((poor - expected).abs().amax((1, 2)) > limit * expected.abs().amax((1, 2))).all()
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 1.7])
@@ -187,18 +344,12 @@ def test_nlms_leaves_a_known_share_of_the_error(mu, eps):
     Tolerance 1e-12 of the size of label and prediction.
     """
     x, y = prompts()
-    filter = filters.nlms(mu, eps=eps)
-    state = filter.init(torch.zeros_like(x[:, 0]))
-    for i in range(y.shape[1]):
-        before = y[:, i] - (state.w_hat * x[:, i]).sum(-1)
-        state = filter.step(state, x[:, i], y[:, i])
-        after = y[:, i] - (state.w_hat * x[:, i]).sum(-1)
-        square = x[:, i].square().sum(-1)
-        assert (
-            (after - (1 - mu * square / (eps + square)) * before).abs() <= 1e-12 * (y[:, i].abs() + before.abs())
-        ).all()
-        if mu == 1.0:
-            assert (after.abs() <= eps / square * before.abs() + 1e-12 * (y[:, i].abs() + before.abs())).all()
+    track = filters.track(filters.nlms(mu, eps=eps), x, y)
+    before, after = (y - (w_hat * x).sum(-1) for w_hat in (track.w_hat[:, :-1], track.w_hat[:, 1:]))
+    square, rounding = x.square().sum(-1), 1e-12 * (y.abs() + before.abs())
+    assert ((after - (1 - mu * square / (eps + square)) * before).abs() <= rounding).all()
+    if mu == 1.0:
+        assert (after.abs() <= eps / square * before.abs() + rounding).all()
 
 
 def test_apa_ends_on_the_last_labels():
@@ -211,13 +362,10 @@ def test_apa_ends_on_the_last_labels():
     x, y = prompts()
     missed = {}
     for K in (1, 2):
-        filter = filters.apa(1.0, K=K, eps=1e-9)
-        state = filter.init(torch.zeros_like(x[:, 0]))
+        w_hat = filters.track(filters.apa(1.0, K=K, eps=1e-9), x, y).w_hat[..., None]
         for i in range(y.shape[1]):
             last = slice(max(i - 1, 0), i + 1)
-            before = y[:, last] - (x[:, last] @ state.w_hat[..., None])[..., 0]
-            state = filter.step(state, x[:, i], y[:, i])
-            after = y[:, last] - (x[:, last] @ state.w_hat[..., None])[..., 0]
+            before, after = (y[:, last] - (x[:, last] @ w_hat[:, at])[..., 0] for at in (i, i + 1))
             smallest = torch.linalg.eigvalsh(x[:, last] @ x[:, last].mT)[:, 0]
             missed[K] = after.norm(dim=-1) / (before.norm(dim=-1) / smallest * 1e-9 + 1e-12)
             assert K == 1 or (missed[K] <= 1).all()
@@ -229,30 +377,42 @@ def test_apa_ends_on_the_last_labels():
     [
         (filters.lms(0.05), filters.lms(0.05 / 16)),
         (filters.nlms(0.7, eps=0.1), filters.nlms(0.7, eps=0.1 * 16)),
+        (filters.delta_rule(0.05, lam=0.9), filters.delta_rule(0.05 / 16, lam=0.9)),
+        (
+            filters.normalised_delta_rule(0.7, lam=0.9, eps=0.1),
+            filters.normalised_delta_rule(0.7, lam=0.9, eps=0.1 * 16),
+        ),
         (filters.apa(0.5, K=2, eps=0.1), filters.apa(0.5, K=2, eps=0.1 * 16)),
         (filters.rls(0.9, eps=0.1), filters.rls(0.9, eps=0.1 * 16)),
+        (filters.window(4, eps=0.1), filters.window(4, eps=0.1 * 16)),
+        (filters.ridge(0.1), filters.ridge(0.1 * 16)),
+        (filters.faded_ridge(0.9, eps=0.1), filters.faded_ridge(0.9, eps=0.1 * 16)),
+        (filters.kalman(TASK, sigma_y=0.1, P_0=1.0), filters.kalman(TASK_IN_FOURS, sigma_y=0.1, P_0=1 / 16)),
+        (filters.steady_kalman(TASK), STEADY),
+        (filters.gla(A, lam=0.9), filters.gla(A / 16, lam=0.9)),
     ],
     ids=EVERY,
 )
 def test_settings_have_the_units_they_say(make, rescaled):
-    """Inputs in other units give the same predictions once LMS's mu is divided, and every eps multiplied, by the square
-    of the unit.
+    """Inputs in other units give the same predictions once LMS's mu, attention's A and variances of weights are
+    divided, and every eps and Lambda multiplied, by the square of the unit.
 
-    Bit for bit, because the unit is 4 and a power of two costs no rounding; and labels in other units give predictions
-    in these units.
+    Bit for bit, because the unit is 4 and a power of two costs no rounding (1e-12 of the largest for the steady Kalman
+    filter, whose gain an iterative solver finds); and labels in other units give predictions in these units.
     """
     x, y = prompts()
     y_hat = filters.run(make, x, y)
-    assert torch.equal(filters.run(rescaled, 4 * x, y), y_hat)
+    agrees(filters.run(rescaled, 4 * x, y), y_hat, rtol=1e-12 if rescaled is STEADY else 0)
     assert torch.equal(filters.run(make, x, 4 * y), 4 * y_hat)
     assert not torch.allclose(filters.run(make, 4 * x, y), y_hat)
 
 
 @every_filter
 def test_the_first_prediction_is_zero(make):
-    """Before any example every filter predicts exactly 0, and after it something else."""
+    """Before any example every filter predicts exactly 0, and after it something else; the zero filter never does."""
     x, y = prompts()
     y_hat = filters.run(make(), x, y)
+    assert not filters.run(filters.zero(), x, y).any()
     assert y_hat.shape == y.shape
     assert not y_hat[:, 0].any()
     assert y_hat[:, 1:].all()
@@ -297,43 +457,56 @@ def test_trials_are_independent(make):
     [
         (filters.lms, [0.01, 0.05, 0.1]),
         (functools.partial(filters.nlms, eps=0.1), [0.3, 1.0, 1.5]),
+        (functools.partial(filters.delta_rule, lam=0.9), [0.01, 0.05, 0.1]),
+        (lambda lam: filters.delta_rule(0.05, lam=lam), [0.5, 0.9, 1.0]),
+        (functools.partial(filters.normalised_delta_rule, lam=0.9), [0.3, 1.0, 1.5]),
+        (lambda lam: filters.normalised_delta_rule(0.7, lam=lam), [0.5, 0.9, 1.0]),
         (functools.partial(filters.apa, K=3), [0.3, 1.0, 1.5]),
         (filters.rls, [0.5, 0.9, 1.0]),
     ],
-    ids=EVERY,
+    ids=["LMS", "NLMS", "delta mu", "delta lam", "normalised mu", "normalised lam", "APA", "RLS"],
 )
 def test_many_settings_at_once_are_each_of_them(make, values):
-    """Settings as a tensor (settings, 1) give predictions (settings, trials, time), each those of a run of its own; one
-    setting a trial works too.
+    """Settings as a tensor (settings, 1) give predictions (settings, trials, time), each those of a run of its own,
+    whether x has an axis for them, of size 1 or of their number with trials of its own for each, or none.
 
-    rtol 1e-12 of a trial's largest prediction.
+    And (settings, 1, 1) gives (settings, 1, trials, time). rtol 1e-12 of a trial's largest prediction.
     """
-    x, y = prompts(batch=3)
-    together = filters.run(make(torch.tensor(values, dtype=torch.float64)[:, None]), x[None], y[None])
+    x, y = prompts(batch=9)
+    x, y = x.reshape(3, 3, 40, 3), y.reshape(3, 3, 40)
+    several = torch.tensor(values, dtype=torch.float64)
+    filter, alone = make(several[:, None]), [make(value) for value in values]
+    assert filter.settings == (3,)
+    assert alone[0].settings == ()
+    together = filters.run(filter, x[0], y[0])
     assert together.shape == (3, 3, 40)
-    each = filters.run(make(torch.tensor(values, dtype=torch.float64)), x, y)
-    for i, value in enumerate(values):
-        alone = filters.run(make(value), x, y)
-        agrees(together[i], alone, rtol=1e-12)
-        agrees(each[i], alone[i], rtol=1e-12)
+    assert torch.equal(filters.run(filter, x[:1], y[:1]), together)
+    assert torch.equal(filters.run(make(several[:, None, None]), x[0], y[0]), together[:, None])
+    own = filters.run(filter, x, y)
+    one = filters.run(filter, x[0, 1], y[0, 1])
+    assert one.shape == (3, 40)
+    for i in range(3):
+        agrees(together[i], filters.run(alone[i], x[0], y[0]), rtol=1e-12)
+        agrees(own[i], filters.run(alone[i], x[i], y[i]), rtol=1e-12)
+        agrees(one[i], together[i, 1], rtol=1e-12)
+    assert not torch.allclose(together[0], together[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @every_filter
 def test_dtype_is_kept(make, dtype):
-    """Predictions and every part of the state have the inputs' dtype, also with settings in float64; RLS refuses
-    float32 and says why.
+    """Predictions, errors and estimates have the inputs' dtype, also with settings in float64; what a state keeps
+    besides, covariances and examples, is in float64.
     """
     filter, (x, y) = make(), prompts(dtype=dtype)
-    if make is EVERY["RLS"] and dtype == torch.float32:
-        with pytest.raises(ValueError, match=r"x must have dtype torch.float64 for RLS.*got torch.float32"):
-            filters.run(filter, x, y)
-        return
     assert filters.run(filter, x, y).dtype == dtype
-    state = filter.step(filter.init(torch.zeros_like(x[:, 0])), x[:, 0], y[:, 0])
-    assert {part.dtype for part in vars(state).values()} == {dtype}
-    several = type(make)(make.func, torch.tensor([[0.5], [0.6]], dtype=torch.float64), **make.keywords)
-    assert filters.run(several(), x[None], y[None]).dtype == dtype
+    assert {part.dtype for part in vars(filters.track(filter, x, y)).values()} == {dtype}
+    for state in list(read(filter, x[:, :2], y[:, :2])):
+        assert state.w_hat.dtype == dtype
+        assert {part.dtype for name, part in vars(state).items() if name != "w_hat"} <= {torch.float64}
+    if filter.settings == () and make.func in (filters.lms, filters.nlms, filters.delta_rule, filters.apa, filters.rls):
+        several = make.func(torch.tensor([[0.5], [0.6]], dtype=torch.float64), **make.keywords)
+        assert filters.run(several, x, y).dtype == dtype
 
 
 @pytest.mark.parametrize("K", [1, 2, 5, 20])

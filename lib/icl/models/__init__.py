@@ -1,5 +1,5 @@
 """The recurrences as functions, and the thin modules that give them trainable parameters."""
 
-from icl.models import gla, linear_attention
+from icl.models import causal, delta, gated, gla, linear_attention, polynomial, stack, streams
 
-__all__ = ["gla", "linear_attention"]
+__all__ = ["causal", "delta", "gated", "gla", "linear_attention", "polynomial", "stack", "streams"]

@@ -1,0 +1,131 @@
+"""Exact errors of the filters without a matrix, LMS and NLMS, and of both when they fade (not in the paper).
+
+The recurrence w_hat <- lam (w_hat + mu M (w - w_hat)) with M = x x', or x x' / x'x when normalised, is linear in the
+weights, so two numbers an eigendirection j of Lambda carry its mean square: c_j = E w_j w_hat_j, a_j = E w_hat_j^2.
+With the weights' own variance k,
+
+    c_j <- gamma lam (c_j + mu s_j (k - c_j))
+    a_j <- lam^2 (a_j + 2 mu s_j (c_j - a_j) + mu^2 [(kurtosis - 1) s_j^2 e_j + s_j sum_i s_i e_i]),
+    e_j  = k - 2 c_j + a_j,    error = sum_j s_j e_j
+
+for M = x x'; and s_j = 1 / d, with [e_j / d], for the normalised form, whose M is a projection. Inputs are independent
+of one another, and so of the estimate: no approximation is made. [Sayed 2011, ch. 20-23] treats the same filters.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from icl import _checks
+from icl.tasks import DriftingRegression
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Step size and fading with a last axis for directions, and the moments of M in each of these."""
+
+    mu: np.ndarray
+    lam: np.ndarray
+    s: np.ndarray  # E M
+    own: np.ndarray  # E M D M = own D + s tr(across D), D diagonal
+    across: np.ndarray
+    out: np.ndarray  # error = sum_j out_j e_j
+
+
+def _settings(task: Any, mu: Any, lam: Any, normalised: bool) -> _Settings:
+    if not isinstance(task, DriftingRegression):
+        raise ValueError(f"task must be a DriftingRegression, whose errors these are, got {task!r}")
+    mu = np.asarray(_checks.real("mu", mu, at_least=0), dtype=np.float64)[..., None]
+    lam = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)[..., None]
+    try:
+        np.broadcast_shapes(mu.shape, lam.shape)
+    except ValueError:
+        raise ValueError(
+            f"mu and lam must broadcast against each other, got {mu[..., 0].shape}, {lam[..., 0].shape}"
+        ) from None
+    s = np.linalg.eigvalsh(task.Lambda).clip(min=0)
+    if not normalised:
+        return _Settings(mu, lam, s, (task.inputs.kurtosis - 1) * s**2, s, s)
+    if not np.array_equal(task.Lambda, s[0] * np.eye(task.d)) or not s[0]:
+        raise ValueError(f"Lambda must be a multiple of the identity for the normalised form, got {task.Lambda}")
+    share = np.full(task.d, 1 / task.d)
+    return _Settings(mu, lam, share, share, np.zeros(task.d), s)
+
+
+def errors(
+    task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False
+) -> Float[np.ndarray, "*shape time"]:
+    """Mean squared a-priori error at each of the n + 1 positions, from w_hat = 0; entry i has seen i examples.
+
+    Args:
+        task: gives d, n, gamma, sigma_w, sigma_e, Lambda and the inputs' kurtosis.
+        mu: step size(s), >= 0: of `icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
+        lam: fading(s), > 0; 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
+        normalised: whether steps are divided by x'x (with eps = 0); for Lambda = s I only.
+    """
+    f = _settings(task, mu, lam, normalised)
+    shape = np.broadcast_shapes(f.mu.shape, f.lam.shape)
+    k, c, a = task.gamma**2 * task.sigma_w**2 + task.sigma_e**2, np.zeros((*shape[:-1], task.d)), 0.0
+    found = np.empty((*shape[:-1], task.n + 1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for i in range(task.n + 1):
+            e = k - 2 * c + a
+            found[..., i] = (f.out * e).sum(-1)
+            square = f.own * e + f.s * (f.across * e).sum(-1, keepdims=True)
+            a = f.lam**2 * (a + 2 * f.mu * f.s * (c - a) + f.mu**2 * square)
+            c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
+            k = task.gamma**2 * k + task.sigma_e**2
+    # What has overflowed leaves infinity less infinity behind.
+    return np.where(np.isnan(found), np.inf, found)
+
+
+def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False) -> Any:
+    """What `errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
+
+    The recurrence's fixed point: a diagonal plus a rank-one system, solved by hand. For Lambda = I and lam = 1 the
+    limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.
+
+    Raises:
+        ValueError: if gamma >= 1: weights that never settle leave nothing to settle at.
+    """
+    f = _settings(task, mu, lam, normalised)
+    if task.gamma >= 1:
+        raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
+    k = task.sigma_e**2 / (1 - task.gamma**2)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        c = task.gamma * f.lam * f.mu * f.s * k / (1 - task.gamma * f.lam * (1 - f.mu * f.s))
+        square = f.lam**2 * f.mu**2
+        left = 1 - f.lam**2 * (1 - 2 * f.mu * f.s) - square * f.own  # of a_j itself
+        e_without_a = k - 2 * c
+        driven = 2 * f.lam**2 * f.mu * f.s * c + square * (
+            f.own * e_without_a + f.s * (f.across * e_without_a).sum(-1, keepdims=True)
+        )
+        shared = 1 - square * (f.across * f.s / left).sum(-1, keepdims=True)
+        total = (f.across * driven / left).sum(-1, keepdims=True) / shared
+        a = (driven + square * f.s * total) / left
+        settles = (
+            (left > 0).all(-1) & (shared > 0)[..., 0] & (np.abs(task.gamma * f.lam * (1 - f.mu * f.s)) < 1).all(-1)
+        )
+        error = (f.out * (e_without_a + a)).sum(-1)
+    # Not moving at all, neither stepping nor fading, stays at 0: the formula's 0/0.
+    still = ((f.mu == 0) & (f.lam == 1))[..., 0]
+    return np.where(still, k * f.out.sum(), np.where(settles, error, np.inf))[()]
+
+
+def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[float, float, float]:
+    """Step size, fading and steady error of the best fading filter for Lambda = I: in closed form (not in the paper).
+
+        lam = gamma,  mu = 1 / (d + kurtosis - 1),  error = d sigma_e^2 / (1 - gamma^2 (1 - mu));
+        normalised:   mu = 1,                       error = d sigma_e^2 / (1 - gamma^2 (1 - 1/d)).
+
+    The posterior mean fades by gamma too. The step is that of a Kalman filter which takes its covariance for p I.
+    """
+    _settings(task, 0.0, 1.0, normalised)
+    if task.gamma >= 1:
+        raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
+    if not np.array_equal(task.Lambda, np.eye(task.d)):
+        raise ValueError("Lambda must be the identity here: each eigendirection would want a step of its own")
+    mu, learnt = (1.0, 1 / task.d) if normalised else (1 / (task.d + task.inputs.kurtosis - 1),) * 2
+    return mu, task.gamma, task.d * task.sigma_e**2 / (1 - task.gamma**2 * (1 - learnt))

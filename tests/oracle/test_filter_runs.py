@@ -1,0 +1,303 @@
+"""The scan that runs every filter: initial weights, what is kept on the way, blocks, layouts and gradients."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from icl import filters
+from icl.profile import streams
+from icl.tasks import DriftingRegression
+
+A = np.array([[0.3, 0.1, -0.05], [0.02, 0.2, 0.1], [0.0, -0.1, 0.4]])
+TASK = DriftingRegression(d=3, n=29, gamma=0.95, sigma_e=0.3, Lambda=np.diag([0.5, 1.25, 2.0]))
+EVERY = {
+    "LMS": filters.lms(0.05),
+    "NLMS": filters.nlms(0.7),
+    "delta rule": filters.delta_rule(0.05, lam=0.9),
+    "normalised delta rule": filters.normalised_delta_rule(0.7, lam=0.9),
+    "APA": filters.apa(0.5, K=2),
+    "RLS": filters.rls(0.9),
+    "window": filters.window(4),
+    "ridge": filters.ridge(0.1),
+    "faded ridge": filters.faded_ridge(0.9, eps=0.5),
+    "Kalman": filters.kalman(TASK, sigma_y=0.1),
+    "steady Kalman": filters.steady_kalman(TASK),
+    "GLA": filters.gla(A, lam=0.9),
+    "zero": filters.zero(),
+}
+every_filter = pytest.mark.parametrize("filter", EVERY.values(), ids=EVERY)
+several = torch.tensor([[0.05], [0.1], [0.02]], dtype=torch.float64)
+MANY = {
+    "LMS": filters.lms(several),
+    "delta rule": filters.delta_rule(several, lam=several[:, None] + 0.9),
+    "normalised delta rule": filters.normalised_delta_rule(several, lam=several[:2, None] + 0.9),
+    "APA": filters.apa(several, K=2),
+    "RLS": filters.rls(several + 0.5),
+    "faded ridge": filters.faded_ridge(several + 0.5, eps=several[:2, None]),
+}
+
+
+def prompts(batch=7):
+    p = TASK.sample(batch, generator=streams("filters"), dtype=torch.float64)
+    return p.x, p.y
+
+
+def agrees(one, other, rtol=1e-12):
+    """Arrays that are equal to `rtol` of the largest entry."""
+    assert one.shape == other.shape
+    assert ((one - other).abs() <= rtol * other.abs().max()).all()
+
+
+# What feeds its own error back is indifferent to where the origin of weights lies; so is zero.
+@pytest.mark.parametrize("name", ["LMS", "NLMS", "APA", "RLS", "ridge"])
+@pytest.mark.parametrize("one_a_trial", [False, True])
+def test_initial_weights_shift_the_origin(name, one_a_trial):
+    """From w_0 the filters that do not fade predict what they do from 0 on labels less w_0'x, plus w_0'x.
+
+    One w_0 for all 7 trials and one for each; 1e-12 of the largest prediction. The first prediction is w_0'x itself.
+    """
+    x, y = prompts()
+    w_0 = torch.randn((7, 3) if one_a_trial else (3,), generator=streams("w_0"), dtype=torch.float64)
+    known = (x * (w_0[:, None] if one_a_trial else w_0)).sum(-1)
+    y_hat = filters.run(EVERY[name], x, y, w_0=w_0)
+    agrees(y_hat, filters.run(EVERY[name], x, y - known) + known)
+    agrees(y_hat[:, 0], known[:, 0])
+    if one_a_trial:
+        agrees(filters.run(EVERY[name], x[2], y[2], w_0=w_0[2]), y_hat[2])
+    else:
+        assert torch.equal(filters.run(EVERY[name], x, y, w_0=w_0.expand(7, 3)), y_hat)
+
+
+@pytest.mark.parametrize(
+    ("name", "lam"),
+    [("delta rule", 0.9), ("normalised delta rule", 0.9), ("Kalman", 0.95), ("steady Kalman", 0.95)],
+)
+def test_initial_weights_fade_where_estimates_do(name, lam):
+    """From w_0 the filters that fade predict what they do from 0 on labels less w_0' x lam^i, plus that.
+
+    7 trials of 30 positions; 1e-12 of the largest prediction. For steady Kalman, whose feedback is Lambda w and not
+    x x'w, the shifted label's pseudo-observation is not known, and the share of w_0 is computed in numpy.
+    """
+    x, y = prompts()
+    w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
+    y_hat = filters.run(EVERY[name], x, y, w_0=w_0)
+    if name == "steady Kalman":
+        alone = filters.run(EVERY[name], x, 0 * y, w_0=w_0)
+        eye = torch.eye(3, dtype=torch.float64)
+        F = EVERY[name].step(filters.Estimate(eye), 0 * eye, 0 * eye[0], 0 * eye[0]).w_hat.numpy()
+        powers = np.stack([np.linalg.matrix_power(F, i) for i in range(30)])
+        agrees(alone, torch.as_tensor(np.einsum("bti,tij,bj->bt", x, powers, w_0)))
+        agrees(y_hat, filters.run(EVERY[name], x, y) + alone)
+        return
+    known = (x * w_0[:, None]).sum(-1) * lam ** torch.arange(30, dtype=torch.float64)
+    agrees(y_hat, filters.run(EVERY[name], x, y - known) + known)
+
+
+@pytest.mark.parametrize("name", ["GLA", "window", "zero"])
+def test_initial_weights_without_feedback(name):
+    """What does not feed errors back adds lam^i w_0'x to its predictions (attention), forgets w_0 with the first
+    example (window), or keeps it for ever (zero).
+
+    7 trials of 30 positions; 1e-12 of the largest prediction.
+    """
+    x, y = prompts()
+    w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
+    lam = {"GLA": 0.9, "window": 0.0, "zero": 1.0}[name]
+    added = (x * w_0[:, None]).sum(-1) * lam ** torch.arange(30, dtype=torch.float64)
+    agrees(filters.run(EVERY[name], x, y, w_0=w_0), filters.run(EVERY[name], x, y) + added)
+
+
+@every_filter
+def test_a_track_is_what_happened(filter):
+    """A track holds the predictions of `run`, bit for bit, errors y - y_hat, bit for bit, and the estimate before every
+    label and after all: y_hat_i = w_hat_i'x_i, to 1e-12 of the largest, from w_0 on.
+
+    The estimates are those of the filter stepped by hand, to 1e-12. 7 trials, and one alone.
+    """
+    x, y = prompts()
+    w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
+    track = filters.track(filter, x, y, w_0=w_0)
+    assert track.w_hat.shape == (7, 31, 3)
+    assert torch.equal(track.y_hat, filters.run(filter, x, y, w_0=w_0))
+    assert torch.equal(track.error, y - track.y_hat)
+    assert torch.equal(track.w_hat[:, 0], w_0)
+    agrees((track.w_hat[:, :-1] * x).sum(-1), track.y_hat)
+    xs, ys, state = x.permute(1, 2, 0), y.T, filter.init(w_0.T)
+    for i in range(30):
+        state = filter.step(state, xs[i], ys[i], (state.w_hat * xs[i]).sum(0))
+        agrees(track.w_hat[:, i + 1], state.w_hat.expand(3, 7).T)
+    one = filters.track(filter, x[2], y[2], w_0=w_0[2])
+    agrees(one.y_hat, track.y_hat[2])
+    agrees(one.error, track.error[2])
+    agrees(one.w_hat, track.w_hat[2])
+
+
+@pytest.mark.parametrize("filter", MANY.values(), ids=MANY)
+def test_a_track_of_many_settings(filter):
+    """With settings, a track has their axes before those of trials; before the first label all estimates are w_0.
+
+    7 trials; bit for bit against `run`, and 1e-12 of the largest between w_hat'x and predictions.
+    """
+    x, y = prompts()
+    w_0 = torch.randn(3, generator=streams("w_0"), dtype=torch.float64)
+    track = filters.track(filter, x, y, w_0=w_0)
+    assert track.y_hat.shape == track.error.shape == (*filter.settings, 7, 30)
+    assert track.w_hat.shape == (*filter.settings, 7, 31, 3)
+    assert torch.equal(track.y_hat, filters.run(filter, x, y, w_0=w_0))
+    assert torch.equal(track.error, y - track.y_hat)
+    assert torch.equal(track.w_hat[..., 0, :], w_0.expand(*filter.settings, 7, 3))
+    agrees((track.w_hat[..., :-1, :] * x).sum(-1), track.y_hat)
+
+
+@pytest.mark.parametrize("cache", [1, 100, 1000])
+@pytest.mark.parametrize("filter", [*EVERY.values(), *MANY.values()], ids=[*EVERY, *(f"many {name}" for name in MANY)])
+def test_blocks_make_no_difference(filter, cache, monkeypatch):
+    """However little the cache is said to hold, and so however few trials and steps make a block, a run and a track are
+    the same.
+
+    7 trials of 30 positions, in blocks of one trial and one step upwards, with w_0 of their own; 1e-12 of the largest,
+    because short sums may be added up in another order.
+    """
+    x, y = prompts()
+    w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
+    whole = filters.track(filter, x, y, w_0=w_0)
+    monkeypatch.setattr(filters, "_CACHE", cache)
+    parts = filters.track(filter, x, y, w_0=w_0)
+    agrees(parts.y_hat, whole.y_hat)
+    agrees(parts.w_hat, whole.w_hat)
+    agrees(filters.run(filter, x, y, w_0=w_0), whole.y_hat)
+
+
+@every_filter
+def test_layout_in_memory_makes_no_difference(filter):
+    """Arrays with trials last in memory, as results have them, are predicted like arrays with trials first, and so are
+    views of larger arrays; none of them is changed.
+
+    Bit for bit: blocks are copied to one layout.
+    """
+    x, y = prompts()
+    before = x.clone(), y.clone()
+    y_hat = filters.run(filter, x, y)
+    last = x.permute(1, 2, 0).contiguous().permute(2, 0, 1), y.T.contiguous().T
+    assert not last[0].is_contiguous()
+    assert torch.equal(filters.run(filter, *last), y_hat)
+    views = torch.stack([x, -x], -1)[..., 0], torch.stack([y, -y], -1)[..., 0]
+    assert torch.equal(filters.run(filter, *views), y_hat)
+    assert torch.equal(filters.run(filter, x, y_hat), filters.run(filter, x, y_hat.contiguous()))
+    assert torch.equal(x, before[0])
+    assert torch.equal(y, before[1])
+
+
+def test_settings_on_two_axes():
+    """Settings of shapes (2, 1, 1) and (3, 1) are tried in all pairs: (2, 3, trials, time), each as it is alone, with
+    the same trials for all and with trials for each.
+
+    7 trials, 1e-12 of the largest prediction.
+    """
+    x, y = prompts()
+    lam = torch.tensor([[[0.8]], [[0.95]]], dtype=torch.float64)
+    mu = torch.tensor([[0.01], [0.05], [0.1]], dtype=torch.float64)
+    filter = filters.delta_rule(mu, lam=lam)
+    assert filter.settings == (2, 3)
+    shared = filters.run(filter, x, y)
+    p = TASK.sample(42, generator=streams("own"), dtype=torch.float64)
+    own_x, own_y = p.x.reshape(2, 3, 7, 30, 3), p.y.reshape(2, 3, 7, 30)
+    own = filters.run(filter, own_x, own_y)
+    assert shared.shape == own.shape == (2, 3, 7, 30)
+    for at in np.ndindex(2, 3):
+        alone = filters.delta_rule(mu[at[1]].item(), lam=lam[at[0]].item())
+        agrees(shared[at], filters.run(alone, x, y))
+        agrees(own[at], filters.run(alone, own_x[at], own_y[at]))
+    half = filters.run(filter, own_x[:, :1], own_y[:, :1])
+    assert half.shape == (2, 3, 7, 30)
+    agrees(half[1, 2], filters.run(filters.delta_rule(0.1, lam=lam[1].item()), own_x[1, 0], own_y[1, 0]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        filters.lms,
+        filters.nlms,
+        functools.partial(filters.delta_rule, lam=0.9),
+        functools.partial(filters.delta_rule, 0.05),
+        functools.partial(filters.normalised_delta_rule, 0.5),
+        functools.partial(filters.apa, K=2, eps=0.1),
+        filters.rls,
+    ],
+    ids=["LMS", "NLMS", "delta mu", "delta lam", "normalised lam", "APA", "RLS"],
+)
+def test_gradients_flow_through_a_run(make):
+    """The gradient of the squared error with respect to a setting, the labels and the initial weights is what central
+    differences give.
+
+    torch.autograd.gradcheck at its own tolerances (steps 1e-6, absolute error 1e-5) on 2 trials of 8 positions; the
+    setting's gradient is not 0.
+    """
+    x, y = (a[:2, :8] for a in prompts())
+    keyword = "lam" if "lam" not in getattr(make, "keywords", {}) and getattr(make, "args", ()) else None
+
+    def loss(setting, y, w_0):
+        filter = make(**{keyword: setting}) if keyword else make(setting)
+        return (filters.run(filter, x, y, w_0=w_0) - y).square().mean()
+
+    setting = torch.tensor([[0.3]], dtype=torch.float64, requires_grad=True)
+    w_0 = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    leaves = (setting, y.clone().requires_grad_(), w_0)
+    assert torch.autograd.gradcheck(loss, leaves)
+    assert all(gradient.abs().max() > 1e-3 for gradient in torch.autograd.grad(loss(*leaves), leaves))
+
+
+@every_filter
+def test_gradients_with_respect_to_inputs(filter):
+    """The gradient of the squared error with respect to the inputs is what central differences give.
+
+    torch.autograd.gradcheck at its own tolerances on one trial of 5 positions.
+    """
+    x, y = (a[:1, :5] for a in prompts())
+    assert torch.autograd.gradcheck(
+        lambda x: (filters.run(filter, x, y) - y).square().mean() + 0 * x.sum(), x.clone().requires_grad_()
+    )
+
+
+@every_filter
+def test_one_position_and_one_dimension(filter):
+    """A single position is predicted from w_0 alone, whatever its label; in one dimension a run goes through."""
+    x, y = (a[:, :1] for a in prompts())
+    w_0 = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    agrees(filters.run(filter, x, y, w_0=w_0), (x * w_0).sum(-1))
+    assert filters.track(filter, x, y, w_0=w_0).w_hat.shape == (7, 2, 3)
+    if filter not in (EVERY["Kalman"], EVERY["steady Kalman"], EVERY["GLA"]):
+        assert filters.run(filter, x[..., :1], y).shape == (7, 1)
+
+
+def test_a_divergence_hidden_by_blocks_is_found(monkeypatch):
+    """A diverging trial in a late block is named with its position, the first over all blocks; finite predictions whose
+    sum overflows are not taken for a divergence.
+
+    6 trials in blocks of one; the planted sum is of predictions of 1e308.
+    """
+    monkeypatch.setattr(filters, "_CACHE", 1)
+    x, y = prompts(6)
+    x[4, 10], y[4, 10:] = 1e200, 1e200
+    with pytest.raises(FloatingPointError, match="diverged: its prediction at position 11 is not finite"):
+        filters.run(filters.lms(0.05), x, y)
+    large = filters.run(filters.zero(), torch.ones_like(x), 0 * y, w_0=torch.tensor([1e308, 0, 0], dtype=x.dtype))
+    assert (large == 1e308).all()
+
+
+def test_what_is_not_finite_and_unread_is_refused():
+    """An x that is not finite is refused though no label after it is predicted wrongly, at the last position too, and a
+    y at the last position though no one reads it.
+    """
+    for position in (0, 12, 29):
+        for bad in (float("nan"), float("inf")):
+            x, y = prompts(3)
+            x[1, position, 2] = bad
+            with pytest.raises(ValueError, match=f"x must be finite, got {bad}"):
+                filters.run(filters.lms(0.05), x, y)
+            x, y = prompts(3)
+            y[1, position] = bad
+            with pytest.raises(ValueError, match=f"y must be finite, got {bad}"):
+                filters.run(filters.lms(0.05), x, y)
