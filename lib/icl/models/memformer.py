@@ -1,0 +1,608 @@
+"""Memformers: linear transformers that remember their layers' outputs [Dutta & Sra 2025, sec. 2 and 3].
+
+The paper's equations run on tokens: rows z_i = (x_i, y_i) of Z (the paper writes columns), and all of them change from
+layer to layer (`transformer`, `one_register`, `many_registers`). What they do to a prompt's regression problem needs d
+numbers only. With H = X'X / n, rows of X being the n examples, and the layers' blocks A_l and B_l of (2.8),
+
+    w_{l+1} = w_l - sum_{j<=l} Gamma_j^l T_j' A_j' T_j (H w_j - b),        b = X'y / n,  w_0 = 0,
+    T_{l+1} = T_l - sum_{j<=l} Gamma_j^l B_j T_j H T_j' A_j T_j,           T_0 = I,
+
+where token i holds T_l x_i and y_i - <w_l, x_i>: the label that is left. T stays I unless there are B (GD++). Since y
+holds <w*, x_i>, w_l - w* = -M_l w* with matrices M_l that depend on the inputs alone: `errors`. From them `risks` has
+the expected squared error over query and w* in closed form, so that nothing but the inputs of a prompt is sampled.
+
+A `Memformer` is a preconditioner (`Fixed`, `Scaled`, `Full`), a memory (`Without`, `OneRegister`, `Shared`, `Free`,
+`TokenWise`), and, for GD++, the blocks B as another preconditioner.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.tasks import Prompt
+
+
+def attention(
+    Z: Float[Tensor, "batch time width"], P: Float[Tensor, "width width"], Q: Float[Tensor, "width width"]
+) -> Float[Tensor, "batch time width"]:
+    """Linear attention with the mask that no token reads the query's (2.3), (2.4); without the 1/n of (2.5).
+
+    With tokens as rows, and X those of the examples, it is Z Q' X'X P'.
+
+    Args:
+        Z: tokens, the query's last.
+        P: value block.
+        Q: merged key and query block.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _checks.shape("Z", Z, (None, None, None))
+    width = Z.shape[-1]
+    for name, block in (("P", P), ("Q", Q)):
+        _checks.shape(name, block, (width, width), "to match Z")
+        _checks.dtype(name, block, Z.dtype, "to match Z")
+    examples = Z[:, :-1]
+    return Z @ Q.T @ (examples.transpose(1, 2) @ examples) @ P.T
+
+
+def parameters(
+    A: Float[Tensor, "L d d"], B: Float[Tensor, "L d d"] | None = None
+) -> tuple[Float[Tensor, "L width width"], Float[Tensor, "L width width"]]:
+    """The blocks P and Q of (2.8), width d + 1. The preconditioner is A', the transpose: y_i reads x_j' A x_i.
+
+    Args:
+        A: blocks of Q, which enter with a minus sign.
+        B: blocks of P, which move the inputs from layer to layer (GD++); None is 0.
+
+    Raises:
+        ValueError: if the matrices are not square, or B does not match A.
+    """
+    layers, d = _blocks("A", A)
+    P, Q = A.new_zeros(layers, d + 1, d + 1), A.new_zeros(layers, d + 1, d + 1)
+    P[:, d, d] = 1
+    Q[:, :d, :d] = -A
+    if B is not None:
+        _checks.shape("B", B, (layers, d, d), "to match A")
+        _checks.dtype("B", B, A.dtype, "to match A")
+        P[:, :d, :d] = B
+    return P, Q
+
+
+def _blocks(name: str, matrices: Tensor) -> tuple[int, int]:
+    """Refuse what is no stack of square matrices; return how many and how large."""
+    _checks.shape(name, matrices, (None, None, None))
+    count, size, _ = matrices.shape
+    _checks.shape(name, matrices, (None, size, size))
+    return count, size
+
+
+def _layers(Z: Tensor, P: Tensor, Q: Tensor) -> int:
+    """Refuse tokens and blocks that do not match; return the number of layers."""
+    _checks.shape("Z", Z, (None, None, None))
+    if Z.shape[1] < 2:
+        raise ValueError(f"Z must hold at least one example and the query, got {Z.shape[1]} token(s)")
+    layers, _ = _blocks("P", P)
+    _checks.shape("Q", Q, tuple(P.shape), "to match P")
+    return layers
+
+
+def transformer(
+    Z: Float[Tensor, "batch time width"], P: Float[Tensor, "L width width"], Q: Float[Tensor, "L width width"]
+) -> Float[Tensor, "batch states time width"]:
+    """All states Z_0 .. Z_L of the linear transformer (2.5). Its output (2.6) is -Z_L[-1, -1] = <w_L, x_q>.
+
+    Args:
+        Z: tokens Z_0, the query's last.
+        P: value blocks.
+        Q: merged key and query blocks.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _layers(Z, P, Q)
+    states = [Z]
+    for P_layer, Q_layer in zip(P, Q, strict=True):
+        states.append(states[-1] + attention(states[-1], P_layer, Q_layer) / (Z.shape[1] - 1))
+    return torch.stack(states, dim=1)
+
+
+def one_register(
+    Z: Float[Tensor, "batch time width"],
+    P: Float[Tensor, "L width width"],
+    Q: Float[Tensor, "L width width"],
+    alpha: Float[Tensor, "*#batch L"],
+    gamma: Float[Tensor, "*#batch L"],
+) -> Float[Tensor, "batch states time width"]:
+    """All states of the Memformer with one memory register (3.1), (3.2).
+
+    Args:
+        Z: tokens Z_0, the query's last.
+        P: value blocks.
+        Q: merged key and query blocks.
+        alpha: steps along the register, one a layer: for all prompts, or a row for each.
+        gamma: how much of the register a layer keeps; the first has no effect, since it starts at 0.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    layers = _layers(Z, P, Q)
+    for name, scalars in (("alpha", alpha), ("gamma", gamma)):
+        if scalars.shape not in ((layers,), (len(Z), layers)):
+            raise ValueError(
+                f"{name} must have shape ({layers},) or ({len(Z)}, {layers}) to match P and Z, "
+                f"got {tuple(scalars.shape)}"
+            )
+        _checks.dtype(name, scalars, Z.dtype, "to match Z")
+    states, R = [Z], torch.zeros_like(Z)
+    for layer, (P_layer, Q_layer) in enumerate(zip(P, Q, strict=True)):
+        R = attention(states[-1], P_layer, Q_layer) + gamma[..., layer, None, None] * R
+        states.append(states[-1] + alpha[..., layer, None, None] / (Z.shape[1] - 1) * R)
+    return torch.stack(states, dim=1)
+
+
+def many_registers(
+    Z: Float[Tensor, "batch time width"],
+    P: Float[Tensor, "L width width"],
+    Q: Float[Tensor, "L width width"],
+    Gamma: Float[Tensor, "..."],
+) -> Float[Tensor, "batch states time width"]:
+    """All states of the Memformer with a register a layer (3.3), (3.4).
+
+    Args:
+        Z: tokens Z_0, the query's last.
+        P: value blocks.
+        Q: merged key and query blocks.
+        Gamma: Gamma[l, j] weighs layer j's register at layer l >= j; (L, L, time or 1, width or 1).
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    layers, (_, time, width) = _layers(Z, P, Q), Z.shape
+    given = tuple(Gamma.shape)
+    if len(given) != 4 or given[:2] != (layers, layers) or given[2] not in (1, time) or given[3] not in (1, width):
+        raise ValueError(f"Gamma must have shape ({layers}, {layers}, {time} or 1, {width} or 1), got {given}")
+    _checks.dtype("Gamma", Gamma, Z.dtype, "to match Z")
+    states, registers = [Z], list[Tensor]()
+    for layer in range(layers):
+        registers.append(attention(states[-1], P[layer], Q[layer]))
+        total = sum((Gamma[layer, j] * R for j, R in enumerate(registers)), torch.zeros_like(Z))
+        states.append(states[-1] + total / (time - 1))
+    return torch.stack(states, dim=1)
+
+
+def errors(
+    H: Float[Tensor, "batch d d"],
+    A: Float[Tensor, "L d d"],
+    Gamma: Float[Tensor, "..."],
+    B: Float[Tensor, "L d d"] | None = None,
+) -> Float[Tensor, "batch states d d"]:
+    """The matrices M_0 = I .. M_L with w_l - w* = -M_l w*.
+
+    Args:
+        H: X'X / n of each prompt.
+        A: preconditioners as in (2.8).
+        Gamma: Gamma[l, j] weighs layer j's register at layer l >= j: (L, L); or (L, L, d + 1), a weight for each row
+            of a register, of which only the last acts without B; or (batch, L, L, 1 or d + 1), others a prompt.
+        B: the blocks that make it GD++; None is 0.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _blocks("H", H)
+    start = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device).expand_as(H)
+    return _descend(start, lambda M: H @ M, H, A, Gamma, B)
+
+
+def iterates(
+    H: Float[Tensor, "batch d d"],
+    b: Float[Tensor, "batch d"],
+    A: Float[Tensor, "L d d"],
+    Gamma: Float[Tensor, "..."],
+    B: Float[Tensor, "L d d"] | None = None,
+) -> Float[Tensor, "batch states d"]:
+    """The weights w_0 = 0 .. w_L of each prompt: layer l predicts <w_l, x_q>, with B or without.
+
+    Args:
+        H: X'X / n of each prompt.
+        b: X'y / n of each prompt.
+        A: preconditioners as in (2.8).
+        Gamma: weights as in `errors`.
+        B: the blocks that make it GD++; None is 0.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _blocks("H", H)
+    _checks.shape("b", b, tuple(H.shape[:2]), "to match H")
+    _checks.dtype("b", b, H.dtype, "to match H")
+    w = _descend(torch.zeros_like(b).unsqueeze(-1), lambda w: H @ w - b.unsqueeze(-1), H, A, Gamma, B)
+    return w.squeeze(-1)
+
+
+def _descend(
+    start: Tensor, gradient: Callable[[Tensor], Tensor], H: Tensor, A: Tensor, Gamma: Tensor, B: Tensor | None
+) -> Tensor:
+    """The recurrence of this file's head on the columns of `start`, (batch, d, columns)."""
+    d = H.shape[-1]
+    _checks.shape("A", A, (None, d, d), "to match H")
+    _checks.dtype("A", A, H.dtype, "to match H")
+    _checks.dtype("Gamma", Gamma, H.dtype, "to match H")
+    layers = len(A)
+    # A prompt, a layer, a register and a row of it; the last row is the labels'.
+    weights = Gamma[None, :, :, None] if Gamma.dim() == 2 else Gamma[None] if Gamma.dim() == 3 else Gamma
+    prompts, *rest, rows_given = weights.shape if weights.dim() == 4 else (0, 0)
+    if rest != [layers, layers] or prompts not in (1, len(H)) or rows_given not in (1, d + 1):
+        raise ValueError(
+            f"Gamma must have shape ({layers}, {layers}), ({layers}, {layers}, 1 or {d + 1}) or "
+            f"({len(H)}, {layers}, {layers}, 1 or {d + 1}) to match A and H, got {tuple(Gamma.shape)}"
+        )
+    labels, rows = weights[..., -1, None, None], weights[..., : max(1, rows_given - 1), None]
+    states, registers = [start], list[Tensor]()
+    if B is not None:
+        _checks.shape("B", B, (layers, d, d), "to match A")
+        _checks.dtype("B", B, A.dtype, "to match A")
+        tokens, moved = [torch.eye(d, dtype=H.dtype, device=H.device).expand_as(H)], list[Tensor]()
+    for layer in range(layers):
+        step = gradient(states[-1])
+        if B is None:
+            registers.append(A[layer].T @ step)
+        else:
+            T = tokens[-1]
+            AT = A[layer] @ T
+            registers.append(AT.transpose(1, 2) @ (T @ step))
+            moved.append(B[layer] @ (T @ H @ T.transpose(1, 2)) @ AT)
+            kept = (rows[:, layer, j] * shift for j, shift in enumerate(moved))
+            tokens.append(T - sum(kept, torch.zeros_like(T)))
+        kept = (labels[:, layer, j] * R for j, R in enumerate(registers))
+        states.append(states[-1] - sum(kept, torch.zeros_like(start)))
+    return torch.stack(states, dim=1)
+
+
+def token_errors(
+    X: Float[Tensor, "batch n d"], A: Float[Tensor, "L d d"], Gamma: Float[Tensor, "L L time"]
+) -> Float[Tensor, "batch states d d"]:
+    """As `errors`, with weights that differ from token to token: Gamma[l, j, i], the query's last. No B.
+
+    Then y_i - <w_l, x_i> holds no more with one w_l for all examples, and their labels, n of them, are followed. The
+    query's error is still linear in its input and in w*: M_l says how.
+
+    Args:
+        X: inputs of the n examples, without the query's.
+        A: preconditioners as in (2.8).
+        Gamma: Gamma[l, j, i] weighs layer j's register at layer l >= j and token i.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _checks.shape("X", X, (None, None, None))
+    _, n, d = X.shape
+    _checks.shape("A", A, (None, d, d), "to match X")
+    _checks.dtype("A", A, X.dtype, "to match X")
+    layers = len(A)
+    _checks.shape("Gamma", Gamma, (layers, layers, n + 1), "to match A and X")
+    _checks.dtype("Gamma", Gamma, X.dtype, "to match X")
+    # Row i of `left` is the label left at example i, as a linear function of w*.
+    left, M = X, torch.eye(d, dtype=X.dtype, device=X.device).expand(len(X), d, d)
+    states, registers = [M], list[Tensor]()
+    for layer in range(layers):
+        registers.append(A[layer].T @ (X.transpose(1, 2) @ left) / n)
+        kept = [(Gamma[layer, j], R) for j, R in enumerate(registers)]
+        M = M - sum((weight[-1] * R for weight, R in kept), torch.zeros_like(M))
+        left = left - sum((weight[:-1, None] * (X @ R) for weight, R in kept), torch.zeros_like(X))
+        states.append(M)
+    return torch.stack(states, dim=1)
+
+
+def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | Any) -> Float[Tensor, "batch *states"]:
+    """E (<w_l - w*, x_q>)^2 over x_q ~ N(0, Sigma) and w* ~ N(0, Sigma^-1), prompt by prompt.
+
+    That is ||Sigma^(1/2) M_l Sigma^(-1/2)||_F^2: no query and no w* need be drawn.
+
+    Args:
+        M: matrices with w_l - w* = -M_l w*, as `errors` returns them.
+        Sigma: covariance of the inputs; an array or a tensor.
+
+    Raises:
+        ValueError: if Sigma is not symmetric and positive definite, or does not match M.
+    """
+    if M.dim() < 2 or M.shape[-2] != M.shape[-1]:
+        raise ValueError(f"M must have shape (..., d, d), got {tuple(M.shape)}")
+    plain = Sigma.detach().cpu().numpy() if isinstance(Sigma, Tensor) else Sigma
+    values, vectors = np.linalg.eigh(_checks.covariance("Sigma", plain, M.shape[-1]))
+    # Below this a zero and its rounding cannot be told apart.
+    if not values[0] > 1e-12 * values[-1]:
+        raise ValueError(f"Sigma must be positive definite, its smallest eigenvalue is {values[0]:.3g}")
+    root, inverse = (torch.from_numpy((vectors * values**power) @ vectors.T).to(M) for power in (0.5, -0.5))
+    return (root @ M @ inverse).square().sum((-2, -1))
+
+
+def _kind(dtype: Any) -> torch.dtype:
+    """Return a dtype that parameters can have here; ValueError for another."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    return cast(torch.dtype, dtype)
+
+
+class Fixed(nn.Module):
+    """Matrices that are not trained: a copy of what is given.
+
+    Args:
+        A: (L, d, d), at least one of them.
+    """
+
+    def __init__(self, A: Float[Tensor, "L d d"]) -> None:
+        """Keep the matrices."""
+        super().__init__()
+        layers, _ = _blocks("A", A)
+        if not layers:
+            raise ValueError(f"A must hold at least one matrix, got {tuple(A.shape)}")
+        _kind(A.dtype)
+        self.register_buffer("matrices", A.detach().clone())
+
+    def A(self) -> Float[Tensor, "L d d"]:
+        """The matrices."""
+        return self.get_buffer("matrices")
+
+
+class Scaled(nn.Module):
+    """A_l = a_l times one fixed matrix; a_l are trained and start at 1.
+
+    Args:
+        matrix: (d, d); a copy is kept, in whose dtype the a_l are.
+        layers: L, at least 1.
+    """
+
+    def __init__(self, matrix: Float[Tensor, "d d"], layers: int) -> None:
+        """Start at the matrix itself."""
+        super().__init__()
+        _checks.shape("matrix", matrix, (len(matrix),) * 2)
+        _kind(matrix.dtype)
+        self.register_buffer("matrix", matrix.detach().clone())
+        self.a = nn.Parameter(torch.ones(_checks.integer("layers", layers, at_least=1), dtype=matrix.dtype))
+
+    def A(self) -> Float[Tensor, "L d d"]:
+        """The matrices."""
+        return self.a[:, None, None] * self.get_buffer("matrix")
+
+
+class Full(nn.Module):
+    """Matrices that are trained in every entry; they start at the identity.
+
+    Args:
+        d: dimension of the inputs.
+        layers: L, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d: int, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start at the identity."""
+        super().__init__()
+        eye = torch.eye(_checks.integer("d", d, at_least=1), dtype=_kind(dtype))
+        self.matrices = nn.Parameter(eye.repeat(_checks.integer("layers", layers, at_least=1), 1, 1))
+
+    def A(self) -> Float[Tensor, "L d d"]:
+        """The matrices."""
+        return self.matrices
+
+
+class Memory(nn.Module):
+    """How layers' outputs are weighed: `Gamma()` returns weights that `errors` or `token_errors` takes."""
+
+    def __init__(self, layers: int) -> None:
+        """Keep the number of layers."""
+        super().__init__()
+        self.layers = _checks.integer("layers", layers, at_least=1)
+
+    def Gamma(self) -> Float[Tensor, "L L ..."]:
+        """Gamma[l, j], 0 for j > l."""
+        raise NotImplementedError
+
+
+class Without(Memory):
+    """No memory: every layer's output is used once, there and then. (2.5).
+
+    Args:
+        layers: L, at least 1.
+    """
+
+    def Gamma(self) -> Float[Tensor, "L L"]:
+        """The identity."""
+        return torch.eye(self.layers, dtype=torch.float64)
+
+
+class OneRegister(Memory):
+    """One register (3.1), (3.2): Gamma_j^l = alpha_l gamma_{j+1} ... gamma_l; starts as `Without`.
+
+    Args:
+        layers: L, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with steps of 1 and nothing kept."""
+        super().__init__(layers)
+        self.alpha = nn.Parameter(torch.ones(layers, dtype=_kind(dtype)))
+        # gamma_0 weighs a register that is still empty.
+        self.gamma = nn.Parameter(torch.zeros(layers - 1, dtype=dtype))
+
+    def Gamma(self) -> Float[Tensor, "L L"]:
+        """The weights of the equivalent registers a layer."""
+        table = [self.alpha.new_ones(1)]
+        for layer in range(1, self.layers):
+            table.append(torch.cat([table[-1] * self.gamma[layer - 1], self.alpha.new_ones(1)]))
+        rows = (nn.functional.pad(row, (0, self.layers - len(row))) for row in table)
+        return self.alpha[:, None] * torch.stack(list(rows))
+
+
+class Shared(Memory):
+    """A register a layer with one weight each, Gamma_j^l = Gamma_j for all l >= j (sec. 3.3); starts at (1, 0, ..).
+
+    Args:
+        layers: L, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with the first register alone."""
+        super().__init__(layers)
+        self.weights = nn.Parameter(torch.eye(layers, dtype=_kind(dtype))[0].clone())
+
+    def Gamma(self) -> Float[Tensor, "L L"]:
+        """Row by row the same weights, the later registers' being 0."""
+        return self.weights.expand(self.layers, -1).tril()
+
+
+class Free(Memory):
+    """A register a layer and a weight for every pair of layers (3.4); starts as `Without`.
+
+    Args:
+        layers: L, at least 1.
+        rows: weights for each pair: 1, or d + 1 for one a row of the register.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, layers: int, *, rows: int = 1, dtype: torch.dtype = torch.float64) -> None:
+        """Start without memory."""
+        super().__init__(layers)
+        start = torch.eye(layers, dtype=_kind(dtype))
+        if _checks.integer("rows", rows, at_least=1) > 1:
+            start = start.unsqueeze(-1).repeat(1, 1, rows)
+        self.weights = nn.Parameter(start)
+
+    def Gamma(self) -> Float[Tensor, "L L ..."]:
+        """The lower triangle of the weights."""
+        lower = torch.ones(self.layers, self.layers, dtype=torch.bool, device=self.weights.device).tril()
+        return torch.where(lower if self.weights.dim() == 2 else lower.unsqueeze(-1), self.weights, 0.0)
+
+
+class TokenWise(Memory):
+    """A register a layer with a weight a token, the same at all later layers; every token starts as `Shared` does.
+
+    Args:
+        layers: L, at least 1.
+        n: number of examples; prompts must have as many.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, layers: int, n: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with the first register alone."""
+        super().__init__(layers)
+        start = torch.eye(layers, dtype=_kind(dtype))[0]
+        self.weights = nn.Parameter(start[:, None].repeat(1, _checks.integer("n", n, at_least=1) + 1))
+
+    def Gamma(self) -> Float[Tensor, "L L time"]:
+        """Row by row the same weights, the later registers' being 0."""
+        lower = torch.ones(self.layers, self.layers, dtype=self.weights.dtype, device=self.weights.device).tril()
+        return lower.unsqueeze(-1) * self.weights
+
+
+class Memformer(nn.Module):
+    """Layers of linear attention with a memory of their outputs.
+
+    Args:
+        preconditioner: the blocks A of (2.8).
+        memory: how registers are weighed.
+        curvature: the blocks B of (2.8), which make it GD++; None is 0.
+
+    Attributes:
+        layers: L.
+        d: dimension of the inputs.
+    """
+
+    def __init__(
+        self, preconditioner: Fixed | Scaled | Full, memory: Memory, curvature: Fixed | Scaled | Full | None = None
+    ) -> None:
+        """Check that the parts fit together."""
+        super().__init__()
+        if not isinstance(memory, Memory):
+            raise ValueError(f"memory must be one of icl.models.memformer's (such as Without), got {memory!r}")
+        for name, blocks in (("preconditioner", preconditioner), ("curvature", curvature)):
+            if not isinstance(blocks, Fixed | Scaled | Full) and not (name == "curvature" and blocks is None):
+                raise ValueError(f"{name} must be a Fixed, Scaled or Full of icl.models.memformer, got {blocks!r}")
+            if blocks is not None and len(blocks.A()) != memory.layers:
+                raise ValueError(f"{name} must have {memory.layers} layers to match memory, got {len(blocks.A())}")
+        A = preconditioner.A()
+        if curvature is not None:
+            _checks.shape("curvature", curvature.A(), tuple(A.shape), "to match preconditioner")
+            _checks.dtype("curvature", curvature.A(), A.dtype, "to match preconditioner")
+        if curvature is not None and isinstance(memory, TokenWise):
+            raise ValueError("memory must not be TokenWise beside a curvature: B moves the tokens it weighs")
+        self.preconditioner, self.memory, self.curvature = preconditioner, memory, curvature
+        self.layers, self.d = memory.layers, A.shape[-1]
+
+    def blocks(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A, Gamma and B, in A's dtype and on its device."""
+        A = self.preconditioner.A()
+        return A, self.memory.Gamma().to(A), None if self.curvature is None else self.curvature.A()
+
+    def _parts(self, name: str, inputs: Tensor, extra: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`blocks`, once inputs match them; `extra` of their positions are no examples'."""
+        A, Gamma, B = self.blocks()
+        time = Gamma.shape[-1] - 1 + extra if isinstance(self.memory, TokenWise) else None
+        _checks.shape(name, inputs, (None, time, self.d), "to match the model")
+        _checks.dtype(name, inputs, A.dtype, "to match the model")
+        return A, Gamma, B
+
+    def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
+        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        A, Gamma, B = self._parts("X", X, 0)
+        if isinstance(self.memory, TokenWise):
+            return token_errors(X, A, Gamma)
+        return errors(X.transpose(1, 2) @ X / X.shape[1], A, Gamma, B)
+
+    def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
+        """Expected squared error over query and w* after 0 .. L layers, prompt by prompt (the function `risks`)."""
+        return risks(self.errors(X), Sigma)
+
+    def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
+        """All token states, by the paper's equations as they stand."""
+        A, Gamma, B = self._parts("x", prompt.x, 1)
+        P, Q = parameters(A, B)
+        if isinstance(self.memory, TokenWise):
+            Gamma = Gamma.unsqueeze(-1)
+        else:
+            Gamma = Gamma[:, :, None, None] if Gamma.dim() == 2 else Gamma.unsqueeze(2)
+        return many_registers(prompt.tokens(), P, Q, Gamma)
+
+    def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label, <w_L, x_q>."""
+        A, Gamma, B = self._parts("x", prompt.x, 1)
+        if isinstance(self.memory, TokenWise):
+            return -self.states(prompt)[:, -1, -1, -1]
+        X, y = prompt.x[:, :-1], prompt.y[:, :-1]
+        H, b = X.transpose(1, 2) @ X / prompt.n, (y.unsqueeze(1) @ X).squeeze(1) / prompt.n
+        w = iterates(H, b, A, Gamma, B)[:, -1]
+        return (w * prompt.x[:, -1]).sum(-1)
+
+
+def scatter(model: nn.Module, scale: float, *, generator: torch.Generator, names: Sequence[str] = ()) -> None:
+    """Draw parameters from N(0, scale^2), in place: those whose names contain one of `names`, or all.
+
+    Args:
+        model: whose parameters are drawn, in their own order.
+        scale: standard deviation, > 0.
+        generator: the stream to draw from.
+        names: parts of parameters' names, such as ("alpha", "gamma"); empty for all parameters.
+
+    Raises:
+        ValueError: if one of the names is part of no parameter's, or an argument is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
+    _checks.number("scale", scale, above=0)
+    known = dict(model.named_parameters())
+    # A plain string would be taken for its letters.
+    if isinstance(names, str) or not all(any(part in name for name in known) for part in names):
+        raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
+    chosen = [p for name, p in known.items() if not names or any(part in name for part in names)]
+    for parameter in chosen:
+        _checks.drawing(generator, parameter.dtype)
+    with torch.no_grad():
+        for p in chosen:
+            p.copy_(scale * torch.randn(p.shape, generator=generator, dtype=p.dtype, device=generator.device))

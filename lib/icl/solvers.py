@@ -1,0 +1,463 @@
+"""First-order methods on quadratics as (init, step) pairs, batched over problems; `run` runs any of them.
+
+All minimise f(w) = w'Hw / 2 - b'w, whose gradient is H w - b, with H symmetric and positive semi-definite and b in its
+range; there a minimiser solves H w = b. For the least-squares problem of a prompt [Dutta & Sra 2025, (2.11)] H is
+`icl.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates differ from w_0
+by combinations of the gradients so far (the linear first-order methods of the paper, sec. 2.2), and from w_0 = 0 they
+lie in the Krylov spaces span(b, H b, H^2 b, ..).
+
+Problems come first: H (batch, d, d), b (batch, d). A setting is one number, or a tensor (batch,) with one for each
+problem. Steps are in units of 1/H.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+
+_Setting = float | Tensor
+
+# Conjugate gradients take what is below this times d eps for rounding. With a tenth they drift on singular problems.
+_SLACK = 4
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A method: where it starts and what one step does.
+
+    Attributes:
+        init: from H, b and initial iterates w_0 (batch, d) to a state: any dataclass with the iterates `w`.
+        step: from a state, H and b to the state after one more gradient.
+    """
+
+    init: Callable[[Tensor, Tensor, Tensor], Any]
+    step: Callable[[Any, Tensor, Tensor], Any]
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """State of gradient descent, which remembers nothing else."""
+
+    w: Float[Tensor, "batch d"]
+
+
+@dataclass(frozen=True)
+class Velocity:
+    """State of heavy-ball momentum: the iterate and the step v that led to it, 0 at first."""
+
+    w: Float[Tensor, "batch d"]
+    v: Float[Tensor, "batch d"]
+
+
+@dataclass(frozen=True)
+class LookAhead:
+    """State of Nesterov's method: the iterate and the one before it, the same at first."""
+
+    w: Float[Tensor, "batch d"]
+    before: Float[Tensor, "batch d"]
+
+
+@dataclass(frozen=True)
+class SemiIteration:
+    """State of the Chebyshev semi-iteration: momentum's, and the ratio of polynomials that makes its steps."""
+
+    w: Float[Tensor, "batch d"]
+    v: Float[Tensor, "batch d"]
+    ratio: Float[Tensor, "#batch 1"]
+
+
+@dataclass(frozen=True)
+class Conjugate:
+    """State of conjugate gradients.
+
+    Attributes:
+        w: iterates.
+        unit: largest entry of b and of the first residual, which all but w is in units of: squares then stay finite.
+        r: what is left of the residual b - H w.
+        p: the direction in the residual's space, r + gamma p; the step is taken along s = M p.
+        rho: r'M r, the square of the residual's norm.
+        before: rho of the step before; infinite before the first.
+        size: the larger of the first rho and b'M b, what rho is small in comparison with.
+        peak: the largest curvature s'H s / p's met so far.
+        alpha: length of the step that led to w; 0 if the problem is done with.
+        gamma: that step's coefficient of the direction before; 0 at the first step, and if the problem is done with.
+    """
+
+    w: Float[Tensor, "batch d"]
+    unit: Float[Tensor, "batch 1"]
+    r: Float[Tensor, "batch d"]
+    p: Float[Tensor, "batch d"]
+    rho: Float[Tensor, "batch 1"]
+    before: Float[Tensor, "batch 1"]
+    size: Float[Tensor, "batch 1"]
+    peak: Float[Tensor, "batch 1"]
+    alpha: Float[Tensor, "batch 1"]
+    gamma: Float[Tensor, "batch 1"]
+
+
+def _setting(name: str, value: _Setting, **bounds: float) -> Tensor:
+    """A setting as a float64 tensor, () or (batch, 1), refused by name when out of range or of another shape."""
+    _checks.real(name, value.detach().cpu().numpy() if isinstance(value, Tensor) else value, **bounds)
+    setting = torch.as_tensor(value, dtype=torch.float64)
+    if setting.dim() > 1:
+        raise ValueError(f"{name} must be one number or have shape (batch,), got {tuple(setting.shape)}")
+    return setting[:, None] if setting.dim() else setting
+
+
+def _fits(H: Tensor, **settings: Tensor) -> None:
+    """Refuse settings made for another number of problems than H has."""
+    for name, setting in settings.items():
+        if setting.dim() and len(setting) != len(H):
+            raise ValueError(f"{name} must have one number for each of {len(H)} problems, got {len(setting)}")
+
+
+def _interval(low: _Setting, high: _Setting) -> tuple[Tensor, Tensor]:
+    """The bounds of a spectrum as float64 tensors, 0 < low <= high."""
+    least, most = _setting("low", low, above=0), _setting("high", high, above=0)
+    if least.dim() and most.dim() and len(least) != len(most):
+        raise ValueError(f"low and high must be for the same problems, got {len(least)} and {len(most)}")
+    if (least > most).any():
+        raise ValueError(f"low must be at most high, got {low!r} above {high!r}")
+    return least, most
+
+
+def _times(H: Tensor, w: Tensor) -> Tensor:
+    return (H @ w[..., None])[..., 0]
+
+
+def gradient_descent(eta: _Setting) -> Solver:
+    """Gradient descent (2.10) with A = eta I: w <- w - eta (H w - b).
+
+    Args:
+        eta: step size, > 0, in units of 1/H; converges if below 2 over the largest eigenvalue of H.
+    """
+    size = _setting("eta", eta, above=0)
+
+    def init(H: Tensor, b: Tensor, w_0: Tensor) -> Iterate:
+        _fits(H, eta=size)
+        return Iterate(w_0)
+
+    def step(state: Iterate, H: Tensor, b: Tensor) -> Iterate:
+        return Iterate(state.w - size.to(H) * (_times(H, state.w) - b))
+
+    return Solver(init, step)
+
+
+def momentum(eta: _Setting, beta: _Setting) -> Solver:
+    """Momentum gradient descent, the heavy ball [Polyak 1964; Dutta & Sra 2025, app. B.2].
+
+        v <- beta v - eta (H w - b);    w <- w + v,    from v = 0
+
+    Args:
+        eta: step size, > 0, in units of 1/H; `tuned_momentum` gives the best.
+        beta: how much of the last step is taken again, in [0, 1], dimensionless; with 1 it need not converge.
+    """
+    size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
+
+    def init(H: Tensor, b: Tensor, w_0: Tensor) -> Velocity:
+        _fits(H, eta=size, beta=keep)
+        return Velocity(w_0, torch.zeros_like(w_0))
+
+    def step(state: Velocity, H: Tensor, b: Tensor) -> Velocity:
+        v = keep.to(H) * state.v - size.to(H) * (_times(H, state.w) - b)
+        return Velocity(state.w + v, v)
+
+    return Solver(init, step)
+
+
+def nesterov(eta: _Setting, beta: _Setting) -> Solver:
+    """Nesterov's accelerated gradient [Nesterov 2004, sec. 2.2; Dutta & Sra 2025, app. B.1].
+
+        u = w + beta (w - what w was before);    w <- u - eta (H u - b)
+
+    The gradient is taken at the point u that momentum alone would lead to, not at w.
+
+    Args:
+        eta: step size, > 0, in units of 1/H; `tuned_nesterov` gives the best.
+        beta: how much of the last step is taken again, in [0, 1], dimensionless.
+    """
+    size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
+
+    def init(H: Tensor, b: Tensor, w_0: Tensor) -> LookAhead:
+        _fits(H, eta=size, beta=keep)
+        return LookAhead(w_0, w_0)
+
+    def step(state: LookAhead, H: Tensor, b: Tensor) -> LookAhead:
+        u = state.w + keep.to(H) * (state.w - state.before)
+        return LookAhead(u - size.to(H) * (_times(H, u) - b), state.w)
+
+    return Solver(init, step)
+
+
+def tuned_momentum(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
+    """The (eta, beta) with which `momentum` converges fastest when H's eigenvalues fill [low, high] [Polyak 1964].
+
+        eta = 4 / (sqrt(high) + sqrt(low))^2,    beta = ((sqrt(high) - sqrt(low)) / (sqrt(high) + sqrt(low)))^2
+
+    In the long run errors then shrink by sqrt(beta) a step, up to a factor that grows with the number of steps. Numbers
+    give numbers, tensors (batch,) tensors.
+
+    Args:
+        low: smallest eigenvalue, > 0.
+        high: largest eigenvalue, >= low.
+    """
+    _interval(low, high)
+    total = high**0.5 + low**0.5
+    return 4 / total**2, ((high**0.5 - low**0.5) / total) ** 2
+
+
+def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
+    """The (eta, beta) with which `nesterov` converges fastest when H's eigenvalues fill [low, high].
+
+        eta = 4 / (3 high + low),    beta = (c - 2) / (c + 2),    c = sqrt(3 high / low + 1)
+
+    [Lessard, Recht & Packard 2016, prop. 1]: errors shrink by 1 - 2 / c a step in the long run. The commoner eta =
+    1 / high with beta = (sqrt(k) - 1) / (sqrt(k) + 1), k = high / low, is for all convex functions of that curvature
+    and slower on quadratics.
+
+    Args:
+        low: smallest eigenvalue, > 0.
+        high: largest eigenvalue, >= low.
+    """
+    _interval(low, high)
+    c = (3 * high / low + 1) ** 0.5
+    return 4 / (3 * high + low), (c - 2) / (c + 2)
+
+
+def chebyshev(low: _Setting, high: _Setting) -> Solver:
+    """Chebyshev's semi-iteration, momentum with the best eta and beta of every step [Golub & Varga 1961].
+
+        v <- beta_k v - eta_k (H w - b);    w <- w + v    with the coefficients of `chebyshev_scalars`
+
+    After k steps w - w* = p(H) (w_0 - w*) with p the polynomial of degree k, p(0) = 1, whose size on [low, high]
+    peaks least: p(z) = T_k((c - z) / h) / T_k(c / h) for Chebyshev's T_k, the middle c and half the width h.
+
+    Args:
+        low: lower bound of the eigenvalues it is to work for, > 0.
+        high: upper bound of them, >= low. An eigenvalue above it may make the iterates grow.
+    """
+    least, most = _interval(low, high)
+
+    def init(H: Tensor, b: Tensor, w_0: Tensor) -> SemiIteration:
+        _fits(H, low=least, high=most)
+        return SemiIteration(w_0, torch.zeros_like(w_0), torch.zeros_like((least + most).reshape(-1, 1)))
+
+    def step(state: SemiIteration, H: Tensor, b: Tensor) -> SemiIteration:
+        eta, beta, ratio = _chebyshev_step(state.ratio, least, most)
+        v = beta.to(H) * state.v - eta.to(H) * (_times(H, state.w) - b)
+        return SemiIteration(state.w + v, v, ratio)
+
+    return Solver(init, step)
+
+
+def _chebyshev_step(ratio: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(eta, beta, ratio) of the next step, the ratio being 0 before the first.
+
+    With rho_k = T_(k-1)(c/h) / T_k(c/h) the three-term recurrence of Chebyshev's polynomials is
+    rho_(k+1) = 1 / (2 c/h - rho_k); the ratio, rho_k / h, stays finite where low = high, which is gradient descent.
+    """
+    double, square = low + high, ((high - low) / 2) ** 2
+    after = torch.where(ratio == 0, 2 / double, 1 / (double - square * ratio))
+    return torch.where(ratio == 0, after, 2 * after), square * after * ratio, after
+
+
+def chebyshev_scalars(low: float, high: float, steps: int) -> tuple[Float[Tensor, " steps"], Float[Tensor, " steps"]]:
+    """The (eta, beta) of every step of `chebyshev`, float64; beta[0] = 0, and both tend to those of `tuned_momentum`.
+
+    Args:
+        low: smallest eigenvalue, > 0.
+        high: largest eigenvalue, >= low.
+        steps: how many, >= 0.
+    """
+    _checks.integer("steps", steps, at_least=0)
+    least, most = _interval(_checks.number("low", low), _checks.number("high", high))
+    eta, beta, ratio = torch.zeros(steps, dtype=torch.float64), torch.zeros(steps, dtype=torch.float64), 0 * least
+    for k in range(steps):
+        eta[k], beta[k], ratio = _chebyshev_step(ratio, least, most)
+    return eta, beta
+
+
+def _preconditioner(M: Any) -> Tensor | None:
+    """M as a tensor, (d, d) or (batch, d, d), refused by name if it is not symmetric and positive definite."""
+    if M is None:
+        return None
+    values = M.detach().cpu().numpy() if isinstance(M, Tensor) else np.asarray(M)
+    _checks.real("M", values)
+    if values.ndim not in (2, 3) or values.shape[-1] != values.shape[-2] or not values.size:
+        raise ValueError(f"M must have shape (d, d) or (batch, d, d), got {values.shape}")
+    matrix = torch.as_tensor(M)
+    matrix = matrix if matrix.is_floating_point() else matrix.double()
+    _symmetric("M", matrix)
+    if torch.linalg.cholesky_ex(matrix).info.any():
+        raise ValueError(f"M must be positive definite, got {values}")
+    return matrix
+
+
+def _symmetric(name: str, matrix: Tensor) -> None:
+    """Refuse matrices further from their transposes than rounding in sums of any length would take them."""
+    off = (matrix - matrix.mT).abs().amax((-2, -1))
+    wrong = off > torch.finfo(matrix.dtype).eps ** 0.5 * matrix.abs().amax((-2, -1))
+    if wrong.any():
+        raise ValueError(f"{name} must be symmetric, got entries that differ by {off[wrong].max().item():.3g}")
+
+
+def conjugate_gradients(M: Any = None) -> Solver:
+    """Conjugate gradients [Hestenes & Stiefel 1952], with exact line search, preconditioned if M is given.
+
+        s <- -g + gamma s,    gamma = g'g / (that of the g before);        w <- w + alpha s,    alpha = -g's / s'H s
+
+    with g = H w - b the gradient and Fletcher and Reeves' gamma [Dutta & Sra 2025, (2.13)], 0 at the first step. After
+    k steps w minimises f over w_0 + the Krylov space of k gradients, so that no method of this room is ever nearer to
+    the minimum in the norm of H; after d steps it is there. With M, g becomes M g and g'g becomes g'M g: the same on
+    problems stretched by M^(1/2) [Shewchuk 1994, sec. 12].
+
+    The residual -g is carried along, not computed anew. Each problem stops by itself, and from then on stays where it
+    is to the last bit: when g'M g is at rounding of what it began with, or of b'M b, or when no curvature that could be
+    told from rounding is left along s, as on a singular H. 0/0 is never formed.
+
+    Args:
+        M: preconditioner, the better the nearer M H is to a multiple of the identity: (d, d), or (batch, d, d) with one
+            for each problem; symmetric, positive definite. None is the identity.
+    """
+    matrix = _preconditioner(M)
+
+    def precondition(r: Tensor) -> Tensor:
+        return r if matrix is None else _times(matrix.to(r), r)
+
+    def init(H: Tensor, b: Tensor, w_0: Tensor) -> Conjugate:
+        if matrix is not None:
+            sizes = (H.shape[-1],) * 2 if matrix.dim() == 2 else tuple(H.shape)
+            _checks.shape("M", matrix, sizes, "to match H")
+        r = b - _times(H, w_0)
+        unit = torch.maximum(r.abs(), b.abs()).amax(-1, keepdim=True)
+        unit = torch.where(unit > 0, unit, 1.0)
+        r = r / unit
+        rho, asked = (_dot(v, precondition(v)) for v in (r, b / unit))
+        none = torch.zeros_like(rho)
+        before = torch.full_like(rho, torch.inf)  # so that the first gamma is 0
+        return Conjugate(w_0, unit, r, torch.zeros_like(r), rho, before, torch.maximum(rho, asked), none, none, none)
+
+    def step(state: Conjugate, H: Tensor, b: Tensor) -> Conjugate:
+        gamma = state.rho / state.before
+        p = state.r + gamma * state.p
+        s = precondition(p)
+        Hs = _times(H, s)
+        length, curvature = _dot(p, s), _dot(s, Hs)
+        rounding = _SLACK * H.shape[-1] * torch.finfo(H.dtype).eps
+        # Asked this way round so that what is not a number goes on, for `run` to find.
+        goes = ~((state.rho <= rounding**2 * state.size) | (curvature <= rounding * state.peak * length))
+        alpha = torch.where(goes, state.rho / torch.where(goes, curvature, 1.0), 0.0)
+        r = state.r - alpha * Hs
+        # What is done with keeps all of its state, and so comes to the same end at every further step.
+        return Conjugate(
+            w=state.w + alpha * state.unit * s,
+            unit=state.unit,
+            r=r,
+            p=torch.where(goes, p, state.p),
+            rho=torch.where(goes, _dot(r, precondition(r)), state.rho),
+            before=torch.where(goes, state.rho, state.before),
+            size=state.size,
+            peak=torch.where(goes, torch.maximum(state.peak, curvature / torch.where(goes, length, 1.0)), state.peak),
+            alpha=alpha,
+            gamma=torch.where(goes, gamma, 0.0),
+        )
+
+    return Solver(init, step)
+
+
+def _dot(u: Tensor, v: Tensor) -> Tensor:
+    return (u * v).sum(-1, keepdim=True)
+
+
+def _start(H: Tensor, b: Tensor, steps: int, w_0: Tensor | None) -> Tensor:
+    """Refuse what is no batch of quadratics, and return the initial iterates, (batch, d)."""
+    _checks.integer("steps", steps, at_least=0)
+    for name, array in (("H", H), ("b", b), ("w_0", w_0)):
+        if not isinstance(array, Tensor) and (name != "w_0" or array is not None):
+            raise ValueError(f"{name} must be a torch.Tensor, got {array!r}")
+    if H.dim() != 3 or H.shape[-1] != H.shape[-2] or not H.numel():
+        raise ValueError(f"H must have shape (batch, d, d) with none of them 0, got {tuple(H.shape)}")
+    if not H.is_floating_point():
+        raise ValueError(f"H must have a floating dtype, got {H.dtype}")
+    w_0 = torch.zeros_like(b) if w_0 is None else w_0
+    _checks.shape("b", b, tuple(H.shape[:2]), "to match H")
+    if tuple(w_0.shape) not in (tuple(b.shape), tuple(b.shape[1:])):
+        raise ValueError(f"w_0 must have shape {tuple(b.shape[1:])} or {tuple(b.shape)}, got {tuple(w_0.shape)}")
+    for name, array in (("H", H), ("b", b), ("w_0", w_0)):
+        _checks.dtype(name, array, H.dtype, "to match H")
+        if not torch.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got {array[~torch.isfinite(array)][0].item()}")
+    _symmetric("H", H)
+    return w_0.expand(b.shape)
+
+
+def run(
+    solver: Solver,
+    H: Float[Tensor, "batch d d"],
+    b: Float[Tensor, "batch d"],
+    steps: int,
+    w_0: Float[Tensor, "*#batch d"] | None = None,
+) -> Float[Tensor, "batch after d"]:
+    """The iterates of a method, from w_0 to the one after the last step: (batch, steps + 1, d), in the dtype of H.
+
+    Args:
+        solver: such as `conjugate_gradients()`.
+        H: symmetric, positive semi-definite matrices; whether they are semi-definite is left to the caller to know.
+        b: the right-hand sides, in the range of H.
+        steps: gradients to take, >= 0.
+        w_0: initial iterates, (d,) or one a problem; default 0.
+
+    Raises:
+        ValueError: if H, b and w_0 do not fit together or the solver, or are not finite, or H is not symmetric.
+        FloatingPointError: if the method diverges, with the step whose iterate stopped being finite.
+    """
+    w_0 = _start(H, b, steps, w_0)
+    state = solver.init(H, b, w_0)
+    iterates = [state.w]
+    for _ in range(steps):
+        state = solver.step(state, H, b)
+        iterates.append(state.w)
+    w = torch.stack(iterates, 1)
+    if not torch.isfinite(w).all():
+        first = int((~torch.isfinite(w)).any(-1).any(0).nonzero()[0])
+        raise FloatingPointError(f"the solver diverged: its iterate after step {first} is not finite")
+    return w
+
+
+def conjugate_scalars(
+    H: Float[Tensor, "batch d d"],
+    b: Float[Tensor, "batch d"],
+    steps: int,
+    M: Any = None,
+) -> tuple[Float[Tensor, "batch steps"], Float[Tensor, "batch steps"]]:
+    """The alpha and gamma of every step of `conjugate_gradients(M)` from w_0 = 0, for each problem: they differ.
+
+    With them (3.1) and (3.2) of [Dutta & Sra 2025] are conjugate gradients, which no two numbers a layer shared by all
+    prompts are. gamma[:, 0] = 0; both are 0 at the steps that a problem no longer takes.
+
+    Args:
+        H: symmetric, positive semi-definite matrices.
+        b: the right-hand sides, in the range of H.
+        steps: how many, >= 0.
+        M: preconditioner, as of `conjugate_gradients`.
+
+    Raises:
+        ValueError: as `run` does.
+        FloatingPointError: if products of H and M overflow.
+    """
+    w_0 = _start(H, b, steps, None)
+    solver = conjugate_gradients(M)
+    state = solver.init(H, b, w_0)
+    scalars = H.new_empty(2, len(H), steps)
+    for k in range(steps):
+        state = solver.step(state, H, b)
+        scalars[0, :, k], scalars[1, :, k] = state.alpha[:, 0], state.gamma[:, 0]
+    if not torch.isfinite(scalars).all():
+        raise FloatingPointError("conjugate gradients overflowed: products of H and M must be finite")
+    return scalars[0], scalars[1]
