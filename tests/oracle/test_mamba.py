@@ -1,0 +1,281 @@
+"""The S6 layer against the equations it is made from, and against Theorem 4.1."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import expm
+
+from icl.models import mamba
+from icl.models.mamba import S6, FixedStep, Selective, Stack, Static, Step
+from icl.profile import streams
+from icl.tasks import StationaryRegression
+from icl.theory import mamba as theory
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=streams("mamba", seed=seed), dtype=torch.float64)
+
+
+def filled(layer, seed=0):
+    """The layer with every parameter that is trained drawn anew, biases and w_Delta too."""
+    generator = streams("filled", seed=seed)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            if parameter.requires_grad:
+                parameter.copy_(0.7 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return layer
+
+
+def by_hand(u, A, B, C, Delta):
+    """(1) and (2) channel by channel. Zero-order hold is the flow of h' = A h + b u with u held for a time Delta:
+    the exponential of ((Delta A, Delta b), (0, 0)) has exp(Delta A) and what multiplies u in its first row.
+    """
+    u, A, B, C, Delta = (t.numpy() for t in (u, A, B, C, Delta))
+    batch, time, channels = u.shape
+    d_h = B.shape[2]
+    rates = np.diag(np.broadcast_to(A, (d_h,)))
+    out = np.empty(u.shape)
+    for p, i in np.ndindex(batch, channels):
+        h = np.zeros(d_h)
+        for t in range(time):
+            step = Delta[p % len(Delta), t]
+            joint = np.zeros((d_h + 1, d_h + 1))
+            joint[:-1, :-1], joint[:-1, -1] = step * rates, step * B[p, t]
+            flow = expm(joint)
+            h = flow[:-1, :-1] @ h + flow[:-1, -1] * u[p, t, i]
+            out[p, t, i] = C[p, t] @ h
+    return torch.as_tensor(out)
+
+
+@pytest.mark.parametrize("rates", ["one", "several"])
+@pytest.mark.parametrize("each", [False, True], ids=["one row of steps", "steps of each prompt"])
+def test_scan_is_zero_order_hold_by_hand(rates, each):
+    """`scan` is a loop over prompts, channels and tokens with the matrix exponential of the system that is held, for
+    steps from 0.05 to 2 that differ from token to token, and for one rate or several.
+
+    Tolerance 1e-12 of the largest output. Planted: with the gain Delta B of Euler's rule it is off by a tenth.
+    """
+    u, B, C = normal(2, 9, 3), normal(2, 9, 4, seed=1), normal(2, 9, 4, seed=2)
+    A = torch.tensor([-1.3], dtype=torch.float64) if rates == "one" else -(normal(4, seed=3).abs() + 0.1)
+    Delta = 0.05 + 1.95 * torch.rand(2 if each else 1, 9, generator=streams("steps"), dtype=torch.float64)
+    expected = by_hand(u, A, B, C, Delta)
+    found = mamba.scan(u, A, B, C, Delta)
+    assert (found - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+def test_layer_selects_by_hand():
+    """A layer with all parts drawn, w_Delta among them, is the hand-made loop with B, C and Delta from (3) - (5).
+
+    softplus is written as log(1 + exp) by numpy. Tolerance 1e-12 of the largest output.
+    """
+    layer = filled(S6(Selective(3, 4), Selective(3, 4), Step(3, 0.3), -torch.arange(1.0, 5, dtype=torch.float64)))
+    u = normal(2, 8, 3)
+    w = {name: p.detach().numpy() for name, p in layer.named_parameters()}
+    B, C = u.numpy() @ w["B.W"].T + w["B.b"], u.numpy() @ w["C.W"].T + w["C.b"]
+    Delta = np.log1p(np.exp(u.numpy() @ w["step.w"] + w["step.b"]))
+    assert Delta.std() > 0.1
+    expected = by_hand(u, layer.A, *(torch.as_tensor(t) for t in (B, C, Delta)))
+    assert (layer(u) - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+def test_gradients_are_those_of_finite_differences():
+    """Gradients of `chunked` for several rates and of `dual` for one, with respect to all five arguments, are what
+    central differences give (torch.autograd.gradcheck, 1e-6 steps, error 1e-5; property/test_mamba.py settles the
+    digits).
+    """
+    u, B, C = normal(2, 5, 2), normal(2, 5, 3, seed=1), normal(2, 5, 3, seed=2)
+    for rates, form in ((3, lambda *a: mamba.chunked(*a, size=2)), (1, mamba.dual)):
+        leaves = (u, -normal(rates, seed=3).abs() - 0.2, B, C, normal(2, 5, seed=4).abs() + 0.1)
+        assert torch.autograd.gradcheck(form, tuple(t.clone().requires_grad_() for t in leaves))
+
+
+def test_short_steps_after_a_long_one_keep_their_digits():
+    """Steps of a millionth after one of a million: all forms still agree with `scan` to 1e-12 of the largest output.
+
+    Differences of times since the start would leave none of their digits.
+    """
+    u, B, C = normal(1, 12, 2), normal(1, 12, 3, seed=1), normal(1, 12, 3, seed=2)
+    Delta = torch.full((1, 12), 1e-6, dtype=torch.float64)
+    Delta[0, 2] = 1e6
+    for rates in (1, 3):
+        A = -1e5 * (normal(rates, seed=3).abs() + 0.1)
+        expected = mamba.scan(u, A, B, C, Delta)
+        assert (mamba.chunked(u, A, B, C, Delta) - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+@pytest.mark.parametrize("Delta", [1e-8, 0.01, 1.0, 20.5, 1e4])
+def test_steps_start_where_they_are_told(Delta):
+    """`Step` starts with the step it is given, to 1e-12, small or large; `FixedStep` has exactly it.
+
+    Planted: with the threshold of 20 that Torch has by default for softplus 20.5 is 6e-11 off.
+    """
+    u = normal(2, 3, 4)
+    assert (Step(4, Delta)(u) / Delta - 1).abs().max() <= 1e-12
+    assert (FixedStep(Delta)(u) == Delta).all()
+
+
+@pytest.mark.parametrize("A", [-1.0, -2.5])
+def test_what_is_left_of_each_example(A):
+    """omega_l is what the query finds of an impulse at l, by `scan`; for A = -1 it is (1 - alpha) alpha^(N+1-l).
+
+    Tolerance 1e-12.
+    """
+    N, Delta = 7, 0.3
+    layer = S6(Selective(2, 1), Selective(2, 1), FixedStep(Delta), torch.tensor([A], dtype=torch.float64))
+    omega = mamba.weights(N, layer)
+    ones = torch.ones(N, N + 1, 1, dtype=torch.float64)
+    impulses = torch.eye(N, N + 1, dtype=torch.float64).unsqueeze(2)
+    found = mamba.scan(impulses, layer.A, ones, ones, layer.step(ones))[:, -1, 0]
+    assert (found - omega).abs().max() <= 1e-12 * omega.max()
+    if A == -1:
+        alpha = math.exp(-Delta)
+        expected = np.array([(1 - alpha) * alpha ** (N + 1 - l) for l in range(1, N + 1)])  # noqa: E741
+        assert np.abs(omega.numpy() - expected).max() <= 1e-12
+
+
+def fixed(d, d_h, *, A=-1.0, Delta=0.2, seed=0):
+    parts = Selective(d + 1, d_h), Selective(d + 1, d_h)
+    return filled(S6(*parts, FixedStep(Delta), torch.tensor([A], dtype=torch.float64)), seed)
+
+
+@pytest.mark.parametrize(("d", "d_h", "N", "A"), [(1, 1, 1, -1.0), (3, 8, 12, -1.0), (4, 2, 37, -0.6)])
+def test_statistics_say_all_about_the_prediction(d, d_h, N, A):
+    """The statistics are their sums taken term by term, and `read` makes from them the layer's own predictions.
+
+    Biases included. Tolerance 1e-12 of the largest.
+    """
+    layer = fixed(d, d_h, A=A)
+    prompt = StationaryRegression(d, N).sample(6, generator=streams("prompts"), dtype=torch.float64)
+    known = mamba.statistics(prompt, layer)
+    e = prompt.tokens().numpy()
+    omega, y = mamba.weights(N, layer).numpy(), prompt.y.numpy()
+    for b in range(6):
+        g = sum(omega[j] * y[b, j] * e[b, j] for j in range(N))
+        assert np.abs(known.g[b].numpy() - g).max() <= 1e-12 * np.abs(g).max()
+        s = [omega[j] * y[b, j] for j in range(N)]
+        assert abs(known.s[b].item() - sum(s)) <= 1e-12 * np.abs(s).sum()
+        assert np.array_equal(known.e[b].numpy(), [*prompt.x[b, -1], 0.0])
+    expected = layer.predictions(prompt)
+    assert (mamba.read(layer, known) - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+@pytest.mark.parametrize(("d", "d_h", "time", "A"), [(1, 1, 1, -1.0), (3, 8, 12, -1.0), (4, 2, 37, -0.6)])
+def test_features_say_all_about_the_layer(d, d_h, time, A):
+    """`collapsed`, from `features`, is what the layer gives at every token and channel, for any tokens.
+
+    Tolerance 1e-12 of the largest output.
+    """
+    layer, u = fixed(d, d_h, A=A), normal(3, time, d + 1)
+    states, expected = mamba.features(u, layer), layer(u)
+    assert states.shape == (3, time, d + 1, d + 2)
+    assert (mamba.collapsed(layer, u, states) - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+def equilibrium(d, d_h, N):
+    """The layer of Assumption 4.1 where training ends: C'B = beta I and C'b = 0, C and c anything, biases 0."""
+    layer = mamba.assumed(d, d_h, N, generator=streams("equilibrium"))
+    beta = theory.optimum(d, N, theory.assumed_alpha(N))[0]
+    C = layer.C.W.detach()[:, :d]
+    inverse = torch.linalg.pinv(C).T
+    with torch.no_grad():
+        layer.B.W[:, :d] = beta * inverse
+        layer.B.W[:, d] -= inverse @ (C.T @ layer.B.W[:, d])
+    return layer, beta
+
+
+@pytest.mark.parametrize(("d", "d_h", "N"), [(2, 2, 5), (3, 7, 20), (4, 16, 50)])
+def test_theorem_4_1(d, d_h, N):
+    """Where training ends, the projected state of the last channel is h~ = alpha h~ + (1 - alpha) beta y x from token
+    to token, the query adds one more decay, and the prediction is x_q' sum_i (1 - alpha) alpha^(i+1) beta y_(N-i)
+    x_(N-i).
+
+    The states are read off `scan` with the columns of C in place of C_l. Tolerance 1e-12 of the largest. Planted: the
+    sum without the query's decay, alpha^i, is off by the factor 1/alpha.
+    """
+    layer, beta = equilibrium(d, d_h, N)
+    prompt = StationaryRegression(d, N).sample(4, generator=streams("prompts"), dtype=torch.float64)
+    u = prompt.tokens()
+    with torch.no_grad():
+        B, step = layer.B(u), layer.step(u)
+        reads = [layer.C.W[:, i].expand(*u.shape[:2], -1) for i in range(d)]
+        h = torch.stack([mamba.scan(u, layer.A, B, C, step)[:, :, -1] for C in reads], dim=2)
+        predicted = layer.predictions(prompt)
+    alpha = 2 ** (-1 / N)
+    x, y, scale = prompt.x, prompt.y, h.abs().max()
+    state = torch.zeros_like(h[:, 0])
+    for l in range(N):  # noqa: E741
+        state = alpha * state + (1 - alpha) * beta * y[:, l, None] * x[:, l]
+        assert (h[:, l] - state).abs().max() <= 1e-12 * scale
+    assert (h[:, N] - alpha * state).abs().max() <= 1e-12 * scale
+    terms = [(1 - alpha) * alpha ** (i + 1) * beta * y[:, N - 1 - i, None] * x[:, N - 1 - i] for i in range(N)]
+    expected = (x[:, -1] * sum(terms)).sum(1)
+    assert (predicted - expected).abs().max() <= 1e-11 * expected.abs().max()
+
+
+@pytest.mark.parametrize("static", ["B", "C"])
+def test_without_selection_only_labels_count(static):
+    """With a static B the prediction reads the examples' labels alone, by a sum that is the same for all prompts up to
+    a factor from the query; with a static C it is the same whatever the query's input.
+
+    So either way it knows nothing of w'x_q: oracle/test_mamba_theory.py has the least loss, d/2. Bit for bit.
+    """
+    d, d_h, N = 3, 5, 8
+    parts = {name: Static(d_h) if name == static else Selective(d + 1, d_h) for name in "BC"}
+    layer = filled(S6(parts["B"], parts["C"], FixedStep(0.1), -torch.ones(1, dtype=torch.float64)))
+    prompt = StationaryRegression(d, N).sample(5, generator=streams("prompts"), dtype=torch.float64)
+    tokens = prompt.tokens()
+    other = tokens.clone()
+    changed = slice(0, N) if static == "B" else slice(N, N + 1)
+    other[:, changed, :d] = normal(5, N if static == "B" else 1, d, seed=9)
+    assert torch.equal(layer(tokens)[:, -1, -1], layer(other)[:, -1, -1])
+    kept = slice(N, N + 1) if static == "B" else slice(0, N)
+    other[:, kept, :d] = normal(5, 1 if static == "B" else N, d, seed=10)
+    assert not torch.equal(layer(tokens)[:, -1, -1], layer(other)[:, -1, -1])
+
+
+def test_the_assumed_layer():
+    """A = -1, Delta = ln(2) / N by softplus of the paper's bias, alpha^N = 1/2; weights of the scale asked for from
+    one generator, biases 0; nothing but W_B, b_B, W_C, b_C is trained.
+    """
+    d, d_h, N = 4, 6, 30
+    layer = mamba.assumed(d, d_h, N, generator=streams("start"))
+    small = mamba.assumed(d, d_h, N, generator=streams("start"), scale=0.5)
+    u = torch.zeros(1, N, d + 1, dtype=torch.float64)
+    Delta = layer.step(u)
+    assert layer.A.tolist() == [-1.0]
+    assert abs(Delta[0, 0].item() - math.log1p(math.expm1(math.log(2) / N))) <= 1e-15
+    assert abs(math.exp(-Delta.sum().item()) - 0.5) <= 1e-14
+    for ours, other in ((layer.B, small.B), (layer.C, small.C)):
+        assert ours.W.shape == (d_h, d + 1)
+        assert torch.equal(other.W, 0.5 * ours.W)
+        assert not ours.b.any()
+    assert not torch.equal(layer.B.W, layer.C.W)
+    assert {name for name, p in layer.named_parameters() if p.requires_grad} == {"B.W", "B.b", "C.W", "C.b"}
+
+
+def test_a_stack_is_its_layers_with_residuals():
+    """u <- u + W S6(u), then u <- u + f(u), layer by layer, written out; at the start only labels move.
+
+    Tolerance 1e-13 of the largest.
+    """
+    layers = [fixed(2, 3, seed=1), fixed(2, 4, seed=2)]
+    networks = [torch.nn.Linear(3, 3, dtype=torch.float64) for _ in layers]
+    prompt = StationaryRegression(2, 6).sample(3, generator=streams("prompts"), dtype=torch.float64)
+    u = prompt.tokens()
+    plain = Stack(layers, 3)
+    first = u.clone()
+    first[..., -1] += layers[0](u)[..., -1]
+    second = first.clone()
+    second[..., -1] += layers[1](first)[..., -1]
+    assert (plain(u) - second).abs().max() <= 1e-13 * second.abs().max()
+    assert torch.equal(plain.predictions(prompt), plain(u)[:, -1, -1])
+    full = Stack(layers, 3, networks)
+    with torch.no_grad():
+        full.W.copy_(normal(2, 3, 3, seed=5))
+    v = u
+    for layer, network, W in zip(layers, networks, full.W, strict=True):
+        v = v + torch.einsum("ij,btj->bti", W, layer(v))
+        v = v + network(v)
+    assert (full(u) - v).abs().max() <= 1e-13 * v.abs().max()
