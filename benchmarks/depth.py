@@ -1,0 +1,120 @@
+"""Speed of training deep gated linear attention, against its own recurrence. Part of `make bench`; 3 minutes.
+
+python benchmarks/depth.py              print the tables
+python benchmarks/depth.py --record     also write book/results/depth-speed.json and depth-length.json
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pandas as pd
+import torch
+from run import median_ms
+from torch import Tensor
+
+from icl import evidence
+from icl.models import linear_attention
+from icl.models.stack import Stack
+from icl.profile import streams
+from icl.tasks import DriftingRegression, Prompt
+
+
+def naive(stack: Stack, prompt: Prompt) -> Tensor:
+    """The query's prediction, every layer a loop over tokens as one would write it down."""
+    Z, d = prompt.tokens(), stack.d
+    for layer, lam in enumerate(stack.lam):
+        state, read = Z.new_zeros(len(Z), d + 1, d), []
+        for t in range(Z.shape[1]):
+            read.append(torch.einsum("bed,bd->be", state, Z[:, t, :d]))
+            state = lam * (state + torch.einsum("be,bd->bed", Z[:, t], Z[:, t, :d]))
+        s_x = stack.s_x[layer] if layer < stack.layers - 1 else torch.zeros(())
+        Z = Z - (1 - lam) * torch.cat([s_x.expand(d), stack.s_y[layer : layer + 1]]) * torch.stack(read, dim=1)
+    return -Z[:, -1, -1]
+
+
+def careful(stack: Stack, prompt: Prompt) -> Tensor:
+    """The same loop by `icl.models.linear_attention.recurrent`, whose backward pass copies nothing of full length."""
+    Z = prompt.tokens()
+    for layer, lam in enumerate(stack.lam):
+        keys = Z[..., None, :-1]
+        read = linear_attention.recurrent(keys, keys, Z.unsqueeze(2), lam.view(1, 1, 1))[:, :, 0]
+        s_x = stack.s_x[layer] if layer < stack.layers - 1 else torch.zeros(())
+        steps = torch.cat([s_x.expand(stack.d), stack.s_y[layer : layer + 1]])
+        Z = Z - (1 - lam) * steps * (read - (keys * keys).sum(-1) * Z)
+    return -Z[:, -1, -1]
+
+
+def step(stack: Stack, rule: torch.optim.Optimizer, predict: object, task: DriftingRegression, batch: int) -> None:
+    """One step of training: fresh prompts, the loss at the query, Adam."""
+    prompt = task.sample(batch, generator=step.generator)  # type: ignore[attr-defined]
+    loss = (predict(prompt) - prompt.y[:, -1]).square().mean()  # type: ignore[operator]
+    rule.zero_grad(set_to_none=True)
+    loss.backward()
+    rule.step()
+
+
+step.generator = streams("benchmark")  # type: ignore[attr-defined]
+
+
+def timed(
+    layers: int, n: int, batch: int, *, threads: int, loop: Callable[..., Tensor] | None = None, seconds: float = 4
+) -> float:
+    """Milliseconds of a training step, by the stack itself or by a loop over tokens."""
+    torch.set_num_threads(threads)
+    stack = Stack(10, layers)
+    rule = torch.optim.Adam(stack.parameters(), lr=1e-3)
+    task = DriftingRegression(d=10, n=n, gamma=0.95, sigma_w=0.1 / (1 - 0.95**2) ** 0.5)
+    predict = partial(loop, stack) if loop else stack
+    return float(median_ms(partial(step, stack, rule, predict, task, batch), seconds=seconds))
+
+
+def against_recurrence() -> pd.DataFrame:
+    """A step at batch 512, n = 100, by the number of layers, with one thread and with two."""
+    rows = []
+    for layers in (1, 2, 4, 6):
+        row: dict[str, float] = {"layers": layers}
+        for threads in (1, 2):
+            ms = {
+                f"{name}_{threads}": timed(layers, 100, 512, threads=threads, loop=loop)
+                for name, loop in {"ms": None, "naive_ms": naive, "careful_ms": careful}.items()
+            }
+            row |= ms | {f"times_{threads}": ms[f"naive_ms_{threads}"] / ms[f"ms_{threads}"]}
+        rows.append(row)
+        print("  " + ", ".join(f"{k} {v:.1f}" for k, v in row.items()), flush=True)
+    return pd.DataFrame(rows).round(2)
+
+
+def by_length() -> pd.DataFrame:
+    """A step of two layers at batch 16, by the length of the prompts, one thread."""
+    rows = []
+    for n in (63, 127, 255, 511, 1023, 2047, 4095):
+        fast = timed(2, n, 16, threads=1, seconds=2)
+        slow = timed(2, n, 16, threads=1, loop=naive, seconds=2)
+        rows.append(
+            {"n": n, "ms": fast, "recurrence_ms": slow, "times": slow / fast, "us_a_token": 1e3 * fast / n / 16}
+        )
+        print("  " + ", ".join(f"{k} {v:.2f}" for k, v in rows[-1].items()), flush=True)
+    return pd.DataFrame(rows).round(3)
+
+
+def main() -> None:
+    """Measure, print, and record on request."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="write book/results/depth-{speed,length}.json")
+    record = parser.parse_args().record
+    command = "python benchmarks/depth.py --record"
+    for name, measure, config in (
+        ("depth-speed", against_recurrence, {"batch": 512, "n": 100, "d": 10, "dtype": "float32"}),
+        ("depth-length", by_length, {"batch": 16, "layers": 2, "d": 10, "dtype": "float32", "threads": 1}),
+    ):
+        start = time.monotonic()
+        print(f"{name}, {config}:")
+        table = measure()
+        if record:
+            evidence.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
+
+
+if __name__ == "__main__":
+    main()
