@@ -1,6 +1,8 @@
 """Every chapter has all its parts, and the build knows what each depends on."""
 
 import ast
+import importlib
+import os
 import re
 import sys
 from pathlib import Path
@@ -12,6 +14,9 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
 import notebooks  # noqa: E402
+
+from icl import evidence  # noqa: E402
+from icl.evidence import library_hash  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
@@ -123,6 +128,108 @@ def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
     keys.append((chapters.key(uses), chapters.key(other)))
     assert len({mine for mine, _ in keys}) == 4
     assert len({others for _, others in keys}) == 2
+
+
+def test_a_record_that_is_read_twice_is_named_once():
+    """A page's card names each record once, in the order in which the chapter first reads them."""
+    cells = ['a = recorded("later")', 'b = recorded("sooner")', 'c = recorded("later")']
+    text = "".join(f"```{{code-cell}}\n{cell}\n```\n\n" for cell in cells)
+    assert chapters.records_of(text) == ["later", "sooner"]
+
+
+PAPER = """---
+kernelspec:
+  name: python3
+---
+
+```{code-cell}
+import json, pathlib
+size = 3
+```
+
+```{code-cell}
+run = {"id": "run", "provenance": PROVENANCE, "table": [{"size": size}]}
+pathlib.Path("results/run.json").write_text(json.dumps(run))  # as record("run") does
+```
+
+```{code-cell}
+print(size)
+```
+"""
+
+
+def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
+    """`make paper` skips a chapter that ran to its end as long as its records are there as written, made by the library
+    and the cells as they are now: those up to the one that recorded last. Prose, comments and later cells may change.
+    """
+    made = {"command": "make paper", "config": {}, "sources": ["tasks.py"], "library": library_hash(["tasks.py"])}
+    made |= {"versions": {}, "device": "CPU", "seconds": 2.5, "date": "2026-01-01"}
+    text = PAPER.replace("PROVENANCE", repr(made))
+    page, result = tmp_path / "book/page.md", tmp_path / "book/results/run.json"
+    result.parent.mkdir(parents=True)
+    (result.parent / "other.json").write_text("not of this chapter")
+    page.write_text(text)
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+    monkeypatch.setattr(chapters, "RECORDINGS", tmp_path / "_build/recordings")
+    monkeypatch.setattr(evidence, "_REPOSITORY", tmp_path)
+    assert chapters.recording("book/page") is None
+    seconds, error = chapters.execute_recording("book/page", chapters.read(text, page), 60)
+    assert error is None
+    assert seconds > 0
+    assert chapters.recording("book/page") == 2.5
+
+    for same in (
+        text.replace("print(size)", "print(2 * size)"),
+        text.replace("size = 3", "size = 3  # three"),
+        text.replace("```{code-cell}\nimport", "Some prose.\n\n+++\n\nMore.\n\n```{code-cell}\nimport"),
+    ):
+        assert same != text
+        page.write_text(same)
+        assert chapters.recording("book/page") == 2.5
+    page.write_text(text.replace("size = 3", "size = 4"))
+    assert chapters.recording("book/page") is None
+    page.write_text(text)
+    whole = result.read_text()
+    for edited in (whole.replace('"size": 3', '"size": 5'), "{"):
+        result.write_text(edited)
+        assert chapters.recording("book/page") is None
+    result.unlink()
+    assert chapters.recording("book/page") is None
+    result.write_text(whole)
+    assert chapters.recording("book/page") == 2.5
+    with monkeypatch.context() as patch:
+        patch.setattr(evidence, "library_hash", lambda names: "another")
+        assert chapters.recording("book/page") is None
+
+    # Stopped by an error after it had recorded, a chapter is run again; so is one that recorded nothing.
+    def fails(notebook, folder, timeout, after):
+        result.write_text(whole)
+        after(1)
+        return 1.0, "an error"
+
+    for run in (fails, lambda notebook, folder, timeout, after: (1.0, None)):
+        with monkeypatch.context() as patch:
+            patch.setattr(chapters, "execute", run)
+            chapters.execute_recording("book/page", chapters.read(text, page), 60)
+        assert chapters.recording("book/page") is None
+        assert not list((tmp_path / "_build/recordings").iterdir())
+    (tmp_path / "_build/recordings/book.page.json").write_text("[]")
+    assert chapters.recording("book/page") is None
+
+
+def test_the_build_shows_no_progress_bars(monkeypatch):
+    """Chapters are run with tqdm's bars off: what a page shows does not depend on how long its cells took."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    monkeypatch.delitem(sys.modules, "build", raising=False)
+    build = importlib.import_module("build")
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ICL_PROFILE", "TQDM_DISABLE")
+    for name in names:
+        monkeypatch.setenv(name, "")  # what the build sets is taken back after this test
+    seen = []
+    monkeypatch.setattr(build, "bring_up_to_date", lambda profile, anew: seen.append(os.environ["TQDM_DISABLE"]) or 1)
+    monkeypatch.setattr(sys, "argv", ["build.py"])
+    assert build.main() == 1
+    assert seen == ["1"]
 
 
 def test_the_key_reaches_the_cache():

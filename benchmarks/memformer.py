@@ -1,0 +1,170 @@
+"""Time to train a Memformer to the same fresh loss: the published recipe, L-BFGS, closed form. Part of `make bench`.
+
+python benchmarks/memformer.py              print the tables; 2 minutes
+python benchmarks/memformer.py --record     also write book/results/mem-{training,depth}-speed.json
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import torch
+from run import median_ms
+from torch import Tensor, nn
+
+from icl import evidence, fitting, quadratics
+from icl.models import memformer
+from icl.models.memformer import Fixed, Full, Memformer, OneRegister
+from icl.profile import streams
+from icl.tasks import Prompt
+from icl.theory import lfom
+
+N = 20
+
+
+class Literal(nn.Module):
+    """A Memformer's prediction from the paper's equations on all tokens."""
+
+    def __init__(self, model: Memformer) -> None:
+        """Keep the model, whose parameters are trained."""
+        super().__init__()
+        self.model = model
+
+    def forward(self, prompt: Prompt) -> Tensor:
+        """Predict the query's label (2.6)."""
+        return -self.model.states(prompt)[:, -1, -1, -1]
+
+
+def squared(model: nn.Module, prompt: Prompt) -> Tensor:
+    """The loss of the paper on sampled labels."""
+    return (model(prompt) - prompt.y[:, -1]).square().mean()
+
+
+def fresh_loss(model: Memformer, Sigma: np.ndarray) -> float:
+    """Expected squared error over 20,000 fresh sets of inputs, exact over queries and weights."""
+    A, Gamma, _ = (part if part is None else part.detach().double() for part in model.blocks())
+    H = quadratics.sample_hessians(Sigma, N, 20_000, generator=streams("benchmark, fresh"))
+    assert A is not None
+    assert Gamma is not None
+    return float(memformer.risks(memformer.errors(H, A, Gamma)[:, -1], Sigma).mean())
+
+
+def published(d: int, layers: int, *, literal: bool, Sigma: np.ndarray, batch: int) -> tuple[float, Memformer]:
+    """Seconds of the published recipe, in the token or in the reduced form, and the model; float32."""
+    model = Memformer(Full(d, layers, dtype=torch.float32), OneRegister(layers, dtype=torch.float32))
+    memformer.scatter(model, 1e-4, generator=streams("benchmark, start"))
+    task = quadratics.regression(Sigma, N)
+    start = time.perf_counter()
+    trained: nn.Module = Literal(model) if literal else model
+    fitting.as_published(trained, squared, task, batch=batch, generator=streams("benchmark, prompts"))
+    return time.perf_counter() - start, model
+
+
+def by_search(d: int, layers: int, *, Sigma: np.ndarray, batch: int, target: float) -> tuple[float, Memformer]:
+    """Seconds of L-BFGS on exact expected losses of `batch` prompts until the fresh loss is at most `target`."""
+    X = quadratics.regression(Sigma, N).sample(batch, generator=streams("benchmark, prompts"), dtype=torch.float64).x
+    for iterations in range(5, 200, 5):
+        model = Memformer(Full(d, layers), OneRegister(layers))
+
+        def loss(model: Memformer = model) -> Tensor:
+            return model.risks(X[:, :-1], Sigma)[:, -1].mean()
+
+        seconds = fitting.minimise(model, loss, iterations=iterations).seconds
+        if fresh_loss(model, Sigma) <= target:
+            return seconds, model
+    raise RuntimeError(f"200 iterations of L-BFGS do not reach a loss of {target:.4g}")
+
+
+def coefficients(d: int, layers: int) -> tuple[np.ndarray, np.ndarray]:
+    """The optimal register computed from nothing: what earlier calls remembered is dropped."""
+    lfom._traces.cache_clear()
+    lfom._exact.cache_clear()
+    return lfom.optimal_registers(d, N, layers)
+
+
+def from_coefficients(alpha: np.ndarray, gamma: np.ndarray, A: np.ndarray) -> Memformer:
+    """The Memformer with these coefficients and one matrix in all layers."""
+    memory = OneRegister(len(alpha))
+    with torch.no_grad():
+        memory.alpha.copy_(torch.as_tensor(alpha))
+        memory.gamma.copy_(torch.as_tensor(gamma[1:]))
+    return Memformer(Fixed(torch.as_tensor(A).expand(len(alpha), -1, -1)), memory)
+
+
+def training() -> pd.DataFrame:
+    """Seconds to a fresh loss that is at least as low as the published recipe's; d = 5, four layers, one thread."""
+    d, layers, batch = 5, 4, 1_000
+    Sigma = quadratics.covariance(quadratics.SECTION_3_3)
+    rows: list[dict[str, float | str]] = []
+
+    def add(name: str, seconds: float, model: Memformer) -> float:
+        loss = fresh_loss(model, Sigma)
+        rows.append({"way": name, "seconds": seconds, "ln fresh loss": float(np.log(loss))})
+        print(f"  {name}: {seconds:.4g} s, ln of the fresh loss {np.log(loss):.3f}", flush=True)
+        return loss
+
+    target = add("published recipe, tokens", *published(d, layers, literal=True, Sigma=Sigma, batch=batch))
+    add("published recipe, reduced form", *published(d, layers, literal=False, Sigma=Sigma, batch=batch))
+    add("L-BFGS, exact expected loss", *by_search(d, layers, Sigma=Sigma, batch=batch, target=target))
+
+    x = quadratics.regression(Sigma, N).sample(batch, generator=streams("benchmark, prompts"), dtype=torch.float64).x
+    X = x[:, :-1].numpy()
+
+    def from_sample() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        H = X.swapaxes(1, 2) @ X / N
+        estimate = H.mean(0)
+        return *lfom.fitted_registers(H, estimate, layers), np.linalg.inv(estimate)
+
+    def from_law() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return *coefficients(d, layers), np.linalg.inv(Sigma)
+
+    ways: dict[str, Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]]
+    ways = {"closed form, 1,000 prompts": from_sample, "closed form, the law": from_law}
+    for name, way in ways.items():
+        add(name, median_ms(way) / 1e3, from_coefficients(*way()))
+    table = pd.DataFrame(rows)
+    return table.assign(times=table.seconds[0] / table.seconds)
+
+
+def by_depth() -> pd.DataFrame:
+    """Milliseconds of the closed form for 7 to 12 layers at d = 10, and of a step of the published recipe."""
+    rows = []
+    prompt = quadratics.regression(np.eye(10), N).sample(1_000, generator=streams("benchmark"))
+    for layers in range(7, 13):
+        model = Memformer(Full(10, layers, dtype=torch.float32), OneRegister(layers, dtype=torch.float32))
+        literal = Literal(model)
+
+        def step(literal: Literal = literal) -> None:
+            squared(literal, prompt).backward()
+
+        def solve(layers: int = layers) -> None:
+            coefficients(10, layers)
+
+        row = {"layers": layers, "closed_form_ms": median_ms(solve), "recipe_step_ms": median_ms(step)}
+        rows.append(row)
+        print("  " + ", ".join(f"{k} {v:.3g}" for k, v in row.items()), flush=True)
+    return pd.DataFrame(rows).round(3)
+
+
+def main() -> None:
+    """Measure, print, and record on request."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="write book/results/mem-{training,depth}-speed.json")
+    record = parser.parse_args().record
+    command = "python benchmarks/memformer.py --record"
+    torch.set_num_threads(1)
+    for name, measure, config in (
+        ("mem-training-speed", training, {"d": 5, "n": N, "layers": 4, "batch": 1_000, "threads": 1}),
+        ("mem-depth-speed", by_depth, {"d": 10, "n": N, "batch": 1_000, "threads": 1}),
+    ):
+        start = time.monotonic()
+        print(f"{name}, {config}:")
+        table = measure()
+        if record:
+            evidence.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
+
+
+if __name__ == "__main__":
+    main()

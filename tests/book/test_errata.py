@@ -1,0 +1,30 @@
+"""The page of errata shows both lists, whole."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+
+import icl_book  # noqa: E402
+
+from icl.theory import displays, printed  # noqa: E402
+
+
+def test_the_page_shows_both_lists():
+    """The page of errata asks for the lists of both papers; each has a row for every erratum, printed and corrected
+    forms apart and as formulas.
+    """
+    text = (ROOT / "book/evidence/errata.md").read_text(encoding="utf-8")
+    assert re.findall(r"^```\{errata\} (\w+)$", text, re.M) == ["gla", "mem"]
+    for paper, listed in (("gla", printed.ERRATA), ("mem", displays.ERRATA)):
+        header, rows = icl_book.errata(paper)
+        assert [int(row[0]) for row in rows] == list(listed) == list(range(1, len(listed) + 1))
+        wrong, right = header.index("Printed"), header.index("Corrected")
+        for row in rows:
+            assert len(row) == len(header)
+            assert row[wrong] != row[right]
+            assert all(cell[0] == cell[-1] == "$" and cell.count("$") == 2 for cell in (row[wrong], row[right]))
+            # A bar would end the cell, and a dollar sign alone would start a formula.
+            assert not any("|" in cell or cell.count("$") % 2 for cell in row)
