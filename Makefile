@@ -55,10 +55,14 @@ browser: setup ## look at the built pages in Chromium, the network off
 .PHONY: bench
 bench: setup ## compare the library's speed with its peers
 	$(PY) benchmarks/run.py
+	$(PY) benchmarks/filters.py
+	$(PY) benchmarks/depth.py
+	$(PY) benchmarks/memformer.py
+	$(PY) benchmarks/mamba.py
 
 .PHONY: paper
-paper: setup ## run the long experiments (a GPU helps) and record them in book/results
-	$(PY) tools/build.py --profile paper
+paper: setup ## run the long experiments not yet recorded here (ALL=1: all anew; a GPU helps) in book/results
+	$(PY) tools/build.py --profile paper $(if $(ALL),--all)
 
 .PHONY: lock
 lock: ## remake requirements.lock from pyproject.toml

@@ -1,10 +1,14 @@
 """What every test shares: one thread, shape annotations that are enforced, and a Hypothesis that repeats itself."""
 
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
+
+# No progress bars, here and in what tests start; tqdm reads this when it is imported, which torch does.
+os.environ["TQDM_DISABLE"] = "1"
 
 import beartype
 import hypothesis

@@ -1,7 +1,9 @@
 """Build the book: run the chapters that changed, two at a time, then render the site strictly.
 
     python tools/build.py                     the whole book
-    python tools/build.py --profile paper     make the recorded runs instead (book/results/), chapter by chapter
+    python tools/build.py --profile paper     make the recorded runs instead (book/results/), chapter by chapter: those
+                                              that did not run here to their end since they or the library changed
+    python tools/build.py --profile paper --all     all of them anew, their checkpoints thrown away
 
 A failing cell, any warning of Sphinx and anything a cell writes to standard error fails the build.
 """
@@ -23,26 +25,26 @@ import chapters  # noqa: E402
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}
 
 
-def bring_up_to_date(profile: str) -> int:
-    """Run what is not in the cache, with a line of progress a chapter; return how many failed."""
+def bring_up_to_date(profile: str, *, anew: bool) -> int:
+    """Run what is not in the cache, or not recorded, with a line of progress a chapter; return how many failed."""
     names = [p for p in chapters.pages() if chapters.is_chapter((ROOT / f"{p}.md").read_text(encoding="utf-8"))]
     if profile == "paper":
         names = [p for p in names if chapters.makes_records((ROOT / f"{p}.md").read_text(encoding="utf-8"))]
-        stale = names
+        done = {} if anew else {p: seconds for p in names if (seconds := chapters.recording(p)) is not None}
     else:
-        stale = [p for p in names if chapters.cached(p) is None]
-    for page in names:
-        if page not in stale:
-            print(f"   cached  {chapters.seconds_of(page):6.1f} s  {page}", flush=True)
+        done = {p: chapters.seconds_of(p) for p in names if chapters.cached(p) is not None}
+    for page, seconds in done.items():
+        print(f"{'recorded' if profile == 'paper' else 'cached':>9}  {seconds:6.1f} s  {page}", flush=True)
+    stale = [p for p in names if p not in done]
     failed = 0
     workers = 1 if profile == "paper" else 2
     # Read here, not in the threads: CPython 3.11's parser is not safe to use in several at once.
     notebooks = {page: chapters.prepared(page) for page in stale}
     with ThreadPoolExecutor(workers) as pool:
-        jobs = {
-            pool.submit(chapters.execute, notebooks[page], (ROOT / page).parent, TIMEOUT[profile]): page
-            for page in stale
-        }
+        if profile == "paper":
+            jobs = {pool.submit(chapters.execute_recording, p, notebooks[p], TIMEOUT[profile]): p for p in stale}
+        else:
+            jobs = {pool.submit(chapters.execute, notebooks[p], (ROOT / p).parent, TIMEOUT[profile]): p for p in stale}
         for job in as_completed(jobs):
             page = jobs[job]
             seconds, error = job.result()
@@ -60,14 +62,22 @@ def main() -> int:
     """Parse the command line and build."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", choices=("quick", "paper"), default="quick")
-    profile = parser.parse_args().profile
+    parser.add_argument("--all", action="store_true", help="with the profile paper: also what is recorded already")
+    arguments = parser.parse_args()
+    profile = arguments.profile
+    if arguments.all and profile != "paper":
+        parser.error("--all is for the profile paper; `make clean` forgets what was built")
+    if arguments.all:
+        shutil.rmtree(ROOT / "_build" / "checkpoints", ignore_errors=True)
     # One thread a kernel: two chapters run side by side, and sums come out the same on any number of cores.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ["ICL_PROFILE"] = profile
+    # A page shows what a chapter found; bars are for those who wait, and tqdm reads this in each kernel.
+    os.environ["TQDM_DISABLE"] = "1"
     start = time.monotonic()
     print(f"Chapters (profile {profile}):", flush=True)
-    if failed := bring_up_to_date(profile):
+    if failed := bring_up_to_date(profile, anew=arguments.all):
         print(f"{failed} chapter(s) failed; the site was not built.", file=sys.stderr)
         return 1
     if profile == "paper":

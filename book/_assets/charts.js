@@ -68,12 +68,16 @@
     spec.autosize = {type: "fit-x", contains: "padding"};
     // Fitting makes room for the labels by itself; the padding was for the static picture.
     delete spec.padding;
+    // As many columns as the longest name leaves room for; a name that is cut says nothing.
+    const names = (spec.layer ?? []).flatMap(layer => layer.encoding?.color?.scale?.domain ?? []);
+    const longest = 34 + 6.6 * Math.max(0, ...names.map(name => String(name).length));
+    const columns = Math.max(1, Math.min(width < 520 ? 2 : 3, Math.floor(width / longest)));
+    spec.config.legend = {...spec.config.legend, columns, labelLimit: width - 34};
     if (width >= 520) return;
-    spec.config.legend = {...spec.config.legend, columns: 2};
     if (!spec.layer?.some(layer => layer.name === "labels")) return;
     spec.layer = spec.layer.filter(layer => layer.name !== "labels");
     for (const {encoding} of spec.layer) {
-      for (const channel of ["color", "strokeDash"]) if (encoding?.[channel]) encoding[channel].legend = {title: null, columns: 2};
+      for (const channel of ["color", "strokeDash"]) if (encoding?.[channel]) encoding[channel].legend = {title: null, columns};
     }
   }
 

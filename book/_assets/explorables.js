@@ -29,18 +29,40 @@ window.icl = (() => {
   /* icl.theory.gla.zero_predictor */
   const zeroPredictor = ({d, ...task}) => d * moments({...task, lam: 0}).D4;
 
+  /* Where a function that falls and then rises between low and high is least. */
+  function goldenSection(f, low, high) {
+    const ratio = (Math.sqrt(5) - 1) / 2;
+    while (high - low > 1e-10) {
+      const a = high - ratio * (high - low), b = low + ratio * (high - low);
+      if (f(a) < f(b)) high = b; else low = a;
+    }
+    return (low + high) / 2;
+  }
+
   /* icl.theory.gla.optimal_forgetting: a grid, then golden section */
   function optimalForgetting(task) {
     const error = lam => trainingError({...task, lam});
     let best = 1;
     for (let i = 1; i <= 400; i++) if (error(i / 400) <= error(best)) best = i / 400;
-    let low = Math.max(best - 1 / 400, 0), high = Math.min(best + 1 / 400, 1);
-    const ratio = (Math.sqrt(5) - 1) / 2;
-    while (high - low > 1e-10) {
-      const a = high - ratio * (high - low), b = low + ratio * (high - low);
-      if (error(a) < error(b)) high = b; else low = a;
-    }
-    return error(1) <= error((low + high) / 2) ? 1 : (low + high) / 2;
+    const found = goldenSection(error, Math.max(best - 1 / 400, 0), Math.min(best + 1 / 400, 1));
+    return error(1) <= error(found) ? 1 : found;
+  }
+
+  /* icl.theory.filters.steady_error, Lambda = I and Gaussian inputs: every direction is alike, one number carries each. */
+  function steadyError({gamma, d, sigma_e = 1}, mu, {lam = 1, normalised = false} = {}) {
+    const k = sigma_e ** 2 / (1 - gamma ** 2), s = normalised ? 1 / d : 1, square = normalised ? 1 / d : d + 2;
+    if (mu === 0 && lam === 1) return d * k;
+    const kept = gamma * lam * (1 - mu * s), c = gamma * lam * mu * s * k / (1 - kept);
+    const left = 1 - lam ** 2 * (1 - 2 * mu * s + mu ** 2 * square);
+    const a = lam ** 2 * (2 * mu * s * c + mu ** 2 * square * (k - 2 * c)) / left;
+    return left > 0 && Math.abs(kept) < 1 ? d * (k - 2 * c + a) : Infinity;
+  }
+
+  /* What icl.theory.gla.training_error tends to as the prompt grows: D1, D2, D3 are sums of geometric series. */
+  function steadyGated({gamma, d, sigma_e = 1}, lam) {
+    const k = sigma_e ** 2 / (1 - gamma ** 2), D1 = k * lam * gamma / (1 - lam * gamma);
+    const D2 = k * lam ** 2 / (1 - lam ** 2), D3 = 2 * D2 * lam * gamma / (1 - lam * gamma);
+    return d * (k - D1 ** 2 / ((d + 2) * D2 + D3));
   }
 
   /* Standard normals from a fixed seed (mulberry32, Box-Muller), so that a figure is the same at every visit. */
@@ -86,6 +108,21 @@ window.icl = (() => {
     return total / sequences;
   }
 
+  /* icl.theory.kalman.risk in the steady state: over the last 50 of 150 positions of fixed random input sequences, for
+     weights that have been drifting forever */
+  function steadyFloor({d, gamma, sigma_e = 1}, sequences = 40) {
+    const n = 150, last = 50, sigma_w = sigma_e / Math.sqrt(1 - gamma ** 2), x = normals(sequences * n * d, 1);
+    let total = 0;
+    for (let b = 0; b < sequences; b++) {
+      const P = startCovariance({d, gamma, sigma_w, sigma_e});
+      for (let t = 0; t < n; t++) {
+        if (t >= n - last) for (let i = 0; i < d; i++) total += P[i * d + i];
+        kalmanStep(P, x.subarray((b * n + t) * d, (b * n + t + 1) * d), {d, gamma, sigma_e});
+      }
+    }
+    return total / sequences / last;
+  }
+
   /* icl.tasks.DriftingRegression.weight_kernel, its diagonal: k_00, k_11 .. k_{n+1,n+1} */
   function weightVariances({gamma, n, sigma_w = 1, sigma_e = 0.1}) {
     const k = [sigma_w ** 2];
@@ -111,6 +148,50 @@ window.icl = (() => {
 
   /* So many significant digits, never an exponent. */
   const fixed = (value, digits = 3) => new Intl.NumberFormat("en", {maximumSignificantDigits: digits}).format(value);
+
+  /* What is left of the error along an eigenvector of eigenvalue z, a row of icl.theory.lfom.polynomials at z: after each
+     step v <- beta v - eta z (error), with Nesterov's look ahead or without. */
+  function residuals(z, scalars, {ahead = false} = {}) {
+    const left = [1];
+    let v = 0;
+    for (const [eta, beta] of scalars) {
+      const now = left.at(-1);
+      v = beta * v - eta * z * (ahead ? now + beta * v : now);
+      left.push(now + v);
+    }
+    return left;
+  }
+
+  /* icl.solvers.chebyshev_scalars */
+  function chebyshevScalars(low, high, steps) {
+    const scalars = [], square = ((high - low) / 2) ** 2;
+    for (let k = 0, ratio = 0; k < steps; k++) {
+      const next = k ? 1 / (low + high - square * ratio) : 2 / (low + high);
+      scalars.push([k ? 2 * next : next, square * next * ratio]);
+      ratio = next;
+    }
+    return scalars;
+  }
+
+  /* What `steps` steps leave of the error at eigenvalue z <= 1, by the method; Chebyshev's are for [1 / kappa, 1]. */
+  const methods = {
+    "gradient descent": ({eta, steps}) => z => residuals(z, Array(steps).fill([eta, 0])).at(-1),
+    "momentum": ({eta, beta, steps}) => z => residuals(z, Array(steps).fill([eta, beta])).at(-1),
+    "Nesterov": ({eta, beta, steps}) => z => residuals(z, Array(steps).fill([eta, beta]), {ahead: true}).at(-1),
+    "Chebyshev": ({kappa, steps}) => {
+      const scalars = chebyshevScalars(1 / kappa, 1, steps);
+      return z => residuals(z, scalars).at(-1);
+    },
+  };
+
+  /* Errors in the steady state against the memory, in examples, of filters without a matrix and of gated attention. */
+  const filters = {
+    "LMS": (task, memory) => steadyError(task, 1 / memory),
+    "NLMS": (task, memory) => steadyError(task, task.d / memory, {normalised: true}),
+    "GLA": (task, memory) => steadyGated(task, 1 - 1 / memory),
+    "delta rule": (task, memory) => steadyError(task, 1 / memory, {lam: task.gamma}),
+    "normalised delta rule": (task, memory) => steadyError(task, task.d / memory, {lam: task.gamma, normalised: true}),
+  };
 
   const explorables = {
     /* How much to forget: error against lam, in multiples of the Kalman floor, with its optimum and the zero predictor. */
@@ -149,6 +230,57 @@ window.icl = (() => {
         readout: `Keeping λ = ${lam} at test gives error ${fixed(kept)}, the best test λ, ${best.lam.toFixed(2)}, ` +
           `${fixed(best.times * floor)}; a layer trained for this test ${fixed(own)}, answering 0 ${fixed(zero)}, ` +
           `the Kalman floor ${fixed(floor, 2)}.`,
+      };
+    },
+
+    /* Adaptive filters: error against memory, in multiples of the Kalman floor, each curve's optimum, the zero predictor.
+       What does not settle, or is worse than twice the zero predictor, is left out. */
+    filters({gamma, d}) {
+      const task = {gamma, d}, curve = [], best = [], floor = steadyFloor(task), zero = d / (1 - gamma ** 2);
+      const memories = Array.from({length: 120}, (_, i) => 2 * 150 ** (i / 119)), ends = [memories[0], memories[119]];
+      for (const [method, filter] of Object.entries(filters)) {
+        const error = log => filter(task, Math.exp(log));
+        for (const memory of memories) {
+          const now = filter(task, memory);
+          if (now <= 2 * zero) curve.push({memory, times: now / floor, method});
+        }
+        // A grid, then golden section; where the error does not settle it is infinite, and above all that does.
+        const [low, high] = ends.map(Math.log), step = (high - low) / 400;
+        let at = low;
+        for (let i = 1; i <= 400; i++) if (error(low + i * step) < error(at)) at = low + i * step;
+        at = goldenSection(error, Math.max(at - step, low), Math.min(at + step, high));
+        best.push({memory: Math.exp(at), times: error(at) / floor, method});
+      }
+      for (const memory of ends) {
+        curve.push({memory, times: zero / floor, method: "zero predictor"}, {memory, times: 1, method: "Kalman"});
+      }
+      const where = memory => memory > 299.9 ? "300 or more" : memory < 2.001 ? "2 or less" : fixed(memory);
+      const said = best.map(({memory, times, method}) => `${method} ${times.toFixed(2)} at ${where(memory)}`).join("; ");
+      return {
+        datasets: {curve, best},
+        readout: `Least error, in multiples of the Kalman floor, and the memory for it, in examples: ${said}. ` +
+          `Answering 0: ${(zero / floor).toFixed(2)}.`,
+      };
+    },
+
+    /* First-order methods: what is left of the error against the eigenvalue, and the worst of it from 1 / kappa to 1. */
+    firstOrder(values, {eigenvalues, top, points}) {
+      const {kappa, steps} = values, curve = [], worst = [], said = [];
+      const inside = Array.from({length: points}, (_, i) => kappa ** (i / (points - 1) - 1));
+      for (const [method, polynomial] of Object.entries(methods)) {
+        const p = polynomial(values), left = z => Math.abs(p(z));
+        for (const eigenvalue of eigenvalues) curve.push({eigenvalue, left: left(eigenvalue), method});
+        const most = inside.map(z => ({eigenvalue: z, left: left(z), method})).reduce((a, b) => b.left > a.left * (1 + 1e-9) ? b : a);
+        if (most.left <= top) worst.push(most);
+        const limit = 1 / Math.cosh(steps * Math.acosh((kappa + 1) / (kappa - 1))), own = method === "Chebyshev";
+        const share = own ? limit : most.left;
+        said.push(`${own ? "the limit, Chebyshev's," : method} ${share < 1e-6 ? "less than 0.000001" : fixed(share)}`);
+      }
+      for (const left of [0, top]) curve.push({eigenvalue: 1 / kappa, left, method: "1/κ"});
+      return {
+        datasets: {curve, worst},
+        readout: `Of the error at the worst eigenvalue from 1/${kappa} to 1, ${steps} ${steps > 1 ? "steps" : "step"} ` +
+          `leave: ${said.join("; ")}.`,
       };
     },
 
@@ -211,6 +343,7 @@ window.icl = (() => {
 
   return {
     moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
-    weightVariances, startForgotten, halfLife, explorables,
+    steadyError, steadyGated, steadyFloor, filters, weightVariances, startForgotten, halfLife,
+    chebyshevScalars, methods, explorables,
   };
 })();

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "lib" / "icl"
 CACHE = ROOT / "_build" / ".jupyter_cache"
 MEASUREMENTS = ROOT / "_build" / "measurements.json"
+RECORDINGS = ROOT / "_build" / "recordings"
 CHECK, EXERCISE = "application/vnd.icl.check+json", "application/vnd.icl.exercise+json"
 
 
@@ -101,8 +103,9 @@ def claims_of(text: str) -> list[str]:
 
 
 def records_of(text: str) -> list[str]:
-    """Ids of the records that a chapter reads."""
-    return [m for source in code_cells(text) for m in re.findall(r"""\brecorded\(\s*["']([^"']+)["']""", source)]
+    """Ids of the records that a chapter reads, each once, in the order of their first reading."""
+    found = [m for source in code_cells(text) for m in re.findall(r"""\brecorded\(\s*["']([^"']+)["']""", source)]
+    return list(dict.fromkeys(found))
 
 
 def makes_records(text: str) -> bool:
@@ -121,7 +124,7 @@ def key(text: str) -> str:
     ]
     mine = set(claims_of(text))
     digest.update(json.dumps([row for row in rows if row["id"] in mine], sort_keys=True, default=str).encode())
-    for name in sorted(set(records_of(text))):
+    for name in sorted(records_of(text)):
         path = ROOT / "book/results" / f"{name}.json"
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()[:20]
@@ -147,8 +150,13 @@ def cached(page: str) -> nbformat.NotebookNode | None:
     return merged
 
 
-def execute(notebook: nbformat.NotebookNode, folder: Path, timeout: int) -> tuple[float, str | None]:
-    """Run a notebook's cells in a folder, in place; return the seconds it took and the error, if any."""
+def execute(
+    notebook: nbformat.NotebookNode, folder: Path, timeout: int, after: Callable[[int], None] | None = None
+) -> tuple[float, str | None]:
+    """Run a notebook's cells in a folder, in place; return the seconds it took and the error, if any.
+
+    `after` is called with the index of each code cell that has run.
+    """
     start, error = time.monotonic(), None
     client = NotebookClient(
         notebook,
@@ -158,6 +166,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, timeout: int) -> tupl
         extra_arguments=["--IPKernelApp.log_level=40"],
         # Timings would go into the cells, and so into what the cache compares.
         record_timing=False,
+        on_cell_executed=lambda cell, cell_index, execute_reply: after(cell_index) if after else None,
     )
     try:
         client.execute()
@@ -172,6 +181,73 @@ def _plain(trace: str) -> str:
     """A traceback without colours, from the failing cell on."""
     trace = re.sub(r"\x1b\[[0-9;]*m", "", trace)
     return trace[max(trace.find("An error occurred while executing"), 0) :].strip()
+
+
+def _program(cells: list[str]) -> str:
+    """Hash of code cells, comments and layout apart."""
+    return hashlib.sha256("\0".join(ast.unparse(ast.parse(cell)) for cell in cells).encode()).hexdigest()
+
+
+def _results() -> dict[str, tuple[int, int]]:
+    """Every record by its id, with what changes whenever it is written."""
+    files = {path.stem: path.stat() for path in (ROOT / "book/results").glob("*.json")}
+    return {name: (file.st_ino, file.st_mtime_ns) for name, file in files.items()}
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256((ROOT / "book/results" / f"{name}.json").read_bytes()).hexdigest()
+
+
+def execute_recording(page: str, notebook: nbformat.NotebookNode, timeout: int) -> tuple[float, str | None]:
+    """Run a chapter that makes records, as `execute` does; keep which it wrote, and the cells that ran up to the last.
+
+    Records are told by watching `book/results`, so one such chapter may run at a time.
+    """
+    before, written, made_by = _results(), set[str](), list[str]()
+
+    def after(index: int) -> None:
+        nonlocal before, made_by
+        now = _results()
+        if new := {name for name, state in now.items() if before.get(name) != state}:
+            written.update(new)
+            made_by = [cell.source for cell in notebook.cells[: index + 1] if cell.cell_type == "code"]
+        before = now
+
+    note = RECORDINGS / f"{page.replace('/', '.')}.json"
+    note.unlink(missing_ok=True)
+    seconds, error = execute(notebook, (ROOT / page).parent, timeout, after)
+    if not error and written:
+        kept = {
+            "cells": len(made_by),
+            "program": _program(made_by),
+            "records": {name: _digest(name) for name in sorted(written)},
+        }
+        note.parent.mkdir(parents=True, exist_ok=True)
+        draft = note.with_suffix(".part")
+        draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        draft.replace(note)
+    return seconds, error
+
+
+def recording(page: str) -> float | None:
+    """Seconds behind a chapter's records if running it now would only make them again, None if it has to be run.
+
+    It need not run if it ran here to its end, the cells up to the one that recorded last are the same, every record it
+    wrote is still there as written, and the library that made them has not changed.
+    """
+    from icl import evidence
+
+    try:
+        kept = json.loads((RECORDINGS / f"{page.replace('/', '.')}.json").read_text(encoding="utf-8"))
+        cells = code_cells((ROOT / f"{page}.md").read_text(encoding="utf-8"))
+        if _program(cells[: kept["cells"]]) != kept["program"]:
+            return None
+        records = [evidence.recorded(name) for name, digest in kept["records"].items() if _digest(name) == digest]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if len(records) < len(kept["records"]) or not all(record.current for record in records):
+        return None
+    return float(sum(record.provenance["seconds"] for record in records))
 
 
 def store(page: str, notebook: nbformat.NotebookNode, seconds: float) -> None:

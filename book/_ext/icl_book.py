@@ -26,7 +26,7 @@ sys.path.insert(0, str(chapters.ROOT / "lib"))
 
 from icl import charts, evidence
 from icl.notation import SYMBOLS
-from icl.theory.printed import ERRATA
+from icl.theory import displays, printed
 
 logger = logging.getLogger(__name__)
 WORDS_A_MINUTE = 180  # for text with formulas
@@ -53,7 +53,7 @@ class Watching(SphinxDirective):
 
     def watch(self) -> None:
         """Have Sphinx read this page again when what it shows has changed."""
-        tables = (chapters.LIBRARY / "notation.py", chapters.LIBRARY / "theory" / "printed.py")
+        tables = [chapters.LIBRARY / name for name in ("notation.py", "theory/printed.py", "theory/displays.py")]
         for path in (chapters.MEASUREMENTS, *tables, *(chapters.ROOT / "book/claims").glob("*.yml")):
             self.env.note_dependency(str(path))
 
@@ -189,13 +189,26 @@ class VerdictCounts(Generated):
         return table(["Verdict", *PAPERS.values()], rows)
 
 
+def errata(paper: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a paper's errata: those of `icl.theory.printed` or of `icl.theory.displays`."""
+    if paper == "gla":
+        return ["No.", "Where", "Printed", "Corrected"], [
+            [str(k), where, f"${wrong}$", f"${right}$"] for k, (where, wrong, right) in printed.ERRATA.items()
+        ]
+    return ["No.", "Kind", "Where", "Printed", "Corrected"], [
+        [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in displays.ERRATA.items()
+    ]
+
+
 class Errata(Generated):
-    """Misprints with printed and corrected form."""
+    """Misprints with printed and corrected form, of the paper named: `gla` or `mem`."""
 
     def markdown(self) -> str:
-        """One row an erratum of `icl.theory.printed`."""
-        rows = [[str(k), where, f"${printed}$", f"${right}$"] for k, (where, printed, right) in ERRATA.items()]
-        return table(["No.", "Where", "Printed", "Corrected"], rows)
+        """One row an erratum."""
+        paper = self.arguments[0] if self.arguments else None
+        if paper not in ("gla", "mem"):
+            raise self.error(f"errata: no list of misprints of {paper!r}; one of ['gla', 'mem']")
+        return table(*errata(paper))
 
 
 class Notation(Generated):

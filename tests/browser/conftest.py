@@ -31,12 +31,21 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Holds as many waiting connections as a page opens at once.
+
+    Of five, the default, a sixth is dropped and tried again after 1, 2, 4, ... seconds: a page may take half a minute.
+    """
+
+    request_queue_size = 128
+
+
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """Address of the built site."""
     if not (HTML / "index.html").exists():
         raise RuntimeError("the site is not built: run `make book` first")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(HTML)))
+    server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=str(HTML)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -81,6 +90,7 @@ class Watched:
 
     def read_through(self) -> None:
         """Scroll to the end, as a reader does, until every figure is drawn."""
+        self.page.bring_to_front()  # a page behind another may be given no frames, and then sees nothing come into view
         self.page.evaluate(
             """async () => {
                 for (let y = 0; y < document.documentElement.scrollHeight; y += 600) {
@@ -89,17 +99,20 @@ class Watched:
                 }
                 // Mathematics and charts change the page's length while it is read: what was jumped over is waited for.
                 for (const figure of document.querySelectorAll('.icl-chart')) {
-                    if (!figure.dataset.drawn) figure.scrollIntoView();
-                    for (let k = 0; k < 400 && !figure.dataset.drawn; k++) {
+                    for (let k = 0; k < 1200 && !figure.dataset.drawn; k++) {
+                        if (k % 10 === 0) figure.scrollIntoView();
                         await new Promise(done => setTimeout(done, 25));
                     }
                 }
                 scrollTo(0, document.documentElement.scrollHeight);
             }"""
         )
-        self.page.wait_for_function(
-            "[...document.querySelectorAll('.icl-chart')].every(f => f.dataset.drawn)", timeout=20_000
+        undrawn = self.page.evaluate(
+            """() => [...document.querySelectorAll('.icl-chart')].filter(f => !f.dataset.drawn).map(
+                f => `${f.id || f.querySelector('img')?.alt.slice(0, 40)}: top ${f.getBoundingClientRect().top}, `
+                    + `view ${Boolean(f.view)}, bundle ${Boolean(window.vegaEmbed)}, ${document.visibilityState}`)"""
         )
+        assert not undrawn, undrawn
         self.page.wait_for_function(
             "!window.MathJax?.startup || MathJax.startup.promise.then(() => true)", timeout=20_000
         )

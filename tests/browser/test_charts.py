@@ -5,17 +5,22 @@ import io
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-from icl import theory
+from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
+from icl.theory import filters, lfom
 
 FORGET = "book/adaptation/how-much-to-forget"
 VARY = "book/adaptation/time-varying-regression"
 SHIFT = "book/adaptation/when-the-test-differs"
+FILTERS = "book/adaptation/adaptive-filters"
+FIRST_ORDER = "book/memory/first-order-methods"
 # Every page loads the closed forms, and this one little else.
 LIGHT = "search"
 
@@ -143,6 +148,207 @@ def test_a_shift_draws_the_librarys_curves(visit):
         assert said == [lam, *(float(f"{v:.3g}") for v in (kept, *best, own, 0, zero)), float(f"{floor:.2g}")]
 
 
+def steady(gamma, d, sigma_e=1.0):
+    """The task in its steady state from the start; its prompt is as good as endless for any memory of the sliders."""
+    return DriftingRegression(d=d, n=9000, gamma=gamma, sigma_w=sigma_e / (1 - gamma**2) ** 0.5, sigma_e=sigma_e)
+
+
+def errors_by_memory(task, memory):
+    """The library's error of each filter at memories in examples."""
+    step, fading = filters.steady_error, {"lam": task.gamma}
+    return {
+        "LMS": step(task, 1 / memory),
+        "NLMS": step(task, task.d / memory, normalised=True),
+        "GLA": theory.gla.training_error(task, lam=1 - 1 / memory),
+        "delta rule": step(task, 1 / memory, **fading),
+        "normalised delta rule": step(task, task.d / memory, **fading, normalised=True),
+    }
+
+
+def test_errors_of_filters_are_the_librarys(visit):
+    """Steady errors of five filters computed in the browser equal the library's to 1e-6, infinite at the same points.
+
+    Thirty-two tasks, the sliders' edges among them, at nine memories, of which a hundred errors and more are infinite;
+    and steps and fading that the figure does not use, none at all among them.
+    """
+    page = visit(LIGHT).page
+    memory = np.array([2.0, 2.5, 5.7, 6.5, 12.0, 17.5, 33.0, 100.0, 300.0])
+    # JSON has no infinity: null stands for it.
+    ask = """([task, memories]) => Object.fromEntries(Object.entries(icl.filters).map(
+        ([name, f]) => [name, memories.map(m => f(task, m)).map(e => e < Infinity ? e : null)]))"""
+    unsettled = 0
+    for gamma, d in itertools.product((0.5, 0.8, 0.95, 0.99), (1, 3, 10, 30)):
+        for sigma_e in (0.1, 1.0):
+            found = page.evaluate(ask, [{"gamma": gamma, "d": d, "sigma_e": sigma_e}, memory.tolist()])
+            expected = errors_by_memory(steady(gamma, d, sigma_e), memory)
+            assert list(found) == list(expected)
+            for name, values in found.items():
+                values = np.array([np.inf if e is None else e for e in values])
+                np.testing.assert_allclose(values, expected[name], rtol=1e-6, err_msg=f"{name} {gamma} {d}")
+                unsettled += np.isinf(values).sum()
+    assert unsettled >= 100
+    cases = [(mu, lam, normalised) for mu in (0.0, 0.05, 0.15) for lam in (0.5, 0.9, 1.0) for normalised in (0, 1)]
+    ask = "points => points.map(([mu, lam, n]) => icl.steadyError({gamma: 0.9, d: 7}, mu, {lam, normalised: !!n}))"
+    for (mu, lam, normalised), value in zip(cases, page.evaluate(ask, cases), strict=True):
+        expected = filters.steady_error(steady(0.9, 7), mu, lam=lam, normalised=bool(normalised))
+        assert value == pytest.approx(expected, rel=1e-6)
+
+
+def test_steady_floor_is_near_the_librarys(visit):
+    """The browser's Riccati floor in the steady state, over its own 40 random sequences, is within 3% of the library's
+    over 200 that are longer.
+
+    In one dimension a single label tells the weight, and the floor is sigma_e^2 exactly.
+    """
+    page = visit(LIGHT).page
+    ask = "([gamma, d, sigma_e]) => icl.steadyFloor({gamma, d, sigma_e})"
+    for gamma, d, sigma_e in ((0.5, 10, 1.0), (0.95, 3, 1.0), (0.95, 10, 0.1), (0.99, 10, 1.0), (0.99, 30, 1.0)):
+        task = replace(steady(gamma, d, sigma_e), n=299)
+        x = task.sample(200 if d < 30 else 40, generator=streams("browser steady floor")).x.numpy()
+        expected = theory.kalman.risk(task, x)[0][-100:].mean()
+        assert page.evaluate(ask, [gamma, d, sigma_e]) == pytest.approx(expected, rel=0.03)
+    assert page.evaluate(ask, [0.9, 1, 0.3]) == pytest.approx(0.09, rel=1e-12)
+
+
+def test_filters_draw_the_librarys_curves(visit):
+    """What the figure of the filters draws and says at its sliders' first values and at four corners is the library's.
+
+    Curves, levels and stars to 1e-6, in multiples of the browser's own floor, which another test holds; points that do
+    not settle, or are worse than twice the zero predictor, are left out. Stars are no higher than any point of a curve
+    of 20001; where the optimum is inside the range their memories are within 0.1% of it, a valley being flat. Numbers
+    in the sentence are rounded to two decimals, memories to three digits.
+    """
+    page = visit(LIGHT).page
+    at, fine = np.geomspace(2, 300, 120), np.geomspace(2, 300, 20001)
+    for gamma, d in ((0.95, 10), (0.5, 1), (0.5, 30), (0.99, 1), (0.99, 30)):
+        drawn, floor = page.evaluate(
+            "task => [icl.explorables.filters(task), icl.steadyFloor(task)]", {"gamma": gamma, "d": d}
+        )
+        task, zero = steady(gamma, d), d / (1 - gamma**2)
+        curve, best = drawn["datasets"]["curve"], drawn["datasets"]["best"]
+        rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
+        for name, expected in errors_by_memory(task, at).items():
+            found = np.array([(row["memory"], row["times"] * floor) for row in rows.pop(name)])
+            shown = expected <= 2 * zero
+            np.testing.assert_allclose(found, np.column_stack([at, expected])[shown], rtol=1e-6)
+        for name, level in (("zero predictor", zero / floor), ("Kalman", 1.0)):
+            assert [(row["memory"], row["times"]) for row in rows.pop(name)] == [
+                pytest.approx((end, level), rel=1e-12) for end in (2, 300)
+            ]
+        assert not rows
+        said = drawn["readout"].split(": ", 1)[1]
+        lowest = errors_by_memory(task, fine)
+        assert [star["method"] for star in best] == list(lowest)
+        for star in best:
+            least = lowest[star["method"]]
+            here = errors_by_memory(task, np.array([star["memory"]]))[star["method"]].item()
+            assert star["times"] * floor == pytest.approx(here, rel=1e-6)
+            assert here <= least.min() * (1 + 1e-9)
+            assert star["memory"] == pytest.approx(fine[least.argmin()], rel=1e-3)
+            where = f"{star['memory']:.3g}"
+            where = "300 or more" if star["memory"] > 299.9 else "2 or less" if star["memory"] < 2.001 else where
+            assert f"{star['method']} {star['times']:.2f} at {where}" in said.replace(". ", "; ").split("; ")
+        assert said.endswith(f"Answering 0: {zero / floor:.2f}.")
+
+
+def what_is_left(eta, beta, kappa, steps, z):
+    """The size of each method's error along eigenvectors of eigenvalues z, from runs of the library's solvers."""
+    methods = {
+        "gradient descent": solvers.gradient_descent(eta),
+        "momentum": solvers.momentum(eta, beta),
+        "Nesterov": solvers.nesterov(eta, beta),
+        "Chebyshev": solvers.chebyshev(1 / kappa, 1.0),
+    }
+    H = torch.as_tensor(z)[:, None, None]
+    runs = {name: solvers.run(method, H, H[..., 0], steps) for name, method in methods.items()}
+    return {name: np.abs(1 - run[:, -1, 0].numpy()) for name, run in runs.items()}
+
+
+def methods_settings():
+    """Points of the sliders of the first-order methods, edges included."""
+    steps, etas, betas, kappas = (1, 2, 10, 30), (0.05, 1.0, 2.0), (0.0, 0.7, 0.95), (2, 100, 1000)
+    names = ("steps", "eta", "beta", "kappa")
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(steps, etas, betas, kappas)]
+
+
+def test_what_methods_leave_is_the_librarys(visit):
+    """What each method leaves of an error, computed in the browser, is what a run of the library's solver leaves, to
+    1e-9 of it or of 1, and up to two steps the polynomial of the method's table; so are Chebyshev's step sizes.
+
+    108 settings at five eigenvalues, the ends of the figure among them; iterates that grow are among the settings.
+    """
+    page, z = visit(LIGHT).page, np.array([1e-3, 0.01, 0.3, 0.77, 1.0])
+    ask = """([points, z]) => points.map(point => Object.fromEntries(Object.entries(icl.methods).map(
+        ([name, method]) => [name, z.map(method(point))])))"""
+    grown = 0
+    for point, found in zip(methods_settings(), page.evaluate(ask, [methods_settings(), z.tolist()]), strict=True):
+        expected = what_is_left(**point, z=z)
+        assert list(found) == list(expected)
+        for name, values in found.items():
+            np.testing.assert_allclose(np.abs(values), expected[name], rtol=1e-9, atol=1e-9, err_msg=f"{name} {point}")
+            grown += max(expected[name]) > 100
+        steps, eta, beta, kappa = point.values()
+        if steps > 2:
+            continue
+        etas, betas = (values.numpy() for values in solvers.chebyshev_scalars(1 / kappa, 1.0, steps))
+        scalars = page.evaluate("([low, steps]) => icl.chebyshevScalars(low, 1, steps)", [1 / kappa, steps])
+        np.testing.assert_allclose(np.transpose(scalars), [etas, betas], rtol=1e-12)
+        tables = {
+            "gradient descent": lfom.gradient_descent(eta, steps),
+            "momentum": lfom.momentum(eta, beta, steps),
+            "Nesterov": lfom.nesterov(eta, beta, steps),
+            "Chebyshev": lfom.registers(etas, np.append(0.0, betas[1:] * etas[:-1] / etas[1:])),
+        }
+        for name, table in tables.items():
+            p = np.polynomial.polynomial.polyval(z, lfom.polynomials(table)[-1])
+            np.testing.assert_allclose(found[name], p, rtol=1e-12, atol=1e-12)
+    assert grown >= 10
+
+
+def test_first_order_methods_draw_the_librarys_curves(visit):
+    """What the figure of first-order methods draws and says at its sliders' first values and at four other points is
+    the library's: curves to 1e-9; each star at the largest of 400 eigenvalues from 1/kappa to 1, left out where it lies
+    above the figure; and the sentence, to three digits or as below a millionth, with 1 / T_k((kappa + 1) / (kappa - 1))
+    for the limit.
+    """
+    page, z, top = visit(LIGHT).page, np.geomspace(1e-3, 1, 50), 1.1
+    points = [(1.0, 0.7, 100, 10), (0.05, 0.0, 2, 1), (2.0, 0.95, 1000, 30), (2.0, 0.0, 2, 30), (1.5, 0.8, 1000, 7)]
+    above = tiny = 0
+    for eta, beta, kappa, steps in points:
+        values = {"eta": eta, "beta": beta, "kappa": kappa, "steps": steps}
+        drawn = page.evaluate(
+            "([values, constants]) => icl.explorables.firstOrder(values, constants)",
+            [values, {"eigenvalues": z.tolist(), "top": top, "points": 400}],
+        )
+        curve, stars = drawn["datasets"]["curve"], {row["method"]: row for row in drawn["datasets"]["worst"]}
+        rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
+        inside = np.geomspace(1 / kappa, 1, 400)
+        largest = what_is_left(**values, z=inside)
+        for name, expected in what_is_left(**values, z=z).items():
+            found = np.array([(row["eigenvalue"], row["left"]) for row in rows.pop(name)])
+            np.testing.assert_allclose(found, np.column_stack([z, expected]), rtol=1e-9, atol=1e-9)
+            worst = largest[name].max()
+            above += worst > top
+            assert (name in stars) == (worst <= top)
+            if name in stars:
+                assert stars[name]["left"] == pytest.approx(worst, rel=1e-6, abs=1e-9)
+                here = np.array([stars[name]["eigenvalue"]], dtype=float)
+                assert what_is_left(**values, z=here)[name] == pytest.approx(worst, rel=1e-6, abs=1e-9)
+                assert 1 / kappa * (1 - 1e-12) <= here[0] <= 1
+        ends = rows.pop("1/κ")
+        assert [row["left"] for row in ends] == [0, top]
+        assert [row["eigenvalue"] for row in ends] == pytest.approx([1 / kappa] * 2, rel=1e-12)
+        assert not rows
+        said = [float(v.replace(",", "")) for v in re.findall(r"\d[\d,]*(?:\.\d+)?", drawn["readout"])]
+        limit = 1 / np.polynomial.chebyshev.chebval((kappa + 1) / (kappa - 1), [0] * steps + [1])
+        left = [largest[name].max() for name in ("gradient descent", "momentum", "Nesterov")]
+        shown = [float(f"{v:.3g}") if v >= 1e-6 else 1e-6 for v in (*left, limit)]
+        assert said == pytest.approx([1, kappa, 1, steps, *shown], rel=1e-9)
+        tiny += shown.count(1e-6)
+    assert above >= 2
+    assert tiny
+
+
 def drifts():
     """Points of the drifting weight's sliders, edges included, and one beyond the random walk."""
     return [
@@ -177,7 +383,7 @@ def test_drift_readout_is_the_kernels(visit):
         assert gamma**half == pytest.approx(0.5, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT])
+@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER])
 def test_every_slider_moves_a_curve(visit, name):
     """Moving any slider, by keyboard, changes the drawn curve, the readout and the slider's number."""
     watched = visit(name, width=390)
@@ -204,15 +410,15 @@ def test_every_slider_moves_a_curve(visit, name):
 
 def test_figures_start_where_python_left_them(visit):
     """What the browser computes at the sliders' first values is what Python drew into the page."""
-    for name in ("book/index", FORGET, VARY, SHIFT):
+    for name in ("book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER):
         watched = visit(name)
         watched.read_through()
         figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
         spec = json.loads(figure.locator("script[type='application/json']").inner_text())
         drawn = next(v["values"] for v in _nodes(spec) if v.get("name") == "curve")
         live = figure.evaluate("f => f.view.data('curve').map(row => ({...row}))")
-        key = "time" if "time" in drawn[0] else "lam"
-        value = "weight" if "weight" in drawn[0] else "times"
+        key = next(key for key in ("time", "lam", "memory", "eigenvalue") if key in drawn[0])
+        value = next(value for value in ("weight", "times", "left") if value in drawn[0])
         drawn, live = ({(row["method"], row[key]): row[value] for row in rows} for rows in (drawn, live))
         assert len(drawn) == len(live)
         for (method, at), number in live.items():
