@@ -1,7 +1,7 @@
 """Time to train a Memformer to the same fresh loss: the published recipe, L-BFGS, closed form. Part of `make bench`.
 
-python benchmarks/memformer.py              print the tables; 2 minutes
-python benchmarks/memformer.py --record     also write book/results/mem-{training,depth}-speed.json
+python benchmarks/memformer.py              print the tables; a minute
+python benchmarks/memformer.py --record     also write book/results/mem-{step,training,depth}-speed.json
 """
 
 import argparse
@@ -49,6 +49,51 @@ def fresh_loss(model: Memformer, Sigma: np.ndarray) -> float:
     assert A is not None
     assert Gamma is not None
     return float(memformer.risks(memformer.errors(H, A, Gamma)[:, -1], Sigma).mean())
+
+
+def by_state() -> pd.DataFrame:
+    """Milliseconds of one step, forward and backward, by what is carried through the layers; d = 5, four layers."""
+    d, layers, batch = 5, 4, 1_000
+    prompt = quadratics.regression(np.eye(d), N).sample(batch, generator=streams("benchmark, states"))
+    tokens, x, y = prompt.tokens(), prompt.x[:, :-1], prompt.y[:, :-1]
+    leaf = (0.3 * torch.eye(d)).repeat(layers, 1, 1).requires_grad_()
+    memory = torch.eye(layers)
+
+    def reduced() -> tuple[Tensor, Tensor]:
+        return x.mT @ x / N, (y.unsqueeze(1) @ x).squeeze(1) / N
+
+    def by_tokens() -> Tensor:
+        states = memformer.transformer(tokens, *memformer.parameters(leaf))
+        return (-states[:, -1, -1, -1] - prompt.y[:, -1]).square().mean()
+
+    def by_vectors(H: Tensor, b: Tensor) -> Tensor:
+        w = memformer.iterates(H, b, leaf, memory)[:, -1]
+        return ((w * prompt.x[:, -1]).sum(-1) - prompt.y[:, -1]).square().mean()
+
+    H, b = reduced()
+
+    def by_matrices() -> Tensor:
+        return memformer.risks(memformer.errors(H, leaf, memory)[:, -1], np.eye(d)).mean()
+
+    ways: dict[str, tuple[Callable[[], Tensor], int]] = {
+        "tokens": (by_tokens, (N + 1) * (d + 1)),
+        "one vector, H and b made anew": (lambda: by_vectors(*reduced()), d),
+        "one vector, H and b kept": (lambda: by_vectors(H, b), d),
+        "one matrix, H kept (exact risk)": (by_matrices, d * d),
+    }
+    rows = []
+    for name, (loss, size) in ways.items():
+
+        def step(loss: Callable[[], Tensor] = loss) -> None:
+            torch.autograd.grad(loss(), leaf)
+
+        row = {"state": name, "numbers a prompt": size, "milliseconds": median_ms(step), "loss": loss().item()}
+        if name.startswith("one vector") and abs(row["loss"] / rows[0]["loss"] - 1) > 1e-4:
+            raise ValueError(f"{name} does not compute the loss of the tokens: {row['loss']:g}, {rows[0]['loss']:g}")
+        rows.append(row)
+        print("  " + ", ".join(f"{k} {v if isinstance(v, str) else f'{v:.3g}'}" for k, v in row.items()), flush=True)
+    table = pd.DataFrame(rows)
+    return table.assign(times=table.milliseconds[0] / table.milliseconds)
 
 
 def published(d: int, layers: int, *, literal: bool, Sigma: np.ndarray, batch: int) -> tuple[float, Memformer]:
@@ -135,9 +180,12 @@ def by_depth() -> pd.DataFrame:
     for layers in range(7, 13):
         model = Memformer(Full(10, layers, dtype=torch.float32), OneRegister(layers, dtype=torch.float32))
         literal = Literal(model)
+        optimiser = torch.optim.Adam(literal.parameters(), lr=0.0)
 
-        def step(literal: Literal = literal) -> None:
+        def step(literal: Literal = literal, optimiser: torch.optim.Adam = optimiser) -> None:
+            optimiser.zero_grad()
             squared(literal, prompt).backward()
+            optimiser.step()
 
         def solve(layers: int = layers) -> None:
             coefficients(10, layers)
@@ -151,11 +199,12 @@ def by_depth() -> pd.DataFrame:
 def main() -> None:
     """Measure, print, and record on request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--record", action="store_true", help="write book/results/mem-{training,depth}-speed.json")
+    parser.add_argument("--record", action="store_true", help="write book/results/mem-{step,training,depth}-speed.json")
     record = parser.parse_args().record
     command = "python benchmarks/memformer.py --record"
     torch.set_num_threads(1)
     for name, measure, config in (
+        ("mem-step-speed", by_state, {"d": 5, "n": N, "layers": 4, "batch": 1_000, "threads": 1}),
         ("mem-training-speed", training, {"d": 5, "n": N, "layers": 4, "batch": 1_000, "threads": 1}),
         ("mem-depth-speed", by_depth, {"d": 10, "n": N, "batch": 1_000, "threads": 1}),
     ):
