@@ -26,7 +26,7 @@ sys.path.insert(0, str(chapters.ROOT / "lib"))
 
 from icl import charts, evidence
 from icl.notation import SYMBOLS
-from icl.theory import displays, printed
+from icl.theory import displays, mamba, printed
 
 logger = logging.getLogger(__name__)
 WORDS_A_MINUTE = 180  # for text with formulas
@@ -190,10 +190,11 @@ class VerdictCounts(Generated):
 
 
 def errata(paper: str) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of a paper's errata: those of `icl.theory.printed` or of `icl.theory.displays`."""
-    if paper == "gla":
+    """The header and the rows of a paper's errata, those of its module in `icl.theory`."""
+    if paper in ("gla", "mamba"):
+        listed = printed.ERRATA if paper == "gla" else mamba.ERRATA
         return ["No.", "Where", "Printed", "Corrected"], [
-            [str(k), where, f"${wrong}$", f"${right}$"] for k, (where, wrong, right) in printed.ERRATA.items()
+            [str(k), where, f"${wrong}$", f"${right}$"] for k, (where, wrong, right) in listed.items()
         ]
     return ["No.", "Kind", "Where", "Printed", "Corrected"], [
         [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in displays.ERRATA.items()
@@ -201,13 +202,13 @@ def errata(paper: str) -> tuple[list[str], list[list[str]]]:
 
 
 class Errata(Generated):
-    """Misprints with printed and corrected form, of the paper named: `gla` or `mem`."""
+    """Misprints with printed and corrected form, of the paper named: `gla`, `mem` or `mamba`."""
 
     def markdown(self) -> str:
         """One row an erratum."""
         paper = self.arguments[0] if self.arguments else None
-        if paper not in ("gla", "mem"):
-            raise self.error(f"errata: no list of misprints of {paper!r}; one of ['gla', 'mem']")
+        if paper not in PAPERS:
+            raise self.error(f"errata: no list of misprints of {paper!r}; one of {sorted(PAPERS)}")
         return table(*errata(paper))
 
 

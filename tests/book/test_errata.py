@@ -1,4 +1,4 @@
-"""The page of errata shows both lists, whole."""
+"""The page of errata shows all lists, whole."""
 
 import re
 import sys
@@ -9,16 +9,16 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import icl_book  # noqa: E402
 
-from icl.theory import displays, printed  # noqa: E402
+from icl.theory import displays, mamba, printed  # noqa: E402
 
 
-def test_the_page_shows_both_lists():
-    """The page of errata asks for the lists of both papers; each has a row for every erratum, printed and corrected
+def test_the_page_shows_all_lists():
+    """The page of errata asks for the lists of all papers; each has a row for every erratum, printed and corrected
     forms apart and as formulas.
     """
     text = (ROOT / "book/evidence/errata.md").read_text(encoding="utf-8")
-    assert re.findall(r"^```\{errata\} (\w+)$", text, re.M) == ["gla", "mem"]
-    for paper, listed in (("gla", printed.ERRATA), ("mem", displays.ERRATA)):
+    assert re.findall(r"^```\{errata\} (\w+)$", text, re.M) == ["gla", "mem", "mamba"]
+    for paper, listed in (("gla", printed.ERRATA), ("mem", displays.ERRATA), ("mamba", mamba.ERRATA)):
         header, rows = icl_book.errata(paper)
         assert [int(row[0]) for row in rows] == list(listed) == list(range(1, len(listed) + 1))
         wrong, right = header.index("Printed"), header.index("Corrected")

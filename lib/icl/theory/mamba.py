@@ -28,6 +28,7 @@ all norms those of Frobenius. Biases that are 0, as the paper's are at the start
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,18 @@ class Coefficients:
     def beta(self) -> float:
         """beta3 / beta1, where P = C'B tends to beta I."""
         return self.beta3 / self.beta1
+
+
+#: Misprints by number; each is (where, printed, corrected), the last two in LaTeX.
+ERRATA = MappingProxyType(
+    {
+        1: (
+            r"App. A, Table 1 and Lemma A.3, $\beta_2$; $\kappa = \sum_l \omega_l^2$",
+            r"d^2\beta_3^2 + (2d^2 + 6d)\,\kappa",
+            r"(d^2 + 2d)(\beta_3^2 + 2\kappa)",
+        ),
+    }
+)
 
 
 def printed_beta2(d: int, N: int, alpha: float) -> float:
