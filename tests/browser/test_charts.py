@@ -385,7 +385,13 @@ def test_how_many_tokens_draws_the_librarys_curves(visit):
         assert sharper >= least * (1 - 1e-12)
         if kept == 0.5:
             assert sharper == pytest.approx(mamba.sharper_bound(d, N0), rel=1e-12)
-        shown = [mamba.effective_samples(N0, alpha), least, sharper, mamba.bound(d, N0), mamba.linear_attention_loss(d, N0)]
+        shown = [
+            mamba.effective_samples(N0, alpha),
+            least,
+            sharper,
+            mamba.bound(d, N0),
+            mamba.linear_attention_loss(d, N0),
+        ]
         # Three digits: off by half a unit of the third at most.
         last = expected["S6, as trained"][-1]
         assert said == pytest.approx([N0, *shown, 0, d / 2, lengths[-1], last], rel=0.0051)
