@@ -184,6 +184,36 @@ window.icl = (() => {
     },
   };
 
+  /* icl.theory.mamba.effective_samples and Coefficients: N_eff, beta3 and kappa of N examples at the decay alpha */
+  function fading(N, alpha) {
+    const half = -Math.log(alpha) / 2, beta3 = -alpha * Math.expm1(N * Math.log(alpha));
+    const worth = Math.tanh(N * half) / Math.tanh(half);
+    return {worth, beta3, kappa: beta3 ** 2 / worth};
+  }
+
+  /* icl.theory.mamba.optimum: beta and the least loss, d (d + 1) / (2 (d + 1 + N_eff)) */
+  function mambaOptimum(d, N, alpha) {
+    const {worth, beta3, kappa} = fading(N, alpha);
+    return {beta: beta3 / (beta3 ** 2 + (d + 1) * kappa), loss: d * (d + 1) / (2 * (d + 1 + worth))};
+  }
+
+  /* icl.theory.mamba.shifted_loss: a layer with the gain beta on prompts of N examples */
+  function mambaShifted(d, N, alpha, beta) {
+    const {beta3, kappa} = fading(N, alpha), own = mambaOptimum(d, N, alpha);
+    return own.loss + d * (beta3 ** 2 + (d + 1) * kappa) * (beta - own.beta) ** 2 / 2;
+  }
+
+  /* icl.theory.mamba.bound, and sharper_bound for any share alpha^N that is left: N_eff >= 2 N tanh(c/2) / c with
+     c = -ln(alpha^N), 2 N / (3 ln 2) for the paper's one half */
+  const mambaBound = (d, N) => 3 * d * (d + 1) / (2 * N);
+  function mambaSharper(d, N, kept = 0.5) {
+    const c = -Math.log(kept);
+    return d * (d + 1) / (2 * (d + 1 + 2 * N * Math.tanh(c / 2) / c));
+  }
+
+  /* icl.theory.mamba.linear_attention_loss */
+  const linearAttentionLoss = (d, N) => d * (d + 1) / (2 * (N + d + 1));
+
   /* Errors in the steady state against the memory, in examples, of filters without a matrix and of gated attention. */
   const filters = {
     "LMS": (task, memory) => steadyError(task, 1 / memory),
@@ -284,6 +314,31 @@ window.icl = (() => {
       };
     },
 
+    /* How many tokens: loss against the prompt's length of a layer whose step is made for N0 examples, of which it keeps
+       the share `kept` of what was there before; as trained, with the gain or the step set anew, and the limits. */
+    howManyTokens({d, N0, kept}, {lengths}) {
+      const alpha = kept ** (1 / N0), {beta, loss: least} = mambaOptimum(d, N0, alpha), curve = [];
+      const methods = {
+        "S6, as trained": n => mambaShifted(d, n, alpha, beta),
+        "S6, gain set anew": n => mambaOptimum(d, n, alpha).loss,
+        "S6, step made for N": n => mambaOptimum(d, n, kept ** (1 / n)).loss,
+        "linear attention": n => linearAttentionLoss(d, n),
+        "the paper's bound": n => mambaBound(d, n),
+        "zero predictor": () => d / 2,
+      };
+      for (const [method, loss] of Object.entries(methods)) {
+        for (const examples of lengths) curve.push({examples, loss: loss(examples), method});
+      }
+      const {worth} = fading(N0, alpha), far = lengths.at(-1);
+      return {
+        datasets: {curve, best: [{examples: N0, loss: least, method: "S6, as trained"}]},
+        readout: `At N = ${N0} the layer's examples count as ${fixed(worth)}; its loss is ${fixed(least)}, bounded by ` +
+          `${fixed(mambaSharper(d, N0, kept))} (sharper) and ${fixed(mambaBound(d, N0))} (the paper's, for a half left); ` +
+          `linear attention ${fixed(linearAttentionLoss(d, N0))}, answering 0 ${fixed(d / 2)}. With ${far} examples the ` +
+          `layer as trained has ${fixed(mambaShifted(d, far, alpha, beta))}.`,
+      };
+    },
+
     /* The landing page: one coordinate of a drifting weight, followed by one layer of attention and by Kalman. */
     tracking({gamma, lam}, {d, n, sigma_e, sigma_w, x, e}) {
       const task = {d, gamma, sigma_w, sigma_e}, rows = [];
@@ -344,6 +399,7 @@ window.icl = (() => {
   return {
     moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
     steadyError, steadyGated, steadyFloor, filters, weightVariances, startForgotten, halfLife,
-    chebyshevScalars, methods, explorables,
+    chebyshevScalars, methods, fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
+    explorables,
   };
 })();

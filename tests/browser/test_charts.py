@@ -14,13 +14,14 @@ import torch
 from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import filters, lfom
+from icl.theory import filters, lfom, mamba
 
 FORGET = "book/adaptation/how-much-to-forget"
 VARY = "book/adaptation/time-varying-regression"
 SHIFT = "book/adaptation/when-the-test-differs"
 FILTERS = "book/adaptation/adaptive-filters"
 FIRST_ORDER = "book/memory/first-order-methods"
+TOKENS = "book/selection/how-many-tokens"
 # Every page loads the closed forms, and this one little else.
 LIGHT = "search"
 
@@ -349,6 +350,53 @@ def test_first_order_methods_draw_the_librarys_curves(visit):
     assert tiny
 
 
+def test_how_many_tokens_draws_the_librarys_curves(visit):
+    """What the figure of lengths draws and says at its sliders' first values, at the ends of all sliders and between is
+    the library's: curves and star to 1e-9, the sentence to three digits, with the sharper bound of the library where
+    one half is left and never below the loss where another share is.
+    """
+    page, lengths = visit(LIGHT).page, [1, 2, 7, 50, 1000]
+    points = [(4, 20, 0.5), *itertools.product((1, 30), (2, 200), (0.02, 0.98)), (10, 80, 0.5)]
+    for d, N0, kept in points:
+        drawn = page.evaluate(
+            "([values, constants]) => icl.explorables.howManyTokens(values, constants)",
+            [{"d": d, "N0": N0, "kept": kept}, {"lengths": lengths}],
+        )
+        alpha = kept ** (1 / N0)
+        beta, least = mamba.optimum(d, N0, alpha)
+        expected = {
+            "S6, as trained": [mamba.shifted_loss(d, n, alpha, beta) for n in lengths],
+            "S6, gain set anew": [mamba.least_loss(d, n, alpha) for n in lengths],
+            "S6, step made for N": [mamba.least_loss(d, n, kept ** (1 / n)) for n in lengths],
+            "linear attention": [mamba.linear_attention_loss(d, n) for n in lengths],
+            "the paper's bound": [mamba.bound(d, n) for n in lengths],
+            "zero predictor": [d / 2] * len(lengths),
+        }
+        rows = drawn["datasets"]["curve"]
+        assert list(dict.fromkeys(row["method"] for row in rows)) == list(expected)
+        for name, values in expected.items():
+            found = [(row["examples"], row["loss"]) for row in rows if row["method"] == name]
+            np.testing.assert_allclose(found, np.column_stack([lengths, values]), rtol=1e-9, err_msg=f"{name} {d} {N0}")
+        (star,) = drawn["datasets"]["best"]
+        assert star["examples"] == N0
+        assert star["loss"] == pytest.approx(least, rel=1e-9)
+        said = [float(v.replace(",", "")) for v in re.findall(r"(?<![A-Za-z])\d[\d,]*(?:\.\d+)?", drawn["readout"])]
+        sharper = page.evaluate("([d, n, kept]) => icl.mambaSharper(d, n, kept)", [d, N0, kept])
+        assert sharper >= least * (1 - 1e-12)
+        if kept == 0.5:
+            assert sharper == pytest.approx(mamba.sharper_bound(d, N0), rel=1e-12)
+        shown = [
+            mamba.effective_samples(N0, alpha),
+            least,
+            sharper,
+            mamba.bound(d, N0),
+            mamba.linear_attention_loss(d, N0),
+        ]
+        # Three digits: off by half a unit of the third at most.
+        last = expected["S6, as trained"][-1]
+        assert said == pytest.approx([N0, *shown, 0, d / 2, lengths[-1], last], rel=0.0051)
+
+
 def drifts():
     """Points of the drifting weight's sliders, edges included, and one beyond the random walk."""
     return [
@@ -383,7 +431,7 @@ def test_drift_readout_is_the_kernels(visit):
         assert gamma**half == pytest.approx(0.5, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER])
+@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS])
 def test_every_slider_moves_a_curve(visit, name):
     """Moving any slider, by keyboard, changes the drawn curve, the readout and the slider's number."""
     watched = visit(name, width=390)
@@ -410,15 +458,15 @@ def test_every_slider_moves_a_curve(visit, name):
 
 def test_figures_start_where_python_left_them(visit):
     """What the browser computes at the sliders' first values is what Python drew into the page."""
-    for name in ("book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER):
+    for name in ("book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS):
         watched = visit(name)
         watched.read_through()
         figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
         spec = json.loads(figure.locator("script[type='application/json']").inner_text())
         drawn = next(v["values"] for v in _nodes(spec) if v.get("name") == "curve")
         live = figure.evaluate("f => f.view.data('curve').map(row => ({...row}))")
-        key = next(key for key in ("time", "lam", "memory", "eigenvalue") if key in drawn[0])
-        value = next(value for value in ("weight", "times", "left") if value in drawn[0])
+        key = next(key for key in ("time", "lam", "memory", "eigenvalue", "examples") if key in drawn[0])
+        value = next(value for value in ("weight", "times", "left", "loss") if value in drawn[0])
         drawn, live = ({(row["method"], row[key]): row[value] for row in rows} for rows in (drawn, live))
         assert len(drawn) == len(live)
         for (method, at), number in live.items():
