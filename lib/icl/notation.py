@@ -185,4 +185,11 @@ SYMBOLS = (
     Symbol("Delta", r"\Delta_\ell", "(batch, time)", "1", "how long S6 holds a token", "III (5)"),
     Symbol("W_B", r"\mathbf W_B", "(d_h, d+1)", "", "selection of what S6 writes; b_B its bias", "III (3)"),
     Symbol("W_C", r"\mathbf W_C", "(d_h, d+1)", "", "selection of what S6 reads; b_C its bias", "III (4)"),
+    Symbol("N", r"N", "scalar", "1", "number of examples in a prompt in Part III", "III §3"),
+    Symbol("d_e", r"d_e", "scalar", "1", "channels of a token, d + 1", "III §3"),
+    Symbol("d_h", r"d_h", "scalar", "1", "size of the state of a channel", "III (1)"),
+    Symbol("kappa", r"\kappa", "scalar", "1", "sum of ω_l², ω_l = (1−α) α^(N+1−l) with α = exp(−Δ)", "theory.mamba"),
+    Symbol("beta3", r"\beta_3", "scalar", "1", "sum of ω_l: E g w' = β₃ I", "III Table 1"),
+    Symbol("beta1", r"\beta_1", "scalar", "1", "E g g' = β₁ I, β₃² + (d+1) κ", "III Table 1"),
+    Symbol("beta2", r"\beta_2", "scalar", "1", "E q², (d² + 2d)(β₃² + 2κ); misprinted in the paper", "III Table 1"),
 )
