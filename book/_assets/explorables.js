@@ -334,7 +334,7 @@ window.icl = (() => {
         datasets: {curve, best: [{examples: N0, loss: least, method: "S6, as trained"}]},
         readout: `At N = ${N0} the layer's examples count as ${fixed(worth)}; its loss is ${fixed(least)}, bounded by ` +
           `${fixed(mambaSharper(d, N0, kept))} (sharper) and ${fixed(mambaBound(d, N0))} (the paper's, for a half left); ` +
-          `linear attention ${fixed(linearAttentionLoss(d, N0))}, answering 0 ${fixed(d / 2)}. With ${far} examples the ` +
+          `linear attention ${fixed(linearAttentionLoss(d, N0))}; answering 0: ${fixed(d / 2)}. With ${far} examples the ` +
           `layer as trained has ${fixed(mambaShifted(d, far, alpha, beta))}.`,
       };
     },

@@ -274,7 +274,8 @@ def lines(
         fixed = {"nice": False, "padding": 14} if log_y else {"zero": False}
         # Over less than a power of ten, it would have too many ticks to read.
         ticks = {"axis": altair.Axis(tickCount=7)} if log_y else {}
-    Y = altair.Y(f"{y}:Q", title=y_title, scale=altair.Scale(type="log" if log_y else "linear", **fixed), **ticks)
+    heights = altair.Scale(type="log" if log_y else "linear", **fixed)
+    Y = altair.Y(f"{y}:Q", title=y_title, scale=heights, **ticks)
     legend = altair.Legend(title=None) if labels == "legend" else None
     colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
     dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
@@ -287,9 +288,9 @@ def lines(
     curves = altair.Chart(_named(data, dataset))
     layers = []
     if {"low", "high"} <= set(data.columns):
-        layers.append(
-            curves.mark_area(opacity=0.18, clip=True).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour)
-        )
+        # Left to itself an area would widen the axis to its own ends, and to 0.
+        low = altair.Y("low:Q", title=y_title, scale=heights) if y_domain else altair.Y("low:Q")
+        layers.append(curves.mark_area(opacity=0.18, clip=True).encode(X, low, altair.Y2("high:Q"), colour))
     apart = {} if each is None else {"detail": f"{each}:N"}
     layers.append(curves.mark_line(clip=True).encode(X, Y, colour, dash, tooltip=hover, **apart))
     if labels == "direct":

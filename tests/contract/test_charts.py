@@ -478,3 +478,10 @@ def test_what_is_counted_has_no_ticks_between(shift, counted):
         alt="The error falls from four to a half, layer by layer.",
     )
     assert ("tickMinStep" in json.dumps(figure.spec)) == counted
+
+
+def test_a_band_keeps_the_limits_asked_for():
+    """Where y has limits its band has the same: an area's own would widen the axis to 0."""
+    spec = full(points=None, stars=None, y_domain=(0.35, 0.7)).spec
+    domains = [layer["encoding"]["y"].get("scale", {}).get("domain") for layer in spec["layer"][:2]]
+    assert domains == [[0.35, 0.7]] * 2
