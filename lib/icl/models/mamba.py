@@ -290,7 +290,7 @@ def statistics(prompt: Prompt, layer: S6) -> Statistics:
     """The statistics of prompts for layers of this rate and step."""
     x, y = prompt.x, prompt.y[:, :-1]
     weighted = weights(prompt.n, layer).to(y) * y
-    # Sums, not products of tiny matrices, and no tokens: twice as fast.
+    # Sums, not products of tiny matrices, and no tokens: it takes two thirds of the time.
     g = torch.cat([(weighted.unsqueeze(-1) * x[:, :-1]).sum(1), (weighted * y).sum(1, keepdim=True)], dim=1)
     return Statistics(g, weighted.sum(1), nn.functional.pad(x[:, -1], (0, 1)))
 
