@@ -1,4 +1,4 @@
-/* Replaces each figure's static picture by the interactive chart when it comes into view, in the page's theme.
+/* Replaces each figure's static picture by the interactive chart, in the page's theme: those in view first, then the rest.
    No request leaves the site: the Vega bundle lies beside this file. */
 "use strict";
 (() => {
@@ -137,12 +137,21 @@
     const readout = document.createElement("p");
     readout.className = "icl-readout";
     readout.setAttribute("aria-live", "polite");
-    let due = false;
+    let running = false, moved = false;
     figure.update = async () => {
       const result = window.icl.explorables[explorable.function](values, explorable.constants ?? {});
       readout.textContent = result.readout;
       for (const [name, rows] of Object.entries(result.datasets)) figure.view.data(name, rows);
       await figure.view.runAsync();
+    };
+    // A slider moves faster than a chart is drawn: what moved meanwhile is drawn once, at its last value.
+    const follow = async () => {
+      moved = true;
+      if (running) return;
+      running = true;
+      try {
+        while (moved) { moved = false; await figure.update(); }
+      } finally { running = false; }
     };
     for (const control of explorable.controls) {
       const label = document.createElement("label");
@@ -151,12 +160,7 @@
         {type: "range", name: control.name, min: control.min, max: control.max, step: control.step});
       input.value = control.value;
       const show = () => { values[control.name] = Number(input.value); output.textContent = input.value; };
-      input.addEventListener("input", () => {
-        show();
-        if (due) return;
-        due = true;
-        requestAnimationFrame(() => { due = false; figure.update(); });
-      });
+      input.addEventListener("input", () => { show(); follow(); });
       show();
       const name = Object.assign(document.createElement("span"), {textContent: control.label});
       label.append(name, output, input);
@@ -195,14 +199,23 @@
     const figures = [...document.querySelectorAll(".icl-chart")];
     if (!figures.length) return;
     const report = figure => error => { figure.dataset.drawn = "failed"; console.error(error); };
+    const begin = figure => {
+      seen.unobserve(figure);
+      return figure.begun ??= draw(figure).catch(report(figure));
+    };
     const seen = new IntersectionObserver(entries => {
-      for (const {isIntersecting, target} of entries) {
-        if (!isIntersecting) continue;
-        seen.unobserve(target);
-        draw(target).catch(report(target));
-      }
+      for (const {isIntersecting, target} of entries) if (isIntersecting) begin(target);
     }, {rootMargin: "300px"});
     figures.forEach(figure => seen.observe(figure));
+    // What is below waits for the page, then is drawn one after another: a reader, and print, find every chart ready,
+    // and a browser that draws no frame for a while (busy, or its window covered) and so sees nothing come into view, too.
+    const rest = async () => {
+      for (const figure of figures) {
+        await new Promise(done => setTimeout(done, 50));
+        await begin(figure);
+      }
+    };
+    document.readyState === "complete" ? rest() : addEventListener("load", rest);
     const redraw = () => figures.filter(f => f.dataset.drawn).forEach(f => draw(f).catch(report(f)));
     const resized = new ResizeObserver(entries => {
       for (const {target} of entries) {

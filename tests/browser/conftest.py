@@ -89,20 +89,16 @@ class Watched:
         page.route("**/*", judge)
 
     def read_through(self) -> None:
-        """Scroll to the end, as a reader does, until every figure is drawn."""
-        self.page.bring_to_front()  # a page behind another may be given no frames, and then sees nothing come into view
+        """Scroll to the end, as a reader does, then wait until every figure is drawn."""
         self.page.evaluate(
             """async () => {
                 for (let y = 0; y < document.documentElement.scrollHeight; y += 600) {
                     scrollTo(0, y);
                     await new Promise(done => setTimeout(done, 20));
                 }
-                // Mathematics and charts change the page's length while it is read: what was jumped over is waited for.
-                for (const figure of document.querySelectorAll('.icl-chart')) {
-                    for (let k = 0; k < 1200 && !figure.dataset.drawn; k++) {
-                        if (k % 10 === 0) figure.scrollIntoView();
-                        await new Promise(done => setTimeout(done, 25));
-                    }
+                const figures = [...document.querySelectorAll('.icl-chart')];
+                for (let k = 0; k < 2400 && figures.some(figure => !figure.dataset.drawn); k++) {
+                    await new Promise(done => setTimeout(done, 25));
                 }
                 scrollTo(0, document.documentElement.scrollHeight);
             }"""
@@ -130,10 +126,13 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
         theme: str = "light",
         origin: str | None = None,
         query: str = "",
+        script: str | None = None,
         **options: object,
     ) -> Watched:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **options)
         contexts.append(context)
+        if script:
+            context.add_init_script(script)
         base = origin or site
         watched = Watched(context.new_page(), base)
         watched.page.goto(f"{base}/{name}.html{query}")

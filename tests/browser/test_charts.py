@@ -456,6 +456,21 @@ def test_every_slider_moves_a_curve(visit, name):
     assert not watched.faults
 
 
+def test_charts_need_no_frames(visit):
+    """Where a browser draws no frames, as behind another window, nothing comes into view: every chart is drawn still."""
+    still = "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
+    page = visit(SHIFT, script=still).page
+    figures = page.locator(".icl-chart").count()
+    assert figures > 1
+    page.wait_for_function(f"document.querySelectorAll('.icl-chart[data-drawn=light]').length === {figures}")
+    figure = page.locator(".icl-chart:has(.icl-controls)").first
+    before = figure.locator(".icl-chart__view").inner_html()
+    figure.locator("input[type=range]").first.evaluate(
+        "input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }"
+    )
+    page.wait_for_function("old => document.querySelector('.icl-controls ~ .icl-chart__view').innerHTML !== old", arg=before)
+
+
 def test_figures_start_where_python_left_them(visit):
     """What the browser computes at the sliders' first values is what Python drew into the page."""
     for name in ("book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS):
