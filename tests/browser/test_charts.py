@@ -462,13 +462,15 @@ def test_charts_need_no_frames(visit):
     page = visit(SHIFT, script=still).page
     figures = page.locator(".icl-chart").count()
     assert figures > 1
-    page.wait_for_function(f"document.querySelectorAll('.icl-chart[data-drawn=light]').length === {figures}")
+    page.wait_for_function(f"document.querySelectorAll('.icl-chart[data-drawn=light]').length === {figures}", polling=50)
     figure = page.locator(".icl-chart:has(.icl-controls)").first
     before = figure.locator(".icl-chart__view").inner_html()
     figure.locator("input[type=range]").first.evaluate(
         "input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }"
     )
-    page.wait_for_function("old => document.querySelector('.icl-controls ~ .icl-chart__view').innerHTML !== old", arg=before)
+    page.wait_for_function(
+        "old => document.querySelector('.icl-controls ~ .icl-chart__view').innerHTML !== old", arg=before, polling=50
+    )
 
 
 def test_figures_start_where_python_left_them(visit):
