@@ -16,6 +16,8 @@ import torch
 
 import icl
 from icl import checkpoint, evidence, exercises, filters, profile, quadratics, solvers, training
+from icl.benchmark import Grid
+from icl.benchmark import run as run_grid
 from icl.comparison import risk_curve, settled_risk
 from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, rotation, two_timescales
 from icl.evaluation import squared_error
@@ -27,6 +29,7 @@ from icl.models.causal import Normalised
 from icl.models.delta import DeltaStack, GatedDeltaStack
 from icl.models.gated import GatedStack, read_strictly
 from icl.models.stack import Stack, factors
+from icl.noise import Noisy
 from icl.predictors import one_step_ahead
 from icl.tasks import (
     LAPLACE,
@@ -1763,6 +1766,30 @@ s6_layer_rows()
 s6_theory_rows()
 
 
+noisy = functools.partial(Noisy, task=task)
+numbers("Noisy", noisy, "sigma_y", outside=(-0.1,))
+for value in (None, "a task", Noisy(task, 0.1)):
+    row("Noisy", f"task {value!r}", lambda value=value: Noisy(value, 0.1), "task must be a Task without noise")
+draws("Noisy", functools.partial(Noisy(task, 0.1).sample, 2))
+integers("Noisy", lambda batch: Noisy(task, 0.1).sample(batch, generator=profile.streams("x")), "batch", least=1)
+
+compared = {"tasks": {"t": task}, "makers": {"Kalman": filters.kalman}, "seeds": 1, "batch": 2, "last": 1}
+grid = functools.partial(Grid, **compared | {"reference": "Kalman"})
+integers("Grid", grid, "seeds", least=1)
+integers("Grid", grid, "batch", least=2)
+integers("Grid", grid, "last", least=1)
+row("Grid", "last", lambda: grid(last=5), "last must be at most the 4 positions of the shortest task")
+for name in ("tasks", "makers"):
+    for value in ({}, {"": task}, {1: task}):
+        row("Grid", f"{name} {value}", functools.partial(grid, **{name: value}), f"{name} must be at least one")
+row("Grid", "no task", lambda: grid(tasks={"t": 3}), "tasks must be tasks", ".* got 3 for 't'")
+row("Grid", "no maker", lambda: grid(makers={"Kalman": 3}), "makers must be functions", ".* got 3 for 'Kalman'")
+row("Grid", "reference", lambda: grid(reference="RLS"), "reference must be one of Kalman")
+row("Grid", "stream", lambda: grid(stream=""), "stream must be a non-empty string")
+for value in (0, 1.5, True, "2"):
+    row("run", f"jobs {value!r}", lambda value=value: run_grid(grid(), jobs=value), "jobs must be an integer >= 1")
+
+
 @pytest.mark.parametrize(("call", "message"), ROWS)
 def test_bad_input_is_refused_by_name(call, message):
     """A bad argument raises ValueError that begins with the argument's name, says what is allowed and what it got.
@@ -1821,6 +1848,7 @@ def test_the_profile_is_one_of_two(monkeypatch):
 # Held by other files, or with nothing to refuse: arguments that are never looked into, records made by the library.
 ELSEWHERE = {
     "drifts": {"Hidden"},
+    "benchmark": {"CellFailed", "Expected", "Results"},
     "charts": {"theme", "Explorable", "Figure", "lines", "heatmap"},  # contract/test_charts.py
     "checkpoint": {"read", "agree", "refused"},  # contract/test_checkpoints.py
     "evidence": {
@@ -1839,6 +1867,7 @@ ELSEWHERE = {
     "filters": {"Filter", "Estimate", "Window", "Projection", "LeastSquares", "Sums", "Track", "zero"},
     "models.causal": {"Causal"},  # in the rows of those that are one
     "models.mamba": {"held", "Statistics"},  # for arguments that `scan` has looked at; made by `statistics`
+    "noise": {"clean"},
     "notation": {"Symbol"},  # contract/test_notation.py
     "profile": {"current", "pick", "device"},  # above
     "solvers": {"Solver", "Iterate", "Velocity", "LookAhead", "SemiIteration", "Conjugate"},
@@ -1857,6 +1886,8 @@ ELSEWHERE = {
     },  # formulas of numbers that `moments` has checked
 }
 IN_ROWS = {
+    "benchmark": {"Grid", "run"},
+    "noise": {"Noisy"},
     "checkpoint": {"write", "described", "scratch"},
     "drifts": {"LinearDrift", "RegimeSwitching", "HeavyTailedDrift", "ar2", "two_timescales", "rotation"},
     "comparison": {"risk_curve", "settled_risk"},

@@ -62,20 +62,23 @@ def test_two_processes_give_the_same_bits(alone, importable, tmp_path):
     same(run(grid(), tmp_path).table, alone)
 
 
-def test_a_dask_cluster_gives_the_same_bits(alone, importable):
+def test_a_dask_cluster_gives_the_same_bits(importable):
     """The same call inside `parallel_config(backend="dask")` goes to a local cluster of two worker processes."""
     from distributed import Client, LocalCluster
 
+    # The library's own functions, which Dask finds by their names.
+    given = grid(makers={"Kalman": filters.kalman, "steady": filters.steady_kalman})
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
-        joblib.parallel_config(backend="dask"),
     ):
-        same(run(grid()).table, alone)
+        with joblib.parallel_config(backend="dask"):
+            found = run(given).table
         # The work was done there and not here.
         known = client.run(lambda: "icl.benchmark" in __import__("sys").modules)
         assert len(known) == 2
         assert any(known.values())
+    same(found, run(given).table)
 
 
 def test_a_run_that_was_killed_goes_on(alone, tmp_path, monkeypatch):
@@ -125,7 +128,7 @@ def test_a_draft_that_was_cut_off_is_no_cell(alone, tmp_path):
         (lambda text: text.replace('"fingerprint": "', '"fingerprint": "0'), "another grid, library or version"),
         (lambda text: text.replace('"method": "RLS"', '"method": "LMS"'), "it holds other predictors"),
         (lambda text: text.replace('"risk"', '"loss"'), "it holds .*'loss'"),
-        (lambda text: text.replace('"difference": 0.0,', '"difference": NaN,'), "difference must be finite, got nan"),
+        (lambda text: text.replace('"difference": 0.0,', '"difference": NaN,'), "difference must be finite, got .*nan"),
     ],
 )
 def test_a_damaged_or_foreign_cell_is_refused_by_name(tmp_path, spoil, message):
@@ -168,11 +171,11 @@ def test_a_predictor_that_fails_is_named(importable, tmp_path, jobs):
 @pytest.mark.parametrize(
     ("maker", "message"),
     [
-        (lambda task: 3, "TypeError"),
+        (lambda task: 3, "Type.*Error"),
         (lambda task: Expected(lambda prompt: np.zeros(2)), r"errors must have shape \(6, 9\)"),
         (lambda task: Expected(lambda prompt: np.full(prompt.y.shape, np.nan)), "errors must be finite"),
         (lambda task: filters.rls(torch.tensor([[0.8], [0.9]])), r"errors must have shape \(6, 9\)"),
-        (lambda task: filters.lms(1e9), "FloatingPointError"),
+        (lambda task: filters.lms(1e90), "FloatingPointError"),
     ],
 )
 def test_an_unusable_answer_is_named(maker, message):
