@@ -137,18 +137,20 @@ def test_floor_in_many_dimensions():
     assert 0.42 < line[0] < 0.46
 
 
-@pytest.mark.parametrize(("s", "v"), [(0.2, 0.0), (0.2, 0.1), (1.0, 0.3), (3.0, 0.0), (3.0, 1.0)])
+@pytest.mark.parametrize(
+    ("s", "v"), [(0.2, 0.0), (0.2, 0.03), (0.2, 0.5), (1.0, 0.3), (1.0, 2.0), (3.0, 0.0), (3.0, 1.0)]
+)
 def test_floor_for_a_given_dimension(s, v):
-    """The corrected closed form is within 1.5 % of Riccati's recursion at d = 5 and 0.6 % at d = 20, noisy labels too.
+    """The corrected closed form is within 1 % of Riccati's recursion at d = 5 and 20, noisy labels too.
 
-    48 sequences of 800 positions after the start; standard errors below 0.25 %. The limit d -> infinity itself is
-    further away at d = 5 wherever learning pays (v = 0).
+    48 sequences, 800 positions after the start; standard errors below 0.25 %. The limit d -> infinity is further away
+    at d = 5 wherever learning pays. Planted: a shift of 0.5 in place of 0.8; noise without its share of the shift.
     """
-    for d, bound in ((5, 0.015), (20, 0.006)):
+    for d in (5, 20):
         mean, error, law = sampled_floor(d, s, v, 48, 800, "correction")
         assert error < 0.0025 * mean
-        assert abs(fw.kalman(law) / law.zero / mean - 1) < bound
-        if d == 5 and not v:
+        assert abs(fw.kalman(law) / law.zero / mean - 1) < 0.01
+        if d == 5 and mean < 0.9:
             assert abs(fw.kalman_large_d(s, v) / mean - 1) > 2 * abs(fw.kalman(law) / law.zero / mean - 1)
 
 
