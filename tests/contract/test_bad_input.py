@@ -44,6 +44,7 @@ from icl.tasks import (
     square_root,
 )
 from icl.theory import adversary, displays, floors, gla, kalman, lfom, moments, population, printed
+from icl.theory import fast_weights as fast
 from icl.theory import filters as exact
 from icl.theory import mamba as closed
 
@@ -1762,8 +1763,94 @@ def s6_theory_rows():
     row("mamba.rate", "eta too large", functools.partial(closed.rate, steep, moments_of, 100.0), "eta must be < ")
 
 
+def fast_weights_rows():
+    """Rows of `theory.fast_weights`."""
+    setting = {"d": 3, "gamma": 0.9, "sigma_e": 0.1, "sigma_y": 0.2}
+    steady = functools.partial(fast.Steady, **setting)
+    integers("Steady", steady, "d", least=1)
+    numbers("Steady", steady, "gamma", outside=[-0.1])
+    for gamma in (1.0, 1.5):
+        row("Steady", f"gamma {gamma}", functools.partial(steady, gamma=gamma), "gamma must be < 1", str(gamma))
+    numbers("Steady", steady, "sigma_e", outside=[0.0, -0.1])
+    numbers("Steady", steady, "sigma_y", outside=[-0.1])
+    law, spectrum, one = steady(), np.array([0.5, 1.0, 2.0]), np.eye(2)
+    of_law = (fast.gla, fast.normalised_gla, fast.delta, fast.unit_delta, fast.linear_bound, fast.kalman)
+    of_law += (fast.free_gates, fast.zoh_gates)
+    for function in of_law:
+        row(function.__name__, "no law", functools.partial(function, drift()), "law must be a Steady")
+    for d, noise in ((1, 0.0), (2, 0.1)):
+        unfit = functools.partial(fast.normalised_gla, fast.Steady(d, 0.9, 0.1, noise))
+        row("normalised_gla", f"d {d}, noise {noise}", unfit, "d must be > 1, and > 2 for noisy labels", str(d))
+    for name in ("d", "nodes"):
+        integers("squared_lengths", functools.partial(fast.squared_lengths, **{"d": 3, "nodes": 8}), name, least=1)
+    for function in (fast.gla_error, fast.delta_error):
+        call = functools.partial(function, law, **{"lam": 0.5, "mu": 0.1})
+        row(function.__name__, "no law", functools.partial(function, None, lam=0.5, mu=0.1), "law must be a Steady")
+        numbers(function.__name__, call, "lam", outside=[-0.1])
+        numbers(function.__name__, call, "mu", outside=[-0.1])
+    row("gla_error", "lam 1", functools.partial(fast.gla_error, law, lam=1.0, mu=0.1), "updates must settle", "got ")
+    for function in (fast.gla_per_channel, fast.gla_shared, fast.delta_shared, fast.delta_diagonal):
+        where, call = function.__name__, functools.partial(function, law)
+        row(where, "no law", functools.partial(function, None, spectrum), "law must be a Steady")
+        for label, bad in NOT_REAL.items():
+            row(where, f"spectrum {label}", functools.partial(call, bad), "spectrum must")
+        row(where, "spectrum with 0", functools.partial(call, 0 * spectrum), "spectrum must be finite and > 0")
+        row(where, "spectrum of another d", functools.partial(call, spectrum[1:]), r"spectrum must have shape \(3\)")
+    x = np.ones((2, 4, 3))
+    row("kalman_errors", "no law", functools.partial(fast.kalman_errors, x, None), "law must be a Steady")
+    row("kalman_errors", "another d", functools.partial(fast.kalman_errors, x[..., 1:], law), "x must have shape")
+    row("kalman_errors", "NaN", functools.partial(fast.kalman_errors, NAN * x, law), "x must be finite")
+    row(
+        "kalman_errors",
+        "another spectrum",
+        functools.partial(fast.kalman_errors, x, law, spectrum[1:]),
+        "spectrum must have shape",
+    )
+    for function in (fast.eps_gla, fast.eps_delta, fast.touching_point, fast.kalman_large_d):
+        where, call = function.__name__, functools.partial(function, **{"s": 1.0, "v": 0.1})
+        numbers(where, call, "s", wrong=NOT_REAL, outside=[0.0, -1.0])
+        numbers(where, call, "v", wrong=NOT_REAL, outside=[-0.1])
+        unfit = functools.partial(function, np.ones(2), np.ones(3))
+        row(where, "two s, three v", unfit, r"s and v must broadcast .* got \(2,\), \(3,\)", "")
+    touching = functools.partial(fast.touching, **{"zeta": 1.0, "eps": 0.5, "s": 1.0, "v": 0.1})
+    for name in ("zeta", "eps", "s"):
+        numbers("touching", touching, name, wrong=NOT_REAL, outside=[0.0, -1.0])
+    numbers("touching", touching, "v", wrong=NOT_REAL, outside=[-0.1])
+    for function in (fast.kalman_random_walk, fast.delta_random_walk):
+        numbers(function.__name__, function, "nu", wrong=NOT_REAL, outside=[-0.1])
+    walk = functools.partial(fast.rls_random_walk, **{"nu": 0.1, "theta": 1.0})
+    numbers("rls_random_walk", walk, "nu", outside=[-0.1])
+    numbers("rls_random_walk", walk, "theta", outside=[0.0, -1.0])
+
+    made = functools.partial(fast.Update, **{"keep": 0.5 * one, "look": 0 * one, "noise": one})
+    recurrence = functools.partial(fast.update, law, **{"keep": 0.5 * one, "write": np.ones(2), "correct": 0 * one})
+    row("update", "no law", functools.partial(fast.update, None, one, np.ones(2), one), "law must be a Steady")
+    for where, call, names in (
+        ("Update", made, ("keep", "look", "noise")),
+        ("update", recurrence, ("keep", "correct")),
+    ):
+        for name in names:
+            row(where, f"{name} NaN", functools.partial(call, **{name: NAN * one}), f"{name} must be finite")
+            row(where, f"{name} text", functools.partial(call, **{name: "one"}), f"{name} must be real")
+            row(where, f"{name} not square", functools.partial(call, **{name: one[:, :1]}), f"{name} must have shape")
+    row("update", "write of three", functools.partial(recurrence, write=np.ones(3)), r"write must have shape \(2\)")
+    row("second_moments", "none", lambda: fast.second_moments([], 3), "updates must be a non-empty sequence")
+    row("second_moments", "not updates", lambda: fast.second_moments([one], 3), "updates must be a non-empty sequence")
+    row("second_moments", "growing", lambda: fast.second_moments([made(keep=one)], 3), "updates must settle")
+    small = fast.Update(np.eye(1) / 2, np.zeros((1, 1)), np.eye(1))
+    row("second_moments", "unlike", lambda: fast.second_moments([made(), small], 3), "updates must have shape")
+    integers("second_moments", functools.partial(fast.second_moments, [made()]), "d", least=1)
+    read = functools.partial(fast.readout_errors, **{"moments": one[None], "d": 3})
+    integers("readout_errors", read, "d", least=1)
+    integers("readout_errors", read, "hidden", least=1)
+    row("readout_errors", "no state", functools.partial(read, hidden=2), "hidden must leave a state")
+    row("readout_errors", "moments NaN", functools.partial(read, moments=NAN * one[None]), "moments must be finite")
+    row("readout_errors", "not square", functools.partial(read, moments=np.ones((1, 3, 2))), "moments must have shape")
+
+
 s6_layer_rows()
 s6_theory_rows()
+fast_weights_rows()
 
 
 noisy = functools.partial(Noisy, task=task)
@@ -1875,6 +1962,7 @@ ELSEWHERE = {
     "training": {"Run", "Diverged"},
     "theory.adversary": {"Layer"},
     "theory.displays": {"Tokens", "Erratum"},
+    "theory.fast_weights": {"Optimum", "Gates"},
     "theory.gla": {"Optimum", "zero_predictor"},
     "theory.mamba": {"Path"},
     "theory.moments": {"Moments"},
@@ -1939,6 +2027,13 @@ IN_ROWS = {
         *("best_layer", "minimax_on_sphere", "minimax_in_ball"),
     },
     "theory.displays": {"Problem", "deviation"},
+    "theory.fast_weights": {
+        *("Steady", "gla", "normalised_gla", "delta", "unit_delta", "linear_bound", "squared_lengths", "free_gates"),
+        *("zoh_gates", "Update", "update", "second_moments", "readout_errors", "gla_error", "delta_error"),
+        *("gla_per_channel", "gla_shared", "delta_shared", "delta_diagonal", "kalman_errors", "eps_gla", "eps_delta"),
+        *("touching_point", "touching", "kalman_large_d", "kalman", "kalman_random_walk", "delta_random_walk"),
+        "rls_random_walk",
+    },
     "theory.filters": {"errors", "steady_error", "best_steady"},
     "theory.floors": {"linear_drift_errors", "genie_errors", "best_linear_errors", "switching_predictions"},
     "theory.gla": {
