@@ -131,7 +131,9 @@ def test_decay_a_channel_is_gla_a_channel():
     x, y = data()
     lam, mu = [0.5, 0.7, 0.9, 0.99], [0.1, 0.2, 0.3, 0.4]
     got = answers(GLA(D, lam=lam, mu=mu, **F64), x, y)
-    parts = [answers(GLA(1, lam=a, mu=b, **F64), x[..., j : j + 1], y) for j, (a, b) in enumerate(zip(lam, mu))]
+    parts = [
+        answers(GLA(1, lam=a, mu=b, **F64), x[..., j : j + 1], y) for j, (a, b) in enumerate(zip(lam, mu, strict=True))
+    ]
     assert close(got, sum(parts))
 
 
@@ -173,7 +175,7 @@ def test_retnet_is_a_sum_of_gla_layers():
     assert layer.c.tolist() == pytest.approx([0.2] * 3)
     c = (0.5, -0.3, 0.2)
     with torch.no_grad():
-        layer.c.copy_(torch.tensor(c))
+        layer.c.copy_(torch.tensor(c, **F64))
     heads = [
         answers(GLA(D, lam=lam, mu=abs(weight), **F64), x, y) * math.copysign(1, weight)
         for lam, weight in zip(retention(3), c, strict=True)
@@ -199,7 +201,7 @@ def selecting(d, scale, kind=mamba.S6):
     step = mamba.Step(d + 1, 0.3)
     with torch.no_grad():
         for part, size in zip(parts, (1.0, scale), strict=True):
-            part.W[:, :d] = size * torch.eye(d)
+            part.W[:, :d] = size * torch.eye(d, **F64)
         step.w.copy_(0.2 * torch.randn(d + 1, generator=streams("step"), **F64))
     return kind(*parts, step, torch.tensor([-0.7], **F64))
 
@@ -306,7 +308,9 @@ def test_gradients_are_those_of_differences(name):
     names, values = zip(*layer.named_parameters(), strict=True)
 
     def loss(*parameters):
-        return torch.func.functional_call(_Errors(layer), dict(zip(["layer." + n for n in names], parameters)), (x, y))
+        return torch.func.functional_call(
+            _Errors(layer), dict(zip(["layer." + n for n in names], parameters, strict=True)), (x, y)
+        )
 
     assert torch.autograd.gradcheck(loss, tuple(v.detach().requires_grad_() for v in values), eps=1e-6, atol=1e-7)
 
@@ -391,8 +395,12 @@ class _Bare(FastWeights[Weights]):
 class _Solving(_Bare):
     """The same with a linear system in between."""
 
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("system", torch.eye(d, **F64))
+
     def _read(self, state, x):
-        return (torch.linalg.solve(torch.eye(self.d, **F64).repeat(len(x), 1, 1), state.w_hat) * x).sum(-1)
+        return (torch.linalg.solve(self.system.repeat(len(x), 1, 1), state.w_hat) * x).sum(-1)
 
 
 class _Unheard(_Bare):
@@ -411,18 +419,19 @@ def test_an_operation_without_a_rule_is_refused_by_name():
 def test_training_finds_the_best_forgetting_factor():
     """Trained on prompts of 30 examples by the loss at the query, GLA ends at the theory's lam* and mu.
 
-    lam is within .01 and the layer's exact risk within 1e-3 (relative) of the least: 250 steps of 256 prompts from
-    lam = .7 and mu = .02, where the risk is twice the least's excess over the floor.
+    lam is within .02 and the layer's exact risk within 1e-3 (relative) of the least: 150 steps of 256 prompts from
+    lam = .7 and mu = .02, where the risk is more than a tenth above the least.
     """
     task = DriftingRegression(d=3, n=30, gamma=0.95, sigma_e=0.3)
     layer = GLA(3, lam=0.7, mu=0.02, **F64)
-    recipe = Config(250, 256, AdamW(lr=5e-2, weight_decay=0.0, beta2=0.99), anneal_to=0.0)
+    recipe = Config(150, 256, AdamW(lr=5e-2, weight_decay=0.0, beta2=0.99), anneal_to=0.0)
     fit(layer, lambda model, prompt: model.loss(prompt, since=30), task, recipe, generator=streams("fit GLA"))
     lam, mu = layer.lam.item(), layer.mu.item()
     best = theory.optimal_forgetting(task)
     risk = theory.risk(mu * np.eye(3), task, lam=lam)
     least = theory.risk(theory.optimum(task, lam=best).A, task, lam=best)
-    assert abs(lam - best) < 0.01
+    assert theory.risk(0.02 * np.eye(3), task, lam=0.7) / least > 1.1
+    assert abs(lam - best) < 0.02
     assert risk / least - 1 < 1e-3
 
 
@@ -430,8 +439,8 @@ def test_training_leaves_the_truth_where_it_is():
     """At the drift's own law the Kalman layer's gradient, over 2000 prompts, is 0 within 4 standard errors, in gamma
     and in the share of noise; off it, at gamma - .1, it is not.
 
-    sigma_e, sigma_y and P_0 have a direction in which they do nothing to the answers: all three twice as large. In it
-    the gradient is 0 up to rounding.
+    sigma_e, sigma_y and P_0 have a direction in which they do nothing to the answers: the two deviations
+    twice as large and the variance four times. In it the gradient is 0 up to rounding.
     """
     task = DriftingRegression(d=3, n=30, gamma=0.9, sigma_e=0.3, sigma_w=1.0)
     prompt = task.sample(2000, generator=streams("truth"), dtype=torch.float64)
@@ -445,7 +454,7 @@ def test_training_leaves_the_truth_where_it_is():
             layer.zero_grad()
             layer.loss(Prompt(*part)).backward()
             gradients.append([p.grad.item() for p in (layer.log_gamma, layer.log_sigma_e, layer.log_sigma_y)])
-            assert abs(sum(gradients[-1][1:]) + layer.log_P_0.grad.item()) < 1e-10
+            assert abs(sum(gradients[-1][1:]) + 2 * layer.log_P_0.grad.item()) < 1e-10
         gradients = np.array(gradients)
         return gradients.mean(0) / (gradients.std(0, ddof=1) / math.sqrt(len(gradients)))
 
