@@ -5,7 +5,7 @@ Everything is in float64 unless said otherwise; 1e-11 of the largest value cover
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icl.models.fast_weights import (
@@ -88,6 +88,7 @@ def close(got, expected):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15)
 @given(j=st.integers(0, 29))
 def test_the_future_never_changes_the_past(name, j):
     """Other labels from position j on and other inputs after it leave earlier errors as they were, bit for bit, and the
@@ -115,6 +116,7 @@ def test_the_past_matters(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15)
 @given(d=st.integers(1, 4), time=st.integers(1, 12), batch=st.integers(1, 5))
 def test_steps_are_the_scan(name, d, time, batch):
     """`start`, `read` and `step`, one token after another, are `errors` bit for bit; the state given to `step` stays as

@@ -87,9 +87,14 @@ def _log_odds(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] 
     return nn.Parameter(torch.logit(setting / most))
 
 
-def _setting(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+def _floating(dtype: Any) -> torch.dtype:
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    return dtype
+
+
+def _setting(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    _floating(dtype)
     array = np.asarray(_checks.real(name, value, above=0), dtype=np.float64)
     if array.shape not in ((), shape):
         wanted = f"one number{f' or have shape {shape}' if shape else ''}"
@@ -104,6 +109,8 @@ class Gate(nn.Module):
     starts as the layer without gates.
     """
 
+    d: int | None = None
+
     def forward(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
         """One number a token."""
         return x.new_zeros(())
@@ -117,10 +124,13 @@ class LinearGate(Gate):
         dtype: of the parameters.
     """
 
+    d: int
+
     def __init__(self, d: int, *, dtype: torch.dtype = torch.float32) -> None:
         """Start at 0."""
         super().__init__()
-        self.w = nn.Parameter(torch.zeros(_checks.integer("d", d, at_least=1) + 1, dtype=dtype))
+        self.d = _checks.integer("d", d, at_least=1)
+        self.w = nn.Parameter(torch.zeros(d + 1, dtype=_floating(dtype)))
 
     def forward(self, x: _Inputs, y: _Labels) -> _Labels:
         """One number a token."""
@@ -137,11 +147,13 @@ class LengthGate(Gate):
         dtype: of the parameter.
     """
 
+    d: int
+
     def __init__(self, d: int, *, dtype: torch.dtype = torch.float32) -> None:
         """Start at 0."""
         super().__init__()
         self.d = _checks.integer("d", d, at_least=1)
-        self.c = nn.Parameter(torch.zeros((), dtype=dtype))
+        self.c = nn.Parameter(torch.zeros((), dtype=_floating(dtype)))
 
     def forward(self, x: _Inputs, y: _Labels) -> _Labels:
         """One number a token."""
@@ -176,14 +188,14 @@ class FastWeights(Causal, Generic[S]):
             x: inputs.
             y: their labels.
         """
-        self._fits(x)
+        self._fits(state, x)
         _checks.shape("y", y, (len(x),), "to match x")
         _checks.dtype("y", y, x.dtype, "to match x")
         return self._write(state, x, y)
 
     def read(self, state: S, x: _Inputs) -> _Labels:
         """Predict the label of x from a state."""
-        self._fits(x)
+        self._fits(state, x)
         return self._read(state, x)
 
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
@@ -197,9 +209,15 @@ class FastWeights(Causal, Generic[S]):
             state = self._write(state, xt, yt)
         return y - torch.stack(answers, dim=1)
 
-    def _fits(self, x: Tensor) -> None:
+    def _fits(self, state: S, x: Tensor) -> None:
+        like = next(self.parameters())
         _checks.shape("x", x, (None, self.d), "to match the layer")
-        _checks.dtype("x", x, next(self.parameters()).dtype, "to match the layer")
+        _checks.dtype("x", x, like.dtype, "to match the layer")
+        own = self._start(like.new_zeros(len(x), self.d))
+        if type(state) is not type(own):
+            raise ValueError(f"state must be a {type(own).__name__}, as start and step return it, got {state!r}")
+        for part, value in vars(own).items():
+            _checks.shape(f"state.{part}", getattr(state, part), tuple(value.shape), "to match the layer and x")
 
     def _start(self, w_hat: Tensor) -> S:
         raise NotImplementedError
@@ -338,7 +356,7 @@ class Mamba2(_Estimating):
     ) -> None:
         """Start with the same step at every token."""
         super().__init__(d)
-        self.gate = _gate("gate", gate)
+        self.gate = _gate("gate", gate, d)
         self.log_A, self.log_mu = _log("A", A, dtype), _log("mu", mu, dtype)
         step = _setting("Delta", Delta, dtype, ())
         self.b = nn.Parameter(step + torch.log(-torch.expm1(-step)))
@@ -387,7 +405,7 @@ class GatedGLA(_Estimating):
     ) -> None:
         """Start as GLA, if the gates start at 0."""
         super().__init__(d)
-        self.forget, self.write = _gate("forget", forget), _gate("write", write)
+        self.forget, self.write = _gate("forget", forget, d), _gate("write", write, d)
         self.log_odds, self.log_mu = _log_odds("lam", lam, dtype), _log("mu", mu, dtype)
 
     def lam(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
@@ -460,7 +478,7 @@ class GatedDelta(_Estimating):
     ) -> None:
         """Start as the rule without gates, if they start at 0."""
         super().__init__(d)
-        self.forget, self.write = _gate("forget", forget), _gate("write", write)
+        self.forget, self.write = _gate("forget", forget, d), _gate("write", write, d)
         self.log_odds = _log_odds("lam", lam, dtype)
         self.log_odds_beta = _log_odds("beta", beta, dtype, most=2.0)
 
@@ -646,9 +664,11 @@ def _power(x: Tensor) -> Tensor:
     return torch.where(power > 0, power, 1.0)
 
 
-def _gate(name: str, gate: Any) -> Gate:
+def _gate(name: str, gate: Any, d: int) -> Gate:
     if not isinstance(gate, Gate):
         raise ValueError(f"{name} must be a Gate (such as icl.models.fast_weights.LinearGate), got {gate!r}")
+    if gate.d not in (None, d):
+        raise ValueError(f"{name} must be for inputs of dimension {d}, got one for {gate.d}")
     return gate
 
 
@@ -697,8 +717,8 @@ def _count(layer: FastWeights[Any], batch: int) -> tuple[int, int]:
     kept = sum(part.numel() for part in vars(state).values())
     x = torch.ones_like(next(layer.parameters())).new_ones(batch, layer.d)
     with _Counting() as counting:
-        layer.read(state, x)
-        layer.step(state, x, x[:, 0])
+        layer._read(state, x)
+        layer._write(state, x, x[:, 0])
     return kept, counting.flops
 
 
