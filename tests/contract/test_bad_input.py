@@ -22,7 +22,7 @@ from icl.comparison import risk_curve, settled_risk
 from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, rotation, two_timescales
 from icl.evaluation import squared_error
 from icl.fitting import Held, as_published, minimise
-from icl.models import delta, linear_attention, mamba, memformer, polynomial
+from icl.models import delta, fast_weights, linear_attention, mamba, memformer, polynomial
 from icl.models import gla as model
 from icl.models import streams as two_streams
 from icl.models.causal import Normalised
@@ -750,6 +750,71 @@ for name, value in (("sign", 0), ("sign", 2), ("sign", "-"), ("residual", 1), ("
 for value in (None, trained, Stack):
     row("Normalised", f"model {value!r}", functools.partial(Normalised, value), "model must be a Causal")
 
+layer_of_one = {"lam": 0.9, "mu": 0.1}
+open_gate = fast_weights.LinearGate(2)
+LAYERS = {
+    "LinearAttention": {"mu": 0.1},
+    "GLA": layer_of_one,
+    "Mamba2": {"gate": open_gate, "A": 1.0, "Delta": 0.1, "mu": 1.0},
+    "GatedGLA": {"forget": open_gate, "write": open_gate, **layer_of_one},
+    "DeltaRule": layer_of_one,
+    "GatedDelta": {"forget": open_gate, "write": open_gate, "lam": 0.9, "beta": 0.5},
+    "Longhorn": {"lam": 0.9, "eps": 0.1},
+    "Mesa": {"lam": 0.9, "eps": 0.1},
+    "Kalman": {"gamma": 0.9, "sigma_e": 0.1, "sigma_y": 0.1, "P_0": 1.0},
+}
+for where, given in LAYERS.items():
+    make = functools.partial(getattr(fast_weights, where), 2, **given)
+    integers(where, lambda d, where=where, given=given: getattr(fast_weights, where)(d, **given), "d", least=1)
+    for name, value in given.items():
+        if isinstance(value, fast_weights.Gate):
+            for wrong in (None, 0.1, torch.nn.Identity(), fast_weights.LinearGate):
+                row(where, f"{name} {wrong!r}", functools.partial(make, **{name: wrong}), f"{name} must be a Gate")
+            unfit = functools.partial(make, **{name: fast_weights.LengthGate(3)})
+            row(where, f"{name} of another d", unfit, f"{name} must be for inputs of dimension 2", "got one for 3")
+            continue
+        below = {"lam": [1.0, 1.1], "beta": [2.0]}.get(name, [])
+        numbers(where, make, name, wrong=NOT_REAL, outside=[-0.1, 0.0, *below])
+        shapes = [[0.5] * 3, [[0.5, 0.6]], []] + [[0.5, 0.6]] * (where not in ("GLA", "DeltaRule"))
+        for wrong in shapes:
+            row(where, f"{name} {wrong}", functools.partial(make, **{name: wrong}), f"{name} must be one number")
+    for value in (torch.float16, torch.int64, None):
+        row(where, f"dtype {value}", functools.partial(make, dtype=value), "dtype must be torch.float32 or torch.float")
+retnet = functools.partial(fast_weights.RetNet, 2, lam=[0.9, 0.8], mu=0.1)
+integers("RetNet", lambda d: fast_weights.RetNet(d, lam=[0.9], mu=0.1), "d", least=1)
+integers("retention", fast_weights.retention, "heads", least=1)
+numbers("RetNet", retnet, "mu")
+for value in (0.9, [], [[0.9]], [0.9, 1.0], [0.9, 0.0], [0.9, NAN], None, "0.9"):
+    row("RetNet", f"lam {value!r}", functools.partial(retnet, lam=value), "lam must ")
+row("RetNet", "dtype float16", functools.partial(retnet, dtype=torch.float16), "dtype must be torch.float32 or torch")
+for gate in ("LinearGate", "LengthGate"):
+    integers(gate, getattr(fast_weights, gate), "d", least=1)
+    half = functools.partial(getattr(fast_weights, gate), 2, dtype=torch.float16)
+    row(gate, "dtype float16", half, "dtype must be torch.float32 or torch.float64")
+for value in (None, trained, fast_weights.GLA, Stack(3, 2)):
+    row("UnitKeys", f"layer {value!r}", functools.partial(fast_weights.UnitKeys, value), "layer must be one of icl.")
+    row("cost", f"layer {value!r}", functools.partial(fast_weights.cost, value), "layer must be one of icl.models.fast")
+for where, asked in (
+    ("GLA", fast_weights.GLA(3, **layer_of_one)),
+    ("UnitKeys", fast_weights.UnitKeys(fast_weights.Mesa(3, lam=0.9, eps=0.1))),
+):
+    integers(f"{where}.start", asked.start, "batch", least=1)
+    begun, one_x, one_y = asked.start(2), x[:, 0], y[:, 0]
+    foreign = fast_weights.Heads(torch.zeros(2, 1, 3))
+    for label, arguments, message in (
+        ("x of three axes", (begun, x, one_y), r"x must have shape \(any, 3\) to match the layer"),
+        ("x of another d", (begun, one_x[:, 1:], one_y), r"x must have shape \(any, 3\) to match the layer"),
+        ("x of another dtype", (begun, one_x.double(), one_y), "x must have dtype torch.float32 to match the layer"),
+        ("y of another batch", (begun, one_x, one_y[:1]), r"y must have shape \(2\) to match x"),
+        ("y of another dtype", (begun, one_x, one_y.double()), "y must have dtype torch.float32 to match x"),
+        ("another layer's state", (foreign, one_x, one_y), "state must be a (Weights|Sums), as start and step return"),
+        ("no state", (None, one_x, one_y), "state must be a (Weights|Sums), as start and step return it"),
+        ("a state of other prompts", (asked.start(1), one_x, one_y), "state.(w_hat|G) must have shape .* to match"),
+    ):
+        row(f"{where}.step", label, functools.partial(asked.step, *arguments), message)
+        if not label.startswith("y"):
+            row(f"{where}.read", label, functools.partial(asked.read, *arguments[:2]), message)
+
 for where, made in (
     ("Stack", Stack(3, 2)),
     ("GatedStack", GatedStack(3, 2)),
@@ -757,6 +822,7 @@ for where, made in (
     ("GatedDeltaStack", GatedDeltaStack(3, 2)),
     ("FullStack", full(d=3)),
     ("Normalised", Normalised(Stack(3, 2))),
+    ("FastWeights", fast_weights.GLA(3, **layer_of_one)),
 ):
     for label, of_x, of_y, message in (
         ("x of two axes", x[0], y[0], r"x must have shape \(any, any, 3\) to match the model"),
@@ -1953,6 +2019,7 @@ ELSEWHERE = {
     "fitting": {"Minimum"},
     "filters": {"Filter", "Estimate", "Window", "Projection", "LeastSquares", "Sums", "Track", "zero"},
     "models.causal": {"Causal"},  # in the rows of those that are one
+    "models.fast_weights": {"Weights", "Heads", "Sums", "Belief", "Gate", "Cost"},  # states and results
     "models.mamba": {"held", "Statistics"},  # for arguments that `scan` has looked at; made by `statistics`
     "noise": {"clean"},
     "notation": {"Symbol"},  # contract/test_notation.py
@@ -1992,6 +2059,10 @@ IN_ROWS = {
     },
     "models.causal": {"Normalised"},
     "models.delta": {"recurrent", "chunked", "DeltaStack", "GatedDeltaStack"},
+    "models.fast_weights": {
+        *("LinearGate", "LengthGate", "LinearAttention", "GLA", "retention", "RetNet", "Mamba2", "GatedGLA"),
+        *("DeltaRule", "GatedDelta", "Longhorn", "Mesa", "Kalman", "UnitKeys", "cost", "FastWeights"),
+    },
     "models.gated": {"read_strictly", "GatedStack"},
     "models.linear_attention": {"recurrent", "parallel", "chunked"},
     "models.memformer": {
