@@ -458,11 +458,15 @@ def test_every_slider_moves_a_curve(visit, name):
 
 def test_charts_need_no_frames(visit):
     """Where a browser draws no frames, as behind another window, nothing comes into view: every chart is drawn still."""
-    still = "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
+    still = (
+        "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
+    )
     page = visit(SHIFT, script=still).page
     figures = page.locator(".icl-chart").count()
     assert figures > 1
-    page.wait_for_function(f"document.querySelectorAll('.icl-chart[data-drawn=light]').length === {figures}", polling=50)
+    page.wait_for_function(
+        f"document.querySelectorAll('.icl-chart[data-drawn=light]').length === {figures}", polling=50
+    )
     figure = page.locator(".icl-chart:has(.icl-controls)").first
     before = figure.locator(".icl-chart__view").inner_html()
     figure.locator("input[type=range]").first.evaluate(

@@ -16,17 +16,20 @@ import torch
 
 import icl
 from icl import checkpoint, evidence, exercises, filters, profile, quadratics, solvers, training
+from icl.benchmark import Grid
+from icl.benchmark import run as run_grid
 from icl.comparison import risk_curve, settled_risk
 from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, rotation, two_timescales
 from icl.evaluation import squared_error
 from icl.fitting import Held, as_published, minimise
-from icl.models import delta, linear_attention, mamba, memformer, polynomial
+from icl.models import delta, fast_weights, linear_attention, mamba, memformer, polynomial
 from icl.models import gla as model
 from icl.models import streams as two_streams
 from icl.models.causal import Normalised
 from icl.models.delta import DeltaStack, GatedDeltaStack
 from icl.models.gated import GatedStack, read_strictly
 from icl.models.stack import Stack, factors
+from icl.noise import Noisy
 from icl.predictors import one_step_ahead
 from icl.tasks import (
     LAPLACE,
@@ -41,6 +44,7 @@ from icl.tasks import (
     square_root,
 )
 from icl.theory import adversary, displays, floors, gla, kalman, lfom, moments, population, printed
+from icl.theory import fast_weights as fast
 from icl.theory import filters as exact
 from icl.theory import mamba as closed
 
@@ -746,6 +750,71 @@ for name, value in (("sign", 0), ("sign", 2), ("sign", "-"), ("residual", 1), ("
 for value in (None, trained, Stack):
     row("Normalised", f"model {value!r}", functools.partial(Normalised, value), "model must be a Causal")
 
+layer_of_one = {"lam": 0.9, "mu": 0.1}
+open_gate = fast_weights.LinearGate(2)
+LAYERS = {
+    "LinearAttention": {"mu": 0.1},
+    "GLA": layer_of_one,
+    "Mamba2": {"gate": open_gate, "A": 1.0, "Delta": 0.1, "mu": 1.0},
+    "GatedGLA": {"forget": open_gate, "write": open_gate, **layer_of_one},
+    "DeltaRule": layer_of_one,
+    "GatedDelta": {"forget": open_gate, "write": open_gate, "lam": 0.9, "beta": 0.5},
+    "Longhorn": {"lam": 0.9, "eps": 0.1},
+    "Mesa": {"lam": 0.9, "eps": 0.1},
+    "Kalman": {"gamma": 0.9, "sigma_e": 0.1, "sigma_y": 0.1, "P_0": 1.0},
+}
+for where, given in LAYERS.items():
+    make = functools.partial(getattr(fast_weights, where), 2, **given)
+    integers(where, lambda d, where=where, given=given: getattr(fast_weights, where)(d, **given), "d", least=1)
+    for name, value in given.items():
+        if isinstance(value, fast_weights.Gate):
+            for wrong in (None, 0.1, torch.nn.Identity(), fast_weights.LinearGate):
+                row(where, f"{name} {wrong!r}", functools.partial(make, **{name: wrong}), f"{name} must be a Gate")
+            unfit = functools.partial(make, **{name: fast_weights.LengthGate(3)})
+            row(where, f"{name} of another d", unfit, f"{name} must be for inputs of dimension 2", "got one for 3")
+            continue
+        below = {"lam": [1.0, 1.1], "beta": [2.0]}.get(name, [])
+        numbers(where, make, name, wrong=NOT_REAL, outside=[-0.1, 0.0, *below])
+        shapes = [[0.5] * 3, [[0.5, 0.6]], []] + [[0.5, 0.6]] * (where not in ("GLA", "DeltaRule"))
+        for wrong in shapes:
+            row(where, f"{name} {wrong}", functools.partial(make, **{name: wrong}), f"{name} must be one number")
+    for value in (torch.float16, torch.int64, None):
+        row(where, f"dtype {value}", functools.partial(make, dtype=value), "dtype must be torch.float32 or torch.float")
+retnet = functools.partial(fast_weights.RetNet, 2, lam=[0.9, 0.8], mu=0.1)
+integers("RetNet", lambda d: fast_weights.RetNet(d, lam=[0.9], mu=0.1), "d", least=1)
+integers("retention", fast_weights.retention, "heads", least=1)
+numbers("RetNet", retnet, "mu")
+for value in (0.9, [], [[0.9]], [0.9, 1.0], [0.9, 0.0], [0.9, NAN], None, "0.9"):
+    row("RetNet", f"lam {value!r}", functools.partial(retnet, lam=value), "lam must ")
+row("RetNet", "dtype float16", functools.partial(retnet, dtype=torch.float16), "dtype must be torch.float32 or torch")
+for gate in ("LinearGate", "LengthGate"):
+    integers(gate, getattr(fast_weights, gate), "d", least=1)
+    half = functools.partial(getattr(fast_weights, gate), 2, dtype=torch.float16)
+    row(gate, "dtype float16", half, "dtype must be torch.float32 or torch.float64")
+for value in (None, trained, fast_weights.GLA, Stack(3, 2)):
+    row("UnitKeys", f"layer {value!r}", functools.partial(fast_weights.UnitKeys, value), "layer must be one of icl.")
+    row("cost", f"layer {value!r}", functools.partial(fast_weights.cost, value), "layer must be one of icl.models.fast")
+for where, asked in (
+    ("GLA", fast_weights.GLA(3, **layer_of_one)),
+    ("UnitKeys", fast_weights.UnitKeys(fast_weights.Mesa(3, lam=0.9, eps=0.1))),
+):
+    integers(f"{where}.start", asked.start, "batch", least=1)
+    begun, one_x, one_y = asked.start(2), x[:, 0], y[:, 0]
+    foreign = fast_weights.Heads(torch.zeros(2, 1, 3))
+    for label, arguments, message in (
+        ("x of three axes", (begun, x, one_y), r"x must have shape \(any, 3\) to match the layer"),
+        ("x of another d", (begun, one_x[:, 1:], one_y), r"x must have shape \(any, 3\) to match the layer"),
+        ("x of another dtype", (begun, one_x.double(), one_y), "x must have dtype torch.float32 to match the layer"),
+        ("y of another batch", (begun, one_x, one_y[:1]), r"y must have shape \(2\) to match x"),
+        ("y of another dtype", (begun, one_x, one_y.double()), "y must have dtype torch.float32 to match x"),
+        ("another layer's state", (foreign, one_x, one_y), "state must be a (Weights|Sums), as start and step return"),
+        ("no state", (None, one_x, one_y), "state must be a (Weights|Sums), as start and step return it"),
+        ("a state of other prompts", (asked.start(1), one_x, one_y), "state.(w_hat|G) must have shape .* to match"),
+    ):
+        row(f"{where}.step", label, functools.partial(asked.step, *arguments), message)
+        if not label.startswith("y"):
+            row(f"{where}.read", label, functools.partial(asked.read, *arguments[:2]), message)
+
 for where, made in (
     ("Stack", Stack(3, 2)),
     ("GatedStack", GatedStack(3, 2)),
@@ -753,6 +822,7 @@ for where, made in (
     ("GatedDeltaStack", GatedDeltaStack(3, 2)),
     ("FullStack", full(d=3)),
     ("Normalised", Normalised(Stack(3, 2))),
+    ("FastWeights", fast_weights.GLA(3, **layer_of_one)),
 ):
     for label, of_x, of_y, message in (
         ("x of two axes", x[0], y[0], r"x must have shape \(any, any, 3\) to match the model"),
@@ -1759,8 +1829,118 @@ def s6_theory_rows():
     row("mamba.rate", "eta too large", functools.partial(closed.rate, steep, moments_of, 100.0), "eta must be < ")
 
 
+def fast_weights_rows():
+    """Rows of `theory.fast_weights`."""
+    setting = {"d": 3, "gamma": 0.9, "sigma_e": 0.1, "sigma_y": 0.2}
+    steady = functools.partial(fast.Steady, **setting)
+    integers("Steady", steady, "d", least=1)
+    numbers("Steady", steady, "gamma", outside=[-0.1])
+    for gamma in (1.0, 1.5):
+        row("Steady", f"gamma {gamma}", functools.partial(steady, gamma=gamma), "gamma must be < 1", str(gamma))
+    numbers("Steady", steady, "sigma_e", outside=[0.0, -0.1])
+    numbers("Steady", steady, "sigma_y", outside=[-0.1])
+    law, spectrum, one = steady(), np.array([0.5, 1.0, 2.0]), np.eye(2)
+    of_law = (fast.gla, fast.normalised_gla, fast.delta, fast.unit_delta, fast.linear_bound, fast.kalman)
+    of_law += (fast.free_gates, fast.zoh_gates)
+    for function in of_law:
+        row(function.__name__, "no law", functools.partial(function, drift()), "law must be a Steady")
+    for d, noise in ((1, 0.0), (2, 0.1)):
+        unfit = functools.partial(fast.normalised_gla, fast.Steady(d, 0.9, 0.1, noise))
+        row("normalised_gla", f"d {d}, noise {noise}", unfit, "d must be > 1, and > 2 for noisy labels", str(d))
+    for name in ("d", "nodes"):
+        integers("squared_lengths", functools.partial(fast.squared_lengths, **{"d": 3, "nodes": 8}), name, least=1)
+    for function in (fast.gla_error, fast.delta_error):
+        call = functools.partial(function, law, **{"lam": 0.5, "mu": 0.1})
+        row(function.__name__, "no law", functools.partial(function, None, lam=0.5, mu=0.1), "law must be a Steady")
+        numbers(function.__name__, call, "lam", outside=[-0.1])
+        numbers(function.__name__, call, "mu", outside=[-0.1])
+    row("gla_error", "lam 1", functools.partial(fast.gla_error, law, lam=1.0, mu=0.1), "updates must settle", "got ")
+    for function in (fast.gla_per_channel, fast.gla_shared, fast.delta_shared, fast.delta_diagonal):
+        where, call = function.__name__, functools.partial(function, law)
+        row(where, "no law", functools.partial(function, None, spectrum), "law must be a Steady")
+        for label, bad in NOT_REAL.items():
+            row(where, f"spectrum {label}", functools.partial(call, bad), "spectrum must")
+        row(where, "spectrum with 0", functools.partial(call, 0 * spectrum), "spectrum must be finite and > 0")
+        row(where, "spectrum of another d", functools.partial(call, spectrum[1:]), r"spectrum must have shape \(3\)")
+    x = np.ones((2, 4, 3))
+    row("kalman_errors", "no law", functools.partial(fast.kalman_errors, x, None), "law must be a Steady")
+    row("kalman_errors", "another d", functools.partial(fast.kalman_errors, x[..., 1:], law), "x must have shape")
+    row("kalman_errors", "NaN", functools.partial(fast.kalman_errors, NAN * x, law), "x must be finite")
+    row(
+        "kalman_errors",
+        "another spectrum",
+        functools.partial(fast.kalman_errors, x, law, spectrum[1:]),
+        "spectrum must have shape",
+    )
+    for function in (fast.eps_gla, fast.eps_delta, fast.touching_point, fast.kalman_large_d):
+        where, call = function.__name__, functools.partial(function, **{"s": 1.0, "v": 0.1})
+        numbers(where, call, "s", wrong=NOT_REAL, outside=[0.0, -1.0])
+        numbers(where, call, "v", wrong=NOT_REAL, outside=[-0.1])
+        unfit = functools.partial(function, np.ones(2), np.ones(3))
+        row(where, "two s, three v", unfit, r"s and v must broadcast .* got \(2,\), \(3,\)", "")
+    touching = functools.partial(fast.touching, **{"zeta": 1.0, "eps": 0.5, "s": 1.0, "v": 0.1})
+    for name in ("zeta", "eps", "s"):
+        numbers("touching", touching, name, wrong=NOT_REAL, outside=[0.0, -1.0])
+    numbers("touching", touching, "v", wrong=NOT_REAL, outside=[-0.1])
+    for function in (fast.kalman_random_walk, fast.delta_random_walk):
+        numbers(function.__name__, function, "nu", wrong=NOT_REAL, outside=[-0.1])
+    walk = functools.partial(fast.rls_random_walk, **{"nu": 0.1, "theta": 1.0})
+    numbers("rls_random_walk", walk, "nu", outside=[-0.1])
+    numbers("rls_random_walk", walk, "theta", outside=[0.0, -1.0])
+
+    made = functools.partial(fast.Update, **{"keep": 0.5 * one, "look": 0 * one, "noise": one})
+    recurrence = functools.partial(fast.update, law, **{"keep": 0.5 * one, "write": np.ones(2), "correct": 0 * one})
+    row("update", "no law", functools.partial(fast.update, None, one, np.ones(2), one), "law must be a Steady")
+    for where, call, names in (
+        ("Update", made, ("keep", "look", "noise")),
+        ("update", recurrence, ("keep", "correct")),
+    ):
+        for name in names:
+            row(where, f"{name} NaN", functools.partial(call, **{name: NAN * one}), f"{name} must be finite")
+            row(where, f"{name} text", functools.partial(call, **{name: "one"}), f"{name} must be real")
+            row(where, f"{name} not square", functools.partial(call, **{name: one[:, :1]}), f"{name} must have shape")
+    row("update", "write of three", functools.partial(recurrence, write=np.ones(3)), r"write must have shape \(2\)")
+    row("second_moments", "none", lambda: fast.second_moments([], 3), "updates must be a non-empty sequence")
+    row("second_moments", "not updates", lambda: fast.second_moments([one], 3), "updates must be a non-empty sequence")
+    row("second_moments", "growing", lambda: fast.second_moments([made(keep=one)], 3), "updates must settle")
+    small = fast.Update(np.eye(1) / 2, np.zeros((1, 1)), np.eye(1))
+    row("second_moments", "unlike", lambda: fast.second_moments([made(), small], 3), "updates must have shape")
+    integers("second_moments", functools.partial(fast.second_moments, [made()]), "d", least=1)
+    read = functools.partial(fast.readout_errors, **{"moments": one[None], "d": 3})
+    integers("readout_errors", read, "d", least=1)
+    integers("readout_errors", read, "hidden", least=1)
+    row("readout_errors", "no state", functools.partial(read, hidden=2), "hidden must leave a state")
+    row("readout_errors", "moments NaN", functools.partial(read, moments=NAN * one[None]), "moments must be finite")
+    row("readout_errors", "not square", functools.partial(read, moments=np.ones((1, 3, 2))), "moments must have shape")
+
+
 s6_layer_rows()
 s6_theory_rows()
+fast_weights_rows()
+
+
+noisy = functools.partial(Noisy, task=task)
+numbers("Noisy", noisy, "sigma_y", outside=(-0.1,))
+for value in (None, "a task", Noisy(task, 0.1)):
+    row("Noisy", f"task {value!r}", lambda value=value: Noisy(value, 0.1), "task must be a Task without noise")
+draws("Noisy", functools.partial(Noisy(task, 0.1).sample, 2))
+integers("Noisy", lambda batch: Noisy(task, 0.1).sample(batch, generator=profile.streams("x")), "batch", least=1)
+
+compared = {"tasks": {"t": task}, "makers": {"Kalman": filters.kalman}, "seeds": 1, "batch": 2, "last": 1}
+grid = functools.partial(Grid, **compared | {"reference": "Kalman"})
+integers("Grid", grid, "seeds", least=1)
+integers("Grid", grid, "batch", least=2)
+integers("Grid", grid, "last", least=1)
+row("Grid", "last", lambda: grid(last=5), "last must be at most the 4 positions of the shortest task")
+for name in ("tasks", "makers"):
+    for value in ({}, {"": task}, {1: task}):
+        row("Grid", f"{name} {value}", functools.partial(grid, **{name: value}), f"{name} must be at least one")
+row("Grid", "no task", lambda: grid(tasks={"t": 3}), "tasks must be tasks", ".* got 3 for 't'")
+row("Grid", "no maker", lambda: grid(makers={"Kalman": 3}), "makers must be functions", ".* got 3 for 'Kalman'")
+row("Grid", "reference", lambda: grid(reference="RLS"), "reference must be one of Kalman")
+row("Grid", "stream", lambda: grid(stream=""), "stream must be a non-empty string")
+for value in (0, 1.5, True, "2"):
+    row("run", f"jobs {value!r}", lambda value=value: run_grid(grid(), jobs=value), "jobs must be an integer >= 1")
 
 
 @pytest.mark.parametrize(("call", "message"), ROWS)
@@ -1821,6 +2001,7 @@ def test_the_profile_is_one_of_two(monkeypatch):
 # Held by other files, or with nothing to refuse: arguments that are never looked into, records made by the library.
 ELSEWHERE = {
     "drifts": {"Hidden"},
+    "benchmark": {"CellFailed", "Expected", "Results"},
     "charts": {"theme", "Explorable", "Figure", "lines", "heatmap"},  # contract/test_charts.py
     "checkpoint": {"read", "agree", "refused"},  # contract/test_checkpoints.py
     "evidence": {
@@ -1838,7 +2019,9 @@ ELSEWHERE = {
     "fitting": {"Minimum"},
     "filters": {"Filter", "Estimate", "Window", "Projection", "LeastSquares", "Sums", "Track", "zero"},
     "models.causal": {"Causal"},  # in the rows of those that are one
+    "models.fast_weights": {"Weights", "Heads", "Sums", "Belief", "Gate", "Cost"},  # states and results
     "models.mamba": {"held", "Statistics"},  # for arguments that `scan` has looked at; made by `statistics`
+    "noise": {"clean"},
     "notation": {"Symbol"},  # contract/test_notation.py
     "profile": {"current", "pick", "device"},  # above
     "solvers": {"Solver", "Iterate", "Velocity", "LookAhead", "SemiIteration", "Conjugate"},
@@ -1846,6 +2029,7 @@ ELSEWHERE = {
     "training": {"Run", "Diverged"},
     "theory.adversary": {"Layer"},
     "theory.displays": {"Tokens", "Erratum"},
+    "theory.fast_weights": {"Optimum", "Gates"},
     "theory.gla": {"Optimum", "zero_predictor"},
     "theory.mamba": {"Path"},
     "theory.moments": {"Moments"},
@@ -1857,6 +2041,8 @@ ELSEWHERE = {
     },  # formulas of numbers that `moments` has checked
 }
 IN_ROWS = {
+    "benchmark": {"Grid", "run"},
+    "noise": {"Noisy"},
     "checkpoint": {"write", "described", "scratch"},
     "drifts": {"LinearDrift", "RegimeSwitching", "HeavyTailedDrift", "ar2", "two_timescales", "rotation"},
     "comparison": {"risk_curve", "settled_risk"},
@@ -1873,6 +2059,10 @@ IN_ROWS = {
     },
     "models.causal": {"Normalised"},
     "models.delta": {"recurrent", "chunked", "DeltaStack", "GatedDeltaStack"},
+    "models.fast_weights": {
+        *("LinearGate", "LengthGate", "LinearAttention", "GLA", "retention", "RetNet", "Mamba2", "GatedGLA"),
+        *("DeltaRule", "GatedDelta", "Longhorn", "Mesa", "Kalman", "UnitKeys", "cost", "FastWeights"),
+    },
     "models.gated": {"read_strictly", "GatedStack"},
     "models.linear_attention": {"recurrent", "parallel", "chunked"},
     "models.memformer": {
@@ -1908,6 +2098,13 @@ IN_ROWS = {
         *("best_layer", "minimax_on_sphere", "minimax_in_ball"),
     },
     "theory.displays": {"Problem", "deviation"},
+    "theory.fast_weights": {
+        *("Steady", "gla", "normalised_gla", "delta", "unit_delta", "linear_bound", "squared_lengths", "free_gates"),
+        *("zoh_gates", "Update", "update", "second_moments", "readout_errors", "gla_error", "delta_error"),
+        *("gla_per_channel", "gla_shared", "delta_shared", "delta_diagonal", "kalman_errors", "eps_gla", "eps_delta"),
+        *("touching_point", "touching", "kalman_large_d", "kalman", "kalman_random_walk", "delta_random_walk"),
+        "rls_random_walk",
+    },
     "theory.filters": {"errors", "steady_error", "best_steady"},
     "theory.floors": {"linear_drift_errors", "genie_errors", "best_linear_errors", "switching_predictions"},
     "theory.gla": {

@@ -1,0 +1,766 @@
+"""The layers of the field as what they are on regression prompts: fast weights that fade and are written to.
+
+With the input as key and query and the label as value, each of these layers keeps an estimate w_hat of the weights
+behind y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in what they write, and in who decides how much:
+
+    linear attention    w <- w + mu y x                             [Katharopoulos et al. 2020]
+    GLA                 w <- lam (w + mu y x)                       [Yang et al. 2023]
+    RetNet              several of these, at fixed lam              [Sun et al. 2023]
+    Mamba-2             w <- a_i w + mu Delta_i y x                 [Dao & Gu 2024]
+    gated GLA           w <- lam_i (w + mu_i y x)
+    delta rule          w <- lam (w + mu (y - w'x) x)               [Widrow & Hoff 1960; Schlag et al. 2021]
+    gated delta rule    the same with lam_i, mu_i                   [Yang et al. 2024]
+    Longhorn            w <- lam (w + (y - w'x) x / (eps + x'x))    [Liu et al. 2024]
+    Mesa                w = argmin sum_i lam^(n+1-i) (y_i - w'x_i)^2 + eps w'w      [von Oswald et al. 2025]
+    Kalman              w = posterior mean under the drift (3)      [Kalman 1960]
+
+All have one interface, `FastWeights`: a state that `start` makes, `step` advances by one example and `read` asks. They
+are `Causal` models: position i is predicted from the examples before it. Parameters are kept in unconstrained form
+(logarithms, log-odds) and trained as such; constructors take, and properties show, their natural values. What a layer
+costs is counted while it runs, by `cost`.
+
+The settings that fade or write may be one number or one a coordinate of x; the latter is for inputs whose coordinates
+differ in scale (a decay a channel, a diagonal gain).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from icl import _checks
+from icl.models.causal import Causal
+
+_Inputs = Float[Tensor, "batch d"]
+_Labels = Float[Tensor, " batch"]
+_PerChannel = Float[Tensor, "*#d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """State of the layers that remember their estimate alone, in units of y/x."""
+
+    w_hat: Float[Tensor, "batch d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """State of a layer of several heads: an estimate each, in units of y x."""
+
+    w_hat: Float[Tensor, "batch heads d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """State of Mesa: the faded sums of x x', in units of x^2, and of y x."""
+
+    G: Float[Tensor, "batch d d"]
+    b: Float[Tensor, "batch d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """State of the Kalman layer: its estimate, and P, the covariance of what that still misses."""
+
+    w_hat: Float[Tensor, "batch d"]
+    P: Float[Tensor, "batch d d"]
+
+
+S = TypeVar("S", Weights, Heads, Sums, Belief)
+
+
+def _log(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> nn.Parameter:
+    """Logarithm of a positive setting: one number, or one a coordinate."""
+    return nn.Parameter(_setting(name, value, dtype, shape).log())
+
+
+def _log_odds(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] = (), *, most: float = 1.0) -> Tensor:
+    """Log-odds of a setting in (0, most): one number, or one a coordinate."""
+    setting = _setting(name, value, dtype, shape)
+    if not bool((setting < most).all()):
+        raise ValueError(f"{name} must lie in (0, {most:g}), got {value!r}")
+    return nn.Parameter(torch.logit(setting / most))
+
+
+def _floating(dtype: Any) -> torch.dtype:
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    return dtype
+
+
+def _setting(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    _floating(dtype)
+    array = np.asarray(_checks.real(name, value, above=0), dtype=np.float64)
+    if array.shape not in ((), shape):
+        wanted = f"one number{f' or have shape {shape}' if shape else ''}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return torch.as_tensor(array, dtype=dtype)
+
+
+class Gate(nn.Module):
+    """What a token (x, y) adds to a setting's log or log-odds. `Gate` itself adds nothing: the setting is fixed.
+
+    A gate reads the token alone, not the state, as the gates of these layers do; it starts at 0, so that a gated layer
+    starts as the layer without gates.
+    """
+
+    d: int | None = None
+
+    def forward(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """One number a token."""
+        return x.new_zeros(())
+
+
+class LinearGate(Gate):
+    """w'(x, y), the papers' gate.
+
+    Args:
+        d: dimension of the inputs.
+        dtype: of the parameters.
+    """
+
+    d: int
+
+    def __init__(self, d: int, *, dtype: torch.dtype = torch.float32) -> None:
+        """Start at 0."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+        self.w = nn.Parameter(torch.zeros(d + 1, dtype=_floating(dtype)))
+
+    def forward(self, x: _Inputs, y: _Labels) -> _Labels:
+        """One number a token."""
+        return (x * self.w[:-1]).sum(-1) + self.w[-1] * y
+
+
+class LengthGate(Gate):
+    """c log(1 + x'x / d): how long the input is, which a linear gate cannot see when x and -x are as likely.
+
+    Added to a log, a power of the length: with c = -1 and x'x well above d a write strength mu / x'x.
+
+    Args:
+        d: dimension of the inputs.
+        dtype: of the parameter.
+    """
+
+    d: int
+
+    def __init__(self, d: int, *, dtype: torch.dtype = torch.float32) -> None:
+        """Start at 0."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+        self.c = nn.Parameter(torch.zeros((), dtype=_floating(dtype)))
+
+    def forward(self, x: _Inputs, y: _Labels) -> _Labels:
+        """One number a token."""
+        return self.c * torch.log1p(x.square().sum(-1) / self.d)
+
+
+class FastWeights(Causal, Generic[S]):
+    """A layer whose memory is a state of fixed size that every example changes.
+
+    Subclasses say how a state starts, what an example does to it and what it answers: `_start`, `_write`, `_read`,
+    whose arguments are known to be good.
+
+    Args:
+        d: dimension of the inputs.
+    """
+
+    def __init__(self, d: int) -> None:
+        """Keep the dimension."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+
+    def start(self, batch: int) -> S:
+        """The state before any example, of a batch of prompts, in the dtype and on the device of the parameters."""
+        _checks.integer("batch", batch, at_least=1)
+        return self._start(next(self.parameters()).new_zeros(batch, self.d))
+
+    def step(self, state: S, x: _Inputs, y: _Labels) -> S:
+        """The state after one more example a prompt.
+
+        Args:
+            state: what `start` or `step` returned; it is left as it is.
+            x: inputs.
+            y: their labels.
+        """
+        self._fits(state, x)
+        _checks.shape("y", y, (len(x),), "to match x")
+        _checks.dtype("y", y, x.dtype, "to match x")
+        return self._write(state, x, y)
+
+    def read(self, state: S, x: _Inputs) -> _Labels:
+        """Predict the label of x from a state."""
+        self._fits(state, x)
+        return self._read(state, x)
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position, y_hat_j read from the state before example j."""
+        self.checked(x, y)
+        state = self.start(len(x))
+        answers = []
+        # Unbound once, not indexed step by step: the backward pass of an index fills a tensor of full length.
+        for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):
+            answers.append(self._read(state, xt))
+            state = self._write(state, xt, yt)
+        return y - torch.stack(answers, dim=1)
+
+    def _fits(self, state: S, x: Tensor) -> None:
+        like = next(self.parameters())
+        _checks.shape("x", x, (None, self.d), "to match the layer")
+        _checks.dtype("x", x, like.dtype, "to match the layer")
+        own = self._start(like.new_zeros(len(x), self.d))
+        if type(state) is not type(own):
+            raise ValueError(f"state must be a {type(own).__name__}, as start and step return it, got {state!r}")
+        for part, value in vars(own).items():
+            _checks.shape(f"state.{part}", getattr(state, part), tuple(value.shape), "to match the layer and x")
+
+    def _start(self, w_hat: Tensor) -> S:
+        raise NotImplementedError
+
+    def _write(self, state: S, x: Tensor, y: Tensor) -> S:
+        raise NotImplementedError
+
+    def _read(self, state: S, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class _Estimating(FastWeights[Weights]):
+    """A layer whose state is its estimate, read by a product."""
+
+    def _start(self, w_hat: Tensor) -> Weights:
+        return Weights(w_hat)
+
+    def _read(self, state: Weights, x: Tensor) -> Tensor:
+        return (state.w_hat * x).sum(-1)
+
+
+class LinearAttention(_Estimating):
+    """w <- w + mu y x: one step of gradient descent on -y w'x an example, which nothing bounds.
+
+    Args:
+        d: dimension of the inputs.
+        mu: write strength, > 0, in units of 1/x^2.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d: int, *, mu: float, dtype: torch.dtype = torch.float32) -> None:
+        """Keep the write strength."""
+        super().__init__(d)
+        self.log_mu = _log("mu", mu, dtype)
+
+    @property
+    def mu(self) -> Float[Tensor, ""]:
+        """Write strength."""
+        return self.log_mu.exp()
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        return Weights(torch.addcmul(state.w_hat, x, (self.mu * y).unsqueeze(-1)))
+
+
+class GLA(_Estimating):
+    """w <- lam (w + mu y x): the same with weight decay, one layer of gated linear attention (15) with A = mu I.
+
+    Args:
+        d: dimension of the inputs.
+        lam: forgetting factor, in (0, 1), one number or d.
+        mu: write strength, > 0, in units of 1/x^2, one number or d.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        lam: float | Sequence[float] | np.ndarray,
+        mu: float | Sequence[float] | np.ndarray,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Keep both."""
+        super().__init__(d)
+        self.log_odds, self.log_mu = _log_odds("lam", lam, dtype, (d,)), _log("mu", mu, dtype, (d,))
+
+    @property
+    def lam(self) -> _PerChannel:
+        """Forgetting factor."""
+        return torch.sigmoid(self.log_odds)
+
+    @property
+    def mu(self) -> _PerChannel:
+        """Write strength."""
+        return self.log_mu.exp()
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        return Weights(self.lam * torch.addcmul(state.w_hat, x, self.mu * y.unsqueeze(-1)))
+
+
+def retention(heads: int) -> Float[np.ndarray, " heads"]:
+    """Decays of RetNet's heads, 1 - 2^(-5-h) for h = 0 .. heads - 1 [Sun et al. 2023, eq. 8]."""
+    return 1 - 2.0 ** (-5 - np.arange(_checks.integer("heads", heads, at_least=1)))
+
+
+class RetNet(FastWeights[Heads]):
+    """Heads w_h <- lam_h (w_h + y x) with decays that are not trained; the answer is sum_h c_h <w_h, x>.
+
+    Args:
+        d: dimension of the inputs.
+        lam: the decays, one a head, in (0, 1); `retention(heads)` has the paper's.
+        mu: write strength that all heads start with, c_h = mu / heads: any number, in units of 1/x^2.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self, d: int, *, lam: Sequence[float] | np.ndarray, mu: float, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Keep the decays; all heads are read alike."""
+        super().__init__(d)
+        if np.ndim(lam) != 1 or not len(lam):
+            raise ValueError(f"lam must be one number a head, at least one, got {lam!r}")
+        heads = len(lam)
+        decays = torch.sigmoid(_log_odds("lam", lam, dtype, (heads,)).detach())
+        self.register_buffer("lam", decays.unsqueeze(-1))
+        self.c = nn.Parameter(torch.full((heads,), _checks.number("mu", mu) / heads, dtype=dtype))
+
+    def _start(self, w_hat: Tensor) -> Heads:
+        return Heads(w_hat.unsqueeze(1).repeat(1, len(self.c), 1))
+
+    def _write(self, state: Heads, x: Tensor, y: Tensor) -> Heads:
+        return Heads(self.get_buffer("lam") * (state.w_hat + (x * y.unsqueeze(-1)).unsqueeze(1)))
+
+    def _read(self, state: Heads, x: Tensor) -> Tensor:
+        return (self.c * (state.w_hat * x.unsqueeze(1)).sum(-1)).sum(-1)
+
+
+class Mamba2(_Estimating):
+    """w <- a_i w + mu Delta_i y x with a_i = exp(-A Delta_i): the token says how long it is held.
+
+    Delta_i = softplus(b + gate(x_i, y_i)). A query is a token with label 0, whose own a fades the state before it is
+    read, as in `icl.models.mamba`: that is S6 with one rate, W_B and W_C picking x, and Euler's rule in place of zero-
+    order hold.
+
+    Args:
+        d: dimension of the inputs.
+        gate: what the token adds; `LinearGate(d)` is the paper's.
+        A: rate of decay, > 0.
+        Delta: step to start from, > 0.
+        mu: scale of the answer, > 0, in units of 1/x^2.
+        dtype: of the parameters; the gate has its own.
+    """
+
+    def __init__(
+        self, d: int, gate: Gate, *, A: float, Delta: float, mu: float, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Start with the same step at every token."""
+        super().__init__(d)
+        self.gate = _gate("gate", gate, d)
+        self.log_A, self.log_mu = _log("A", A, dtype), _log("mu", mu, dtype)
+        step = _setting("Delta", Delta, dtype, ())
+        self.b = nn.Parameter(step + torch.log(-torch.expm1(-step)))
+
+    @property
+    def A(self) -> Float[Tensor, ""]:
+        """Rate of decay."""
+        return self.log_A.exp()
+
+    @property
+    def mu(self) -> Float[Tensor, ""]:
+        """Scale of the answer."""
+        return self.log_mu.exp()
+
+    def Delta(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """The step of each token."""
+        # Past torch's default threshold of 20 softplus is still 2e-9 off.
+        return nn.functional.softplus(self.b + self.gate(x, y), threshold=40)
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        step = self.Delta(x, y)
+        kept = torch.exp(-self.A * step).unsqueeze(-1)
+        return Weights(torch.addcmul(kept * state.w_hat, x, (self.mu * (step * y)).unsqueeze(-1)))
+
+    def _read(self, state: Weights, x: Tensor) -> Tensor:
+        kept = torch.exp(-self.A * self.Delta(x, torch.zeros_like(x[:, 0])))
+        return kept * (state.w_hat * x).sum(-1)
+
+
+class GatedGLA(_Estimating):
+    """w <- lam_i (w + mu_i y x): forgetting and writing are decided at each token, each by a gate of its own.
+
+    lam_i = sigmoid(logit(lam) + forget(x_i, y_i)), mu_i = mu exp(write(x_i, y_i)).
+
+    Args:
+        d: dimension of the inputs.
+        forget: gate of the forgetting factor.
+        write: gate of the write strength.
+        lam: forgetting factor to start from, in (0, 1).
+        mu: write strength to start from, > 0, in units of 1/x^2.
+        dtype: of the parameters; gates have their own.
+    """
+
+    def __init__(
+        self, d: int, forget: Gate, write: Gate, *, lam: float, mu: float, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Start as GLA, if the gates start at 0."""
+        super().__init__(d)
+        self.forget, self.write = _gate("forget", forget, d), _gate("write", write, d)
+        self.log_odds, self.log_mu = _log_odds("lam", lam, dtype), _log("mu", mu, dtype)
+
+    def lam(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """Forgetting factor of each token."""
+        return torch.sigmoid(self.log_odds + self.forget(x, y))
+
+    def mu(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """Write strength of each token."""
+        return torch.exp(self.log_mu + self.write(x, y))
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        written = (self.mu(x, y) * y).unsqueeze(-1)
+        return Weights(self.lam(x, y).unsqueeze(-1) * torch.addcmul(state.w_hat, x, written))
+
+
+class DeltaRule(_Estimating):
+    """w <- lam (w + mu (y - w'x) x): gradient descent on (y - w'x)^2 / 2 with weight decay.
+
+    Args:
+        d: dimension of the inputs.
+        lam: decay, in (0, 1), one number or d.
+        mu: write strength, > 0, in units of 1/x^2, one number or d.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        lam: float | Sequence[float] | np.ndarray,
+        mu: float | Sequence[float] | np.ndarray,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Keep both."""
+        super().__init__(d)
+        self.log_odds, self.log_mu = _log_odds("lam", lam, dtype, (d,)), _log("mu", mu, dtype, (d,))
+
+    @property
+    def lam(self) -> _PerChannel:
+        """Decay."""
+        return torch.sigmoid(self.log_odds)
+
+    @property
+    def mu(self) -> _PerChannel:
+        """Write strength."""
+        return self.log_mu.exp()
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        error = (y - self._read(state, x)).unsqueeze(-1)
+        return Weights(self.lam * torch.addcmul(state.w_hat, x, self.mu * error))
+
+
+class GatedDelta(_Estimating):
+    """w <- lam_i (w + beta_i (y - w'x) x / x'x): the delta rule on keys of length 1, gated [Yang et al. 2024].
+
+    lam_i = sigmoid(logit(lam) + forget(x_i, y_i)), beta_i = 2 sigmoid(logit(beta / 2) + write(x_i, y_i)) in (0, 2),
+    between which no write makes the newest example worse; with 1 it is known exactly. x = 0 teaches nothing.
+
+    Args:
+        d: dimension of the inputs.
+        forget: gate of the decay.
+        write: gate of the write strength.
+        lam: decay to start from, in (0, 1).
+        beta: write strength to start from, in (0, 2), dimensionless.
+        dtype: of the parameters; gates have their own.
+    """
+
+    def __init__(
+        self, d: int, forget: Gate, write: Gate, *, lam: float, beta: float, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Start as the rule without gates, if they start at 0."""
+        super().__init__(d)
+        self.forget, self.write = _gate("forget", forget, d), _gate("write", write, d)
+        self.log_odds = _log_odds("lam", lam, dtype)
+        self.log_odds_beta = _log_odds("beta", beta, dtype, most=2.0)
+
+    def lam(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """Decay of each token."""
+        return torch.sigmoid(self.log_odds + self.forget(x, y))
+
+    def beta(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """Write strength of each token."""
+        return 2 * torch.sigmoid(self.log_odds_beta + self.write(x, y))
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        gain = self.beta(x, y) * (y - self._read(state, x)) / _power(x)
+        return Weights(self.lam(x, y).unsqueeze(-1) * torch.addcmul(state.w_hat, x, gain.unsqueeze(-1)))
+
+
+class Longhorn(_Estimating):
+    """w <- lam (w + (y - w'x) x / (eps + x'x)): the least of |v - w|^2 + (y - v'x)^2 / eps over v, with decay.
+
+    Args:
+        d: dimension of the inputs.
+        lam: decay, in (0, 1).
+        eps: weight of staying, > 0, in units of x^2; near 0 the newest example is known exactly.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d: int, *, lam: float, eps: float, dtype: torch.dtype = torch.float32) -> None:
+        """Keep both."""
+        super().__init__(d)
+        self.log_odds, self.log_eps = _log_odds("lam", lam, dtype), _log("eps", eps, dtype)
+
+    @property
+    def lam(self) -> Float[Tensor, ""]:
+        """Decay."""
+        return torch.sigmoid(self.log_odds)
+
+    @property
+    def eps(self) -> Float[Tensor, ""]:
+        """Weight of staying."""
+        return self.log_eps.exp()
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        gain = (y - self._read(state, x)) / (self.eps + x.square().sum(-1))
+        return Weights(self.lam * torch.addcmul(state.w_hat, x, gain.unsqueeze(-1)))
+
+
+class Mesa(FastWeights[Sums]):
+    """c x'(G + eps I)^-1 b with G <- lam (G + x x'), b <- lam (b + y x): ridge regression that fades its examples.
+
+    Solved when it is read, directly, where MesaNet iterates [von Oswald et al. 2025]. c, at first 1, can shrink the
+    answer towards 0, where drifting weights are on average.
+
+    Args:
+        d: dimension of the inputs.
+        lam: forgetting factor, in (0, 1).
+        eps: regularisation, > 0, in units of x^2.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d: int, *, lam: float, eps: float, dtype: torch.dtype = torch.float32) -> None:
+        """Keep both; the answer is the ridge regression's own."""
+        super().__init__(d)
+        self.log_odds, self.log_eps = _log_odds("lam", lam, dtype), _log("eps", eps, dtype)
+        self.c = nn.Parameter(torch.ones((), dtype=dtype))
+
+    @property
+    def lam(self) -> Float[Tensor, ""]:
+        """Forgetting factor."""
+        return torch.sigmoid(self.log_odds)
+
+    @property
+    def eps(self) -> Float[Tensor, ""]:
+        """Regularisation."""
+        return self.log_eps.exp()
+
+    def _start(self, w_hat: Tensor) -> Sums:
+        return Sums(w_hat.unsqueeze(-1).repeat(1, 1, self.d), w_hat)
+
+    def _write(self, state: Sums, x: Tensor, y: Tensor) -> Sums:
+        G = torch.addcmul(state.G, x.unsqueeze(-1), x.unsqueeze(-2))
+        return Sums(self.lam * G, self.lam * torch.addcmul(state.b, x, y.unsqueeze(-1)))
+
+    def _read(self, state: Sums, x: Tensor) -> Tensor:
+        held = state.G.clone()
+        held.diagonal(dim1=-2, dim2=-1).add_(self.eps)
+        return self.c * (torch.linalg.solve(held, state.b) * x).sum(-1)
+
+
+class Kalman(FastWeights[Belief]):
+    """The Kalman filter of the drift (3) with its law as parameters: k = P x / (x'P x + sigma_y^2), then
+
+        w <- gamma (w + k (y - w'x)),    P <- gamma^2 (P - k x'P) + sigma_e^2 I
+
+    and P = P_0 I before the first example. No layer beats it on its own drift, if the parameters are the drift's.
+
+    Args:
+        d: dimension of the inputs.
+        gamma: autoregressive coefficient, > 0.
+        sigma_e: standard deviation of each coordinate of the innovations, > 0, in units of y/x.
+        sigma_y: standard deviation of noise in the labels, > 0, in units of y.
+        P_0: variance of each coordinate of the first weights, > 0, in units of y^2/x^2.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self, d: int, *, gamma: float, sigma_e: float, sigma_y: float, P_0: float, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Keep the law."""
+        super().__init__(d)
+        self.log_gamma, self.log_sigma_e = _log("gamma", gamma, dtype), _log("sigma_e", sigma_e, dtype)
+        self.log_sigma_y, self.log_P_0 = _log("sigma_y", sigma_y, dtype), _log("P_0", P_0, dtype)
+
+    @property
+    def gamma(self) -> Float[Tensor, ""]:
+        """Autoregressive coefficient."""
+        return self.log_gamma.exp()
+
+    @property
+    def sigma_e(self) -> Float[Tensor, ""]:
+        """Standard deviation of the innovations."""
+        return self.log_sigma_e.exp()
+
+    @property
+    def sigma_y(self) -> Float[Tensor, ""]:
+        """Standard deviation of noise in the labels."""
+        return self.log_sigma_y.exp()
+
+    @property
+    def P_0(self) -> Float[Tensor, ""]:
+        """Variance of the first weights."""
+        return self.log_P_0.exp()
+
+    def _start(self, w_hat: Tensor) -> Belief:
+        first = self.P_0 * torch.eye(self.d, dtype=w_hat.dtype, device=w_hat.device)
+        return Belief(w_hat, first.repeat(len(w_hat), 1, 1))
+
+    def _write(self, state: Belief, x: Tensor, y: Tensor) -> Belief:
+        Px = (state.P * x.unsqueeze(-2)).sum(-1)
+        scale = ((Px * x).sum(-1) + self.sigma_y.square()).unsqueeze(-1)
+        error = (y - self._read(state, x)).unsqueeze(-1)
+        w_hat = self.gamma * torch.addcmul(state.w_hat, Px, error / scale)
+        # k x'P as u u', symmetric to the last bit: what P lacks in symmetry would grow.
+        u = Px * scale.rsqrt()
+        P = self.gamma.square() * torch.addcmul(state.P, u.unsqueeze(-1), u.unsqueeze(-2), value=-1)
+        P.diagonal(dim1=-2, dim2=-1).add_(self.sigma_e.square())
+        return Belief(w_hat, P)
+
+    def _read(self, state: Belief, x: Tensor) -> Tensor:
+        return (state.w_hat * x).sum(-1)
+
+
+class UnitKeys(FastWeights[S]):
+    """A layer that sees x / |x| and y / |x|, its answers multiplied back: keys of length 1, the labels true to them.
+
+    GLA then writes mu y x / x'x, the delta rule mu (y - w'x) x / x'x. x = 0 teaches nothing and is answered 0.
+
+    Args:
+        layer: the layer that reads unit keys; its mu and eps are then dimensionless.
+    """
+
+    def __init__(self, layer: FastWeights[S]) -> None:
+        """Keep the layer."""
+        if not isinstance(layer, FastWeights):
+            raise ValueError(f"layer must be one of icl.models.fast_weights, got {layer!r}")
+        super().__init__(layer.d)
+        self.layer: FastWeights[S] = layer
+
+    def _start(self, w_hat: Tensor) -> S:
+        return self.layer._start(w_hat)
+
+    def _write(self, state: S, x: Tensor, y: Tensor) -> S:
+        length = _power(x).sqrt()
+        return self.layer._write(state, x / length.unsqueeze(-1), y / length)
+
+    def _read(self, state: S, x: Tensor) -> Tensor:
+        length = _power(x).sqrt()
+        return length * self.layer._read(state, x / length.unsqueeze(-1))
+
+
+def _power(x: Tensor) -> Tensor:
+    """x'x, and 1 where that is 0."""
+    power = x.square().sum(-1)
+    return torch.where(power > 0, power, 1.0)
+
+
+def _gate(name: str, gate: Any, d: int) -> Gate:
+    if not isinstance(gate, Gate):
+        raise ValueError(f"{name} must be a Gate (such as icl.models.fast_weights.LinearGate), got {gate!r}")
+    if gate.d not in (None, d):
+        raise ValueError(f"{name} must be for inputs of dimension {d}, got one for {gate.d}")
+    return gate
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a layer costs.
+
+    Attributes:
+        parameters: numbers that are trained.
+        state: numbers that it carries from one example to the next.
+        flops: floating-point operations a token: one `read` and one `step`.
+    """
+
+    parameters: int
+    state: int
+    flops: int
+
+
+def cost(layer: FastWeights[Any]) -> Cost:
+    """Count what a layer keeps and does, by running one read and one step of it.
+
+    A token's operations are the difference between a batch of three and one of two: what is worked out once for all
+    prompts (a decay from its log-odds) is no token's. Every element of a result costs one operation, an elementary
+    function too, and three kinds of operation more:
+
+        a sum of n numbers           n - 1
+        addcmul, a + b c             2
+        a linear system of size n    n (n-1) (4n+1) / 6 + 2 n^2 - n, elimination and two triangular solves
+
+    Moving numbers, and comparing them, is free.
+
+    Raises:
+        NotImplementedError: if the layer uses an operation that this count has no rule for, by its name.
+    """
+    if not isinstance(layer, FastWeights):
+        raise ValueError(f"layer must be one of icl.models.fast_weights, got {layer!r}")
+    two, three = _count(layer, 2), _count(layer, 3)
+    trained = sum(parameter.numel() for parameter in layer.parameters() if parameter.requires_grad)
+    return Cost(trained, three[0] - two[0], three[1] - two[1])
+
+
+@torch.no_grad()
+def _count(layer: FastWeights[Any], batch: int) -> tuple[int, int]:
+    """Numbers in the state of so many prompts, and operations of one token each."""
+    state = layer.start(batch)
+    kept = sum(part.numel() for part in vars(state).values())
+    x = torch.ones_like(next(layer.parameters())).new_ones(batch, layer.d)
+    with _Counting() as counting:
+        layer._read(state, x)
+        layer._write(state, x, x[:, 0])
+    return kept, counting.flops
+
+
+class _Counting(TorchDispatchMode):
+    """Adds up what every operation below it costs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name not in _RULES:
+            raise NotImplementedError(f"cost has no rule for the operation {name}")
+        self.flops += _RULES[name](out, args)
+        return out
+
+
+def _one(out: Any, args: Sequence[Any]) -> int:
+    return int(out.numel())
+
+
+def _free(out: Any, args: Sequence[Any]) -> int:
+    return 0
+
+
+def _solving(out: Any, args: Sequence[Any]) -> int:
+    n = args[0].shape[-1]
+    eliminating, substituting = n * (n - 1) * (4 * n + 1) // 6, 2 * n**2 - n
+    systems, sides = args[0][..., 0, 0].numel(), out[0].numel() // args[0][..., 0].numel()
+    return systems * (eliminating + sides * substituting)
+
+
+_RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
+    **dict.fromkeys(("add", "add_", "sub", "rsub", "mul", "div", "neg", "reciprocal"), _one),
+    **dict.fromkeys(("pow", "sqrt", "rsqrt", "exp", "log1p", "sigmoid", "softplus"), _one),
+    **dict.fromkeys(("unsqueeze", "slice", "select", "diagonal", "repeat", "clone", "detach", "view"), _free),
+    **dict.fromkeys(("zeros_like", "new_zeros", "where", "gt", "scalar_tensor", "_linalg_check_errors"), _free),
+    "sum": lambda out, args: int(args[0].numel() - out.numel()),
+    "addcmul": lambda out, args: 2 * int(out.numel()),
+    "_linalg_solve_ex": _solving,
+}
