@@ -30,8 +30,8 @@ SIZES, RATIOS, CONDITIONS = (5, 10, 20, 50), (2, 4), (1, 10, 100)
 DEPTHS, CURVED, BATCHES = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4), (1, 1_000)
 MOST = max(DEPTHS)
 TESTS = {5: 20_000, 10: 10_000, 20: 4_000, 50: 1_500}
-TRAINING = {5: 4_000, 10: 4_000, 20: 2_000, 50: 800}
-TUNING = {5: 2_000, 10: 1_000, 20: 500, 50: 200}
+# GD++ trains on the first few thousand.
+TRAINING, CURVED_TRAINING = {5: 8_000, 10: 6_000, 20: 2_500, 50: 800}, 3_000
 TUNED = ("gradient descent", "momentum", "Nesterov")
 FIRST_ORDER = (*TUNED, "conjugate gradients", "preconditioned CG", "LFOM")
 # Times are of this condition; no method's number of operations depends on it.
@@ -87,12 +87,19 @@ def tune(name: str, spectra: Spectra, depth: int, known: list[tuple[float, float
             value = spectra.risk(tuned_polynomial(name, spectra.t, *settings(z), depth)).mean()
         return float(np.log(value)) if np.isfinite(value) else 1e3
 
-    known = [*known, (1 / top, 0.25)]
-    if name in theory:
-        eta, beta = theory[name](low, top)
-        known.append((float(eta), float(beta)))
+    eta, beta = theory[name](low, top) if name in theory else (1 / top, 0.5)
+    known = [*known, (float(eta), float(beta))]
     starts = [np.array([np.log(eta * top), np.log(beta / (1 - beta))]) for eta, beta in known if 0 < beta < 1]
-    ends = [minimize(loss, z, method="Nelder-Mead", options={"maxiter": 120, "fatol": 1e-5}) for z in starts]
+    # A simplex of its own: the default one has no size where a start is 0.
+    ends = [
+        minimize(
+            loss,
+            z,
+            method="Nelder-Mead",
+            options={"initial_simplex": z + 0.4 * np.eye(3, 2, -1), "maxiter": 80, "fatol": 1e-5, "xatol": 1e-3},
+        )
+        for z in starts
+    ]
     return settings(min(ends, key=lambda end: end.fun).x)
 
 
@@ -170,7 +177,7 @@ def errors() -> tuple[pd.DataFrame, dict[tuple[int, int], Settings]]:
                 np.eye(d), n, TRAINING[d], generator=streams(f"pareto, training {d} {n}")
             )
             fresh = quadratics.sample_hessians(np.eye(d), n, TESTS[d], generator=streams(f"pareto, fresh {d} {n}"))
-            t, seen = torch.linalg.eigvalsh(fresh), torch.linalg.eigvalsh(white)
+            t, seen = torch.linalg.eigvalsh(fresh), torch.linalg.eigvalsh(white[:CURVED_TRAINING])
             law = [
                 ("LFOM", depth, shares(risk))
                 for depth, risk in enumerate(at_floor(t.numpy(), d, n), start=1)
@@ -191,7 +198,7 @@ def errors() -> tuple[pd.DataFrame, dict[tuple[int, int], Settings]]:
                 train, test = (root[:, None] * H * root for H in (white, fresh))
                 for depth, risk in conjugate(test, D, f"pareto, w {d} {n}", DEPTHS):
                     rows.append(where | {"method": "conjugate gradients", "depth": depth} | shares(risk))
-                learnt, judged = Spectra.of(train[: TUNING[d]].numpy(), D), Spectra.of(test.numpy(), D)
+                learnt, judged = Spectra.of(train.numpy(), D), Spectra.of(test.numpy(), D)
                 tuned: dict[tuple[str, int], tuple[float, float]] = {}
                 for name in TUNED:
                     for depth in DEPTHS:
