@@ -494,7 +494,7 @@ def test_every_slider_moves_a_curve(visit, name):
 
 
 def test_charts_need_no_frames(visit):
-    """Where a browser draws no frames, as behind another window, nothing comes into view: every chart is drawn still."""
+    """Where a browser draws no frames, as behind another window, nothing comes into view: charts are drawn still."""
     still = (
         "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
     )
