@@ -192,4 +192,8 @@ SYMBOLS = (
     Symbol("beta3", r"\beta_3", "scalar", "1", "sum of ω_l: E g w' = β₃ I", "III Table 1"),
     Symbol("beta1", r"\beta_1", "scalar", "1", "E g g' = β₁ I, β₃² + (d+1) κ", "III Table 1"),
     Symbol("beta2", r"\beta_2", "scalar", "1", "E q², (d² + 2d)(β₃² + 2κ); misprinted in the paper", "III Table 1"),
+    Symbol("k0", r"k", "scalar", "y²/x²", "steady variance of a coordinate of the weights", "theory.fast_weights"),
+    Symbol("p", r"p", "scalar", "y²/x²", "what a layer misses of it, E (w − ŵ)²", "theory.fast_weights"),
+    Symbol("s", r"s", "scalar", "1", "dimensions over memory, d (1 − γ²)", "theory.fast_weights"),
+    Symbol("zeta", r"\zeta", "scalar", "1", "−z where two roots of the resolvent touch", "theory.fast_weights"),
 )

@@ -5,7 +5,7 @@ layer that learns by fixed rules leaves in every coordinate of the weights a var
 
     p = q + gamma^2 (p - p^2 / D),        error = d p,        q = sigma_e^2,
 
-and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2), s2 = sigma_y^2, r = |x|^2):
+and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2), s2 = sigma_y^2, r = x'x):
 
     gated linear attention, w <- lam (w + mu y x)          D = p + (d + 1) k + s2
     the same with y x / r                                  D = p + (d - 1) k + s2 d / (d - 2)
@@ -67,7 +67,7 @@ class Steady:
 
     @property
     def s(self) -> float:
-        """Dimensions over memory, d (1 - gamma^2): small where there is time to learn."""
+        """Dimensions over memory, d (1 - gamma^2), small where there is time to learn."""
         return self.d * (1 - self.gamma**2)
 
     @property
@@ -164,7 +164,7 @@ def linear_bound(law: Steady) -> float:
 
 
 def squared_lengths(d: int, *, nodes: int = 64) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
-    """Quadrature over r = |x|^2, chi-square with d degrees of freedom: nodes and weights that sum to 1.
+    """Quadrature over r = x'x, chi-square with d degrees of freedom: nodes and weights that sum to 1.
 
     Gauss's rule for the weight t^(d/2 - 1) e^-t, r = 2 t, from the eigenvalues of its Jacobi matrix
     [Golub & Welsch 1969, Calculation of Gauss quadrature rules]: exact for polynomials of degree 2 nodes - 1.
@@ -195,7 +195,7 @@ def unit_delta(law: Steady) -> Optimum:
 
         w <- lam (w + (y - w'x) x / (r + eps)),    lam = gamma,    eps = s2 / p
 
-    is the best of all gains that see |x| and p alone. Without noise eps = 0 and D = d p, a closed form. With it, the
+    is the best of all gains that see r and p alone. Without noise eps = 0 and D = d p, a closed form. With it, the
     mean over r is a quadrature with an error below 1e-9 of the result for d >= 3.
     """
     law = _law(law)
