@@ -52,11 +52,10 @@ def prepare(inputs: Float[np.ndarray, "rows columns"], labels: Float[np.ndarray,
     Raises:
         ValueError: if sizes do not fit, numbers are not finite, or the known rows do not tell inputs apart.
     """
-    inputs, labels = np.array(inputs, dtype=np.float64), np.array(labels, dtype=np.float64)
+    inputs = np.asarray(_checks.real("inputs", inputs), dtype=np.float64)
+    labels = np.asarray(_checks.real("labels", labels), dtype=np.float64)
     _checks.shape("inputs", inputs, (None, None))
     _checks.shape("labels", labels, (len(inputs),), "to match inputs")
-    _checks.real("inputs", inputs)
-    _checks.real("labels", labels)
     count = int(_checks.number("known", known, above=0, at_most=1) * len(inputs))
     if not inputs.shape[1] + 1 < count < len(inputs):
         raise ValueError(f"known must leave more rows than columns before it and some after it, got {known!r}")
@@ -110,10 +109,8 @@ class Path:
 
 
 def _checked(x: np.ndarray, y: np.ndarray, drift: Drift) -> None:
-    _checks.shape("x", x, (None, None))
-    _checks.shape("y", y, (len(x),), "to match x")
-    _checks.real("x", x)
-    _checks.real("y", y)
+    _checks.shape("x", np.asarray(_checks.real("x", x)), (None, None))
+    _checks.shape("y", np.asarray(_checks.real("y", y)), (len(x),), "to match x")
     if not isinstance(drift, Drift):
         raise ValueError(f"drift must be an icl.series.Drift, got {drift!r}")
 
@@ -211,8 +208,7 @@ def mean_and_error(z: Float[np.ndarray, " time"], *, lags: int) -> tuple[float, 
         z: the series, stationary.
         lags: how many rows apart two may still be alike, >= 0.
     """
-    _checks.shape("z", z, (None,))
-    _checks.real("z", z)
+    _checks.shape("z", np.asarray(_checks.real("z", z)), (None,))
     if _checks.integer("lags", lags, at_least=0) >= len(z):
         raise ValueError(f"lags must be less than the {len(z)} rows of z, got {lags}")
     off, n = z - z.mean(), len(z)

@@ -458,7 +458,9 @@ def test_every_slider_moves_a_curve(visit, name):
 
 def test_charts_need_no_frames(visit):
     """Where a browser draws no frames, as behind another window, nothing comes into view: every chart is drawn still."""
-    still = "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
+    still = (
+        "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
+    )
     page = visit(SHIFT, script=still).page
     figures = page.locator(".icl-chart").count()
     assert figures > 1
@@ -468,7 +470,9 @@ def test_charts_need_no_frames(visit):
     figure.locator("input[type=range]").first.evaluate(
         "input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }"
     )
-    page.wait_for_function("old => document.querySelector('.icl-controls ~ .icl-chart__view').innerHTML !== old", arg=before)
+    page.wait_for_function(
+        "old => document.querySelector('.icl-controls ~ .icl-chart__view').innerHTML !== old", arg=before
+    )
 
 
 def test_figures_start_where_python_left_them(visit):
