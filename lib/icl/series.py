@@ -161,41 +161,34 @@ def smoothed(x: _Inputs, y: _Labels, drift: Drift) -> Path:
     return Path(means, covariances, path.log_likelihood)
 
 
-def most_likely(x: _Inputs, y: _Labels, *, gamma_from: float = 0.0) -> Drift:
-    """The drift under which these labels are likeliest, by a simplex search from two starts.
+def most_likely(x: _Inputs, y: _Labels) -> Drift:
+    """The drift under which these labels are likeliest, by a simplex search from several starts.
 
-    1 - gamma runs from 1e-6, q from 1e-12 and s2 from 1e-8: a random walk, and weights that stand still, are as near as
-    makes no difference.
-
-    Args:
-        x: inputs.
-        y: labels.
-        gamma_from: least gamma, in [0, 1). At 0 weights are drawn anew in every row, which no one can learn from, and
-            which is likely where noise grows with |x|.
+    1 - gamma runs from 1e-6 to 1, q from 1e-12 and s2 from 1e-8: a random walk, and weights that stand still, are as
+    near as makes no difference. At gamma = 0 weights are drawn anew in every row, which no one can learn from; it can be
+    likeliest all the same, where noise grows with |x|.
 
     Raises:
-        ValueError: if x and y do not fit together or are not finite, or gamma_from is out of range.
+        ValueError: if x and y do not fit together or are not finite.
     """
     _checked(x, y, Drift(1.0, 0.0, 1.0))
-    most = 1 - _checks.number("gamma_from", gamma_from, at_least=0, at_most=1 - 1e-5)
 
     def drift(z: np.ndarray) -> Drift:
-        leak, q, s2 = np.exp(np.clip(z, np.log([1e-6, 1e-12, 1e-8]), np.log([most, 1e3, 1e6])))
+        leak, q, s2 = np.exp(np.clip(z, np.log([1e-6, 1e-12, 1e-8]), np.log([1.0, 1e3, 1e6])))
         return Drift(float(1 - leak), float(q), float(s2))
 
     def unlikely(z: np.ndarray) -> Any:
         return -filtered(x, y, drift(z)).log_likelihood
 
-    ends: list[Any] = [
-        minimize(
-            unlikely,
-            np.log(start),
-            method="Nelder-Mead",
-            options={"xatol": 1e-2, "fatol": 1e-3, "maxfev": 250},
-        )
-        for start in ((1e-3, 1e-4, 0.3), (1e-2, 1e-2, 0.03))
-    ]
-    return drift(min(ends, key=lambda end: float(end.fun)).x)
+    def search(start: np.ndarray) -> Any:
+        options = {"xatol": 1e-2, "fatol": 1e-3, "maxfev": 250}
+        return minimize(unlikely, start, method="Nelder-Mead", options=options)
+
+    starts = np.log([[1e-3, 1e-4, 0.3], [1e-2, 1e-2, 0.03]])
+    ends = [search(start) for start in starts]
+    best = min(ends, key=lambda end: float(end.fun))
+    # A simplex can shrink before it has arrived; a new one around its end goes on, or stays.
+    return drift(search(best.x).x)
 
 
 def mean_and_error(z: Float[np.ndarray, " time"], *, lags: int) -> tuple[float, float]:

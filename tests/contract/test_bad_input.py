@@ -1206,9 +1206,6 @@ for where, call in (("filtered", filtered), ("smoothed", smoothed)):
     for value in (None, 0.9, (0.9, 0.1, 0.1), Drift):
         wrong = functools.partial(call, np.ones((3, 2)), np.ones(3), value)
         row(where, f"drift {value!r}", wrong, "drift must be an icl.series.Drift")
-numbers(
-    "most_likely", functools.partial(most_likely, np.ones((3, 2)), np.ones(3)), "gamma_from", outside=[-0.1, 1.0, 1.1]
-)
 integers("mean_and_error", functools.partial(mean_and_error, np.ones(3)), "lags", least=0)
 row(
     "mean_and_error",
