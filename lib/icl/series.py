@@ -165,8 +165,8 @@ def most_likely(x: _Inputs, y: _Labels) -> Drift:
     """The drift under which these labels are likeliest, by a simplex search from several starts.
 
     1 - gamma runs from 1e-6 to 1, q from 1e-12 and s2 from 1e-8: a random walk, and weights that stand still, are as
-    near as makes no difference. At gamma = 0 weights are drawn anew in every row, which no one can learn from; it can be
-    likeliest all the same, where noise grows with |x|.
+    near as makes no difference. At gamma = 0 weights are drawn anew in every row, which no one can learn from; it can
+    be likeliest all the same, where noise grows with |x|.
 
     Raises:
         ValueError: if x and y do not fit together or are not finite.
@@ -181,7 +181,7 @@ def most_likely(x: _Inputs, y: _Labels) -> Drift:
         return -filtered(x, y, drift(z)).log_likelihood
 
     def search(start: np.ndarray) -> Any:
-        options = {"xatol": 1e-2, "fatol": 1e-3, "maxfev": 250}
+        options: Any = {"xatol": 1e-2, "fatol": 1e-3, "maxfev": 250}
         return minimize(unlikely, start, method="Nelder-Mead", options=options)
 
     starts = np.log([[1e-3, 1e-4, 0.3], [1e-2, 1e-2, 0.03]])
