@@ -165,8 +165,8 @@ def most_likely(x: _Inputs, y: _Labels) -> Drift:
     """The drift under which these labels are likeliest, by a simplex search from several starts.
 
     1 - gamma runs from 1e-6 to 1, q from 1e-12 and s2 from 1e-8: a random walk, and weights that stand still, are as
-    near as makes no difference. At gamma = 0 weights are drawn anew in every row, which no one can learn from; it can
-    be likeliest all the same, where noise grows with |x|.
+    near as makes no difference. At gamma = 0 weights are drawn anew in every row and teach nothing: likeliest where
+    labels do not pay for weights that last.
 
     Raises:
         ValueError: if x and y do not fit together or are not finite.
