@@ -31,6 +31,7 @@ from icl.models.gated import GatedStack, read_strictly
 from icl.models.stack import Stack, factors
 from icl.noise import Noisy
 from icl.predictors import one_step_ahead
+from icl.series import Drift, filtered, mean_and_error, most_likely, prepare, smoothed
 from icl.tasks import (
     LAPLACE,
     RADEMACHER,
@@ -1241,6 +1242,50 @@ row(
     "prompt must be an icl.tasks.Prompt",
 )
 
+recorded_rows = {"inputs": np.random.default_rng(0).standard_normal((20, 2)), "labels": np.arange(20.0), "known": 0.5}
+prepared = functools.partial(prepare, **recorded_rows)
+numbers("prepare", prepared, "known", outside=[-0.1, 0.0, 1.1])
+for value in (0.1, 1.0):
+    row(
+        "prepare", f"known {value}", functools.partial(prepared, known=value), "known must leave more rows than columns"
+    )
+for name, size in (("inputs", (20, 2)), ("labels", (20,))):
+    for label, value in NOT_REAL.items():
+        row("prepare", f"{name} {label}", functools.partial(prepared, **{name: value}), f"{name} must be ")
+    row("prepare", f"{name} NaN", functools.partial(prepared, **{name: np.full(size, NAN)}), f"{name} must be finite")
+row("prepare", "inputs a vector", lambda: prepared(inputs=np.ones(20)), r"inputs must have shape \(any, any\)")
+row("prepare", "labels too few", lambda: prepared(labels=np.ones(19)), r"labels must have shape \(20\) to match inputs")
+row("prepare", "labels alike", lambda: prepared(labels=np.ones(20)), "known must reach rows where every column varies")
+row("prepare", "an input alike", lambda: prepared(inputs=np.eye(20)[:, 18:]), "known must reach rows where every")
+twice = np.repeat(recorded_rows["inputs"][:, :1], 2, 1)
+row("prepare", "an input twice", lambda: prepared(inputs=twice), "known must reach rows that tell inputs apart")
+parameters = functools.partial(Drift, **{"gamma": 0.9, "q": 0.1, "s2": 0.1})
+numbers("Drift", parameters, "gamma", outside=[-0.1, 1.1])
+numbers("Drift", parameters, "q", outside=[-0.1])
+numbers("Drift", parameters, "s2", outside=[-0.1, 0.0])
+for where, call in (
+    ("filtered", functools.partial(filtered, drift=parameters())),
+    ("smoothed", functools.partial(smoothed, drift=parameters())),
+    ("most_likely", most_likely),
+):
+    row(where, "x a vector", functools.partial(call, np.ones(3), np.ones(3)), r"x must have shape \(any, any\)")
+    row(where, "y too short", functools.partial(call, np.ones((3, 2)), np.ones(2)), r"y must have shape \(3\) to match")
+    row(where, "x NaN", functools.partial(call, np.full((3, 2), NAN), np.ones(3)), "x must be finite")
+    row(where, "y NaN", functools.partial(call, np.ones((3, 2)), np.full(3, NAN)), "y must be finite")
+for where, call in (("filtered", filtered), ("smoothed", smoothed)):
+    for value in (None, 0.9, (0.9, 0.1, 0.1), Drift):
+        wrong = functools.partial(call, np.ones((3, 2)), np.ones(3), value)
+        row(where, f"drift {value!r}", wrong, "drift must be an icl.series.Drift")
+integers("mean_and_error", functools.partial(mean_and_error, np.ones(3)), "lags", least=0)
+row(
+    "mean_and_error",
+    "lags 3 of 3 rows",
+    lambda: mean_and_error(np.ones(3), lags=3),
+    "lags must be less than the 3 rows",
+)
+row("mean_and_error", "z a matrix", lambda: mean_and_error(np.ones((3, 1)), lags=1), r"z must have shape \(any\)")
+row("mean_and_error", "z NaN", lambda: mean_and_error(np.array([1.0, NAN]), lags=1), "z must be finite")
+
 POSITIVE = [-0.1, 0.0, torch.tensor([0.5, -0.1]), torch.tensor([NAN])]
 for where, call, name, outside in (
     ("gradient_descent", solvers.gradient_descent, "eta", POSITIVE),
@@ -2024,6 +2069,7 @@ ELSEWHERE = {
     "noise": {"clean"},
     "notation": {"Symbol"},  # contract/test_notation.py
     "profile": {"current", "pick", "device"},  # above
+    "series": {"Series", "Path"},  # made by the library
     "solvers": {"Solver", "Iterate", "Velocity", "LookAhead", "SemiIteration", "Conjugate"},
     "tasks": {"Task"},
     "training": {"Run", "Diverged"},
@@ -2080,6 +2126,7 @@ IN_ROWS = {
     "predictors": {"one_step_ahead"},
     "profile": {"streams"},
     "quadratics": {"rotation", "covariance", "regression", "hessians", "sample_hessians"},
+    "series": {"prepare", "Drift", "filtered", "smoothed", "most_likely", "mean_and_error"},
     "solvers": {
         *("gradient_descent", "momentum", "nesterov", "tuned_momentum", "tuned_nesterov"),
         *("chebyshev", "chebyshev_scalars", "conjugate_gradients", "run", "conjugate_scalars"),
