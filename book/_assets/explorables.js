@@ -261,7 +261,7 @@ window.icl = (() => {
     const gates = (r, p) => r / d / (r * (d - 1 + p) / d + noise), unit = (r, p) => r / d / (r * p + noise);
     return {
       "GLA": leftBy(fades, 1, d + 1 + noise),
-      "GLA, best gates": noise ? leftByMean(fades, lengths, gates) : leftBy(fades, 1, d - 1),
+      "GLA, best scalar gates": noise ? leftByMean(fades, lengths, gates) : leftBy(fades, 1, d - 1),
       "delta rule": leftBy(fades, d + 2, noise),
       "Longhorn": noise ? leftByMean(fades, lengths, unit) : leftBy(fades, d, 0),
       "Kalman": kalmanLargeD(shift * fades / (1 - fades), noise / shift),

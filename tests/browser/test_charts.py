@@ -414,7 +414,7 @@ def test_every_model_draws_the_librarys_curves(visit):
             law = fast_weights.Steady(d, gamma, np.sqrt(s / d), np.sqrt(v * d))  # k0 = 1
             errors = {
                 "GLA": fast_weights.gla(law).error,
-                "GLA, best gates": fast_weights.free_gates(law).error,
+                "GLA, best scalar gates": fast_weights.free_gates(law).error,
                 "delta rule": fast_weights.delta(law).error,
                 "Longhorn": fast_weights.unit_delta(law).error,
                 "Kalman": fast_weights.kalman(law),
