@@ -325,6 +325,8 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
             if array.dtype == object:
                 raise ValueError(f"tasks and makers must not hold arrays of objects, got {value!r}")
             return ["array", str(array.dtype), list(np.shape(value)), hashlib.sha256(array.tobytes()).hexdigest()]
+        case pd.DataFrame() | pd.Series():
+            return ["table", _described(value.reset_index().to_dict(orient="list"), inside)]
         case list() | tuple():
             return [type(value).__name__, *(_described(each, inside) for each in value)]
         case set() | frozenset():
@@ -358,7 +360,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
             own = {field.name: getattr(value, field.name) for field in fields(value)}
             return ["record", f"{type(value).__module__}.{type(value).__qualname__}", _described(own, inside)]
     raise ValueError(
-        f"tasks and makers must refer to numbers, text, arrays, functions and the library's own, got {value!r}"
+        f"tasks and makers must refer to numbers, text, arrays, tables, functions and the library's own, got {value!r}"
     )
 
 
