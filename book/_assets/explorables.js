@@ -214,6 +214,60 @@ window.icl = (() => {
   /* icl.theory.mamba.linear_attention_loss */
   const linearAttentionLoss = (d, N) => d * (d + 1) / (2 * (N + d + 1));
 
+  /* icl.theory.fast_weights, in units of d k0: a coordinate's variance p left by the one equation for D = own p + other;
+     fades = 1 - gamma^2 = s / d is q, and the labels' noise is v d */
+  function leftBy(fades, own, other) {
+    const A = own * fades + 1 - fades, B = other * fades - own * fades, root = Math.sqrt(B * B + 4 * A * other * fades);
+    return B > 0 ? 2 * other * fades / (B + root) : (root - B) / (2 * A);
+  }
+
+  /* Squared lengths r, chi-square with d degrees of freedom, by the trapezoidal rule in log r */
+  function squaredLengths(d) {
+    const r = [], weight = [];
+    let total = 0;
+    for (let u = Math.log(d) - 60 / d - 2; u < Math.log(d) + 3.5; u += 0.4 / Math.sqrt(d)) {
+      r.push(Math.exp(u));
+      weight.push(Math.exp(d / 2 * (u - Math.log(d)) - (r.at(-1) - d) / 2));
+      total += weight.at(-1);
+    }
+    return {r, weight: weight.map(w => w / total)};
+  }
+
+  /* The p for 1/D = mean of share(r, p) */
+  function leftByMean(fades, {r, weight}, share) {
+    let low = fades, high = 1;
+    for (let i = 0; i < 55; i++) {
+      const p = (low + high) / 2;
+      const heard = p * p * r.reduce((sum, at, j) => sum + weight[j] * share(at, p), 0);
+      if (fades + (1 - fades) * (p - heard) > p) low = p; else high = p;
+    }
+    return (low + high) / 2;
+  }
+
+  /* icl.theory.fast_weights.kalman_large_d */
+  function kalmanLargeD(s, v) {
+    let low = -60, high = Math.log(1 + 3 * (1 + s + s * v)) + 1;
+    for (let i = 0; i < 80; i++) {
+      const middle = (low + high) / 2, z = Math.exp(middle);
+      if (z * z + (2 - s - v * s) * z - (s + 3 * v * s) - 2 * v * s / z > 0) high = middle; else low = middle;
+    }
+    const z = Math.exp((low + high) / 2);
+    return z * z / (s * (1 + z)) * Math.exp(s * (1 + v) / z + s * v / z ** 2 - 1) - v;
+  }
+
+  /* Layers' errors over d k0 at their best, and the floor's: gla, free_gates, delta, unit_delta, kalman */
+  function fastWeightErrors(d, s, v, lengths = squaredLengths(d)) {
+    const fades = s / d, noise = v * d, shift = d + 0.8 * (1 - fades) ** 2 + 2 * v / (v + kalmanLargeD(s, v));
+    const gates = (r, p) => r / d / (r * (d - 1 + p) / d + noise), unit = (r, p) => r / d / (r * p + noise);
+    return {
+      "GLA": leftBy(fades, 1, d + 1 + noise),
+      "GLA, best gates": noise ? leftByMean(fades, lengths, gates) : leftBy(fades, 1, d - 1),
+      "delta rule": leftBy(fades, d + 2, noise),
+      "Longhorn": noise ? leftByMean(fades, lengths, unit) : leftBy(fades, d, 0),
+      "Kalman": kalmanLargeD(shift * fades / (1 - fades), noise / shift),
+    };
+  }
+
   /* Errors in the steady state against the memory, in examples, of filters without a matrix and of gated attention. */
   const filters = {
     "LMS": (task, memory) => steadyError(task, 1 / memory),
@@ -339,6 +393,24 @@ window.icl = (() => {
       };
     },
 
+    /* Every model a fast weight: error over the Kalman floor against s, dimensions over memory, at the labels' noise v. */
+    fastWeights({d, v, log_s}, {grid}) {
+      const curve = [], best = [], lengths = squaredLengths(d), s = 10 ** log_s, here = fastWeightErrors(d, s, v, lengths);
+      for (const at of grid) {
+        const errors = fastWeightErrors(d, at, v, lengths);
+        for (const [method, error] of Object.entries(errors)) curve.push({s: at, times: error / errors.Kalman, method});
+        curve.push({s: at, times: 1 / errors.Kalman, method: "zero predictor"});
+      }
+      for (const [method, error] of Object.entries(here)) best.push({s, times: error / here.Kalman, method});
+      const said = best.slice(0, 4).map(({method, times}) => `${method} ${times.toFixed(2)}`).join("; ");
+      return {
+        datasets: {curve, best},
+        readout: `At s = ${s.toPrecision(3)}, where weights are remembered for about ${fixed(2 * d / s)} examples, errors in ` +
+          `multiples of the Kalman floor: ${said}. Answering 0: ${(1 / here.Kalman).toFixed(2)}. The floor itself is ` +
+          `${fixed(100 * here.Kalman)}% of the signal.`,
+      };
+    },
+
     /* The landing page: one coordinate of a drifting weight, followed by one layer of attention and by Kalman. */
     tracking({gamma, lam}, {d, n, sigma_e, sigma_w, x, e}) {
       const task = {d, gamma, sigma_w, sigma_e}, rows = [];
@@ -400,6 +472,6 @@ window.icl = (() => {
     moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
     steadyError, steadyGated, steadyFloor, filters, weightVariances, startForgotten, halfLife,
     chebyshevScalars, methods, fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
-    explorables,
+    kalmanLargeD, fastWeightErrors, explorables,
   };
 })();

@@ -14,7 +14,7 @@ import torch
 from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import filters, lfom, mamba
+from icl.theory import fast_weights, filters, lfom, mamba
 
 FORGET = "book/adaptation/how-much-to-forget"
 VARY = "book/adaptation/time-varying-regression"
@@ -22,6 +22,7 @@ SHIFT = "book/adaptation/when-the-test-differs"
 FILTERS = "book/adaptation/adaptive-filters"
 FIRST_ORDER = "book/memory/first-order-methods"
 TOKENS = "book/selection/how-many-tokens"
+FAST = "book/synthesis/every-model-a-fast-weight"
 # Every page loads the closed forms, and this one little else.
 LIGHT = "search"
 
@@ -397,6 +398,42 @@ def test_how_many_tokens_draws_the_librarys_curves(visit):
         assert said == pytest.approx([N0, *shown, 0, d / 2, lengths[-1], last], rel=0.0051)
 
 
+def test_every_model_draws_the_librarys_curves(visit):
+    """What the figure of fast weights draws and says at its sliders' first values, at the ends of all sliders and between
+    is the library's: curves and stars to 1e-6, numbers in the sentence to two decimals or three digits.
+    """
+    page, grid = visit(LIGHT).page, [0.05, 0.4, 1.5, 4.0]
+    for d, v, log_s in [(10, 0.1, 0.0), *itertools.product((5, 100), (0.0, 2.0), (-1.3, 0.6)), (50, 0.5, -0.5)]:
+        drawn = page.evaluate(
+            "([values, constants]) => icl.explorables.fastWeights(values, constants)",
+            [{"d": d, "v": v, "log_s": log_s}, {"grid": grid}],
+        )
+
+        def expected(s, d=d, v=v):
+            gamma = np.sqrt(1 - s / d)
+            law = fast_weights.Steady(d, gamma, np.sqrt(s / d), np.sqrt(v * d))  # k0 = 1
+            errors = {
+                "GLA": fast_weights.gla(law).error,
+                "GLA, best gates": fast_weights.free_gates(law).error,
+                "delta rule": fast_weights.delta(law).error,
+                "Longhorn": fast_weights.unit_delta(law).error,
+                "Kalman": fast_weights.kalman(law),
+            }
+            return {name: e / errors["Kalman"] for name, e in errors.items()}, law.zero / errors["Kalman"], errors
+
+        rows = drawn["datasets"]["curve"]
+        for s in grid:
+            times, zero, _ = expected(s)
+            found = {row["method"]: row["times"] for row in rows if row["s"] == s}
+            assert found == pytest.approx(times | {"zero predictor": zero}, rel=1e-6)
+        s = 10**log_s
+        times, zero, errors = expected(s)
+        assert {row["method"]: row["times"] for row in drawn["datasets"]["best"]} == pytest.approx(times, rel=1e-6)
+        said = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", drawn["readout"])]
+        shown = [s, 2 * d / s, *list(times.values())[:4], zero, 100 * errors["Kalman"] / d]
+        assert said == pytest.approx(shown, rel=0.0051, abs=0.0051)
+
+
 def drifts():
     """Points of the drifting weight's sliders, edges included, and one beyond the random walk."""
     return [
@@ -431,7 +468,7 @@ def test_drift_readout_is_the_kernels(visit):
         assert gamma**half == pytest.approx(0.5, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS])
+@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS, FAST])
 def test_every_slider_moves_a_curve(visit, name):
     """Moving any slider, by keyboard, changes the drawn curve, the readout and the slider's number."""
     watched = visit(name, width=390)

@@ -167,7 +167,7 @@ def squared_lengths(d: int, *, nodes: int = 64) -> tuple[Float[np.ndarray, " nod
     """Quadrature over r = |x|^2, chi-square with d degrees of freedom: nodes and weights that sum to 1.
 
     Gauss's rule for the weight t^(d/2 - 1) e^-t, r = 2 t, from the eigenvalues of its Jacobi matrix
-    [Golub & Welsch 1969]: exact for polynomials of degree 2 nodes - 1.
+    [Golub & Welsch 1969, Calculation of Gauss quadrature rules]: exact for polynomials of degree 2 nodes - 1.
     """
     _checks.integer("d", d, at_least=1)
     _checks.integer("nodes", nodes, at_least=1)
