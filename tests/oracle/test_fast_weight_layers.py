@@ -183,6 +183,34 @@ def test_retnet_is_a_sum_of_gla_layers():
     assert close(answers(layer, x, y), sum(heads), 1e-11)  # 1 - lam = 2^-7 comes back from log-odds
 
 
+def test_gates_are_their_formulas():
+    """A linear gate is w'(x, y), a length gate c log(1 + x'x / d), written out; decays, write strengths and steps are
+    their sigmoids, exponentials and softplus, at gates far from 0.
+    """
+    x, y = (part[:, 0].numpy() for part in data())
+    linear, length = mixed(LinearGate(D, **F64)), LengthGate(D, **F64)
+    with torch.no_grad():
+        length.c.fill_(-0.8)
+        w, c = linear.w.detach().numpy(), -0.8
+        one = np.array([sum(w[j] * row[j] for j in range(D)) + w[D] * label for row, label in zip(x, y, strict=True)])
+        two = c * np.log(1 + (x**2).sum(1) / D)
+        inputs = torch.as_tensor(x), torch.as_tensor(y)
+        free = GatedGLA(D, linear, length, lam=0.8, mu=0.3, **F64)
+        rule = GatedDelta(D, length, linear, lam=0.8, beta=0.3, **F64)
+        held = Mamba2(D, linear, A=1.0, Delta=0.2, mu=1.0, **F64)
+        for got, expected in (
+            (linear(*inputs), one),
+            (length(*inputs), two),
+            (free.lam(*inputs), 1 / (1 + (0.2 / 0.8) * np.exp(-one))),
+            (free.mu(*inputs), 0.3 * np.exp(two)),
+            (rule.lam(*inputs), 1 / (1 + (0.2 / 0.8) * np.exp(-two))),
+            (rule.beta(*inputs), 2 / (1 + (1.7 / 0.3) * np.exp(-one))),
+            (held.Delta(*inputs), np.log(1 + np.expm1(0.2) * np.exp(one))),
+        ):
+            assert expected.std() > 0.01
+            assert np.allclose(got.numpy(), expected, rtol=1e-12, atol=1e-14)
+
+
 class Euler(mamba.S6):
     """S6 whose write is Euler's, Delta B in place of (exp(Delta A) - 1) / A B: what Mamba-2 does."""
 
