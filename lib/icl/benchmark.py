@@ -9,7 +9,9 @@ Cells are shared out by joblib. Alone, `run` works through them one by one; insi
 
     with joblib.parallel_config(backend="dask"): ...
 
-it sends the same cells to the Dask cluster of the current client, and with `n_jobs=2` to two processes.
+it sends the same cells to the Dask cluster of the current client, and with `n_jobs=2` to two processes. Makers have to
+be the library's, a notebook's or an installed package's: Dask looks for a function of any other file by its name, and
+waits for ever for a worker that cannot find it.
 """
 
 import dis
