@@ -9,7 +9,9 @@ Cells are shared out by joblib. Alone, `run` works through them one by one; insi
 
     with joblib.parallel_config(backend="dask"): ...
 
-it sends the same cells to the Dask cluster of the current client, and with `n_jobs=2` to two processes.
+it sends the same cells to the Dask cluster of the current client, and with `n_jobs=2` to two processes. Makers have to
+be the library's, a notebook's or an installed package's: Dask looks for a function of any other file by its name, and
+waits for ever for a worker that cannot find it.
 """
 
 import dis
@@ -325,6 +327,8 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
             if array.dtype == object:
                 raise ValueError(f"tasks and makers must not hold arrays of objects, got {value!r}")
             return ["array", str(array.dtype), list(np.shape(value)), hashlib.sha256(array.tobytes()).hexdigest()]
+        case pd.DataFrame() | pd.Series():
+            return ["table", _described(value.reset_index().to_dict(orient="list"), inside)]
         case list() | tuple():
             return [type(value).__name__, *(_described(each, inside) for each in value)]
         case set() | frozenset():
@@ -358,7 +362,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
             own = {field.name: getattr(value, field.name) for field in fields(value)}
             return ["record", f"{type(value).__module__}.{type(value).__qualname__}", _described(own, inside)]
     raise ValueError(
-        f"tasks and makers must refer to numbers, text, arrays, functions and the library's own, got {value!r}"
+        f"tasks and makers must refer to numbers, text, arrays, tables, functions and the library's own, got {value!r}"
     )
 
 

@@ -214,6 +214,8 @@ MAKERS_APART = {
     "another closure": (holding(0.1), holding(0.2)),
     "another array": (holding(np.zeros(3)), holding(np.ones(3))),
     "another dtype": (holding(np.zeros(3, dtype="f4")), holding(np.zeros(3, dtype="i4"))),
+    "another table": tuple(holding(pd.DataFrame({"a": ["x", value]})) for value in (1.0, 2.0)),
+    "another index": tuple(holding(pd.Series([1.0], index=[value])) for value in ("x", "y")),
     "other weights": (holding(nn.Linear(2, 1)), holding(nn.Linear(2, 1))),
     "a maker of the library": (filters.kalman, filters.steady_kalman),
 }
