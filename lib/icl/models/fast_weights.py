@@ -496,7 +496,7 @@ class GatedDelta(_Estimating):
 
 
 class Longhorn(_Estimating):
-    """w <- lam (w + (y - w'x) x / (eps + x'x)): the least of |v - w|^2 + (y - v'x)^2 / eps over v, with decay.
+    """w <- lam (w + (y - w'x) x / (eps + x'x)): the least of (v - w)'(v - w) + (y - v'x)^2 / eps over v, with decay.
 
     Args:
         d: dimension of the inputs.
@@ -631,7 +631,7 @@ class Kalman(FastWeights[Belief]):
 
 
 class UnitKeys(FastWeights[S]):
-    """A layer that sees x / |x| and y / |x|, its answers multiplied back: keys of length 1, the labels true to them.
+    """A layer that sees x and y over the length of x, its answers multiplied back: keys of length 1, labels true to them.
 
     GLA then writes mu y x / x'x, the delta rule mu (y - w'x) x / x'x. x = 0 teaches nothing and is answered 0.
 
