@@ -631,7 +631,7 @@ class Kalman(FastWeights[Belief]):
 
 
 class UnitKeys(FastWeights[S]):
-    """A layer that sees x and y over the length of x, its answers multiplied back: keys of length 1, labels true to them.
+    """A layer that sees x and y over x's length, its answers multiplied back: keys of length 1, labels true to them.
 
     GLA then writes mu y x / x'x, the delta rule mu (y - w'x) x / x'x. x = 0 teaches nothing and is answered 0.
 
