@@ -11,6 +11,7 @@ behind y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in what the
     delta rule          w <- lam (w + mu (y - w'x) x)               [Widrow & Hoff 1960; Schlag et al. 2021]
     gated delta rule    the same with lam_i, mu_i                   [Yang et al. 2024]
     Longhorn            w <- lam (w + (y - w'x) x / (eps + x'x))    [Liu et al. 2024]
+    LFOM                w = sum_k c_k H^k b of all examples alike, H, b their means [Dutta & Sra 2025]
     Mesa                w = argmin sum_i lam^(n+1-i) (y_i - w'x_i)^2 + eps w'w      [von Oswald et al. 2025]
     Kalman              w = posterior mean under the drift (3)      [Kalman 1960]
 
@@ -64,6 +65,22 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
+class Counted:
+    """State of a first-order method: the sums of x x', in units of x^2, and of y x, and of how many examples."""
+
+    G: Float[Tensor, "batch d d"]
+    b: Float[Tensor, "batch d"]
+    count: Float[Tensor, " batch"]
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """State of an S6 layer (`icl.models.selected`): d_h numbers a prompt, in units of y."""
+
+    h: Float[Tensor, "batch d_h"]
+
+
+@dataclass(frozen=True, eq=False)
 class Belief:
     """State of the Kalman layer: its estimate, and P, the covariance of what that still misses."""
 
@@ -71,7 +88,18 @@ class Belief:
     P: Float[Tensor, "batch d d"]
 
 
-S = TypeVar("S", Weights, Heads, Sums, Belief)
+@dataclass(frozen=True, eq=False)
+class Memories:
+    """State of layers on top of each other (`icl.models.layered`): of each what it keeps of labels, and of its inputs.
+
+    Where keys are x it is in units of y x and x^2; where they have length 1, of y/x and 1.
+    """
+
+    labels: Float[Tensor, "batch layers d"]
+    inputs: Float[Tensor, "batch layers-1 d d"]
+
+
+S = TypeVar("S", Weights, Heads, Sums, Counted, Hidden, Belief, Memories)
 
 
 def _log(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> nn.Parameter:
@@ -262,15 +290,8 @@ class LinearAttention(_Estimating):
         return Weights(torch.addcmul(state.w_hat, x, (self.mu * y).unsqueeze(-1)))
 
 
-class GLA(_Estimating):
-    """w <- lam (w + mu y x): the same with weight decay, one layer of gated linear attention (15) with A = mu I.
-
-    Args:
-        d: dimension of the inputs.
-        lam: forgetting factor, in (0, 1), one number or d.
-        mu: write strength, > 0, in units of 1/x^2, one number or d.
-        dtype: of the parameters.
-    """
+class _Fading(_Estimating):
+    """An estimate that fades by lam and is written to with strength mu: one number each, or one a coordinate."""
 
     def __init__(
         self,
@@ -293,6 +314,17 @@ class GLA(_Estimating):
     def mu(self) -> _PerChannel:
         """Write strength."""
         return self.log_mu.exp()
+
+
+class GLA(_Fading):
+    """w <- lam (w + mu y x): the same with weight decay, one layer of gated linear attention (15) with A = mu I.
+
+    Args:
+        d: dimension of the inputs.
+        lam: forgetting factor, in (0, 1), one number or d.
+        mu: write strength, > 0, in units of 1/x^2, one number or d.
+        dtype: of the parameters.
+    """
 
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
         return Weights(self.lam * torch.addcmul(state.w_hat, x, self.mu * y.unsqueeze(-1)))
@@ -421,7 +453,7 @@ class GatedGLA(_Estimating):
         return Weights(self.lam(x, y).unsqueeze(-1) * torch.addcmul(state.w_hat, x, written))
 
 
-class DeltaRule(_Estimating):
+class DeltaRule(_Fading):
     """w <- lam (w + mu (y - w'x) x): gradient descent on (y - w'x)^2 / 2 with weight decay.
 
     Args:
@@ -430,28 +462,6 @@ class DeltaRule(_Estimating):
         mu: write strength, > 0, in units of 1/x^2, one number or d.
         dtype: of the parameters.
     """
-
-    def __init__(
-        self,
-        d: int,
-        *,
-        lam: float | Sequence[float] | np.ndarray,
-        mu: float | Sequence[float] | np.ndarray,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """Keep both."""
-        super().__init__(d)
-        self.log_odds, self.log_mu = _log_odds("lam", lam, dtype, (d,)), _log("mu", mu, dtype, (d,))
-
-    @property
-    def lam(self) -> _PerChannel:
-        """Decay."""
-        return torch.sigmoid(self.log_odds)
-
-    @property
-    def mu(self) -> _PerChannel:
-        """Write strength."""
-        return self.log_mu.exp()
 
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
         error = (y - self._read(state, x)).unsqueeze(-1)
@@ -523,6 +533,42 @@ class Longhorn(_Estimating):
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
         gain = (y - self._read(state, x)) / (self.eps + x.square().sum(-1))
         return Weights(self.lam * torch.addcmul(state.w_hat, x, gain.unsqueeze(-1)))
+
+
+class LFOM(FastWeights[Counted]):
+    """x' sum_k c_k H^k b with H and b the means of x x' and y x: what L layers of a Memformer can say on white inputs.
+
+    L steps of a linear first-order method from 0, its step sizes free: w_L is a polynomial of degree L - 1 in H times b
+    [Dutta & Sra 2025, Theorem 3.1]. It takes all examples alike and forgets none.
+
+    Args:
+        d: dimension of the inputs.
+        c: the coefficients, c_k in units of 1/x^(2k+2); as many as layers.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d: int, *, c: Sequence[float] | np.ndarray, dtype: torch.dtype = torch.float32) -> None:
+        """Keep the coefficients."""
+        super().__init__(d)
+        if np.ndim(c) != 1 or not len(c):
+            raise ValueError(f"c must be one number a layer, at least one, got {c!r}")
+        self.c = nn.Parameter(torch.as_tensor(_checks.real("c", c), dtype=_floating(dtype)))
+
+    def _start(self, w_hat: Tensor) -> Counted:
+        return Counted(w_hat.unsqueeze(-1).repeat(1, 1, self.d), w_hat, torch.zeros_like(w_hat[:, 0]))
+
+    def _write(self, state: Counted, x: Tensor, y: Tensor) -> Counted:
+        G = torch.addcmul(state.G, x.unsqueeze(-1), x.unsqueeze(-2))
+        return Counted(G, torch.addcmul(state.b, x, y.unsqueeze(-1)), state.count + 1)
+
+    def _read(self, state: Counted, x: Tensor) -> Tensor:
+        count = state.count.clamp(min=1).unsqueeze(-1)
+        v = state.b / count
+        answer = self.c[0] * (v * x).sum(-1)
+        for c in self.c[1:]:
+            v = (state.G * v.unsqueeze(-2)).sum(-1) / count
+            answer = answer + c * (v * x).sum(-1)
+        return answer
 
 
 class Mesa(FastWeights[Sums]):
@@ -692,10 +738,11 @@ def cost(layer: FastWeights[Any]) -> Cost:
 
     A token's operations are the difference between a batch of three and one of two: what is worked out once for all
     prompts (a decay from its log-odds) is no token's. Every element of a result costs one operation, an elementary
-    function too, and three kinds of operation more:
+    function too, and four kinds of operation more:
 
         a sum of n numbers           n - 1
         addcmul, a + b c             2
+        a product of matrices        2 n - 1 for each number that comes out, n terms each
         a linear system of size n    n (n-1) (4n+1) / 6 + 2 n^2 - n, elimination and two triangular solves
 
     Moving numbers, and comparing them, is free.
@@ -748,6 +795,10 @@ def _free(out: Any, args: Sequence[Any]) -> int:
     return 0
 
 
+def _product(out: Any, args: Sequence[Any]) -> int:
+    return int(out.numel()) * (2 * args[0].shape[-1] - 1)
+
+
 def _solving(out: Any, args: Sequence[Any]) -> int:
     n = args[0].shape[-1]
     eliminating, substituting = n * (n - 1) * (4 * n + 1) // 6, 2 * n**2 - n
@@ -757,8 +808,10 @@ def _solving(out: Any, args: Sequence[Any]) -> int:
 
 _RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
     **dict.fromkeys(("add", "add_", "sub", "rsub", "mul", "div", "neg", "reciprocal"), _one),
-    **dict.fromkeys(("pow", "sqrt", "rsqrt", "exp", "log1p", "sigmoid", "softplus"), _one),
+    **dict.fromkeys(("pow", "sqrt", "rsqrt", "exp", "expm1", "log1p", "sigmoid", "softplus"), _one),
     **dict.fromkeys(("unsqueeze", "slice", "select", "diagonal", "repeat", "clone", "detach", "view"), _free),
+    **dict.fromkeys(("expand", "unbind", "stack", "cat", "clamp", "t", "transpose", "permute", "_unsafe_view"), _free),
+    **dict.fromkeys(("mm", "bmm", "mv"), _product),
     **dict.fromkeys(("zeros_like", "new_zeros", "where", "gt", "scalar_tensor", "_linalg_check_errors"), _free),
     "sum": lambda out, args: int(args[0].numel() - out.numel()),
     "addcmul": lambda out, args: 2 * int(out.numel()),

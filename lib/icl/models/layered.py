@@ -1,0 +1,148 @@
+"""Deep stacks as recurrences: what they keep, and what a token costs them.
+
+`stack.Stack` and `delta.DeltaStack` answer all positions of a prompt at once. On a stream of examples the same models
+keep two memories a layer, both asked with the layer's own x: one of labels and, in all layers but the last, one of the
+inputs themselves. A token passes down through the layers; in each it reads, what it read moves it on, and it is written
+as it stood when it came in. A query passes down as well and writes nothing. Answers equal the stacks' own up to rounding.
+"""
+
+import torch
+from torch import Tensor
+
+from icl.models.causal import Normalised
+from icl.models.delta import DeltaStack
+from icl.models.fast_weights import FastWeights, Memories
+from icl.models.stack import Stack
+
+
+class _Layered(FastWeights[Memories]):
+    """A stack whose layers say how they read and write."""
+
+    layers: int
+
+    def _start(self, w_hat: Tensor) -> Memories:
+        labels = w_hat.unsqueeze(1).repeat(1, self.layers, 1)
+        return Memories(labels, labels[:, 1:, :, None].repeat(1, 1, 1, self.d))
+
+    def _reads(self, state: Memories, layer: int, key: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What a key finds in a layer's memories: a label, and an input where there is a layer after this one."""
+        label = (state.labels[:, layer] * key).sum(-1)
+        last = layer == self.layers - 1
+        return label, None if last else (state.inputs[:, layer] * key.unsqueeze(-1)).sum(-2)
+
+    def _stacked(self, state: Memories, labels: list[Tensor], inputs: list[Tensor]) -> Memories:
+        """The layers' new memories as one state."""
+        return Memories(torch.stack(labels, dim=1), torch.stack(inputs, dim=1) if inputs else state.inputs)
+
+
+class LayeredGLA(_Layered):
+    """Gated linear attention in layers, `stack.Stack`, as a recurrence; or the same on normalised prompts.
+
+    In each layer, with b and B its memories of labels and inputs,
+
+        y <- y - s_y (1 - lam) b'x,    x <- x - s_x (1 - lam) B'x,    b <- lam (b + y x),    B <- lam (B + x x')
+
+    where what is written are x and y as they came in.
+
+    Args:
+        model: the stack, or `Normalised` of it; its parameters are shared, not copied.
+    """
+
+    def __init__(self, model: Stack | Normalised) -> None:
+        """Keep the model."""
+        inner = model.model if isinstance(model, Normalised) else model
+        if not isinstance(inner, Stack):
+            raise ValueError(f"model must be a Stack or a Normalised one, got {model!r}")
+        super().__init__(inner.d)
+        self.model, self.layers = model, inner.layers
+
+    def _write(self, state: Memories, x: Tensor, y: Tensor) -> Memories:
+        length = self._length(x)
+        if length is not None:
+            x, y = x / length.unsqueeze(-1), y / length
+        labels, inputs = [], []
+        for layer, lam in enumerate(self._stack.lam):
+            label, seen = self._reads(state, layer, x)
+            labels.append(lam * torch.addcmul(state.labels[:, layer], x, y.unsqueeze(-1)))
+            y = y - self._stack.s_y[layer] * (1 - lam) * label
+            if seen is not None:
+                inputs.append(lam * torch.addcmul(state.inputs[:, layer], x.unsqueeze(-1), x.unsqueeze(-2)))
+                x = x - self._stack.s_x[layer] * (1 - lam) * seen
+        return self._stacked(state, labels, inputs)
+
+    def _read(self, state: Memories, x: Tensor) -> Tensor:
+        length, answer = self._length(x), torch.zeros_like(x[:, 0])
+        if length is not None:
+            x = x / length.unsqueeze(-1)
+        for layer, lam in enumerate(self._stack.lam):
+            label, seen = self._reads(state, layer, x)
+            answer = answer + self._stack.s_y[layer] * (1 - lam) * label
+            if seen is not None:
+                x = x - self._stack.s_x[layer] * (1 - lam) * seen
+        return answer if length is None else answer * length
+
+    @property
+    def _stack(self) -> Stack:
+        inner = self.model.model if isinstance(self.model, Normalised) else self.model
+        assert isinstance(inner, Stack)
+        return inner
+
+    def _length(self, x: Tensor) -> Tensor | None:
+        """What the first layer's x and y are divided by, and the answer multiplied by."""
+        return _lengths(x) / self.d**0.5 if isinstance(self.model, Normalised) else None
+
+
+class LayeredDelta(_Layered):
+    """The delta rule in layers, `delta.DeltaStack` or `delta.GatedDeltaStack`, as a recurrence.
+
+    In each layer, with u = x / |x| and b and B its memories of labels and inputs,
+
+        y <- y - s_y |x| b'u,    b <- lam (b + mu (y / |x| - b'u) u),
+        x <- x - s_x |x| B'u,    B <- lam_x (B + mu_x u (u - B'u)')
+
+    where what is written are x and y as they came in.
+
+    Args:
+        model: the stack; its parameters are shared, not copied.
+    """
+
+    def __init__(self, model: DeltaStack) -> None:
+        """Keep the model."""
+        if not isinstance(model, DeltaStack):
+            raise ValueError(f"model must be a DeltaStack, got {model!r}")
+        super().__init__(model.d)
+        self.model, self.layers = model, model.layers
+
+    def _write(self, state: Memories, x: Tensor, y: Tensor) -> Memories:
+        labels, inputs = [], []
+        for layer in range(self.layers):
+            length = _lengths(x)
+            u = x / length.unsqueeze(-1)
+            # Decays are made for whole prompts: a token is a prompt of one.
+            fades = [fade[:, 0] for fade in self.model.decays(layer, y.unsqueeze(1))]
+            label, seen = self._reads(state, layer, u)
+            error = self.model.mu[layer].clamp(min=0) * (y / length - label)
+            labels.append(fades[0] * torch.addcmul(state.labels[:, layer], u, error.unsqueeze(-1)))
+            y = y - self.model.s_y[layer] * length * label
+            if seen is not None:
+                missed = self.model.mu_x[layer].clamp(min=0) * (u - seen)
+                written = torch.addcmul(state.inputs[:, layer], u.unsqueeze(-1), missed.unsqueeze(-2))
+                inputs.append(fades[1].unsqueeze(-1) * written)
+                x = x - self.model.s_x[layer] * length.unsqueeze(-1) * seen
+        return self._stacked(state, labels, inputs)
+
+    def _read(self, state: Memories, x: Tensor) -> Tensor:
+        answer = torch.zeros_like(x[:, 0])
+        for layer in range(self.layers):
+            length = _lengths(x)
+            label, seen = self._reads(state, layer, x / length.unsqueeze(-1))
+            answer = answer + self.model.s_y[layer] * length * label
+            if seen is not None:
+                x = x - self.model.s_x[layer] * length.unsqueeze(-1) * seen
+        return answer
+
+
+def _lengths(x: Tensor) -> Tensor:
+    """The length of x, and 1 where that is 0, with a gradient in either case."""
+    power = x.square().sum(-1)
+    return torch.where(power > 0, power, 1.0).sqrt()
