@@ -3,7 +3,7 @@
 `stack.Stack` and `delta.DeltaStack` answer all positions of a prompt at once. On a stream of examples the same models
 keep two memories a layer, both asked with the layer's own x: one of labels and, in all layers but the last, one of the
 inputs themselves. A token passes down through the layers; in each it reads, what it read moves it on, and it is written
-as it stood when it came in. A query passes down as well and writes nothing. Answers equal the stacks' own up to rounding.
+as it stood when it came in. A query passes down as well and writes nothing. Answers are the stacks' own, to rounding.
 """
 
 import torch

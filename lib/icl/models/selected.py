@@ -24,8 +24,10 @@ class Selected(FastWeights[Hidden]):
 
     def __init__(self, layer: S6) -> None:
         """Keep the layer."""
-        if not isinstance(layer, S6) or not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
-            raise ValueError(f"layer must be an S6 with Selective B and C, got {layer!r}")
+        if not isinstance(layer, S6):
+            raise ValueError(f"layer must be an icl.models.mamba.S6, got {layer!r}")
+        if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
+            raise ValueError(f"layer must have Selective B and C, got {layer!r}")
         if len(layer.log_rate) != 1:
             raise ValueError(f"layer must have one rate, got {len(layer.log_rate)}")
         d_h, width = layer.B.W.shape
