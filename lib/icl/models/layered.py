@@ -7,9 +7,10 @@ as it stood when it came in. A query passes down as well and writes nothing. Ans
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from icl.models.causal import Normalised
+from icl.models.causal import Causal, Normalised
 from icl.models.delta import DeltaStack
 from icl.models.fast_weights import FastWeights, Memories
 from icl.models.stack import Stack
@@ -19,6 +20,11 @@ class _Layered(FastWeights[Memories]):
     """A stack whose layers say how they read and write."""
 
     layers: int
+    model: Causal
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position, by the stack itself, all at once."""
+        return self.model.errors(x, y)
 
     def _start(self, w_hat: Tensor) -> Memories:
         labels = w_hat.unsqueeze(1).repeat(1, self.layers, 1)
@@ -47,6 +53,8 @@ class LayeredGLA(_Layered):
     Args:
         model: the stack, or `Normalised` of it; its parameters are shared, not copied.
     """
+
+    model: Stack | Normalised
 
     def __init__(self, model: Stack | Normalised) -> None:
         """Keep the model."""
@@ -105,6 +113,8 @@ class LayeredDelta(_Layered):
     Args:
         model: the stack; its parameters are shared, not copied.
     """
+
+    model: DeltaStack
 
     def __init__(self, model: DeltaStack) -> None:
         """Keep the model."""
