@@ -550,9 +550,11 @@ class LFOM(FastWeights[Counted]):
     def __init__(self, d: int, *, c: Sequence[float] | np.ndarray, dtype: torch.dtype = torch.float32) -> None:
         """Keep the coefficients."""
         super().__init__(d)
-        if np.ndim(c) != 1 or not len(c):
+        # A copy, or training would change the caller's numbers.
+        coefficients = np.array(_checks.real("c", c), dtype=np.float64)
+        if coefficients.ndim != 1 or not len(coefficients):
             raise ValueError(f"c must be one number a layer, at least one, got {c!r}")
-        self.c = nn.Parameter(torch.as_tensor(_checks.real("c", c), dtype=_floating(dtype)))
+        self.c = nn.Parameter(torch.tensor(coefficients, dtype=_floating(dtype)))
 
     def _start(self, w_hat: Tensor) -> Counted:
         return Counted(w_hat.unsqueeze(-1).repeat(1, 1, self.d), w_hat, torch.zeros_like(w_hat[:, 0]))
