@@ -28,6 +28,8 @@ from icl.models import streams as two_streams
 from icl.models.causal import Normalised
 from icl.models.delta import DeltaStack, GatedDeltaStack
 from icl.models.gated import GatedStack, read_strictly
+from icl.models.layered import LayeredDelta, LayeredGLA
+from icl.models.selected import Selected
 from icl.models.stack import Stack, factors
 from icl.noise import Noisy
 from icl.predictors import one_step_ahead
@@ -788,6 +790,38 @@ numbers("RetNet", retnet, "mu")
 for value in (0.9, [], [[0.9]], [0.9, 1.0], [0.9, 0.0], [0.9, NAN], None, "0.9"):
     row("RetNet", f"lam {value!r}", functools.partial(retnet, lam=value), "lam must ")
 row("RetNet", "dtype float16", functools.partial(retnet, dtype=torch.float16), "dtype must be torch.float32 or torch")
+first_order = functools.partial(fast_weights.LFOM, 2, c=[0.5, -0.1])
+integers("LFOM", lambda d: fast_weights.LFOM(d, c=[0.5]), "d", least=1)
+for value in (0.5, [], [[0.5]], np.ones((2, 1)), [0.5, NAN], [INF], None, [None], "0.5", ["a"], [1j]):
+    row("LFOM", f"c {value!r}", functools.partial(first_order, c=value), "c must ")
+for value in (torch.float16, torch.int64, None):
+    row("LFOM", f"dtype {value}", functools.partial(first_order, dtype=value), "dtype must be torch.float32 or torch.f")
+deep, deep_delta = Stack(3, 2), DeltaStack(3, 2)
+for value in (None, Stack, fast_weights.GLA(3, **layer_of_one), GatedStack(3, 2), deep_delta, LayeredGLA(deep)):
+    row("LayeredGLA", f"model {value!r}", functools.partial(LayeredGLA, value), "model must be a Stack or a Normalised")
+for value in (deep_delta, Normalised(deep), GatedStack(3, 2)):
+    inside = functools.partial(LayeredGLA, Normalised(value))
+    row("LayeredGLA", f"model Normalised {value!r}", inside, "model must be a Stack or a Normalised one")
+for value in (None, DeltaStack, fast_weights.DeltaRule(3, **layer_of_one), deep, Normalised(deep_delta)):
+    row("LayeredDelta", f"model {value!r}", functools.partial(LayeredDelta, value), "model must be a DeltaStack")
+
+
+def s6_of(d, **changes):
+    """A selective S6 layer for inputs of dimension d, in float32."""
+    parts = {name: mamba.Selective(d + 1, 4, dtype=torch.float32) for name in "BC"}
+    return mamba.S6(
+        **{**parts, "step": mamba.Step(d + 1, 0.1, dtype=torch.float32), "A": -torch.ones(1), **changes},
+    )
+
+
+for value in (None, mamba.S6, mamba.Stack([s6_of(3)], 4), torch.nn.Linear(4, 4), Selected(s6_of(3))):
+    row("Selected", f"layer {value!r}", functools.partial(Selected, value), "layer must be an icl.models.mamba.S6")
+for name in "BC":
+    unselective = s6_of(3, **{name: mamba.Static(4, dtype=torch.float32)})
+    row("Selected", f"static {name}", functools.partial(Selected, unselective), "layer must have Selective B and C")
+several_rates = s6_of(3, A=-torch.ones(4))
+row("Selected", "several rates", functools.partial(Selected, several_rates), "layer must have one rate", "got 4")
+
 for gate in ("LinearGate", "LengthGate"):
     integers(gate, getattr(fast_weights, gate), "d", least=1)
     half = functools.partial(getattr(fast_weights, gate), 2, dtype=torch.float16)
@@ -798,7 +832,12 @@ for value in (None, trained, fast_weights.GLA, Stack(3, 2)):
 for where, asked in (
     ("GLA", fast_weights.GLA(3, **layer_of_one)),
     ("UnitKeys", fast_weights.UnitKeys(fast_weights.Mesa(3, lam=0.9, eps=0.1))),
+    ("LFOM", fast_weights.LFOM(3, c=[0.5, -0.1])),
+    ("LayeredGLA", LayeredGLA(deep)),
+    ("LayeredDelta", LayeredDelta(deep_delta)),
+    ("Selected", Selected(s6_of(3))),
 ):
+    kind = "state must be a (Weights|Sums|Counted|Memories|Hidden), as start and step return it"
     integers(f"{where}.start", asked.start, "batch", least=1)
     begun, one_x, one_y = asked.start(2), x[:, 0], y[:, 0]
     foreign = fast_weights.Heads(torch.zeros(2, 1, 3))
@@ -808,13 +847,24 @@ for where, asked in (
         ("x of another dtype", (begun, one_x.double(), one_y), "x must have dtype torch.float32 to match the layer"),
         ("y of another batch", (begun, one_x, one_y[:1]), r"y must have shape \(2\) to match x"),
         ("y of another dtype", (begun, one_x, one_y.double()), "y must have dtype torch.float32 to match x"),
-        ("another layer's state", (foreign, one_x, one_y), "state must be a (Weights|Sums), as start and step return"),
-        ("no state", (None, one_x, one_y), "state must be a (Weights|Sums), as start and step return it"),
-        ("a state of other prompts", (asked.start(1), one_x, one_y), "state.(w_hat|G) must have shape .* to match"),
+        ("another layer's state", (foreign, one_x, one_y), kind),
+        ("no state", (None, one_x, one_y), kind),
+        (
+            "a state of other prompts",
+            (asked.start(1), one_x, one_y),
+            "state.(w_hat|G|labels|h) must have shape .* to match the layer and x",
+        ),
     ):
         row(f"{where}.step", label, functools.partial(asked.step, *arguments), message)
         if not label.startswith("y"):
             row(f"{where}.read", label, functools.partial(asked.read, *arguments[:2]), message)
+deeper = LayeredGLA(Stack(3, 4)).start(2)
+for where, asked in (("LayeredGLA", LayeredGLA(deep)), ("LayeredDelta", LayeredDelta(deep_delta))):
+    for name, call in (
+        ("step", lambda f=asked.step: f(deeper, one_x, one_y)),
+        ("read", lambda f=asked.read: f(deeper, one_x)),
+    ):
+        row(f"{where}.{name}", "a state of more layers", call, r"state.labels must have shape \(2, 2, 3\) to match")
 
 for where, made in (
     ("Stack", Stack(3, 2)),
@@ -824,6 +874,11 @@ for where, made in (
     ("FullStack", full(d=3)),
     ("Normalised", Normalised(Stack(3, 2))),
     ("FastWeights", fast_weights.GLA(3, **layer_of_one)),
+    ("LFOM", fast_weights.LFOM(3, c=[0.5, -0.1])),
+    ("LayeredGLA", LayeredGLA(deep)),
+    ("LayeredGLA, normalised", LayeredGLA(Normalised(deep))),
+    ("LayeredDelta", LayeredDelta(deep_delta)),
+    ("Selected", Selected(s6_of(3))),
 ):
     for label, of_x, of_y, message in (
         ("x of two axes", x[0], y[0], r"x must have shape \(any, any, 3\) to match the model"),
@@ -2064,7 +2119,9 @@ ELSEWHERE = {
     "fitting": {"Minimum"},
     "filters": {"Filter", "Estimate", "Window", "Projection", "LeastSquares", "Sums", "Track", "zero"},
     "models.causal": {"Causal"},  # in the rows of those that are one
-    "models.fast_weights": {"Weights", "Heads", "Sums", "Belief", "Gate", "Cost"},  # states and results
+    "models.fast_weights": {
+        *("Weights", "Heads", "Sums", "Counted", "Hidden", "Belief", "Memories", "Gate", "Cost"),  # states and results
+    },
     "models.mamba": {"held", "Statistics"},  # for arguments that `scan` has looked at; made by `statistics`
     "noise": {"clean"},
     "notation": {"Symbol"},  # contract/test_notation.py
@@ -2107,9 +2164,10 @@ IN_ROWS = {
     "models.delta": {"recurrent", "chunked", "DeltaStack", "GatedDeltaStack"},
     "models.fast_weights": {
         *("LinearGate", "LengthGate", "LinearAttention", "GLA", "retention", "RetNet", "Mamba2", "GatedGLA"),
-        *("DeltaRule", "GatedDelta", "Longhorn", "Mesa", "Kalman", "UnitKeys", "cost", "FastWeights"),
+        *("DeltaRule", "GatedDelta", "Longhorn", "LFOM", "Mesa", "Kalman", "UnitKeys", "cost", "FastWeights"),
     },
     "models.gated": {"read_strictly", "GatedStack"},
+    "models.layered": {"LayeredGLA", "LayeredDelta"},
     "models.linear_attention": {"recurrent", "parallel", "chunked"},
     "models.memformer": {
         *("attention", "parameters", "transformer", "one_register", "many_registers", "errors", "iterates"),
@@ -2121,6 +2179,7 @@ IN_ROWS = {
         *("weights", "statistics", "read", "features", "collapsed", "Stack"),
     },
     "models.polynomial": {"window_features"},
+    "models.selected": {"Selected"},
     "models.stack": {"Stack", "factors"},
     "models.streams": {"Reading", "predictions", "FullStack"},
     "predictors": {"one_step_ahead"},

@@ -15,6 +15,7 @@ from icl import filters
 from icl.models import delta, linear_attention, mamba
 from icl.models.fast_weights import (
     GLA,
+    LFOM,
     DeltaRule,
     FastWeights,
     Gate,
@@ -33,10 +34,12 @@ from icl.models.fast_weights import (
     cost,
     retention,
 )
+from icl.models.memformer import Fixed, Memformer, OneRegister
 from icl.predictors import one_step_ahead
 from icl.profile import streams
 from icl.tasks import DriftingRegression, Prompt
 from icl.theory import gla as theory
+from icl.theory import lfom
 from icl.training import AdamW, Config, fit
 
 F64 = {"dtype": torch.float64}
@@ -294,6 +297,51 @@ def test_mesa_is_the_least_of_its_objective():
     assert close(answers(layer, x, y)[:, -1], 0.7 * (v.squeeze(-1) * x[:, -1]).sum(-1), 1e-11)
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3, 5])
+def test_a_first_order_method_is_a_memformer(layers):
+    """With the coefficients of the best polynomial, LFOM predicts what a Memformer of so many layers does whose one
+    register has the best numbers, at the length that they are best for and at others.
+
+    A polynomial with alternating signs, summed in powers there and in steps here: 1e-11 of the largest.
+    """
+    n = 12
+    alpha, gamma = lfom.optimal_registers(D, n, layers)
+    memory = OneRegister(layers)
+    with torch.no_grad():
+        memory.alpha.copy_(torch.as_tensor(alpha))
+        memory.gamma.copy_(torch.as_tensor(gamma[1:]))
+    peer = Memformer(Fixed(torch.eye(D, **F64).repeat(layers, 1, 1)), memory)
+    layer = LFOM(D, c=-lfom.optimal_polynomial(D, n, layers)[1:], **F64)
+    x, y = data()
+    for examples in (1, 5, n, 39):
+        prompt = Prompt(x[:, : examples + 1], y[:, : examples + 1], torch.zeros_like(x[:, : examples + 1]))
+        with torch.no_grad():
+            assert close(layer(prompt), peer(prompt), 1e-11), examples
+
+
+def test_a_first_order_method_is_its_sum_of_powers():
+    """LFOM answers x' sum_k c_k H^k b, H and b means over the examples so far; before the first, 0."""
+    c = (0.7, -0.4, 0.2)
+    x, y = data()
+    got = answers(LFOM(D, c=c, **F64), x, y)
+    assert bool((got[:, 0] == 0).all())
+    for n in (1, 2, 17, 39):
+        H, b = x[:, :n].mT @ x[:, :n] / n, (x[:, :n] * y[:, :n, None]).mean(1).unsqueeze(-1)
+        w = sum(weight * torch.linalg.matrix_power(H, k) @ b for k, weight in enumerate(c)).squeeze(-1)
+        assert close(got[:, n], (w * x[:, n]).sum(-1)), n
+
+
+def test_the_caller_s_coefficients_stay_as_they_are():
+    """Training changes no number but the layer's own: not the array that c came from, nor another layer's from it."""
+    c = np.array([0.5, -0.1])
+    one, other = LFOM(D, c=c, **F64), LFOM(D, c=c, **F64)
+    x, y = data()
+    one.errors(x, y).square().mean().backward()
+    torch.optim.SGD(one.parameters(), lr=0.1).step()
+    assert c.tolist() == other.c.tolist() == [0.5, -0.1]
+    assert bool((one.c != other.c).all())
+
+
 def test_normalised_keys_keep_the_labels_true():
     """UnitKeys(GLA) writes mu y x / x'x, and an input of length 0 is answered 0 and teaches nothing."""
     x, y = data()
@@ -322,6 +370,7 @@ EVERY = {
         d, mixed(LinearGate(d, **F64)), mixed(LengthGate(d, **F64)), lam=0.9, beta=0.8, **F64
     ),
     "Longhorn": lambda d: Longhorn(d, lam=0.9, eps=0.5, **F64),
+    "LFOM": lambda d: LFOM(d, c=[0.7, -0.4, 0.2], **F64),
     "Mesa": lambda d: Mesa(d, lam=0.9, eps=0.5, **F64),
     "Kalman": lambda d: Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.3, P_0=1.0, **F64),
     "unit keys": lambda d: UnitKeys(DeltaRule(d, lam=0.9, mu=0.8, **F64)),
@@ -371,6 +420,9 @@ HAND = {
     "delta rule by channel": (2 * d, d, DOT + DOT + 1 + d + 2 * d + d),
     # The error over eps + x'x, which is DOT + 1 more, and its quotient.
     "Longhorn": (2, d, DOT + DOT + 1 + DOT + 1 + 1 + 2 * d + d),
+    # G + x x', b + y x and one more example. Read: b over their number, x'v and c_0; then twice G v, over their number,
+    # x'v, its c_k and the sum.
+    "LFOM": (3, d**2 + d + 1, 2 * d**2 + 2 * d + 1 + d + DOT + 1 + 2 * (d * DOT + d + DOT + 1 + 1)),
     # G + x x' and b + y x, each faded; eps on the diagonal, elimination (a third of 2 n^3 to leading order), x'w, c.
     "Mesa": (3, d**2 + d, 3 * d**2 + 3 * d + d + (d * (d - 1) * (4 * d + 1) // 6 + 2 * d**2 - d) + DOT + 1),
     # P x; x'P x + s2; the error and its quotient; w + P x e and gamma; 1 / sqrt, u; P - u u', gamma^2, the diagonal.
@@ -403,6 +455,33 @@ def test_elimination_costs_what_a_loop_over_it_says():
         assert solving - bare == count
 
 
+PRODUCTS = {
+    "mm": lambda x, M: x @ M,
+    "mm, the prompts on the right": lambda x, M: M.T @ x.T,
+    "bmm": lambda x, M: torch.bmm(x.unsqueeze(1), M.repeat(len(x), 1, 1)),
+    "bmm, the prompts on the right": lambda x, M: torch.bmm(M.T.repeat(len(x), 1, 1), x.unsqueeze(2)),
+    "tokens of three axes": lambda x, M: x.unsqueeze(1) @ M,
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_of_matrices_costs_what_a_loop_over_it_says(name):
+    """The rule for products of matrices is the number of products and sums, counted one by one, on either side."""
+    for n in range(1, 5):
+        for columns in range(1, 5):
+            count = 0
+            for _ in range(columns):
+                count += n  # products
+                count += n - 1  # sums
+            assert cost(_Multiplying(n, columns, PRODUCTS[name])).flops - cost(_Bare(n)).flops == count
+
+
+def test_a_product_with_a_vector_costs_what_a_loop_over_it_says():
+    """The same for a matrix, a row a prompt, times one vector."""
+    for n in range(1, 9):
+        assert cost(_Multiplying(n, 1, lambda x, M: x @ M[:, 0])).flops - cost(_Bare(n)).flops == n + (n - 1)
+
+
 class _Bare(FastWeights[Weights]):
     """A layer that answers with a product and learns nothing."""
 
@@ -429,6 +508,19 @@ class _Solving(_Bare):
 
     def _read(self, state, x):
         return (torch.linalg.solve(self.system.repeat(len(x), 1, 1), state.w_hat) * x).sum(-1)
+
+
+class _Multiplying(_Bare):
+    """The same after a product of the inputs with a fixed matrix, which no one looks at."""
+
+    def __init__(self, d, columns, product):
+        super().__init__(d)
+        self.register_buffer("matrix", torch.ones(d, columns, **F64))
+        self.product = product
+
+    def _read(self, state, x):
+        self.product(x, self.matrix)
+        return super()._read(state, x)
 
 
 class _Unheard(_Bare):

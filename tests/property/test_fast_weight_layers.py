@@ -1,4 +1,4 @@
-"""What every layer of `icl.models.fast_weights` has to be, whatever its settings: causal, batched, equivariant, linear.
+"""What every layer of `icl.models.fast_weights`, and every model that is one, has to be: causal, batched, equivariant.
 
 Everything is in float64 unless said otherwise; 1e-11 of the largest value covers the rounding of at most 30 tokens.
 """
@@ -8,9 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from icl.models.causal import Normalised
+from icl.models.delta import DeltaStack, GatedDeltaStack
 from icl.models.fast_weights import (
     GLA,
+    LFOM,
     DeltaRule,
+    FastWeights,
     Gate,
     GatedDelta,
     GatedGLA,
@@ -25,6 +29,10 @@ from icl.models.fast_weights import (
     UnitKeys,
     retention,
 )
+from icl.models.layered import LayeredDelta, LayeredGLA
+from icl.models.mamba import S6, Selective, Step
+from icl.models.selected import Selected
+from icl.models.stack import Stack
 from icl.profile import streams
 
 ROUNDING = 1e-11
@@ -47,6 +55,8 @@ def layers(d, dtype=torch.float64):
     def gates():
         return LinearGate(d, **kind), LengthGate(d, **kind)
 
+    s6 = S6(Selective(d + 1, 5, **kind), Selective(d + 1, 5, **kind), Step(d + 1, 0.3, **kind), -torch.ones(1, **kind))
+    s6.log_rate.requires_grad_(True)
     made = {
         "linear attention": LinearAttention(d, mu=0.1, **kind),
         "GLA": GLA(d, lam=0.9, mu=0.1, **kind),
@@ -62,13 +72,23 @@ def layers(d, dtype=torch.float64):
         "Kalman": Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.3, P_0=1.0, **kind),
         "unit keys": UnitKeys(DeltaRule(d, lam=0.9, mu=0.8, **kind)),
         "unit keys, Mesa": UnitKeys(Mesa(d, lam=0.9, eps=0.8, **kind)),
+        "LFOM": LFOM(d, c=[0.7, -0.4, 0.2], **kind),
+        "S6": Selected(s6),
+        "stack": LayeredGLA(Stack(d, 2, **kind)),
+        "normalised stack": LayeredGLA(Normalised(Stack(d, 3, **kind))),
+        "delta stack": LayeredDelta(DeltaStack(d, 2, **kind)),
+        "gated delta stack": LayeredDelta(GatedDeltaStack(d, 3, **kind)),
     }
     return {name: stirred(layer) for name, layer in made.items()}
 
 
 NAMES = list(layers(1))
 # Those whose gates do not look at the label.
-LINEAR = sorted(set(NAMES) - {"Mamba-2", "gated GLA", "gated delta rule"})
+LINEAR = sorted(set(NAMES) - {"Mamba-2", "gated GLA", "gated delta rule", "S6", "gated delta stack"})
+# Those that look at some coordinates of x more than at others: by settings a channel, linear gates, or matrices.
+DIRECTED = ["GLA by channel", "delta rule by channel", "Mamba-2", "gated GLA", "gated delta rule", "S6"]
+# Those that answer all positions of a prompt at once, by sums in another order.
+AT_ONCE = ["S6", "stack", "normalised stack", "delta stack", "gated delta stack"]
 
 
 def data(d=3, time=30, batch=4, seed=0, dtype=torch.float64):
@@ -119,12 +139,14 @@ def test_the_past_matters(name):
 @settings(max_examples=15)
 @given(d=st.integers(1, 4), time=st.integers(1, 12), batch=st.integers(1, 5))
 def test_steps_are_the_scan(name, d, time, batch):
-    """`start`, `read` and `step`, one token after another, are `errors` bit for bit; the state given to `step` stays as
-    it was, and no answer depends on the rest of the batch.
+    """`start`, `read` and `step`, one token after another, are `errors` bit for bit, or up to rounding where a layer
+    answers all at once; the state given to `step` stays as it was, and no answer depends on the rest of the batch.
     """
     layer, (x, y) = layers(d)[name], data(d, time, batch)
-    expected = answers(layer, x, y)
+    assert (type(layer).errors is FastWeights.errors) == (name not in AT_ONCE)
     with torch.no_grad():
+        expected = y - FastWeights.errors(layer, x, y)
+        assert close(answers(layer, x, y), expected)
         state, got = layer.start(batch), []
         for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):
             before = {part: value.clone() for part, value in vars(state).items()}
@@ -144,17 +166,23 @@ def test_answers_are_linear_in_the_labels(name):
     assert close(both, 2 * answers(layer, x, y) - answers(layer, x, other))
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"Mamba-2", "gated GLA", "gated delta rule"}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(LINEAR)))
+def test_the_others_are_not_linear(name):
+    """Where a gate looks at labels, the answer to a sum of labels is another: the list of linear layers is complete."""
+    layer, (x, y), (_, other) = LAYERS[name], data(), data(seed=1)
+    both = answers(layer, x, 2 * y - other)
+    assert not close(both, 2 * answers(layer, x, y) - answers(layer, x, other))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_answers_turn_with_the_inputs(name):
-    """A rotation of all inputs changes no answer of a layer without a preferred direction; of one with a setting a
-    channel, it does.
-    """
+    """A rotation of all inputs changes no answer of a layer without a preferred direction; of one with, it does."""
     layer, (x, y) = LAYERS[name], data()
     turn = torch.linalg.qr(torch.randn(3, 3, generator=streams("turn"), **F64))[0]
-    assert close(answers(layer, x @ turn, y), answers(layer, x, y)) == ("channel" not in name)
+    assert close(answers(layer, x @ turn, y), answers(layer, x, y)) == (name not in DIRECTED)
 
 
-@pytest.mark.parametrize("name", ["unit keys", "unit keys, Mesa"])
+@pytest.mark.parametrize("name", ["unit keys", "unit keys, Mesa", "normalised stack", "delta stack"])
 def test_unit_keys_know_no_lengths(name):
     """With unit keys an example says the same at any length, and its answer scales with it: f(c X, c y) = c f(X, y) for
     every c, one a position too.
