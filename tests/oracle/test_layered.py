@@ -76,6 +76,22 @@ def test_what_is_kept_does_not_depend_on_when_it_is_asked(name):
     assert torch.equal(y - torch.stack(answers, 1), FastWeights.errors(layer, x, y))
 
 
+@pytest.mark.parametrize("memory", ["mu", "mu_x"])
+def test_a_memory_with_a_negative_write_strength_is_not_written(memory):
+    """A write strength below 0 counts as 0 here too: errors are the stack's, and those of a strength of 0."""
+    model = stirred(DeltaStack(3, 3, **F64))
+    generator = streams("layered")
+    x, y = torch.randn(2, 20, 3, generator=generator, **F64), torch.randn(2, 20, generator=generator, **F64)
+    with torch.no_grad():
+        found = []
+        for strength in (-0.3, 0.0, 0.3):
+            getattr(model, memory)[1] = strength
+            found.append(FastWeights.errors(LayeredDelta(model), x, y))
+            assert (found[-1] - model.errors(x, y)).abs().max() <= ROUNDING * found[-1].abs().max()
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[1], found[2])
+
+
 d = 10
 DOT = 2 * d - 1
 # One layer of GLA with both memories, on paper. Asked: b'x and B'x. Moved: s (1 - lam) is made for all prompts at once,
