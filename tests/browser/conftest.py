@@ -2,12 +2,16 @@
 
 import functools
 import http.server
+import os
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -21,6 +25,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
 
@@ -77,41 +82,46 @@ class Watched:
         page.on("pageerror", lambda error: self.faults.append(f"uncaught: {error}"))
         page.on("requestfailed", lambda r: self.faults.append(f"failed: {r.url}"))
         page.on("response", lambda r: self.faults.append(f"status {r.status}: {r.url}") if r.status >= 400 else None)
-
-        def judge(route: object) -> None:
-            url = route.request.url  # type: ignore[attr-defined]
-            if url.startswith((origin, "data:", "blob:")):
-                route.continue_()  # type: ignore[attr-defined]
-            else:
-                self.faults.append(f"external request: {url}")
-                route.abort()  # type: ignore[attr-defined]
-
-        page.route("**/*", judge)
+        own = (origin, "data:", "blob:")
+        page.on("request", lambda r: None if r.url.startswith(own) else self.faults.append(f"external: {r.url}"))
 
     def read_through(self) -> None:
         """Scroll to the end, as a reader does, then wait until every figure is drawn."""
         self.page.evaluate(
             """async () => {
-                for (let y = 0; y < document.documentElement.scrollHeight; y += 600) {
+                for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
                     scrollTo(0, y);
-                    await new Promise(done => setTimeout(done, 20));
+                    await new Promise(requestAnimationFrame);
                 }
-                const figures = [...document.querySelectorAll('.icl-chart')];
-                for (let k = 0; k < 2400 && figures.some(figure => !figure.dataset.drawn); k++) {
-                    await new Promise(done => setTimeout(done, 25));
-                }
-                scrollTo(0, document.documentElement.scrollHeight);
             }"""
         )
-        undrawn = self.page.evaluate(
-            """() => [...document.querySelectorAll('.icl-chart')].filter(f => !f.dataset.drawn).map(
-                f => `${f.id || f.querySelector('img')?.alt.slice(0, 40)}: top ${f.getBoundingClientRect().top}, `
-                    + `view ${Boolean(f.view)}, bundle ${Boolean(window.vegaEmbed)}, ${document.visibilityState}`)"""
-        )
-        assert not undrawn, undrawn
+        self.settle()
         self.page.wait_for_function(
             "!window.MathJax?.startup || MathJax.startup.promise.then(() => true)", timeout=20_000
         )
+
+    def settle(self, theme: str | None = None) -> None:
+        """Wait until every figure is drawn, in the theme if one is given, and no colour is on its way to another."""
+        unsettled = self.page.evaluate(
+            """async theme => {
+                const drawn = ({dataset: {drawn}}) => drawn === 'failed' || (theme ? drawn === theme : drawn);
+                const unsettled = () => [
+                    ...[...document.querySelectorAll('.icl-chart')].filter(f => !drawn(f)).map(f => [
+                        f.id || f.querySelector('img')?.alt.slice(0, 40), `top ${f.getBoundingClientRect().top}`,
+                        `view ${!!f.view}`, `bundle ${!!window.vegaEmbed}`, document.visibilityState].join()),
+                    ...document.getAnimations().filter(a => a instanceof CSSTransition).map(a => a.transitionProperty),
+                ];
+                for (let k = 0; k < 2400 && unsettled().length; k++) await new Promise(done => setTimeout(done, 25));
+                // To the end and a little back: a button shows on the way up only.
+                for (const step of [document.documentElement.scrollHeight, -100]) {
+                    scrollBy(0, step);
+                    await new Promise(requestAnimationFrame);
+                }
+                return unsettled();
+            }""",
+            theme,
+        )
+        assert not unsettled, unsettled
 
 
 @pytest.fixture
@@ -141,3 +151,40 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
     yield go
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="session")
+def downloads(request, tmp_path_factory, installed) -> Iterator[dict[str, Future[nbformat.NotebookNode]]]:
+    """Every downloadable notebook asked for, run in an empty folder of its own with the installed package."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    environment = os.environ | threads | {"PYTHONPATH": str(installed)}
+
+    def run(page: str) -> nbformat.NotebookNode:
+        copy = tmp_path_factory.mktemp("empty") / f"{Path(page).name}.ipynb"
+        shutil.copy(HTML / "_sources" / f"{page}.ipynb", copy)
+        command = [sys.executable, "-m", "jupyter", "execute", "--inplace", "--timeout=120", copy.name]
+        for _ in range(2):
+            done = subprocess.run(
+                command, cwd=copy.parent, env=environment, capture_output=True, text=True, check=False
+            )
+            # Two kernels that start at the same moment may choose the same port, and one of them dies of it.
+            if "Kernel died before replying to kernel_info" not in done.stderr:
+                break
+        assert done.returncode == 0, done.stderr[-2000:]
+        return nbformat.read(copy, as_version=4)
+
+    pool = ThreadPoolExecutor(2)
+    yield {page: pool.submit(run, page) for page in asked(request)}
+    pool.shutdown(cancel_futures=True)
+
+
+def asked(request: pytest.FixtureRequest) -> list[str]:
+    """Pages whose notebooks the selected tests compare."""
+    return [i.callspec.params["page"] for i in request.session.items if "downloads" in getattr(i, "fixturenames", ())]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ahead(request) -> None:
+    """Notebooks run while pages are looked at: a minute of the one is no minute of the other."""
+    if asked(request):
+        request.getfixturevalue("downloads")

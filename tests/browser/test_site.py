@@ -1,13 +1,7 @@
 """The built files: nothing from elsewhere, exercises that tell stub from solution, notebooks that stand alone."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import chapters
 import nbformat
@@ -64,30 +58,6 @@ def test_exercises_tell_a_stub_from_a_solution(page):
         assert sum(not o["passed"] for o in outcomes) >= 2
 
 
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory, installed) -> dict[str, nbformat.NotebookNode]:
-    """Every downloadable notebook, run in an empty folder of its own with the installed package."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    environment = os.environ | threads | {"PYTHONPATH": str(installed)}
-
-    def run(page: str) -> nbformat.NotebookNode:
-        copy = tmp_path_factory.mktemp("empty") / f"{Path(page).name}.ipynb"
-        shutil.copy(HTML / "_sources" / f"{page}.ipynb", copy)
-        command = [sys.executable, "-m", "jupyter", "execute", "--inplace", "--timeout=120", copy.name]
-        for _ in range(2):
-            done = subprocess.run(
-                command, cwd=copy.parent, env=environment, capture_output=True, text=True, check=False
-            )
-            # Two kernels that start at the same moment may choose the same port, and one of them dies of it.
-            if "Kernel died before replying to kernel_info" not in done.stderr:
-                break
-        assert done.returncode == 0, done.stderr[-2000:]
-        return nbformat.read(copy, as_version=4)
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(CHAPTERS, pool.map(run, CHAPTERS), strict=True))
-
-
 def joined(outputs) -> list[dict]:
     """A cell's outputs, printed text in one piece: how it is cut depends on when it was sent."""
     pieces: list[dict] = []
@@ -105,7 +75,8 @@ def test_downloads_run_and_draw_the_same_charts(downloads, page):
 
     The two runs share nothing but the library, so an unseeded draw in a chapter shows here.
     """
-    book, download = (chapters.specifications(n) for n in (chapters.cached(page), downloads[page]))
+    notebooks = chapters.cached(page), downloads[page].result()
+    book, download = map(chapters.specifications, notebooks)
     assert book
     assert book == download
     # Whatever else the cells put out too: tables, verdicts, text. Addresses in memory differ by nature.
@@ -115,7 +86,7 @@ def test_downloads_run_and_draw_the_same_charts(downloads, page):
             for c in n.cells
             if c.cell_type == "code"
         ]
-        for n in (chapters.cached(page), downloads[page])
+        for n in notebooks
     ]
     assert outputs[0] == outputs[1]
 
