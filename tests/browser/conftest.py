@@ -86,12 +86,15 @@ class Watched:
         page.on("request", lambda r: None if r.url.startswith(own) else self.faults.append(f"external: {r.url}"))
 
     def read_through(self) -> None:
-        """Scroll to the end, as a reader does, then wait until every figure is drawn."""
+        """Scroll to the end, as a reader does, then wait until every figure is drawn.
+
+        It never waits for a frame: a browser on a busy machine may draw none for half a minute.
+        """
         self.page.evaluate(
             """async () => {
                 for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
                     scrollTo(0, y);
-                    await new Promise(requestAnimationFrame);
+                    await new Promise(done => setTimeout(done, 20));
                 }
             }"""
         )
@@ -115,7 +118,7 @@ class Watched:
                 // To the end and a little back: a button shows on the way up only.
                 for (const step of [document.documentElement.scrollHeight, -100]) {
                     scrollBy(0, step);
-                    await new Promise(requestAnimationFrame);
+                    await new Promise(done => setTimeout(done, 20));
                 }
                 return unsettled();
             }""",
