@@ -103,10 +103,10 @@ class LayeredGLA(_Layered):
 class LayeredDelta(_Layered):
     """The delta rule in layers, `delta.DeltaStack` or `delta.GatedDeltaStack`, as a recurrence.
 
-    In each layer, with u = x / |x| and b and B its memories of labels and inputs,
+    In each layer, with r the length of x, u = x / r, and b and B its memories of labels and inputs,
 
-        y <- y - s_y |x| b'u,    b <- lam (b + mu (y / |x| - b'u) u),
-        x <- x - s_x |x| B'u,    B <- lam_x (B + mu_x u (u - B'u)')
+        y <- y - s_y r b'u,    b <- lam (b + mu (y / r - b'u) u),
+        x <- x - s_x r B'u,    B <- lam_x (B + mu_x u (u - B'u)')
 
     where what is written are x and y as they came in.
 
