@@ -179,23 +179,20 @@
       host.className = "icl-chart__view";
       figure.querySelector("img").after(host);
     }
-    const theme = dark() ? "dark" : "light";
     const drawn = themed(spec);
     const width = figure.clientWidth;
     wrapped(drawn, width);
     fitted(drawn, width);
     figure.drawnWidth = width;
     figure.view?.finalize();
-    figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme}})).view;
+    figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: dark() ? "dark" : "light"}})).view;
     if (first) {
       figure.querySelector("img").hidden = true;
       buttons(figure, spec);
       if (spec.usermeta?.icl?.explorable) sliders(figure, spec.usermeta.icl.explorable);
     }
     await figure.update?.();
-    figure.dataset.drawn = theme;
-    // The page's theme may have changed while the chart was drawn.
-    if (theme !== (dark() ? "dark" : "light")) await draw(figure);
+    figure.dataset.drawn = dark() ? "dark" : "light";
   }
 
   function start() {

@@ -561,25 +561,6 @@ def test_charts_follow_the_theme_switch(visit):
     assert not watched.faults
 
 
-def test_a_theme_that_changes_while_a_chart_is_drawn(visit):
-    """A chart whose page turns dark between its specification and its picture ends in dark colours."""
-    turning = """
-        let embed;
-        Object.defineProperty(window, "vegaEmbed", {
-            get: () => embed,
-            set: own => {
-                embed = (...given) => { document.documentElement.dataset.theme = "dark"; return own(...given); };
-            },
-        });"""
-    colours = []
-    for begun in ({"script": turning}, {"theme": "dark"}):
-        page = visit(FORGET, **begun).page
-        page.wait_for_function("document.querySelector('.icl-chart').dataset.drawn === 'dark'", polling=50)
-        drawn = page.locator(".icl-chart__view svg").first.inner_html()
-        colours.append(set(re.findall(r'(?:fill|stroke)="(#\w+)"', drawn)))
-    assert colours[0] == colours[1]
-
-
 def test_downloads_hold_the_figures_data(visit):
     """A figure's buttons save a CSV with its curves, a Vega-Lite specification and an SVG."""
     watched = visit(FORGET)
