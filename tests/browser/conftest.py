@@ -100,7 +100,7 @@ class Watched:
         )
         self.settle()
         self.page.wait_for_function(
-            "!window.MathJax?.startup || MathJax.startup.promise.then(() => true)", timeout=20_000
+            "!window.MathJax?.startup || MathJax.startup.promise.then(() => true)", timeout=60_000
         )
 
     def settle(self, theme: str | None = None) -> None:
@@ -158,7 +158,10 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def downloads(request, tmp_path_factory, installed) -> Iterator[dict[str, Future[nbformat.NotebookNode]]]:
-    """Every downloadable notebook asked for, run in an empty folder of its own with the installed package."""
+    """Every downloadable notebook asked for, run in an empty folder of its own with the installed package.
+
+    Two at a time, and not while pages are looked at: a browser without a core to itself waits for what never comes.
+    """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     environment = os.environ | threads | {"PYTHONPATH": str(installed)}
 
@@ -184,10 +187,3 @@ def downloads(request, tmp_path_factory, installed) -> Iterator[dict[str, Future
 def asked(request: pytest.FixtureRequest) -> list[str]:
     """Pages whose notebooks the selected tests compare."""
     return [i.callspec.params["page"] for i in request.session.items if "downloads" in getattr(i, "fixturenames", ())]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def ahead(request) -> None:
-    """Notebooks run while pages are looked at: a minute of the one is no minute of the other."""
-    if asked(request):
-        request.getfixturevalue("downloads")
