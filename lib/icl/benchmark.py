@@ -38,14 +38,12 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from icl import _checks, evidence, profile
+from icl import _checks, _identity, profile
 from icl.noise import clean
 from icl.predictors import Predictor, one_step_ahead
 from icl.tasks import Prompt, Task
 
 _NUMBERS = ("risk", "se", "difference", "difference_se")
-# What shows, judges and names: a cell does not get older with it.
-_APART = ("charts.py", "evidence.py", "exercises.py", "notation.py")
 
 
 class CellFailed(RuntimeError):
@@ -287,9 +285,7 @@ def _read(path: Path, task: str, seed: int, fingerprint: str, methods: list[str]
 @functools.cache
 def _surroundings() -> dict[str, Any]:
     """What every cell depends on beside its grid: code and versions."""
-    root = Path(__file__).resolve().parent
-    files = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py"))
-    library = evidence.library_hash([f for f in files if f not in _APART and not f.endswith("__init__.py")])
+    library = hashlib.sha256("".join(sorted(_identity.everything())).encode()).hexdigest()[:16]
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
     return {"library": library, "versions": versions | {"python": platform.python_version()}}
 

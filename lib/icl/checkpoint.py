@@ -3,16 +3,13 @@
 A checkpoint is a safetensors file. Its header holds notes in JSON, saying what the tensors belong to, and a sha256 over
 every byte of the file (its own digits read as zeros), so that a single changed bit is seen. Nothing in it is ever run:
 there is no pickle on the way in or out. `icl.training.fit` decides what a checkpoint holds; this file decides how it is
-written, what is refused, and where the chapters keep theirs.
+written and what is refused.
 """
 
-import contextlib
 import hashlib
 import json
 import math
 import os
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -22,8 +19,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
-
-from icl import evidence, profile
 
 _FORMAT = "icl checkpoint 1"
 _BLANK = "0" * 64
@@ -172,34 +167,3 @@ def described(value: Any) -> Any:
 
 def _name(thing: Any) -> str:
     return f"{thing.__module__}.{thing.__qualname__}"
-
-
-def scratch(name: str) -> Path | None:
-    """Return where a chapter keeps the checkpoint of the training called `name`, or None under the profile `quick`.
-
-    `_build/checkpoints/<name>-<hash>.safetensors`, of the repository or else of the current folder. The hash is over
-    the library's loaded code and, in a notebook, over every cell run so far: a chapter that was killed goes on where it
-    was, and one whose code has changed starts anew instead of mixing two programs. Quick runs keep none, so that the
-    times on the pages are those of the work.
-
-    Raises:
-        ValueError: if `name` is not letters, digits, '.', '_' and '-'.
-    """
-    given: Any = name
-    if not isinstance(given, str) or not re.fullmatch(r"[\w-][\w.-]*", given):
-        raise ValueError(f"name must be letters, digits, '.', '_' and '-', got {name!r}")
-    if profile.current() == "quick":
-        return None
-    program = [evidence.library_hash(evidence.sources()), *_cells()]
-    digest = hashlib.sha256("\0".join(program).encode()).hexdigest()[:12]
-    home = Path(__file__).resolve().parents[2]
-    folder = (home if (home / "book").is_dir() else Path.cwd()) / "_build" / "checkpoints"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}-{digest}.safetensors"
-
-
-def _cells() -> list[str]:
-    """Sources of the cells that this notebook has run, each once: to run a cell again is to go on."""
-    with contextlib.suppress(AttributeError, KeyError):
-        return list(dict.fromkeys(sys.modules["IPython"].get_ipython().user_ns["In"][1:]))
-    return []

@@ -9,9 +9,7 @@ The verdict follows from the numbers and must be the one that the ledger holds: 
 the build. Tolerances stand in the ledger, where they were written before the run.
 """
 
-import ast
 import datetime
-import hashlib
 import html
 import json
 import os
@@ -28,6 +26,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+
+from icl import _identity
 
 VERDICTS = (
     "reproduced",
@@ -254,39 +254,8 @@ def claim(id: str) -> Claim:
     return ledger()[id]
 
 
-#: Modules that show and judge what others computed: a record does not get older with them, nor with the packages'
-#: `__init__.py`, which compute nothing and name every new room.
-_APART = ("charts.py", "evidence.py", "exercises.py", "notation.py")
-
-
-def sources() -> list[str]:
-    """Return the source files of this package that are loaded now and can have had a part in a computation."""
-    root = Path(__file__).resolve().parent
-    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "icl"]
-    files = {Path(module.__file__).resolve() for module in modules if module.__file__}
-    names = {path.relative_to(root).as_posix() for path in files if path.is_relative_to(root)}
-    return sorted(name for name in names - set(_APART) if not name.endswith("__init__.py"))
-
-
-def _code(path: Path) -> str:
-    """A source file without its comments and docstrings, in one layout: what it does and not what it says."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            words = body[0].value
-            if isinstance(words, ast.Constant) and isinstance(words.value, str):
-                body[:1] = [] if len(body) > 1 else [ast.Pass()]
-    return ast.unparse(tree)
-
-
-def library_hash(names: list[str]) -> str:
-    """Hash of the code in these files of this package, comments and docstrings apart; a missing file is empty."""
-    digest = hashlib.sha256()
-    for name in names:
-        path = Path(__file__).parent / name
-        digest.update(f"{name}\0{_code(path) if path.is_file() else ''}\0".encode())
-    return digest.hexdigest()[:16]
+#: Modules that show and judge what others computed: a record does not get older with them.
+_APART = ("icl.charts", "icl.evidence", "icl.exercises", "icl.notation")
 
 
 def _device() -> str:
@@ -306,8 +275,15 @@ class Record:
 
     @property
     def current(self) -> bool:
-        """Whether the sources that made it are still the same."""
-        return bool(self.provenance["library"] == library_hash(self.provenance["sources"]))
+        """Whether the code that made it still stands in the library, wherever and under whatever name."""
+        return not self.outdated
+
+    @property
+    def outdated(self) -> list[str]:
+        """What of the code that made it has changed since, by the names it had then."""
+        code = self.provenance["code"]
+        moved = [name for name, identity in code.items() if _identity.identity(name) != identity]
+        return [name for name in moved if code[name] not in _identity.everything()] if moved else []
 
     @property
     def origin(self) -> "Record":
@@ -362,8 +338,7 @@ def record(
     provenance = {
         "command": command,
         "config": config,
-        "sources": (used := sources()),
-        "library": library_hash(used),
+        "code": _identity.reached(_identity.running(), but=_APART),
         "commit": commit.stdout.strip() or None,
         "versions": {p: metadata.version(p) for p in ("torch", "numpy", "scipy", "pandas")}
         | {"python": platform.python_version()},
@@ -389,7 +364,7 @@ def recorded(id: str) -> Record:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["id"] != id:
             raise ValueError(f"it holds the record {content['id']!r}")
-        needed = {"command", "config", "sources", "library", "versions", "device", "seconds", "date"}
+        needed = {"command", "config", "code", "versions", "device", "seconds", "date"}
         missing = needed - set(content["provenance"])
         if missing:
             raise ValueError(f"its provenance lacks {sorted(missing)}")

@@ -15,8 +15,7 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import chapters  # noqa: E402
 import notebooks  # noqa: E402
 
-from icl import evidence  # noqa: E402
-from icl.evidence import library_hash  # noqa: E402
+from icl import _identity, evidence  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
@@ -162,7 +161,7 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     """`make paper` skips a chapter that ran to its end as long as its records are there as written, made by the library
     and the cells as they are now: those up to the one that recorded last. Prose, comments and later cells may change.
     """
-    made = {"command": "make paper", "config": {}, "sources": ["tasks.py"], "library": library_hash(["tasks.py"])}
+    made = {"command": "make paper", "config": {}, "code": _identity.reached(["from icl.tasks import blocks\nblocks"])}
     made |= {"versions": {}, "device": "CPU", "seconds": 2.5, "date": "2026-01-01"}
     text = PAPER.replace("PROVENANCE", repr(made))
     page, result = tmp_path / "book/page.md", tmp_path / "book/results/run.json"
@@ -198,7 +197,8 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     result.write_text(whole)
     assert chapters.recording("book/page") == 2.5
     with monkeypatch.context() as patch:
-        patch.setattr(evidence, "library_hash", lambda names: "another")
+        patch.setattr(_identity, "identity", lambda name: "another")
+        patch.setattr(_identity, "everything", frozenset)
         assert chapters.recording("book/page") is None
 
     # Stopped by an error after it had recorded, a chapter is run again; so is one that recorded nothing.

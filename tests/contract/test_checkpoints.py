@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import icl
-from icl import checkpoint, evidence
+from icl import checkpoint
 from icl.models.gla import OneLayerGLA
 from icl.profile import streams
 from icl.tasks import UNIFORM, DriftingRegression, SmoothDrift
@@ -553,31 +553,3 @@ def test_a_description_tells_settings_apart():
     values = [np.float32(0.5), np.arange(2), torch.ones(1), (1, "a"), {"a": None}, float("nan"), torch.float64, fit]
     expected = [0.5, [0, 1], [1.0], [1, "a"], {"a": None}, "nan", "torch.float64", "icl.training.fit"]
     assert checkpoint.described(values) == expected
-
-
-def test_a_chapter_keeps_its_checkpoints_apart(monkeypatch, tmp_path):
-    """Under the profile paper a chapter's checkpoint lies in `_build/checkpoints`, under another name as soon as the
-    library's code or a cell run before differs, and under the same if a cell is run again; quick keeps none.
-    """
-    (tmp_path / "book").mkdir()
-    monkeypatch.setattr(checkpoint, "__file__", str(tmp_path / "lib/icl/checkpoint.py"))
-    assert checkpoint.scratch("run") is None
-    monkeypatch.setenv("ICL_PROFILE", "paper")
-    shell = type("Shell", (), {})()
-    shell.user_ns = {"In": ["", "import icl", "train()"]}
-    monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), {"get_ipython": staticmethod(lambda: shell)}))
-    path = checkpoint.scratch("run")
-    assert path.parent == tmp_path / "_build" / "checkpoints"
-    assert path.parent.is_dir()
-    assert path.name.startswith("run-")
-    shell.user_ns["In"].append("train()")
-    assert checkpoint.scratch("run") == path
-    assert checkpoint.scratch("walk").name != path.name
-    shell.user_ns["In"][1] = "import icl; x = 1"
-    edited = checkpoint.scratch("run")
-    assert edited != path
-    monkeypatch.setattr(evidence, "library_hash", lambda names: "another")
-    assert checkpoint.scratch("run") not in (edited, path)
-    for names in ({}, {"get_ipython": staticmethod(lambda: None)}):
-        monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), names))
-        assert checkpoint.scratch("run").name.startswith("run-")

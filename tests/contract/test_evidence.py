@@ -6,15 +6,13 @@ import html
 import itertools
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from icl import evidence
+from icl import _identity, evidence
 from icl.evidence import MIME, VERDICTS, Check, Claim, Record, VerdictChanged, record, recorded
 
 
@@ -29,6 +27,9 @@ def outcome(settle):
     except VerdictChanged:
         return "refused"
 
+
+# A program that a record is made by.
+RUNNING = ["from icl.tasks import blocks\nblocks"]
 
 # What the numbers say, before the ledger is asked: None is a verdict that no ledger can hold.
 NUMBERS = {
@@ -194,6 +195,7 @@ def book(tmp_path, monkeypatch):
     for name in ("claims", "results"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(evidence, "folder", lambda name: tmp_path / name)
+    monkeypatch.setattr(_identity, "running", lambda: RUNNING)
     evidence.ledger.cache_clear()
     yield tmp_path
     evidence.ledger.cache_clear()
@@ -286,12 +288,11 @@ def test_a_record_comes_back_as_it_was(book):
     pd.testing.assert_frame_equal(back.table, TABLE, check_exact=True)
     assert back.provenance["config"] == CONFIG
     assert back.provenance["seconds"] == 12.3
-    assert back.provenance["sources"] == evidence.sources()
-    assert not {"charts.py", "evidence.py", "__init__.py"} & set(back.provenance["sources"])
-    assert back.provenance["library"] == evidence.library_hash(back.provenance["sources"])
+    assert back.provenance["code"] == _identity.reached(RUNNING)
     assert set(back.provenance["versions"]) == {"torch", "numpy", "scipy", "pandas", "python"}
     assert back.provenance["command"] == "make paper"
     assert back.current
+    assert back.outdated == []
     assert [p.name for p in (book / "results").iterdir()] == ["run.json"]
 
 
@@ -312,14 +313,19 @@ def test_a_record_stays_in_its_folder(book, name):
 
 
 def test_a_record_of_an_older_library_says_so(book):
-    """A record made with other sources is shown as older; one made with these is not."""
+    """A record made with other code is shown as older, and what changed is named; one made with this is not, and one
+    whose code stands elsewhere by now is not either."""
     record("run", TABLE, config={"model": "<b>"}, seconds=1, command="make <b>")
     fresh = recorded("run")
     assert "older library" not in fresh._repr_html_()
     assert "<b>" not in fresh._repr_html_()
     assert fresh._repr_html_().count("&lt;b&gt;") == 2
-    older = dataclasses.replace(fresh, provenance=fresh.provenance | {"library": "0" * 16})
+    ((name, made),) = fresh.provenance["code"].items()
+    moved = dataclasses.replace(fresh, provenance=fresh.provenance | {"code": {"icl.elsewhere.Task": made}})
+    assert moved.current
+    older = dataclasses.replace(fresh, provenance=fresh.provenance | {"code": {name: "0" * 16}})
     assert not older.current
+    assert older.outdated == [name]
     assert "older library" in older._repr_html_()
 
 
@@ -333,38 +339,8 @@ def test_the_origin_of_a_record_is_its_caption(book):
     assert shown.origin.provenance == shown.provenance
 
 
-def test_the_hash_knows_every_source_it_is_given(tmp_path, monkeypatch):
-    """The hash that dates a record changes with any change of the code it names, its name included, and with nothing
-    else: not with other files, and not with comments, docstrings or layout.
-    """
-    room = tmp_path / "icl"
-    (room / "theory").mkdir(parents=True)
-    for name in ("evidence.py", "filters.py", "theory/gla.py"):
-        (room / name).write_text("x = 1\n")
-    monkeypatch.setattr(evidence, "__file__", str(room / "evidence.py"))
-    used = ["theory/gla.py"]
-    hashes = [evidence.library_hash(used)]
-    (room / "filters.py").write_text("x = 2\n")
-    assert evidence.library_hash(used) == hashes[0]
-    (room / "theory" / "gla.py").write_text('"""Words."""\n\nx = (1)  # more words\n')
-    assert evidence.library_hash(used) == hashes[0]
-    (room / "theory" / "gla.py").write_text('"""Words."""\n\nx = 2\n')
-    hashes.append(evidence.library_hash(used))
-    (room / "theory" / "gla.py").rename(room / "theory" / "lag.py")
-    hashes.append(evidence.library_hash(used))
-    hashes.append(evidence.library_hash(["theory/lag.py"]))
-    assert len(set(hashes)) == 4
-
-
-def test_sources_are_what_is_loaded():
-    """In a process of its own, the sources are the modules imported, without the packages around them."""
-    code = "from icl import charts, evidence, tasks; print(*evidence.sources())"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["_checks.py", "tasks.py"]
-
-
 def test_packages_compute_nothing():
-    """What records leave out of their sources, every `__init__.py`, holds words, imports and names, and no code."""
+    """Every `__init__.py` holds words, imports and names, and no code: it is a door and not a room."""
     inits = sorted(Path(evidence.__file__).parent.rglob("__init__.py"))
     assert len(inits) >= 3
     for init in inits:
@@ -377,8 +353,7 @@ def test_packages_compute_nothing():
 PROVENANCE = {
     "command": "",
     "config": {},
-    "sources": [],
-    "library": "",
+    "code": {},
     "versions": {},
     "device": "",
     "seconds": 1,
