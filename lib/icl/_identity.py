@@ -107,6 +107,12 @@ def modules() -> list[str]:
     return [".".join(("icl", *path.with_suffix("").parts)) for path in paths]
 
 
+def _names(module: str) -> list[str]:
+    """Names that a module of the library defines."""
+    found = _module(module)
+    return list(found.statements) if found else []
+
+
 def _home(dotted: str) -> str:
     """Where a dotted name of the library is defined, through re-exports."""
     owner, _, name = dotted.rpartition(".")
@@ -350,16 +356,18 @@ def _hashed(dotted: str, above: tuple[str, ...] = ()) -> tuple[str, int]:
     if dotted in above:
         return f"above {len(above) - above.index(dotted)}", above.index(dotted)
     reading = _read(dotted)
+    whole = reading is None
     if reading is None:
         # A module handed on as a whole, or a name that nobody knows: all that it may be.
         parts = [name for name in modules() if name == dotted or name.startswith(f"{dotted}.")]
-        reading = f"all of {len(parts)}", tuple(f"{m}.{n}" for m in parts for n in sorted(_module(m).statements))  # type: ignore[union-attr]
-        if not parts:
-            reading = f"nothing of this library: {dotted}", ()
+        inner = tuple(f"{part}.{name}" for part in parts for name in _names(part))
+        reading = ("all of these" if parts else f"nothing of this library: {dotted}"), inner
     text, used = reading
     inside = (*above, dotted)
     found = [_hashed(each, inside) for each in used]
-    digest = hashlib.sha256("\0".join([text, *(each for each, _ in found)]).encode()).hexdigest()[:16]
+    hashes = [each for each, _ in found]
+    # The order of definitions in a module is no part of what it is.
+    digest = hashlib.sha256("\0".join([text, *(sorted(hashes) if whole else hashes)]).encode()).hexdigest()[:16]
     highest = min((top for _, top in found), default=len(inside))
     # Within a circle of definitions the hash depends on where one came in.
     if highest >= len(above):
@@ -404,10 +412,6 @@ def program(cells: Iterable[str]) -> str:
 
 @cache
 def everything() -> frozenset[str]:
-    """Return the identities of all definitions that there are."""
-    return frozenset(
-        identity(f"{name}.{bound}")
-        for name in modules()
-        if (module := _module(name)) is not None
-        for bound in module.statements
-    )
+    """Return the identities of all definitions and modules that there are."""
+    names = modules()
+    return frozenset(identity(each) for name in names for each in (name, *(f"{name}.{b}" for b in _names(name))))
