@@ -14,9 +14,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from icl import evidence
-from icl.models import linear_attention
-from icl.models.stack import Stack
+from icl.models import operators
+from icl.models.stacks import Stack
+from icl.page import records
 from icl.profile import streams
 from icl.tasks import DriftingRegression, Prompt
 
@@ -51,11 +51,11 @@ def naive(stack: Stack, prompt: Prompt) -> Tensor:
 
 
 def careful(stack: Stack, prompt: Prompt) -> Tensor:
-    """The same loop by `icl.models.linear_attention.recurrent`, whose backward pass copies nothing of full length."""
+    """The same loop by `icl.models.operators.recurrent`, whose backward pass copies nothing of full length."""
     Z = prompt.tokens()
     for layer, lam in enumerate(stack.lam):
         keys = Z[..., None, :-1]
-        read = linear_attention.recurrent(keys, keys, Z.unsqueeze(2), lam.view(1, 1, 1))[:, :, 0]
+        read = operators.recurrent(keys, keys, Z.unsqueeze(2), lam.view(1, 1, 1))[:, :, 0]
         s_x = stack.s_x[layer] if layer < stack.layers - 1 else torch.zeros(())
         steps = torch.cat([s_x.expand(stack.d), stack.s_y[layer : layer + 1]])
         Z = Z - (1 - lam) * steps * (read - (keys * keys).sum(-1) * Z)
@@ -136,7 +136,7 @@ def main() -> None:
         print(f"{name}, {config}:")
         table = measure()
         if record:
-            evidence.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
+            records.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import pandas as pd
 import torch
 from run import median_ms
 
-from icl import evidence, filters
+from icl import filters
+from icl.page import records
 from icl.profile import streams
 from icl.tasks import DriftingRegression
 
@@ -73,11 +74,13 @@ def filter_speed() -> pd.DataFrame:
         row: dict[str, Any] = {"filter": name, "peer_us": 1e3 * median_ms(peer) if peer else float("nan")}
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            run = partial(filters.run, ours, x, y)
+            run = partial(filters.run_filter, ours, x, y)
             row[f"us_{threads}"] = 1e3 * median_ms(run, seconds=3) / TRIALS
             row[f"times_{threads}"] = row["peer_us"] / row[f"us_{threads}"]
         torch.set_num_threads(1)
-        row["us_as_sampled"] = 1e3 * median_ms(partial(filters.run, ours, prompt.x, prompt.y), seconds=3) / TRIALS
+        row["us_as_sampled"] = (
+            1e3 * median_ms(partial(filters.run_filter, ours, prompt.x, prompt.y), seconds=3) / TRIALS
+        )
         row["peak_mb"] = peak_mb(run)
         rows.append(row)
         print(f"  {name}: " + ", ".join(f"{k} {v:.1f}" for k, v in row.items() if k != "filter"), flush=True)
@@ -97,7 +100,7 @@ def main() -> None:
     if record:
         config = {"trials": TRIALS, "steps": STEPS, "d": 10, "dtype": "float64", "threads": "1 and 2"}
         seconds = time.monotonic() - start
-        path = evidence.record(
+        path = records.record(
             "filter-speed", table, config=config, seconds=seconds, command="python benchmarks/filters.py --record"
         )
         print(f"\nWrote {path}")

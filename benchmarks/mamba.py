@@ -14,8 +14,8 @@ from mambapy.mamba import MambaBlock, MambaConfig
 from run import forward_backward, median_ms
 from torch import Tensor
 
-from icl import evidence
-from icl.models import mamba
+from icl.models import s6
+from icl.page import records
 from icl.profile import streams
 from icl.tasks import StationaryRegression
 
@@ -27,7 +27,7 @@ def forms() -> pd.DataFrame:
 
     All forms compute the output of every token but the last, which computes the prediction alone.
     """
-    layer = mamba.assumed(D, D_H, N, generator=streams("benchmark"), dtype=torch.float32)
+    layer = s6.assumed(D, D_H, N, generator=streams("benchmark"), dtype=torch.float32)
     prompt = StationaryRegression(D, N).sample(BATCH, generator=streams("benchmark prompts"))
     u = prompt.tokens()
     block = MambaBlock(MambaConfig(d_model=D + 1, n_layers=1, d_state=D_H, expand_factor=1))
@@ -44,11 +44,11 @@ def forms() -> pd.DataFrame:
 
     ways = {
         "mambapy": peer,
-        "token loop": lambda: mamba.scan(*parts()),
-        "dual": lambda: mamba.dual(*parts()),
-        "chunked": lambda: mamba.chunked(*parts()),
-        "collapsed": lambda: mamba.collapsed(layer, u, mamba.features(u, layer)),
-        "statistics, last token only": lambda: mamba.read(layer, mamba.statistics(prompt, layer)),
+        "token loop": lambda: s6.scan(*parts()),
+        "dual": lambda: s6.dual(*parts()),
+        "chunked": lambda: s6.scan_chunked(*parts()),
+        "collapsed": lambda: s6.collapsed(layer, u, s6.s6_features(u, layer)),
+        "statistics, last token only": lambda: s6.read_out(layer, s6.statistics(prompt, layer)),
     }
     rows = []
     for name, way in ways.items():
@@ -79,7 +79,7 @@ def main() -> None:
     if record:
         config = {"batch": BATCH, "N": N, "d": D, "d_h": D_H, "dtype": "float32"}
         command = "python benchmarks/mamba.py --record"
-        evidence.record("mamba-speed", table, config=config, seconds=time.monotonic() - start, command=command)
+        records.record("mamba-speed", table, config=config, seconds=time.monotonic() - start, command=command)
 
 
 if __name__ == "__main__":

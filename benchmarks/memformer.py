@@ -14,12 +14,13 @@ import torch
 from run import median_ms
 from torch import Tensor, nn
 
-from icl import evidence, fitting, quadratics
-from icl.models import memformer
+from icl.models import memformer, token_form
 from icl.models.memformer import Fixed, Full, Memformer, OneRegister
+from icl.page import records
 from icl.profile import streams
-from icl.tasks import Prompt
-from icl.theory import lfom
+from icl.runs import recipes
+from icl.tasks import Prompt, quadratics
+from icl.theory import polynomial_floor
 
 N = 20
 
@@ -48,7 +49,7 @@ def fresh_loss(model: Memformer, Sigma: np.ndarray) -> float:
     H = quadratics.sample_hessians(Sigma, N, 20_000, generator=streams("benchmark, fresh"))
     assert A is not None
     assert Gamma is not None
-    return float(memformer.risks(memformer.errors(H, A, Gamma)[:, -1], Sigma).mean())
+    return float(memformer.risks(memformer.error_matrices(H, A, Gamma)[:, -1], Sigma).mean())
 
 
 def by_state() -> pd.DataFrame:
@@ -63,7 +64,7 @@ def by_state() -> pd.DataFrame:
         return x.mT @ x / N, (y.unsqueeze(1) @ x).squeeze(1) / N
 
     def by_tokens() -> Tensor:
-        states = memformer.transformer(tokens, *memformer.parameters(leaf))
+        states = token_form.transformer(tokens, *token_form.parameters(leaf))
         return (-states[:, -1, -1, -1] - prompt.y[:, -1]).square().mean()
 
     def by_vectors(H: Tensor, b: Tensor) -> Tensor:
@@ -73,7 +74,7 @@ def by_state() -> pd.DataFrame:
     H, b = reduced()
 
     def by_matrices() -> Tensor:
-        return memformer.risks(memformer.errors(H, leaf, memory)[:, -1], np.eye(d)).mean()
+        return memformer.risks(memformer.error_matrices(H, leaf, memory)[:, -1], np.eye(d)).mean()
 
     ways: dict[str, tuple[Callable[[], Tensor], int]] = {
         "tokens": (by_tokens, (N + 1) * (d + 1)),
@@ -103,7 +104,7 @@ def published(d: int, layers: int, *, literal: bool, Sigma: np.ndarray, batch: i
     task = quadratics.regression(Sigma, N)
     start = time.perf_counter()
     trained: nn.Module = Literal(model) if literal else model
-    fitting.as_published(trained, squared, task, batch=batch, generator=streams("benchmark, prompts"))
+    recipes.as_published(trained, squared, task, batch=batch, generator=streams("benchmark, prompts"))
     return time.perf_counter() - start, model
 
 
@@ -116,7 +117,7 @@ def by_search(d: int, layers: int, *, Sigma: np.ndarray, batch: int, target: flo
         def loss(model: Memformer = model) -> Tensor:
             return model.risks(X[:, :-1], Sigma)[:, -1].mean()
 
-        seconds = fitting.minimise(model, loss, iterations=iterations).seconds
+        seconds = recipes.minimise(model, loss, iterations=iterations).seconds
         if fresh_loss(model, Sigma) <= target:
             return seconds, model
     raise RuntimeError(f"200 iterations of L-BFGS do not reach a loss of {target:.4g}")
@@ -124,9 +125,9 @@ def by_search(d: int, layers: int, *, Sigma: np.ndarray, batch: int, target: flo
 
 def coefficients(d: int, layers: int) -> tuple[np.ndarray, np.ndarray]:
     """The optimal register computed from nothing: what earlier calls remembered is dropped."""
-    lfom._traces.cache_clear()
-    lfom._exact.cache_clear()
-    return lfom.optimal_registers(d, N, layers)
+    polynomial_floor._traces.cache_clear()
+    polynomial_floor._exact.cache_clear()
+    return polynomial_floor.optimal_registers(d, N, layers)
 
 
 def from_coefficients(alpha: np.ndarray, gamma: np.ndarray, A: np.ndarray) -> Memformer:
@@ -160,7 +161,7 @@ def training() -> pd.DataFrame:
     def from_sample() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         H = X.swapaxes(1, 2) @ X / N
         estimate = H.mean(0)
-        return *lfom.fitted_registers(H, estimate, layers), np.linalg.inv(estimate)
+        return *polynomial_floor.fitted_registers(H, estimate, layers), np.linalg.inv(estimate)
 
     def from_law() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return *coefficients(d, layers), np.linalg.inv(Sigma)
@@ -212,7 +213,7 @@ def main() -> None:
         print(f"{name}, {config}:")
         table = measure()
         if record:
-            evidence.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
+            records.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
 
 
 if __name__ == "__main__":

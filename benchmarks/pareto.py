@@ -21,10 +21,13 @@ from run import median_ms
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from icl import evidence, fitting, quadratics, solvers
-from icl.models import memformer
+from icl import solvers
+from icl.models import memformer, token_form
+from icl.page import records
 from icl.profile import streams
-from icl.theory import lfom
+from icl.runs import recipes
+from icl.tasks import quadratics
+from icl.theory import lfom, polynomial_floor
 
 SIZES, RATIOS, CONDITIONS = (5, 10, 20, 50), (2, 4), (1, 10, 100)
 DEPTHS, CURVED, BATCHES = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4), (1, 1_000)
@@ -106,7 +109,7 @@ def tune(name: str, spectra: Spectra, depth: int, known: list[tuple[float, float
 def at_floor(t: np.ndarray, d: int, n: int) -> Iterator[np.ndarray]:
     """Errors after 1 .. steps of the polynomial floor's register, at whitened eigenvalues t, prompt by prompt."""
     p, s = np.ones_like(t), np.zeros_like(t)
-    for alpha, gamma in zip(*lfom.optimal_registers(d, n, MOST), strict=True):
+    for alpha, gamma in zip(*polynomial_floor.optimal_registers(d, n, MOST), strict=True):
         s = gamma * s - t * p
         p = p + alpha * s
         yield (p**2).mean(1)
@@ -134,7 +137,7 @@ def train_curved(t: Tensor, depth: int, name: str, tries: int = 4) -> tuple[Tens
             return curved_polynomial(t, a, b).square().sum(1).mean().log()
 
         try:
-            end = fitting.minimise(nn.ParameterList([a, b]), loss, iterations=100).losses[-1]
+            end = recipes.minimise(nn.ParameterList([a, b]), loss, iterations=100).losses[-1]
         except FloatingPointError:
             continue  # a start from which the line search ran away
         if best is None or end < best[0]:
@@ -154,7 +157,7 @@ def conjugate(H: Tensor, D: np.ndarray, name: str, depths: tuple[int, ...]) -> I
     d = len(D)
     z = torch.randn(len(H), d, generator=streams(name), dtype=torch.float64)
     w = z / torch.from_numpy(D).sqrt()
-    walk = solvers.run(solvers.conjugate_gradients(), H, (H @ w[..., None])[..., 0], max(depths))
+    walk = solvers.run_solver(solvers.conjugate_gradients(), H, (H @ w[..., None])[..., 0], max(depths))
     risks = ((walk - w[:, None]).square() * torch.from_numpy(D)).sum(-1).numpy() / d
     yield from ((depth, risks[:, depth]) for depth in depths)
 
@@ -371,8 +374,8 @@ def ways(given: Problem, settings: Settings, n: int) -> Iterator[tuple[str, str,
     """Method, form, depth and a call that runs it."""
     d, dtype = given.X.shape[-1], given.X.dtype
     root = torch.from_numpy(np.diag(spread(d, TIMED) ** -0.5)).to(dtype)
-    P, Q = memformer.parameters(given.inverse[None])
-    alpha, gamma = (values.tolist() for values in lfom.optimal_registers(d, n, MOST))
+    P, Q = token_form.parameters(given.inverse[None])
+    alpha, gamma = (values.tolist() for values in polynomial_floor.optimal_registers(d, n, MOST))
     for depth in DEPTHS:
         for form, make in FORMS.items():
             for name in TUNED:
@@ -402,13 +405,13 @@ def reference(given: Problem, settings: Settings, n: int, w_star: Tensor, name: 
             "momentum": lambda: solvers.momentum(eta, beta),
             "Nesterov": lambda: solvers.nesterov(eta, beta),
         }[name]()
-        return solvers.run(solver, H, b, depth)[:, -1]
+        return solvers.run_solver(solver, H, b, depth)[:, -1]
     if name.endswith(("gradients", "CG")):
         solver = solvers.conjugate_gradients(given.inverse if name == "preconditioned CG" else None)
-        return solvers.run(solver, H, b, depth)[:, -1]
+        return solvers.run_solver(solver, H, b, depth)[:, -1]
     A = given.inverse.expand(depth, d, d)
     if name == "LFOM":
-        Gamma = torch.from_numpy(lfom.registers(*lfom.optimal_registers(d, n, depth)))
+        Gamma = torch.from_numpy(lfom.registers(*polynomial_floor.optimal_registers(d, n, depth)))
         return memformer.iterates(H, b, A, Gamma)[:, -1]
     a, bend = settings.curved[depth]
     B = bend[:, None, None] * torch.eye(d, dtype=torch.float64)
@@ -471,18 +474,18 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
     for d in SIZES:
         n, D = 4 * d, spread(d, TIMED)
         Sigma = quadratics.covariance(D)
-        floor = float(lfom.optimal_risks(d, n, depth)[-1])
+        floor = float(polynomial_floor.optimal_risks(d, n, depth)[-1])
         fresh = quadratics.sample_hessians(Sigma, n, TESTS[d], generator=streams(f"pareto, judged {d}"))
         H = quadratics.sample_hessians(Sigma, n, count, generator=streams(f"pareto, learnt {d}"))
 
         def from_law(d: int = d, n: int = n, Sigma: np.ndarray = Sigma) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            lfom._traces.cache_clear()
-            lfom._exact.cache_clear()
-            return *lfom.optimal_registers(d, n, depth), np.linalg.inv(Sigma)
+            polynomial_floor._traces.cache_clear()
+            polynomial_floor._exact.cache_clear()
+            return *polynomial_floor.optimal_registers(d, n, depth), np.linalg.inv(Sigma)
 
         def from_sample(H: Tensor = H) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             mean = H.numpy().mean(0)
-            return *lfom.fitted_registers(H.numpy(), mean, depth), np.linalg.inv(mean)
+            return *polynomial_floor.fitted_registers(H.numpy(), mean, depth), np.linalg.inv(mean)
 
         found: list[tuple[str, float, Tensor, Tensor]] = []
         for name, way in (("closed form, the law", from_law), ("closed form, 1,000 prompts", from_sample)):
@@ -494,17 +497,17 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
         def loss(
             full: memformer.Full = full, memory: memformer.Memory = memory, H: Tensor = H, Sigma: np.ndarray = Sigma
         ) -> Tensor:
-            M = memformer.errors(H, full.A(), memory.Gamma())[:, -1]
+            M = memformer.error_matrices(H, full.A(), memory.Gamma())[:, -1]
             return memformer.risks(M, Sigma).mean().log()
 
-        seconds = fitting.minimise(nn.ModuleList([full, memory]), loss, iterations=25).seconds
+        seconds = recipes.minimise(nn.ModuleList([full, memory]), loss, iterations=25).seconds
         found.append(("L-BFGS, 1,000 prompts", seconds, full.A().detach(), memory.Gamma().detach()))
-        best = torch.from_numpy(lfom.registers(*lfom.optimal_registers(d, n, depth)))
+        best = torch.from_numpy(lfom.registers(*polynomial_floor.optimal_registers(d, n, depth)))
         exact = torch.linalg.inv(torch.from_numpy(Sigma)).expand(depth, d, d)
-        at_floor = memformer.risks(memformer.errors(fresh, exact, best)[:, -1], Sigma)
+        at_floor = memformer.risks(memformer.error_matrices(fresh, exact, best)[:, -1], Sigma)
         for name, seconds, matrices, Gamma in found:
             # Paired with the floor's own numbers on the same prompts.
-            gap = (memformer.risks(memformer.errors(fresh, matrices, Gamma)[:, -1], Sigma) - at_floor) / floor
+            gap = (memformer.risks(memformer.error_matrices(fresh, matrices, Gamma)[:, -1], Sigma) - at_floor) / floor
             row = {"d": d, "way": name, "seconds": seconds, "over_floor": gap.mean().item()}
             rows.append(row | {"se": gap.std().item() / len(gap) ** 0.5})
             print(f"  d = {d}, {name}: {seconds:.3g} s, {rows[-1]['over_floor']:+.1%} over the floor", flush=True)
@@ -522,7 +525,7 @@ def main() -> None:
 
     def keep(name: str, table: pd.DataFrame, config: dict[str, object], start: float) -> None:
         if record:
-            evidence.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
+            records.record(name, table, config=config, seconds=time.monotonic() - start, command=command)
         else:
             print(f"\n{name}\n{table.to_string(index=False)}")
 

@@ -17,8 +17,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
-from icl import evidence
-from icl.models import gla, linear_attention
+from icl.models import one_layer, operators
+from icl.page import records
 from icl.profile import streams
 from icl.tasks import DriftingRegression
 
@@ -51,7 +51,7 @@ def operator_speed() -> pd.DataFrame:
         q, k, v = (torch.randn(8, length, 2, 32, generator=generator).requires_grad_() for _ in range(3))
         decay = torch.tensor([0.9, 0.99]).reshape(1, 1, 2).requires_grad_()
         row: dict[str, float] = {"time": length}
-        for form in (linear_attention.recurrent, linear_attention.parallel, linear_attention.chunked):
+        for form in (operators.recurrent, operators.parallel, operators.chunked):
             row[form.__name__] = median_ms(partial(forward_backward, form, q, k, v, decay))
         row["copy"] = median_ms(partial(copies, q, k, v, v, q, k, v, v), seconds=0.3)
         rows.append(row)
@@ -64,20 +64,20 @@ def operator_speed() -> pd.DataFrame:
 def predictor_speed() -> pd.DataFrame:
     """The one-layer predictor, from the step loop to the sufficient statistic; batch 512, n = 100, d = 10."""
     prompt = DriftingRegression(d=10, n=100, gamma=0.95).sample(512, generator=streams("benchmark"))
-    model = gla.OneLayerGLA(10, lam=0.9, scale=0.1, generator=streams("benchmark weights"))
+    model = one_layer.OneLayerGLA(10, lam=0.9, scale=0.1, generator=streams("benchmark weights"))
     Z, x_query = prompt.tokens(), prompt.x[:, -1]
-    G = gla.gram(Z, 0.9)
+    G = one_layer.gram(Z, 0.9)
 
     def step_loop() -> None:
         q, k, v = (Z @ model.W_KQ.T).unsqueeze(2), Z.unsqueeze(2), (Z @ model.W_V.T).unsqueeze(2)
-        linear_attention.recurrent(q, k, v, torch.full((1, 1, 1), 0.9))[:, -1, 0, -1].sum().backward()
+        operators.recurrent(q, k, v, torch.full((1, 1, 1), 0.9))[:, -1, 0, -1].sum().backward()
 
     rows = {
         "step loop": median_ms(step_loop),
-        "literal layer, chunked": median_ms(lambda: gla.predict(Z, model.W_V, model.W_KQ, 0.9).sum().backward()),
+        "literal layer, chunked": median_ms(lambda: one_layer.predict(Z, model.W_V, model.W_KQ, 0.9).sum().backward()),
         "Gram matrix": median_ms(lambda: model(prompt).sum().backward()),
         "Gram matrix, formed before": median_ms(
-            lambda: gla.predict_from_gram(G, model.W_V, model.W_KQ, x_query).sum().backward()
+            lambda: one_layer.predict_from_gram(G, model.W_V, model.W_KQ, x_query).sum().backward()
         ),
     }
     return (
@@ -103,12 +103,12 @@ def main() -> None:
     print(table.to_string(index=False, float_format="{:.2f}".format))
     if record:
         config = {"batch": 8, "heads": 2, "dim": 32, "dtype": "float32", "threads": 1, "chunk": 32}
-        evidence.record(
+        records.record(
             "operator-speed", forms, config=config, seconds=seconds, command="python benchmarks/run.py --record"
         )
         config = {"batch": 512, "n": 100, "d": 10, "dtype": "float32", "threads": 1}
         seconds = time.monotonic() - start
-        path = evidence.record(
+        path = records.record(
             "predictor-speed", table, config=config, seconds=seconds, command="python benchmarks/run.py --record"
         )
         print(f"\nWrote to {path.parent}")

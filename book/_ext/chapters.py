@@ -235,7 +235,7 @@ def recording(page: str) -> float | None:
     It need not run if it ran here to its end, the cells up to the one that recorded last are the same, every record it
     wrote is still there as written, and the library that made them has not changed.
     """
-    from icl import evidence
+    from icl.page import records as evidence
 
     try:
         kept = json.loads((RECORDINGS / f"{page.replace('/', '.')}.json").read_text(encoding="utf-8"))

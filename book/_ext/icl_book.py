@@ -24,9 +24,9 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 sys.path.insert(0, str(chapters.ROOT / "lib"))
 
-from icl import charts, evidence
-from icl.notation import SYMBOLS
-from icl.theory import displays, mamba, printed
+from icl.page import charts, claims, records
+from icl.page.notation import SYMBOLS
+from icl.theory.errata import adaptation, memory, selection
 
 logger = logging.getLogger(__name__)
 WORDS_A_MINUTE = 180  # for text with formulas
@@ -99,7 +99,7 @@ class PageCard(Generated):
         if "seconds" in me:
             facts.append(f"**Runs in** {me['seconds']:.0f} s on this build's CPU, one core")
         for name in me["records"]:
-            p = evidence.recorded(name).provenance
+            p = records.recorded(name).provenance
             facts.append(f"**Recorded run** {p['seconds']:.0f} s ({p['device']}, {p['date']})")
         if me.get("checks"):
             facts.append(f"**Claims settled** {len(me['checks'])}")
@@ -129,7 +129,7 @@ class Claims(Watching):
             raise self.error(f"claims: no paper {paper!r}; one of {sorted(PAPERS)}")
         self.watch()
         measured, blocks = checks(), []
-        for claim in evidence.ledger().values():
+        for claim in claims.ledger().values():
             mine = claim.id.split(".")[0] == paper and (claim.verdict == "not yet") == bool(waiting)
             if mine if paper else claim.chapter == self.env.docname:
                 block = nodes.container(classes=["icl-claim", claim.verdict.replace(" ", "-")])
@@ -139,7 +139,7 @@ class Claims(Watching):
             raise self.error("claims: the ledger has no row for this page")
         return blocks
 
-    def block(self, claim: evidence.Claim, check: dict[str, Any] | None, link: bool) -> str:
+    def block(self, claim: claims.Claim, check: dict[str, Any] | None, link: bool) -> str:
         """Markdown of one claim: what is said, what was measured, why."""
         where = f" · [where](/{claim.chapter}.md)" if link and claim.chapter else ""
         printed = f" Printed: {_literal(_printed(claim.printed))}." if claim.printed else ""
@@ -182,9 +182,9 @@ class VerdictCounts(Generated):
     def markdown(self) -> str:
         """One row a verdict, one column a paper."""
         verdicts = {
-            prefix: [c.verdict for c in evidence.ledger().values() if c.id.split(".")[0] == prefix] for prefix in PAPERS
+            prefix: [c.verdict for c in claims.ledger().values() if c.id.split(".")[0] == prefix] for prefix in PAPERS
         }
-        rows = [[v, *(str(mine.count(v)) for mine in verdicts.values())] for v in evidence.VERDICTS]
+        rows = [[v, *(str(mine.count(v)) for mine in verdicts.values())] for v in claims.VERDICTS]
         rows.append(["all", *(str(len(mine)) for mine in verdicts.values())])
         return table(["Verdict", *PAPERS.values()], rows)
 
@@ -192,12 +192,12 @@ class VerdictCounts(Generated):
 def errata(paper: str) -> tuple[list[str], list[list[str]]]:
     """The header and the rows of a paper's errata, those of its module in `icl.theory`."""
     if paper in ("gla", "mamba"):
-        listed = printed.ERRATA if paper == "gla" else mamba.ERRATA
+        listed = adaptation.ADAPTATION if paper == "gla" else selection.SELECTION
         return ["No.", "Where", "Printed", "Corrected"], [
             [str(k), where, f"${wrong}$", f"${right}$"] for k, (where, wrong, right) in listed.items()
         ]
     return ["No.", "Kind", "Where", "Printed", "Corrected"], [
-        [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in displays.ERRATA.items()
+        [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in memory.MEMORY.items()
     ]
 
 
@@ -213,7 +213,7 @@ class Errata(Generated):
 
 
 class Notation(Generated):
-    """The symbol table of `icl.notation`."""
+    """The symbol table of `icl.page.notation`."""
 
     def markdown(self) -> str:
         """One row a symbol."""

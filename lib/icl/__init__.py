@@ -1,8 +1,12 @@
 """In-context learning as filtering and optimisation: the library behind *Learning to Adapt*.
 
-Rooms, each importing only those before it: `notation` and `profile`; `tasks`; `theory`, `filters` and `models`
-(strangers to each other: the first is the oracle of the others); `predictors`; `training`, `evaluation`, `comparison`
-and `benchmark`; `charts`, `evidence` and `exercises`, which know none of the others.
+- `tasks`: what is asked
+- `filters`, `solvers`: adaptive filters and first-order methods, each an (init, step) pair
+- `models`: the recurrences, and modules with trainable parameters
+- `theory`: closed forms, strangers to the models and filters they judge
+- `runs`: training, judging, comparing
+- `page`: what a chapter shows; it imports none of the others
+- `profile`: quick or paper, the device, named random streams
 """
 
 __version__ = "0.1.0"

@@ -22,7 +22,7 @@ _CHECKS = "icl._checks"
 # Of the checks, the one that returns something else than what it was given.
 _COMPUTES = "icl._checks.covariance"
 # What hands through what it is given: it counts by name alone.
-_HANDS_ON = (_CHECKS, "icl.checkpoint")
+_HANDS_ON = (_CHECKS, "icl.runs.checkpoint")
 
 
 class _Module:

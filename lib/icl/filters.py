@@ -79,7 +79,7 @@ class Projection(Window):
 
 
 @dataclass(frozen=True)
-class Sums:
+class FadedSums:
     """State of the faded ridge regression: the estimate, and the faded sums of x x' and y x."""
 
     w_hat: Float[Tensor, "d *trials"]
@@ -313,14 +313,14 @@ def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
     """
     factor, keep = _setting("lam", lam, at_most=1.0), _setting("eps", eps)
 
-    def init(w_hat: Tensor) -> Sums:
+    def init(w_hat: Tensor) -> FadedSums:
         sums = w_hat.new_zeros(len(w_hat), *w_hat.shape, dtype=torch.float64)
-        return Sums(w_hat, sums, sums[0])
+        return FadedSums(w_hat, sums, sums[0])
 
-    def step(state: Sums, x: Tensor, y: Tensor, y_hat: Tensor) -> Sums:
+    def step(state: FadedSums, x: Tensor, y: Tensor, y_hat: Tensor) -> FadedSums:
         fading, X = factor.to(state.G), x.to(state.G)
         G, b = fading * torch.addcmul(state.G, X[:, None], X), fading * torch.addcmul(state.b, X, y.to(X))
-        return Sums(_solve(_held(G, keep.to(G)), b).to(x), G, b)
+        return FadedSums(_solve(_held(G, keep.to(G)), b).to(x), G, b)
 
     return Filter(init, step, _axes(lam=factor, eps=keep))
 
@@ -408,7 +408,7 @@ def gla(A: Any, *, lam: float) -> Filter:
     It writes y, where filters with feedback write the error of their own prediction.
 
     Args:
-        A: (d, d) matrix of (15), `theory.gla.optimum(task, lam=lam).A` for one.
+        A: (d, d) matrix of (15), `theory.one_layer.optimum(task, lam=lam).A` for one.
         lam: forgetting factor, > 0, dimensionless.
     """
     A = np.asarray(_checks.real("A", np.asarray(A)), dtype=np.float64)
@@ -517,7 +517,7 @@ def _scan(
     return y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
 
 
-def run(
+def run_filter(
     filter: Filter,
     x: Float[Tensor, "*#trials time d"],
     y: Float[Tensor, "*#trials time"],

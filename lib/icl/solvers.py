@@ -2,7 +2,7 @@
 
 All minimise f(w) = w'Hw / 2 - b'w, whose gradient is H w - b, with H symmetric and positive semi-definite and b in its
 range; there a minimiser solves H w = b. For the least-squares problem of a prompt [Dutta & Sra 2025, (2.11)] H is
-`icl.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates differ from w_0
+`icl.tasks.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates differ from w_0
 by combinations of the gradients so far (the linear first-order methods of the paper, sec. 2.2), and from w_0 = 0 they
 lie in the Krylov spaces span(b, H b, H^2 b, ..).
 
@@ -22,7 +22,6 @@ from torch import Tensor
 from icl import _checks
 
 _Setting = float | Tensor
-
 # Conjugate gradients take what is below this times d eps for rounding. With a tenth they drift on singular problems.
 _SLACK = 4
 
@@ -397,7 +396,7 @@ def _start(H: Tensor, b: Tensor, steps: int, w_0: Tensor | None) -> Tensor:
     return w_0.expand(b.shape)
 
 
-def run(
+def run_solver(
     solver: Solver,
     H: Float[Tensor, "batch d d"],
     b: Float[Tensor, "batch d"],

@@ -15,7 +15,8 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import chapters  # noqa: E402
 import notebooks  # noqa: E402
 
-from icl import _identity, evidence  # noqa: E402
+from icl import _identity  # noqa: E402
+from icl.page import claims  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
@@ -170,7 +171,7 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     page.write_text(text)
     monkeypatch.setattr(chapters, "ROOT", tmp_path)
     monkeypatch.setattr(chapters, "RECORDINGS", tmp_path / "_build/recordings")
-    monkeypatch.setattr(evidence, "_REPOSITORY", tmp_path)
+    monkeypatch.setattr(claims, "_REPOSITORY", tmp_path)
     assert chapters.recording("book/page") is None
     seconds, error = chapters.execute_recording("book/page", chapters.read(text, page), 60)
     assert error is None

@@ -9,7 +9,11 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import icl_book  # noqa: E402
 
-from icl.theory import displays, mamba, printed  # noqa: E402
+from icl.theory.errata import (
+    adaptation,
+    memory,
+    selection,
+)
 
 
 def test_the_page_shows_all_lists():
@@ -18,7 +22,7 @@ def test_the_page_shows_all_lists():
     """
     text = (ROOT / "book/evidence/errata.md").read_text(encoding="utf-8")
     assert re.findall(r"^```\{errata\} (\w+)$", text, re.M) == ["gla", "mem", "mamba"]
-    for paper, listed in (("gla", printed.ERRATA), ("mem", displays.ERRATA), ("mamba", mamba.ERRATA)):
+    for paper, listed in (("gla", adaptation.ADAPTATION), ("mem", memory.MEMORY), ("mamba", selection.SELECTION)):
         header, rows = icl_book.errata(paper)
         assert [int(row[0]) for row in rows] == list(listed) == list(range(1, len(listed) + 1))
         wrong, right = header.index("Printed"), header.index("Corrected")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from icl import evidence
+from icl.page import claims as evidence
+from icl.page import records
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
@@ -70,4 +71,4 @@ def test_records_are_whole():
     there = {path.stem for path in (ROOT / "book/results").glob("*.json")}
     assert read == there
     for name in there:
-        assert len(evidence.recorded(name).table) > 0
+        assert len(records.recorded(name).table) > 0

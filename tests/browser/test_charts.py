@@ -14,7 +14,8 @@ import torch
 from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import fast_weights, filters, lfom, mamba
+from icl.theory import large_d, lfom, lms, s6
+from icl.theory import steady as fast_weights
 
 FORGET = "book/adaptation/how-much-to-forget"
 VARY = "book/adaptation/time-varying-regression"
@@ -49,9 +50,9 @@ def test_closed_forms_are_the_librarys(visit):
     for point, values in zip(settings(), ours, strict=True):
         task = DriftingRegression(**{k: v for k, v in point.items() if k != "lam"})
         expected = [
-            theory.gla.training_error(task, lam=point["lam"]),
-            theory.gla.zero_predictor(task),
-            theory.gla.training_error(task, lam=theory.gla.optimal_forgetting(task)),
+            theory.one_layer.training_error(task, lam=point["lam"]),
+            theory.one_layer.zero_predictor(task),
+            theory.one_layer.training_error(task, lam=theory.one_layer.optimal_forgetting(task)),
         ]
         np.testing.assert_allclose(values, np.array(expected, dtype=float), rtol=1e-6, err_msg=str(point))
 
@@ -63,7 +64,7 @@ def test_best_forgetting_is_the_librarys(visit):
     for point, found in zip(points, page.evaluate("ps => ps.map(icl.optimalForgetting)", points), strict=True):
         task = DriftingRegression(**{k: v for k, v in point.items() if k != "lam"})
         # A minimum is known only to the square root of the rounding of the function: 1e-7 here.
-        assert found == pytest.approx(theory.gla.optimal_forgetting(task), abs=1e-6)
+        assert found == pytest.approx(theory.one_layer.optimal_forgetting(task), abs=1e-6)
 
 
 def test_kalman_floor_is_near_the_librarys(visit):
@@ -72,7 +73,7 @@ def test_kalman_floor_is_near_the_librarys(visit):
     for gamma, d in ((0.8, 10), (0.95, 10), (0.95, 3)):
         task = DriftingRegression(d=d, n=60, gamma=gamma)
         x = task.sample(400, generator=streams("browser floor")).x.numpy()
-        expected = theory.kalman.risk(task, x)[0][-1]
+        expected = theory.floors.kalman_risk(task, x)[0][-1]
         found = page.evaluate(
             "task => icl.kalmanFloor(task)", {"d": d, "n": 60, "gamma": gamma, "sigma_w": 1, "sigma_e": 0.1}
         )
@@ -106,7 +107,9 @@ def test_errors_after_a_shift_are_the_librarys(visit):
         for test, values in zip(tests[::3], np.reshape(row, (-1, 3)), strict=True):
             train = DriftingRegression(**{k: v for k, v in training.items() if k != "lam"}, d=test["d"])
             task = DriftingRegression(**{k: v for k, v in test.items() if k != "lam"})
-            expected = theory.gla.testing_error(train, task, lam=training["lam"], test_lam=np.array([0.3, 0.9, 1.0]))
+            expected = theory.one_layer.testing_error(
+                train, task, lam=training["lam"], test_lam=np.array([0.3, 0.9, 1.0])
+            )
             np.testing.assert_allclose(values, expected, rtol=1e-6, err_msg=f"{training} {test}")
     alike = page.evaluate("points => points.map(p => [icl.testingError(p, p), icl.trainingError(p)])", settings())
     np.testing.assert_allclose(*np.array(alike).T, rtol=1e-6)
@@ -131,10 +134,10 @@ def test_a_shift_draws_the_librarys_curves(visit):
         curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["best"]
         rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
         at = np.linspace(0.3, 1.0, 141)
-        zero = theory.gla.zero_predictor(test)
+        zero = theory.one_layer.zero_predictor(test)
         for method, lams, expected in (
-            ("GLA", at, theory.gla.testing_error(train, test, lam=lam, test_lam=at)),
-            ("GLA, trained for the test", at, theory.gla.training_error(test, lam=at)),
+            ("GLA", at, theory.one_layer.testing_error(train, test, lam=lam, test_lam=at)),
+            ("GLA, trained for the test", at, theory.one_layer.training_error(test, lam=at)),
             ("zero predictor", at[[0, -1]], zero),
             ("Kalman", at[[0, -1]], floor),
         ):
@@ -143,8 +146,8 @@ def test_a_shift_draws_the_librarys_curves(visit):
             np.testing.assert_allclose(found[:, 1], np.broadcast_to(expected, lams.shape), rtol=1e-6)
         assert not rows
         assert star == min((row for row in curve if row["method"] == "GLA"), key=lambda row: row["times"])
-        kept = theory.gla.testing_error(train, test, lam=lam, test_lam=lam)
-        own = theory.gla.training_error(test, lam=theory.gla.optimal_forgetting(test))
+        kept = theory.one_layer.testing_error(train, test, lam=lam, test_lam=lam)
+        own = theory.one_layer.training_error(test, lam=theory.one_layer.optimal_forgetting(test))
         said = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", drawn["readout"])]
         best = [float(f"{star['lam']:.2f}"), star["times"] * floor]
         assert said == [lam, *(float(f"{v:.3g}") for v in (kept, *best, own, 0, zero)), float(f"{floor:.2g}")]
@@ -157,11 +160,11 @@ def steady(gamma, d, sigma_e=1.0):
 
 def errors_by_memory(task, memory):
     """The library's error of each filter at memories in examples."""
-    step, fading = filters.steady_error, {"lam": task.gamma}
+    step, fading = lms.steady_error, {"lam": task.gamma}
     return {
         "LMS": step(task, 1 / memory),
         "NLMS": step(task, task.d / memory, normalised=True),
-        "GLA": theory.gla.training_error(task, lam=1 - 1 / memory),
+        "GLA": theory.one_layer.training_error(task, lam=1 - 1 / memory),
         "delta rule": step(task, 1 / memory, **fading),
         "normalised delta rule": step(task, task.d / memory, **fading, normalised=True),
     }
@@ -192,7 +195,7 @@ def test_errors_of_filters_are_the_librarys(visit):
     cases = [(mu, lam, normalised) for mu in (0.0, 0.05, 0.15) for lam in (0.5, 0.9, 1.0) for normalised in (0, 1)]
     ask = "points => points.map(([mu, lam, n]) => icl.steadyError({gamma: 0.9, d: 7}, mu, {lam, normalised: !!n}))"
     for (mu, lam, normalised), value in zip(cases, page.evaluate(ask, cases), strict=True):
-        expected = filters.steady_error(steady(0.9, 7), mu, lam=lam, normalised=bool(normalised))
+        expected = lms.steady_error(steady(0.9, 7), mu, lam=lam, normalised=bool(normalised))
         assert value == pytest.approx(expected, rel=1e-6)
 
 
@@ -207,7 +210,7 @@ def test_steady_floor_is_near_the_librarys(visit):
     for gamma, d, sigma_e in ((0.5, 10, 1.0), (0.95, 3, 1.0), (0.95, 10, 0.1), (0.99, 10, 1.0), (0.99, 30, 1.0)):
         task = replace(steady(gamma, d, sigma_e), n=299)
         x = task.sample(200 if d < 30 else 40, generator=streams("browser steady floor")).x.numpy()
-        expected = theory.kalman.risk(task, x)[0][-100:].mean()
+        expected = theory.floors.kalman_risk(task, x)[0][-100:].mean()
         assert page.evaluate(ask, [gamma, d, sigma_e]) == pytest.approx(expected, rel=0.03)
     assert page.evaluate(ask, [0.9, 1, 0.3]) == pytest.approx(0.09, rel=1e-12)
 
@@ -262,7 +265,7 @@ def what_is_left(eta, beta, kappa, steps, z):
         "Chebyshev": solvers.chebyshev(1 / kappa, 1.0),
     }
     H = torch.as_tensor(z)[:, None, None]
-    runs = {name: solvers.run(method, H, H[..., 0], steps) for name, method in methods.items()}
+    runs = {name: solvers.run_solver(method, H, H[..., 0], steps) for name, method in methods.items()}
     return {name: np.abs(1 - run[:, -1, 0].numpy()) for name, run in runs.items()}
 
 
@@ -296,9 +299,9 @@ def test_what_methods_leave_is_the_librarys(visit):
         scalars = page.evaluate("([low, steps]) => icl.chebyshevScalars(low, 1, steps)", [1 / kappa, steps])
         np.testing.assert_allclose(np.transpose(scalars), [etas, betas], rtol=1e-12)
         tables = {
-            "gradient descent": lfom.gradient_descent(eta, steps),
-            "momentum": lfom.momentum(eta, beta, steps),
-            "Nesterov": lfom.nesterov(eta, beta, steps),
+            "gradient descent": lfom.gradient_descent_table(eta, steps),
+            "momentum": lfom.momentum_table(eta, beta, steps),
+            "Nesterov": lfom.nesterov_table(eta, beta, steps),
             "Chebyshev": lfom.registers(etas, np.append(0.0, betas[1:] * etas[:-1] / etas[1:])),
         }
         for name, table in tables.items():
@@ -364,13 +367,13 @@ def test_how_many_tokens_draws_the_librarys_curves(visit):
             [{"d": d, "N0": N0, "kept": kept}, {"lengths": lengths}],
         )
         alpha = kept ** (1 / N0)
-        beta, least = mamba.optimum(d, N0, alpha)
+        beta, least = s6.optimal_beta(d, N0, alpha)
         expected = {
-            "S6, as trained": [mamba.shifted_loss(d, n, alpha, beta) for n in lengths],
-            "S6, gain set anew": [mamba.least_loss(d, n, alpha) for n in lengths],
-            "S6, step made for N": [mamba.least_loss(d, n, kept ** (1 / n)) for n in lengths],
-            "linear attention": [mamba.linear_attention_loss(d, n) for n in lengths],
-            "the paper's bound": [mamba.bound(d, n) for n in lengths],
+            "S6, as trained": [s6.shifted_loss(d, n, alpha, beta) for n in lengths],
+            "S6, gain set anew": [s6.least_loss(d, n, alpha) for n in lengths],
+            "S6, step made for N": [s6.least_loss(d, n, kept ** (1 / n)) for n in lengths],
+            "linear attention": [s6.linear_attention_loss(d, n) for n in lengths],
+            "the paper's bound": [s6.bound(d, n) for n in lengths],
             "zero predictor": [d / 2] * len(lengths),
         }
         rows = drawn["datasets"]["curve"]
@@ -385,13 +388,13 @@ def test_how_many_tokens_draws_the_librarys_curves(visit):
         sharper = page.evaluate("([d, n, kept]) => icl.mambaSharper(d, n, kept)", [d, N0, kept])
         assert sharper >= least * (1 - 1e-12)
         if kept == 0.5:
-            assert sharper == pytest.approx(mamba.sharper_bound(d, N0), rel=1e-12)
+            assert sharper == pytest.approx(s6.sharper_bound(d, N0), rel=1e-12)
         shown = [
-            mamba.effective_samples(N0, alpha),
+            s6.effective_samples(N0, alpha),
             least,
             sharper,
-            mamba.bound(d, N0),
-            mamba.linear_attention_loss(d, N0),
+            s6.bound(d, N0),
+            s6.linear_attention_loss(d, N0),
         ]
         # Three digits: off by half a unit of the third at most.
         last = expected["S6, as trained"][-1]
@@ -413,11 +416,11 @@ def test_every_model_draws_the_librarys_curves(visit):
             gamma = np.sqrt(1 - s / d)
             law = fast_weights.Steady(d, gamma, np.sqrt(s / d), np.sqrt(v * d))  # k0 = 1
             errors = {
-                "GLA": fast_weights.gla(law).error,
+                "GLA": fast_weights.best_gla(law).error,
                 "GLA, best scalar gates": fast_weights.free_gates(law).error,
-                "delta rule": fast_weights.delta(law).error,
-                "Longhorn": fast_weights.unit_delta(law).error,
-                "Kalman": fast_weights.kalman(law),
+                "delta rule": fast_weights.best_delta(law).error,
+                "Longhorn": fast_weights.best_unit_delta(law).error,
+                "Kalman": large_d.kalman_floor(law),
             }
             return {name: e / errors["Kalman"] for name, e in errors.items()}, law.zero / errors["Kalman"], errors
 

@@ -4,7 +4,7 @@ import jaxtyping
 import pytest
 import torch
 
-from icl.models import linear_attention
+from icl.models import operators
 from icl.tasks import Prompt
 
 
@@ -19,7 +19,7 @@ def test_wrong_shapes_are_caught_by_the_annotations():
         Prompt(x, torch.zeros(2, 4), x)
     q = torch.zeros(1, 2, 1, 3)
     with pytest.raises(jaxtyping.TypeCheckError):
-        linear_attention.recurrent(q, torch.zeros(1, 2, 1, 4), q, torch.ones(1, 1, 1))
+        operators.recurrent(q, torch.zeros(1, 2, 1, 4), q, torch.ones(1, 1, 1))
 
 
 def test_the_hook_can_be_stood_down(as_installed):

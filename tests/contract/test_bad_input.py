@@ -15,41 +15,46 @@ import pytest
 import torch
 
 import icl
-from icl import checkpoint, evidence, exercises, filters, profile, quadratics, solvers, training
-from icl.benchmark import Grid
-from icl.benchmark import run as run_grid
-from icl.comparison import risk_curve, settled_risk
-from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, rotation, two_timescales
-from icl.evaluation import squared_error
-from icl.fitting import Held, as_published, minimise
-from icl.models import delta, fast_weights, linear_attention, mamba, memformer, polynomial
-from icl.models import gla as model
-from icl.models import streams as two_streams
+from icl import filters, profile, solvers
+from icl.models import counting, estimating, memformer, operators, token_form
+from icl.models import layers as fast_weights
+from icl.models import one_layer as model
+from icl.models import readings as two_streams
+from icl.models import s6 as mamba
 from icl.models.causal import Normalised
-from icl.models.delta import DeltaStack, GatedDeltaStack
-from icl.models.gated import GatedStack, read_strictly
-from icl.models.layered import LayeredDelta, LayeredGLA
-from icl.models.selected import Selected
-from icl.models.stack import Stack, factors
-from icl.noise import Noisy
-from icl.predictors import one_step_ahead
-from icl.series import Drift, filtered, mean_and_error, most_likely, prepare, smoothed
+from icl.models.layered import LayeredDelta, LayeredGLA, Selected
+from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, factors, read_strictly
+from icl.page import claims, exercises
+from icl.runs import checkpoint, recipes, training
+from icl.runs.grid import Grid, run_grid
+from icl.runs.judging import one_step_ahead, risk_curve, settled_risk, squared_error
+from icl.runs.recipes import Held, as_published, minimise
 from icl.tasks import (
     LAPLACE,
     RADEMACHER,
     UNIFORM,
     DriftingRegression,
+    HeavyTailedDrift,
     InputLaw,
+    LinearDrift,
+    Noisy,
     Prompt,
+    RegimeSwitching,
     SmoothDrift,
     StationaryRegression,
+    ar2,
     blocks,
+    quadratics,
+    sinusoids,
     square_root,
+    two_timescales,
 )
-from icl.theory import adversary, displays, floors, gla, kalman, lfom, moments, population, printed
-from icl.theory import fast_weights as fast
-from icl.theory import filters as exact
-from icl.theory import mamba as closed
+from icl.tasks.series import Drift, filtered, mean_and_error, most_likely, prepare, smoothed
+from icl.theory import adversary, floors, large_d, lfom, moments, one_layer, polynomial_floor, population
+from icl.theory import lms as exact
+from icl.theory import s6 as closed
+from icl.theory import steady as fast
+from icl.theory.errata import adaptation, memory, selection
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -129,7 +134,7 @@ switching = functools.partial(RegimeSwitching, **sizes | {"gamma": 0.9})
 tails = functools.partial(HeavyTailedDrift, **sizes | {"gamma": 0.9})
 swinging = functools.partial(ar2, **sizes | {"rho": 0.9, "omega": 0.5})
 two_speeds = functools.partial(two_timescales, **sizes | {"gammas": (0.9, 0.5)})
-turning = functools.partial(rotation, **sizes | {"omega": 0.5})
+turning = functools.partial(sinusoids, **sizes | {"omega": 0.5})
 KINDS = (
     *(("DriftingRegression", drift), ("StationaryRegression", stationary), ("SmoothDrift", smooth)),
     *(("LinearDrift", linear), ("RegimeSwitching", switching), ("HeavyTailedDrift", tails)),
@@ -245,58 +250,60 @@ row("from_kernel", "NaN weights", lambda: from_kernel(weights=[1.0, NAN]), "weig
 row("from_kernel", "kernel not square", lambda: from_kernel(kernel=np.ones((3, 2))), r"kernel must have shape \(3, 3\)")
 row("from_kernel", "kernel of one axis", lambda: from_kernel(kernel=np.ones(3)), r"kernel must have shape \(3, 3\)")
 row("from_kernel", "kernel NaN", lambda: from_kernel(kernel=np.full((3, 3), NAN)), "kernel must be finite")
-numbers("of", functools.partial(moments.of, task), "lam", wrong=NOT_REAL, outside=[-0.1])
+numbers("of", functools.partial(moments.task_moments, task), "lam", wrong=NOT_REAL, outside=[-0.1])
 skewed = stationary(Sigma_w=np.diag([4.0, 1.0]))
-row("of", "weights with a covariance", lambda: moments.of(skewed, 0.9), "Sigma_w must be the identity", "")
+row("of", "weights with a covariance", lambda: moments.task_moments(skewed, 0.9), "Sigma_w must be the identity", "")
 
-for function in (gla.lambda_tilde, gla.optimum):
+for function in (one_layer.lambda_tilde, one_layer.optimum):
     numbers(function.__name__, functools.partial(function, task), "lam", outside=[-0.1, 0.0])
-for function in (gla.xi, gla.identity_error):
+for function in (one_layer.xi, one_layer.identity_error):
     numbers(function.__name__, functools.partial(function, task), "lam", wrong=NOT_REAL, outside=[-0.1, 0.0])
-for function in (gla.training_error, gla.error_by_direction):
+for function in (one_layer.training_error, one_layer.error_by_direction):
     numbers(function.__name__, functools.partial(function, task), "lam", wrong=NOT_REAL, outside=[-0.1])
-numbers("risk", functools.partial(gla.risk, np.eye(2), task), "lam", wrong=NOT_REAL, outside=[-0.1])
-row("risk", "A of another size", lambda: gla.risk(np.eye(3), task, lam=0.9), r"A must have shape \(2, 2\)")
-row("risk", "A NaN", lambda: gla.risk(np.full((2, 2), NAN), task, lam=0.9), "A must be finite")
+numbers("risk", functools.partial(one_layer.layer_risk, np.eye(2), task), "lam", wrong=NOT_REAL, outside=[-0.1])
+row("risk", "A of another size", lambda: one_layer.layer_risk(np.eye(3), task, lam=0.9), r"A must have shape \(2, 2\)")
+row("risk", "A NaN", lambda: one_layer.layer_risk(np.full((2, 2), NAN), task, lam=0.9), "A must be finite")
 still = drift(sigma_w=0.0, sigma_e=0.0)
-row("optimum", "no weights at all", lambda: gla.optimum(still, lam=0.9), "Lambda~ is singular for this task", "")
+row("optimum", "no weights at all", lambda: one_layer.optimum(still, lam=0.9), "Lambda~ is singular for this task", "")
 row(
     "optimum",
     "no inputs at all",
-    lambda: gla.optimum(drift(Lambda=np.zeros((2, 2))), lam=0.9),
+    lambda: one_layer.optimum(drift(Lambda=np.zeros((2, 2))), lam=0.9),
     "Lambda~ is singular",
     "",
 )
-for function in (gla.optimal_forgetting, gla.forgetting_by_direction):
+for function in (one_layer.optimal_forgetting, one_layer.forgetting_by_direction):
     numbers(function.__name__, functools.partial(function, task), "upper", outside=[-0.1, 0.0])
-shifted = functools.partial(gla.testing_error, task, task, **{"lam": 0.9, "test_lam": 0.9})
+shifted = functools.partial(one_layer.testing_error, task, task, **{"lam": 0.9, "test_lam": 0.9})
 numbers("testing_error", shifted, "lam", outside=[-0.1, 0.0])
 numbers("testing_error", shifted, "test_lam", wrong=NOT_REAL, outside=[-0.1])
 row(
     "testing_error",
     "tasks of two sizes",
-    lambda: gla.testing_error(task, drift(d=3), lam=0.9, test_lam=0.9),
+    lambda: one_layer.testing_error(task, drift(d=3), lam=0.9, test_lam=0.9),
     "test must have the d of train, 2",
     "got 3",
 )
-row("testing_error", "no weights", lambda: gla.testing_error(still, task, lam=0.9, test_lam=0.9), "Lambda~ is", "")
+row(
+    "testing_error", "no weights", lambda: one_layer.testing_error(still, task, lam=0.9, test_lam=0.9), "Lambda~ is", ""
+)
 flat = drift(Lambda=np.diag([2.0, 0.0]))
-for function in (gla.crosstalk, gla.position_weights, gla.position_error):
+for function in (one_layer.crosstalk, one_layer.position_weights, one_layer.position_error):
     singular = "Lambda must be positive definite here, its smallest eigenvalue is 0"
     row(function.__name__, "a direction without inputs", functools.partial(function, flat), singular, "")
     row(function.__name__, "weights with a covariance", functools.partial(function, skewed), "Sigma_w must be the")
-for function in (gla.position_weights, gla.position_error):
+for function in (one_layer.position_weights, one_layer.position_error):
     for label, nothing in (
         ("no weights at all", still),
         ("weights that one sign tells", stationary(d=1, inputs=RADEMACHER)),
     ):
         unique = r"K \+ c diag K is singular for this task"
         row(function.__name__, label, functools.partial(function, nothing), unique, "")
-pole = functools.partial(gla.kalman_pole, **{"gamma": 0.9, "crosstalk": 2.0})
+pole = functools.partial(one_layer.kalman_pole, **{"gamma": 0.9, "crosstalk": 2.0})
 numbers("kalman_pole", pole, "gamma", wrong=NOT_REAL, outside=[-0.1, 0.0, 1.0, 1.1])
 numbers("kalman_pole", pole, "crosstalk", wrong=NOT_REAL, outside=[-1.0, 0.0])
 tilted = drift(Lambda=np.diag([2.0, 1.0]))
-for function in (gla.steady_error, functools.partial(gla.identity_error, lam=0.9)):
+for function in (one_layer.steady_identity_error, functools.partial(one_layer.identity_error, lam=0.9)):
     row(
         "the identity's errors",
         f"anisotropic {function}",
@@ -304,10 +311,16 @@ for function in (gla.steady_error, functools.partial(gla.identity_error, lam=0.9
         "Lambda must be the",
         "",
     )
-row("steady_error", "no steady state", lambda: gla.steady_error(drift(gamma=1.0)), "gamma must be < 1", "got 1.0")
+row(
+    "steady_error",
+    "no steady state",
+    lambda: one_layer.steady_identity_error(drift(gamma=1.0)),
+    "gamma must be < 1",
+    "got 1.0",
+)
 
 xs = np.zeros((2, 4, 2))
-for function in (lambda x: kalman.expected_errors(x, task), lambda x: kalman.risk(task, x)):
+for function in (lambda x: floors.expected_errors(x, task), lambda x: floors.kalman_risk(task, x)):
     row("kalman", "x of two axes", functools.partial(function, xs[0]), r"x must have shape \(any, any, 2\)")
     row(
         "kalman",
@@ -316,20 +329,26 @@ for function in (lambda x: kalman.expected_errors(x, task), lambda x: kalman.ris
         r"x must have shape \(any, any, 2\)",
     )
     row("kalman", "x NaN", functools.partial(function, xs + NAN), "x must be finite")
-row("kalman.risk", "one sequence", lambda: kalman.risk(task, xs[:1]), "x must hold at least two sequences", "got 1")
+row(
+    "kalman.risk",
+    "one sequence",
+    lambda: floors.kalman_risk(task, xs[:1]),
+    "x must hold at least two sequences",
+    "got 1",
+)
 
 row(
     "query_errors",
     "x of two axes",
-    lambda: kalman.query_errors(xs[0], task),
+    lambda: floors.query_errors(xs[0], task),
     r"x must have shape \(any, 4, 2\) to match the task",
 )
-row("query_errors", "x of another n", lambda: kalman.query_errors(xs[:, 1:], task), r"x must have shape \(any, 4, 2\)")
+row("query_errors", "x of another n", lambda: floors.query_errors(xs[:, 1:], task), r"x must have shape \(any, 4, 2\)")
 row(
-    "query_errors", "x of another d", lambda: kalman.query_errors(xs[..., 1:], task), r"x must have shape \(any, 4, 2\)"
+    "query_errors", "x of another d", lambda: floors.query_errors(xs[..., 1:], task), r"x must have shape \(any, 4, 2\)"
 )
-row("query_errors", "x NaN", lambda: kalman.query_errors(xs + NAN, task), "x must be finite")
-row("query_errors", "weights with a covariance", lambda: kalman.query_errors(xs, skewed), "Sigma_w must be the")
+row("query_errors", "x NaN", lambda: floors.query_errors(xs + NAN, task), "x must be finite")
+row("query_errors", "weights with a covariance", lambda: floors.query_errors(xs, skewed), "Sigma_w must be the")
 
 ys, told = np.zeros((2, 4)), np.ones((2, 4))
 told_of = {
@@ -419,15 +438,15 @@ for name, call in (moves | bounded | {"step_angle": functools.partial(adversary.
     numbers(name, call, "R", outside=[0.0, -1.0])
     numbers(name, call, "delta", outside=[-0.1, 0.0] if name == "worst_path" else [-0.1])
 
-for function in (population.of, population.optimum, population.rank_one_trap):
+for function in (population.layer_loss, population.global_minimum, population.rank_one_trap):
     name = f"population.{function.__name__}"
     numbers(name, functools.partial(function, task), "lam", outside=[-0.1, 0.0])
     row(name, "weights with a covariance", functools.partial(function, skewed, lam=0.9), "Sigma_w must be the", "")
 for law in (UNIFORM, RADEMACHER, LAPLACE):
-    other = functools.partial(population.of, drift(inputs=law), lam=0.9)
+    other = functools.partial(population.layer_loss, drift(inputs=law), lam=0.9)
     row("population.of", f"{law.name} inputs", other, "inputs must be Gaussian", f"got {law.name}")
 for label, nothing in (("no weights at all", still), ("no inputs at all", drift(Lambda=np.zeros((2, 2))))):
-    for function in (population.optimum, population.rank_one_trap):
+    for function in (population.global_minimum, population.rank_one_trap):
         unique = "Lambda~ is singular for this task"
         row(function.__name__, label, functools.partial(function, nothing, lam=0.9), unique, "")
 
@@ -457,7 +476,7 @@ row("sigma_bound", "matrix 0", lambda: bound(matrix=0 * three), "matrix must not
 row("assumption_1", "Theta 0", lambda: begin(Theta=0 * three), "Theta must not be 0")
 numbers("sigma_bound", bound, "D1", outside=[-0.1, 0.0])
 numbers("assumption_1", begin, "sigma", outside=[-0.1, 0.0])
-loss = population.of(task, lam=0.9)
+loss = population.layer_loss(task, lam=0.9)
 for function in (loss.parts, loss.value, loss.gradient):
     for theta in (np.zeros(3), np.zeros((2, 2)), np.zeros((5, 3, 4)), 1.0):
         where = f"PopulationLoss.{function.__name__}"
@@ -491,7 +510,7 @@ for name in ("momentum", "beta2"):
     numbers("AdamW", settings, name, outside=[-0.1, 1.0, 1.1])
 fixed = {"lam": np.array([0.9, 1.0]), "steps": 1, "batch": 2, "optimiser": settings()}
 two = torch.zeros(2, 3, 3)
-training_of = functools.partial(training.one_layer, task, **fixed)
+training_of = functools.partial(recipes.train_side_by_side, task, **fixed)
 side_by_side = functools.partial(training_of, generator=profile.streams("x"))
 for label, theta, message in (
     ("of two axes", two[0], r"must have shape \(any, 3, 3\) to match the task"),
@@ -525,7 +544,12 @@ integers("Config", plan, "batch", least=1)
 integers("Config", plan, "warm_up", least=0)
 row("Config", "a warm-up without end", lambda: plan(warm_up=5), "warm_up must be at most steps = 4")
 for value in (None, torch.optim.AdamW, 0.1):
-    row("Config", f"optimiser {value!r}", functools.partial(plan, optimiser=value), "optimiser must be an icl.training")
+    row(
+        "Config",
+        f"optimiser {value!r}",
+        functools.partial(plan, optimiser=value),
+        "optimiser must be an icl.runs.training",
+    )
 numbers("Config", plan, "anneal_to", outside=[-0.1, 1.1])
 numbers("Config", plan, "clip", wrong={k: v for k, v in NOT_A_NUMBER.items() if k != "infinite"}, outside=[-0.1, 0.0])
 row("Config", "clip infinitely many", lambda: plan(clip=np.array([INF])), "clip must be one number")
@@ -550,7 +574,7 @@ for label, model_given, message in (
     row("fit", f"model {label}", functools.partial(train, model=model_given), f"model {message}")
 wrong = functools.partial(train, model=torch.nn.Linear(2, 1, dtype=torch.bfloat16))
 row("fit", "model of bfloat16", wrong, "dtype must be torch.float32 or torch.float64")
-for name, said_of in (("loss", "a function"), ("task", "one of icl.tasks"), ("config", "an icl.training.Config")):
+for name, said_of in (("loss", "a function"), ("task", "one of icl.tasks"), ("config", "an icl.runs.training.Config")):
     row("fit", f"{name} None", functools.partial(train, **{name: None}), f"{name} must be {said_of}")
 for value in (None, 0, np.random.default_rng(0)):
     wrong = functools.partial(train, generator=value)
@@ -588,9 +612,9 @@ row("described", "an object", lambda: checkpoint.described(object()), "value mus
 row("described", "a set", lambda: checkpoint.described({"a": {1}}), "value must be numbers, text, arrays")
 
 form = {"lam": 0.5, "gamma": 0.9, "n": 3, "sigma_w": 1.0, "sigma_e": 0.1}
-for name, function in (("D1", printed.D1), ("D2", printed.D2), ("D3", printed.D3)):
+for name, function in (("D1", adaptation.D1), ("D2", adaptation.D2), ("D3", adaptation.D3)):
     numbers(name, functools.partial(function, **form), "lam", outside=[0.0, -0.5])
-for name, function in (("D1", printed.D1), ("D2", printed.D2), ("D3", printed.D3), ("D4", printed.D4)):
+for name, function in (("D1", adaptation.D1), ("D2", adaptation.D2), ("D3", adaptation.D3), ("D4", adaptation.D4)):
     known = {key: value for key, value in form.items() if name != "D4" or key != "lam"}
     numbers(name, functools.partial(function, **known), "gamma", outside=[-0.5, 0.0, 1.0])
     numbers(name, functools.partial(function, **known), "sigma_w", outside=[-1.0])
@@ -603,11 +627,11 @@ for name, function in (("D1", printed.D1), ("D2", printed.D2), ("D3", printed.D3
             functools.partial(function, **form | {"gamma": 2.0}),
             r"lam \* gamma must differ from 1",
         )
-for name, function in (("D2", printed.D2), ("D3", printed.D3)):
+for name, function in (("D2", adaptation.D2), ("D3", adaptation.D3)):
     row(name, "no such erratum", functools.partial(function, **form, mend={9}), "mend must hold numbers of errata", "9")
 
 example = {"X": np.eye(2, 3), "x": np.ones(2), "w": np.ones(2), "A": np.zeros((1, 2, 2)), "Gamma": np.eye(1)}
-shown = functools.partial(displays.Problem, **example)
+shown = functools.partial(memory.Problem, **example)
 for name, value in example.items():
     row("Problem", f"{name} NaN", functools.partial(shown, **{name: value * NAN}), f"{name} must be finite", "nan")
     if name != "X":
@@ -619,8 +643,8 @@ row("Problem", "X a vector", functools.partial(shown, X=np.ones(3)), r"X must ha
 for layers in (0, 4):
     deep_one = functools.partial(shown, A=np.zeros((layers, 2, 2)), Gamma=np.eye(layers))
     row("Problem", f"{layers} layers", deep_one, "A must have from 1 to n = 3 layers", str(layers))
-dark = displays.Tokens(*3 * (np.zeros((2, 3, 4)),))
-judged = functools.partial(displays.deviation, problem=shown(), tokens=dark, mended=True)
+dark = memory.Tokens(*3 * (np.zeros((2, 3, 4)),))
+judged = functools.partial(memory.deviation, problem=shown(), tokens=dark, mended=True)
 for number in (0, 99, True, "1", None):
     row("deviation", f"number {number!r}", functools.partial(judged, number), "number must be one of the errata", "")
 row("deviation", "tokens of nothing", functools.partial(judged, 2), "tokens must show the squared error at the query")
@@ -633,13 +657,13 @@ for name in vars(dark):
         row(
             "deviation",
             f"{name} {label}",
-            lambda mixed=mixed: judged(2, tokens=displays.Tokens(**mixed)),
+            lambda mixed=mixed: judged(2, tokens=memory.Tokens(**mixed)),
             f"{name} {message}",
         )
 
 q, v, one = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4, 6), torch.ones(1, 1, 1)
 for name in ("recurrent", "parallel", "chunked"):
-    function = getattr(linear_attention, name)
+    function = getattr(operators, name)
     for wrong, arguments, message in (
         ("q of three axes", (q[0], q[0], v[0], one), r"q must have shape \(any, any, any, any\)"),
         ("k of another size", (q, q[..., 1:], v, one), r"k must have shape \(2, 3, 4, 5\) to match q"),
@@ -654,7 +678,7 @@ for name in ("recurrent", "parallel", "chunked"):
         ("decay NaN", (q, q, v, one * NAN), r"decay must lie in \[0, 1\]"),
     ):
         row(name, wrong, functools.partial(function, *arguments), message)
-integers("chunked", functools.partial(linear_attention.chunked, q, q, v, one), "size", least=1)
+integers("chunked", functools.partial(operators.chunked, q, q, v, one), "size", least=1)
 
 Z, W, G = torch.zeros(2, 4, 3), torch.zeros(3, 3), torch.zeros(2, 3, 3)
 for lam in (-0.1, NAN, INF, torch.tensor([0.5, 0.5])):
@@ -790,8 +814,8 @@ numbers("RetNet", retnet, "mu")
 for value in (0.9, [], [[0.9]], [0.9, 1.0], [0.9, 0.0], [0.9, NAN], None, "0.9"):
     row("RetNet", f"lam {value!r}", functools.partial(retnet, lam=value), "lam must ")
 row("RetNet", "dtype float16", functools.partial(retnet, dtype=torch.float16), "dtype must be torch.float32 or torch")
-first_order = functools.partial(fast_weights.LFOM, 2, c=[0.5, -0.1])
-integers("LFOM", lambda d: fast_weights.LFOM(d, c=[0.5]), "d", least=1)
+first_order = functools.partial(estimating.LFOM, 2, c=[0.5, -0.1])
+integers("LFOM", lambda d: estimating.LFOM(d, c=[0.5]), "d", least=1)
 for value in (0.5, [], [[0.5]], np.ones((2, 1)), [0.5, NAN], [INF], None, [None], "0.5", ["a"], [1j]):
     row("LFOM", f"c {value!r}", functools.partial(first_order, c=value), "c must ")
 for value in (torch.float16, torch.int64, None):
@@ -802,7 +826,7 @@ for value in (None, Stack, fast_weights.GLA(3, **layer_of_one), GatedStack(3, 2)
 for value in (deep_delta, Normalised(deep), GatedStack(3, 2)):
     inside = functools.partial(LayeredGLA, Normalised(value))
     row("LayeredGLA", f"model Normalised {value!r}", inside, "model must be a Stack or a Normalised one")
-for value in (None, DeltaStack, fast_weights.DeltaRule(3, **layer_of_one), deep, Normalised(deep_delta)):
+for value in (None, DeltaStack, estimating.DeltaRule(3, **layer_of_one), deep, Normalised(deep_delta)):
     row("LayeredDelta", f"model {value!r}", functools.partial(LayeredDelta, value), "model must be a DeltaStack")
 
 
@@ -814,8 +838,8 @@ def s6_of(d, **changes):
     )
 
 
-for value in (None, mamba.S6, mamba.Stack([s6_of(3)], 4), torch.nn.Linear(4, 4), Selected(s6_of(3))):
-    row("Selected", f"layer {value!r}", functools.partial(Selected, value), "layer must be an icl.models.mamba.S6")
+for value in (None, mamba.S6, mamba.S6Stack([s6_of(3)], 4), torch.nn.Linear(4, 4), Selected(s6_of(3))):
+    row("Selected", f"layer {value!r}", functools.partial(Selected, value), "layer must be an icl.models.s6.S6")
 for name in "BC":
     unselective = s6_of(3, **{name: mamba.Static(4, dtype=torch.float32)})
     row("Selected", f"static {name}", functools.partial(Selected, unselective), "layer must have Selective B and C")
@@ -827,12 +851,12 @@ for gate in ("LinearGate", "LengthGate"):
     half = functools.partial(getattr(fast_weights, gate), 2, dtype=torch.float16)
     row(gate, "dtype float16", half, "dtype must be torch.float32 or torch.float64")
 for value in (None, trained, fast_weights.GLA, Stack(3, 2)):
-    row("UnitKeys", f"layer {value!r}", functools.partial(fast_weights.UnitKeys, value), "layer must be one of icl.")
-    row("cost", f"layer {value!r}", functools.partial(fast_weights.cost, value), "layer must be one of icl.models.fast")
+    row("UnitKeys", f"layer {value!r}", functools.partial(estimating.UnitKeys, value), "layer must be one of icl.")
+    row("cost", f"layer {value!r}", functools.partial(counting.cost, value), "layer must be one of icl.models.fast")
 for where, asked in (
     ("GLA", fast_weights.GLA(3, **layer_of_one)),
-    ("UnitKeys", fast_weights.UnitKeys(fast_weights.Mesa(3, lam=0.9, eps=0.1))),
-    ("LFOM", fast_weights.LFOM(3, c=[0.5, -0.1])),
+    ("UnitKeys", estimating.UnitKeys(estimating.Mesa(3, lam=0.9, eps=0.1))),
+    ("LFOM", estimating.LFOM(3, c=[0.5, -0.1])),
     ("LayeredGLA", LayeredGLA(deep)),
     ("LayeredDelta", LayeredDelta(deep_delta)),
     ("Selected", Selected(s6_of(3))),
@@ -874,7 +898,7 @@ for where, made in (
     ("FullStack", full(d=3)),
     ("Normalised", Normalised(Stack(3, 2))),
     ("FastWeights", fast_weights.GLA(3, **layer_of_one)),
-    ("LFOM", fast_weights.LFOM(3, c=[0.5, -0.1])),
+    ("LFOM", estimating.LFOM(3, c=[0.5, -0.1])),
     ("LayeredGLA", LayeredGLA(deep)),
     ("LayeredGLA, normalised", LayeredGLA(Normalised(deep))),
     ("LayeredDelta", LayeredDelta(deep_delta)),
@@ -919,7 +943,7 @@ for label, arguments, message in (
     row("streams.predictions", label, functools.partial(read_off, **arguments), message)
 
 asked_for, gate = torch.zeros(2, 4, 1, 3), torch.ones(1, 1, 1)
-for form in (delta.recurrent, delta.chunked, read_strictly):
+for form in (operators.delta_recurrent, operators.delta_chunked, read_strictly):
     where = f"{form.__module__.split('.')[-1]}.{form.__name__}"
     good = {"q": asked_for, "k": asked_for, "v": asked_for, "decay": gate} | (
         {"beta": gate} if form is not read_strictly else {}
@@ -945,10 +969,13 @@ for form in (delta.recurrent, delta.chunked, read_strictly):
     for label, arguments, message in wrong:
         row(where, label, functools.partial(form, **good | arguments), message)
 integers(
-    "delta.chunked", functools.partial(delta.chunked, asked_for, asked_for, asked_for, gate, gate), "size", least=1
+    "delta.chunked",
+    functools.partial(operators.delta_chunked, asked_for, asked_for, asked_for, gate, gate),
+    "size",
+    least=1,
 )
 
-window = functools.partial(polynomial.window_features, Prompt(x, y, x), **{"lam": 0.9, "count": 2})
+window = functools.partial(model.window_features, Prompt(x, y, x), **{"lam": 0.9, "count": 2})
 numbers("window_features", window, "lam", outside=[-0.1, 0.0, 1.0, 1.1])
 integers("window_features", window, "count", least=1)
 
@@ -1025,7 +1052,7 @@ for label, A, message in (
     ("None", None, "must be real"),
 ):
     row("filters.gla", f"A {label}", functools.partial(attention, A=A), f"A {message}")
-for function in (filters.run, filters.track):
+for function in (filters.run_filter, filters.track):
     for name, filter in (("LMS", filters.lms(0.1)), ("RLS", filters.rls(0.9)), ("window", filters.window(2))):
         inputs, labels, where = x.double(), y.double(), f"{function.__name__} {name}"
         for label, of_x, of_y, message in (
@@ -1073,10 +1100,10 @@ for where, filter in (
     ("filters.gla", filters.gla(np.eye(2), lam=0.9)),
 ):
     why = r"x must have shape \(2, any, any\) as \(d, \*trials\)"
-    row(where, "run on inputs of another d", functools.partial(filters.run, filter, x, y), why[:26])
+    row(where, "run on inputs of another d", functools.partial(filters.run_filter, filter, x, y), why[:26])
 
 tries = torch.tensor([[0.1], [0.2], [0.3]])
-for function in (filters.run, filters.track):
+for function in (filters.run_filter, filters.track):
     for shape in ((2, 2, 4, 3), (4, 2, 2, 4, 3)):
         unfit = functools.partial(function, filters.lms(tries), torch.zeros(shape), torch.zeros(shape[:-1]))
         message = rf"x must broadcast against the filter's settings \(3,\), got {re.escape(str(shape))}"
@@ -1116,18 +1143,24 @@ for gamma in (1.0, 1.1):
 row("best_steady", "unequal directions", lambda: exact.best_steady(tilted), "Lambda must be the identity", "")
 row("best_steady", "another scale", lambda: exact.best_steady(drift(Lambda=2 * np.eye(2))), "Lambda must be the id", "")
 
-integers("wishart_moments", functools.partial(lfom.wishart_moments, **sizes, degree=2), "d", least=1)
-integers("wishart_moments", functools.partial(lfom.wishart_moments, **sizes, degree=2), "n", least=1)
-integers("wishart_moments", functools.partial(lfom.wishart_moments, **sizes), "degree", least=0)
-integers("one_layer", functools.partial(lfom.one_layer, n=3), "d", least=1)
-integers("one_layer", functools.partial(lfom.one_layer, d=2), "n", least=1)
+integers("wishart_moments", functools.partial(polynomial_floor.wishart_moments, **sizes, degree=2), "d", least=1)
+integers("wishart_moments", functools.partial(polynomial_floor.wishart_moments, **sizes, degree=2), "n", least=1)
+integers("wishart_moments", functools.partial(polynomial_floor.wishart_moments, **sizes), "degree", least=0)
+integers("one_layer", functools.partial(polynomial_floor.best_single_step, n=3), "d", least=1)
+integers("one_layer", functools.partial(polynomial_floor.best_single_step, d=2), "n", least=1)
 for function in (
-    *(lfom.optimal_risks, lfom.optimal_polynomial, lfom.optimal_steps, lfom.optimal_registers, lfom.shared_floor),
+    *(
+        polynomial_floor.optimal_risks,
+        polynomial_floor.optimal_polynomial,
+        polynomial_floor.optimal_steps,
+        polynomial_floor.optimal_registers,
+        polynomial_floor.shared_floor,
+    ),
 ):
     for name in ("d", "n", "layers"):
         integers(function.__name__, functools.partial(function, **sizes | {"layers": 2}), name, least=1)
 H = np.eye(2)[None].repeat(3, axis=0)
-for function in (lfom.floor, lfom.fitted_registers):
+for function in (polynomial_floor.floor, polynomial_floor.fitted_registers):
     where, call = function.__name__, functools.partial(function, **{"H": H, "Sigma": None, "layers": 2})
     integers(where, call, "layers", least=1)
     covariances(where, call, "Sigma")
@@ -1145,23 +1178,23 @@ for function in (lfom.floor, lfom.fitted_registers):
         row(where, f"H {label}", functools.partial(call, H=value), message)
     skew = functools.partial(call, H=H + np.array([[0, 0.1], [0, 0]]))
     row(where, "H asymmetric", skew, "H must be symmetric, its largest asymmetry is 0.1", "")
-row("floor", "one prompt", lambda: lfom.floor(H[:1], None, 2), "H must hold at least 2 matrices")
+row("floor", "one prompt", lambda: polynomial_floor.floor(H[:1], None, 2), "H must hold at least 2 matrices")
 for label, matrix, message in (
     ("of another d", np.eye(3), r"A must have shape \(2, 2\) to match H"),
     ("NaN", np.eye(2) * NAN, "A must be finite"),
     ("complex", np.eye(2) * 1j, "A must be real"),
 ):
-    row("floor", f"A {label}", functools.partial(lfom.floor, H, None, 2, matrix), message)
+    row("floor", f"A {label}", functools.partial(polynomial_floor.floor, H, None, 2, matrix), message)
 row(
     "fitted_registers",
     "H indefinite",
-    lambda: lfom.fitted_registers(-H, None, 2),
+    lambda: polynomial_floor.fitted_registers(-H, None, 2),
     "H must be positive semi-definite, its smallest whitened eigenvalue is -1",
     "",
 )
 method = {"eta": 0.1, "beta": 0.5, "layers": 2}
-for function in (lfom.gradient_descent, lfom.momentum, lfom.nesterov):
-    given = {k: v for k, v in method.items() if k != "beta" or function is not lfom.gradient_descent}
+for function in (lfom.gradient_descent_table, lfom.momentum_table, lfom.nesterov_table):
+    given = {k: v for k, v in method.items() if k != "beta" or function is not lfom.gradient_descent_table}
     call = functools.partial(function, **given)
     numbers(function.__name__, call, "eta", outside=[0.0, -0.1])
     integers(function.__name__, call, "layers", least=1)
@@ -1182,7 +1215,7 @@ for name, value, message in (
 for where, call in (
     ("cumulative", lfom.cumulative),
     ("polynomials", lfom.polynomials),
-    ("lfom.risks", functools.partial(lfom.risks, **sizes)),
+    ("lfom.risks", functools.partial(lfom.table_risks, **sizes)),
 ):
     for label, table, message in (
         ("a row", np.ones(2), r"Gamma must have shape \(any, any\)"),
@@ -1200,7 +1233,7 @@ for where, call in (
             several = functools.partial(call, np.eye(2), a=value)
             row(where, f"a {value.shape}", several, r"a must have shape \(2\) to have one number a layer")
 for name in ("d", "n"):
-    integers("lfom.risks", functools.partial(lfom.risks, np.eye(2), **sizes), name, least=1)
+    integers("lfom.risks", functools.partial(lfom.table_risks, np.eye(2), **sizes), name, least=1)
 
 for name, call in (("risk_curve", risk_curve), ("settled_risk", functools.partial(settled_risk, last=2))):
     compared = functools.partial(call, {"zero": filters.zero()}, task)
@@ -1294,7 +1327,7 @@ row(
     "hessians",
     "not of a prompt",
     lambda: quadratics.hessians(torch.zeros(2, 4, 2)),
-    "prompt must be an icl.tasks.Prompt",
+    "prompt must be an icl.tasks.core.Prompt",
 )
 
 recorded_rows = {"inputs": np.random.default_rng(0).standard_normal((20, 2)), "labels": np.arange(20.0), "known": 0.5}
@@ -1330,7 +1363,7 @@ for where, call in (
 for where, call in (("filtered", filtered), ("smoothed", smoothed)):
     for value in (None, 0.9, (0.9, 0.1, 0.1), Drift):
         wrong = functools.partial(call, np.ones((3, 2)), np.ones(3), value)
-        row(where, f"drift {value!r}", wrong, "drift must be an icl.series.Drift")
+        row(where, f"drift {value!r}", wrong, "drift must be an icl.tasks.series.Drift")
 integers("mean_and_error", functools.partial(mean_and_error, np.ones(3)), "lags", least=0)
 row(
     "mean_and_error",
@@ -1392,7 +1425,7 @@ for label, M, message in (
     scalars = functools.partial(solvers.conjugate_scalars, **bowl, steps=2, M=M)
     row("conjugate_scalars", f"M {label}", scalars, f"M {message}", "")
 for where, descend in (
-    ("solvers.run", functools.partial(solvers.run, solvers.conjugate_gradients())),
+    ("solvers.run", functools.partial(solvers.run_solver, solvers.conjugate_gradients())),
     ("conjugate_scalars", solvers.conjugate_scalars),
 ):
     call = functools.partial(descend, **bowl, steps=2)
@@ -1431,7 +1464,7 @@ for label, w_0, message in (
     ("of another dtype", torch.ones(2, dtype=torch.float64), "must have dtype torch.float32 to match H"),
     ("NaN", torch.full((2,), NAN), "must be finite"),
 ):
-    wrong = functools.partial(solvers.run, solvers.gradient_descent(0.1), **bowl, steps=2, w_0=w_0)
+    wrong = functools.partial(solvers.run_solver, solvers.gradient_descent(0.1), **bowl, steps=2, w_0=w_0)
     row("solvers.run", f"w_0 {label}", wrong, f"w_0 {message}")
 two_settings = torch.tensor([0.1, 0.2])
 for label, solver, message in (
@@ -1452,7 +1485,7 @@ for label, solver, message in (
         r"M must have shape \(3, 2, 2\) to match H",
     ),
 ):
-    wrong = functools.partial(solvers.run, solver, **bowl, steps=2)
+    wrong = functools.partial(solvers.run_solver, solver, **bowl, steps=2)
     row("solvers.run", f"{label} for other problems", wrong, message)
 
 measured = functools.partial(squared_error, lambda p: 0 * p.y[:, -1], task)
@@ -1472,19 +1505,19 @@ for label, predicts, message in (
     row("squared_error", f"predictions: {label}", wrong, message)
 
 two_layers, tokens_of = torch.zeros(2, 3, 3), torch.zeros(2, 4, 4)
-P_of, Q_of = memformer.parameters(two_layers)
+P_of, Q_of = token_form.parameters(two_layers)
 scalars_of, table_of, grams = torch.zeros(2), torch.zeros(2, 2), torch.zeros(2, 3, 3)
-attending = functools.partial(memformer.attention, **{"Z": tokens_of, "P": P_of[0], "Q": Q_of[0]})
+attending = functools.partial(token_form.attention, **{"Z": tokens_of, "P": P_of[0], "Q": Q_of[0]})
 layered = {"Z": tokens_of, "P": P_of, "Q": Q_of}
 reduced = {"H": grams, "A": two_layers, "Gamma": table_of}
 forms = {
     "attention": attending,
-    "transformer": functools.partial(memformer.transformer, **layered),
-    "one_register": functools.partial(memformer.one_register, **layered, alpha=scalars_of, gamma=scalars_of),
-    "many_registers": functools.partial(memformer.many_registers, **layered, Gamma=table_of[..., None, None]),
-    "memformer.errors": functools.partial(memformer.errors, **reduced),
+    "transformer": functools.partial(token_form.transformer, **layered),
+    "one_register": functools.partial(token_form.one_register, **layered, alpha=scalars_of, gamma=scalars_of),
+    "many_registers": functools.partial(token_form.many_registers, **layered, Gamma=table_of[..., None, None]),
+    "memformer.errors": functools.partial(memformer.error_matrices, **reduced),
     "iterates": functools.partial(memformer.iterates, **reduced, b=torch.zeros(2, 3)),
-    "token_errors": functools.partial(memformer.token_errors, x, two_layers, torch.zeros(2, 2, 5)),
+    "token_errors": functools.partial(token_form.token_errors, x, two_layers, torch.zeros(2, 2, 5)),
 }
 for where, label, arguments, message in (
     ("attention", "Z of two axes", {"Z": tokens_of[0]}, r"Z must have shape \(any, any, any\)"),
@@ -1544,7 +1577,7 @@ for label, arguments, message in (
     ("B of fewer layers", {"B": two_layers[1:]}, r"B must have shape \(2, 3, 3\) to match A"),
     ("B of another dtype", {"B": two_layers.double()}, "B must have dtype torch.float32 to match A"),
 ):
-    row("parameters", label, functools.partial(memformer.parameters, **{"A": two_layers} | arguments), message)
+    row("parameters", label, functools.partial(token_form.parameters, **{"A": two_layers} | arguments), message)
 covariances("memformer.risks", lambda Sigma: memformer.risks(torch.zeros(1, 2, 2), Sigma), "Sigma")
 for label, Sigma in (
     ("singular", np.diag([1.0, 0.0])),
@@ -1728,15 +1761,15 @@ for label, arguments, message in (
 row("streams", "no name", lambda: profile.streams(""), "name must be a non-empty string")
 integers("streams", functools.partial(profile.streams, "x"), "seed", least=0)
 row("check", "no cases", lambda: exercises.check(len, len, []), "cases must hold at least one dict", "")
-row("claim", "of no such name", lambda: evidence.claim("gla.nothing"), "no claim 'gla.nothing'", "")
-row("folder", "of no such name", lambda: evidence.folder("nothing"), "no folder 'nothing'", "")
+row("claim", "of no such name", lambda: claims.claim("gla.nothing"), "no claim 'gla.nothing'", "")
+row("folder", "of no such name", lambda: claims.folder("nothing"), "no folder 'nothing'", "")
 
 
 def s6_layer_rows():
-    """Rows of `models.mamba`; in a function, so that its many names stay its own."""
+    """Rows of `models.s6`; in a function, so that its many names stay its own."""
     tokens, vectors, steps = torch.ones(2, 5, 3), torch.ones(2, 5, 4), torch.ones(1, 5)
     one_rate = -torch.ones(1)
-    for where, form in (("mamba.scan", mamba.scan), ("mamba.dual", mamba.dual), ("mamba.chunked", mamba.chunked)):
+    for where, form in (("mamba.scan", mamba.scan), ("mamba.dual", mamba.dual), ("mamba.chunked", mamba.scan_chunked)):
         s6 = functools.partial(form, **{"u": tokens, "A": one_rate, "B": vectors, "C": vectors, "Delta": steps})
         for name, value, message in (
             ("u", torch.ones(2, 5), "u must have shape"),
@@ -1772,7 +1805,10 @@ def s6_layer_rows():
         r"A must have shape \(1,\): one rate",
     )
     integers(
-        "mamba.chunked", functools.partial(mamba.chunked, tokens, one_rate, vectors, vectors, steps), "size", least=1
+        "mamba.chunked",
+        functools.partial(mamba.scan_chunked, tokens, one_rate, vectors, vectors, steps),
+        "size",
+        least=1,
     )
     for name in ("d_e", "d_h"):
         integers("Selective", functools.partial(mamba.Selective, **{"d_e": 3, "d_h": 4}), name, least=1)
@@ -1793,7 +1829,7 @@ def s6_layer_rows():
                 "S6",
                 f"{name} {value!r}",
                 functools.partial(s6, **{name: value}),
-                f"{name} must be one of icl.models.mamba's",
+                f"{name} must be one of icl.models.s6's",
             )
     for name, value, message in (
         ("C", mamba.Selective(3, 5), "C must have states of size 4 to match B"),
@@ -1814,12 +1850,12 @@ def s6_layer_rows():
     s6_prompt = stationary().sample(2, generator=profile.streams("x"), dtype=torch.float64)
     s6_tokens = s6_prompt.tokens()
     known = mamba.statistics(s6_prompt, s6())
-    states = mamba.features(s6_tokens, s6())
+    states = mamba.s6_features(s6_tokens, s6())
     by_layer = (
         ("mamba.weights", lambda layer: mamba.weights(3, layer)),
         ("mamba.statistics", lambda layer: mamba.statistics(s6_prompt, layer)),
-        ("mamba.read", lambda layer: mamba.read(layer, known)),
-        ("mamba.features", lambda layer: mamba.features(s6_tokens, layer)),
+        ("mamba.read", lambda layer: mamba.read_out(layer, known)),
+        ("mamba.features", lambda layer: mamba.s6_features(s6_tokens, layer)),
         ("mamba.collapsed", lambda layer: mamba.collapsed(layer, s6_tokens, states)),
     )
     for where, call in by_layer:
@@ -1839,24 +1875,24 @@ def s6_layer_rows():
             )
     integers("mamba.weights", functools.partial(mamba.weights, layer=s6()), "N", least=1)
     for label, layers in (("none", []), ("no S6", [torch.nn.Linear(3, 3)]), ("None", [None])):
-        row("mamba.Stack", f"layers {label}", functools.partial(mamba.Stack, layers, 3), "layers must be S6 layers")
-    integers("mamba.Stack", functools.partial(mamba.Stack, [s6()]), "d_e", least=1)
+        row("mamba.Stack", f"layers {label}", functools.partial(mamba.S6Stack, layers, 3), "layers must be S6 layers")
+    integers("mamba.Stack", functools.partial(mamba.S6Stack, [s6()]), "d_e", least=1)
     row(
         "mamba.Stack",
         "a network too many",
-        lambda: mamba.Stack([s6()], 3, [torch.nn.Identity()] * 2),
+        lambda: mamba.S6Stack([s6()], 3, [torch.nn.Identity()] * 2),
         "networks must be none or 1, one a layer",
     )
 
 
 def s6_theory_rows():
-    """Rows of `theory.mamba`."""
+    """Rows of `theory.s6`."""
     NO_DECAY = [0.0, -0.5, 1e-101, 1.0, 1.5]
     setting = {"d": 2, "N": 3, "alpha": 0.9}
     for where, call in (
         ("Coefficients", closed.Coefficients),
-        ("printed_beta2", closed.printed_beta2),
-        ("mamba.optimum", closed.optimum),
+        ("printed_beta2", selection.printed_beta2),
+        ("mamba.optimum", closed.optimal_beta),
         ("least_loss", closed.least_loss),
     ):
         call = functools.partial(call, **setting)
@@ -1890,7 +1926,7 @@ def s6_theory_rows():
     numbers("shifted_loss", shifted, "beta")
 
     arrays = {"W_B": np.ones((4, 3)), "W_C": np.ones((4, 3)), "b_B": np.ones(4), "b_C": np.ones(4)}
-    four = functools.partial(closed.Weights, **arrays)
+    four = functools.partial(closed.S6Weights, **arrays)
     for name, value in arrays.items():
         numbers("Weights", four, name, wrong={label: bad for label, bad in NOT_REAL.items()})
         for label, bad in (("NaN in it", NAN * value), ("an axis more", value[None]), ("one short", value[1:])):
@@ -1925,12 +1961,12 @@ def s6_theory_rows():
     for time in (1.0, [], [0.0], [1.0, 1.0], [2.0, 1.0], [[1.0]], [-1.0, 1.0], [NAN], ["1"]):
         row("flow", f"time {time}", functools.partial(flow, time=time), "time must be")
     numbers("mamba.rate", functools.partial(closed.rate, found, moments_of), "eta", outside=[0.0, -0.1])
-    steep = closed.Weights(np.eye(3, 3), np.eye(3, 3), np.zeros(3), np.zeros(3))
+    steep = closed.S6Weights(np.eye(3, 3), np.eye(3, 3), np.zeros(3), np.zeros(3))
     row("mamba.rate", "eta too large", functools.partial(closed.rate, steep, moments_of, 100.0), "eta must be < ")
 
 
 def fast_weights_rows():
-    """Rows of `theory.fast_weights`."""
+    """Rows of `theory.steady`."""
     setting = {"d": 3, "gamma": 0.9, "sigma_e": 0.1, "sigma_y": 0.2}
     steady = functools.partial(fast.Steady, **setting)
     integers("Steady", steady, "d", least=1)
@@ -1940,12 +1976,19 @@ def fast_weights_rows():
     numbers("Steady", steady, "sigma_e", outside=[0.0, -0.1])
     numbers("Steady", steady, "sigma_y", outside=[-0.1])
     law, spectrum, one = steady(), np.array([0.5, 1.0, 2.0]), np.eye(2)
-    of_law = (fast.gla, fast.normalised_gla, fast.delta, fast.unit_delta, fast.linear_bound, fast.kalman)
+    of_law = (
+        fast.best_gla,
+        fast.best_normalised_gla,
+        fast.best_delta,
+        fast.best_unit_delta,
+        fast.linear_bound,
+        large_d.kalman_floor,
+    )
     of_law += (fast.free_gates, fast.zoh_gates)
     for function in of_law:
         row(function.__name__, "no law", functools.partial(function, drift()), "law must be a Steady")
     for d, noise in ((1, 0.0), (2, 0.1)):
-        unfit = functools.partial(fast.normalised_gla, fast.Steady(d, 0.9, 0.1, noise))
+        unfit = functools.partial(fast.best_normalised_gla, fast.Steady(d, 0.9, 0.1, noise))
         row("normalised_gla", f"d {d}, noise {noise}", unfit, "d must be > 1, and > 2 for noisy labels", str(d))
     for name in ("d", "nodes"):
         integers("squared_lengths", functools.partial(fast.squared_lengths, **{"d": 3, "nodes": 8}), name, least=1)
@@ -1972,19 +2015,19 @@ def fast_weights_rows():
         functools.partial(fast.kalman_errors, x, law, spectrum[1:]),
         "spectrum must have shape",
     )
-    for function in (fast.eps_gla, fast.eps_delta, fast.touching_point, fast.kalman_large_d):
+    for function in (large_d.eps_gla, large_d.eps_delta, large_d.touching_point, large_d.kalman_large_d):
         where, call = function.__name__, functools.partial(function, **{"s": 1.0, "v": 0.1})
         numbers(where, call, "s", wrong=NOT_REAL, outside=[0.0, -1.0])
         numbers(where, call, "v", wrong=NOT_REAL, outside=[-0.1])
         unfit = functools.partial(function, np.ones(2), np.ones(3))
         row(where, "two s, three v", unfit, r"s and v must broadcast .* got \(2,\), \(3,\)", "")
-    touching = functools.partial(fast.touching, **{"zeta": 1.0, "eps": 0.5, "s": 1.0, "v": 0.1})
+    touching = functools.partial(large_d.touching, **{"zeta": 1.0, "eps": 0.5, "s": 1.0, "v": 0.1})
     for name in ("zeta", "eps", "s"):
         numbers("touching", touching, name, wrong=NOT_REAL, outside=[0.0, -1.0])
     numbers("touching", touching, "v", wrong=NOT_REAL, outside=[-0.1])
-    for function in (fast.kalman_random_walk, fast.delta_random_walk):
+    for function in (large_d.kalman_random_walk, large_d.delta_random_walk):
         numbers(function.__name__, function, "nu", wrong=NOT_REAL, outside=[-0.1])
-    walk = functools.partial(fast.rls_random_walk, **{"nu": 0.1, "theta": 1.0})
+    walk = functools.partial(large_d.rls_random_walk, **{"nu": 0.1, "theta": 1.0})
     numbers("rls_random_walk", walk, "nu", outside=[-0.1])
     numbers("rls_random_walk", walk, "theta", outside=[0.0, -1.0])
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from icl import charts
+from icl.page import charts
 
 ALT = "Error against the forgetting factor: two curves, U-shaped, the lower one below 0.7 at its floor."
 DATA = pd.DataFrame(

@@ -18,20 +18,20 @@ import torch
 from torch import nn
 
 import icl
-from icl import checkpoint
-from icl.models.gla import OneLayerGLA
+from icl.models.one_layer import OneLayerGLA
 from icl.profile import streams
+from icl.runs import checkpoint
+from icl.runs.training import AdamW, Config, Diverged, fit
 from icl.tasks import UNIFORM, DriftingRegression, SmoothDrift
-from icl.training import AdamW, Config, Diverged, fit
 
 # Read by these tests and by the processes they start, so that both train the same.
 TRAINING = """
 import os, signal, sys, torch
 from pathlib import Path
-from icl.models.gla import OneLayerGLA
+from icl.models.one_layer import OneLayerGLA
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.training import AdamW, Config, fit
+from icl.runs.training import AdamW, Config, fit
 
 torch.set_num_threads(1)
 TASK = DriftingRegression(d=3, n=6, gamma=0.9)
@@ -551,5 +551,5 @@ def test_a_description_tells_settings_apart():
     assert json.loads(json.dumps(same, allow_nan=False)) == checkpoint.described(TASK) == same
     assert checkpoint.described(Config(1, 1)) != checkpoint.described(Config(1, 1, AdamW(beta2=0.9)))
     values = [np.float32(0.5), np.arange(2), torch.ones(1), (1, "a"), {"a": None}, float("nan"), torch.float64, fit]
-    expected = [0.5, [0, 1], [1.0], [1, "a"], {"a": None}, "nan", "torch.float64", "icl.training.fit"]
+    expected = [0.5, [0, 1], [1.0], [1, "a"], {"a": None}, "nan", "torch.float64", "icl.runs.training.fit"]
     assert checkpoint.described(values) == expected

@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from icl import _identity, evidence
-from icl.evidence import MIME, VERDICTS, Check, Claim, Record, VerdictChanged, record, recorded
+from icl import _identity
+from icl.page import claims
+from icl.page.claims import CHECK_MIME, VERDICTS, Check, Claim, VerdictChanged
+from icl.page.records import Record, record, recorded
 
 
 def claim(verdict="reproduced", tolerance=None, **fields):
@@ -183,7 +185,12 @@ def test_a_check_says_what_was_measured():
     assert html.escape(check.measured) in shown["text/html"]
     assert "a < b" not in shown["text/html"]
     assert "12,000 draws" in shown["text/html"]
-    assert shown[MIME] == {"id": "gla.test", "verdict": "reproduced", "measured": check.measured, "samples": 12_000}
+    assert shown[CHECK_MIME] == {
+        "id": "gla.test",
+        "verdict": "reproduced",
+        "measured": check.measured,
+        "samples": 12_000,
+    }
     misprint = claim("misprint", {"absolute": 0.1}).agrees(2.0, 1.0, mended=1.05)
     assert misprint.measured == "deviation 1 (limit 0.1); mended: 0.05"
     assert "draws" not in misprint._repr_mimebundle_()["text/html"]
@@ -194,11 +201,11 @@ def book(tmp_path, monkeypatch):
     """An empty book: folders for the ledger and the records, and nothing in them."""
     for name in ("claims", "results"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(evidence, "folder", lambda name: tmp_path / name)
+    monkeypatch.setattr(claims, "folder", lambda name: tmp_path / name)
     monkeypatch.setattr(_identity, "running", lambda: RUNNING)
-    evidence.ledger.cache_clear()
+    claims.ledger.cache_clear()
     yield tmp_path
-    evidence.ledger.cache_clear()
+    claims.ledger.cache_clear()
 
 
 ROW = """
@@ -217,10 +224,10 @@ def test_the_ledger_is_read_row_by_row(book):
     """Every row of every file is found by its name; a name that is in none is refused."""
     (book / "claims" / "a.yml").write_text(ROW)
     (book / "claims" / "b.yml").write_text(ROW.replace("gla.one", "mem.two"))
-    assert list(evidence.ledger()) == ["gla.one", "mem.two"]
-    assert evidence.claim("mem.two").tolerance == {"absolute": 1e-3}
+    assert list(claims.ledger()) == ["gla.one", "mem.two"]
+    assert claims.claim("mem.two").tolerance == {"absolute": 1e-3}
     with pytest.raises(ValueError, match=r"no claim 'gla\.two'"):
-        evidence.claim("gla.two")
+        claims.claim("gla.two")
 
 
 MALFORMED = {
@@ -248,7 +255,7 @@ def test_a_malformed_ledger_is_refused(book, text):
     """A row that says too little, contradicts itself or cannot be read is refused with the name of its file."""
     (book / "claims" / "broken.yml").write_text(text)
     with pytest.raises(ValueError, match=r"^broken\.yml: "):
-        evidence.ledger()
+        claims.ledger()
 
 
 def test_a_claim_stands_in_the_ledger_once(book):
@@ -256,24 +263,24 @@ def test_a_claim_stands_in_the_ledger_once(book):
     (book / "claims" / "a.yml").write_text(ROW)
     (book / "claims" / "b.yml").write_text(ROW)
     with pytest.raises(ValueError, match=r"b\.yml: gla\.one stands in the ledger twice"):
-        evidence.ledger()
+        claims.ledger()
     (book / "claims" / "b.yml").write_text(ROW.replace("one", "two") * 2)
     with pytest.raises(ValueError, match=r"gla\.two stands in the ledger twice"):
-        evidence.ledger()
+        claims.ledger()
 
 
 def test_the_books_own_ledger_is_sound():
     """The ledger of the book reads without complaint, and every name begins with that of its paper."""
-    rows = evidence.ledger()
+    rows = claims.ledger()
     assert len(rows) > 50
     assert all(id.split(".")[0] in ("gla", "mem", "mamba") for id in rows)
 
 
 def test_folders_are_looked_for_by_name():
     """A folder of the book is found beside the sources; one that is nowhere is refused by its name."""
-    assert (evidence.folder("claims") / "adaptation.yml").is_file()
+    assert (claims.folder("claims") / "adaptation.yml").is_file()
     with pytest.raises(ValueError, match="no folder 'nothing'"):
-        evidence.folder("nothing")
+        claims.folder("nothing")
 
 
 TABLE = pd.DataFrame({"gamma": [0.8, 0.95], "model": ["GLA", "Kalman"], "mean": [1 / 3, 2e-300], "se": [0.1, 0.1]})
@@ -341,7 +348,7 @@ def test_the_origin_of_a_record_is_its_caption(book):
 
 def test_packages_compute_nothing():
     """Every `__init__.py` holds words, imports and names, and no code: it is a door and not a room."""
-    inits = sorted(Path(evidence.__file__).parent.rglob("__init__.py"))
+    inits = sorted(Path(claims.__file__).parent.rglob("__init__.py"))
     assert len(inits) >= 3
     for init in inits:
         for node in ast.parse(init.read_text(encoding="utf-8")).body:
@@ -424,7 +431,7 @@ def test_the_old_record_survives_a_failed_write(book, monkeypatch, broken):
     with pytest.raises((OSError, TypeError)):
         record("run", table, config={"sizes": "new"}, seconds=1)
     monkeypatch.undo()
-    monkeypatch.setattr(evidence, "folder", lambda name: book / name)
+    monkeypatch.setattr(claims, "folder", lambda name: book / name)
     assert recorded("run").provenance["config"] == CONFIG
     pd.testing.assert_frame_equal(recorded("run").table, TABLE, check_exact=True)
 

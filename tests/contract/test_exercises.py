@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from icl.exercises import MIME, SelfCheck, check
+from icl.page.exercises import EXERCISE_MIME, SelfCheck, check
 
 CASES = [{"lam": 0.5, "n": 3}, {"lam": 0.9, "n": 1}]
 
@@ -93,8 +93,8 @@ def test_outcomes_show_themselves():
     assert "<script>" not in shown["text/html"]
     assert "&lt;script&gt;" in shown["text/html"]
     assert "data-passed='false'" in shown["text/html"]
-    assert shown[MIME]["passed"] is False
+    assert shown[EXERCISE_MIME]["passed"] is False
     passed = check(reference, reference, CASES)._repr_mimebundle_()
     assert passed["text/plain"] == "✓ reference: right on all 2 cases"
     assert "data-passed='true'" in passed["text/html"]
-    assert passed[MIME] == {"name": "reference", "passed": True, "message": "right on all 2 cases"}
+    assert passed[EXERCISE_MIME] == {"name": "reference", "passed": True, "message": "right on all 2 cases"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import icl
-from icl.notation import SYMBOLS
+from icl.page.notation import SYMBOLS
 
 ROOT = Path(icl.__file__).parent
 MODULES = {

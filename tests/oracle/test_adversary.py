@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from icl.drifts import rotation
 from icl.profile import streams
-from icl.tasks import LAPLACE, UNIFORM
-from icl.theory import adversary, gla, kalman
+from icl.tasks import LAPLACE, UNIFORM, sinusoids
+from icl.theory import adversary, floors, one_layer
 
 
 def three_points(kurtosis):
@@ -69,13 +68,13 @@ def test_the_rotation_costs_on_average_what_the_circle_does(n, d, delta, inputs)
     R, law = 1.7, {} if inputs is None else {"inputs": inputs}
     kurtosis = 3.0 if inputs is None else inputs.kurtosis
     w = adversary.great_circle(n, d, R=R, delta=delta)
-    task = rotation(d, n, omega=adversary.step_angle(R, delta), variance=R**2 / d, **law)
+    task = sinusoids(d, n, omega=adversary.step_angle(R, delta), variance=R**2 / d, **law)
     for lam, a in ((0.9, 0.05), (1.0, 0.1), (0.3, -2.0)):
-        found = gla.risk(a * np.eye(d), task, lam=lam)
+        found = one_layer.layer_risk(a * np.eye(d), task, lam=lam)
         np.testing.assert_allclose(adversary.path_error(w, lam=lam, a=a, kurtosis=kurtosis), found, rtol=1e-12)
     layer = adversary.best_layer(w, kurtosis=kurtosis)
-    lam = gla.optimal_forgetting(task)
-    np.testing.assert_allclose(layer.value, gla.training_error(task, lam=lam), rtol=1e-9)
+    lam = one_layer.optimal_forgetting(task)
+    np.testing.assert_allclose(layer.value, one_layer.training_error(task, lam=lam), rtol=1e-9)
     np.testing.assert_allclose(
         adversary.path_error(w, lam=layer.lam, a=layer.a, kurtosis=kurtosis), layer.value, rtol=1e-12
     )
@@ -256,7 +255,7 @@ def test_the_search_climbs_by_the_right_slope():
 
 def test_a_layer_pays_more_than_the_posterior_on_a_rotation():
     """The posterior mean knows a rotation after 2 d labels; the layer that is minimax on the sphere does not."""
-    task = rotation(3, 30, omega=0.1)
+    task = sinusoids(3, 30, omega=0.1)
     x = task.sample(5, generator=streams("minimax"), dtype=torch.float64).x.numpy()
-    assert kalman.query_errors(x, task).max() < 1e-9
-    assert gla.training_error(task, lam=gla.optimal_forgetting(task)) > 0.1
+    assert floors.query_errors(x, task).max() < 1e-9
+    assert one_layer.training_error(task, lam=one_layer.optimal_forgetting(task)) > 0.1

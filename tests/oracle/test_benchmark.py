@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from icl import filters
-from icl.benchmark import Expected, Grid, run
-from icl.comparison import settled_risk
-from icl.noise import Noisy, clean
-from icl.predictors import one_step_ahead
 from icl.profile import streams
-from icl.tasks import DriftingRegression
-from icl.theory import floors, kalman
+from icl.runs.grid import Expected, Grid, run_grid
+from icl.runs.judging import one_step_ahead, settled_risk
+from icl.tasks import DriftingRegression, Noisy, clean
+from icl.theory import floors
 
 DRIFT = DriftingRegression(d=3, n=12, gamma=0.9, sigma_w=0.25)
 ZERO = filters.Filter(filters.Estimate, lambda state, x, y, y_hat: state)
@@ -34,12 +32,12 @@ def noisy_kalman(task):
 
 
 def test_a_cell_is_what_comparison_measures_on_the_same_prompts():
-    """Risk, standard error, difference and its standard error, of labels without noise: `comparison.settled_risk` of
+    """Risk, standard error, difference and its standard error, of labels without noise: `runs.judging.settled_risk` of
     the stream that the cell names, rtol 1e-9. Two tasks, two seeds.
     """
     makers = {"zero": zero, "RLS": least_squares, "Kalman": filters.kalman}
     tasks = {"slow": DRIFT, "a / b": DriftingRegression(d=2, n=15, gamma=0.7)}
-    found = run(Grid(tasks, makers, seeds=2, batch=40, last=5, reference="Kalman", stream="x"))
+    found = run_grid(Grid(tasks, makers, seeds=2, batch=40, last=5, reference="Kalman", stream="x"))
     assert list(found.table.columns) == ["task", "method", "seed", "risk", "se", "difference", "difference_se"]
     for (name, seed), rows in found.table.groupby(["task", "seed"]):
         expected = settled_risk(
@@ -58,7 +56,7 @@ def test_a_cell_is_what_comparison_measures_on_the_same_prompts():
 def test_errors_are_against_the_clean_label():
     """With noise of 3, filters read noisy labels and are judged by <w, x>; written out, rtol 1e-12."""
     task = Noisy(DRIFT, 3.0)
-    found = run(Grid({"t": task}, {"Kalman": noisy_kalman, "zero": zero}, 1, 30, 4, "zero"))
+    found = run_grid(Grid({"t": task}, {"Kalman": noisy_kalman, "zero": zero}, 1, 30, 4, "zero"))
     prompt = task.sample(30, generator=streams("benchmark/t"), dtype=torch.float64)
     y_hat = one_step_ahead(noisy_kalman(task), prompt)
     own = ((y_hat - (prompt.w * prompt.x).sum(-1)) ** 2)[:, -4:].mean(1).numpy()
@@ -71,15 +69,15 @@ def test_errors_are_against_the_clean_label():
 def test_a_limit_stands_beside_what_is_measured():
     """`Expected` puts errors in closed form in a row of their own: the floor given inputs, by Riccati, rtol 1e-12."""
     limit = Expected(functools.partial(expected_errors, DRIFT))
-    found = run(Grid({"t": DRIFT}, {"floor": lambda task: limit, "zero": zero}, 1, 20, 3, "floor"))
+    found = run_grid(Grid({"t": DRIFT}, {"floor": lambda task: limit, "zero": zero}, 1, 20, 3, "floor"))
     prompt = DRIFT.sample(20, generator=streams("benchmark/t"), dtype=torch.float64)
-    floor = kalman.expected_errors(prompt.x.numpy(), DRIFT)[:, -3:].mean()
+    floor = floors.expected_errors(prompt.x.numpy(), DRIFT)[:, -3:].mean()
     np.testing.assert_allclose(found.table["risk"][0], floor, rtol=1e-12)
     np.testing.assert_allclose(floor, floors.best_linear_errors(prompt.x.numpy(), DRIFT)[:, -3:].mean(), rtol=1e-9)
 
 
 def expected_errors(task, prompt):
-    return kalman.expected_errors(prompt.x.numpy(), task)
+    return floors.expected_errors(prompt.x.numpy(), task)
 
 
 def test_seeds_are_pooled_by_their_own_errors():
@@ -87,7 +85,7 @@ def test_seeds_are_pooled_by_their_own_errors():
     of independent seeds, the second from the residuals a - r b of every prompt (the delta method written out); 1e-9.
     """
     makers = {"zero": zero, "RLS": least_squares}
-    found = run(Grid({"t": DRIFT}, makers, seeds=3, batch=25, last=5, reference="zero")).pooled()
+    found = run_grid(Grid({"t": DRIFT}, makers, seeds=3, batch=25, last=5, reference="zero")).pooled()
     errors = {name: [] for name in makers}
     for seed in range(3):
         prompt = DRIFT.sample(25, generator=streams("benchmark/t", seed=seed), dtype=torch.float64)

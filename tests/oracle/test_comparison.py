@@ -9,10 +9,9 @@ import torch
 from scipy import stats
 
 from icl import filters
-from icl.comparison import risk_curve, settled_risk
-from icl.models.gla import OneLayerGLA, features, predict_from_features
-from icl.predictors import one_step_ahead
+from icl.models.one_layer import OneLayerGLA, features, predict_from_features
 from icl.profile import streams
+from icl.runs.judging import one_step_ahead, risk_curve, settled_risk
 from icl.tasks import DriftingRegression, Prompt
 
 TASK = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)
@@ -56,7 +55,7 @@ unused = functools.partial(streams, "unused")
 def squares(predictor, prompt):
     """Squared errors (*settings, trials, time), each position of each trial by itself."""
     if isinstance(predictor, filters.Filter):
-        y_hat = filters.run(predictor, prompt.x, prompt.y).numpy()
+        y_hat = filters.run_filter(predictor, prompt.x, prompt.y).numpy()
     else:
         y_hat = []
         for i in range(1, prompt.n + 1):

@@ -13,18 +13,15 @@ from scipy import stats
 from torch.func import functional_call
 
 from icl import filters
-from icl.evaluation import squared_error
-from icl.models import delta, gla, linear_attention, stack
+from icl.models import one_layer, operators, stacks
 from icl.models.causal import Normalised
-from icl.models.delta import DeltaStack, GatedDeltaStack
-from icl.models.gated import GatedStack, read_strictly
-from icl.models.polynomial import window_features
-from icl.models.stack import Stack
-from icl.models.streams import BEST, LITERAL, FullStack, Reading, predictions
-from icl.predictors import one_step_ahead
+from icl.models.one_layer import window_features
+from icl.models.readings import BEST, LITERAL, FullStack, Reading, predictions
+from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, read_strictly
 from icl.profile import streams
+from icl.runs.judging import one_step_ahead, squared_error
 from icl.tasks import DriftingRegression, Prompt
-from icl.theory import gla as theory
+from icl.theory import one_layer as theory
 
 ROUNDING = 1e-11
 # Around the stack's blocks of 17: one token, less than a block, a block, just more, no multiple of it.
@@ -61,7 +58,7 @@ def close(got, expected, rounding=ROUNDING):
 
 
 def literally(model, x, y):
-    """The two equations at the head of `icl.models.stack`, token by token, pair by pair."""
+    """The two equations at the head of `icl.models.stacks`, token by token, pair by pair."""
     x, y = x.numpy(), y.numpy()
     lams, s_x, s_y = (a.detach().numpy() for a in (model.lam, model.s_x, model.s_y))
     for layer, lam in enumerate(lams):
@@ -115,7 +112,7 @@ def test_the_stacks_gradient_is_that_of_finite_differences(block, monkeypatch):
     torch.autograd.gradcheck at its own tolerances (1e-6 steps, absolute error 1e-5), on 5 tokens in blocks of 1, 2, 3
     and 17. Planted: without the share of later blocks it fails.
     """
-    monkeypatch.setattr(stack, "_BLOCK", block)
+    monkeypatch.setattr(stacks, "_BLOCK", block)
     model, (x, y) = stirred(Stack(2, 2, dtype=torch.float64)), data(5, d=2, batch=2)
     names = [name for name, _ in model.named_parameters()]
 
@@ -256,7 +253,7 @@ def test_constant_gates_are_the_stack(channels):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_gates_are_their_equations(channels):
-    """Two gated layers are the recurrence at the head of `icl.models.gated`, token by token, with the gates and write
+    """Two gated layers are the recurrence at the head of `icl.models.stacks`, token by token, with the gates and write
     strengths of the class's description.
 
     Every parameter is drawn. Tolerance: see the file's head. Planted: gates from the tokens of the first layer.
@@ -329,7 +326,7 @@ def test_the_query_stream_is_the_prefixes(reading):
     def layers(Z, W_V, W_KQ, minus=-1):
         for value, key_query, factor in zip(W_V, W_KQ, lam, strict=True):
             q, k, v = (Z @ key_query.T).unsqueeze(2), Z.unsqueeze(2), (Z @ value.T).unsqueeze(2)
-            read = linear_attention.recurrent(q, k, v, factor.view(1, 1, 1))
+            read = operators.recurrent(q, k, v, factor.view(1, 1, 1))
             if reading.strict:
                 read = read + minus * (q * k).sum(-1, keepdim=True) * v
             Z = read[:, :, 0] + (Z if reading.residual else 0)
@@ -344,10 +341,10 @@ def test_the_query_stream_is_the_prefixes(reading):
 
 
 def test_one_literal_layer_is_the_papers():
-    """One layer of the literal reading is `icl.models.gla.predict`, the paper's own, on every prompt."""
+    """One layer of the literal reading is `icl.models.one_layer.predict`, the paper's own, on every prompt."""
     p = prompt(34)
     model = FullStack(3, 1, reading=LITERAL, scale=0.5, generator=streams("weights"), dtype=torch.float64)
-    assert close(model(p), gla.predict(p.tokens(), model.W_V[0], model.W_KQ[0], model.lam[0]))
+    assert close(model(p), one_layer.predict(p.tokens(), model.W_V[0], model.W_KQ[0], model.lam[0]))
 
 
 def test_one_layer_of_the_stack_is_formula_15():
@@ -357,7 +354,7 @@ def test_one_layer_of_the_stack_is_formula_15():
     """
     model, p = stirred(Stack(3, 1, dtype=torch.float64)), prompt(34)
     lam, s_y = model.lam.item(), model.s_y.item()
-    expected = gla.predict_from_features(gla.features(p, lam), s_y * (1 - lam) * np.eye(3), p.x[:, -1])
+    expected = one_layer.predict_from_features(one_layer.features(p, lam), s_y * (1 - lam) * np.eye(3), p.x[:, -1])
     assert close(model(p), expected)
     assert close(model.predictions(p)[:, -1], expected)
 
@@ -373,7 +370,7 @@ def test_one_layers_risk_is_the_theorys():
     model = Stack(3, 1, lam=0.85)
     with torch.no_grad():
         model.s_y.fill_(0.7)
-    exact = theory.risk(0.7 * 0.15 * np.eye(3), task, lam=0.85)
+    exact = theory.layer_risk(0.7 * 0.15 * np.eye(3), task, lam=0.85)
     mean, error = squared_error(
         lambda p: model(p).detach(), task, 100_000, generator=streams("risk"), dtype=torch.float32
     )
@@ -400,7 +397,7 @@ def test_the_delta_rule_is_its_equations():
             expected[b, t, h] = S @ q[b, t, h].numpy()
             e = v[b, t, h].numpy() - S @ key
             S = decay[b, t, h].item() * (S + beta[b, t, h].item() * np.outer(e, key))
-    assert close(delta.recurrent(q, k, v, decay, beta), expected)
+    assert close(operators.delta_recurrent(q, k, v, decay, beta), expected)
 
 
 @pytest.mark.parametrize(("mu", "lam"), [(0.5, 0.9), (1.0, 0.95), (1.7, 0.6)])
@@ -413,7 +410,7 @@ def test_one_delta_layer_is_the_filter(mu, lam):
     with torch.no_grad():
         model.mu.fill_(mu)
     assert model.lam.item() == pytest.approx(lam, rel=1e-15)
-    expected = filters.run(filters.normalised_delta_rule(mu, lam=lam, eps=0.0), x, y)
+    expected = filters.run_filter(filters.normalised_delta_rule(mu, lam=lam, eps=0.0), x, y)
     assert close(y - model.errors(x, y), expected)
 
 
@@ -428,10 +425,10 @@ def test_delta_layers_are_their_equations():
     for layer in range(3):
         key, strength = x.unsqueeze(2), 1 / x.square().sum(-1, keepdim=True)
         lam = model.lam[layer].view(1, 1, 1)
-        read = delta.recurrent(key, key, y[..., None, None], lam, model.mu[layer] * strength)
+        read = operators.delta_recurrent(key, key, y[..., None, None], lam, model.mu[layer] * strength)
         if layer < 2:
             lam = torch.sigmoid(model.log_odds_x[layer]).view(1, 1, 1)
-            kept = delta.recurrent(key, key, key, lam, model.mu_x[layer] * strength)
+            kept = operators.delta_recurrent(key, key, key, lam, model.mu_x[layer] * strength)
             x = x - model.s_x[layer] * kept[:, :, 0]
         y = y - model.s_y[layer] * read[:, :, 0, 0]
     assert close(found, y)
@@ -451,10 +448,10 @@ def test_gated_delta_layers_are_their_equations():
         key, strength = x.unsqueeze(2), 1 / x.square().sum(-1, keepdim=True)
         surprise = (1 + y**2).log().unsqueeze(-1)
         gate = torch.sigmoid(model.log_odds[layer] + model.c[layer] * surprise)
-        read = delta.recurrent(key, key, y[..., None, None], gate, model.mu[layer] * strength)
+        read = operators.delta_recurrent(key, key, y[..., None, None], gate, model.mu[layer] * strength)
         if layer < 2:
             gate = torch.sigmoid(model.log_odds_x[layer] + model.c_x[layer] * surprise)
-            kept = delta.recurrent(key, key, key, gate, model.mu_x[layer] * strength)
+            kept = operators.delta_recurrent(key, key, key, gate, model.mu_x[layer] * strength)
             x = x - model.s_x[layer] * kept[:, :, 0]
         y = y - model.s_y[layer] * read[:, :, 0, 0]
     assert close(found, y)
@@ -490,7 +487,7 @@ def test_window_features_are_matrix_powers():
         g = sum(w * c * a for w, c, a in zip(weights, y[:-1], x[:-1], strict=True))
         expected[b] = [x[-1] @ np.linalg.matrix_power(G, k) @ g for k in range(4)]
     assert close(found, expected)
-    layer = gla.predict_from_features(gla.features(p, lam), (1 - lam) * np.eye(3), p.x[:, -1])
+    layer = one_layer.predict_from_features(one_layer.features(p, lam), (1 - lam) * np.eye(3), p.x[:, -1])
     assert close(found[:, 0], layer)
     other = p.y.clone()
     other[:, -1] = 1e6
@@ -555,7 +552,7 @@ def trained(model, *, steps, lr):
 def judged():
     """4,000 prompts and the squared errors of the Kalman filter in their last ten contexts, 91 .. 100."""
     p = TRAINED_ON.sample(4000, generator=streams("test"))
-    y_hat = filters.run(filters.kalman(TRAINED_ON), p.x.double(), p.y.double())
+    y_hat = filters.run_filter(filters.kalman(TRAINED_ON), p.x.double(), p.y.double())
     return p, (y_hat - p.y)[:, 91:].square().mean(1)
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.sparse.linalg import cg
 
-from icl.models import memformer
-from icl.theory import displays
+from icl.models import token_form
+from icl.theory.errata import memory
 
 SIZES = [(3, 7, 4), (5, 20, 4), (1, 2, 2)]
 # Displays that cannot be computed as printed, or give another shape.
@@ -19,24 +19,24 @@ def problem(d, n, layers, *, symmetric=False):
     A = 0.4 * np.eye(d) + 0.2 * draw(size=(layers, d, d))
     A = (A + A.transpose(0, 2, 1)) / 2 if symmetric else A
     Gamma = np.tril(0.3 * draw(size=(layers, layers))) + np.eye(layers)
-    return displays.Problem(draw(size=(d, n)), draw(size=d), draw(size=d), A, Gamma)
+    return memory.Problem(draw(size=(d, n)), draw(size=d), draw(size=d), A, Gamma)
 
 
 def tokens_of(p):
     """The library's token models on the problem, their rows turned into the paper's columns."""
     inputs = np.column_stack([p.X, p.x])
     hidden, shown = (np.vstack([inputs, np.append(p.X.T @ p.w, slot)]).T[None] for slot in (0.0, p.w @ p.x))
-    blocks = memformer.parameters(torch.as_tensor(p.A))
+    blocks = token_form.parameters(torch.as_tensor(p.A))
     states = [
-        memformer.transformer(torch.as_tensor(hidden), *blocks),
-        memformer.transformer(torch.as_tensor(shown), *blocks),
-        memformer.many_registers(torch.as_tensor(hidden), *blocks, torch.as_tensor(p.Gamma)[:, :, None, None]),
+        token_form.transformer(torch.as_tensor(hidden), *blocks),
+        token_form.transformer(torch.as_tensor(shown), *blocks),
+        token_form.many_registers(torch.as_tensor(hidden), *blocks, torch.as_tensor(p.Gamma)[:, :, None, None]),
     ]
-    return displays.Tokens(*(state[0].mT.numpy() for state in states))
+    return memory.Tokens(*(state[0].mT.numpy() for state in states))
 
 
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)
-@pytest.mark.parametrize("number", displays.ERRATA)
+@pytest.mark.parametrize("number", memory.MEMORY)
 def test_each_erratum_tells_printed_from_mended(number, size):
     """Every display of the list, once mended, is what the token models do, to 1e-9; as printed it is 5 % off or more.
 
@@ -44,8 +44,8 @@ def test_each_erratum_tells_printed_from_mended(number, size):
     """
     p = problem(*size)
     tokens = tokens_of(p)
-    assert displays.deviation(number, p, tokens, mended=True) < 1e-9
-    printed = displays.deviation(number, p, tokens, mended=False)
+    assert memory.deviation(number, p, tokens, mended=True) < 1e-9
+    printed = memory.deviation(number, p, tokens, mended=False)
     assert printed == np.inf if number in SHAPELESS else 0.05 < printed < np.inf
 
 
@@ -54,16 +54,16 @@ def test_symmetric_preconditioners_need_no_transpose():
     p = problem(3, 7, 4, symmetric=True)
     tokens = tokens_of(p)
     for mended in (False, True):
-        assert displays.deviation(4, p, tokens, mended=mended) < 1e-9
+        assert memory.deviation(4, p, tokens, mended=mended) < 1e-9
 
 
 def test_in_one_dimension_every_mended_display_holds():
     """With d = 1 the mended displays hold as well (1e-9), and the transpose is nothing."""
     p = problem(*SIZES[2])
     tokens = tokens_of(p)
-    for number in displays.ERRATA:
-        assert displays.deviation(number, p, tokens, mended=True) < 1e-9
-    assert displays.deviation(4, p, tokens, mended=False) < 1e-9
+    for number in memory.MEMORY:
+        assert memory.deviation(number, p, tokens, mended=True) < 1e-9
+    assert memory.deviation(4, p, tokens, mended=False) < 1e-9
 
 
 def test_the_printed_loop_takes_half_a_step():
@@ -72,7 +72,7 @@ def test_the_printed_loop_takes_half_a_step():
     It adds r_0 to s_0 = r_0, so that the line search finds half of the step along 2 r_0. rtol 1e-12.
     """
     p = problem(1, 2, 1)
-    loop = displays.ERRATA[16].form
+    loop = memory.MEMORY[16].form
     np.testing.assert_allclose(loop(p, True), p.w, rtol=1e-12)
     np.testing.assert_allclose(loop(p, False), p.w / 2, rtol=1e-12)
 
@@ -95,9 +95,9 @@ def test_the_loop_once_mended_is_one_register():
     alpha = [(step @ s) / (s @ s) for step, s in zip(steps, directions, strict=True)]
 
     Z = torch.as_tensor(np.vstack([np.column_stack([p.X, p.x]), np.append(p.X.T @ p.w, 0.0)]).T[None])
-    blocks = memformer.parameters(torch.eye(3, dtype=torch.float64).expand(3, 3, 3))
-    states = memformer.one_register(Z, *blocks, torch.tensor(alpha), torch.tensor(gamma))
-    w = displays.ERRATA[16].form(p, True)
+    blocks = token_form.parameters(torch.eye(3, dtype=torch.float64).expand(3, 3, 3))
+    states = token_form.one_register(Z, *blocks, torch.tensor(alpha), torch.tensor(gamma))
+    w = memory.MEMORY[16].form(p, True)
     np.testing.assert_allclose(-states[0, -1, -1, -1], w @ p.x, rtol=1e-9)
     np.testing.assert_allclose(iterates[-1], w, rtol=1e-9)
 

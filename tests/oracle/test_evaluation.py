@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from icl.evaluation import squared_error
-from icl.models.gla import features, predict_from_features
+from icl.models.one_layer import features, predict_from_features
 from icl.profile import streams
+from icl.runs.judging import squared_error
 from icl.tasks import DriftingRegression, Prompt
 
 TASK = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)

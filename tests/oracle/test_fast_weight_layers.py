@@ -1,4 +1,4 @@
-"""The layers of `icl.models.fast_weights` against filters, operators and loops that compute the same elsewhere.
+"""The layers of `icl.models.layers` against filters, operators and loops that compute the same elsewhere.
 
 Everything is in float64. Values are products and sums over at most 40 tokens, so that 1e-12 of the largest covers the
 rounding of a layer without a matrix to solve for; the others have their own bound, stated where it is used.
@@ -12,35 +12,29 @@ import torch
 from torch import nn
 
 from icl import filters
-from icl.models import delta, linear_attention, mamba
-from icl.models.fast_weights import (
+from icl.models import operators, s6
+from icl.models.counting import cost
+from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa, UnitKeys
+from icl.models.layers import (
     GLA,
-    LFOM,
-    DeltaRule,
     FastWeights,
     Gate,
-    GatedDelta,
     GatedGLA,
-    Kalman,
     LengthGate,
     LinearAttention,
     LinearGate,
-    Longhorn,
     Mamba2,
-    Mesa,
     RetNet,
-    UnitKeys,
     Weights,
-    cost,
     retention,
 )
 from icl.models.memformer import Fixed, Memformer, OneRegister
-from icl.predictors import one_step_ahead
 from icl.profile import streams
+from icl.runs.judging import one_step_ahead
+from icl.runs.training import AdamW, Config, fit
 from icl.tasks import DriftingRegression, Prompt
-from icl.theory import gla as theory
-from icl.theory import lfom
-from icl.training import AdamW, Config, fit
+from icl.theory import one_layer as theory
+from icl.theory import polynomial_floor
 
 F64 = {"dtype": torch.float64}
 ROUNDING = 1e-12
@@ -112,7 +106,7 @@ def test_layers_equal_their_filters(name):
     """A layer with the settings of a filter of `icl.filters` gives its predictions, at every position."""
     layer, peer, rounding = PEERS[name]
     x, y = data()
-    assert close(answers(layer, x, y), filters.run(peer, x, y), rounding)
+    assert close(answers(layer, x, y), filters.run_filter(peer, x, y), rounding)
 
 
 def test_gla_is_the_field_s_operator():
@@ -123,7 +117,7 @@ def test_gla_is_the_field_s_operator():
     key, value = x.unsqueeze(2), (0.3 * y)[..., None, None]
     own = value[:, :, 0, 0] * x.square().sum(-1)
     for layer, lam in ((GLA(D, lam=0.8, mu=0.3, **F64), 0.8), (LinearAttention(D, mu=0.3, **F64), 1.0)):
-        read = linear_attention.recurrent(key, key, value, torch.full((1, 1, 1), lam, **F64))[:, :, 0, 0]
+        read = operators.recurrent(key, key, value, torch.full((1, 1, 1), lam, **F64))[:, :, 0, 0]
         assert close(answers(layer, x, y), read - own)
 
 
@@ -148,7 +142,7 @@ def test_the_gated_delta_rule_is_the_field_s_operator():
     with torch.no_grad():
         gates = [torch.stack([g(a, b) for a, b in zip(x, y, strict=True)]) for g in (layer.lam, layer.beta)]
     key = (x / length.unsqueeze(-1)).unsqueeze(2)
-    read = delta.recurrent(key, key, (y / length)[..., None, None], *(g.unsqueeze(-1) for g in gates))
+    read = operators.delta_recurrent(key, key, (y / length)[..., None, None], *(g.unsqueeze(-1) for g in gates))
     assert gates[0].std() > 0.01
     assert gates[1].std() > 0.01
     assert close(answers(layer, x, y), length * read[:, :, 0, 0])
@@ -164,7 +158,7 @@ def test_gated_gla_is_the_field_s_operator():
         lam, mu = (torch.stack([g(a, b) for a, b in zip(x, y, strict=True)]) for g in (layer.lam, layer.mu))
     decay = torch.cat([torch.ones_like(lam[:, :1]), lam[:, :-1]], dim=1).unsqueeze(-1)
     key, value = x.unsqueeze(2), (mu * y)[..., None, None]
-    read = linear_attention.recurrent(key, key, value, decay)[:, :, 0, 0]
+    read = operators.recurrent(key, key, value, decay)[:, :, 0, 0]
     assert close(answers(layer, x, y), read - mu * y * x.square().sum(-1))
 
 
@@ -214,22 +208,22 @@ def test_gates_are_their_formulas():
             assert np.allclose(got.numpy(), expected, rtol=1e-12, atol=1e-14)
 
 
-class Euler(mamba.S6):
+class Euler(s6.S6):
     """S6 whose write is Euler's, Delta B in place of (exp(Delta A) - 1) / A B: what Mamba-2 does."""
 
     def forward(self, u):
         step = self.step(u)
         written = self.B(u) * step.unsqueeze(-1)
         keep = (step * self.A).unsqueeze(-1).exp()
-        return linear_attention.recurrent(
+        return operators.recurrent(
             self.C(u).unsqueeze(2), written.unsqueeze(2), u.unsqueeze(2), keep.expand(-1, -1, 1)
         ).squeeze(2)
 
 
-def selecting(d, scale, kind=mamba.S6):
+def selecting(d, scale, kind=s6.S6):
     """An S6 whose W_B picks x, whose W_C picks `scale` x, and whose step looks at the token."""
-    parts = mamba.Selective(d + 1, d), mamba.Selective(d + 1, d)
-    step = mamba.Step(d + 1, 0.3)
+    parts = s6.Selective(d + 1, d), s6.Selective(d + 1, d)
+    step = s6.Step(d + 1, 0.3)
     with torch.no_grad():
         for part, size in zip(parts, (1.0, scale), strict=True):
             part.W[:, :d] = size * torch.eye(d, **F64)
@@ -305,13 +299,13 @@ def test_a_first_order_method_is_a_memformer(layers):
     A polynomial with alternating signs, summed in powers there and in steps here: 1e-11 of the largest.
     """
     n = 12
-    alpha, gamma = lfom.optimal_registers(D, n, layers)
+    alpha, gamma = polynomial_floor.optimal_registers(D, n, layers)
     memory = OneRegister(layers)
     with torch.no_grad():
         memory.alpha.copy_(torch.as_tensor(alpha))
         memory.gamma.copy_(torch.as_tensor(gamma[1:]))
     peer = Memformer(Fixed(torch.eye(D, **F64).repeat(layers, 1, 1)), memory)
-    layer = LFOM(D, c=-lfom.optimal_polynomial(D, n, layers)[1:], **F64)
+    layer = LFOM(D, c=-polynomial_floor.optimal_polynomial(D, n, layers)[1:], **F64)
     x, y = data()
     for examples in (1, 5, n, 39):
         prompt = Prompt(x[:, : examples + 1], y[:, : examples + 1], torch.zeros_like(x[:, : examples + 1]))
@@ -548,9 +542,9 @@ def test_training_finds_the_best_forgetting_factor():
     fit(layer, lambda model, prompt: model.loss(prompt, since=30), task, recipe, generator=streams("fit GLA"))
     lam, mu = layer.lam.item(), layer.mu.item()
     best = theory.optimal_forgetting(task)
-    risk = theory.risk(mu * np.eye(3), task, lam=lam)
-    least = theory.risk(theory.optimum(task, lam=best).A, task, lam=best)
-    assert theory.risk(0.02 * np.eye(3), task, lam=0.7) / least > 1.1
+    risk = theory.layer_risk(mu * np.eye(3), task, lam=lam)
+    least = theory.layer_risk(theory.optimum(task, lam=best).A, task, lam=best)
+    assert theory.layer_risk(0.02 * np.eye(3), task, lam=0.7) / least > 1.1
     assert abs(lam - best) < 0.02
     assert risk / least - 1 < 1e-3
 
@@ -583,7 +577,7 @@ def test_training_leaves_the_truth_where_it_is():
 
 
 def test_layers_are_predictors():
-    """`predictors.one_step_ahead` reads a layer as it reads the filter that it is."""
+    """`runs.judging.one_step_ahead` reads a layer as it reads the filter that it is."""
     prompt = DRIFT.sample(5, generator=streams("as predictors"), dtype=torch.float64)
     layer, peer, _ = PEERS["delta rule"]
     assert close(one_step_ahead(layer, prompt), one_step_ahead(peer, prompt))

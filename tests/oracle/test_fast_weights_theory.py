@@ -6,8 +6,8 @@ import torch
 from scipy import integrate, linalg, optimize, special
 
 from icl.tasks import DriftingRegression
-from icl.theory import fast_weights as fw
-from icl.theory import filters, gla, kalman
+from icl.theory import floors, large_d, lms, one_layer
+from icl.theory import steady as fw
 
 LAWS = [fw.Steady(d, gamma, 0.3, y) for d in (3, 10) for gamma in (0.6, 0.95, 0.995) for y in (0.0, 0.5)]
 QUIET, NOISY = LAWS[::2], LAWS[1::2]
@@ -30,20 +30,20 @@ def test_every_layer_solves_the_one_equation(law):
     Planted: d + 1 in place of d + 2 in the delta rule's D, and d in place of d + 1 in gated attention's, are seen.
     """
     d, k, s2, g = law.d, law.k0, law.sigma_y**2, law.gamma
-    one = fw.gla(law)
+    one = fw.best_gla(law)
     solves(law, one.p, one.p + (d + 1) * k + s2)
     K = one.p / (one.p + (d + 1) * k + s2)
     np.testing.assert_allclose((one.lam, one.mu), (g * (1 - K), K / (1 - K)), rtol=1e-12)
     np.testing.assert_allclose(one.error, d * one.p, rtol=1e-15)
-    unit = fw.normalised_gla(law)
+    unit = fw.best_normalised_gla(law)
     noise = (d - 1) * k + s2 * d / (d - 2)
     solves(law, unit.p, unit.p + noise)
     np.testing.assert_allclose((unit.lam, unit.mu), (g * noise / (unit.p + noise), d * unit.p / noise), rtol=1e-12)
-    rule = fw.delta(law)
+    rule = fw.best_delta(law)
     solves(law, rule.p, (d + 2) * rule.p + s2)
     np.testing.assert_allclose((rule.lam, rule.mu), (g, rule.p / ((d + 2) * rule.p + s2)), rtol=1e-12)
     assert fw.linear_bound(law) == rule.error
-    assert fw.unit_delta(law).error < rule.error < law.zero
+    assert fw.best_unit_delta(law).error < rule.error < law.zero
     assert rule.error < one.error or d == 3 or s2 or g < 0.8
 
 
@@ -53,14 +53,14 @@ def test_without_noise_other_rooms_agree(law):
 
     At arbitrary settings the delta rule's error is theory.filters.steady_error; rtol 1e-9.
     """
-    np.testing.assert_allclose(fw.gla(law).error, gla.steady_error(task(law)), rtol=1e-12)
-    np.testing.assert_allclose(fw.gla(law).lam, gla.kalman_pole(law.gamma, crosstalk=law.d + 1), rtol=1e-12)
-    for found, normalised in ((fw.delta(law), False), (fw.unit_delta(law), True)):
-        mu, lam, error = filters.best_steady(task(law), normalised=normalised)
+    np.testing.assert_allclose(fw.best_gla(law).error, one_layer.steady_identity_error(task(law)), rtol=1e-12)
+    np.testing.assert_allclose(fw.best_gla(law).lam, one_layer.kalman_pole(law.gamma, crosstalk=law.d + 1), rtol=1e-12)
+    for found, normalised in ((fw.best_delta(law), False), (fw.best_unit_delta(law), True)):
+        mu, lam, error = lms.best_steady(task(law), normalised=normalised)
         np.testing.assert_allclose((found.mu, found.lam, found.error), (mu, lam, error), rtol=1e-12)
     for lam, mu in ((0.9, 0.05), (1.0, 0.1), (0.7, 0.02)):
         np.testing.assert_allclose(
-            fw.delta_error(law, lam=lam, mu=mu), filters.steady_error(task(law), mu, lam=lam), rtol=1e-9
+            fw.delta_error(law, lam=lam, mu=mu), lms.steady_error(task(law), mu, lam=lam), rtol=1e-9
         )
 
 
@@ -86,8 +86,8 @@ def test_settings_are_the_best(law):
         return lambda at: error(*at) if 0 < at[0] < 0.99999 and at[1] > 0 else 1e9
 
     for best, error in (
-        (fw.gla(law), lambda lam, mu: fw.gla_error(law, lam=lam, mu=mu)),
-        (fw.delta(law), lambda lam, mu: fw.delta_error(law, lam=lam, mu=mu) if mu < 1.9 / (d + 2) else 1e9),
+        (fw.best_gla(law), lambda lam, mu: fw.gla_error(law, lam=lam, mu=mu)),
+        (fw.best_delta(law), lambda lam, mu: fw.delta_error(law, lam=lam, mu=mu) if mu < 1.9 / (d + 2) else 1e9),
     ):
         np.testing.assert_allclose(error(best.lam, best.mu), best.error, rtol=1e-9)
         found = optimize.minimize(
@@ -95,7 +95,7 @@ def test_settings_are_the_best(law):
         )
         np.testing.assert_allclose(found.fun, best.error, rtol=1e-5)
         assert found.fun >= best.error * (1 - 1e-9)
-    unit = fw.normalised_gla(law)
+    unit = fw.best_normalised_gla(law)
     noise = (d - 1) * k + s2 * d / (d - 2)
     np.testing.assert_allclose(by_hand(unit.lam, unit.mu / d, noise), unit.error, rtol=1e-9)
     found = optimize.minimize(
@@ -132,7 +132,7 @@ def test_longhorn_by_adaptive_integration(law):
     """Longhorn's p solves the one equation with 1/D by scipy's adaptive integral over the chi-square law, rtol 1e-9; no
     other eps is better.
     """
-    best = fw.unit_delta(law)
+    best = fw.best_unit_delta(law)
     s2, d = law.sigma_y**2, law.d
 
     def mean(f):
@@ -189,7 +189,7 @@ def test_gates_that_see_the_length(law):
                 b = (1 - a) * gates.b[0] / (1 - gates.a[0])
             assert gated_error(law, gates.r, weight, a, b) > gates.error
     assert free.error <= held.error * (1 + 1e-12)
-    assert held.error < fw.gla(law).error
+    assert held.error < fw.best_gla(law).error
     lengths, mass = torch.from_numpy(free.r), torch.from_numpy(weight)
 
     def searched(u):
@@ -204,10 +204,10 @@ def test_gates_that_see_the_length(law):
     np.testing.assert_allclose(found.fun, held.error, rtol=1e-6)
     assert found.fun >= held.error * (1 - 1e-9)
     if not law.sigma_y:
-        np.testing.assert_allclose(free.error, fw.normalised_gla(law).error, rtol=1e-12)
-        np.testing.assert_allclose(free.a, fw.normalised_gla(law).lam, rtol=1e-10)
+        np.testing.assert_allclose(free.error, fw.best_normalised_gla(law).error, rtol=1e-12)
+        np.testing.assert_allclose(free.a, fw.best_normalised_gla(law).lam, rtol=1e-10)
     else:
-        assert free.error < fw.normalised_gla(law).error
+        assert free.error < fw.best_normalised_gla(law).error
 
 
 def two_states(law, rng, K):
@@ -269,7 +269,7 @@ def test_no_linear_layer_beats_the_delta_rule(law):
             options={"maxfev": 2500, "adaptive": True, "fatol": 1e-10, "xatol": 1e-7},
         )
         assert bound * (1 - 1e-9) <= found.fun < bound * (1 + 1e-3)
-    own = fw.delta(law)
+    own = fw.best_delta(law)
     one = error(1, np.array([[own.lam]]), np.array([own.lam * own.mu]), np.array([[-own.lam * own.mu]]))
     np.testing.assert_allclose(one, bound, rtol=1e-9)
 
@@ -296,8 +296,8 @@ def test_chunks_lie_between_the_delta_rule_and_gated_attention():
         return optimize.minimize(error, (0.9, 0.05), method="Nelder-Mead", options={"fatol": 1e-8, "xatol": 1e-5}).fun
 
     errors = [chunk(size) for size in (1, 8, 128)]
-    np.testing.assert_allclose(errors[0], fw.delta(law).error, rtol=1e-6)
-    assert errors[0] < errors[1] < errors[2] < fw.gla(law).error < 1.01 * errors[2]
+    np.testing.assert_allclose(errors[0], fw.best_delta(law).error, rtol=1e-6)
+    assert errors[0] < errors[1] < errors[2] < fw.best_gla(law).error < 1.01 * errors[2]
 
 
 def test_a_direction_of_its_own():
@@ -311,19 +311,19 @@ def test_a_direction_of_its_own():
         P = linalg.solve_discrete_are(law.gamma * np.eye(3), np.eye(3), law.q * np.eye(3), R)
         np.testing.assert_allclose(fw.gla_per_channel(law, SPECTRUM), SPECTRUM @ np.diag(P), rtol=1e-9)
         white = np.ones(3)
-        np.testing.assert_allclose(fw.gla_per_channel(law, white), fw.gla(law).error, rtol=1e-12)
-        np.testing.assert_allclose(fw.gla_shared(law, white)[0], fw.gla(law).error, rtol=1e-9)
-        np.testing.assert_allclose(fw.delta_diagonal(law, white), fw.delta(law).error, rtol=1e-9)
-        np.testing.assert_allclose(fw.delta_shared(law, white)[0], fw.delta(law).error, rtol=1e-9)
+        np.testing.assert_allclose(fw.gla_per_channel(law, white), fw.best_gla(law).error, rtol=1e-12)
+        np.testing.assert_allclose(fw.gla_shared(law, white)[0], fw.best_gla(law).error, rtol=1e-9)
+        np.testing.assert_allclose(fw.delta_diagonal(law, white), fw.best_delta(law).error, rtol=1e-9)
+        np.testing.assert_allclose(fw.delta_shared(law, white)[0], fw.best_delta(law).error, rtol=1e-9)
         assert fw.gla_per_channel(law, SPECTRUM) < fw.gla_shared(law, SPECTRUM)[0]
         assert fw.delta_diagonal(law, SPECTRUM) < fw.delta_shared(law, SPECTRUM)[0]
     law = fw.Steady(3, 0.95, 0.2)
     one = task(law, np.diag(SPECTRUM))
     found = optimize.minimize_scalar(
-        lambda mu: float(filters.steady_error(one, mu, lam=law.gamma)), bounds=(0.01, 0.4), method="bounded"
+        lambda mu: float(lms.steady_error(one, mu, lam=law.gamma)), bounds=(0.01, 0.4), method="bounded"
     )
     np.testing.assert_allclose(fw.delta_shared(law, SPECTRUM)[0], found.fun, rtol=1e-9)
-    crosstalk = gla.crosstalk(one) * law.k0
+    crosstalk = one_layer.crosstalk(one) * law.k0
     np.testing.assert_allclose(fw._listens(law, SPECTRUM), crosstalk, rtol=1e-12)
 
 
@@ -351,7 +351,7 @@ def test_floor_given_the_inputs():
     law = fw.Steady(3, 0.9, 0.3)
     x = rng.normal(size=(4, 12, 3))
     # That room starts a step later: from gamma^2 sigma_w^2 + sigma_e^2, which in steady state is k0 again.
-    np.testing.assert_allclose(fw.kalman_errors(x, law), kalman.expected_errors(x, task(law)), rtol=1e-9)
+    np.testing.assert_allclose(fw.kalman_errors(x, law), floors.expected_errors(x, task(law)), rtol=1e-9)
     law = fw.Steady(3, 0.9, 0.3, 0.5)
     one = rng.normal(size=(1, 7, 3)) * np.sqrt(SPECTRUM)
     found = fw.kalman_errors(one, law, SPECTRUM)[0]
@@ -374,17 +374,17 @@ def test_touching_roots(s, v):
 
     Planted: a sign of 2 s v in the cubic, and 1 + zeta without its 1, are seen.
     """
-    t, eps = fw.touching_point(s, v), fw.kalman_large_d(s, v)
+    t, eps = large_d.touching_point(s, v), large_d.kalman_large_d(s, v)
     roots = np.roots([1, 2 - s - v * s, -(s + 3 * v * s), -2 * v * s])
     positive = roots[(np.abs(roots.imag) < 1e-9) & (roots.real > 1e-12)].real
     np.testing.assert_allclose(positive, [t], rtol=1e-9)
     least = optimize.minimize_scalar(
-        lambda u: fw.touching(np.exp(u), 0.5, s, v), bounds=(np.log(t) - 3, np.log(t) + 3), method="bounded"
+        lambda u: large_d.touching(np.exp(u), 0.5, s, v), bounds=(np.log(t) - 3, np.log(t) + 3), method="bounded"
     )
     # H moves with -log(v + eps) as a whole.
     np.testing.assert_allclose((v + 0.5) * np.exp(least.fun) - v, eps, rtol=1e-8, atol=1e-8 * v)
-    np.testing.assert_allclose(fw.touching(t, eps, s, v), 0, atol=1e-9)
-    assert (fw.touching(np.geomspace(1e-4, 1e4, 400) * t, eps, s, v) > -1e-12).all()
+    np.testing.assert_allclose(large_d.touching(t, eps, s, v), 0, atol=1e-9)
+    assert (large_d.touching(np.geomspace(1e-4, 1e4, 400) * t, eps, s, v) > -1e-12).all()
     if not v:
         np.testing.assert_allclose(t, (s - 2 + np.sqrt(s**2 + 4)) / 2, rtol=1e-10)
 
@@ -394,7 +394,7 @@ def test_two_roots_of_the_resolvent_meet():
     the larger u = v - z - z^2 m, of the two that exist there, is the branch that goes on to z -> -infinity and z = 0.
     """
     s, v = 1.0, 0.2
-    t, eps = fw.touching_point(s, v), fw.kalman_large_d(s, v)
+    t, eps = large_d.touching_point(s, v), large_d.kalman_large_d(s, v)
 
     def equation(u, z):
         return s * ((1 - z) * (v - z - u) / z**2 - 1) + np.log(u / (v + eps))
@@ -416,16 +416,16 @@ def test_limits_of_the_floor():
     """Fast drift or much noise: all answer 0. Slow drift: the random-walk forms, e / 4, 1 and (4 / e) between delta and
     floor. Everywhere floor < delta < gated attention, and their equations in s hold. Stated tolerances.
     """
-    for f in (fw.kalman_large_d, fw.eps_delta, fw.eps_gla):
+    for f in (large_d.kalman_large_d, large_d.eps_delta, large_d.eps_gla):
         np.testing.assert_allclose(f(1e6, 0.0), 1, rtol=1e-5)
         np.testing.assert_allclose(f(1.0, 1e6), 1, rtol=1e-5)
     s = 1e-6
     for nu in (0.0, 0.3, 5.0):
-        np.testing.assert_allclose(fw.kalman_large_d(s, nu * s) / s, fw.kalman_random_walk(nu), rtol=1e-4)
-        np.testing.assert_allclose(fw.eps_delta(s, nu * s) / s, fw.delta_random_walk(nu), rtol=1e-4)
-    np.testing.assert_allclose(fw.kalman_random_walk(0.0), np.e / 4, rtol=1e-14)
+        np.testing.assert_allclose(large_d.kalman_large_d(s, nu * s) / s, large_d.kalman_random_walk(nu), rtol=1e-4)
+        np.testing.assert_allclose(large_d.eps_delta(s, nu * s) / s, large_d.delta_random_walk(nu), rtol=1e-4)
+    np.testing.assert_allclose(large_d.kalman_random_walk(0.0), np.e / 4, rtol=1e-14)
     S, V = (a.ravel() for a in np.meshgrid(np.geomspace(0.01, 100, 30), [0, 0.01, 0.3, 3]))
-    floor, rule, gated = fw.kalman_large_d(S, V), fw.eps_delta(S, V), fw.eps_gla(S, V)
+    floor, rule, gated = large_d.kalman_large_d(S, V), large_d.eps_delta(S, V), large_d.eps_gla(S, V)
     assert (floor < rule).all()
     assert (rule < gated).all()
     np.testing.assert_allclose(S * (1 - rule), rule**2 / (rule + V), rtol=1e-9)
@@ -440,24 +440,26 @@ def test_many_dimensions():
         law = fw.Steady(d, gamma, 1.0, np.sqrt(v * s**-1) * d if v else 0.0)
         law = fw.Steady(d, gamma, 1.0, np.sqrt(v * d * law.k0))
         np.testing.assert_allclose((law.s, law.v), (s, v), rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(fw.gla(law).p / law.k0, fw.eps_gla(s, v), rtol=1e-3)
-        for layer in (fw.delta, fw.unit_delta):
-            np.testing.assert_allclose(layer(law).p / law.k0, fw.eps_delta(s, v), rtol=1e-3)
-        np.testing.assert_allclose(fw.kalman(law) / law.zero, fw.kalman_large_d(s, v), rtol=1e-3)
+        np.testing.assert_allclose(fw.best_gla(law).p / law.k0, large_d.eps_gla(s, v), rtol=1e-3)
+        for layer in (fw.best_delta, fw.best_unit_delta):
+            np.testing.assert_allclose(layer(law).p / law.k0, large_d.eps_delta(s, v), rtol=1e-3)
+        np.testing.assert_allclose(large_d.kalman_floor(law) / law.zero, large_d.kalman_large_d(s, v), rtol=1e-3)
 
 
 def test_rls_on_a_random_walk():
     """Without noise the best theta is 1.9905 and leaves 0.8023, between the floor's e / 4 and the delta rule's 1; for
     small theta it averages over 1 / theta, whose weights lie 1 / (2 theta) behind. rtol 1e-3.
     """
-    found = optimize.minimize_scalar(lambda theta: fw.rls_random_walk(0.0, theta), bounds=(0.1, 10), method="bounded")
+    found = optimize.minimize_scalar(
+        lambda theta: large_d.rls_random_walk(0.0, theta), bounds=(0.1, 10), method="bounded"
+    )
     np.testing.assert_allclose((found.x, found.fun), (1.9905, 0.8023), rtol=1e-3)
-    np.testing.assert_allclose(fw.rls_random_walk(0.0, 1e-4) * 1e-4, 0.5, rtol=1e-3)
+    np.testing.assert_allclose(large_d.rls_random_walk(0.0, 1e-4) * 1e-4, 0.5, rtol=1e-3)
 
 
 def test_weights_without_a_past():
     """gamma = 0: nothing can be known, every layer errs like answering 0; rtol 1e-12."""
     law = fw.Steady(4, 0.0, 0.3, 0.2)
-    for found in (fw.gla, fw.normalised_gla, fw.delta, fw.unit_delta, fw.free_gates, fw.zoh_gates):
+    for found in (fw.best_gla, fw.best_normalised_gla, fw.best_delta, fw.best_unit_delta, fw.free_gates, fw.zoh_gates):
         np.testing.assert_allclose(found(law).error, law.zero, rtol=1e-12)
-    assert fw.kalman(law) == law.zero
+    assert large_d.kalman_floor(law) == law.zero

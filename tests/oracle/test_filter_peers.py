@@ -36,7 +36,7 @@ def test_lms_and_nlms_are_padasips(d, n, seed):
     1 to 8 dimensions, 30 to 200 positions; 1e-12 of the largest prediction.
     """
     _, x, y, X, Y = sequence(d, n, seed)
-    agrees(filters.run(filters.lms(0.05), x, y), padasip.filters.FilterLMS(d, mu=0.05, w="zeros").run(Y, X)[0])
+    agrees(filters.run_filter(filters.lms(0.05), x, y), padasip.filters.FilterLMS(d, mu=0.05, w="zeros").run(Y, X)[0])
     theirs = padasip.filters.FilterNLMS(d, mu=0.7, eps=0.1, w="zeros")
     track = filters.track(filters.nlms(0.7, eps=0.1), x, y)
     y_hat, error, w_hat = theirs.run(Y, X)
@@ -56,9 +56,9 @@ def test_apa_is_padasips(d, n, seed, K, eps):
     """
     _, x, y, X, Y = sequence(d, n, seed)
     theirs = padasip.filters.FilterAP(d, order=K, mu=0.5, ifc=eps, w="zeros").run(Y, X)[0]
-    agrees(filters.run(filters.apa(0.5, K=K, eps=eps), x, y), theirs)
+    agrees(filters.run_filter(filters.apa(0.5, K=K, eps=eps), x, y), theirs)
     if K > 1:
-        less = filters.run(filters.apa(0.5, K=K - 1, eps=eps), x, y).numpy()
+        less = filters.run_filter(filters.apa(0.5, K=K - 1, eps=eps), x, y).numpy()
         assert np.abs(less - theirs).max() > 0.01 * np.abs(theirs).max()
 
 
@@ -72,7 +72,7 @@ def test_rls_is_padasips(d, n, seed, lam):
     """
     _, x, y, X, Y = sequence(d, n, seed)
     theirs = padasip.filters.FilterRLS(d, mu=lam, eps=0.01, w="zeros").run(Y, X)[0]
-    agrees(filters.run(filters.rls(lam, eps=0.01), x, y), theirs, rtol=1e-11)
+    agrees(filters.run_filter(filters.rls(lam, eps=0.01), x, y), theirs, rtol=1e-11)
 
 
 @pytest.mark.parametrize("start", ["the task's", "a matrix"])

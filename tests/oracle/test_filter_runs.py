@@ -61,13 +61,13 @@ def test_initial_weights_shift_the_origin(name, one_a_trial):
     x, y = prompts()
     w_0 = torch.randn((7, 3) if one_a_trial else (3,), generator=streams("w_0"), dtype=torch.float64)
     known = (x * (w_0[:, None] if one_a_trial else w_0)).sum(-1)
-    y_hat = filters.run(EVERY[name], x, y, w_0=w_0)
-    agrees(y_hat, filters.run(EVERY[name], x, y - known) + known)
+    y_hat = filters.run_filter(EVERY[name], x, y, w_0=w_0)
+    agrees(y_hat, filters.run_filter(EVERY[name], x, y - known) + known)
     agrees(y_hat[:, 0], known[:, 0])
     if one_a_trial:
-        agrees(filters.run(EVERY[name], x[2], y[2], w_0=w_0[2]), y_hat[2])
+        agrees(filters.run_filter(EVERY[name], x[2], y[2], w_0=w_0[2]), y_hat[2])
     else:
-        assert torch.equal(filters.run(EVERY[name], x, y, w_0=w_0.expand(7, 3)), y_hat)
+        assert torch.equal(filters.run_filter(EVERY[name], x, y, w_0=w_0.expand(7, 3)), y_hat)
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,17 @@ def test_initial_weights_fade_where_estimates_do(name, lam):
     """
     x, y = prompts()
     w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
-    y_hat = filters.run(EVERY[name], x, y, w_0=w_0)
+    y_hat = filters.run_filter(EVERY[name], x, y, w_0=w_0)
     if name == "steady Kalman":
-        alone = filters.run(EVERY[name], x, 0 * y, w_0=w_0)
+        alone = filters.run_filter(EVERY[name], x, 0 * y, w_0=w_0)
         eye = torch.eye(3, dtype=torch.float64)
         F = EVERY[name].step(filters.Estimate(eye), 0 * eye, 0 * eye[0], 0 * eye[0]).w_hat.numpy()
         powers = np.stack([np.linalg.matrix_power(F, i) for i in range(30)])
         agrees(alone, torch.as_tensor(np.einsum("bti,tij,bj->bt", x, powers, w_0)))
-        agrees(y_hat, filters.run(EVERY[name], x, y) + alone)
+        agrees(y_hat, filters.run_filter(EVERY[name], x, y) + alone)
         return
     known = (x * w_0[:, None]).sum(-1) * lam ** torch.arange(30, dtype=torch.float64)
-    agrees(y_hat, filters.run(EVERY[name], x, y - known) + known)
+    agrees(y_hat, filters.run_filter(EVERY[name], x, y - known) + known)
 
 
 @pytest.mark.parametrize("name", ["GLA", "window", "zero"])
@@ -106,7 +106,7 @@ def test_initial_weights_without_feedback(name):
     w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
     lam = {"GLA": 0.9, "window": 0.0, "zero": 1.0}[name]
     added = (x * w_0[:, None]).sum(-1) * lam ** torch.arange(30, dtype=torch.float64)
-    agrees(filters.run(EVERY[name], x, y, w_0=w_0), filters.run(EVERY[name], x, y) + added)
+    agrees(filters.run_filter(EVERY[name], x, y, w_0=w_0), filters.run_filter(EVERY[name], x, y) + added)
 
 
 @every_filter
@@ -120,7 +120,7 @@ def test_a_track_is_what_happened(filter):
     w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
     track = filters.track(filter, x, y, w_0=w_0)
     assert track.w_hat.shape == (7, 31, 3)
-    assert torch.equal(track.y_hat, filters.run(filter, x, y, w_0=w_0))
+    assert torch.equal(track.y_hat, filters.run_filter(filter, x, y, w_0=w_0))
     assert torch.equal(track.error, y - track.y_hat)
     assert torch.equal(track.w_hat[:, 0], w_0)
     agrees((track.w_hat[:, :-1] * x).sum(-1), track.y_hat)
@@ -145,7 +145,7 @@ def test_a_track_of_many_settings(filter):
     track = filters.track(filter, x, y, w_0=w_0)
     assert track.y_hat.shape == track.error.shape == (*filter.settings, 7, 30)
     assert track.w_hat.shape == (*filter.settings, 7, 31, 3)
-    assert torch.equal(track.y_hat, filters.run(filter, x, y, w_0=w_0))
+    assert torch.equal(track.y_hat, filters.run_filter(filter, x, y, w_0=w_0))
     assert torch.equal(track.error, y - track.y_hat)
     assert torch.equal(track.w_hat[..., 0, :], w_0.expand(*filter.settings, 7, 3))
     agrees((track.w_hat[..., :-1, :] * x).sum(-1), track.y_hat)
@@ -167,7 +167,7 @@ def test_blocks_make_no_difference(filter, cache, monkeypatch):
     parts = filters.track(filter, x, y, w_0=w_0)
     agrees(parts.y_hat, whole.y_hat)
     agrees(parts.w_hat, whole.w_hat)
-    agrees(filters.run(filter, x, y, w_0=w_0), whole.y_hat)
+    agrees(filters.run_filter(filter, x, y, w_0=w_0), whole.y_hat)
 
 
 @every_filter
@@ -179,13 +179,13 @@ def test_layout_in_memory_makes_no_difference(filter):
     """
     x, y = prompts()
     before = x.clone(), y.clone()
-    y_hat = filters.run(filter, x, y)
+    y_hat = filters.run_filter(filter, x, y)
     last = x.permute(1, 2, 0).contiguous().permute(2, 0, 1), y.T.contiguous().T
     assert not last[0].is_contiguous()
-    assert torch.equal(filters.run(filter, *last), y_hat)
+    assert torch.equal(filters.run_filter(filter, *last), y_hat)
     views = torch.stack([x, -x], -1)[..., 0], torch.stack([y, -y], -1)[..., 0]
-    assert torch.equal(filters.run(filter, *views), y_hat)
-    assert torch.equal(filters.run(filter, x, y_hat), filters.run(filter, x, y_hat.contiguous()))
+    assert torch.equal(filters.run_filter(filter, *views), y_hat)
+    assert torch.equal(filters.run_filter(filter, x, y_hat), filters.run_filter(filter, x, y_hat.contiguous()))
     assert torch.equal(x, before[0])
     assert torch.equal(y, before[1])
 
@@ -201,18 +201,18 @@ def test_settings_on_two_axes():
     mu = torch.tensor([[0.01], [0.05], [0.1]], dtype=torch.float64)
     filter = filters.delta_rule(mu, lam=lam)
     assert filter.settings == (2, 3)
-    shared = filters.run(filter, x, y)
+    shared = filters.run_filter(filter, x, y)
     p = TASK.sample(42, generator=streams("own"), dtype=torch.float64)
     own_x, own_y = p.x.reshape(2, 3, 7, 30, 3), p.y.reshape(2, 3, 7, 30)
-    own = filters.run(filter, own_x, own_y)
+    own = filters.run_filter(filter, own_x, own_y)
     assert shared.shape == own.shape == (2, 3, 7, 30)
     for at in np.ndindex(2, 3):
         alone = filters.delta_rule(mu[at[1]].item(), lam=lam[at[0]].item())
-        agrees(shared[at], filters.run(alone, x, y))
-        agrees(own[at], filters.run(alone, own_x[at], own_y[at]))
-    half = filters.run(filter, own_x[:, :1], own_y[:, :1])
+        agrees(shared[at], filters.run_filter(alone, x, y))
+        agrees(own[at], filters.run_filter(alone, own_x[at], own_y[at]))
+    half = filters.run_filter(filter, own_x[:, :1], own_y[:, :1])
     assert half.shape == (2, 3, 7, 30)
-    agrees(half[1, 2], filters.run(filters.delta_rule(0.1, lam=lam[1].item()), own_x[1, 0], own_y[1, 0]))
+    agrees(half[1, 2], filters.run_filter(filters.delta_rule(0.1, lam=lam[1].item()), own_x[1, 0], own_y[1, 0]))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_gradients_flow_through_a_run(make):
 
     def loss(setting, y, w_0):
         filter = make(**{keyword: setting}) if keyword else make(setting)
-        return (filters.run(filter, x, y, w_0=w_0) - y).square().mean()
+        return (filters.run_filter(filter, x, y, w_0=w_0) - y).square().mean()
 
     setting = torch.tensor([[0.3]], dtype=torch.float64, requires_grad=True)
     w_0 = torch.ones(3, dtype=torch.float64, requires_grad=True)
@@ -257,7 +257,7 @@ def test_gradients_with_respect_to_inputs(filter):
     """
     x, y = (a[:1, :5] for a in prompts())
     assert torch.autograd.gradcheck(
-        lambda x: (filters.run(filter, x, y) - y).square().mean() + 0 * x.sum(), x.clone().requires_grad_()
+        lambda x: (filters.run_filter(filter, x, y) - y).square().mean() + 0 * x.sum(), x.clone().requires_grad_()
     )
 
 
@@ -266,10 +266,10 @@ def test_one_position_and_one_dimension(filter):
     """A single position is predicted from w_0 alone, whatever its label; in one dimension a run goes through."""
     x, y = (a[:, :1] for a in prompts())
     w_0 = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    agrees(filters.run(filter, x, y, w_0=w_0), (x * w_0).sum(-1))
+    agrees(filters.run_filter(filter, x, y, w_0=w_0), (x * w_0).sum(-1))
     assert filters.track(filter, x, y, w_0=w_0).w_hat.shape == (7, 2, 3)
     if filter not in (EVERY["Kalman"], EVERY["steady Kalman"], EVERY["GLA"]):
-        assert filters.run(filter, x[..., :1], y).shape == (7, 1)
+        assert filters.run_filter(filter, x[..., :1], y).shape == (7, 1)
 
 
 def test_a_divergence_hidden_by_blocks_is_found(monkeypatch):
@@ -282,8 +282,10 @@ def test_a_divergence_hidden_by_blocks_is_found(monkeypatch):
     x, y = prompts(6)
     x[4, 10], y[4, 10:] = 1e200, 1e200
     with pytest.raises(FloatingPointError, match="diverged: its prediction at position 11 is not finite"):
-        filters.run(filters.lms(0.05), x, y)
-    large = filters.run(filters.zero(), torch.ones_like(x), 0 * y, w_0=torch.tensor([1e308, 0, 0], dtype=x.dtype))
+        filters.run_filter(filters.lms(0.05), x, y)
+    large = filters.run_filter(
+        filters.zero(), torch.ones_like(x), 0 * y, w_0=torch.tensor([1e308, 0, 0], dtype=x.dtype)
+    )
     assert (large == 1e308).all()
 
 
@@ -296,8 +298,8 @@ def test_what_is_not_finite_and_unread_is_refused():
             x, y = prompts(3)
             x[1, position, 2] = bad
             with pytest.raises(ValueError, match=f"x must be finite, got {bad}"):
-                filters.run(filters.lms(0.05), x, y)
+                filters.run_filter(filters.lms(0.05), x, y)
             x, y = prompts(3)
             y[1, position] = bad
             with pytest.raises(ValueError, match=f"y must be finite, got {bad}"):
-                filters.run(filters.lms(0.05), x, y)
+                filters.run_filter(filters.lms(0.05), x, y)

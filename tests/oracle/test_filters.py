@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from icl import filters
-from icl.models.gla import features, predict_from_features
-from icl.predictors import one_step_ahead
+from icl.models.one_layer import features, predict_from_features
 from icl.profile import streams
+from icl.runs.judging import one_step_ahead
 from icl.tasks import DriftingRegression
 
 A = np.array([[0.3, 0.1, -0.05], [0.02, 0.2, 0.1], [0.0, -0.1, 0.4]])
@@ -127,7 +127,7 @@ def test_lms_is_its_loop(mu):
     5 trials of 40 positions in 3 dimensions; rtol 1e-9 of a trial's largest prediction.
     """
     x, y = prompts()
-    agrees(filters.run(filters.lms(mu), x, y), by_hand(functools.partial(lms_move, mu=mu), x, y))
+    agrees(filters.run_filter(filters.lms(mu), x, y), by_hand(functools.partial(lms_move, mu=mu), x, y))
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])
@@ -139,7 +139,7 @@ def test_nlms_is_its_loop(mu, eps):
     """
     x, y = prompts()
     move = functools.partial(nlms_move, mu=mu, eps=eps)
-    agrees(filters.run(filters.nlms(mu, eps=eps), x, y), by_hand(move, x, y))
+    agrees(filters.run_filter(filters.nlms(mu, eps=eps), x, y), by_hand(move, x, y))
 
 
 @pytest.mark.parametrize("lam", [0.5, 0.9, 1.0, 1.02])
@@ -158,7 +158,7 @@ def test_delta_rules_are_their_products(normalised, lam):
     make = functools.partial(filters.normalised_delta_rule, eps=eps) if normalised else filters.delta_rule
     trials = [[a.numpy() for a in trial] for trial in zip(x, y, steps, strict=True)]
     expected = np.stack([products(*trial, lam) for trial in trials])
-    y_hat = filters.run(make(mu, lam=lam), x, y)
+    y_hat = filters.run_filter(make(mu, lam=lam), x, y)
     agrees(y_hat, expected)
     assert (np.abs(y_hat.numpy() - expected / lam).max() > 1e-3 * np.abs(expected).max()) == (lam != 1)
 
@@ -173,10 +173,10 @@ def test_window_is_least_squares_on_the_last_examples(K, eps):
     all. rtol 1e-9 of a trial's largest prediction; planted: one example less is a hundredth of it away.
     """
     x, y = prompts()
-    y_hat = filters.run(filters.window(K, eps=eps), x, y)
+    y_hat = filters.run_filter(filters.window(K, eps=eps), x, y)
     agrees(y_hat, by_hand(functools.partial(window_move, K=K, eps=eps), x, y))
     if K == 50:
-        agrees(y_hat, filters.run(filters.ridge(eps), x, y))
+        agrees(y_hat, filters.run_filter(filters.ridge(eps), x, y))
     elif K > 1:
         less = by_hand(functools.partial(window_move, K=K - 1, eps=eps), x, y)
         assert np.abs(y_hat.numpy() - less).max() > 0.01 * np.abs(less).max()
@@ -192,7 +192,7 @@ def test_window_forgets_what_has_left_it():
     large = x.clone()
     large[:, 29] *= 1e8
     for K, same in ((5, True), (9, True), (10, False)):
-        before, after = (filters.run(filters.window(K), inputs, y)[:, -1] for inputs in (x, large))
+        before, after = (filters.run_filter(filters.window(K), inputs, y)[:, -1] for inputs in (x, large))
         assert torch.equal(before, after) == same
 
 
@@ -225,7 +225,7 @@ def test_apa_is_ridge_regression_on_the_last_examples(mu, K, eps):
     of a trial's largest prediction; planted: with one example less the predictions are a tenth of it away.
     """
     x, y = prompts()
-    y_hat = filters.run(filters.apa(mu, K=K, eps=eps), x, y)
+    y_hat = filters.run_filter(filters.apa(mu, K=K, eps=eps), x, y)
     agrees(y_hat, by_hand(functools.partial(apa_move, mu=mu, K=K, eps=eps), x, y))
     if 1 < K <= len(y[0]):
         less = by_hand(functools.partial(apa_move, mu=mu, K=K - 1, eps=eps), x, y)
@@ -243,7 +243,7 @@ def test_rls_is_discounted_ridge_regression(lam, eps):
     seen wherever lam < 1.
     """
     x, y = prompts()
-    y_hat = filters.run(filters.rls(lam, eps=eps), x, y)
+    y_hat = filters.run_filter(filters.rls(lam, eps=eps), x, y)
     agrees(y_hat, by_hand(functools.partial(ridge_move, lam=lam, eps=eps), x, y))
     kept = by_hand(lambda w, x, y: ridge_move(w, x, y, lam=lam, eps=eps / lam ** len(y)), x, y)
     assert (np.abs(y_hat.numpy() - kept).max() > 1e-3 * np.abs(kept).max()) == (lam < 1)
@@ -258,13 +258,13 @@ def test_faded_ridge_keeps_its_regularisation(lam, eps):
     prediction. Planted: regularisation that fades, RLS's, is seen wherever lam < 1; at lam = 1 it is ridge regression.
     """
     x, y = prompts()
-    y_hat = filters.run(filters.faded_ridge(lam, eps=eps), x, y)
+    y_hat = filters.run_filter(filters.faded_ridge(lam, eps=eps), x, y)
     kept = functools.partial(ridge_move, lam=lam)
     agrees(y_hat, by_hand(lambda w, x, y: kept(w, x, y, eps=eps / lam ** (len(y) + 1)), x, y))
-    fading = filters.run(filters.rls(lam, eps=eps), x, y)
+    fading = filters.run_filter(filters.rls(lam, eps=eps), x, y)
     assert ((y_hat - fading).abs().max() > 1e-3 * y_hat.abs().max()) == (lam < 1)
     if lam == 1:
-        agrees(y_hat, filters.run(filters.ridge(eps), x, y))
+        agrees(y_hat, filters.run_filter(filters.ridge(eps), x, y))
 
 
 def test_rls_that_forgets_nothing_takes_examples_in_any_order():
@@ -274,13 +274,15 @@ def test_rls_that_forgets_nothing_takes_examples_in_any_order():
     """
     x, y = prompts()
     order = torch.cat([torch.randperm(39, generator=streams("order")), torch.tensor([39])])
-    one, other = (filters.run(filters.rls(1.0, eps=0.5), *data)[:, -1] for data in ((x, y), (x[:, order], y[:, order])))
+    one, other = (
+        filters.run_filter(filters.rls(1.0, eps=0.5), *data)[:, -1] for data in ((x, y), (x[:, order], y[:, order]))
+    )
     X, Y, query = x[:, :-1].numpy(), y[:, :-1].numpy(), x[:, -1].numpy()
     gram = np.einsum("bti,btj->bij", X, X) + 0.5 * np.eye(3)
     ridge = np.linalg.solve(gram, np.einsum("bti,bt->bi", X, Y)[..., None])[..., 0]
     np.testing.assert_allclose(one, (ridge * query).sum(-1), rtol=1e-9)
     np.testing.assert_allclose(other, one, rtol=1e-9)
-    assert torch.equal(filters.run(filters.ridge(0.5), x, y)[:, -1], one)
+    assert torch.equal(filters.run_filter(filters.ridge(0.5), x, y)[:, -1], one)
 
 
 @pytest.mark.parametrize("lam", [0.9, 0.99, 1.0])
@@ -317,9 +319,9 @@ def test_rls_in_single_precision():
         state = exact.step(state, x, y, y_hat)
         return filters.LeastSquares(state.w_hat, state.P.float().double())
 
-    limit, expected = 4 * 12 * 2**-24, filters.run(exact, x.double(), y.double())
-    agrees(filters.run(exact, x, y), expected, rtol=limit)
-    poor = filters.run(dataclasses.replace(exact, step=rounded), x, y)
+    limit, expected = 4 * 12 * 2**-24, filters.run_filter(exact, x.double(), y.double())
+    agrees(filters.run_filter(exact, x, y), expected, rtol=limit)
+    poor = filters.run_filter(dataclasses.replace(exact, step=rounded), x, y)
     assert ((poor - expected).abs().amax((1, 2)) > limit * expected.abs().amax((1, 2))).all()
 
 
@@ -330,9 +332,9 @@ def test_apa_of_one_example_is_nlms(mu):
     rtol 1e-9 of a trial's largest prediction; planted: two examples give other predictions.
     """
     x, y = prompts()
-    one = filters.run(filters.apa(mu, K=1, eps=0.1), x, y)
-    agrees(one, filters.run(filters.nlms(mu, eps=0.1), x, y))
-    assert not torch.allclose(one, filters.run(filters.apa(mu, K=2, eps=0.1), x, y))
+    one = filters.run_filter(filters.apa(mu, K=1, eps=0.1), x, y)
+    agrees(one, filters.run_filter(filters.nlms(mu, eps=0.1), x, y))
+    assert not torch.allclose(one, filters.run_filter(filters.apa(mu, K=2, eps=0.1), x, y))
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6, 0.1])
@@ -401,18 +403,18 @@ def test_settings_have_the_units_they_say(make, rescaled):
     filter, whose gain an iterative solver finds); and labels in other units give predictions in these units.
     """
     x, y = prompts()
-    y_hat = filters.run(make, x, y)
-    agrees(filters.run(rescaled, 4 * x, y), y_hat, rtol=1e-12 if rescaled is STEADY else 0)
-    assert torch.equal(filters.run(make, x, 4 * y), 4 * y_hat)
-    assert not torch.allclose(filters.run(make, 4 * x, y), y_hat)
+    y_hat = filters.run_filter(make, x, y)
+    agrees(filters.run_filter(rescaled, 4 * x, y), y_hat, rtol=1e-12 if rescaled is STEADY else 0)
+    assert torch.equal(filters.run_filter(make, x, 4 * y), 4 * y_hat)
+    assert not torch.allclose(filters.run_filter(make, 4 * x, y), y_hat)
 
 
 @every_filter
 def test_the_first_prediction_is_zero(make):
     """Before any example every filter predicts exactly 0, and after it something else; the zero filter never does."""
     x, y = prompts()
-    y_hat = filters.run(make(), x, y)
-    assert not filters.run(filters.zero(), x, y).any()
+    y_hat = filters.run_filter(make(), x, y)
+    assert not filters.run_filter(filters.zero(), x, y).any()
     assert y_hat.shape == y.shape
     assert not y_hat[:, 0].any()
     assert y_hat[:, 1:].all()
@@ -426,10 +428,10 @@ def test_the_future_never_changes_the_past(make):
     All predictions after position 20 change.
     """
     x, y = prompts()
-    before = filters.run(make(), x, y)
+    before = filters.run_filter(make(), x, y)
     labels, inputs = y.clone(), x.clone()
     labels[:, 20:], inputs[:, 21:] = 7.0, 0.5
-    for after in (filters.run(make(), x, labels), filters.run(make(), inputs, y)):
+    for after in (filters.run_filter(make(), x, labels), filters.run_filter(make(), inputs, y)):
         assert torch.equal(after[:, :21], before[:, :21])
         assert (after[:, 21:] != before[:, 21:]).all()
 
@@ -442,14 +444,16 @@ def test_trials_are_independent(make):
     rtol 1e-12 of a trial's largest prediction for other numbers of trials, which may be added up in another order.
     """
     x, y = prompts(batch=6)
-    before = filters.run(make(), x, y)
+    before = filters.run_filter(make(), x, y)
     inputs, labels = x.clone(), y.clone()
     inputs[2], labels[2] = torch.flip(x[2], [0]), 1.0
-    after, others = filters.run(make(), inputs, labels), torch.arange(6) != 2
+    after, others = filters.run_filter(make(), inputs, labels), torch.arange(6) != 2
     assert torch.equal(after[others], before[others])
     assert (after[2, 1:] != before[2, 1:]).all()
-    agrees(filters.run(make(), x[3], y[3]), before[3], rtol=1e-12)
-    agrees(filters.run(make(), x.reshape(2, 3, 40, 3), y.reshape(2, 3, 40)), before.reshape(2, 3, 40), rtol=1e-12)
+    agrees(filters.run_filter(make(), x[3], y[3]), before[3], rtol=1e-12)
+    agrees(
+        filters.run_filter(make(), x.reshape(2, 3, 40, 3), y.reshape(2, 3, 40)), before.reshape(2, 3, 40), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -478,16 +482,16 @@ def test_many_settings_at_once_are_each_of_them(make, values):
     filter, alone = make(several[:, None]), [make(value) for value in values]
     assert filter.settings == (3,)
     assert alone[0].settings == ()
-    together = filters.run(filter, x[0], y[0])
+    together = filters.run_filter(filter, x[0], y[0])
     assert together.shape == (3, 3, 40)
-    assert torch.equal(filters.run(filter, x[:1], y[:1]), together)
-    assert torch.equal(filters.run(make(several[:, None, None]), x[0], y[0]), together[:, None])
-    own = filters.run(filter, x, y)
-    one = filters.run(filter, x[0, 1], y[0, 1])
+    assert torch.equal(filters.run_filter(filter, x[:1], y[:1]), together)
+    assert torch.equal(filters.run_filter(make(several[:, None, None]), x[0], y[0]), together[:, None])
+    own = filters.run_filter(filter, x, y)
+    one = filters.run_filter(filter, x[0, 1], y[0, 1])
     assert one.shape == (3, 40)
     for i in range(3):
-        agrees(together[i], filters.run(alone[i], x[0], y[0]), rtol=1e-12)
-        agrees(own[i], filters.run(alone[i], x[i], y[i]), rtol=1e-12)
+        agrees(together[i], filters.run_filter(alone[i], x[0], y[0]), rtol=1e-12)
+        agrees(own[i], filters.run_filter(alone[i], x[i], y[i]), rtol=1e-12)
         agrees(one[i], together[i, 1], rtol=1e-12)
     assert not torch.allclose(together[0], together[1])
 
@@ -499,14 +503,14 @@ def test_dtype_is_kept(make, dtype):
     besides, covariances and examples, is in float64.
     """
     filter, (x, y) = make(), prompts(dtype=dtype)
-    assert filters.run(filter, x, y).dtype == dtype
+    assert filters.run_filter(filter, x, y).dtype == dtype
     assert {part.dtype for part in vars(filters.track(filter, x, y)).values()} == {dtype}
     for state in list(read(filter, x[:, :2], y[:, :2])):
         assert state.w_hat.dtype == dtype
         assert {part.dtype for name, part in vars(state).items() if name != "w_hat"} <= {torch.float64}
     if filter.settings == () and make.func in (filters.lms, filters.nlms, filters.delta_rule, filters.apa, filters.rls):
         several = make.func(torch.tensor([[0.5], [0.6]], dtype=torch.float64), **make.keywords)
-        assert filters.run(several, x, y).dtype == dtype
+        assert filters.run_filter(several, x, y).dtype == dtype
 
 
 @pytest.mark.parametrize("K", [1, 2, 5, 20])
@@ -518,7 +522,11 @@ def test_apa_in_single_precision(K):
     the labels being 3e-5 of theirs. Planted: solved in float32 it meets a singular matrix at K = 5 and errs at 20.
     """
     x, y = ((a * factor).float() for a, factor in zip(prompts(), (5, 1), strict=True))
-    agrees(filters.run(filters.apa(0.5, K=K), x, y), filters.run(filters.apa(0.5, K=K), x.double(), y.double()), 1e-3)
+    agrees(
+        filters.run_filter(filters.apa(0.5, K=K), x, y),
+        filters.run_filter(filters.apa(0.5, K=K), x.double(), y.double()),
+        1e-3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -542,8 +550,8 @@ def test_divergence_is_named_by_its_position(filter, move):
     assert 2 < first.min() < 39
     for inputs, labels, position in ((x[0], y[0], first[0]), (x, y, first.min()), (x[None], y[None], first.min())):
         with pytest.raises(FloatingPointError, match=rf"diverged: its prediction at position {position} is not finite"):
-            filters.run(filter, inputs, labels)
-        filters.run(filter, inputs[..., :position, :], labels[..., :position])
+            filters.run_filter(filter, inputs, labels)
+        filters.run_filter(filter, inputs[..., :position, :], labels[..., :position])
 
 
 def test_divergence_of_one_setting_is_named():
@@ -555,4 +563,4 @@ def test_divergence_of_one_setting_is_named():
     big = torch.tensor([[0.5], [1e40]], dtype=torch.float64)
     for filter in (filters.lms(big / 100), filters.nlms(big), filters.apa(big, K=2), filters.rls(1 / (1 + big))):
         with pytest.raises(FloatingPointError, match=r"diverged: its prediction at position \d+ is not finite"):
-            filters.run(filter, x[None], y[None])
+            filters.run_filter(filter, x[None], y[None])

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from icl import fitting
-from icl.fitting import Held, as_published, minimise
 from icl.models.memformer import Full, Memformer, OneRegister, Scaled, Without
 from icl.profile import streams
+from icl.runs import recipes
+from icl.runs.recipes import Held, as_published, minimise
+from icl.runs.training import Config, fit
 from icl.tasks import StationaryRegression
-from icl.training import Config, fit
 
 D, N = 3, 8
 SIGMA = np.diag([2.0, 1.0, 0.5]) + 0.2
@@ -258,7 +258,7 @@ def test_few_evaluations_where_adam_needs_many():
         for model in (quick, slow):
             model.preconditioner.a.copy_(torch.linspace(0.4, 1.0, 4))
     found = minimise(quick, lambda: expected_loss(quick, X))
-    rule, losses = torch.optim.Adam(slow.parameters(), lr=fitting.THEN.optimiser.lr), []
+    rule, losses = torch.optim.Adam(slow.parameters(), lr=recipes.THEN.optimiser.lr), []
     for _ in range(1_000):
         rule.zero_grad()
         loss = expected_loss(slow, X)

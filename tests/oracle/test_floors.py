@@ -9,10 +9,18 @@ import torch
 from scipy import stats
 
 from icl import filters
-from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, rotation, two_timescales
 from icl.profile import streams
-from icl.tasks import LAPLACE, DriftingRegression
-from icl.theory import floors, gla, kalman, moments
+from icl.tasks import (
+    LAPLACE,
+    DriftingRegression,
+    HeavyTailedDrift,
+    LinearDrift,
+    RegimeSwitching,
+    ar2,
+    sinusoids,
+    two_timescales,
+)
+from icl.theory import floors, moments, one_layer
 
 LAMBDA = np.array([[2.0, 0.6], [0.6, 0.5]])
 
@@ -48,7 +56,7 @@ LINEAR = {
     "AR(2)": ar2(2, 6, rho=0.9, omega=0.5, Lambda=LAMBDA),
     "two timescales": two_timescales(2, 6, gammas=(0.99, 0.3), variances=(0.3, 2.0), Lambda=LAMBDA),
     "a part stands still": two_timescales(2, 6, gammas=(1.0, 0.3), Lambda=LAMBDA),
-    "rotation": rotation(2, 6, omega=0.7, Lambda=LAMBDA),
+    "rotation": sinusoids(2, 6, omega=0.7, Lambda=LAMBDA),
 }
 
 
@@ -74,7 +82,7 @@ def test_linear_drift_errors_are_the_joint_posterior(task):
     for row, labels, found in zip(x, y, errors, strict=True):
         expected = [np.trace(LAMBDA @ P) for _, P, _ in posterior(row, 0 * labels, kernel)]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * scale)
-    np.testing.assert_allclose(errors[:, -1], kalman.query_errors(x, task), rtol=0, atol=1e-8 * scale)
+    np.testing.assert_allclose(errors[:, -1], floors.query_errors(x, task), rtol=0, atol=1e-8 * scale)
 
 
 @pytest.mark.parametrize("sigma_e", [0.0, 0.1, 1.0])
@@ -85,7 +93,7 @@ def test_first_order_is_the_special_case(gamma, sigma_e):
     task = LinearDrift(3, 20, F=[[gamma]], Q=[[sigma_e**2]], h=[1.0], P_0=[[1.5**2]])
     np.testing.assert_allclose(task.weight_kernel(), known.weight_kernel(), rtol=1e-13, atol=1e-300)
     x, _ = drawn(known, 20, "first order")
-    expected = kalman.expected_errors(x, known)
+    expected = floors.expected_errors(x, known)
     np.testing.assert_allclose(floors.linear_drift_errors(x, task), expected, rtol=0, atol=1e-10)
     np.testing.assert_allclose(floors.best_linear_errors(x, known), expected, rtol=0, atol=1e-10)
     np.testing.assert_allclose(
@@ -102,7 +110,7 @@ def test_first_order_is_the_special_case(gamma, sigma_e):
         ar2(4, 100, rho=0.98, omega=0.1),
         ar2(4, 100, rho=0.999, omega=0.02),
         two_timescales(4, 100, gammas=(0.99, 0.5)),
-        rotation(4, 100, omega=0.05),
+        sinusoids(4, 100, omega=0.05),
         ar2(4, 100, rho=1.0, omega=0.3),
     ],
     ids=["AR(2)", "AR(2), slow", "two timescales", "rotation", "AR(2) on the circle"],
@@ -115,7 +123,7 @@ def test_long_prompts_lose_no_digits(task):
     x, _ = drawn(task, 10, "long")
     errors = floors.linear_drift_errors(x, task)
     assert (errors >= 0).all()
-    np.testing.assert_allclose(errors[:, -1], kalman.query_errors(x, task), rtol=0, atol=1e-8 * 4)
+    np.testing.assert_allclose(errors[:, -1], floors.query_errors(x, task), rtol=0, atol=1e-8 * 4)
     if not task.Q.any():
         assert (errors[:, 20:] < 1e-8).all()
 
@@ -179,7 +187,7 @@ def test_what_switching_costs_who_does_not_know(task):
     restart = np.array([flags for _, flags, _ in ways])
     variance = np.where(restart, task.sigma_w**2, task.sigma_e**2)
     genie, linear = floors.genie_errors(x, task, variance, restart), floors.best_linear_errors(x, task)
-    np.testing.assert_allclose(linear[:, -1], kalman.query_errors(x, task), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(linear[:, -1], floors.query_errors(x, task), rtol=0, atol=1e-9)
     for row, labels, told, unaware, (_, _, given) in zip(x, y, genie, linear, ways, strict=True):
         for law, errors in ((given, told), (kernel, unaware)):
             expected = [np.trace(task.Lambda @ P) for _, P, _ in posterior(row, labels, law)]
@@ -204,7 +212,7 @@ def test_a_linear_predictor_sees_the_kernel_alone(task):
         return m.D2 * (2 * signal + crosstalk) + m.D3 * signal - 2 * m.D1 * np.trace(A @ L @ L) + m.D4 * np.trace(L)
 
     errors = [p * error(k) for p, _, k in patterns(task)]
-    np.testing.assert_allclose(gla.risk(A, task, lam=0.8), np.sum(errors), rtol=1e-12)
+    np.testing.assert_allclose(one_layer.layer_risk(A, task, lam=0.8), np.sum(errors), rtol=1e-12)
 
 
 def test_switching_at_its_edges():
@@ -215,8 +223,8 @@ def test_switching_at_its_edges():
     x, y = drawn(RegimeSwitching(d=3, n=20, gamma=0.9, switch=0.1), 20, "edges")
     never, known = RegimeSwitching(d=3, n=20, gamma=0.9, switch=0.0), DriftingRegression(d=3, n=20, gamma=0.9)
     y_hat, errors = floors.switching_predictions(x, y, never)
-    np.testing.assert_allclose(errors, kalman.expected_errors(x, known), rtol=1e-9)
-    expected = filters.run(filters.kalman(known), torch.as_tensor(x), torch.as_tensor(y)).numpy()
+    np.testing.assert_allclose(errors, floors.expected_errors(x, known), rtol=1e-9)
+    expected = filters.run_filter(filters.kalman(known), torch.as_tensor(x), torch.as_tensor(y)).numpy()
     np.testing.assert_allclose(y_hat, expected, rtol=0, atol=1e-9)
     always = RegimeSwitching(d=3, n=20, gamma=0.9, sigma_w=2.0, switch=1.0)
     y_hat, errors = floors.switching_predictions(x, y, always)
@@ -296,7 +304,7 @@ def test_the_genie_of_heavy_tails_is_below_the_linear_floor():
     gain -= np.cov(gain, luck)[0, 1] / luck.var(ddof=1) * luck
     assert gain.mean() / (gain.std(ddof=1) / np.sqrt(len(gain))) > 8
     known = DriftingRegression(d=5, n=40, gamma=0.95)
-    np.testing.assert_allclose(linear, kalman.expected_errors(x, known), rtol=1e-10)
+    np.testing.assert_allclose(linear, floors.expected_errors(x, known), rtol=1e-10)
 
 
 def test_inputs_of_another_law_change_no_floor():

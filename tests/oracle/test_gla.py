@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from icl.models.gla import (
+from icl.models.one_layer import (
     OneLayerGLA,
     decay_weights,
     features,
@@ -20,7 +20,7 @@ from icl.models.gla import (
 )
 from icl.profile import streams
 from icl.tasks import DriftingRegression, Prompt, StationaryRegression
-from icl.theory import gla as theory
+from icl.theory import one_layer as theory
 
 ROUNDING = 1e-12
 LAMBDA = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from icl.models.gla import features
+from icl.models.one_layer import features
 from icl.profile import streams
 from icl.tasks import DriftingRegression, SmoothDrift, StationaryRegression
-from icl.theory import gla, kalman
+from icl.theory import floors, one_layer
 
 LAMBDA = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
 
@@ -40,7 +40,7 @@ def test_floor_is_the_brute_force_posterior(gamma, sigma_e):
     """
     task = DriftingRegression(d=3, n=7, gamma=gamma, sigma_w=1.5, sigma_e=sigma_e, Lambda=LAMBDA)
     x = task.sample(5, generator=streams("floor"), dtype=torch.float64).x.numpy()
-    floor = kalman.expected_errors(x, task)
+    floor = floors.expected_errors(x, task)
     kernel = task.weight_kernel()
     for row, errors in zip(x, floor, strict=True):
         expected = [np.trace(LAMBDA @ P) for _, P in posterior(row, kernel)]
@@ -60,7 +60,7 @@ def test_an_input_that_repeats_teaches_nothing(gamma):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(2000, 1, 3)) * generator.normal(size=(2000, 12, 1))
     unknown = np.where(np.arange(12) == 0, 3, 2) * 4.0 * gamma ** (2 * np.arange(1, 13))
-    errors = kalman.expected_errors(x, task)
+    errors = floors.expected_errors(x, task)
     np.testing.assert_allclose(errors, np.broadcast_to(unknown, errors.shape), rtol=1e-14)
 
 
@@ -71,10 +71,10 @@ def test_the_floor_knows_the_past_inputs_alone():
     changed = x.copy()
     changed[:, 4:] = 7.0
     changed[2] = 1.0
-    before, after = kalman.expected_errors(x, task), kalman.expected_errors(changed, task)
+    before, after = floors.expected_errors(x, task), floors.expected_errors(changed, task)
     np.testing.assert_array_equal(before[[0, 1, 3], :5], after[[0, 1, 3], :5])
     assert (before[:, 5:] != after[:, 5:]).all()
-    mean, error = kalman.risk(task, x)
+    mean, error = floors.kalman_risk(task, x)
     np.testing.assert_allclose(mean, before.mean(0), rtol=1e-14)
     np.testing.assert_allclose(error**2 * 4 * 3, ((before - before.mean(0)) ** 2).sum(0), rtol=1e-9, atol=1e-30)
 
@@ -89,9 +89,9 @@ def test_query_errors_are_the_floor_at_the_query(gamma, sigma_e, n):
     """
     task = DriftingRegression(d=3, n=n, gamma=gamma, sigma_w=1.5, sigma_e=sigma_e, Lambda=LAMBDA)
     x = task.sample(20, generator=streams("query"), dtype=torch.float64).x.numpy()
-    errors, before = kalman.query_errors(x, task), task.weight_kernel()[-1, -1] * np.trace(LAMBDA)
+    errors, before = floors.query_errors(x, task), task.weight_kernel()[-1, -1] * np.trace(LAMBDA)
     assert errors.shape == (20,)
-    np.testing.assert_allclose(errors, kalman.expected_errors(x, task)[:, -1], rtol=0, atol=1e-9 * before)
+    np.testing.assert_allclose(errors, floors.expected_errors(x, task)[:, -1], rtol=0, atol=1e-9 * before)
     assert (errors >= 0).all()
     if sigma_e == 0 and n >= 3:
         assert (errors <= 1e-20 * before).all()
@@ -117,7 +117,7 @@ def test_query_errors_of_a_smooth_drift(harmonics, n):
     task = SmoothDrift(d=3, n=n, harmonics=harmonics, sigma_w=1.5, Lambda=LAMBDA)
     x = task.sample(10, generator=streams("smooth query"), dtype=torch.float64).x.numpy()
     basis, before = waves(task), 1.5**2 * np.trace(LAMBDA)
-    errors = kalman.query_errors(x, task)
+    errors = floors.query_errors(x, task)
     for row, error in zip(x, errors, strict=True):
         design = (basis[:-1, :, None] * row[:-1, None, :]).reshape(n, -1)
         _, size, directions = np.linalg.svd(design)
@@ -144,7 +144,7 @@ def test_query_errors_are_the_brute_force_posterior(task):
     x = task.sample(10, generator=streams("joint"), dtype=torch.float64).x.numpy()
     kernel = task.weight_kernel()
     before = kernel[-1, -1] * np.trace(LAMBDA)
-    for row, error in zip(x, kalman.query_errors(x, task), strict=True):
+    for row, error in zip(x, floors.query_errors(x, task), strict=True):
         *_, (_, P) = posterior(row, kernel)
         np.testing.assert_allclose(error, np.trace(LAMBDA @ P), rtol=0, atol=1e-9 * before)
         *_, (_, P) = posterior(row[1:], kernel[1:, 1:])
@@ -160,22 +160,22 @@ def test_query_errors_know_the_past_inputs_alone():
     x = task.sample(4, generator=streams("past"), dtype=torch.float64).x.numpy()
     changed = x.copy()
     changed[:, -1] = 7.0
-    before = kalman.query_errors(x, task)
-    np.testing.assert_array_equal(kalman.query_errors(changed, task), before)
-    np.testing.assert_allclose(kalman.query_errors(x[2:3], task), before[2:3], rtol=1e-12)
+    before = floors.query_errors(x, task)
+    np.testing.assert_array_equal(floors.query_errors(changed, task), before)
+    np.testing.assert_allclose(floors.query_errors(x[2:3], task), before[2:3], rtol=1e-12)
     changed[:, 0] = 1.0
-    assert (kalman.query_errors(changed, task) != before).all()
+    assert (floors.query_errors(changed, task) != before).all()
 
 
 def test_query_errors_without_anything_to_learn():
     """Weights that are all 0 are known; inputs that are all 0 tell nothing; inputs without variance ask for nothing."""
     x = np.random.default_rng(0).normal(size=(3, 5, 2))
     still = DriftingRegression(d=2, n=4, gamma=0.9, sigma_w=0.0, sigma_e=0.0)
-    assert not kalman.query_errors(x, still).any()
+    assert not floors.query_errors(x, still).any()
     task = DriftingRegression(d=2, n=4, gamma=0.9)
-    np.testing.assert_allclose(kalman.query_errors(0 * x, task), [gla.zero_predictor(task)] * 3, rtol=1e-12)
+    np.testing.assert_allclose(floors.query_errors(0 * x, task), [one_layer.zero_predictor(task)] * 3, rtol=1e-12)
     dark = DriftingRegression(d=2, n=4, gamma=0.9, Lambda=np.zeros((2, 2)))
-    assert not kalman.query_errors(x, dark).any()
+    assert not floors.query_errors(x, dark).any()
 
 
 def test_query_errors_refuse_weights_with_a_covariance():
@@ -184,7 +184,7 @@ def test_query_errors_refuse_weights_with_a_covariance():
     """
     task = StationaryRegression(d=2, n=3, Sigma_w=np.diag([4.0, 1.0]))
     with pytest.raises(ValueError, match="Sigma_w must be the identity"):
-        kalman.query_errors(np.ones((2, 4, 2)), task)
+        floors.query_errors(np.ones((2, 4, 2)), task)
 
 
 @functools.cache
@@ -192,7 +192,7 @@ def simulated(gamma):
     """(prompts, floor at their queries) of a small task, 50,000 of them."""
     task = DriftingRegression(d=3, n=10, gamma=gamma, sigma_w=1.0, sigma_e=0.3, Lambda=LAMBDA)
     prompt = task.sample(50_000, generator=streams(f"floor {gamma}"), dtype=torch.float64)
-    return task, prompt, kalman.expected_errors(prompt.x.numpy(), task)[:, -1]
+    return task, prompt, floors.expected_errors(prompt.x.numpy(), task)[:, -1]
 
 
 def z_of_excess(errors, floor):
@@ -227,8 +227,8 @@ def test_no_predictor_beats_it(gamma):
     """
     task, prompt, floor = simulated(gamma)
     x, y = prompt.x.numpy(), prompt.y.numpy()
-    lam = gla.optimal_forgetting(task)
-    A = gla.optimum(task, lam=lam).A
+    lam = one_layer.optimal_forgetting(task)
+    A = one_layer.optimum(task, lam=lam).A
     attention = np.einsum("bi,ij,bj->b", features(prompt, lam).numpy(), A, x[:, -1])
     gram = np.einsum("bti,btj->bij", x[:, :-1], x[:, :-1]) + 0.3 * np.eye(3)
     ridge = np.linalg.solve(gram, np.einsum("bt,bti->bi", y[:, :-1], x[:, :-1])[..., None])[..., 0]

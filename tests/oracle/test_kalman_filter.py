@@ -9,7 +9,7 @@ import torch
 from icl import filters
 from icl.profile import streams
 from icl.tasks import LAPLACE, UNIFORM, DriftingRegression, square_root
-from icl.theory import gla, kalman
+from icl.theory import floors, one_layer
 
 UNEQUAL = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
 
@@ -174,12 +174,12 @@ def test_what_is_known_stays_known(gamma, d):
     task = DriftingRegression(d=d, n=1999, gamma=gamma, sigma_e=0.0)
     p = task.sample(20, generator=streams("known"), dtype=torch.float64)
     filter, size = filters.kalman(task), p.w.norm(dim=-1) * p.x.norm(dim=-1)
-    assert ((filters.run(filter, p.x, p.y) - p.y)[:, d:].abs() <= 1e-7 * size[:, d:]).all()
+    assert ((filters.run_filter(filter, p.x, p.y) - p.y)[:, d:].abs() <= 1e-7 * size[:, d:]).all()
     x, y, size = p.x[:, :100], p.y[:, :100], size[:, :100]
     *_, last = read(filter, x, y)
     assert (last.P.abs() <= 1e-9 * gamma**200).all()
     noise = 1e-6 * size * torch.randn(y.shape, generator=streams("noise"), dtype=torch.float64)
-    assert ((filters.run(filter, x, y + noise) - y)[:, d:].abs() > 1e-7 * size[:, d:]).any()
+    assert ((filters.run_filter(filter, x, y + noise) - y)[:, d:].abs() > 1e-7 * size[:, d:]).any()
 
 
 @pytest.mark.parametrize("sigma_y", [0.0, 0.5])
@@ -198,7 +198,7 @@ def test_an_input_of_0_teaches_nothing(sigma_y):
 
 
 def test_kalmans_spread_is_the_floor():
-    """tr(Lambda P) at each position is the floor that `theory.kalman` computes from the inputs alone.
+    """tr(Lambda P) at each position is the floor that `theory.floors` computes from the inputs alone.
 
     5 trials of 40 positions; 1e-9 of the first.
     """
@@ -206,7 +206,7 @@ def test_kalmans_spread_is_the_floor():
     x, y = noisy(task, 5, 0.0)
     P = torch.stack([state.P.expand(3, 3, 5) for state in read(filters.kalman(task), x, y)])[:-1]
     spread = torch.einsum("ij,tjib->bt", torch.as_tensor(UNEQUAL), P)
-    floor = kalman.expected_errors(x.numpy(), task)
+    floor = floors.expected_errors(x.numpy(), task)
     np.testing.assert_allclose(spread, floor, rtol=0, atol=1e-9 * floor.max())
 
 
@@ -301,15 +301,15 @@ def test_for_equal_directions_it_is_attention_at_its_best(d, gamma, inputs):
     5 prompts of 100 positions.
     """
     task = DriftingRegression(d=d, n=4000, gamma=gamma, sigma_e=0.2, inputs=inputs)
-    lam = float(gla.kalman_pole(gamma, crosstalk=gla.crosstalk(task)[0]))
+    lam = float(one_layer.kalman_pole(gamma, crosstalk=one_layer.crosstalk(task)[0]))
     assert lam**4000 < 1e-16
     filter = filters.steady_kalman(task)
     F, G = gains(filter, d)
     np.testing.assert_allclose(F, lam * np.eye(d), rtol=0, atol=1e-9)
-    np.testing.assert_allclose(fixed_gain_error(task, F, G), gla.steady_error(task), rtol=1e-9)
+    np.testing.assert_allclose(fixed_gain_error(task, F, G), one_layer.steady_identity_error(task), rtol=1e-9)
     p = dataclasses.replace(task, n=99).sample(5, generator=streams("steady"), dtype=torch.float64)
-    attention = filters.run(filters.gla(gla.optimum(task, lam=lam).A, lam=lam), p.x, p.y)
-    y_hat = filters.run(filter, p.x, p.y)
+    attention = filters.run_filter(filters.gla(one_layer.optimum(task, lam=lam).A, lam=lam), p.x, p.y)
+    y_hat = filters.run_filter(filter, p.x, p.y)
     assert ((y_hat - attention).abs() <= 1e-9 * attention.abs().max()).all()
 
 
@@ -328,5 +328,5 @@ def test_steady_gain_for_unequal_directions_mixes_them():
         y_hat.append((w_hat * xt).sum(-1))
         w_hat = w_hat @ F.T + (yt[:, None] * xt) @ G.T
     expected = np.stack(y_hat, -1)
-    got = filters.run(filters.steady_kalman(task), x, y).numpy()
+    got = filters.run_filter(filters.steady_kalman(task), x, y).numpy()
     assert np.abs(got - expected).max() <= 1e-12 * np.abs(expected).max()

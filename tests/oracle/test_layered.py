@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from icl.models.causal import Normalised
-from icl.models.delta import DeltaStack, GatedDeltaStack
-from icl.models.fast_weights import DeltaRule, FastWeights, UnitKeys, cost
+from icl.models.counting import cost
+from icl.models.estimating import DeltaRule, UnitKeys
 from icl.models.layered import LayeredDelta, LayeredGLA
-from icl.models.stack import Stack
+from icl.models.layers import FastWeights
+from icl.models.stacks import DeltaStack, GatedDeltaStack, Stack
 from icl.profile import streams
 
 F64 = {"dtype": torch.float64}

@@ -9,7 +9,7 @@ import pytest
 from numpy.polynomial import polynomial
 from scipy import optimize
 
-from icl.theory import lfom
+from icl.theory import lfom, polynomial_floor
 
 
 def wick(d, n, k):
@@ -62,7 +62,7 @@ def bartlett(n, degree):
 
 def exact_risk(p, d, n):
     """E ||p(W/n)||_F^2 of ascending coefficients that are taken at their exact binary values."""
-    moments = [Fraction(trace, n**k) for k, trace in enumerate(lfom._traces(d, n, 2 * len(p) - 2))]
+    moments = [Fraction(trace, n**k) for k, trace in enumerate(polynomial_floor._traces(d, n, 2 * len(p) - 2))]
     p = [Fraction(float(c)) for c in p]
     return float(sum(a * b * moments[i + j] for i, a in enumerate(p) for j, b in enumerate(p)))
 
@@ -88,10 +88,10 @@ def powers_of(matrix):
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (3, 1), (1, 4), (2, 5), (5, 20), (7, 3)])
 def test_moments_are_sums_over_pairings(d, n):
     """E tr W^k is the sum over all pairings of 2k normal entries (945 of them at k = 5), exactly, d > n included."""
-    assert lfom._traces(d, n, 5) == (d, *(wick(d, n, k) for k in range(1, 6)))
-    assert lfom._traces(d, n, 2)[1:] == (n * d, n * d * (n + d + 1))
+    assert polynomial_floor._traces(d, n, 5) == (d, *(wick(d, n, k) for k in range(1, 6)))
+    assert polynomial_floor._traces(d, n, 2)[1:] == (n * d, n * d * (n + d + 1))
     np.testing.assert_allclose(
-        lfom.wishart_moments(d, n, 5), [d, *(wick(d, n, k) / n**k for k in range(1, 6))], rtol=1e-15
+        polynomial_floor.wishart_moments(d, n, 5), [d, *(wick(d, n, k) / n**k for k in range(1, 6))], rtol=1e-15
     )
 
 
@@ -100,10 +100,10 @@ def test_moments_of_high_degree():
     and G'G has the traces of GG' for k >= 1, which the recursion does not know. All as integers.
     """
     for n in (1, 2, 20):
-        assert lfom._traces(1, n, 16) == tuple(prod(n + 2 * i for i in range(k)) for k in range(17))
-        assert lfom._traces(2, n, 16) == tuple(bartlett(n, 16))
+        assert polynomial_floor._traces(1, n, 16) == tuple(prod(n + 2 * i for i in range(k)) for k in range(17))
+        assert polynomial_floor._traces(2, n, 16) == tuple(bartlett(n, 16))
     for d, n in ((5, 20), (10, 20), (3, 7)):
-        assert lfom._traces(d, n, 16)[1:] == lfom._traces(n, d, 16)[1:]
+        assert polynomial_floor._traces(d, n, 16)[1:] == polynomial_floor._traces(n, d, 16)[1:]
 
 
 SIZES = [(1, 1), (1, 20), (5, 20), (10, 20), (3, 2), (4, 200)]
@@ -114,7 +114,7 @@ def test_optimal_polynomials_solve_the_normal_equations(d, n):
     """The best polynomial solves, in fractions, sum_j c_j m_{i+j} = -m_i (i, j >= 1) for the moments m, by Gauss's
     elimination; coefficients and risks are equal to it in all digits, degrees 1 to 8.
     """
-    moments = [Fraction(trace, n**k) for k, trace in enumerate(lfom._traces(d, n, 16))]
+    moments = [Fraction(trace, n**k) for k, trace in enumerate(polynomial_floor._traces(d, n, 16))]
     expected = [moments[0]]
     for degree in range(1, 9):
         rows = [[moments[i + j] for j in range(1, degree + 1)] + [-moments[i]] for i in range(1, degree + 1)]
@@ -125,22 +125,22 @@ def test_optimal_polynomials_solve_the_normal_equations(d, n):
                     rows[k] = [v - rows[k][i] * u for v, u in zip(rows[k], rows[i], strict=True)]
         c = [Fraction(1), *(row[-1] for row in rows)]
         expected.append(sum(a * m for a, m in zip(c, moments, strict=False)))
-        assert lfom.optimal_polynomial(d, n, degree).tolist() == [float(v) for v in c]
-    assert lfom.optimal_risks(d, n, 8).tolist() == [float(v) for v in expected]
+        assert polynomial_floor.optimal_polynomial(d, n, degree).tolist() == [float(v) for v in c]
+    assert polynomial_floor.optimal_risks(d, n, 8).tolist() == [float(v) for v in expected]
 
 
 @pytest.mark.parametrize(("d", "n"), SIZES)
 def test_one_layer(d, n):
     """Degree 1 has a closed form, step and risk; it is the minimum of d - 2 a d + a^2 E tr (W/n)^2."""
-    a, risk = lfom.one_layer(d, n)
+    a, risk = polynomial_floor.best_single_step(d, n)
     assert (a, risk) == (n / (n + d + 1), d * (d + 1) / (n + d + 1))
-    (alpha,), (gamma,) = lfom.optimal_registers(d, n, 1)
-    np.testing.assert_allclose([alpha, *lfom.optimal_steps(d, n, 1)], a, rtol=1e-14)
-    np.testing.assert_allclose(lfom.optimal_risks(d, n, 1), [d, risk], rtol=1e-14)
-    np.testing.assert_allclose(lfom.risks(lfom.gradient_descent(a, 1), d, n), [d, risk], rtol=1e-14)
+    (alpha,), (gamma,) = polynomial_floor.optimal_registers(d, n, 1)
+    np.testing.assert_allclose([alpha, *polynomial_floor.optimal_steps(d, n, 1)], a, rtol=1e-14)
+    np.testing.assert_allclose(polynomial_floor.optimal_risks(d, n, 1), [d, risk], rtol=1e-14)
+    np.testing.assert_allclose(lfom.table_risks(lfom.gradient_descent_table(a, 1), d, n), [d, risk], rtol=1e-14)
     assert gamma == 0
     for step in (0.9 * a, 1.1 * a):
-        assert d - 2 * step * d + step**2 * lfom.wishart_moments(d, n, 2)[2] > risk
+        assert d - 2 * step * d + step**2 * polynomial_floor.wishart_moments(d, n, 2)[2] > risk
 
 
 @pytest.mark.parametrize(("d", "n"), SIZES)
@@ -148,27 +148,27 @@ def test_registers_steps_and_polynomial_are_one(d, n):
     """The table of the optimal register has the optimal polynomial of every degree (1e-9 of its largest coefficient)
     and the least risk at every layer; the roots' steps multiply to the last of them. Six layers.
     """
-    alpha, gamma = lfom.optimal_registers(d, n, 6)
+    alpha, gamma = polynomial_floor.optimal_registers(d, n, 6)
     Gamma = lfom.registers(alpha, gamma)
     for p, degree in zip(lfom.polynomials(Gamma)[1:], range(1, 7), strict=True):
-        c = lfom.optimal_polynomial(d, n, degree)
+        c = polynomial_floor.optimal_polynomial(d, n, degree)
         np.testing.assert_allclose(p[: degree + 1], c, rtol=0, atol=1e-9 * np.abs(c).max())
         assert not p[degree + 1 :].any()
-    np.testing.assert_allclose(lfom.risks(Gamma, d, n), lfom.optimal_risks(d, n, 6), rtol=1e-9)
-    shorter = lfom.optimal_registers(d, n, 3)
+    np.testing.assert_allclose(lfom.table_risks(Gamma, d, n), polynomial_floor.optimal_risks(d, n, 6), rtol=1e-9)
+    shorter = polynomial_floor.optimal_registers(d, n, 3)
     assert alpha[:3].tolist() == shorter[0].tolist()
     assert gamma[:3].tolist() == shorter[1].tolist()
 
-    steps = lfom.optimal_steps(d, n, 6)
+    steps = polynomial_floor.optimal_steps(d, n, 6)
     assert (np.diff(steps) > 0).all()
     product = [1.0]
     for step in steps:
         product = polynomial.polymul(product, [1, -step])
-    c = lfom.optimal_polynomial(d, n, 6)
+    c = polynomial_floor.optimal_polynomial(d, n, 6)
     np.testing.assert_allclose(product, c, rtol=0, atol=1e-9 * np.abs(c).max())
     np.testing.assert_allclose(lfom.polynomials(np.eye(6), steps)[-1], product, rtol=1e-12)
     np.testing.assert_allclose(
-        lfom.risks(np.eye(6), d, n, steps)[[0, -1]], lfom.optimal_risks(d, n, 6)[[0, -1]], rtol=1e-9
+        lfom.table_risks(np.eye(6), d, n, steps)[[0, -1]], polynomial_floor.optimal_risks(d, n, 6)[[0, -1]], rtol=1e-9
     )
 
 
@@ -181,9 +181,9 @@ def test_risks_of_any_table(d, n):
     for _ in range(5):
         Gamma, a = np.tril(rng.normal(size=(5, 5))), rng.uniform(0.2, 2, size=5)
         expected = [exact_risk(p, d, n) for p in lfom.polynomials(Gamma, a)]
-        np.testing.assert_allclose(lfom.risks(Gamma, d, n, a), expected, rtol=1e-9)
-        np.testing.assert_allclose(lfom.risks(Gamma * a, d, n), expected, rtol=1e-9)
-        np.testing.assert_allclose(lfom.risks(Gamma, d, n, 0.5), lfom.risks(Gamma / 2, d, n), rtol=1e-12)
+        np.testing.assert_allclose(lfom.table_risks(Gamma, d, n, a), expected, rtol=1e-9)
+        np.testing.assert_allclose(lfom.table_risks(Gamma * a, d, n), expected, rtol=1e-9)
+        np.testing.assert_allclose(lfom.table_risks(Gamma, d, n, 0.5), lfom.table_risks(Gamma / 2, d, n), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("d", "n"), [(5, 20), (10, 20), (1, 5)])
@@ -193,7 +193,7 @@ def test_shared_floor_of_two_layers(d, n):
     p_2 = 1 - (2 c_0 + c_1) t + c_0 c_1 t^2, so for a given c_0 the best c_1 solves a line, and what is left is a
     function of one number, searched on a grid of 2001 and then by Brent's method. Depth 1 is free of the restriction.
     """
-    m = lfom.wishart_moments(d, n, 4)
+    m = polynomial_floor.wishart_moments(d, n, 4)
 
     def risk(c_0):
         # p_2 = u - c_1 v with u = 1 - 2 c_0 t and v = t - c_0 t^2.
@@ -204,9 +204,9 @@ def test_shared_floor_of_two_layers(d, n):
     grid = np.linspace(-5, 5, 2001)
     start = grid[np.argmin([risk(c) for c in grid])]
     least = optimize.minimize_scalar(risk, bracket=(start - 0.005, start, start + 0.005), tol=1e-12).fun
-    risks, c = lfom.shared_floor(d, n, 2)
-    np.testing.assert_allclose(risks, [d, lfom.one_layer(d, n)[1], least], rtol=1e-9)
-    np.testing.assert_allclose(lfom.risks(np.tri(2) * c, d, n)[-1], least, rtol=1e-9)
+    risks, c = polynomial_floor.shared_floor(d, n, 2)
+    np.testing.assert_allclose(risks, [d, polynomial_floor.best_single_step(d, n)[1], least], rtol=1e-9)
+    np.testing.assert_allclose(lfom.table_risks(np.tri(2) * c, d, n)[-1], least, rtol=1e-9)
 
 
 def test_shared_floor_is_that_of_its_coefficients_and_least():
@@ -217,16 +217,16 @@ def test_shared_floor_is_that_of_its_coefficients_and_least():
     d = 5, n = 20, to four layers.
     """
     d, n = 5, 20
-    risks, _ = lfom.shared_floor(d, n, 4)
-    floor = lfom.optimal_risks(d, n, 4)
+    risks, _ = polynomial_floor.shared_floor(d, n, 4)
+    floor = polynomial_floor.optimal_risks(d, n, 4)
     assert (risks[2:] > 2 * floor[2:]).all()
     assert (np.diff(risks) < 0).all()
     rng = np.random.default_rng(0)
     for depth in (2, 3, 4):
-        prefix, c = lfom.shared_floor(d, n, depth)
+        prefix, c = polynomial_floor.shared_floor(d, n, depth)
         assert prefix[-1] == risks[depth]
-        np.testing.assert_allclose(lfom.risks(np.tri(depth) * c, d, n)[-1], risks[depth], rtol=1e-9)
-        moments = lfom.wishart_moments(d, n, 2 * depth)
+        np.testing.assert_allclose(lfom.table_risks(np.tri(depth) * c, d, n)[-1], risks[depth], rtol=1e-9)
+        moments = polynomial_floor.wishart_moments(d, n, 2 * depth)
         hankel = np.array([[moments[i + j] for j in range(depth + 1)] for i in range(depth + 1)])
 
         def risk(c, hankel=hankel):
@@ -248,7 +248,7 @@ def test_fitted_registers_are_least_squares(d, n, batch, layers):
     Sigma = covariance(d, 1)
     root, inverse = powers_of(Sigma)
     H = wishart(d, n, batch, 2, root)
-    alpha, gamma = lfom.fitted_registers(H, Sigma, layers)
+    alpha, gamma = polynomial_floor.fitted_registers(H, Sigma, layers)
     assert gamma[0] == 0
 
     def run(alpha, gamma):
@@ -278,14 +278,14 @@ def test_fitted_registers_stop_when_all_is_solved():
     zeros and for one of equal eigenvalues.
     """
     H = wishart(3, 9, 1, 5)
-    alpha, gamma = lfom.fitted_registers(H, None, 6)
+    alpha, gamma = polynomial_floor.fitted_registers(H, None, 6)
     assert (alpha[:3] > 0).all()
     assert not alpha[3:].any()
     assert not gamma[3:].any()
     p = lfom.polynomials(lfom.registers(alpha, gamma))[-1]
     np.testing.assert_allclose(polynomial.polyval(np.linalg.eigvalsh(H[0]), p), 0, atol=1e-9)
-    assert not np.any(lfom.fitted_registers(np.zeros((2, 3, 3)), None, 2))
-    alpha, _ = lfom.fitted_registers(np.eye(3)[None] * 4, None, 2)
+    assert not np.any(polynomial_floor.fitted_registers(np.zeros((2, 3, 3)), None, 2))
+    alpha, _ = polynomial_floor.fitted_registers(np.eye(3)[None] * 4, None, 2)
     assert alpha.tolist() == [0.25, 0]
 
 
@@ -319,7 +319,7 @@ def test_floor_is_cross_fitted_least_squares(batch, kind):
     A = {"identity": None, "inverse": np.linalg.inv(Sigma), "any": np.random.default_rng(4).normal(size=(4, 4))}[kind]
     H = wishart(4, 10, batch, 5, powers_of(Sigma)[0])
     expected = halves(H, Sigma, 4, np.eye(4) if A is None else A)
-    for value, other in zip(lfom.floor(H, Sigma, 4, A), expected, strict=True):
+    for value, other in zip(polynomial_floor.floor(H, Sigma, 4, A), expected, strict=True):
         np.testing.assert_allclose(value, other, rtol=1e-9, atol=1e-12)
 
 
@@ -330,15 +330,15 @@ def test_floor_does_not_change_with_white_coordinates():
     H = wishart(4, 10, 50, 7, root)
     white = inverse @ H @ inverse
     for value, other in zip(
-        lfom.floor(H, Sigma, 5, np.linalg.inv(Sigma)),
-        lfom.floor((white + white.swapaxes(1, 2)) / 2, None, 5),
+        polynomial_floor.floor(H, Sigma, 5, np.linalg.inv(Sigma)),
+        polynomial_floor.floor((white + white.swapaxes(1, 2)) / 2, None, 5),
         strict=True,
     ):
         np.testing.assert_allclose(value, other, rtol=1e-9)
-    risks, se = lfom.floor(np.eye(3)[None].repeat(4, axis=0), None, 3)
+    risks, se = polynomial_floor.floor(np.eye(3)[None].repeat(4, axis=0), None, 3)
     np.testing.assert_allclose(risks, [3, 0, 0, 0], atol=1e-25)
     np.testing.assert_allclose(se, 0, atol=1e-25)
-    np.testing.assert_array_equal(lfom.floor(np.zeros((2, 3, 3)), None, 2)[0], [3, 3, 3])
+    np.testing.assert_array_equal(polynomial_floor.floor(np.zeros((2, 3, 3)), None, 2)[0], [3, 3, 3])
 
 
 ETA, BETA, LAYERS = 0.3, 0.7, 6
@@ -389,9 +389,9 @@ def test_tables_are_the_methods():
         conjugate.append(conjugate[-1] + alpha[-1] * s)
 
     for Gamma, expected in (
-        (lfom.gradient_descent(ETA, LAYERS), descent),
-        (lfom.momentum(ETA, BETA, LAYERS), ball[:-1]),
-        (lfom.nesterov(ETA, BETA, LAYERS), nesterov),
+        (lfom.gradient_descent_table(ETA, LAYERS), descent),
+        (lfom.momentum_table(ETA, BETA, LAYERS), ball[:-1]),
+        (lfom.nesterov_table(ETA, BETA, LAYERS), nesterov),
         (lfom.registers(np.array(alpha), np.array(gamma)), conjugate),
     ):
         np.testing.assert_allclose(through_cumulative(Gamma, grad), expected, rtol=0, atol=1e-12)
@@ -429,9 +429,9 @@ def test_shared_memory_is_the_heavy_ball_without_friction():
     for layer in range(LAYERS):
         before, now = now, 2 * now - before - c[layer] * np.append(0, now[:-1])
         np.testing.assert_allclose(p[layer + 1], now, rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(lfom.momentum(ETA, 1.0, LAYERS), ETA * np.tri(LAYERS))
+    np.testing.assert_array_equal(lfom.momentum_table(ETA, 1.0, LAYERS), ETA * np.tri(LAYERS))
     np.testing.assert_allclose(
-        lfom.polynomials(ETA * np.tri(2))[2] - lfom.polynomials(lfom.gradient_descent(ETA, 2))[2],
+        lfom.polynomials(ETA * np.tri(2))[2] - lfom.polynomials(lfom.gradient_descent_table(ETA, 2))[2],
         [0, -ETA, 0],
         atol=1e-15,
     )
@@ -442,13 +442,17 @@ def test_tables_at_the_edges():
     for every layer that adds it.
     """
     for Gamma in (
-        lfom.momentum(ETA, BETA, 1),
-        lfom.nesterov(ETA, BETA, 1),
+        lfom.momentum_table(ETA, BETA, 1),
+        lfom.nesterov_table(ETA, BETA, 1),
         lfom.registers(np.array([ETA]), np.zeros(1)),
     ):
         assert Gamma.tolist() == [[ETA]]
-    for Gamma in (lfom.momentum(ETA, 0.0, 4), lfom.nesterov(ETA, 0.0, 4), lfom.registers(np.full(4, ETA), np.zeros(4))):
-        np.testing.assert_array_equal(Gamma, lfom.gradient_descent(ETA, 4))
+    for Gamma in (
+        lfom.momentum_table(ETA, 0.0, 4),
+        lfom.nesterov_table(ETA, 0.0, 4),
+        lfom.registers(np.full(4, ETA), np.zeros(4)),
+    ):
+        np.testing.assert_array_equal(Gamma, lfom.gradient_descent_table(ETA, 4))
     np.testing.assert_array_equal(lfom.cumulative(np.tri(3)), [[1, 0, 0], [2, 1, 0], [3, 2, 1]])
     # (1 - t)^4 by one step of 1 a layer.
     np.testing.assert_array_equal(lfom.polynomials(np.eye(4))[-1], [(-1) ** k * comb(4, k) for k in range(5)])

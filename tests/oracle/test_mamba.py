@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.linalg import expm
 
-from icl.models import mamba
-from icl.models.mamba import S6, FixedStep, Selective, Stack, Static, Step
+from icl.models import s6
+from icl.models.s6 import S6, FixedStep, S6Stack, Selective, Static, Step
 from icl.profile import streams
 from icl.tasks import StationaryRegression
-from icl.theory import mamba as theory
+from icl.theory import s6 as theory
 
 
 def normal(*shape, seed=0):
@@ -61,7 +61,7 @@ def test_scan_is_zero_order_hold_by_hand(rates, each):
     A = torch.tensor([-1.3], dtype=torch.float64) if rates == "one" else -(normal(4, seed=3).abs() + 0.1)
     Delta = 0.05 + 1.95 * torch.rand(2 if each else 1, 9, generator=streams("steps"), dtype=torch.float64)
     expected = by_hand(u, A, B, C, Delta)
-    found = mamba.scan(u, A, B, C, Delta)
+    found = s6.scan(u, A, B, C, Delta)
     assert (found - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 
@@ -86,7 +86,7 @@ def test_gradients_are_those_of_finite_differences():
     digits).
     """
     u, B, C = normal(2, 5, 2), normal(2, 5, 3, seed=1), normal(2, 5, 3, seed=2)
-    for rates, form in ((3, lambda *a: mamba.chunked(*a, size=2)), (1, mamba.dual)):
+    for rates, form in ((3, lambda *a: s6.scan_chunked(*a, size=2)), (1, s6.dual)):
         leaves = (u, -normal(rates, seed=3).abs() - 0.2, B, C, normal(2, 5, seed=4).abs() + 0.1)
         assert torch.autograd.gradcheck(form, tuple(t.clone().requires_grad_() for t in leaves))
 
@@ -101,8 +101,8 @@ def test_short_steps_after_a_long_one_keep_their_digits():
     Delta[0, 2] = 1e6
     for rates in (1, 3):
         A = -1e5 * (normal(rates, seed=3).abs() + 0.1)
-        expected = mamba.scan(u, A, B, C, Delta)
-        assert (mamba.chunked(u, A, B, C, Delta) - expected).abs().max() <= 1e-12 * expected.abs().max()
+        expected = s6.scan(u, A, B, C, Delta)
+        assert (s6.scan_chunked(u, A, B, C, Delta) - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 
 @pytest.mark.parametrize("Delta", [1e-8, 0.01, 1.0, 20.5, 1e4])
@@ -124,10 +124,10 @@ def test_what_is_left_of_each_example(A):
     """
     N, Delta = 7, 0.3
     layer = S6(Selective(2, 1), Selective(2, 1), FixedStep(Delta), torch.tensor([A], dtype=torch.float64))
-    omega = mamba.weights(N, layer)
+    omega = s6.weights(N, layer)
     ones = torch.ones(N, N + 1, 1, dtype=torch.float64)
     impulses = torch.eye(N, N + 1, dtype=torch.float64).unsqueeze(2)
-    found = mamba.scan(impulses, layer.A, ones, ones, layer.step(ones))[:, -1, 0]
+    found = s6.scan(impulses, layer.A, ones, ones, layer.step(ones))[:, -1, 0]
     assert (found - omega).abs().max() <= 1e-12 * omega.max()
     if A == -1:
         alpha = math.exp(-Delta)
@@ -148,9 +148,9 @@ def test_statistics_say_all_about_the_prediction(d, d_h, N, A):
     """
     layer = fixed(d, d_h, A=A)
     prompt = StationaryRegression(d, N).sample(6, generator=streams("prompts"), dtype=torch.float64)
-    known = mamba.statistics(prompt, layer)
+    known = s6.statistics(prompt, layer)
     e = prompt.tokens().numpy()
-    omega, y = mamba.weights(N, layer).numpy(), prompt.y.numpy()
+    omega, y = s6.weights(N, layer).numpy(), prompt.y.numpy()
     for b in range(6):
         g = sum(omega[j] * y[b, j] * e[b, j] for j in range(N))
         assert np.abs(known.g[b].numpy() - g).max() <= 1e-12 * np.abs(g).max()
@@ -158,7 +158,7 @@ def test_statistics_say_all_about_the_prediction(d, d_h, N, A):
         assert abs(known.s[b].item() - sum(s)) <= 1e-12 * np.abs(s).sum()
         assert np.array_equal(known.e[b].numpy(), [*prompt.x[b, -1], 0.0])
     expected = layer.predictions(prompt)
-    assert (mamba.read(layer, known) - expected).abs().max() <= 1e-12 * expected.abs().max()
+    assert (s6.read_out(layer, known) - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 
 @pytest.mark.parametrize(("d", "d_h", "time", "A"), [(1, 1, 1, -1.0), (3, 8, 12, -1.0), (4, 2, 37, -0.6)])
@@ -168,15 +168,15 @@ def test_features_say_all_about_the_layer(d, d_h, time, A):
     Tolerance 1e-12 of the largest output.
     """
     layer, u = fixed(d, d_h, A=A), normal(3, time, d + 1)
-    states, expected = mamba.features(u, layer), layer(u)
+    states, expected = s6.s6_features(u, layer), layer(u)
     assert states.shape == (3, time, d + 1, d + 2)
-    assert (mamba.collapsed(layer, u, states) - expected).abs().max() <= 1e-12 * expected.abs().max()
+    assert (s6.collapsed(layer, u, states) - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 
 def equilibrium(d, d_h, N):
     """The layer of Assumption 4.1 where training ends: C'B = beta I and C'b = 0, C and c anything, biases 0."""
-    layer = mamba.assumed(d, d_h, N, generator=streams("equilibrium"))
-    beta = theory.optimum(d, N, theory.assumed_alpha(N))[0]
+    layer = s6.assumed(d, d_h, N, generator=streams("equilibrium"))
+    beta = theory.optimal_beta(d, N, theory.assumed_alpha(N))[0]
     C = layer.C.W.detach()[:, :d]
     inverse = torch.linalg.pinv(C).T
     with torch.no_grad():
@@ -200,7 +200,7 @@ def test_theorem_4_1(d, d_h, N):
     with torch.no_grad():
         B, step = layer.B(u), layer.step(u)
         reads = [layer.C.W[:, i].expand(*u.shape[:2], -1) for i in range(d)]
-        h = torch.stack([mamba.scan(u, layer.A, B, C, step)[:, :, -1] for C in reads], dim=2)
+        h = torch.stack([s6.scan(u, layer.A, B, C, step)[:, :, -1] for C in reads], dim=2)
         predicted = layer.predictions(prompt)
     alpha = 2 ** (-1 / N)
     x, y, scale = prompt.x, prompt.y, h.abs().max()
@@ -240,8 +240,8 @@ def test_the_assumed_layer():
     one generator, biases 0; nothing but W_B, b_B, W_C, b_C is trained.
     """
     d, d_h, N = 4, 6, 30
-    layer = mamba.assumed(d, d_h, N, generator=streams("start"))
-    small = mamba.assumed(d, d_h, N, generator=streams("start"), scale=0.5)
+    layer = s6.assumed(d, d_h, N, generator=streams("start"))
+    small = s6.assumed(d, d_h, N, generator=streams("start"), scale=0.5)
     u = torch.zeros(1, N, d + 1, dtype=torch.float64)
     Delta = layer.step(u)
     assert layer.A.tolist() == [-1.0]
@@ -264,14 +264,14 @@ def test_a_stack_is_its_layers_with_residuals():
     networks = [torch.nn.Linear(3, 3, dtype=torch.float64) for _ in layers]
     prompt = StationaryRegression(2, 6).sample(3, generator=streams("prompts"), dtype=torch.float64)
     u = prompt.tokens()
-    plain = Stack(layers, 3)
+    plain = S6Stack(layers, 3)
     first = u.clone()
     first[..., -1] += layers[0](u)[..., -1]
     second = first.clone()
     second[..., -1] += layers[1](first)[..., -1]
     assert (plain(u) - second).abs().max() <= 1e-13 * second.abs().max()
     assert torch.equal(plain.predictions(prompt), plain(u)[:, -1, -1])
-    full = Stack(layers, 3, networks)
+    full = S6Stack(layers, 3, networks)
     with torch.no_grad():
         full.W.copy_(normal(2, 3, 3, seed=5))
     v = u

@@ -4,7 +4,7 @@ import pytest
 import torch
 from mambapy.mamba import MambaBlock, MambaConfig
 
-from icl.models import mamba
+from icl.models import s6
 from icl.profile import streams
 
 
@@ -41,7 +41,7 @@ def test_scan_is_mambapys(batch, time, channels, d_h, rates):
         return [out.detach(), *torch.autograd.grad((out * seen).sum(), leaves)]
 
     expected = both(theirs)
-    for form in (mamba.scan, mamba.chunked):
+    for form in (s6.scan, s6.scan_chunked):
         for got, want in zip(both(form), expected, strict=True):
             assert want.abs().max() > 1e-3 or time == 1
             assert (got - want).abs().max() <= 1e-10 * want.abs().max()

@@ -3,7 +3,7 @@
 The average is exact. The error is a polynomial in w, the inputs and the query, all independent normals; in each
 coordinate of w or of an example its square has degree 4 (y_l^2 w, squared), in the query's 2. Gauss's rule for normal
 weights with three nodes is exact to degree 5, with two to degree 3. For d = 2 and N = 2 these are 2916 prompts, which
-go through `icl.models.mamba` as any prompts do.
+go through `icl.models.s6` as any prompts do.
 """
 
 import itertools
@@ -15,11 +15,12 @@ import torch
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.optimize import minimize
 
-from icl.models import mamba as model
-from icl.models.mamba import S6, FixedStep, Selective
+from icl.models import s6 as model
+from icl.models.s6 import S6, FixedStep, Selective
 from icl.tasks import DriftingRegression, Prompt, StationaryRegression
-from icl.theory import filters, gla, mamba
-from icl.theory.mamba import Coefficients, Weights
+from icl.theory import lms, one_layer, s6
+from icl.theory.errata import selection
+from icl.theory.s6 import Coefficients, S6Weights
 
 
 def rng(seed=0):
@@ -29,13 +30,13 @@ def rng(seed=0):
 def drawn(d, d_h, seed=0, scale=1.0):
     """Weights with every entry filled, biases too."""
     g = rng(seed)
-    return Weights(*(scale * g.normal(size=s) for s in ((d_h, d + 1), (d_h, d + 1), d_h, d_h)))
+    return S6Weights(*(scale * g.normal(size=s) for s in ((d_h, d + 1), (d_h, d + 1), d_h, d_h)))
 
 
 def unbiased(d, d_h, seed=0, scale=1.0):
     """Weights as training starts with them, biases 0."""
     start = drawn(d, d_h, seed, scale)
-    return Weights(start.W_B, start.W_C, np.zeros(d_h), np.zeros(d_h))
+    return S6Weights(start.W_B, start.W_C, np.zeros(d_h), np.zeros(d_h))
 
 
 def every_prompt(d, N):
@@ -52,7 +53,7 @@ def every_prompt(d, N):
 
 
 def layer_of(weights, alpha):
-    """The layer of `icl.models.mamba` with these weights and this decay."""
+    """The layer of `icl.models.s6` with these weights and this decay."""
     d_h, d_e = weights.W_B.shape
     parts = Selective(d_e, d_h), Selective(d_e, d_h)
     layer = S6(*parts, FixedStep(-math.log(alpha)), -torch.ones(1, dtype=torch.float64))
@@ -94,7 +95,7 @@ def test_coefficients_are_moments(d, N, alpha):
     np.testing.assert_allclose(p @ s**2, d * known.kappa, rtol=1e-12)
     for mixed in (p @ (q * s), p @ (g * s[:, None]), p @ (g * q[:, None]), p @ (w * s[:, None])):
         np.testing.assert_allclose(mixed, 0, atol=1e-12 * known.beta2)
-    printed = mamba.printed_beta2(d, N, alpha)
+    printed = selection.printed_beta2(d, N, alpha)
     if N == 1:
         np.testing.assert_allclose(printed, known.beta2, rtol=1e-12)
     else:
@@ -116,7 +117,7 @@ def test_population_loss_is_the_average_over_all_prompts(d, N, alpha):
     for d_h in (1, 3):
         weights = drawn(d, d_h, seed=d_h)
         expected = averaged(weights, known)[0].item()
-        np.testing.assert_allclose(mamba.population_loss(weights, known), expected, rtol=1e-11)
+        np.testing.assert_allclose(s6.population_loss(weights, known), expected, rtol=1e-11)
 
 
 # What is left of drawn weights so that one block of K alone is not 0: columns of (B b b_B), then of (C b_C), d = 2.
@@ -142,22 +143,22 @@ def test_every_term_alone(block):
     X, Y = np.zeros((3, 4)), np.zeros((3, 3))
     written, read = BLOCKS[block]
     X[:, written], Y[:, read] = g.normal(size=(3, len(written))), g.normal(size=(3, len(read)))
-    weights = Weights(X[:, :3], np.column_stack([Y[:, :2], g.normal(size=3)]), X[:, 3], Y[:, 2])
+    weights = S6Weights(X[:, :3], np.column_stack([Y[:, :2], g.normal(size=3)]), X[:, 3], Y[:, 2])
     expected = averaged(weights, known)[0].item()
     assert abs(expected - 1) > 1e-3
-    np.testing.assert_allclose(mamba.population_loss(weights, known), expected, rtol=1e-12)
+    np.testing.assert_allclose(s6.population_loss(weights, known), expected, rtol=1e-12)
 
 
 def test_loss_as_it_is_written_in_blocks():
     """The sum over K is the formula in six blocks of the module's head, at the book's sizes. Tolerance 1e-12."""
     d, N, d_h = 4, 50, 80
-    known, weights = Coefficients(d, N, mamba.assumed_alpha(N)), drawn(d, d_h)
+    known, weights = Coefficients(d, N, s6.assumed_alpha(N)), drawn(d, d_h)
     (B, b), (C, _) = ((W[:, :d], W[:, d]) for W in (weights.W_B, weights.W_C))
     P, v, p = C.T @ B, C.T @ b, C.T @ weights.b_B
     r, u, t = B.T @ weights.b_C, weights.b_C @ b, weights.b_C @ weights.b_B
     twice = known.beta1 * (P**2).sum() - 2 * known.beta3 * np.trace(P) + d + known.beta2 * v @ v
     twice += d * known.kappa * p @ p + known.beta1 * r @ r + known.beta2 * u**2 + d * known.kappa * t**2
-    np.testing.assert_allclose(mamba.population_loss(weights, known), twice / 2, rtol=1e-12)
+    np.testing.assert_allclose(s6.population_loss(weights, known), twice / 2, rtol=1e-12)
 
 
 @at_sizes
@@ -169,7 +170,7 @@ def test_gradient_is_that_of_the_layer(d, N, alpha):
     known, weights = Coefficients(d, N, alpha), drawn(d, 3, seed=d)
     loss, layer = averaged(weights, known)
     loss.backward()
-    slope = mamba.gradient(weights, known)
+    slope = s6.gradient(weights, known)
     for ours, theirs in (
         *((slope.W_B, layer.B.W.grad), (slope.b_B, layer.B.b.grad)),
         *((slope.W_C, layer.C.W.grad), (slope.b_C, layer.C.b.grad)),
@@ -182,14 +183,14 @@ def test_gradient_is_that_of_finite_differences():
     """Central differences of `population_loss` at d = 4, N = 50, one entry at a time: the loss is a polynomial of
     degree 4, so that Richardson's combination of two steps is exact but for rounding. Tolerance 1e-8 of the largest.
     """
-    known, weights = Coefficients(4, 50, mamba.assumed_alpha(50)), drawn(4, 5)
+    known, weights = Coefficients(4, 50, s6.assumed_alpha(50)), drawn(4, 5)
     parts = {name: getattr(weights, name) for name in ("W_B", "W_C", "b_B", "b_C")}
-    slope = mamba.gradient(weights, known)
+    slope = s6.gradient(weights, known)
 
     def moved(name, index, h):
         changed = {key: value.copy() for key, value in parts.items()}
         changed[name][index] += h
-        return mamba.population_loss(Weights(**changed), known)
+        return s6.population_loss(S6Weights(**changed), known)
 
     largest = max(np.abs(getattr(slope, name)).max() for name in parts)
     for name, value in parts.items():
@@ -203,10 +204,10 @@ def test_a_step_of_descent_is_lemma_5_1():
     c and the biases do not move. Tolerance 1e-12 of the largest.
     """
     d, d_h, N, eta = 3, 6, 20, 1e-3
-    known, start = Coefficients(d, N, mamba.assumed_alpha(N)), unbiased(d, d_h)
+    known, start = Coefficients(d, N, s6.assumed_alpha(N)), unbiased(d, d_h)
     (B, b), (C, c) = ((W[:, :d], W[:, d]) for W in (start.W_B, start.W_C))
     E, v = known.beta1 * C.T @ B - known.beta3 * np.eye(d), C.T @ b
-    end = mamba.descend(start, known, eta, 1).weights
+    end = s6.descend(start, known, eta, 1).weights
     close = {"rtol": 1e-12, "atol": 1e-12}
     np.testing.assert_allclose(end.W_B[:, :d], B - eta * C @ E, **close)
     np.testing.assert_allclose(end.W_C[:, :d], C - eta * (B @ E.T + known.beta2 * np.outer(b, v)), **close)
@@ -222,17 +223,17 @@ def test_descent_records_what_it_says():
     """
     d, d_h, N, eta = 2, 4, 10, 0.01
     known, weights = Coefficients(d, N, 0.9), drawn(d, d_h)
-    path = mamba.descend(weights, known, eta, 8, every=3)
+    path = s6.descend(weights, known, eta, 8, every=3)
     assert path.time.tolist() == [0, 3, 6, 8]
     losses, distances = [], []
     for step in range(9):
         if step in path.time:
-            losses.append(mamba.population_loss(weights, known))
+            losses.append(s6.population_loss(weights, known))
             P = weights.W_C[:, :d].T @ weights.W_B[:, :d]
             distances.append(np.linalg.norm(P - known.beta * np.eye(d)))
         if step < 8:
-            slope = mamba.gradient(weights, known)
-            weights = Weights(*(getattr(weights, k) - eta * getattr(slope, k) for k in ("W_B", "W_C", "b_B", "b_C")))
+            slope = s6.gradient(weights, known)
+            weights = S6Weights(*(getattr(weights, k) - eta * getattr(slope, k) for k in ("W_B", "W_C", "b_B", "b_C")))
     np.testing.assert_allclose(path.losses, losses, rtol=1e-12)
     np.testing.assert_allclose(path.distances, distances, rtol=1e-12)
     for name in ("W_B", "W_C", "b_B", "b_C"):
@@ -245,21 +246,21 @@ def test_fixed_points_of_descent(kept):
     to 1e-14, and the loss 1/2 (d - beta3^2 / beta1 times the directions kept). Halfway between, it is not.
     """
     d, d_h, N = 3, 8, 20
-    known = Coefficients(d, N, mamba.assumed_alpha(N))
+    known = Coefficients(d, N, s6.assumed_alpha(N))
     frame = np.linalg.qr(rng().normal(size=(d_h, d_h)))[0]
 
     def at(a):
         root = np.sqrt(np.array(a) * known.beta)
         spare = frame[:, d : d + 1]
         B, C = frame[:, :d] * root, frame[:, :d] * root
-        return Weights(np.hstack([B, spare]), np.hstack([C, spare]), np.zeros(d_h), np.zeros(d_h))
+        return S6Weights(np.hstack([B, spare]), np.hstack([C, spare]), np.zeros(d_h), np.zeros(d_h))
 
-    slope = mamba.gradient(at(kept), known)
+    slope = s6.gradient(at(kept), known)
     assert max(np.abs(getattr(slope, name)).max() for name in ("W_B", "W_C", "b_B", "b_C")) <= 1e-14
     loss = (d - sum(kept) * known.beta3**2 / known.beta1) / 2
-    np.testing.assert_allclose(mamba.population_loss(at(kept), known), loss, rtol=1e-12)
-    np.testing.assert_allclose(mamba.descend(at(kept), known, 0.01, 50).losses, loss, rtol=1e-12)
-    assert np.abs(mamba.gradient(at((0.5, 1, 1)), known).W_B).max() > 0.01
+    np.testing.assert_allclose(s6.population_loss(at(kept), known), loss, rtol=1e-12)
+    np.testing.assert_allclose(s6.descend(at(kept), known, 0.01, 50).losses, loss, rtol=1e-12)
+    assert np.abs(s6.gradient(at((0.5, 1, 1)), known).W_B).max() > 0.01
 
 
 @pytest.mark.parametrize(("d", "d_h", "N", "steps"), [(4, 80, 50, 2000), (2, 8, 10, 1000), (6, 6, 30, 30_000)])
@@ -269,14 +270,14 @@ def test_descent_ends_at_the_optimum(d, d_h, N, steps):
 
     So does gradient flow in the same time.
     """
-    known, start = Coefficients(d, N, mamba.assumed_alpha(N)), unbiased(d, d_h)
-    beta, least = mamba.optimum(d, N, known.alpha)
+    known, start = Coefficients(d, N, s6.assumed_alpha(N)), unbiased(d, d_h)
+    beta, least = s6.optimal_beta(d, N, known.alpha)
     eta = 1 / (2 * d**2 * d_h)
-    path = mamba.descend(start, known, eta, steps, every=100)
+    path = s6.descend(start, known, eta, steps, every=100)
     assert np.all(np.diff(path.losses[1:]) <= 1e-12)
     assert abs(path.losses[-1] - least) <= 1e-9
     assert np.abs(path.weights.W_C[:, :d].T @ path.weights.W_B[:, :d] - beta * np.eye(d)).max() <= 1e-4
-    flown = mamba.flow(start, known, np.array([eta * steps]), rtol=1e-8)
+    flown = s6.flow(start, known, np.array([eta * steps]), rtol=1e-8)
     assert abs(flown.losses[-1] - least) <= 1e-9
 
 
@@ -288,13 +289,13 @@ def test_flow_is_descent_with_small_steps():
     """
     d, d_h, N, end = 2, 5, 10, 0.2
     known, start = Coefficients(d, N, 0.9), drawn(d, d_h)
-    flown = mamba.flow(start, known, np.array([0.0, end / 2, end]), rtol=1e-11)
+    flown = s6.flow(start, known, np.array([0.0, end / 2, end]), rtol=1e-11)
     assert flown.time.tolist() == [0, end / 2, end]
-    np.testing.assert_allclose(flown.losses[0], mamba.population_loss(start, known), rtol=1e-12)
-    np.testing.assert_allclose(flown.losses[-1], mamba.population_loss(flown.weights, known), rtol=1e-12)
+    np.testing.assert_allclose(flown.losses[0], s6.population_loss(start, known), rtol=1e-12)
+    np.testing.assert_allclose(flown.losses[-1], s6.population_loss(flown.weights, known), rtol=1e-12)
     off = []
     for steps in (2_000, 4_000):
-        path = mamba.descend(start, known, end / steps, steps, every=steps // 2)
+        path = s6.descend(start, known, end / steps, steps, every=steps // 2)
         off.append(np.abs(path.losses - flown.losses)[1:])
         assert np.abs(path.distances - flown.distances).max() <= 1e-2 * flown.distances.max()
     np.testing.assert_allclose(off[0] / off[1], 2, rtol=0.05)
@@ -305,7 +306,7 @@ def test_flow_keeps_the_balance():
     """(B b b_B)(B b b_B)' - (C b_C)(C b_C)' is the same at the end of the flow as at its start, to 1e-7; c too."""
     d, d_h = 3, 4
     known, start = Coefficients(d, 10, 0.9), drawn(d, d_h)
-    end = mamba.flow(start, known, np.array([5.0]), rtol=1e-10).weights
+    end = s6.flow(start, known, np.array([5.0]), rtol=1e-10).weights
 
     def balance(w):
         X, Y = np.column_stack([w.W_B, w.b_B]), np.column_stack([w.W_C[:, :d], w.b_C])
@@ -323,12 +324,12 @@ def test_descent_that_diverges_stops(eta):
     """
     known, start = Coefficients(2, 5, 0.8), drawn(2, 4)
     with pytest.raises(FloatingPointError, match=r"not finite at step [1-9]\d* \(eta = .*\), before it was \d"):
-        mamba.descend(start, known, eta, 1000)
+        s6.descend(start, known, eta, 1000)
 
 
 def free(flat, d, d_h):
     X = flat.reshape(2, d_h, d + 2)
-    return Weights(X[0, :, : d + 1], X[1, :, : d + 1], X[0, :, -1], X[1, :, -1])
+    return S6Weights(X[0, :, : d + 1], X[1, :, : d + 1], X[0, :, -1], X[1, :, -1])
 
 
 def searched(d, N, alpha, d_h, starts, held=()):
@@ -338,11 +339,11 @@ def searched(d, N, alpha, d_h, starts, held=()):
 
     def loss(flat):
         w = free(flat, d, d_h)
-        w = Weights(**{name: getattr(w, name) * on for name, on in keep.items()})
-        s = mamba.gradient(w, known)
+        w = S6Weights(**{name: getattr(w, name) * on for name, on in keep.items()})
+        s = s6.gradient(w, known)
         s = {name: getattr(s, name) * on for name, on in keep.items()}
         joint = np.stack([np.column_stack([s["W_B"], s["b_B"]]), np.column_stack([s["W_C"], s["b_C"]])])
-        return mamba.population_loss(w, known), joint.ravel()
+        return s6.population_loss(w, known), joint.ravel()
 
     sizes = 2 * d_h * (d + 2)
     options = {"maxiter": 2000, "maxfun": 5000, "ftol": 1e-13, "gtol": 1e-7}
@@ -359,18 +360,18 @@ def test_optimum_is_the_least_loss():
     And any small change of weights at the optimum, of which 200 are drawn, raises the loss.
     """
     d, N, alpha, d_h = 2, 6, 2 ** (-1 / 6), 3
-    beta, least = mamba.optimum(d, N, alpha)
+    beta, least = s6.optimal_beta(d, N, alpha)
     found = searched(d, N, alpha, d_h, 4)
     assert (found >= least - 1e-12).all()
     assert (found <= least + 1e-8).all()
     root = math.sqrt(beta) * np.eye(d_h, d)
     W = np.hstack([root, np.zeros((d_h, 1))])
     known, still = Coefficients(d, N, alpha), np.zeros(d_h)
-    np.testing.assert_allclose(mamba.population_loss(Weights(W, W, still, still), known), least, rtol=1e-12)
+    np.testing.assert_allclose(s6.population_loss(S6Weights(W, W, still, still), known), least, rtol=1e-12)
     for seed in range(200):
         change = drawn(d, d_h, seed, scale=0.03)
-        moved = Weights(W + change.W_B, W + change.W_C, change.b_B, change.b_C)
-        assert mamba.population_loss(moved, known) > least
+        moved = S6Weights(W + change.W_B, W + change.W_C, change.b_B, change.b_C)
+        assert s6.population_loss(moved, known) > least
 
 
 @pytest.mark.parametrize(("d", "d_h"), [(2, 1), (3, 1), (3, 2), (4, 2)])
@@ -381,13 +382,13 @@ def test_small_states_cannot_do_better_than_their_rank(d, d_h):
     It is 1/2 (d - d_h beta3^2 / beta1); from d_h = d on, the optimum.
     """
     N, alpha = 8, 2 ** (-1 / 8)
-    known, least = Coefficients(d, N, alpha), mamba.least_loss(d, N, alpha, d_h)
+    known, least = Coefficients(d, N, alpha), s6.least_loss(d, N, alpha, d_h)
     np.testing.assert_allclose(least, (d - d_h * known.beta3**2 / known.beta1) / 2, rtol=1e-12)
     found = searched(d, N, alpha, d_h, 3)
     assert (found >= least - 1e-12).all()
     assert found.min() <= least + 1e-8
     for enough in (d, d + 1, 100, None):
-        assert mamba.least_loss(d, N, alpha, enough) == mamba.optimum(d, N, alpha)[1]
+        assert s6.least_loss(d, N, alpha, enough) == s6.optimal_beta(d, N, alpha)[1]
 
 
 @pytest.mark.parametrize("held", [("W_B",), ("W_C",), ("W_B", "W_C")], ids=["B", "C", "both"])
@@ -404,8 +405,8 @@ def test_without_selection_the_least_loss_is_that_of_answering_0(held):
     for seed in range(20):
         w = drawn(d, 4, seed)
         parts = {name: getattr(w, name) * (name not in held) for name in ("W_B", "W_C", "b_B", "b_C")}
-        assert mamba.population_loss(Weights(**parts), Coefficients(d, N, alpha)) > d / 2
-    assert mamba.optimum(d, N, alpha)[1] < d / 5
+        assert s6.population_loss(S6Weights(**parts), Coefficients(d, N, alpha)) > d / 2
+    assert s6.optimal_beta(d, N, alpha)[1] < d / 5
 
 
 @pytest.mark.parametrize(("d", "N", "alpha"), [(1, 1, 0.3), (3, 10, 0.8), (4, 50, 2 ** (-1 / 50)), (5, 200, 0.999)])
@@ -416,33 +417,33 @@ def test_optimum_is_that_of_linear_attention_that_forgets(d, N, alpha):
     Its scale A there is (1 - alpha) beta in the weights here.
     """
     task = StationaryRegression(d, N)
-    beta, least = mamba.optimum(d, N, alpha)
+    beta, least = s6.optimal_beta(d, N, alpha)
     known = Coefficients(d, N, alpha)
-    np.testing.assert_allclose(least, gla.training_error(task, lam=alpha) / 2, rtol=1e-10)
-    np.testing.assert_allclose((1 - alpha) * beta * np.eye(d), gla.optimum(task, lam=alpha).A, rtol=1e-10)
+    np.testing.assert_allclose(least, one_layer.training_error(task, lam=alpha) / 2, rtol=1e-10)
+    np.testing.assert_allclose((1 - alpha) * beta * np.eye(d), one_layer.optimum(task, lam=alpha).A, rtol=1e-10)
     np.testing.assert_allclose(least, d / 2 * (1 - known.beta3**2 / known.beta1), rtol=1e-10)
-    plain = mamba.linear_attention_loss(d, N)
-    np.testing.assert_allclose(plain, gla.training_error(task, lam=1.0) / 2, rtol=1e-12)
-    np.testing.assert_allclose(mamba.optimum(d, N, 1 - 1e-9)[1], plain, rtol=1e-9)
+    plain = s6.linear_attention_loss(d, N)
+    np.testing.assert_allclose(plain, one_layer.training_error(task, lam=1.0) / 2, rtol=1e-12)
+    np.testing.assert_allclose(s6.optimal_beta(d, N, 1 - 1e-9)[1], plain, rtol=1e-9)
     assert N == 1 or plain < least
 
 
 @pytest.mark.parametrize("N", [1, 2, 7, 50, 1000])
 def test_effective_samples_grow_with_alpha_towards_N(N):
     """N_eff is beta3^2 / kappa to 1e-9, grows with alpha, and lies between 1 and N, which it reaches as alpha -> 1."""
-    alphas = [1e-50, 1e-3, 0.1, 0.5, 0.9, mamba.assumed_alpha(N), 0.999, 1 - 1e-6, 1 - 1e-12]
+    alphas = [1e-50, 1e-3, 0.1, 0.5, 0.9, s6.assumed_alpha(N), 0.999, 1 - 1e-6, 1 - 1e-12]
     for alpha in alphas:
         known = Coefficients(2, N, alpha)
-        np.testing.assert_allclose(mamba.effective_samples(N, alpha), known.beta3**2 / known.kappa, rtol=1e-9)
-    found = np.array([mamba.effective_samples(N, alpha) for alpha in np.sort(alphas)])
+        np.testing.assert_allclose(s6.effective_samples(N, alpha), known.beta3**2 / known.kappa, rtol=1e-9)
+    found = np.array([s6.effective_samples(N, alpha) for alpha in np.sort(alphas)])
     assert (found >= 1 - 1e-12).all()
     assert (found <= N * (1 + 1e-12)).all()
     if N > 1:
         assert (np.diff(found) > 0).all()
-    np.testing.assert_allclose(mamba.effective_samples(N, 1 - 1e-12), N, rtol=1e-6)
-    half = mamba.assumed_alpha(N)
+    np.testing.assert_allclose(s6.effective_samples(N, 1 - 1e-12), N, rtol=1e-6)
+    half = s6.assumed_alpha(N)
     np.testing.assert_allclose(half**N, 0.5, rtol=1e-12)
-    np.testing.assert_allclose(mamba.effective_samples(N, half), 1 / math.tanh(math.log(2) / 2 / N) / 3, rtol=1e-9)
+    np.testing.assert_allclose(s6.effective_samples(N, half), 1 / math.tanh(math.log(2) / 2 / N) / 3, rtol=1e-9)
 
 
 def test_bounds_hold():
@@ -455,33 +456,33 @@ def test_bounds_hold():
     lengths = sorted({round(10**e) for e in np.linspace(0, 5, 41)})
     for d in range(1, 101):
         for N in lengths:
-            least = mamba.optimum(d, N, mamba.assumed_alpha(N))[1]
-            sharp, printed = mamba.sharper_bound(d, N), mamba.bound(d, N)
-            assert mamba.linear_attention_loss(d, N) <= least * (1 + 1e-12)
+            least = s6.optimal_beta(d, N, s6.assumed_alpha(N))[1]
+            sharp, printed = s6.sharper_bound(d, N), s6.bound(d, N)
+            assert s6.linear_attention_loss(d, N) <= least * (1 + 1e-12)
             assert least <= sharp * (1 + 1e-12)
             assert sharp <= min(printed, d / 2)
             assert sharp <= (1.04 if d <= N else math.inf) * least
             assert (printed > d / 2) == (3 * (d + 1) > N)
-    least = mamba.optimum(4, 10**6, mamba.assumed_alpha(10**6))[1]
-    np.testing.assert_allclose(mamba.bound(4, 10**6) / least, 2 / math.log(2), rtol=1e-4)
-    np.testing.assert_allclose(mamba.sharper_bound(4, 10**6) / least, 1, rtol=1e-6)
+    least = s6.optimal_beta(4, 10**6, s6.assumed_alpha(10**6))[1]
+    np.testing.assert_allclose(s6.bound(4, 10**6) / least, 2 / math.log(2), rtol=1e-4)
+    np.testing.assert_allclose(s6.sharper_bound(4, 10**6) / least, 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("d", "N"), [(1, 1), (3, 10), (4, 50), (10, 7)])
 def test_lms_loss_is_that_of_the_filter(d, N):
-    """`lms_loss` is half the exact error of LMS at position N + 1 by `icl.theory.filters`, to 1e-10, for steps small,
+    """`lms_loss` is half the exact error of LMS at position N + 1 by `icl.theory.lms`, to 1e-10, for steps small,
     best and too large; and no step does better than 1 / (d + 2).
     """
     task = DriftingRegression(d=d, n=N, gamma=1.0, sigma_w=1.0, sigma_e=0.0)
     for mu in (0.0, 0.01, 1 / (d + 2), 2.5 / (d + 2)):
-        expected = filters.errors(task, mu)[-1] / 2
-        np.testing.assert_allclose(mamba.lms_loss(d, N, mu), expected, rtol=1e-10)
-    best = mamba.lms_loss(d, N)
-    assert best == mamba.lms_loss(d, N, 1 / (d + 2))
+        expected = lms.errors(task, mu)[-1] / 2
+        np.testing.assert_allclose(s6.lms_loss(d, N, mu), expected, rtol=1e-10)
+    best = s6.lms_loss(d, N)
+    assert best == s6.lms_loss(d, N, 1 / (d + 2))
     np.testing.assert_allclose(best, d / 2 * (1 - 1 / (d + 2)) ** N, rtol=1e-12)
     for factor in (0.7, 0.99, 1.01, 1.3):
-        assert mamba.lms_loss(d, N, factor / (d + 2)) > best
-    assert mamba.lms_loss(d, 10**4, 10.0) == math.inf
+        assert s6.lms_loss(d, N, factor / (d + 2)) > best
+    assert s6.lms_loss(d, 10**4, 10.0) == math.inf
 
 
 @pytest.mark.parametrize(("d", "N", "alpha"), [(1, 2, 0.8), (2, 2, 0.6), (2, 1, 0.95)])
@@ -490,12 +491,12 @@ def test_shifted_loss_is_the_average_over_all_prompts(d, N, alpha):
     length that beta is made for it is `optimum`, and everywhere else above that of its own.
     """
     for made_for in (N, 5, 40):
-        beta = mamba.optimum(d, made_for, alpha)[0]
+        beta = s6.optimal_beta(d, made_for, alpha)[0]
         W = np.hstack([math.sqrt(beta) * np.eye(d), np.zeros((d, 1))])
-        expected = averaged(Weights(W, W, np.zeros(d), np.zeros(d)), Coefficients(d, N, alpha))[0].item()
-        found = mamba.shifted_loss(d, N, alpha, beta)
+        expected = averaged(S6Weights(W, W, np.zeros(d), np.zeros(d)), Coefficients(d, N, alpha))[0].item()
+        found = s6.shifted_loss(d, N, alpha, beta)
         np.testing.assert_allclose(found, expected, rtol=1e-11)
-        least = mamba.optimum(d, N, alpha)[1]
+        least = s6.optimal_beta(d, N, alpha)[1]
         assert found == pytest.approx(least, rel=1e-12) if made_for == N else found > least
 
 
@@ -505,22 +506,22 @@ def test_rate_is_the_slope_of_descent(d, d_h, N, seed):
 
     In the limit the formula is exact, for the weights at the end.
     """
-    known, eta = Coefficients(d, N, mamba.assumed_alpha(N)), 1 / (2 * d**2 * d_h)
-    path = mamba.descend(unbiased(d, d_h, seed), known, eta, 2000)
+    known, eta = Coefficients(d, N, s6.assumed_alpha(N)), 1 / (2 * d**2 * d_h)
+    path = s6.descend(unbiased(d, d_h, seed), known, eta, 2000)
     use = (path.distances < 1e-3) & (path.distances > 1e-7)
     assert use.sum() > 20
     slope = -np.polyfit(path.time[use], np.log(path.distances[use]), 1)[0]
-    np.testing.assert_allclose(mamba.rate(path.weights, known, eta), slope, rtol=0.02)
+    np.testing.assert_allclose(s6.rate(path.weights, known, eta), slope, rtol=0.02)
 
 
 def test_rate_of_small_states_is_none():
     """With d_h < d some direction of B'B is empty and nothing pulls there: the rate is 0, to rounding."""
-    assert abs(mamba.rate(drawn(3, 2), Coefficients(3, 10, 0.9), 0.1)) <= 1e-14
+    assert abs(s6.rate(drawn(3, 2), Coefficients(3, 10, 0.9), 0.1)) <= 1e-14
 
 
 def test_the_paper_and_the_model_mean_the_same_step():
-    """`assumed_alpha` is the decay of the layer that `icl.models.mamba.assumed` builds, to 1e-15."""
+    """`assumed_alpha` is the decay of the layer that `icl.models.s6.assumed` builds, to 1e-15."""
     generator = torch.Generator().manual_seed(0)
     layer = model.assumed(2, 3, 17, generator=generator)
     alpha = torch.exp(-layer.step(torch.zeros(1, 1, 3, dtype=torch.float64))).item()
-    assert abs(alpha - mamba.assumed_alpha(17)) <= 1e-15
+    assert abs(alpha - s6.assumed_alpha(17)) <= 1e-15

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from icl.models import memformer
+from icl.models import memformer, token_form
 from icl.models.memformer import Fixed, Free, Full, Memformer, OneRegister, Scaled, Shared, TokenWise, Without
 from icl.profile import streams
 from icl.tasks import Prompt, StationaryRegression
@@ -116,7 +116,7 @@ def test_the_states_are_the_papers_equations_on_columns(d, n, dense):
     if dense:
         P, Q = normal(2, L, d + 1, d + 1, name="dense") / (2 * d + 2)
     else:
-        P, Q = memformer.parameters(*(normal(2, L, d, d, name="blocks") / (2 * d)))
+        P, Q = token_form.parameters(*(normal(2, L, d, d, name="blocks") / (2 * d)))
         A, B = arrays(*(normal(2, L, d, d, name="blocks") / (2 * d)))
         zero = np.zeros((d, 1))
         for layer in range(L):
@@ -126,10 +126,10 @@ def test_the_states_are_the_papers_equations_on_columns(d, n, dense):
     alphas, gammas = normal(2, 3, L, name="scalars")
     p, q, table = arrays(P, Q, Gamma)
 
-    plain = memformer.transformer(Z, P, Q)
-    many = memformer.many_registers(Z, P, Q, Gamma)
-    own = memformer.one_register(Z, P, Q, alphas, gammas)
-    shared = memformer.one_register(Z, P, Q, alphas[0], gammas[0])
+    plain = token_form.transformer(Z, P, Q)
+    many = token_form.many_registers(Z, P, Q, Gamma)
+    own = token_form.one_register(Z, P, Q, alphas, gammas)
+    shared = token_form.one_register(Z, P, Q, alphas[0], gammas[0])
     for i, tokens in enumerate(Z):
         assert close(plain[i], columns(lambda S, layer: attention(S, p[layer], q[layer]) / n, tokens, L))
 
@@ -193,19 +193,19 @@ def test_lemma_2_1():
     """
     d, n = 3, 6
     prompt, A = prompts(d, n), normal(L, d, d, name="A") / 3
-    Z, (P, Q) = prompt.tokens(), memformer.parameters(A)
-    states = memformer.transformer(Z, P, Q)
+    Z, (P, Q) = prompt.tokens(), token_form.parameters(A)
+    states = token_form.transformer(Z, P, Q)
 
     labelled = Z.clone()
     labelled[:, -1, -1] = torch.tensor([3.0, -1.0, 0.5, 2.0])
     shift = labelled[:, None, -1, -1]
-    assert close(memformer.transformer(labelled, P, Q)[:, :, -1, -1], states[:, :, -1, -1] + shift)
+    assert close(token_form.transformer(labelled, P, Q)[:, :, -1, -1], states[:, :, -1, -1] + shift)
 
     other = Z.clone()
     other[:, -1, :-1] = normal(len(Z), d, name="query")
     mixed = 2 * Z - 3 * other
     mixed[:, :-1] = Z[:, :-1]
-    there, between = (memformer.transformer(tokens, P, Q) for tokens in (other, mixed))
+    there, between = (token_form.transformer(tokens, P, Q) for tokens in (other, mixed))
     assert close(between[:, :, -1], 2 * states[:, :, -1] - 3 * there[:, :, -1])
     assert torch.equal(there[:, :, :-1], states[:, :, :-1])
 
@@ -249,7 +249,7 @@ def test_one_register_with_a_prompts_own_scalars_is_conjugate_gradients():
         for a in zip(*(conjugate_gradients(*arrays(*p), d) for p in zip(H, b, strict=True)), strict=True)
     )
     A = torch.eye(d, dtype=torch.float64).repeat(d, 1, 1)
-    states = memformer.one_register(prompt.tokens(), *memformer.parameters(A), alpha, gamma)
+    states = token_form.one_register(prompt.tokens(), *token_form.parameters(A), alpha, gamma)
     assert close(states[:, :, -1, -1], -(w * query.unsqueeze(1)).sum(-1))
     assert close(states[:, :, :-1, -1], prompt.y[:, None, :-1] - w @ X.transpose(1, 2))
     assert close(w[:, -1], prompt.w[:, 0], 1e-8)
@@ -258,9 +258,9 @@ def test_one_register_with_a_prompts_own_scalars_is_conjugate_gradients():
         for j in range(layer + 1):
             Gamma[:, layer, j, 0] = alpha[:, layer] * gamma[:, j + 1 : layer + 1].prod(1)
     assert close(memformer.iterates(H, b, A, Gamma), w)
-    M = memformer.errors(H, A, Gamma)
+    M = memformer.error_matrices(H, A, Gamma)
     assert close((M @ prompt.w[:, :1].unsqueeze(-1)).squeeze(-1), prompt.w[:, :1] - w)
-    shared = memformer.one_register(prompt.tokens(), *memformer.parameters(A), alpha[0], gamma[0])
+    shared = token_form.one_register(prompt.tokens(), *token_form.parameters(A), alpha[0], gamma[0])
     left = shared[:, -1, :-1, -1].abs().amax(1)
     assert left[0] < 1e-8
     assert left[1:].min() > 1e-3
@@ -275,12 +275,12 @@ def test_a_register_is_its_table_of_registers(curved):
     d, layers = 3, 4
     memory, prompt = stirred(OneRegister(layers), 0.5), prompts(d, 5)
     A, B = normal(2, layers, d, d, name="A") / 3
-    blocks = memformer.parameters(A, B if curved else None)
+    blocks = token_form.parameters(A, B if curved else None)
     Z, Gamma = prompt.tokens(), memory.Gamma()
-    many = memformer.many_registers(Z, *blocks, Gamma[:, :, None, None])
+    many = token_form.many_registers(Z, *blocks, Gamma[:, :, None, None])
     for first in (0.0, 2.0):
         gamma = torch.cat([torch.tensor([first]).double(), memory.gamma])
-        assert close(memformer.one_register(Z, *blocks, memory.alpha, gamma), many)
+        assert close(token_form.one_register(Z, *blocks, memory.alpha, gamma), many)
     assert torch.equal(Gamma, Gamma.tril())
 
 
@@ -330,16 +330,16 @@ def test_rows_of_a_register_act_through_b_alone(curved):
     prompt, A, B = prompts(d, n), normal(L, d, d, name="A") / 3, normal(L, d, d, name="B") / 3 if curved else None
     Gamma = normal(2, L, L, d + 1, name="rows")
     Gamma[1, :, :, -1] = Gamma[0, :, :, -1]
-    blocks, H = memformer.parameters(A, B), gram(prompt.x[:, :-1])
-    one, other = (memformer.many_registers(prompt.tokens(), *blocks, G.unsqueeze(2))[..., -1] for G in Gamma)
-    M, N = (memformer.errors(H, A, G, B) for G in Gamma)
+    blocks, H = token_form.parameters(A, B), gram(prompt.x[:, :-1])
+    one, other = (token_form.many_registers(prompt.tokens(), *blocks, G.unsqueeze(2))[..., -1] for G in Gamma)
+    M, N = (memformer.error_matrices(H, A, G, B) for G in Gamma)
     if curved:
         assert (one - other).abs().max() > 1e-2
         assert (M - N).abs().max() > 1e-2
     else:
         assert torch.equal(one, other)
         assert torch.equal(M, N)
-        assert close(M, memformer.errors(H, A, Gamma[0, :, :, -1]))
+        assert close(M, memformer.error_matrices(H, A, Gamma[0, :, :, -1]))
 
 
 def test_token_wise_weights():
@@ -374,11 +374,11 @@ def test_heads_without_b_are_one_head():
     """
     d, n, heads = 3, 5, 3
     A, Z = normal(heads, L, d, d, name="heads") / 5, prompts(d, n).tokens()
-    one = memformer.transformer(Z, *memformer.parameters(A.sum(0)))
+    one = token_form.transformer(Z, *token_form.parameters(A.sum(0)))
     state = Z
     for layer in range(L):
-        P, Q = zip(*(memformer.parameters(head) for head in A), strict=True)
-        state = state + sum(memformer.attention(state, P[h][layer], Q[h][layer]) for h in range(heads)) / n
+        P, Q = zip(*(token_form.parameters(head) for head in A), strict=True)
+        state = state + sum(token_form.attention(state, P[h][layer], Q[h][layer]) for h in range(heads)) / n
         assert close(one[:, layer + 1], state)
 
 
@@ -431,7 +431,7 @@ def test_scaled_identities_make_polynomials():
     """
     d, layers = 4, 5
     H, Gamma, a = gram(normal(3, 6, d)), normal(layers, layers, name="Gamma"), normal(layers, name="a")
-    M = memformer.errors(H, a[:, None, None] * torch.eye(d, dtype=torch.float64), Gamma)
+    M = memformer.error_matrices(H, a[:, None, None] * torch.eye(d, dtype=torch.float64), Gamma)
     p = [np.polynomial.Polynomial([1.0])]
     for layer in range(layers):
         h = np.polynomial.Polynomial([0.0, 1.0])
@@ -456,7 +456,7 @@ def test_the_degree_with_curvature():
 
     def scalar(h, layer):
         H = torch.as_tensor(h, dtype=torch.float64).reshape(-1, 1, 1)
-        return memformer.errors(H, A, Gamma, B)[:, layer, 0, 0].numpy()
+        return memformer.error_matrices(H, A, Gamma, B)[:, layer, 0, 0].numpy()
 
     for layer in range(layers + 1):
         degree = (3**layer - 1) // 2
@@ -468,7 +468,7 @@ def test_the_degree_with_curvature():
             assert c[degree] > 1e-6 * c.max()
     H, eye = gram(normal(3, 6, 4)) / 2, torch.eye(4).double()
     values, vectors = np.linalg.eigh(H.numpy())
-    M = memformer.errors(H, A * eye, Gamma, B * eye)
+    M = memformer.error_matrices(H, A * eye, Gamma, B * eye)
     for layer in range(layers + 1):
         expected = scalar(values.ravel(), layer).reshape(values.shape)
         assert close(M[:, layer], vectors * expected[:, None] @ vectors.transpose(0, 2, 1))
@@ -484,6 +484,6 @@ def test_gradients_are_those_of_finite_differences():
     A, B = ((normal(layers, d, d, name=name) / 2).requires_grad_() for name in "AB")
     rows, tokens = (normal(layers, layers, size, name="rows").requires_grad_() for size in (d + 1, n + 1))
     H, b = gram(X.detach()).requires_grad_(), normal(2, d, name="b").requires_grad_()
-    assert torch.autograd.gradcheck(memformer.errors, (H, A, rows, B))
+    assert torch.autograd.gradcheck(memformer.error_matrices, (H, A, rows, B))
     assert torch.autograd.gradcheck(memformer.iterates, (H, b, A, rows, B))
-    assert torch.autograd.gradcheck(memformer.token_errors, (X, A, tokens))
+    assert torch.autograd.gradcheck(token_form.token_errors, (X, A, tokens))

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl.tasks import DriftingRegression, SmoothDrift, StationaryRegression
-from icl.theory import gla, moments, printed
+from icl.theory import moments, one_layer
+from icl.theory.errata import adaptation
 
-ALL = frozenset(printed.ERRATA)
+ALL = frozenset(adaptation.ADAPTATION)
 
 
 def definition(lam, kernel):
@@ -63,7 +64,9 @@ def test_every_task_has_its_moments():
         kernel = task.weight_kernel()
         for lam in (0.0, 0.6, 1.0, 1.1):
             limit = 1e-12 * np.array(definition(lam, np.abs(kernel)))
-            assert (np.abs(np.subtract(values(moments.of(task, lam)), definition(lam, kernel))) <= limit).all()
+            assert (
+                np.abs(np.subtract(values(moments.task_moments(task, lam)), definition(lam, kernel))) <= limit
+            ).all()
 
 
 def test_any_weights_on_the_past_have_their_moments():
@@ -117,7 +120,7 @@ def deviation(name, lam, gamma, n, sigma_w, sigma_e, mend):
     m = moments.recursion(lam, gamma=gamma, n=n, sigma_w=sigma_w, sigma_e=sigma_e)
     options = {"mend": mend} if name in ("D2", "D3") else {}
     lam_too = {} if name == "D4" else {"lam": lam}
-    value = getattr(printed, name)(**lam_too, gamma=gamma, n=n, sigma_w=sigma_w, sigma_e=sigma_e, **options)
+    value = getattr(adaptation, name)(**lam_too, gamma=gamma, n=n, sigma_w=sigma_w, sigma_e=sigma_e, **options)
     size = m.D2 if name == "D3" and n == 1 else getattr(m, name)
     return float(abs(value - getattr(m, name)) / size)
 
@@ -142,7 +145,7 @@ def test_d4_asks_for_no_forgetting_factor(gamma):
     """The printed D4 knows no lam and is right for every gamma but 1, 2 among them. rtol 1e-12."""
     for n in (1, 5, 40):
         expected = moments.recursion(0.5, gamma=gamma, n=n, sigma_w=1.5, sigma_e=0.3).D4
-        np.testing.assert_allclose(printed.D4(gamma=gamma, n=n, sigma_w=1.5, sigma_e=0.3), expected, rtol=1e-12)
+        np.testing.assert_allclose(adaptation.D4(gamma=gamma, n=n, sigma_w=1.5, sigma_e=0.3), expected, rtol=1e-12)
 
 
 # D1 and D4 have no misprint; in the other forms each is left out in turn, where the forms it concerns are in force.
@@ -169,7 +172,7 @@ def test_the_sixth_erratum_tells_printed_from_mended(d):
     rtol 1e-11 when mended; as printed more than 5 % off for d > 1 (gamma = 0.9, n = 10, lam = 0.8).
     """
     task = DriftingRegression(d=d, n=10, gamma=0.9, sigma_w=1.0, sigma_e=0.3)
-    m, expected = moments.of(task, 0.8), gla.training_error(task, lam=0.8)
-    assert abs(printed.identity_error(m, d=d) / expected - 1) < 1e-11
-    off = abs(printed.identity_error(m, d=d, mend=ALL - {6}) / expected - 1)
+    m, expected = moments.task_moments(task, 0.8), one_layer.training_error(task, lam=0.8)
+    assert abs(adaptation.printed_identity_error(m, d=d) / expected - 1) < 1e-11
+    off = abs(adaptation.printed_identity_error(m, d=d, mend=ALL - {6}) / expected - 1)
     assert off < 1e-11 if d == 1 else off > 0.05

@@ -14,10 +14,10 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from icl.models.gla import predict
+from icl.models.one_layer import predict
 from icl.profile import streams
 from icl.tasks import DriftingRegression, SmoothDrift, StationaryRegression
-from icl.theory import gla, moments, population
+from icl.theory import moments, one_layer, population
 
 
 def covariance(d, seed):
@@ -124,7 +124,7 @@ def test_loss_is_a_brute_force_expectation(case):
     S2, E1 and E2 doubled, the loss is off by more than 1e-6 of itself.
     """
     task, lam = case
-    loss, theta = population.of(task, lam=lam), random_theta(task.d, seed=2)
+    loss, theta = population.layer_loss(task, lam=lam), random_theta(task.d, seed=2)
     odd, even, total = brute_force(theta, task, lam)
     np.testing.assert_allclose(loss.parts(theta), [odd, even], rtol=1e-9)
     np.testing.assert_allclose(loss.value(theta), total / 2, rtol=1e-9)
@@ -147,7 +147,7 @@ def test_gradient_is_that_of_the_expectation(case):
         x, y = torch.as_tensor(x), torch.as_tensor(y)
         loss = loss + (torch.as_tensor(mass) * (prediction(theta, x, y, lam) - y[:, -1]) ** 2).sum() / 2
     (slope,) = torch.autograd.grad(loss, theta)
-    found = population.of(task, lam=lam).gradient(theta.detach().numpy())
+    found = population.layer_loss(task, lam=lam).gradient(theta.detach().numpy())
     np.testing.assert_allclose(found, slope.numpy(), rtol=0, atol=1e-9 * slope.abs().max())
 
 
@@ -158,7 +158,7 @@ def test_gradient_is_the_slope_of_the_loss(task):
 
     A complex step of 1e-30 has no error but rounding. rtol 1e-9 of the largest slope.
     """
-    loss = population.of(task, lam=0.8)
+    loss = population.layer_loss(task, lam=0.8)
     for scale in (0.1, 1.0, 10.0):
         theta = scale * random_theta(4, seed=5)
         steps = 1e-30j * np.eye(25).reshape(25, 5, 5)
@@ -173,7 +173,7 @@ def test_hessian_is_the_slope_of_the_gradient(task):
     The gradient is a polynomial of degree 3, for which two central differences, of steps 1 and 1/2, combine to the
     derivative without error: (4 D(1/2) - D(1)) / 3. rtol 1e-9 of the largest entry.
     """
-    loss, theta = population.of(task, lam=0.8), random_theta(4, seed=6)
+    loss, theta = population.layer_loss(task, lam=0.8), random_theta(4, seed=6)
     steps = np.eye(25).reshape(25, 5, 5)
     whole, half = (
         (loss.gradient(theta + h * steps) - loss.gradient(theta - h * steps)).reshape(25, 25) / (2 * h)
@@ -191,20 +191,20 @@ def test_first_square_is_the_risk(task):
     At p = q = 0 the second part is exactly 0 and the loss half the risk of v U. rtol 1e-9.
     """
     for lam in (0.6, 1.0, 1.1):
-        loss = population.of(task, lam=lam)
+        loss = population.layer_loss(task, lam=lam)
         for seed in range(5):
             theta = random_theta(4, seed)
             p, v, U, q = theta[:-1, -1], theta[-1, -1], theta[:-1, :-1], theta[-1, :-1]
-            risk = gla.risk(v * U + np.outer(p, q), task, lam=lam)
+            risk = one_layer.layer_risk(v * U + np.outer(p, q), task, lam=lam)
             np.testing.assert_allclose(loss.parts(theta)[0], risk, rtol=1e-9)
             theta[:-1, -1] = theta[-1, :-1] = 0
             assert loss.parts(theta)[1] == 0
-            np.testing.assert_allclose(loss.value(theta), gla.risk(v * U, task, lam=lam) / 2, rtol=1e-9)
+            np.testing.assert_allclose(loss.value(theta), one_layer.layer_risk(v * U, task, lam=lam) / 2, rtol=1e-9)
 
 
 def test_many_parameters_at_once():
     """Leading axes of theta are parameters of their own: losses, parts and gradients are those of each. rtol 1e-12."""
-    loss = population.of(tasks(3, 5)[1], lam=0.9)
+    loss = population.layer_loss(tasks(3, 5)[1], lam=0.9)
     theta = random_theta(3, seed=1, batch=(2, 3))
     odd, even = loss.parts(theta)
     values, slopes = loss.value(theta), loss.gradient(theta)
@@ -248,10 +248,10 @@ def test_the_optimum_is_a_minimum(task, lam):
     1e-12 of that at twice the parameters; loss to rtol 1e-9; eigenvalues: 0 means below 1e-12 of the largest, all
     others are above 1e-8 of it.
     """
-    loss, theta = population.of(task, lam=lam), population.optimum(task, lam=lam)
-    best = gla.optimum(task, lam=lam)
+    loss, theta = population.layer_loss(task, lam=lam), population.global_minimum(task, lam=lam)
+    best = one_layer.optimum(task, lam=lam)
     np.testing.assert_array_equal(theta, population.pack(best.W_V, best.W_KQ))
-    np.testing.assert_allclose(loss.value(theta), gla.training_error(task, lam=lam) / 2, rtol=1e-9)
+    np.testing.assert_allclose(loss.value(theta), one_layer.training_error(task, lam=lam) / 2, rtol=1e-9)
     assert np.abs(loss.gradient(theta)).max() < 1e-12 * np.abs(loss.gradient(2 * theta)).max()
     hessian = loss.hessian(theta)
     values = np.linalg.eigvalsh(hessian)
@@ -264,7 +264,7 @@ def test_the_optimum_is_a_minimum(task, lam):
 @several_tasks
 def test_no_parameters_have_less_loss(task):
     """No random parameters, and none near (14), have less loss than (14): 2,000 of each, over sizes from 1e-3 to 10."""
-    loss, theta = population.of(task, lam=0.8), population.optimum(task, lam=0.8)
+    loss, theta = population.layer_loss(task, lam=0.8), population.global_minimum(task, lam=0.8)
     sizes = 10.0 ** np.random.default_rng(8).uniform(-3, 1, size=(2000, 1, 1))
     steps = sizes * random_theta(4, seed=9, batch=(2000,))
     least = loss.value(theta)
@@ -280,14 +280,14 @@ def test_the_trap_is_stationary(task):
     Slope below 1e-12 of that at twice the parameters; loss to rtol 1e-9. v = 0, U = 0, p = q: the second part of the
     loss is exactly 0.
     """
-    loss, theta = population.of(task, lam=0.8), population.rank_one_trap(task, lam=0.8)
+    loss, theta = population.layer_loss(task, lam=0.8), population.rank_one_trap(task, lam=0.8)
     assert np.abs(loss.gradient(theta)).max() < 1e-12 * np.abs(loss.gradient(2 * theta)).max()
     assert not theta[:-1, :-1].any()
     assert theta[-1, -1] == 0
     np.testing.assert_array_equal(theta[:-1, -1], theta[-1, :-1])
     assert loss.parts(theta)[1] == 0
-    zero = moments.of(task, 0.8).D4 * np.linalg.eigvalsh(task.Lambda)
-    explained = zero - gla.error_by_direction(task, lam=0.8)
+    zero = moments.task_moments(task, 0.8).D4 * np.linalg.eigvalsh(task.Lambda)
+    explained = zero - one_layer.error_by_direction(task, lam=0.8)
     np.testing.assert_allclose(2 * loss.value(theta), zero.sum() - explained.max(), rtol=1e-9)
     # Along its own axes, p and q shorter or longer, the loss rises.
     assert (loss.value(theta * np.array([0.9, 1.1])[:, None, None]) > loss.value(theta)).all()
@@ -303,13 +303,13 @@ def test_the_trap_is_a_minimum_for_fast_drift_alone():
     """
     for gamma, ways_down in ((0.5, 0), (0.8, 0), (0.85, 1), (0.9, 1), (0.95, 1)):
         task = DriftingRegression(d=10, n=100, gamma=gamma, sigma_e=0.1)
-        lam = gla.optimal_forgetting(task)
-        loss, theta = population.of(task, lam=lam), population.rank_one_trap(task, lam=lam)
+        lam = one_layer.optimal_forgetting(task)
+        loss, theta = population.layer_loss(task, lam=lam), population.rank_one_trap(task, lam=lam)
         values = np.linalg.eigvalsh(loss.hessian(theta))
         assert (values < -1e-12 * values[-1]).sum() == ways_down
         assert ways_down == 0 or values[0] < -1e-4 * values[-1]
         assert (np.abs(values) < 1e-12 * values[-1]).sum() == 10
-        assert 1.02 < 2 * loss.value(theta) / gla.training_error(task, lam=lam) < 1.47
+        assert 1.02 < 2 * loss.value(theta) / one_layer.training_error(task, lam=lam) < 1.47
 
 
 @pytest.mark.parametrize("d", [1, 3, 10])
@@ -320,7 +320,7 @@ def test_sigma_bound_is_its_formula(d):
     proof has, it is another number than with Lambda, which the paper prints.
     """
     task = DriftingRegression(d=d, n=8, gamma=0.9, Lambda=covariance(d, 3))
-    D1, tilde = float(moments.of(task, 0.8).D1), gla.lambda_tilde(task, lam=0.8)
+    D1, tilde = float(moments.task_moments(task, 0.8).D1), one_layer.lambda_tilde(task, lam=0.8)
     for matrix in (task.Lambda, tilde):
         s = np.linalg.eigvalsh(matrix)[-1]
         np.testing.assert_allclose(population.sigma_bound(D1, matrix), (2 * D1 / (d**0.5 * s)) ** 0.5, rtol=1e-12)
@@ -366,7 +366,7 @@ def flows():
 
     Without the checks of annotations, which take most of the time in a million small calls; other tests have them.
     """
-    loss = population.of(FLOW, lam=0.8)
+    loss = population.layer_loss(FLOW, lam=0.8)
     bound = population.sigma_bound(float(loss.D.D1), loss.Lambda_tilde)
     starts = {key: population.assumption_1(Theta, sigma=part * bound) for key, (Theta, part) in STARTS.items()}
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -374,7 +374,7 @@ def flows():
         paths = {key: population.gradient_flow(loss, start) for key, start in starts.items()}
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
-    return loss, population.optimum(FLOW, lam=0.8), starts, paths
+    return loss, population.global_minimum(FLOW, lam=0.8), starts, paths
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -419,7 +419,7 @@ def test_gradient_flow_is_the_flow(as_installed):
     The other is explicit, of order 8, with the slope by complex steps of the loss. Compared at time 2, when the loss
     has fallen to a tenth. Tolerance 1e-6: hundreds of steps that are good to 1e-9.
     """
-    loss, start = population.of(FLOW, lam=0.8), random_theta(3, seed=3)
+    loss, start = population.layer_loss(FLOW, lam=0.8), random_theta(3, seed=3)
     path = population.gradient_flow(loss, start, until=2.0)
     steps = 1e-30j * np.eye(16).reshape(16, 4, 4)
 
@@ -495,12 +495,12 @@ def test_the_seventh_erratum_depends_on_units(c):
     scaled = dataclasses.replace(task, sigma_w=c * task.sigma_w, sigma_e=c * task.sigma_e)
     ends, printed_bound, mended_bound = [], [], []
     for t in (task, scaled):
-        D1, tilde = moments.of(t, 0.8).D1, gla.lambda_tilde(t, lam=0.8)
+        D1, tilde = moments.task_moments(t, 0.8).D1, one_layer.lambda_tilde(t, lam=0.8)
         printed_bound.append(population.sigma_bound(float(D1), t.Lambda))
         mended_bound.append(population.sigma_bound(float(D1), tilde))
         start = population.assumption_1(np.eye(3), sigma=0.5)
         slope = 1e-9 * (t.sigma_w / task.sigma_w) ** 2
-        ends.append(population.gradient_flow(population.of(t, lam=0.8), start, slope=slope).theta[-1])
+        ends.append(population.gradient_flow(population.layer_loss(t, lam=0.8), start, slope=slope).theta[-1])
     np.testing.assert_allclose(ends[1], ends[0], atol=1e-6)
     assert mended_bound[1] == pytest.approx(mended_bound[0], rel=1e-12)
     assert printed_bound[1] == pytest.approx(c * printed_bound[0], rel=1e-12)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from icl import quadratics
 from icl.profile import streams
+from icl.tasks import quadratics
 
 
 def test_hessians_are_means_over_examples():

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from icl.models.fast_weights import FastWeights, cost
-from icl.models.mamba import S6, FixedStep, Selective, Step
-from icl.models.selected import Selected
+from icl.models.counting import cost
+from icl.models.layered import Selected
+from icl.models.layers import FastWeights
+from icl.models.s6 import S6, FixedStep, Selective, Step
 from icl.profile import streams
 from icl.tasks import Prompt
 

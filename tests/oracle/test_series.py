@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 
 from icl import filters
-from icl.series import Drift, filtered, mean_and_error, most_likely, prepare, smoothed
 from icl.tasks import DriftingRegression
+from icl.tasks.series import Drift, filtered, mean_and_error, most_likely, prepare, smoothed
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((9, 3)), RNG.standard_normal(9)
@@ -49,7 +49,7 @@ def test_the_filter_is_the_librarys():
     drift = DRIFTS[0]
     task = DriftingRegression(3, 8, gamma=drift.gamma, sigma_e=drift.q**0.5)
     peer = filters.kalman(task, sigma_y=drift.s2**0.5, P_0=1.0)
-    expected = filters.run(peer, torch.as_tensor(X), torch.as_tensor(Y))
+    expected = filters.run_filter(peer, torch.as_tensor(X), torch.as_tensor(Y))
     np.testing.assert_allclose((filtered(X, Y, drift).mean * X).sum(1), expected, rtol=1e-9, atol=1e-12)
 
 

@@ -100,8 +100,8 @@ BY_HAND = {
 def test_each_method_is_its_definition(solver, method):
     """Every iterate of every method is that of a loop over one problem in numpy, from w_0 and from 0."""
     H, b, w_0, _ = problems()
-    agrees(solvers.run(solver, H, b, STEPS, w_0), by_hand(method, H, b, w_0))
-    agrees(solvers.run(solver, H, b, STEPS), by_hand(method, H, b, torch.zeros_like(b)))
+    agrees(solvers.run_solver(solver, H, b, STEPS, w_0), by_hand(method, H, b, w_0))
+    agrees(solvers.run_solver(solver, H, b, STEPS), by_hand(method, H, b, torch.zeros_like(b)))
 
 
 @pytest.mark.parametrize("kind", ["none", "one for all", "one each"])
@@ -123,7 +123,7 @@ def test_conjugate_gradients_are_scipys(kind):
             callback=lambda w, path=path: path.append(w.copy()),
         )
         expected.append(path)
-    agrees(solvers.run(solvers.conjugate_gradients(M), H, b, STEPS, w_0), expected)
+    agrees(solvers.run_solver(solvers.conjugate_gradients(M), H, b, STEPS, w_0), expected)
 
 
 @pytest.mark.parametrize("preconditioned", [False, True])
@@ -133,7 +133,7 @@ def test_conjugate_gradients_minimise_over_krylov_spaces(preconditioned):
     """
     H, b, w_0, M = problems(2)
     M = M if preconditioned else torch.eye(D, dtype=torch.float64).expand_as(M)
-    w = solvers.run(solvers.conjugate_gradients(M), H, b, STEPS, w_0)
+    w = solvers.run_solver(solvers.conjugate_gradients(M), H, b, STEPS, w_0)
     expected = np.empty(w.shape)
     for i in range(BATCH):
         A, P = H[i].numpy(), M[i].numpy()
@@ -162,7 +162,7 @@ def test_the_scalars_are_those_of_the_iterates(preconditioned):
     assert (gamma[:, 1:D] > 0).all()
     assert not alpha[:, 2 * D :].any()
     assert not gamma[:, 2 * D :].any()
-    run = solvers.run(solvers.conjugate_gradients(M), H, b, STEPS)
+    run = solvers.run_solver(solvers.conjugate_gradients(M), H, b, STEPS)
     w = r = torch.zeros_like(b)
     for k in range(STEPS):
         g = torch.einsum("bij,bj->bi", H, w) - b
@@ -179,7 +179,7 @@ def test_chebyshevs_residual_is_the_polynomial_that_is_least():
     """
     z = torch.linspace(LOW, HIGH, 400, dtype=torch.float64)
     H, w_star = z[:, None, None], torch.ones(400, 1, dtype=torch.float64)
-    p = 1 - solvers.run(solvers.chebyshev(LOW, HIGH), H, H[..., 0] * w_star, 6)[..., 0]
+    p = 1 - solvers.run_solver(solvers.chebyshev(LOW, HIGH), H, H[..., 0] * w_star, 6)[..., 0]
     middle, half = (HIGH + LOW) / 2, (HIGH - LOW) / 2
     for k in range(7):
         unit = [0] * k + [1]
@@ -211,7 +211,7 @@ def test_chebyshevs_steps_are_momentum_with_these_scalars():
             w = w + v
             yield w
 
-    agrees(solvers.run(solvers.chebyshev(LOW, HIGH), H, b, STEPS, w_0), by_hand(method, H, b, w_0))
+    agrees(solvers.run_solver(solvers.chebyshev(LOW, HIGH), H, b, STEPS, w_0), by_hand(method, H, b, w_0))
     np.testing.assert_allclose((eta[-1], beta[-1]), solvers.tuned_momentum(LOW, HIGH), rtol=1e-9)
 
 

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from scipy.optimize import minimize_scalar
 
-from icl.models import gla as model
+from icl.models import one_layer as model
 from icl.tasks import (
     GAUSSIAN,
     LAPLACE,
@@ -21,7 +21,8 @@ from icl.tasks import (
     SmoothDrift,
     StationaryRegression,
 )
-from icl.theory import gla, moments, printed
+from icl.theory import moments, one_layer
+from icl.theory.errata import adaptation
 
 
 def covariance(d, seed):
@@ -55,12 +56,12 @@ def test_training_error_is_printed_16(task, lam):
 
     It is also the risk at the optimum's A. rtol 1e-9: inverses of matrices whose condition number is below 1e3.
     """
-    m, tilde = moments.of(task, lam), gla.lambda_tilde(task, lam=lam)
+    m, tilde = moments.task_moments(task, lam), one_layer.lambda_tilde(task, lam=lam)
     assert np.linalg.cond(tilde) < 1e3
-    literal = printed.training_error(m, task.Lambda, tilde)
-    np.testing.assert_allclose(gla.training_error(task, lam=lam), literal, rtol=1e-9)
-    A = gla.optimum(task, lam=lam).A
-    np.testing.assert_allclose(gla.risk(A, task, lam=lam), literal, rtol=1e-9)
+    literal = adaptation.printed_training_error(m, task.Lambda, tilde)
+    np.testing.assert_allclose(one_layer.training_error(task, lam=lam), literal, rtol=1e-9)
+    A = one_layer.optimum(task, lam=lam).A
+    np.testing.assert_allclose(one_layer.layer_risk(A, task, lam=lam), literal, rtol=1e-9)
 
 
 def test_a_singular_covariance_is_taken():
@@ -69,14 +70,21 @@ def test_a_singular_covariance_is_taken():
     flat = DriftingRegression(d=3, n=8, gamma=0.9, Lambda=Lambda)
     full = DriftingRegression(d=2, n=8, gamma=0.9, Lambda=Lambda[:2, :2])
     lam = np.array([0.4, 0.9, 1.0])
-    np.testing.assert_allclose(gla.training_error(flat, lam=lam), gla.training_error(full, lam=lam), rtol=1e-9)
+    np.testing.assert_allclose(
+        one_layer.training_error(flat, lam=lam), one_layer.training_error(full, lam=lam), rtol=1e-9
+    )
 
 
 def test_arrays_of_forgetting_factors_are_taken():
     """Errors, risks and xi of an array of lam are those of its entries. rtol 1e-13: the order of short sums."""
     task = DriftingRegression(d=3, n=6, gamma=0.9)
     lams, A = np.array([0.2, 0.7, 1.0]), covariance(3, 5)
-    for function in (gla.training_error, gla.identity_error, gla.xi, functools.partial(gla.risk, A)):
+    for function in (
+        one_layer.training_error,
+        one_layer.identity_error,
+        one_layer.xi,
+        functools.partial(one_layer.layer_risk, A),
+    ):
         each = [function(task, lam=lam) for lam in lams]
         np.testing.assert_allclose(function(task, lam=lams), each, rtol=1e-13)
 
@@ -90,7 +98,7 @@ def test_optimum_minimises_the_risk(task):
     positive quadratic form that the second derivative promises (rtol 1e-6, as it is a difference of two risks).
     """
     lam = 0.9
-    optimum = gla.optimum(task, lam=lam)
+    optimum = one_layer.optimum(task, lam=lam)
     kernel, Lambda = torch.as_tensor(task.weight_kernel()), torch.as_tensor(task.Lambda)
     a = lam ** torch.arange(task.n, 0, -1, dtype=torch.float64)
     pairs = a[:, None] * a * kernel[:-1, :-1]
@@ -111,7 +119,7 @@ def test_optimum_minimises_the_risk(task):
         step = generator.normal(size=(4, 4)) * 10.0 ** generator.uniform(-2, 1)
         curvature = np.trace(step @ task.Lambda @ step.T @ second.numpy())
         assert curvature > 0
-        rise = gla.risk(optimum.A + step, task, lam=lam) - gla.risk(optimum.A, task, lam=lam)
+        rise = one_layer.layer_risk(optimum.A + step, task, lam=lam) - one_layer.layer_risk(optimum.A, task, lam=lam)
         np.testing.assert_allclose(rise, curvature, rtol=1e-6)
 
 
@@ -121,16 +129,16 @@ def test_optimum_has_the_stated_shape(task):
 
     Balance means W_V's corner squared equals the squared norm of W_KQ. rtol 1e-12.
     """
-    o = gla.optimum(task, lam=0.8)
+    o = one_layer.optimum(task, lam=0.8)
     corner, block = o.W_V[-1, -1], o.W_KQ[:-1, :-1]
     assert np.count_nonzero(o.W_V) == 1
     assert not o.W_KQ[-1].any()
     assert not o.W_KQ[:, -1].any()
     np.testing.assert_allclose(corner * block, o.A, rtol=1e-12)
     np.testing.assert_allclose(corner**2, (block**2).sum(), rtol=1e-12)
-    D1 = float(moments.of(task, 0.8).D1)
+    D1 = float(moments.task_moments(task, 0.8).D1)
     unit = D1 * np.eye(4)
-    np.testing.assert_allclose(o.A @ gla.lambda_tilde(task, lam=0.8), unit, rtol=0, atol=1e-12 * D1)
+    np.testing.assert_allclose(o.A @ one_layer.lambda_tilde(task, lam=0.8), unit, rtol=0, atol=1e-12 * D1)
 
 
 def gaussian_nodes(factors, points):
@@ -173,7 +181,9 @@ def test_risk_is_a_brute_force_expectation(d, n, lam):
         def predict(x, y, a=a):
             return np.einsum("t,bt,bti,ij,bj->b", a, y[:, :-1], x[:, :-1], A, x[:, -1])
 
-        np.testing.assert_allclose(gla.risk(A, task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
+        np.testing.assert_allclose(
+            one_layer.layer_risk(A, task, lam=lam), expected_square(task, lam, predict), rtol=1e-9
+        )
 
 
 def test_training_error_is_what_the_model_makes():
@@ -183,7 +193,7 @@ def test_training_error_is_what_the_model_makes():
     """
     lam = 0.8
     task = DriftingRegression(d=2, n=2, gamma=0.9, sigma_w=1.0, sigma_e=0.3, Lambda=covariance(2, 7))
-    optimum = gla.optimum(task, lam=lam)
+    optimum = one_layer.optimum(task, lam=lam)
     W_V, W_KQ = torch.as_tensor(optimum.W_V), torch.as_tensor(optimum.W_KQ)
 
     def predict(x, y):
@@ -191,7 +201,7 @@ def test_training_error_is_what_the_model_makes():
         prompt = Prompt(inputs, torch.as_tensor(y), inputs)
         return model.predict(prompt.tokens(), W_V, W_KQ, lam).numpy()
 
-    np.testing.assert_allclose(gla.training_error(task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
+    np.testing.assert_allclose(one_layer.training_error(task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
 
 
 #: Nodes and weights for one number of each law: exact for polynomials of degree 5, all sign patterns for signs.
@@ -277,24 +287,24 @@ def test_every_law_of_inputs_is_a_brute_force_expectation(law, d, n, lam):
     A = np.random.default_rng(3).normal(size=(d, d))
     for task in diagonal_tasks(d, n, law):
         expected = exact_risk(A, task, lam)
-        np.testing.assert_allclose(gla.risk(A, task, lam=lam), expected, rtol=1e-9)
+        np.testing.assert_allclose(one_layer.layer_risk(A, task, lam=lam), expected, rtol=1e-9)
         if law is not GAUSSIAN:
-            as_gaussian = gla.risk(A, dataclasses.replace(task, inputs=GAUSSIAN), lam=lam)
+            as_gaussian = one_layer.layer_risk(A, dataclasses.replace(task, inputs=GAUSSIAN), lam=lam)
             assert abs(as_gaussian / expected - 1) > 0.01
 
         x, mass = every_input(task, n)
         pairs = lam ** np.arange(n, 0, -1)[:, None] * lam ** np.arange(n, 0, -1) * task.weight_kernel()[:n, :n]
         second = np.einsum("b,ij,bic,bjc,bid,bje->de", mass, pairs, x, x, x, x, optimize=True)
         np.testing.assert_allclose(
-            task.Lambda @ gla.lambda_tilde(task, lam=lam), second, rtol=1e-9, atol=1e-12 * second.max()
+            task.Lambda @ one_layer.lambda_tilde(task, lam=lam), second, rtol=1e-9, atol=1e-12 * second.max()
         )
 
-        none = 1e-13 * gla.zero_predictor(task)
-        expected = exact_risk(gla.optimum(task, lam=lam).A, task, lam)
-        np.testing.assert_allclose(gla.training_error(task, lam=lam), expected, rtol=1e-9, atol=none)
+        none = 1e-13 * one_layer.zero_predictor(task)
+        expected = exact_risk(one_layer.optimum(task, lam=lam).A, task, lam)
+        np.testing.assert_allclose(one_layer.training_error(task, lam=lam), expected, rtol=1e-9, atol=none)
         equal = dataclasses.replace(task, Lambda=np.eye(d))
-        expected = exact_risk(gla.optimum(equal, lam=lam).A, equal, lam)
-        np.testing.assert_allclose(gla.identity_error(equal, lam=lam), expected, rtol=1e-9, atol=none)
+        expected = exact_risk(one_layer.optimum(equal, lam=lam).A, equal, lam)
+        np.testing.assert_allclose(one_layer.identity_error(equal, lam=lam), expected, rtol=1e-9, atol=none)
 
 
 @every_law
@@ -306,7 +316,7 @@ def test_the_optimum_of_every_law_has_no_slope(law):
     """
     generator = np.random.default_rng(1)
     for task in diagonal_tasks(2, 3, law):
-        best = gla.optimum(task, lam=0.8).A
+        best = one_layer.optimum(task, lam=0.8).A
         for _ in range(5):
             step = generator.normal(size=(2, 2))
             ahead, here, behind = (exact_risk(best + k * step, task, 0.8) for k in (1, 0, -1))
@@ -328,14 +338,14 @@ def test_error_has_its_directions():
         values, vectors = np.linalg.eigh(task.Lambda)
         assert values[0] < values[1] / 2
         x, mass = every_input(task, task.n)
-        A, a = gla.optimum(task, lam=lam).A, lam ** np.arange(task.n, 0, -1)
+        A, a = one_layer.optimum(task, lam=lam).A, lam ** np.arange(task.n, 0, -1)
         expected = []
         for value, direction in zip(values, vectors.T, strict=True):
             examples = (a * (x @ A @ direction))[..., None] * x
             query = np.broadcast_to(-direction, (len(x), 1, 2))
             error = np.concatenate([examples, query], axis=1)
             expected.append(value * expected_product(task, mass, error, error))
-        np.testing.assert_allclose(gla.error_by_direction(task, lam=lam), expected, rtol=1e-9)
+        np.testing.assert_allclose(one_layer.error_by_direction(task, lam=lam), expected, rtol=1e-9)
 
 
 def test_directions_of_many_forgetting_factors():
@@ -346,20 +356,20 @@ def test_directions_of_many_forgetting_factors():
     """
     lam = np.array([[0.0, 0.3, 0.8], [0.9, 1.0, 1.1]])
     for task in (*tasks(3, 8), *diagonal_tasks(3, 8, UNIFORM)):
-        errors = gla.error_by_direction(task, lam=lam)
+        errors = one_layer.error_by_direction(task, lam=lam)
         assert errors.shape == (2, 3, 3)
-        np.testing.assert_allclose(errors.sum(-1), gla.training_error(task, lam=lam), rtol=1e-12)
+        np.testing.assert_allclose(errors.sum(-1), one_layer.training_error(task, lam=lam), rtol=1e-12)
         for index in np.ndindex(lam.shape):
-            np.testing.assert_allclose(errors[index], gla.error_by_direction(task, lam=lam[index]), rtol=1e-12)
+            np.testing.assert_allclose(errors[index], one_layer.error_by_direction(task, lam=lam[index]), rtol=1e-12)
         zero = task.weight_kernel()[-1, -1] * np.linalg.eigvalsh(task.Lambda)
         np.testing.assert_allclose(errors[0, 0], zero, rtol=1e-12)
 
     for law in RULES:
         flat = DriftingRegression(d=3, n=8, gamma=0.9, Lambda=np.diag([2.0, 0.0, 1.0]), inputs=law)
         full = DriftingRegression(d=2, n=8, gamma=0.9, Lambda=np.diag([2.0, 1.0]), inputs=law)
-        errors = gla.error_by_direction(flat, lam=lam)
+        errors = one_layer.error_by_direction(flat, lam=lam)
         assert not errors[..., 0].any()
-        np.testing.assert_allclose(errors[..., 1:], gla.error_by_direction(full, lam=lam), rtol=1e-12)
+        np.testing.assert_allclose(errors[..., 1:], one_layer.error_by_direction(full, lam=lam), rtol=1e-12)
 
 
 @pytest.mark.parametrize("test_lam", [0.6, 1.0])
@@ -376,13 +386,15 @@ def test_testing_error_is_printed_19(trained, test_lam):
     commutator = trained.Lambda @ tested.Lambda - tested.Lambda @ trained.Lambda
     assert np.abs(commutator).max() > 0.05
     lam = 0.9
-    A = gla.optimum(trained, lam=lam).A
-    error = gla.testing_error(trained, tested, lam=lam, test_lam=test_lam)
-    m, shifted = moments.of(trained, lam), moments.of(tested, test_lam)
-    literal = printed.testing_error(m, shifted, gla.lambda_tilde(trained, lam=lam), tested.Lambda)
-    for expected in (literal, gla.risk(A, tested, lam=test_lam), exact_risk(A, tested, test_lam)):
+    A = one_layer.optimum(trained, lam=lam).A
+    error = one_layer.testing_error(trained, tested, lam=lam, test_lam=test_lam)
+    m, shifted = moments.task_moments(trained, lam), moments.task_moments(tested, test_lam)
+    literal = adaptation.printed_testing_error(m, shifted, one_layer.lambda_tilde(trained, lam=lam), tested.Lambda)
+    for expected in (literal, one_layer.layer_risk(A, tested, lam=test_lam), exact_risk(A, tested, test_lam)):
         np.testing.assert_allclose(error, expected, rtol=1e-9)
-    wrong = printed.testing_error(shifted, shifted, gla.lambda_tilde(tested, lam=test_lam), tested.Lambda)
+    wrong = adaptation.printed_testing_error(
+        shifted, shifted, one_layer.lambda_tilde(tested, lam=test_lam), tested.Lambda
+    )
     assert abs(wrong / error - 1) > 0.01
 
 
@@ -395,14 +407,16 @@ def test_without_a_shift_19_is_16(task):
     rtol 1e-9.
     """
     lams = np.array([0.6, 0.8, 0.95])
-    errors = gla.testing_error(task, task, lam=0.8, test_lam=lams)
+    errors = one_layer.testing_error(task, task, lam=0.8, test_lam=lams)
     assert errors.shape == (3,)
-    own = gla.training_error(task, lam=lams)
+    own = one_layer.training_error(task, lam=lams)
     np.testing.assert_allclose(errors[1], own[1], rtol=1e-9)
     assert (errors[[0, 2]] > own[[0, 2]] * (1 + 1e-6)).all()
-    m, tilde = moments.of(task, 0.8), gla.lambda_tilde(task, lam=0.8)
-    np.testing.assert_allclose(printed.testing_error(m, m, tilde, task.Lambda), own[1], rtol=1e-9)
-    assert printed.testing_error(m, m, tilde, task.Lambda) == printed.training_error(m, task.Lambda, tilde)
+    m, tilde = moments.task_moments(task, 0.8), one_layer.lambda_tilde(task, lam=0.8)
+    np.testing.assert_allclose(adaptation.printed_testing_error(m, m, tilde, task.Lambda), own[1], rtol=1e-9)
+    assert adaptation.printed_testing_error(m, m, tilde, task.Lambda) == adaptation.printed_training_error(
+        m, task.Lambda, tilde
+    )
 
 
 @pytest.mark.parametrize("task", [*tasks(3, 50), DriftingRegression(d=10, n=100, gamma=0.95)], ids=name)
@@ -414,11 +428,11 @@ def test_optimal_forgetting_is_the_grid_minimum(task, upper):
     "No larger" leaves 1e-12 for rounding.
     """
     grid = np.linspace(0, upper, 20_002)[1:]
-    errors = gla.training_error(task, lam=grid)
-    best = gla.optimal_forgetting(task, upper=upper)
+    errors = one_layer.training_error(task, lam=grid)
+    best = one_layer.optimal_forgetting(task, upper=upper)
     assert 0 < best <= upper
     assert abs(best - grid[errors.argmin()]) <= grid[0] * (1 + 1e-9)
-    assert gla.training_error(task, lam=best) <= errors.min() * (1 + 1e-12)
+    assert one_layer.training_error(task, lam=best) <= errors.min() * (1 + 1e-12)
 
 
 def test_growing_weights_want_more_than_one():
@@ -427,9 +441,9 @@ def test_growing_weights_want_more_than_one():
     One example alone gives lam nothing to do: the error does not depend on it, and the largest lam is returned.
     """
     task = DriftingRegression(d=10, n=100, gamma=1.02)
-    assert gla.optimal_forgetting(task) == 1.0
-    assert gla.optimal_forgetting(task, upper=1.1) > 1.0
-    assert gla.optimal_forgetting(DriftingRegression(d=10, n=1, gamma=0.9), upper=0.8) == 0.8
+    assert one_layer.optimal_forgetting(task) == 1.0
+    assert one_layer.optimal_forgetting(task, upper=1.1) > 1.0
+    assert one_layer.optimal_forgetting(DriftingRegression(d=10, n=1, gamma=0.9), upper=0.8) == 0.8
 
 
 def stationary_drift(d, n, gamma, Lambda=None):
@@ -448,9 +462,9 @@ def test_kalman_pole_is_the_limit(gamma, d):
     lam^2000 < 1e-10 here, so that n is infinite to that many digits. Tolerance 1e-6: a minimum of a function known to
     1e-15 is known to the square root of that, times its width.
     """
-    pole = gla.kalman_pole(gamma, crosstalk=d + 1)
+    pole = one_layer.kalman_pole(gamma, crosstalk=d + 1)
     assert pole**2000 < 1e-10
-    assert abs(gla.optimal_forgetting(stationary_drift(d, 2000, gamma)) - pole) < 1e-6
+    assert abs(one_layer.optimal_forgetting(stationary_drift(d, 2000, gamma)) - pole) < 1e-6
 
 
 def test_kalman_pole_solves_its_equation():
@@ -460,7 +474,7 @@ def test_kalman_pole_solves_its_equation():
     """
     gamma = np.array([1e-3, 0.5, 0.9, 0.9999])[:, None]
     crosstalk = np.array([1.0, 2.0, 11.0, 1e4])
-    lam = gla.kalman_pole(gamma, crosstalk=crosstalk)
+    lam = one_layer.kalman_pole(gamma, crosstalk=crosstalk)
     assert lam.shape == (4, 4)
     assert (lam > 0).all()
     assert (lam < gamma).all()
@@ -477,17 +491,17 @@ def test_an_anisotropic_input_wants_a_pole_a_direction():
     """
     s = np.array([0.2, 1.0, 3.0])
     task = stationary_drift(3, 2000, 0.9, Lambda=np.diag(s))
-    poles = gla.kalman_pole(0.9, crosstalk=1 + s.sum() / s)
+    poles = one_layer.kalman_pole(0.9, crosstalk=1 + s.sum() / s)
     for direction, pole in zip(s, poles, strict=True):
 
         def error(lam, direction=direction):
-            m = moments.of(task, lam)
+            m = moments.task_moments(task, lam)
             tilde = m.D2 * (2 * direction + s.sum()) + m.D3 * direction
             return float(m.D4 * direction - (direction * m.D1) ** 2 / tilde)
 
         found = minimize_scalar(error, bounds=(0.3, 0.95), method="bounded", options={"xatol": 1e-10})
         assert abs(found.x - pole) < 1e-6
-    assert poles.min() < gla.optimal_forgetting(task) < poles.max()
+    assert poles.min() < one_layer.optimal_forgetting(task) < poles.max()
 
 
 @pytest.mark.parametrize("d", [1, 10])
@@ -497,8 +511,8 @@ def test_steady_error_is_the_limit(gamma, d):
     squared.
     """
     task = stationary_drift(d, 2000, gamma)
-    error = gla.training_error(task, lam=gla.optimal_forgetting(task))
-    np.testing.assert_allclose(gla.steady_error(task), error, rtol=1e-9)
+    error = one_layer.training_error(task, lam=one_layer.optimal_forgetting(task))
+    np.testing.assert_allclose(one_layer.steady_identity_error(task), error, rtol=1e-9)
 
 
 def test_best_positions_are_exponential():
@@ -514,12 +528,12 @@ def test_best_positions_are_exponential():
     kernel = task.weight_kernel()
     past = kernel[:n, :n]
     weights = np.linalg.solve(past + (d + 1) * np.diag(np.diag(past)), kernel[:n, n])
-    pole = gla.kalman_pole(gamma, crosstalk=d + 1)
+    pole = one_layer.kalman_pole(gamma, crosstalk=d + 1)
     np.testing.assert_allclose(weights[-151:-1] / weights[-150:], pole, rtol=1e-9)
     m = moments.from_kernel(weights, kernel)
     error = d * (m.D4 - m.D1**2 / ((d + 2) * m.D2 + m.D3))
-    np.testing.assert_allclose(error, gla.training_error(task, lam=gla.optimal_forgetting(task)), rtol=1e-9)
-    np.testing.assert_allclose(error, gla.steady_error(task), rtol=1e-9)
+    np.testing.assert_allclose(error, one_layer.training_error(task, lam=one_layer.optimal_forgetting(task)), rtol=1e-9)
+    np.testing.assert_allclose(error, one_layer.steady_identity_error(task), rtol=1e-9)
 
 
 @every_law
@@ -540,9 +554,9 @@ def test_crosstalk_is_a_ratio_of_variances(law):
         seen = (x @ direction)[..., None] * x
         total = expected_product(task, mass, seen, seen)
         expected.append((total - value**2) / value**2)
-    np.testing.assert_allclose(gla.crosstalk(task), expected, rtol=1e-9)
+    np.testing.assert_allclose(one_layer.crosstalk(task), expected, rtol=1e-9)
     for d in (1, 10):
-        equal = gla.crosstalk(StationaryRegression(d=d, n=1, inputs=law))
+        equal = one_layer.crosstalk(StationaryRegression(d=d, n=1, inputs=law))
         np.testing.assert_allclose(equal, np.full(d, d + law.kurtosis - 2), rtol=1e-12, atol=1e-12)
 
 
@@ -556,20 +570,22 @@ def test_each_direction_has_its_best_forgetting(law):
     """
     grid = np.linspace(0, 1.2, 20_002)[1:]
     for task in diagonal_tasks(3, 30, law):
-        best = gla.forgetting_by_direction(task, upper=1.2)
-        errors = gla.error_by_direction(task, lam=grid)
+        best = one_layer.forgetting_by_direction(task, upper=1.2)
+        errors = one_layer.error_by_direction(task, lam=grid)
         assert best.shape == (3,)
         assert (np.abs(best - grid[errors.argmin(0)]) <= grid[0] * (1 + 1e-9)).all()
-        at_best = np.array([gla.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(best)])
+        at_best = np.array([one_layer.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(best)])
         assert (at_best <= errors.min(0) * (1 + 1e-12)).all()
-        shared = gla.error_by_direction(task, lam=gla.optimal_forgetting(task, upper=1.2))
+        shared = one_layer.error_by_direction(task, lam=one_layer.optimal_forgetting(task, upper=1.2))
         assert (at_best <= shared * (1 + 1e-12)).all()
         if isinstance(task, DriftingRegression):
             assert at_best.sum() < shared.sum() * (1 - 1e-6)
         equal = dataclasses.replace(task, Lambda=np.eye(3))
-        np.testing.assert_allclose(gla.forgetting_by_direction(equal), gla.optimal_forgetting(equal), atol=1e-6)
+        np.testing.assert_allclose(
+            one_layer.forgetting_by_direction(equal), one_layer.optimal_forgetting(equal), atol=1e-6
+        )
     alone = DriftingRegression(d=3, n=1, gamma=0.9, inputs=law)
-    np.testing.assert_array_equal(gla.forgetting_by_direction(alone, upper=0.8), [0.8] * 3)
+    np.testing.assert_array_equal(one_layer.forgetting_by_direction(alone, upper=0.8), [0.8] * 3)
 
 
 @every_law
@@ -580,11 +596,11 @@ def test_each_direction_has_its_pole(law):
     n = 400, where pole^400 < 1e-10. Tolerance 1e-6: a minimum is known to the square root of rounding.
     """
     task = dataclasses.replace(stationary_drift(3, 400, 0.9, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
-    poles = gla.kalman_pole(0.9, crosstalk=gla.crosstalk(task))
+    poles = one_layer.kalman_pole(0.9, crosstalk=one_layer.crosstalk(task))
     assert poles.max() ** 400 < 1e-10
-    np.testing.assert_allclose(gla.forgetting_by_direction(task), poles, rtol=0, atol=1e-6)
-    apart = sum(gla.error_by_direction(task, lam=pole)[j] for j, pole in enumerate(poles))
-    assert apart < gla.training_error(task, lam=gla.optimal_forgetting(task)) * (1 - 1e-4)
+    np.testing.assert_allclose(one_layer.forgetting_by_direction(task), poles, rtol=0, atol=1e-6)
+    apart = sum(one_layer.error_by_direction(task, lam=pole)[j] for j, pole in enumerate(poles))
+    assert apart < one_layer.training_error(task, lam=one_layer.optimal_forgetting(task)) * (1 - 1e-4)
 
 
 @every_law
@@ -597,13 +613,15 @@ def test_steady_error_of_every_law(law, d):
     worth remembering but the last one, and the error is that of one innovation.
     """
     task = dataclasses.replace(stationary_drift(d, 400, 0.9), inputs=law)
-    best = gla.optimal_forgetting(task)
+    best = one_layer.optimal_forgetting(task)
     if d == 1 and law is RADEMACHER:
         assert best < 1e-6
-        np.testing.assert_allclose(gla.steady_error(task), task.sigma_e**2, rtol=1e-12)
+        np.testing.assert_allclose(one_layer.steady_identity_error(task), task.sigma_e**2, rtol=1e-12)
     else:
-        assert abs(best - gla.kalman_pole(0.9, crosstalk=d + law.kurtosis - 2)) < 1e-6
-    np.testing.assert_allclose(gla.steady_error(task), gla.training_error(task, lam=best), rtol=1e-9)
+        assert abs(best - one_layer.kalman_pole(0.9, crosstalk=d + law.kurtosis - 2)) < 1e-6
+    np.testing.assert_allclose(
+        one_layer.steady_identity_error(task), one_layer.training_error(task, lam=best), rtol=1e-9
+    )
 
 
 @every_law
@@ -619,7 +637,7 @@ def test_position_weights_solve_the_normal_equations(law):
         x, mass = every_input(task, 3)
         kernel = task.weight_kernel()
         left = 0.0
-        weights = gla.position_weights(task)
+        weights = one_layer.position_weights(task)
         assert weights.shape == (2, 3)
         for value, direction, found in zip(values, vectors.T, weights, strict=True):
             along = x @ direction
@@ -628,7 +646,7 @@ def test_position_weights_solve_the_normal_equations(law):
             expected = np.linalg.solve(second, first)
             np.testing.assert_allclose(found, expected, rtol=1e-9)
             left += value * (kernel[3, 3] - first @ expected)
-        np.testing.assert_allclose(gla.position_error(task), left, rtol=1e-9)
+        np.testing.assert_allclose(one_layer.position_error(task), left, rtol=1e-9)
 
 
 def weighted_error(task, weights):
@@ -651,7 +669,7 @@ def test_no_weights_on_positions_are_better(task):
     of what they rise by. A gate a direction is worse than the best weights, one for all worse still or as good.
     rtol 1e-9.
     """
-    best, error = gla.position_weights(task), gla.position_error(task)
+    best, error = one_layer.position_weights(task), one_layer.position_error(task)
     np.testing.assert_allclose(weighted_error(task, best), error, rtol=1e-9)
     generator = np.random.default_rng(2)
     for _ in range(20):
@@ -660,9 +678,9 @@ def test_no_weights_on_positions_are_better(task):
         rise = ahead + behind - 2 * error
         assert rise > 0
         assert abs(ahead - behind) < 1e-8 * rise
-    gates = gla.forgetting_by_direction(task, upper=1.2)
-    apart = sum(gla.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(gates))
-    shared = gla.training_error(task, lam=gla.optimal_forgetting(task, upper=1.2))
+    gates = one_layer.forgetting_by_direction(task, upper=1.2)
+    apart = sum(one_layer.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(gates))
+    shared = one_layer.training_error(task, lam=one_layer.optimal_forgetting(task, upper=1.2))
     assert error <= apart * (1 + 1e-12)
     assert apart <= shared * (1 + 1e-12)
     if isinstance(task, SmoothDrift):
@@ -679,29 +697,29 @@ def test_position_weights_become_exponential(law):
     one linear system finds them all.
     """
     task = dataclasses.replace(stationary_drift(3, 400, 0.9, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
-    poles = gla.kalman_pole(0.9, crosstalk=gla.crosstalk(task))
+    poles = one_layer.kalman_pole(0.9, crosstalk=one_layer.crosstalk(task))
     assert poles.max() ** 250 < 1e-14
-    weights, error = gla.position_weights(task), 0.0
+    weights, error = one_layer.position_weights(task), 0.0
     for j, pole in enumerate(poles):
         age = np.arange(400, 0, -1)
-        scale = np.sort(np.diag(gla.optimum(task, lam=pole).A))[::-1][j]
+        scale = np.sort(np.diag(one_layer.optimum(task, lam=pole).A))[::-1][j]
         expected = scale * pole ** age[-150:]
         np.testing.assert_allclose(weights[j, -150:], expected, rtol=1e-9, atol=1e-14 * expected[-1])
-        error += gla.error_by_direction(task, lam=pole)[j]
-    np.testing.assert_allclose(gla.position_error(task), error, rtol=1e-9)
+        error += one_layer.error_by_direction(task, lam=pole)[j]
+    np.testing.assert_allclose(one_layer.position_error(task), error, rtol=1e-9)
     equal = dataclasses.replace(task, Lambda=np.eye(3))
-    np.testing.assert_allclose(gla.position_error(equal), gla.steady_error(equal), rtol=1e-9)
+    np.testing.assert_allclose(one_layer.position_error(equal), one_layer.steady_identity_error(equal), rtol=1e-9)
 
 
 @several_tasks
 def test_nothing_remembered_is_the_zero_predictor(task):
     """At lam = 0 the error is that of answering zero, which is the risk of A = 0 at every lam: E y^2. rtol 1e-13."""
     zero = task.weight_kernel()[-1, -1] * np.trace(task.Lambda)
-    np.testing.assert_allclose(gla.zero_predictor(task), zero, rtol=1e-13)
-    np.testing.assert_allclose(gla.training_error(task, lam=0.0), zero, rtol=1e-13)
-    np.testing.assert_allclose(gla.risk(np.zeros((4, 4)), task, lam=0.7), zero, rtol=1e-13)
-    np.testing.assert_allclose(gla.risk(covariance(4, 1), task, lam=0.0), zero, rtol=1e-13)
-    assert (gla.training_error(task, lam=np.linspace(0.05, 1.0, 20)) < zero).all()
+    np.testing.assert_allclose(one_layer.zero_predictor(task), zero, rtol=1e-13)
+    np.testing.assert_allclose(one_layer.training_error(task, lam=0.0), zero, rtol=1e-13)
+    np.testing.assert_allclose(one_layer.layer_risk(np.zeros((4, 4)), task, lam=0.7), zero, rtol=1e-13)
+    np.testing.assert_allclose(one_layer.layer_risk(covariance(4, 1), task, lam=0.0), zero, rtol=1e-13)
+    assert (one_layer.training_error(task, lam=np.linspace(0.05, 1.0, 20)) < zero).all()
 
 
 @pytest.mark.parametrize("d", [1, 3, 10])
@@ -713,19 +731,23 @@ def test_identity_covariance_simplifies(d):
     """
     task = DriftingRegression(d=d, n=20, gamma=0.9)
     lam = np.array([0.3, 0.8, 1.0])
-    np.testing.assert_allclose(gla.identity_error(task, lam=lam), gla.training_error(task, lam=lam), rtol=1e-12)
-    m = moments.of(task, lam)
-    explained = gla.zero_predictor(task) - gla.training_error(task, lam=lam)
-    np.testing.assert_allclose(explained, gla.xi(task, lam=lam) * d / (d + 2 + m.D3 / m.D2), rtol=1e-12)
+    np.testing.assert_allclose(
+        one_layer.identity_error(task, lam=lam), one_layer.training_error(task, lam=lam), rtol=1e-12
+    )
+    m = moments.task_moments(task, lam)
+    explained = one_layer.zero_predictor(task) - one_layer.training_error(task, lam=lam)
+    np.testing.assert_allclose(explained, one_layer.xi(task, lam=lam) * d / (d + 2 + m.D3 / m.D2), rtol=1e-12)
 
 
 def test_shifted_tasks_are_the_risk_of_another_tasks_optimum():
     """(19): trained on one task and tested on another, the error is above the other's own and equals it for itself."""
     trained, tested = (DriftingRegression(d=3, n=20, gamma=g, Lambda=covariance(3, 2)) for g in (0.8, 0.95))
-    A = gla.optimum(trained, lam=0.9).A
-    own = gla.training_error(tested, lam=0.9)
-    assert gla.risk(A, tested, lam=0.9) > own * (1 + 1e-3)
-    np.testing.assert_allclose(gla.risk(A, trained, lam=0.9), gla.training_error(trained, lam=0.9), rtol=1e-9)
+    A = one_layer.optimum(trained, lam=0.9).A
+    own = one_layer.training_error(tested, lam=0.9)
+    assert one_layer.layer_risk(A, tested, lam=0.9) > own * (1 + 1e-3)
+    np.testing.assert_allclose(
+        one_layer.layer_risk(A, trained, lam=0.9), one_layer.training_error(trained, lam=0.9), rtol=1e-9
+    )
 
 
 def test_stationary_weights_must_be_isotropic():
@@ -734,18 +756,29 @@ def test_stationary_weights_must_be_isotropic():
     Taken silently, diag(4, 1) would be given the error of the identity.
     """
     task = StationaryRegression(d=2, n=5, Sigma_w=np.diag([4.0, 1.0]))
-    for function in (gla.training_error, gla.optimum, gla.lambda_tilde, gla.identity_error, gla.xi):
+    for function in (
+        one_layer.training_error,
+        one_layer.optimum,
+        one_layer.lambda_tilde,
+        one_layer.identity_error,
+        one_layer.xi,
+    ):
         with pytest.raises(ValueError, match="Sigma_w"):
             function(task, lam=0.9)
-    for function in (gla.crosstalk, gla.position_weights, gla.position_error, gla.forgetting_by_direction):
+    for function in (
+        one_layer.crosstalk,
+        one_layer.position_weights,
+        one_layer.position_error,
+        one_layer.forgetting_by_direction,
+    ):
         with pytest.raises(ValueError, match="Sigma_w"):
             function(task)
     for trained, tested in itertools.permutations((task, StationaryRegression(d=2, n=5))):
         with pytest.raises(ValueError, match="Sigma_w"):
-            gla.testing_error(trained, tested, lam=0.9, test_lam=0.9)
+            one_layer.testing_error(trained, tested, lam=0.9, test_lam=0.9)
     with pytest.raises(ValueError, match="Sigma_w"):
-        gla.risk(np.eye(2), task, lam=0.9)
+        one_layer.layer_risk(np.eye(2), task, lam=0.9)
     with pytest.raises(ValueError, match="Sigma_w"):
-        gla.zero_predictor(task)
+        one_layer.zero_predictor(task)
     with pytest.raises(ValueError, match="Sigma_w"):
-        gla.optimal_forgetting(task)
+        one_layer.optimal_forgetting(task)

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from icl.models.gla import OneLayerGLA, gram
+from icl.models.one_layer import OneLayerGLA, gram
 from icl.profile import streams
+from icl.runs.recipes import train_side_by_side
+from icl.runs.training import AdamW, Config, Diverged, fit
 from icl.tasks import UNIFORM, DriftingRegression, SmoothDrift, StationaryRegression
-from icl.theory import gla, population
-from icl.training import AdamW, Config, Diverged, fit, one_layer
+from icl.theory import one_layer, population
 
 TASK = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3, Lambda=np.diag([2.0, 1.0, 0.5]))
 LAMS = np.array([0.8, 1.0, 0.8, 0.5])
@@ -27,7 +28,7 @@ def starts(models=4, dtype=torch.float64):
 
 def trained(theta, lam, steps=5, task=TASK, optimiser=None, seed=0, watch=None):
     options = {"steps": steps, "batch": 16, "optimiser": optimiser or AdamW(), "watch": watch}
-    return one_layer(task, theta, lam=lam, generator=streams("training prompts", seed=seed), **options)
+    return train_side_by_side(task, theta, lam=lam, generator=streams("training prompts", seed=seed), **options)
 
 
 def by_hand(theta, lam, steps, task, optimiser):
@@ -174,15 +175,15 @@ def test_training_approaches_the_minimum():
     at the end, where the start was more than 20 % away. Deterministic: the streams are named.
     """
     task = DriftingRegression(d=2, n=6, gamma=0.9, sigma_e=0.3)
-    loss = population.of(task, lam=0.8)
-    least = float(gla.training_error(task, lam=0.8)) / 2
+    loss = population.layer_loss(task, lam=0.8)
+    least = float(one_layer.training_error(task, lam=0.8)) / 2
     theta = 0.3 * torch.randn(1, 3, 3, generator=streams("small"), dtype=torch.float64)
     theta[:, 2, :2] = theta[:, :2, 2] = 0
     theta[:, 2, 2] = theta[:, 2, 2].abs()
     losses, generator = [loss.value(theta[0].numpy())], streams("falling")
     for lr in (3e-2, 1e-2, 3e-3, 1e-3):
         optimiser = AdamW(lr=lr, weight_decay=0.0)
-        theta = one_layer(
+        theta = train_side_by_side(
             task, theta, lam=np.array([0.8]), steps=200, batch=500, optimiser=optimiser, generator=generator
         )
         losses.append(loss.value(theta[0].numpy()))
@@ -403,7 +404,7 @@ def test_the_bar_says_where_the_loss_stands():
     """The progress bar goes to standard output, in words, beside the floor; with TQDM_DISABLE=1 nothing is put out."""
     script = (
         "import torch; from torch import nn; from icl.profile import streams; from icl.tasks import SmoothDrift\n"
-        "from icl.training import *\n"
+        "from icl.runs.training import *\n"
         "model = nn.Linear(2, 1, bias=False)\n"
         "loss = lambda model, prompt: (model(prompt.x[:, -1])[:, 0] - prompt.y[:, -1]).square().mean()\n"
         "fit(model, loss, SmoothDrift(d=2, n=3), Config(300, 4), generator=streams('x'), floor=0.5)\n"

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from icl import benchmark, filters
-from icl.benchmark import CellFailed, Expected, Grid, run
-from icl.noise import Noisy
-from icl.tasks import DriftingRegression, InputLaw
+from icl import filters
+from icl.runs import grid as benchmark
+from icl.runs.grid import CellFailed, Expected, Grid, run_grid
+from icl.tasks import DriftingRegression, InputLaw, Noisy
 
 # Worker processes cannot import a test: they are handed its functions whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -44,7 +44,7 @@ def grid(**changes):
 
 @pytest.fixture(scope="module")
 def alone():
-    return run(grid()).table
+    return run_grid(grid()).table
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def same(table, expected):
 
 
 def test_two_processes_give_the_same_bits(alone, importable, tmp_path):
-    same(run(grid(), tmp_path, jobs=2).table, alone)
-    same(run(grid(), tmp_path).table, alone)
+    same(run_grid(grid(), tmp_path, jobs=2).table, alone)
+    same(run_grid(grid(), tmp_path).table, alone)
 
 
 def test_a_dask_cluster_gives_the_same_bits(importable):
@@ -73,12 +73,12 @@ def test_a_dask_cluster_gives_the_same_bits(importable):
         Client(cluster) as client,
     ):
         with joblib.parallel_config(backend="dask"):
-            found = run(given).table
+            found = run_grid(given).table
         # The work was done there and not here.
-        known = client.run(lambda: "icl.benchmark" in __import__("sys").modules)
+        known = client.run(lambda: "icl.runs.grid" in __import__("sys").modules)
         assert len(known) == 2
         assert any(known.values())
-    same(found, run(given).table)
+    same(found, run_grid(given).table)
 
 
 def test_a_run_that_was_killed_goes_on(alone, tmp_path, monkeypatch):
@@ -94,20 +94,20 @@ def test_a_run_that_was_killed_goes_on(alone, tmp_path, monkeypatch):
 
     monkeypatch.setattr(benchmark, "_write", die)
     with pytest.raises(KeyboardInterrupt):
-        run(grid(), tmp_path)
+        run_grid(grid(), tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(written)
     before = {path: path.stat().st_mtime_ns for path in written}
 
     monkeypatch.setattr(benchmark, "_write", write)
     worked, cell = [], benchmark._cell
     monkeypatch.setattr(benchmark, "_cell", lambda *args: worked.append(args[2]) or cell(*args))
-    same(run(grid(), tmp_path).table, alone)
+    same(run_grid(grid(), tmp_path).table, alone)
     assert len(worked) == 2
     assert {path: path.stat().st_mtime_ns for path in written} == before
     # And once more, with nothing left to do; then with more seeds, whose first are there.
-    same(run(grid(), tmp_path).table, alone)
+    same(run_grid(grid(), tmp_path).table, alone)
     assert len(worked) == 2
-    more = run(grid(seeds=3), tmp_path).table
+    more = run_grid(grid(seeds=3), tmp_path).table
     assert len(worked) == 4
     same(more[more["seed"] < 2].reset_index(drop=True), alone)
 
@@ -115,7 +115,7 @@ def test_a_run_that_was_killed_goes_on(alone, tmp_path, monkeypatch):
 def test_a_draft_that_was_cut_off_is_no_cell(alone, tmp_path):
     """What a kill leaves in the midst of writing has another name, and is written anew."""
     (tmp_path / "γ = 0.8.0.json.part").write_text('{"task": ')
-    same(run(grid(), tmp_path).table, alone)
+    same(run_grid(grid(), tmp_path).table, alone)
 
 
 @pytest.mark.parametrize(
@@ -133,23 +133,23 @@ def test_a_draft_that_was_cut_off_is_no_cell(alone, tmp_path):
 )
 def test_a_damaged_or_foreign_cell_is_refused_by_name(tmp_path, spoil, message):
     """Refused with its path and the reason, before any work is done; and left as it is."""
-    run(grid(), tmp_path)
+    run_grid(grid(), tmp_path)
     first, path = sorted(tmp_path.iterdir())[:2]
     first.unlink()
     spoilt = spoil(path.read_text())
     assert spoilt != path.read_text()
     path.write_text(spoilt)
     with pytest.raises(ValueError, match=message) as refusal:
-        run(grid(), tmp_path)
+        run_grid(grid(), tmp_path)
     assert path.name in str(refusal.value)
     assert path.read_text() == spoilt
     assert not first.exists()
 
 
 def test_another_grid_in_the_same_folder_is_refused(tmp_path):
-    run(grid(), tmp_path)
+    run_grid(grid(), tmp_path)
     with pytest.raises(ValueError, match="another grid, library or version"):
-        run(grid(batch=7), tmp_path)
+        run_grid(grid(batch=7), tmp_path)
 
 
 def fails(task):
@@ -163,7 +163,7 @@ def test_a_predictor_that_fails_is_named(importable, tmp_path, jobs):
     """With task, seed and its own message, from another process too; cells that were finished stay."""
     message = r"broken failed on γ = 0.95, seed 0: ArithmeticError: no such thing"
     with pytest.raises(CellFailed, match=message):
-        run(grid(makers=MAKERS | {"broken": fails}, seeds=1), tmp_path, jobs=jobs)
+        run_grid(grid(makers=MAKERS | {"broken": fails}, seeds=1), tmp_path, jobs=jobs)
     if jobs == 1:
         assert [path.name for path in tmp_path.iterdir()] == ["%CE%B3 = 0.8.0.json"]
 
@@ -180,14 +180,14 @@ def test_a_predictor_that_fails_is_named(importable, tmp_path, jobs):
 )
 def test_an_unusable_answer_is_named(maker, message):
     with pytest.raises(CellFailed, match=f"odd failed on γ = 0.8, seed 0: .*{message}"):
-        run(grid(makers=MAKERS | {"odd": maker}))
+        run_grid(grid(makers=MAKERS | {"odd": maker}))
 
 
 def test_a_worker_with_another_library_is_refused(monkeypatch):
     cell = benchmark._cell
     monkeypatch.setattr(benchmark, "_cell", lambda *args: (*cell(*args)[:2], {"library": "another"}))
     with pytest.raises(ValueError, match=r"workers must have this library .* got {'library': 'another'}"):
-        run(grid())
+        run_grid(grid())
 
 
 def scaled(size, task):
@@ -276,7 +276,7 @@ def test_what_has_no_lasting_description_is_refused():
 
 
 def test_a_cell_file_says_what_it_is(tmp_path):
-    found = run(grid(seeds=1), tmp_path)
+    found = run_grid(grid(seeds=1), tmp_path)
     content = json.loads((tmp_path / "%CE%B3 = 0.8.0.json").read_text())
     assert content["task"] == "γ = 0.8"
     assert content["fingerprint"] == found.provenance["fingerprints"]["γ = 0.8"]

@@ -9,12 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl.models import delta
+from icl.models import operators
 from icl.models.causal import Causal, Normalised
-from icl.models.delta import DeltaStack, GatedDeltaStack
-from icl.models.gated import GatedStack, read_strictly
-from icl.models.stack import Stack
-from icl.models.streams import FullStack, Reading, predictions
+from icl.models.readings import FullStack, Reading, predictions
+from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, read_strictly
 from icl.profile import streams
 from icl.tasks import Prompt
 
@@ -101,9 +99,9 @@ def test_two_forms_of_the_delta_rule_agree(arguments, size):
     Decays and write strengths of exactly 0 and 1 are among them. Tolerance: see the file's head. Planted: errors not
     aged by the decay between the blocks.
     """
-    expected = delta.recurrent(*arguments)
-    assert close(delta.chunked(*arguments), expected)
-    assert close(delta.chunked(*arguments, size=size), expected)
+    expected = operators.delta_recurrent(*arguments)
+    assert close(operators.delta_chunked(*arguments), expected)
+    assert close(operators.delta_chunked(*arguments, size=size), expected)
 
 
 @given(rule(st.sampled_from([2, 5, 33])), st.sampled_from([1, 2, 7, 32]))
@@ -111,7 +109,7 @@ def test_gradients_of_the_delta_rule_agree(arguments, size):
     """So do the gradients by q, k, v, decay and write strength; none is NaN, at gates of 0 and 1 either."""
     weights = torch.randn(arguments[2].shape, generator=streams("weights"), dtype=torch.float64)
     found = []
-    for form in (delta.recurrent, lambda *a: delta.chunked(*a, size=size)):
+    for form in (operators.delta_recurrent, lambda *a: operators.delta_chunked(*a, size=size)):
         leaves = [a.clone().requires_grad_() for a in arguments]
         found.append(torch.autograd.grad((form(*leaves) * weights).sum(), leaves))
     for want, got in zip(*found, strict=True):
@@ -130,7 +128,7 @@ def test_the_delta_rules_future_never_changes_its_past(arguments, draw):
     t = draw.draw(st.integers(0, shape[1] - 1))
     for a, at in zip(changed, (t + 1, t + 1, t, t, t), strict=True):
         a[:, at:] = 0.25
-    for form in (delta.recurrent, delta.chunked):
+    for form in (operators.delta_recurrent, operators.delta_chunked):
         assert torch.equal(form(*original)[:, : t + 1], form(*changed)[:, : t + 1])
 
 

@@ -6,15 +6,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, rotation, two_timescales
 from icl.profile import streams
-from icl.tasks import LAPLACE, RADEMACHER, UNIFORM, DriftingRegression, Task
+from icl.tasks import (
+    LAPLACE,
+    RADEMACHER,
+    UNIFORM,
+    DriftingRegression,
+    HeavyTailedDrift,
+    LinearDrift,
+    RegimeSwitching,
+    Task,
+    ar2,
+    sinusoids,
+    two_timescales,
+)
 
 DIAGONAL = np.diag([3.0, 2.0, 1.0])
 TASKS = {
     "AR(2)": ar2(3, 5, rho=0.9, omega=0.4, Lambda=DIAGONAL),
     "two timescales": two_timescales(3, 5, gammas=(0.99, 0.5), Lambda=DIAGONAL, inputs=UNIFORM),
-    "rotation": rotation(3, 5, omega=0.3),
+    "rotation": sinusoids(3, 5, omega=0.3),
     "switching": RegimeSwitching(d=3, n=5, gamma=0.9, switch=0.3, Lambda=DIAGONAL),
     "heavy tails": HeavyTailedDrift(d=3, n=5, gamma=0.9, nu=2.5, Lambda=DIAGONAL, inputs=LAPLACE),
 }
@@ -110,7 +121,7 @@ def test_a_pole_on_the_circle_is_a_rotation(omega, variance):
     Tolerance 1e-11 of the variance.
     """
     expected = variance * np.cos(omega * lags)
-    turned = rotation(1, 20, omega=omega, variance=variance)
+    turned = sinusoids(1, 20, omega=omega, variance=variance)
     assert not turned.Q.any()
     for task in (turned, ar2(1, 20, rho=1.0, omega=omega, variance=variance)):
         np.testing.assert_allclose(task.weight_kernel(), expected, rtol=0, atol=1e-11 * variance)

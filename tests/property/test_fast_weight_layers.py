@@ -1,4 +1,4 @@
-"""What every layer of `icl.models.fast_weights`, and every model that is one, has to be: causal, batched, equivariant.
+"""What every layer of `icl.models.layers`, and every model that is one, has to be: causal, batched, equivariant.
 
 Everything is in float64 unless said otherwise; 1e-11 of the largest value covers the rounding of at most 30 tokens.
 """
@@ -9,30 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icl.models.causal import Normalised
-from icl.models.delta import DeltaStack, GatedDeltaStack
-from icl.models.fast_weights import (
+from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa, UnitKeys
+from icl.models.layered import LayeredDelta, LayeredGLA, Selected
+from icl.models.layers import (
     GLA,
-    LFOM,
-    DeltaRule,
     FastWeights,
     Gate,
-    GatedDelta,
     GatedGLA,
-    Kalman,
     LengthGate,
     LinearAttention,
     LinearGate,
-    Longhorn,
     Mamba2,
-    Mesa,
     RetNet,
-    UnitKeys,
     retention,
 )
-from icl.models.layered import LayeredDelta, LayeredGLA
-from icl.models.mamba import S6, Selective, Step
-from icl.models.selected import Selected
-from icl.models.stack import Stack
+from icl.models.s6 import S6, Selective, Step
+from icl.models.stacks import DeltaStack, GatedDeltaStack, Stack
 from icl.profile import streams
 
 ROUNDING = 1e-11

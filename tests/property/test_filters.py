@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icl import filters
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import filters as theory
+from icl.theory import lms as theory
 
 #: A dozen filters times a dozen laws, so a few examples for each pair.
 few = settings(max_examples=5)
@@ -65,7 +65,7 @@ def test_predictions_are_linear_in_labels(kind, drawn, factor):
     1 to 5 dimensions, 1 to 20 positions, 1 to 4 trials.
     """
     a, b, x, y = drawn
-    run = functools.partial(filters.run, KINDS[kind](x.shape[-1], a, b), x)
+    run = functools.partial(filters.run_filter, KINDS[kind](x.shape[-1], a, b), x)
     z = torch.flip(y, [0, 1])
     parts = run(y), factor * run(z)
     close(run(y + factor * z), sum(parts), torch.cat(parts))
@@ -84,7 +84,7 @@ def test_predictions_are_causal_and_trials_independent(kind, drawn, more):
     trial, t = more.draw(st.integers(0, len(x) - 1)), more.draw(st.integers(0, x.shape[1] - 1))
     inputs, labels = x.clone(), y.clone()
     labels[trial, t:], inputs[trial, t + 1 :] = 5.0, -0.5
-    before, after = filters.run(filter, x, y), filters.run(filter, inputs, labels)
+    before, after = filters.run_filter(filter, x, y), filters.run_filter(filter, inputs, labels)
     assert torch.equal(after[trial, : t + 1], before[trial, : t + 1])
     others = torch.arange(len(x)) != trial
     assert torch.equal(after[others], before[others])
@@ -104,7 +104,7 @@ def test_predictions_keep_their_dtype_and_shape(kind, drawn, dtype):
     assert track.y_hat.shape == y.shape
     assert track.w_hat.shape == (2, y.shape[1] + 1, x.shape[-1])
     assert not track.y_hat[:, 0].any()
-    exact = filters.run(filter, x.to(dtype).double(), y.to(dtype).double())
+    exact = filters.run_filter(filter, x.to(dtype).double(), y.to(dtype).double())
     close(track.y_hat.double(), exact, torch.cat([exact, y]), rtol=1e-3)
 
 
@@ -116,7 +116,7 @@ def test_predictions_do_not_know_the_units_of_labels(kind, drawn, power):
     sign.
     """
     a, b, x, y = drawn
-    run = functools.partial(filters.run, KINDS[kind](x.shape[-1], a, b), x)
+    run = functools.partial(filters.run_filter, KINDS[kind](x.shape[-1], a, b), x)
     assert torch.equal(run(2.0**power * y), 2.0**power * run(y))
     assert torch.equal(run(-y), -run(y))
 
@@ -132,8 +132,8 @@ def test_predictions_do_not_know_the_axes(kind, drawn):
     d = x.shape[-1]
     turn = torch.as_tensor(np.linalg.qr(np.random.default_rng(0).normal(size=(d, d)))[0])
     filter = KINDS[kind](d, a, b)
-    expected = filters.run(filter, x, y)
-    close(filters.run(filter, x @ turn, y), expected, torch.cat([expected, y]))
+    expected = filters.run_filter(filter, x, y)
+    close(filters.run_filter(filter, x @ turn, y), expected, torch.cat([expected, y]))
 
 
 LIMITS = {
@@ -174,7 +174,7 @@ LIMITS = {
 def test_limits(limit, drawn):
     """Filters that are one at the edge of a setting predict alike there, to 1e-9 of the largest prediction or label."""
     a, b, x, y = drawn
-    one, other = (filters.run(filter, x, y) for filter in LIMITS[limit](x.shape[-1], a, b))
+    one, other = (filters.run_filter(filter, x, y) for filter in LIMITS[limit](x.shape[-1], a, b))
     close(one, other, torch.cat([other, y]))
 
 
@@ -188,7 +188,9 @@ def test_fading_comes_on_without_a_jump(form, mu, drawn):
     """
     *_, x, y = drawn
     make = filters.delta_rule if form == "delta rule" else filters.normalised_delta_rule
-    near, at = (filters.run(make(mu / (x.shape[-1] if mu < 0.5 else 1), lam=lam), x, y) for lam in (1 - 1e-9, 1.0))
+    near, at = (
+        filters.run_filter(make(mu / (x.shape[-1] if mu < 0.5 else 1), lam=lam), x, y) for lam in (1 - 1e-9, 1.0)
+    )
     close(near, at, torch.cat([at, y]), rtol=1e-6)
 
 
@@ -203,11 +205,11 @@ def test_in_one_dimension_least_squares_is_a_ratio(drawn):
     x = x[..., :1]
     xy, xx = (torch.nn.functional.pad(v[:, :-1], (1, 0)) for v in (x[..., 0] * y, x[..., 0] ** 2))
     expected = x[..., 0] * xy.cumsum(1) / (b + xx.cumsum(1))
-    close(filters.run(filters.ridge(b), x, y), expected, torch.cat([expected, y]))
+    close(filters.run_filter(filters.ridge(b), x, y), expected, torch.cat([expected, y]))
     K = 1 + int(8 * a)
     recent = [torch.stack([v[:, max(i - K + 1, 0) : i + 1].sum(1) for i in range(v.shape[1])], 1) for v in (xy, xx)]
     expected = x[..., 0] * recent[0] / (b + recent[1])
-    close(filters.run(filters.window(K, eps=b), x, y), expected, torch.cat([expected, y]))
+    close(filters.run_filter(filters.window(K, eps=b), x, y), expected, torch.cat([expected, y]))
 
 
 @given(st.integers(1, 12), st.floats(0.0, 0.99), st.floats(0.05, 2.0), st.floats(0.01, 1.0), st.floats(0.3, 1.0))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl.theory import lfom
+from icl.theory import lfom, polynomial_floor
 
 few = settings(max_examples=20)
 dims, examples = st.integers(1, 8), st.integers(1, 40)
@@ -23,7 +23,7 @@ def tables(draw):
 
 
 def hankel(d, n, layers):
-    moments = lfom.wishart_moments(d, n, 2 * layers)
+    moments = polynomial_floor.wishart_moments(d, n, 2 * layers)
     return np.array([[moments[i + j] for j in range(layers + 1)] for i in range(layers + 1)])
 
 
@@ -36,8 +36,8 @@ def test_no_table_is_below_the_floor(drawn, d, n):
     p, form = lfom.polynomials(Gamma, a), hankel(d, n, len(Gamma))
     values = np.einsum("li,ij,lj->l", p, form, p)
     rounding = 1e-9 * np.einsum("li,ij,lj->l", abs(p), form, abs(p))
-    assert (values >= lfom.optimal_risks(d, n, len(Gamma)) - rounding).all()
-    assert (np.abs(lfom.risks(Gamma, d, n, a) - values) <= rounding).all()
+    assert (values >= polynomial_floor.optimal_risks(d, n, len(Gamma)) - rounding).all()
+    assert (np.abs(lfom.table_risks(Gamma, d, n, a) - values) <= rounding).all()
 
 
 @given(dims, examples)
@@ -46,11 +46,11 @@ def test_least_risks_fall(d, n):
     """The floor starts at d and falls strictly with every layer and with every example; it is never 0, nor below
     d - n, of what n < d inputs cannot show.
     """
-    risks = lfom.optimal_risks(d, n, 6)
+    risks = polynomial_floor.optimal_risks(d, n, 6)
     assert risks[0] == d
     assert (np.diff(risks) < 0).all()
     assert (risks > max(d - n, 0)).all()
-    assert (lfom.optimal_risks(d, n + 1, 6)[1:] < risks[1:]).all()
+    assert (polynomial_floor.optimal_risks(d, n + 1, 6)[1:] < risks[1:]).all()
 
 
 @given(dims)
@@ -59,9 +59,9 @@ def test_floors_vanish_with_many_examples(d):
     """As n grows the floor of degree L goes to 0 as n^-L: ten times the examples, 10^-L of the risk, to 2 % at
     n = 10^6, four layers; all steps and roots go to 1.
     """
-    ratio = lfom.optimal_risks(d, 10**7, 4) / lfom.optimal_risks(d, 10**6, 4)
+    ratio = polynomial_floor.optimal_risks(d, 10**7, 4) / polynomial_floor.optimal_risks(d, 10**6, 4)
     np.testing.assert_allclose(ratio, 10.0 ** -np.arange(5), rtol=0.02)
-    np.testing.assert_allclose(lfom.optimal_steps(d, 10**7, 4), 1, atol=0.01)
+    np.testing.assert_allclose(polynomial_floor.optimal_steps(d, 10**7, 4), 1, atol=0.01)
 
 
 @given(dims, examples, st.integers(1, 4))
@@ -70,12 +70,12 @@ def test_shared_floor_lies_between(d, n, layers):
     """Scalars that all layers share are never below the floor, equal to it at depth 1, above it from depth 2 on, and
     never worse with a layer more; what they reach is theirs: `risks` of their table.
     """
-    risks, c = lfom.shared_floor(d, n, layers)
-    floor = lfom.optimal_risks(d, n, layers)
+    risks, c = polynomial_floor.shared_floor(d, n, layers)
+    floor = polynomial_floor.optimal_risks(d, n, layers)
     np.testing.assert_allclose(risks[:2], floor[:2], rtol=1e-9)
     assert (risks[2:] > floor[2:]).all()
     assert (np.diff(risks) <= 1e-9 * risks[:-1]).all()
-    np.testing.assert_allclose(lfom.risks(np.tri(layers) * c, d, n)[-1], risks[-1], rtol=1e-9)
+    np.testing.assert_allclose(lfom.table_risks(np.tri(layers) * c, d, n)[-1], risks[-1], rtol=1e-9)
 
 
 @given(tables(), st.floats(-2, 2))
@@ -104,8 +104,8 @@ def test_fitted_registers_do_not_depend_on_coordinates(d, n, layers, seed):
     H = X @ X.swapaxes(1, 2) / n
     moved = T @ H @ T.T
     for one, other in zip(
-        lfom.fitted_registers(H, None, layers),
-        lfom.fitted_registers((moved + moved.swapaxes(1, 2)) / 2, T @ T.T, layers),
+        polynomial_floor.fitted_registers(H, None, layers),
+        polynomial_floor.fitted_registers((moved + moved.swapaxes(1, 2)) / 2, T @ T.T, layers),
         strict=True,
     ):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)

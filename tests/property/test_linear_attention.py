@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl.models.linear_attention import chunked, parallel, recurrent
+from icl.models.operators import chunked, parallel, recurrent
 from icl.profile import streams
 
 FORMS = (recurrent, parallel, chunked)

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl.models import linear_attention, mamba
-from icl.models.mamba import S6, FixedStep, Selective, Static, Step
+from icl.models import operators, s6
+from icl.models.s6 import S6, FixedStep, Selective, Static, Step
 from icl.profile import streams
 from icl.tasks import StationaryRegression
 
@@ -37,8 +37,8 @@ def inputs(draw, rates=("one", "many"), lengths=LENGTHS):
 
 
 def forms(arguments, size):
-    found = [mamba.chunked(*arguments), mamba.chunked(*arguments, size=size)]
-    return [*found, mamba.dual(*arguments)] if arguments[1].shape == (1,) else found
+    found = [s6.scan_chunked(*arguments), s6.scan_chunked(*arguments, size=size)]
+    return [*found, s6.dual(*arguments)] if arguments[1].shape == (1,) else found
 
 
 @given(inputs(), st.integers(1, 50))
@@ -48,8 +48,8 @@ def test_forms_agree(arguments, size):
     Tolerance: rounding, see the file's head.
     """
     u, A, B, C, Delta = arguments
-    expected = mamba.scan(*arguments)
-    limit = ROUNDING * mamba.scan(u.abs(), A, B.abs(), C.abs(), Delta)
+    expected = s6.scan(*arguments)
+    limit = ROUNDING * s6.scan(u.abs(), A, B.abs(), C.abs(), Delta)
     for found in forms(arguments, size):
         assert ((found - expected).abs() <= limit).all()
 
@@ -64,10 +64,10 @@ def test_gradients_agree(arguments, size):
     """The forms agree in the gradients of all five arguments too. Tolerance: see the file's head."""
     u, A, B, C, Delta = arguments
     seen = torch.randn(u.shape, generator=streams("seen"), dtype=torch.float64)
-    expected = gradients(mamba.scan, arguments, seen)
-    limits = gradients(mamba.scan, (u.abs(), A, B.abs(), C.abs(), Delta), seen.abs())
-    several = [mamba.chunked, lambda *a: mamba.chunked(*a, size=size)]
-    for form in [*several, mamba.dual] if A.shape == (1,) else several:
+    expected = gradients(s6.scan, arguments, seen)
+    limits = gradients(s6.scan, (u.abs(), A, B.abs(), C.abs(), Delta), seen.abs())
+    several = [s6.scan_chunked, lambda *a: s6.scan_chunked(*a, size=size)]
+    for form in [*several, s6.dual] if A.shape == (1,) else several:
         for got, want, limit in zip(gradients(form, arguments, seen), expected, limits, strict=True):
             assert torch.isfinite(got).all()
             assert (got - want).abs().max() <= 1e-9 * max(want.abs().max(), limit.abs().max())
@@ -93,7 +93,7 @@ def test_prompts_and_channels_are_independent(arguments, data):
     u, A, B, C, Delta = arguments
     row = data.draw(st.integers(0, len(u) - 1))
     channel = data.draw(st.integers(0, u.shape[2] - 1))
-    limit = ROUNDING * mamba.scan(u.abs(), A, B.abs(), C.abs(), Delta)
+    limit = ROUNDING * s6.scan(u.abs(), A, B.abs(), C.abs(), Delta)
     other_row, other_channel = u.clone(), u.clone()
     other_row[row] = 0.5
     other_channel[:, :, channel] = 0.5
@@ -113,14 +113,14 @@ def test_prompts_and_channels_are_independent(arguments, data):
 def test_blocks_are_as_long_as_asked_for(size, monkeypatch):
     """With one rate, too, `chunked` works in blocks of the size it is given, 16 by default."""
     asked = []
-    inner = linear_attention.chunked
+    inner = operators.chunked
     monkeypatch.setattr(
-        linear_attention, "chunked", lambda *a, size: (asked.append(size), inner(*a, size=size))[1], raising=True
+        operators, "chunked", lambda *a, size: (asked.append(size), inner(*a, size=size))[1], raising=True
     )
     u = torch.ones(1, 20, 2, dtype=torch.float64)
     arguments = (u, -torch.ones(1, dtype=torch.float64), u, u, torch.ones(1, 20, dtype=torch.float64))
-    mamba.chunked(*arguments, size=size)
-    mamba.chunked(*arguments)
+    s6.scan_chunked(*arguments, size=size)
+    s6.scan_chunked(*arguments)
     assert asked == [size, 16]
 
 
@@ -140,12 +140,12 @@ def test_what_collapses_is_the_layer(d, d_h, N, Delta, A, data):
     u = prompt.tokens()
     whole = layer(u)
     limit = 1e-9 * whole.abs().max()
-    assert (mamba.collapsed(layer, u, mamba.features(u, layer)) - whole).abs().max() <= limit
-    assert (mamba.read(layer, mamba.statistics(prompt, layer)) - layer.predictions(prompt)).abs().max() <= limit
+    assert (s6.collapsed(layer, u, s6.s6_features(u, layer)) - whole).abs().max() <= limit
+    assert (s6.read_out(layer, s6.statistics(prompt, layer)) - layer.predictions(prompt)).abs().max() <= limit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("form", [mamba.scan, mamba.dual, mamba.chunked])
+@pytest.mark.parametrize("form", [s6.scan, s6.dual, s6.scan_chunked])
 def test_dtype_is_kept(form, dtype):
     """Outputs and gradients have the dtype of the inputs; a layer's have that of its parameters."""
     u = torch.ones(2, 20, 3, dtype=dtype)
@@ -156,4 +156,4 @@ def test_dtype_is_kept(form, dtype):
         Static(4, dtype=dtype), Selective(3, 4, dtype=dtype), Step(3, 0.1, dtype=dtype), -torch.ones(4, dtype=dtype)
     )
     assert layer(u).dtype == dtype
-    assert mamba.assumed(2, 3, 4, generator=streams("x"), dtype=dtype)(u).dtype == dtype
+    assert s6.assumed(2, 3, 4, generator=streams("x"), dtype=dtype)(u).dtype == dtype

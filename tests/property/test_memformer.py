@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl.models import memformer
+from icl.models import memformer, token_form
 from icl.models.memformer import Fixed, Free, Full, Memformer, OneRegister, Scaled, Shared, TokenWise, Without
 from icl.profile import streams
 from icl.tasks import Prompt
@@ -152,17 +152,17 @@ def test_functions_keep_the_dtype(size):
     Z, A, scalars, table = (
         torch.randn(shape, generator=generator) / 4 for shape in ((2, n + 1, d + 1), (L, d, d), (2, L), (L, L))
     )
-    X, (P, Q) = Z[:, :-1, :-1], memformer.parameters(A)
+    X, (P, Q) = Z[:, :-1, :-1], token_form.parameters(A)
     H = X.transpose(1, 2) @ X / n
     tokens = table.unsqueeze(-1).expand(L, L, n + 1)
     for value in (
-        memformer.transformer(Z, P, Q),
-        memformer.one_register(Z, P, Q, scalars, scalars[0]),
-        memformer.many_registers(Z, P, Q, table[:, :, None, None]),
-        memformer.errors(H, A, table, A),
+        token_form.transformer(Z, P, Q),
+        token_form.one_register(Z, P, Q, scalars, scalars[0]),
+        token_form.many_registers(Z, P, Q, table[:, :, None, None]),
+        memformer.error_matrices(H, A, table, A),
         memformer.iterates(H, Z[:, 0, :-1], A, table),
-        memformer.token_errors(X, A, tokens),
-        memformer.risks(memformer.errors(H, A, table), torch.eye(d)),
+        token_form.token_errors(X, A, tokens),
+        memformer.risks(memformer.error_matrices(H, A, table), torch.eye(d)),
     ):
         assert value.dtype == torch.float32
         assert value.isfinite().all()

@@ -38,7 +38,7 @@ def made(case):
     task = DriftingRegression(
         d=d, n=case["n"], gamma=case["gamma"], sigma_e=case["sigma_e"], Lambda=np.diag(case["variances"])
     )
-    loss = population.of(task, lam=case["lam"])
+    loss = population.layer_loss(task, lam=case["lam"])
     sizes = dataclasses.replace(loss, D=dataclasses.replace(loss.D, D1=np.asarray(-loss.D.D1)))
     return loss, np.array(case["entries"]).reshape(d + 1, d + 1), sizes
 

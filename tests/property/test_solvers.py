@@ -66,8 +66,8 @@ def test_turned_problems_have_turned_iterates(method, problem):
     H, b, w_0, _, M, g = problem
     steps = H.shape[-1]
     U = orthogonal(H.shape, g)
-    turned = solvers.run(method(U @ M @ U.mT), U @ H @ U.mT, times(U, b), steps, times(U, w_0))
-    close(turned, times(U, solvers.run(method(M), H, b, steps, w_0)))
+    turned = solvers.run_solver(method(U @ M @ U.mT), U @ H @ U.mT, times(U, b), steps, times(U, w_0))
+    close(turned, times(U, solvers.run_solver(method(M), H, b, steps, w_0)))
 
 
 @every_method
@@ -77,10 +77,10 @@ def test_iterates_are_affine_in_the_problem(method, problem, shift, scale):
     """Moving solution and start moves all iterates alike, and scaling both scales them."""
     H, b, w_0, _, M, g = problem
     steps = H.shape[-1]
-    w = solvers.run(method(M), H, b, steps, w_0)
+    w = solvers.run_solver(method(M), H, b, steps, w_0)
     t = shift * torch.randn(b.shape, generator=g, dtype=torch.float64)
-    close(solvers.run(method(M), H, b + times(H, t), steps, w_0 + t), w + t[:, None])
-    close(solvers.run(method(M), H, -scale * b, steps, -scale * w_0), -scale * w)
+    close(solvers.run_solver(method(M), H, b + times(H, t), steps, w_0 + t), w + t[:, None])
+    close(solvers.run_solver(method(M), H, -scale * b, steps, -scale * w_0), -scale * w)
 
 
 @few
@@ -90,10 +90,10 @@ def test_a_preconditioner_is_a_stretch(problem):
     H, b, w_0, _, M, g = problem
     S = torch.linalg.cholesky(M) @ orthogonal(M.shape, g)
     steps = H.shape[-1]
-    stretched = solvers.run(
+    stretched = solvers.run_solver(
         solvers.conjugate_gradients(), S.mT @ H @ S, times(S.mT, b), steps, torch.linalg.solve(S, w_0)
     )
-    close(solvers.run(solvers.conjugate_gradients(M), H, b, steps, w_0), times(S, stretched))
+    close(solvers.run_solver(solvers.conjugate_gradients(M), H, b, steps, w_0), times(S, stretched))
 
 
 @every_method
@@ -105,8 +105,8 @@ def test_problems_do_not_see_one_another(method, problem, seed):
     changed = seed % len(H)
     rest = [k for k in range(len(H)) if k != changed]
     other = (array.index_fill(0, torch.tensor(changed), 0.0) for array in (H, b, w_0))
-    before = solvers.run(method(M), H, b, 12, w_0)
-    after = solvers.run(method(M), *(next(other) for _ in range(2)), 12, next(other))
+    before = solvers.run_solver(method(M), H, b, 12, w_0)
+    after = solvers.run_solver(method(M), *(next(other) for _ in range(2)), 12, next(other))
     assert torch.equal(before[rest], after[rest])
     assert not after[changed].any()
 
@@ -130,10 +130,10 @@ def test_settings_of_each_problem(make, names, problem):
     given = {name: values[name] for name in names}
     mixed = given | {names[0]: given[names[0]][0].item()}
     for arguments in (given, mixed):
-        w = solvers.run(make(**arguments), H, b, 6, w_0)
+        w = solvers.run_solver(make(**arguments), H, b, 6, w_0)
         for k in range(len(H)):
             one = {n: v if isinstance(v, float) else v[k].item() for n, v in arguments.items()}
-            close(w[k : k + 1], solvers.run(make(**one), H[k : k + 1], b[k : k + 1], 6, w_0[k]), rtol=1e-12)
+            close(w[k : k + 1], solvers.run_solver(make(**one), H[k : k + 1], b[k : k + 1], 6, w_0[k]), rtol=1e-12)
 
 
 @few
@@ -141,9 +141,9 @@ def test_settings_of_each_problem(make, names, problem):
 def test_without_memory_all_are_gradient_descent(problem, eta):
     """Momentum and Nesterov's method with beta = 0, and Chebyshev on an interval of one point, are gradient descent."""
     H, b, w_0, _, _, _ = problem
-    expected = solvers.run(solvers.gradient_descent(eta), H, b, 8, w_0)
+    expected = solvers.run_solver(solvers.gradient_descent(eta), H, b, 8, w_0)
     for solver in (solvers.momentum(eta, 0.0), solvers.nesterov(eta, 0.0), solvers.chebyshev(1 / eta, 1 / eta)):
-        close(solvers.run(solver, H, b, 8, w_0), expected, rtol=1e-12)
+        close(solvers.run_solver(solver, H, b, 8, w_0), expected, rtol=1e-12)
 
 
 @given(quadratics(), st.booleans())
@@ -151,7 +151,7 @@ def test_conjugate_gradients_end_in_d_steps(problem, preconditioned):
     """After d steps nothing is left but rounding, 1e-9 of what there was in the norm of H; and they never step back."""
     H, b, w_0, w_star, M, _ = problem
     left = gap(
-        H, solvers.run(solvers.conjugate_gradients(M if preconditioned else None), H, b, b.shape[1], w_0), w_star
+        H, solvers.run_solver(solvers.conjugate_gradients(M if preconditioned else None), H, b, b.shape[1], w_0), w_star
     )
     assert (left[:, -1] <= 1e-9 * left[:, 0]).all()
     assert (left.diff() <= 1e-9 * left[:, :1]).all()
@@ -164,7 +164,7 @@ def test_no_method_is_nearer_than_conjugate_gradients(name, problem):
     """At every step, in the norm of H, from the same start: all are in the affine space over which CG minimises."""
     H, b, w_0, w_star, _, _ = problem
     best, other = (
-        gap(H, solvers.run(solver, H, b, 9, w_0), w_star)
+        gap(H, solvers.run_solver(solver, H, b, 9, w_0), w_star)
         for solver in (solvers.conjugate_gradients(), METHODS[name](None))
     )
     assert (best <= other + 1e-9 * best[:, :1]).all()
@@ -175,11 +175,11 @@ def test_no_method_is_nearer_than_conjugate_gradients(name, problem):
 def test_dtype_is_kept(method, dtype):
     """Iterates and scalars have the dtype of the problem, the first iterate is the start, and no steps are none."""
     H, b = torch.eye(3, dtype=dtype).repeat(2, 1, 1), torch.ones(2, 3, dtype=dtype)
-    w = solvers.run(method(torch.eye(3, dtype=torch.float64)), H, b, 4, torch.arange(3, dtype=dtype))
+    w = solvers.run_solver(method(torch.eye(3, dtype=torch.float64)), H, b, 4, torch.arange(3, dtype=dtype))
     assert w.dtype == dtype
     assert w.shape == (2, 5, 3)
     assert (w[:, 0] == torch.arange(3)).all()
-    assert torch.equal(solvers.run(method(None), H, b, 0), torch.zeros(2, 1, 3, dtype=dtype))
+    assert torch.equal(solvers.run_solver(method(None), H, b, 0), torch.zeros(2, 1, 3, dtype=dtype))
     assert all(scalar.dtype == dtype for scalar in solvers.conjugate_scalars(H, b, 2))
 
 
@@ -192,7 +192,7 @@ def test_long_runs_arrive_and_stay(name, problem):
     Gradient descent is the slowest: 1 - 2 / (HIGH / LOW + 1) a step leaves 1e-17 of what there was.
     """
     H, b, w_0, w_star, M, _ = problem
-    w = solvers.run(CONVERGENT[name](M), H, b, 400, w_0)[:, -50:]
+    w = solvers.run_solver(CONVERGENT[name](M), H, b, 400, w_0)[:, -50:]
     close(w[:, -1], w_star, rtol=1e-12)
     close(w, w[:, -1:].expand_as(w), rtol=1e-14 if "co" in name else 1e-13)
 
@@ -215,7 +215,7 @@ def test_conjugate_gradients_stay_where_they_arrive(d, n, decades, dtype):
     w_star = torch.randn(200, d, generator=streams("past the end, weights", seed=d), dtype=torch.float64).to(dtype)
     H = x.mT @ x / n
     b = times(H, w_star)
-    w = solvers.run(solvers.conjugate_gradients(), H, b, 8 * d)
+    w = solvers.run_solver(solvers.conjugate_gradients(), H, b, 8 * d)
     moved = (w[:, 1:] != w[:, :-1]).any(-1)
     assert not moved[:, -1].any()
     assert not (moved[:, 1:] & ~moved[:, :-1]).any()
@@ -241,7 +241,7 @@ def test_a_solved_problem_is_not_touched(M):
     )
     b = torch.tensor([[1, 2, 3], [0, 0, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.float64)
     w_0 = torch.tensor([[1, 1, 1], [0, 0, 0], [5, 5, 5], [0, 0, 0]], dtype=torch.float64)
-    w = solvers.run(solvers.conjugate_gradients(M), H, b, 7, w_0)
+    w = solvers.run_solver(solvers.conjugate_gradients(M), H, b, 7, w_0)
     assert torch.equal(w[:3], w_0[:3, None].expand(3, 8, 3))
     close(w[3, -1], 1 / torch.tensor([1, 2, 3], dtype=torch.float64))
     alpha, gamma = solvers.conjugate_scalars(H[1:3], b[1:3], 3, M)
@@ -254,7 +254,7 @@ def test_a_solved_problem_is_not_touched(M):
 def test_a_rounded_solution_is_one(problem):
     """From w* in the machine's numbers, whose residual is rounding of b and not 0, no step is taken."""
     H, b, _, w_star, _, _ = problem
-    w = solvers.run(solvers.conjugate_gradients(), H, b * (1 + 2**-52), 5, w_star)
+    w = solvers.run_solver(solvers.conjugate_gradients(), H, b * (1 + 2**-52), 5, w_star)
     assert torch.equal(w, w_star[:, None].expand_as(w))
 
 
@@ -263,7 +263,7 @@ def test_what_has_stopped_does_not_start_again():
     though r + gamma p formed once more would have some.
     """
     H, b = torch.diag(torch.tensor([2.0, 0.0], dtype=torch.float64))[None], torch.ones(1, 2, dtype=torch.float64)
-    w = solvers.run(solvers.conjugate_gradients(), H, b, 6)
+    w = solvers.run_solver(solvers.conjugate_gradients(), H, b, 6)
     assert torch.equal(w[0, 1:], torch.ones(6, 2, dtype=torch.float64))
 
 
@@ -272,9 +272,9 @@ def test_units_do_not_matter(size):
     """Problems in units in which squares of their numbers are no numbers of the machine are solved as well as any."""
     H = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))[None]
     b = torch.ones(1, 3, dtype=torch.float64)
-    expected = solvers.run(solvers.conjugate_gradients(), H, b, 6)
-    close(solvers.run(solvers.conjugate_gradients(), size * H, b, 6) * size, expected, rtol=1e-12)
-    close(solvers.run(solvers.conjugate_gradients(), H, size * b, 6) / size, expected, rtol=1e-12)
+    expected = solvers.run_solver(solvers.conjugate_gradients(), H, b, 6)
+    close(solvers.run_solver(solvers.conjugate_gradients(), size * H, b, 6) * size, expected, rtol=1e-12)
+    close(solvers.run_solver(solvers.conjugate_gradients(), H, size * b, 6) / size, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -283,13 +283,13 @@ def test_units_do_not_matter(size):
 def test_a_run_that_diverges_says_where(solver):
     """Iterates that grow until they are no numbers stop the run, with the first step that had one; before, they may."""
     H, b = torch.eye(2, dtype=torch.float64)[None], torch.ones(1, 2, dtype=torch.float64)
-    assert solvers.run(solver, H, b, 10).abs().max() > 1e50
+    assert solvers.run_solver(solver, H, b, 10).abs().max() > 1e50
     with pytest.raises(FloatingPointError, match=r"diverged: its iterate after step \d\d is not finite") as refused:
-        solvers.run(solver, H, b, 100)
+        solvers.run_solver(solver, H, b, 100)
     step = int(str(refused.value).split("step ")[1].split()[0])
-    assert solvers.run(solver, H, b, step - 1).isfinite().all()
+    assert solvers.run_solver(solver, H, b, step - 1).isfinite().all()
     with pytest.raises(FloatingPointError):
-        solvers.run(solver, H, b, step)
+        solvers.run_solver(solver, H, b, step)
 
 
 def test_conjugate_scalars_that_overflow_are_refused():
@@ -298,4 +298,4 @@ def test_conjugate_scalars_that_overflow_are_refused():
     with pytest.raises(FloatingPointError, match="overflowed"):
         solvers.conjugate_scalars(H, b, 2)
     with pytest.raises(FloatingPointError, match="diverged"):
-        solvers.run(solvers.conjugate_gradients(), H, b, 2)
+        solvers.run_solver(solvers.conjugate_gradients(), H, b, 2)

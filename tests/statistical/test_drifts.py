@@ -10,11 +10,19 @@ import pytest
 import torch
 from scipy import stats
 
-from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, rotation, two_timescales
-from icl.models.gla import features
+from icl.models.one_layer import features
 from icl.profile import streams
-from icl.tasks import DriftingRegression, blocks
-from icl.theory import gla
+from icl.tasks import (
+    DriftingRegression,
+    HeavyTailedDrift,
+    LinearDrift,
+    RegimeSwitching,
+    ar2,
+    blocks,
+    sinusoids,
+    two_timescales,
+)
+from icl.theory import one_layer
 
 N = 20_000
 FALSE_FAILURE = 1e-9
@@ -47,7 +55,7 @@ LINEAR = {
     "three numbers": GENERAL,
     "AR(2)": ar2(2, 5, rho=0.9, omega=0.8, variance=2.0),
     "two timescales": two_timescales(2, 5, gammas=(0.99, 0.3)),
-    "rotation": rotation(2, 5, omega=0.9, variance=2.0),
+    "rotation": sinusoids(2, 5, omega=0.9, variance=2.0),
 }
 
 
@@ -140,17 +148,17 @@ def test_one_layer_pays_for_the_kernel_alone(task):
     1e-9 (nu = 9 leaves squared errors a third moment and more); a standard error is below 1.3 %, so that an error 8 %
     off is seen. Where weights switch, the drift (3) without switches would be 15 % off.
     """
-    lam = gla.optimal_forgetting(task)
-    A = torch.as_tensor(gla.optimum(task, lam=lam).A)
+    lam = one_layer.optimal_forgetting(task)
+    A = torch.as_tensor(one_layer.optimum(task, lam=lam).A)
     squares = np.concatenate(
         [
             (((features(p, lam) @ A) * p.x[:, -1]).sum(-1) - p.y[:, -1]).numpy() ** 2
             for p in blocks(task, 100_000, size=10_000, generator=streams("kernel alone"), dtype=torch.float64)
         ]
     )
-    expected, error = gla.training_error(task, lam=lam), squares.std(ddof=1) / np.sqrt(len(squares))
+    expected, error = one_layer.training_error(task, lam=lam), squares.std(ddof=1) / np.sqrt(len(squares))
     assert error < 0.013 * expected
     assert abs(squares.mean() - expected) / error < stats.norm.isf(FALSE_FAILURE / 2)
     if isinstance(task, RegimeSwitching):
         unaware = DriftingRegression(d=4, n=30, gamma=0.95)
-        assert abs(gla.risk(A.numpy(), unaware, lam=lam) - expected) > 0.15 * expected
+        assert abs(one_layer.layer_risk(A.numpy(), unaware, lam=lam) - expected) > 0.15 * expected

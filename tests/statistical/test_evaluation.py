@@ -4,11 +4,11 @@ import numpy as np
 import torch
 from scipy import stats
 
-from icl.evaluation import squared_error
-from icl.models.gla import features, predict_from_features
+from icl.models.one_layer import features, predict_from_features
 from icl.profile import streams
+from icl.runs.judging import squared_error
 from icl.tasks import DriftingRegression
-from icl.theory import gla
+from icl.theory import one_layer
 
 
 def test_measured_errors_are_the_theorys():
@@ -21,8 +21,8 @@ def test_measured_errors_are_the_theorys():
     chi-square with 199 degrees of freedom leaves with probability 1e-9: standard errors off by half are seen.
     """
     task = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)
-    lam = gla.optimal_forgetting(task)
-    A = gla.optimum(task, lam=lam).A
+    lam = one_layer.optimal_forgetting(task)
+    A = one_layer.optimum(task, lam=lam).A
 
     def predict(prompt):
         layer = predict_from_features(features(prompt, lam), A, prompt.x[:, -1])
@@ -32,7 +32,7 @@ def test_measured_errors_are_the_theorys():
     runs = np.array([squared_error(predict, task, 500, generator=generator) for _ in range(200)])
     means, errors = runs[:, 0], runs[:, 1]
     pooled = np.sqrt((errors**2).mean(0) / 200)
-    z = (means.mean(0) - [gla.zero_predictor(task), gla.training_error(task, lam=lam)]) / pooled
+    z = (means.mean(0) - [one_layer.zero_predictor(task), one_layer.training_error(task, lam=lam)]) / pooled
     assert (np.abs(z) < stats.norm.isf(1e-9 / 2)).all()
     assert (pooled < 0.008 * means.mean(0)).all()
     ratio = means.var(0, ddof=1) / (errors**2).mean(0)

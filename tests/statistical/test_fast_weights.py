@@ -7,7 +7,8 @@ import torch
 from icl import filters
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import fast_weights as fw
+from icl.theory import large_d
+from icl.theory import steady as fw
 
 #: Each |z| < 4 fails by chance with probability 6e-5, all 40 settings together with 3e-3; seeds are fixed.
 LIMIT = 4.0
@@ -24,7 +25,7 @@ def simulated(law, filter, name):
     generator = streams(f"fast weights, {name}, {law}")
     p = task.sample(TRIALS, generator=generator, dtype=torch.float64)
     noise = torch.randn(p.y.shape, generator=generator, dtype=torch.float64)
-    errors = (filters.run(filter, p.x, p.y + law.sigma_y * noise) - p.y).square().numpy()[:, LATE:].mean(-1)
+    errors = (filters.run_filter(filter, p.x, p.y + law.sigma_y * noise) - p.y).square().numpy()[:, LATE:].mean(-1)
     return errors.mean(), errors.std(ddof=1) / np.sqrt(TRIALS)
 
 
@@ -38,22 +39,22 @@ def estimate(step):
 
 
 def gated(law):
-    best = fw.gla(law)
+    best = fw.best_gla(law)
     return filters.gla(best.mu * np.eye(law.d), lam=best.lam), best
 
 
 def normalised(law):
-    best = fw.normalised_gla(law)
+    best = fw.best_normalised_gla(law)
     return estimate(lambda w, x, y, r: best.lam * (w + best.mu * y * x / r)), best
 
 
 def delta(law):
-    best = fw.delta(law)
+    best = fw.best_delta(law)
     return filters.delta_rule(best.mu, lam=best.lam), best
 
 
 def longhorn(law):
-    best = fw.unit_delta(law)
+    best = fw.best_unit_delta(law)
     return filters.normalised_delta_rule(best.mu, lam=best.lam, eps=best.eps), best
 
 
@@ -131,7 +132,7 @@ def test_floor_in_many_dimensions():
     covariance = np.linalg.inv(design.T @ design)
     at_0 = covariance[0] @ design.T @ (means / errors)
     assert np.sqrt(covariance[0, 0]) < 1e-3 * at_0
-    assert abs(at_0 - fw.kalman_large_d(1.0, 0.0)) / np.sqrt(covariance[0, 0]) < LIMIT
+    assert abs(at_0 - large_d.kalman_large_d(1.0, 0.0)) / np.sqrt(covariance[0, 0]) < LIMIT
     line = np.polyfit(1 / np.array(sizes[1:]), means[1:], 1, w=1 / errors[1:])
     assert np.abs(np.polyval(line, 1 / np.array(sizes[1:])) / means[1:] - 1).max() < 3e-3
     assert 0.42 < line[0] < 0.46
@@ -149,9 +150,11 @@ def test_floor_for_a_given_dimension(s, v):
     for d in (5, 20):
         mean, error, law = sampled_floor(d, s, v, 48, 800, "correction")
         assert error < 0.0025 * mean
-        assert abs(fw.kalman(law) / law.zero / mean - 1) < 0.01
+        assert abs(large_d.kalman_floor(law) / law.zero / mean - 1) < 0.01
         if d == 5 and mean < 0.9:
-            assert abs(fw.kalman_large_d(s, v) / mean - 1) > 2 * abs(fw.kalman(law) / law.zero / mean - 1)
+            assert abs(large_d.kalman_large_d(s, v) / mean - 1) > 2 * abs(
+                large_d.kalman_floor(law) / law.zero / mean - 1
+            )
 
 
 @pytest.mark.parametrize(("nu", "theta"), [(0.0, 2.0), (0.5, 1.0)])
@@ -169,4 +172,4 @@ def test_rls_on_a_random_walk(nu, theta):
     track = filters.track(filters.rls(1 - theta / d), p.x, p.y + noise)
     miss = (track.w_hat[:, :-1] - p.w).square().sum(-1)[:, late:].mean(-1).numpy() / d**2
     assert miss.std(ddof=1) / np.sqrt(48) < 0.01 * miss.mean()
-    assert abs(miss.mean() / fw.rls_random_walk(nu, theta) - 1) < 0.05
+    assert abs(miss.mean() / large_d.rls_random_walk(nu, theta) - 1) < 0.05

@@ -8,8 +8,8 @@ from scipy import stats
 from icl import filters
 from icl.profile import streams
 from icl.tasks import LAPLACE, DriftingRegression
-from icl.theory import filters as theory
-from icl.theory import kalman
+from icl.theory import floors
+from icl.theory import lms as theory
 
 #: |z| that a standard normal number passes with probability 1e-9.
 LIMIT = stats.norm.isf(1e-9 / 2)
@@ -51,7 +51,7 @@ def test_lms_errs_as_its_closed_form_says(gamma, mu, d):
     """
     task = DriftingRegression(d=d, n=299, gamma=gamma, sigma_w=1.0, sigma_e=0.2)
     p = task.sample(TRIALS, generator=streams(f"LMS {gamma}"), dtype=torch.float64)
-    squares = (filters.run(filters.lms(mu), p.x, p.y) - p.y).square().numpy()
+    squares = (filters.run_filter(filters.lms(mu), p.x, p.y) - p.y).square().numpy()
     curve, expected = learning_curve(task, mu), settled(task, mu)
     np.testing.assert_allclose(curve[150:], expected, rtol=1e-5)
     for part, exact, sharp in ((slice(150, None), expected, 0.006), (slice(20), curve[:20].mean(), 0.025)):
@@ -72,7 +72,7 @@ TASKS = {
 @pytest.mark.parametrize("form", ["LMS", "delta rule", "NLMS", "normalised delta rule"])
 @pytest.mark.parametrize("name", TASKS)
 def test_filters_err_as_the_theory_says(name, form):
-    """The four filters without a matrix err as `theory.filters.errors` says at positions 0, 1, 3, 10 and 30.
+    """The four filters without a matrix err as `theory.lms.errors` says at positions 0, 1, 3, 10 and 30.
 
     20,000 sequences; |z| below 6.1 at each, failing by chance with probability 1e-9 by the central limit theorem. A
     standard error is below 2.5 % of the error, so that 15 % are seen. Planted: the curve of a step that is a third
@@ -87,7 +87,7 @@ def test_filters_err_as_the_theory_says(name, form):
     if lam == 1:
         filter = filters.nlms(mu, eps=0) if normalised else filters.lms(mu)
     p = task.sample(20_000, generator=streams(f"{name} {form}"), dtype=torch.float64)
-    squares = (filters.run(filter, p.x, p.y) - p.y).square().numpy()[:, [0, 1, 3, 10, 30]]
+    squares = (filters.run_filter(filter, p.x, p.y) - p.y).square().numpy()[:, [0, 1, 3, 10, 30]]
     error = squares.std(0, ddof=1) / np.sqrt(len(squares))
     expected, planted = (
         theory.errors(task, m, lam=lam, normalised=normalised)[[0, 1, 3, 10, 30]] for m in (mu, mu / 1.5)
@@ -99,7 +99,7 @@ def test_filters_err_as_the_theory_says(name, form):
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_kalman_attains_the_floor(gamma):
-    """The Kalman filter's mean squared error is the floor of `theory.kalman` on the same inputs, at every position.
+    """The Kalman filter's mean squared error is the floor of `theory.floors` on the same inputs, at every position.
 
     20,000 sequences of 31 positions; each one's floor is its control, so that |z| of the mean excess is below 6.1,
     failing by chance with probability 1e-9 a position by the central limit theorem. A standard error is below 2 % of
@@ -107,11 +107,11 @@ def test_kalman_attains_the_floor(gamma):
     """
     task = DriftingRegression(d=3, n=30, gamma=gamma, sigma_e=0.3, Lambda=np.diag([0.5, 1, 2]))
     p = task.sample(20_000, generator=streams(f"Kalman {gamma}"), dtype=torch.float64)
-    floor, (mean, _) = kalman.expected_errors(p.x.numpy(), task), kalman.risk(task, p.x.numpy())
+    floor, (mean, _) = floors.expected_errors(p.x.numpy(), task), floors.kalman_risk(task, p.x.numpy())
 
     def excess(filter):
         """Mean squared error less the floor, and its standard error."""
-        over = (filters.run(filter, p.x, p.y) - p.y).square().numpy() - floor
+        over = (filters.run_filter(filter, p.x, p.y) - p.y).square().numpy() - floor
         return over.mean(-2), over.std(-2, ddof=1) / np.sqrt(len(floor))
 
     over, error = excess(filters.kalman(task))

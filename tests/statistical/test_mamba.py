@@ -1,7 +1,7 @@
 """The closed forms of the S6 layer against prompts that are drawn, at the sizes of the paper.
 
 oracle/test_mamba_theory.py has them exactly, for prompts of two or three examples; here the sampler, the tokens and the
-statistics of `icl.models.mamba` are walked through at d = 4, N = 50.
+statistics of `icl.models.s6` are walked through at d = 4, N = 50.
 """
 
 import math
@@ -12,18 +12,19 @@ import torch
 from scipy import stats
 
 from icl import filters
-from icl.models import mamba as model
-from icl.models.mamba import S6, FixedStep, Selective
+from icl.models import s6 as model
+from icl.models.s6 import S6, FixedStep, Selective
 from icl.profile import streams
 from icl.tasks import StationaryRegression, blocks
-from icl.theory import mamba
-from icl.theory.mamba import Coefficients, Weights
+from icl.theory import s6
+from icl.theory.errata import selection
+from icl.theory.s6 import Coefficients, S6Weights
 
 #: |z| that a standard normal number passes with probability 1e-9.
 LIMIT = stats.norm.isf(1e-9 / 2)
 TOTAL = 100_000
 D, N, D_H = 4, 50, 6
-KNOWN = Coefficients(D, N, mamba.assumed_alpha(N))
+KNOWN = Coefficients(D, N, s6.assumed_alpha(N))
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +63,10 @@ def test_population_loss_against_prompts(prompts, seed):
     of the loss, so that 6 % are seen.
     """
     generator = np.random.default_rng(seed)
-    weights = Weights(*(0.5 * generator.normal(size=s) for s in ((D_H, D + 1), (D_H, D + 1), D_H, D_H)))
+    weights = S6Weights(*(0.5 * generator.normal(size=s) for s in ((D_H, D + 1), (D_H, D + 1), D_H, D_H)))
     with torch.no_grad():
-        errors = (model.read(layer_of(weights), prompts[0]) - prompts[1]).numpy()
-    z, part = judged(errors**2 / 2, mamba.population_loss(weights, KNOWN))
+        errors = (model.read_out(layer_of(weights), prompts[0]) - prompts[1]).numpy()
+    z, part = judged(errors**2 / 2, s6.population_loss(weights, KNOWN))
     assert part < 0.01
     assert abs(z) < LIMIT
 
@@ -76,7 +77,7 @@ def test_prompts_tell_the_two_beta2_apart(prompts):
     """
     squares = prompts[0].g[:, -1].numpy() ** 2
     assert abs(judged(squares, KNOWN.beta2)[0]) < LIMIT
-    assert judged(squares, mamba.printed_beta2(D, N, KNOWN.alpha))[0] > 20
+    assert judged(squares, selection.printed_beta2(D, N, KNOWN.alpha))[0] > 20
 
 
 @pytest.mark.parametrize("N_test", [10, 50, 200])
@@ -86,16 +87,16 @@ def test_shifted_loss_against_prompts(N_test):
     |z| below 6.1, failing by chance with probability 1e-9; a standard error is below 1.5 % of the loss, so that 9 % are
     seen. The losses differ from one another by a third and more.
     """
-    beta, least = mamba.optimum(D, N, KNOWN.alpha)
+    beta, least = s6.optimal_beta(D, N, KNOWN.alpha)
     W = np.hstack([math.sqrt(beta) * np.eye(D), np.zeros((D, 1))])
-    layer = layer_of(Weights(W, W, np.zeros(D), np.zeros(D)))
+    layer = layer_of(S6Weights(W, W, np.zeros(D), np.zeros(D)))
     losses = []
     task = StationaryRegression(D, N_test)
     for prompt in blocks(task, 40_000, size=5_000, generator=streams("shifted", seed=N_test), dtype=torch.float64):
         with torch.no_grad():
-            errors = model.read(layer, model.statistics(prompt, layer)) - prompt.y[:, -1]
+            errors = model.read_out(layer, model.statistics(prompt, layer)) - prompt.y[:, -1]
         losses.append(errors.numpy() ** 2 / 2)
-    expected = mamba.shifted_loss(D, N_test, KNOWN.alpha, beta)
+    expected = s6.shifted_loss(D, N_test, KNOWN.alpha, beta)
     z, part = judged(np.concatenate(losses), expected)
     assert part < 0.015
     assert abs(z) < LIMIT
@@ -109,7 +110,7 @@ def test_lms_loss_against_the_filter():
     one example more or less is 17 %.
     """
     prompt = StationaryRegression(D, 4).sample(100_000, generator=streams("lms"), dtype=torch.float64)
-    y_hat = filters.run(filters.lms(1 / (D + 2)), prompt.x, prompt.y)[:, -1]
-    z, part = judged((y_hat - prompt.y[:, -1]).numpy() ** 2 / 2, mamba.lms_loss(D, 4))
+    y_hat = filters.run_filter(filters.lms(1 / (D + 2)), prompt.x, prompt.y)[:, -1]
+    z, part = judged((y_hat - prompt.y[:, -1]).numpy() ** 2 / 2, s6.lms_loss(D, 4))
     assert part < 0.015
     assert abs(z) < LIMIT

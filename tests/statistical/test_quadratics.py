@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from icl import quadratics
 from icl.profile import streams
+from icl.tasks import quadratics
 
 N = 20_000
 FALSE_FAILURE = 1e-9

@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy import stats
 
-from icl.models.gla import OneLayerGLA
+from icl.models.one_layer import OneLayerGLA
 from icl.profile import streams
 from icl.tasks import LAPLACE, RADEMACHER, UNIFORM, DriftingRegression, SmoothDrift, StationaryRegression, blocks
-from icl.theory import gla, population
+from icl.theory import one_layer, population
 
 #: |z| that a standard normal number passes with probability 1e-9.
 LIMIT = stats.norm.isf(1e-9 / 2)
@@ -30,7 +30,7 @@ def simulated(task, trained, lam, name):
     The label's square has a known mean, E y^2 = tr(Lambda) k; what it happens to be is taken out by regression, which
     leaves the mean as it is (to 1/n) and makes it sharper.
     """
-    optimum = gla.optimum(trained, lam=lam)
+    optimum = one_layer.optimum(trained, lam=lam)
     model = OneLayerGLA(task.d, lam=lam, scale=0.0, generator=streams("unused"), dtype=torch.float64)
     model.set_weights(optimum.W_V, optimum.W_KQ)
     squares, labels = [], []
@@ -40,7 +40,7 @@ def simulated(task, trained, lam, name):
         labels.append(prompt.y[:, -1].numpy() ** 2)
     e2, y2 = np.concatenate(squares), np.concatenate(labels)
     slope = np.cov(e2, y2)[0, 1] / y2.var(ddof=1)
-    controlled = e2 - slope * (y2 - gla.zero_predictor(task))
+    controlled = e2 - slope * (y2 - one_layer.zero_predictor(task))
     return controlled.mean(), controlled.std(ddof=1) / np.sqrt(TOTAL)
 
 
@@ -64,7 +64,7 @@ def test_training_error_against_prompts(task, lam):
     which is why the D's are tested one by one (oracle/test_moments.py).
     """
     mean, error = simulated(task, task, lam, f"theorem 2, {lam}")
-    expected = gla.training_error(task, lam=lam)
+    expected = one_layer.training_error(task, lam=lam)
     assert error < 0.011 * expected
     assert abs(mean - expected) / error < LIMIT
 
@@ -78,10 +78,10 @@ def test_error_after_a_shift_against_prompts():
     trained = DriftingRegression(d=4, n=30, gamma=0.8, sigma_e=0.2, Lambda=covariance(4, 1))
     tested = DriftingRegression(d=4, n=30, gamma=0.95, sigma_e=0.1, Lambda=covariance(4, 2))
     mean, error = simulated(tested, trained, 0.9, "theorem 3")
-    expected = gla.risk(gla.optimum(trained, lam=0.9).A, tested, lam=0.9)
+    expected = one_layer.layer_risk(one_layer.optimum(trained, lam=0.9).A, tested, lam=0.9)
     assert error < 0.011 * expected
     assert abs(mean - expected) / error < LIMIT
-    for own in (gla.training_error(tested, lam=0.9), gla.training_error(trained, lam=0.9)):
+    for own in (one_layer.training_error(tested, lam=0.9), one_layer.training_error(trained, lam=0.9)):
         assert abs(own / expected - 1) > 0.2
 
 
@@ -96,10 +96,10 @@ def test_training_error_of_other_inputs_against_prompts(law):
     diagonal = {"d": 3, "n": 3, "Lambda": np.diag([3.0, 0.5, 0.2])}
     task = DriftingRegression(gamma=0.95, sigma_e=0.1, inputs=law, **diagonal)
     mean, error = simulated(task, task, 0.9, f"inputs {law.name}")
-    expected = gla.training_error(task, lam=0.9)
+    expected = one_layer.training_error(task, lam=0.9)
     assert error < 0.012 * expected
     assert abs(mean - expected) / error < LIMIT
-    as_gaussian = gla.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
+    as_gaussian = one_layer.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
     assert abs(as_gaussian / expected - 1) > 0.08
 
 
@@ -127,7 +127,7 @@ def test_population_loss_against_prompts(task, lam):
     e2 = np.concatenate(squares)
     error = e2.std(ddof=1) / np.sqrt(TOTAL)
     theta = population.pack(model.W_V.detach().numpy(), model.W_KQ.detach().numpy())
-    loss = population.of(task, lam=lam)
+    loss = population.layer_loss(task, lam=lam)
     expected = 2 * loss.value(theta)
     assert error < 0.01 * expected
     assert abs(e2.mean() - expected) / error < LIMIT

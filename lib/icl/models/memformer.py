@@ -24,159 +24,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl.models.token_form import _blocks, many_registers, parameters, token_errors
 from icl.tasks import Prompt
 
 
-def attention(
-    Z: Float[Tensor, "batch time width"], P: Float[Tensor, "width width"], Q: Float[Tensor, "width width"]
-) -> Float[Tensor, "batch time width"]:
-    """Linear attention with the mask that no token reads the query's (2.3), (2.4); without the 1/n of (2.5).
-
-    With tokens as rows, and X those of the examples, it is Z Q' X'X P'.
-
-    Args:
-        Z: tokens, the query's last.
-        P: value block.
-        Q: merged key and query block.
-
-    Raises:
-        ValueError: if shapes or dtypes do not match.
-    """
-    _checks.shape("Z", Z, (None, None, None))
-    width = Z.shape[-1]
-    for name, block in (("P", P), ("Q", Q)):
-        _checks.shape(name, block, (width, width), "to match Z")
-        _checks.dtype(name, block, Z.dtype, "to match Z")
-    examples = Z[:, :-1]
-    return Z @ Q.T @ (examples.transpose(1, 2) @ examples) @ P.T
-
-
-def parameters(
-    A: Float[Tensor, "L d d"], B: Float[Tensor, "L d d"] | None = None
-) -> tuple[Float[Tensor, "L width width"], Float[Tensor, "L width width"]]:
-    """The blocks P and Q of (2.8), width d + 1. The preconditioner is A', the transpose: y_i reads x_j' A x_i.
-
-    Args:
-        A: blocks of Q, which enter with a minus sign.
-        B: blocks of P, which move the inputs from layer to layer (GD++); None is 0.
-
-    Raises:
-        ValueError: if the matrices are not square, or B does not match A.
-    """
-    layers, d = _blocks("A", A)
-    P, Q = A.new_zeros(layers, d + 1, d + 1), A.new_zeros(layers, d + 1, d + 1)
-    P[:, d, d] = 1
-    Q[:, :d, :d] = -A
-    if B is not None:
-        _checks.shape("B", B, (layers, d, d), "to match A")
-        _checks.dtype("B", B, A.dtype, "to match A")
-        P[:, :d, :d] = B
-    return P, Q
-
-
-def _blocks(name: str, matrices: Tensor) -> tuple[int, int]:
-    """Refuse what is no stack of square matrices; return how many and how large."""
-    _checks.shape(name, matrices, (None, None, None))
-    count, size, _ = matrices.shape
-    _checks.shape(name, matrices, (None, size, size))
-    return count, size
-
-
-def _layers(Z: Tensor, P: Tensor, Q: Tensor) -> int:
-    """Refuse tokens and blocks that do not match; return the number of layers."""
-    _checks.shape("Z", Z, (None, None, None))
-    if Z.shape[1] < 2:
-        raise ValueError(f"Z must hold at least one example and the query, got {Z.shape[1]} token(s)")
-    layers, _ = _blocks("P", P)
-    _checks.shape("Q", Q, tuple(P.shape), "to match P")
-    return layers
-
-
-def transformer(
-    Z: Float[Tensor, "batch time width"], P: Float[Tensor, "L width width"], Q: Float[Tensor, "L width width"]
-) -> Float[Tensor, "batch states time width"]:
-    """All states Z_0 .. Z_L of the linear transformer (2.5). Its output (2.6) is -Z_L[-1, -1] = <w_L, x_q>.
-
-    Args:
-        Z: tokens Z_0, the query's last.
-        P: value blocks.
-        Q: merged key and query blocks.
-
-    Raises:
-        ValueError: if shapes or dtypes do not match.
-    """
-    _layers(Z, P, Q)
-    states = [Z]
-    for P_layer, Q_layer in zip(P, Q, strict=True):
-        states.append(states[-1] + attention(states[-1], P_layer, Q_layer) / (Z.shape[1] - 1))
-    return torch.stack(states, dim=1)
-
-
-def one_register(
-    Z: Float[Tensor, "batch time width"],
-    P: Float[Tensor, "L width width"],
-    Q: Float[Tensor, "L width width"],
-    alpha: Float[Tensor, "*#batch L"],
-    gamma: Float[Tensor, "*#batch L"],
-) -> Float[Tensor, "batch states time width"]:
-    """All states of the Memformer with one memory register (3.1), (3.2).
-
-    Args:
-        Z: tokens Z_0, the query's last.
-        P: value blocks.
-        Q: merged key and query blocks.
-        alpha: steps along the register, one a layer: for all prompts, or a row for each.
-        gamma: how much of the register a layer keeps; the first has no effect, since it starts at 0.
-
-    Raises:
-        ValueError: if shapes or dtypes do not match.
-    """
-    layers = _layers(Z, P, Q)
-    for name, scalars in (("alpha", alpha), ("gamma", gamma)):
-        if scalars.shape not in ((layers,), (len(Z), layers)):
-            raise ValueError(
-                f"{name} must have shape ({layers},) or ({len(Z)}, {layers}) to match P and Z, "
-                f"got {tuple(scalars.shape)}"
-            )
-        _checks.dtype(name, scalars, Z.dtype, "to match Z")
-    states, R = [Z], torch.zeros_like(Z)
-    for layer, (P_layer, Q_layer) in enumerate(zip(P, Q, strict=True)):
-        R = attention(states[-1], P_layer, Q_layer) + gamma[..., layer, None, None] * R
-        states.append(states[-1] + alpha[..., layer, None, None] / (Z.shape[1] - 1) * R)
-    return torch.stack(states, dim=1)
-
-
-def many_registers(
-    Z: Float[Tensor, "batch time width"],
-    P: Float[Tensor, "L width width"],
-    Q: Float[Tensor, "L width width"],
-    Gamma: Float[Tensor, "..."],
-) -> Float[Tensor, "batch states time width"]:
-    """All states of the Memformer with a register a layer (3.3), (3.4).
-
-    Args:
-        Z: tokens Z_0, the query's last.
-        P: value blocks.
-        Q: merged key and query blocks.
-        Gamma: Gamma[l, j] weighs layer j's register at layer l >= j; (L, L, time or 1, width or 1).
-
-    Raises:
-        ValueError: if shapes or dtypes do not match.
-    """
-    layers, (_, time, width) = _layers(Z, P, Q), Z.shape
-    given = tuple(Gamma.shape)
-    if len(given) != 4 or given[:2] != (layers, layers) or given[2] not in (1, time) or given[3] not in (1, width):
-        raise ValueError(f"Gamma must have shape ({layers}, {layers}, {time} or 1, {width} or 1), got {given}")
-    _checks.dtype("Gamma", Gamma, Z.dtype, "to match Z")
-    states, registers = [Z], list[Tensor]()
-    for layer in range(layers):
-        registers.append(attention(states[-1], P[layer], Q[layer]))
-        total = sum((Gamma[layer, j] * R for j, R in enumerate(registers)), torch.zeros_like(Z))
-        states.append(states[-1] + total / (time - 1))
-    return torch.stack(states, dim=1)
-
-
-def errors(
+def error_matrices(
     H: Float[Tensor, "batch d d"],
     A: Float[Tensor, "L d d"],
     Gamma: Float[Tensor, "..."],
@@ -261,41 +113,6 @@ def _descend(
             tokens.append(T - sum(kept, torch.zeros_like(T)))
         kept = (labels[:, layer, j] * R for j, R in enumerate(registers))
         states.append(states[-1] - sum(kept, torch.zeros_like(start)))
-    return torch.stack(states, dim=1)
-
-
-def token_errors(
-    X: Float[Tensor, "batch n d"], A: Float[Tensor, "L d d"], Gamma: Float[Tensor, "L L time"]
-) -> Float[Tensor, "batch states d d"]:
-    """As `errors`, with weights that differ from token to token: Gamma[l, j, i], the query's last. No B.
-
-    Then y_i - <w_l, x_i> holds no more with one w_l for all examples, and their labels, n of them, are followed. The
-    query's error is still linear in its input and in w*: M_l says how.
-
-    Args:
-        X: inputs of the n examples, without the query's.
-        A: preconditioners as in (2.8).
-        Gamma: Gamma[l, j, i] weighs layer j's register at layer l >= j and token i.
-
-    Raises:
-        ValueError: if shapes or dtypes do not match.
-    """
-    _checks.shape("X", X, (None, None, None))
-    _, n, d = X.shape
-    _checks.shape("A", A, (None, d, d), "to match X")
-    _checks.dtype("A", A, X.dtype, "to match X")
-    layers = len(A)
-    _checks.shape("Gamma", Gamma, (layers, layers, n + 1), "to match A and X")
-    _checks.dtype("Gamma", Gamma, X.dtype, "to match X")
-    # Row i of `left` is the label left at example i, as a linear function of w*.
-    left, M = X, torch.eye(d, dtype=X.dtype, device=X.device).expand(len(X), d, d)
-    states, registers = [M], list[Tensor]()
-    for layer in range(layers):
-        registers.append(A[layer].T @ (X.transpose(1, 2) @ left) / n)
-        kept = [(Gamma[layer, j], R) for j, R in enumerate(registers)]
-        M = M - sum((weight[-1] * R for weight, R in kept), torch.zeros_like(M))
-        left = left - sum((weight[:-1, None] * (X @ R) for weight, R in kept), torch.zeros_like(X))
-        states.append(M)
     return torch.stack(states, dim=1)
 
 
@@ -554,7 +371,7 @@ class Memformer(nn.Module):
         A, Gamma, B = self._parts("X", X, 0)
         if isinstance(self.memory, TokenWise):
             return token_errors(X, A, Gamma)
-        return errors(X.transpose(1, 2) @ X / X.shape[1], A, Gamma, B)
+        return error_matrices(X.transpose(1, 2) @ X / X.shape[1], A, Gamma, B)
 
     def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
         """Expected squared error over query and w* after 0 .. L layers, prompt by prompt (the function `risks`)."""

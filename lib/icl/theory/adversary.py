@@ -66,7 +66,7 @@ def path_error(w: Float[np.ndarray, "*paths time d"], *, lam: float, a: float, k
         w: path(s), one row a position, the query's last, in units of y/x.
         lam: forgetting factor, >= 0, dimensionless.
         a: the layer's scale, in 1/x^2.
-        kurtosis: of the inputs, `tasks.InputLaw.kurtosis`; 3 for Gaussian ones.
+        kurtosis: of the inputs, `tasks.core.InputLaw.kurtosis`; 3 for Gaussian ones.
 
     Raises:
         ValueError: if w has no two positions, or a number is not finite or out of range.
@@ -274,7 +274,7 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: float = 3.0) -> Laye
     """Forgetting factor in [1/400, 1] and scale a >= 0 of least error on the path w.
 
     With c_i = a lam^(n+1-i) the error is a^2 p - 2 a q + ||w_{n+1}||^2, least at a = q / p; a grid finds lam's valley,
-    a bounded search its floor. On `great_circle` it is the optimum of one layer for `drifts.rotation` with
+    a bounded search its floor. On `great_circle` it is the optimum of one layer for `tasks.drifts.sinusoids` with
     variance R^2 / d, whose kernel is the circle's. Where lam comes out as 1/400 only the last example is of use.
     """
     w = _path(w)

@@ -5,7 +5,7 @@ For one law of the weights there are up to three, of expected squared error, eac
 - the genie's, who is told where switches fall and how large each innovation is (`genie_errors`);
 - the posterior mean's, which no causal predictor beats (`linear_drift_errors`, `switching_predictions`);
 - that of the best predictor linear in the labels (`best_linear_errors`), which is the posterior mean of the Gaussian
-  weights with the same kernel: errors of such predictors depend on the kernel alone (see `icl.drifts`).
+  weights with the same kernel: errors of such predictors depend on the kernel alone (see `icl.tasks.drifts`).
 
 For Gaussian weights all three are one. Errors at position i are averages over the input x_i, tr(Lambda P), so that only
 the spread of the earlier inputs is left in them, and in the case of `switching_predictions` of the labels.
@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from icl import _checks
-from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching
-from icl.tasks import Task
+from icl.tasks import DriftingRegression, HeavyTailedDrift, LinearDrift, RegimeSwitching, Task, square_root
 
 
 def _sequences(x: Any, time: int | None, d: int) -> np.ndarray:
@@ -51,7 +50,7 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
         P <- F (P - P H H'P / H'P H) F' + Q,    from P = F P_0 F' + Q,    error tr(Lambda h'P h)
 
     with F, Q, h standing for their Kronecker products with I. For r = 1 it is `kalman.expected_errors`. With Q = 0
-    (`drifts.rotation`) errors that should reach 0 stop at rounding, 1e-9 of the first at most in what was tried.
+    (`tasks.drifts.sinusoids`) errors that should reach 0 stop at rounding, 1e-9 of the first at most in what was tried.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
@@ -110,8 +109,8 @@ def genie_errors(
         x: inputs, one sequence a row; the last input is not used.
         task: gives gamma, sigma_w and Lambda; x may have any length.
         variance: of what each step adds to each coordinate, the one to position 1 included, >= 0, in (y/x)^2
-            (`drifts.Hidden.variance`).
-        restart: whether a step forgets what was before it (`drifts.Hidden.restart`); default: none does.
+            (`tasks.drifts.DrawnSteps.variance`).
+        restart: whether a step forgets what was before it (`tasks.drifts.DrawnSteps.restart`); default: none does.
 
     Raises:
         ValueError: if x, variance and restart do not fit together, or variance is negative or not finite.
@@ -131,7 +130,7 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
     It is the Kalman filter of the Gaussian weights with the task's kernel. The kernel has to be of first order,
     k_ij = g_i k_{i-1,j} for i > j, as that of every first-order recursion is whose steps are uncorrelated: with
     g_i = k_{i,i-1} / k_{i-1,i-1} each step adds the variance k_ii - g_i^2 k_{i-1,i-1}. For `RegimeSwitching` g is
-    (1 - switch) gamma; for `HeavyTailedDrift` and `tasks.DriftingRegression` it is gamma.
+    (1 - switch) gamma; for `HeavyTailedDrift` and `tasks.core.DriftingRegression` it is gamma.
 
     Args:
         x: inputs, one sequence of n + 1 a row; the last input is not used.
@@ -235,3 +234,75 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
         lp -= lp.max(1, keepdims=True)
         lp -= np.log(np.exp(lp).sum(1, keepdims=True))
     return y_hat, errors
+
+
+def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegression) -> Float[np.ndarray, "batch time"]:
+    """Error of the posterior mean at each position of each sequence, given the inputs before it.
+
+    Riccati's recursion for the drift (3) observed without noise [Sayed 2011, ch. 7]; labels do not enter it:
+
+        P <- gamma^2 (P - P x_i x_i' P / x_i' P x_i) + sigma_e^2 I,    from P = (gamma^2 sigma_w^2 + sigma_e^2) I
+
+    The error at position i is tr(Lambda P): the input x_i and the label are averaged over exactly, so that only the
+    spread of the earlier inputs is left. A direction already known (x_i' P x_i = 0, when sigma_e = 0) teaches nothing.
+
+    Args:
+        x: inputs, one sequence a row; the last input is not used.
+        task: gives gamma, sigma_w, sigma_e and Lambda; x may have any length.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    _checks.shape("x", x, (None, None, task.d))
+    _checks.real("x", x)
+    batch, time, d = x.shape
+    start = task.gamma**2 * task.sigma_w**2 + task.sigma_e**2
+    P = np.broadcast_to(start * np.eye(d), (batch, d, d)).copy()
+    innovation = task.sigma_e**2 * np.eye(d)
+    errors = np.empty((batch, time))
+    for i in range(time):
+        errors[:, i] = np.einsum("ij,bji->b", task.Lambda, P)
+        Px = np.einsum("bij,bj->bi", P, x[:, i])
+        s = np.einsum("bi,bi->b", x[:, i], Px)
+        # Below this, s is the rounding left over from a direction that is already known.
+        known = s <= 1e-12 * (x[:, i] ** 2).sum(-1) * P.diagonal(axis1=1, axis2=2).max(-1).clip(min=1e-300)
+        # u u' rather than (P x)(P x)' / s: the update stays symmetric to the last bit, as stability needs.
+        u = np.where(known[:, None], 0.0, Px / np.sqrt(np.where(known, 1.0, s))[:, None])
+        P -= u[:, :, None] * u[:, None, :]
+        P *= task.gamma**2
+        P += innovation
+    return errors
+
+
+def kalman_risk(task: DriftingRegression, x: Float[np.ndarray, "batch time d"]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over sequences of the floor at each position, and its standard error; both of shape (time,)."""
+    errors = expected_errors(x, task)
+    if len(errors) < 2:
+        raise ValueError(f"x must hold at least two sequences for a standard error, got {len(errors)}")
+    return errors.mean(0), errors.std(0, ddof=1) / np.sqrt(len(errors))
+
+
+def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, " batch"]:
+    """Error of the posterior mean at the query of each sequence, given its inputs, for any Gaussian drift.
+
+    The kernel is F F', so that w_i = sum_r F_ir c_r with standard normal c_r, and label i is their product with the
+    row F_i x_i': what is left of the query's weight is what no combination of these rows gives. Slower than
+    `expected_errors`, which it equals for the drift (3), and as general as `task.weight_kernel()`. A combination of
+    rows that is 0 to rounding (1e-9 of the largest) teaches nothing.
+
+    Args:
+        x: inputs, one sequence of n + 1 a row; the last is averaged over and not used.
+        task: gives the kernel and Lambda.
+    """
+    _checks.isotropic(task)
+    x = np.asarray(x, dtype=np.float64)
+    _checks.shape("x", x, (None, task.n + 1, task.d), "to match the task")
+    _checks.real("x", x)
+    values, vectors = np.linalg.eigh(task.weight_kernel())
+    lives = values > 1e-15 * len(values) * values[-1]
+    F = vectors[:, lives] * np.sqrt(values[lives])
+    rows = np.einsum("ir,bic->birc", F[:-1], x[:, :-1]).reshape(len(x), task.n, -1)
+    query = np.einsum("r,cd->drc", F[-1], square_root(task.Lambda)).reshape(task.d, -1)
+    # From the rows themselves, not from the labels' covariance, whose condition number is the square of theirs.
+    _, size, seen = np.linalg.svd(rows, full_matrices=False)
+    seen = np.where((size > 1e-9 * size[:, :1])[..., None], seen, 0.0)
+    left = query - (query @ seen.swapaxes(1, 2)) @ seen
+    return (left**2).sum((1, 2))

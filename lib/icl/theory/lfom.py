@@ -25,299 +25,13 @@ Moments of the spectrum are exact integers, and this recursion runs in fractions
 within a dozen layers.
 """
 
-from dataclasses import dataclass
-from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import eigvalsh_tridiagonal
-from scipy.optimize import least_squares, minimize
-from scipy.stats import qmc
 
 from icl import _checks
-
-
-@cache
-def _traces(d: int, n: int, degree: int) -> tuple[int, ...]:
-    """E tr W^k for k = 0 .. degree, W ~ Wishart_d(I, n)."""
-    known: dict[tuple[int, ...], int] = {(): 1}
-
-    def mean(*powers: int) -> int:
-        """E of the product of tr W^k over these k; the factor with the largest is integrated by parts."""
-        key = tuple(sorted((power for power in powers if power), reverse=True))
-        if key not in known:
-            k, rest = key[0] - 1, key[1:]
-            known[key] = (
-                (n + k) * mean(k, *rest)
-                + sum(mean(m, k - m, *rest) for m in range(1, k + 1))
-                + sum(2 * m * mean(k + m, *rest[:j], *rest[j + 1 :]) for j, m in enumerate(rest))
-            )
-        return d ** powers.count(0) * known[key]
-
-    return tuple(mean(k) for k in range(degree + 1))
-
-
-def wishart_moments(d: int, n: int, degree: int) -> Float[np.ndarray, "powers"]:
-    """E tr (W/n)^k for k = 0 .. degree, W ~ Wishart_d(I, n); dimensionless.
-
-    With p_k = tr W^k, p_0 = d, and W = G G', Gaussian integration by parts of E tr(G (W^k G)') f gives, for f a product
-    of further traces p_m (their set is mu),
-
-        E p_{k+1} f = (n + k) E p_k f + sum_{m=1..k} E p_m p_{k-m} f + sum_{m in mu} 2 m E p_{k+m} f/p_m
-
-    in integers, over the partitions of all numbers up to `degree`: milliseconds for 16, seconds for 40.
-
-    Args:
-        d: dimension, >= 1.
-        n: degrees of freedom, >= 1; fewer than d is fine.
-        degree: largest power, >= 0.
-
-    Returns:
-        shape (degree + 1,), each rounded once.
-    """
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("n", n, at_least=1)
-    _checks.integer("degree", degree, at_least=0)
-    return np.array([float(Fraction(trace, n**k)) for k, trace in enumerate(_traces(int(d), int(n), int(degree)))])
-
-
-@dataclass(frozen=True)
-class _Optimum:
-    """The recursion of the module's head for dm, exactly.
-
-    Attributes:
-        risks: least risk of each degree 0 .. L.
-        alpha, gamma: coefficients, one a layer.
-        norms: <s, s> of each layer's direction.
-        residual: ascending coefficients of the best polynomial of degree L.
-    """
-
-    risks: tuple[Fraction, ...]
-    alpha: tuple[Fraction, ...]
-    gamma: tuple[Fraction, ...]
-    norms: tuple[Fraction, ...]
-    residual: tuple[Fraction, ...]
-
-
-@cache
-def _exact(d: int, n: int, layers: int) -> _Optimum:
-    moments = [Fraction(trace, n**k) for k, trace in enumerate(_traces(d, n, 2 * layers))]
-
-    def inner(p: list[Fraction], q: list[Fraction]) -> Fraction:
-        return sum((a * b * moments[i + j] for i, a in enumerate(p) for j, b in enumerate(q)), Fraction())
-
-    risks, alphas, gammas, norms = [moments[0]], [], [], []
-    residual, direction, energy = [Fraction(1)], [Fraction()], Fraction()
-    for layer in range(layers):
-        # The gradient's polynomial: t times the residual.
-        gradient = [Fraction(), *residual]
-        before, energy = energy, inner(residual, gradient)
-        gamma = energy / before if layer else Fraction()
-        direction = [gamma * s - g for s, g in zip([*direction, Fraction()], gradient, strict=True)]
-        norm = inner(direction, direction)
-        alpha = energy / norm
-        residual = [e + alpha * s for e, s in zip([*residual, Fraction()], direction, strict=True)]
-        risks.append(risks[-1] - alpha * energy)
-        alphas.append(alpha)
-        gammas.append(gamma)
-        norms.append(norm)
-    return _Optimum(tuple(risks), tuple(alphas), tuple(gammas), tuple(norms), tuple(residual))
-
-
-def _optimum(d: Any, n: Any, layers: Any) -> _Optimum:
-    return _exact(
-        _checks.integer("d", d, at_least=1),
-        _checks.integer("n", n, at_least=1),
-        _checks.integer("layers", layers, at_least=1),
-    )
-
-
-def _floats(values: tuple[Fraction, ...]) -> np.ndarray:
-    return np.array([float(value) for value in values])
-
-
-def optimal_risks(d: int, n: int, layers: int) -> Float[np.ndarray, "depths"]:
-    """Least E ||p(W/n)||_F^2 over polynomials p of degree 0 .. layers with p(0) = 1, exact and rounded once.
-
-    No method with scalar coefficients that all prompts share is better in that many layers, if its preconditioners are
-    a_l Sigma^-1 with any a_l; for any Sigma.
-
-    Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest degree, >= 1; the time grows with the partitions of 2 layers (see `wishart_moments`).
-
-    Returns:
-        shape (layers + 1,), in units of y^2; d first.
-    """
-    return _floats(_optimum(d, n, layers).risks)
-
-
-def optimal_polynomial(d: int, n: int, layers: int) -> Float[np.ndarray, "depths"]:
-    """Ascending coefficients (1, c_1, ..) of the polynomial of degree `layers` that has the least risk.
-
-    In float64, where values of a polynomial near its large roots suffer from cancellation; for steps that do not, see
-    `optimal_registers` and `optimal_steps`. Arguments as in `optimal_risks`.
-    """
-    return _floats(_optimum(d, n, layers).residual)
-
-
-def optimal_registers(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
-    """Coefficients of the one register whose every layer has the least risk of its depth.
-
-    s <- -A H e + gamma_l s, e <- e + alpha_l s [Dutta & Sra 2025, (3.1), (3.2)] with A = Sigma^-1; the module's head
-    derives them. Fewer layers want the first of the same numbers. Arguments as in `optimal_risks`.
-
-    Returns:
-        alpha and gamma, each of shape (layers,) and dimensionless; gamma_0 = 0.
-    """
-    optimum = _optimum(d, n, layers)
-    return _floats(optimum.alpha), _floats(optimum.gamma)
-
-
-def optimal_steps(d: int, n: int, layers: int) -> Float[np.ndarray, "layers"]:
-    """Step sizes a_l with prod_l (1 - a_l t) the polynomial of least risk: memoryless steps A_l = a_l Sigma^-1.
-
-    They reach the floor after the last layer only; in what order they are taken matters before it.
-    Arguments as in `optimal_risks`.
-
-    Returns:
-        shape (layers,), ascending, dimensionless.
-    """
-    # The polynomial is orthogonal to all lower degrees under t dm, a positive measure on t > 0: its roots are real,
-    # simple and positive, the eigenvalues of the measure's Jacobi matrix, which alpha and gamma make up.
-    alpha, gamma = optimal_registers(d, n, layers)
-    diagonal = 1 / alpha
-    diagonal[1:] += gamma[1:] / alpha[:-1]
-    roots = eigvalsh_tridiagonal(diagonal, np.sqrt(gamma[1:]) / alpha[:-1])
-    return 1 / roots[::-1]
-
-
-def one_layer(d: int, n: int) -> tuple[float, float]:
-    """The best step of one layer and its risk: a = n/(n+d+1) and d(d+1)/(n+d+1).
-
-    E tr(I - a H)^2 = d - 2 a d + a^2 d (n+d+1)/n, as E W = n I and E W^2 = n (n+d+1) I.
-    """
-    d, n = _checks.integer("d", d, at_least=1), _checks.integer("n", n, at_least=1)
-    return n / (n + d + 1), d * (d + 1) / (n + d + 1)
-
-
-def _prompts(H: Any, Sigma: Any, least: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """H in float64, the root of Sigma and its inverse."""
-    H = np.asarray(_checks.real("H", H), dtype=np.float64)
-    _checks.shape("H", H, (None, None, None))
-    batch, rows, d = H.shape
-    if rows != d:
-        raise ValueError(f"H must be square, (batch, d, d), got shape {H.shape}")
-    if batch < least or d < 1:
-        raise ValueError(f"H must hold at least {least} matrices, (1, 1) or larger, got shape {H.shape}")
-    # float32 products of inputs are symmetric to 1e-7.
-    if (gap := np.abs(H - H.swapaxes(1, 2)).max()) > 1e-6 * np.abs(H).max():
-        raise ValueError(f"H must be symmetric, its largest asymmetry is {gap:.3g}")
-    Sigma = _checks.covariance("Sigma", Sigma, d)
-    spread, U = np.linalg.eigh(Sigma)
-    if spread[0] <= 1e-12 * spread[-1]:
-        raise ValueError(f"Sigma must be positive definite, its smallest eigenvalue is {spread[0]:.3g}")
-    return (H + H.swapaxes(1, 2)) / 2, (U * spread**0.5) @ U.T, (U / spread**0.5) @ U.T
-
-
-def floor(
-    H: Float[np.ndarray, "batch d d"],
-    Sigma: Float[np.ndarray, "d d"] | None,
-    layers: int,
-    A: Float[np.ndarray, "d d"] | None = None,
-) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "depths"]]:
-    """Least mean of ||Sigma^(1/2) p(A H) Sigma^(-1/2)||_F^2 over polynomials p with p(0) = 1, from a sample of prompts.
-
-    The mean is quadratic in the coefficients. They are fitted to one half of the prompts and judged on the other, and
-    the halves change places, so that the value is an honest estimate of what the fitted polynomial does on fresh
-    prompts: its mean is above the floor, by a term of order layers/batch, and never below. In place of powers of A H,
-    nearly dependent, stand Arnoldi's directions, orthonormal on the half that is fitted.
-
-    Args:
-        H: curvatures X X'/n of at least two prompts, in x^2.
-        Sigma: covariance of the inputs, positive definite; None is the identity.
-        layers: largest degree, >= 1.
-        A: preconditioner, in 1/x^2; None is the identity.
-
-    Returns:
-        risks of degrees 0 .. layers, in units of y^2, and their standard errors over prompts; (layers + 1,) each.
-    """
-    _checks.integer("layers", layers, at_least=1)
-    H, root, inverse = _prompts(H, Sigma, least=2)
-    batch, d, _ = H.shape
-    A = np.eye(d) if A is None else np.asarray(_checks.real("A", A), dtype=np.float64)
-    _checks.shape("A", A, (d, d), "to match H")
-    K = root @ A @ H @ inverse
-    first = np.arange(batch) < batch // 2
-    values = np.empty((batch, layers + 1))
-    for half in (first, ~first):
-        values[~half] = _squares(K, half, layers)[~half]
-    return values.mean(0), values.std(0, ddof=1) / np.sqrt(batch)
-
-
-def _squares(K: np.ndarray, fitted: np.ndarray, layers: int) -> np.ndarray:
-    """||p_l(K)||_F^2 of every prompt and degree, (batch, layers + 1), each p_l the best for the prompts in `fitted`."""
-
-    def inner(U: np.ndarray, V: np.ndarray) -> Any:
-        return np.vdot(U[fitted], V[fitted])
-
-    direction = error = np.broadcast_to(np.eye(K.shape[-1]), K.shape)
-    basis: list[np.ndarray] = []
-    squares = [(error**2).sum((1, 2))]
-    for _ in range(layers):
-        direction = K @ direction
-        size = inner(direction, direction) ** 0.5
-        # Twice: what rounding leaves of the first pass is removed by the second.
-        for other in basis * 2:
-            direction = direction - inner(other, direction) * other
-        norm = inner(direction, direction) ** 0.5
-        # No new direction is left: the fitted prompts are solved, or lie in an invariant space.
-        if norm <= 1e-12 * size:
-            break
-        direction = direction / norm
-        basis.append(direction)
-        error = error - inner(direction, error) * direction
-        squares.append((error**2).sum((1, 2)))
-    return np.stack(squares + squares[-1:] * (layers + 1 - len(squares)), axis=1)
-
-
-def fitted_registers(
-    H: Float[np.ndarray, "batch d d"], Sigma: Float[np.ndarray, "d d"] | None, layers: int
-) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
-    """`optimal_registers` for a sample of prompts in place of their law: the least mean risk over them at every layer.
-
-    The same recursion with the mean over the eigenvalues of all Sigma^(-1/2) H Sigma^(-1/2) in place of the integral,
-    which is conjugate gradients on the block-diagonal system of all prompts at once. Inputs of any law will do.
-
-    Args:
-        H: curvatures X X'/n, positive semi-definite, in x^2.
-        Sigma: covariance of the inputs, positive definite; None is the identity.
-        layers: number of layers, >= 1.
-
-    Returns:
-        alpha and gamma, each of shape (layers,) and dimensionless; both 0 once all prompts are solved.
-    """
-    _checks.integer("layers", layers, at_least=1)
-    H, _, inverse = _prompts(H, Sigma, least=1)
-    t = np.linalg.eigvalsh(inverse @ H @ inverse)
-    if t.min() < -1e-6 * np.abs(t).max():
-        raise ValueError(f"H must be positive semi-definite, its smallest whitened eigenvalue is {t.min():.3g}")
-    t = t.clip(min=0).ravel()
-    alpha, gamma = np.zeros(layers), np.zeros(layers)
-    error, direction, energy = np.ones(t.shape), np.zeros(t.shape), float(t.sum())
-    solved = 1e-30 * energy  # rounding, squared
-    for layer in range(layers):
-        before, energy = energy, float(error @ (t * error))
-        if energy <= solved:
-            break
-        gamma[layer] = energy / before if layer else 0.0
-        direction = gamma[layer] * direction - t * error
-        alpha[layer] = energy / (direction @ direction)
-        error = error + alpha[layer] * direction
-    return alpha, gamma
+from icl.theory.polynomial_floor import _floats, _Optimum, _optimum
 
 
 def _triangular(Gamma: Any) -> np.ndarray:
@@ -344,7 +58,7 @@ def _powers(base: float, layers: int) -> np.ndarray:
     return np.where(lag >= 0, base ** np.maximum(lag, 0), 0.0)
 
 
-def gradient_descent(eta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
+def gradient_descent_table(eta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
     """Gamma of w <- w - eta grad: eta on the diagonal.
 
     All tables hold increments, w_{l+1} = w_l - sum_{j<=l} Gamma[l, j] A_j grad f(w_j); their sums are `cumulative`.
@@ -353,7 +67,7 @@ def gradient_descent(eta: float, layers: int) -> Float[np.ndarray, "layers layer
     return _checks.number("eta", eta, above=0) * np.eye(layers)
 
 
-def momentum(eta: float, beta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
+def momentum_table(eta: float, beta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
     """Gamma of the heavy ball, w_{l+1} = w_l - eta grad f(w_l) + beta (w_l - w_{l-1}): eta beta^(l-j).
 
     At beta = 1 every later layer weighs a gradient as the first did: what a Gamma_j that all layers share amounts to.
@@ -363,14 +77,14 @@ def momentum(eta: float, beta: float, layers: int) -> Float[np.ndarray, "layers 
     return eta * _powers(_checks.number("beta", beta, at_least=0), layers)
 
 
-def nesterov(eta: float, beta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
+def nesterov_table(eta: float, beta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
     """Gamma of Nesterov's method, w_{l+1} = v_l - eta grad f(v_l), v_{l+1} = w_{l+1} + beta (w_{l+1} - w_l).
 
     Gradients are taken at v, so the layers' states are v_0 .. v_{L-1} and, last, w_L. With D[l, j] = eta beta^(l-j), of
     w_{l+1} - w_l, the rows are D[l] + beta (D[l] - D[l-1]), and eta alone on the diagonal in the last.
     """
     _checks.integer("layers", layers, at_least=1)
-    D = momentum(eta, beta, layers)
+    D = momentum_table(eta, beta, layers)
     Gamma = D + beta * np.diff(D, axis=0, prepend=0.0)
     Gamma[-1] = 0.0
     Gamma[-1, -1] = eta
@@ -444,7 +158,7 @@ def _frame(optimum: _Optimum) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return times, alpha, norms
 
 
-def risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: Any = 1.0) -> Float[np.ndarray, "depths"]:
+def table_risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: Any = 1.0) -> Float[np.ndarray, "depths"]:
     """E ||p_l(W/n)||_F^2 after every layer of a table, A_l = a_l Sigma^-1: its exact mean squared error, any Sigma.
 
     The floor plus the squares of the module's head, so that no digits are lost at any depth.
@@ -467,61 +181,3 @@ def risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: Any = 1.
     for layer in range(layers):
         y[layer + 1] = y[layer] - times @ (steps[layer] @ y[:-1])
     return float(optimum.risks[-1]) + (y[:, 1:] - alpha) ** 2 @ norms
-
-
-def shared_floor(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "layers"]]:
-    """Least risk of scalars Gamma_j that all later layers share, for A_l = a_l Sigma^-1, at each depth for itself.
-
-    Gamma[l, j] = Gamma_j for every l >= j is what [Dutta & Sra 2025, sec. 3.3] runs. Only c_j = Gamma_j a_j counts, so
-    that free a_l are no help, and
-
-        p_{l+1} = p_l + (p_l - p_{l-1}) - c_l t p_l
-
-    is the heavy ball with beta = 1: some polynomials of degree 2 and more it cannot be. The risk is not convex in c. It
-    is the floor plus a sum of squares, which Levenberg and Marquardt's method lowers from 8 starts a layer; the best
-    end is polished. Should all have missed the least, what is returned is a bound from above.
-
-    Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest depth, >= 1.
-
-    Returns:
-        the risk at depths 0 .. layers, in units of y^2, and the c (layers,) that has the last of them.
-    """
-    optimum = _optimum(d, n, layers)
-    times, alpha, norms = _frame(optimum)
-    scales = np.sqrt(norms)
-
-    def excess(c: np.ndarray) -> np.ndarray:
-        """Roots of the squares above the floor, of the depth that c has entries."""
-        depth = len(c)
-        now = np.eye(layers + 1)[0].astype(c.dtype)
-        change = np.zeros_like(now)
-        for step in c:
-            change = change - step * (times @ now)
-            now = now + change
-        return (now[1 : depth + 1] - alpha[:depth]) * scales[:depth]
-
-    def jacobian(c: np.ndarray) -> np.ndarray:
-        # The recursion is a polynomial with real coefficients: an imaginary step leaves no difference to cancel.
-        return np.stack([excess(c + 1e-30j * unit).imag / 1e-30 for unit in np.eye(len(c))], axis=1)
-
-    def squares(c: np.ndarray) -> float:
-        return float(excess(c) @ excess(c))
-
-    def slope(c: np.ndarray) -> np.ndarray:
-        return np.asarray(2 * jacobian(c).T @ excess(c))
-
-    least, c = [float(optimum.risks[0])], np.zeros(0)
-    for depth in range(1, layers + 1):
-        # With c_0 = 0 the first layer waits: the best of one layer less is among the starts, and risks cannot rise.
-        starts = [np.append(0.0, c), *(3 * qmc.Halton(depth, scramble=False).random(8 * depth + 1)[1:] - 1)]
-        best = min(
-            (least_squares(excess, start, jacobian, method="lm", max_nfev=50) for start in starts),
-            key=lambda run: float(run.cost),
-        )
-        polished = minimize(squares, best.x, jac=slope, options={"gtol": 1e-12})
-        c = min(polished.x, best.x, key=squares)
-        least.append(float(optimum.risks[depth]) + squares(c))
-    return np.array(least), c

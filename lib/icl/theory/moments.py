@@ -92,7 +92,7 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     )
 
 
-def of(task: Task, lam: Any) -> Moments:
+def task_moments(task: Task, lam: Any) -> Moments:
     """D1 .. D4 of a task at forgetting factor(s) lam: by recursion for the drift (3), from the kernel otherwise."""
     _checks.real("lam", lam, at_least=0)
     if isinstance(task, DriftingRegression):

@@ -26,8 +26,8 @@ from scipy.integrate import solve_ivp
 
 from icl import _checks
 from icl.tasks import GAUSSIAN, Task, square_root
-from icl.theory import gla
 from icl.theory import moments as _moments
+from icl.theory import one_layer
 
 _Theta = Float[np.ndarray, "*batch tokens tokens"] | Complex[np.ndarray, "*batch tokens tokens"]
 
@@ -196,7 +196,7 @@ class PopulationLoss:
         return (slopes + slopes.T) / 2
 
 
-def of(task: Task, *, lam: float) -> PopulationLoss:
+def layer_loss(task: Task, *, lam: float) -> PopulationLoss:
     """Return the population loss of a one-layer model with forgetting factor lam on a task with Gaussian inputs.
 
     Raises:
@@ -206,18 +206,18 @@ def of(task: Task, *, lam: float) -> PopulationLoss:
         raise ValueError(f"inputs must be Gaussian for the loss of all parameters, got {task.inputs.name}")
     Lambda, kernel = np.asarray(task.Lambda), task.weight_kernel()[:-1, :-1]
     a, k = _checks.number("lam", lam, above=0) ** np.arange(task.n, 0, -1.0), kernel.diagonal()
-    D, trace, square = _moments.of(task, lam), np.trace(Lambda), np.trace(Lambda @ Lambda)
+    D, trace, square = _moments.task_moments(task, lam), np.trace(Lambda), np.trace(Lambda @ Lambda)
     # Wick's theorem for y_i^2 y_j^2: i and j apart, then what i = j adds.
     apart = (a @ k) ** 2 * trace**2 + 2 * (a @ kernel**2 @ a) * square
     same = 2 * (a**2 @ k**2) * (trace**2 + 2 * square)
-    tilde = gla.lambda_tilde(task, lam=lam)
+    tilde = one_layer.lambda_tilde(task, lam=lam)
     scalars = (float(s) for s in (a.sum(), a @ a, a @ k, apart + same))
     return PopulationLoss(D, square_root(Lambda), tilde, *scalars)
 
 
-def optimum(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
+def global_minimum(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
     """(14) as theta: where gradient flow from Assumption 1 ends, a global minimum."""
-    best = gla.optimum(task, lam=lam)
+    best = one_layer.optimum(task, lam=lam)
     return pack(best.W_V, best.W_KQ)
 
 
@@ -230,7 +230,7 @@ def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens
     """
     s, vectors = np.linalg.eigh(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
-    A = np.einsum("ij,ik,kj->j", vectors, gla.optimum(task, lam=lam).A, vectors)
+    A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
     best = int((s**2 * A).argmax())
     theta = np.zeros((task.d + 1, task.d + 1))
     theta[:-1, -1] = theta[-1, :-1] = np.sqrt(A[best]) * vectors[:, best]

@@ -1,0 +1,135 @@
+"""The layers of the field as what they are on regression prompts: fast weights that fade and are written to.
+
+With the input as key and query and the label as value, each of these layers keeps an estimate w_hat of the weights
+behind y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in what they write, and in who decides how much:
+
+    linear attention    w <- w + mu y x                             [Katharopoulos et al. 2020]
+    GLA                 w <- lam (w + mu y x)                       [Yang et al. 2023]
+    RetNet              several of these, at fixed lam              [Sun et al. 2023]
+    Mamba-2             w <- a_i w + mu Delta_i y x                 [Dao & Gu 2024]
+    gated GLA           w <- lam_i (w + mu_i y x)
+    delta rule          w <- lam (w + mu (y - w'x) x)               [Widrow & Hoff 1960; Schlag et al. 2021]
+    gated delta rule    the same with lam_i, mu_i                   [Yang et al. 2024]
+    Longhorn            w <- lam (w + (y - w'x) x / (eps + x'x))    [Liu et al. 2024]
+    LFOM                w = sum_k c_k H^k b of all examples alike, H, b their means [Dutta & Sra 2025]
+    Mesa                w = argmin sum_i lam^(n+1-i) (y_i - w'x_i)^2 + eps w'w      [von Oswald et al. 2025]
+    Kalman              w = posterior mean under the drift (3)      [Kalman 1960]
+
+All have one interface, `FastWeights`: a state that `start` makes, `step` advances by one example and `read` asks. They
+are `Causal` models: position i is predicted from the examples before it. Parameters are kept in unconstrained form
+(logarithms, log-odds) and trained as such; constructors take, and properties show, their natural values. What a layer
+costs is counted while it runs, by `cost`.
+
+The settings that fade or write may be one number or one a coordinate of x; the latter is for inputs whose coordinates
+differ in scale (a decay a channel, a diagonal gain).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from icl.models.layers import FastWeights
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a layer costs.
+
+    Attributes:
+        parameters: numbers that are trained.
+        state: numbers that it carries from one example to the next.
+        flops: floating-point operations a token: one `read` and one `step`.
+    """
+
+    parameters: int
+    state: int
+    flops: int
+
+
+def cost(layer: FastWeights[Any]) -> Cost:
+    """Count what a layer keeps and does, by running one read and one step of it.
+
+    A token's operations are the difference between a batch of three and one of two: what is worked out once for all
+    prompts (a decay from its log-odds) is no token's. Every element of a result costs one operation, an elementary
+    function too, and four kinds of operation more:
+
+        a sum of n numbers           n - 1
+        addcmul, a + b c             2
+        a product of matrices        2 n - 1 for each number that comes out, n terms each
+        a linear system of size n    n (n-1) (4n+1) / 6 + 2 n^2 - n, elimination and two triangular solves
+
+    Moving numbers, and comparing them, is free.
+
+    Raises:
+        NotImplementedError: if the layer uses an operation that this count has no rule for, by its name.
+    """
+    if not isinstance(layer, FastWeights):
+        raise ValueError(f"layer must be one of icl.models.layers, got {layer!r}")
+    two, three = _count(layer, 2), _count(layer, 3)
+    trained = sum(parameter.numel() for parameter in layer.parameters() if parameter.requires_grad)
+    return Cost(trained, three[0] - two[0], three[1] - two[1])
+
+
+@torch.no_grad()
+def _count(layer: FastWeights[Any], batch: int) -> tuple[int, int]:
+    """Numbers in the state of so many prompts, and operations of one token each."""
+    state = layer.start(batch)
+    kept = sum(part.numel() for part in vars(state).values())
+    x = torch.ones_like(next(layer.parameters())).new_ones(batch, layer.d)
+    with _Counting() as counting:
+        layer._read(state, x)
+        layer._write(state, x, x[:, 0])
+    return kept, counting.flops
+
+
+class _Counting(TorchDispatchMode):
+    """Adds up what every operation below it costs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name not in _RULES:
+            raise NotImplementedError(f"cost has no rule for the operation {name}")
+        self.flops += _RULES[name](out, args)
+        return out
+
+
+def _one(out: Any, args: Sequence[Any]) -> int:
+    return int(out.numel())
+
+
+def _free(out: Any, args: Sequence[Any]) -> int:
+    return 0
+
+
+def _product(out: Any, args: Sequence[Any]) -> int:
+    return int(out.numel()) * (2 * args[0].shape[-1] - 1)
+
+
+def _solving(out: Any, args: Sequence[Any]) -> int:
+    n = args[0].shape[-1]
+    eliminating, substituting = n * (n - 1) * (4 * n + 1) // 6, 2 * n**2 - n
+    systems, sides = args[0][..., 0, 0].numel(), out[0].numel() // args[0][..., 0].numel()
+    return systems * (eliminating + sides * substituting)
+
+
+_RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
+    **dict.fromkeys(("add", "add_", "sub", "rsub", "mul", "div", "neg", "reciprocal"), _one),
+    **dict.fromkeys(("pow", "sqrt", "rsqrt", "exp", "expm1", "log1p", "sigmoid", "softplus"), _one),
+    **dict.fromkeys(("unsqueeze", "slice", "select", "diagonal", "repeat", "clone", "detach", "view"), _free),
+    **dict.fromkeys(("expand", "unbind", "stack", "cat", "clamp", "t", "transpose", "permute", "_unsafe_view"), _free),
+    **dict.fromkeys(("mm", "bmm", "mv"), _product),
+    **dict.fromkeys(("zeros_like", "new_zeros", "where", "gt", "scalar_tensor", "_linalg_check_errors"), _free),
+    "sum": lambda out, args: int(args[0].numel() - out.numel()),
+    "addcmul": lambda out, args: 2 * int(out.numel()),
+    "_linalg_solve_ex": _solving,
+}

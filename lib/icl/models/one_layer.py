@@ -1,0 +1,171 @@
+"""Gated linear attention as an in-context regressor: the paper's one-layer model, literal and fast.
+
+The literal form runs the operator of `icl.models.operators` over the tokens and reads the last entry of the last
+output (7)-(9). The fast form notes that the prompt enters only through one weighted Gram matrix of the tokens,
+
+    G = sum_{i=1}^{n+1} lam^(n+1-i) z_i z_i',    y_hat = w_V' G W x_{n+1},                      (9)
+
+(w_V the last row of W_V, W the first d columns of W_KQ), which is formed once by a matrix product and can be reused for
+any parameters.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.models import operators
+from icl.tasks import Prompt
+
+
+def decay_weights(lam: float | Tensor, count: int, *, like: Tensor) -> Float[Tensor, " count"]:
+    """lam^(count-1), .., lam, 1: integer powers, so that lam = 0 keeps the last token alone and has a gradient."""
+    _checks.integer("count", count, at_least=1)
+    lam = torch.as_tensor(lam, dtype=like.dtype, device=like.device)
+    if lam.dim() != 0 or not bool((lam >= 0) & torch.isfinite(lam)):
+        raise ValueError(f"lam must be one finite number >= 0, got {lam}")
+    steps = torch.cat([lam.new_ones(1), lam.expand(count - 1)])
+    return steps.cumprod(0).flip(0)
+
+
+def gram(Z: Float[Tensor, "batch time tokens"], lam: float | Tensor) -> Float[Tensor, "batch tokens tokens"]:
+    """G = sum_i lam^(time-i) z_i z_i' for tokens Z with rows z_i: all that one layer reads from a prompt."""
+    _checks.shape("Z", Z, (None, None, None))
+    weights = decay_weights(lam, Z.shape[1], like=Z)
+    return Z.transpose(1, 2) @ (weights[:, None] * Z)
+
+
+def predict(
+    Z: Float[Tensor, "batch time tokens"],
+    W_V: Float[Tensor, "tokens tokens"],
+    W_KQ: Float[Tensor, "tokens tokens"],
+    lam: float | Tensor,
+) -> Float[Tensor, " batch"]:
+    """The layer read off the paper: values W_V z_i, keys z_i, queries W_KQ z_i; last entry of the last output (7)-(9).
+
+    W_KQ is W_K' W_Q, so that keys are the bare tokens. The reference for `predict_from_gram`, and slower.
+
+    Args:
+        Z: tokens (x_i, y_i), the query's label 0; rows in time.
+        W_V, W_KQ: merged weights.
+        lam: forgetting factor in [0, 1].
+    """
+    _checks.shape("Z", Z, (None, None, None))
+    size = Z.shape[2]
+    for name, weights in (("W_V", W_V), ("W_KQ", W_KQ)):
+        _checks.shape(name, weights, (size, size), "to match the tokens")
+        _checks.dtype(name, weights, Z.dtype, "to match the tokens")
+    decay = torch.as_tensor(lam, dtype=Z.dtype, device=Z.device)
+    if decay.numel() != 1 or not bool((decay >= 0) & (decay <= 1)):
+        raise ValueError(f"lam must be one number in [0, 1], got {lam}")
+    q, k, v = (Z @ W_KQ.T).unsqueeze(2), Z.unsqueeze(2), (Z @ W_V.T).unsqueeze(2)
+    return operators.chunked(q, k, v, decay.reshape(1, 1, 1))[:, -1, 0, -1]
+
+
+def predict_from_gram(
+    G: Float[Tensor, "batch tokens tokens"],
+    W_V: Float[Tensor, "tokens tokens"],
+    W_KQ: Float[Tensor, "tokens tokens"],
+    x_query: Float[Tensor, "batch d"],
+) -> Float[Tensor, " batch"]:
+    """(9) from the Gram matrix: w_V' G W x_query, the fast form."""
+    _checks.shape("G", G, (None, None, None))
+    size = G.shape[2]
+    for name, weights in (("W_V", W_V), ("W_KQ", W_KQ)):
+        _checks.shape(name, weights, (size, size), "to match the tokens")
+        _checks.dtype(name, weights, G.dtype, "to match the tokens")
+    _checks.shape("x_query", x_query, (G.shape[0], size - 1), "to match the tokens")
+    _checks.dtype("x_query", x_query, G.dtype, "to match the tokens")
+    return torch.einsum("bi,bi->b", G @ W_V[-1], x_query @ W_KQ[:, :-1].T)
+
+
+def features(prompt: Prompt, lam: float | Sequence[float] | np.ndarray) -> Float[Tensor, "*lams batch d"]:
+    """g = sum_{i <= n} lam^(n+1-i) y_i x_i, the block of G that the optimum reads: y_hat = g' A x_query.
+
+    Given several lam, one matrix product serves them all, and the result has a leading axis for them.
+    """
+    factors = np.atleast_1d(np.asarray(_checks.real("lam", lam, at_least=0), dtype=np.float64))
+    powers = torch.as_tensor(factors[:, None] ** np.arange(prompt.n, 0, -1), dtype=prompt.x.dtype).to(prompt.x.device)
+    pseudo = prompt.y[:, :-1, None] * prompt.x[:, :-1]
+    g = torch.einsum("ln,bnd->lbd", powers, pseudo)
+    return g if np.ndim(lam) else g[0]
+
+
+def predict_from_features(
+    g: Float[Tensor, "*lams batch d"], A: Float[Tensor, "d d"] | np.ndarray, x_query: Float[Tensor, "batch d"]
+) -> Float[Tensor, "*lams batch"]:
+    """(15) and (18): y_hat = g' A x_query, the layer with p = q = 0, for one or several forgetting factors."""
+    _checks.shape("x_query", x_query, tuple(g.shape[-2:]), "to match g")
+    _checks.dtype("x_query", x_query, g.dtype, "to match g")
+    A = torch.as_tensor(A, dtype=g.dtype, device=g.device)
+    _checks.shape("A", A, (g.shape[-1], g.shape[-1]), "to match g")
+    return ((g @ A) * x_query).sum(-1)
+
+
+class OneLayerGLA(nn.Module):
+    """One layer of gated linear attention with merged weights W_V, W_KQ and one forgetting factor.
+
+    Parameters start as Gaussians of standard deviation `scale` (the paper's experiments); `set_weights` puts others in
+    their place, for example the optimum (14).
+
+    Args:
+        d: dimension of the inputs.
+        lam: forgetting factor in (0, 1].
+        scale: standard deviation of the initial weights.
+        generator: where they are drawn from.
+        dtype: of parameters and predictions.
+    """
+
+    def __init__(
+        self, d: int, *, lam: float, scale: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Draw the initial weights."""
+        super().__init__()
+        _checks.integer("d", d, at_least=1)
+        _checks.number("scale", scale, at_least=0)
+        _checks.drawing(generator, dtype)
+        self.lam = _checks.number("lam", lam, above=0, at_most=1)
+        drawn = torch.randn(2, d + 1, d + 1, generator=generator, dtype=dtype, device=generator.device) * scale
+        self.W_V, self.W_KQ = nn.Parameter(drawn[0].clone()), nn.Parameter(drawn[1].clone())
+
+    @torch.no_grad()
+    def set_weights(self, W_V: np.ndarray | Tensor, W_KQ: np.ndarray | Tensor) -> "OneLayerGLA":
+        """Overwrite the weights and return the module."""
+        for name, new in (("W_V", W_V), ("W_KQ", W_KQ)):
+            parameter = getattr(self, name)
+            new = torch.as_tensor(new)
+            _checks.shape(name, new, tuple(parameter.shape))
+            if not bool(torch.isfinite(new).all()):
+                raise ValueError(f"{name} must be finite, got {new}")
+            parameter.copy_(new)
+        return self
+
+    def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label."""
+        G = gram(prompt.tokens(), self.lam)
+        return predict_from_gram(G, self.W_V, self.W_KQ, prompt.x[:, -1])
+
+
+def window_features(prompt: Prompt, *, lam: float, count: int) -> Float[Tensor, "batch count"]:
+    """x_q' ((1 - lam) G)^k (1 - lam) g for k = 0 .. count - 1: predictions are their combinations.
+
+    Args:
+        prompt: the query's label is not used.
+        lam: forgetting factor in (0, 1).
+        count: how many steps of a first-order method, at least 1.
+    """
+    if not _checks.number("lam", lam, above=0) < 1:
+        raise ValueError(f"lam must be < 1, got {lam!r}")
+    _checks.integer("count", count, at_least=1)
+    x, y, query = prompt.x[:, :-1], prompt.y[:, :-1], prompt.x[:, -1]
+    # The oldest of n examples has weight lam^n, the newest lam.
+    weights = lam * (1 - lam) * decay_weights(lam, prompt.n, like=x)
+    vector = torch.einsum("n,bn,bnd->bd", weights, y, x)
+    features = []
+    for _ in range(count):
+        features.append((vector * query).sum(-1))
+        vector = torch.einsum("bnd,bn->bd", x, weights * torch.einsum("bnd,bd->bn", x, vector))
+    return torch.stack(features, dim=-1)

@@ -1,0 +1,395 @@
+"""The S6 layer of Mamba on regression prompts [Jiang et al. 2025, sec. 3]: selection, zero-order hold, recurrence.
+
+Every channel i of the tokens u_l has a state h_l of d_h numbers that decays and is written to,
+
+    h_l = exp(Delta_l A) h_{l-1} + A^-1 (exp(Delta_l A) - I) B_l u_l[i],    o_l[i] = C_l' h_l,            (1), (2)
+    B_l = W_B u_l + b_B,    C_l = W_C u_l + b_C,    Delta_l = softplus(w_Delta' u_l + b_Delta),           (3) - (5)
+
+with A diagonal and negative and h_0 = 0. The prediction is the last channel at the last token, where the query's label
+would be. `scan` is these equations as they stand. When all states decay at one rate, scores C_l'B_j stand between
+tokens as q'k do in linear attention, whose forms (`icl.models.operators`) compute the layer then. `chunked` is
+linear in length for any rates.
+
+If besides the step is fixed, states of the tokens' own products say all that the layer needs of a prompt, whatever its
+weights (`statistics`, `features`): d_h drops out of the cost.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.models import operators
+from icl.tasks import Prompt
+
+_Tokens = Float[Tensor, "batch time channels"]
+_States = Float[Tensor, "batch time d_h"]
+_Steps = Float[Tensor, "#batch time"]
+
+
+def _checked(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> None:
+    _checks.shape("u", u, (None, None, None))
+    if u.shape[1] == 0:
+        raise ValueError("u must hold at least one position in time, got 0")
+    _checks.shape("B", B, (*u.shape[:2], None), "to match u")
+    _checks.shape("C", C, tuple(B.shape), "to match B")
+    if tuple(A.shape) not in ((1,), (B.shape[2],)):
+        raise ValueError(f"A must have shape (1,) or ({B.shape[2]},) to match B, got {tuple(A.shape)}")
+    if Delta.dim() != 2 or Delta.shape[0] not in (1, len(u)) or Delta.shape[1] != u.shape[1]:
+        raise ValueError(f"Delta must have shape ({len(u)} or 1, {u.shape[1]}) to match u, got {tuple(Delta.shape)}")
+    for name, value in (("A", A), ("B", B), ("C", C), ("Delta", Delta)):
+        _checks.dtype(name, value, u.dtype, "to match u")
+    if not bool(((A < 0) & A.isfinite()).all()):
+        raise ValueError(f"A must be finite and < 0, got {A.min().item():g} to {A.max().item():g}")
+    if not bool(((Delta > 0) & Delta.isfinite()).all()):
+        raise ValueError(f"Delta must be finite and > 0, got {Delta.min().item():g} to {Delta.max().item():g}")
+
+
+def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
+    """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A."""
+    exponent = Delta.unsqueeze(-1) * A
+    return exponent.exp(), torch.expm1(exponent) / A
+
+
+def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps) -> _Tokens:
+    """(1) and (2), one token after another: the reference.
+
+    Args:
+        u: tokens.
+        A: diagonal, < 0: one number a state, or one for all.
+        B: what is written, before zero-order hold.
+        C: what is read.
+        Delta: step of each token, > 0; one row for all prompts or one each.
+    """
+    _checked(u, A, B, C, Delta)
+    decay, gain = held(A, Delta)
+    state = u.new_zeros(len(u), u.shape[2], B.shape[2])
+    outputs = []
+    steps = (t.unbind(1) for t in (u, decay, gain * B, C))
+    for ut, kept, written, read in zip(*steps, strict=True):
+        state = kept.unsqueeze(1) * state + ut.unsqueeze(-1) * written.unsqueeze(1)
+        outputs.append((state @ read.unsqueeze(-1)).squeeze(-1))
+    return torch.stack(outputs, dim=1)
+
+
+def dual(u: _Tokens, A: Float[Tensor, "1"], B: _States, C: _States, Delta: _Steps) -> _Tokens:
+    """`scan` for one rate A as one masked product of tokens with tokens [Dao & Gu 2024]; cost grows with time^2."""
+    return operators.parallel(*_as_attention(u, A, B, C, Delta)).squeeze(2)
+
+
+def _as_attention(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> tuple[Tensor, ...]:
+    """Queries, keys, values and decay, with one head."""
+    _checked(u, A, B, C, Delta)
+    if A.shape != (1,):
+        raise ValueError(f"A must have shape (1,): one rate for all states, got {tuple(A.shape)}")
+    decay, gain = held(A, Delta)
+    return C.unsqueeze(2), (gain * B).unsqueeze(2), u.unsqueeze(2), decay
+
+
+def scan_chunked(
+    u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps, *, size: int = 16
+) -> _Tokens:
+    """`scan` in blocks of `size` tokens, all pairs inside a block and one state between blocks: linear in length."""
+    _checks.integer("size", size, at_least=1)
+    if A.shape == (1,):
+        return operators.chunked(*_as_attention(u, A, B, C, Delta), size=size).squeeze(2)
+    _checked(u, A, B, C, Delta)
+    gain = held(A, Delta)[1]
+    state = u.new_zeros(len(u), u.shape[2], B.shape[2])
+    outputs = []
+    blocks = (t.split(size, dim=1) for t in (u, gain * B, C, Delta))
+    for ub, written, read, step in zip(*blocks, strict=True):
+        time = step.shape[1]
+        seen = torch.ones(time, time, dtype=torch.bool, device=u.device).tril()
+        # Sums of the steps between two tokens, never a difference of sums from the start: after one long step that
+        # would leave little of the short ones. And never a ratio of powers: those overflow.
+        ago = torch.where(seen.tril(-1), step.unsqueeze(-1), 0.0).cumsum(1)
+        between = (ago.unsqueeze(-1) * A).exp() * seen.unsqueeze(-1)
+        scores = torch.einsum("bls,bjs,bljs->blj", read, written, between.expand(len(u), -1, -1, -1))
+        age = (step.cumsum(1).unsqueeze(-1) * A).exp()
+        outputs.append(scores @ ub + torch.einsum("bls,bcs->blc", read * age, state))
+        state = age[:, -1].unsqueeze(1) * state + torch.einsum("bjc,bjs->bcs", ub, written * between[:, -1])
+    return torch.cat(outputs, dim=1)
+
+
+class Selective(nn.Module):
+    """W u_l + b: what is written or read depends on the token (3), (4). Starts at 0.
+
+    Args:
+        d_e: channels of the tokens.
+        d_h: size of the state.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d_e: int, d_h: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start at 0."""
+        super().__init__()
+        sizes = _checks.integer("d_h", d_h, at_least=1), _checks.integer("d_e", d_e, at_least=1)
+        self.W, self.b = nn.Parameter(torch.zeros(sizes, dtype=dtype)), nn.Parameter(torch.zeros(d_h, dtype=dtype))
+
+    def forward(self, u: _Tokens) -> _States:
+        """One vector a token."""
+        return u @ self.W.T + self.b
+
+
+class Static(nn.Module):
+    """The same vector at every token, as in S4. Starts at 0.
+
+    Args:
+        d_h: size of the state.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d_h: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start at 0."""
+        super().__init__()
+        self.b = nn.Parameter(torch.zeros(_checks.integer("d_h", d_h, at_least=1), dtype=dtype))
+
+    def forward(self, u: _Tokens) -> _States:
+        """One vector for all tokens."""
+        return self.b.expand(*u.shape[:2], -1)
+
+
+class Step(nn.Module):
+    """Delta_l = softplus(w_Delta' u_l + b_Delta), (5).
+
+    Args:
+        d_e: channels of the tokens.
+        Delta: the step to start from, > 0; w_Delta starts at 0.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, d_e: int, Delta: float, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with the same step at every token."""
+        super().__init__()
+        Delta = _checks.number("Delta", Delta, above=0)
+        start = Delta + math.log(-math.expm1(-Delta))
+        self.w = nn.Parameter(torch.zeros(_checks.integer("d_e", d_e, at_least=1), dtype=dtype))
+        self.b = nn.Parameter(torch.tensor(start, dtype=dtype))
+
+    def forward(self, u: _Tokens) -> _Steps:
+        """One step a token."""
+        # Torch takes softplus(z) for z above a threshold; past its default of 20 that is still 2e-9 off.
+        return nn.functional.softplus(u @ self.w + self.b, threshold=40)
+
+
+class FixedStep(nn.Module):
+    """The same step at every token, not trained (Assumption 4.1).
+
+    Args:
+        Delta: the step, > 0.
+        dtype: of the step.
+    """
+
+    def __init__(self, Delta: float, *, dtype: torch.dtype = torch.float64) -> None:
+        """Keep the step."""
+        super().__init__()
+        self.register_buffer("Delta", torch.tensor(_checks.number("Delta", Delta, above=0), dtype=dtype))
+
+    def forward(self, u: _Tokens) -> _Steps:
+        """One row of steps for all prompts."""
+        return self.get_buffer("Delta").expand(1, u.shape[1])
+
+
+class S6(nn.Module):
+    """One layer, tokens to tokens. With `Static` B and C and a `FixedStep` it is S4.
+
+    Args:
+        B: what is written.
+        C: what is read.
+        step: how long a token is held.
+        A: diagonal, < 0, (1,) or (d_h,). Kept as log(-A), a parameter that is trained only if asked to:
+            `layer.log_rate.requires_grad_(True)`.
+    """
+
+    def __init__(self, B: Selective | Static, C: Selective | Static, step: Step | FixedStep, A: Tensor) -> None:
+        """Keep the parts."""
+        super().__init__()
+        for name, part, kinds in (
+            ("B", B, Selective | Static),
+            ("C", C, Selective | Static),
+            ("step", step, Step | FixedStep),
+        ):
+            if not isinstance(part, kinds):
+                raise ValueError(f"{name} must be one of icl.models.s6's parts, got {part!r}")
+        if len(B.b) != len(C.b):
+            raise ValueError(f"C must have states of size {len(B.b)} to match B, got {len(C.b)}")
+        widths = {part.W.shape[1] for part in (B, C) if isinstance(part, Selective)}
+        widths |= {len(step.w)} if isinstance(step, Step) else set()
+        if len(widths) > 1:
+            raise ValueError(f"B, C and step must be for tokens of one width, got {sorted(widths)}")
+        if tuple(A.shape) not in ((1,), (len(B.b),)) or not bool(((A < 0) & A.isfinite()).all()):
+            raise ValueError(f"A must be finite and < 0 and have shape (1,) or ({len(B.b)},), got {A}")
+        self.B, self.C, self.step = B, C, step
+        self.log_rate = nn.Parameter((-A).log(), requires_grad=False)
+
+    @property
+    def A(self) -> Float[Tensor, " rates"]:
+        """The diagonal of A."""
+        return -self.log_rate.exp()
+
+    def forward(self, u: _Tokens) -> _Tokens:
+        """The layer's output at every token."""
+        return scan_chunked(u, self.A, self.B(u), self.C(u), self.step(u))
+
+    def predictions(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label: the last channel at the last token."""
+        return self(prompt.tokens())[:, -1, -1]
+
+
+def assumed(
+    d: int, d_h: int, N: int, *, generator: torch.Generator, scale: float = 1.0, dtype: torch.dtype = torch.float64
+) -> S6:
+    """The layer of Assumption 4.1: A = -1, Delta = ln(2) / N, so alpha = exp(-Delta) = 2^(-1/N); W ~ N(0, scale^2).
+
+    Args:
+        d: dimension of the inputs; tokens have d + 1 channels.
+        d_h: size of the state.
+        N: number of examples that the step is made for.
+        generator: for W_B and W_C.
+        scale: standard deviation of their entries; 1 in the paper.
+        dtype: of all parameters.
+    """
+    _checks.integer("d", d, at_least=1)
+    _checks.integer("N", N, at_least=1)
+    _checks.number("scale", scale, at_least=0)
+    _checks.drawing(generator, dtype)
+    parts = Selective(d + 1, d_h, dtype=dtype), Selective(d + 1, d_h, dtype=dtype)
+    with torch.no_grad():
+        for part in parts:
+            drawn = torch.randn(part.W.shape, generator=generator, dtype=dtype, device=generator.device)
+            part.W.copy_(scale * drawn)
+    return S6(*parts, FixedStep(math.log(2) / N, dtype=dtype), -torch.ones(1, dtype=dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What a layer with one rate and one fixed step needs of a prompt, whatever its weights.
+
+    Attributes:
+        g: sum_l omega_l y_l e_l over the examples, (batch, d_e), omega_l = (1 - alpha) alpha^(N+1-l) for A = -1.
+        s: sum_l omega_l y_l, (batch,).
+        e: the query's token, (batch, d_e).
+    """
+
+    g: Float[Tensor, "batch d_e"]
+    s: Float[Tensor, " batch"]
+    e: Float[Tensor, "batch d_e"]
+
+
+def weights(N: int, layer: S6) -> Float[Tensor, " N"]:
+    """omega_1 .. omega_N: what is left, when the query is read, of what each example wrote."""
+    decay, gain = _fixed(layer)
+    ages = torch.arange(_checks.integer("N", N, at_least=1), 0, -1, dtype=decay.dtype, device=decay.device)
+    return gain * decay**ages
+
+
+def statistics(prompt: Prompt, layer: S6) -> Statistics:
+    """The statistics of prompts for layers of this rate and step."""
+    x, y = prompt.x, prompt.y[:, :-1]
+    weighted = weights(prompt.n, layer).to(y) * y
+    # Sums, not products of tiny matrices, and no tokens: it takes two thirds of the time.
+    g = torch.cat([(weighted.unsqueeze(-1) * x[:, :-1]).sum(1), (weighted * y).sum(1, keepdim=True)], dim=1)
+    return Statistics(g, weighted.sum(1), nn.functional.pad(x[:, -1], (0, 1)))
+
+
+def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
+    """The prediction (W_C e_q + b_C)' (W_B g + s b_B) from statistics; equals `layer.predictions`.
+
+    The statistics have to be those for the layer's own rate and step.
+    """
+    return (_asked(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
+
+
+def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kinds"]:
+    """States of the tokens' own products: S_l = decay S_{l-1} + gain u_l (u_l, 1)', for every token.
+
+    The layer's output is o_l = S_l M (u_l, 1) with M = [W_B b_B]' [W_C b_C], (d_e + 1)^2 numbers: `collapsed`.
+    """
+    decay, gain = _fixed(layer)
+    time = torch.arange(u.shape[1], device=u.device)
+    ago = time[:, None] - time
+    mask = torch.where(ago >= 0, gain * decay ** ago.clamp(min=0), 0.0).to(u)
+    products = u.unsqueeze(-1) * _with_one(u).unsqueeze(-2)
+    # One product of (time, time) with all prompts side by side.
+    return (mask @ products.flatten(2)).view_as(products)
+
+
+def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels kinds"]) -> _Tokens:
+    """The layer's output from `features` of the same tokens; equals `layer(u)`."""
+    return (states @ _asked(layer, u).unsqueeze(-1)).squeeze(-1)
+
+
+def _asked(layer: S6, u: Float[Tensor, "... channels"]) -> Float[Tensor, "... kinds"]:
+    """[W_B b_B]' [W_C b_C] (u, 1): what a token makes of the states; the two products of d_h are taken first."""
+    write, look = (torch.cat([part.W, part.b.unsqueeze(1)], dim=1) for part in _selective(layer))
+    return _with_one(u) @ (look.T @ write)
+
+
+def _with_one(u: Tensor) -> Tensor:
+    return nn.functional.pad(u, (0, 1), value=1.0)
+
+
+def _selective(layer: S6) -> tuple[Selective, Selective]:
+    """B and C of a layer that `statistics` and `features` say all about."""
+    _fixed(layer)
+    if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
+        raise ValueError(f"layer must have Selective B and C, got {layer.B!r} and {layer.C!r}")
+    return layer.B, layer.C
+
+
+def _fixed(layer: S6) -> tuple[Tensor, Tensor]:
+    """Decay and gain of a layer with one rate and one step."""
+    if not isinstance(layer, S6):
+        raise ValueError(f"layer must be an S6, got {layer!r}")
+    if not isinstance(layer.step, FixedStep) or layer.log_rate.shape != (1,):
+        raise ValueError(
+            f"layer must have a FixedStep and one rate, got {layer.step!r} and {len(layer.log_rate)} rates"
+        )
+    step: Tensor = layer.step.get_buffer("Delta")
+    exponent = step * layer.A[0]
+    return exponent.exp(), torch.expm1(exponent) / layer.A[0]
+
+
+class S6Stack(nn.Module):
+    """Layers with residual, u <- u + W S6(u), each followed, if asked for, by a network on each token, u <- u + f(u).
+
+    W starts at 0, but for the last row's last entry, which starts at 1: at first only labels move.
+
+    Args:
+        layers: the layers, all for tokens of the same width.
+        d_e: channels of the tokens.
+        networks: one a layer, tokens to tokens; none by default.
+        dtype: of W.
+    """
+
+    def __init__(
+        self, layers: Sequence[S6], d_e: int, networks: Sequence[nn.Module] = (), *, dtype: torch.dtype = torch.float64
+    ) -> None:
+        """Keep the layers."""
+        super().__init__()
+        if not layers or not all(isinstance(layer, S6) for layer in layers):
+            raise ValueError(f"layers must be S6 layers, at least one, got {layers!r}")
+        if networks and len(networks) != len(layers):
+            raise ValueError(f"networks must be none or {len(layers)}, one a layer, got {len(networks)}")
+        self.layers, self.networks = nn.ModuleList(layers), nn.ModuleList(networks)
+        _checks.integer("d_e", d_e, at_least=1)
+        mix = torch.zeros(len(layers), d_e, d_e, dtype=dtype)
+        mix[:, -1, -1] = 1
+        self.W = nn.Parameter(mix)
+
+    def forward(self, u: _Tokens) -> _Tokens:
+        """Tokens after all layers."""
+        for index, layer in enumerate(self.layers):
+            u = u + layer(u) @ self.W[index].T
+            if len(self.networks):
+                u = u + self.networks[index](u)
+        return u
+
+    def predictions(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label: the last channel at the last token, where there was 0."""
+        return self(prompt.tokens())[:, -1, -1]

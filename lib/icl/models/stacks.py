@@ -1,0 +1,350 @@
+"""Gated linear attention in layers: the symmetry-reduced model, three scalars a layer, fast.
+
+Tokens are (x_j, y_j); layer by layer every token reads what earlier tokens have written and takes a share of it away:
+
+    x_j <- x_j - s_x (1 - lam) sum_{i<j} lam^(j-i) (x_j'x_i) x_i
+    y_j <- y_j - s_y (1 - lam) sum_{i<j} lam^(j-i) (x_j'x_i) y_i
+
+The read-out is the negative of what the last layer left in a query's label channel, which started at 0. With the label
+itself in that channel, what is left is the error y_j - y_hat_j, at every position in one causal pass, because the sums
+are strict and keys do not hold labels. The factor 1 - lam keeps a step's size when its memory is changed.
+
+This is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all that
+rotations of the inputs leave of it when their covariance is the identity, labels in keys apart. `icl.models.readings`
+has the full matrices and the other ways of reading the paper. A stack is linear in the labels, and an L-layer stack is
+a polynomial in x of a degree that grows as 3^L: `Normalised` takes the inputs' lengths out, which keeps rare long
+inputs from blowing deep stacks up.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.models import operators
+from icl.models.causal import Causal
+from icl.models.operators import delta_chunked
+from icl.tasks import Prompt
+
+
+class DeltaStack(Causal):
+    """Layers of the gated delta rule: the stack of `icl.models.stacks` with errors written in place of values.
+
+    Every layer has two memories over the same keys x, one of labels and one of the inputs themselves, and each token
+    takes a share of what it reads away:
+
+        y_j <- y_j - s_y (label memory)(x_j),    x_j <- x_j - s_x (input memory)(x_j)
+
+    The write strength is beta_t = mu / ||x_t||^2: with mu = 1 and keys of any length the newest pair is known
+    exactly once it is written. Linear in the labels, and errors scale with the inputs: f(c X, c y) = c f(X, y). One
+    layer with s_y = 1 is the normalised delta rule of `icl.filters`. The last layer has no use for a memory of inputs
+    and has none.
+
+    Args:
+        d: dimension of the inputs.
+        layers: L, at least 1.
+        lam: where both memories' forgetting factors start, one number or one a layer, in (0, 1).
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self, d: int, layers: int, *, lam: float | Sequence[float] = 0.95, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Start where one layer is nearly right: a strong memory and half a projection."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+        self.layers = _checks.integer("layers", layers, at_least=1)
+        start = torch.logit(factors(layers, lam, dtype)).expand(layers)
+        # The memory of labels, then, in all layers but the last, that of inputs.
+        self.log_odds = nn.Parameter(start.clone())
+        self.mu = nn.Parameter(torch.full((layers,), 0.5, dtype=dtype))
+        self.s_y = nn.Parameter(torch.ones(layers, dtype=dtype))
+        self.log_odds_x = nn.Parameter(start[:-1].clone())
+        self.mu_x = nn.Parameter(torch.full((layers - 1,), 0.5, dtype=dtype))
+        self.s_x = nn.Parameter(torch.full((layers - 1,), 0.5, dtype=dtype))
+
+    @property
+    def lam(self) -> Float[Tensor, " layers"]:
+        """Forgetting factor of each layer's memory of labels."""
+        return torch.sigmoid(self.log_odds)
+
+    def decays(self, layer: int, y: Tensor) -> list[Float[Tensor, "#batch #time 1"]]:
+        """Decays of a layer's memories given its labels: that of labels and, but in the last layer, that of inputs."""
+        odds = [self.log_odds[layer], *self.log_odds_x[layer : layer + 1]]
+        return [torch.sigmoid(one).view(1, 1, 1) for one in odds]
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position."""
+        self.checked(x, y)
+        for layer in range(self.layers):
+            decays = self.decays(layer, y)
+            # With keys of length 1 and values in proportion beta = mu / |x|^2 is mu, and x = 0 has a gradient.
+            length = torch.linalg.vector_norm(x, dim=-1)
+            length = torch.where(length > 0, length, 1.0)
+            key = (x / length.unsqueeze(-1)).unsqueeze(2)
+            value = (y / length)[..., None, None]
+            # A negative write strength would be no delta rule: below 0 it stays at 0, without a gradient.
+            read = delta_chunked(key, key, value, decays[0], self.mu[layer].clamp(min=0).view(1, 1, 1))
+            if layer < self.layers - 1:
+                kept = delta_chunked(key, key, key, decays[1], self.mu_x[layer].clamp(min=0).view(1, 1, 1))
+                x = x - self.s_x[layer] * length.unsqueeze(-1) * kept[:, :, 0]
+            y = y - self.s_y[layer] * length * read[:, :, 0, 0]
+        return y
+
+
+class GatedDeltaStack(DeltaStack):
+    """The delta stack with gates that look at the layer's label: in deeper layers, at the error of those before.
+
+        g_t = sigmoid(a + c log(1 + y_t^2)),    the same for the memory of inputs with a, c of its own
+
+    A large error can then clear a memory that has become wrong at once. It starts as the delta stack, c = 0, and is no
+    longer linear in the labels when c is not. The gate fades after its token was read: the model stays causal.
+
+    Args:
+        d, layers, lam, dtype: see `DeltaStack`.
+    """
+
+    def __init__(
+        self, d: int, layers: int, *, lam: float | Sequence[float] = 0.95, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Start as the delta stack starts."""
+        super().__init__(d, layers, lam=lam, dtype=dtype)
+        self.c = nn.Parameter(torch.zeros(layers, dtype=dtype))
+        self.c_x = nn.Parameter(torch.zeros(layers - 1, dtype=dtype))
+
+    def decays(self, layer: int, y: Tensor) -> list[Float[Tensor, "#batch #time 1"]]:
+        """Decays of a layer's memories at each token, given its labels."""
+        surprise = torch.log1p(y.square()).unsqueeze(-1)
+        pairs = [(self.log_odds[layer], self.c[layer])]
+        pairs += zip(self.log_odds_x[layer : layer + 1], self.c_x[layer : layer + 1], strict=True)
+        return [torch.sigmoid(odds + c * surprise) for odds, c in pairs]
+
+
+def read_strictly(
+    q: Float[Tensor, "batch time heads key"],
+    k: Float[Tensor, "batch time heads key"],
+    v: Float[Tensor, "batch time heads value"],
+    decay: Float[Tensor, "#batch #time #heads"],
+) -> Float[Tensor, "batch time heads value"]:
+    """o_t = S_{t-1} q_t with S_t = g_t S_{t-1} + v_t k_t' (5): token t reads what those before it have left.
+
+    With one decay lam for all this is sum_{i<t} lam^(t-1-i) (q_t'k_i) v_i. Layout of `icl.models.operators`.
+    """
+    # The state after token t - 1 is asked with the query of token t; the first token finds nothing.
+    later = torch.cat([q[:, 1:], q[:, :1]], dim=1)
+    read = operators.chunked(later, k, v, decay)
+    return torch.cat([torch.zeros_like(read[:, :1]), read[:, :-1]], dim=1)
+
+
+class GatedStack(Causal):
+    """The stack with gates: decay by token, by channel or both, and a write strength by token.
+
+        g_t   = sigmoid(a + b (||x_t||^2 / d - 1) + c log(1 + y_t^2)),    one a layer, or one a channel of the keys
+        v_t   -> v_t (||x_t||^2 / d)^-p
+
+    x_t and y_t are the layer's own tokens, so that deeper layers see errors in place of labels. It starts as the plain
+    stack, b = c = p = 0; a parameter frozen there (`requires_grad_(False)`) leaves that gate out. With c = 0 it is
+    linear in the labels.
+
+    Args:
+        d: dimension of the inputs.
+        layers: L, at least 1.
+        channels: 1, or d for a decay of each channel of the keys (of each input coordinate, here).
+        lam: where forgetting factors start (`icl.models.stacks.Stack`).
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        layers: int,
+        *,
+        channels: int = 1,
+        lam: float | Sequence[float] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Start as the plain stack starts."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+        self.layers = _checks.integer("layers", layers, at_least=1)
+        if _checks.integer("channels", channels, at_least=1) not in (1, d):
+            raise ValueError(f"channels must be 1 or d = {d}, got {channels!r}")
+        self.channels = channels
+        start = torch.logit(factors(layers, lam, dtype)).expand(layers)
+        self.a = nn.Parameter(start.unsqueeze(1).repeat(1, channels))
+        self.b, self.c, self.p = (nn.Parameter(torch.zeros(layers, dtype=dtype)) for _ in range(3))
+        self.s_x = nn.Parameter(torch.full((layers - 1,), 0.5 / layers, dtype=dtype))
+        self.s_y = nn.Parameter(torch.full((layers,), 1.0 / layers, dtype=dtype))
+
+    @property
+    def lam(self) -> Float[Tensor, "layers channels"]:
+        """Decay of each layer and channel at a token of ordinary length whose label is 0."""
+        return torch.sigmoid(self.a)
+
+    def gates(self, x: Tensor, y: Tensor, layer: int) -> Float[Tensor, "batch time channels"]:
+        """g_t of one layer, given its tokens."""
+        surprise = self.b[layer] * (x.square().mean(-1) - 1) + self.c[layer] * torch.log1p(y.square())
+        return torch.sigmoid(self.a[layer] + surprise.unsqueeze(-1))
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position."""
+        self.checked(x, y)
+        for layer in range(self.layers):
+            # With a key of 0 nothing is written at any strength, and 1 has a power and a gradient.
+            power = x.square().mean(-1)
+            strength = torch.where(power > 0, power, 1.0).pow(-self.p[layer])
+            written = torch.cat([x, y.unsqueeze(-1)], dim=-1) * strength.unsqueeze(-1)
+            # A channel is a head whose key is one number: reads of heads add up.
+            keys = x.unsqueeze(2) if self.channels == 1 else x.unsqueeze(3)
+            values = written.unsqueeze(2).expand(-1, -1, self.channels, -1)
+            lam = self.lam[layer].unsqueeze(-1)
+            total = (read_strictly(keys, keys, values, self.gates(x, y, layer)) * lam * (1 - lam)).sum(2)
+            if layer < self.layers - 1:
+                x = x - self.s_x[layer] * total[..., :-1]
+            y = y - self.s_y[layer] * total[..., -1]
+        return y
+
+
+#: Tokens in a block of time: inside a block all pairs, between blocks one state. Fastest of 13 .. 51 at d = 10.
+_BLOCK = 17
+
+
+class _Layer(torch.autograd.Function):
+    """One layer on tokens in blocks, Z -> Z - c * O, with its derivative written out.
+
+    O_j = sum_{i<j} lam^(j-i) (x_j'x_i) z_i. Autograd's own derivative would keep and fill many times the memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, Z: Tensor, lam: Tensor, c: Tensor, d: int) -> Tensor:
+        batch, count, size, width = Z.shape
+        factor = float(lam)
+        inside = torch.arange(size, device=Z.device)
+        mask = _powers(factor, inside[:, None] - inside[None] - 1, Z.dtype) * factor
+        # The state at a block's start is read at its token j after j more steps, written at token i before size - i.
+        age = _powers(factor, inside, Z.dtype)[:, None]
+        worth = _powers(factor, size - inside, Z.dtype)[:, None]
+        flat = Z.reshape(batch * count, size, width)
+        X = flat[..., :d]
+        scores = torch.bmm(X, X.transpose(1, 2)).mul_(mask)
+        read = torch.bmm(scores, flat)
+        P, carry = None, None
+        if count > 1:
+            block = torch.arange(count, device=Z.device)
+            carry = _powers(factor**size, block[:, None] - block[None] - 1, Z.dtype)
+            written = torch.bmm((X * worth).transpose(1, 2), flat)
+            P = (carry @ written.reshape(batch, count, d * width)).reshape(batch * count, d, width)
+            read.baddbmm_(X * age, P)
+        ctx.save_for_backward(flat, scores, read, c)
+        ctx.rest = (mask, age, worth, carry, P, d, factor, (batch, count, size, width))
+        return torch.addcmul(Z, read.view_as(Z), c, value=-1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        flat, scores, read, c = ctx.saved_tensors
+        mask, age, worth, carry, P, d, factor, (batch, count, size, width) = ctx.rest
+        X = flat[..., :d]
+        G = grad.reshape(batch * count, size, width)
+        dO = G * -c
+        pairs = torch.bmm(dO, flat.transpose(1, 2)).mul_(mask)
+        dZ = torch.bmm(scores.transpose(1, 2), dO)
+        dX = torch.bmm(pairs + pairs.transpose(1, 2), X)
+        if count > 1:
+            dP = torch.bmm((X * age).transpose(1, 2), dO)
+            dS = (carry.T @ dP.reshape(batch, count, d * width)).reshape(batch * count, d, width)
+            dX += torch.bmm(dO, P.transpose(1, 2)).mul_(age) + torch.bmm(flat, dS.transpose(1, 2)).mul_(worth)
+            dZ.baddbmm_(X * worth, dS)
+        # d lam^(j-i) / d lam = (j - i) lam^(j-i) / lam, and both sums of it are at hand: no third matrix product.
+        when = torch.arange(count * size, dtype=grad.dtype, device=grad.device) - count * size / 2
+        share = ((dO * read).sum(-1) - (flat * dZ).sum(-1)).view(batch, -1).sum(0)
+        dZ += G
+        dZ[..., :d] += dX
+        return dZ.view(batch, count, size, width), share @ when / max(factor, 1e-300), -(G * read).sum((0, 1)), None
+
+
+def _powers(base: float, exponents: Tensor, dtype: torch.dtype) -> Tensor:
+    """base^exponents, 0 where the exponent is negative; formed in float64."""
+    raised = base ** exponents.clamp(min=0).to(torch.float64)
+    return torch.where(exponents >= 0, raised, 0.0).to(dtype)
+
+
+class Stack(Causal):
+    """Layers of gated linear attention, reduced by symmetry to three scalars each: s_x, s_y and lam.
+
+    Args:
+        d: dimension of the inputs.
+        layers: L, at least 1.
+        lam: where the forgetting factors start, one a layer, in (0, 1); or one for all layers, which they then share.
+            By default .7 to .9 in equal steps (.8 for one layer). Steps start at s_x = 1 / (2 L), s_y = 1 / L.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self, d: int, layers: int, *, lam: float | Sequence[float] | None = None, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Start where deep stacks train."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+        self.layers = _checks.integer("layers", layers, at_least=1)
+        start = factors(layers, lam, dtype)
+        self.log_odds = nn.Parameter(torch.logit(start))
+        # The last layer's tokens are read by no one: what it does to x does not matter.
+        self.s_x = nn.Parameter(torch.full((layers - 1,), 0.5 / layers, dtype=dtype))
+        self.s_y = nn.Parameter(torch.full((layers,), 1.0 / layers, dtype=dtype))
+
+    @property
+    def lam(self) -> Float[Tensor, " layers"]:
+        """Forgetting factor of each layer."""
+        return torch.sigmoid(self.log_odds).expand(self.layers)
+
+    def _run(self, Z: Tensor, lam: Tensor, layers: int, time: int) -> Tensor:
+        """Tokens after so many layers; Z is (batch, time, width), x first, then y, then zeros."""
+        batch, _, width = Z.shape
+        size = min(_BLOCK, time)
+        count = -(-time // size)
+        blocks = nn.functional.pad(Z, (0, 0, 0, count * size - time)).view(batch, count, size, width)
+        for layer in range(layers):
+            s_x = self.s_x[layer] if layer < self.layers - 1 else self.s_y.new_zeros(())
+            steps = torch.cat([s_x.expand(self.d), self.s_y[layer : layer + 1]])
+            c = nn.functional.pad(steps * (1 - lam[layer]), (0, width - self.d - 1))
+            blocks = _Layer.apply(blocks, lam[layer], c, self.d)  # type: ignore[no-untyped-call]
+        return blocks.reshape(batch, count * size, width)[:, :time]
+
+    def _tokens(self, x: Tensor, y: Tensor) -> Tensor:
+        """(x, y, 0..): products of widths that are multiples of 4 are faster by more than the zeros cost."""
+        return nn.functional.pad(torch.cat([x, y.unsqueeze(-1)], dim=-1), (0, -(self.d + 1) % 4))
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position."""
+        self.checked(x, y)
+        return self._run(self._tokens(x, y), self.lam, self.layers, x.shape[1])[..., self.d]
+
+    def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label; the last layer reads there only."""
+        Z = prompt.tokens()
+        self.checked(Z[..., :-1], Z[..., -1])
+        lam = self.lam
+        if self.layers > 1:
+            Z = self._run(self._tokens(Z[..., :-1], Z[..., -1]), lam, self.layers - 1, prompt.n + 1)
+        last = lam[-1]
+        scores = (Z[:, :-1, : self.d] @ Z[:, -1, : self.d, None]).squeeze(-1)
+        weights = last ** torch.arange(prompt.n, 0, -1, dtype=Z.dtype, device=Z.device)
+        read = (scores * weights * Z[:, :-1, self.d]).sum(-1)
+        return self.s_y[-1] * (1 - last) * read - Z[:, -1, self.d]
+
+
+def factors(layers: int, lam: float | Sequence[float] | None, dtype: torch.dtype) -> Float[Tensor, " count"]:
+    """Forgetting factors to start from: the default spread, one for all, or as many as layers."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    if lam is None:
+        return torch.linspace(0.7, 0.9, layers, dtype=dtype) if layers > 1 else torch.full((1,), 0.8, dtype=dtype)
+    _checks.real("lam", lam, above=0)
+    values = torch.as_tensor(lam, dtype=dtype).reshape(-1)
+    if len(values) not in (1, layers) or not bool((values < 1).all()):
+        raise ValueError(f"lam must be one number or {layers}, each in (0, 1), got {lam!r}")
+    return values

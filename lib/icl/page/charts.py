@@ -1,0 +1,388 @@
+"""Tidy tables to charts: one theme, one colour a method throughout the book, a description for everyone.
+
+No mathematics here and no torch. A `Figure` shows itself in a notebook as a picture with its description; in the built
+book a script replaces the picture by the interactive chart, follows the page's light or dark theme, and offers the data
+and the specification for download.
+"""
+
+import base64
+import functools
+import html
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair
+import numpy as np
+import pandas as pd
+import vl_convert
+
+#: One colour a method, the same in every figure.
+METHODS: dict[str, str] = {
+    "GLA": "#0b6fb8",
+    "linear attention": "#c9711a",
+    "zero predictor": "#8a8a8a",
+    "LMS": "#b0357f",
+    "NLMS": "#7a5bb5",
+    "APA": "#2a8a4a",
+    "RLS": "#c0392b",
+    "Kalman": "#8a5a00",
+    "true weight": "#111111",
+    "delta rule": "#643030",
+    "normalised delta rule": "#0e1f39",
+    "sliding window": "#4398d0",
+    "ridge regression": "#1c22b4",
+    "faded ridge": "#6b8e00",
+    "gradient descent": "#c9711a",
+    "momentum": "#b0357f",
+    "Nesterov": "#7a5bb5",
+    "conjugate gradients": "#c0392b",
+    "preconditioned CG": "#643030",
+    "Chebyshev": "#2a8a4a",
+    "Memformer": "#0b6fb8",
+    "GD++": "#0e1f39",
+    "Newton": "#6b8e00",
+    "polynomial floor": "#8a5a00",
+}
+#: Colours for an ordered set of lines (drift slow to fast, say), light to dark.
+SEQUENCE = ("#6aa9d6", "#4590c9", "#2376b8", "#125a94", "#06335a")
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_VEGALITE = "6.4"
+
+
+def theme() -> dict[str, Any]:
+    """Return the Vega-Lite configuration shared by every figure."""
+    return {
+        "background": "transparent",
+        "font": _FONT,
+        "view": {"stroke": None},
+        "title": {"anchor": "start", "fontSize": 15, "fontWeight": 600, "subtitleFontSize": 12.5, "offset": 12},
+        "axis": {
+            "labelFontSize": 12,
+            "titleFontSize": 12.5,
+            "titleFontWeight": 400,
+            "gridOpacity": 0.5,
+            "domain": False,
+        },
+        # Room for the widest tick labels that sliders lead to: the plot is not laid out anew when they grow.
+        "axisY": {"minExtent": 42},
+        "axisX": {"labelOverlap": "greedy", "labelSeparation": 6},
+        "legend": {
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "orient": "bottom",
+            "symbolType": "stroke",
+            "symbolOpacity": 1,
+            "columns": 3,
+        },
+        "line": {"strokeWidth": 2.2},
+        "text": {"fontSize": 12},
+    }
+
+
+@dataclass(frozen=True)
+class Explorable:
+    """A closed form that the reader's browser recomputes when a slider moves.
+
+    Attributes:
+        function: its name in `book/_assets/explorables.js`; it maps the sliders' values to the chart's datasets.
+        controls: one dict a slider: name, label, min, max, step, value.
+        constants: whatever else the function needs, as JSON.
+    """
+
+    function: str
+    controls: Sequence[dict[str, Any]]
+    constants: dict[str, Any] | None = None
+
+
+class Figure:
+    """An Altair chart with a description; what every chart function here returns.
+
+    Args:
+        chart: any Altair chart without a config of its own; `.chart` gives it back for further work.
+        title: the finding, in a sentence.
+        alt: what a reader who cannot see the figure should know: axes, what runs where, the numbers that matter.
+        subtitle: setting, units, what an error band is.
+        explorable: sliders, if it has any.
+
+    Raises:
+        ValueError: if title or alt is missing or too short to say anything.
+    """
+
+    def __init__(
+        self, chart: Any, *, title: str, alt: str, subtitle: str = "", explorable: Explorable | None = None
+    ) -> None:
+        """Give the chart its title, theme and description."""
+        if not title.strip():
+            raise ValueError("title must say the finding, got an empty string")
+        if len(alt.split()) < 8:
+            raise ValueError(f"alt must describe the figure in at least eight words, got {alt!r}")
+        self.alt = " ".join(alt.split())
+        lines = {"text": title, "subtitle": subtitle.split("\n")} if subtitle else title
+        usermeta = {"icl": {"explorable": vars(explorable)}} if explorable else {"icl": {}}
+        self.chart = chart.properties(title=lines, description=self.alt, usermeta=usermeta).configure(**theme())
+
+    @functools.cached_property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification, data included."""
+        spec: dict[str, Any] = self.chart.to_dict()
+        return spec
+
+    def svg(self, width: int = 680) -> str:
+        """Draw the chart as a static picture of `width` pixels."""
+        drawing = json.loads(json.dumps(self.spec).replace('"width": "container"', f'"width": {width - 80}'))
+        drawing["background"] = "white"
+        svg = str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE))
+        # Vega counts clip paths and gradients over all that a process has drawn; figures must not depend on it.
+        names: dict[str, str] = {}
+        counted = re.compile(r'(id="|url\(#)((clip|gradient_)\d+)')
+        return counted.sub(lambda m: m[1] + names.setdefault(m[2], f"{m[3]}{len(names) + 1}"), svg)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        svg = self.svg()
+        picture = base64.b64encode(svg.encode()).decode()
+        # "</script" would end the script element early and "<!--" keep it from ending, wherever they stand in the JSON.
+        spec = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        return {
+            "text/plain": self.alt,
+            "text/html": (
+                f'<figure class="icl-chart"><img alt="{html.escape(self.alt)}" '
+                f'src="data:image/svg+xml;base64,{picture}">'
+                f'<script type="application/json">{spec}</script></figure>'
+            ),
+        }
+
+
+def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Scale:
+    known = {**METHODS, **(colours or {})}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(f"colours must name {missing}: every method keeps one colour throughout the book")
+    return altair.Scale(domain=list(names), range=[known[name] for name in names])
+
+
+def _limits(values: Sequence[pd.Series], log: bool) -> tuple[float, float]:
+    """The range of the values, and a little air."""
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    if log:
+        if low <= 0:
+            raise ValueError(f"a logarithmic axis needs positive values, got {low:g}")
+        return low / (high / low) ** 0.06, high * (high / low) ** 0.06
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+
+
+def _placed(
+    data: pd.DataFrame, x: str, y: str, by: str, limits: tuple[float, float], log: bool, height: int
+) -> pd.DataFrame:
+    """Where each curve ends, moved apart so that no two labels overlap."""
+    ends = data.sort_values(x).groupby(by, sort=False).tail(1)[[x, y, by]].sort_values(y).reset_index(drop=True)
+    scale: Any = np.log if log else np.asarray
+    low, high = scale(limits[0]), scale(limits[1])
+    at = ((scale(ends[y].clip(*limits).to_numpy()) - low) / (high - low) * height).tolist()
+    gap = 15  # pixels, a line of text
+    for i in range(1, len(at)):
+        at[i] = max(at[i], at[i - 1] + gap)
+    if at and at[-1] > height:
+        at[-1] = height
+        for i in range(len(at) - 2, -1, -1):
+            at[i] = min(at[i], at[i + 1] - gap)
+    moved = low + np.asarray(at) / height * (high - low)
+    return ends.assign(**{y: np.exp(moved) if log else moved})
+
+
+def _named(table: pd.DataFrame, name: str | None) -> Any:
+    return table if name is None else altair.Data(name=name, values=table.to_dict(orient="records"))
+
+
+def lines(
+    data: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    by: str,
+    x_title: str,
+    y_title: str,
+    title: str,
+    alt: str,
+    subtitle: str = "",
+    points: pd.DataFrame | None = None,
+    stars: pd.DataFrame | None = None,
+    floors: Sequence[str] = (),
+    colours: dict[str, str] | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    y_domain: tuple[float, float] | None = None,
+    labels: str = "direct",
+    height: int = 320,
+    each: str | None = None,
+    dataset: str | None = None,
+    stars_dataset: str | None = None,
+    explorable: Explorable | None = None,
+) -> Figure:
+    """Draw curves, one a value of column `by`, each labelled where it ends.
+
+    Args:
+        data: tidy table with the columns x, y and by; `low` and `high` too where a band is to be drawn.
+        x, y, by: its columns.
+        x_title, y_title: axis titles, units included.
+        title, alt, subtitle, explorable: see `Figure`.
+        points: measurements to draw over the curves: columns x, y, by, and `bar` for error bars of +- that much.
+        stars: points to mark as optima: columns x, y, by.
+        floors: values of `by` that are limits, drawn dashed.
+        colours: colours of values of `by` that `METHODS` does not hold.
+        log_x, log_y: logarithmic axes.
+        y_domain: limits of the y axis; curves are cut there.
+        labels: 'direct' at the end of each line, or 'legend' where the ends would collide.
+        height: in pixels; the width is the page's.
+        each: column that tells apart several curves of one value of `by`, which share its colour; for legends only.
+        dataset, stars_dataset: names of the curves' and the stars' data, for an explorable that replaces them.
+    """
+    if labels not in ("direct", "legend"):
+        raise ValueError(f"labels must be 'direct' or 'legend', got {labels!r}")
+    if each is not None and (each not in data.columns or labels == "direct"):
+        raise ValueError(f"each must be a column of data, and labels 'legend', got {each!r} and {labels!r}")
+    for name, table in (("data", data), ("points", points), ("stars", stars)):
+        if table is not None:
+            if absent := {x, y, by} - set(table.columns):
+                raise ValueError(f"{name} must have the columns {sorted(absent)}")
+            for column in {x, y, "low", "high", "bar"} & set(table.columns):
+                if not table[column].abs().lt(float("inf")).all():
+                    raise ValueError(f"{name} must hold finite numbers only in {column!r}")
+    names = list(dict.fromkeys(name for table in (data, points, stars) if table is not None for name in table[by]))
+    if unknown := set(floors) - set(names):
+        raise ValueError(f"floors must be values of {by!r}, got {sorted(unknown)}")
+    span = [float(data[x].min()), float(data[x].max())]
+    # Layers and steps are counted: no ticks between them.
+    whole = not log_x and not dataset and bool((data[x] % 1 == 0).all())
+    counted: dict[str, Any] = {"axis": altair.Axis(tickMinStep=1)} if whole else {}
+    X = altair.X(
+        f"{x}:Q",
+        title=x_title,
+        scale=altair.Scale(type="log" if log_x else "linear", domain=span, nice=False),
+        **counted,
+    )
+    limits = y_domain or _limits([t[y] for t in (data, points, stars) if t is not None], log_y)
+    # An explorable's curves move, so its axis finds its own limits.
+    fixed: dict[str, Any] = {"domain": list(limits), "nice": False}
+    ticks: dict[str, Any] = {}
+    if dataset and not y_domain:
+        # Rounded to powers of ten, a logarithmic axis would leave most of its height empty.
+        fixed = {"nice": False, "padding": 14} if log_y else {"zero": False}
+        # Over less than a power of ten, it would have too many ticks to read.
+        ticks = {"axis": altair.Axis(tickCount=7)} if log_y else {}
+    heights = altair.Scale(type="log" if log_y else "linear", **fixed)
+    Y = altair.Y(f"{y}:Q", title=y_title, scale=heights, **ticks)
+    legend = altair.Legend(title=None) if labels == "legend" else None
+    colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
+    dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
+    dash = altair.StrokeDash(f"{by}:N", scale=dashes, legend=legend)
+    hover = [
+        altair.Tooltip(f"{by}:N", title=" "),
+        altair.Tooltip(f"{x}:Q", format=".4~g"),
+        altair.Tooltip(f"{y}:Q", format=".4~g"),
+    ]
+    curves = altair.Chart(_named(data, dataset))
+    layers = []
+    if {"low", "high"} <= set(data.columns):
+        # Left to itself an area would widen the axis to its own ends, and to 0.
+        low = altair.Y("low:Q", title=y_title, scale=heights) if y_domain else altair.Y("low:Q")
+        layers.append(curves.mark_area(opacity=0.18, clip=True).encode(X, low, altair.Y2("high:Q"), colour))
+    apart = {} if each is None else {"detail": f"{each}:N"}
+    layers.append(curves.mark_line(clip=True).encode(X, Y, colour, dash, tooltip=hover, **apart))
+    if labels == "direct":
+        if dataset:
+            ends = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
+            ends = ends.transform_filter("datum.rank == 1")
+        else:
+            ends = altair.Chart(_placed(data, x, y, by, limits, log_y, height))
+        # The book's script knows this layer by its name, and puts a legend in its place where the page is narrow.
+        text = ends.mark_text(align="left", dx=6, fontWeight=500, clip=False).properties(name="labels")
+        layers.append(text.encode(X, Y, colour, text=f"{by}:N"))
+    if points is not None:
+        dots = altair.Chart(points)
+        if "bar" in points.columns:
+            bars = dots.transform_calculate(low=f"datum['{y}'] - datum.bar", high=f"datum['{y}'] + datum.bar")
+            layers.append(bars.mark_rule(strokeWidth=1.6).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour))
+        layers.append(dots.mark_point(filled=True, size=42, opacity=1).encode(X, Y, colour, tooltip=hover))
+    if stars is not None:
+        star = altair.Chart(_named(stars, stars_dataset)).mark_point(
+            shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0
+        )
+        layers.append(star.encode(X, Y, colour, tooltip=hover))
+    chart = altair.layer(*layers).properties(width="container", height=height)
+    if labels == "direct":
+        # Room for the labels that stand beyond the plot.
+        room = 8 + 7 * max(len(name) for name in names)
+        chart = chart.properties(padding={"left": 5, "top": 5, "bottom": 5, "right": room})
+    return Figure(chart, title=title, alt=alt, subtitle=subtitle, explorable=explorable)
+
+
+def heatmap(
+    data: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    value: str,
+    x_title: str,
+    y_title: str,
+    value_title: str,
+    title: str,
+    alt: str,
+    subtitle: str = "",
+    stars: pd.DataFrame | None = None,
+    domain: tuple[float, float] | None = None,
+    height: int = 320,
+) -> Figure:
+    """Draw a surface as a grid of tiles, light where `value` is small and dark where it is large.
+
+    Args:
+        data: tidy table with a row for each pair of x and y.
+        x, y, value: its columns; x and y are the tiles' places and need not be evenly spaced.
+        x_title, y_title, value_title: titles of the axes and of the colour scale, units included.
+        title, alt, subtitle: see `Figure`.
+        stars: tiles of data to mark, for example the least of each row: columns x and y.
+        domain: values between which the colour runs, logarithmically; tiles beyond it keep its end's colour. None is
+            the range of the data.
+        height: in pixels; the width is the page's.
+    """
+    for name, table, columns in (("data", data, {x, y, value}), ("stars", stars, {x, y})):
+        if table is not None and (absent := columns - set(table.columns)):
+            raise ValueError(f"{name} must have the columns {sorted(absent)}")
+    for column in (x, y, value):
+        if not data[column].abs().lt(float("inf")).all():
+            raise ValueError(f"data must hold finite numbers only in {column!r}")
+    if (least := data[value].min()) <= 0:
+        raise ValueError(f"data must hold positive numbers only in {value!r}, got {least:g}")
+    if data.duplicated([x, y]).any():
+        raise ValueError(f"data must hold one row for each pair of {x!r} and {y!r}")
+    if stars is not None:
+        tiles, marked = (set(zip(table[x], table[y], strict=True)) for table in (data, stars))
+        if off := marked - tiles:
+            raise ValueError(f"stars must mark tiles of data, got {sorted(off)}")
+    low, high = domain or (float(data[value].min()), float(data[value].max()))
+    if not 0 < low < high < float("inf"):
+        raise ValueError(f"domain must be two positive numbers, the smaller first, got {(low, high)}")
+    number = altair.Axis(labelExpr="format(datum.value, '.3~g')", labelAngle=0, ticks=False)
+    X = altair.X(f"{x}:O", title=x_title, axis=number)
+    Y = altair.Y(f"{y}:O", title=y_title, axis=number, sort="descending")
+    shade = altair.Color(
+        f"{value}:Q",
+        scale=altair.Scale(type="log", domain=[low, high], range=["#f4f8fb", *SEQUENCE], clamp=True),
+        legend=altair.Legend(title=value_title, titleLimit=320, gradientLength=240, format=".3~g", tickCount=4),
+    )
+    hover = [altair.Tooltip(f"{column}:Q", format=".4~g") for column in (x, y, value)]
+    layers = [altair.Chart(data).mark_rect().encode(X, Y, shade, tooltip=hover)]
+    if stars is not None:
+        mark = altair.Chart(stars).mark_point(shape=_STAR, filled=True, size=70, opacity=1, color="#c9711a")
+        layers.append(mark.encode(X, Y))
+    chart = altair.layer(*layers).properties(width="container", height=height)
+    return Figure(chart, title=title, alt=alt, subtitle=subtitle)
+
+
+# A five-pointed star, as an SVG path in the unit square around the origin.
+_STAR = (
+    "M0,-1L0.235,-0.324L0.951,-0.309L0.380,0.124L0.588,0.809"
+    "L0,0.4L-0.588,0.809L-0.380,0.124L-0.951,-0.309L-0.235,-0.324Z"
+)

@@ -1,0 +1,241 @@
+"""The ledger of claims, and the records of long runs.
+
+A chapter settles a claim with one line,
+
+    claim("gla.thm2.training-error").agrees(mse, formula, standard_error=se)
+    claim("gla.thm2.lam-eq-gamma").holds(error_at_gamma > error_at_best)
+
+The verdict follows from the numbers and must be the one that the ledger holds: if it is not, the cell fails and with it
+the build. Tolerances stand in the ledger, where they were written before the run.
+"""
+
+import html
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+VERDICTS = (
+    "reproduced",
+    "reproduced with a caveat",
+    "not reproduced",
+    "misprint",
+    "beyond our means",
+    "open",
+    "not yet",
+)
+#: How a check is shown in a notebook's output so that the book can collect it.
+CHECK_MIME = "application/vnd.icl.check+json"
+_REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+class VerdictChanged(AssertionError):
+    """A measurement contradicts the verdict that the ledger holds."""
+
+
+def folder(name: str) -> Path:
+    """Return `book/<name>` of the repository, or its copy inside the installed package."""
+    for candidate in (_REPOSITORY / "book" / name, Path(__file__).parents[1] / name):
+        if candidate.is_dir():
+            return candidate
+    raise ValueError(f"no folder {name!r}: neither beside the sources nor inside the installed package")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the ledger.
+
+    Attributes:
+        id: its name, `gla.`, `mem.` or `mamba.` first.
+        source: paper, section, equation or figure.
+        claim: what the paper says, in our words.
+        how: how it is checked.
+        verdict: one of `VERDICTS`.
+        reason: why, in a sentence; empty for 'not yet'.
+        tolerance: one of {"relative": x}, {"absolute": x}, {"z": x} or {"truth": True}; None for 'not yet'.
+        printed: the paper's number, if it prints one.
+        chapter: the page that checks it, relative to `book/`; None for 'not yet'.
+    """
+
+    id: str
+    source: str
+    claim: str
+    how: str
+    verdict: str
+    reason: str = ""
+    tolerance: dict[str, Any] | None = None
+    printed: Any = None
+    chapter: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse rows that say too little or contradict themselves."""
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"{self.id}: verdict must be one of {VERDICTS}, got {self.verdict!r}")
+        settled = self.verdict not in ("not yet", "beyond our means")
+        if settled and not (self.reason and self.chapter and self.tolerance):
+            raise ValueError(f"{self.id}: a settled claim needs a reason, a chapter and a tolerance")
+        if self.tolerance and (
+            len(self.tolerance) != 1 or next(iter(self.tolerance)) not in ("relative", "absolute", "z", "truth")
+        ):
+            raise ValueError(
+                f"{self.id}: tolerance must be one of relative, absolute, z or truth, got {self.tolerance}"
+            )
+        if self.tolerance:
+            ((kind, limit),) = self.tolerance.items()
+            # YAML reads 1e-9 as text: 1.0e-9 is the number.
+            number = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if limit is not True if kind == "truth" else not (number and 0 <= limit < float("inf")):
+                raise ValueError(f"{self.id}: tolerance must be a number >= 0, or truth: true, got {self.tolerance}")
+
+    def agrees(
+        self,
+        measured: Any,
+        expected: Any,
+        *,
+        standard_error: Any = None,
+        samples: int | None = None,
+        mended: Any = None,
+        caveat: bool | np.bool_ | None = None,
+        note: str = "",
+    ) -> "Check":
+        """Check numbers the paper gives (or implies) against numbers computed here, within the ledger's tolerance.
+
+        Args:
+            measured: what the claim says, computed as printed; a number or an array.
+            expected: what it must equal, computed another way; broadcasts with `measured`.
+            standard_error: of `measured - expected`; needed when the tolerance is in standard errors.
+            samples: how many draws are behind `measured`.
+            mended: the corrected form, for a misprint: it must pass where the printed one fails.
+            caveat: what must be true beside the claim, for a verdict with a caveat.
+            note: numbers to show, when the deviation alone says too little.
+
+        Raises:
+            VerdictChanged: if the numbers lead to another verdict than the ledger's.
+        """
+        kind, limit = self._tolerance()
+        if kind == "truth":
+            raise ValueError(f"{self.id} is checked with .holds: its tolerance is a truth, not a number")
+        deviation = _deviation(kind, measured, expected, standard_error)
+        shown = f"{_UNITS[kind]} {deviation:.2g} (limit {limit:g})"
+        amended = caveat
+        if mended is not None:
+            mended_deviation = _deviation(kind, mended, expected, standard_error)
+            amended = mended_deviation <= limit and (caveat is None or bool(caveat))
+            shown += f"; mended: {mended_deviation:.2g}"
+        return self._settle(
+            deviation <= limit, amended, mended is not None, f"{shown}{'; ' * bool(note)}{note}", samples
+        )
+
+    def holds(
+        self,
+        condition: bool | np.bool_,
+        *,
+        note: str,
+        caveat: bool | np.bool_ | None = None,
+        instead: bool | np.bool_ | None = None,
+        samples: int | None = None,
+    ) -> "Check":
+        """Check a statement that is true or false.
+
+        Args:
+            condition: what the paper says.
+            note: the numbers behind it, for the reader.
+            caveat: what must be true beside it, for a verdict with a caveat.
+            instead: what is true in its place, for a claim that is not reproduced.
+            samples: how many draws are behind it.
+
+        Raises:
+            VerdictChanged: if this leads to another verdict than the ledger's.
+        """
+        if self._tolerance()[0] != "truth":
+            raise ValueError(f"{self.id} is checked with .agrees: its tolerance is {self.tolerance}")
+        if condition and instead is not None:
+            raise VerdictChanged(f"{self.id}: the claim holds after all ({note})")
+        return self._settle(bool(condition), caveat if instead is None else instead, False, note, samples)
+
+    def _tolerance(self) -> tuple[str, float]:
+        if self.tolerance is None:
+            raise VerdictChanged(
+                f"{self.id} stands as {self.verdict!r} in the ledger: give it a tolerance and a verdict"
+            )
+        return next(iter(self.tolerance.items()))
+
+    def _settle(
+        self, passed: bool, amended: bool | np.bool_ | None, by_mending: bool, shown: str, samples: int | None
+    ) -> "Check":
+        if amended is not None and not amended:
+            raise VerdictChanged(f"{self.id}: what should hold beside the claim does not ({shown})")
+        if passed:
+            verdict = "reproduced with a caveat" if amended and not by_mending else "reproduced"
+        else:
+            verdict = "misprint" if by_mending else "not reproduced"
+        if verdict != self.verdict:
+            raise VerdictChanged(f"{self.id}: measured {verdict!r}, but the ledger says {self.verdict!r} ({shown})")
+        return Check(self.id, verdict, shown, samples)
+
+
+_UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| ="}
+
+
+def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> float:
+    measured, expected = np.asarray(measured, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    if not (np.isfinite(measured).all() and np.isfinite(expected).all()):
+        raise ValueError("measured and expected must be finite")
+    gap = np.abs(measured - expected)
+    if kind == "z":
+        spread = np.asarray(np.nan if standard_error is None else standard_error, dtype=np.float64)
+        if not (np.isfinite(spread) & (spread > 0)).all():
+            raise ValueError(f"standard_error must be positive and finite for a tolerance in z, got {standard_error!r}")
+        return float((gap / standard_error).max())
+    if kind == "relative":
+        # 0 = 0 agrees; anything else against 0 does not.
+        return float(np.divide(gap, np.abs(expected), out=np.where(gap == 0, 0.0, np.inf), where=expected != 0).max())
+    return float(gap.max())
+
+
+@dataclass(frozen=True)
+class Check:
+    """A claim settled: what was measured and the verdict it leads to."""
+
+    id: str
+    verdict: str
+    measured: str
+    samples: int | None
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        text = f"{self.id}: {self.verdict}. {self.measured}"
+        drawn = f" <span class='icl-check__samples'>{self.samples:,} draws</span>" if self.samples else ""
+        return {
+            "text/plain": text,
+            "text/html": (
+                f"<p class='icl-check' data-verdict='{self.verdict}'><b>{self.verdict}</b> "
+                f"<code>{html.escape(self.id)}</code> {html.escape(self.measured)}{drawn}</p>"
+            ),
+            CHECK_MIME: asdict(self),
+        }
+
+
+@cache
+def ledger() -> dict[str, Claim]:
+    """Return every row of `book/claims/*.yml` by its id; ValueError for duplicate or malformed rows."""
+    rows: dict[str, Claim] = {}
+    for path in sorted(folder("claims").glob("*.yml")):
+        try:
+            claims = [Claim(**row) for row in yaml.safe_load(path.read_text(encoding="utf-8"))]
+        except (TypeError, ValueError, yaml.YAMLError) as error:
+            raise ValueError(f"{path.name}: {error}") from error
+        for claim in claims:
+            if claim.id in rows:
+                raise ValueError(f"{path.name}: {claim.id} stands in the ledger twice")
+            rows[claim.id] = claim
+    return rows
+
+
+def claim(id: str) -> Claim:
+    """Return the ledger's row; ValueError if there is none of that name."""
+    if id not in ledger():
+        raise ValueError(f"no claim {id!r} in the ledger (book/claims/)")
+    return ledger()[id]

@@ -1,0 +1,248 @@
+"""How predictors compare: mean squared error one step ahead, position by position, on the same trials.
+
+`icl.runs.judging` measures the error at a prompt's query; here every label is a query.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks, filters
+from icl.models.causal import Causal
+from icl.tasks import Prompt, Task, blocks
+
+
+def _risks(
+    predictors: Mapping[str, Predictor],
+    task: Task,
+    total: int,
+    measure: Callable[[Tensor], Tensor],
+    *,
+    generator: torch.Generator,
+    against: str | None,
+    size: int,
+    dtype: torch.dtype,
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Mean and standard error of each predictor's measure, and of its difference from `against`, over trials."""
+    _checks.integer("total", total, at_least=2)
+    if not predictors:
+        raise ValueError("predictors must name at least one predictor, got none")
+    if against is not None and against not in predictors:
+        raise ValueError(f"against must be one of {', '.join(predictors)}, got {against!r}")
+    # The reference first: the others' differences are taken in the block at hand.
+    order = sorted(predictors, key=lambda name: name != against)
+    sums: dict[str, list[np.ndarray]] = {name: [np.zeros(())] * 4 for name in order}
+    for prompt in blocks(task, total, generator=generator, size=size, dtype=dtype):
+        reference: Tensor | float = 0.0
+        for name in order:
+            values = measure((one_step_ahead(predictors[name], prompt) - prompt.y).square())
+            reference = values if name == against else reference
+            if isinstance(reference, Tensor) and reference.shape[:-2] not in ((), values.shape[:-2]):
+                raise ValueError(
+                    f"against must be one thing or have the settings of {name}, {tuple(values.shape[:-2])}, "
+                    f"got {against!r} with {tuple(reference.shape[:-2])}"
+                )
+            terms = (values, values.square(), values - reference, (values - reference).square())
+            # Over the batch, the last axis but one, whatever axes settings have put before it.
+            sums[name] = [s + t.sum(-2).numpy(force=True) for s, t in zip(sums[name], terms, strict=True)]
+
+    def error(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.maximum(second / total - (first / total) ** 2, 0) / (total - 1))
+
+    return {n: (s[0] / total, error(s[0], s[1]), s[2] / total, error(s[2], s[3])) for n, s in sums.items()}
+
+
+def _table(
+    risks: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]], names: list[str], against: str | None
+) -> pd.DataFrame:
+    """Tidy rows, one a predictor, setting and position, from arrays (*settings, positions)."""
+    rows = []
+    for name in names:
+        arrays = risks[name]
+        for *setting, position in np.ndindex(arrays[0].shape):
+            numbers = [float(array[(*setting, position)]) for array in arrays]
+            row = {"method": name, "setting": tuple(setting), "position": position}
+            row |= dict(zip(("risk", "se", "difference", "difference_se"), numbers, strict=True))
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    table = table if table["setting"].map(len).any() else table.drop(columns="setting")
+    return table if against is not None else table.drop(columns=["difference", "difference_se"])
+
+
+def risk_curve(
+    predictors: Mapping[str, Predictor],
+    task: Task,
+    total: int,
+    *,
+    generator: torch.Generator,
+    against: str | None = None,
+    size: int = 5_000,
+    dtype: torch.dtype = torch.float64,
+) -> pd.DataFrame:
+    """Mean squared error of one-step-ahead predictions at every position, over `total` fresh trials.
+
+    All predictors read the same trials, so that differences between them are known much better than the errors.
+
+    Args:
+        predictors: filters and models by name.
+        task: where trials come from, of n + 1 positions.
+        total: number of trials, at least 2.
+        generator: random stream.
+        against: name of the predictor that the others are compared with, trial by trial.
+        size: trials held in memory at once.
+        dtype: of trials and predictions.
+
+    Returns:
+        Tidy rows: method, position (0 is the first, predicted from nothing), risk and its standard error se; with
+        `against`, also difference (risk less that predictor's) and difference_se. A filter with several settings has a
+        row for each, named in the column setting by its index, a tuple.
+
+    Raises:
+        ValueError: if total is less than 2, there are no predictors, or `against` is none of them or has settings that
+            another has not.
+    """
+    risks = _risks(
+        predictors,
+        task,
+        total,
+        lambda squares: squares,
+        generator=generator,
+        against=against,
+        size=size,
+        dtype=dtype,
+    )
+    return _table(risks, list(predictors), against)
+
+
+def settled_risk(
+    predictors: Mapping[str, Predictor],
+    task: Task,
+    total: int,
+    *,
+    last: int,
+    generator: torch.Generator,
+    against: str | None = None,
+    size: int = 5_000,
+    dtype: torch.dtype = torch.float64,
+) -> pd.DataFrame:
+    """`risk_curve` averaged over the last positions of each trial, once the start is forgotten.
+
+    Neighbouring positions of a trial are not independent; its average is one number, and standard errors are those of
+    independent trials.
+
+    Args:
+        predictors: filters and models by name.
+        task: where trials come from.
+        total: number of trials, at least 2.
+        last: how many positions, counted from the end, are averaged.
+        generator: random stream.
+        against: name of the predictor that the others are compared with.
+        size: trials held in memory at once.
+        dtype: of trials and predictions.
+
+    Returns:
+        The columns of `risk_curve` without position.
+    """
+    _checks.integer("last", last, at_least=1)
+    if last > task.n + 1:
+        raise ValueError(f"last must be at most the {task.n + 1} positions of the task, got {last}")
+    risks = _risks(
+        predictors,
+        task,
+        total,
+        lambda squares: squares[..., -last:].mean(-1, keepdim=True),
+        generator=generator,
+        against=against,
+        size=size,
+        dtype=dtype,
+    )
+    return _table(risks, list(predictors), against).drop(columns="position")
+
+
+def squared_error(
+    predict: Callable[[Prompt], Float[Tensor, "*predictors batch"]],
+    task: Task,
+    total: int,
+    *,
+    generator: torch.Generator,
+    size: int = 20_000,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Float[np.ndarray, "*predictors"] | np.float64, Float[np.ndarray, "*predictors"] | np.float64]:
+    """Mean squared error at the query over `total` fresh prompts, and its standard error.
+
+    Args:
+        predict: from prompts to predictions of the query's label. Leading axes hold several predictors, which are then
+            compared on the same prompts.
+        task: where prompts come from.
+        total: number of prompts, at least 2.
+        generator: random stream.
+        size: prompts held in memory at once.
+        dtype: of prompts and predictions.
+
+    Raises:
+        ValueError: if total is less than 2 or a prediction does not fit the prompts or is not finite.
+    """
+    _checks.integer("total", total, at_least=2)
+    first, second = np.zeros(()), np.zeros(())
+    for prompt in blocks(task, total, generator=generator, size=size, dtype=dtype):
+        with torch.no_grad():
+            y_hat = predict(prompt)
+        if y_hat.shape[-1:] != (prompt.batch,):
+            raise ValueError(f"predict must return (..., {prompt.batch}) for {prompt.batch} prompts, got {y_hat.shape}")
+        squares = (y_hat - prompt.y[:, -1]).square()
+        if not bool(torch.isfinite(squares).all()):
+            raise ValueError("predict must return finite numbers, got some that are not")
+        first = first + squares.sum(-1).numpy(force=True)
+        second = second + squares.square().sum(-1).numpy(force=True)
+    mean = first / total
+    # The same error in every prompt has variance 0, and rounding may put the difference below it.
+    return mean, np.sqrt(np.maximum(second / total - mean**2, 0) / (total - 1))
+
+
+Predictor = filters.Filter | Callable[[Prompt], Tensor]
+"""A filter; or a model or function from prompts to predictions of their queries' labels, the batch's axis last."""
+
+
+def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*settings batch time"]:
+    """Prediction of each label from the examples before it; the first, which has none, is 0.
+
+    A filter and a `models.causal.Causal` read the prompt once. Any other model reads n prompts of 1 to n examples:
+    exact for any model, and n / 2 times the work of one that keeps a state; such a model is better written as a filter
+    (as `icl.filters.gla` is).
+
+    Args:
+        predictor: a `filters.Filter`, which may try several settings, or a model that maps a prompt to predictions of
+            its query's label.
+        prompt: a batch of prompts; the last label is read by no one (in a `Causal`, it enters by rounding).
+
+    Raises:
+        ValueError: if a model's predictions do not fit the prompt or are not finite.
+        FloatingPointError: if a filter diverges.
+    """
+    if isinstance(predictor, filters.Filter):
+        return filters.run_filter(predictor, prompt.x, prompt.y)
+    if isinstance(predictor, Causal):
+        with torch.no_grad():
+            y_hat = predictor.predictions(prompt)
+        # A model that reads its own token may have an answer to no example at all.
+        y_hat[:, 0] = 0
+        if not bool(torch.isfinite(y_hat).all()):
+            raise ValueError("predictor must return finite numbers, got some that are not")
+        return y_hat
+    answers = []
+    with torch.no_grad():
+        for i in range(1, prompt.n + 1):
+            seen = slice(0, i + 1)
+            answers.append(predictor(Prompt(prompt.x[:, seen], prompt.y[:, seen], prompt.w[:, seen])))
+            if answers[-1].shape[-1:] != (prompt.batch,) or answers[-1].shape != answers[0].shape:
+                raise ValueError(
+                    f"predictor must return (*settings, {prompt.batch}) for {prompt.batch} prompts, "
+                    f"got {tuple(answers[-1].shape)} with {i} example(s)"
+                )
+            if not bool(torch.isfinite(answers[-1]).all()):
+                raise ValueError(f"predictor must return finite numbers, got some that are not with {i} example(s)")
+    return torch.stack([torch.zeros_like(answers[0]), *answers], dim=-1)

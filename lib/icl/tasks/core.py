@@ -1,0 +1,390 @@
+"""Prompts, and the distributions that make them.
+
+A prompt is n labelled examples and a query, y_i = <w_i, x_i> (2); a task says how the weights w_i arise. Tokens are
+rows here (the papers write columns). Every task is a frozen dataclass with
+
+    .sample(batch, generator=..., dtype=..., device=...)   a Prompt
+    .weight_kernel()                                       k_ij, the covariance of w_i and w_j in each coordinate
+
+so that a sampler and its law are never further apart than two methods. Tasks hold arrays, so each equals only itself.
+Inputs are Gaussian unless a task is given another `InputLaw`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A batch of prompts; `time` is n + 1, the query being the last position.
+
+    Attributes:
+        x: inputs, (batch, time, d).
+        y: labels <w_i, x_i>, (batch, time); the last is the query's, which no model may see.
+        w: the weights behind them, (batch, time, d).
+    """
+
+    x: Float[Tensor, "batch time d"]
+    y: Float[Tensor, "batch time"]
+    w: Float[Tensor, "batch time d"]
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not describe the same prompts."""
+        _checks.shape("x", self.x, (None, None, None))
+        _checks.shape("y", self.y, tuple(self.x.shape[:2]), "to match x")
+        _checks.shape("w", self.w, tuple(self.x.shape), "to match x")
+        _checks.dtype("y", self.y, self.x.dtype, "to match x")
+        _checks.dtype("w", self.w, self.x.dtype, "to match x")
+        if self.x.shape[1] < 2:
+            raise ValueError(f"x must hold at least one example and the query, got {self.x.shape[1]} position(s)")
+
+    @property
+    def batch(self) -> int:
+        """Number of prompts."""
+        return self.x.shape[0]
+
+    @property
+    def n(self) -> int:
+        """Number of labelled examples in each prompt."""
+        return self.x.shape[1] - 1
+
+    @property
+    def d(self) -> int:
+        """Dimension of the inputs."""
+        return self.x.shape[2]
+
+    def tokens(self) -> Float[Tensor, "batch time tokens"]:
+        """Return the prompt matrix Z of (4): rows z_i = (x_i, y_i), with 0 in place of the query's label."""
+        labels = self.y.clone()
+        labels[:, -1] = 0
+        return torch.cat([self.x, labels.unsqueeze(-1)], dim=-1)
+
+    def last(self, m: int) -> "Prompt":
+        """Return the prompt that keeps only the last m examples and the query."""
+        _checks.integer("m", m, at_least=1)
+        if m > self.n:
+            raise ValueError(f"m must be at most n = {self.n}, got {m}")
+        keep = slice(self.n - m, None)
+        return Prompt(self.x[:, keep], self.y[:, keep], self.w[:, keep])
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What every task offers: its sizes, its law and its sampler."""
+
+    @property
+    def d(self) -> int:
+        """Dimension of the inputs."""
+        ...
+
+    @property
+    def n(self) -> int:
+        """Number of labelled examples."""
+        ...
+
+    @property
+    def Lambda(self) -> Any:
+        """Covariance of the inputs, (d, d)."""
+        ...
+
+    @property
+    def inputs(self) -> "InputLaw":
+        """Law of the white inputs that Lambda colours."""
+        ...
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """Covariance of w_i and w_j in each coordinate, i, j = 1 .. n+1."""
+        ...
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw a batch of independent prompts."""
+        ...
+
+
+def _normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    _checks.drawing(generator, dtype)
+    drawn = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
+    return drawn if device is None else drawn.to(device)
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    _checks.drawing(generator, dtype)
+    drawn = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
+    drawn = (2 * drawn - 1) * 3**0.5
+    return drawn if device is None else drawn.to(device)
+
+
+def _signs(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    # Not sign(), which is 0 at 0: there torch draws a float32 once in 2^24.
+    return 1 - 2 * (_uniform(shape, generator, dtype, device) < 0).to(dtype)
+
+
+def _laplace(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    # The difference of two exponentials, each of variance 1/2; log1p(-u) keeps the tail, and u < 1 keeps it finite.
+    _checks.drawing(generator, dtype)
+    drawn = torch.rand((2, *shape), generator=generator, dtype=dtype, device=generator.device)
+    drawn = torch.log1p(-drawn).diff(dim=0)[0] / 2**0.5
+    return drawn if device is None else drawn.to(device)
+
+
+@dataclass(frozen=True)
+class InputLaw:
+    """Law of white inputs: independent coordinates, symmetric about 0, of variance 1.
+
+    One layer of linear attention sees of it only the kurtosis: what is exact for Gaussian inputs is exact for all of
+    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1 (`icl.theory.one_layer`).
+
+    Attributes:
+        name: for tables and figures.
+        kurtosis: the fourth moment E z^4, at least 1; 3 for Gaussian inputs.
+        draw: (shape, generator, dtype, device) -> white inputs.
+    """
+
+    name: str
+    kurtosis: float
+    draw: Callable[[tuple[int, ...], torch.Generator, torch.dtype, Any], Tensor]
+
+    def __post_init__(self) -> None:
+        """Refuse a kurtosis that no law of variance 1 has."""
+        _checks.number("kurtosis", self.kurtosis, at_least=1)
+
+
+GAUSSIAN = InputLaw("Gaussian", 3.0, _normal)
+UNIFORM = InputLaw("uniform", 9 / 5, _uniform)
+RADEMACHER = InputLaw("signs", 1.0, _signs)
+LAPLACE = InputLaw("Laplace", 6.0, _laplace)
+
+
+def _checked_inputs(inputs: Any, Lambda: np.ndarray) -> None:
+    """Refuse what is no law, and a colouring that would mix coordinates of another law than the Gaussian."""
+    if not isinstance(inputs, InputLaw):
+        raise ValueError(f"inputs must be an InputLaw (such as icl.tasks.core.UNIFORM), got {inputs!r}")
+    if inputs.kurtosis != GAUSSIAN.kurtosis and not np.array_equal(Lambda, np.diag(np.diag(Lambda))):
+        raise ValueError(f"Lambda must be diagonal for inputs that are not Gaussian ({inputs.name}), got {Lambda}")
+
+
+def square_root(matrix: np.ndarray) -> np.ndarray:
+    """Symmetric square root; unlike Cholesky it takes singular covariances too."""
+    matrix = np.asarray(matrix)
+    values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
+    return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
+
+
+def _colour(white: Tensor, matrix: np.ndarray) -> Tensor:
+    """Give white rows the covariance `matrix`; the identity costs nothing."""
+    if np.array_equal(matrix, np.eye(len(matrix))):
+        return white
+    return white @ torch.as_tensor(square_root(matrix), dtype=white.dtype, device=white.device)
+
+
+def _prompt(x: Tensor, w: Tensor) -> Prompt:
+    return Prompt(x=x, y=(w * x).sum(-1), w=w)
+
+
+@dataclass(frozen=True, eq=False)
+class StationaryRegression:
+    """One weight vector for the whole prompt: w_i = w ~ N(0, Sigma_w), x_i ~ N(0, Lambda).
+
+    The classical setting of in-context regression [Garg et al. 2022; Zhang et al. 2024], and (3) with gamma = 1 and
+    sigma_e = 0.
+
+    Attributes:
+        d: dimension of the inputs, at least 1.
+        n: labelled examples a prompt, at least 1.
+        Sigma_w: (d, d) covariance of the weights; None is the identity.
+        Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
+    """
+
+    d: int
+    n: int
+    Sigma_w: Any = None
+    Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes and covariances, by name."""
+        _checks.integer("d", self.d, at_least=1)
+        _checks.integer("n", self.n, at_least=1)
+        object.__setattr__(self, "Sigma_w", _checks.covariance("Sigma_w", self.Sigma_w, self.d))
+        object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
+        _checked_inputs(self.inputs, self.Lambda)
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k_ij = 1: the covariance of w_i and w_j is Sigma_w itself, whatever i and j."""
+        return np.ones((self.n + 1, self.n + 1))
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        _checks.integer("batch", batch, at_least=1)
+        w = _colour(_normal((batch, 1, self.d), generator, dtype, device), self.Sigma_w)
+        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
+        return _prompt(x, w.expand_as(x))
+
+
+@dataclass(frozen=True, eq=False)
+class DriftingRegression:
+    """First-order autoregressive drift (3): w_i = gamma w_{i-1} + e_i with w_0 ~ N(0, sigma_w^2 I).
+
+    The innovations are e_i ~ N(0, sigma_e^2 I), the inputs x_i ~ N(0, Lambda), all independent.
+    gamma < 1 forgets its start and settles at the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
+    gamma > 1 grows without bound. The prompt holds w_1 .. w_{n+1}; w_0 is never observed.
+
+    Attributes:
+        d: dimension of the inputs, at least 1.
+        n: labelled examples a prompt, at least 1.
+        gamma: autoregressive coefficient, >= 0, dimensionless.
+        sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
+        sigma_e: standard deviation of each coordinate of the innovations e_i, in units of y/x.
+        Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
+    """
+
+    d: int
+    n: int
+    gamma: float
+    sigma_w: float = 1.0
+    sigma_e: float = 0.1
+    Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes, coefficients and covariances, by name."""
+        _checks.integer("d", self.d, at_least=1)
+        _checks.integer("n", self.n, at_least=1)
+        _checks.number("gamma", self.gamma, at_least=0)
+        _checks.number("sigma_w", self.sigma_w, at_least=0)
+        _checks.number("sigma_e", self.sigma_e, at_least=0)
+        object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
+        _checked_inputs(self.inputs, self.Lambda)
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k_ij = gamma^|i-j| k_min(i,j),min(i,j) with k_ii = gamma^2 k_{i-1,i-1} + sigma_e^2 and k_00 = sigma_w^2."""
+        kernel = np.zeros((self.n + 2, self.n + 2))
+        kernel[0, 0] = self.sigma_w**2
+        for i in range(1, self.n + 2):
+            kernel[i, :i] = kernel[:i, i] = self.gamma * kernel[i - 1, :i]
+            kernel[i, i] = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
+        return kernel[1:, 1:]
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        _checks.integer("batch", batch, at_least=1)
+        # Time first and in place: the recurrence then costs far less than drawing its noise.
+        w = _normal((self.n + 2, batch, self.d), generator, dtype, device).mul_(self.sigma_e)
+        if self.sigma_e:
+            w[0].mul_(self.sigma_w / self.sigma_e)
+        else:
+            w[0] = self.sigma_w * _normal((batch, self.d), generator, dtype, device)
+        for i in range(1, self.n + 2):
+            w[i].add_(w[i - 1], alpha=self.gamma)
+        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
+        return _prompt(x, w[1:].transpose(0, 1).contiguous())
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothDrift:
+    """Deterministic smooth drift: w_i = w(i / (n+1)), a smooth curve in rescaled time drawn once a prompt (sec. 2).
+
+        w(u) = sigma_w / sqrt(K + 1) * sum_{k=0}^{K} [a_k cos(pi k u) + b_k sin(pi k u)],   a_k, b_k ~ N(0, I)
+
+    Given its coefficients the curve is not random at all: nothing is added on the way from one example to the next.
+    Over prompts its coordinates have variance sigma_w^2 at every u, and covariance
+    k(u, v) = sigma_w^2 / (K + 1) * sum_k cos(pi k (u - v)).
+
+    Attributes:
+        d: dimension of the inputs, at least 1.
+        n: labelled examples a prompt, at least 1.
+        harmonics: K, at least 0; 0 is the stationary task, more bend faster.
+        sigma_w: standard deviation of each coordinate of w(u), in units of y/x.
+        Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
+    """
+
+    d: int
+    n: int
+    harmonics: int = 3
+    sigma_w: float = 1.0
+    Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes, scales and covariances, by name."""
+        _checks.integer("d", self.d, at_least=1)
+        _checks.integer("n", self.n, at_least=1)
+        _checks.integer("harmonics", self.harmonics, at_least=0)
+        _checks.number("sigma_w", self.sigma_w, at_least=0)
+        object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
+        _checked_inputs(self.inputs, self.Lambda)
+
+    def _phases(self) -> np.ndarray:
+        """pi k u for u = 1/(n+1) .. 1 and k = 0 .. K, shape (n+1, K+1)."""
+        u = np.arange(1, self.n + 2) / (self.n + 1)
+        return np.pi * np.outer(u, np.arange(self.harmonics + 1))
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k(u_i, u_j) at u_i = i / (n+1)."""
+        phases = self._phases()
+        return self.sigma_w**2 / (self.harmonics + 1) * np.cos(phases[:, None] - phases[None]).sum(-1)
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        _checks.integer("batch", batch, at_least=1)
+        phases = self._phases()
+        basis = np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * self.sigma_w / np.sqrt(self.harmonics + 1)
+        coefficients = _normal((batch, basis.shape[1], self.d), generator, dtype, device)
+        w = torch.as_tensor(basis, dtype=dtype, device=coefficients.device) @ coefficients
+        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
+        return _prompt(x, w)
+
+
+def blocks(
+    task: Task,
+    total: int,
+    *,
+    generator: torch.Generator,
+    size: int = 20_000,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Iterator[Prompt]:
+    """Yield `total` prompts of `task` in blocks of at most `size`, so that a million of them need little memory."""
+    _checks.integer("total", total, at_least=1)
+    _checks.integer("size", size, at_least=1)
+    for start in range(0, total, size):
+        yield task.sample(min(size, total - start), generator=generator, dtype=dtype, device=device)

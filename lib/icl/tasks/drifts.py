@@ -1,0 +1,382 @@
+"""Tasks whose weights drift otherwise than by first order (not in the papers).
+
+Each is a `tasks.core.Task`: a frozen dataclass with its kernel and its sampler. `LinearDrift` is Gaussian with a hidden
+state of any order; `RegimeSwitching` and `HeavyTailedDrift` are not Gaussian, and `reveal` tells what `sample` hides.
+
+A model whose answer is linear in the labels, y_hat = sum_i c_i y_i with c_i = c_i(x_1 .. x_{n+1}) (one layer of linear
+attention with any gates on inputs, ridge regression, RLS, LMS, and every filter whose gain looks at inputs alone), sees
+of any of these laws nothing but the kernel. Proof: with c_{n+1} = -1 its error is sum_i c_i <w_i, x_i>, and inputs and
+weights are independent, so that
+
+    E (y_hat - y)^2 = E_x sum_ij c_i c_j x_i' E[w_i w_j'] x_j = sum_ij k_ij E_x[c_i c_j x_i'x_j]
+
+whenever E[w_i w_j'] = k_ij I, as it is for every task here. Heavy tails and switches neither help nor hurt such a model
+beyond their kernel; what they cost is that it is not the posterior mean (`icl.theory.floors`).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from icl import _checks
+from icl.tasks.core import GAUSSIAN, InputLaw, Prompt, _checked_inputs, _colour, _normal, _prompt
+
+
+def _checked(task: Any) -> None:
+    """Check what every task here has: its sizes and its inputs."""
+    _checks.integer("d", task.d, at_least=1)
+    _checks.integer("n", task.n, at_least=1)
+    object.__setattr__(task, "Lambda", _checks.covariance("Lambda", task.Lambda, task.d))
+    _checked_inputs(task.inputs, task.Lambda)
+
+
+def _inputs(task: Any, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    return _colour(task.inputs.draw((batch, task.n + 1, task.d), generator, dtype, device), task.Lambda)
+
+
+def _factor(matrix: np.ndarray) -> np.ndarray:
+    """B with B B' = matrix and no more columns than its rank, so that no number is drawn to be multiplied by 0."""
+    values, vectors = np.linalg.eigh(matrix)
+    lives = values > 1e-14 * values[-1].clip(min=0)
+    return vectors[:, lives] * np.sqrt(values[lives])
+
+
+@dataclass(frozen=True, eq=False)
+class LinearDrift:
+    """Gaussian drift of any order: each coordinate of w_i is h's_i, with a hidden state s_i = F s_{i-1} + N(0, Q).
+
+    The state has r numbers a coordinate of the weights, s_0 ~ N(0, P_0); coordinates are independent and alike. The
+    prompt holds w_1 .. w_{n+1}. With r = 1 it is `tasks.core.DriftingRegression`: F = gamma, Q = sigma_e^2,
+    P_0 = sigma_w^2, h = 1. `ar2`, `two_timescales` and `rotation` make the common ones.
+
+    Attributes:
+        d: dimension of the inputs, at least 1.
+        n: labelled examples a prompt, at least 1.
+        F: (r, r) transition of the state, dimensionless if all its numbers have the units of h's.
+        Q: (r, r) covariance of what is added to it at each step.
+        h: (r,) what of it is the weight.
+        P_0: (r, r) covariance of s_0.
+        Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
+    """
+
+    d: int
+    n: int
+    F: Any
+    Q: Any
+    h: Any
+    P_0: Any
+    Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes, matrices and covariances, by name."""
+        _checked(self)
+        for name in ("F", "h"):
+            object.__setattr__(self, name, np.array(_checks.real(name, getattr(self, name)), dtype=np.float64))
+        if self.h.ndim != 1 or not self.h.size:
+            raise ValueError(f"h must have shape (r,) with r >= 1, got {self.h.shape}")
+        r = len(self.h)
+        _checks.shape("F", self.F, (r, r), "to match h")
+        for name in ("Q", "P_0"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} must be a ({r}, {r}) covariance, got None")
+            object.__setattr__(self, name, _checks.covariance(name, getattr(self, name), r))
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k_ij = h'F^(i-j) C_j h for i >= j, with C_i = F C_{i-1} F' + Q the covariance of s_i and C_0 = P_0."""
+        kernel = np.zeros((self.n + 1, self.n + 1))
+        # Column j of `past` is the covariance of the state now with w_j.
+        C, past = self.P_0, np.zeros((len(self.h), self.n + 1))
+        for i in range(self.n + 1):
+            C = self.F @ C @ self.F.T + self.Q
+            past = self.F @ past
+            past[:, i] = C @ self.h
+            kernel[i, : i + 1] = kernel[: i + 1, i] = self.h @ past[:, : i + 1]
+        return kernel
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        _checks.integer("batch", batch, at_least=1)
+        start, push = _factor(self.P_0), _factor(self.Q)
+        drawn = _normal((start.shape[1], batch, self.d), generator, dtype, device)
+        F, h, A, B = (torch.as_tensor(array).to(drawn) for array in (self.F, self.h, start, push))
+        s = torch.tensordot(A, drawn, dims=1)
+        w = drawn.new_empty((self.n + 1, batch, self.d))
+        noise = _normal((self.n + 1, push.shape[1], batch, self.d), generator, dtype, device)
+        for i in range(self.n + 1):
+            s = torch.tensordot(F, s, dims=1)
+            if push.shape[1]:
+                s += torch.tensordot(B, noise[i], dims=1)
+            w[i] = torch.tensordot(h, s, dims=1)
+        return _prompt(_inputs(self, batch, generator, dtype, device), w.transpose(0, 1).contiguous())
+
+
+def ar2(d: int, n: int, *, rho: float, omega: float, variance: float = 1.0, **inputs: Any) -> LinearDrift:
+    """Second-order drift that swings, begun in its stationary law: w_i = a_1 w_{i-1} + a_2 w_{i-2} + e_i.
+
+    Its poles are rho exp(+- i omega): a_1 = 2 rho cos(omega), a_2 = -rho^2. The innovations have the variance
+    (1 + a_2) ((1 - a_2)^2 - a_1^2) / (1 - a_2) of the weights' own [Box et al. 2015, sec. 3.2.4]: none for rho = 1,
+    which is `rotation`; everything for rho = 0.
+
+    Args:
+        d: dimension of the inputs.
+        n: labelled examples a prompt.
+        rho: radius of the poles, in [0, 1], dimensionless.
+        omega: their angle, in [0, pi], in radians a step; 2 pi / omega is the period.
+        variance: of each coordinate of each w_i, >= 0, in (y/x)^2.
+        inputs: Lambda and inputs, as for LinearDrift.
+    """
+    _checks.number("rho", rho, at_least=0, at_most=1)
+    _checks.number("omega", omega, at_least=0, at_most=np.pi)
+    _checks.number("variance", variance, at_least=0)
+    a_1, a_2 = 2 * rho * np.cos(omega), -(rho**2)
+    # (1 - a_2)^2 - a_1^2 = (1 - rho^2)^2 + (2 rho sin omega)^2, written so that it cannot come out below 0.
+    pushed = (1 + a_2) * ((1 + a_2) ** 2 + (2 * rho * np.sin(omega)) ** 2) / (1 - a_2)
+    lag = a_1 / (1 - a_2)
+    return LinearDrift(
+        d,
+        n,
+        F=[[a_1, a_2], [1.0, 0.0]],
+        Q=[[pushed * variance, 0.0], [0.0, 0.0]],
+        h=[1.0, 0.0],
+        P_0=variance * np.array([[1.0, lag], [lag, 1.0]]),
+        **inputs,
+    )
+
+
+def two_timescales(d: int, n: int, *, gammas: Any, variances: Any = (0.5, 0.5), **inputs: Any) -> LinearDrift:
+    """Sum of a slow and a fast first-order drift, independent, each begun in its stationary law.
+
+    Args:
+        d: dimension of the inputs.
+        n: labelled examples a prompt.
+        gammas: the two autoregressive coefficients, each in [0, 1]; 1 is a part that does not move.
+        variances: of a coordinate of each part, >= 0, in (y/x)^2; the weights' own is their sum.
+        inputs: Lambda and inputs, as for LinearDrift.
+    """
+    parts = {}
+    for name, value, bounds in (("gammas", gammas, {"at_most": 1.0}), ("variances", variances, {})):
+        array = np.array(_checks.real(name, value, at_least=0, **bounds), dtype=np.float64)
+        _checks.shape(name, array, (2,))
+        parts[name] = array
+    g, v = parts["gammas"], parts["variances"]
+    return LinearDrift(d, n, F=np.diag(g), Q=np.diag((1 - g**2) * v), h=np.ones(2), P_0=np.diag(v), **inputs)
+
+
+def sinusoids(d: int, n: int, *, omega: float, variance: float = 1.0, **inputs: Any) -> LinearDrift:
+    """Sinusoids of random phase and amplitude: w_i = a cos(omega i) + b sin(omega i) with a, b ~ N(0, variance I).
+
+    Nothing is added on the way: 2 d labels in general position tell all that follows. k_ij = variance cos(omega (i-j)),
+    which is that of the great circle of radius^2 = d variance (`theory.adversary`) but for the factor d.
+
+    Args:
+        d: dimension of the inputs.
+        n: labelled examples a prompt.
+        omega: angle a step, in radians.
+        variance: of each coordinate of each w_i, >= 0, in (y/x)^2.
+        inputs: Lambda and inputs, as for LinearDrift.
+    """
+    _checks.number("omega", omega)
+    _checks.number("variance", variance, at_least=0)
+    cos, sin = np.cos(omega), np.sin(omega)
+    return LinearDrift(
+        d,
+        n,
+        F=[[cos, sin], [-sin, cos]],
+        Q=np.zeros((2, 2)),
+        h=[1.0, 0.0],
+        P_0=variance * np.eye(2),
+        **inputs,
+    )
+
+
+@dataclass(frozen=True)
+class DrawnSteps:
+    """What decided a prompt's steps; given it weights are Gaussian: w_i = (0 or gamma) w_{i-1} + N(0, variance_i I).
+
+    Attributes:
+        variance: of what is added at position i to each coordinate, (batch, time), in (y/x)^2.
+        restart: whether position i forgets what was before it, (batch, time).
+    """
+
+    variance: Float[Tensor, "batch time"]
+    restart: Bool[Tensor, "batch time"]
+
+
+@dataclass(frozen=True, eq=False)
+class RegimeSwitching:
+    """First-order drift that now and then starts afresh, all coordinates at once.
+
+    At each step, the one to w_1 included, w_i ~ N(0, sigma_w^2 I) anew with probability `switch`, and
+    w_i = gamma w_{i-1} + N(0, sigma_e^2 I) otherwise; w_0 ~ N(0, sigma_w^2 I). With switch = 0 it is
+    `tasks.core.DriftingRegression`.
+
+    Attributes:
+        d: dimension of the inputs, at least 1.
+        n: labelled examples a prompt, at least 1.
+        gamma: autoregressive coefficient within a regime, >= 0, dimensionless.
+        sigma_w: standard deviation of each coordinate of w_0 and of every new start, in units of y/x.
+        sigma_e: standard deviation of each coordinate of the innovations within a regime, in units of y/x.
+        switch: probability of a new start at each step, in [0, 1].
+        Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
+    """
+
+    d: int
+    n: int
+    gamma: float
+    sigma_w: float = 1.0
+    sigma_e: float = 0.1
+    switch: float = 0.02
+    Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes, coefficients, probabilities and covariances, by name."""
+        _checked(self)
+        _checks.number("gamma", self.gamma, at_least=0)
+        _checks.number("sigma_w", self.sigma_w, at_least=0)
+        _checks.number("sigma_e", self.sigma_e, at_least=0)
+        _checks.number("switch", self.switch, at_least=0, at_most=1)
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k_ij = ((1 - switch) gamma)^|i-j| k_mm, m = min(i, j), as w_i and w_m are strangers across a switch.
+
+        k_ii = switch sigma_w^2 + (1 - switch) (gamma^2 k_{i-1,i-1} + sigma_e^2), from k_00 = sigma_w^2.
+        """
+        kernel = np.zeros((self.n + 2, self.n + 2))
+        kernel[0, 0] = self.sigma_w**2
+        stay = 1 - self.switch
+        for i in range(1, self.n + 2):
+            kernel[i, :i] = kernel[:i, i] = stay * self.gamma * kernel[i - 1, :i]
+            kept = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
+            kernel[i, i] = self.switch * self.sigma_w**2 + stay * kept
+        return kernel[1:, 1:]
+
+    def reveal(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> tuple[Prompt, DrawnSteps]:
+        """Draw the prompts that `sample` draws, and tell where they switched: `restart`, with variance sigma_w^2."""
+        _checks.integer("batch", batch, at_least=1)
+        w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
+        # In float64 on the generator's own device, so that where the switches fall does not hang on dtype or device.
+        drawn = torch.rand((self.n + 1, batch), generator=generator, dtype=torch.float64, device=generator.device)
+        restart = (drawn < self.switch).to(w.device)
+        # Of two Python numbers torch.where makes float32, whatever comes after.
+        fresh, pushed, kept = (w.new_full((), value) for value in (self.sigma_w, self.sigma_e, self.gamma))
+        scale, kept = torch.where(restart, fresh, pushed), torch.where(restart, 0.0, kept)
+        w[0].mul_(self.sigma_w)
+        w[1:].mul_(scale[..., None])
+        for i in range(1, self.n + 2):
+            w[i].addcmul_(w[i - 1], kept[i - 1, :, None])
+        prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
+        return prompt, DrawnSteps(scale.square().T.contiguous(), restart.T.contiguous())
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        return self.reveal(batch, generator=generator, dtype=dtype, device=device)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class HeavyTailedDrift:
+    """First-order drift in leaps: w_i = gamma w_{i-1} + e_i with innovations of Student's t, w_0 ~ N(0, sigma_w^2 I).
+
+    e_i = sigma_e sqrt((nu - 2) / c_i) N(0, I) with c_i chi-square of nu degrees of freedom, one for all coordinates of
+    a step: a multivariate t of variance sigma_e^2 in each coordinate [Kotz & Nadarajah 2004, (1.2)]. Its kernel is that
+    of `tasks.core.DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for nu > 4 only:
+    below, squared errors have a mean but no variance, and their averages settle slowly.
+
+    Attributes:
+        d: dimension of the inputs, at least 1.
+        n: labelled examples a prompt, at least 1.
+        gamma: autoregressive coefficient, >= 0, dimensionless.
+        sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
+        sigma_e: standard deviation of each coordinate of the innovations, in units of y/x.
+        nu: degrees of freedom, > 2.
+        Lambda: (d, d) covariance of the inputs; None is the identity.
+        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
+    """
+
+    d: int
+    n: int
+    gamma: float
+    sigma_w: float = 1.0
+    sigma_e: float = 0.1
+    nu: float = 3.0
+    Lambda: Any = None
+    inputs: InputLaw = GAUSSIAN
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes, coefficients, degrees of freedom and covariances, by name."""
+        _checked(self)
+        _checks.number("gamma", self.gamma, at_least=0)
+        _checks.number("sigma_w", self.sigma_w, at_least=0)
+        _checks.number("sigma_e", self.sigma_e, at_least=0)
+        _checks.number("nu", self.nu, above=2)
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k_ij = gamma^|i-j| k_mm, m = min(i, j), with k_ii = gamma^2 k_{i-1,i-1} + sigma_e^2 and k_00 = sigma_w^2."""
+        kernel = np.zeros((self.n + 2, self.n + 2))
+        kernel[0, 0] = self.sigma_w**2
+        for i in range(1, self.n + 2):
+            kernel[i, :i] = kernel[:i, i] = self.gamma * kernel[i - 1, :i]
+            kernel[i, i] = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
+        return kernel[1:, 1:]
+
+    def reveal(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> tuple[Prompt, DrawnSteps]:
+        """Draw the prompts that `sample` draws, and tell each step's variance sigma_e^2 (nu - 2) / c_i; no restarts."""
+        _checks.integer("batch", batch, at_least=1)
+        w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
+        # Half a chi-square of nu degrees of freedom is a gamma number of shape nu / 2; in float64 it is never 0.
+        shape = torch.full((self.n + 1, batch), self.nu / 2, dtype=torch.float64, device=generator.device)
+        half = torch._standard_gamma(shape, generator=generator)
+        variance = (self.sigma_e**2 * (self.nu / 2 - 1) / half).to(dtype=dtype, device=w.device)
+        w[0].mul_(self.sigma_w)
+        w[1:].mul_(variance.sqrt()[..., None])
+        for i in range(1, self.n + 2):
+            w[i].add_(w[i - 1], alpha=self.gamma)
+        prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
+        variance = variance.T.contiguous()
+        return prompt, DrawnSteps(variance, torch.zeros_like(variance, dtype=torch.bool))
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        return self.reveal(batch, generator=generator, dtype=dtype, device=device)[0]

@@ -1,0 +1,80 @@
+"""Labels that carry noise, over any task (not in the papers, whose labels carry none)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+from icl.tasks.core import InputLaw, Prompt, Task, _normal
+
+
+def clean(prompt: Prompt) -> Float[Tensor, "batch time"]:
+    """<w_i, x_i>: what each label is without its noise, to the bit the label itself where there is none."""
+    return (prompt.w * prompt.x).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """Another task's prompts with noise in the labels: y_i = <w_i, x_i> + N(0, sigma_y^2), independent.
+
+    Inputs and weights are, to the bit, those that the task draws from the same generator, whatever sigma_y: noise is
+    drawn after them, and none for sigma_y = 0. `weight_kernel` is that of the weights and does not know the noise:
+    theory that reads nothing but the kernel is for clean labels.
+
+    Attributes:
+        task: where inputs and weights come from.
+        sigma_y: standard deviation of the noise, >= 0, in units of y.
+    """
+
+    task: Task
+    sigma_y: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no task, noise upon noise, and an impossible size of it, by name."""
+        given: Any = self.task
+        if not isinstance(given, Task) or isinstance(given, Noisy):
+            raise ValueError(f"task must be a Task without noise, got {given!r}")
+        _checks.number("sigma_y", self.sigma_y, at_least=0)
+
+    @property
+    def d(self) -> int:
+        """Dimension of the inputs."""
+        return self.task.d
+
+    @property
+    def n(self) -> int:
+        """Number of labelled examples."""
+        return self.task.n
+
+    @property
+    def Lambda(self) -> Any:
+        """Covariance of the inputs, (d, d)."""
+        return self.task.Lambda
+
+    @property
+    def inputs(self) -> InputLaw:
+        """Law of the white inputs that Lambda colours."""
+        return self.task.inputs
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """Covariance of w_i and w_j in each coordinate; the noise is not in it."""
+        return self.task.weight_kernel()
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        prompt = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
+        if not self.sigma_y:
+            return prompt
+        noise = _normal(tuple(prompt.y.shape), generator, dtype, device)
+        return Prompt(prompt.x, torch.add(prompt.y, noise, alpha=self.sigma_y), prompt.w)

@@ -1,0 +1,125 @@
+"""The quadratics that Memformers descend on: one least-squares problem a prompt, all of one law [Dutta & Sra 2025].
+
+A prompt of n noiseless examples y_i = <w*, x_i> is the quadratic
+
+    R(w) = sum_i (<w, x_i> - y_i)^2 / 2n = (w - w*)' H (w - w*) / 2,    H = sum_i x_i x_i' / n                (2.11)
+
+with x_i ~ N(0, Sigma) and w* ~ N(0, Sigma^-1), so that n H is Wishart of n degrees of freedom. Sec. 3.3 has
+Sigma = U' diag(D) U with the D of `SECTION_3_3` and an orthogonal U drawn anew for each run. The prose there makes D
+the variances; drawing inputs as U D z makes them D^2, `SQUARED`, and so the problem a worse conditioned one.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+from icl.tasks.core import Prompt, StationaryRegression, _colour, _normal
+
+SECTION_3_3 = np.array([1.0, 1.0, 0.5, 0.25, 1.0])
+"""The D of sec. 3.3, variances of the inputs in their principal directions."""
+SQUARED = SECTION_3_3**2
+"""The same numbers taken for standard deviations, hence variances D^2."""
+# Numbers drawn at once when only their Hessians are kept: 8 MiB of float64.
+_BLOCK = 2**20
+
+
+def rotation(d: int, *, generator: torch.Generator) -> Float[np.ndarray, "d d"]:
+    """Draw an orthogonal (d, d) matrix, float64, from the uniform (Haar) law over all of them, reflections included.
+
+    The Q of a QR decomposition of Gaussian numbers, its columns given the signs of R's diagonal: without them the law
+    is that of the decomposition's own habits [Mezzadri 2007].
+    """
+    _checks.integer("d", d, at_least=1)
+    Q, R = np.linalg.qr(_normal((d, d), generator, torch.float64, "cpu").numpy())
+    return Q * np.where(np.diag(R) < 0, -1.0, 1.0)
+
+
+def covariance(D: Any, U: Any = None) -> Float[np.ndarray, "d d"]:
+    """Sigma = U' diag(D) U, float64 and symmetric to the last bit.
+
+    Args:
+        D: (d,) variances in the principal directions, > 0, in x^2; `SECTION_3_3` or `SQUARED` for the paper's.
+        U: (d, d) orthogonal matrix whose rows are these directions; default the identity.
+    """
+    D = np.asarray(_checks.real("D", D, above=0), dtype=np.float64)
+    if D.ndim != 1 or not D.size:
+        raise ValueError(f"D must have shape (d,) with d >= 1, got {D.shape}")
+    if U is None:
+        return np.diag(D)
+    U = np.asarray(_checks.real("U", U), dtype=np.float64)
+    _checks.shape("U", U, (len(D), len(D)), "to match D")
+    if (off := np.abs(U @ U.T - np.eye(len(D))).max()) > 1e-9:
+        raise ValueError(f"U must be orthogonal, got a matrix whose U U' is {off:.3g} off the identity")
+    Sigma = (U.T * D) @ U
+    return (Sigma + Sigma.T) / 2
+
+
+def _definite(Sigma: Any) -> np.ndarray:
+    """Sigma as a float64 covariance that has an inverse."""
+    matrix = np.asarray(Sigma)
+    if matrix.ndim != 2 or not matrix.size:
+        raise ValueError(f"Sigma must be a (d, d) covariance, got {Sigma!r}")
+    matrix = _checks.covariance("Sigma", matrix, len(matrix))
+    values = np.linalg.eigvalsh(matrix)
+    if values[0] <= 1e-12 * values[-1]:
+        raise ValueError(f"Sigma must be positive definite, its smallest eigenvalue: got {values[0]:.3g}")
+    return matrix
+
+
+def regression(Sigma: Any, n: int) -> StationaryRegression:
+    """The paper's task (sec. 3.3): x ~ N(0, Sigma), w* ~ N(0, Sigma^-1), labels without noise of variance d.
+
+    Args:
+        Sigma: (d, d) covariance of the inputs, positive definite, in x^2.
+        n: labelled examples a prompt, at least 1.
+    """
+    Sigma = _definite(Sigma)
+    inverse = np.linalg.inv(Sigma)
+    return StationaryRegression(len(Sigma), n, Sigma_w=(inverse + inverse.T) / 2, Lambda=Sigma)
+
+
+def _mean_square(x: Tensor) -> Tensor:
+    return x.mT @ x / x.shape[-2]
+
+
+def hessians(prompt: Prompt) -> Float[Tensor, "batch d d"]:
+    """H = sum_i x_i x_i' / n of each prompt's n examples (2.11), in x^2; the query, which has no label, is left out."""
+    if not isinstance(prompt, Prompt):
+        raise ValueError(f"prompt must be an icl.tasks.core.Prompt, got {prompt!r}")
+    return _mean_square(prompt.x[:, :-1])
+
+
+def sample_hessians(
+    Sigma: Any,
+    n: int,
+    batch: int,
+    *,
+    generator: torch.Generator,
+    dtype: torch.dtype = torch.float64,
+) -> Float[Tensor, "batch d d"]:
+    """Draw what `hessians` of `batch` prompts of `regression(Sigma, n)` are, without their queries and weights.
+
+    The law is that of a Wishart matrix of n degrees of freedom and scale Sigma, over n. Inputs are drawn some prompts
+    at a time, so that a million Hessians need little more memory than they fill.
+
+    Args:
+        Sigma: (d, d) covariance of the inputs, positive definite, in x^2.
+        n: labelled examples a prompt, at least 1.
+        batch: prompts, at least 1.
+        generator: what to draw from; the result is on its device.
+        dtype: torch.float64 or torch.float32.
+    """
+    Sigma = _definite(Sigma)
+    _checks.integer("n", n, at_least=1)
+    _checks.integer("batch", batch, at_least=1)
+    d = len(Sigma)
+    size = max(1, _BLOCK // (n * d))
+    parts = [
+        _mean_square(_colour(_normal((min(size, batch - start), n, d), generator, dtype, None), Sigma))
+        for start in range(0, batch, size)
+    ]
+    return torch.cat(parts)

@@ -1,0 +1,41 @@
+"""What the papers print and what is meant: displays as printed, mended, and listed.
+
+- `adaptation`: Learning to Adapt
+- `memory`: Memformers
+- `selection`: Mamba as online gradient descent
+"""
+
+from icl.theory.errata import adaptation, memory, selection
+from icl.theory.errata.adaptation import (
+    ADAPTATION,
+    D1,
+    D2,
+    D3,
+    D4,
+    printed_identity_error,
+    printed_testing_error,
+    printed_training_error,
+)
+from icl.theory.errata.memory import MEMORY, Erratum, Problem, Tokens, deviation
+from icl.theory.errata.selection import SELECTION, printed_beta2
+
+__all__ = [
+    "ADAPTATION",
+    "D1",
+    "D2",
+    "D3",
+    "D4",
+    "MEMORY",
+    "SELECTION",
+    "Erratum",
+    "Problem",
+    "Tokens",
+    "adaptation",
+    "deviation",
+    "memory",
+    "printed_beta2",
+    "printed_identity_error",
+    "printed_testing_error",
+    "printed_training_error",
+    "selection",
+]

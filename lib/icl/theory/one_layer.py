@@ -1,0 +1,243 @@
+"""One layer of gated linear attention on drifting regression: its optimum, its error, how much it should forget.
+
+Everything depends on the task only through D1 .. D4 (`icl.theory.moments`) and the spectrum of Lambda, because Lambda~
+is a polynomial in Lambda and shares its eigenvectors. Prediction: y_hat = (sum_i a_i y_i x_i)' A x_{n+1}.
+
+The paper's inputs are Gaussian. Other laws of independent coordinates (`icl.tasks.core.InputLaw`) change one number in all
+of it: the 2 of Lambda~, which is E z^4 - 1 for Gaussian z, becomes kurtosis - 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+
+from icl import _checks
+from icl.tasks import DriftingRegression, Task
+from icl.theory import moments as _moments
+
+
+def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
+    """Eigenvalues of Lambda, ascending."""
+    return np.linalg.eigvalsh(task.Lambda)
+
+
+def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
+    """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda for Gaussian inputs."""
+    m = _moments.task_moments(task, _checks.number("lam", lam, above=0))
+    Lambda: np.ndarray = task.Lambda
+    return m.D2 * ((task.inputs.kurtosis - 1) * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The global minimum (14) of the population loss.
+
+    Attributes:
+        W_V: merged value matrix, (d+1, d+1): one non-zero entry, sqrt(D1 ||Lambda~^-1||_F), in its last corner.
+        W_KQ: merged key-query matrix, (d+1, d+1): Lambda~^-1, scaled to balance W_V, in its first d x d block.
+        A: their product D1 Lambda~^-1, (d, d), which is all that the prediction sees.
+    """
+
+    W_V: Float[np.ndarray, "tokens tokens"]
+    W_KQ: Float[np.ndarray, "tokens tokens"]
+    A: Float[np.ndarray, "d d"]
+
+
+def optimum(task: Task, *, lam: float) -> Optimum:
+    """Theorem 1, (14): where gradient flow ends.
+
+    Raises:
+        ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero).
+    """
+    m = _moments.task_moments(task, _checks.number("lam", lam, above=0))
+    tilde = lambda_tilde(task, lam=lam)
+    if np.linalg.cond(tilde) > 1e15:
+        raise ValueError("Lambda~ is singular for this task: the optimum is not unique")
+    inverse = np.linalg.inv(tilde)
+    norm = np.linalg.norm(inverse)
+    W_V, W_KQ = np.zeros((task.d + 1, task.d + 1)), np.zeros((task.d + 1, task.d + 1))
+    W_V[-1, -1] = np.sqrt(m.D1 * norm)
+    W_KQ[:-1, :-1] = np.sqrt(m.D1 / norm) * inverse
+    return Optimum(W_V, W_KQ, m.D1 * inverse)
+
+
+def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
+    """Mean squared error of the one-layer predictor with any A, at its optimum or not, trained for this task or not.
+
+        E (y_hat - y)^2 = tr(A Lambda A' Lambda Lambda~) - 2 D1 tr(A Lambda^2) + D4 tr(Lambda)
+
+    (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another.
+    """
+    Lambda: np.ndarray = task.Lambda
+    _checks.shape("A", A, Lambda.shape)
+    _checks.real("A", A)
+    m = _moments.task_moments(task, _checks.real("lam", lam, at_least=0))
+    quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
+    signal = np.trace(quadratic @ Lambda @ Lambda)
+    crosstalk = np.trace(quadratic @ Lambda) * trace
+    return (
+        m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
+        + m.D3 * signal
+        - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
+        + m.D4 * trace
+    )
+
+
+def testing_error(train: Task, test: Task, *, lam: float, test_lam: Any) -> Any:
+    """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
+    if test.d != train.d:
+        raise ValueError(f"test must have the d of train, {train.d}, got {test.d}")
+    _checks.real("test_lam", test_lam, at_least=0)
+    return layer_risk(optimum(train, lam=lam).A, test, lam=test_lam)
+
+
+def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]:
+    """The summands of (16), one an eigendirection j of Lambda, in the order of its eigenvalues s_j, ascending.
+
+        D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
+
+    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error.
+    """
+    m = _moments.task_moments(task, _checks.real("lam", lam, at_least=0))
+    D1, D2, D3, D4 = (D[..., None] for D in (m.D1, m.D2, m.D3, m.D4))
+    s = _spectrum(task)
+    tilde = D2 * ((task.inputs.kurtosis - 1) * s + s.sum()) + D3 * s
+    return D4 * s - np.divide(s**2 * D1**2, tilde, out=np.zeros(tilde.shape), where=tilde > 0)
+
+
+def training_error(task: Task, *, lam: Any) -> Any:
+    """Theorem 2, (16), reduced to a sum over the eigenvalues of Lambda. lam may be an array.
+
+    The literal traces stay in `icl.theory.errata.adaptation.printed_training_error`; the two agree to rounding.
+    """
+    return error_by_direction(task, lam=lam).sum(-1)
+
+
+def identity_error(task: Task, *, lam: Any) -> Any:
+    """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
+    if not np.array_equal(task.Lambda, np.eye(task.d)):
+        raise ValueError("Lambda must be the identity here; training_error takes any")
+    m = _moments.task_moments(task, _checks.real("lam", lam, above=0))
+    return task.d * (m.D4 - m.D1**2 / ((task.d + task.inputs.kurtosis - 1) * m.D2 + m.D3))
+
+
+def zero_predictor(task: Task) -> float:
+    """Error of answering 0 always: D4 tr(Lambda)."""
+    return float(_moments.task_moments(task, 0.0).D4 * np.trace(task.Lambda))
+
+
+def xi(task: Task, *, lam: Any) -> Any:
+    """D1^2 / D2, the large-d stand-in for how much the layer explains: for Lambda = I, error -> d D4 - xi."""
+    m = _moments.task_moments(task, _checks.real("lam", lam, above=0))
+    return m.D1**2 / m.D2
+
+
+def _valley(errors: Callable[[Any], np.ndarray], upper: float) -> float:
+    """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
+    _checks.number("upper", upper, above=0)
+    grid = np.linspace(0, upper, 401)[1:]
+    on_grid = errors(grid)
+    best = int(on_grid.argmin())
+    low, high = (grid[best - 1] if best else 0.0), grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(
+        lambda lam: float(errors(lam)), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
+    )
+    # With a single example lam only rescales it, A undoes that, and the valley is flat: differences are then rounding.
+    return float(upper if on_grid[-1] <= found.fun * (1 + 1e-13) else found.x)
+
+
+def optimal_forgetting(task: Task, *, upper: float = 1.0) -> float:
+    """Return lam*, the forgetting factor in (0, upper] of least training error (16).
+
+    `upper` itself is returned when nothing inside is better. Let it exceed 1 for growing weights (gamma > 1), whose
+    best lam does (Theorem 4).
+    """
+    return _valley(lambda lam: training_error(task, lam=lam), upper)
+
+
+def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarray, " d"]:
+    """Best forgetting factor of each eigendirection of Lambda, eigenvalues ascending: a gate a channel could have them.
+
+    Least summands of (16), each for itself (not in the paper, whose lam is one for all).
+    """
+
+    def best(j: int) -> float:
+        return _valley(lambda lam: error_by_direction(task, lam=lam)[..., j], upper)
+
+    return np.array([best(j) for j in range(task.d)])
+
+
+def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
+    """Variance of the noise in a pseudo-observation over that of its signal, one an eigenvalue of Lambda, ascending.
+
+    y_i x_i = x_i x_i' w_i is Lambda w_i plus white noise. Along the eigendirection of s_j the noise has
+    1 + tr(Lambda) / s_j times the variance of the signal (Gaussian inputs; d + 1 for Lambda = I).
+
+    Raises:
+        ValueError: if Lambda is singular: a direction that no input probes has no signal.
+    """
+    _checks.isotropic(task)
+    s = _spectrum(task)
+    if s[0] <= 1e-15 * s[-1]:
+        raise ValueError(f"Lambda must be positive definite here, its smallest eigenvalue is {s[0]:.3g}")
+    return task.inputs.kurtosis - 2 + s.sum() / s
+
+
+def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
+    """Best weights a_i on positions, of any shape, one row an eigendirection of Lambda (eigenvalues ascending).
+
+    The Wiener filter on the pseudo-observations y_i x_i (not in the paper): (K + c diag K) a = k, with K the weights'
+    kernel on the examples, k its column at the query and c the direction's `crosstalk`. Rows are scaled so that A = I.
+    """
+    kernel = task.weight_kernel()
+    past, query = kernel[:-1, :-1], kernel[:-1, -1]
+    noisy = past + crosstalk(task)[:, None, None] * np.diag(past.diagonal())
+    if np.linalg.cond(noisy).max() > 1e15:
+        raise ValueError("K + c diag K is singular for this task: the best weights are not unique")
+    return np.linalg.solve(noisy, query[:, None])[..., 0] / _spectrum(task)[:, None]
+
+
+def position_error(task: Task) -> float:
+    """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
+    kernel, s = task.weight_kernel(), _spectrum(task)
+    explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
+    return float(s @ (kernel[-1, -1] - explained))
+
+
+def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
+    """Return lam* in closed form (not in the paper): the pole of a scalar steady-state Kalman filter.
+
+    For stationary weights and n -> infinity, y_i x_i = Lambda w_i + white noise, and one layer of attention is a Wiener
+    filter on these pseudo-observations. Its optimal weights are exactly geometric, with ratio the smaller root of
+
+        lam^2 - b lam + 1 = 0,    b = [(1 + gamma^2) + (1 - gamma^2) / crosstalk] / gamma.
+
+    Args:
+        gamma: autoregressive coefficient, in (0, 1).
+        crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
+            `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
+    """
+    gamma = np.asarray(_checks.real("gamma", gamma, above=0), dtype=np.float64)
+    if (gamma >= 1).any():
+        raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {gamma.max()!r}")
+    crosstalk = np.asarray(_checks.real("crosstalk", crosstalk, above=0), dtype=np.float64)
+    b = ((1 + gamma**2) + (1 - gamma**2) / crosstalk) / gamma
+    return 2 / (b + np.sqrt(b**2 - 4))  # the smaller root, without cancellation
+
+
+def steady_identity_error(task: DriftingRegression) -> float:
+    """Error at lam* for Lambda = I, stationary drift and n -> infinity, in closed form (not in the paper).
+
+    The scalar Riccati equation p = q + gamma^2 p r / (p + r), with q = sigma_e^2 and the noise r = c q / (1 - gamma^2)
+    of crosstalk c, is quadratic: error = d p = (d q / 2) [sqrt((c - 1)^2 + 4 c / (1 - gamma^2)) - (c - 1)].
+    """
+    if not np.array_equal(task.Lambda, np.eye(task.d)):
+        raise ValueError("Lambda must be the identity here: each eigendirection has a steady state of its own")
+    if task.gamma >= 1:
+        raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
+    q, c = task.sigma_e**2, crosstalk(task)[0]
+    return task.d * q / 2 * (np.sqrt((c - 1) ** 2 + 4 * c / (1 - task.gamma**2)) - (c - 1))
