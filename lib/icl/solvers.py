@@ -2,9 +2,9 @@
 
 All minimise f(w) = w'Hw / 2 - b'w, whose gradient is H w - b, with H symmetric and positive semi-definite and b in its
 range; there a minimiser solves H w = b. For the least-squares problem of a prompt [Dutta & Sra 2025, (2.11)] H is
-`icl.tasks.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates differ from w_0
-by combinations of the gradients so far (the linear first-order methods of the paper, sec. 2.2), and from w_0 = 0 they
-lie in the Krylov spaces span(b, H b, H^2 b, ..).
+`icl.tasks.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates differ from
+w_0 by combinations of the gradients so far (the linear first-order methods of the paper, sec. 2.2), and from w_0 = 0
+they lie in the Krylov spaces span(b, H b, H^2 b, ..).
 
 Problems come first: H (batch, d, d), b (batch, d). A setting is one number, or a tensor (batch,) with one for each
 problem. Steps are in units of 1/H.

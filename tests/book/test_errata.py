@@ -9,7 +9,7 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import icl_book  # noqa: E402
 
-from icl.theory.errata import (
+from icl.theory.errata import (  # noqa: E402
     adaptation,
     memory,
     selection,

@@ -1,9 +1,13 @@
-"""Deep stacks as recurrences: what they keep, and what a token costs them.
+"""Deep stacks and S6 as recurrences on a stream of examples: what they keep, and what a token costs them.
 
-`stack.Stack` and `delta.DeltaStack` answer all positions of a prompt at once. On a stream of examples the same models
-keep two memories a layer, both asked with the layer's own x: one of labels and, in all layers but the last, one of the
-inputs themselves. A token passes down through the layers; in each it reads, what it read moves it on, and it is written
-as it stood when it came in. A query passes down as well and writes nothing. Answers are the stacks' own, to rounding.
+`Stack` and `DeltaStack` answer all positions of a prompt at once. On a stream the same models keep two memories per
+layer, both asked with the layer's own x: one of labels and, in all layers but the last, one of the inputs themselves. A
+token passes down through the layers; in each it reads, what it read moves it on, and it is written as it stood when it
+came in. A query passes down as well and writes nothing. Answers are the stacks' own, to rounding.
+
+`Selected` is the S6 layer with every position a query. An example (x, y) writes to the state and a query (x, 0) reads
+it, both with the vectors and the step that the layer makes of that token; the query writes nothing, its label channel
+being 0.
 """
 
 import torch

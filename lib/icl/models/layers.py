@@ -1,27 +1,22 @@
-"""The layers of the field as what they are on regression prompts: fast weights that fade and are written to.
+"""Fast weights: the interface of all layers, their states and gates, and those that write what they are told.
 
-With the input as key and query and the label as value, each of these layers keeps an estimate w_hat of the weights
-behind y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in what they write, and in who decides how much:
+Longer than most files, because the interface, its states and its gates are read together. With the input as key and
+query and the label as value, each layer keeps an estimate w_hat of the weights behind y_i = <w_i, x_i> and predicts
+<w_hat, x> from it. They differ in what they write, and in who decides how much:
 
     linear attention    w <- w + mu y x                             [Katharopoulos et al. 2020]
     GLA                 w <- lam (w + mu y x)                       [Yang et al. 2023]
     RetNet              several of these, at fixed lam              [Sun et al. 2023]
     Mamba-2             w <- a_i w + mu Delta_i y x                 [Dao & Gu 2024]
     gated GLA           w <- lam_i (w + mu_i y x)
-    delta rule          w <- lam (w + mu (y - w'x) x)               [Widrow & Hoff 1960; Schlag et al. 2021]
-    gated delta rule    the same with lam_i, mu_i                   [Yang et al. 2024]
-    Longhorn            w <- lam (w + (y - w'x) x / (eps + x'x))    [Liu et al. 2024]
-    LFOM                w = sum_k c_k H^k b of all examples alike, H, b their means [Dutta & Sra 2025]
-    Mesa                w = argmin sum_i lam^(n+1-i) (y_i - w'x_i)^2 + eps w'w      [von Oswald et al. 2025]
-    Kalman              w = posterior mean under the drift (3)      [Kalman 1960]
 
-All have one interface, `FastWeights`: a state that `start` makes, `step` advances by one example and `read` asks. They
-are `Causal` models: position i is predicted from the examples before it. Parameters are kept in unconstrained form
-(logarithms, log-odds) and trained as such; constructors take, and properties show, their natural values. What a layer
-costs is counted while it runs, by `cost`.
+`icl.models.estimating` has those that write what they got wrong. One interface for all, `FastWeights`: a state that
+`start` makes, `step` advances by one example and `read` asks. They are `Causal` models: position i is predicted from
+the examples before it. Parameters are kept in unconstrained form (logarithms, log-odds) and trained as such;
+constructors take, and properties show, their natural values. What a layer costs is counted while it runs, by `cost`.
 
-The settings that fade or write may be one number or one a coordinate of x; the latter is for inputs whose coordinates
-differ in scale (a decay a channel, a diagonal gain).
+The settings that fade or write may be one number or one per coordinate of x; the latter is for inputs whose coordinates
+differ in scale (a decay per channel, a diagonal gain).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Gated linear attention in layers: the symmetry-reduced model, three scalars a layer, fast.
+"""Deep stacks: gated linear attention reduced to three scalars a layer, with gates, and with the delta rule.
 
 Tokens are (x_j, y_j); layer by layer every token reads what earlier tokens have written and takes a share of it away:
 
@@ -9,11 +9,14 @@ The read-out is the negative of what the last layer left in a query's label chan
 itself in that channel, what is left is the error y_j - y_hat_j, at every position in one causal pass, because the sums
 are strict and keys do not hold labels. The factor 1 - lam keeps a step's size when its memory is changed.
 
-This is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all that
+`Stack` is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all that
 rotations of the inputs leave of it when their covariance is the identity, labels in keys apart. `icl.models.readings`
 has the full matrices and the other ways of reading the paper. A stack is linear in the labels, and an L-layer stack is
 a polynomial in x of a degree that grows as 3^L: `Normalised` takes the inputs' lengths out, which keeps rare long
 inputs from blowing deep stacks up.
+
+`GatedStack` lets decays and write strengths depend on the token, its label included: a gate acts on what is read later,
+and the model stays causal. `DeltaStack` and `GatedDeltaStack` write the errors of what was read in place of the values.
 """
 
 from collections.abc import Sequence

@@ -1,18 +1,7 @@
-"""Memformers: linear transformers that remember their layers' outputs [Dutta & Sra 2025, sec. 2 and 3].
+"""Memformers by their token equations [Dutta & Sra 2025, sec. 2 and 3]: the literal form, the tests' reference.
 
 The paper's equations run on tokens: rows z_i = (x_i, y_i) of Z (the paper writes columns), and all of them change from
-layer to layer (`transformer`, `one_register`, `many_registers`). What they do to a prompt's regression problem needs d
-numbers only. With H = X'X / n, rows of X being the n examples, and the layers' blocks A_l and B_l of (2.8),
-
-    w_{l+1} = w_l - sum_{j<=l} Gamma_j^l T_j' A_j' T_j (H w_j - b),        b = X'y / n,  w_0 = 0,
-    T_{l+1} = T_l - sum_{j<=l} Gamma_j^l B_j T_j H T_j' A_j T_j,           T_0 = I,
-
-where token i holds T_l x_i and y_i - <w_l, x_i>: the label that is left. T stays I unless there are B (GD++). Since y
-holds <w*, x_i>, w_l - w* = -M_l w* with matrices M_l that depend on the inputs alone: `errors`. From them `risks` has
-the expected squared error over query and w* in closed form, so that nothing but the inputs of a prompt is sampled.
-
-A `Memformer` is a preconditioner (`Fixed`, `Scaled`, `Full`), a memory (`Without`, `OneRegister`, `Shared`, `Free`,
-`TokenWise`), and, for GD++, the blocks B as another preconditioner.
+layer to layer. `icl.models.memformer` has what they do to a prompt's regression problem, which needs d numbers only.
 """
 
 import torch

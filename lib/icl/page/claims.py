@@ -1,4 +1,4 @@
-"""The ledger of claims, and the records of long runs.
+"""The ledger of claims.
 
 A chapter settles a claim with one line,
 

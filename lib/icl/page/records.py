@@ -1,12 +1,7 @@
-"""The ledger of claims, and the records of long runs.
+"""Records of long runs: their tables, and where they come from.
 
-A chapter settles a claim with one line,
-
-    claim("gla.thm2.training-error").agrees(mse, formula, standard_error=se)
-    claim("gla.thm2.lam-eq-gamma").holds(error_at_gamma > error_at_best)
-
-The verdict follows from the numbers and must be the one that the ledger holds: if it is not, the cell fails and with it
-the build. Tolerances stand in the ledger, where they were written before the run.
+A record is written once, at the profile `paper`, and read at every build. It names the code that made it by identities
+that a move or a rename does not change, and says so when that code has changed since.
 """
 
 import datetime
@@ -25,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from icl import _identity
+from icl import _files, _identity
 from icl.page.claims import _REPOSITORY, VerdictChanged, folder
 
 #: Modules that show and judge what others computed: a record does not get older with them.
@@ -121,13 +116,8 @@ def record(
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
     path = folder("results") / f"{id}.json"
-    draft = path.with_suffix(".json.part")
-    with draft.open("w", encoding="utf-8") as out:
-        json.dump({"id": id, "provenance": provenance, "table": table.to_dict(orient="records")}, out, indent=1)
-        out.write("\n")
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(path)
+    content = {"id": id, "provenance": provenance, "table": table.to_dict(orient="records")}
+    _files.write(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 
 

@@ -2,14 +2,13 @@
 
 A checkpoint is a safetensors file. Its header holds notes in JSON, saying what the tensors belong to, and a sha256 over
 every byte of the file (its own digits read as zeros), so that a single changed bit is seen. Nothing in it is ever run:
-there is no pickle on the way in or out. `icl.runs.training.fit` decides what a checkpoint holds; this file decides how it is
-written and what is refused.
+there is no pickle on the way in or out. `icl.runs.training.fit` decides what a checkpoint holds; this file decides how
+it is written and what is refused.
 """
 
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -19,6 +18,8 @@ import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
+
+from icl import _files
 
 _FORMAT = "icl checkpoint 1"
 _BLANK = "0" * 64
@@ -48,18 +49,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -
     blank = safetensors.torch.save(plain, {"icl": _FORMAT, "notes": text, "sha256": _BLANK})
     digest = hashlib.sha256(blank).hexdigest()
     whole = blank.replace(_entry(_BLANK), _entry(digest), 1)
-    draft = path.with_name(f"{path.name}.part")
-    with draft.open("wb") as out:
-        out.write(whole)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(path)
-    # The new name is on the disk once its folder is.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    _files.write(path, whole)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

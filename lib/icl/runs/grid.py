@@ -19,7 +19,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 import platform
 import sys
 import sysconfig
@@ -38,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from icl import _checks, _identity, profile
+from icl import _checks, _files, _identity, profile
 from icl.runs.judging import Predictor, one_step_ahead
 from icl.tasks import Prompt, Task, clean
 
@@ -252,13 +251,8 @@ def _path(folder: Path, task: str, seed: int) -> Path:
 
 
 def _write(path: Path, cell: tuple[str, int], fingerprint: str, rows: list[dict[str, Any]]) -> None:
-    draft = path.with_suffix(".json.part")
-    with draft.open("w", encoding="utf-8") as out:
-        json.dump({"task": cell[0], "seed": cell[1], "fingerprint": fingerprint, "rows": rows}, out, indent=1)
-        out.write("\n")
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(path)
+    content = {"task": cell[0], "seed": cell[1], "fingerprint": fingerprint, "rows": rows}
+    _files.write(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def _read(path: Path, task: str, seed: int, fingerprint: str, methods: list[str]) -> list[dict[str, Any]]:

@@ -1,6 +1,9 @@
-"""How predictors compare: mean squared error one step ahead, position by position, on the same trials.
+"""How wrong is it? Predictions one step ahead, errors at the query, risk curves, and differences on the same trials.
 
-`icl.runs.judging` measures the error at a prompt's query; here every label is a query.
+`one_step_ahead` makes any filter or model the same thing: a causal predictor of every label of a prompt. A filter reads
+on, and a causal model answers everywhere in one pass; a model that answers a query only is asked anew at every
+position, with the examples before it as its prompt. `squared_error` measures the error at a prompt's query,
+`risk_curve` and `settled_risk` take every label as a query.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +17,50 @@ from torch import Tensor
 from icl import _checks, filters
 from icl.models.causal import Causal
 from icl.tasks import Prompt, Task, blocks
+
+Predictor = filters.Filter | Callable[[Prompt], Tensor]
+"""A filter; or a model or function from prompts to predictions of their queries' labels, the batch's axis last."""
+
+
+def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*settings batch time"]:
+    """Prediction of each label from the examples before it; the first, which has none, is 0.
+
+    A filter and a `models.causal.Causal` read the prompt once. Any other model reads n prompts of 1 to n examples:
+    exact for any model, and n / 2 times the work of one that keeps a state; such a model is better written as a filter
+    (as `icl.filters.gla` is).
+
+    Args:
+        predictor: a `filters.Filter`, which may try several settings, or a model that maps a prompt to predictions of
+            its query's label.
+        prompt: a batch of prompts; the last label is read by no one (in a `Causal`, it enters by rounding).
+
+    Raises:
+        ValueError: if a model's predictions do not fit the prompt or are not finite.
+        FloatingPointError: if a filter diverges.
+    """
+    if isinstance(predictor, filters.Filter):
+        return filters.run_filter(predictor, prompt.x, prompt.y)
+    if isinstance(predictor, Causal):
+        with torch.no_grad():
+            y_hat = predictor.predictions(prompt)
+        # A model that reads its own token may have an answer to no example at all.
+        y_hat[:, 0] = 0
+        if not bool(torch.isfinite(y_hat).all()):
+            raise ValueError("predictor must return finite numbers, got some that are not")
+        return y_hat
+    answers = []
+    with torch.no_grad():
+        for i in range(1, prompt.n + 1):
+            seen = slice(0, i + 1)
+            answers.append(predictor(Prompt(prompt.x[:, seen], prompt.y[:, seen], prompt.w[:, seen])))
+            if answers[-1].shape[-1:] != (prompt.batch,) or answers[-1].shape != answers[0].shape:
+                raise ValueError(
+                    f"predictor must return (*settings, {prompt.batch}) for {prompt.batch} prompts, "
+                    f"got {tuple(answers[-1].shape)} with {i} example(s)"
+                )
+            if not bool(torch.isfinite(answers[-1]).all()):
+                raise ValueError(f"predictor must return finite numbers, got some that are not with {i} example(s)")
+    return torch.stack([torch.zeros_like(answers[0]), *answers], dim=-1)
 
 
 def _risks(
@@ -201,48 +248,3 @@ def squared_error(
     mean = first / total
     # The same error in every prompt has variance 0, and rounding may put the difference below it.
     return mean, np.sqrt(np.maximum(second / total - mean**2, 0) / (total - 1))
-
-
-Predictor = filters.Filter | Callable[[Prompt], Tensor]
-"""A filter; or a model or function from prompts to predictions of their queries' labels, the batch's axis last."""
-
-
-def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*settings batch time"]:
-    """Prediction of each label from the examples before it; the first, which has none, is 0.
-
-    A filter and a `models.causal.Causal` read the prompt once. Any other model reads n prompts of 1 to n examples:
-    exact for any model, and n / 2 times the work of one that keeps a state; such a model is better written as a filter
-    (as `icl.filters.gla` is).
-
-    Args:
-        predictor: a `filters.Filter`, which may try several settings, or a model that maps a prompt to predictions of
-            its query's label.
-        prompt: a batch of prompts; the last label is read by no one (in a `Causal`, it enters by rounding).
-
-    Raises:
-        ValueError: if a model's predictions do not fit the prompt or are not finite.
-        FloatingPointError: if a filter diverges.
-    """
-    if isinstance(predictor, filters.Filter):
-        return filters.run_filter(predictor, prompt.x, prompt.y)
-    if isinstance(predictor, Causal):
-        with torch.no_grad():
-            y_hat = predictor.predictions(prompt)
-        # A model that reads its own token may have an answer to no example at all.
-        y_hat[:, 0] = 0
-        if not bool(torch.isfinite(y_hat).all()):
-            raise ValueError("predictor must return finite numbers, got some that are not")
-        return y_hat
-    answers = []
-    with torch.no_grad():
-        for i in range(1, prompt.n + 1):
-            seen = slice(0, i + 1)
-            answers.append(predictor(Prompt(prompt.x[:, seen], prompt.y[:, seen], prompt.w[:, seen])))
-            if answers[-1].shape[-1:] != (prompt.batch,) or answers[-1].shape != answers[0].shape:
-                raise ValueError(
-                    f"predictor must return (*settings, {prompt.batch}) for {prompt.batch} prompts, "
-                    f"got {tuple(answers[-1].shape)} with {i} example(s)"
-                )
-            if not bool(torch.isfinite(answers[-1]).all()):
-                raise ValueError(f"predictor must return finite numbers, got some that are not with {i} example(s)")
-    return torch.stack([torch.zeros_like(answers[0]), *answers], dim=-1)

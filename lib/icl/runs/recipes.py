@@ -1,9 +1,10 @@
-"""Two ways of training a Memformer beside the plain use of `icl.runs.training.fit`.
+"""Recipes beside the plain training loop: as the Memformer notebooks train, by L-BFGS, and many models at once.
 
-`as_published` is the recipe of the paper's public notebooks on that one loop: `Held` gives it the same prompts again
-and again, as the recipe does. `minimise` is for a loss that draws nothing, such as the expected squared error of
-`icl.models.memformer.risks` on fixed inputs: there L-BFGS can end at the minimum after tens of
-evaluations where Adam needs hundreds.
+`as_published` is the recipe of the paper's public notebooks on `icl.runs.training.fit`: `Held` gives it the same
+prompts again and again, as the recipe does. `minimise` is for a loss that draws nothing, such as the expected squared
+error of `icl.models.memformer.risks` on fixed inputs: there L-BFGS can end at the minimum after tens of evaluations
+where Adam needs hundreds. `train_side_by_side` trains one-layer models of several forgetting factors on the same
+prompts.
 """
 
 import math

@@ -94,7 +94,7 @@ class Config:
 
 
 def deep(layers: int) -> Config:
-    """A recipe that trains stacks of 1 to 12 layers (`icl.models.stacks`, `icl.models.operators`) from their own starts.
+    """A recipe that trains stacks of 1 to 12 layers (`icl.models.stacks`) from their own starts.
 
     Adam with a short memory of squared gradients, a warm-up, a cosine to 0, clipped gradients; 250 + 75 L steps of 32
     prompts (chapter *Depth*).

@@ -307,7 +307,7 @@ class HeavyTailedDrift:
 
     e_i = sigma_e sqrt((nu - 2) / c_i) N(0, I) with c_i chi-square of nu degrees of freedom, one for all coordinates of
     a step: a multivariate t of variance sigma_e^2 in each coordinate [Kotz & Nadarajah 2004, (1.2)]. Its kernel is that
-    of `tasks.core.DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for nu > 4 only:
+    of `DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for nu > 4 only:
     below, squared errors have a mean but no variance, and their averages settle slowly.
 
     Attributes:

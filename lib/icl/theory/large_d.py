@@ -1,22 +1,8 @@
-"""Steady errors of every decayed fast-weight layer, from one equation, and the floor (not in the papers).
+"""Steady errors of decayed fast weights as d grows, and the Kalman floor in closed form (not in the papers).
 
-The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after a prompt without end. A
-layer that learns by fixed rules leaves in every coordinate of the weights a variance p that solves
-
-    p = q + gamma^2 (p - p^2 / D),        error = d p,        q = sigma_e^2,
-
-and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2), s2 = sigma_y^2, r = x'x):
-
-    gated linear attention, w <- lam (w + mu y x)          D = p + (d + 1) k + s2
-    the same with y x / r                                  D = p + (d - 1) k + s2 d / (d - 2)
-    delta rule, w <- lam (w + mu (y - w'x) x)              D = (d + 2) p + s2
-    unit keys or Longhorn, w <- lam (w + (y - w'x) x / (r + eps))       1/D = (1/d) E r / (r p + s2)
-
-The first two hear the crosstalk of the whole signal, k, the last two that of what they still miss, p. All four are
-exact for Gaussian inputs with Lambda = I. The Kalman filter keeps a matrix: its error is exact given the inputs
-(`kalman_errors`), and in the limit of many dimensions it has a closed form (`kalman_large_d`), derived by a mean-field
-argument that is not a proof. In that limit all depend on two numbers: s = d (1 - gamma^2), d over the weights' memory,
-and v = sigma_y^2 / (d k), the labels' noise over their signal.
+In that limit the layers of `icl.theory.steady` and the floor depend on two numbers: s = d (1 - gamma^2), d over the
+weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor is derived by a mean-field
+argument that is not a proof; `kalman_floor` corrects it for finite d.
 """
 
 from typing import Any

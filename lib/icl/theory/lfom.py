@@ -1,4 +1,4 @@
-"""Linear first-order methods on random quadratics: their polynomials, and the least risk that any of them can have.
+"""Linear first-order methods on random quadratics: methods as tables of coefficients, their polynomials, their risks.
 
 A prompt of n inputs x ~ N(0, Sigma) has the curvature H = X X'/n, and its weights are w* ~ N(0, Sigma^-1), labels
 without noise. A method that combines past gradients with numbers Gamma[layer, j], and preconditions layer j with
@@ -7,22 +7,7 @@ A_j = a_j A, makes the error w_l - w* a polynomial of A H [Dutta & Sra 2025, (3.
     w_l - w* = -p_l(A H) w*,    p_0 = 1,    p_{l+1}(t) = p_l(t) - sum_{j<=l} Gamma[l, j] a_j t p_j(t),    p_l(0) = 1
 
 For A = Sigma^-1, whitening takes Sigma away, and over prompts, query and w* the mean squared error is
-E ||p_l(W/n)||_F^2 with W ~ Wishart_d(I, n): an integral of p_l^2 over the mean spectrum dm of W/n. What is least, and
-how it is reached at every layer at once (not in the paper):
-
-- Of all p of degree L with p(0) = 1 the best is orthogonal, under t dm, to every polynomial of lower degree.
-- So the best ones follow conjugate gradients' recursion, in the inner product whose energy is the plain square. With
-  e = p_l, one direction s, integrals <,> over dm, and gamma_0 = 0:
-
-      s <- -t e + gamma_l s,    e <- e + alpha_l s,
-      alpha_l = <e, t e> / <s, s>,    gamma_l = <e, t e> / <e, t e> of the layer before
-
-- The directions s_l are orthogonal under dm. Any p = 1 + sum_j y_j s_j therefore has the risk
-
-      E ||p(W/n)||_F^2 = least risk of degree L + sum_j (y_j - alpha_j)^2 <s_j, s_j>
-
-Moments of the spectrum are exact integers, and this recursion runs in fractions: in float64 it would lose all digits
-within a dozen layers.
+E ||p_l(W/n)||_F^2 with W ~ Wishart_d(I, n). `icl.theory.polynomial_floor` has the least that any method can have.
 """
 
 from typing import Any

@@ -3,8 +3,8 @@
 Everything depends on the task only through D1 .. D4 (`icl.theory.moments`) and the spectrum of Lambda, because Lambda~
 is a polynomial in Lambda and shares its eigenvectors. Prediction: y_hat = (sum_i a_i y_i x_i)' A x_{n+1}.
 
-The paper's inputs are Gaussian. Other laws of independent coordinates (`icl.tasks.core.InputLaw`) change one number in all
-of it: the 2 of Lambda~, which is E z^4 - 1 for Gaussian z, becomes kurtosis - 1.
+The paper's inputs are Gaussian. Other laws of independent coordinates (`icl.tasks.core.InputLaw`) change one number in
+all of it: the 2 of Lambda~, which is E z^4 - 1 for Gaussian z, becomes kurtosis - 1.
 """
 
 from collections.abc import Callable

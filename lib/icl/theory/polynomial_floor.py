@@ -1,14 +1,8 @@
-"""Linear first-order methods on random quadratics: their polynomials, and the least risk that any of them can have.
+"""The polynomial floor: the least risk of any linear first-order method with shared coefficients, and its register.
 
-A prompt of n inputs x ~ N(0, Sigma) has the curvature H = X X'/n, and its weights are w* ~ N(0, Sigma^-1), labels
-without noise. A method that combines past gradients with numbers Gamma[layer, j], and preconditions layer j with
-A_j = a_j A, makes the error w_l - w* a polynomial of A H [Dutta & Sra 2025, (3.4)]:
-
-    w_l - w* = -p_l(A H) w*,    p_0 = 1,    p_{l+1}(t) = p_l(t) - sum_{j<=l} Gamma[l, j] a_j t p_j(t),    p_l(0) = 1
-
-For A = Sigma^-1, whitening takes Sigma away, and over prompts, query and w* the mean squared error is
-E ||p_l(W/n)||_F^2 with W ~ Wishart_d(I, n): an integral of p_l^2 over the mean spectrum dm of W/n. What is least, and
-how it is reached at every layer at once (not in the paper):
+With the error polynomials p of `icl.theory.lfom` the mean squared error is E ||p(W/n)||_F^2, W ~ Wishart_d(I, n): an
+integral of p^2 over the mean spectrum dm of W/n. What is least, and how it is reached at every layer at once (not in
+the paper):
 
 - Of all p of degree L with p(0) = 1 the best is orthogonal, under t dm, to every polynomial of lower degree.
 - So the best ones follow conjugate gradients' recursion, in the inner product whose energy is the plain square. With

@@ -14,9 +14,9 @@ and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2
 
 The first two hear the crosstalk of the whole signal, k, the last two that of what they still miss, p. All four are
 exact for Gaussian inputs with Lambda = I. The Kalman filter keeps a matrix: its error is exact given the inputs
-(`kalman_errors`), and in the limit of many dimensions it has a closed form (`kalman_large_d`), derived by a mean-field
-argument that is not a proof. In that limit all depend on two numbers: s = d (1 - gamma^2), d over the weights' memory,
-and v = sigma_y^2 / (d k), the labels' noise over their signal.
+(`kalman_errors`), and in the limit of many dimensions it has a closed form (`icl.theory.large_d`).
+
+Longer than most files, because what a layer loses with gates of its own and per channel is one subject with the above.
 """
 
 from collections.abc import Sequence
@@ -119,7 +119,8 @@ def best_gla(law: Steady) -> SteadyOptimum:
     """Gated linear attention (a RetNet head) w <- lam (w + mu y x) at its best: D = p + (d + 1) k0 + s2.
 
     y x is w plus white noise of variance (d + 1) k0 + s2, through which the scalar Kalman filter of gain K = p / D
-    listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of `theory.one_layer.steady_identity_error`.
+    listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
+    `theory.one_layer.steady_identity_error`.
     """
     law = _law(law)
     noise = (law.d + 1) * law.k0 + law.sigma_y**2
