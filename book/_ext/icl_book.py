@@ -26,7 +26,7 @@ sys.path.insert(0, str(chapters.ROOT / "lib"))
 
 from icl.page import charts, claims, records
 from icl.page.notation import SYMBOLS
-from icl.theory.errata import adaptation, memory, selection
+from icl.theory.errata import ADAPTATION, MEMORY, SELECTION
 
 logger = logging.getLogger(__name__)
 WORDS_A_MINUTE = 180  # for text with formulas
@@ -53,7 +53,7 @@ class Watching(SphinxDirective):
 
     def watch(self) -> None:
         """Have Sphinx read this page again when what it shows has changed."""
-        tables = [chapters.LIBRARY / name for name in ("notation.py", "theory/printed.py", "theory/displays.py")]
+        tables = [chapters.LIBRARY / "page/notation.py", *(chapters.LIBRARY / "theory/errata").glob("*.py")]
         for path in (chapters.MEASUREMENTS, *tables, *(chapters.ROOT / "book/claims").glob("*.yml")):
             self.env.note_dependency(str(path))
 
@@ -190,14 +190,10 @@ class VerdictCounts(Generated):
 
 
 def errata(paper: str) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of a paper's errata, those of its module in `icl.theory`."""
-    if paper in ("gla", "mamba"):
-        listed = adaptation.ADAPTATION if paper == "gla" else selection.SELECTION
-        return ["No.", "Where", "Printed", "Corrected"], [
-            [str(k), where, f"${wrong}$", f"${right}$"] for k, (where, wrong, right) in listed.items()
-        ]
+    """The header and the rows of a paper's errata, those of `icl.theory.errata`."""
+    listed = {"gla": ADAPTATION, "mem": MEMORY, "mamba": SELECTION}[paper]
     return ["No.", "Kind", "Where", "Printed", "Corrected"], [
-        [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in memory.MEMORY.items()
+        [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in listed.items()
     ]
 
 

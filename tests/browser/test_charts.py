@@ -14,7 +14,7 @@ import torch
 from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import large_d, lfom, lms, s6
+from icl.theory import large_d, lfom, lms_family, s6
 from icl.theory import steady as fast_weights
 
 FORGET = "book/adaptation/how-much-to-forget"
@@ -160,7 +160,7 @@ def steady(gamma, d, sigma_e=1.0):
 
 def errors_by_memory(task, memory):
     """The library's error of each filter at memories in examples."""
-    step, fading = lms.steady_error, {"lam": task.gamma}
+    step, fading = lms_family.steady_error, {"lam": task.gamma}
     return {
         "LMS": step(task, 1 / memory),
         "NLMS": step(task, task.d / memory, normalised=True),
@@ -195,7 +195,7 @@ def test_errors_of_filters_are_the_librarys(visit):
     cases = [(mu, lam, normalised) for mu in (0.0, 0.05, 0.15) for lam in (0.5, 0.9, 1.0) for normalised in (0, 1)]
     ask = "points => points.map(([mu, lam, n]) => icl.steadyError({gamma: 0.9, d: 7}, mu, {lam, normalised: !!n}))"
     for (mu, lam, normalised), value in zip(cases, page.evaluate(ask, cases), strict=True):
-        expected = lms.steady_error(steady(0.9, 7), mu, lam=lam, normalised=bool(normalised))
+        expected = lms_family.steady_error(steady(0.9, 7), mu, lam=lam, normalised=bool(normalised))
         assert value == pytest.approx(expected, rel=1e-6)
 
 

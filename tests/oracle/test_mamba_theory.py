@@ -470,7 +470,7 @@ def test_bounds_hold():
 
 @pytest.mark.parametrize(("d", "N"), [(1, 1), (3, 10), (4, 50), (10, 7)])
 def test_lms_loss_is_that_of_the_filter(d, N):
-    """`lms_loss` is half the exact error of LMS at position N + 1 by `icl.theory.lms`, to 1e-10, for steps small,
+    """`lms_loss` is half the exact error of LMS at position N + 1 by the theory of filters, to 1e-10, for steps small,
     best and too large; and no step does better than 1 / (d + 2).
     """
     task = DriftingRegression(d=d, n=N, gamma=1.0, sigma_w=1.0, sigma_e=0.0)

@@ -27,7 +27,79 @@ from torch import Tensor
 
 from icl import _checks
 
+_Keys = Float[Tensor, "batch time heads key"]
+_Values = Float[Tensor, "batch time heads value"]
 _Gate = Float[Tensor, "#batch #time #heads"]
+
+
+def _checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
+    """Refuse what does not fit together; return decay with all its three axes broadcast except a batch of one."""
+    _checks.shape("q", q, (None, None, None, None))
+    _checks.shape("k", k, tuple(q.shape), "to match q")
+    _checks.shape("v", v, (*q.shape[:3], None), "to match q")
+    if q.shape[1] == 0:
+        raise ValueError("q must hold at least one position in time, got 0")
+    if not q.dtype == k.dtype == v.dtype == decay.dtype:
+        raise ValueError(f"q, k, v and decay must share a dtype, got {q.dtype}, {k.dtype}, {v.dtype} and {decay.dtype}")
+    if decay.dim() != 3 or any(a not in (1, b) for a, b in zip(decay.shape, q.shape[:3], strict=True)):
+        raise ValueError(
+            f"decay must broadcast to (batch, time, heads) = {tuple(q.shape[:3])}, got {tuple(decay.shape)}"
+        )
+    low, high = torch.aminmax(decay.detach())
+    if not (low >= 0 and high <= 1):
+        raise ValueError(f"decay must lie in [0, 1], got values from {low.item():g} to {high.item():g}")
+    return decay.expand(-1, q.shape[1], q.shape[2])
+
+
+def recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
+    """(5), one token after another: the reference. Time steps are sequential, the state is (value, key) a head."""
+    decay = _checked(q, k, v, decay)
+    state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
+    outputs = []
+    # Unbound once, not indexed step by step: the backward pass of an index fills a tensor of full length.
+    for qt, kt, vt, gt in zip(q.unbind(1), k.unbind(1), v.unbind(1), decay.unbind(1), strict=True):
+        state = gt[..., None, None] * state + vt.unsqueeze(-1) * kt.unsqueeze(-2)
+        outputs.append((state @ qt.unsqueeze(-1)).squeeze(-1))
+    return torch.stack(outputs, dim=1)
+
+
+def _mask(decay: Tensor) -> Tensor:
+    """M_ij = g_{j+1} ... g_i for i >= j, 0 above the diagonal; (batch, time, heads) -> (batch, heads, time, time)."""
+    g = decay.transpose(1, 2)
+    time = g.shape[-1]
+    below = torch.ones(time, time, dtype=torch.bool, device=g.device).tril(-1)
+    factors = torch.where(below, g.unsqueeze(-1), 1.0)
+    return factors.cumprod(dim=-2).tril()
+
+
+def parallel(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
+    """(5) unrolled as in (6): o_i = sum_{j <= i} (g_{j+1} ... g_i) (q_i'k_j) v_j. Cost and memory grow with time^2."""
+    decay = _checked(q, k, v, decay)
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) * _mask(decay)
+    return torch.einsum("bhij,bjhd->bihd", scores, v)
+
+
+def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: int = 32) -> _Values:
+    """(5) in blocks of `size` tokens [Yang et al. 2023, sec. 4]: parallel inside a block, one state handed on.
+
+    Raises:
+        ValueError: if size is no positive integer, or for arguments that do not fit together.
+    """
+    _checks.integer("size", size, at_least=1)
+    decay = _checked(q, k, v, decay)
+    state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
+    outputs = []
+    # Split once, not sliced block by block: the backward pass of a slice fills a tensor of full length.
+    for qb, kb, vb, gb in zip(*(t.split(size, dim=1) for t in (q, k, v, decay)), strict=True):
+        mask = _mask(gb)
+        # What the state held before the block has aged by g_1 ... g_i when token i reads it; g_1 is not in the mask.
+        age = gb.cumprod(dim=1)
+        scores = torch.einsum("bihd,bjhd->bhij", qb, kb) * mask
+        past = torch.einsum("bihk,bhvk->bihv", qb, state) * age.unsqueeze(-1)
+        outputs.append(torch.einsum("bhij,bjhd->bihd", scores, vb) + past)
+        kept = kb * mask[..., -1, :].transpose(1, 2).unsqueeze(-1)
+        state = age[:, -1, :, None, None] * state + torch.einsum("bjhv,bjhk->bhvk", vb, kept)
+    return torch.cat(outputs, dim=1)
 
 
 def _delta_checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,79 +161,4 @@ def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, 
         # At the block's end: written at i, faded by g_i to the last.
         end = g.flip(-1).cumprod(dim=-1).flip(-1)
         state = end[..., :1, None] * state + error.transpose(-1, -2) @ (K * (end * b).unsqueeze(-1))
-    return torch.cat(outputs, dim=1)
-
-
-_Keys = Float[Tensor, "batch time heads key"]
-_Values = Float[Tensor, "batch time heads value"]
-_Decay = Float[Tensor, "#batch #time #heads"]
-
-
-def _checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
-    """Refuse what does not fit together; return decay with all its three axes broadcast except a batch of one."""
-    _checks.shape("q", q, (None, None, None, None))
-    _checks.shape("k", k, tuple(q.shape), "to match q")
-    _checks.shape("v", v, (*q.shape[:3], None), "to match q")
-    if q.shape[1] == 0:
-        raise ValueError("q must hold at least one position in time, got 0")
-    if not q.dtype == k.dtype == v.dtype == decay.dtype:
-        raise ValueError(f"q, k, v and decay must share a dtype, got {q.dtype}, {k.dtype}, {v.dtype} and {decay.dtype}")
-    if decay.dim() != 3 or any(a not in (1, b) for a, b in zip(decay.shape, q.shape[:3], strict=True)):
-        raise ValueError(
-            f"decay must broadcast to (batch, time, heads) = {tuple(q.shape[:3])}, got {tuple(decay.shape)}"
-        )
-    low, high = torch.aminmax(decay.detach())
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"decay must lie in [0, 1], got values from {low.item():g} to {high.item():g}")
-    return decay.expand(-1, q.shape[1], q.shape[2])
-
-
-def recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Decay) -> _Values:
-    """(5), one token after another: the reference. Time steps are sequential, the state is (value, key) a head."""
-    decay = _checked(q, k, v, decay)
-    state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
-    outputs = []
-    # Unbound once, not indexed step by step: the backward pass of an index fills a tensor of full length.
-    for qt, kt, vt, gt in zip(q.unbind(1), k.unbind(1), v.unbind(1), decay.unbind(1), strict=True):
-        state = gt[..., None, None] * state + vt.unsqueeze(-1) * kt.unsqueeze(-2)
-        outputs.append((state @ qt.unsqueeze(-1)).squeeze(-1))
-    return torch.stack(outputs, dim=1)
-
-
-def _mask(decay: Tensor) -> Tensor:
-    """M_ij = g_{j+1} ... g_i for i >= j, 0 above the diagonal; (batch, time, heads) -> (batch, heads, time, time)."""
-    g = decay.transpose(1, 2)
-    time = g.shape[-1]
-    below = torch.ones(time, time, dtype=torch.bool, device=g.device).tril(-1)
-    factors = torch.where(below, g.unsqueeze(-1), 1.0)
-    return factors.cumprod(dim=-2).tril()
-
-
-def parallel(q: _Keys, k: _Keys, v: _Values, decay: _Decay) -> _Values:
-    """(5) unrolled as in (6): o_i = sum_{j <= i} (g_{j+1} ... g_i) (q_i'k_j) v_j. Cost and memory grow with time^2."""
-    decay = _checked(q, k, v, decay)
-    scores = torch.einsum("bihd,bjhd->bhij", q, k) * _mask(decay)
-    return torch.einsum("bhij,bjhd->bihd", scores, v)
-
-
-def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Decay, *, size: int = 32) -> _Values:
-    """(5) in blocks of `size` tokens [Yang et al. 2023, sec. 4]: parallel inside a block, one state handed on.
-
-    Raises:
-        ValueError: if size is no positive integer, or for arguments that do not fit together.
-    """
-    _checks.integer("size", size, at_least=1)
-    decay = _checked(q, k, v, decay)
-    state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
-    outputs = []
-    # Split once, not sliced block by block: the backward pass of a slice fills a tensor of full length.
-    for qb, kb, vb, gb in zip(*(t.split(size, dim=1) for t in (q, k, v, decay)), strict=True):
-        mask = _mask(gb)
-        # What the state held before the block has aged by g_1 ... g_i when token i reads it; g_1 is not in the mask.
-        age = gb.cumprod(dim=1)
-        scores = torch.einsum("bihd,bjhd->bhij", qb, kb) * mask
-        past = torch.einsum("bihk,bhvk->bihv", qb, state) * age.unsqueeze(-1)
-        outputs.append(torch.einsum("bhij,bjhd->bihd", scores, vb) + past)
-        kept = kb * mask[..., -1, :].transpose(1, 2).unsqueeze(-1)
-        state = age[:, -1, :, None, None] * state + torch.einsum("bjhv,bjhk->bhvk", vb, kept)
     return torch.cat(outputs, dim=1)

@@ -5,7 +5,7 @@
 - `floors`: the least error of anybody: Kalman, genie, best linear
 - `large_d`: the same as d grows, and the floor
 - `lfom`: first-order methods as tables and polynomials
-- `lms`: exact errors of LMS, NLMS and delta rules
+- `lms_family`: exact errors of LMS, NLMS and delta rules
 - `moments`: D1 .. D4 of a task
 - `one_layer`: errors, optimum and best forgetting of one gated layer
 - `polynomial_floor`: the least risk of any method with shared coefficients
@@ -20,7 +20,7 @@ from icl.theory import (
     floors,
     large_d,
     lfom,
-    lms,
+    lms_family,
     moments,
     one_layer,
     polynomial_floor,
@@ -70,7 +70,7 @@ from icl.theory.lfom import (
     registers,
     table_risks,
 )
-from icl.theory.lms import best_steady, errors, steady_error
+from icl.theory.lms_family import best_steady, errors, steady_error
 from icl.theory.moments import Moments, from_kernel, recursion, task_moments
 from icl.theory.one_layer import (
     Optimum,
@@ -231,7 +231,7 @@ __all__ = [
     "linear_bound",
     "linear_drift_errors",
     "linear_rate",
-    "lms",
+    "lms_family",
     "lms_loss",
     "minimax_in_ball",
     "minimax_on_sphere",

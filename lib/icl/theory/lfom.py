@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
-from icl.theory.polynomial_floor import _floats, _Optimum, _optimum
+from icl.theory.polynomial_floor import _frame, _optimum
 
 
 def _triangular(Gamma: Any) -> np.ndarray:
@@ -120,27 +120,6 @@ def polynomials(Gamma: Float[np.ndarray, "layers layers"], a: Any = 1.0) -> Floa
         p[layer + 1] = p[layer]
         p[layer + 1, 1:] -= (steps[layer] @ p[:-1])[:-1]
     return p
-
-
-def _frame(optimum: _Optimum) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Multiplication by t in the basis (1, s_0, .., s_{L-1}), the best coordinates, and the squared norms; float64.
-
-    From s_l = -t p_l + gamma_l s_{l-1} and p_{l+1} = p_l + alpha_l s_l,
-
-        t 1 = -s_0,    t s_l = ((1 + gamma_{l+1}) s_l - s_{l+1} - gamma_l s_{l-1}) / alpha_l
-
-    whose last column, of a degree that no p_l times t has, stays 0.
-    """
-    alpha, gamma, norms = (_floats(values) for values in (optimum.alpha, optimum.gamma, optimum.norms))
-    layers = len(alpha)
-    times = np.zeros((layers + 1, layers + 1))
-    times[1, 0] = -1.0
-    for j in range(layers - 1):
-        times[j + 1, j + 1] = (1 + gamma[j + 1]) / alpha[j]
-        times[j + 2, j + 1] = -1 / alpha[j]
-        if j:
-            times[j, j + 1] = -gamma[j] / alpha[j]
-    return times, alpha, norms
 
 
 def table_risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: Any = 1.0) -> Float[np.ndarray, "depths"]:

@@ -147,7 +147,7 @@ def best_normalised_gla(law: Steady) -> SteadyOptimum:
 def best_delta(law: Steady) -> SteadyOptimum:
     """Delta rule that fades, w <- lam (w + mu (y - w'x) x), at its best: D = (d + 2) p + s2, lam = gamma, mu = p / D.
 
-    Without noise the error is that of `theory.lms.best_steady`.
+    Without noise the error is that of `theory.lms_family.best_steady`.
     """
     law = _law(law)
     noise = law.sigma_y**2
@@ -400,7 +400,7 @@ def gla_error(law: Steady, *, lam: float, mu: float) -> float:
 
 
 def delta_error(law: Steady, *, lam: float, mu: float) -> float:
-    """Error of w <- lam (w + mu (y - w'x) x) at any lam and mu; without noise, that of `theory.lms.steady_error`.
+    """Error of w <- lam (w + mu (y - w'x) x) at any lam and mu; without noise `theory.lms_family.steady_error`.
 
     Raises:
         ValueError: if it does not settle.

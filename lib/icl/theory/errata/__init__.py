@@ -1,11 +1,12 @@
 """What the papers print and what is meant: displays as printed, mended, and listed.
 
 - `adaptation`: Learning to Adapt
+- `erratum`: one entry of a list, of any paper
 - `memory`: Memformers
 - `selection`: Mamba as online gradient descent
 """
 
-from icl.theory.errata import adaptation, memory, selection
+from icl.theory.errata import adaptation, erratum, memory, selection
 from icl.theory.errata.adaptation import (
     ADAPTATION,
     D1,
@@ -16,7 +17,8 @@ from icl.theory.errata.adaptation import (
     printed_testing_error,
     printed_training_error,
 )
-from icl.theory.errata.memory import MEMORY, Erratum, Problem, Tokens, deviation
+from icl.theory.errata.erratum import Erratum
+from icl.theory.errata.memory import MEMORY, Display, Problem, Tokens, deviation
 from icl.theory.errata.selection import SELECTION, printed_beta2
 
 __all__ = [
@@ -27,11 +29,13 @@ __all__ = [
     "D4",
     "MEMORY",
     "SELECTION",
+    "Display",
     "Erratum",
     "Problem",
     "Tokens",
     "adaptation",
     "deviation",
+    "erratum",
     "memory",
     "printed_beta2",
     "printed_identity_error",

@@ -2,7 +2,7 @@
 
 `icl.theory.moments.recursion` is what the library computes with. This file exists so that the printed formulas can be
 executed: each takes `mend`, the numbers of the errata to correct. `mend=()` is the page as printed (in our scan);
-`mend=ERRATA` the corrected form, which the recursion confirms.
+`mend=ADAPTATION` the corrected form, which the recursion confirms.
 """
 
 from collections.abc import Collection
@@ -12,42 +12,50 @@ from typing import Any
 import numpy as np
 
 from icl import _checks
+from icl.theory.errata.erratum import Erratum
 from icl.theory.moments import Moments
 
-#: Misprints by number; each is (where, printed, corrected), the last two in LaTeX.
+#: Misprints by number.
 ADAPTATION = MappingProxyType(
     {
-        1: (
+        1: Erratum(
+            "misprint",
             r"Theorem 1, $D_2$, case $\lambda=\gamma$, factor of $\sigma_e^2$",
             r"\frac{\lambda^{4}-\lambda^{2n+2}}{(1-\lambda^2)^2}",
             r"\frac{\lambda^{2}-\lambda^{2n+2}}{(1-\lambda^2)^2}",
         ),
-        2: (
+        2: Erratum(
+            "misprint",
             r"Theorem 1, $D_3$, case $\lambda\neq\gamma$, second fraction of $\sigma_w^2$",
             r"\frac{2\gamma^{n+2}\lambda^{n+2}-2\gamma^{2n+1}\lambda^3}{\lambda-\gamma}",
             r"\frac{2\gamma^{n+2}\lambda^{n+2}-2\gamma^{2n+1}\lambda^3}{(\lambda-\gamma)^2}",
         ),
-        3: (
+        3: Erratum(
+            "misprint",
             r"Theorem 1, $D_3$, case $\lambda\neq\gamma$, first fraction of $\sigma_e^2$",
             r"\frac{2\gamma^{-1}(\lambda^4-\lambda^{2n+2})}{(1-\gamma^2)(\lambda-\gamma)(1-\lambda^2)}",
             r"\frac{2\gamma(\lambda^4-\lambda^{2n+2})}{(1-\gamma^2)(\lambda-\gamma)(1-\lambda^2)}",
         ),
-        4: (
+        4: Erratum(
+            "misprint",
             r"Theorem 1, $D_3$, case $\lambda\neq\gamma$, second fraction of $\sigma_e^2$",
             r"\frac{2(\lambda^3-\lambda^{n+2}\gamma^{n-1})}{(1-\gamma^2)(\lambda-\gamma)(1-\lambda\gamma)}",
             r"\frac{2\gamma^2(\lambda^3-\lambda^{n+2}\gamma^{n-1})}{(1-\gamma^2)(\lambda-\gamma)(1-\lambda\gamma)}",
         ),
-        5: (
+        5: Erratum(
+            "misprint",
             r"Theorem 1, $D_3$, case $\lambda\neq\gamma$, fourth fraction of $\sigma_e^2$",
             r"\frac{2\gamma^{n+2}\lambda^{n+2}-2\gamma^{2n+1}\lambda^3}{(\lambda-\gamma)(1-\gamma^2)}",
             r"\frac{2\gamma^{n+2}\lambda^{n+2}-2\gamma^{2n+1}\lambda^3}{(\lambda-\gamma)^2(1-\gamma^2)}",
         ),
-        6: (
+        6: Erratum(
+            "misprint",
             r"special case $\mathbf\Lambda=\mathbf I$ after Theorem 2, last term of the numerator",
             r"-2aD_1^2",
             r"-2adD_1^2",
         ),
-        7: (
+        7: Erratum(
+            "misprint",
             r"Theorem 1, bound on $\sigma$",
             r"\sqrt{\frac{2D_1}{\sqrt d\,\lVert\mathbf\Lambda\rVert}}",
             r"\sqrt{\frac{2D_1}{\sqrt d\,\lVert\tilde{\mathbf\Lambda}\rVert}}",

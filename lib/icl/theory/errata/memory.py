@@ -12,12 +12,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
+from icl.theory.errata.erratum import Erratum
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,23 +78,15 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Erratum:
-    """One entry of the list.
+class Display(Erratum):
+    """An erratum that is executed.
 
     Attributes:
-        kind: 'misprint', or 'clash' for one letter with two meanings, each right in its place.
-        where: the place in the paper.
-        printed: what stands there, LaTeX.
-        corrected: what should, LaTeX.
         quantity: what `form` computes and `seen` reads off the tokens.
         form: (problem, mended) -> the display's value.
         seen: (problem, tokens) -> the same from the token model.
     """
 
-    kind: Literal["misprint", "clash"]
-    where: str
-    printed: str
-    corrected: str
     quantity: str
     form: Callable[[Problem, bool], Any]
     seen: Callable[[Problem, Tokens], Any]
@@ -246,7 +239,7 @@ def _remembered(p: Problem, *, own: bool = True, free: bool = False) -> np.ndarr
 
 
 _LIST = (
-    Erratum(
+    Display(
         "clash",
         r"sec. 2.1 and (2.11), the matrix $\mathbf X$",
         r"\mathbf X\in\mathbb R^{(n+1)\times d} \text{ in sec. 2.1}",
@@ -255,7 +248,7 @@ _LIST = (
         _empirical,
         lambda p, tokens: (tokens.plain[1, -1, :-1] ** 2).mean() / 2,
     ),
-    Erratum(
+    Display(
         "misprint",
         "(2.7), sign; the output (2.6) is the prediction itself",
         r"(\mathrm{TF}_L(\mathbf Z_0)+\mathbf w^{*\top}\mathbf x(n+1))^2",
@@ -264,7 +257,7 @@ _LIST = (
         _objective,
         lambda p, tokens: tokens.labelled[-1, -1, -1] ** 2,
     ),
-    Erratum(
+    Display(
         "misprint",
         "Lemma 2.1, the layers of (2.10)",
         r"\ell=1,\dots,L-1",
@@ -273,7 +266,7 @@ _LIST = (
         lambda p, mended: _descent(p, first=0 if mended else 1),
         _last_weights,
     ),
-    Erratum(
+    Display(
         "misprint",
         "(2.10), and App. A.1 after (A.1): the preconditioner, unless it is symmetric",
         r"\mathbf A_\ell\nabla R_{\mathbf w^*}(\mathbf w_\ell)",
@@ -282,7 +275,7 @@ _LIST = (
         lambda p, mended: _descent(p, transposed=mended),
         _last_weights,
     ),
-    Erratum(
+    Display(
         "clash",
         r"App. A.3, $\Lambda_j^k$ in steps from $\mathbf w_k$, then in (3.5), a sum from $\mathbf w_0$",
         r"\mathbf w_{k+1}=\mathbf w_0+\textstyle\sum_j\Lambda_j^k\nabla R_{\mathbf w^*}(\mathbf w_j)",
@@ -292,7 +285,7 @@ _LIST = (
         _history,
         lambda p, tokens: _left(p, tokens.registers)[-1],
     ),
-    Erratum(
+    Display(
         "misprint",
         r"sketch of Theorem 3.2, shape of $\Gamma_j^\ell$",
         r"\mathbb R^{(n+1)\times(d+1)}",
@@ -301,7 +294,7 @@ _LIST = (
         _hadamard,
         lambda p, tokens: tokens.registers[1],
     ),
-    Erratum(
+    Display(
         "misprint",
         "sec. 3.3, setup",
         r"\text{in-context loss (2.11)}",
@@ -310,7 +303,7 @@ _LIST = (
         _in_context,
         lambda p, tokens: tokens.labelled[-1, -1, -1] ** 2,
     ),
-    Erratum(
+    Display(
         "misprint",
         "sec. 3.3, the Hessian of (2.11)",
         r"\mathbf X\mathbf X^\top",
@@ -319,7 +312,7 @@ _LIST = (
         _curvature,
         lambda p, tokens: np.linalg.solve(p.A[0].T, _left(p, tokens.plain)[1]),
     ),
-    Erratum(
+    Display(
         "clash",
         r"App. A.1, indices of $\mathbf y$ (those of the first kind have the token above)",
         r"\mathbf y_k^{(i)} \text{ beside } \mathbf y_{n+1}^{(k)}",
@@ -328,7 +321,7 @@ _LIST = (
         _indices,
         lambda p, tokens: tokens.plain[1, -1, -1],
     ),
-    Erratum(
+    Display(
         "misprint",
         "App. A.1, sums below (A.1), three of four",
         r"\textstyle\sum_{i=1}^n \mathbf x^{(i)\top}A_k\mathbf x^{(j)}\mathbf y_k^{(j)}",
@@ -337,7 +330,7 @@ _LIST = (
         _sums,
         lambda p, tokens: tokens.plain[1, -1, :-1],
     ),
-    Erratum(
+    Display(
         "misprint",
         "App. A.1, end of the first point",
         r"g(\mathbf x,\mathbf y,k+1)-\mathbf y=g(\mathbf x,\mathbf y,k)-\mathbf y",
@@ -346,7 +339,7 @@ _LIST = (
         _induction,
         lambda p, tokens: tokens.labelled[:, -1, -1] - p.w @ p.x,
     ),
-    Erratum(
+    Display(
         "misprint",
         "(A.2), and the same in App. A.3",
         r"A_k\bar{\mathbf X}^\top\bar{\mathbf Y}_k",
@@ -355,7 +348,7 @@ _LIST = (
         _query_update,
         lambda p, tokens: tokens.plain[1, -1, -1],
     ),
-    Erratum(
+    Display(
         "misprint",
         "(A.3)",
         r"\bar{\mathbf X}^\top\theta_k+\bar{\mathbf Y}_0",
@@ -364,7 +357,7 @@ _LIST = (
         _theta_update,
         lambda p, tokens: tokens.plain[-1, -1, -1:],
     ),
-    Erratum(
+    Display(
         "misprint",
         r"(A.5), (A.6), (A.10), and the update of $\mathbf w$ in App. A.3",
         r"\tfrac1n A_k\nabla R_{\mathbf w^*}",
@@ -373,7 +366,7 @@ _LIST = (
         lambda p, mended: _descent(p, factor=1.0 if mended else 1 / p.n),
         _last_weights,
     ),
-    Erratum(
+    Display(
         "misprint",
         "App. A.1, last display",
         r"\mathbf y_{n+1}-\langle\theta,\mathbf x_{n+1}\rangle"
@@ -384,7 +377,7 @@ _LIST = (
         _conclusion,
         lambda p, tokens: tokens.labelled[-1, -1, -1],
     ),
-    Erratum(
+    Display(
         "misprint",
         r"App. A.2, the loop of conjugate gradients: no step is taken along $\mathbf s_0$",
         r"\text{for } n=1,2,\dots",
@@ -393,7 +386,7 @@ _LIST = (
         _loop,
         lambda p, tokens: np.linalg.lstsq(p.X.T, tokens.plain[0, -1, :-1])[0],
     ),
-    Erratum(
+    Display(
         "misprint",
         "(A.12)",
         r"\textstyle\sum_{i=0}^{\ell}\Gamma_j^\ell\odot\mathbf R_j",
@@ -402,7 +395,7 @@ _LIST = (
         lambda p, mended: _remembered(p, free=not mended),
         lambda p, tokens: tokens.registers[-1, -1],
     ),
-    Erratum(
+    Display(
         "misprint",
         r"App. A.3, update of $\mathbf Y$",
         r"\textstyle\sum_j\Gamma_j^k\vert_{d+1}\odot(\mathbf Y_kM\mathbf X_0^\top A_k\mathbf X_0)",

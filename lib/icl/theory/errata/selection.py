@@ -2,12 +2,14 @@
 
 from types import MappingProxyType
 
+from icl.theory.errata.erratum import Erratum
 from icl.theory.s6 import Coefficients
 
-#: Misprints by number; each is (where, printed, corrected), the last two in LaTeX.
+#: Misprints by number.
 SELECTION = MappingProxyType(
     {
-        1: (
+        1: Erratum(
+            "misprint",
             r"App. A, Table 1 and Lemma A.3, $\beta_2$; $\kappa = \sum_l \omega_l^2$",
             r"d^2\beta_3^2 + (2d^2 + 6d)\,\kappa",
             r"(d^2 + 2d)(\beta_3^2 + 2\kappa)",
