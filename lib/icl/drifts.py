@@ -41,7 +41,8 @@ def _inputs(task: Any, batch: int, generator: torch.Generator, dtype: torch.dtyp
 def _factor(matrix: np.ndarray) -> np.ndarray:
     """B with B B' = matrix and no more columns than its rank, so that no number is drawn to be multiplied by 0."""
     values, vectors = np.linalg.eigh(matrix)
-    lives = values > 1e-14 * values[-1].clip(min=0)
+    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    lives = values > 1e-14 * (vectors**2).T @ matrix.diagonal()
     return vectors[:, lives] * np.sqrt(values[lives])
 
 

@@ -28,6 +28,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
+from icl.theory import floors
 
 
 @dataclass(frozen=True)
@@ -491,7 +492,7 @@ def delta_diagonal(law: Steady, spectrum: Float[np.ndarray, " d"]) -> float:
 def kalman_errors(
     x: Float[np.ndarray, "batch time d"], law: Steady, spectrum: Float[np.ndarray, " d"] | None = None
 ) -> Float[np.ndarray, "batch time"]:
-    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i) by Riccati.
+    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i), `floors.riccati`.
 
         P <- gamma^2 (P - P x x'P / (x'P x + s2)) + q I,    from P = k0 I, the weights' own spread
 
@@ -507,20 +508,12 @@ def kalman_errors(
     x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
     _checks.real("x", x)
-    weight = np.ones(law.d) if spectrum is None else _spectrum(law, spectrum)
-    batch, time, d = x.shape
-    P = np.broadcast_to(law.k0 * np.eye(d), (batch, d, d)).copy()
-    errors, diagonal = np.empty((batch, time)), np.arange(d)
-    for i in range(time):
-        errors[:, i] = P[:, diagonal, diagonal] @ weight
-        Px = (P @ x[:, i, :, None])[..., 0]
-        heard = (Px * x[:, i]).sum(-1) + law.sigma_y**2
-        # Symmetric to the last bit, as stability needs; an input of 0 teaches nothing.
-        u = Px / np.sqrt(np.where(heard > 0, heard, np.inf))[:, None]
-        P -= u[:, :, None] * u[:, None, :]
-        P *= law.gamma**2
-        P[:, diagonal, diagonal] += law.q
-    return errors
+    Lambda = np.eye(law.d) if spectrum is None else np.diag(_spectrum(law, spectrum))
+    # The first position has the steady spread itself.
+    time = x.shape[1]
+    gain, added = np.full(time, law.gamma), np.full(time, law.sigma_e)
+    gain[:1], added[:1] = 0.0, np.sqrt(law.k0)
+    return floors.riccati(x, Lambda, start=0.0, gain=gain, added=added, noise=law.sigma_y)
 
 
 def _sv(s: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
