@@ -41,8 +41,8 @@ def _worse(off: Any, P: np.ndarray, gain: Any, added: Any, size: np.ndarray, s: 
     is below all that follows, this is the new error. The old one cannot grow, because the recursion is monotone and
     concave, and shrinks by the share of `added` in the largest variance.
     """
-    largest = P.diagonal(axis1=-2, axis2=-1).max(-1)
-    trace = gain**2 * P.trace(axis1=-2, axis2=-1) + P.shape[-1] * added
+    own = P.diagonal(axis1=-2, axis2=-1)
+    largest, trace = own.max(-1), gain**2 * own.sum(-1) + P.shape[-1] * added
     return off * (1 - added / trace) + gain**2 * _EPS * largest * (1 + size * largest / s) / added
 
 
@@ -70,28 +70,35 @@ def _by_covariance(
 
 
 def _folded(W: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Turn rows of W by the reflection that gathers all of a in one of them: (that row, W with 0 in its place).
+    """Turn rows of W by the reflection that gathers all of a in one of them: (that row, W without it).
 
     It is the row of a's largest entry, which keeps what large rows lose from reaching small ones, however unequal
-    [Cox & Higham 1998]. W is overwritten; where a = 0 it stays as it was and the row is 0.
+    [Cox & Higham 1998]. Where a = 0 nothing is turned and the row is 0. W is overwritten.
     """
     each = np.arange(len(a))
     at = np.abs(a).argmax(1)
-    top = a[each, at]
-    v = a / np.where(top == 0, 1.0, top)[:, None]
-    length = np.sqrt((v**2).sum(1))
-    v[each, at] += length
-    scale = np.where(top == 0, 0.0, length * (1 + length))
-    along = np.einsum("bk,bkm->bm", v, W) / np.where(top == 0, np.inf, scale)[:, None]
+    top = a[each, at][:, None]
+    v = a / np.where(top == 0, 1.0, top)
+    length = np.sqrt((v**2).sum(1, keepdims=True))
+    v[each, at] += length[:, 0]
+    along = np.einsum("bk,bkm->bm", v, W) / np.where(top == 0, np.inf, length * (1 + length))
     W -= v[:, :, None] * along[:, None]
-    row = np.where((top == 0)[:, None], 0.0, W[each, at])
-    W[each, at] = np.where((top == 0)[:, None], W[each, at], 0.0)
+    row = np.where(top == 0, 0.0, W[each, at])
+    if top.all():
+        W[each, at] = W[:, -1]
+        return row, W[:, :-1]
+    W[each, at] -= row
     return row, W
 
 
-def _folded_all(W: np.ndarray) -> np.ndarray:
-    """As few rows as columns with the same W'W: Householder's triangle, pivots taken from what is left."""
-    batch, rows, m = W.shape
+def _triangle(W: np.ndarray) -> np.ndarray:
+    """As few rows as columns with the same W'W, to rounding of the largest row."""
+    return np.linalg.qr(W, mode="r")
+
+
+def _pivoted_triangle(W: np.ndarray) -> np.ndarray:
+    """As few rows as columns with the same W'W, each row to rounding of its own: the largest numbers are gathered first."""
+    batch, _, m = W.shape
     each, found = np.arange(batch), np.empty((batch, m, m))
     for j in range(m):
         pivot = np.abs(W).reshape(batch, -1).argmax(1) % m
@@ -101,41 +108,54 @@ def _folded_all(W: np.ndarray) -> np.ndarray:
 
 
 def _by_root(
-    H: Float[np.ndarray, "batch time m"],
+    x: Float[np.ndarray, "batch time d"],
+    Lambda: Float[np.ndarray, "d d"],
     W: Float[np.ndarray, "batch rows m"],
+    c: Float[np.ndarray, "time r"],
     move: Callable[[int, np.ndarray], np.ndarray],
-    asked: Callable[[int], np.ndarray],
+    *,
     noise: float = 0.0,
-) -> Float[np.ndarray, "batch time"]:
-    """Errors by Riccati's recursion on a root, P = W'W, of the covariance of m numbers observed through H'.
+    fold: Callable[[np.ndarray], np.ndarray] = _pivoted_triangle,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Riccati's recursion on a root, P = W'W, of the covariance of r vectors s_i of d numbers, w_i = sum_j c_ij s_ij.
 
     The rows of W are what is still unknown, each times a standard normal number. A label gathers all that it depends on
-    in one row, which is then known, and nothing is ever subtracted from a variance. A row that meets an H to 1e-12 of
-    what it and H could be to each other is taken to be orthogonal to it: it learns nothing.
+    in one row, which is then known, and nothing is ever subtracted from a variance. A row that meets an input to 1e-12
+    of what the two could be to each other is taken to be orthogonal to it: it learns nothing.
 
     Args:
-        H: what labels see.
-        W: root of the covariance at position 1, overwritten.
-        move: (i, W) -> root of the covariance at position i + 1, from that after the label of position i.
-        asked: i -> (m, k); the error at position i is ||W asked||^2.
+        x: inputs.
+        Lambda: covariance of the inputs that errors are averaged over.
+        W: root of the states' covariance at position 1, m = r d; overwritten.
+        c: what of the states is the weight at each position.
+        move: (i, W) -> root of the covariance at position i, from that after the label before it.
         noise: standard deviation of the noise in labels.
+        fold: what makes m rows of more.
+
+    Returns: errors and the largest ||W|| so far over the root of each, which `fold` multiplies rounding by.
     """
-    batch, time, m = H.shape
-    errors = np.empty((batch, time))
+    batch, time, d = x.shape
+    r, colour = c.shape[1], square_root(Lambda)
+    errors, spread, largest = np.empty((batch, time)), np.empty((batch, time)), np.zeros(batch)
     for i in range(time):
-        errors[:, i] = ((W @ asked(i)) ** 2).sum((1, 2))
+        V = np.einsum("bkrd,r->bkd", W.reshape(batch, -1, r, d), c[i])
+        errors[:, i] = ((V @ colour) ** 2).sum((1, 2))
+        largest = np.maximum(largest, np.abs(W).max((1, 2), initial=0.0))
+        spread[:, i] = largest * np.sqrt(np.trace(Lambda) / errors[:, i])
         if i == time - 1:
             break
-        a, reach = (np.einsum("bkm,bm->bk", w, h) for w, h in ((W, H[:, i]), (np.abs(W), np.abs(H[:, i]))))
+        reach = np.einsum("bkrd,r,bd->bk", np.abs(W).reshape(batch, -1, r, d), np.abs(c[i]), np.abs(x[:, i]))
+        a = np.einsum("bkd,bd->bk", V, x[:, i])
         a[np.abs(a) <= 1e-12 * reach] = 0.0
         if noise:
-            W = np.concatenate([W, np.zeros((batch, 1, m))], axis=1)
+            W = np.concatenate([W, np.zeros((batch, 1, r * d))], axis=1)
             a = np.append(a, np.full((batch, 1), noise), axis=1)
-        _, W = _folded(W, a)
+        if a.size:
+            _, W = _folded(W, a)
         W = move(i + 1, W)
-        if W.shape[1] > m:
-            W = _folded_all(W)
-    return errors
+        if W.shape[1] > r * d:
+            W = fold(W)
+    return errors, spread
 
 
 def _refused(errors: np.ndarray, what: str) -> np.ndarray:
@@ -188,8 +208,7 @@ def riccati(
                 return np.concatenate([W, new * eye], axis=1) if new.any() else W
 
             first = np.hypot(gain[:, 0] * start, added[:, 0])[:, None, None] * eye
-            root = square_root(Lambda)
-            errors[again] = _by_root(x, first, move, lambda i: root, noise)
+            errors[again] = _by_root(x, Lambda, first, np.ones((time, 1)), move, noise=noise)[0]
     return _refused(errors, "the drift")
 
 
@@ -201,7 +220,8 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
 
         P <- F (P - P H H'P / H'P H) F' + Q,    from P = F P_0 F' + Q,    error tr(Lambda h'P h)
 
-    with F, Q, h standing for their Kronecker products with I. For r = 1 it is `kalman.expected_errors`.
+    with F, Q, h standing for their Kronecker products with I, on a root of P; once more with pivots where P has a root
+    1e5 times that of an error. For r = 1 it is `kalman.expected_errors`.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
@@ -213,18 +233,22 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
     """
     x = _sequences(x, None, task.d)
     batch, time, d = x.shape
-    eye, r = np.eye(d), len(task.h)
-    H = (task.h[:, None] * x[:, :, None]).reshape(batch, time, r * d)
+    eye, c = np.eye(d), np.broadcast_to(task.h, (time, len(task.h)))
     F, push, first = (np.kron(matrix.T, eye) for matrix in (task.F, _root(task.Q), _root(task.P_0)))
-    asked = np.kron(task.h[:, None], square_root(task.Lambda))
-    push = np.broadcast_to(push, (batch, *push.shape))
 
-    def move(i: int, W: np.ndarray) -> np.ndarray:
-        return np.concatenate([W @ F, push], axis=1)
+    def errors(x: np.ndarray, fold: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        def move(i: int, W: np.ndarray) -> np.ndarray:
+            return np.concatenate([W @ F, np.broadcast_to(push, (len(x), *push.shape))], axis=1)
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        W = _folded_all(move(0, np.broadcast_to(first, (batch, *first.shape))))
-        return _refused(_by_root(H, W, move, lambda i: asked), "F, Q and P_0")
+        W = move(0, np.broadcast_to(first, (len(x), *first.shape)))
+        return _by_root(x, task.Lambda, fold(W) if W.shape[1] > len(F) else W, c, move, fold=fold)
+
+    with np.errstate(all="ignore"):
+        found, spread = errors(x, _triangle)
+        again = ~(spread < 1e5).all(1)
+        if again.any():
+            found[again] = errors(x[again], _pivoted_triangle)[0]
+    return _refused(found, "F, Q and P_0")
 
 
 def genie_errors(
@@ -364,11 +388,11 @@ def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[n
     if (steps := _first_order_steps(inner)) is not None:
         start, gain, added = steps
         return riccati(x, task.Lambda, start=start, gain=gain, added=added)
-    C, root = _coefficients(inner), square_root(task.Lambda)
-    batch, time, m = len(x), len(C), C.shape[1] * task.d
-    H = (C[:, :, None] * x[:, :, None]).reshape(batch, time, m)
-    W = np.broadcast_to(np.eye(m), (batch, m, m)).copy()
-    return _by_root(H, W, lambda i, W: W, lambda i: np.kron(C[i][:, None], root))
+    C = _coefficients(inner)
+    m = C.shape[1] * task.d
+    W = np.broadcast_to(np.eye(m), (len(x), m, m)).copy()
+    with np.errstate(all="ignore"):
+        return _refused(_by_root(x, task.Lambda, W, C, lambda i, W: W)[0], "the kernel")
 
 
 # Largest relative error of the covariance of a run that has a part in a prediction.
