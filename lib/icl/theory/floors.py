@@ -24,9 +24,9 @@ from icl.tasks import DriftingRegression, SmoothDrift, StationaryRegression, Tas
 
 
 def _sequences(x: Any, time: int | None, d: int) -> np.ndarray:
-    x = np.asarray(x, dtype=np.float64)
+    x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, time, d), "to match the task")
-    return np.asarray(_checks.real("x", x))
+    return x
 
 
 # Largest relative error of a floor by `riccati`; beyond it the covariance gives way to its root.
