@@ -1,5 +1,6 @@
 """Checks at the door: each refuses by naming the argument, its value and what is allowed."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -14,6 +15,19 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     return int(value)
 
 
+def flag(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False, of Python or numpy; ValueError for all else that is merely truthy."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def unmasked(name: str, value: Any) -> None:
+    """Refuse a masked array: made an ordinary one it would show what is behind its mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: fill or drop what is masked")
+
+
 def real(
     name: str,
     value: Any,
@@ -23,6 +37,7 @@ def real(
     at_most: float = math.inf,
 ) -> Any:
     """Return `value` (a number or an array) if every entry is finite and in range; ValueError otherwise."""
+    unmasked(name, value)
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must be real, got {value!r}")
@@ -47,6 +62,7 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     """Return a symmetric positive semi-definite (d, d) float64 array; None stands for the identity."""
     if value is None:
         return np.eye(d)
+    unmasked(name, value)
     if np.asarray(value).dtype.kind not in "fiu":
         raise ValueError(f"{name} must be real, got {value!r}")
     matrix = np.array(value, dtype=np.float64)
@@ -85,6 +101,23 @@ def drawing(generator: Any, dtype: Any) -> None:
         raise ValueError(f"generator must be a torch.Generator (see icl.profile.streams), got {generator!r}")
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+
+
+def scales(dtype: Any, **deviations: float) -> None:
+    """Refuse standard deviations whose squares a dtype holds neither as 0 nor with all their digits."""
+    least, most = (1e3 * torch.finfo(dtype).tiny) ** 0.5, (1e-3 * torch.finfo(dtype).max) ** 0.5
+    for name, value in deviations.items():
+        if value and not least <= value <= most:
+            raise ValueError(f"{name} must be 0 or from {least:.2g} to {most:.2g} in {dtype}, got {value!r}")
+
+
+def within(task: Any, w: torch.Tensor) -> None:
+    """Refuse weights that have left the range of their dtype, by the settings that led there."""
+    if not bool(torch.isfinite(w).all()):
+        settings = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+        told = ", ".join(f"{name} = {value}" for name, value in settings.items() if isinstance(value, int | float))
+        worst = w[~torch.isfinite(w)][0].item()
+        raise ValueError(f"weights must be finite in {w.dtype}, got {worst} from a {type(task).__name__} with {told}")
 
 
 def dtype(name: str, value: Any, expected: Any, why: str = "") -> None:

@@ -41,7 +41,8 @@ def _inputs(task: Any, batch: int, generator: torch.Generator, dtype: torch.dtyp
 def _factor(matrix: np.ndarray) -> np.ndarray:
     """B with B B' = matrix and no more columns than its rank, so that no number is drawn to be multiplied by 0."""
     values, vectors = np.linalg.eigh(matrix)
-    lives = values > 1e-14 * values[-1].clip(min=0)
+    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    lives = values > 1e-14 * (vectors**2).T @ matrix.diagonal()
     return vectors[:, lives] * np.sqrt(values[lives])
 
 
@@ -120,6 +121,7 @@ class LinearDrift:
             if push.shape[1]:
                 s += torch.tensordot(B, noise[i], dims=1)
             w[i] = torch.tensordot(h, s, dims=1)
+        _checks.within(self, w[-1])
         return _prompt(_inputs(self, batch, generator, dtype, device), w.transpose(0, 1).contiguous())
 
 
@@ -275,6 +277,8 @@ class RegimeSwitching:
     ) -> tuple[Prompt, Hidden]:
         """Draw the prompts that `sample` draws, and tell where they switched: `restart`, with variance sigma_w^2."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
         # In float64 on the generator's own device, so that where the switches fall does not hang on dtype or device.
         drawn = torch.rand((self.n + 1, batch), generator=generator, dtype=torch.float64, device=generator.device)
@@ -286,6 +290,7 @@ class RegimeSwitching:
         w[1:].mul_(scale[..., None])
         for i in range(1, self.n + 2):
             w[i].addcmul_(w[i - 1], kept[i - 1, :, None])
+        _checks.within(self, w[-1])
         prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
         return prompt, Hidden(scale.square().T.contiguous(), restart.T.contiguous())
 
@@ -357,6 +362,8 @@ class HeavyTailedDrift:
     ) -> tuple[Prompt, Hidden]:
         """Draw the prompts that `sample` draws, and tell each step's variance sigma_e^2 (nu - 2) / c_i; no restarts."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
         # Half a chi-square of nu degrees of freedom is a gamma number of shape nu / 2; in float64 it is never 0.
         shape = torch.full((self.n + 1, batch), self.nu / 2, dtype=torch.float64, device=generator.device)
@@ -366,6 +373,7 @@ class HeavyTailedDrift:
         w[1:].mul_(variance.sqrt()[..., None])
         for i in range(1, self.n + 2):
             w[i].add_(w[i - 1], alpha=self.gamma)
+        _checks.within(self, w[-1])
         prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
         variance = variance.T.contiguous()
         return prompt, Hidden(variance, torch.zeros_like(variance, dtype=torch.bool))

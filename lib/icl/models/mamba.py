@@ -43,14 +43,18 @@ def _checked(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> None:
         raise ValueError(f"Delta must have shape ({len(u)} or 1, {u.shape[1]}) to match u, got {tuple(Delta.shape)}")
     for name, value in (("A", A), ("B", B), ("C", C), ("Delta", Delta)):
         _checks.dtype(name, value, u.dtype, "to match u")
+
+
+def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
+    """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A.
+
+    Raises:
+        ValueError: if A is not < 0 or Delta not > 0 throughout, or one of them is not finite.
+    """
     if not bool(((A < 0) & A.isfinite()).all()):
         raise ValueError(f"A must be finite and < 0, got {A.min().item():g} to {A.max().item():g}")
     if not bool(((Delta > 0) & Delta.isfinite()).all()):
         raise ValueError(f"Delta must be finite and > 0, got {Delta.min().item():g} to {Delta.max().item():g}")
-
-
-def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
-    """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A."""
     exponent = Delta.unsqueeze(-1) * A
     return exponent.exp(), torch.expm1(exponent) / A
 

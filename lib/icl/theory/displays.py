@@ -429,6 +429,7 @@ def deviation(number: int, problem: Problem, tokens: Tokens, *, mended: bool) ->
     Returns:
         the deviation; infinite if a printed form cannot be computed or has another shape.
     """
+    _checks.flag("mended", mended)
     if isinstance(number, bool) or number not in ERRATA:
         raise ValueError(f"number must be one of the errata, 1 to {len(ERRATA)}, got {number!r}")
     d, n = problem.X.shape

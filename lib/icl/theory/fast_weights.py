@@ -28,6 +28,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
+from icl.theory import floors
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class Steady:
             raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {self.gamma!r}")
         _checks.number("sigma_e", self.sigma_e, above=0)
         _checks.number("sigma_y", self.sigma_y, at_least=0)
+        # Squares of variances enter, and float64 has to hold them.
+        for name, value in (("sigma_e", self.sigma_e), ("sigma_y", self.sigma_y)):
+            if value and not 1e-70 <= value <= 1e70:
+                raise ValueError(f"{name} must be from 1e-70 to 1e70, or 0 for sigma_y, got {value!r}")
 
     @property
     def q(self) -> float:
@@ -491,7 +496,7 @@ def delta_diagonal(law: Steady, spectrum: Float[np.ndarray, " d"]) -> float:
 def kalman_errors(
     x: Float[np.ndarray, "batch time d"], law: Steady, spectrum: Float[np.ndarray, " d"] | None = None
 ) -> Float[np.ndarray, "batch time"]:
-    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i) by Riccati.
+    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i), `floors.riccati`.
 
         P <- gamma^2 (P - P x x'P / (x'P x + s2)) + q I,    from P = k0 I, the weights' own spread
 
@@ -504,23 +509,14 @@ def kalman_errors(
         spectrum: eigenvalues of Lambda, (d,), if the inputs are not white; x has to have them along its axes.
     """
     law = _law(law)
-    x = np.asarray(x, dtype=np.float64)
+    x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
-    _checks.real("x", x)
-    weight = np.ones(law.d) if spectrum is None else _spectrum(law, spectrum)
-    batch, time, d = x.shape
-    P = np.broadcast_to(law.k0 * np.eye(d), (batch, d, d)).copy()
-    errors, diagonal = np.empty((batch, time)), np.arange(d)
-    for i in range(time):
-        errors[:, i] = P[:, diagonal, diagonal] @ weight
-        Px = (P @ x[:, i, :, None])[..., 0]
-        heard = (Px * x[:, i]).sum(-1) + law.sigma_y**2
-        # Symmetric to the last bit, as stability needs; an input of 0 teaches nothing.
-        u = Px / np.sqrt(np.where(heard > 0, heard, np.inf))[:, None]
-        P -= u[:, :, None] * u[:, None, :]
-        P *= law.gamma**2
-        P[:, diagonal, diagonal] += law.q
-    return errors
+    Lambda = np.eye(law.d) if spectrum is None else np.diag(_spectrum(law, spectrum))
+    # The first position has the steady spread itself.
+    time = x.shape[1]
+    gain, added = np.full(time, law.gamma), np.full(time, law.sigma_e)
+    gain[:1], added[:1] = 0.0, np.sqrt(law.k0)
+    return floors.riccati(x, Lambda, start=0.0, gain=gain, added=added, noise=law.sigma_y)
 
 
 def _sv(s: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -543,7 +539,10 @@ def eps_delta(s: Any, v: Any) -> Any:
     """The delta rule's error over d k0 for d -> infinity, unit keys or not: s (1 - eps) = eps^2 / (eps + v)."""
     s, v = _sv(s, v)
     half = s * (1 - v)
-    return ((half + np.sqrt(half**2 + 4 * (1 + s) * s * v)) / (2 * (1 + s)))[()]
+    root = np.sqrt(half**2 + 4 * (1 + s) * s * v)
+    # The form without cancellation on either side of half = 0.
+    low = np.where(half < 0, root - half, 1.0)
+    return np.where(half < 0, 2 * s * v / low, (half + root) / (2 * (1 + s)))[()]
 
 
 def touching_point(s: Any, v: Any) -> Any:
@@ -590,7 +589,15 @@ def kalman_large_d(s: Any, v: Any) -> Any:
     """
     s, v = _sv(s, v)
     t = touching_point(s, v)
-    return (t**2 / (s * (1 + t)) * np.exp(s * (1 + v) / t + s * v / t**2 - 1) - v)[()]
+    quiet = t**2 / (s * (1 + t)) * np.exp(s * (1 + v) / t + s * v / t**2 - 1) - v
+    # Where noise outweighs the signal a thousandfold, eps = v (e^L - 1) with zeta = s v (1 + off) put into L by hand.
+    loud = v > 1e3
+    u = 1 / np.where(loud, v, 1.0)
+    of = t * u / s
+    off = u * (1 - 2 / s + (3 + u) / (s * of) + 2 * u / (s * of) ** 2)
+    w = u / (s * of)
+    L = np.log1p(off) - off / (1 + off) + u / of + (w - np.log1p(w)) - w * off / of
+    return np.where(loud, np.expm1(np.where(loud, L, 0.0)) / u, quiet)[()]
 
 
 #: Fitted to Monte Carlo, not derived.
@@ -605,7 +612,8 @@ def kalman(law: Steady) -> float:
     was tried; `kalman_errors` is exact.
     """
     law = _law(law)
-    if not law.gamma:
+    # A weight that is all but drawn anew at each step is known to nobody.
+    if law.gamma**2 < 1e-17:
         return law.zero
     d = law.d + _SHIFT * law.gamma**4 + 2 * law.v / (law.v + kalman_large_d(law.s, law.v))
     s, v = d * (1 - law.gamma**2) / law.gamma**2, law.sigma_y**2 / (d * law.k0)
@@ -615,11 +623,11 @@ def kalman(law: Steady) -> float:
 def kalman_random_walk(nu: Any) -> Any:
     """p / (d q) of the floor for slow drift in many dimensions, nu = s2 / (d^2 q): e / 4 without noise (mean field).
 
-    z^2 exp(1/z - 1 + nu / z^2) - nu,    z = (1 + sqrt(1 + 16 nu)) / 4
+    z^2 exp(1/z - 1 + nu / z^2) - nu = z^2 (exp(1/(2 z)) - 1) + z/2,    z = (1 + sqrt(1 + 16 nu)) / 4
     """
     nu = np.asarray(_checks.real("nu", nu, at_least=0), dtype=np.float64)
     z = (1 + np.sqrt(1 + 16 * nu)) / 4
-    return (z**2 * np.exp(1 / z - 1 + nu / z**2) - nu)[()]
+    return (z**2 * np.expm1(1 / (2 * z)) + z / 2)[()]
 
 
 def delta_random_walk(nu: Any) -> Any:

@@ -25,6 +25,25 @@ def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
     return np.linalg.eigvalsh(task.Lambda)
 
 
+def _in_range(task: Task, lam: Any) -> _moments.Moments:
+    """D1 .. D4; where lam^n or its square leaves float64, in units of the largest weight, which no error depends on."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        m = _moments.of(task, lam)
+        _checks.real("the variance of the query's weight", m.D4)
+        own = (m.D1**2, m.D2, m.D1**2 + m.D2 + m.D3)
+    # Twenty digits from either end of float64: sums over directions and their products have to fit as well.
+    least = np.minimum(own[1], np.where(own[0] > 0, own[0], own[1]))
+    lost = ~((own[2] < 1e288) & (least > 1e-288)) & (np.asarray(lam) > 0) & (m.D4 > 0)
+    if not lost.any():
+        return m
+    other = _moments.relative(task, np.where(lost, lam, 1.0))
+    with np.errstate(under="ignore"):
+        unit = m.D4 / other.D4
+        pairs = ((m.D1, other.D1), (m.D2, other.D2), (m.D3, other.D3))
+        D1, D2, D3 = (np.where(lost, theirs * unit, ours) for ours, theirs in pairs)
+    return _moments.Moments(D1, D2, D3, m.D4)
+
+
 def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
     """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda for Gaussian inputs."""
     m = _moments.of(task, _checks.number("lam", lam, above=0))
@@ -54,7 +73,10 @@ def optimum(task: Task, *, lam: float) -> Optimum:
         ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero).
     """
     m = _moments.of(task, _checks.number("lam", lam, above=0))
-    tilde = lambda_tilde(task, lam=lam)
+    with np.errstate(over="ignore", invalid="ignore"):
+        tilde = lambda_tilde(task, lam=lam)
+    if not np.isfinite(tilde).all():
+        raise ValueError(f"lam = {lam!r} is too large for {task.n} examples: Lambda~ is not finite")
     if np.linalg.cond(tilde) > 1e15:
         raise ValueError("Lambda~ is singular for this task: the optimum is not unique")
     inverse = np.linalg.inv(tilde)
@@ -70,21 +92,26 @@ def risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
 
         E (y_hat - y)^2 = tr(A Lambda A' Lambda Lambda~) - 2 D1 tr(A Lambda^2) + D4 tr(Lambda)
 
-    (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another.
+    (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another. Infinite
+    where it is larger than float64 can hold.
     """
     Lambda: np.ndarray = task.Lambda
     _checks.shape("A", A, Lambda.shape)
     _checks.real("A", A)
-    m = _moments.of(task, _checks.real("lam", lam, at_least=0))
+    _checks.real("lam", lam, at_least=0)
     quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
     signal = np.trace(quadratic @ Lambda @ Lambda)
     crosstalk = np.trace(quadratic @ Lambda) * trace
-    return (
-        m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
-        + m.D3 * signal
-        - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
-        + m.D4 * trace
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        m = _moments.of(task, lam)
+        found = (
+            m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
+            + m.D3 * signal
+            - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
+            + m.D4 * trace
+        )
+    # What has overflowed leaves infinity less infinity behind.
+    return np.where(np.isnan(found), np.inf, found)[()]
 
 
 def testing_error(train: Task, test: Task, *, lam: float, test_lam: Any) -> Any:
@@ -100,9 +127,16 @@ def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]
 
         D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
 
-    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error.
+    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error; for
+    lam -> 0 the last example alone is, and A makes up for its weight.
+
+    Raises:
+        ValueError: if lam is negative, or the weights' variance at the query is larger than float64 can hold.
     """
-    m = _moments.of(task, _checks.real("lam", lam, at_least=0))
+    return _by_direction(task, _in_range(task, _checks.real("lam", lam, at_least=0)))
+
+
+def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
     D1, D2, D3, D4 = (D[..., None] for D in (m.D1, m.D2, m.D3, m.D4))
     s = _spectrum(task)
     tilde = D2 * ((task.inputs.kurtosis - 1) * s + s.sum()) + D3 * s
@@ -121,25 +155,29 @@ def identity_error(task: Task, *, lam: Any) -> Any:
     """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
-    m = _moments.of(task, _checks.real("lam", lam, above=0))
-    return task.d * (m.D4 - m.D1**2 / ((task.d + task.inputs.kurtosis - 1) * m.D2 + m.D3))
+    m = _in_range(task, _checks.real("lam", lam, above=0))
+    a = (task.d + task.inputs.kurtosis - 1) * m.D2 + m.D3
+    return task.d * (m.D4 - m.D1**2 / np.where(a > 0, a, 1.0))
 
 
 def zero_predictor(task: Task) -> float:
     """Error of answering 0 always: D4 tr(Lambda)."""
-    return float(_moments.of(task, 0.0).D4 * np.trace(task.Lambda))
+    return float(_in_range(task, 0.0).D4 * np.trace(task.Lambda))
 
 
 def xi(task: Task, *, lam: Any) -> Any:
     """D1^2 / D2, the large-d stand-in for how much the layer explains: for Lambda = I, error -> d D4 - xi."""
-    m = _moments.of(task, _checks.real("lam", lam, above=0))
-    return m.D1**2 / m.D2
+    m = _in_range(task, _checks.real("lam", lam, above=0))
+    return m.D1**2 / np.where(m.D2 > 0, m.D2, 1.0)
 
 
 def _valley(errors: Callable[[Any], np.ndarray], upper: float) -> float:
     """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
     _checks.number("upper", upper, above=0)
-    grid = np.linspace(0, upper, 401)[1:]
+    grid = np.linspace(0, min(upper, 2.0), 401)[1:]
+    if upper > 2:
+        # An upper that is far away must not make the steps coarse where the valleys are.
+        grid = np.append(grid, np.geomspace(2.0, upper, 401)[1:])
     on_grid = errors(grid)
     best = int(on_grid.argmin())
     low, high = (grid[best - 1] if best else 0.0), grid[min(best + 1, len(grid) - 1)]
@@ -150,13 +188,22 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: float) -> float:
     return float(upper if on_grid[-1] <= found.fun * (1 + 1e-13) else found.x)
 
 
+def _any_unit(task: Task) -> Callable[[Any], np.ndarray]:
+    """`error_by_direction`; in units of their own where weights outgrow float64, which moves no minimum."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not isinstance(task, DriftingRegression) or np.isfinite(_moments.of(task, 0.0).D4):
+            return lambda lam: error_by_direction(task, lam=lam)
+    return lambda lam: _by_direction(task, _moments.relative(task, lam))
+
+
 def optimal_forgetting(task: Task, *, upper: float = 1.0) -> float:
     """Return lam*, the forgetting factor in (0, upper] of least training error (16).
 
     `upper` itself is returned when nothing inside is better. Let it exceed 1 for growing weights (gamma > 1), whose
     best lam does (Theorem 4).
     """
-    return _valley(lambda lam: training_error(task, lam=lam), upper)
+    errors = _any_unit(task)
+    return _valley(lambda lam: errors(lam).sum(-1), upper)
 
 
 def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarray, " d"]:
@@ -165,8 +212,10 @@ def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarr
     Least summands of (16), each for itself (not in the paper, whose lam is one for all).
     """
 
+    errors = _any_unit(task)
+
     def best(j: int) -> float:
-        return _valley(lambda lam: error_by_direction(task, lam=lam)[..., j], upper)
+        return _valley(lambda lam: errors(lam)[..., j], upper)
 
     return np.array([best(j) for j in range(task.d)])
 
