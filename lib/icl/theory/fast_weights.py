@@ -338,7 +338,7 @@ def second_moments(updates: Sequence[Update], d: int) -> Float[np.ndarray, "phas
         ValueError: if updates is empty, they differ in size, or a round of them does not settle.
     """
     _checks.integer("d", d, at_least=1)
-    if not updates or not all(isinstance(u, Update) for u in updates):
+    if not isinstance(updates, Sequence) or not updates or not all(isinstance(u, Update) for u in updates):
         raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
     m = len(updates[0].keep)
     for one in updates:
@@ -504,7 +504,7 @@ def kalman_errors(
         spectrum: eigenvalues of Lambda, (d,), if the inputs are not white; x has to have them along its axes.
     """
     law = _law(law)
-    x = np.asarray(x, dtype=np.float64)
+    x = _checks.numbers("x", x).astype(np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
     _checks.real("x", x)
     weight = np.ones(law.d) if spectrum is None else _spectrum(law, spectrum)

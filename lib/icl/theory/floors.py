@@ -22,7 +22,7 @@ from icl.tasks import Task
 
 
 def _sequences(x: Any, time: int | None, d: int) -> np.ndarray:
-    x = np.asarray(x, dtype=np.float64)
+    x = _checks.numbers("x", x).astype(np.float64)
     _checks.shape("x", x, (None, time, d), "to match the task")
     return np.asarray(_checks.real("x", x))
 
@@ -60,6 +60,7 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
     Raises:
         ValueError: if x does not have three axes, the last of size d, or is not finite.
     """
+    _checks.instance("task", task, LinearDrift)
     x = _sequences(x, None, task.d)
     batch, time, d = x.shape
     eye, r = np.eye(d), len(task.h)
@@ -116,6 +117,7 @@ def genie_errors(
     Raises:
         ValueError: if x, variance and restart do not fit together, or variance is negative or not finite.
     """
+    _checks.instance("task", task, RegimeSwitching, HeavyTailedDrift)
     x = _sequences(x, None, task.d)
     told = np.asarray(_checks.real("variance", variance, at_least=0), dtype=np.float64)
     _checks.shape("variance", told, x.shape[:2], "to match x")
@@ -141,6 +143,7 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
         ValueError: if the kernel is not of first order (`kalman.query_errors` takes any, at the query), or x does not
             match the task.
     """
+    _checks.instance("task", task, Task)
     _checks.isotropic(task)
     x = _sequences(x, task.n + 1, task.d)
     kernel = task.weight_kernel()
@@ -183,6 +186,7 @@ def switching_predictions(
         ValueError: if sigma_w or sigma_e is 0: labels without noise then have probability 0 under all run lengths but
             those that explain them exactly, which rounding cannot tell; or if x and y do not fit together.
     """
+    _checks.instance("task", task, RegimeSwitching)
     x = _sequences(x, None, task.d)
     y = np.asarray(_checks.real("y", y), dtype=np.float64)
     _checks.shape("y", y, x.shape[:2], "to match x")

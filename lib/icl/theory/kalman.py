@@ -21,7 +21,8 @@ def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegressi
         x: inputs, one sequence a row; the last input is not used.
         task: gives gamma, sigma_w, sigma_e and Lambda; x may have any length.
     """
-    x = np.asarray(x, dtype=np.float64)
+    _checks.instance("task", task, DriftingRegression)
+    x = _checks.numbers("x", x).astype(np.float64)
     _checks.shape("x", x, (None, None, task.d))
     _checks.real("x", x)
     batch, time, d = x.shape
@@ -63,10 +64,13 @@ def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
         x: inputs, one sequence of n + 1 a row; the last is averaged over and not used.
         task: gives the kernel and Lambda.
     """
+    _checks.instance("task", task, Task)
     _checks.isotropic(task)
-    x = np.asarray(x, dtype=np.float64)
+    x = _checks.numbers("x", x).astype(np.float64)
     _checks.shape("x", x, (None, task.n + 1, task.d), "to match the task")
     _checks.real("x", x)
+    if not len(x):
+        raise ValueError("x must hold at least one sequence, got 0")
     values, vectors = np.linalg.eigh(task.weight_kernel())
     lives = values > 1e-15 * len(values) * values[-1]
     F = vectors[:, lives] * np.sqrt(values[lives])
