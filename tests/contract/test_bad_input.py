@@ -384,7 +384,7 @@ def bound_of(name, options, call):
     return declared
 
 
-MATRIX = re.compile(r"\((\w|\.\.\.)+,( \w)?\)")
+MATRIX = re.compile(r"\(([a-z]|\.\.\.),( [a-z])?\)")
 COVARIANCE = re.compile(r"\((\w), \1\) covariance.*")
 
 
@@ -397,9 +397,10 @@ def wrong_numbers(options, bound, own):
     """What is no number within the bound."""
     if int in options and float not in options:
         least = int(bound.low if bound.low_in else bound.low + 1)
+        says = rf"{own}be an integer >= {least}"
         for value in (least - 1, float(least), str(least), True, NAN, *bound.outside()):
-            yield repr(value), value, own + quoted(value)
-        yield "a list", [least], own
+            yield repr(value), value, says + quoted(value)
+        yield "a list", [least], says
         return
     for value in (NAN, INF, -INF, 1j, "0.5", True, *bound.outside()):
         yield repr(value), value, own + quoted(value)
@@ -671,7 +672,7 @@ def held(draw):
     ]
 
 
-entry((fitting.Held, "sample"), also=held)
+entry((fitting.Held, "sample"), free={"batch": "all"}, also=held)
 
 # --- quadratics and series
 entry(quadratics.rotation)
