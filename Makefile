@@ -24,8 +24,8 @@ book: setup ## run every chapter and build _build/html; a warning is an error
 	$(PY) tools/build.py
 
 .PHONY: test
-test: setup ## run the tests of the library and the book's sources
-	$(PY) -m pytest --ignore=tests/browser
+test: setup ## run the tests of the library and the book's sources, in two workers
+	$(PY) -m pytest -n 2 --dist worksteal --ignore=tests/browser
 
 .PHONY: lab
 lab: setup ## open the chapters as notebooks in JupyterLab

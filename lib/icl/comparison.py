@@ -28,6 +28,8 @@ def _risks(
 ) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Mean and standard error of each predictor's measure, and of its difference from `against`, over trials."""
     _checks.integer("total", total, at_least=2)
+    if not isinstance(predictors, Mapping):
+        raise ValueError(f"predictors must map names to predictors, got {predictors!r}")
     if not predictors:
         raise ValueError("predictors must name at least one predictor, got none")
     if against is not None and against not in predictors:
@@ -147,6 +149,7 @@ def settled_risk(
         The columns of `risk_curve` without position.
     """
     _checks.integer("last", last, at_least=1)
+    _checks.instance("task", task, Task)
     if last > task.n + 1:
         raise ValueError(f"last must be at most the {task.n + 1} positions of the task, got {last}")
     risks = _risks(

@@ -34,6 +34,8 @@ def squared_error(
     Raises:
         ValueError: if total is less than 2 or a prediction does not fit the prompts or is not finite.
     """
+    if not callable(predict):
+        raise ValueError(f"predict must be a function of prompts, got {predict!r}")
     _checks.integer("total", total, at_least=2)
     first, second = np.zeros(()), np.zeros(())
     for prompt in blocks(task, total, generator=generator, size=size, dtype=dtype):

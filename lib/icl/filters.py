@@ -458,6 +458,8 @@ def _scan(
     filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
 ) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
     """Predictions, and the estimates if they are to be kept; see `run` and `track`."""
+    _checks.instance("filter", filter, Filter)
+    _checks.tensor("x", x)
     if x.dim() < 2 or not x.numel():
         raise ValueError(f"x must have shape (*trials, time, d) with none of them 0, got {tuple(x.shape)}")
     if not x.is_floating_point():
@@ -465,6 +467,7 @@ def _scan(
     _checks.shape("y", y, tuple(x.shape[:-1]), "to match x")
     _checks.dtype("y", y, x.dtype, "to match x")
     w_0 = x.new_zeros(x.shape[-1]) if w_0 is None else w_0
+    _checks.tensor("w_0", w_0)
     _checks.dtype("w_0", w_0, x.dtype, "to match x")
     starts = (*x.shape[:-2], x.shape[-1])
     sizes = zip(reversed(w_0.shape), reversed(starts), strict=False)

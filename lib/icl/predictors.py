@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl import filters
+from icl import _checks, filters
 from icl.models.causal import Causal
 from icl.tasks import Prompt
 
@@ -34,6 +34,9 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
         ValueError: if a model's predictions do not fit the prompt or are not finite.
         FloatingPointError: if a filter diverges.
     """
+    _checks.instance("prompt", prompt, Prompt)
+    if isinstance(predictor, type) or not (isinstance(predictor, filters.Filter) or callable(predictor)):
+        raise ValueError(f"predictor must be a Filter or a model of prompts, got {predictor!r}")
     if isinstance(predictor, filters.Filter):
         return filters.run(predictor, prompt.x, prompt.y)
     if isinstance(predictor, Causal):

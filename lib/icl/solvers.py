@@ -417,6 +417,7 @@ def run(
         ValueError: if H, b and w_0 do not fit together or the solver, or are not finite, or H is not symmetric.
         FloatingPointError: if the method diverges, with the step whose iterate stopped being finite.
     """
+    _checks.instance("solver", solver, Solver)
     w_0 = _start(H, b, steps, w_0)
     state = solver.init(H, b, w_0)
     iterates = [state.w]

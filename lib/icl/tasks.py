@@ -392,6 +392,7 @@ def blocks(
     device: torch.device | str | None = None,
 ) -> Iterator[Prompt]:
     """Yield `total` prompts of `task` in blocks of at most `size`, so that a million of them need little memory."""
+    _checks.instance("task", task, Task)
     _checks.integer("total", total, at_least=1)
     _checks.integer("size", size, at_least=1)
     for start in range(0, total, size):

@@ -320,7 +320,7 @@ def _checked(
             raise ValueError(f"model must hold its state in tensors, got {name} = {tensor!r}")
     if not callable(loss):
         raise ValueError(f"loss must be a function of model and prompt, got {loss!r}")
-    if not callable(getattr(task, "sample", None)):
+    if isinstance(task, type) or not callable(getattr(task, "sample", None)):
         raise ValueError(f"task must be one of icl.tasks, got {task!r}")
     if not isinstance(config, Config):
         raise ValueError(f"config must be an icl.training.Config, got {config!r}")
@@ -392,6 +392,7 @@ def one_layer(
         ValueError: if arguments do not fit together.
         Diverged: if a loss or the gradient is not finite, with the step and the last finite losses.
     """
+    _checks.instance("task", task, Task)
     _checks.shape("theta", theta, (None, task.d + 1, task.d + 1), "to match the task")
     _checks.drawing(generator, theta.dtype)
     if not len(theta) or not bool(torch.isfinite(theta).all()):

@@ -22,6 +22,7 @@ def window_features(prompt: Prompt, *, lam: float, count: int) -> Float[Tensor, 
         lam: forgetting factor in (0, 1).
         count: how many steps of a first-order method, at least 1.
     """
+    _checks.instance("prompt", prompt, Prompt)
     if not _checks.number("lam", lam, above=0) < 1:
         raise ValueError(f"lam must be < 1, got {lam!r}")
     _checks.integer("count", count, at_least=1)

@@ -144,6 +144,7 @@ class Stack(Causal):
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label; the last layer reads there only."""
+        _checks.instance("prompt", prompt, Prompt)
         Z = prompt.tokens()
         self.checked(Z[..., :-1], Z[..., -1])
         lam = self.lam

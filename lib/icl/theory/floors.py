@@ -231,6 +231,7 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
         ValueError: if x does not have three axes, the last of size d, or is not finite; or if an error is larger than
             float64 can hold.
     """
+    _checks.instance("task", task, LinearDrift)
     x = _sequences(x, None, task.d)
     batch, time, d = x.shape
     eye, c = np.eye(d), np.broadcast_to(task.h, (time, len(task.h)))
@@ -272,6 +273,7 @@ def genie_errors(
     Raises:
         ValueError: if x, variance and restart do not fit together, or variance is negative or not finite.
     """
+    _checks.instance("task", task, RegimeSwitching, HeavyTailedDrift)
     x = _sequences(x, None, task.d)
     told = np.asarray(_checks.real("variance", variance, at_least=0), dtype=np.float64)
     _checks.shape("variance", told, x.shape[:2], "to match x")
@@ -350,6 +352,7 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
         ValueError: if the kernel is not of first order (`kalman.query_errors` takes any, at the query) or its rounding
             hides the innovations; if x does not match the task; or if an error is larger than float64 can hold.
     """
+    _checks.instance("task", task, Task)
     _checks.isotropic(_inner(task))
     x = _sequences(x, task.n + 1, task.d)
     steps = _first_order_steps(_inner(task)) or _steps_of_kernel(task.weight_kernel())
@@ -426,6 +429,7 @@ def switching_predictions(
             those that explain them exactly, which rounding cannot tell; if they are so far apart that rounding could
             reach 1e-6 of a run's covariance (from a ratio of some 1e4 on); or if x and y do not fit together.
     """
+    _checks.instance("task", task, RegimeSwitching)
     x = _sequences(x, None, task.d)
     y = np.asarray(_checks.real("y", y), dtype=np.float64)
     _checks.shape("y", y, x.shape[:2], "to match x")

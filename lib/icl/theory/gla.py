@@ -22,6 +22,7 @@ from icl.theory import moments as _moments
 
 def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
     """Eigenvalues of Lambda, ascending."""
+    _checks.instance("task", task, Task)
     return np.linalg.eigvalsh(task.Lambda)
 
 
@@ -95,6 +96,7 @@ def risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
     (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another. Infinite
     where it is larger than float64 can hold.
     """
+    _checks.instance("task", task, Task)
     Lambda: np.ndarray = task.Lambda
     _checks.shape("A", A, Lambda.shape)
     _checks.real("A", A)
@@ -116,6 +118,8 @@ def risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
 
 def testing_error(train: Task, test: Task, *, lam: float, test_lam: Any) -> Any:
     """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
+    _checks.instance("train", train, Task)
+    _checks.instance("test", test, Task)
     if test.d != train.d:
         raise ValueError(f"test must have the d of train, {train.d}, got {test.d}")
     _checks.real("test_lam", test_lam, at_least=0)
@@ -153,6 +157,7 @@ def training_error(task: Task, *, lam: Any) -> Any:
 
 def identity_error(task: Task, *, lam: Any) -> Any:
     """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
+    _checks.instance("task", task, Task)
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
     m = _in_range(task, _checks.real("lam", lam, above=0))
@@ -211,6 +216,7 @@ def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarr
 
     Least summands of (16), each for itself (not in the paper, whose lam is one for all).
     """
+    _checks.instance("task", task, Task)
 
     errors = _any_unit(task)
 
@@ -242,6 +248,7 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
     The Wiener filter on the pseudo-observations y_i x_i (not in the paper): (K + c diag K) a = k, with K the weights'
     kernel on the examples, k its column at the query and c the direction's `crosstalk`. Rows are scaled so that A = I.
     """
+    _checks.instance("task", task, Task)
     kernel = task.weight_kernel()
     past, query = kernel[:-1, :-1], kernel[:-1, -1]
     noisy = past + crosstalk(task)[:, None, None] * np.diag(past.diagonal())
@@ -252,7 +259,7 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
 
 def position_error(task: Task) -> float:
     """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
-    kernel, s = task.weight_kernel(), _spectrum(task)
+    s, kernel = _spectrum(task), task.weight_kernel()
     explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
     return float(s @ (kernel[-1, -1] - explained))
 
@@ -267,7 +274,7 @@ def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
 
     Args:
         gamma: autoregressive coefficient, in (0, 1).
-        crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
+        crosstalk: variance of that noise over the variance of the signal, > 0: d + 1 for Lambda = I, and an entry of
             `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
     """
     gamma = np.asarray(_checks.real("gamma", gamma, above=0), dtype=np.float64)
@@ -284,6 +291,7 @@ def steady_error(task: DriftingRegression) -> float:
     The scalar Riccati equation p = q + gamma^2 p r / (p + r), with q = sigma_e^2 and the noise r = c q / (1 - gamma^2)
     of crosstalk c, is quadratic: error = d p = (d q / 2) [sqrt((c - 1)^2 + 4 c / (1 - gamma^2)) - (c - 1)].
     """
+    _checks.instance("task", task, DriftingRegression)
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here: each eigendirection has a steady state of its own")
     if task.gamma >= 1:

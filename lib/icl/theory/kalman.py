@@ -22,6 +22,7 @@ def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegressi
         x: inputs, one sequence a row; the last input is not used.
         task: gives gamma, sigma_w, sigma_e and Lambda; x may have any length.
     """
+    _checks.instance("task", task, DriftingRegression)
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, task.d))
     return floors.riccati(x, task.Lambda, start=task.sigma_w, gain=task.gamma, added=task.sigma_e)
@@ -47,4 +48,5 @@ def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
     Raises:
         ValueError: if x does not match the task, or an error is larger than float64 can hold.
     """
+    _checks.instance("task", task, Task)
     return floors.gaussian_errors(x, task)[:, -1]

@@ -81,7 +81,7 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     """
     a = np.asarray(_checks.real("weights", weights), dtype=np.float64)
     kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
-    n = len(kernel) - 1
+    n = max(kernel.shape, default=0) - 1
     _checks.shape("kernel", kernel, (n + 1, n + 1))
     if a.shape[-1:] != (n,):
         raise ValueError(f"weights must have {n} entries on their last axis to match kernel, got shape {a.shape}")
@@ -94,6 +94,7 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
 
 def of(task: Task, lam: Any) -> Moments:
     """D1 .. D4 of a task at forgetting factor(s) lam: by recursion for the drift (3), from the kernel otherwise."""
+    _checks.instance("task", task, Task)
     _checks.real("lam", lam, at_least=0)
     if isinstance(task, DriftingRegression):
         return recursion(lam, gamma=task.gamma, n=task.n, sigma_w=task.sigma_w, sigma_e=task.sigma_e)

@@ -107,6 +107,8 @@ class PopulationLoss:
     def _white(self, theta: Any) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
         """p, v, U, q in white coordinates, where y_hat = z-moments only."""
         theta = np.asarray(theta)
+        if theta.dtype.kind not in "fiuc":
+            raise ValueError(f"theta must be numbers, got {theta!r}")
         if theta.shape[-2:] != (self.d + 1, self.d + 1):
             raise ValueError(f"theta must have shape (..., {self.d + 1}, {self.d + 1}), got {theta.shape}")
         R = self.R
@@ -201,6 +203,7 @@ def of(task: Task, *, lam: float) -> PopulationLoss:
     Raises:
         ValueError: if lam is not positive, or the inputs are not Gaussian: the second square needs their sixth moments.
     """
+    _checks.instance("task", task, Task)
     if task.inputs is not GAUSSIAN:
         raise ValueError(f"inputs must be Gaussian for the loss of all parameters, got {task.inputs.name}")
     Lambda, kernel = np.asarray(task.Lambda), task.weight_kernel()[:-1, :-1]
@@ -227,6 +230,7 @@ def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens
     second square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local
     minimum or a saddle, its Hessian tells.
     """
+    _checks.instance("task", task, Task)
     s, vectors = np.linalg.eigh(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
     A = np.einsum("ij,ik,kj->j", vectors, gla.optimum(task, lam=lam).A, vectors)
@@ -303,6 +307,7 @@ def gradient_flow(
         ValueError: for a start of another shape or not finite.
         RuntimeError: if the solver fails, with its message and the time it had reached.
     """
+    _checks.instance("loss", loss, PopulationLoss)
     start = np.asarray(_checks.real("start", start), dtype=np.float64)
     _checks.shape("start", start, (loss.d + 1, loss.d + 1))
     _checks.number("until", until, above=0)
@@ -342,6 +347,7 @@ def linear_rate(loss: PopulationLoss, minimum: Float[np.ndarray, "tokens tokens"
 
     Eigenvalues that are 0 belong to directions along which minima go on: (v, U) -> (c v, U / c) leaves A unchanged.
     """
+    _checks.instance("loss", loss, PopulationLoss)
     _checks.real("minimum", minimum)
     _checks.shape("minimum", np.asarray(minimum), (loss.d + 1, loss.d + 1))
     values = np.linalg.eigvalsh(loss.hessian(minimum))
