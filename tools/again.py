@@ -21,11 +21,11 @@ import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import build  # noqa: E402
-import chapters  # noqa: E402
-import environments  # noqa: E402
-import kernels  # noqa: E402
-import runs  # noqa: E402
+import build
+import chapters
+import environments
+import kernels
+import runs
 
 SAMPLE = 2
 

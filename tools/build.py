@@ -26,13 +26,13 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
-import chapters  # noqa: E402
-import environments  # noqa: E402
-import kernels  # noqa: E402
-import keys  # noqa: E402
-import measurements  # noqa: E402
-import recordings  # noqa: E402
-import runs  # noqa: E402
+import chapters
+import environments
+import kernels
+import keys
+import measurements
+import recordings
+import runs
 
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
 LONG = 30  # seconds; a chapter should take no longer

@@ -29,7 +29,9 @@ def _mathjax(folder: Path) -> None:
 
 def _vega(bundle: Path) -> None:
     # Making it takes seconds: it is told by its first line, and by its last that it is whole.
-    first = f"// Vega-Lite {charts._VEGALITE} by vl-convert {importlib.metadata.version('vl-convert-python')}\n(() => {{"
+    first = (
+        f"// Vega-Lite {charts._VEGALITE} by vl-convert {importlib.metadata.version('vl-convert-python')}\n(() => {{"
+    )
     first, last = first.encode(), b"})();\n"
     there = bundle.read_bytes() if bundle.is_file() else b""
     if not (there.startswith(first) and there.endswith(last)):

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def code_cells(text: str) -> list[str]:
     return [source for source, _ in _cells(text)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cells(text: str) -> tuple[tuple[str, int], ...]:
     """Sources of the code cells, and the line before each one's fence."""
     notebook = read(text, Path("chapter.md"))

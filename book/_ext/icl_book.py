@@ -1,4 +1,4 @@
-"""The Sphinx extension: chapters are read with the outputs of their runs, downloads and scripts are laid beside them."""
+"""The Sphinx extension: chapters are read with the outputs of their runs; downloads and scripts lie beside them."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Notebooks run in kernels of their own; what cannot start is tried again, and all of it can be stopped at once."""
 
+import asyncio
+import atexit
 import contextlib
 import os
 import re
@@ -58,7 +60,7 @@ def _run(client: NotebookClient, environment: Mapping[str, str], started: thread
         return "It was stopped."
     _running.add(client)
     try:
-        client.execute(env=dict(environment))
+        asyncio.run(client.async_execute(env=dict(environment)))
     except DeadKernelError:
         return "The kernel died, most likely for want of memory."
     except (CellExecutionError, CellTimeoutError) as failure:
@@ -67,6 +69,8 @@ def _run(client: NotebookClient, environment: Mapping[str, str], started: thread
         # Whatever it is (a port that is taken, no memory for a process), it came before the first cell.
         if started.is_set():
             raise
+        # It would be asked to clean up once more when this process ends, and there is nothing left.
+        atexit.unregister(client._cleanup_kernel)
         return f"Its kernel did not start: {' '.join(str(failure).split())}"
     finally:
         _running.discard(client)

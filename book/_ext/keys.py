@@ -6,7 +6,7 @@ Everything is a function of the files as they are: nothing is remembered but wha
 import ast
 import hashlib
 import json
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _modules(library: Path) -> dict[str, Path]:
     return {dotted(path): path for path in library.rglob("*.py")}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _imports(source: str) -> frozenset[str]:
     """Dotted names under `icl` that a piece of Python imports; `from icl import x` may mean a module or a name."""
     names: set[str] = set()
@@ -79,7 +79,7 @@ def ledger_rows(path: Path) -> list[dict[str, Any]]:
         raise chapters.Broken(f"{name}: not a ledger ({' '.join(str(error).split())})") from error
 
 
-@lru_cache(maxsize=None)
+@cache
 def _rows(text: str) -> list[dict[str, Any]]:
     rows = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):

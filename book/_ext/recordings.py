@@ -1,4 +1,4 @@
-"""Which chapters have made their records: a chapter run with the profile `paper` need not run again for the same ones."""
+"""Which chapters have made their records: run with the profile `paper`, they need not make the same ones again."""
 
 import hashlib
 import json

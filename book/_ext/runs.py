@@ -76,6 +76,7 @@ def as_page(text: str, page: str) -> nbformat.NotebookNode:
     notebook, run = chapters.read(text, chapters.ROOT / f"{page}.md"), cached(page)
     if run is None:
         raise chapters.Broken(f"{page}.md: it was not run as it is now")
+    notebook.metadata["language_info"] = run.metadata["language_info"]  # it names the colours of the code
     ran = (cell for cell in run.cells if cell.cell_type == "code")
     for cell in notebook.cells:
         if cell.cell_type == "code":
