@@ -87,7 +87,11 @@ def as_page(text: str, page: str) -> nbformat.NotebookNode:
 
 def download(page: str) -> nbformat.NotebookNode:
     """The notebook that a chapter's page offers, which is also the one that is run for it."""
-    return notebooks.notebook(chapters.source(page))
+    text = chapters.source(page)
+    try:
+        return notebooks.notebook(text)
+    except Exception as error:  # whatever the converter stumbles over, it is over this page
+        raise chapters.Broken(f"{page}.md: {' '.join(str(error).split())}") from error
 
 
 def outputs(notebook: nbformat.NotebookNode, mime: str) -> list[Any]:

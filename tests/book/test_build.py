@@ -248,6 +248,7 @@ EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: on
         ({"book/a.md": ["%timeit 1"]}, r"book/a\.md: the cell at line \d+ .* magics"),
         ({"book/a.md": b"# Caf\xe9\n"}, r"book/a\.md: byte 5 is not UTF-8"),
         ({"book/a.md": ["---\nx: [\n---\ny = 1"]}, r"book/a\.md: "),
+        ({"book/a.md": b"---\nkernelspec:\n  name: python3\n---\n# A\n"}, r"book/a\.md: 'display_name' is a required"),
         ({"_toc.yml": b""}, r"_toc\.yml: not a table of contents"),
         ({"_toc.yml": b"root: [book"}, r"_toc\.yml: not a table of contents"),
         ({"_toc.yml": b"chapters: []"}, r"_toc\.yml: not a table of contents \('root'\)"),
@@ -278,4 +279,4 @@ def test_what_is_broken_is_named(tiny, capsys, files, says):
     complained = capsys.readouterr().err
     assert complained.count("\n") == 1
     assert re.match(says, complained), complained
-    assert not (tiny.root / "_build").exists()
+    assert not (tiny.root / "_build/runs").exists()
