@@ -41,14 +41,22 @@ def _commit() -> str:
     return done.stdout.strip()
 
 
+def strangers(pages: list[str]) -> list[str]:
+    """The pages whose HTML does not show the charts of the chapter's run, as it is now, or shows none."""
+    found = []
+    for page in pages:
+        html = (chapters.built() / "html" / f"{page}.html").read_text(encoding="utf-8")
+        run = runs.cached(page)
+        if run is None or not runs.charts(run) or runs.specifications(html) != runs.charts(run):
+            found.append(page)
+    return found
+
+
 def difference(page: str, again: nbformat.NotebookNode) -> str | None:
     """Where an executed download and the built page part, None if they do not."""
     run = runs.cached(page)
     if run is None:
-        return "The page is not of the chapter as it is now: run `make book`."
-    html = (chapters.built() / "html" / f"{page}.html").read_text(encoding="utf-8")
-    if runs.specifications(html) != runs.charts(run):
-        return "The charts in the page's HTML are not those of its run."
+        return "It was not run as it is now: run `make book`."
     mine, other = ([c for c in n.cells if c.cell_type == "code"] for n in (run, again))
     if [c.source for c in mine] != [c.source for c in other]:
         return "The download has other cells than the page."
@@ -97,6 +105,8 @@ def main(arguments: list[str] | None = None) -> int:
         pages = chapters.with_cells()
         if missing := [p for p in pages if not (chapters.built() / "html" / "_sources" / f"{p}.ipynb").exists()]:
             raise chapters.Broken(f"{missing[0]}.md: its download is not built: run `make book`")
+        if others := strangers(pages):
+            raise chapters.Broken(f"{', '.join(others)}: not what the chapter as it is now puts out: run `make book`")
         return again(pages if everything else sample(pages, _commit()))
 
     return build.guarded(work)

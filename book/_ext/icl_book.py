@@ -57,6 +57,8 @@ def _repository(app: Sphinx, config: Any) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
     directives.setup(app)
+    # It does not say so itself: it numbers sections once all pages have been read.
+    app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
     app.connect("config-inited", _readers)
     app.connect("config-inited", _repository)
     app.connect("builder-inited", _assets)
