@@ -259,7 +259,8 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
 
 def position_error(task: Task) -> float:
     """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
-    s, kernel = _spectrum(task), task.weight_kernel()
+    _checks.instance("task", task, Task)
+    kernel, s = task.weight_kernel(), _spectrum(task)
     explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
     return float(s @ (kernel[-1, -1] - explained))
 

@@ -81,7 +81,8 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     """
     a = np.asarray(_checks.real("weights", weights), dtype=np.float64)
     kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
-    n = max(kernel.shape, default=0) - 1
+    _checks.shape("kernel", kernel, (None, None))
+    n = len(kernel) - 1
     _checks.shape("kernel", kernel, (n + 1, n + 1))
     if a.shape[-1:] != (n,):
         raise ValueError(f"weights must have {n} entries on their last axis to match kernel, got shape {a.shape}")
