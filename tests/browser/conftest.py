@@ -157,6 +157,14 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
+def forms(browser: Browser, site: str) -> Page:
+    """A blank page with the site's closed forms and nothing else; they keep no state, so one serves every test."""
+    page = browser.new_page()
+    page.add_script_tag(url=f"{site}/_static/explorables.js")
+    return page
+
+
+@pytest.fixture(scope="session")
 def downloads(request, tmp_path_factory, installed) -> Iterator[dict[str, Future[nbformat.NotebookNode]]]:
     """Every downloadable notebook asked for, run in an empty folder of its own with the installed package.
 
