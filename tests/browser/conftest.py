@@ -150,3 +150,11 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
     yield go
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="session")
+def forms(browser: Browser, site: str) -> Page:
+    """A blank page with the site's closed forms and nothing else; they keep no state, so one serves every test."""
+    page = browser.new_page()
+    page.add_script_tag(url=f"{site}/_static/explorables.js")
+    return page
