@@ -93,11 +93,11 @@ def _folded(W: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _triangle(W: np.ndarray) -> np.ndarray:
     """As few rows as columns with the same W'W, to rounding of the largest row."""
-    return np.linalg.qr(W, mode="r")
+    return np.asarray(np.linalg.qr(W, mode="r"))
 
 
 def _pivoted_triangle(W: np.ndarray) -> np.ndarray:
-    """As few rows as columns with the same W'W, each row to rounding of its own: the largest numbers are gathered first."""
+    """As few rows as columns with the same W'W, each to rounding of its own: the largest numbers are gathered first."""
     batch, _, m = W.shape
     each, found = np.arange(batch), np.empty((batch, m, m))
     for j in range(m):
@@ -173,7 +173,7 @@ def riccati(
     added: Any,
     noise: float = 0.0,
 ) -> Float[np.ndarray, "batch time"]:
-    """Error of the posterior mean of w_i = gain_i w_{i-1} + N(0, added_i^2 I) at each position, given the inputs before.
+    """Error at each position of the posterior mean of w_i = gain_i w_{i-1} + N(0, added_i^2 I), given earlier inputs.
 
     Riccati's recursion [Sayed 2011, ch. 7]; labels y_i = <w_i, x_i> + N(0, noise^2) do not enter it:
 
@@ -232,7 +232,7 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
             float64 can hold.
     """
     x = _sequences(x, None, task.d)
-    batch, time, d = x.shape
+    _, time, d = x.shape
     eye, c = np.eye(d), np.broadcast_to(task.h, (time, len(task.h)))
     F, push, first = (np.kron(matrix.T, eye) for matrix in (task.F, _root(task.Q), _root(task.P_0)))
 
