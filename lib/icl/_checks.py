@@ -78,6 +78,17 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
+def one_scale(name: str, matrix: np.ndarray) -> None:
+    """Refuse a covariance with a variance that is no rounding but below 1e-14 of the largest, and lost beside it."""
+    values, vectors = np.linalg.eigh(matrix)
+    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    lost = (values <= 1e-14 * values[-1]) & (values > 1e-14 * (vectors**2).T @ matrix.diagonal())
+    if lost.any():
+        raise ValueError(
+            f"{name} must have variances within a factor of 1e14, or 0, got {values[lost][0]:.3g} and {values[-1]:.3g}"
+        )
+
+
 def isotropic(task: Any) -> None:
     """Refuse a task whose weights have correlated or unequal coordinates: `task.weight_kernel()` is not their law."""
     Sigma_w = getattr(task, "Sigma_w", None)
