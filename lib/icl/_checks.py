@@ -8,13 +8,17 @@ import numpy as np
 import torch
 
 
+def unmasked(name: str, value: Any) -> None:
+    """Refuse a masked array: made an ordinary one it would show what is behind its mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: fill or drop what is masked")
+
+
 def numbers(name: str, value: Any) -> np.ndarray:
     """Return `value` as an array of real numbers; ValueError if it is none, is masked, or waits for a gradient."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must be real numbers, detached from what they are a gradient's, got {value!r}")
-    if isinstance(value, np.ma.MaskedArray):
-        # Made an ordinary array it would show what is behind its mask.
-        raise ValueError(f"{name} must not be a masked array: fill or drop what is masked")
+    unmasked(name, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # a ragged list; a tensor on another device
@@ -87,6 +91,17 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     if smallest < -1e-12 * scale:
         raise ValueError(f"{name} must be positive semi-definite, its smallest eigenvalue is {smallest:.3g}")
     return (matrix + matrix.T) / 2
+
+
+def one_scale(name: str, matrix: np.ndarray) -> None:
+    """Refuse a covariance with a variance that is no rounding but below 1e-14 of the largest, and lost beside it."""
+    values, vectors = np.linalg.eigh(matrix)
+    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    lost = (values <= 1e-14 * values[-1]) & (values > 1e-14 * (vectors**2).T @ matrix.diagonal())
+    if lost.any():
+        raise ValueError(
+            f"{name} must have variances within a factor of 1e14, or 0, got {values[lost][0]:.3g} and {values[-1]:.3g}"
+        )
 
 
 def isotropic(task: Any) -> None:

@@ -41,8 +41,7 @@ def _inputs(task: Any, batch: int, generator: torch.Generator, dtype: torch.dtyp
 def _factor(matrix: np.ndarray) -> np.ndarray:
     """B with B B' = matrix and no more columns than its rank, so that no number is drawn to be multiplied by 0."""
     values, vectors = np.linalg.eigh(matrix)
-    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
-    lives = values > 1e-14 * (vectors**2).T @ matrix.diagonal()
+    lives = values > 1e-14 * values[-1].clip(min=0)
     return vectors[:, lives] * np.sqrt(values[lives])
 
 
@@ -110,6 +109,8 @@ class LinearDrift:
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.one_scale("P_0", self.P_0)
+        _checks.one_scale("Q", self.Q)
         start, push = _factor(self.P_0), _factor(self.Q)
         drawn = _normal((start.shape[1], batch, self.d), generator, dtype, device)
         F, h, A, B = (torch.as_tensor(array).to(drawn) for array in (self.F, self.h, start, push))

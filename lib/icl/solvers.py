@@ -287,6 +287,7 @@ def _preconditioner(M: Any) -> Tensor | None:
     """M as a tensor, (d, d) or (batch, d, d), refused by name if it is not symmetric and positive definite."""
     if M is None:
         return None
+    _checks.unmasked("M", M)
     values = M.detach().cpu().numpy() if isinstance(M, Tensor) else np.asarray(M)
     _checks.real("M", values)
     if values.ndim not in (2, 3) or values.shape[-1] != values.shape[-2] or not values.size:

@@ -182,6 +182,7 @@ def _checked_inputs(inputs: Any, Lambda: np.ndarray) -> None:
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
     """Symmetric square root; unlike Cholesky it takes singular covariances too."""
+    _checks.unmasked("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
     return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T

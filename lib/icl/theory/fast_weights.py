@@ -57,8 +57,8 @@ class Steady:
         _checks.number("sigma_y", self.sigma_y, at_least=0)
         # Squares of variances enter, and float64 has to hold them.
         for name, value in (("sigma_e", self.sigma_e), ("sigma_y", self.sigma_y)):
-            if value and not 1e-70 <= value <= 1e70:
-                raise ValueError(f"{name} must be from 1e-70 to 1e70, or 0 for sigma_y, got {value!r}")
+            if value and not 1e-20 <= value <= 1e20:
+                raise ValueError(f"{name} must be from 1e-20 to 1e20, or 0 for sigma_y, got {value!r}")
 
     @property
     def q(self) -> float:
@@ -520,8 +520,8 @@ def kalman_errors(
 
 
 def _sv(s: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
-    s = np.asarray(_checks.real("s", s, above=0), dtype=np.float64)
-    v = np.asarray(_checks.real("v", v, at_least=0), dtype=np.float64)
+    s = np.asarray(_checks.real("s", s, above=0, at_most=1e140), dtype=np.float64)
+    v = np.asarray(_checks.real("v", v, at_least=0, at_most=1e145), dtype=np.float64)
     try:
         found = np.broadcast_arrays(s, v)
     except ValueError:
@@ -586,15 +586,21 @@ def kalman_large_d(s: Any, v: Any) -> Any:
         eps = zeta^2 / (s (1 + zeta)) exp(s (1 + v) / zeta + s v / zeta^2 - 1) - v,    zeta of `touching_point`
 
     Taking P for p I instead would give `eps_delta`. Arrays broadcast.
+
+    Raises:
+        ValueError: if s is not positive, v negative, or v > 1000 with s < 1e-9.
     """
     s, v = _sv(s, v)
     t = touching_point(s, v)
     quiet = t**2 / (s * (1 + t)) * np.exp(s * (1 + v) / t + s * v / t**2 - 1) - v
     # Where noise outweighs the signal a thousandfold, eps = v (e^L - 1) with zeta = s v (1 + off) put into L by hand.
-    loud = v > 1e3
+    loud = (v > 1e3) & (s * v > 1)
+    lost = (v > 1e3) & (s < 1e-9)
+    if lost.any():
+        raise ValueError(f"v must be <= 1000 for s < 1e-9, where eps is lost beside it, got {v[lost].flat[0]:g}")
     u = 1 / np.where(loud, v, 1.0)
-    of = t * u / s
-    off = u * (1 - 2 / s + (3 + u) / (s * of) + 2 * u / (s * of) ** 2)
+    of = np.where(loud, t * u / s, 1.0)
+    off = np.where(loud, u * (1 - 2 / s + (3 + u) / (s * of) + 2 * u / (s * of) ** 2), 0.0)
     w = u / (s * of)
     L = np.log1p(off) - off / (1 + off) + u / of + (w - np.log1p(w)) - w * off / of
     return np.where(loud, np.expm1(np.where(loud, L, 0.0)) / u, quiet)[()]

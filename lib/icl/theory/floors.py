@@ -19,19 +19,32 @@ from jaxtyping import Bool, Float
 
 from icl import _checks
 from icl.drifts import HeavyTailedDrift, LinearDrift, RegimeSwitching
-from icl.drifts import _factor as _root
 from icl.tasks import DriftingRegression, SmoothDrift, StationaryRegression, Task, square_root
 
 
 def _sequences(x: Any, time: int | None, d: int) -> np.ndarray:
-    x = np.asarray(_checks.real("x", x), dtype=np.float64)
+    _checks.real("x", x)
+    x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, time, d), "to match the task")
-    return x
+    return np.asarray(_checks.real("x", x))
 
 
 # Largest relative error of a floor by `riccati`; beyond it the covariance gives way to its root.
 _TOLERANCE = 1e-8
 _EPS = float(np.finfo(np.float64).eps)
+
+
+def _take(P: np.ndarray, u: np.ndarray) -> None:
+    # u u' rather than (P x)(P x)' / s: the update stays symmetric to the last bit, as stability needs.
+    P -= u[..., :, None] * u[..., None, :]
+
+
+def _root(matrix: np.ndarray) -> np.ndarray:
+    """B with B B' = matrix and no more columns than its rank."""
+    values, vectors = np.linalg.eigh(matrix)
+    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    lives = values > 1e-14 * (vectors**2).T @ matrix.diagonal()
+    return np.asarray(vectors[:, lives] * np.sqrt(values[lives]))
 
 
 def _worse(off: Any, P: np.ndarray, gain: Any, added: Any, size: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -63,9 +76,7 @@ def _by_covariance(
         Px = np.einsum("bij,bj->bi", P, x[:, i])
         s = np.einsum("bi,bi->b", x[:, i], Px) + noise**2
         off = _worse(off, P, gain[:, i + 1], added[:, i + 1] ** 2, (x[:, i] ** 2).sum(-1), s)
-        # u u' rather than (P x)(P x)' / s: the update stays symmetric to the last bit, as stability needs.
-        u = Px / np.sqrt(np.where(s > 0, s, np.inf))[:, None]
-        P -= u[:, :, None] * u[:, None, :]
+        _take(P, Px / np.sqrt(np.where(s > 0, s, np.inf))[:, None])
     return errors, rounding
 
 
@@ -93,11 +104,11 @@ def _folded(W: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _triangle(W: np.ndarray) -> np.ndarray:
     """As few rows as columns with the same W'W, to rounding of the largest row."""
-    return np.linalg.qr(W, mode="r")
+    return np.asarray(np.linalg.qr(W, mode="r"))
 
 
 def _pivoted_triangle(W: np.ndarray) -> np.ndarray:
-    """As few rows as columns with the same W'W, each row to rounding of its own: the largest numbers are gathered first."""
+    """As few rows as columns with the same W'W, each to rounding of its own: the largest numbers are gathered first."""
     batch, _, m = W.shape
     each, found = np.arange(batch), np.empty((batch, m, m))
     for j in range(m):
@@ -173,7 +184,7 @@ def riccati(
     added: Any,
     noise: float = 0.0,
 ) -> Float[np.ndarray, "batch time"]:
-    """Error of the posterior mean of w_i = gain_i w_{i-1} + N(0, added_i^2 I) at each position, given the inputs before.
+    """Error at each position of the posterior mean of w_i = gain_i w_{i-1} + N(0, added_i^2 I), given earlier inputs.
 
     Riccati's recursion [Sayed 2011, ch. 7]; labels y_i = <w_i, x_i> + N(0, noise^2) do not enter it:
 
@@ -233,7 +244,7 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
     """
     _checks.instance("task", task, LinearDrift)
     x = _sequences(x, None, task.d)
-    batch, time, d = x.shape
+    _, time, d = x.shape
     eye, c = np.eye(d), np.broadcast_to(task.h, (time, len(task.h)))
     F, push, first = (np.kron(matrix.T, eye) for matrix in (task.F, _root(task.Q), _root(task.P_0)))
 
@@ -277,6 +288,7 @@ def genie_errors(
     x = _sequences(x, None, task.d)
     told = np.asarray(_checks.real("variance", variance, at_least=0), dtype=np.float64)
     _checks.shape("variance", told, x.shape[:2], "to match x")
+    _checks.unmasked("restart", restart)
     fresh = np.zeros(told.shape, dtype=bool) if restart is None else np.asarray(restart)
     _checks.dtype("restart", fresh, np.dtype(bool))
     _checks.shape("restart", fresh, x.shape[:2], "to match x")
@@ -398,8 +410,6 @@ def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[n
         return _refused(_by_root(x, task.Lambda, W, C, lambda i, W: W)[0], "the kernel")
 
 
-# Largest relative error of the covariance of a run that has a part in a prediction.
-_TOLERANCE_OF_RUNS = 1e-6
 # Sequences worked on together, so that the covariances of all their run lengths stay in a core's own cache.
 _TOGETHER = 16
 
@@ -427,7 +437,7 @@ def switching_predictions(
     Raises:
         ValueError: if sigma_w or sigma_e is 0: labels without noise then have probability 0 under all run lengths but
             those that explain them exactly, which rounding cannot tell; if they are so far apart that rounding could
-            reach 1e-6 of a run's covariance (from a ratio of some 1e4 on); or if x and y do not fit together.
+            reach 1e-6 of a run's covariance, sigma_w gamma^d > 1e4 sigma_e; or if x and y do not fit together.
     """
     _checks.instance("task", task, RegimeSwitching)
     x = _sequences(x, None, task.d)
@@ -436,6 +446,11 @@ def switching_predictions(
     for name in ("sigma_w", "sigma_e"):
         if not getattr(task, name):
             raise ValueError(f"{name} must be > 0 for labels that have a density, got {getattr(task, name)!r}")
+    if not task.sigma_w * max(task.gamma, 1.0) ** task.d <= 1e4 * task.sigma_e:
+        raise ValueError(
+            "sigma_w gamma^d must be at most 1e4 sigma_e, or rounding hides what a label leaves of a run's spread: got "
+            f"sigma_w = {task.sigma_w:g}, gamma = {task.gamma:g}, d = {task.d}, sigma_e = {task.sigma_e:g}"
+        )
     y_hat, errors = np.empty(y.shape), np.empty(y.shape)
     for at in range(0, len(x), _TOGETHER):
         block = slice(at, at + _TOGETHER)
@@ -451,7 +466,7 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
     mean, P = np.zeros((batch, time + 1, d)), np.zeros((batch, time + 1, d, d))
     weight = np.full((batch, time + 1), -np.inf)
     P[:, 0], weight[:, 0] = task.sigma_w**2 * np.eye(d), 0.0
-    y_hat, errors, off = np.empty((batch, time)), np.empty((batch, time)), np.zeros((batch, time + 1))
+    y_hat, errors = np.empty((batch, time)), np.empty((batch, time))
     diagonal = np.arange(d)
     for i in range(time):
         old = P[:, : i + 1]
@@ -476,16 +491,7 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
         s = np.where(dark, 1.0, s)
         surprise = np.where(dark, 0.0, y[:, i, None] - np.einsum("bjc,bc->bj", m, x[:, i]))
         m += Px * (surprise / s)[..., None]
-        u = np.where(dark[..., None], 0.0, Px / np.sqrt(s)[..., None])
-        rounding = off[:, : i + 2]
-        if rounding[p > 1e-9].max() > _TOLERANCE_OF_RUNS:
-            raise ValueError(
-                f"sigma_w = {task.sigma_w:g} and sigma_e = {task.sigma_e:g} must be closer, or gamma = {task.gamma:g} "
-                f"less: what a label leaves of a run's spread is lost to rounding at position {i}"
-            )
-        size = (x[:, i] ** 2).sum(-1)[:, None]
-        rounding[:] = np.where(dark, rounding, _worse(rounding, V, task.gamma, task.sigma_e**2, size, s))
-        V -= u[..., :, None] * u[..., None, :]
+        _take(V, np.where(dark[..., None], 0.0, Px / np.sqrt(s)[..., None]))
         # A factor common to all runs does not matter: an input of 0 leaves all of them as they were.
         lp -= np.where(dark, 0.0, (np.log(s) + surprise**2 / s) / 2)
         lp -= lp.max(1, keepdims=True)

@@ -45,10 +45,16 @@ def _in_range(task: Task, lam: Any) -> _moments.Moments:
     return _moments.Moments(D1, D2, D3, m.D4)
 
 
+def _moments_fit(m: _moments.Moments) -> bool:
+    return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all())
+
+
 def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
     """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda for Gaussian inputs."""
     m = _moments.of(task, _checks.number("lam", lam, above=0))
     Lambda: np.ndarray = task.Lambda
+    if not _moments_fit(m):
+        raise ValueError(f"lam must keep Lambda~ within float64, which {lam!r} does not for {task.n} examples")
     return m.D2 * ((task.inputs.kurtosis - 1) * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
 
 
@@ -71,13 +77,11 @@ def optimum(task: Task, *, lam: float) -> Optimum:
     """Theorem 1, (14): where gradient flow ends.
 
     Raises:
-        ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero).
+        ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero, or lam^n
+            below what float64 can hold) or not finite.
     """
     m = _moments.of(task, _checks.number("lam", lam, above=0))
-    with np.errstate(over="ignore", invalid="ignore"):
-        tilde = lambda_tilde(task, lam=lam)
-    if not np.isfinite(tilde).all():
-        raise ValueError(f"lam = {lam!r} is too large for {task.n} examples: Lambda~ is not finite")
+    tilde = lambda_tilde(task, lam=lam)
     if np.linalg.cond(tilde) > 1e15:
         raise ValueError("Lambda~ is singular for this task: the optimum is not unique")
     inverse = np.linalg.inv(tilde)

@@ -33,7 +33,8 @@ _Theta = Float[np.ndarray, "*batch tokens tokens"] | Complex[np.ndarray, "*batch
 
 
 def _square(name: str, matrix: Any, *, least: int) -> np.ndarray:
-    matrix = np.asarray(_checks.real(name, matrix), dtype=np.float64)
+    _checks.real(name, matrix)
+    matrix = np.asarray(matrix, dtype=np.float64)
     _checks.shape(name, matrix, (None, None))
     if len(matrix) < least or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} must be square, ({least}, {least}) or larger, got {matrix.shape}")
@@ -106,6 +107,7 @@ class PopulationLoss:
 
     def _white(self, theta: Any) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
         """p, v, U, q in white coordinates, where y_hat = z-moments only."""
+        _checks.unmasked("theta", theta)
         theta = np.asarray(theta)
         if theta.dtype.kind not in "fiuc":
             raise ValueError(f"theta must be numbers, got {theta!r}")
@@ -189,7 +191,8 @@ class PopulationLoss:
 
         The gradient's derivative by complex steps: a polynomial's is exact to rounding, whatever the step.
         """
-        theta = np.asarray(_checks.real("theta", theta), dtype=np.float64)
+        _checks.real("theta", theta)
+        theta = np.asarray(theta, dtype=np.float64)
         _checks.shape("theta", theta, (self.d + 1, self.d + 1))
         size, step = theta.size, 1e-30
         moved = theta + 1j * step * np.eye(size).reshape(size, *theta.shape)
