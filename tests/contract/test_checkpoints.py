@@ -389,10 +389,10 @@ def test_a_foreign_file_is_refused(name, tmp_path):
 
 
 def test_every_flipped_bit_and_every_cut_is_seen(tmp_path):
-    """With a bit flipped in any of its bytes, cut short anywhere or with a byte more, a checkpoint is refused, and never
-    raises anything but ValueError.
+    """With a bit flipped in any byte, cut short anywhere or with a byte more, a checkpoint is refused, and never raises
+    anything but ValueError.
 
-    Length, header, notes, digest, padding and tensors alike: all 8 bits of the length, then one bit a byte, each in turn.
+    Length, header, notes, digest, padding and tensors alike: all 8 bits of the length, then one a byte, each in turn.
     """
     path = tmp_path / "small"
     checkpoint.write(path, {"b": torch.arange(3.0), "a": torch.tensor(True)}, {"step": 1, "name": "ä"})

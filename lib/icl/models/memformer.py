@@ -328,8 +328,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
 
 def _kind(dtype: Any) -> torch.dtype:
     """Return a dtype that parameters can have here; ValueError for another."""
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    _checks.precision(dtype)
     return cast(torch.dtype, dtype)
 
 

@@ -159,8 +159,7 @@ class Stack(Causal):
 
 def factors(layers: int, lam: float | Sequence[float] | None, dtype: torch.dtype) -> Float[Tensor, " count"]:
     """Forgetting factors to start from: the default spread, one for all, or as many as layers."""
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    _checks.precision(dtype)
     if lam is None:
         return torch.linspace(0.7, 0.9, layers, dtype=dtype) if layers > 1 else torch.full((1,), 0.8, dtype=dtype)
     _checks.real("lam", lam, above=0)
