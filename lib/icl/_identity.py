@@ -255,7 +255,7 @@ class _Reader(ast.NodeTransformer):
             if isinstance(done, ast.For | ast.If) and _idle(done.body) and not done.orelse:
                 continue
             # How numpy warns is no part of what it computes.
-            if isinstance(done, ast.With) and all(ast.unparse(each).startswith("numpy.errstate(") for each in done.items):
+            if isinstance(done, ast.With) and all(map(_warns, done.items)):
                 kept += done.body
                 continue
             kept.append(done)
@@ -313,6 +313,10 @@ class _Reader(ast.NodeTransformer):
         if plain:
             node.annotation = _name("field")
         return self.generic_visit(node)
+
+
+def _warns(item: ast.withitem) -> bool:
+    return ast.unparse(item).startswith("numpy.errstate(")
 
 
 def _idle(body: list[ast.stmt]) -> bool:
