@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize
 
 from icl.tasks import LAPLACE, RADEMACHER, UNIFORM, DriftingRegression, square_root
-from icl.theory import lms, one_layer
+from icl.theory import lms_family, one_layer
 
 
 def rule(law):
@@ -126,10 +126,12 @@ def test_errors_are_the_full_second_moments(task, normalised):
     for mu in (0.0, 0.05, 0.3, 1.0):
         for lam in (0.5, 0.9, 1.0, 1.02):
             expected = brute(task, mu, lam, normalised)
-            np.testing.assert_allclose(lms.errors(task, mu, lam=lam, normalised=normalised), expected, rtol=1e-10)
+            np.testing.assert_allclose(
+                lms_family.errors(task, mu, lam=lam, normalised=normalised), expected, rtol=1e-10
+            )
     if not normalised and task.sigma_e and task.Lambda is not LMS["tilted"].Lambda:
         other = dataclasses.replace(task, inputs=dataclasses.replace(task.inputs, kurtosis=task.inputs.kurtosis + 1))
-        found = lms.errors(other, 0.3, lam=0.9)
+        found = lms_family.errors(other, 0.3, lam=0.9)
         assert np.abs(found / brute(task, 0.3, 0.9, False) - 1).max() > 1e-3
 
 
@@ -140,16 +142,16 @@ def test_errors_of_many_settings_are_each_of_them():
     """
     task = drift(2, 0.9, Lambda=TILTED)
     mu, lam = np.array([0.05, 0.1, 0.2]), np.array([[0.8], [1.0]])
-    found, settled = lms.errors(task, mu, lam=lam), lms.steady_error(task, mu, lam=lam)
+    found, settled = lms_family.errors(task, mu, lam=lam), lms_family.steady_error(task, mu, lam=lam)
     assert found.shape == (2, 3, 13)
     assert settled.shape == (2, 3)
     for i, j in np.ndindex(2, 3):
-        np.testing.assert_array_equal(found[i, j], lms.errors(task, mu[j], lam=lam[i, 0]))
-        assert settled[i, j] == lms.steady_error(task, mu[j], lam=lam[i, 0])
-    assert lms.errors(task, 0.1).shape == (13,)
-    assert lms.errors(task, mu, lam=0.9).shape == lms.errors(task, 0.1, lam=mu).shape == (3, 13)
-    assert np.ndim(lms.steady_error(task, 0.1)) == 0
-    assert lms.steady_error(task, mu, lam=0.9).shape == lms.steady_error(task, 0.1, lam=mu).shape == (3,)
+        np.testing.assert_array_equal(found[i, j], lms_family.errors(task, mu[j], lam=lam[i, 0]))
+        assert settled[i, j] == lms_family.steady_error(task, mu[j], lam=lam[i, 0])
+    assert lms_family.errors(task, 0.1).shape == (13,)
+    assert lms_family.errors(task, mu, lam=0.9).shape == lms_family.errors(task, 0.1, lam=mu).shape == (3, 13)
+    assert np.ndim(lms_family.steady_error(task, 0.1)) == 0
+    assert lms_family.steady_error(task, mu, lam=0.9).shape == lms_family.steady_error(task, 0.1, lam=mu).shape == (3,)
 
 
 @pytest.mark.parametrize(("task", "normalised"), SETTLING)
@@ -161,8 +163,8 @@ def test_steady_error_is_where_errors_settle(task, normalised):
     long, compared = dataclasses.replace(task, n=2000), 0
     mu, lam = np.array([0.01, 0.05, 0.1, 0.2, 0.5])[:, None], np.array([0.3, 0.8, 0.95, 1.0])
     with np.errstate(over="ignore", invalid="ignore"):
-        late = lms.errors(long, mu, lam=lam, normalised=normalised)[..., -1]
-    settled = lms.steady_error(task, mu, lam=lam, normalised=normalised)
+        late = lms_family.errors(long, mu, lam=lam, normalised=normalised)[..., -1]
+    settled = lms_family.steady_error(task, mu, lam=lam, normalised=normalised)
     for at in np.ndindex(5, 4):
         slowest = radius(task, mu[at[0], 0], lam[at[1]], normalised)
         if slowest < 0.98:
@@ -181,7 +183,7 @@ def test_a_step_too_large_never_settles(task, normalised):
     kinds = set()
     for lam in (0.3, 0.8, 0.95, 1.0, 1.05, 1.3):
         mu = np.geomspace(0.01, 4, 25)
-        settled = lms.steady_error(task, mu, lam=lam, normalised=normalised)
+        settled = lms_family.steady_error(task, mu, lam=lam, normalised=normalised)
         for step, error in zip(mu, settled, strict=True):
             size = radius(task, step, lam, normalised)
             if abs(size - 1) > 1e-6:
@@ -201,10 +203,12 @@ def test_limits_on_the_step_are_known(d, law):
     task = drift(d, 0.9) if law is None else drift(d, 0.9, inputs=law)
     limit = 2 / (d + (3 if law is None else law.kurtosis) - 1)
     for edge, normalised in ((limit, False), (2.0, True)):
-        half, below, above = lms.steady_error(task, edge * np.array([0.5, 1 - 1e-6, 1 + 1e-6]), normalised=normalised)
+        half, below, above = lms_family.steady_error(
+            task, edge * np.array([0.5, 1 - 1e-6, 1 + 1e-6]), normalised=normalised
+        )
         assert 1e3 * half < below < np.inf
         assert above == np.inf
-    assert lms.steady_error(task, 2.0, normalised=True) == np.inf
+    assert lms_family.steady_error(task, 2.0, normalised=True) == np.inf
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99])
@@ -223,7 +227,7 @@ def test_lms_settles_as_the_textbook_has_it(d, gamma):
         u = (q - gamma * (1 - gamma) * k) / (1 - gamma * (1 - mu))
         shrink = 1 - 2 * mu + mu**2 * (d + 2)
         e = ((1 - gamma) ** 2 * k + q - 2 * (1 - gamma) * (1 - mu) * u) / (1 - shrink)
-        np.testing.assert_allclose(lms.steady_error(task, mu), d * e, rtol=1e-12)
+        np.testing.assert_allclose(lms_family.steady_error(task, mu), d * e, rtol=1e-12)
 
 
 @pytest.mark.parametrize("normalised", [False, True])
@@ -238,10 +242,10 @@ def test_best_is_what_a_minimiser_finds(task, normalised):
     Nelder and Mead from another point, to 1e-6 in each (a minimum is flat) and 1e-10 in the error; the closed form's
     error is that of its settings, rtol 1e-12, and 1,000 random neighbours do no better.
     """
-    mu, lam, error = lms.best_steady(task, normalised=normalised)
+    mu, lam, error = lms_family.best_steady(task, normalised=normalised)
 
     def steady(at):
-        return lms.steady_error(task, abs(at[0]), lam=abs(at[1]), normalised=normalised)
+        return lms_family.steady_error(task, abs(at[0]), lam=abs(at[1]), normalised=normalised)
 
     np.testing.assert_allclose(steady((mu, lam)), error, rtol=1e-12)
     options = {"xatol": 1e-8, "fatol": 1e-13, "maxfev": 2000}
@@ -249,7 +253,7 @@ def test_best_is_what_a_minimiser_finds(task, normalised):
     np.testing.assert_allclose(found.fun, error, rtol=1e-10)
     np.testing.assert_allclose(found.x, (mu, lam), rtol=1e-6)
     near = np.random.default_rng(0).normal(size=(2, 1000)) * 0.1 + 1
-    assert (lms.steady_error(task, mu * near[0], lam=lam * near[1], normalised=normalised) >= error).all()
+    assert (lms_family.steady_error(task, mu * near[0], lam=lam * near[1], normalised=normalised) >= error).all()
 
 
 def test_special_settings():
@@ -261,20 +265,20 @@ def test_special_settings():
     task = drift(3, 0.9)
     nothing = one_layer.zero_predictor(dataclasses.replace(task, n=3000))
     for lam in (0.5, 1.0):
-        np.testing.assert_allclose(lms.steady_error(task, 0.0, lam=lam), nothing, rtol=1e-12)
-        np.testing.assert_allclose(lms.steady_error(task, 0.0, lam=lam, normalised=True), nothing, rtol=1e-12)
+        np.testing.assert_allclose(lms_family.steady_error(task, 0.0, lam=lam), nothing, rtol=1e-12)
+        np.testing.assert_allclose(lms_family.steady_error(task, 0.0, lam=lam, normalised=True), nothing, rtol=1e-12)
     variance = np.diag(task.weight_kernel())
-    np.testing.assert_allclose(lms.errors(task, 0.0), 3 * variance, rtol=1e-12)
-    assert lms.steady_error(task, 0.0, lam=1.1) == np.inf
+    np.testing.assert_allclose(lms_family.errors(task, 0.0), 3 * variance, rtol=1e-12)
+    assert lms_family.steady_error(task, 0.0, lam=1.1) == np.inf
     white = drift(3, 0.0)
-    steps = lms.steady_error(white, np.array([0.0, 0.01, 0.1, 0.2]))
+    steps = lms_family.steady_error(white, np.array([0.0, 0.01, 0.1, 0.2]))
     np.testing.assert_allclose(steps[0], 3 * 0.09, rtol=1e-12)
     assert (np.diff(steps) > 0).all()
-    np.testing.assert_allclose(lms.steady_error(white, 0.1), 3 * 0.09 * (1 + 0.5 / 1.5), rtol=1e-12)
-    assert lms.best_steady(white) == (0.2, 0.0, pytest.approx(3 * 0.09, rel=1e-12))
+    np.testing.assert_allclose(lms_family.steady_error(white, 0.1), 3 * 0.09 * (1 + 0.5 / 1.5), rtol=1e-12)
+    assert lms_family.best_steady(white) == (0.2, 0.0, pytest.approx(3 * 0.09, rel=1e-12))
     dark = drift(2, 0.9, Lambda=np.zeros((2, 2)))
-    assert not lms.errors(dark, 0.1).any()
-    assert lms.steady_error(dark, 0.1, lam=0.9) == 0
+    assert not lms_family.errors(dark, 0.1).any()
+    assert lms_family.steady_error(dark, 0.1, lam=0.9) == 0
 
 
 @pytest.mark.parametrize(("task", "normalised"), [*CASES[:3], *CASES[-4:-2]])
@@ -284,7 +288,7 @@ def test_what_diverges_becomes_infinite(task, normalised):
 
     2,001 positions with steps of 5 and of 1e200; a small step beside them stays finite.
     """
-    found = lms.errors(dataclasses.replace(task, n=2000), np.array([5.0, 1e200, 0.1]), normalised=normalised)
+    found = lms_family.errors(dataclasses.replace(task, n=2000), np.array([5.0, 1e200, 0.1]), normalised=normalised)
     assert (found[:2, -1] == np.inf).all()
     assert not np.isnan(found).any()
     assert (np.diff(np.isinf(found[:2]).astype(int)) >= 0).all()
@@ -296,5 +300,5 @@ def test_best_of_one_dimension_is_known_at_once():
     the least there is. rtol 1e-12.
     """
     task = drift(1, 0.9)
-    assert lms.best_steady(task, normalised=True) == (1.0, 0.9, pytest.approx(0.09, rel=1e-12))
-    np.testing.assert_allclose(lms.steady_error(task, 1.0, lam=0.9, normalised=True), 0.09, rtol=1e-12)
+    assert lms_family.best_steady(task, normalised=True) == (1.0, 0.9, pytest.approx(0.09, rel=1e-12))
+    np.testing.assert_allclose(lms_family.steady_error(task, 1.0, lam=0.9, normalised=True), 0.09, rtol=1e-12)

@@ -9,7 +9,7 @@ from icl import filters
 from icl.profile import streams
 from icl.tasks import LAPLACE, DriftingRegression
 from icl.theory import floors
-from icl.theory import lms as theory
+from icl.theory import lms_family as theory
 
 #: |z| that a standard normal number passes with probability 1e-9.
 LIMIT = stats.norm.isf(1e-9 / 2)
@@ -72,7 +72,7 @@ TASKS = {
 @pytest.mark.parametrize("form", ["LMS", "delta rule", "NLMS", "normalised delta rule"])
 @pytest.mark.parametrize("name", TASKS)
 def test_filters_err_as_the_theory_says(name, form):
-    """The four filters without a matrix err as `theory.lms.errors` says at positions 0, 1, 3, 10 and 30.
+    """The four filters without a matrix err as `theory.lms_family.errors` says at positions 0, 1, 3, 10 and 30.
 
     20,000 sequences; |z| below 6.1 at each, failing by chance with probability 1e-9 by the central limit theorem. A
     standard error is below 2.5 % of the error, so that 15 % are seen. Planted: the curve of a step that is a third

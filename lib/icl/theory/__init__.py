@@ -5,7 +5,7 @@
 - `floors`: the least error of anybody: Kalman, genie, best linear
 - `large_d`: the same as d grows, and the floor
 - `lfom`: first-order methods as tables and polynomials
-- `lms`: exact errors of LMS, NLMS and delta rules
+- `lms_family`: exact errors of LMS, NLMS and delta rules
 - `moments`: D1 .. D4 of a task
 - `one_layer`: errors, optimum and best forgetting of one gated layer
 - `polynomial_floor`: the least risk of any method with shared coefficients
@@ -20,7 +20,7 @@ from icl.theory import (
     floors,
     large_d,
     lfom,
-    lms,
+    lms_family,
     moments,
     one_layer,
     polynomial_floor,
@@ -44,10 +44,13 @@ from icl.theory.adversary import (
 from icl.theory.floors import (
     best_linear_errors,
     expected_errors,
+    gaussian_errors,
     genie_errors,
+    kalman_errors,
     kalman_risk,
     linear_drift_errors,
     query_errors,
+    riccati,
     switching_predictions,
 )
 from icl.theory.large_d import (
@@ -70,8 +73,8 @@ from icl.theory.lfom import (
     registers,
     table_risks,
 )
-from icl.theory.lms import best_steady, errors, steady_error
-from icl.theory.moments import Moments, from_kernel, recursion, task_moments
+from icl.theory.lms_family import best_steady, errors, steady_error
+from icl.theory.moments import Moments, from_kernel, recursion, relative, task_moments
 from icl.theory.one_layer import (
     Optimum,
     crosstalk,
@@ -150,7 +153,6 @@ from icl.theory.steady import (
     gla_error,
     gla_per_channel,
     gla_shared,
-    kalman_errors,
     linear_bound,
     readout_errors,
     second_moments,
@@ -205,6 +207,7 @@ __all__ = [
     "forgetting_by_direction",
     "free_gates",
     "from_kernel",
+    "gaussian_errors",
     "genie_errors",
     "gla_error",
     "gla_per_channel",
@@ -231,7 +234,7 @@ __all__ = [
     "linear_bound",
     "linear_drift_errors",
     "linear_rate",
-    "lms",
+    "lms_family",
     "lms_loss",
     "minimax_in_ball",
     "minimax_on_sphere",
@@ -260,6 +263,8 @@ __all__ = [
     "readout_errors",
     "recursion",
     "registers",
+    "relative",
+    "riccati",
     "rls_random_walk",
     "s6",
     "second_moments",
