@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 
 # Two workers with a thread each beat one that takes every core and another that waits.
-book test browser paper: export OMP_NUM_THREADS := 1
-book test browser paper: export MKL_NUM_THREADS := 1
-book test browser paper: export OPENBLAS_NUM_THREADS := 1
-book test browser paper: export VECLIB_MAXIMUM_THREADS := 1
+book page again test browser paper: export OMP_NUM_THREADS := 1
+book page again test browser paper: export MKL_NUM_THREADS := 1
+book page again test browser paper: export OPENBLAS_NUM_THREADS := 1
+book page again test browser paper: export VECLIB_MAXIMUM_THREADS := 1
 
 .PHONY: help
 help: ## list the targets
@@ -23,9 +23,18 @@ setup: ## make .venv from requirements.lock (the other targets do it by themselv
 book: setup ## run every chapter and build _build/html; a warning is an error
 	$(PY) tools/build.py
 
+.PHONY: page
+page: setup ## build one page alone: make page PAGE=adaptation/depth
+	$(PY) tools/build.py --page $(or $(PAGE),$(error name the page: make page PAGE=adaptation/depth))
+
+.PHONY: again
+again: setup ## run two downloads again, others at each commit (ALL=1: all), and compare them with their pages
+	@test -f _build/html/index.html || $(MAKE) book
+	$(PY) tools/again.py $(if $(ALL),--all)
+
 .PHONY: test
-test: setup ## run the tests of the library and the book's sources
-	$(PY) -m pytest --ignore=tests/browser
+test: setup ## run the tests of the library and the book's sources, in two workers
+	$(PY) -m pytest -n 2 --dist worksteal --ignore=tests/browser
 
 .PHONY: lab
 lab: setup ## open the chapters as notebooks in JupyterLab

@@ -32,7 +32,7 @@ sys.modules["icl_checker"] = _checker
 jaxtyping.install_import_hook("icl", "icl_checker.check")
 
 # The same examples on every machine and in every run; and a busy machine is not a failure.
-hypothesis.settings.register_profile("icl", derandomize=True, deadline=None, database=None, max_examples=100)
+hypothesis.settings.register_profile("icl", derandomize=True, deadline=None, database=None, max_examples=50)
 hypothesis.settings.load_profile("icl")
 
 

@@ -1,101 +1,217 @@
 """Build the book: run the chapters that changed, two at a time, then render the site strictly.
 
-    python tools/build.py                     the whole book
-    python tools/build.py --profile paper     make the recorded runs instead (book/results/), chapter by chapter: those
-                                              that did not run here to their end since they or the library changed
-    python tools/build.py --profile paper --all     all of them anew, their checkpoints thrown away
+    python tools/build.py                         the whole book
+    python tools/build.py --page adaptation/depth one chapter alone: run if it changed, and rendered without the others
+    python tools/build.py --profile paper         make the recorded runs instead (book/results/), chapter by chapter:
+                                                  those that did not run here to their end since they or the library
+                                                  changed
+    python tools/build.py --profile paper --all   all of them anew, their checkpoints thrown away
 
-A failing cell, any warning of Sphinx and anything a cell writes to standard error fails the build.
+A failing cell, any warning of Sphinx and anything a cell writes to standard error fails the build. Ctrl-C stops it at
+once; what has finished is kept.
 """
 
 import argparse
-import os
+import multiprocessing
 import shutil
-import subprocess
+import signal
 import sys
+import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
+import nbformat
+import yaml
 
-import chapters  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
-TIMEOUT = {"quick": 120, "paper": 24 * 3600}
+import chapters
+import environments
+import kernels
+import keys
+import measurements
+import recordings
+import runs
+
+TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
+LONG = 30  # seconds; a chapter should take no longer
+#: A page alone links to pages that are not there.
+ALONE = ["mystnb.unknown_mime_type", "myst.xref_missing", "myst.iref_missing", "ref", "toc", "etoc"]
+SECONDS_A_CHARACTER = 1 / 500  # of code, where nothing was measured
 
 
-def bring_up_to_date(profile: str, *, anew: bool) -> int:
-    """Run what is not in the cache, or not recorded, with a line of progress a chapter; return how many failed."""
-    names = [p for p in chapters.pages() if chapters.is_chapter((ROOT / f"{p}.md").read_text(encoding="utf-8"))]
-    if profile == "paper":
-        names = [p for p in names if chapters.makes_records((ROOT / f"{p}.md").read_text(encoding="utf-8"))]
-        done = {} if anew else {p: seconds for p in names if (seconds := chapters.recording(p)) is not None}
-    else:
-        done = {p: chapters.seconds_of(p) for p in names if chapters.cached(p) is not None}
-    for page, seconds in done.items():
-        print(f"{'recorded' if profile == 'paper' else 'cached':>9}  {seconds:6.1f} s  {page}", flush=True)
-    stale = [p for p in names if p not in done]
-    failed = 0
-    workers = 1 if profile == "paper" else 2
+def run(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
+    """Have every one of these chapters run as it is now, the longest first; return those that are."""
+    done = {page: notebook for page in pages if (notebook := runs.cached(page)) is not None}
+    for page, notebook in done.items():
+        print(f"   cached  {notebook.metadata.icl.seconds:6.1f} s  {page}", flush=True)
+    stale = sorted((page for page in pages if page not in done), key=_expected, reverse=True)
+    if not stale:
+        return done
+    environment = environments.quick()
     # Read here, not in the threads: CPython 3.11's parser is not safe to use in several at once.
-    notebooks = {page: chapters.prepared(page) for page in stale}
-    with ThreadPoolExecutor(workers) as pool:
-        if profile == "paper":
-            jobs = {pool.submit(chapters.execute_recording, p, notebooks[p], TIMEOUT[profile]): p for p in stale}
-        else:
-            jobs = {pool.submit(chapters.execute, notebooks[p], (ROOT / p).parent, TIMEOUT[profile]): p for p in stale}
-        for job in as_completed(jobs):
-            page = jobs[job]
-            seconds, error = job.result()
-            if error:
-                failed += 1
-                print(f"   FAILED  {seconds:6.1f} s  {page}\n{error}", flush=True)
-            else:
-                print(f" executed  {seconds:6.1f} s  {page}", flush=True)
-                if profile == "quick":
-                    chapters.store(page, notebooks[page], seconds)
-    return failed
+    notebooks = {page: (runs.download(page), keys.key(chapters.source(page))) for page in stale}
+
+    def one(page: str) -> tuple[float, str | None]:
+        notebook, key = notebooks[page]
+        with tempfile.TemporaryDirectory() as empty:
+            seconds, error = kernels.execute(notebook, Path(empty), environment, TIMEOUT["quick"])
+        if not error:
+            runs.store(page, notebook, key, seconds)
+        return seconds, error
+
+    return done | {page: notebooks[page][0] for page in kernels.each(one, stale, workers=2)}
 
 
-def main() -> int:
+def _expected(page: str) -> float:
+    """Seconds that a chapter will take: as many as the last time, or by the size of its cells."""
+    before = runs.seconds_of(page)
+    return SECONDS_A_CHARACTER * sum(map(len, chapters.code_cells(chapters.source(page)))) if before is None else before
+
+
+def record(pages: list[str], *, anew: bool) -> bool:
+    """Make the records of the chapters that have any, one after another; return whether all of them are made."""
+    pages = [page for page in pages if chapters.makes_records(chapters.source(page))]
+    done = {} if anew else {p: seconds for p in pages if (seconds := recordings.seconds_behind(p)) is not None}
+    for page, seconds in done.items():
+        print(f" recorded  {seconds:6.1f} s  {page}", flush=True)
+    environment = environments.paper()
+
+    def one(page: str) -> tuple[float, str | None]:
+        notebook, folder = runs.download(page), (chapters.ROOT / page).parent
+        return recordings.keep(
+            page, notebook, lambda after: kernels.execute(notebook, folder, environment, TIMEOUT["paper"], after)
+        )
+
+    stale = [page for page in pages if page not in done]
+    return len(kernels.each(one, stale, workers=1)) == len(stale)
+
+
+def render(target: Path, *, page: str | None = None) -> bool:
+    """Render the site into a folder, strictly, or one page of it alone; return whether nothing was wrong with it."""
+    from jupyter_book.sphinx import build_sphinx
+
+    own = {"latex_individualpages": False, "nitpicky": page is None}
+    if page:
+        own |= {"external_toc_path": str(_contents_of(page, target)), "suppress_warnings": ALONE}
+    trees = target.parent / ".doctrees"
+    try:
+        status = build_sphinx(
+            str(chapters.ROOT),
+            str(target),
+            path_config=chapters.ROOT / "_config.yml",
+            noconfig=True,
+            confoverrides=own,
+            doctreedir=str(trees),
+            quiet=True,
+            warningiserror=page is None,
+            keep_going=True,
+            jobs=2,
+        )
+    except BaseException:
+        status = 1
+        raise
+    finally:
+        if status:
+            # Sphinx would remember these pages as read, and the next build would not warn again.
+            shutil.rmtree(trees, ignore_errors=True)
+            for child in multiprocessing.active_children():
+                child.terminate()
+    if isinstance(status, KeyboardInterrupt):
+        raise status
+    return status == 0
+
+
+def _contents_of(page: str, target: Path) -> Path:
+    """A table of contents with one page, and what it cites."""
+    path = target.parent / "_toc.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cited = [{"file": name} for name in chapters.pages() if name.endswith("/bibliography") and name != page]
+    contents = {"format": "jb-book", "root": page, "chapters": cited}
+    path.write_text(yaml.safe_dump(contents), encoding="utf-8")
+    return path
+
+
+def book() -> int:
+    """Run what changed and render the site; return an exit status."""
+    start = time.monotonic()
+    chapters.examine(chapters.pages())
+    names = chapters.with_cells()
+    print("Chapters:", flush=True)
+    executed = run(names)
+    if failed := len(names) - len(executed):
+        print(f"{failed} chapter(s) failed; the site was not built.", file=sys.stderr)
+        return 1
+    if slow := [f"{p} {s:.0f} s" for p in names if (s := executed[p].metadata.icl.seconds) > LONG]:
+        print(f"Longer than {LONG} s: {', '.join(slow)}", flush=True)
+    measurements.collect(chapters.pages(), executed)
+    ran = time.monotonic() - start
+    if not render(site := chapters.built() / "html"):
+        print("The site was not built: see the warnings above.", file=sys.stderr)
+        return 1
+    print(f"Chapters {ran:.0f} s, site {time.monotonic() - start - ran:.0f} s.")
+    print(f"Open {site / 'index.html'}")
+    return 0
+
+
+def one_page(name: str) -> int:
+    """Run one chapter if it changed, and render its page alone; return an exit status."""
+    page = f"book/{name.removeprefix('book/').removesuffix('.md')}"
+    if page not in chapters.pages():
+        raise chapters.Broken(f"_toc.yml: it has no page {page!r}")
+    chapters.examine([page])
+    mine = [page] if page in chapters.with_cells() else []
+    executed = run(mine)
+    if len(executed) < len(mine):
+        return 1
+    measurements.collect([page], executed)
+    site = chapters.built() / "page" / "html"
+    if not render(site, page=page):
+        return 1
+    print(f"Open {site / page}.html (alone: its links lead nowhere)")
+    return 0
+
+
+def records(*, anew: bool) -> int:
+    """Make the recorded runs; return an exit status."""
+    chapters.examine(chapters.pages())
+    if anew:
+        shutil.rmtree(chapters.built() / "checkpoints", ignore_errors=True)
+    print("Chapters that record (profile paper):", flush=True)
+    if not record(chapters.with_cells(), anew=anew):
+        return 1
+    print("Records are in book/results/. Run `make book` to see them.")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and build."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", choices=("quick", "paper"), default="quick")
     parser.add_argument("--all", action="store_true", help="with the profile paper: also what is recorded already")
-    arguments = parser.parse_args()
-    profile = arguments.profile
-    if arguments.all and profile != "paper":
+    parser.add_argument("--page", help="one chapter, such as adaptation/depth")
+    asked = parser.parse_args(arguments)
+    if asked.all and asked.profile != "paper":
         parser.error("--all is for the profile paper; `make clean` forgets what was built")
-    if arguments.all:
-        shutil.rmtree(ROOT / "_build" / "checkpoints", ignore_errors=True)
-    # One thread a kernel: two chapters run side by side, and sums come out the same on any number of cores.
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
-    os.environ["ICL_PROFILE"] = profile
-    # A page shows what a chapter found; bars are for those who wait, and tqdm reads this in each kernel.
-    os.environ["TQDM_DISABLE"] = "1"
-    start = time.monotonic()
-    print(f"Chapters (profile {profile}):", flush=True)
-    if failed := bring_up_to_date(profile, anew=arguments.all):
-        print(f"{failed} chapter(s) failed; the site was not built.", file=sys.stderr)
+    if asked.page and asked.profile == "paper":
+        parser.error("--page is for the profile quick")
+    if asked.profile == "paper":
+        return guarded(lambda: records(anew=asked.all))
+    return guarded(lambda: one_page(asked.page) if asked.page else book())
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Do it; a source that is broken, or somebody who stops it, ends it in one line and an exit status."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        return work()
+    except chapters.Broken as fault:
+        print(fault, file=sys.stderr)
         return 1
-    if profile == "paper":
-        print("Records are in book/results/. Run `make book` to see them.")
-        return 0
-    chapters.collect()
-    ran = time.monotonic() - start
-    command = ["jupyter-book", "build", ".", "-W", "-n", "--keep-going", "--quiet"]
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
-    if done.returncode:
-        # Sphinx would remember these pages as read, and the next build would not warn again.
-        shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
-        print("The site was not built: see the warnings above.", file=sys.stderr)
-        return done.returncode
-    print(f"Chapters {ran:.0f} s, site {time.monotonic() - start - ran:.0f} s.")
-    print(f"Open {ROOT / '_build' / 'html' / 'index.html'}")
-    return 0
+    except KeyboardInterrupt:
+        print("Stopped; what had finished is kept.", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

@@ -472,6 +472,6 @@ window.icl = (() => {
     moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
     steadyError, steadyGated, steadyFloor, filters, weightVariances, startForgotten, halfLife,
     chebyshevScalars, methods, fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
-    kalmanLargeD, fastWeightErrors, explorables,
+    squaredLengths, kalmanLargeD, fastWeightErrors, explorables,
   };
 })();

@@ -1,348 +1,47 @@
-"""Sphinx glue: pages generated from the ledger, the notation table, the tests and the build's own measurements.
+"""The Sphinx extension: chapters are read with the outputs of their runs; downloads and scripts lie beside them."""
 
-Directives: page-card, claims, verdict-counts, errata, notation, timings, tests. Role: test.
-"""
-
-import abc
-import ast
-import importlib.metadata
-import json
 import os
-import re
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
+import assets
 import chapters
-import notebooks
-from docutils import nodes
-from docutils.statemachine import StringList
+import directives
+import nbformat
+import runs
 from sphinx.application import Sphinx
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective, SphinxRole
-
-sys.path.insert(0, str(chapters.ROOT / "lib"))
-
-from icl.page import charts, claims, records
-from icl.page.notation import SYMBOLS
-from icl.theory.errata import ADAPTATION, MEMORY, SELECTION
-
-logger = logging.getLogger(__name__)
-WORDS_A_MINUTE = 180  # for text with formulas
-PAPERS = {"gla": "Learning to Adapt", "mem": "Memformers", "mamba": "Mamba as online gradient descent"}
 
 
-def measurements() -> dict[str, Any]:
-    """What the executed chapters measured; empty in a build that ran none."""
-    path = chapters.MEASUREMENTS
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+def _readers(app: Sphinx, config: Any) -> None:
+    """Have myst-nb read each chapter through `runs.as_page`."""
+    config.nb_custom_formats = {f"/{page}.md": ["runs.as_page", {"page": page}] for page in chapters.with_cells()}
 
 
-def checks() -> dict[str, dict[str, Any]]:
-    """Every check of the build by claim."""
-    return {check["id"]: check for page in measurements().values() for check in page.get("checks", [])}
-
-
-class Watching(SphinxDirective):
-    """A directive that writes Markdown for MyST to read; its page follows the numbers."""
-
-    has_content = True
-    optional_arguments = 1
-    final_argument_whitespace = True
-
-    def watch(self) -> None:
-        """Have Sphinx read this page again when what it shows has changed."""
-        tables = [chapters.LIBRARY / "page/notation.py", *(chapters.LIBRARY / "theory/errata").glob("*.py")]
-        for path in (chapters.MEASUREMENTS, *tables, *(chapters.ROOT / "book/claims").glob("*.yml")):
-            self.env.note_dependency(str(path))
-
-    def render(self, markdown: str, into: nodes.Element) -> None:
-        """Let MyST read a piece of Markdown."""
-        self.state.nested_parse(StringList(markdown.split("\n"), self.env.doc2path(self.env.docname)), 0, into)
-
-
-class Generated(Watching, abc.ABC):
-    """One piece of Markdown, in place."""
-
-    @abc.abstractmethod
-    def markdown(self) -> str:
-        """Return the Markdown to render."""
-
-    def run(self) -> list[nodes.Node]:
-        """Render it."""
-        self.watch()
-        container = nodes.container()
-        self.render(self.markdown(), container)
-        return container.children
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table; bars inside cells are escaped."""
-    line = lambda cells: "| " + " | ".join(c.replace("\n", " ").replace("|", "\\|") for c in cells) + " |"  # noqa: E731
-    return "\n".join([line(header), "|" + "---|" * len(header), *map(line, rows)])
-
-
-class PageCard(Generated):
-    """What a chapter is about, what it asks for, and what it costs; the numbers are measured or counted."""
-
-    def run(self) -> list[nodes.Node]:
-        """Put the rendered card into a box."""
-        box = nodes.container(classes=["icl-card"])
-        box += super().run()
-        return [box]
-
-    def markdown(self) -> str:
-        """The author's objectives and prerequisites, then the facts."""
-        me = measurements().get(self.env.docname, {"words": 0, "records": []})
-        facts = [f"**Reading time** {max(1, round(me['words'] / WORDS_A_MINUTE))} min"]
-        if "seconds" in me:
-            facts.append(f"**Runs in** {me['seconds']:.0f} s on this build's CPU, one core")
-        for name in me["records"]:
-            p = records.recorded(name).provenance
-            facts.append(f"**Recorded run** {p['seconds']:.0f} s ({p['device']}, {p['date']})")
-        if me.get("checks"):
-            facts.append(f"**Claims settled** {len(me['checks'])}")
-        return "\n".join([*self.content, "", " · ".join(facts)])
-
-
-def _printed(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, dict):
-        return "; ".join(f"{k}: {_printed(v)}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return str(value)
-
-
-class Claims(Watching):
-    """The ledger's rows: this page's without an argument; with `gla`, `mem` or `mamba`, a paper's settled rows.
-
-    `gla waiting` lists the rows of a paper that no chapter checks yet.
-    """
-
-    def run(self) -> list[nodes.Node]:
-        """One block a claim, in the ledger's order, coloured by its verdict."""
-        paper, _, waiting = self.arguments[0].partition(" ") if self.arguments else (None, "", "")
-        if paper and (paper not in PAPERS or waiting not in ("", "waiting")):
-            raise self.error(f"claims: no paper {paper!r}; one of {sorted(PAPERS)}")
-        self.watch()
-        measured, blocks = checks(), []
-        for claim in claims.ledger().values():
-            mine = claim.id.split(".")[0] == paper and (claim.verdict == "not yet") == bool(waiting)
-            if mine if paper else claim.chapter == self.env.docname:
-                block = nodes.container(classes=["icl-claim", claim.verdict.replace(" ", "-")])
-                self.render(self.block(claim, measured.get(claim.id), bool(paper)), block)
-                blocks.append(block)
-        if not blocks:
-            raise self.error("claims: the ledger has no row for this page")
-        return blocks
-
-    def block(self, claim: claims.Claim, check: dict[str, Any] | None, link: bool) -> str:
-        """Markdown of one claim: what is said, what was measured, why."""
-        where = f" · [where](/{claim.chapter}.md)" if link and claim.chapter else ""
-        printed = f" Printed: {_literal(_printed(claim.printed))}." if claim.printed else ""
-        lines = [
-            f"**{claim.verdict}** · `{claim.id}` · {_pretty(claim.source)}{where}",
-            f"{_pretty(claim.claim)}{printed}",
-        ]
-        if check:
-            draws = f" ({check['samples']:,} draws)" if check["samples"] else ""
-            lines.append(f"*Measured:* {_literal(check['measured'])}{draws}.")
-        lines.append(
-            f"*To check:* {_pretty(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_pretty(claim.reason)}"
-        )
-        return "\n\n".join(lines)
-
-
-#: The ledger is written in ASCII; its letters and relations are shown as the book prints them.
-_LETTERS = {"lambda": "λ", "Lambda": "Λ", "gamma": "γ", "Gamma": "Γ", "sigma": "σ", "Sigma": "Σ", "alpha": "α"}
-_LETTERS |= {"beta": "β", "Delta": "Δ", "xi": "ξ", "eta": "η", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→"}
-_LETTER = re.compile(
-    r"(?<![A-Za-z])(lambda|Lambda|gamma|Gamma|sigma|Sigma|alpha|beta|Delta|xi|eta)(?![a-z])|<=|>=|!=|->"
-)
-
-
-def _pretty(text: str) -> str:
-    """Greek letters and relation signs in place of their ASCII names."""
-    return _literal(_LETTER.sub(lambda m: _LETTERS[m.group(0)], text))
-
-
-def _literal(text: str) -> str:
-    """Measured strings are plain text: keep Markdown from reading them."""
-    for mark in "\\*_$[]<>`":
-        text = text.replace(mark, "\\" + mark)
-    return text
-
-
-class VerdictCounts(Generated):
-    """How many claims of each paper stand where."""
-
-    def markdown(self) -> str:
-        """One row a verdict, one column a paper."""
-        verdicts = {
-            prefix: [c.verdict for c in claims.ledger().values() if c.id.split(".")[0] == prefix] for prefix in PAPERS
-        }
-        rows = [[v, *(str(mine.count(v)) for mine in verdicts.values())] for v in claims.VERDICTS]
-        rows.append(["all", *(str(len(mine)) for mine in verdicts.values())])
-        return table(["Verdict", *PAPERS.values()], rows)
-
-
-def errata(paper: str) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of a paper's errata, those of `icl.theory.errata`."""
-    listed = {"gla": ADAPTATION, "mem": MEMORY, "mamba": SELECTION}[paper]
-    return ["No.", "Kind", "Where", "Printed", "Corrected"], [
-        [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in listed.items()
-    ]
-
-
-class Errata(Generated):
-    """Misprints with printed and corrected form, of the paper named: `gla`, `mem` or `mamba`."""
-
-    def markdown(self) -> str:
-        """One row an erratum."""
-        paper = self.arguments[0] if self.arguments else None
-        if paper not in PAPERS:
-            raise self.error(f"errata: no list of misprints of {paper!r}; one of {sorted(PAPERS)}")
-        return table(*errata(paper))
-
-
-class Notation(Generated):
-    """The symbol table of `icl.page.notation`."""
-
-    def markdown(self) -> str:
-        """One row a symbol."""
-        rows = [[f"${s.latex}$", f"`{s.code}`", s.meaning, s.shape, s.unit, s.defined] for s in SYMBOLS]
-        return table(["Symbol", "In code", "Meaning", "Shape", "Unit", "Defined"], rows)
-
-
-class Timings(Generated):
-    """Seconds a chapter, and the versions that ran it."""
-
-    def markdown(self) -> str:
-        """A table of times, a table of versions."""
-        rows = [
-            [f"[](/{page}.md)", f"{m['seconds']:.1f}", str(len(m["checks"])), str(len(m["charts"]))]
-            for page, m in measurements().items()
-            if "seconds" in m
-        ]
-        total = sum(m.get("seconds", 0) for m in measurements().values())
-        rows.append(["**all chapters**", f"**{total:.1f}**", "", ""])
-        names = ("torch", "numpy", "scipy", "pandas", "altair", "jupyter-book", "myst-nb")
-        versions = [[name, importlib.metadata.version(name).split("+")[0]] for name in names]
-        versions.insert(0, ["python", sys.version.split()[0]])
-        return "\n\n".join(
-            [
-                table(["Chapter", "seconds, one core", "claims checked", "figures"], rows),
-                f"Machine: {os.cpu_count()} cores, {os.uname().machine}, {os.uname().sysname}.",
-                table(["Package", "Version"], versions),
-            ]
-        )
-
-
-def test_functions() -> dict[str, tuple[str, str]]:
-    """Every test of the library: `file::name` -> (anchor, docstring)."""
-    found = {}
-    for path in sorted((chapters.ROOT / "tests").rglob("test_*.py")):
-        where = path.relative_to(chapters.ROOT / "tests").as_posix()
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                anchor = f"{where}-{node.name}".replace("/", "-").replace(".py", "").replace("_", "-")
-                found[f"{where}::{node.name}"] = (anchor, ast.get_docstring(node) or "")
-    return found
-
-
-class Tests(Generated):
-    """What every test asserts, in its own words."""
-
-    def markdown(self) -> str:
-        """A heading a file, an entry a test."""
-        lines, current = [], None
-        for name, (anchor, doc) in test_functions().items():
-            where, function = name.split("::")
-            if where != current:
-                lines += ["", f"**`tests/{where}`**", ""]
-                current = where
-            first = _literal(" ".join(doc.split("\n\n")[0].split()))
-            lines.append(f"- []{{#{anchor}}} `{function}`: {first or '(its name says it)'}")
-        return "\n".join(lines)
-
-
-class TestRole(SphinxRole):
-    """{test}`oracle/test_moments.py::test_name`: a link to the test that holds an equation; it must exist."""
-
-    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Link to the entry on the page of tests."""
-        known = test_functions()
-        if self.text not in known:
-            logger.warning("no test %r under tests/", self.text, location=self.get_location())
-            return [nodes.literal(self.text, self.text)], []
-        target = self.env.app.builder.get_relative_uri(self.env.docname, "book/reference/tests")
-        link = nodes.reference("", "", internal=True, refuri=f"{target}#{known[self.text][0]}")
-        link += nodes.literal("", self.text.split("::")[1])
-        return [link], []
+def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
+    """A page is read again when its chapter was run again."""
+    if chapters.is_chapter(source[0]):
+        app.env.note_dependency(str(runs.place(docname)))
 
 
 def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Have the theme's download menu list the notebook, which it does by itself only beside launch buttons."""
-    source = chapters.ROOT / f"{page}.md"
-    if doctree is not None and source.exists() and chapters.is_chapter(source.read_text(encoding="utf-8")):
+    if doctree is not None and (chapters.ROOT / f"{page}.md").exists() and chapters.is_chapter(chapters.source(page)):
         context["ipynb_source"] = f"{page}.ipynb"
 
 
-def _stamp(app: Sphinx, docname: str, source: list[str]) -> None:
-    source[0] = chapters.stamped(source[0])
-
-
-def _outdated(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """Chapters whose key changed are read again although their own text did not."""
-    keys = {}
-    for page in chapters.pages():
-        text = (chapters.ROOT / f"{page}.md").read_text(encoding="utf-8")
-        if chapters.is_chapter(text):
-            keys[page] = chapters.key(text)
-    before = getattr(env, "icl_keys", {})
-    env.icl_keys = keys
-    # The page of tests is made from files that Sphinx does not watch; it is cheap to read again.
-    return [page for page in keys if before.get(page) != keys[page]] + ["book/reference/tests"]
-
-
 def _assets(app: Sphinx) -> None:
-    """Lay MathJax and Vega beside the site's own scripts: nothing is fetched from elsewhere."""
-    static = Path(app.outdir) / "_static"
-    mathjax = static / "mathjax"
-    if not mathjax.exists():
-        files = importlib.metadata.files("sphinx-mathjax-offline") or []
-        origin = Path(next(f for f in files if f.name == "tex-chtml.js").locate()).parent
-        # What TeX input and CommonHTML output load, and no more: about a quarter of the package.
-        for part in ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions", "a11y", "sre"):
-            if (origin / part).is_dir():
-                shutil.copytree(origin / part, mathjax / part, dirs_exist_ok=True)
-            elif (origin / part).exists():
-                mathjax.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(origin / part, mathjax / part)
-    bundle = static / "vega" / "vega-bundle.js"
-    if not bundle.exists():
-        import vl_convert
-
-        bundle.parent.mkdir(parents=True, exist_ok=True)
-        script = vl_convert.javascript_bundle(vl_version=charts._VEGALITE)
-        bundle.write_text(f"(() => {{{script}}})();\n", encoding="utf-8")
+    assets.lay(Path(app.outdir) / "_static")
 
 
 def _downloads(app: Sphinx, error: Exception | None) -> None:
     """Put notebooks that stand alone where the theme's download button points."""
     if error or app.builder.format != "html":
         return
-    import nbformat
-
-    for page in chapters.pages():
-        text = (chapters.ROOT / f"{page}.md").read_text(encoding="utf-8")
-        if chapters.is_chapter(text):
+    for page in chapters.with_cells():
+        if page in app.env.found_docs:
             target = Path(app.outdir) / "_sources" / f"{page}.ipynb"
             target.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebooks.notebook(text), target)
+            nbformat.write(runs.download(page), target)
 
 
 def _repository(app: Sphinx, config: Any) -> None:
@@ -357,21 +56,13 @@ def _repository(app: Sphinx, config: Any) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
-    for name, directive in (
-        ("page-card", PageCard),
-        ("claims", Claims),
-        ("verdict-counts", VerdictCounts),
-        ("errata", Errata),
-        ("notation", Notation),
-        ("timings", Timings),
-        ("tests", Tests),
-    ):
-        app.add_directive(name, directive)
-    app.add_role("test", TestRole())
+    directives.setup(app)
+    # It does not say so itself: it numbers sections once all pages have been read.
+    app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
+    app.connect("config-inited", _readers)
     app.connect("config-inited", _repository)
     app.connect("builder-inited", _assets)
-    app.connect("env-get-outdated", _outdated)
-    app.connect("source-read", _stamp)
+    app.connect("source-read", _follow_run)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
     app.connect("build-finished", _downloads)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

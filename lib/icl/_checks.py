@@ -1,5 +1,6 @@
 """Checks at the door: each refuses by naming the argument, its value and what is allowed."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -7,11 +8,45 @@ import numpy as np
 import torch
 
 
+def unmasked(name: str, value: Any) -> None:
+    """Refuse a masked array: made an ordinary one it would show what is behind its mask."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: fill or drop what is masked")
+
+
+def numbers(name: str, value: Any) -> np.ndarray:
+    """Return `value` as an array of real numbers; ValueError if it is none, is masked, or waits for a gradient."""
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        raise ValueError(f"{name} must be real numbers, detached from what they are a gradient's, got {value!r}")
+    unmasked(name, value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:  # a ragged list; a tensor on another device
+        raise ValueError(f"{name} must be real, got {value!r}") from error
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be real, got {value!r}")
+    return array
+
+
+def instance(name: str, value: Any, *kinds: type) -> None:
+    """Refuse what is none of these kinds; a class has what its objects have, and is none."""
+    if isinstance(value, type) or not isinstance(value, kinds):
+        wanted = " or ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+        raise ValueError(f"{name} must be an {wanted}, got {value!r}")
+
+
 def integer(name: str, value: Any, *, at_least: int) -> int:
     """Return `value` if it is an integer >= `at_least`; ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise ValueError(f"{name} must be an integer >= {at_least}, got {value!r}")
     return int(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False, of Python or numpy; ValueError for all else that is merely truthy."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def real(
@@ -23,9 +58,7 @@ def real(
     at_most: float = math.inf,
 ) -> Any:
     """Return `value` (a number or an array) if every entry is finite and in range; ValueError otherwise."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise ValueError(f"{name} must be real, got {value!r}")
+    array = numbers(name, value)
     # `not (in range)` rather than `out of range`: NaN fails every comparison and must be refused.
     wrong = ~(np.isfinite(array) & (array > above) & (array >= at_least) & (array <= at_most))
     if wrong.any():
@@ -47,9 +80,7 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     """Return a symmetric positive semi-definite (d, d) float64 array; None stands for the identity."""
     if value is None:
         return np.eye(d)
-    if np.asarray(value).dtype.kind not in "fiu":
-        raise ValueError(f"{name} must be real, got {value!r}")
-    matrix = np.array(value, dtype=np.float64)
+    matrix = np.array(numbers(name, value), dtype=np.float64)
     if matrix.shape != (d, d):
         raise ValueError(f"{name} must have shape ({d}, {d}), got {matrix.shape}")
     real(name, matrix)
@@ -60,6 +91,17 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     if smallest < -1e-12 * scale:
         raise ValueError(f"{name} must be positive semi-definite, its smallest eigenvalue is {smallest:.3g}")
     return (matrix + matrix.T) / 2
+
+
+def one_scale(name: str, matrix: np.ndarray) -> None:
+    """Refuse a covariance with a variance that is no rounding but below 1e-14 of the largest, and lost beside it."""
+    values, vectors = np.linalg.eigh(matrix)
+    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    lost = (values <= 1e-14 * values[-1]) & (values > 1e-14 * (vectors**2).T @ matrix.diagonal())
+    if lost.any():
+        raise ValueError(
+            f"{name} must have variances within a factor of 1e14, or 0, got {values[lost][0]:.3g} and {values[-1]:.3g}"
+        )
 
 
 def isotropic(task: Any) -> None:
@@ -73,21 +115,53 @@ def isotropic(task: Any) -> None:
 
 def shape(name: str, value: Any, expected: tuple[int | None, ...], why: str = "") -> None:
     """Refuse an array whose shape is not `expected` (None matches any size)."""
+    wanted = "(" + ", ".join("any" if e is None else str(e) for e in expected) + ")"
+    if not isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {value!r}")
     actual = tuple(value.shape)
     if len(actual) != len(expected) or any(e is not None and a != e for a, e in zip(actual, expected, strict=True)):
-        wanted = "(" + ", ".join("any" if e is None else str(e) for e in expected) + ")"
         raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {actual}")
+
+
+def tensor(name: str, value: Any, axes: int | None = None) -> None:
+    """Refuse what is no tensor, or has another number of axes."""
+    if not isinstance(value, torch.Tensor) or (axes is not None and value.dim() != axes):
+        wanted = "a torch.Tensor" if axes is None else f"a torch.Tensor of {axes} axes"
+        raise ValueError(f"{name} must be {wanted}, got {value.shape if isinstance(value, torch.Tensor) else value!r}")
 
 
 def drawing(generator: Any, dtype: Any) -> None:
     """Refuse a missing generator, and a dtype that normal numbers are not drawn in here."""
     if not isinstance(generator, torch.Generator):
         raise ValueError(f"generator must be a torch.Generator (see icl.profile.streams), got {generator!r}")
+    precision(dtype)
+
+
+def precision(dtype: Any) -> None:
+    """Refuse a dtype that parameters and prompts do not have here."""
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
 
 
+def scales(dtype: Any, **deviations: float) -> None:
+    """Refuse standard deviations whose squares a dtype holds neither as 0 nor with all their digits."""
+    least, most = (1e3 * torch.finfo(dtype).tiny) ** 0.5, (1e-3 * torch.finfo(dtype).max) ** 0.5
+    for name, value in deviations.items():
+        if value and not least <= value <= most:
+            raise ValueError(f"{name} must be 0 or from {least:.2g} to {most:.2g} in {dtype}, got {value!r}")
+
+
+def within(task: Any, w: torch.Tensor) -> None:
+    """Refuse weights that have left the range of their dtype, by the settings that led there."""
+    if not bool(torch.isfinite(w).all()):
+        settings = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+        told = ", ".join(f"{name} = {value}" for name, value in settings.items() if isinstance(value, int | float))
+        worst = w[~torch.isfinite(w)][0].item()
+        raise ValueError(f"weights must be finite in {w.dtype}, got {worst} from a {type(task).__name__} with {told}")
+
+
 def dtype(name: str, value: Any, expected: Any, why: str = "") -> None:
     """Refuse an array of another dtype than `expected`."""
-    if value.dtype != expected:
-        raise ValueError(f"{name} must have dtype {expected}{' ' + why if why else ''}, got {value.dtype}")
+    actual = getattr(value, "dtype", value)
+    if actual != expected:
+        raise ValueError(f"{name} must have dtype {expected}{' ' + why if why else ''}, got {actual!r}")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent
 _CHECKS = "icl._checks"
-# Of the checks, the one that returns something else than what it was given.
+# Of the checks, the one that returns something else than what it was given: the identity for None.
 _COMPUTES = "icl._checks.covariance"
 # What hands through what it is given: it counts by name alone.
 _HANDS_ON = (_CHECKS, "icl.runs.checkpoint")
@@ -150,7 +150,7 @@ class _Reader(ast.NodeTransformer):
             return _name("itself")
         if not dotted.startswith("icl."):
             return _name(dotted)
-        if dotted.startswith(tuple(f"{each}." for each in _HANDS_ON)) and dotted != _COMPUTES:
+        if dotted.startswith(tuple(f"{each}." for each in _HANDS_ON)):
             return _name(dotted.rpartition(".")[2])
         if dotted not in self.used:
             self.used.append(dotted)
@@ -252,7 +252,11 @@ class _Reader(ast.NodeTransformer):
                     continue
                 node = ast.Assign([node.target], node.value, lineno=node.lineno)
             done = self.visit(node)
-            if isinstance(done, ast.For) and _idle(done.body) and not done.orelse:
+            if isinstance(done, ast.For | ast.If) and _idle(done.body) and not done.orelse:
+                continue
+            # How numpy warns is no part of what it computes.
+            if isinstance(done, ast.With) and all(map(_warns, done.items)):
+                kept += done.body
                 continue
             kept.append(done)
         return kept or [ast.Pass()]
@@ -294,9 +298,10 @@ class _Reader(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         dotted = self._dotted(node.func)
-        if dotted and dotted.startswith(f"{_CHECKS}.") and dotted != _COMPUTES and len(node.args) > 1:
+        if dotted and dotted.startswith(f"{_CHECKS}.") and len(node.args) > 1:
             # What it lets through is what it was given; the name and the bounds are words.
-            return ast.Call(_name(dotted.rpartition(".")[2]), [self.visit(node.args[1])], [])
+            value = self.visit(node.args[1])
+            return ast.Call(_name("covariance"), [value], []) if dotted == _COMPUTES else value
         return self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
@@ -308,6 +313,10 @@ class _Reader(ast.NodeTransformer):
         if plain:
             node.annotation = _name("field")
         return self.generic_visit(node)
+
+
+def _warns(item: ast.withitem) -> bool:
+    return ast.unparse(item).startswith("numpy.errstate(")
 
 
 def _idle(body: list[ast.stmt]) -> bool:

@@ -286,6 +286,7 @@ def _preconditioner(M: Any) -> Tensor | None:
     """M as a tensor, (d, d) or (batch, d, d), refused by name if it is not symmetric and positive definite."""
     if M is None:
         return None
+    _checks.unmasked("M", M)
     values = M.detach().cpu().numpy() if isinstance(M, Tensor) else np.asarray(M)
     _checks.real("M", values)
     if values.ndim not in (2, 3) or values.shape[-1] != values.shape[-2] or not values.size:
@@ -416,6 +417,7 @@ def run_solver(
         ValueError: if H, b and w_0 do not fit together or the solver, or are not finite, or H is not symmetric.
         FloatingPointError: if the method diverges, with the step whose iterate stopped being finite.
     """
+    _checks.instance("solver", solver, Solver)
     w_0 = _start(H, b, steps, w_0)
     state = solver.init(H, b, w_0)
     iterates = [state.w]

@@ -1,7 +1,6 @@
 """Every chapter has all its parts, and the build knows what each depends on."""
 
 import ast
-import importlib
 import os
 import re
 import sys
@@ -13,7 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
+import kernels  # noqa: E402
+import keys  # noqa: E402
 import notebooks  # noqa: E402
+import recordings  # noqa: E402
 
 from icl import _identity  # noqa: E402
 from icl.page import claims  # noqa: E402
@@ -84,28 +86,25 @@ def test_no_tag_hides_a_failure(page):
 def test_a_chapter_depends_on_what_it_imports(monkeypatch, tmp_path):
     """Editing a module that a chapter imports, directly or not, changes its key; editing another module does not."""
     text = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nfrom icl.models import gla\n```\n"
-    files = {p.relative_to(chapters.LIBRARY).as_posix() for p in chapters.library_files(chapters.code_cells(text))}
+    library = chapters.ROOT / "lib" / "icl"
+    files = {p.relative_to(library).as_posix() for p in keys.library_files(chapters.code_cells(text))}
     assert {"models/gla.py", "models/linear_attention.py", "tasks.py", "_checks.py", "__init__.py"} <= files
     assert "theory/gla.py" not in files
     assert "charts.py" not in files
 
     copy = tmp_path / "lib" / "icl"
-    for path in chapters.LIBRARY.rglob("*.py"):
-        target = copy / path.relative_to(chapters.LIBRARY)
+    for path in library.rglob("*.py"):
+        target = copy / path.relative_to(library)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     (tmp_path / "requirements.lock").write_bytes((ROOT / "requirements.lock").read_bytes())
     monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    monkeypatch.setattr(chapters, "LIBRARY", copy)
-    chapters._modules.cache_clear()
-    before = chapters.key(text)
+    before = keys.key(text)
     (copy / "charts.py").write_text("# edited")
-    assert chapters.key(text) == before
+    assert keys.key(text) == before
     with (copy / "tasks.py").open("a") as out:
         out.write("\n# edited\n")
-    assert chapters.key(text) != before
-    monkeypatch.undo()
-    chapters._modules.cache_clear()
+    assert keys.key(text) != before
 
 
 def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
@@ -119,15 +118,15 @@ def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
     (tmp_path / "book/claims/a.yml").write_text(row.format("open"))
     (tmp_path / "book/results/run.json").write_text("1")
     monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    keys = [(chapters.key(uses), chapters.key(other))]
+    found = [(keys.key(uses), keys.key(other))]
     (tmp_path / "book/claims/a.yml").write_text(row.format("misprint"))
-    keys.append((chapters.key(uses), chapters.key(other)))
+    found.append((keys.key(uses), keys.key(other)))
     (tmp_path / "book/results/run.json").write_text("2")
-    keys.append((chapters.key(uses), chapters.key(other)))
+    found.append((keys.key(uses), keys.key(other)))
     (tmp_path / "requirements.lock").write_text("torch==2\n")
-    keys.append((chapters.key(uses), chapters.key(other)))
-    assert len({mine for mine, _ in keys}) == 4
-    assert len({others for _, others in keys}) == 2
+    found.append((keys.key(uses), keys.key(other)))
+    assert len({mine for mine, _ in found}) == 4
+    assert len({others for _, others in found}) == 2
 
 
 def test_a_record_that_is_read_twice_is_named_once():
@@ -139,6 +138,7 @@ def test_a_record_that_is_read_twice_is_named_once():
 
 PAPER = """---
 kernelspec:
+  display_name: Python 3
   name: python3
 ---
 
@@ -170,13 +170,14 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     (result.parent / "other.json").write_text("not of this chapter")
     page.write_text(text)
     monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    monkeypatch.setattr(chapters, "RECORDINGS", tmp_path / "_build/recordings")
     monkeypatch.setattr(claims, "_REPOSITORY", tmp_path)
-    assert chapters.recording("book/page") is None
-    seconds, error = chapters.execute_recording("book/page", chapters.read(text, page), 60)
+    assert recordings.seconds_behind("book/page") is None
+    notebook, around = notebooks.notebook(text), dict(os.environ)
+    run = lambda after: kernels.execute(notebook, page.parent, around, 60, after)  # noqa: E731
+    seconds, error = recordings.keep("book/page", notebook, run)
     assert error is None
     assert seconds > 0
-    assert chapters.recording("book/page") == 2.5
+    assert recordings.seconds_behind("book/page") == 2.5
 
     for same in (
         text.replace("print(size)", "print(2 * size)"),
@@ -185,59 +186,35 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     ):
         assert same != text
         page.write_text(same)
-        assert chapters.recording("book/page") == 2.5
+        assert recordings.seconds_behind("book/page") == 2.5
     page.write_text(text.replace("size = 3", "size = 4"))
-    assert chapters.recording("book/page") is None
+    assert recordings.seconds_behind("book/page") is None
     page.write_text(text)
     whole = result.read_text()
     for edited in (whole.replace('"size": 3', '"size": 5'), "{"):
         result.write_text(edited)
-        assert chapters.recording("book/page") is None
+        assert recordings.seconds_behind("book/page") is None
     result.unlink()
-    assert chapters.recording("book/page") is None
+    assert recordings.seconds_behind("book/page") is None
     result.write_text(whole)
-    assert chapters.recording("book/page") == 2.5
+    assert recordings.seconds_behind("book/page") == 2.5
     with monkeypatch.context() as patch:
         patch.setattr(_identity, "identity", lambda name: "another")
         patch.setattr(_identity, "everything", frozenset)
-        assert chapters.recording("book/page") is None
+        assert recordings.seconds_behind("book/page") is None
 
     # Stopped by an error after it had recorded, a chapter is run again; so is one that recorded nothing.
-    def fails(notebook, folder, timeout, after):
+    def fails(after):
         result.write_text(whole)
         after(1)
         return 1.0, "an error"
 
-    for run in (fails, lambda notebook, folder, timeout, after: (1.0, None)):
-        with monkeypatch.context() as patch:
-            patch.setattr(chapters, "execute", run)
-            chapters.execute_recording("book/page", chapters.read(text, page), 60)
-        assert chapters.recording("book/page") is None
+    for run in (fails, lambda after: (1.0, None)):
+        recordings.keep("book/page", notebook, run)
+        assert recordings.seconds_behind("book/page") is None
         assert not list((tmp_path / "_build/recordings").iterdir())
     (tmp_path / "_build/recordings/book.page.json").write_text("[]")
-    assert chapters.recording("book/page") is None
-
-
-def test_the_build_shows_no_progress_bars(monkeypatch):
-    """Chapters are run with tqdm's bars off: what a page shows does not depend on how long its cells took."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    monkeypatch.delitem(sys.modules, "build", raising=False)
-    build = importlib.import_module("build")
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ICL_PROFILE", "TQDM_DISABLE")
-    for name in names:
-        monkeypatch.setenv(name, "")  # what the build sets is taken back after this test
-    seen = []
-    monkeypatch.setattr(build, "bring_up_to_date", lambda profile, anew: seen.append(os.environ["TQDM_DISABLE"]) or 1)
-    monkeypatch.setattr(sys, "argv", ["build.py"])
-    assert build.main() == 1
-    assert seen == ["1"]
-
-
-def test_the_key_reaches_the_cache():
-    """The key stands in the kernelspec, which jupyter-cache compares."""
-    page, text = next(iter(CHAPTERS.items()))
-    notebook = chapters.read(chapters.stamped(text), ROOT / f"{page}.md")
-    assert notebook.metadata.kernelspec.icl == chapters.key(text)
+    assert recordings.seconds_behind("book/page") is None
 
 
 @pytest.mark.parametrize("page", CHAPTERS)

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
-import icl_book  # noqa: E402
+import directives  # noqa: E402
 
 from icl.theory.errata import (  # noqa: E402
     adaptation,
@@ -23,7 +23,7 @@ def test_the_page_shows_all_lists():
     text = (ROOT / "book/evidence/errata.md").read_text(encoding="utf-8")
     assert re.findall(r"^```\{errata\} (\w+)$", text, re.M) == ["gla", "mem", "mamba"]
     for paper, listed in (("gla", adaptation.ADAPTATION), ("mem", memory.MEMORY), ("mamba", selection.SELECTION)):
-        header, rows = icl_book.errata(paper)
+        header, rows = directives.errata(paper)
         assert [int(row[0]) for row in rows] == list(listed) == list(range(1, len(listed) + 1))
         wrong, right = header.index("Printed"), header.index("Corrected")
         for row in rows:

@@ -2,16 +2,12 @@
 
 import functools
 import http.server
-import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import nbformat
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -157,33 +153,8 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
-def downloads(request, tmp_path_factory, installed) -> Iterator[dict[str, Future[nbformat.NotebookNode]]]:
-    """Every downloadable notebook asked for, run in an empty folder of its own with the installed package.
-
-    Two at a time, and not while pages are looked at: a browser without a core to itself waits for what never comes.
-    """
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    environment = os.environ | threads | {"PYTHONPATH": str(installed)}
-
-    def run(page: str) -> nbformat.NotebookNode:
-        copy = tmp_path_factory.mktemp("empty") / f"{Path(page).name}.ipynb"
-        shutil.copy(HTML / "_sources" / f"{page}.ipynb", copy)
-        command = [sys.executable, "-m", "jupyter", "execute", "--inplace", "--timeout=120", copy.name]
-        for _ in range(2):
-            done = subprocess.run(
-                command, cwd=copy.parent, env=environment, capture_output=True, text=True, check=False
-            )
-            # Two kernels that start at the same moment may choose the same port, and one of them dies of it.
-            if "Kernel died before replying to kernel_info" not in done.stderr:
-                break
-        assert done.returncode == 0, done.stderr[-2000:]
-        return nbformat.read(copy, as_version=4)
-
-    pool = ThreadPoolExecutor(2)
-    yield {page: pool.submit(run, page) for page in asked(request)}
-    pool.shutdown(cancel_futures=True)
-
-
-def asked(request: pytest.FixtureRequest) -> list[str]:
-    """Pages whose notebooks the selected tests compare."""
-    return [i.callspec.params["page"] for i in request.session.items if "downloads" in getattr(i, "fixturenames", ())]
+def forms(browser: Browser, site: str) -> Page:
+    """A blank page with the site's closed forms and nothing else; they keep no state, so one serves every test."""
+    page = browser.new_page()
+    page.add_script_tag(url=f"{site}/_static/explorables.js")
+    return page

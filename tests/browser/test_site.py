@@ -1,15 +1,15 @@
 """The built files: nothing from elsewhere, exercises that tell stub from solution, notebooks that stand alone."""
 
-import json
 import re
 
 import chapters
 import nbformat
 import pytest
+import runs
 
 ROOT = chapters.ROOT
 HTML = ROOT / "_build" / "html"
-CHAPTERS = [p for p in chapters.pages() if chapters.is_chapter((ROOT / f"{p}.md").read_text(encoding="utf-8"))]
+CHAPTERS = chapters.with_cells()
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["'](?P<url>(?:https?:)?//[^"']+)["']""", re.I
 )
@@ -34,14 +34,14 @@ def test_no_page_loads_anything_from_elsewhere():
 
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_the_build_ran_this_chapter_as_it_is(page):
-    """The execution cache holds the chapter in its present state: cells, library, ledger rows, records and versions."""
-    assert chapters.cached(page) is not None
+    """There is a run of the chapter in its present state: cells, library, ledger rows, records and versions."""
+    assert runs.cached(page) is not None
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_every_check_ran_and_is_shown(page):
     """The verdicts among a chapter's outputs are those of the claims it names, each once."""
-    shown = [check["id"] for check in chapters.outputs(chapters.cached(page), chapters.CHECK)]
+    shown = [check["id"] for check in runs.outputs(runs.cached(page), runs.CHECK)]
     text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
     assert shown == chapters.claims_of(text)
 
@@ -49,46 +49,13 @@ def test_every_check_ran_and_is_shown(page):
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_exercises_tell_a_stub_from_a_solution(page):
     """Of every self-check with a stub in the page, the stub fails and the solution passes."""
-    outcomes = chapters.outputs(chapters.cached(page), chapters.EXERCISE)
+    outcomes = runs.outputs(runs.cached(page), runs.EXERCISE)
     names = {o["name"] for o in outcomes}
     for name in names:
         passed = [o["passed"] for o in outcomes if o["name"] == name]
         assert passed in ([False, True], [True]), f"{name}: {passed}"
     if page != "book/index":
         assert sum(not o["passed"] for o in outcomes) >= 2
-
-
-def joined(outputs) -> list[dict]:
-    """A cell's outputs, printed text in one piece: how it is cut depends on when it was sent."""
-    pieces: list[dict] = []
-    for output in outputs:
-        if pieces and output.output_type == "stream" and pieces[-1].get("name") == output.name:
-            pieces[-1]["text"] += output.text
-        else:
-            pieces.append(dict(output))
-    return pieces
-
-
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_downloads_run_and_draw_the_same_charts(downloads, page):
-    """A downloaded notebook runs from an empty folder, and its charts equal the page's bit for bit.
-
-    The two runs share nothing but the library, so an unseeded draw in a chapter shows here.
-    """
-    notebooks = chapters.cached(page), downloads[page].result()
-    book, download = map(chapters.specifications, notebooks)
-    assert book
-    assert book == download
-    # Whatever else the cells put out too: tables, verdicts, text. Addresses in memory differ by nature.
-    outputs = [
-        [
-            re.sub(r" at 0x\w+", "", json.dumps(joined(c.outputs), sort_keys=True))
-            for c in n.cells
-            if c.cell_type == "code"
-        ]
-        for n in notebooks
-    ]
-    assert outputs[0] == outputs[1]
 
 
 @pytest.mark.parametrize("page", CHAPTERS)

@@ -57,11 +57,26 @@ exec(TRAINING, _names)
 TASK, CONFIG, train = (_names[name] for name in ("TASK", "CONFIG", "train"))
 
 
-def killed(path, how):
-    """Train in a process of its own, which is killed on the way."""
-    script = f"{TRAINING}\npath = Path({str(path)!r})\nkill = lambda: os.kill(os.getpid(), signal.SIGKILL)\n{how}"
+def killed(path, *ways):
+    """Train in processes of their own, each killed on its way; after each, the step that the checkpoint stands at.
+
+    They are forked from one that has imported what they need, and done nothing yet.
+    """
+    script = f"""{TRAINING}
+from icl import checkpoint
+path = Path({str(path)!r})
+kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+for how in {ways!r}:
+    if not (child := os.fork()):
+        exec(how)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), checkpoint.read(path)[1]["step"], flush=True)
+"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-500:]
+    assert done.returncode == 0, done.stderr[-500:]
+    ends, steps = zip(*(line.split() for line in done.stdout.splitlines()), strict=True)
+    assert ends == (str(-signal.SIGKILL),) * len(ways), done.stderr[-500:]
+    return [int(step) for step in steps]
 
 
 def state(path):
@@ -79,15 +94,12 @@ def test_a_killed_training_goes_on_bit_for_bit(tmp_path):
     """
     straight, path = tmp_path / "straight", tmp_path / "killed"
     model, run, generators = train(straight)
-    killed(path, "train(path, lambda step: kill() if step == 7 else None)")
-    assert checkpoint.read(path)[1]["step"] == 4
-    slow = "step = torch.optim.AdamW.step\ndef halfway(self, *_):\n    step(self)\n    if now[0] == 11: kill()\n"
-    slow += "torch.optim.AdamW.step = halfway\nnow = [0]\ntrain(path, lambda step: now.__setitem__(0, step))"
-    killed(path, slow)
-    assert checkpoint.read(path)[1]["step"] == 8
+    in_a_loss = "train(path, lambda step: kill() if step == 7 else None)"
+    in_a_step = "step = torch.optim.AdamW.step\ndef halfway(self, *_):\n    step(self)\n    if now[0] == 11: kill()\n"
+    in_a_step += "torch.optim.AdamW.step = halfway\nnow = [0]\ntrain(path, lambda step: now.__setitem__(0, step))"
     # The draft is on the disk in full and has not been given its name.
-    killed(path, "Path.replace = lambda *_: kill()\ntrain(path)")
-    assert checkpoint.read(path)[1]["step"] == 8
+    in_a_writing = "Path.replace = lambda *_: kill()\ntrain(path)"
+    assert killed(path, in_a_loss, in_a_step, in_a_writing) == [4, 8, 8]
     assert (tmp_path / "killed.part").exists()
     again, rest, resumed = train(path)
 
@@ -377,10 +389,10 @@ def test_a_foreign_file_is_refused(name, tmp_path):
 
 
 def test_every_flipped_bit_and_every_cut_is_seen(tmp_path):
-    """With any one of its bits flipped, cut short anywhere or with a byte more, a checkpoint is refused, and never
-    raises anything but ValueError.
+    """With a bit flipped in any byte, cut short anywhere or with a byte more, a checkpoint is refused, and never raises
+    anything but ValueError.
 
-    All 8 bits of every byte: length, header, notes, digest, padding and tensors alike.
+    Length, header, notes, digest, padding and tensors alike: all 8 bits of the length, then one a byte, each in turn.
     """
     path = tmp_path / "small"
     checkpoint.write(path, {"b": torch.arange(3.0), "a": torch.tensor(True)}, {"step": 1, "name": "ä"})
@@ -389,7 +401,8 @@ def test_every_flipped_bit_and_every_cut_is_seen(tmp_path):
     assert notes == {"step": 1, "name": "ä"}
     assert torch.equal(tensors["b"], torch.arange(3.0))
     assert tensors["a"].item() is True
-    damaged = [whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :] for i in range(len(whole)) for bit in range(8)]
+    flips = [(i, bit) for i in range(8) for bit in range(8)] + [(i, i * 3 % 8) for i in range(8, len(whole))]
+    damaged = [whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :] for i, bit in flips]
     damaged += [whole[:i] for i in range(len(whole))] + [whole + b"\0"]
     for wrong in damaged:
         path.write_bytes(wrong)

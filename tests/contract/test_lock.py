@@ -94,19 +94,30 @@ def workflow(name: str) -> list[dict]:
 
 def test_set_up_ci_and_publication_go_through_the_lock():
     makefile = (ROOT / "Makefile").read_text()
-    for target in ("book", "test", "check", "browser", "lab", "bench", "paper"):
+    for target in ("book", "page", "again", "test", "check", "browser", "lab", "bench", "paper"):
         assert re.search(rf"^{target}: setup\b", makefile, re.MULTILINE), target
 
     ci = (ROOT / ".ci" / "run").read_text()
-    for target in ("check", "test", "book", "browser"):
-        assert f"make {target}" in ci, target
-    everything = ci + "".join(step.get("run", "") for name in ("check.yml", "publish.yml") for step in workflow(name))
-    assert not re.search(r"\bpip\b", everything)
-    assert "bash .ci/run" in [step.get("run") for step in workflow("check.yml")]
+    steps = re.search(r"set -- ([a-z ]+);", ci)[1].split()
+    assert steps == ["check", "test", "book", "again", "browser"]
+    for name in steps:
+        assert re.search(rf"^{name}: setup\b", makefile, re.MULTILINE), name
+    runs = [step["run"] for name in ("check.yml", "weekly.yml") for step in workflow(name) if "run" in step]
+    assert not re.search(r"\bpip\b", ci + "".join(runs))
+    assert all(run.startswith("bash .ci/run ") for run in runs)
+    assert sorted(" ".join(run.removeprefix("bash .ci/run ") for run in runs[:-1]).split()) == sorted(steps)
+
+
+def test_nothing_is_published_that_did_not_pass():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text())["jobs"]
+    assert set(jobs["publish"]["needs"]) == set(jobs) - {"publish"}
+    assert all(job["timeout-minutes"] <= 20 for job in jobs.values())
+    deploys = [p.name for p in (ROOT / ".github" / "workflows").iterdir() if "deploy-pages" in p.read_text()]
+    assert deploys == ["check.yml"]
 
 
 def test_ci_and_binder_agree_on_the_python():
-    steps = workflow("check.yml") + workflow("publish.yml")
+    steps = workflow("check.yml")
     pythons = [step["with"]["python-version"] for step in steps if "python-version" in step.get("with", {})]
-    assert pythons == ["3.11", "3.11"]
+    assert pythons == ["3.11"] * 3
     assert "python=3.11" in yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]

@@ -155,7 +155,7 @@ def test_no_path_is_above_the_bounds(seed, n, d, delta, lam, a, kurtosis):
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "delta"), [(1, 3, 0.5), (5, 2, 0.5), (20, 2, 0.1), (20, 10, 0.1), (100, 10, 0.01), (100, 100, 0.02)]
+    ("n", "d", "delta"), [(1, 3, 0.5), (5, 2, 0.5), (20, 2, 0.1), (20, 10, 0.1), (100, 10, 0.01), (100, 30, 0.02)]
 )
 def test_the_circle_is_the_worst_path_on_the_sphere(n, d, delta):
     """Where n steps turn 2.5 radians and less, the layer best against the great circle is minimax on the sphere.
@@ -185,7 +185,7 @@ def test_beyond_half_a_turn_stopping_is_worse(n, d, delta):
     assert layer.value + 1e-6 < worst <= bound + 1e-12 < layer.value + 3e-3
 
 
-@pytest.mark.parametrize(("n", "d", "delta"), [(100, 10, 0.1), (100, 100, 0.05), (100, 100, 0.2)])
+@pytest.mark.parametrize(("n", "d", "delta"), [(100, 10, 0.1), (100, 30, 0.05), (100, 30, 0.2)])
 def test_the_line_is_the_worst_path_in_the_ball(n, d, delta):
     """Here the layer that is best against the straight line has no worse path in the ball: it is minimax, to 1e-9.
 

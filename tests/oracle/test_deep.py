@@ -559,14 +559,14 @@ def judged():
 @pytest.mark.parametrize(
     ("make", "steps", "lr", "below"),
     [
-        (lambda: Stack(10, 2), 400, 2e-2, 0.575),
-        (lambda: Normalised(Stack(10, 2)), 400, 3e-2, 0.54),
-        (lambda: DeltaStack(10, 2), 250, 3e-2, 0.505),
+        (lambda: Stack(10, 2), 60, 3e-2, 0.585),
+        (lambda: Normalised(Stack(10, 2)), 60, 4.5e-2, 0.545),
+        (lambda: DeltaStack(10, 2), 60, 4.5e-2, 0.51),
     ],
     ids=["stack", "normalised", "delta"],
 )
 def test_two_layers_train(make, steps, lr, below, judged):
-    """Two layers, trained for a few seconds, come below an error that one layer cannot reach, and never below Kalman's.
+    """Two layers, trained for a second, come below an error that one layer cannot reach, and never below Kalman's.
 
     Float32, seeds fixed. The errors of 4,000 prompts are averaged over contexts 91 .. 100; the best single layer
     is at 0.673, with normalised inputs at 0.641, the delta rule's at 0.533. No method may beat the Kalman filter on the

@@ -6,7 +6,7 @@ import torch
 from scipy import integrate, linalg, optimize, special
 
 from icl.tasks import DriftingRegression
-from icl.theory import floors, large_d, lms, one_layer
+from icl.theory import floors, large_d, lms_family, one_layer
 from icl.theory import steady as fw
 
 LAWS = [fw.Steady(d, gamma, 0.3, y) for d in (3, 10) for gamma in (0.6, 0.95, 0.995) for y in (0.0, 0.5)]
@@ -56,11 +56,11 @@ def test_without_noise_other_rooms_agree(law):
     np.testing.assert_allclose(fw.best_gla(law).error, one_layer.steady_identity_error(task(law)), rtol=1e-12)
     np.testing.assert_allclose(fw.best_gla(law).lam, one_layer.kalman_pole(law.gamma, crosstalk=law.d + 1), rtol=1e-12)
     for found, normalised in ((fw.best_delta(law), False), (fw.best_unit_delta(law), True)):
-        mu, lam, error = lms.best_steady(task(law), normalised=normalised)
+        mu, lam, error = lms_family.best_steady(task(law), normalised=normalised)
         np.testing.assert_allclose((found.mu, found.lam, found.error), (mu, lam, error), rtol=1e-12)
     for lam, mu in ((0.9, 0.05), (1.0, 0.1), (0.7, 0.02)):
         np.testing.assert_allclose(
-            fw.delta_error(law, lam=lam, mu=mu), lms.steady_error(task(law), mu, lam=lam), rtol=1e-9
+            fw.delta_error(law, lam=lam, mu=mu), lms_family.steady_error(task(law), mu, lam=lam), rtol=1e-9
         )
 
 
@@ -320,7 +320,7 @@ def test_a_direction_of_its_own():
     law = fw.Steady(3, 0.95, 0.2)
     one = task(law, np.diag(SPECTRUM))
     found = optimize.minimize_scalar(
-        lambda mu: float(lms.steady_error(one, mu, lam=law.gamma)), bounds=(0.01, 0.4), method="bounded"
+        lambda mu: float(lms_family.steady_error(one, mu, lam=law.gamma)), bounds=(0.01, 0.4), method="bounded"
     )
     np.testing.assert_allclose(fw.delta_shared(law, SPECTRUM)[0], found.fun, rtol=1e-9)
     crosstalk = one_layer.crosstalk(one) * law.k0
@@ -351,10 +351,10 @@ def test_floor_given_the_inputs():
     law = fw.Steady(3, 0.9, 0.3)
     x = rng.normal(size=(4, 12, 3))
     # That room starts a step later: from gamma^2 sigma_w^2 + sigma_e^2, which in steady state is k0 again.
-    np.testing.assert_allclose(fw.kalman_errors(x, law), floors.expected_errors(x, task(law)), rtol=1e-9)
+    np.testing.assert_allclose(floors.kalman_errors(x, law), floors.expected_errors(x, task(law)), rtol=1e-9)
     law = fw.Steady(3, 0.9, 0.3, 0.5)
     one = rng.normal(size=(1, 7, 3)) * np.sqrt(SPECTRUM)
-    found = fw.kalman_errors(one, law, SPECTRUM)[0]
+    found = floors.kalman_errors(one, law, SPECTRUM)[0]
     K = law.k0 * law.gamma ** np.abs(np.subtract.outer(np.arange(7), np.arange(7)))
     for i in range(7):
         X = one[0, :i]

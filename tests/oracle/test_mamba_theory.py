@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from icl.models import s6 as model
 from icl.models.s6 import S6, FixedStep, Selective
 from icl.tasks import DriftingRegression, Prompt, StationaryRegression
-from icl.theory import lms, one_layer, s6
+from icl.theory import lms_family, one_layer, s6
 from icl.theory.errata import selection
 from icl.theory.s6 import Coefficients, S6Weights
 
@@ -475,7 +475,7 @@ def test_lms_loss_is_that_of_the_filter(d, N):
     """
     task = DriftingRegression(d=d, n=N, gamma=1.0, sigma_w=1.0, sigma_e=0.0)
     for mu in (0.0, 0.01, 1 / (d + 2), 2.5 / (d + 2)):
-        expected = lms.errors(task, mu)[-1] / 2
+        expected = lms_family.errors(task, mu)[-1] / 2
         np.testing.assert_allclose(s6.lms_loss(d, N, mu), expected, rtol=1e-10)
     best = s6.lms_loss(d, N)
     assert best == s6.lms_loss(d, N, 1 / (d + 2))

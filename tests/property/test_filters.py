@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from icl import filters
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import lms as theory
+from icl.theory import lms_family as theory
 
 #: A dozen filters times a dozen laws, so a few examples for each pair.
 few = settings(max_examples=5)

@@ -7,7 +7,7 @@ import torch
 from icl import filters
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import large_d
+from icl.theory import floors, large_d
 from icl.theory import steady as fw
 
 #: Each |z| < 4 fails by chance with probability 6e-5, all 40 settings together with 3e-3; seeds are fixed.
@@ -111,7 +111,7 @@ def sampled_floor(d, s, v, batch, late, name):
     law = fw.Steady(d, law.gamma, 1.0, np.sqrt(v * d * law.k0))
     generator = streams(f"floor, {name}, {d}, {s}, {v}")
     x = torch.randn((batch, 6 * d + late, d), generator=generator, dtype=torch.float64).numpy()
-    means = fw.kalman_errors(x, law)[:, 6 * d :].mean(-1) / law.zero
+    means = floors.kalman_errors(x, law)[:, 6 * d :].mean(-1) / law.zero
     return means.mean(), means.std(ddof=1) / np.sqrt(batch), law
 
 

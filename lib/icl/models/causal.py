@@ -33,15 +33,18 @@ class Causal(nn.Module):
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
+        _checks.instance("prompt", prompt, Prompt)
         Z = prompt.tokens()
         return -self.errors(Z[..., :-1], Z[..., -1])[:, -1]
 
     def predictions(self, prompt: Prompt) -> Float[Tensor, "batch time"]:
         """Predict every label, each from what is before it; its own enters by rounding only."""
+        _checks.instance("prompt", prompt, Prompt)
         return prompt.y - self.errors(prompt.x, prompt.y)
 
     def loss(self, prompt: Prompt, *, since: int = 0) -> Float[Tensor, ""]:
         """Mean squared error over prompts and over positions since .. n, each a query with that many examples."""
+        _checks.instance("prompt", prompt, Prompt)
         _checks.integer("since", since, at_least=0)
         if since > prompt.n:
             raise ValueError(f"since must be at most n = {prompt.n}, got {since}")
@@ -74,6 +77,7 @@ class Normalised(Causal):
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
+        _checks.instance("prompt", prompt, Prompt)
         length = self._lengths(prompt.x)
         scaled = Prompt(prompt.x / length.unsqueeze(-1), prompt.y / length, prompt.w)
         answer: Tensor = self.model(scaled)

@@ -110,8 +110,7 @@ def _log_odds(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] 
 
 
 def _floating(dtype: Any) -> torch.dtype:
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    _checks.precision(dtype)
     return dtype
 
 

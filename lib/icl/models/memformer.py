@@ -85,6 +85,7 @@ def _descend(
     d = H.shape[-1]
     _checks.shape("A", A, (None, d, d), "to match H")
     _checks.dtype("A", A, H.dtype, "to match H")
+    _checks.tensor("Gamma", Gamma)
     _checks.dtype("Gamma", Gamma, H.dtype, "to match H")
     layers = len(A)
     # A prompt, a layer, a register and a row of it; the last row is the labels'.
@@ -129,6 +130,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
     Raises:
         ValueError: if Sigma is not symmetric and positive definite, or does not match M.
     """
+    _checks.tensor("M", M)
     if M.dim() < 2 or M.shape[-2] != M.shape[-1]:
         raise ValueError(f"M must have shape (..., d, d), got {tuple(M.shape)}")
     plain = Sigma.detach().cpu().numpy() if isinstance(Sigma, Tensor) else Sigma
@@ -142,8 +144,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
 
 def _kind(dtype: Any) -> torch.dtype:
     """Return a dtype that parameters can have here; ValueError for another."""
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    _checks.precision(dtype)
     return cast(torch.dtype, dtype)
 
 
@@ -179,6 +180,7 @@ class Scaled(nn.Module):
     def __init__(self, matrix: Float[Tensor, "d d"], layers: int) -> None:
         """Start at the matrix itself."""
         super().__init__()
+        _checks.tensor("matrix", matrix, 2)
         _checks.shape("matrix", matrix, (len(matrix),) * 2)
         _kind(matrix.dtype)
         self.register_buffer("matrix", matrix.detach().clone())
@@ -380,6 +382,7 @@ class Memformer(nn.Module):
 
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
         """All token states, by the paper's equations as they stand."""
+        _checks.instance("prompt", prompt, Prompt)
         A, Gamma, B = self._parts("x", prompt.x, 1)
         P, Q = parameters(A, B)
         if isinstance(self.memory, TokenWise):
@@ -390,6 +393,7 @@ class Memformer(nn.Module):
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label, <w_L, x_q>."""
+        _checks.instance("prompt", prompt, Prompt)
         A, Gamma, B = self._parts("x", prompt.x, 1)
         if isinstance(self.memory, TokenWise):
             return -self.states(prompt)[:, -1, -1, -1]
@@ -416,7 +420,12 @@ def scatter(model: nn.Module, scale: float, *, generator: torch.Generator, names
     _checks.number("scale", scale, above=0)
     known = dict(model.named_parameters())
     # A plain string would be taken for its letters.
-    if isinstance(names, str) or not all(any(part in name for name in known) for part in names):
+    given: Any = names
+    if (
+        isinstance(given, str)
+        or not isinstance(given, Sequence)
+        or not all(any(part in name for name in known) for part in names)
+    ):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
     chosen = [p for name, p in known.items() if not names or any(part in name for part in names)]
     for parameter in chosen:

@@ -24,6 +24,8 @@ from icl.tasks import Prompt
 def decay_weights(lam: float | Tensor, count: int, *, like: Tensor) -> Float[Tensor, " count"]:
     """lam^(count-1), .., lam, 1: integer powers, so that lam = 0 keeps the last token alone and has a gradient."""
     _checks.integer("count", count, at_least=1)
+    if not isinstance(lam, Tensor):
+        _checks.number("lam", lam, at_least=0)
     lam = torch.as_tensor(lam, dtype=like.dtype, device=like.device)
     if lam.dim() != 0 or not bool((lam >= 0) & torch.isfinite(lam)):
         raise ValueError(f"lam must be one finite number >= 0, got {lam}")
@@ -58,6 +60,8 @@ def predict(
     for name, weights in (("W_V", W_V), ("W_KQ", W_KQ)):
         _checks.shape(name, weights, (size, size), "to match the tokens")
         _checks.dtype(name, weights, Z.dtype, "to match the tokens")
+    if not isinstance(lam, Tensor):
+        _checks.number("lam", lam, at_least=0, at_most=1)
     decay = torch.as_tensor(lam, dtype=Z.dtype, device=Z.device)
     if decay.numel() != 1 or not bool((decay >= 0) & (decay <= 1)):
         raise ValueError(f"lam must be one number in [0, 1], got {lam}")
@@ -74,6 +78,7 @@ def predict_from_gram(
     """(9) from the Gram matrix: w_V' G W x_query, the fast form."""
     _checks.shape("G", G, (None, None, None))
     size = G.shape[2]
+    _checks.shape("G", G, (None, size, size))
     for name, weights in (("W_V", W_V), ("W_KQ", W_KQ)):
         _checks.shape(name, weights, (size, size), "to match the tokens")
         _checks.dtype(name, weights, G.dtype, "to match the tokens")
@@ -87,6 +92,7 @@ def features(prompt: Prompt, lam: float | Sequence[float] | np.ndarray) -> Float
 
     Given several lam, one matrix product serves them all, and the result has a leading axis for them.
     """
+    _checks.instance("prompt", prompt, Prompt)
     factors = np.atleast_1d(np.asarray(_checks.real("lam", lam, at_least=0), dtype=np.float64))
     powers = torch.as_tensor(factors[:, None] ** np.arange(prompt.n, 0, -1), dtype=prompt.x.dtype).to(prompt.x.device)
     pseudo = prompt.y[:, :-1, None] * prompt.x[:, :-1]
@@ -98,8 +104,11 @@ def predict_from_features(
     g: Float[Tensor, "*lams batch d"], A: Float[Tensor, "d d"] | np.ndarray, x_query: Float[Tensor, "batch d"]
 ) -> Float[Tensor, "*lams batch"]:
     """(15) and (18): y_hat = g' A x_query, the layer with p = q = 0, for one or several forgetting factors."""
+    _checks.tensor("g", g)
     _checks.shape("x_query", x_query, tuple(g.shape[-2:]), "to match g")
     _checks.dtype("x_query", x_query, g.dtype, "to match g")
+    if not isinstance(A, Tensor):
+        _checks.numbers("A", A)
     A = torch.as_tensor(A, dtype=g.dtype, device=g.device)
     _checks.shape("A", A, (g.shape[-1], g.shape[-1]), "to match g")
     return ((g @ A) * x_query).sum(-1)
@@ -136,6 +145,8 @@ class OneLayerGLA(nn.Module):
         """Overwrite the weights and return the module."""
         for name, new in (("W_V", W_V), ("W_KQ", W_KQ)):
             parameter = getattr(self, name)
+            if not isinstance(new, Tensor):
+                _checks.numbers(name, new)
             new = torch.as_tensor(new)
             _checks.shape(name, new, tuple(parameter.shape))
             if not bool(torch.isfinite(new).all()):
@@ -145,6 +156,7 @@ class OneLayerGLA(nn.Module):
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
+        _checks.instance("prompt", prompt, Prompt)
         G = gram(prompt.tokens(), self.lam)
         return predict_from_gram(G, self.W_V, self.W_KQ, prompt.x[:, -1])
 
@@ -157,6 +169,7 @@ def window_features(prompt: Prompt, *, lam: float, count: int) -> Float[Tensor, 
         lam: forgetting factor in (0, 1).
         count: how many steps of a first-order method, at least 1.
     """
+    _checks.instance("prompt", prompt, Prompt)
     if not _checks.number("lam", lam, above=0) < 1:
         raise ValueError(f"lam must be < 1, got {lam!r}")
     _checks.integer("count", count, at_least=1)

@@ -39,6 +39,7 @@ def _checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
     _checks.shape("v", v, (*q.shape[:3], None), "to match q")
     if q.shape[1] == 0:
         raise ValueError("q must hold at least one position in time, got 0")
+    _checks.tensor("decay", decay)
     if not q.dtype == k.dtype == v.dtype == decay.dtype:
         raise ValueError(f"q, k, v and decay must share a dtype, got {q.dtype}, {k.dtype}, {v.dtype} and {decay.dtype}")
     if decay.dim() != 3 or any(a not in (1, b) for a, b in zip(decay.shape, q.shape[:3], strict=True)):

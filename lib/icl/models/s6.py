@@ -17,6 +17,7 @@ weights (`statistics`, `features`): d_h drops out of the cost.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -37,20 +38,26 @@ def _checked(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> None:
         raise ValueError("u must hold at least one position in time, got 0")
     _checks.shape("B", B, (*u.shape[:2], None), "to match u")
     _checks.shape("C", C, tuple(B.shape), "to match B")
+    _checks.tensor("A", A)
     if tuple(A.shape) not in ((1,), (B.shape[2],)):
         raise ValueError(f"A must have shape (1,) or ({B.shape[2]},) to match B, got {tuple(A.shape)}")
+    _checks.tensor("Delta", Delta)
     if Delta.dim() != 2 or Delta.shape[0] not in (1, len(u)) or Delta.shape[1] != u.shape[1]:
         raise ValueError(f"Delta must have shape ({len(u)} or 1, {u.shape[1]}) to match u, got {tuple(Delta.shape)}")
     for name, value in (("A", A), ("B", B), ("C", C), ("Delta", Delta)):
         _checks.dtype(name, value, u.dtype, "to match u")
+
+
+def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
+    """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A.
+
+    Raises:
+        ValueError: if A is not < 0 or Delta not > 0 throughout, or one of them is not finite.
+    """
     if not bool(((A < 0) & A.isfinite()).all()):
         raise ValueError(f"A must be finite and < 0, got {A.min().item():g} to {A.max().item():g}")
     if not bool(((Delta > 0) & Delta.isfinite()).all()):
         raise ValueError(f"Delta must be finite and > 0, got {Delta.min().item():g} to {Delta.max().item():g}")
-
-
-def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
-    """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A."""
     exponent = Delta.unsqueeze(-1) * A
     return exponent.exp(), torch.expm1(exponent) / A
 
@@ -95,6 +102,7 @@ def scan_chunked(
 ) -> _Tokens:
     """`scan` in blocks of `size` tokens, all pairs inside a block and one state between blocks: linear in length."""
     _checks.integer("size", size, at_least=1)
+    _checks.tensor("A", A)
     if A.shape == (1,):
         return operators.chunked(*_as_attention(u, A, B, C, Delta), size=size).squeeze(2)
     _checked(u, A, B, C, Delta)
@@ -128,6 +136,7 @@ class Selective(nn.Module):
     def __init__(self, d_e: int, d_h: int, *, dtype: torch.dtype = torch.float64) -> None:
         """Start at 0."""
         super().__init__()
+        _checks.precision(dtype)
         sizes = _checks.integer("d_h", d_h, at_least=1), _checks.integer("d_e", d_e, at_least=1)
         self.W, self.b = nn.Parameter(torch.zeros(sizes, dtype=dtype)), nn.Parameter(torch.zeros(d_h, dtype=dtype))
 
@@ -147,6 +156,7 @@ class Static(nn.Module):
     def __init__(self, d_h: int, *, dtype: torch.dtype = torch.float64) -> None:
         """Start at 0."""
         super().__init__()
+        _checks.precision(dtype)
         self.b = nn.Parameter(torch.zeros(_checks.integer("d_h", d_h, at_least=1), dtype=dtype))
 
     def forward(self, u: _Tokens) -> _States:
@@ -166,6 +176,7 @@ class Step(nn.Module):
     def __init__(self, d_e: int, Delta: float, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the same step at every token."""
         super().__init__()
+        _checks.precision(dtype)
         Delta = _checks.number("Delta", Delta, above=0)
         start = Delta + math.log(-math.expm1(-Delta))
         self.w = nn.Parameter(torch.zeros(_checks.integer("d_e", d_e, at_least=1), dtype=dtype))
@@ -188,6 +199,7 @@ class FixedStep(nn.Module):
     def __init__(self, Delta: float, *, dtype: torch.dtype = torch.float64) -> None:
         """Keep the step."""
         super().__init__()
+        _checks.precision(dtype)
         self.register_buffer("Delta", torch.tensor(_checks.number("Delta", Delta, above=0), dtype=dtype))
 
     def forward(self, u: _Tokens) -> _Steps:
@@ -222,6 +234,7 @@ class S6(nn.Module):
         widths |= {len(step.w)} if isinstance(step, Step) else set()
         if len(widths) > 1:
             raise ValueError(f"B, C and step must be for tokens of one width, got {sorted(widths)}")
+        _checks.tensor("A", A)
         if tuple(A.shape) not in ((1,), (len(B.b),)) or not bool(((A < 0) & A.isfinite()).all()):
             raise ValueError(f"A must be finite and < 0 and have shape (1,) or ({len(B.b)},), got {A}")
         self.B, self.C, self.step = B, C, step
@@ -234,10 +247,13 @@ class S6(nn.Module):
 
     def forward(self, u: _Tokens) -> _Tokens:
         """The layer's output at every token."""
+        _checks.tensor("u", u, 3)
+        _checks.dtype("u", u, self.B.b.dtype, "to match the layer")
         return scan_chunked(u, self.A, self.B(u), self.C(u), self.step(u))
 
     def predictions(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label: the last channel at the last token."""
+        _checks.instance("prompt", prompt, Prompt)
         return self(prompt.tokens())[:, -1, -1]
 
 
@@ -290,6 +306,7 @@ def weights(N: int, layer: S6) -> Float[Tensor, " N"]:
 
 def statistics(prompt: Prompt, layer: S6) -> Statistics:
     """The statistics of prompts for layers of this rate and step."""
+    _checks.instance("prompt", prompt, Prompt)
     x, y = prompt.x, prompt.y[:, :-1]
     weighted = weights(prompt.n, layer).to(y) * y
     # Sums, not products of tiny matrices, and no tokens: it takes two thirds of the time.
@@ -311,6 +328,7 @@ def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kin
     The layer's output is o_l = S_l M (u_l, 1) with M = [W_B b_B]' [W_C b_C], (d_e + 1)^2 numbers: `collapsed`.
     """
     decay, gain = _fixed(layer)
+    _checks.tensor("u", u, 3)
     time = torch.arange(u.shape[1], device=u.device)
     ago = time[:, None] - time
     mask = torch.where(ago >= 0, gain * decay ** ago.clamp(min=0), 0.0).to(u)
@@ -321,6 +339,13 @@ def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kin
 
 def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels kinds"]) -> _Tokens:
     """The layer's output from `features` of the same tokens; equals `layer(u)`."""
+    _checks.tensor("u", u, 3)
+    _checks.shape("states", states, (*u.shape, u.shape[2] + 1), "to match u")
+    _checks.dtype("states", states, u.dtype, "to match u")
+    given: Any = layer
+    if not isinstance(given, S6) or not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
+        raise ValueError(f"layer must be an S6 with Selective B and C, got {layer!r}")
+    _checks.dtype("u", u, layer.B.b.dtype, "to match the layer")
     return (states @ _asked(layer, u).unsqueeze(-1)).squeeze(-1)
 
 
@@ -372,6 +397,10 @@ class S6Stack(nn.Module):
     ) -> None:
         """Keep the layers."""
         super().__init__()
+        for name, given in (("layers", layers), ("networks", networks)):
+            if not isinstance(given, Sequence):
+                raise ValueError(f"{name} must be a sequence, got {given!r}")
+        _checks.precision(dtype)
         if not layers or not all(isinstance(layer, S6) for layer in layers):
             raise ValueError(f"layers must be S6 layers, at least one, got {layers!r}")
         if networks and len(networks) != len(layers):
@@ -392,4 +421,5 @@ class S6Stack(nn.Module):
 
     def predictions(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label: the last channel at the last token, where there was 0."""
+        _checks.instance("prompt", prompt, Prompt)
         return self(prompt.tokens())[:, -1, -1]

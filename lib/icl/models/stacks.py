@@ -136,6 +136,7 @@ def read_strictly(
 
     With one decay lam for all this is sum_{i<t} lam^(t-1-i) (q_t'k_i) v_i. Layout of `icl.models.operators`.
     """
+    _checks.shape("q", q, (None, None, None, None))
     # The state after token t - 1 is asked with the query of token t; the first token finds nothing.
     later = torch.cat([q[:, 1:], q[:, :1]], dim=1)
     read = operators.chunked(later, k, v, decay)
@@ -328,6 +329,7 @@ class Stack(Causal):
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label; the last layer reads there only."""
+        _checks.instance("prompt", prompt, Prompt)
         Z = prompt.tokens()
         self.checked(Z[..., :-1], Z[..., -1])
         lam = self.lam
@@ -342,8 +344,7 @@ class Stack(Causal):
 
 def factors(layers: int, lam: float | Sequence[float] | None, dtype: torch.dtype) -> Float[Tensor, " count"]:
     """Forgetting factors to start from: the default spread, one for all, or as many as layers."""
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+    _checks.precision(dtype)
     if lam is None:
         return torch.linspace(0.7, 0.9, layers, dtype=dtype) if layers > 1 else torch.full((1,), 0.8, dtype=dtype)
     _checks.real("lam", lam, above=0)

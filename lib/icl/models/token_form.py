@@ -117,6 +117,7 @@ def one_register(
     """
     layers = _layers(Z, P, Q)
     for name, scalars in (("alpha", alpha), ("gamma", gamma)):
+        _checks.tensor(name, scalars)
         if scalars.shape not in ((layers,), (len(Z), layers)):
             raise ValueError(
                 f"{name} must have shape ({layers},) or ({len(Z)}, {layers}) to match P and Z, "
@@ -148,6 +149,7 @@ def many_registers(
         ValueError: if shapes or dtypes do not match.
     """
     layers, (_, time, width) = _layers(Z, P, Q), Z.shape
+    _checks.tensor("Gamma", Gamma)
     given = tuple(Gamma.shape)
     if len(given) != 4 or given[:2] != (layers, layers) or given[2] not in (1, time) or given[3] not in (1, width):
         raise ValueError(f"Gamma must have shape ({layers}, {layers}, {time} or 1, {width} or 1), got {given}")

@@ -36,6 +36,13 @@ class VerdictChanged(AssertionError):
     """A measurement contradicts the verdict that the ledger holds."""
 
 
+def _truths(**statements: Any) -> None:
+    """Refuse what is merely truthy, like a list, a text, NaN or a function; None stands for nothing said."""
+    for name, value in statements.items():
+        if value is not None and not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
 def folder(name: str) -> Path:
     """Return `book/<name>` of the repository, or its copy inside the installed package."""
     for candidate in (_REPOSITORY / "book" / name, Path(__file__).parents[1] / name):
@@ -113,8 +120,10 @@ class Claim:
             note: numbers to show, when the deviation alone says too little.
 
         Raises:
+            ValueError: if measured or expected is not real and finite, or the caveat neither True nor False.
             VerdictChanged: if the numbers lead to another verdict than the ledger's.
         """
+        _truths(caveat=caveat)
         kind, limit = self._tolerance()
         if kind == "truth":
             raise ValueError(f"{self.id} is checked with .holds: its tolerance is a truth, not a number")
@@ -148,8 +157,12 @@ class Claim:
             samples: how many draws are behind it.
 
         Raises:
+            ValueError: if condition, caveat or instead is neither True nor False.
             VerdictChanged: if this leads to another verdict than the ledger's.
         """
+        if condition is None:
+            raise ValueError("condition must be True or False, got None")
+        _truths(condition=condition, caveat=caveat, instead=instead)
         if self._tolerance()[0] != "truth":
             raise ValueError(f"{self.id} is checked with .agrees: its tolerance is {self.tolerance}")
         if condition and instead is not None:
@@ -181,6 +194,9 @@ _UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| =
 
 
 def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> float:
+    for name, value in (("measured", measured), ("expected", expected)):
+        if isinstance(value, np.ma.MaskedArray) or np.iscomplexobj(value):
+            raise ValueError(f"{name} must be real and without a mask, got {value!r}")
     measured, expected = np.asarray(measured, dtype=np.float64), np.asarray(expected, dtype=np.float64)
     if not (np.isfinite(measured).all() and np.isfinite(expected).all()):
         raise ValueError("measured and expected must be finite")

@@ -89,6 +89,8 @@ class Grid:
         """Refuse an empty grid, a reference that is not in it, and impossible sizes, by name."""
         named: tuple[tuple[str, Any], ...] = (("tasks", self.tasks), ("makers", self.makers))
         for name, given in named:
+            if not isinstance(given, Mapping):
+                raise ValueError(f"{name} must map names to them, got {given!r}")
             if not given or not all(key and isinstance(key, str) for key in given):
                 raise ValueError(f"{name} must be at least one, each with a name, got {list(given)}")
         for name, task in self.tasks.items():
@@ -105,7 +107,8 @@ class Grid:
         shortest = min(task.n for task in self.tasks.values()) + 1
         if self.last > shortest:
             raise ValueError(f"last must be at most the {shortest} positions of the shortest task, got {self.last}")
-        if not self.stream:
+        stream: Any = self.stream
+        if not isinstance(stream, str) or not stream:
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
     def fingerprint(self, task: str) -> str:
@@ -117,6 +120,8 @@ class Grid:
         Raises:
             ValueError: if a task or a maker refers to something that has no description that lasts.
         """
+        if task not in self.tasks:
+            raise ValueError(f"task must be one of {', '.join(self.tasks)}, got {task!r}")
         what = {name: getattr(self, name) for name in ("batch", "last", "reference", "stream")}
         what |= {"name": task, "task": self.tasks[task], "makers": list(self.makers.items())}
         text = json.dumps([_described(what, ()), _surroundings()], sort_keys=True)
@@ -174,6 +179,7 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None =
     """
     if jobs is not None:
         _checks.integer("jobs", jobs, at_least=1)
+    _checks.instance("grid", grid, Grid)
     prints = {task: grid.fingerprint(task) for task in grid.tasks}
     home = None if folder is None else Path(folder)
     cells = [(task, seed) for task in grid.tasks for seed in range(grid.seeds)]

@@ -38,6 +38,9 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
         ValueError: if a model's predictions do not fit the prompt or are not finite.
         FloatingPointError: if a filter diverges.
     """
+    _checks.instance("prompt", prompt, Prompt)
+    if isinstance(predictor, type) or not (isinstance(predictor, filters.Filter) or callable(predictor)):
+        raise ValueError(f"predictor must be a Filter or a model of prompts, got {predictor!r}")
     if isinstance(predictor, filters.Filter):
         return filters.run_filter(predictor, prompt.x, prompt.y)
     if isinstance(predictor, Causal):
@@ -76,6 +79,8 @@ def _risks(
 ) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Mean and standard error of each predictor's measure, and of its difference from `against`, over trials."""
     _checks.integer("total", total, at_least=2)
+    if not isinstance(predictors, Mapping):
+        raise ValueError(f"predictors must map names to predictors, got {predictors!r}")
     if not predictors:
         raise ValueError("predictors must name at least one predictor, got none")
     if against is not None and against not in predictors:
@@ -195,6 +200,7 @@ def settled_risk(
         The columns of `risk_curve` without position.
     """
     _checks.integer("last", last, at_least=1)
+    _checks.instance("task", task, Task)
     if last > task.n + 1:
         raise ValueError(f"last must be at most the {task.n + 1} positions of the task, got {last}")
     risks = _risks(
@@ -233,6 +239,8 @@ def squared_error(
     Raises:
         ValueError: if total is less than 2 or a prediction does not fit the prompts or is not finite.
     """
+    if not callable(predict):
+        raise ValueError(f"predict must be a function of prompts, got {predict!r}")
     _checks.integer("total", total, at_least=2)
     first, second = np.zeros(()), np.zeros(())
     for prompt in blocks(task, total, generator=generator, size=size, dtype=dtype):

@@ -47,8 +47,7 @@ class Held:
 
     def __init__(self, task: Task, every: int) -> None:
         """Hold nothing yet."""
-        if not isinstance(task, Task):
-            raise ValueError(f"task must be one of icl.tasks, got {task!r}")
+        _checks.instance("task", task, Task)
         self.task, self.every = task, _checks.integer("every", every, at_least=1)
         self.d, self.n, self.Lambda = task.d, task.n, task.Lambda
         self.inputs: InputLaw = task.inputs
@@ -72,6 +71,7 @@ class Held:
         Raises:
             ValueError: if the prompts held are of another batch or dtype, or on another device, than is asked for.
         """
+        _checks.drawing(generator, dtype)
         if self._held is None or self._times % self.every == 0:
             self._held = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
         elif (self._held.batch, self._held.x.dtype) != (batch, dtype):
@@ -249,6 +249,7 @@ def train_side_by_side(
         ValueError: if arguments do not fit together.
         Diverged: if a loss or the gradient is not finite, with the step and the last finite losses.
     """
+    _checks.instance("task", task, Task)
     _checks.shape("theta", theta, (None, task.d + 1, task.d + 1), "to match the task")
     _checks.drawing(generator, theta.dtype)
     if not len(theta) or not bool(torch.isfinite(theta).all()):

@@ -318,7 +318,7 @@ def _checked(
             raise ValueError(f"model must hold its state in tensors, got {name} = {tensor!r}")
     if not callable(loss):
         raise ValueError(f"loss must be a function of model and prompt, got {loss!r}")
-    if not callable(getattr(task, "sample", None)):
+    if isinstance(task, type) or not callable(getattr(task, "sample", None)):
         raise ValueError(f"task must be one of icl.tasks, got {task!r}")
     if not isinstance(config, Config):
         raise ValueError(f"config must be an icl.runs.training.Config, got {config!r}")

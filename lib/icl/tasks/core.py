@@ -43,6 +43,8 @@ class Prompt:
         _checks.shape("w", self.w, tuple(self.x.shape), "to match x")
         _checks.dtype("y", self.y, self.x.dtype, "to match x")
         _checks.dtype("w", self.w, self.x.dtype, "to match x")
+        if not bool(torch.isfinite(self.y).all()):
+            raise ValueError(f"y must be finite in {self.y.dtype}, got {self.y[~torch.isfinite(self.y)][0].item()}")
         if self.x.shape[1] < 2:
             raise ValueError(f"x must hold at least one example and the query, got {self.x.shape[1]} position(s)")
 
@@ -180,6 +182,7 @@ def _checked_inputs(inputs: Any, Lambda: np.ndarray) -> None:
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
     """Symmetric square root; unlike Cholesky it takes singular covariances too."""
+    _checks.unmasked("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
     return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
@@ -240,6 +243,7 @@ class StationaryRegression:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
         w = _colour(_normal((batch, 1, self.d), generator, dtype, device), self.Sigma_w)
+        _checks.within(self, w)
         x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
         return _prompt(x, w.expand_as(x))
 
@@ -299,6 +303,8 @@ class DriftingRegression:
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         # Time first and in place: the recurrence then costs far less than drawing its noise.
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device).mul_(self.sigma_e)
         if self.sigma_e:
@@ -307,6 +313,7 @@ class DriftingRegression:
             w[0] = self.sigma_w * _normal((batch, self.d), generator, dtype, device)
         for i in range(1, self.n + 2):
             w[i].add_(w[i - 1], alpha=self.gamma)
+        _checks.within(self, w[-1])
         x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
         return _prompt(x, w[1:].transpose(0, 1).contiguous())
 
@@ -366,6 +373,8 @@ class SmoothDrift:
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        _checks.scales(dtype, sigma_w=self.sigma_w)
         phases = self._phases()
         basis = np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * self.sigma_w / np.sqrt(self.harmonics + 1)
         coefficients = _normal((batch, basis.shape[1], self.d), generator, dtype, device)
@@ -384,6 +393,7 @@ def blocks(
     device: torch.device | str | None = None,
 ) -> Iterator[Prompt]:
     """Yield `total` prompts of `task` in blocks of at most `size`, so that a million of them need little memory."""
+    _checks.instance("task", task, Task)
     _checks.integer("total", total, at_least=1)
     _checks.integer("size", size, at_least=1)
     for start in range(0, total, size):

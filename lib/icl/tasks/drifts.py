@@ -109,6 +109,8 @@ class LinearDrift:
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.one_scale("P_0", self.P_0)
+        _checks.one_scale("Q", self.Q)
         start, push = _factor(self.P_0), _factor(self.Q)
         drawn = _normal((start.shape[1], batch, self.d), generator, dtype, device)
         F, h, A, B = (torch.as_tensor(array).to(drawn) for array in (self.F, self.h, start, push))
@@ -120,6 +122,7 @@ class LinearDrift:
             if push.shape[1]:
                 s += torch.tensordot(B, noise[i], dims=1)
             w[i] = torch.tensordot(h, s, dims=1)
+        _checks.within(self, w[-1])
         return _prompt(_inputs(self, batch, generator, dtype, device), w.transpose(0, 1).contiguous())
 
 
@@ -275,6 +278,8 @@ class RegimeSwitching:
     ) -> tuple[Prompt, DrawnSteps]:
         """Draw the prompts that `sample` draws, and tell where they switched: `restart`, with variance sigma_w^2."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
         # In float64 on the generator's own device, so that where the switches fall does not hang on dtype or device.
         drawn = torch.rand((self.n + 1, batch), generator=generator, dtype=torch.float64, device=generator.device)
@@ -286,6 +291,7 @@ class RegimeSwitching:
         w[1:].mul_(scale[..., None])
         for i in range(1, self.n + 2):
             w[i].addcmul_(w[i - 1], kept[i - 1, :, None])
+        _checks.within(self, w[-1])
         prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
         return prompt, DrawnSteps(scale.square().T.contiguous(), restart.T.contiguous())
 
@@ -357,6 +363,8 @@ class HeavyTailedDrift:
     ) -> tuple[Prompt, DrawnSteps]:
         """Draw the prompts that `sample` draws, and tell each step's variance sigma_e^2 (nu - 2) / c_i; no restarts."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
         # Half a chi-square of nu degrees of freedom is a gamma number of shape nu / 2; in float64 it is never 0.
         shape = torch.full((self.n + 1, batch), self.nu / 2, dtype=torch.float64, device=generator.device)
@@ -366,6 +374,7 @@ class HeavyTailedDrift:
         w[1:].mul_(variance.sqrt()[..., None])
         for i in range(1, self.n + 2):
             w[i].add_(w[i - 1], alpha=self.gamma)
+        _checks.within(self, w[-1])
         prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
         variance = variance.T.contiguous()
         return prompt, DrawnSteps(variance, torch.zeros_like(variance, dtype=torch.bool))

@@ -14,6 +14,7 @@ from icl.tasks.core import InputLaw, Prompt, Task, _normal
 
 def clean(prompt: Prompt) -> Float[Tensor, "batch time"]:
     """<w_i, x_i>: what each label is without its noise, to the bit the label itself where there is none."""
+    _checks.instance("prompt", prompt, Prompt)
     return (prompt.w * prompt.x).sum(-1)
 
 
@@ -36,7 +37,7 @@ class Noisy:
     def __post_init__(self) -> None:
         """Refuse what is no task, noise upon noise, and an impossible size of it, by name."""
         given: Any = self.task
-        if not isinstance(given, Task) or isinstance(given, Noisy):
+        if isinstance(given, type) or not isinstance(given, Task) or isinstance(given, Noisy):
             raise ValueError(f"task must be a Task without noise, got {given!r}")
         _checks.number("sigma_y", self.sigma_y, at_least=0)
 

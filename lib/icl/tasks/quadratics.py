@@ -60,6 +60,9 @@ def covariance(D: Any, U: Any = None) -> Float[np.ndarray, "d d"]:
 
 def _definite(Sigma: Any) -> np.ndarray:
     """Sigma as a float64 covariance that has an inverse."""
+    _checks.unmasked("Sigma", Sigma)
+    if isinstance(Sigma, Tensor):
+        _checks.numbers("Sigma", Sigma)
     matrix = np.asarray(Sigma)
     if matrix.ndim != 2 or not matrix.size:
         raise ValueError(f"Sigma must be a (d, d) covariance, got {Sigma!r}")

@@ -44,10 +44,13 @@ from icl.theory.adversary import (
 from icl.theory.floors import (
     best_linear_errors,
     expected_errors,
+    gaussian_errors,
     genie_errors,
+    kalman_errors,
     kalman_risk,
     linear_drift_errors,
     query_errors,
+    riccati,
     switching_predictions,
 )
 from icl.theory.large_d import (
@@ -71,7 +74,7 @@ from icl.theory.lfom import (
     table_risks,
 )
 from icl.theory.lms_family import best_steady, errors, steady_error
-from icl.theory.moments import Moments, from_kernel, recursion, task_moments
+from icl.theory.moments import Moments, from_kernel, recursion, relative, task_moments
 from icl.theory.one_layer import (
     Optimum,
     crosstalk,
@@ -150,7 +153,6 @@ from icl.theory.steady import (
     gla_error,
     gla_per_channel,
     gla_shared,
-    kalman_errors,
     linear_bound,
     readout_errors,
     second_moments,
@@ -205,6 +207,7 @@ __all__ = [
     "forgetting_by_direction",
     "free_gates",
     "from_kernel",
+    "gaussian_errors",
     "genie_errors",
     "gla_error",
     "gla_per_channel",
@@ -260,6 +263,8 @@ __all__ = [
     "readout_errors",
     "recursion",
     "registers",
+    "relative",
+    "riccati",
     "rls_random_walk",
     "s6",
     "second_moments",

@@ -14,8 +14,8 @@ from icl.theory.steady import Steady, _law
 
 
 def _sv(s: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
-    s = np.asarray(_checks.real("s", s, above=0), dtype=np.float64)
-    v = np.asarray(_checks.real("v", v, at_least=0), dtype=np.float64)
+    s = np.asarray(_checks.real("s", s, above=0, at_most=1e140), dtype=np.float64)
+    v = np.asarray(_checks.real("v", v, at_least=0, at_most=1e145), dtype=np.float64)
     try:
         found = np.broadcast_arrays(s, v)
     except ValueError:
@@ -33,7 +33,10 @@ def eps_delta(s: Any, v: Any) -> Any:
     """The delta rule's error over d k0 for d -> infinity, unit keys or not: s (1 - eps) = eps^2 / (eps + v)."""
     s, v = _sv(s, v)
     half = s * (1 - v)
-    return ((half + np.sqrt(half**2 + 4 * (1 + s) * s * v)) / (2 * (1 + s)))[()]
+    root = np.sqrt(half**2 + 4 * (1 + s) * s * v)
+    # The form without cancellation on either side of half = 0.
+    low = np.where(half < 0, root - half, 1.0)
+    return np.where(half < 0, 2 * s * v / low, (half + root) / (2 * (1 + s)))[()]
 
 
 def touching_point(s: Any, v: Any) -> Any:
@@ -77,10 +80,24 @@ def kalman_large_d(s: Any, v: Any) -> Any:
         eps = zeta^2 / (s (1 + zeta)) exp(s (1 + v) / zeta + s v / zeta^2 - 1) - v,    zeta of `touching_point`
 
     Taking P for p I instead would give `eps_delta`. Arrays broadcast.
+
+    Raises:
+        ValueError: if s is not positive, v negative, or v > 1000 with s < 1e-9.
     """
     s, v = _sv(s, v)
     t = touching_point(s, v)
-    return (t**2 / (s * (1 + t)) * np.exp(s * (1 + v) / t + s * v / t**2 - 1) - v)[()]
+    quiet = t**2 / (s * (1 + t)) * np.exp(s * (1 + v) / t + s * v / t**2 - 1) - v
+    # Where noise outweighs the signal a thousandfold, eps = v (e^L - 1) with zeta = s v (1 + off) put into L by hand.
+    loud = (v > 1e3) & (s * v > 1)
+    lost = (v > 1e3) & (s < 1e-9)
+    if lost.any():
+        raise ValueError(f"v must be <= 1000 for s < 1e-9, where eps is lost beside it, got {v[lost].flat[0]:g}")
+    u = 1 / np.where(loud, v, 1.0)
+    of = np.where(loud, t * u / s, 1.0)
+    off = np.where(loud, u * (1 - 2 / s + (3 + u) / (s * of) + 2 * u / (s * of) ** 2), 0.0)
+    w = u / (s * of)
+    L = np.log1p(off) - off / (1 + off) + u / of + (w - np.log1p(w)) - w * off / of
+    return np.where(loud, np.expm1(np.where(loud, L, 0.0)) / u, quiet)[()]
 
 
 #: Fitted to Monte Carlo, not derived.
@@ -95,7 +112,8 @@ def kalman_floor(law: Steady) -> float:
     was tried; `kalman_errors` is exact.
     """
     law = _law(law)
-    if not law.gamma:
+    # A weight that is all but drawn anew at each step is known to nobody.
+    if law.gamma**2 < 1e-17:
         return law.zero
     d = law.d + _SHIFT * law.gamma**4 + 2 * law.v / (law.v + kalman_large_d(law.s, law.v))
     s, v = d * (1 - law.gamma**2) / law.gamma**2, law.sigma_y**2 / (d * law.k0)
@@ -105,11 +123,11 @@ def kalman_floor(law: Steady) -> float:
 def kalman_random_walk(nu: Any) -> Any:
     """p / (d q) of the floor for slow drift in many dimensions, nu = s2 / (d^2 q): e / 4 without noise (mean field).
 
-    z^2 exp(1/z - 1 + nu / z^2) - nu,    z = (1 + sqrt(1 + 16 nu)) / 4
+    z^2 exp(1/z - 1 + nu / z^2) - nu = z^2 (exp(1/(2 z)) - 1) + z/2,    z = (1 + sqrt(1 + 16 nu)) / 4
     """
     nu = np.asarray(_checks.real("nu", nu, at_least=0), dtype=np.float64)
     z = (1 + np.sqrt(1 + 16 * nu)) / 4
-    return (z**2 * np.exp(1 / z - 1 + nu / z**2) - nu)[()]
+    return (z**2 * np.expm1(1 / (2 * z)) + z / 2)[()]
 
 
 def delta_random_walk(nu: Any) -> Any:

@@ -37,6 +37,7 @@ class _Settings:
 def _settings(task: Any, mu: Any, lam: Any, normalised: bool) -> _Settings:
     if not isinstance(task, DriftingRegression):
         raise ValueError(f"task must be a DriftingRegression, whose errors these are, got {task!r}")
+    _checks.flag("normalised", normalised)
     mu = np.asarray(_checks.real("mu", mu, at_least=0), dtype=np.float64)[..., None]
     lam = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)[..., None]
     try:

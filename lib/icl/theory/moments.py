@@ -81,6 +81,7 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     """
     a = np.asarray(_checks.real("weights", weights), dtype=np.float64)
     kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
+    _checks.shape("kernel", kernel, (None, None))
     n = len(kernel) - 1
     _checks.shape("kernel", kernel, (n + 1, n + 1))
     if a.shape[-1:] != (n,):
@@ -94,9 +95,44 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
 
 def task_moments(task: Task, lam: Any) -> Moments:
     """D1 .. D4 of a task at forgetting factor(s) lam: by recursion for the drift (3), from the kernel otherwise."""
+    _checks.instance("task", task, Task)
     _checks.real("lam", lam, at_least=0)
     if isinstance(task, DriftingRegression):
         return recursion(lam, gamma=task.gamma, n=task.n, sigma_w=task.sigma_w, sigma_e=task.sigma_e)
     _checks.isotropic(task)
     powers = np.asarray(lam, dtype=np.float64)[..., None] ** np.arange(task.n, 0, -1)
     return from_kernel(powers, task.weight_kernel())
+
+
+def relative(task: Task, lam: Any) -> Moments:
+    """D1 .. D4 in units in which nothing overflows, and nothing that matters vanishes, whatever lam > 0, gamma and n.
+
+    D1^2 / (D2 D4) and D3 / D2 are those of `of`: the a_i and the weights have units of their own, which no share of
+    the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the new
+    example's a_i sqrt(k_ii) f, in units that grow by h = max(g / max(lam, 1), 1),
+
+        D3 <- (u^2 D3 + 2 u f D1) / h^2    D2 <- (u^2 D2 + f^2 k) / h^2    D1 <- gamma (u D1 + f k) / (g h)
+        f <- f min(g / max(lam, 1), 1)     k <- (gamma^2 k + sigma_e^2 / g^(2 m)) / g^2
+
+    Raises:
+        ValueError: if lam is not positive, or a kernel is not finite.
+    """
+    lam = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)
+    small, large = np.minimum(lam, 1), np.maximum(lam, 1)
+    with np.errstate(under="ignore"):
+        if not isinstance(task, DriftingRegression):
+            _checks.isotropic(task)
+            kernel = task.weight_kernel()
+            powers = small[..., None] ** np.arange(task.n - 1, -1, -1) / large[..., None] ** np.arange(task.n)
+            return from_kernel(powers, kernel / (np.abs(kernel).max() or 1.0))
+        D1, D2, D3, fresh = np.zeros(lam.shape), np.zeros(lam.shape), np.zeros(lam.shape), np.ones(lam.shape)
+        unit, grows = np.hypot(task.gamma * task.sigma_w, task.sigma_e), max(task.gamma, 1.0)
+        k, kept, pushed = float(unit > 0), task.gamma / grows, task.sigma_e / (unit or 1.0) / grows
+        units, later = np.maximum(grows / large, 1), np.minimum(grows / large, 1)
+        for _ in range(task.n):
+            D3 = (small / units) ** 2 * D3 + 2 * small / units * fresh * (D1 / units)
+            D2 = (small / units) ** 2 * D2 + (fresh / units) ** 2 * k
+            D1 = kept * (small * D1 + fresh * k) / units
+            k = kept**2 * k + pushed**2
+            fresh, pushed = fresh * later, pushed / grows
+    return _moments(D1, D2, D3, np.full(lam.shape, k))

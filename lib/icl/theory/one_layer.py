@@ -22,13 +22,39 @@ from icl.theory import moments as _moments
 
 def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
     """Eigenvalues of Lambda, ascending."""
+    _checks.instance("task", task, Task)
     return np.linalg.eigvalsh(task.Lambda)
+
+
+def _in_range(task: Task, lam: Any) -> _moments.Moments:
+    """D1 .. D4; where lam^n or its square leaves float64, in units of the largest weight, which no error depends on."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        m = _moments.task_moments(task, lam)
+        _checks.real("the variance of the query's weight", m.D4)
+        own = (m.D1**2, m.D2, m.D1**2 + m.D2 + m.D3)
+    # Twenty digits from either end of float64: sums over directions and their products have to fit as well.
+    least = np.minimum(own[1], np.where(own[0] > 0, own[0], own[1]))
+    lost = ~((own[2] < 1e288) & (least > 1e-288)) & (np.asarray(lam) > 0) & (m.D4 > 0)
+    if not lost.any():
+        return m
+    other = _moments.relative(task, np.where(lost, lam, 1.0))
+    with np.errstate(under="ignore"):
+        unit = m.D4 / other.D4
+        pairs = ((m.D1, other.D1), (m.D2, other.D2), (m.D3, other.D3))
+        D1, D2, D3 = (np.where(lost, theirs * unit, ours) for ours, theirs in pairs)
+    return _moments.Moments(D1, D2, D3, m.D4)
+
+
+def _moments_fit(m: _moments.Moments) -> bool:
+    return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all())
 
 
 def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
     """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda for Gaussian inputs."""
     m = _moments.task_moments(task, _checks.number("lam", lam, above=0))
     Lambda: np.ndarray = task.Lambda
+    if not _moments_fit(m):
+        raise ValueError(f"lam must keep Lambda~ within float64, which {lam!r} does not for {task.n} examples")
     return m.D2 * ((task.inputs.kurtosis - 1) * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
 
 
@@ -51,7 +77,8 @@ def optimum(task: Task, *, lam: float) -> Optimum:
     """Theorem 1, (14): where gradient flow ends.
 
     Raises:
-        ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero).
+        ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero, or lam^n
+            below what float64 can hold) or not finite.
     """
     m = _moments.task_moments(task, _checks.number("lam", lam, above=0))
     tilde = lambda_tilde(task, lam=lam)
@@ -70,25 +97,33 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
 
         E (y_hat - y)^2 = tr(A Lambda A' Lambda Lambda~) - 2 D1 tr(A Lambda^2) + D4 tr(Lambda)
 
-    (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another.
+    (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another. Infinite
+    where it is larger than float64 can hold.
     """
+    _checks.instance("task", task, Task)
     Lambda: np.ndarray = task.Lambda
     _checks.shape("A", A, Lambda.shape)
     _checks.real("A", A)
-    m = _moments.task_moments(task, _checks.real("lam", lam, at_least=0))
+    _checks.real("lam", lam, at_least=0)
     quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
     signal = np.trace(quadratic @ Lambda @ Lambda)
     crosstalk = np.trace(quadratic @ Lambda) * trace
-    return (
-        m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
-        + m.D3 * signal
-        - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
-        + m.D4 * trace
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        m = _moments.task_moments(task, lam)
+        found = (
+            m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
+            + m.D3 * signal
+            - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
+            + m.D4 * trace
+        )
+    # What has overflowed leaves infinity less infinity behind.
+    return np.where(np.isnan(found), np.inf, found)[()]
 
 
 def testing_error(train: Task, test: Task, *, lam: float, test_lam: Any) -> Any:
     """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
+    _checks.instance("train", train, Task)
+    _checks.instance("test", test, Task)
     if test.d != train.d:
         raise ValueError(f"test must have the d of train, {train.d}, got {test.d}")
     _checks.real("test_lam", test_lam, at_least=0)
@@ -100,9 +135,16 @@ def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]
 
         D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
 
-    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error.
+    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error; for
+    lam -> 0 the last example alone is, and A makes up for its weight.
+
+    Raises:
+        ValueError: if lam is negative, or the weights' variance at the query is larger than float64 can hold.
     """
-    m = _moments.task_moments(task, _checks.real("lam", lam, at_least=0))
+    return _by_direction(task, _in_range(task, _checks.real("lam", lam, at_least=0)))
+
+
+def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
     D1, D2, D3, D4 = (D[..., None] for D in (m.D1, m.D2, m.D3, m.D4))
     s = _spectrum(task)
     tilde = D2 * ((task.inputs.kurtosis - 1) * s + s.sum()) + D3 * s
@@ -119,27 +161,32 @@ def training_error(task: Task, *, lam: Any) -> Any:
 
 def identity_error(task: Task, *, lam: Any) -> Any:
     """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
+    _checks.instance("task", task, Task)
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
-    m = _moments.task_moments(task, _checks.real("lam", lam, above=0))
-    return task.d * (m.D4 - m.D1**2 / ((task.d + task.inputs.kurtosis - 1) * m.D2 + m.D3))
+    m = _in_range(task, _checks.real("lam", lam, above=0))
+    a = (task.d + task.inputs.kurtosis - 1) * m.D2 + m.D3
+    return task.d * (m.D4 - m.D1**2 / np.where(a > 0, a, 1.0))
 
 
 def zero_predictor(task: Task) -> float:
     """Error of answering 0 always: D4 tr(Lambda)."""
-    return float(_moments.task_moments(task, 0.0).D4 * np.trace(task.Lambda))
+    return float(_in_range(task, 0.0).D4 * np.trace(task.Lambda))
 
 
 def xi(task: Task, *, lam: Any) -> Any:
     """D1^2 / D2, the large-d stand-in for how much the layer explains: for Lambda = I, error -> d D4 - xi."""
-    m = _moments.task_moments(task, _checks.real("lam", lam, above=0))
-    return m.D1**2 / m.D2
+    m = _in_range(task, _checks.real("lam", lam, above=0))
+    return m.D1**2 / np.where(m.D2 > 0, m.D2, 1.0)
 
 
 def _valley(errors: Callable[[Any], np.ndarray], upper: float) -> float:
     """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
     _checks.number("upper", upper, above=0)
-    grid = np.linspace(0, upper, 401)[1:]
+    grid = np.linspace(0, min(upper, 2.0), 401)[1:]
+    if upper > 2:
+        # An upper that is far away must not make the steps coarse where the valleys are.
+        grid = np.append(grid, np.geomspace(2.0, upper, 401)[1:])
     on_grid = errors(grid)
     best = int(on_grid.argmin())
     low, high = (grid[best - 1] if best else 0.0), grid[min(best + 1, len(grid) - 1)]
@@ -150,13 +197,22 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: float) -> float:
     return float(upper if on_grid[-1] <= found.fun * (1 + 1e-13) else found.x)
 
 
+def _any_unit(task: Task) -> Callable[[Any], np.ndarray]:
+    """`error_by_direction`; in units of their own where weights outgrow float64, which moves no minimum."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not isinstance(task, DriftingRegression) or np.isfinite(_moments.task_moments(task, 0.0).D4):
+            return lambda lam: error_by_direction(task, lam=lam)
+    return lambda lam: _by_direction(task, _moments.relative(task, lam))
+
+
 def optimal_forgetting(task: Task, *, upper: float = 1.0) -> float:
     """Return lam*, the forgetting factor in (0, upper] of least training error (16).
 
     `upper` itself is returned when nothing inside is better. Let it exceed 1 for growing weights (gamma > 1), whose
     best lam does (Theorem 4).
     """
-    return _valley(lambda lam: training_error(task, lam=lam), upper)
+    errors = _any_unit(task)
+    return _valley(lambda lam: errors(lam).sum(-1), upper)
 
 
 def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarray, " d"]:
@@ -164,9 +220,12 @@ def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarr
 
     Least summands of (16), each for itself (not in the paper, whose lam is one for all).
     """
+    _checks.instance("task", task, Task)
+
+    errors = _any_unit(task)
 
     def best(j: int) -> float:
-        return _valley(lambda lam: error_by_direction(task, lam=lam)[..., j], upper)
+        return _valley(lambda lam: errors(lam)[..., j], upper)
 
     return np.array([best(j) for j in range(task.d)])
 
@@ -193,6 +252,7 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
     The Wiener filter on the pseudo-observations y_i x_i (not in the paper): (K + c diag K) a = k, with K the weights'
     kernel on the examples, k its column at the query and c the direction's `crosstalk`. Rows are scaled so that A = I.
     """
+    _checks.instance("task", task, Task)
     kernel = task.weight_kernel()
     past, query = kernel[:-1, :-1], kernel[:-1, -1]
     noisy = past + crosstalk(task)[:, None, None] * np.diag(past.diagonal())
@@ -203,6 +263,7 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
 
 def position_error(task: Task) -> float:
     """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
+    _checks.instance("task", task, Task)
     kernel, s = task.weight_kernel(), _spectrum(task)
     explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
     return float(s @ (kernel[-1, -1] - explained))
@@ -218,7 +279,7 @@ def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
 
     Args:
         gamma: autoregressive coefficient, in (0, 1).
-        crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
+        crosstalk: variance of that noise over the variance of the signal, > 0: d + 1 for Lambda = I, and an entry of
             `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
     """
     gamma = np.asarray(_checks.real("gamma", gamma, above=0), dtype=np.float64)
@@ -235,6 +296,7 @@ def steady_identity_error(task: DriftingRegression) -> float:
     The scalar Riccati equation p = q + gamma^2 p r / (p + r), with q = sigma_e^2 and the noise r = c q / (1 - gamma^2)
     of crosstalk c, is quadratic: error = d p = (d q / 2) [sqrt((c - 1)^2 + 4 c / (1 - gamma^2)) - (c - 1)].
     """
+    _checks.instance("task", task, DriftingRegression)
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here: each eigendirection has a steady state of its own")
     if task.gamma >= 1:

@@ -33,11 +33,11 @@ _Theta = Float[np.ndarray, "*batch tokens tokens"] | Complex[np.ndarray, "*batch
 
 
 def _square(name: str, matrix: Any, *, least: int) -> np.ndarray:
+    _checks.real(name, matrix)
     matrix = np.asarray(matrix, dtype=np.float64)
     _checks.shape(name, matrix, (None, None))
     if len(matrix) < least or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} must be square, ({least}, {least}) or larger, got {matrix.shape}")
-    _checks.real(name, matrix)
     return matrix
 
 
@@ -107,7 +107,10 @@ class PopulationLoss:
 
     def _white(self, theta: Any) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
         """p, v, U, q in white coordinates, where y_hat = z-moments only."""
+        _checks.unmasked("theta", theta)
         theta = np.asarray(theta)
+        if theta.dtype.kind not in "fiuc":
+            raise ValueError(f"theta must be numbers, got {theta!r}")
         if theta.shape[-2:] != (self.d + 1, self.d + 1):
             raise ValueError(f"theta must have shape (..., {self.d + 1}, {self.d + 1}), got {theta.shape}")
         R = self.R
@@ -188,6 +191,7 @@ class PopulationLoss:
 
         The gradient's derivative by complex steps: a polynomial's is exact to rounding, whatever the step.
         """
+        _checks.real("theta", theta)
         theta = np.asarray(theta, dtype=np.float64)
         _checks.shape("theta", theta, (self.d + 1, self.d + 1))
         size, step = theta.size, 1e-30
@@ -202,6 +206,7 @@ def layer_loss(task: Task, *, lam: float) -> PopulationLoss:
     Raises:
         ValueError: if lam is not positive, or the inputs are not Gaussian: the second square needs their sixth moments.
     """
+    _checks.instance("task", task, Task)
     if task.inputs is not GAUSSIAN:
         raise ValueError(f"inputs must be Gaussian for the loss of all parameters, got {task.inputs.name}")
     Lambda, kernel = np.asarray(task.Lambda), task.weight_kernel()[:-1, :-1]
@@ -228,6 +233,7 @@ def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens
     second square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local
     minimum or a saddle, its Hessian tells.
     """
+    _checks.instance("task", task, Task)
     s, vectors = np.linalg.eigh(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
     A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
@@ -304,9 +310,9 @@ def gradient_flow(
         ValueError: for a start of another shape or not finite.
         RuntimeError: if the solver fails, with its message and the time it had reached.
     """
-    start = np.asarray(start, dtype=np.float64)
+    _checks.instance("loss", loss, PopulationLoss)
+    start = np.asarray(_checks.real("start", start), dtype=np.float64)
     _checks.shape("start", start, (loss.d + 1, loss.d + 1))
-    _checks.real("start", start)
     _checks.number("until", until, above=0)
     _checks.number("slope", slope, above=0)
     _checks.number("rtol", rtol, above=0)
@@ -344,6 +350,7 @@ def linear_rate(loss: PopulationLoss, minimum: Float[np.ndarray, "tokens tokens"
 
     Eigenvalues that are 0 belong to directions along which minima go on: (v, U) -> (c v, U / c) leaves A unchanged.
     """
+    _checks.instance("loss", loss, PopulationLoss)
     _checks.real("minimum", minimum)
     _checks.shape("minimum", np.asarray(minimum), (loss.d + 1, loss.d + 1))
     values = np.linalg.eigvalsh(loss.hessian(minimum))

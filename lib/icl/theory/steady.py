@@ -54,6 +54,10 @@ class Steady:
             raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {self.gamma!r}")
         _checks.number("sigma_e", self.sigma_e, above=0)
         _checks.number("sigma_y", self.sigma_y, at_least=0)
+        # Squares of variances enter, and float64 has to hold them.
+        for name, value in (("sigma_e", self.sigma_e), ("sigma_y", self.sigma_y)):
+            if value and not 1e-20 <= value <= 1e20:
+                raise ValueError(f"{name} must be from 1e-20 to 1e20, or 0 for sigma_y, got {value!r}")
 
     @property
     def q(self) -> float:
@@ -339,7 +343,8 @@ def second_moments(updates: Sequence[Update], d: int) -> Float[np.ndarray, "phas
         ValueError: if updates is empty, they differ in size, or a round of them does not settle.
     """
     _checks.integer("d", d, at_least=1)
-    if not updates or not all(isinstance(u, Update) for u in updates):
+    given: Any = updates
+    if not isinstance(given, Sequence) or not updates or not all(isinstance(u, Update) for u in updates):
         raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
     m = len(updates[0].keep)
     for one in updates:
@@ -487,38 +492,3 @@ def delta_diagonal(law: Steady, spectrum: Float[np.ndarray, " d"]) -> float:
 
     top = law.k0 * s.sum()
     return float(brentq(lambda share: total(share * top) / top - share, 0.0, 1.0, xtol=1e-15, rtol=1e-14)) * top
-
-
-def kalman_errors(
-    x: Float[np.ndarray, "batch time d"], law: Steady, spectrum: Float[np.ndarray, " d"] | None = None
-) -> Float[np.ndarray, "batch time"]:
-    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i) by Riccati.
-
-        P <- gamma^2 (P - P x x'P / (x'P x + s2)) + q I,    from P = k0 I, the weights' own spread
-
-    `theory.floors.expected_errors` is the same without noise. The traces of one long sequence, averaged after its
-    start, have a standard error some 30 times smaller than squared errors of predictions would.
-
-    Args:
-        x: inputs, one sequence a row.
-        law: its d has to be x's.
-        spectrum: eigenvalues of Lambda, (d,), if the inputs are not white; x has to have them along its axes.
-    """
-    law = _law(law)
-    x = np.asarray(x, dtype=np.float64)
-    _checks.shape("x", x, (None, None, law.d), "to match law")
-    _checks.real("x", x)
-    weight = np.ones(law.d) if spectrum is None else _spectrum(law, spectrum)
-    batch, time, d = x.shape
-    P = np.broadcast_to(law.k0 * np.eye(d), (batch, d, d)).copy()
-    errors, diagonal = np.empty((batch, time)), np.arange(d)
-    for i in range(time):
-        errors[:, i] = P[:, diagonal, diagonal] @ weight
-        Px = (P @ x[:, i, :, None])[..., 0]
-        heard = (Px * x[:, i]).sum(-1) + law.sigma_y**2
-        # Symmetric to the last bit, as stability needs; an input of 0 teaches nothing.
-        u = Px / np.sqrt(np.where(heard > 0, heard, np.inf))[:, None]
-        P -= u[:, :, None] * u[:, None, :]
-        P *= law.gamma**2
-        P[:, diagonal, diagonal] += law.q
-    return errors

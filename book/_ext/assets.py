@@ -1,0 +1,46 @@
+"""The scripts of others that the pages use, laid beside the site's own: nothing is fetched from elsewhere."""
+
+import importlib.metadata
+from pathlib import Path
+
+import vl_convert
+
+from icl.page import charts
+
+#: What TeX input and CommonHTML output load, and no more: about a quarter of the package.
+MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions", "a11y", "sre")
+
+
+def lay(static: Path) -> None:
+    """Have MathJax and Vega in a folder, every file whole, whatever a build that was stopped has left there."""
+    _mathjax(static / "mathjax")
+    _vega(static / "vega" / "vega-bundle.js")
+
+
+def _mathjax(folder: Path) -> None:
+    packed = importlib.metadata.files("sphinx-mathjax-offline") or []
+    origin = Path(next(file for file in packed if file.name == MATHJAX[0]).locate()).parent
+    for part in MATHJAX:
+        for path in (origin / part, *(origin / part).rglob("*")):
+            copy = folder / path.relative_to(origin)
+            if path.is_file() and not (copy.is_file() and copy.stat().st_size == path.stat().st_size):
+                _write(copy, path.read_bytes())
+
+
+def _vega(bundle: Path) -> None:
+    # Making it takes seconds: it is told by its first line, and by its last that it is whole.
+    first = (
+        f"// Vega-Lite {charts._VEGALITE} by vl-convert {importlib.metadata.version('vl-convert-python')}\n(() => {{"
+    )
+    first, last = first.encode(), b"})();\n"
+    there = bundle.read_bytes() if bundle.is_file() else b""
+    if not (there.startswith(first) and there.endswith(last)):
+        script = vl_convert.javascript_bundle(vl_version=charts._VEGALITE)
+        _write(bundle, first + script.encode() + b"\n" + last)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_bytes(content)
+    draft.replace(path)

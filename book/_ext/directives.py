@@ -1,0 +1,341 @@
+"""Directives and a role whose text is generated: from the ledger, the notation table, the tests and what was measured.
+
+Directives: page-card, claims, verdict-counts, errata, notation, timings, tests. Role: test.
+"""
+
+import abc
+import ast
+import importlib.metadata
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import chapters
+import measurements
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from icl.page import claims, notation
+from icl.page import records as evidence
+from icl.theory.errata import ADAPTATION, MEMORY, SELECTION, adaptation, memory, selection
+
+logger = logging.getLogger(__name__)
+WORDS_A_MINUTE = 180  # for text with formulas
+PAPERS = {"gla": "Learning to Adapt", "mem": "Memformers", "mamba": "Mamba as online gradient descent"}
+
+
+def checks() -> dict[str, dict[str, Any]]:
+    """Every check of the build by claim."""
+    return {check["id"]: check for page in measurements.of_all().values() for check in page.get("checks", [])}
+
+
+def _ledger() -> list[Path]:
+    return sorted((chapters.ROOT / "book/claims").glob("*.yml"))
+
+
+def _all_measured() -> list[Path]:
+    return [measurements.place(page) for page in chapters.pages()]
+
+
+class Watching(SphinxDirective, abc.ABC):
+    """A directive that writes Markdown for MyST to read; its page follows the files that it shows."""
+
+    has_content = True
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    @abc.abstractmethod
+    def shown(self) -> list[Path]:
+        """Return the files whose contents it shows."""
+
+    def watch(self) -> None:
+        """Have Sphinx read this page again when what it shows has changed."""
+        for path in self.shown():
+            self.env.note_dependency(str(path))
+
+    def render(self, markdown: str, into: nodes.Element) -> None:
+        """Let MyST read a piece of Markdown."""
+        self.state.nested_parse(StringList(markdown.split("\n"), self.env.doc2path(self.env.docname)), 0, into)
+
+
+class Generated(Watching):
+    """One piece of Markdown, in place."""
+
+    @abc.abstractmethod
+    def markdown(self) -> str:
+        """Return the Markdown to render."""
+
+    def run(self) -> list[nodes.Node]:
+        """Render it."""
+        self.watch()
+        container = nodes.container()
+        self.render(self.markdown(), container)
+        return container.children
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table; bars inside cells are escaped."""
+    line = lambda cells: "| " + " | ".join(c.replace("\n", " ").replace("|", "\\|") for c in cells) + " |"  # noqa: E731
+    return "\n".join([line(header), "|" + "---|" * len(header), *map(line, rows)])
+
+
+class PageCard(Generated):
+    """What a chapter is about, what it asks for, and what it costs; the numbers are measured or counted."""
+
+    def run(self) -> list[nodes.Node]:
+        """Put the rendered card into a box."""
+        box = nodes.container(classes=["icl-card"])
+        box += super().run()
+        return [box]
+
+    def shown(self) -> list[Path]:
+        """What this page measured, and its records."""
+        records = measurements.of(self.env.docname)["records"]
+        return [
+            measurements.place(self.env.docname),
+            *(chapters.ROOT / "book/results" / f"{name}.json" for name in records),
+        ]
+
+    def markdown(self) -> str:
+        """The author's objectives and prerequisites, then the facts."""
+        me = measurements.of(self.env.docname)
+        facts = [f"**Reading time** {max(1, round(me['words'] / WORDS_A_MINUTE))} min"]
+        if "seconds" in me:
+            facts.append(f"**Runs in** {me['seconds']:.0f} s on this build's CPU, one core")
+        for name in me["records"]:
+            p = evidence.recorded(name).provenance
+            facts.append(f"**Recorded run** {p['seconds']:.0f} s ({p['device']}, {p['date']})")
+        if me.get("checks"):
+            facts.append(f"**Claims settled** {len(me['checks'])}")
+        return "\n".join([*self.content, "", " · ".join(facts)])
+
+
+def _printed(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return "; ".join(f"{k}: {_printed(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+class Claims(Watching):
+    """The ledger's rows: this page's without an argument; with `gla`, `mem` or `mamba`, a paper's settled rows.
+
+    `gla waiting` lists the rows of a paper that no chapter checks yet.
+    """
+
+    def shown(self) -> list[Path]:
+        """The ledger, and what settles its rows."""
+        return _ledger() + (_all_measured() if self.arguments else [measurements.place(self.env.docname)])
+
+    def run(self) -> list[nodes.Node]:
+        """One block a claim, in the ledger's order, coloured by its verdict."""
+        paper, _, waiting = self.arguments[0].partition(" ") if self.arguments else (None, "", "")
+        if paper and (paper not in PAPERS or waiting not in ("", "waiting")):
+            raise self.error(f"claims: no paper {paper!r}; one of {sorted(PAPERS)}")
+        self.watch()
+        measured, blocks = checks(), []
+        for claim in claims.ledger().values():
+            mine = claim.id.split(".")[0] == paper and (claim.verdict == "not yet") == bool(waiting)
+            if mine if paper else claim.chapter == self.env.docname:
+                block = nodes.container(classes=["icl-claim", claim.verdict.replace(" ", "-")])
+                self.render(self.block(claim, measured.get(claim.id), bool(paper)), block)
+                blocks.append(block)
+        if not blocks:
+            raise self.error("claims: the ledger has no row for this page")
+        return blocks
+
+    def block(self, claim: claims.Claim, check: dict[str, Any] | None, link: bool) -> str:
+        """Markdown of one claim: what is said, what was measured, why."""
+        where = f" · [where](/{claim.chapter}.md)" if link and claim.chapter else ""
+        printed = f" Printed: {_literal(_printed(claim.printed))}." if claim.printed else ""
+        lines = [
+            f"**{claim.verdict}** · `{claim.id}` · {_pretty(claim.source)}{where}",
+            f"{_pretty(claim.claim)}{printed}",
+        ]
+        if check:
+            draws = f" ({check['samples']:,} draws)" if check["samples"] else ""
+            lines.append(f"*Measured:* {_literal(check['measured'])}{draws}.")
+        lines.append(
+            f"*To check:* {_pretty(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_pretty(claim.reason)}"
+        )
+        return "\n\n".join(lines)
+
+
+#: The ledger is written in ASCII; its letters and relations are shown as the book prints them.
+_LETTERS = {"lambda": "λ", "Lambda": "Λ", "gamma": "γ", "Gamma": "Γ", "sigma": "σ", "Sigma": "Σ", "alpha": "α"}
+_LETTERS |= {"beta": "β", "Delta": "Δ", "xi": "ξ", "eta": "η", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→"}
+_LETTER = re.compile(
+    r"(?<![A-Za-z])(lambda|Lambda|gamma|Gamma|sigma|Sigma|alpha|beta|Delta|xi|eta)(?![a-z])|<=|>=|!=|->"
+)
+
+
+def _pretty(text: str) -> str:
+    """Greek letters and relation signs in place of their ASCII names."""
+    return _literal(_LETTER.sub(lambda m: _LETTERS[m.group(0)], text))
+
+
+def _literal(text: str) -> str:
+    """Measured strings are plain text: keep Markdown from reading them."""
+    for mark in "\\*_$[]<>`":
+        text = text.replace(mark, "\\" + mark)
+    return text
+
+
+class VerdictCounts(Generated):
+    """How many claims of each paper stand where."""
+
+    def shown(self) -> list[Path]:
+        """The ledger."""
+        return _ledger()
+
+    def markdown(self) -> str:
+        """One row a verdict, one column a paper."""
+        verdicts = {
+            prefix: [c.verdict for c in claims.ledger().values() if c.id.split(".")[0] == prefix] for prefix in PAPERS
+        }
+        rows = [[v, *(str(mine.count(v)) for mine in verdicts.values())] for v in claims.VERDICTS]
+        rows.append(["all", *(str(len(mine)) for mine in verdicts.values())])
+        return table(["Verdict", *PAPERS.values()], rows)
+
+
+def errata(paper: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a paper's errata, those of `icl.theory.errata`."""
+    listed = {"gla": ADAPTATION, "mem": MEMORY, "mamba": SELECTION}[paper]
+    return ["No.", "Kind", "Where", "Printed", "Corrected"], [
+        [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in listed.items()
+    ]
+
+
+class Errata(Generated):
+    """Misprints with printed and corrected form, of the paper named: `gla`, `mem` or `mamba`."""
+
+    def shown(self) -> list[Path]:
+        """The modules that hold the lists."""
+        return [Path(module.__file__) for module in (adaptation, memory, selection)]
+
+    def markdown(self) -> str:
+        """One row an erratum."""
+        paper = self.arguments[0] if self.arguments else None
+        if paper not in PAPERS:
+            raise self.error(f"errata: no list of misprints of {paper!r}; one of {sorted(PAPERS)}")
+        return table(*errata(paper))
+
+
+class Notation(Generated):
+    """The symbol table of `icl.page.notation`."""
+
+    def shown(self) -> list[Path]:
+        """The module that holds it."""
+        return [Path(notation.__file__)]
+
+    def markdown(self) -> str:
+        """One row a symbol."""
+        rows = [[f"${s.latex}$", f"`{s.code}`", s.meaning, s.shape, s.unit, s.defined] for s in notation.SYMBOLS]
+        return table(["Symbol", "In code", "Meaning", "Shape", "Unit", "Defined"], rows)
+
+
+class Timings(Generated):
+    """Seconds a chapter, and the versions that ran it."""
+
+    def shown(self) -> list[Path]:
+        """What every page measured."""
+        return _all_measured()
+
+    def markdown(self) -> str:
+        """A table of times, a table of versions."""
+        measured = measurements.of_all()
+        rows = [
+            [f"[](/{page}.md)", f"{m['seconds']:.1f}", str(len(m["checks"])), str(len(m["charts"]))]
+            for page, m in measured.items()
+            if "seconds" in m
+        ]
+        total = sum(m.get("seconds", 0) for m in measured.values())
+        rows.append(["**all chapters**", f"**{total:.1f}**", "", ""])
+        names = ("torch", "numpy", "scipy", "pandas", "altair", "jupyter-book", "myst-nb")
+        versions = [[name, importlib.metadata.version(name).split("+")[0]] for name in names]
+        versions.insert(0, ["python", sys.version.split()[0]])
+        return "\n\n".join(
+            [
+                table(["Chapter", "seconds, one core", "claims checked", "figures"], rows),
+                f"Machine: {os.cpu_count()} cores, {os.uname().machine}, {os.uname().sysname}.",
+                table(["Package", "Version"], versions),
+            ]
+        )
+
+
+def _test_files() -> list[Path]:
+    return sorted((chapters.ROOT / "tests").rglob("test_*.py"))
+
+
+@cache  # a build is one process: 100 roles ask, and the answer takes half a second
+def test_functions() -> dict[str, tuple[str, str]]:
+    """Every test of the library: `file::name` -> (anchor, docstring)."""
+    found = {}
+    for path in _test_files():
+        where = path.relative_to(chapters.ROOT / "tests").as_posix()
+        for node in ast.parse(chapters.words(path)).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                anchor = f"{where}-{node.name}".replace("/", "-").replace(".py", "").replace("_", "-")
+                found[f"{where}::{node.name}"] = (anchor, ast.get_docstring(node) or "")
+    return found
+
+
+class Tests(Generated):
+    """What every test asserts, in its own words."""
+
+    def shown(self) -> list[Path]:
+        """The files of tests, and their folders, for a file that comes or goes."""
+        files = _test_files()
+        return [*files, *sorted({path.parent for path in files})]
+
+    def markdown(self) -> str:
+        """A heading a file, an entry a test."""
+        lines, current = [], None
+        for name, (anchor, doc) in test_functions().items():
+            where, function = name.split("::")
+            if where != current:
+                lines += ["", f"**`tests/{where}`**", ""]
+                current = where
+            first = _literal(" ".join(doc.split("\n\n")[0].split()))
+            lines.append(f"- []{{#{anchor}}} `{function}`: {first or '(its name says it)'}")
+        return "\n".join(lines)
+
+
+class TestRole(SphinxRole):
+    """{test}`oracle/test_moments.py::test_name`: a link to the test that holds an equation; it must exist."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Link to the entry on the page of tests."""
+        known = test_functions()
+        if self.text not in known:
+            logger.warning("no test %r under tests/", self.text, location=self.get_location())
+            return [nodes.literal(self.text, self.text)], []
+        self.env.note_dependency(str(chapters.ROOT / "tests" / self.text.split("::")[0]))
+        target = self.env.app.builder.get_relative_uri(self.env.docname, "book/reference/tests")
+        link = nodes.reference("", "", internal=True, refuri=f"{target}#{known[self.text][0]}")
+        link += nodes.literal("", self.text.split("::")[1])
+        return [link], []
+
+
+def setup(app: Sphinx) -> None:
+    """Register them."""
+    for name, directive in (
+        ("page-card", PageCard),
+        ("claims", Claims),
+        ("verdict-counts", VerdictCounts),
+        ("errata", Errata),
+        ("notation", Notation),
+        ("timings", Timings),
+        ("tests", Tests),
+    ):
+        app.add_directive(name, directive)
+    app.add_role("test", TestRole())

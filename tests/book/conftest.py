@@ -1,0 +1,58 @@
+"""A book of a few lines, which the build's own code runs in seconds."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
+
+HEAD = "---\nkernelspec:\n  display_name: Python 3\n  name: python3\n---\n\n# A chapter\n\n"
+
+
+def chapter(cells: list[str]) -> str:
+    """A page with these cells."""
+    return HEAD + "".join(f"```{{code-cell}}\n{cell}\n```\n\nSome prose.\n\n" for cell in cells)
+
+
+class Tiny:
+    """A folder with a table of contents, a lock, a ledger, a library and pages."""
+
+    chapter = staticmethod(chapter)
+
+    def __init__(self, root: Path) -> None:
+        """Write all but the pages."""
+        self.root = root
+        for folder in ("book/claims", "book/results", "lib/icl"):
+            (root / folder).mkdir(parents=True)
+        (root / "lib/icl/__init__.py").write_text("")
+        (root / "requirements.lock").write_text("torch==1\n")
+        (root / "book/claims/gla.yml").write_text("- {id: gla.x, verdict: open}\n")
+        (root / "book/index.md").write_text("# A book\n")
+        self.contents("book/index")
+
+    def contents(self, *names: str) -> None:
+        """Write the table of contents."""
+        text = f"format: jb-book\nroot: {names[0]}\nchapters:\n" + "".join(f"  - file: {n}\n" for n in names[1:])
+        (self.root / "_toc.yml").write_text(text)
+
+    def chapters(self, **pages: list[str]) -> None:
+        """Write chapters of these cells by name, and the table of contents of all of them, in this order."""
+        for name, cells in pages.items():
+            (self.root / f"book/{name}.md").write_text(chapter(cells))
+        self.contents("book/index", *(f"book/{name}" for name in pages))
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch) -> Tiny:
+    """The little book, in place of the real one; its kernels have this session's environment."""
+    import chapters
+    import environments
+
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "_installed", lambda: ROOT / "lib")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert "ICL_PROFILE" not in os.environ
+    return Tiny(tmp_path)

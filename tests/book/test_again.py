@@ -1,0 +1,97 @@
+"""Downloads run again: a chapter that differs from its page is named, and every chapter gets its turn."""
+
+import re
+
+import again
+import build
+import chapters
+import nbformat
+import pytest
+import runs
+
+CHART = """from IPython.display import HTML
+HTML('<script type="application/json">{"mark": 1}</script>')"""
+
+
+def lay(root, page):
+    """What the built site has of a chapter: its charts on a page, and its download."""
+    charts = runs.charts(runs.cached(page))
+    html = root / f"{page}.html"
+    html.parent.mkdir(parents=True, exist_ok=True)
+    html.write_text("".join(f'<script type="application/json">{chart}</script>' for chart in charts))
+    offered = root / "_sources" / f"{page}.ipynb"
+    offered.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(runs.download(page), offered)
+
+
+@pytest.fixture
+def site(tiny):
+    """A built book of two chapters."""
+    tiny.chapters(a=["print(2 + 2)", CHART], b=["print(object())", CHART])
+    build.run(["book/a", "book/b"])
+    for page in ("book/a", "book/b"):
+        lay(tiny.root / "_build/html", page)
+    return tiny.root / "_build/html"
+
+
+def test_downloads_equal_their_pages(site, capsys):
+    """Two runs put out the same; where an object lies in memory does not count. It says which chapters it ran."""
+    assert again.main([]) == 0
+    assert re.match(r"Downloads, run again: book/[ab], book/[ab]\n", capsys.readouterr().out)
+
+
+def test_a_download_with_other_cells_is_named(site, capsys):
+    """The file that is offered is not the chapter's."""
+    path = site / "_sources/book/a.ipynb"
+    path.write_text(path.read_text().replace("print(2 + 2)", "print(4)"))
+    assert again.main(["--all"]) == 1
+    assert re.search(r"FAILED .* book/a\nThe download has other cells than the page", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("shown", ['{"mark": 2}', ""])
+def test_a_page_that_is_not_its_run_is_named(site, capsys, shown):
+    """Another chart in a page's HTML than its run has put out, be it in the sample or not."""
+    path = site / "book/a.html"
+    assert '{"mark": 1}' in path.read_text()
+    path.write_text(path.read_text().replace('{"mark": 1}', shown))
+    assert again.main([]) == 1
+    assert capsys.readouterr().err.startswith("book/a: not what the chapter as it is now puts out")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "import random\nprint(random.random())",
+        "import random\nrandom.random()",
+        CHART.replace("HTML('", "import random\nHTML(f'").replace('{"mark": 1}', "{random.random()}"),
+    ],
+)
+def test_an_unseeded_draw_is_named(tiny, capsys, cell):
+    """A number that no seed fixes, printed, returned or drawn in a chart, shows as a difference of the two runs."""
+    tiny.chapters(a=[CHART, cell])
+    build.run(["book/a"])
+    lay(tiny.root / "_build/html", "book/a")
+    assert again.main(["--all"]) == 1
+    assert re.search(r"FAILED .* book/a\nCode cell 2 put out", capsys.readouterr().out)
+
+
+def test_what_is_not_built_is_named(site, tiny, capsys):
+    """A page that is not of the chapter as it is now, and a download that is not there."""
+    path = tiny.root / "book/a.md"
+    text = path.read_text()
+    path.write_text(text.replace("2 + 2", "2 + 3"))
+    assert again.main([]) == 1
+    assert "book/a: not what the chapter as it is now puts out" in capsys.readouterr().err
+    path.write_text(text)
+    (site / "_sources/book/b.ipynb").unlink()
+    assert again.main([]) == 1
+    assert "book/b.md: its download is not built" in capsys.readouterr().err
+
+
+def test_every_chapter_gets_its_turn():
+    """The commit decides, the same chapters for the same commit; two hundred commits draw all of them."""
+    pages = chapters.with_cells()
+    drawn = [tuple(again.sample(pages, f"{commit:040x}")) for commit in range(200)]
+    assert drawn[7] == tuple(again.sample(pages, f"{7:040x}"))
+    assert all(len(set(pair)) == 2 for pair in drawn)
+    assert {page for pair in drawn for page in pair} == set(pages)

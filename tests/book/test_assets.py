@@ -1,0 +1,54 @@
+"""The scripts of others are whole on the site, whatever a build that was stopped has left there."""
+
+import assets
+import pytest
+import vl_convert
+
+
+@pytest.fixture
+def laid(tmp_path, monkeypatch):
+    """A folder with everything in it; the bundle, which takes seconds to make, in a short form."""
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda vl_version: "const all = 'of Vega';")
+    assets.lay(tmp_path)
+    return tmp_path
+
+
+def contents(folder):
+    """Every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("mathjax/tex-chtml.js", "gone"),
+        ("mathjax/tex-chtml.js", "cut short"),
+        ("mathjax/output/chtml/fonts", "gone"),
+        ("vega/vega-bundle.js", "gone"),
+        ("vega/vega-bundle.js", "cut short"),
+        ("vega/vega-bundle.js", "of another version"),
+        ("vega", "gone"),
+    ],
+)
+def test_what_is_not_whole_is_laid_again(laid, name, damage):
+    """A file that is missing, cut short or of another version is replaced; nothing else is left behind."""
+    whole = contents(laid)
+    assert len(whole) > 50
+    path = laid / name
+    if damage == "gone":
+        for file in [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]:
+            file.rename(file.with_name(file.name + ".part"))  # as if it had been stopped before the last step
+    elif damage == "cut short":
+        path.write_bytes(path.read_bytes()[:-7])
+    else:
+        path.write_bytes(path.read_bytes().replace(b"Vega-Lite", b"Vega-Lite of old"))
+    assert contents(laid) != whole
+    assets.lay(laid)
+    assert contents(laid) == whole
+
+
+def test_what_is_whole_is_left_alone(laid):
+    """The second build writes nothing."""
+    times = {path: path.stat().st_mtime_ns for path in laid.rglob("*")}
+    assets.lay(laid)
+    assert {path: path.stat().st_mtime_ns for path in laid.rglob("*")} == times

@@ -1,0 +1,282 @@
+"""The build: what it runs and in which order, what it keeps, how it stops, and what it says when it cannot go on."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import build
+import chapters
+import environments
+import kernels
+import keys
+import nbformat
+import pytest
+import runs
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The build of the book in the current folder, its kernels with this environment.
+BUILD = """
+import pathlib, sys
+sys.path[:0] = [{ext!r}, {tools!r}]
+import build, chapters, environments
+chapters.ROOT = pathlib.Path.cwd()
+environments._installed = lambda: pathlib.Path({lib!r})
+sys.exit(build.main(sys.argv[1:]))
+""".format(ext=str(ROOT / "book/_ext"), tools=str(ROOT / "tools"), lib=str(ROOT / "lib"))
+
+
+def executed(page):
+    """A chapter run for its page, which need not be rendered."""
+    return build.run([page])[page]
+
+
+def printed(notebook):
+    """What a notebook's cells printed."""
+    return "".join(o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs)
+
+
+def test_the_download_is_what_runs(tiny):
+    """A chapter's run is its download, executed in an empty folder; the page has its outputs cell by cell."""
+    tiny.chapters(a=["import os\nprint(os.listdir())", "print(2 + 2)", "x = 1"])
+    run = executed("book/a")
+    download = runs.download("book/a")
+    assert [c.source for c in run.cells] == [c.source for c in download.cells]
+    assert printed(run) == "[]\n4\n"
+    page = runs.as_page(chapters.source("book/a"), "book/a")
+    assert [c.outputs for c in page.cells if c.cell_type == "code"] == [
+        c.outputs for c in runs.cached("book/a").cells if c.cell_type == "code"
+    ]
+    assert printed(page) == printed(run)
+    assert not any(c.get("outputs") for c in download.cells)
+
+
+def test_the_package_is_the_wheels(tmp_path):
+    """A kernel imports the package from the wheel that the build made, and profile and thread are as they should be."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(chapters, "built", lambda: tmp_path)
+        around = environments.quick()
+    code = "import icl, os; print(icl.__file__); print(os.environ['ICL_PROFILE'], os.environ['OMP_NUM_THREADS'])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == [str(tmp_path / "wheel/site/icl/__init__.py"), "quick 1"]
+    assert around["TQDM_DISABLE"] == "1"  # what a page shows does not depend on how long its cells took
+    assert environments.paper()["PYTHONPATH"] == str(ROOT / "lib")
+    assert environments.paper()["ICL_PROFILE"] == "paper"
+
+
+def test_a_chapter_runs_again_when_it_changed(tiny, monkeypatch, capsys):
+    """Prose may change; a cell, a record, a ledger row, a module or the lock makes the chapter run again."""
+    tiny.chapters(a=["import icl\nrecorded = claim = str", "recorded('r')", "claim('gla.x')"])
+    executed("book/a")
+    capsys.readouterr()
+    assert "executed" not in (build.run(["book/a"]) and capsys.readouterr().out)
+    path = tiny.root / "book/a.md"
+    text = path.read_text()
+    path.write_text(text.replace("Some prose.", "Other prose."))
+    assert runs.cached("book/a") is not None
+    path.write_text(text.replace("'gla.x'", "'gla.x' "))
+    assert runs.cached("book/a") is None
+    path.write_text(text)
+    for name in ("book/results/r.json", "book/claims/gla.yml", "lib/icl/__init__.py", "requirements.lock"):
+        file = tiny.root / name
+        before = file.read_bytes() if file.exists() else None
+        file.write_text("- {id: gla.x, verdict: misprint}\n" if name.endswith("yml") else "x = 1\n")
+        assert runs.cached("book/a") is None, name
+        file.unlink() if before is None else file.write_bytes(before)
+        assert runs.cached("book/a") is not None, name
+
+
+@pytest.mark.parametrize("damage", ["cut short", "garbled", "altered", "another's", "empty"])
+def test_a_damaged_run_is_thrown_away(tiny, capsys, damage):
+    """A stored run that is not whole is named in one line, and the chapter is run again."""
+    tiny.chapters(a=["print('as it was')"])
+    executed("book/a")
+    path = runs.place("book/a")
+    whole = path.read_text()
+    broken = {
+        "cut short": whole[: len(whole) // 2],
+        "garbled": whole.replace("{", "\x00"),
+        "altered": whole.replace("as it was", "as it is not", 1).replace('"as it was', '"as it is not'),
+        "another's": '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
+        "empty": "",
+    }[damage]
+    assert broken != whole
+    path.write_text(broken)
+    capsys.readouterr()
+    assert runs.cached("book/a") is None
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    assert "_build/runs/book/a.ipynb is thrown away" in said
+    assert not path.exists()
+    assert printed(executed("book/a")) == "as it was\n"
+    assert runs.cached("book/a") is not None
+
+
+def test_an_altered_output_is_not_shown(tiny):
+    """Text altered in the store never reaches a page."""
+    tiny.chapters(a=["print('right')"])
+    executed("book/a")
+    notebook = nbformat.read(runs.place("book/a"), as_version=4)
+    next(c for c in notebook.cells if c.cell_type == "code").outputs[0].text = "wrong\n"
+    nbformat.write(notebook, runs.place("book/a"))
+    with pytest.raises(chapters.Broken, match=re.escape("book/a.md: it was not run as it is now")):
+        runs.as_page(chapters.source("book/a"), "book/a")
+
+
+def test_the_longest_runs_first(tiny, monkeypatch):
+    """By the seconds of the last run, or the size of the cells where there was none."""
+    tiny.chapters(a=["x = 1"], b=["x = 1"], c=["# " + 100 * "long "], d=["x = 1"])
+    seconds = {"book/a": 3.0, "book/b": 0.5}
+    monkeypatch.setattr(runs, "seconds_of", seconds.get)
+    begun = []
+
+    def each(one, pages, workers):
+        begun.extend(pages)
+        return []
+
+    monkeypatch.setattr(kernels, "each", each)
+    build.run(["book/a", "book/b", "book/c", "book/d"])
+    assert begun == ["book/a", "book/c", "book/b", "book/d"]
+
+
+def test_long_chapters_are_named(tiny, monkeypatch, capsys):
+    """A chapter of more than half a minute is named in a line; it fails nothing."""
+    tiny.chapters(a=["x = 1"], b=["x = 2"])
+    monkeypatch.setattr(build, "render", lambda target: True)
+    for page, seconds in (("book/a", 31.0), ("book/b", 29.0)):
+        runs.store(page, runs.download(page), keys.key(chapters.source(page)), seconds)
+    assert build.main([]) == 0
+    assert "Longer than 30 s: book/a 31 s\n" in capsys.readouterr().out
+
+
+# What a kernel does before it is one.
+DIES = """
+import os, pathlib
+count = pathlib.Path({count!r})
+number = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(number))
+if number <= {times}:
+    os._exit(1)
+"""
+
+
+@pytest.mark.parametrize(("times", "starts"), [(2, 3), (9, 3)])
+def test_a_kernel_that_does_not_start_is_started_again(tiny, tmp_path, capsys, times, starts):
+    """A kernel that dies before it replies is started again twice; after that the chapter has failed, by its name."""
+    site = tmp_path / "site"
+    site.mkdir()
+    count = tmp_path / "count"
+    (site / "sitecustomize.py").write_text(DIES.format(count=str(count), times=times))
+    around = {**os.environ, "PYTHONPATH": str(site)}
+    tiny.chapters(a=["print('here')"])
+    notebook = runs.download("book/a")
+    done = kernels.each(lambda page: kernels.execute(notebook, tmp_path, around, 60), ["book/a"], workers=1)
+    said = capsys.readouterr().out
+    assert int(count.read_text()) == starts
+    if times < starts:
+        assert done == ["book/a"]
+        assert printed(notebook) == "here\n"
+    else:
+        assert done == []
+        assert re.search(r"FAILED .* book/a\nIts kernel did not start: Kernel died", said)
+
+
+def test_a_failing_cell_names_its_chapter(tiny, capsys):
+    """A failing cell, and a kernel that dies under one, fail the chapter by its name; the others are kept."""
+    tiny.chapters(a=["print(1 / 0)"], b=["import os\nos._exit(3)"], c=["x = 1"])
+    assert build.main([]) == 1
+    said, complained = capsys.readouterr()
+    assert re.search(r"FAILED .* book/a\n(?s:.*)ZeroDivisionError", said)
+    assert re.search(r"FAILED .* book/b\nThe kernel died", said)
+    assert "2 chapter(s) failed" in complained
+    assert [runs.cached(f"book/{name}") is not None for name in "abc"] == [False, False, True]
+
+
+SLEEPS = "import os, pathlib, time\npathlib.Path({root!r}, f'{{os.getpid()}}.pid').touch()\n# {long}\ntime.sleep(600)"
+
+
+@pytest.mark.parametrize(
+    ("options", "number", "status"),
+    [([], signal.SIGINT, 130), ([], signal.SIGTERM, 143), (["--profile", "paper"], signal.SIGINT, 130)],
+)
+def test_it_stops_at_once(tiny, options, number, status):
+    """Ctrl-C ends the build within seconds, kernels too; what has finished is kept, what was queued is not begun."""
+    sleeps = SLEEPS.format(root=str(tiny.root), long=400 * "long ") + "\n# record('x')"
+    if options:
+        tiny.chapters(a=[sleeps], b=[sleeps])
+    else:
+        tiny.chapters(a=["x = 1\n# " + 900 * "long "], b=[sleeps], c=["y = 1"], d=[sleeps])
+    command = [sys.executable, "-c", BUILD, *options]
+    process = subprocess.Popen(command, cwd=tiny.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    sleeping = 1 if options else 2
+    try:
+        limit = time.monotonic() + 120
+        while len(list(tiny.root.glob("*.pid"))) < sleeping:
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        process.send_signal(number)
+        asked = time.monotonic()
+        _, complained = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == status
+    assert time.monotonic() - asked < 30
+    for path in tiny.root.glob("*.pid"):
+        assert not Path("/proc", path.stem, "cmdline").exists() or not Path("/proc", path.stem, "cmdline").read_bytes()
+    assert len(list(tiny.root.glob("*.pid"))) == sleeping
+    if number == signal.SIGINT:
+        assert "Stopped; what had finished is kept." in complained
+        assert "Traceback" not in complained
+    if not options:
+        assert runs.cached("book/a") is not None
+        assert runs.cached("book/c") is None
+
+
+EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: one\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"book/a.md": ["x = 1", "x = = 1"]}, r"book/a\.md: the cell at line 15 is not plain Python"),
+        ({"book/a.md": ["%timeit 1"]}, r"book/a\.md: the cell at line \d+ .* magics"),
+        ({"book/a.md": b"# Caf\xe9\n"}, r"book/a\.md: byte 5 is not UTF-8"),
+        ({"book/a.md": ["---\nx: [\n---\ny = 1"]}, r"book/a\.md: "),
+        ({"book/a.md": b"---\nkernelspec:\n  name: python3\n---\n# A\n"}, r"book/a\.md: 'display_name' is a required"),
+        ({"_toc.yml": b""}, r"_toc\.yml: not a table of contents"),
+        ({"_toc.yml": b"root: [book"}, r"_toc\.yml: not a table of contents"),
+        ({"_toc.yml": b"chapters: []"}, r"_toc\.yml: not a table of contents \('root'\)"),
+        ({"_toc.yml": b"root: book/index\nchapters: [{file: book/gone}]"}, r"_toc\.yml: book/gone: there is no "),
+        ({"_toc.yml": None}, r"_toc\.yml: cannot be read \(No such file"),
+        ({"book/claims/gla.yml": b""}, r"book/claims/gla\.yml: not a ledger"),
+        ({"book/claims/gla.yml": b"- {id: "}, r"book/claims/gla\.yml: not a ledger"),
+        ({"book/claims/gla.yml": b"- just text"}, r"book/claims/gla\.yml: not a ledger"),
+        ({"book/claims/gla.yml": b"\xff"}, r"book/claims/gla\.yml: byte 0 is not UTF-8"),
+        (
+            {"book/index.md": EXERCISE, "book/a.md": EXERCISE},
+            r"book/a\.md: the exercise label 'one' is taken already, in book/index\.md",
+        ),
+    ],
+)
+def test_what_is_broken_is_named(tiny, capsys, files, says):
+    """A source that cannot be built ends the build in one line with the file's name, before any chapter runs."""
+    tiny.chapters(a=["x = 1"])
+    for name, content in files.items():
+        path = tiny.root / name
+        if content is None:
+            path.unlink()
+        elif isinstance(content, list):
+            path.write_text(tiny.chapter(content))
+        else:
+            path.write_bytes(content)
+    assert build.main([]) == 1
+    complained = capsys.readouterr().err
+    assert complained.count("\n") == 1
+    assert re.match(says, complained), complained
+    assert not (tiny.root / "_build/runs").exists()

@@ -1,0 +1,116 @@
+"""Run downloads again and compare them with their pages: two runs of a chapter give the same bits.
+
+    python tools/again.py         two chapters, which the commit draws, so that all get their turn
+    python tools/again.py --all   every chapter
+
+Compared is everything that the cells put out: chart specifications, tables, verdicts and printed text. The two runs
+share nothing but the library, so an unseeded draw in a chapter shows here.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import build
+import chapters
+import environments
+import kernels
+import runs
+
+SAMPLE = 2
+
+
+def sample(pages: list[str], commit: str) -> list[str]:
+    """The chapters whose turn it is at a commit."""
+    return sorted(pages, key=lambda page: hashlib.sha256(f"{commit} {page}".encode()).digest())[:SAMPLE]
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "HEAD"]
+    done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def strangers(pages: list[str]) -> list[str]:
+    """The pages whose HTML does not show the charts of the chapter's run, as it is now, or shows none."""
+    found = []
+    for page in pages:
+        html = (chapters.built() / "html" / f"{page}.html").read_text(encoding="utf-8")
+        run = runs.cached(page)
+        if run is None or not runs.charts(run) or runs.specifications(html) != runs.charts(run):
+            found.append(page)
+    return found
+
+
+def difference(page: str, again: nbformat.NotebookNode) -> str | None:
+    """Where an executed download and the built page part, None if they do not."""
+    run = runs.cached(page)
+    if run is None:
+        return "It was not run as it is now: run `make book`."
+    mine, other = ([c for c in n.cells if c.cell_type == "code"] for n in (run, again))
+    if [c.source for c in mine] != [c.source for c in other]:
+        return "The download has other cells than the page."
+    for number, (cell, twin) in enumerate(zip(mine, other, strict=True), 1):
+        ours, theirs = _plain(cell), _plain(twin)
+        if ours != theirs:
+            at = next((k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
+            part = slice(max(at - 60, 0), at + 60)
+            return f"Code cell {number} put out\n  {ours[part]}\non the page, and in its download\n  {theirs[part]}"
+    return None
+
+
+def _plain(cell: nbformat.NotebookNode) -> str:
+    """A cell's outputs, printed text in one piece: how it is cut depends on when it was sent."""
+    pieces: list[dict[str, Any]] = []
+    for output in cell.outputs:
+        if pieces and output.output_type == "stream" and pieces[-1].get("name") == output.name:
+            pieces[-1]["text"] += output.text
+        else:
+            pieces.append(dict(output))
+    # Addresses in memory differ by nature.
+    return re.sub(r" at 0x\w+", "", json.dumps(pieces, sort_keys=True))
+
+
+def again(pages: list[str]) -> int:
+    """Run the downloads of these chapters as the site offers them; return an exit status."""
+    environment = environments.quick()
+
+    def one(page: str) -> tuple[float, str | None]:
+        notebook = nbformat.read(chapters.built() / "html" / "_sources" / f"{page}.ipynb", as_version=4)
+        with tempfile.TemporaryDirectory() as empty:
+            seconds, error = kernels.execute(notebook, Path(empty), environment, build.TIMEOUT["quick"])
+        return seconds, error or difference(page, notebook)
+
+    print(f"Downloads, run again: {', '.join(pages)}", flush=True)
+    return int(len(kernels.each(one, pages, workers=2)) < len(pages))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="every chapter, not only those whose turn it is")
+    everything = parser.parse_args(arguments).all
+
+    def work() -> int:
+        pages = chapters.with_cells()
+        if missing := [p for p in pages if not (chapters.built() / "html" / "_sources" / f"{p}.ipynb").exists()]:
+            raise chapters.Broken(f"{missing[0]}.md: its download is not built: run `make book`")
+        if others := strangers(pages):
+            raise chapters.Broken(f"{', '.join(others)}: not what the chapter as it is now puts out: run `make book`")
+        return again(pages if everything else sample(pages, _commit()))
+
+    return build.guarded(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
