@@ -420,10 +420,9 @@ def scatter(model: nn.Module, scale: float, *, generator: torch.Generator, names
     _checks.number("scale", scale, above=0)
     known = dict(model.named_parameters())
     # A plain string would be taken for its letters.
-    given: Any = names
     if (
-        isinstance(given, str)
-        or not isinstance(given, Sequence)
+        isinstance(names, str)
+        or not isinstance(names, Sequence)  # type: ignore[redundant-expr]
         or not all(any(part in name for name in known) for part in names)
     ):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")

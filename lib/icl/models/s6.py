@@ -17,7 +17,6 @@ weights (`statistics`, `features`): d_h drops out of the cost.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -342,8 +341,9 @@ def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels 
     _checks.tensor("u", u, 3)
     _checks.shape("states", states, (*u.shape, u.shape[2] + 1), "to match u")
     _checks.dtype("states", states, u.dtype, "to match u")
-    given: Any = layer
-    if not isinstance(given, S6) or not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
+    if not isinstance(layer, S6):
+        raise ValueError(f"layer must be an S6, got {layer!r}")
+    if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
         raise ValueError(f"layer must be an S6 with Selective B and C, got {layer!r}")
     _checks.dtype("u", u, layer.B.b.dtype, "to match the layer")
     return (states @ _asked(layer, u).unsqueeze(-1)).squeeze(-1)

@@ -107,8 +107,7 @@ class Grid:
         shortest = min(task.n for task in self.tasks.values()) + 1
         if self.last > shortest:
             raise ValueError(f"last must be at most the {shortest} positions of the shortest task, got {self.last}")
-        stream: Any = self.stream
-        if not isinstance(stream, str) or not stream:
+        if not isinstance(self.stream, str) or not self.stream:  # type: ignore[redundant-expr]
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
     def fingerprint(self, task: str) -> str:
