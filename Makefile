@@ -59,7 +59,7 @@ format: setup ## format the code, the chapters' cells too
 .PHONY: browser
 browser: setup ## look at the built pages in Chromium, the network off
 	@test -f _build/html/index.html || $(MAKE) book
-	$(PY) -m pytest tests/browser
+	$(PY) -m pytest tests/browser -n 2 --dist worksteal
 
 .PHONY: bench
 bench: setup ## compare the library's speed with its peers

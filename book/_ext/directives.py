@@ -26,6 +26,7 @@ from icl.page import records as evidence
 from icl.theory.errata import ADAPTATION, MEMORY, SELECTION, adaptation, memory, selection
 
 logger = logging.getLogger(__name__)
+TESTS = "book/reference/tests"
 WORDS_A_MINUTE = 180  # for text with formulas
 PAPERS = {"gla": "Learning to Adapt", "mem": "Memformers", "mamba": "Mamba as online gradient descent"}
 
@@ -293,9 +294,8 @@ class Tests(Generated):
     """What every test asserts, in its own words."""
 
     def shown(self) -> list[Path]:
-        """The files of tests, and their folders, for a file that comes or goes."""
-        files = _test_files()
-        return [*files, *sorted({path.parent for path in files})]
+        """The files of tests."""
+        return _test_files()
 
     def markdown(self) -> str:
         """A heading a file, an entry a test."""
@@ -320,10 +320,17 @@ class TestRole(SphinxRole):
             logger.warning("no test %r under tests/", self.text, location=self.get_location())
             return [nodes.literal(self.text, self.text)], []
         self.env.note_dependency(str(chapters.ROOT / "tests" / self.text.split("::")[0]))
-        target = self.env.app.builder.get_relative_uri(self.env.docname, "book/reference/tests")
+        target = self.env.app.builder.get_relative_uri(self.env.docname, TESTS)
         link = nodes.reference("", "", internal=True, refuri=f"{target}#{known[self.text][0]}")
         link += nodes.literal("", self.text.split("::")[1])
         return [link], []
+
+
+def _follow_tests(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """The page of tests is read again when a file of tests has come; Sphinx sees only those that changed or went."""
+    before = getattr(env, "icl_tests", None)
+    env.icl_tests = [str(path) for path in _test_files()]
+    return [TESTS] if env.icl_tests != before else []
 
 
 def setup(app: Sphinx) -> None:
@@ -339,3 +346,4 @@ def setup(app: Sphinx) -> None:
     ):
         app.add_directive(name, directive)
     app.add_role("test", TestRole())
+    app.connect("env-get-outdated", _follow_tests)

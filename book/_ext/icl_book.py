@@ -8,6 +8,7 @@ import assets
 import chapters
 import directives
 import nbformat
+import notebooks
 import runs
 from sphinx.application import Sphinx
 
@@ -18,30 +19,26 @@ def _readers(app: Sphinx, config: Any) -> None:
 
 
 def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
-    """A page is read again when its chapter was run again."""
+    """A page is read again when its chapter was run again, or the making of downloads changed."""
     if chapters.is_chapter(source[0]):
         app.env.note_dependency(str(runs.place(docname)))
+        app.env.note_dependency(notebooks.__file__)
 
 
 def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Have the theme's download menu list the notebook, which it does by itself only beside launch buttons."""
+    """Lay the notebook beside the page and have the theme's download menu list it.
+
+    The theme lists it by itself only beside launch buttons.
+    """
     if doctree is not None and (chapters.ROOT / f"{page}.md").exists() and chapters.is_chapter(chapters.source(page)):
+        target = Path(app.outdir) / "_sources" / f"{page}.ipynb"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(runs.download(page), target)
         context["ipynb_source"] = f"{page}.ipynb"
 
 
 def _assets(app: Sphinx) -> None:
     assets.lay(Path(app.outdir) / "_static")
-
-
-def _downloads(app: Sphinx, error: Exception | None) -> None:
-    """Put notebooks that stand alone where the theme's download button points."""
-    if error or app.builder.format != "html":
-        return
-    for page in chapters.with_cells():
-        if page in app.env.found_docs:
-            target = Path(app.outdir) / "_sources" / f"{page}.ipynb"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(runs.download(page), target)
 
 
 def _repository(app: Sphinx, config: Any) -> None:
@@ -64,5 +61,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", _assets)
     app.connect("source-read", _follow_run)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
-    app.connect("build-finished", _downloads)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import chapters
-import keys
 import nbformat
 
+from icl import _identity
 from icl.page import records as evidence
 
 
@@ -53,7 +53,7 @@ def keep(
     if not error and written:
         kept = {
             "cells": len(made_by),
-            "program": keys.program(made_by),
+            "program": _identity.program(made_by),
             "records": {name: _digest(name) for name in sorted(written)},
         }
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def seconds_behind(page: str) -> float | None:
     try:
         kept = json.loads(_note(page).read_text(encoding="utf-8"))
         cells = chapters.code_cells(chapters.source(page))
-        if keys.program(cells[: kept["cells"]]) != kept["program"]:
+        if _identity.program(cells[: kept["cells"]]) != kept["program"]:
             return None
         records = [evidence.recorded(name) for name, digest in kept["records"].items() if _digest(name) == digest]
     except (OSError, ValueError, KeyError, TypeError):

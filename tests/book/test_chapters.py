@@ -83,28 +83,18 @@ def test_no_tag_hides_a_failure(page):
     assert {tag for cell in cells for tag in cell.metadata.get("tags", [])} <= {"hide-input"}
 
 
-def test_a_chapter_depends_on_what_it_imports(monkeypatch, tmp_path):
-    """Editing a module that a chapter imports, directly or not, changes its key; editing another module does not."""
-    text = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nfrom icl.models import gla\n```\n"
-    library = chapters.ROOT / "lib" / "icl"
-    files = {p.relative_to(library).as_posix() for p in keys.library_files(chapters.code_cells(text))}
-    assert {"models/gla.py", "models/linear_attention.py", "tasks.py", "_checks.py", "__init__.py"} <= files
-    assert "theory/gla.py" not in files
-    assert "charts.py" not in files
-
-    copy = tmp_path / "lib" / "icl"
-    for path in library.rglob("*.py"):
-        target = copy / path.relative_to(library)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
-    (tmp_path / "requirements.lock").write_bytes((ROOT / "requirements.lock").read_bytes())
-    monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    before = keys.key(text)
-    (copy / "charts.py").write_text("# edited")
-    assert keys.key(text) == before
-    with (copy / "tasks.py").open("a") as out:
-        out.write("\n# edited\n")
+def test_a_chapter_depends_on_what_it_reaches(monkeypatch):
+    """A chapter's key changes with what its cells reach in the library, however deep, and with nothing else of it."""
+    text = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nfrom icl.models import one_layer\n```\n"
+    asked = text.replace("one_layer\n", "one_layer\none_layer.predict\n")
+    before = keys.key(asked)
     assert keys.key(text) != before
+    identity = _identity.identity
+    changed = lambda name: lambda other: "changed" if other == name else identity(other)  # noqa: E731
+    monkeypatch.setattr(_identity, "identity", changed("icl.models.one_layer.predict"))
+    assert keys.key(asked) != before
+    monkeypatch.setattr(_identity, "identity", changed("icl.theory.one_layer.training_error"))
+    assert keys.key(asked) == before
 
 
 def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):

@@ -82,43 +82,50 @@ class Watched:
         page.on("request", lambda r: None if r.url.startswith(own) else self.faults.append(f"external: {r.url}"))
 
     def read_through(self) -> None:
-        """Scroll to the end, as a reader does, then wait until every figure is drawn.
+        """Stop at each figure until it is drawn, as a reader does, and wait for the formulas."""
+        self._settle(read=True)
 
-        It never waits for a frame: a browser on a busy machine may draw none for half a minute.
-        """
-        self.page.evaluate(
-            """async () => {
-                for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
-                    scrollTo(0, y);
-                    await new Promise(done => setTimeout(done, 20));
-                }
-            }"""
-        )
-        self.settle()
-        self.page.wait_for_function(
-            "!window.MathJax?.startup || MathJax.startup.promise.then(() => true)", timeout=60_000
-        )
+    def turn(self, theme: str) -> None:
+        """Ask for the theme, as a reader's system does, and wait until it is there."""
+        self.page.emulate_media(color_scheme=theme)
+        self.settle(theme)
 
-    def settle(self, theme: str | None = None) -> None:
-        """Wait until every figure is drawn, in the theme if one is given, and no colour is on its way to another."""
+    def settle(self, theme: str) -> None:
+        """Wait until the page and every figure is in the theme, and no colour on its way to another."""
+        self._settle(theme=theme)
+
+    def _settle(self, **how: object) -> None:
+        """Wait for events only, not for a frame: a browser on a busy machine may draw none for half a minute."""
         unsettled = self.page.evaluate(
-            """async theme => {
+            """async ({read, theme}) => {
+                const deadline = new Promise(done => setTimeout(done, 60_000));
+                // What an element's attribute has come to be, at once or after any number of changes.
+                const becomes = (element, attribute, holds) => Promise.race([deadline, new Promise(done => {
+                    const look = () => { if (holds()) done(); };
+                    new MutationObserver(look).observe(element, {attributeFilter: [attribute]});
+                    look();
+                })]);
+                const figures = [...document.querySelectorAll('.icl-chart')], root = document.documentElement;
                 const drawn = ({dataset: {drawn}}) => drawn === 'failed' || (theme ? drawn === theme : drawn);
-                const unsettled = () => [
-                    ...[...document.querySelectorAll('.icl-chart')].filter(f => !drawn(f)).map(f => [
-                        f.id || f.querySelector('img')?.alt.slice(0, 40), `top ${f.getBoundingClientRect().top}`,
-                        `view ${!!f.view}`, `bundle ${!!window.vegaEmbed}`, document.visibilityState].join()),
-                    ...document.getAnimations().filter(a => a instanceof CSSTransition).map(a => a.transitionProperty),
-                ];
-                for (let k = 0; k < 2400 && unsettled().length; k++) await new Promise(done => setTimeout(done, 25));
-                // To the end and a little back: a button shows on the way up only.
-                for (const step of [document.documentElement.scrollHeight, -100]) {
-                    scrollBy(0, step);
-                    await new Promise(done => setTimeout(done, 20));
+                if (theme) await becomes(root, 'data-theme', () => root.dataset.theme === theme);
+                for (const figure of figures) {
+                    if (read) figure.scrollIntoView();
+                    await becomes(figure, 'data-drawn', () => drawn(figure));
                 }
-                return unsettled();
+                if (read) {
+                    await Promise.race([deadline, window.MathJax?.startup?.promise]);
+                    scrollTo(0, root.scrollHeight);
+                }
+                // A colour on its way arrives now.
+                document.getAnimations().filter(a => a instanceof CSSTransition).forEach(a => a.finish());
+                return [
+                    ...theme && root.dataset.theme !== theme ? [`the page's theme is ${root.dataset.theme}`] : [],
+                    ...figures.filter(figure => !drawn(figure)).map(figure => [
+                        figure.id || figure.querySelector('img')?.alt.slice(0, 40), `view ${!!figure.view}`,
+                        `bundle ${!!window.vegaEmbed}`, document.visibilityState].join()),
+                ];
             }""",
-            theme,
+            how,
         )
         assert not unsettled, unsettled
 

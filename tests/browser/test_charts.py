@@ -14,14 +14,36 @@ FIRST_ORDER = "book/memory/first-order-methods"
 TOKENS = "book/selection/how-many-tokens"
 FAST = "book/synthesis/every-model-a-fast-weight"
 
+# Resolves when both parts of a figure are no longer what they were; fails if that takes more than ten seconds.
+REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
+    const view = document.querySelector('.icl-controls ~ .icl-chart__view');
+    const words = document.querySelector('.icl-readout');
+    const late = setTimeout(() => fail(new Error(
+        `unchanged: ${view.innerHTML === drawing ? 'drawing' : ''} ${words.textContent === readout ? 'readout' : ''}`,
+    )), 10_000);
+    const look = () => {
+        if (view.innerHTML === drawing || words.textContent === readout) return;
+        clearTimeout(late);
+        done();
+    };
+    const watch = new MutationObserver(look);
+    for (const part of [view, words]) {
+        watch.observe(part, {subtree: true, childList: true, characterData: true, attributes: true});
+    }
+    look();
+})"""
+
 
 @pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS, FAST])
-def test_every_slider_moves_a_curve(visit, name):
-    """Moving any slider, by keyboard, changes the drawn curve, the readout and the slider's number."""
+def test_explorable(visit, name):
+    """What the browser computes at the sliders' first values is what Python drew into the page; then moving any slider,
+    by keyboard, changes the drawn curve, the readout and the slider's number.
+    """
     watched = visit(name, width=390)
     watched.read_through()
     figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
-    state = lambda: (figure.locator(".icl-chart__view").inner_html(), figure.locator(".icl-readout").inner_text())  # noqa: E731
+    starts_as_python_left_it(figure)
+    state = lambda: [figure.locator(".icl-chart__view").inner_html(), figure.locator(".icl-readout").text_content()]  # noqa: E731
     sliders = figure.locator("input[type=range]")
     assert sliders.count() >= 2
     for slider in sliders.all():
@@ -30,56 +52,25 @@ def test_every_slider_moves_a_curve(visit, name):
         way = "ArrowRight" if number == slider.get_attribute("min") else "ArrowLeft"
         for _ in range(6):
             watched.page.keyboard.press(way)
-        watched.page.wait_for_function(
-            "old => document.querySelector('.icl-readout').textContent !== old", arg=before[1]
-        )
-        watched.page.wait_for_timeout(100)
-        drawing, readout = state()
+        watched.page.evaluate(REDRAWN, before)
         assert slider.input_value() != number
-        assert drawing != before[0]
-        assert readout != before[1]
     assert not watched.faults
 
 
-def test_charts_need_no_frames(visit):
-    """Where a browser draws no frames, as behind another window, nothing comes into view: charts are drawn still."""
-    still = (
-        "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
-    )
-    page = visit(SHIFT, script=still).page
-    figures = page.locator(".icl-chart").count()
-    assert figures > 1
-    page.wait_for_function(
-        f"document.querySelectorAll('.icl-chart[data-drawn=light]').length === {figures}", polling=50
-    )
-    figure = page.locator(".icl-chart:has(.icl-controls)").first
-    before = figure.locator(".icl-chart__view").inner_html()
-    figure.locator("input[type=range]").first.evaluate(
-        "input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }"
-    )
-    page.wait_for_function(
-        "old => document.querySelector('.icl-controls ~ .icl-chart__view').innerHTML !== old", arg=before, polling=50
-    )
-
-
-def test_figures_start_where_python_left_them(visit):
-    """What the browser computes at the sliders' first values is what Python drew into the page."""
-    for name in ("book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS):
-        watched = visit(name)
-        watched.read_through()
-        figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
-        spec = json.loads(figure.locator("script[type='application/json']").inner_text())
-        drawn = next(v["values"] for v in _nodes(spec) if v.get("name") == "curve")
-        live = figure.evaluate("f => f.view.data('curve').map(row => ({...row}))")
-        key = next(key for key in ("time", "lam", "memory", "eigenvalue", "examples") if key in drawn[0])
-        value = next(value for value in ("weight", "times", "left", "loss") if value in drawn[0])
-        drawn, live = ({(row["method"], row[key]): row[value] for row in rows} for rows in (drawn, live))
-        assert len(drawn) == len(live)
-        for (method, at), number in live.items():
-            # In multiples of a floor over other random inputs: see test_kalman_floor_is_near_the_librarys.
-            loose = value == "times"
-            python = min(drawn.items(), key=lambda item: (item[0][0] != method, abs(item[0][1] - at)))[1]
-            assert python == pytest.approx(number, rel=0.04 if loose else 1e-6, abs=1e-9)
+def starts_as_python_left_it(figure):
+    """The curve that the browser computed is the one in the page."""
+    spec = json.loads(figure.locator("script[type='application/json']").text_content())
+    drawn = next(v["values"] for v in _nodes(spec) if v.get("name") == "curve")
+    live = figure.evaluate("f => f.view.data('curve').map(row => ({...row}))")
+    key = next(key for key in ("time", "lam", "memory", "eigenvalue", "examples", "s") if key in drawn[0])
+    value = next(value for value in ("weight", "times", "left", "loss") if value in drawn[0])
+    drawn, live = ({(row["method"], row[key]): row[value] for row in rows} for rows in (drawn, live))
+    assert len(drawn) == len(live)
+    for (method, at), number in live.items():
+        # In multiples of a floor over other random inputs: see test_kalman_floor_is_near_the_librarys.
+        loose = value == "times"
+        python = min(drawn.items(), key=lambda item: (item[0][0] != method, abs(item[0][1] - at)))[1]
+        assert python == pytest.approx(number, rel=0.04 if loose else 1e-6, abs=1e-9)
 
 
 def _nodes(node):
@@ -92,8 +83,29 @@ def _nodes(node):
             yield from _nodes(child)
 
 
-def test_charts_follow_the_theme_switch(visit):
-    """Pressing the theme switch redraws the figures in the other theme's colours, without a reload."""
+def test_charts_need_no_frames(visit):
+    """Where a browser draws no frames, as behind another window, nothing comes into view: charts are drawn still."""
+    still = (
+        "window.IntersectionObserver = class { observe() {} unobserve() {} }; window.requestAnimationFrame = () => 0;"
+    )
+    page = visit(FIRST_ORDER, script=still).page
+    figures = page.locator(".icl-chart").count()
+    assert figures > 1
+    page.wait_for_function(
+        f"document.querySelectorAll('.icl-chart[data-drawn=light]').length === {figures}", polling=50
+    )
+    figure = page.locator(".icl-chart:has(.icl-controls)").first
+    before = [figure.locator(".icl-chart__view").inner_html(), figure.locator(".icl-readout").text_content()]
+    figure.locator("input[type=range]").first.evaluate(
+        "input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }"
+    )
+    page.evaluate(REDRAWN, before)
+
+
+def test_figures_follow_the_switch_and_hand_out_their_data(visit):
+    """Pressing the theme switch redraws the figures in the other theme's colours, without a reload; a figure's buttons
+    save a CSV with its curves, a Vega-Lite specification and an SVG.
+    """
     watched = visit(FORGET)
     watched.read_through()
     page = watched.page
@@ -102,19 +114,12 @@ def test_charts_follow_the_theme_switch(visit):
     before = page.locator(".icl-chart__view svg").first.inner_html()
     while page.evaluate("document.documentElement.dataset.theme") != "dark":
         page.locator("button.theme-switch-button").first.click()
-    page.wait_for_function("[...document.querySelectorAll('.icl-chart')].every(f => f.dataset.drawn === 'dark')")
+    watched.settle("dark")
     assert page.locator(".icl-chart__view svg").first.inner_html() != before
-    assert not watched.faults
-
-
-def test_downloads_hold_the_figures_data(visit):
-    """A figure's buttons save a CSV with its curves, a Vega-Lite specification and an SVG."""
-    watched = visit(FORGET)
-    watched.read_through()
-    bar = watched.page.locator(".icl-chart__downloads").nth(1)
+    bar = page.locator(".icl-chart__downloads").nth(1)
 
     def saved(label):
-        with watched.page.expect_download() as waiting:
+        with page.expect_download() as waiting:
             bar.get_by_role("button", name=label).click()
         with open(waiting.value.path(), encoding="utf-8") as file:
             return file.read()
@@ -123,6 +128,7 @@ def test_downloads_hold_the_figures_data(visit):
     assert len({row["drift"] for row in rows}) == 6
     assert json.loads(saved("Specification"))["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
     assert saved("Picture").startswith("<svg")
+    assert not watched.faults
 
 
 def test_search_finds_a_term(visit):

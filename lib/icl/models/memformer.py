@@ -419,12 +419,9 @@ def scatter(model: nn.Module, scale: float, *, generator: torch.Generator, names
         raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
     _checks.number("scale", scale, above=0)
     known = dict(model.named_parameters())
+    _checks.instance("names", names, Sequence)
     # A plain string would be taken for its letters.
-    if (
-        isinstance(names, str)
-        or not isinstance(names, Sequence)  # type: ignore[redundant-expr]
-        or not all(any(part in name for name in known) for part in names)
-    ):
+    if isinstance(names, str) or not all(any(part in name for name in known) for part in names):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
     chosen = [p for name, p in known.items() if not names or any(part in name for part in names)]
     for parameter in chosen:

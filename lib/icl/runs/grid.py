@@ -107,7 +107,8 @@ class Grid:
         shortest = min(task.n for task in self.tasks.values()) + 1
         if self.last > shortest:
             raise ValueError(f"last must be at most the {shortest} positions of the shortest task, got {self.last}")
-        if not isinstance(self.stream, str) or not self.stream:  # type: ignore[redundant-expr]
+        _checks.instance("stream", self.stream, str)
+        if not self.stream:
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
     def fingerprint(self, task: str) -> str:

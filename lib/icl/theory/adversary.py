@@ -99,7 +99,7 @@ def great_circle(n: int, d: int, *, R: float, delta: float, turn: float = float(
     """
     _checks.integer("n", n, at_least=1)
     _checks.integer("d", d, at_least=2)
-    if not (isinstance(turn, float) and turn == float("inf")):  # type: ignore[redundant-expr]
+    if np.ndim(turn) or turn != np.inf:
         _checks.number("turn", turn, at_least=0)
     angle = np.minimum(step_angle(R, delta) * np.arange(n, -1, -1), turn)
     w = np.zeros((n + 1, d))

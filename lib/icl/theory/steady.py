@@ -343,9 +343,8 @@ def second_moments(updates: Sequence[Update], d: int) -> Float[np.ndarray, "phas
         ValueError: if updates is empty, they differ in size, or a round of them does not settle.
     """
     _checks.integer("d", d, at_least=1)
-    if not isinstance(updates, Sequence) or not updates:  # type: ignore[redundant-expr]
-        raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
-    if not all(isinstance(u, Update) for u in updates):
+    _checks.instance("updates", updates, Sequence)
+    if not updates or not all(isinstance(u, Update) for u in updates):
         raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
     m = len(updates[0].keep)
     for one in updates:
