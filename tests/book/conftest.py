@@ -35,8 +35,8 @@ class Tiny:
 
     def contents(self, *names: str) -> None:
         """Write the table of contents."""
-        text = f"format: jb-book\nroot: {names[0]}\nchapters:\n" + "".join(f"  - file: {n}\n" for n in names[1:])
-        (self.root / "_toc.yml").write_text(text)
+        files = ", ".join(f"{{file: {name}}}" for name in names[1:])
+        (self.root / "_toc.yml").write_text(f"format: jb-book\nroot: {names[0]}\nchapters: [{files}]\n")
 
     def chapters(self, **pages: list[str]) -> None:
         """Write chapters of these cells by name, and the table of contents of all of them, in this order."""

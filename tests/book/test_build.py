@@ -280,3 +280,36 @@ def test_what_is_broken_is_named(tiny, capsys, files, says):
     assert complained.count("\n") == 1
     assert re.match(says, complained), complained
     assert not (tiny.root / "_build/runs").exists()
+
+
+def test_one_page_alone(tiny, monkeypatch, capsys):
+    """`--page` runs and renders the chapter it names, and no other; a page that is not there is refused by name."""
+    tiny.chapters(a=["x = 1"], b=["x = 2"])
+    rendered = []
+    monkeypatch.setattr(build, "render", lambda target, *, page=None: rendered.append(page) or True)
+    for name in ("a", "book/a", "book/a.md"):
+        assert build.main(["--page", name]) == 0
+        assert f"Open {tiny.root}/_build/page/html/book/a.html" in capsys.readouterr().out
+    assert rendered == ["book/a"] * 3
+    assert [runs.cached(f"book/{name}") is not None for name in "ab"] == [True, False]
+    assert build.main(["--page", "gone"]) == 1
+    assert capsys.readouterr().err == "_toc.yml: it has no page 'book/gone'\n"
+
+
+@pytest.mark.parametrize(("ends", "status"), [(0, 0), (1, 1), (ValueError("x"), 1), (KeyboardInterrupt(), 130)])
+def test_a_site_that_was_not_finished_is_read_anew(tiny, monkeypatch, ends, status):
+    """After a warning or a stop, Sphinx does not take pages for read: it would not warn of them again."""
+    (tiny.root / "_config.yml").write_text("title: A book\n")
+    trees = tiny.root / "_build/.doctrees"
+    trees.mkdir(parents=True)
+    asked = []
+
+    def build_sphinx(source, target, **options):
+        asked.append(options)
+        return ends
+
+    monkeypatch.setattr("jupyter_book.sphinx.build_sphinx", build_sphinx)
+    assert build.main([]) == status
+    assert trees.exists() == (status == 0)
+    assert asked[0]["warningiserror"]
+    assert asked[0]["confoverrides"]["nitpicky"]
