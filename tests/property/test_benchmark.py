@@ -1,6 +1,5 @@
 """A benchmark gives the same numbers however it is worked through, and refuses what is not its own."""
 
-import functools
 import json
 import sys
 from pathlib import Path
@@ -11,9 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import nn
 
-from icl import filters
+from icl import _identity, filters
 from icl.runs import grid as benchmark
 from icl.runs.grid import CellFailed, Expected, Grid, run_grid
 from icl.tasks import DriftingRegression, InputLaw, Noisy
@@ -40,6 +38,13 @@ def grid(**changes):
     return Grid(
         **{"tasks": TASKS, "makers": MAKERS, "seeds": 2, "batch": 6, "last": 3, "reference": "Kalman"} | changes
     )
+
+
+@pytest.fixture(autouse=True)
+def _program(monkeypatch):
+    """These tests as the program that runs; under pytest it is pytest's own."""
+    text = Path(__file__).read_text(encoding="utf-8")
+    monkeypatch.setattr(_identity, "running", lambda: [text])
 
 
 @pytest.fixture(scope="module")
@@ -189,54 +194,32 @@ def test_a_worker_with_another_library_is_refused(monkeypatch):
         run_grid(grid())
 
 
-def scaled(size, task):
-    return filters.lms(size)
+def test_another_program_has_another_fingerprint(monkeypatch):
+    """The program that runs counts, its comments and layout do not; so does what it reaches in the library."""
+    program = "from icl import filters\nmake = lambda task: filters.rls(0.9)"
+    prints = {}
+    for name, text in (
+        ("as it is", program),
+        ("laid out", program.replace("filters.rls(0.9)", "filters.rls(\n    0.9)  # why")),
+        ("another number", program.replace("0.9", "0.8")),
+    ):
+        monkeypatch.setattr(_identity, "running", lambda text=text: [text])
+        prints[name] = grid().fingerprint("γ = 0.8")
+    identity = _identity.identity
+    monkeypatch.setattr(_identity, "running", lambda: [program])
+    monkeypatch.setattr(_identity, "identity", lambda name: "new" if name == "icl.filters.rls" else identity(name))
+    prints["another library"] = grid().fingerprint("γ = 0.8")
+    assert prints["as it is"] == prints["laid out"]
+    assert len(set(prints.values())) == 3
 
 
-def holding(thing):
-    return lambda task: thing
-
-
-class Layer(nn.Linear):
-    pass
-
-
-INNER = {"lam": 0.9}
-
-MAKERS_APART = {
-    "another constant": (lambda task: filters.rls(0.9), lambda task: filters.rls(0.8)),
-    "another default": (lambda task, lam=0.9: filters.rls(lam), lambda task, lam=0.8: filters.rls(lam)),
-    "another name": (lambda task: filters.rls(0.9), lambda task: filters.ridge(0.9)),
-    "another global": (lambda task: filters.rls(FORGETTING), lambda task: filters.rls(INNER)),
-    "another inner function": (lambda task: (lambda: 1)(), lambda task: (lambda: 2)()),
-    "another argument": (functools.partial(scaled, 0.1), functools.partial(scaled, 0.2)),
-    "another closure": (holding(0.1), holding(0.2)),
-    "another array": (holding(np.zeros(3)), holding(np.ones(3))),
-    "another dtype": (holding(np.zeros(3, dtype="f4")), holding(np.zeros(3, dtype="i4"))),
-    "another table": tuple(holding(pd.DataFrame({"a": ["x", value]})) for value in (1.0, 2.0)),
-    "another index": tuple(holding(pd.Series([1.0], index=[value])) for value in ("x", "y")),
-    "other weights": (holding(nn.Linear(2, 1)), holding(nn.Linear(2, 1))),
-    "a maker of the library": (filters.kalman, filters.steady_kalman),
-}
-
-
-@pytest.mark.parametrize("case", MAKERS_APART)
-def test_a_maker_that_does_otherwise_has_another_fingerprint(case):
-    """Two makers that differ in one thing only have different fingerprints, the same one twice has one."""
-    prints = [grid(makers={"Kalman": maker}).fingerprint("γ = 0.8") for maker in MAKERS_APART[case]]
-    assert prints[0] != prints[1]
-    assert prints[0] == grid(makers={"Kalman": MAKERS_APART[case][0]}).fingerprint("γ = 0.8")
-
-
-def test_a_global_that_changes_changes_the_fingerprint(monkeypatch):
-    """The value behind a global name counts, through a function that a maker calls too; layout and comments do not."""
-    before = [grid(makers={"Kalman": m}).fingerprint("γ = 0.8") for m in (least_squares, lambda t: least_squares(t))]
-    monkeypatch.setattr(sys.modules[__name__], "FORGETTING", 0.8)
-    after = [grid(makers={"Kalman": m}).fingerprint("γ = 0.8") for m in (least_squares, lambda t: least_squares(t))]
-    assert len({*before, *after}) == 4
-    texts = ("lambda task: filters.rls(0.9)", "\n\n(lambda task:\n    # why\n    filters.rls(0.9))")
-    makers = [eval(text, {"filters": filters, "__name__": "__main__"}) for text in texts]
-    assert len({grid(makers={"Kalman": maker}).fingerprint("γ = 0.8") for maker in makers}) == 1
+def test_cells_of_an_unknown_program_are_not_kept(monkeypatch, tmp_path):
+    """Where nothing says what the makers do, no folder is taken: its cells could be another program's."""
+    monkeypatch.setattr(_identity, "running", list)
+    with pytest.raises(ValueError, match="folder must be None where there is no notebook and no file"):
+        run_grid(grid(), tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert len(run_grid(grid(seeds=1)).table)
 
 
 @pytest.mark.parametrize(
@@ -267,11 +250,16 @@ def test_another_library_or_version_has_another_fingerprint(monkeypatch):
             assert grid().fingerprint("γ = 0.8") != before
 
 
-def test_what_has_no_lasting_description_is_refused():
+def test_a_task_that_cannot_be_written_down_is_refused():
     """Rather than a fingerprint that says nothing about it."""
-    for held in (object(), Layer(2, 1), iter([1]), np.array([object()])):
-        with pytest.raises(ValueError, match="must"):
-            grid(makers={"Kalman": lambda task, held=held: held}).fingerprint("γ = 0.8")
+
+    class Draw:
+        def __call__(self, shape, generator, dtype, device):
+            return torch.zeros(shape)
+
+    odd = DriftingRegression(d=3, n=8, gamma=0.8, inputs=InputLaw("a", 1.0, Draw()))
+    with pytest.raises(ValueError, match="must"):
+        grid(tasks={"γ = 0.8": odd}).fingerprint("γ = 0.8")
 
 
 def test_a_cell_file_says_what_it_is(tmp_path):

@@ -5,7 +5,7 @@ and errors are against the clean label <w_i, x_i>, averaged over the last positi
 nothing but its own description, so that one process, several, a run that was killed and taken up again, and a cluster
 give the same numbers to the bit (on one kind of machine, with the same versions of torch and numpy).
 
-Cells are shared out by joblib. Alone, `run` works through them one by one; inside
+Cells are shared out by joblib. Alone, `run_grid` works through them one by one; inside
 
     with joblib.parallel_config(backend="dask"): ...
 
@@ -14,19 +14,16 @@ be the library's, a notebook's or an installed package's: Dask looks for a funct
 waits for ever for a worker that cannot find it.
 """
 
-import dis
 import functools
 import hashlib
 import json
 import math
 import platform
 import sys
-import sysconfig
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from urllib.parse import quote
 
@@ -34,10 +31,10 @@ import joblib
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
 from tqdm import tqdm
 
 from icl import _checks, _files, _identity, profile
+from icl.runs.checkpoint import described
 from icl.runs.judging import Predictor, one_step_ahead
 from icl.tasks import Prompt, Task, clean
 
@@ -112,19 +109,17 @@ class Grid:
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
     def fingerprint(self, task: str) -> str:
-        """Hash of all that decides a cell of this task, its seed apart: the task, the makers, sizes, code and versions.
+        """Hash of all that decides a cell of this task, its seed apart: task, sizes, program, library and versions.
 
-        Makers are described by what they do: the library's functions by the library's code, a reader's own by their
-        code and by what it refers to.
+        What the makers do is told by the program that runs now, the notebook's cells so far or the file that was
+        started, and by what it reaches in the library. So a cell is worked on again when any of its code has changed.
 
         Raises:
-            ValueError: if a task or a maker refers to something that has no description that lasts.
+            ValueError: if the task refers to something that cannot be written down.
         """
-        if task not in self.tasks:
-            raise ValueError(f"task must be one of {', '.join(self.tasks)}, got {task!r}")
         what = {name: getattr(self, name) for name in ("batch", "last", "reference", "stream")}
-        what |= {"name": task, "task": self.tasks[task], "makers": list(self.makers.items())}
-        text = json.dumps([_described(what, ()), _surroundings()], sort_keys=True)
+        what |= {"name": task, "task": described(self.tasks[task]), "makers": list(self.makers)}
+        text = json.dumps([what, _identity.program(_identity.running()), _surroundings()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -180,6 +175,8 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None =
     if jobs is not None:
         _checks.integer("jobs", jobs, at_least=1)
     _checks.instance("grid", grid, Grid)
+    if folder is not None and not _identity.running():
+        raise ValueError("folder must be None where there is no notebook and no file that says what the makers do")
     prints = {task: grid.fingerprint(task) for task in grid.tasks}
     home = None if folder is None else Path(folder)
     cells = [(task, seed) for task in grid.tasks for seed in range(grid.seeds)]
@@ -287,85 +284,3 @@ def _surroundings() -> dict[str, Any]:
     library = hashlib.sha256("".join(sorted(_identity.everything())).encode()).hexdigest()[:16]
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
     return {"library": library, "versions": versions | {"python": platform.python_version()}}
-
-
-def _installed(module: str | None) -> bool:
-    """Whether a module is of Python's own library or of an installed package, and so described by its name."""
-    file = getattr(sys.modules.get(module or ""), "__file__", None)
-    if file is None:
-        return module in sys.builtin_module_names or module == "builtins"
-    paths = sysconfig.get_paths()
-    return any(Path(file).resolve().is_relative_to(Path(paths[k]).resolve()) for k in ("stdlib", "purelib", "platlib"))
-
-
-def _named(thing: Any) -> bool:
-    """Whether a function or class is described by its name: what runs it has the same, or a fingerprint of it."""
-    module = getattr(thing, "__module__", None)
-    return (module or "").partition(".")[0] == "icl" or _installed(module)
-
-
-def _described(value: Any, above: tuple[int, ...]) -> Any:
-    """`value` in lists and text, the same in every process and on every day; ValueError if it has no such description.
-
-    `above` is where we came from, by identity: a function that refers to itself is described once.
-    """
-    if id(value) in above:
-        return ["above", above.index(id(value))]
-    inside = (*above, id(value))
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float() | complex() | bytes() | torch.dtype() | torch.device():
-            return [type(value).__name__, repr(value)]
-        case Tensor() | np.ndarray() | np.generic():
-            array = np.ascontiguousarray(value.numpy(force=True) if isinstance(value, Tensor) else value)
-            if array.dtype == object:
-                raise ValueError(f"tasks and makers must not hold arrays of objects, got {value!r}")
-            return ["array", str(array.dtype), list(np.shape(value)), hashlib.sha256(array.tobytes()).hexdigest()]
-        case pd.DataFrame() | pd.Series():
-            return ["table", _described(value.reset_index().to_dict(orient="list"), inside)]
-        case list() | tuple():
-            return [type(value).__name__, *(_described(each, inside) for each in value)]
-        case set() | frozenset():
-            return ["set", *sorted(json.dumps(_described(each, inside)) for each in value)]
-        case Mapping():
-            return ["map", *([_described(k, inside), _described(v, inside)] for k, v in value.items())]
-        case ModuleType():
-            return ["module", value.__name__]
-        case functools.partial():
-            return ["partial", *(_described(each, inside) for each in (value.func, value.args, value.keywords))]
-        case MethodType():
-            return ["method", _described(value.__self__, inside), value.__name__]
-        case CodeType():
-            return ["code", value.co_code.hex(), list(value.co_names), _described(value.co_consts, inside)]
-        case type() | BuiltinFunctionType() if _named(value):
-            return ["named", value.__module__, value.__qualname__]
-        case _ if hasattr(value, "__wrapped__"):
-            return _described(value.__wrapped__, inside)
-        case FunctionType():
-            held = [cell.cell_contents for cell in value.__closure__ or ()]
-            rest = [_described(each, inside) for each in (held, value.__defaults__, value.__kwdefaults__)]
-            if _named(value):
-                return ["named", value.__module__, value.__qualname__, *rest]
-            known = {name: value.__globals__[name] for name in _globals(value.__code__) if name in value.__globals__}
-            return ["function", _described(value.__code__, inside), _described(known, inside), *rest]
-        case nn.Module() if _named(type(value)):
-            own = {k: v for k, v in vars(value).items() if not k.startswith("_")}
-            parts = [dict(value.named_parameters()), dict(value.named_buffers()), dict(value.named_children()), own]
-            return ["module", type(value).__qualname__, *(_described(part, inside) for part in parts)]
-        case _ if is_dataclass(value) and not isinstance(value, type) and _named(type(value)):
-            own = {field.name: getattr(value, field.name) for field in fields(value)}
-            return ["record", f"{type(value).__module__}.{type(value).__qualname__}", _described(own, inside)]
-    raise ValueError(
-        f"tasks and makers must refer to numbers, text, arrays, tables, functions and the library's own, got {value!r}"
-    )
-
-
-def _globals(code: CodeType) -> Iterator[str]:
-    """Names that a function's code looks up in its module, and that of the functions inside it."""
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield step.argval
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _globals(inner)
