@@ -38,7 +38,10 @@ hypothesis.settings.load_profile("icl")
 
 @pytest.fixture
 def as_installed():
-    """The library as a reader runs it: the annotations are not checked, so that its own checks have to speak."""
+    """The library as a reader runs it: the annotations are not checked.
+
+    So its own checks have to speak; and thousands of small steps, whose shapes other tests check, cost what they cost.
+    """
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -565,6 +565,7 @@ def judged():
     ],
     ids=["stack", "normalised", "delta"],
 )
+@pytest.mark.usefixtures("as_installed")
 def test_two_layers_train(make, steps, lr, below, judged):
     """Two layers, trained for a second, come below an error that one layer cannot reach, and never below Kalman's.
 
@@ -582,6 +583,7 @@ def test_two_layers_train(make, steps, lr, below, judged):
     assert excess.mean() > -4 * excess.std() / len(excess) ** 0.5
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_deep_normalised_stacks_stay_finite():
     """Eight normalised layers give finite errors below those of answering 0, untrained and after 30 steps of training,
     on inputs half as long again too.

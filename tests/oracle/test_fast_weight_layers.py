@@ -530,6 +530,7 @@ def test_an_operation_without_a_rule_is_refused_by_name():
         cost(_Unheard(3))
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_training_finds_the_best_forgetting_factor():
     """Trained on prompts of 30 examples by the loss at the query, GLA ends at the theory's lam* and mu.
 
@@ -549,6 +550,7 @@ def test_training_finds_the_best_forgetting_factor():
     assert risk / least - 1 < 1e-3
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_training_leaves_the_truth_where_it_is():
     """At the drift's own law the Kalman layer's gradient, over 2000 prompts, is 0 within 4 standard errors, in gamma
     and in the share of noise; off it, at gamma - .1, it is not.

@@ -246,6 +246,7 @@ def test_the_published_recipe_returns_its_batch():
     assert published(other, steps=5, generator=streams("published", seed=1))[0].losses[0] != run.losses[0]
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_few_evaluations_where_adam_needs_many():
     """On a fixed batch of inputs L-BFGS is at its minimum after fewer than 50 evaluations; Adam is not after 100.
 

@@ -167,6 +167,7 @@ def test_dtype_of_the_start_is_that_of_the_training(dtype):
     np.testing.assert_allclose(ended.numpy(), np.stack(expected), rtol=0, atol=1e-4)
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_training_approaches_the_minimum():
     """Trained from small weights without decay, the population loss falls to half the training error (16) and not below
     it.

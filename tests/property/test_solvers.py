@@ -186,6 +186,7 @@ def test_dtype_is_kept(method, dtype):
 @pytest.mark.parametrize("name", CONVERGENT)
 @few
 @given(quadratics())
+@pytest.mark.usefixtures("as_installed")
 def test_long_runs_arrive_and_stay(name, problem):
     """After 400 steps all iterates are at the solution, and the last 50 no further apart than rounding.
 

@@ -43,7 +43,7 @@ class Prompt:
         _checks.shape("w", self.w, tuple(self.x.shape), "to match x")
         _checks.dtype("y", self.y, self.x.dtype, "to match x")
         _checks.dtype("w", self.w, self.x.dtype, "to match x")
-        if not bool(torch.isfinite(self.y).all()):
+        if not self.y.is_meta and not bool(torch.isfinite(self.y).all()):
             raise ValueError(f"y must be finite in {self.y.dtype}, got {self.y[~torch.isfinite(self.y)][0].item()}")
         if self.x.shape[1] < 2:
             raise ValueError(f"x must hold at least one example and the query, got {self.x.shape[1]} position(s)")
