@@ -285,7 +285,7 @@ def test_functions() -> dict[str, tuple[str, str]]:
         where = path.relative_to(chapters.ROOT / "tests").as_posix()
         for node in ast.parse(chapters.words(path)).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                anchor = f"{where}-{node.name}".replace("/", "-").replace(".py", "").replace("_", "-")
+                anchor = f"{where}-{node.name}".replace("/", "-").replace(".py", "").replace("_", "-").lower()
                 found[f"{where}::{node.name}"] = (anchor, ast.get_docstring(node) or "")
     return found
 

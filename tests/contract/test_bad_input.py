@@ -553,7 +553,7 @@ MADE_HERE = {
         closed.DescentPath,
     ),
     *(moments.Moments, population.PopulationLoss, population.Flow, training.Run),
-    *(checkpoint.refused, claims.library_hash, profile.pick),
+    *(checkpoint.refused, profile.pick),
 }
 ELSEWHERE = {
     *(charts.Explorable, charts.Figure, charts.lines, charts.heatmap),  # the tests of charts
@@ -946,11 +946,6 @@ entry(
     given={"value": 1.0},
     free={"value": "all"},
     also=[({"value": value}, "value must be numbers, text, arrays") for value in (object(), {"a": {1}})],
-)
-entry(
-    checkpoint.scratch,
-    given={"name": "training"},
-    also=rows("name", "must be letters, digits", "a/b", "..", ".hidden", None),
 )
 entry(
     claims.claim,

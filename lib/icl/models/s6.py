@@ -53,9 +53,9 @@ def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch
     Raises:
         ValueError: if A is not < 0 or Delta not > 0 throughout, or one of them is not finite.
     """
-    if not bool(((A < 0) & A.isfinite()).all()):
+    if not bool(((A < 0) & (-math.inf < A)).all()):
         raise ValueError(f"A must be finite and < 0, got {A.min().item():g} to {A.max().item():g}")
-    if not bool(((Delta > 0) & Delta.isfinite()).all()):
+    if not bool(((Delta > 0) & (Delta < math.inf)).all()):
         raise ValueError(f"Delta must be finite and > 0, got {Delta.min().item():g} to {Delta.max().item():g}")
     exponent = Delta.unsqueeze(-1) * A
     return exponent.exp(), torch.expm1(exponent) / A
