@@ -54,7 +54,7 @@ from icl.theory import lms_family as exact
 from icl.theory import one_layer as theory_one_layer
 from icl.theory import s6 as closed
 from icl.theory import steady as fast
-from icl.theory.errata import adaptation, memory, selection
+from icl.theory.errata import adaptation, erratum, memory, selection
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -546,7 +546,8 @@ MADE_HERE = {
     *(
         adversary.Layer,
         memory.Tokens,
-        memory.Erratum,
+        erratum.Erratum,
+        memory.Display,
         fast.SteadyOptimum,
         fast.Gates,
         theory_one_layer.Optimum,
@@ -1289,7 +1290,7 @@ entry(
     free=dict.fromkeys(PARTS, "all"),
     also=[
         *(
-            ({name: value}, f"{name} must be one of icl.*mamba's")
+            ({name: value}, f"{name} must be one of icl.*s6's")
             for name in ("B", "C", "step")
             for value in (None, torch.ones(4), torch.nn.Linear(3, 4), mamba.Selective)
         ),
@@ -1537,6 +1538,8 @@ entry(floors.kalman_risk, also=[({"x": XS[:1]}, "x must hold at least two sequen
 SHORT = ({"x": XS[:, 1:]}, r"x must have shape \(any, 4, 2\)")
 entry(floors.query_errors, also=[SHORT, CORRELATED])
 entry(floors.linear_drift_errors)
+entry(floors.gaussian_errors)
+entry(floors.riccati, given={"start": 1.0, "gain": 0.9, "added": 0.1}, free={"Lambda": "all", "gain": "all"})
 entry(
     floors.best_linear_errors,
     also=[SHORT, CORRELATED, *rows("task", "must have a kernel of first order.*got one that is not", SMOOTH, SWINGING)],

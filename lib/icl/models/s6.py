@@ -344,7 +344,7 @@ def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels 
     if not isinstance(layer, S6):
         raise ValueError(f"layer must be an S6, got {layer!r}")
     if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
-        raise ValueError(f"layer must be an S6 with Selective B and C, got {layer!r}")
+        raise ValueError(f"layer must have Selective B and C, got {layer!r}")
     _checks.dtype("u", u, layer.B.b.dtype, "to match the layer")
     return (states @ _asked(layer, u).unsqueeze(-1)).squeeze(-1)
 

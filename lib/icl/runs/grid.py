@@ -117,6 +117,8 @@ class Grid:
         Raises:
             ValueError: if the task refers to something that cannot be written down.
         """
+        if task not in self.tasks:
+            raise ValueError(f"task must be one of {', '.join(self.tasks)}, got {task!r}")
         what = {name: getattr(self, name) for name in ("batch", "last", "reference", "stream")}
         what |= {"name": task, "task": described(self.tasks[task]), "makers": list(self.makers)}
         text = json.dumps([what, _identity.program(_identity.running()), _surroundings()], sort_keys=True)

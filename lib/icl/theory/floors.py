@@ -58,6 +58,8 @@ def kalman_errors(
 
 
 def _sequences(x: Any, time: int | None, d: int) -> np.ndarray:
+    if not np.size(x):
+        raise ValueError(f"x must hold at least one sequence, got shape {np.shape(x)}")
     _checks.real("x", x)
     x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, time, d), "to match the task")
@@ -232,14 +234,22 @@ def riccati(
     Args:
         x: inputs, one sequence a row; the last input is not used.
         Lambda: covariance of the inputs that errors are averaged over.
-        start: standard deviation of each coordinate of w_0.
+        start: standard deviation of each coordinate of w_0, >= 0.
         gain: broadcasts to (batch, time), its first the step to position 1.
-        added: standard deviation of each coordinate of a step; broadcasts to (batch, time).
-        noise: standard deviation of the noise in labels.
+        added: standard deviation of each coordinate of a step, >= 0; broadcasts to (batch, time).
+        noise: standard deviation of the noise in labels, >= 0.
 
     Raises:
-        ValueError: if an error is larger than float64 can hold.
+        ValueError: if arguments are out of range or do not fit together, or an error is larger than float64 can hold.
     """
+    _checks.shape("x", x, (None, None, None))
+    _checks.real("x", x)
+    _checks.shape("Lambda", Lambda, (x.shape[2], x.shape[2]), "to match x")
+    _checks.real("Lambda", Lambda)
+    _checks.number("start", start, at_least=0)
+    _checks.number("noise", noise, at_least=0)
+    _checks.real("gain", gain)
+    _checks.real("added", added, at_least=0)
     batch, time, d = x.shape
     gain, added = (np.broadcast_to(np.asarray(v, dtype=np.float64), (batch, time)) for v in (gain, added))
     with np.errstate(all="ignore"):
@@ -430,6 +440,7 @@ def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[n
     Raises:
         ValueError: if x does not match the task, or an error is larger than float64 can hold.
     """
+    _checks.instance("task", task, Task)
     inner = _inner(task)
     _checks.isotropic(inner)
     x = _sequences(x, task.n + 1, task.d)

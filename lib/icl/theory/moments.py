@@ -81,7 +81,8 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     """
     a = np.asarray(_checks.real("weights", weights), dtype=np.float64)
     kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
-    _checks.shape("kernel", kernel, (None, None))
+    if not kernel.ndim:
+        raise ValueError(f"kernel must have shape (n + 1, n + 1), got {kernel.shape}")
     n = len(kernel) - 1
     _checks.shape("kernel", kernel, (n + 1, n + 1))
     if a.shape[-1:] != (n,):
@@ -107,16 +108,21 @@ def task_moments(task: Task, lam: Any) -> Moments:
 def relative(task: Task, lam: Any) -> Moments:
     """D1 .. D4 in units in which nothing overflows, and nothing that matters vanishes, whatever lam > 0, gamma and n.
 
-    D1^2 / (D2 D4) and D3 / D2 are those of `of`: the a_i and the weights have units of their own, which no share of
+    D1^2 / (D2 D4) and D3 / D2 are those of `task_moments`: the a_i and the weights have units of their own, which no share of
     the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the new
     example's a_i sqrt(k_ii) f, in units that grow by h = max(g / max(lam, 1), 1),
 
         D3 <- (u^2 D3 + 2 u f D1) / h^2    D2 <- (u^2 D2 + f^2 k) / h^2    D1 <- gamma (u D1 + f k) / (g h)
         f <- f min(g / max(lam, 1), 1)     k <- (gamma^2 k + sigma_e^2 / g^(2 m)) / g^2
 
+    Args:
+        task: gives the drift.
+        lam: forgetting factor(s), > 0.
+
     Raises:
         ValueError: if lam is not positive, or a kernel is not finite.
     """
+    _checks.instance("task", task, Task)
     lam = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)
     small, large = np.minimum(lam, 1), np.maximum(lam, 1)
     with np.errstate(under="ignore"):
