@@ -68,20 +68,21 @@ def test_two_processes_give_the_same_bits(alone, importable, tmp_path):
 
 
 def test_a_dask_cluster_gives_the_same_bits(importable):
-    """The same call inside `parallel_config(backend="dask")` goes to a local cluster: one process of two threads."""
+    """The same call inside `parallel_config(backend="dask")` goes to a local cluster of two worker processes."""
     from distributed import Client, LocalCluster
 
     # The library's own functions, which Dask finds by their names.
     given = grid(makers={"Kalman": filters.kalman, "steady": filters.steady_kalman})
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         with joblib.parallel_config(backend="dask"):
             found = run_grid(given).table
         # The work was done there and not here.
         known = client.run(lambda: "icl.runs.grid" in __import__("sys").modules)
-        assert list(known.values()) == [True]
+        assert len(known) == 2
+        assert any(known.values())
     same(found, run_grid(given).table)
 
 
