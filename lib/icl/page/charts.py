@@ -6,37 +6,19 @@ and the specification for download.
 """
 
 import base64
-import contextlib
 import functools
 import html
 import json
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import altair
 import numpy as np
 import pandas as pd
 import vl_convert
 
-
-@contextlib.contextmanager
-def _absent(name: str) -> Iterator[None]:
-    """Have a module fail to import for a while, unless it is there already."""
-    known = name in sys.modules
-    sys.modules.setdefault(name, None)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        if not known:
-            del sys.modules[name]
-
-
-# jsonschema, which Altair imports, compiles 35 grammars of web addresses if it finds this package: two seconds in every
-# process, for a format that no chart has. It does without where the import fails.
-with _absent("rfc3987_syntax"):
-    import altair
 #: One colour a method, the same in every figure.
 METHODS: dict[str, str] = {
     "GLA": "#0b6fb8",
