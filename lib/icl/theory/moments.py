@@ -109,8 +109,8 @@ def relative(task: Task, lam: Any) -> Moments:
     """D1 .. D4 in units in which nothing overflows, and nothing that matters vanishes, whatever lam > 0, gamma and n.
 
     D1^2 / (D2 D4) and D3 / D2 are those of `task_moments`: the a_i and the weights have units of their own, which no
-    share of the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the new
-    example's a_i sqrt(k_ii) f, in units that grow by h = max(g / max(lam, 1), 1),
+    share of the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the
+    new example's a_i sqrt(k_ii) f, in units that grow by h = max(g / max(lam, 1), 1),
 
         D3 <- (u^2 D3 + 2 u f D1) / h^2    D2 <- (u^2 D2 + f^2 k) / h^2    D1 <- gamma (u D1 + f k) / (g h)
         f <- f min(g / max(lam, 1), 1)     k <- (gamma^2 k + sigma_e^2 / g^(2 m)) / g^2
