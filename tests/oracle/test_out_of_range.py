@@ -150,7 +150,9 @@ TRUTHY = [
 ]
 
 
-@pytest.mark.parametrize("value", TRUTHY, ids=repr)
+@pytest.mark.parametrize(
+    "value", TRUTHY, ids=lambda value: "a function" if callable(value) and not hasattr(value, "shape") else repr(value)
+)
 def test_what_is_merely_truthy_proves_nothing(value, as_installed):
     """A list, a text, NaN, a number, a tensor or a function is no outcome of a check, and no flag of a formula."""
     truth = claimed("truth")
