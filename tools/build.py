@@ -5,7 +5,7 @@
     python tools/build.py --profile paper         make the recorded runs instead (book/results/), chapter by chapter:
                                                   those that did not run here to their end since they or the library
                                                   changed
-    python tools/build.py --profile paper --all   all of them anew, their checkpoints thrown away
+    python tools/build.py --profile paper --all   all of them anew
 
 A failing cell, any warning of Sphinx and anything a cell writes to standard error fails the build. Ctrl-C stops it at
 once; what has finished is kept.
@@ -176,8 +176,6 @@ def one_page(name: str) -> int:
 def records(*, anew: bool) -> int:
     """Make the recorded runs; return an exit status."""
     chapters.examine(chapters.pages())
-    if anew:
-        shutil.rmtree(chapters.built() / "checkpoints", ignore_errors=True)
     print("Chapters that record (profile paper):", flush=True)
     if not record(chapters.with_cells(), anew=anew):
         return 1
