@@ -296,7 +296,7 @@ REFUSALS = {
     "first of two": (configured(steps=30, clip=1.0), r"config\.steps is 20 in the file and 30 here"),
     "another task": (
         lambda path: go_on(path, task=SmoothDrift(d=3, n=6)),
-        r"task\.class is 'icl\.tasks\.DriftingRegression' in the file and 'icl\.tasks\.SmoothDrift' here",
+        r"task\.class is 'icl\.tasks\.core\.DriftingRegression' in the file and 'icl\.tasks\.core\.SmoothDrift' here",
     ),
     "another drift": (other(gamma=0.8), r"task\.gamma is 0\.9 in the file and 0\.8 here"),
     "another covariance": (other(Lambda=np.diag([1.0, 1.0, 2.0])), r"task\.Lambda is \[\[1\.0, .* in the file and"),

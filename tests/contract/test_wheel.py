@@ -18,10 +18,10 @@ def test_the_wheel_holds_ledger_and_records(installed):
 def test_the_installed_package_finds_them(installed, tmp_path):
     """In an empty folder, the unpacked package reads its own ledger and records."""
     script = (
-        "import icl, pathlib, sys; from icl import evidence;"
+        "import icl, pathlib, sys; from icl.page import claims, records;"
         f"assert pathlib.Path(icl.__file__).is_relative_to({str(installed)!r}), icl.__file__;"
-        "assert len(evidence.ledger()) > 100;"
-        "[evidence.recorded(p.stem) for p in evidence.folder('results').glob('*.json')]"
+        "assert len(claims.ledger()) > 100;"
+        "[records.recorded(p.stem) for p in claims.folder('results').glob('*.json')]"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
