@@ -1,4 +1,4 @@
-"""Adaptive filters as (init, step) pairs, batched over trials; one scan, `run`, runs any of them.
+"""Adaptive filters as (init, step) pairs, batched over trials; one scan, `run_filter`, runs any of them.
 
 All estimate the weights behind y_i = <w_i, x_i> while reading, and are judged by their a-priori predictions
 y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them from the initial weights. Notation of
@@ -461,7 +461,7 @@ def _stacked(steps: list[Tensor]) -> Tensor:
 def _scan(
     filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
 ) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
-    """Predictions, and the estimates if they are to be kept; see `run` and `track`."""
+    """Predictions, and the estimates if they are to be kept; see `run_filter` and `track`."""
     _checks.instance("filter", filter, Filter)
     _checks.tensor("x", x)
     if x.dim() < 2 or not x.numel():
@@ -558,7 +558,7 @@ def track(
     *,
     w_0: Float[Tensor, "..."] | None = None,
 ) -> Track:
-    """Like `run`, and returns the estimates and errors too: d + 2 numbers a position, so not for a million trials."""
+    """Like `run_filter`, with the estimates and errors too: d + 2 numbers a position, so not for a million trials."""
     y_hat, w_hat = _scan(filter, x, y, w_0, keep=True)
     assert w_hat is not None
     return Track(y_hat, y - y_hat, w_hat)

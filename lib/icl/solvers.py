@@ -1,4 +1,4 @@
-"""First-order methods on quadratics as (init, step) pairs, batched over problems; `run` runs any of them.
+"""First-order methods on quadratics as (init, step) pairs, batched over problems; `run_solver` runs any of them.
 
 All minimise f(w) = w'Hw / 2 - b'w, whose gradient is H w - b, with H symmetric and positive semi-definite and b in its
 range; there a minimiser solves H w = b. For the least-squares problem of a prompt [Dutta & Sra 2025, (2.11)] H is
@@ -350,7 +350,7 @@ def conjugate_gradients(M: Any = None) -> Solver:
         Hs = _times(H, s)
         length, curvature = _dot(p, s), _dot(s, Hs)
         rounding = _SLACK * H.shape[-1] * torch.finfo(H.dtype).eps
-        # Asked this way round so that what is not a number goes on, for `run` to find.
+        # Asked this way round so that what is not a number goes on, for `run_solver` to find.
         goes = ~((state.rho <= rounding**2 * state.size) | (curvature <= rounding * state.peak * length))
         alpha = torch.where(goes, state.rho / torch.where(goes, curvature, 1.0), 0.0)
         r = state.r - alpha * Hs
@@ -449,7 +449,7 @@ def conjugate_scalars(
         M: preconditioner, as of `conjugate_gradients`.
 
     Raises:
-        ValueError: as `run` does.
+        ValueError: as `run_solver` does.
         FloatingPointError: if products of H and M overflow.
     """
     w_0 = _start(H, b, steps, None)

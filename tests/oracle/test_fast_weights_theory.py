@@ -49,9 +49,10 @@ def test_every_layer_solves_the_one_equation(law):
 
 @pytest.mark.parametrize("law", QUIET)
 def test_without_noise_other_rooms_agree(law):
-    """Gated attention's error and pole are those of theory.gla, the delta rules' those of theory.filters; rtol 1e-12.
+    """Gated attention's error and pole are those of theory.one_layer, the delta rules' those of theory.lms_family;
+    rtol 1e-12.
 
-    At arbitrary settings the delta rule's error is theory.filters.steady_error; rtol 1e-9.
+    At arbitrary settings the delta rule's error is theory.lms_family.steady_error; rtol 1e-9.
     """
     np.testing.assert_allclose(fw.best_gla(law).error, one_layer.steady_identity_error(task(law)), rtol=1e-12)
     np.testing.assert_allclose(fw.best_gla(law).lam, one_layer.kalman_pole(law.gamma, crosstalk=law.d + 1), rtol=1e-12)
@@ -303,7 +304,7 @@ def test_chunks_lie_between_the_delta_rule_and_gated_attention():
 def test_a_direction_of_its_own():
     """Gated attention with a decay a direction is a matrix Riccati equation solved as a whole (rtol 1e-9), a white
     spectrum gives the isotropic answers back, one decay is worse than many, one gain than many; the shared gain is
-    theory.filters' search without noise. rtol 1e-9.
+    theory.lms_family's search without noise. rtol 1e-9.
     """
     for noise in (0.0, 0.4):
         law = fw.Steady(3, 0.95, 0.2, noise)
@@ -344,7 +345,7 @@ def test_gains_a_direction_by_search():
 
 
 def test_floor_given_the_inputs():
-    """Riccati's recursion is theory.kalman's without noise (rtol 1e-9); with it, and with a spectrum, the posterior
+    """Riccati's recursion is theory.floors' without noise (rtol 1e-9); with it, and with a spectrum, the posterior
     variance of jointly Gaussian labels and weights, written out in full; rtol 1e-9.
     """
     rng = np.random.default_rng(3)

@@ -65,7 +65,7 @@ def iterates(
         H: X'X / n of each prompt.
         b: X'y / n of each prompt.
         A: preconditioners as in (2.8).
-        Gamma: weights as in `errors`.
+        Gamma: weights as in `error_matrices`.
         B: the blocks that make it GD++; None is 0.
 
     Raises:
@@ -124,7 +124,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
     That is ||Sigma^(1/2) M_l Sigma^(-1/2)||_F^2: no query and no w* need be drawn.
 
     Args:
-        M: matrices with w_l - w* = -M_l w*, as `errors` returns them.
+        M: matrices with w_l - w* = -M_l w*, as `error_matrices` returns them.
         Sigma: covariance of the inputs; an array or a tensor.
 
     Raises:
@@ -212,7 +212,7 @@ class Full(nn.Module):
 
 
 class Memory(nn.Module):
-    """How layers' outputs are weighed: `Gamma()` returns weights that `errors` or `token_errors` takes."""
+    """How layers' outputs are weighed: `Gamma()` returns weights that `error_matrices` or `token_errors` takes."""
 
     def __init__(self, layers: int) -> None:
         """Keep the number of layers."""

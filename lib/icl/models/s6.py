@@ -7,11 +7,11 @@ Every channel i of the tokens u_l has a state h_l of d_h numbers that decays and
 
 with A diagonal and negative and h_0 = 0. The prediction is the last channel at the last token, where the query's label
 would be. `scan` is these equations as they stand. When all states decay at one rate, scores C_l'B_j stand between
-tokens as q'k do in linear attention, whose forms (`icl.models.operators`) compute the layer then. `chunked` is
+tokens as q'k do in linear attention, whose forms (`icl.models.operators`) compute the layer then. `scan_chunked` is
 linear in length for any rates.
 
 If besides the step is fixed, states of the tokens' own products say all that the layer needs of a prompt, whatever its
-weights (`statistics`, `features`): d_h drops out of the cost.
+weights (`statistics`, `s6_features`): d_h drops out of the cost.
 """
 
 import math
@@ -337,7 +337,7 @@ def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kin
 
 
 def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels kinds"]) -> _Tokens:
-    """The layer's output from `features` of the same tokens; equals `layer(u)`."""
+    """The layer's output from `s6_features` of the same tokens; equals `layer(u)`."""
     _checks.tensor("u", u, 3)
     _checks.shape("states", states, (*u.shape, u.shape[2] + 1), "to match u")
     _checks.dtype("states", states, u.dtype, "to match u")
@@ -360,7 +360,7 @@ def _with_one(u: Tensor) -> Tensor:
 
 
 def _selective(layer: S6) -> tuple[Selective, Selective]:
-    """B and C of a layer that `statistics` and `features` say all about."""
+    """B and C of a layer that `statistics` and `s6_features` say all about."""
     _fixed(layer)
     if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
         raise ValueError(f"layer must have Selective B and C, got {layer.B!r} and {layer.C!r}")

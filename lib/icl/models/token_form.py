@@ -165,7 +165,7 @@ def many_registers(
 def token_errors(
     X: Float[Tensor, "batch n d"], A: Float[Tensor, "L d d"], Gamma: Float[Tensor, "L L time"]
 ) -> Float[Tensor, "batch states d d"]:
-    """As `errors`, with weights that differ from token to token: Gamma[l, j, i], the query's last. No B.
+    """As `error_matrices`, with weights that differ from token to token: Gamma[l, j, i], the query's last. No B.
 
     Then y_i - <w_l, x_i> holds no more with one w_l for all examples, and their labels, n of them, are followed. The
     query's error is still linear in its input and in w*: M_l says how.

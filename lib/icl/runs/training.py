@@ -1,8 +1,6 @@
 """The book's one training loop: fresh prompts each step, AdamW, a bar, checkpoints that a killed run goes on from.
 
-`fit` trains any module on any task. `one_layer` is the paper's experiment on top of it: one layer needs of a prompt
-only its weighted Gram matrix (`icl.models.one_layer.gram`), so models with different forgetting factors and starts are
-trained side by side on the same prompts, at little more than the cost of one.
+`fit` trains any module on any task; `icl.runs.recipes` has what is built on it.
 """
 
 import math

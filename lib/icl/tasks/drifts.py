@@ -51,7 +51,7 @@ class LinearDrift:
 
     The state has r numbers a coordinate of the weights, s_0 ~ N(0, P_0); coordinates are independent and alike. The
     prompt holds w_1 .. w_{n+1}. With r = 1 it is `tasks.core.DriftingRegression`: F = gamma, Q = sigma_e^2,
-    P_0 = sigma_w^2, h = 1. `ar2`, `two_timescales` and `rotation` make the common ones.
+    P_0 = sigma_w^2, h = 1. `ar2`, `two_timescales` and `sinusoids` make the common ones.
 
     Attributes:
         d: dimension of the inputs, at least 1.
@@ -131,7 +131,7 @@ def ar2(d: int, n: int, *, rho: float, omega: float, variance: float = 1.0, **in
 
     Its poles are rho exp(+- i omega): a_1 = 2 rho cos(omega), a_2 = -rho^2. The innovations have the variance
     (1 + a_2) ((1 - a_2)^2 - a_1^2) / (1 - a_2) of the weights' own [Box et al. 2015, sec. 3.2.4]: none for rho = 1,
-    which is `rotation`; everything for rho = 0.
+    which is `sinusoids`; everything for rho = 0.
 
     Args:
         d: dimension of the inputs.
