@@ -109,9 +109,12 @@ def parsed(text):
 
 
 def described(documented):
-    """What a docstring says of each argument."""
+    """What a docstring says of each argument; a class's fields may be said by its bases."""
     said, names, inside = {}, [], False
-    for line in (inspect.getdoc(documented) or "").splitlines():
+    if inspect.isclass(documented):
+        for base in reversed(documented.__bases__):
+            said |= described(base) if base.__module__.startswith("icl.") else {}
+    for line in inspect.cleandoc(documented.__doc__ or "").splitlines():
         if re.fullmatch(r"\w+:", line):
             names, inside = [], line in ("Args:", "Attributes:")
         elif inside and (found := re.match(r"    (\w+(?:, \w+)*): (.*)", line)):
@@ -563,7 +566,7 @@ ELSEWHERE = {
     charts.Figure.svg,
 }
 # A base that only its subclasses make whole; they have its methods.
-BASES = {core.Task, causal.Causal, fast_weights.FastWeights, fast_weights.Gate, memformer.Memory}
+BASES = {core.Task, core.Regression, causal.Causal, fast_weights.FastWeights, fast_weights.Gate, memformer.Memory}
 # Parts that a model asks while it runs, with tensors that its own door has looked at.
 INSIDE = {
     *(causal.Causal.checked, stacks.DeltaStack.decays, stacks.GatedDeltaStack.decays, stacks.GatedStack.gates),
@@ -1852,7 +1855,7 @@ def test_a_generator_cannot_be_left_out():
 LAWS = [
     name
     for name, (kind, _) in PUBLIC.items()
-    if inspect.isclass(kind) and hasattr(kind, "sample") and "inputs" in inspect.signature(kind).parameters
+    if inspect.isclass(kind) and issubclass(kind, core.Regression) and kind is not core.Regression
 ]
 
 

@@ -6,12 +6,14 @@ rows here (the papers write columns). Every task is a frozen dataclass with
     .sample(batch, generator=..., dtype=..., device=...)   a Prompt
     .weight_kernel()                                       k_ij, the covariance of w_i and w_j in each coordinate
 
-so that a sampler and its law are never further apart than two methods. Tasks hold arrays, so each equals only itself.
-Inputs are Gaussian unless a task is given another `InputLaw`.
+so that a sampler and its law are never further apart than two methods. `Regression` samples for all of them: a drift
+says how its weights are drawn, and what their kernel is. Tasks hold arrays, so each equals only itself. Inputs are
+Gaussian unless a task is given another `InputLaw`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -172,14 +174,6 @@ RADEMACHER = InputLaw("signs", 1.0, _signs)
 LAPLACE = InputLaw("Laplace", 6.0, _laplace)
 
 
-def _checked_inputs(inputs: Any, Lambda: np.ndarray) -> None:
-    """Refuse what is no law, and a colouring that would mix coordinates of another law than the Gaussian."""
-    if not isinstance(inputs, InputLaw):
-        raise ValueError(f"inputs must be an InputLaw (such as icl.tasks.core.UNIFORM), got {inputs!r}")
-    if inputs.kurtosis != GAUSSIAN.kurtosis and not np.array_equal(Lambda, np.diag(np.diag(Lambda))):
-        raise ValueError(f"Lambda must be diagonal for inputs that are not Gaussian ({inputs.name}), got {Lambda}")
-
-
 def square_root(matrix: np.ndarray) -> np.ndarray:
     """Symmetric square root; unlike Cholesky it takes singular covariances too."""
     _checks.unmasked("matrix", matrix)
@@ -195,103 +189,44 @@ def _colour(white: Tensor, matrix: np.ndarray) -> Tensor:
     return white @ torch.as_tensor(square_root(matrix), dtype=white.dtype, device=white.device)
 
 
-def _prompt(x: Tensor, w: Tensor) -> Prompt:
-    return Prompt(x=x, y=(w * x).sum(-1), w=w)
-
-
 @dataclass(frozen=True, eq=False)
-class StationaryRegression:
-    """One weight vector for the whole prompt: w_i = w ~ N(0, Sigma_w), x_i ~ N(0, Lambda).
+class Regression(ABC):
+    """What all drifts share: sizes, the law of inputs, and the one sampler; a drift adds its settings and two methods.
 
-    The classical setting of in-context regression [Garg et al. 2022; Zhang et al. 2024], and (3) with gamma = 1 and
-    sigma_e = 0.
+    To add a drift, write a frozen dataclass of this class with `weight_kernel`, and `_weights`, which draws w_1 ..
+    w_{n+1} (one for all positions if they do not move) from good arguments alone; they are drawn before the inputs.
 
     Attributes:
         d: dimension of the inputs, at least 1.
         n: labelled examples a prompt, at least 1.
-        Sigma_w: (d, d) covariance of the weights; None is the identity.
         Lambda: (d, d) covariance of the inputs; None is the identity.
         inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
     d: int
     n: int
-    Sigma_w: Any = None
-    Lambda: Any = None
-    inputs: InputLaw = GAUSSIAN
+    Lambda: Any = field(default=None, kw_only=True)
+    inputs: InputLaw = field(default=GAUSSIAN, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes and covariances, by name."""
+        """Refuse impossible sizes, covariances and laws, by name."""
         _checks.integer("d", self.d, at_least=1)
         _checks.integer("n", self.n, at_least=1)
-        object.__setattr__(self, "Sigma_w", _checks.covariance("Sigma_w", self.Sigma_w, self.d))
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
-        _checked_inputs(self.inputs, self.Lambda)
+        if not isinstance(self.inputs, InputLaw):
+            raise ValueError(f"inputs must be an InputLaw (such as icl.tasks.core.UNIFORM), got {self.inputs!r}")
+        # Colouring would mix the coordinates of another law than the Gaussian.
+        if self.inputs.kurtosis != GAUSSIAN.kurtosis and not np.array_equal(self.Lambda, np.diag(np.diag(self.Lambda))):
+            law = self.inputs.name
+            raise ValueError(f"Lambda must be diagonal for inputs that are not Gaussian ({law}), got {self.Lambda}")
 
+    @abstractmethod
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
-        """k_ij = 1: the covariance of w_i and w_j is Sigma_w itself, whatever i and j."""
-        return np.ones((self.n + 1, self.n + 1))
+        """Covariance of w_i and w_j in each coordinate, i, j = 1 .. n+1."""
 
-    def sample(
-        self,
-        batch: int,
-        *,
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> Prompt:
-        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.integer("batch", batch, at_least=1)
-        w = _colour(_normal((batch, 1, self.d), generator, dtype, device), self.Sigma_w)
-        _checks.within(self, w)
-        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
-        return _prompt(x, w.expand_as(x))
-
-
-@dataclass(frozen=True, eq=False)
-class DriftingRegression:
-    """First-order autoregressive drift (3): w_i = gamma w_{i-1} + e_i with w_0 ~ N(0, sigma_w^2 I).
-
-    The innovations are e_i ~ N(0, sigma_e^2 I), the inputs x_i ~ N(0, Lambda), all independent.
-    gamma < 1 forgets its start and settles at the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
-    gamma > 1 grows without bound. The prompt holds w_1 .. w_{n+1}; w_0 is never observed.
-
-    Attributes:
-        d: dimension of the inputs, at least 1.
-        n: labelled examples a prompt, at least 1.
-        gamma: autoregressive coefficient, >= 0, dimensionless.
-        sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
-        sigma_e: standard deviation of each coordinate of the innovations e_i, in units of y/x.
-        Lambda: (d, d) covariance of the inputs; None is the identity.
-        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
-    """
-
-    d: int
-    n: int
-    gamma: float
-    sigma_w: float = 1.0
-    sigma_e: float = 0.1
-    Lambda: Any = None
-    inputs: InputLaw = GAUSSIAN
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes, coefficients and covariances, by name."""
-        _checks.integer("d", self.d, at_least=1)
-        _checks.integer("n", self.n, at_least=1)
-        _checks.number("gamma", self.gamma, at_least=0)
-        _checks.number("sigma_w", self.sigma_w, at_least=0)
-        _checks.number("sigma_e", self.sigma_e, at_least=0)
-        object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
-        _checked_inputs(self.inputs, self.Lambda)
-
-    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
-        """k_ij = gamma^|i-j| k_min(i,j),min(i,j) with k_ii = gamma^2 k_{i-1,i-1} + sigma_e^2 and k_00 = sigma_w^2."""
-        kernel = np.zeros((self.n + 2, self.n + 2))
-        kernel[0, 0] = self.sigma_w**2
-        for i in range(1, self.n + 2):
-            kernel[i, :i] = kernel[:i, i] = self.gamma * kernel[i - 1, :i]
-            kernel[i, i] = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
-        return kernel[1:, 1:]
+    @abstractmethod
+    def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+        """Draw the weights, (batch, n+1, d), or (batch, 1, d) if they stand still."""
 
     def sample(
         self,
@@ -304,22 +239,99 @@ class DriftingRegression:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
         _checks.drawing(generator, dtype)
+        return self._prompt(self._weights(batch, generator, dtype, device), generator, device)
+
+    def _prompt(self, w: Tensor, generator: torch.Generator, device: Any) -> Prompt:
+        """Draw inputs for these weights, and label them."""
+        _checks.within(self, w[:, -1])
+        x = _colour(self.inputs.draw((len(w), self.n + 1, self.d), generator, w.dtype, device), self.Lambda)
+        return Prompt(x=x, y=(w * x).sum(-1), w=w.expand_as(x))
+
+
+@dataclass(frozen=True, eq=False)
+class StationaryRegression(Regression):
+    """One weight vector for the whole prompt: w_i = w ~ N(0, Sigma_w), x_i ~ N(0, Lambda).
+
+    The classical setting of in-context regression [Garg et al. 2022; Zhang et al. 2024], and (3) with gamma = 1 and
+    sigma_e = 0.
+
+    Sizes and inputs are those of every `Regression`.
+
+    Attributes:
+        Sigma_w: (d, d) covariance of the weights; None is the identity.
+    """
+
+    Sigma_w: Any = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes and covariances, by name."""
+        super().__post_init__()
+        object.__setattr__(self, "Sigma_w", _checks.covariance("Sigma_w", self.Sigma_w, self.d))
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k_ij = 1: the covariance of w_i and w_j is Sigma_w itself, whatever i and j."""
+        return np.ones((self.n + 1, self.n + 1))
+
+    def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+        return _colour(_normal((batch, 1, self.d), generator, dtype, device), self.Sigma_w)
+
+
+def _recurrence(w: Tensor, gamma: float) -> Tensor:
+    """w_i = gamma w_{i-1} + e_i, in place over w_0 and the innovations, time first; w_1 .. w_{n+1}, prompts first."""
+    # Time first and in place: the recurrence then costs far less than drawing its noise.
+    for i in range(1, len(w)):
+        w[i].add_(w[i - 1], alpha=gamma)
+    return w[1:].transpose(0, 1).contiguous()
+
+
+@dataclass(frozen=True, eq=False)
+class DriftingRegression(Regression):
+    """First-order autoregressive drift (3): w_i = gamma w_{i-1} + e_i with w_0 ~ N(0, sigma_w^2 I).
+
+    The innovations are e_i ~ N(0, sigma_e^2 I), the inputs x_i ~ N(0, Lambda), all independent.
+    gamma < 1 forgets its start and settles at the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
+    gamma > 1 grows without bound. The prompt holds w_1 .. w_{n+1}; w_0 is never observed.
+
+    Sizes and inputs are those of every `Regression`.
+
+    Attributes:
+        gamma: autoregressive coefficient, >= 0, dimensionless.
+        sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
+        sigma_e: standard deviation of each coordinate of the innovations e_i, in units of y/x.
+    """
+
+    gamma: float
+    sigma_w: float = 1.0
+    sigma_e: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes, coefficients and covariances, by name."""
+        super().__post_init__()
+        _checks.number("gamma", self.gamma, at_least=0)
+        _checks.number("sigma_w", self.sigma_w, at_least=0)
+        _checks.number("sigma_e", self.sigma_e, at_least=0)
+
+    def weight_kernel(self) -> Float[np.ndarray, "time time"]:
+        """k_ij = gamma^|i-j| k_min(i,j),min(i,j) with k_ii = gamma^2 k_{i-1,i-1} + sigma_e^2 and k_00 = sigma_w^2."""
+        kernel = np.zeros((self.n + 2, self.n + 2))
+        kernel[0, 0] = self.sigma_w**2
+        for i in range(1, self.n + 2):
+            kernel[i, :i] = kernel[:i, i] = self.gamma * kernel[i - 1, :i]
+            kernel[i, i] = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
+        return kernel[1:, 1:]
+
+    def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
-        # Time first and in place: the recurrence then costs far less than drawing its noise.
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device).mul_(self.sigma_e)
         if self.sigma_e:
             w[0].mul_(self.sigma_w / self.sigma_e)
         else:
             w[0] = self.sigma_w * _normal((batch, self.d), generator, dtype, device)
-        for i in range(1, self.n + 2):
-            w[i].add_(w[i - 1], alpha=self.gamma)
-        _checks.within(self, w[-1])
-        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
-        return _prompt(x, w[1:].transpose(0, 1).contiguous())
+        return _recurrence(w, self.gamma)
 
 
 @dataclass(frozen=True, eq=False)
-class SmoothDrift:
+class SmoothDrift(Regression):
     """Deterministic smooth drift: w_i = w(i / (n+1)), a smooth curve in rescaled time drawn once a prompt (sec. 2).
 
         w(u) = sigma_w / sqrt(K + 1) * sum_{k=0}^{K} [a_k cos(pi k u) + b_k sin(pi k u)],   a_k, b_k ~ N(0, I)
@@ -328,30 +340,21 @@ class SmoothDrift:
     Over prompts its coordinates have variance sigma_w^2 at every u, and covariance
     k(u, v) = sigma_w^2 / (K + 1) * sum_k cos(pi k (u - v)).
 
+    Sizes and inputs are those of every `Regression`.
+
     Attributes:
-        d: dimension of the inputs, at least 1.
-        n: labelled examples a prompt, at least 1.
         harmonics: K, at least 0; 0 is the stationary task, more bend faster.
         sigma_w: standard deviation of each coordinate of w(u), in units of y/x.
-        Lambda: (d, d) covariance of the inputs; None is the identity.
-        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
-    d: int
-    n: int
     harmonics: int = 3
     sigma_w: float = 1.0
-    Lambda: Any = None
-    inputs: InputLaw = GAUSSIAN
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, scales and covariances, by name."""
-        _checks.integer("d", self.d, at_least=1)
-        _checks.integer("n", self.n, at_least=1)
+        super().__post_init__()
         _checks.integer("harmonics", self.harmonics, at_least=0)
         _checks.number("sigma_w", self.sigma_w, at_least=0)
-        object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
-        _checked_inputs(self.inputs, self.Lambda)
 
     def _phases(self) -> np.ndarray:
         """pi k u for u = 1/(n+1) .. 1 and k = 0 .. K, shape (n+1, K+1)."""
@@ -363,24 +366,12 @@ class SmoothDrift:
         phases = self._phases()
         return self.sigma_w**2 / (self.harmonics + 1) * np.cos(phases[:, None] - phases[None]).sum(-1)
 
-    def sample(
-        self,
-        batch: int,
-        *,
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> Prompt:
-        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
+    def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
         _checks.scales(dtype, sigma_w=self.sigma_w)
         phases = self._phases()
         basis = np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * self.sigma_w / np.sqrt(self.harmonics + 1)
         coefficients = _normal((batch, basis.shape[1], self.d), generator, dtype, device)
-        w = torch.as_tensor(basis, dtype=dtype, device=coefficients.device) @ coefficients
-        x = _colour(self.inputs.draw((batch, self.n + 1, self.d), generator, dtype, device), self.Lambda)
-        return _prompt(x, w)
+        return torch.as_tensor(basis, dtype=dtype, device=coefficients.device) @ coefficients
 
 
 def blocks(

@@ -1,7 +1,8 @@
 """Tasks whose weights drift otherwise than by first order (not in the papers).
 
-Each is a `tasks.core.Task`: a frozen dataclass with its kernel and its sampler. `LinearDrift` is Gaussian with a hidden
-state of any order; `RegimeSwitching` and `HeavyTailedDrift` are not Gaussian, and `reveal` tells what `sample` hides.
+Each is a `tasks.core.Regression`: a frozen dataclass with its kernel and the drawing of its weights. `LinearDrift` is
+Gaussian with a hidden state of any order; `RegimeSwitching` and `HeavyTailedDrift` are not Gaussian, and `reveal` tells
+what `sample` hides.
 
 A model whose answer is linear in the labels, y_hat = sum_i c_i y_i with c_i = c_i(x_1 .. x_{n+1}) (one layer of linear
 attention with any gates on inputs, ridge regression, RLS, LMS, and every filter whose gain looks at inputs alone), sees
@@ -14,6 +15,7 @@ whenever E[w_i w_j'] = k_ij I, as it is for every task here. Heavy tails and swi
 beyond their kernel; what they cost is that it is not the posterior mean (`icl.theory.floors`).
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from icl import _checks
-from icl.tasks.core import GAUSSIAN, InputLaw, Prompt, _checked_inputs, _colour, _normal, _prompt
-
-
-def _checked(task: Any) -> None:
-    """Check what every task here has: its sizes and its inputs."""
-    _checks.integer("d", task.d, at_least=1)
-    _checks.integer("n", task.n, at_least=1)
-    object.__setattr__(task, "Lambda", _checks.covariance("Lambda", task.Lambda, task.d))
-    _checked_inputs(task.inputs, task.Lambda)
-
-
-def _inputs(task: Any, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    return _colour(task.inputs.draw((batch, task.n + 1, task.d), generator, dtype, device), task.Lambda)
+from icl.tasks.core import DriftingRegression, Prompt, Regression, _normal, _recurrence
 
 
 def _factor(matrix: np.ndarray) -> np.ndarray:
@@ -46,36 +36,30 @@ def _factor(matrix: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearDrift:
+class LinearDrift(Regression):
     """Gaussian drift of any order: each coordinate of w_i is h's_i, with a hidden state s_i = F s_{i-1} + N(0, Q).
 
     The state has r numbers a coordinate of the weights, s_0 ~ N(0, P_0); coordinates are independent and alike. The
     prompt holds w_1 .. w_{n+1}. With r = 1 it is `tasks.core.DriftingRegression`: F = gamma, Q = sigma_e^2,
     P_0 = sigma_w^2, h = 1. `ar2`, `two_timescales` and `sinusoids` make the common ones.
 
+    Sizes and inputs are those of every `tasks.core.Regression`.
+
     Attributes:
-        d: dimension of the inputs, at least 1.
-        n: labelled examples a prompt, at least 1.
         F: (r, r) transition of the state, dimensionless if all its numbers have the units of h's.
         Q: (r, r) covariance of what is added to it at each step.
         h: (r,) what of it is the weight.
         P_0: (r, r) covariance of s_0.
-        Lambda: (d, d) covariance of the inputs; None is the identity.
-        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
-    d: int
-    n: int
     F: Any
     Q: Any
     h: Any
     P_0: Any
-    Lambda: Any = None
-    inputs: InputLaw = GAUSSIAN
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, matrices and covariances, by name."""
-        _checked(self)
+        super().__post_init__()
         for name in ("F", "h"):
             object.__setattr__(self, name, np.array(_checks.real(name, getattr(self, name)), dtype=np.float64))
         if self.h.ndim != 1 or not self.h.size:
@@ -99,16 +83,7 @@ class LinearDrift:
             kernel[i, : i + 1] = kernel[: i + 1, i] = self.h @ past[:, : i + 1]
         return kernel
 
-    def sample(
-        self,
-        batch: int,
-        *,
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> Prompt:
-        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.integer("batch", batch, at_least=1)
+    def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
         _checks.one_scale("P_0", self.P_0)
         _checks.one_scale("Q", self.Q)
         start, push = _factor(self.P_0), _factor(self.Q)
@@ -122,8 +97,7 @@ class LinearDrift:
             if push.shape[1]:
                 s += torch.tensordot(B, noise[i], dims=1)
             w[i] = torch.tensordot(h, s, dims=1)
-        _checks.within(self, w[-1])
-        return _prompt(_inputs(self, batch, generator, dtype, device), w.transpose(0, 1).contiguous())
+        return w.transpose(0, 1).contiguous()
 
 
 def ar2(d: int, n: int, *, rho: float, omega: float, variance: float = 1.0, **inputs: Any) -> LinearDrift:
@@ -219,36 +193,58 @@ class DrawnSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class RegimeSwitching:
+class _Stepping(Regression):
+    """A drift whose steps are decided by more than Gaussian numbers, and that can tell what by."""
+
+    @abstractmethod
+    def _steps(
+        self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
+    ) -> tuple[Tensor, DrawnSteps]:
+        """Draw the weights, as `_weights`, and what decided them."""
+
+    def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+        return self._steps(batch, generator, dtype, device)[0]
+
+    def reveal(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> tuple[Prompt, DrawnSteps]:
+        """Draw the prompts that `sample` draws, and tell what decided their steps."""
+        _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        w, steps = self._steps(batch, generator, dtype, device)
+        return self._prompt(w, generator, device), steps
+
+
+@dataclass(frozen=True, eq=False)
+class RegimeSwitching(_Stepping):
     """First-order drift that now and then starts afresh, all coordinates at once.
 
     At each step, the one to w_1 included, w_i ~ N(0, sigma_w^2 I) anew with probability `switch`, and
     w_i = gamma w_{i-1} + N(0, sigma_e^2 I) otherwise; w_0 ~ N(0, sigma_w^2 I). With switch = 0 it is
     `tasks.core.DriftingRegression`.
 
+    Sizes and inputs are those of every `tasks.core.Regression`.
+
     Attributes:
-        d: dimension of the inputs, at least 1.
-        n: labelled examples a prompt, at least 1.
         gamma: autoregressive coefficient within a regime, >= 0, dimensionless.
         sigma_w: standard deviation of each coordinate of w_0 and of every new start, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations within a regime, in units of y/x.
         switch: probability of a new start at each step, in [0, 1].
-        Lambda: (d, d) covariance of the inputs; None is the identity.
-        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
-    d: int
-    n: int
     gamma: float
     sigma_w: float = 1.0
     sigma_e: float = 0.1
     switch: float = 0.02
-    Lambda: Any = None
-    inputs: InputLaw = GAUSSIAN
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, coefficients, probabilities and covariances, by name."""
-        _checked(self)
+        super().__post_init__()
         _checks.number("gamma", self.gamma, at_least=0)
         _checks.number("sigma_w", self.sigma_w, at_least=0)
         _checks.number("sigma_e", self.sigma_e, at_least=0)
@@ -268,17 +264,9 @@ class RegimeSwitching:
             kernel[i, i] = self.switch * self.sigma_w**2 + stay * kept
         return kernel[1:, 1:]
 
-    def reveal(
-        self,
-        batch: int,
-        *,
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> tuple[Prompt, DrawnSteps]:
-        """Draw the prompts that `sample` draws, and tell where they switched: `restart`, with variance sigma_w^2."""
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
+    def _steps(
+        self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
+    ) -> tuple[Tensor, DrawnSteps]:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
         # In float64 on the generator's own device, so that where the switches fall does not hang on dtype or device.
@@ -291,24 +279,11 @@ class RegimeSwitching:
         w[1:].mul_(scale[..., None])
         for i in range(1, self.n + 2):
             w[i].addcmul_(w[i - 1], kept[i - 1, :, None])
-        _checks.within(self, w[-1])
-        prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
-        return prompt, DrawnSteps(scale.square().T.contiguous(), restart.T.contiguous())
-
-    def sample(
-        self,
-        batch: int,
-        *,
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> Prompt:
-        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        return self.reveal(batch, generator=generator, dtype=dtype, device=device)[0]
+        return w[1:].transpose(0, 1).contiguous(), DrawnSteps(scale.square().T.contiguous(), restart.T.contiguous())
 
 
 @dataclass(frozen=True, eq=False)
-class HeavyTailedDrift:
+class HeavyTailedDrift(_Stepping):
     """First-order drift in leaps: w_i = gamma w_{i-1} + e_i with innovations of Student's t, w_0 ~ N(0, sigma_w^2 I).
 
     e_i = sigma_e sqrt((nu - 2) / c_i) N(0, I) with c_i chi-square of nu degrees of freedom, one for all coordinates of
@@ -316,54 +291,35 @@ class HeavyTailedDrift:
     of `DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for nu > 4 only:
     below, squared errors have a mean but no variance, and their averages settle slowly.
 
+    Sizes and inputs are those of every `tasks.core.Regression`.
+
     Attributes:
-        d: dimension of the inputs, at least 1.
-        n: labelled examples a prompt, at least 1.
         gamma: autoregressive coefficient, >= 0, dimensionless.
         sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations, in units of y/x.
         nu: degrees of freedom, > 2.
-        Lambda: (d, d) covariance of the inputs; None is the identity.
-        inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
-    d: int
-    n: int
     gamma: float
     sigma_w: float = 1.0
     sigma_e: float = 0.1
     nu: float = 3.0
-    Lambda: Any = None
-    inputs: InputLaw = GAUSSIAN
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, coefficients, degrees of freedom and covariances, by name."""
-        _checked(self)
+        super().__post_init__()
         _checks.number("gamma", self.gamma, at_least=0)
         _checks.number("sigma_w", self.sigma_w, at_least=0)
         _checks.number("sigma_e", self.sigma_e, at_least=0)
         _checks.number("nu", self.nu, above=2)
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
-        """k_ij = gamma^|i-j| k_mm, m = min(i, j), with k_ii = gamma^2 k_{i-1,i-1} + sigma_e^2 and k_00 = sigma_w^2."""
-        kernel = np.zeros((self.n + 2, self.n + 2))
-        kernel[0, 0] = self.sigma_w**2
-        for i in range(1, self.n + 2):
-            kernel[i, :i] = kernel[:i, i] = self.gamma * kernel[i - 1, :i]
-            kernel[i, i] = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
-        return kernel[1:, 1:]
+        """That of first-order drift: it looks no further than variances."""
+        return DriftingRegression(self.d, self.n, self.gamma, self.sigma_w, self.sigma_e).weight_kernel()
 
-    def reveal(
-        self,
-        batch: int,
-        *,
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> tuple[Prompt, DrawnSteps]:
-        """Draw the prompts that `sample` draws, and tell each step's variance sigma_e^2 (nu - 2) / c_i; no restarts."""
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
+    def _steps(
+        self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
+    ) -> tuple[Tensor, DrawnSteps]:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
         # Half a chi-square of nu degrees of freedom is a gamma number of shape nu / 2; in float64 it is never 0.
@@ -372,20 +328,5 @@ class HeavyTailedDrift:
         variance = (self.sigma_e**2 * (self.nu / 2 - 1) / half).to(dtype=dtype, device=w.device)
         w[0].mul_(self.sigma_w)
         w[1:].mul_(variance.sqrt()[..., None])
-        for i in range(1, self.n + 2):
-            w[i].add_(w[i - 1], alpha=self.gamma)
-        _checks.within(self, w[-1])
-        prompt = _prompt(_inputs(self, batch, generator, dtype, device), w[1:].transpose(0, 1).contiguous())
         variance = variance.T.contiguous()
-        return prompt, DrawnSteps(variance, torch.zeros_like(variance, dtype=torch.bool))
-
-    def sample(
-        self,
-        batch: int,
-        *,
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str | None = None,
-    ) -> Prompt:
-        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        return self.reveal(batch, generator=generator, dtype=dtype, device=device)[0]
+        return _recurrence(w, self.gamma), DrawnSteps(variance, torch.zeros_like(variance, dtype=torch.bool))
