@@ -289,7 +289,7 @@ window.icl = (() => {
       const best = optimalForgetting(task), least = trainingError({...task, lam: best});
       const worst = trainingError({...task, lam: 1});
       return {
-        datasets: {curve, best: [{lam: best, times: least / floor, method: "GLA"}]},
+        datasets: {curve, stars: [{lam: best, times: least / floor, method: "GLA"}]},
         readout: `The best λ is ${best.toFixed(3)}, with error ${fixed(least)}. Not forgetting (λ = 1) gives ` +
           `${fixed(worst)}, ${fixed(100 * (worst / least - 1), 2)}% more. The Kalman floor is ${fixed(floor, 2)}.`,
       };
@@ -310,7 +310,7 @@ window.icl = (() => {
       }
       const kept = testingError(train, {...test, lam}), own = trainingError({...test, lam: optimalForgetting(test)});
       return {
-        datasets: {curve, best: [best]},
+        datasets: {curve, stars: [best]},
         readout: `Keeping λ = ${lam} at test gives error ${fixed(kept)}, the best test λ, ${best.lam.toFixed(2)}, ` +
           `${fixed(best.times * floor)}; a layer trained for this test ${fixed(own)}, answering 0 ${fixed(zero)}, ` +
           `the Kalman floor ${fixed(floor, 2)}.`,
@@ -341,7 +341,7 @@ window.icl = (() => {
       const where = memory => memory > 299.9 ? "300 or more" : memory < 2.001 ? "2 or less" : fixed(memory);
       const said = best.map(({memory, times, method}) => `${method} ${times.toFixed(2)} at ${where(memory)}`).join("; ");
       return {
-        datasets: {curve, best},
+        datasets: {curve, stars: best},
         readout: `Least error, in multiples of the Kalman floor, and the memory for it, in examples: ${said}. ` +
           `Answering 0: ${(zero / floor).toFixed(2)}.`,
       };
@@ -362,7 +362,7 @@ window.icl = (() => {
       }
       for (const left of [0, top]) curve.push({eigenvalue: 1 / kappa, left, method: "1/κ"});
       return {
-        datasets: {curve, worst},
+        datasets: {curve, stars: worst},
         readout: `Of the error at the worst eigenvalue from 1/${kappa} to 1, ${steps} ${steps > 1 ? "steps" : "step"} ` +
           `leave: ${said.join("; ")}.`,
       };
@@ -385,7 +385,7 @@ window.icl = (() => {
       }
       const {worth} = fading(N0, alpha), far = lengths.at(-1);
       return {
-        datasets: {curve, best: [{examples: N0, loss: least, method: "S6, as trained"}]},
+        datasets: {curve, stars: [{examples: N0, loss: least, method: "S6, as trained"}]},
         readout: `At N = ${N0} the layer's examples count as ${fixed(worth)}; its loss is ${fixed(least)}, bounded by ` +
           `${fixed(mambaSharper(d, N0, kept))} (sharper) and ${fixed(mambaBound(d, N0))} (the paper's, for a half left); ` +
           `linear attention ${fixed(linearAttentionLoss(d, N0))}; answering 0: ${fixed(d / 2)}. With ${far} examples the ` +
@@ -404,7 +404,7 @@ window.icl = (() => {
       for (const [method, error] of Object.entries(here)) best.push({s, times: error / here.Kalman, method});
       const said = best.slice(0, 4).map(({method, times}) => `${method} ${times.toFixed(2)}`).join("; ");
       return {
-        datasets: {curve, best},
+        datasets: {curve, stars: best},
         readout: `At s = ${s.toPrecision(3)}, where weights are remembered for about ${fixed(2 * d / s)} examples, errors in ` +
           `multiples of the Kalman floor: ${said}. Answering 0: ${(1 / here.Kalman).toFixed(2)}. The floor itself is ` +
           `${fixed(100 * here.Kalman)}% of the signal.`,

@@ -120,7 +120,7 @@ def test_a_shift_draws_the_librarys_curves(forms):
             "([values, constants, test]) => [icl.explorables.shift(values, constants), icl.kalmanFloor(test)]",
             [{"lam": lam, "m": m, "gamma": gamma}, constants, shifted],
         )
-        curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["best"]
+        curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
         rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
         at = np.linspace(0.3, 1.0, 141)
         zero = theory.one_layer.zero_predictor(test)
@@ -216,7 +216,7 @@ def test_filters_draw_the_librarys_curves(forms):
             "task => [icl.explorables.filters(task), icl.steadyFloor(task)]", {"gamma": gamma, "d": d}
         )
         task, zero = steady(gamma, d), d / (1 - gamma**2)
-        curve, best = drawn["datasets"]["curve"], drawn["datasets"]["best"]
+        curve, best = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
         rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
         for name, expected in errors_by_memory(task, at).items():
             found = np.array([(row["memory"], row["times"] * floor) for row in rows.pop(name)])
@@ -315,7 +315,7 @@ def test_first_order_methods_draw_the_librarys_curves(forms):
             "([values, constants]) => icl.explorables.firstOrder(values, constants)",
             [values, {"eigenvalues": z.tolist(), "top": top, "points": 400}],
         )
-        curve, stars = drawn["datasets"]["curve"], {row["method"]: row for row in drawn["datasets"]["worst"]}
+        curve, stars = drawn["datasets"]["curve"], {row["method"]: row for row in drawn["datasets"]["stars"]}
         rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
         inside = np.geomspace(1 / kappa, 1, 400)
         largest = what_is_left(**values, z=inside)
@@ -371,7 +371,7 @@ def test_how_many_tokens_draws_the_librarys_curves(forms):
         for name, values in expected.items():
             found = [(row["examples"], row["loss"]) for row in rows if row["method"] == name]
             np.testing.assert_allclose(found, np.column_stack([lengths, values]), rtol=1e-9, err_msg=f"{name} {d} {N0}")
-        (star,) = drawn["datasets"]["best"]
+        (star,) = drawn["datasets"]["stars"]
         assert star["examples"] == N0
         assert star["loss"] == pytest.approx(least, rel=1e-9)
         said = [float(v.replace(",", "")) for v in re.findall(r"(?<![A-Za-z])\d[\d,]*(?:\.\d+)?", drawn["readout"])]
@@ -421,7 +421,7 @@ def test_every_model_draws_the_librarys_curves(forms):
             assert found == pytest.approx(times | {"zero predictor": zero}, rel=1e-6)
         s = 10**log_s
         times, zero, errors = expected(s)
-        assert {row["method"]: row["times"] for row in drawn["datasets"]["best"]} == pytest.approx(times, rel=1e-6)
+        assert {row["method"]: row["times"] for row in drawn["datasets"]["stars"]} == pytest.approx(times, rel=1e-6)
         said = numbers(drawn["readout"])
         # The sentence has the 0 of answering 0 too.
         shown = [s, 2 * d / s, *list(times.values())[:4], 0, zero, 100 * errors["Kalman"] / d]

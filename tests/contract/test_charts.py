@@ -44,7 +44,7 @@ def full(**options):
     controls = [{"name": "gamma", "label": "γ", "min": 0.5, "max": 1.0, "step": 0.05, "value": 0.9}]
     explorable = charts.Explorable("error_curve", controls, {"n": 100})
     settings = {"points": DOTS, "stars": DOTS, "floors": ["Kalman"], "subtitle": "d = 10\nn = 100", "log_y": True}
-    return lines(**(settings | {"dataset": "curves", "explorable": explorable} | options))
+    return lines(**(settings | {"explorable": explorable} | options))
 
 
 TILES = pd.DataFrame(
@@ -169,6 +169,13 @@ def test_tables_without_their_columns_are_refused(place, column):
         lines(**{place: table})
 
 
+@pytest.mark.parametrize("name", ["log_x", "log_y"])
+def test_an_axis_is_logarithmic_or_not(name):
+    """What is merely truthy is refused by name."""
+    with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
+        lines(**{name: "no"})
+
+
 def test_unknown_floors_and_labels_are_refused():
     """A floor that is no curve is refused by name, and so is a way of labelling that does not exist."""
     with pytest.raises(ValueError, match=r"floors must be .*'RLS'"):
@@ -283,7 +290,7 @@ def test_an_explorable_carries_what_its_function_needs():
     assert explorable["function"] == "error_curve"
     assert explorable["controls"][0]["name"] == "gamma"
     assert explorable["constants"] == {"n": 100}
-    assert {layer["data"]["name"] for layer in spec["layer"] if layer["data"].get("name") == "curves"} == {"curves"}
+    assert {layer["data"]["name"] for layer in spec["layer"] if layer["data"].get("name") == "curve"} == {"curve"}
     assert lines().spec["usermeta"] == {"icl": {}}
 
 

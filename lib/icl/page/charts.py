@@ -87,7 +87,8 @@ class Explorable:
     """A closed form that the reader's browser recomputes when a slider moves.
 
     Attributes:
-        function: its name in `book/_assets/explorables.js`; it maps the sliders' values to the chart's datasets.
+        function: its name in `book/_assets/explorables.js`; it maps the sliders' values to the chart's datasets, the
+            rows of `curve` and, where there are optima to mark, of `stars`.
         controls: one dict a slider: name, label, min, max, step, value.
         constants: whatever else the function needs, as JSON.
     """
@@ -192,6 +193,19 @@ def _placed(
     return ends.assign(**{y: np.exp(moved) if log else moved})
 
 
+@dataclass(frozen=True)
+class _Axes:
+    """What the layers of a line chart share: their axes, colours, and what is said where the pointer rests."""
+
+    x: altair.X
+    y: altair.Y
+    heights: altair.Scale
+    limits: tuple[float, float]
+    colour: altair.Color
+    dash: altair.StrokeDash
+    hover: list[altair.Tooltip]
+
+
 def _named(table: pd.DataFrame, name: str | None) -> Any:
     return table if name is None else altair.Data(name=name, values=table.to_dict(orient="records"))
 
@@ -217,8 +231,6 @@ def lines(
     labels: str = "direct",
     height: int = 320,
     each: str | None = None,
-    dataset: str | None = None,
-    stars_dataset: str | None = None,
     explorable: Explorable | None = None,
 ) -> Figure:
     """Draw curves, one a value of column `by`, each labelled where it ends.
@@ -227,7 +239,7 @@ def lines(
         data: tidy table with the columns x, y and by; `low` and `high` too where a band is to be drawn.
         x, y, by: its columns.
         x_title, y_title: axis titles, units included.
-        title, alt, subtitle, explorable: see `Figure`.
+        title, alt, subtitle: see `Figure`.
         points: measurements to draw over the curves: columns x, y, by, and `bar` for error bars of +- that much.
         stars: points to mark as optima: columns x, y, by.
         floors: values of `by` that are limits, drawn dashed.
@@ -237,86 +249,119 @@ def lines(
         labels: 'direct' at the end of each line, or 'legend' where the ends would collide.
         height: in pixels; the width is the page's.
         each: column that tells apart several curves of one value of `by`, which share its colour; for legends only.
-        dataset, stars_dataset: names of the curves' and the stars' data, for an explorable that replaces them.
+        explorable: see `Figure`; it replaces the curves, and the stars, under the names `curve` and `stars`.
     """
     if labels not in ("direct", "legend"):
         raise ValueError(f"labels must be 'direct' or 'legend', got {labels!r}")
     if each is not None and (each not in data.columns or labels == "direct"):
         raise ValueError(f"each must be a column of data, and labels 'legend', got {each!r} and {labels!r}")
-    for name, table in (("data", data), ("points", points), ("stars", stars)):
-        if table is not None:
-            if absent := {x, y, by} - set(table.columns):
-                raise ValueError(f"{name} must have the columns {sorted(absent)}")
-            for column in {x, y, "low", "high", "bar"} & set(table.columns):
-                if not table[column].abs().lt(float("inf")).all():
-                    raise ValueError(f"{name} must hold finite numbers only in {column!r}")
-    names = list(dict.fromkeys(name for table in (data, points, stars) if table is not None for name in table[by]))
+    for name, flag in (("log_x", log_x), ("log_y", log_y)):
+        if not isinstance(flag, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {flag!r}")
+    tables = {name: t for name, t in (("data", data), ("points", points), ("stars", stars)) if t is not None}
+    _check_tables(tables, x, y, by)
+    names = list(dict.fromkeys(name for table in tables.values() for name in table[by]))
     if unknown := set(floors) - set(names):
         raise ValueError(f"floors must be values of {by!r}, got {sorted(unknown)}")
-    span = [float(data[x].min()), float(data[x].max())]
-    # Layers and steps are counted: no ticks between them.
-    whole = not log_x and not dataset and bool((data[x] % 1 == 0).all())
-    counted: dict[str, Any] = {"axis": altair.Axis(tickMinStep=1)} if whole else {}
-    X = altair.X(
-        f"{x}:Q",
-        title=x_title,
-        scale=altair.Scale(type="log" if log_x else "linear", domain=span, nice=False),
-        **counted,
-    )
-    limits = y_domain or _limits([t[y] for t in (data, points, stars) if t is not None], log_y)
-    # An explorable's curves move, so its axis finds its own limits.
-    fixed: dict[str, Any] = {"domain": list(limits), "nice": False}
-    ticks: dict[str, Any] = {}
-    if dataset and not y_domain:
-        # Rounded to powers of ten, a logarithmic axis would leave most of its height empty.
-        fixed = {"nice": False, "padding": 14} if log_y else {"zero": False}
-        # Over less than a power of ten, it would have too many ticks to read.
-        ticks = {"axis": altair.Axis(tickCount=7)} if log_y else {}
-    heights = altair.Scale(type="log" if log_y else "linear", **fixed)
-    Y = altair.Y(f"{y}:Q", title=y_title, scale=heights, **ticks)
+    moves = explorable is not None
+    limits = y_domain or _limits([table[y] for table in tables.values()], log_y)
     legend = altair.Legend(title=None) if labels == "legend" else None
-    colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
     dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
-    dash = altair.StrokeDash(f"{by}:N", scale=dashes, legend=legend)
-    hover = [
-        altair.Tooltip(f"{by}:N", title=" "),
-        altair.Tooltip(f"{x}:Q", format=".4~g"),
-        altair.Tooltip(f"{y}:Q", format=".4~g"),
-    ]
-    curves = altair.Chart(_named(data, dataset))
+    heights, ticks = _heights(limits, log=log_y, moves=moves and not y_domain)
+    axes = _Axes(
+        x=_across(data[x], x_title, log=log_x, moves=moves),
+        y=altair.Y(f"{y}:Q", title=y_title, scale=heights, **ticks),
+        heights=heights,
+        limits=limits,
+        colour=altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend),
+        dash=altair.StrokeDash(f"{by}:N", scale=dashes, legend=legend),
+        hover=[
+            altair.Tooltip(f"{by}:N", title=" "),
+            altair.Tooltip(f"{x}:Q", format=".4~g"),
+            altair.Tooltip(f"{y}:Q", format=".4~g"),
+        ],
+    )
+    curves = altair.Chart(_named(data, "curve" if moves else None))
     layers = []
     if {"low", "high"} <= set(data.columns):
         # Left to itself an area would widen the axis to its own ends, and to 0.
         low = altair.Y("low:Q", title=y_title, scale=heights) if y_domain else altair.Y("low:Q")
-        layers.append(curves.mark_area(opacity=0.18, clip=True).encode(X, low, altair.Y2("high:Q"), colour))
+        layers.append(curves.mark_area(opacity=0.18, clip=True).encode(axes.x, low, altair.Y2("high:Q"), axes.colour))
     apart = {} if each is None else {"detail": f"{each}:N"}
-    layers.append(curves.mark_line(clip=True).encode(X, Y, colour, dash, tooltip=hover, **apart))
+    layers.append(
+        curves.mark_line(clip=True).encode(axes.x, axes.y, axes.colour, axes.dash, tooltip=axes.hover, **apart)
+    )
     if labels == "direct":
-        if dataset:
-            ends = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
-            ends = ends.transform_filter("datum.rank == 1")
-        else:
-            ends = altair.Chart(_placed(data, x, y, by, limits, log_y, height))
+        ends = _last(curves, x, by) if moves else altair.Chart(_placed(data, x, y, by, limits, log_y, height))
         # The book's script knows this layer by its name, and puts a legend in its place where the page is narrow.
         text = ends.mark_text(align="left", dx=6, fontWeight=500, clip=False).properties(name="labels")
-        layers.append(text.encode(X, Y, colour, text=f"{by}:N"))
+        layers.append(text.encode(axes.x, axes.y, axes.colour, text=f"{by}:N"))
     if points is not None:
-        dots = altair.Chart(points)
-        if "bar" in points.columns:
-            bars = dots.transform_calculate(low=f"datum['{y}'] - datum.bar", high=f"datum['{y}'] + datum.bar")
-            layers.append(bars.mark_rule(strokeWidth=1.6).encode(X, altair.Y("low:Q"), altair.Y2("high:Q"), colour))
-        layers.append(dots.mark_point(filled=True, size=42, opacity=1).encode(X, Y, colour, tooltip=hover))
+        layers += _dots(points, y, axes)
     if stars is not None:
-        star = altair.Chart(_named(stars, stars_dataset)).mark_point(
+        star = altair.Chart(_named(stars, "stars" if moves else None)).mark_point(
             shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0
         )
-        layers.append(star.encode(X, Y, colour, tooltip=hover))
+        layers.append(star.encode(axes.x, axes.y, axes.colour, tooltip=axes.hover))
     chart = altair.layer(*layers).properties(width="container", height=height)
     if labels == "direct":
         # Room for the labels that stand beyond the plot.
         room = 8 + 7 * max(len(name) for name in names)
         chart = chart.properties(padding={"left": 5, "top": 5, "bottom": 5, "right": room})
     return Figure(chart, title=title, alt=alt, subtitle=subtitle, explorable=explorable)
+
+
+def _check_tables(tables: dict[str, pd.DataFrame], x: str, y: str, by: str) -> None:
+    """Refuse tables without their columns, and numbers that have no place on an axis."""
+    for name, table in tables.items():
+        if absent := {x, y, by} - set(table.columns):
+            raise ValueError(f"{name} must have the columns {sorted(absent)}")
+        for column in {x, y, "low", "high", "bar"} & set(table.columns):
+            if not table[column].abs().lt(float("inf")).all():
+                raise ValueError(f"{name} must hold finite numbers only in {column!r}")
+
+
+def _across(values: pd.Series, title: str, *, log: bool, moves: bool) -> altair.X:
+    """The x axis, from the first value to the last."""
+    # Layers and steps are counted: no ticks between them.
+    whole = not log and not moves and bool((values % 1 == 0).all())
+    counted: dict[str, Any] = {"axis": altair.Axis(tickMinStep=1)} if whole else {}
+    span = [float(values.min()), float(values.max())]
+    scale = altair.Scale(type="log" if log else "linear", domain=span, nice=False)
+    return altair.X(f"{values.name}:Q", title=title, scale=scale, **counted)
+
+
+def _heights(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[altair.Scale, dict[str, Any]]:
+    """The scale of the y axis, and what its ticks need; the axis of curves that move finds its own limits."""
+    ends: dict[str, Any] = {"domain": list(limits), "nice": False}
+    ticks: dict[str, Any] = {}
+    if moves:
+        # Rounded to powers of ten, a logarithmic axis would leave most of its height empty.
+        ends = {"nice": False, "padding": 14} if log else {"zero": False}
+        # Over less than a power of ten, it would have too many ticks to read.
+        ticks = {"axis": altair.Axis(tickCount=7)} if log else {}
+    return altair.Scale(type="log" if log else "linear", **ends), ticks
+
+
+def _last(curves: altair.Chart, x: str, by: str) -> altair.Chart:
+    """The last row of each curve, found by the page itself where curves move."""
+    ranked = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
+    return ranked.transform_filter("datum.rank == 1")
+
+
+def _dots(points: pd.DataFrame, y: str, axes: _Axes) -> list[altair.Chart]:
+    """Measurements, and their error bars if they have any."""
+    dots = altair.Chart(points)
+    layers = []
+    if "bar" in points.columns:
+        bars = dots.transform_calculate(low=f"datum['{y}'] - datum.bar", high=f"datum['{y}'] + datum.bar")
+        layers.append(
+            bars.mark_rule(strokeWidth=1.6).encode(axes.x, altair.Y("low:Q"), altair.Y2("high:Q"), axes.colour)
+        )
+    layers.append(
+        dots.mark_point(filled=True, size=42, opacity=1).encode(axes.x, axes.y, axes.colour, tooltip=axes.hover)
+    )
+    return layers
 
 
 def heatmap(
