@@ -170,7 +170,7 @@ def test_tables_without_their_columns_are_refused(place, column):
 
 
 @pytest.mark.parametrize("name", ["log_x", "log_y"])
-def test_an_axis_is_logarithmic_or_not(name):
+def test_an_axis_is_logarithmic_or_not(as_installed, name):
     """What is merely truthy is refused by name."""
     with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
         lines(**{name: "no"})
