@@ -27,6 +27,9 @@ class Rewrite:
     cases: str
 
 
+#: The commit that moved the library into its rooms.
+_ROOMS = "31e294c29a4a383a73bf9388eb726534b595f4af"
+
 _LOOK = """
 import itertools
 import numpy as np
@@ -41,6 +44,33 @@ def look(*tasks):
         if hasattr(task, "reveal"):
             prompt, steps = task.reveal(50, **draw)
             results.append((vars(prompt), vars(steps)))
+"""
+
+
+_FILTERS = """
+import numpy as np
+import torch
+from icl import filters
+from icl.tasks import DriftingRegression
+task = DriftingRegression(3, 12, 0.9)
+prompt = task.sample(2000, generator=torch.Generator().manual_seed(1))
+steps = torch.tensor([[0.01], [0.05], [0.1]], dtype=torch.float64)
+every = [
+    filters.lms(0.05), filters.lms(steps), filters.nlms(steps), filters.delta_rule(0.05, lam=0.9),
+    filters.normalised_delta_rule(0.5, lam=1 - steps), filters.apa(0.5, K=4), filters.window(5), filters.rls(0.95),
+    filters.rls(1 - steps), filters.ridge(0.1), filters.faded_ridge(0.9, eps=steps), filters.kalman(task),
+    filters.steady_kalman(task), filters.gla(0.02 * np.eye(3), lam=0.9), filters.zero(),
+]
+results = []
+for one in every:
+    for x, y in ((prompt.x, prompt.y), (prompt.x.double(), prompt.y.double())):
+        results.append(filters.run_filter(one, x, y))
+        results.append(vars(filters.track(one, x[:7], y[:7], w_0=torch.ones(3, dtype=x.dtype))))
+        results.append(vars(filters.track(one, x[0], y[0])))
+        if not one.settings:
+            results.append(filters.run_filter(one, x.reshape(20, 100, 13, 3), y.reshape(20, 100, 13)))
+            if x.dtype is torch.float32:  # more trials than one block holds
+                results.append(filters.run_filter(one, x[:100].repeat(400, 2, 1), y[:100].repeat(400, 2)))
 """
 
 
@@ -90,4 +120,6 @@ REWRITES: tuple[Rewrite, ...] = (
         "bb30fb75c584d566",
         "HeavyTailedDrift(3, 7, 0.9), HeavyTailedDrift(3, 20, 1.0, 0.5, 0.2, 2.5, Lambda=Lambda)",
     ),
+    # What is checked, how trials are cut into blocks, and the running of one block stand apart.
+    Rewrite("icl.filters._scan", "89c74b71ad09bba6", "0831e59629fe5d66", _ROOMS, _FILTERS),
 )

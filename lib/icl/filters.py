@@ -458,11 +458,8 @@ def _stacked(steps: list[Tensor]) -> Tensor:
     return torch.stack([step.expand_as(steps[-1]) for step in steps])
 
 
-def _scan(
-    filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
-) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
-    """Predictions, and the estimates if they are to be kept; see `run_filter` and `track`."""
-    _checks.instance("filter", filter, Filter)
+def _data(x: Tensor, y: Tensor, w_0: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Data that belong together, refused by name where they do not; initial weights for every trial."""
     _checks.tensor("x", x)
     if x.dim() < 2 or not x.numel():
         raise ValueError(f"x must have shape (*trials, time, d) with none of them 0, got {tuple(x.shape)}")
@@ -478,13 +475,20 @@ def _scan(
     if w_0.shape[-1:] != x.shape[-1:] or w_0.dim() > len(starts) or any(size not in (1, full) for size, full in sizes):
         raise ValueError(f"w_0 must broadcast to {starts}, got {tuple(w_0.shape)}")
     # An x that is not finite shows in the prediction of its own label, a y may not.
-    w_0, y = _finite("w_0", w_0.expand(starts)), _finite("y", y)
-    if x.dim() == 2:
-        y_hat, w_hat = _scan(filter, x[None], y[None], w_0[None], keep=keep)
-        return y_hat[..., 0, :], w_hat[..., 0, :, :] if w_hat is not None else None
+    return x, _finite("y", y), _finite("w_0", w_0.expand(starts))
+
+
+def _scan(
+    filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
+) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
+    """Predictions, and the estimates if they are to be kept; see `run_filter` and `track`."""
+    _checks.instance("filter", filter, Filter)
+    x, y, w_0 = _data(x, y, w_0)
+    alone = x.dim() == 2
+    if alone:
+        x, y, w_0 = x[None], y[None], w_0[None]
     while x.dim() < 3 + len(filter.settings):
         x, y, w_0 = x[None], y[None], w_0[None]
-
     sizes = zip(reversed(x.shape[:-3]), reversed(filter.settings), strict=False)
     if any(size not in (1, full) and full != 1 for size, full in sizes):
         raise ValueError(f"x must broadcast against the filter's settings {filter.settings}, got {tuple(x.shape)}")
@@ -494,34 +498,43 @@ def _scan(
     one = filter.step(filter.init(w_0[..., :1]), x[0, ..., :1], y[0, ..., :1], y[0, ..., :1])
     shape = torch.broadcast_shapes(one.w_hat.shape[1:-1], filter.settings)
     size = max(1, _CACHE // sum(part.numel() for part in vars(one).values()))
-    steps = max(1, 2 * _CACHE // x[0, ..., :size].numel())
     # Made and dropped: until it has seen one this large go, the C library hands the memory of every step back at once.
     x.new_empty(2**21)
     y_hat = x.new_empty(len(x), *shape, x.shape[-1])
     w_hat = x.new_empty(len(x) + 1, x.shape[1], *shape, x.shape[-1]) if keep else None
     for block in (slice(at, at + size) for at in range(0, x.shape[-1], size)):
-        state = filter.init(w_0[..., block])
-        for start in range(0, len(x), steps):
-            # Trials next to one another in memory, a few steps at a time: a copy of everything would not fit the cache.
-            xs, ys = (array[start : start + steps, ..., block] for array in (x, y))
-            xs, ys = (array if array.stride(-1) == 1 else array.contiguous() for array in (xs, ys))
-            estimates, predictions = [], []
-            for xt, yt in zip(xs.unbind(), ys.unbind(), strict=True):
-                prediction = (state.w_hat * xt).sum(0)
-                predictions.append(prediction)
-                if keep:
-                    estimates.append(state.w_hat)
-                state = filter.step(state, xt, yt, prediction)
-            y_hat[start : start + len(xs), ..., block] = _stacked(predictions)
-            if w_hat is not None:
-                w_hat[start : start + len(xs), ..., block] = _stacked(estimates)
-        if w_hat is not None:
-            w_hat[-1, ..., block] = state.w_hat
+        kept = w_hat[..., block] if w_hat is not None else None
+        _run(filter, x[..., block], y[..., block], w_0[..., block], y_hat[..., block], kept)
     if not _is_finite(y_hat):
         _finite("x", x)
         first = int((~torch.isfinite(y_hat)).reshape(len(y_hat), -1).any(1).nonzero()[0])
         raise FloatingPointError(f"the filter diverged: its prediction at position {first} is not finite")
-    return y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
+    y_hat, w_hat = y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
+    if alone:
+        return y_hat[..., 0, :], w_hat[..., 0, :, :] if w_hat is not None else None
+    return y_hat, w_hat
+
+
+def _run(filter: Filter, x: Tensor, y: Tensor, w_0: Tensor, y_hat: Tensor, w_hat: Tensor | None) -> None:
+    """Run a filter over a block of trials whose state the caches hold; write what it said, and what it kept."""
+    state = filter.init(w_0)
+    steps = max(1, 2 * _CACHE // x[0].numel())
+    for start in range(0, len(x), steps):
+        # Trials next to one another in memory, a few steps at a time: a copy of everything would not fit the cache.
+        xs, ys = (array[start : start + steps] for array in (x, y))
+        xs, ys = (array if array.stride(-1) == 1 else array.contiguous() for array in (xs, ys))
+        estimates, predictions = [], []
+        for xt, yt in zip(xs.unbind(), ys.unbind(), strict=True):
+            prediction = (state.w_hat * xt).sum(0)
+            predictions.append(prediction)
+            if w_hat is not None:
+                estimates.append(state.w_hat)
+            state = filter.step(state, xt, yt, prediction)
+        y_hat[start : start + len(xs)] = _stacked(predictions)
+        if w_hat is not None:
+            w_hat[start : start + len(xs)] = _stacked(estimates)
+    if w_hat is not None:
+        w_hat[-1] = state.w_hat
 
 
 def run_filter(
