@@ -1864,19 +1864,3 @@ def test_every_law_of_inputs_refuses_what_normal_numbers_refuse(kind, inputs):
     for bad in ({"generator": None}, {"dtype": torch.float16}, {"dtype": torch.int64}, {"dtype": None}):
         with pytest.raises(ValueError, match=f"^{next(iter(bad))} must be"):
             call(inputs=inputs).sample(2, **{"generator": profile.streams("x")} | bad)
-
-
-@pytest.mark.parametrize("value", [NAN, torch.zeros(2)])
-def test_a_checkpoint_takes_notes_that_json_can_hold(tmp_path, value):
-    """Others are refused before anything is written."""
-    with pytest.raises(ValueError, match=r"^notes must be what JSON can hold"):
-        checkpoint.write(tmp_path / "x", {}, {"a": value})
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_profile_is_one_of_two(monkeypatch):
-    """An unknown ICL_PROFILE is refused wherever the profile is asked for, with what it said."""
-    monkeypatch.setenv("ICL_PROFILE", "fast")
-    for ask in (profile.current, lambda: profile.pick(quick=1, paper=2), profile.device):
-        with pytest.raises(ValueError, match="ICL_PROFILE must be 'quick' or 'paper', got 'fast'"):
-            ask()

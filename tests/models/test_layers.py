@@ -1,7 +1,9 @@
-"""The layers of `icl.models.layers` against filters, operators and loops that compute the same elsewhere.
+"""The layers of `icl.models.layers` against operators and loops that compute the same elsewhere, and what every layer,
+and every model that is one, has to be: causal, batched, equivariant.
 
-Everything is in float64. Values are products and sums over at most 40 tokens, so that 1e-12 of the largest covers the
-rounding of a layer without a matrix to solve for; the others have their own bound, stated where it is used.
+Everything is in float64 unless said otherwise. Values are products and sums over at most 40 tokens, so that 1e-12 of
+the largest covers the rounding of a layer without a matrix to solve for; the others have their own bound, stated where
+it is used. For the properties of all of them, 1e-11 of the largest value covers at most 30 tokens.
 """
 
 import math
@@ -9,12 +11,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
-from icl import filters
 from icl.models import operators, s6
+from icl.models.causal import Normalised
 from icl.models.counting import cost
 from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa, UnitKeys
+from icl.models.layered import LayeredDelta, LayeredGLA, Selected
 from icl.models.layers import (
     GLA,
     FastWeights,
@@ -25,16 +30,16 @@ from icl.models.layers import (
     LinearGate,
     Mamba2,
     RetNet,
-    Weights,
     retention,
 )
-from icl.models.memformer import Fixed, Memformer, OneRegister
+from icl.models.s6 import S6, Selective, Step
+from icl.models.stacks import DeltaStack, GatedDeltaStack, Stack
 from icl.profile import streams
-from icl.runs.judging import one_step_ahead
 from icl.runs.training import AdamW, Config, fit
 from icl.tasks import DriftingRegression, Prompt
 from icl.theory import one_layer as theory
-from icl.theory import polynomial_floor
+
+# Oracles
 
 F64 = {"dtype": torch.float64}
 ROUNDING = 1e-12
@@ -70,45 +75,6 @@ def mixed(gate):
     return stirred(gate, 0.3)
 
 
-DRIFT = DriftingRegression(d=D, n=39, gamma=0.93, sigma_e=0.2)
-PEERS = {
-    "GLA": (GLA(D, lam=0.9, mu=0.11, **F64), filters.gla(0.11 * np.eye(D), lam=0.9), ROUNDING),
-    "GLA, a setting a channel": (
-        GLA(D, lam=[0.9] * D, mu=[0.1, 0.2, 0.3, 0.4], **F64),
-        filters.gla(np.diag([0.1, 0.2, 0.3, 0.4]), lam=0.9),
-        ROUNDING,
-    ),
-    "delta rule": (DeltaRule(D, lam=0.95, mu=0.12, **F64), filters.delta_rule(0.12, lam=0.95), ROUNDING),
-    "delta rule, unit keys": (
-        UnitKeys(DeltaRule(D, lam=0.95, mu=0.7, **F64)),
-        filters.normalised_delta_rule(0.7, lam=0.95, eps=0),
-        ROUNDING,
-    ),
-    "gated delta rule, no gates": (
-        GatedDelta(D, Gate(), Gate(), lam=0.95, beta=0.7, **F64),
-        filters.normalised_delta_rule(0.7, lam=0.95, eps=0),
-        ROUNDING,
-    ),
-    "Longhorn": (Longhorn(D, lam=0.95, eps=0.3, **F64), filters.normalised_delta_rule(1.0, lam=0.95, eps=0.3), 1e-12),
-    # Two ways of solving systems whose condition number, at most trace / eps, stays below 1e3 here.
-    "Mesa": (Mesa(D, lam=0.9, eps=0.2, **F64), filters.faded_ridge(0.9, eps=0.2), 1e-12),
-    # The filter updates P in Joseph's form.
-    "Kalman": (
-        Kalman(D, gamma=0.93, sigma_e=0.2, sigma_y=0.3, P_0=0.93**2 + 0.2**2, **F64),
-        filters.kalman(DRIFT, sigma_y=0.3),
-        1e-12,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_layers_equal_their_filters(name):
-    """A layer with the settings of a filter of `icl.filters` gives its predictions, at every position."""
-    layer, peer, rounding = PEERS[name]
-    x, y = data()
-    assert close(answers(layer, x, y), filters.run_filter(peer, x, y), rounding)
-
-
 def test_gla_is_the_field_s_operator():
     """GLA's answers are linear attention with keys and queries x, values mu y and decay lam, less what a token says
     about itself; with decay 1 they are linear attention's.
@@ -132,20 +98,6 @@ def test_decay_a_channel_is_gla_a_channel():
         answers(GLA(1, lam=a, mu=b, **F64), x[..., j : j + 1], y) for j, (a, b) in enumerate(zip(lam, mu, strict=True))
     ]
     assert close(got, sum(parts))
-
-
-def test_the_gated_delta_rule_is_the_field_s_operator():
-    """GatedDelta's answers are `delta.recurrent` on keys and queries x / |x| and values y / |x|, its gates given."""
-    x, y = data()
-    layer = stirred(GatedDelta(D, LinearGate(D, **F64), LengthGate(D, **F64), lam=0.9, beta=0.8, **F64))
-    length = x.square().sum(-1).sqrt()
-    with torch.no_grad():
-        gates = [torch.stack([g(a, b) for a, b in zip(x, y, strict=True)]) for g in (layer.lam, layer.beta)]
-    key = (x / length.unsqueeze(-1)).unsqueeze(2)
-    read = operators.delta_recurrent(key, key, (y / length)[..., None, None], *(g.unsqueeze(-1) for g in gates))
-    assert gates[0].std() > 0.01
-    assert gates[1].std() > 0.01
-    assert close(answers(layer, x, y), length * read[:, :, 0, 0])
 
 
 def test_gated_gla_is_the_field_s_operator():
@@ -267,88 +219,6 @@ def test_mamba_2_is_s6_at_a_fixed_step():
         assert close(mine(prompt), layer.predictions(prompt))
 
 
-def test_longhorn_takes_the_proximal_step():
-    """What Longhorn writes before it fades is the least of |v - w|^2 + (y - v'x)^2 / eps: the gradient of that is 0."""
-    layer = Longhorn(D, lam=0.8, eps=0.3, **F64)
-    x, y = data()
-    state = Weights(x[:, 3])
-    with torch.no_grad():
-        v = layer.step(state, x[:, 0], y[:, 0]).w_hat / layer.lam
-    gradient = (v - state.w_hat) - x[:, 0] * ((y[:, 0] - (v * x[:, 0]).sum(-1)) / 0.3).unsqueeze(-1)
-    assert gradient.abs().max() < 1e-11
-
-
-def test_mesa_is_the_least_of_its_objective():
-    """Mesa's answer is c v'x for the v at which the gradient of sum_i lam^(n+1-i) (y_i - v'x_i)^2 + eps v'v is 0."""
-    layer = Mesa(D, lam=0.8, eps=0.3, **F64)
-    with torch.no_grad():
-        layer.c.fill_(0.7)
-    x, y = data()
-    ages = 0.8 ** torch.arange(39, 0, -1, **F64)
-    X, Y = x[:, :-1] * ages.sqrt()[:, None], y[:, :-1] * ages.sqrt()
-    rows = torch.cat([X, math.sqrt(0.3) * torch.eye(D, **F64).expand(len(x), D, D)], dim=1)
-    v = torch.linalg.lstsq(rows, torch.cat([Y, torch.zeros(len(x), D, **F64)], dim=1).unsqueeze(-1)).solution
-    assert close(answers(layer, x, y)[:, -1], 0.7 * (v.squeeze(-1) * x[:, -1]).sum(-1), 1e-11)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3, 5])
-def test_a_first_order_method_is_a_memformer(layers):
-    """With the coefficients of the best polynomial, LFOM predicts what a Memformer of so many layers does whose one
-    register has the best numbers, at the length that they are best for and at others.
-
-    A polynomial with alternating signs, summed in powers there and in steps here: 1e-11 of the largest.
-    """
-    n = 12
-    alpha, gamma = polynomial_floor.optimal_registers(D, n, layers)
-    memory = OneRegister(layers)
-    with torch.no_grad():
-        memory.alpha.copy_(torch.as_tensor(alpha))
-        memory.gamma.copy_(torch.as_tensor(gamma[1:]))
-    peer = Memformer(Fixed(torch.eye(D, **F64).repeat(layers, 1, 1)), memory)
-    layer = LFOM(D, c=-polynomial_floor.optimal_polynomial(D, n, layers)[1:], **F64)
-    x, y = data()
-    for examples in (1, 5, n, 39):
-        prompt = Prompt(x[:, : examples + 1], y[:, : examples + 1], torch.zeros_like(x[:, : examples + 1]))
-        with torch.no_grad():
-            assert close(layer(prompt), peer(prompt), 1e-11), examples
-
-
-def test_a_first_order_method_is_its_sum_of_powers():
-    """LFOM answers x' sum_k c_k H^k b, H and b means over the examples so far; before the first, 0."""
-    c = (0.7, -0.4, 0.2)
-    x, y = data()
-    got = answers(LFOM(D, c=c, **F64), x, y)
-    assert bool((got[:, 0] == 0).all())
-    for n in (1, 2, 17, 39):
-        H, b = x[:, :n].mT @ x[:, :n] / n, (x[:, :n] * y[:, :n, None]).mean(1).unsqueeze(-1)
-        w = sum(weight * torch.linalg.matrix_power(H, k) @ b for k, weight in enumerate(c)).squeeze(-1)
-        assert close(got[:, n], (w * x[:, n]).sum(-1)), n
-
-
-def test_the_caller_s_coefficients_stay_as_they_are():
-    """Training changes no number but the layer's own: not the array that c came from, nor another layer's from it."""
-    c = np.array([0.5, -0.1])
-    one, other = LFOM(D, c=c, **F64), LFOM(D, c=c, **F64)
-    x, y = data()
-    one.errors(x, y).square().mean().backward()
-    torch.optim.SGD(one.parameters(), lr=0.1).step()
-    assert c.tolist() == other.c.tolist() == [0.5, -0.1]
-    assert bool((one.c != other.c).all())
-
-
-def test_normalised_keys_keep_the_labels_true():
-    """UnitKeys(GLA) writes mu y x / x'x, and an input of length 0 is answered 0 and teaches nothing."""
-    x, y = data()
-    x[:, 7] = 0
-    layer = UnitKeys(GLA(D, lam=0.8, mu=0.3, **F64))
-    w_hat, expected = torch.zeros(len(x), D, **F64), []
-    for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):
-        expected.append((w_hat * xt).sum(-1))
-        power = xt.square().sum(-1, keepdim=True).clamp(min=1e-300)
-        w_hat = 0.8 * (w_hat + 0.3 * yt.unsqueeze(-1) * xt / power)
-    assert close(answers(layer, x, y), torch.stack(expected, dim=1))
-
-
 EVERY = {
     "linear attention": lambda d: LinearAttention(d, mu=0.1, **F64),
     "GLA": lambda d: GLA(d, lam=0.9, mu=0.1, **F64),
@@ -433,103 +303,6 @@ def test_costs_are_those_counted_by_hand(name):
     assert (counted.parameters, counted.state, counted.flops) == HAND[name]
 
 
-def test_elimination_costs_what_a_loop_over_it_says():
-    """The rule for a linear system is the number of divisions, products and differences in elimination without pivots
-    and two triangular solves, counted one by one.
-    """
-    for n in range(1, 9):
-        count = 0
-        for k in range(n):
-            count += n - 1 - k  # factors of the rows below
-            count += 2 * (n - 1 - k) ** 2  # those rows
-        for k in range(n):
-            count += 2 * k  # forward, the diagonal being 1
-            count += 2 * k + 1  # backward
-        bare, solving = cost(_Bare(n)).flops, cost(_Solving(n)).flops
-        assert solving - bare == count
-
-
-PRODUCTS = {
-    "mm": lambda x, M: x @ M,
-    "mm, the prompts on the right": lambda x, M: M.T @ x.T,
-    "bmm": lambda x, M: torch.bmm(x.unsqueeze(1), M.repeat(len(x), 1, 1)),
-    "bmm, the prompts on the right": lambda x, M: torch.bmm(M.T.repeat(len(x), 1, 1), x.unsqueeze(2)),
-    "tokens of three axes": lambda x, M: x.unsqueeze(1) @ M,
-}
-
-
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_a_product_of_matrices_costs_what_a_loop_over_it_says(name):
-    """The rule for products of matrices is the number of products and sums, counted one by one, on either side."""
-    for n in range(1, 5):
-        for columns in range(1, 5):
-            count = 0
-            for _ in range(columns):
-                count += n  # products
-                count += n - 1  # sums
-            assert cost(_Multiplying(n, columns, PRODUCTS[name])).flops - cost(_Bare(n)).flops == count
-
-
-def test_a_product_with_a_vector_costs_what_a_loop_over_it_says():
-    """The same for a matrix, a row a prompt, times one vector."""
-    for n in range(1, 9):
-        assert cost(_Multiplying(n, 1, lambda x, M: x @ M[:, 0])).flops - cost(_Bare(n)).flops == n + (n - 1)
-
-
-class _Bare(FastWeights[Weights]):
-    """A layer that answers with a product and learns nothing."""
-
-    def __init__(self, d):
-        super().__init__(d)
-        self.one = nn.Parameter(torch.ones((), **F64))
-
-    def _start(self, w_hat):
-        return Weights(w_hat)
-
-    def _write(self, state, x, y):
-        return state
-
-    def _read(self, state, x):
-        return (state.w_hat * x).sum(-1)
-
-
-class _Solving(_Bare):
-    """The same with a linear system in between."""
-
-    def __init__(self, d):
-        super().__init__(d)
-        self.register_buffer("system", torch.eye(d, **F64))
-
-    def _read(self, state, x):
-        return (torch.linalg.solve(self.system.repeat(len(x), 1, 1), state.w_hat) * x).sum(-1)
-
-
-class _Multiplying(_Bare):
-    """The same after a product of the inputs with a fixed matrix, which no one looks at."""
-
-    def __init__(self, d, columns, product):
-        super().__init__(d)
-        self.register_buffer("matrix", torch.ones(d, columns, **F64))
-        self.product = product
-
-    def _read(self, state, x):
-        self.product(x, self.matrix)
-        return super()._read(state, x)
-
-
-class _Unheard(_Bare):
-    """The same with an operation that no layer uses."""
-
-    def _read(self, state, x):
-        return (state.w_hat * torch.special.bessel_j0(x)).sum(-1)
-
-
-def test_an_operation_without_a_rule_is_refused_by_name():
-    """An operation that the count does not know is no free operation."""
-    with pytest.raises(NotImplementedError, match="cost has no rule for the operation special_bessel_j0"):
-        cost(_Unheard(3))
-
-
 @pytest.mark.usefixtures("as_installed")
 def test_training_finds_the_best_forgetting_factor():
     """Trained on prompts of 30 examples by the loss at the query, GLA ends at the theory's lam* and mu.
@@ -550,36 +323,194 @@ def test_training_finds_the_best_forgetting_factor():
     assert risk / least - 1 < 1e-3
 
 
-@pytest.mark.usefixtures("as_installed")
-def test_training_leaves_the_truth_where_it_is():
-    """At the drift's own law the Kalman layer's gradient, over 2000 prompts, is 0 within 4 standard errors, in gamma
-    and in the share of noise; off it, at gamma - .1, it is not.
+# Properties
 
-    sigma_e, sigma_y and P_0 have a direction in which they do nothing to the answers: the two deviations
-    twice as large and the variance four times. In it the gradient is 0 up to rounding.
+ROUNDING_OF_LAWS = 1e-11
+
+
+def shaken(module):
+    """The module with noise on every parameter, so that none has a value that hides it."""
+    generator = streams("stir")
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter)
+    return module
+
+
+def layers(d, dtype=torch.float64):
+    """Every layer, its gates open."""
+    kind = {"dtype": dtype}
+
+    def gates():
+        return LinearGate(d, **kind), LengthGate(d, **kind)
+
+    s6 = S6(Selective(d + 1, 5, **kind), Selective(d + 1, 5, **kind), Step(d + 1, 0.3, **kind), -torch.ones(1, **kind))
+    s6.log_rate.requires_grad_(True)
+    made = {
+        "linear attention": LinearAttention(d, mu=0.1, **kind),
+        "GLA": GLA(d, lam=0.9, mu=0.1, **kind),
+        "GLA by channel": GLA(d, lam=[0.9] * d, mu=[0.1] * d, **kind),
+        "RetNet": RetNet(d, lam=retention(3), mu=0.1, **kind),
+        "Mamba-2": Mamba2(d, LinearGate(d, **kind), A=1.0, Delta=0.1, mu=1.0, **kind),
+        "gated GLA": GatedGLA(d, *gates(), lam=0.9, mu=0.1, **kind),
+        "delta rule": DeltaRule(d, lam=0.9, mu=0.1, **kind),
+        "delta rule by channel": DeltaRule(d, lam=[0.9] * d, mu=[0.1] * d, **kind),
+        "gated delta rule": GatedDelta(d, *gates(), lam=0.9, beta=0.8, **kind),
+        "Longhorn": Longhorn(d, lam=0.9, eps=0.5, **kind),
+        "Mesa": Mesa(d, lam=0.9, eps=0.5, **kind),
+        "Kalman": Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.3, P_0=1.0, **kind),
+        "unit keys": UnitKeys(DeltaRule(d, lam=0.9, mu=0.8, **kind)),
+        "unit keys, Mesa": UnitKeys(Mesa(d, lam=0.9, eps=0.8, **kind)),
+        "LFOM": LFOM(d, c=[0.7, -0.4, 0.2], **kind),
+        "S6": Selected(s6),
+        "stack": LayeredGLA(Stack(d, 2, **kind)),
+        "normalised stack": LayeredGLA(Normalised(Stack(d, 3, **kind))),
+        "delta stack": LayeredDelta(DeltaStack(d, 2, **kind)),
+        "gated delta stack": LayeredDelta(GatedDeltaStack(d, 3, **kind)),
+    }
+    return {name: shaken(layer) for name, layer in made.items()}
+
+
+NAMES = list(layers(1))
+# Those whose gates do not look at the label.
+LINEAR = sorted(set(NAMES) - {"Mamba-2", "gated GLA", "gated delta rule", "S6", "gated delta stack"})
+# Those that look at some coordinates of x more than at others: by settings a channel, linear gates, or matrices.
+DIRECTED = ["GLA by channel", "delta rule by channel", "Mamba-2", "gated GLA", "gated delta rule", "S6"]
+# Those that answer all positions of a prompt at once, by sums in another order.
+AT_ONCE = ["S6", "stack", "normalised stack", "delta stack", "gated delta stack"]
+
+
+def sequences(d=3, time=30, batch=4, seed=0, dtype=torch.float64):
+    generator = streams("fast weights", seed=seed)
+    x = torch.randn(batch, time, d, generator=generator, dtype=torch.float64)
+    return x.to(dtype), torch.randn(batch, time, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def near(got, expected):
+    scale = expected.abs().max().clamp(min=1)
+    return got.shape == expected.shape and bool((got - expected).abs().max() <= ROUNDING_OF_LAWS * scale)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15)
+@given(j=st.integers(0, 29))
+def test_the_future_never_changes_the_past(name, j):
+    """Other labels from position j on and other inputs after it leave earlier errors as they were, bit for bit, and the
+    prediction at j up to the rounding of its own label.
     """
-    task = DriftingRegression(d=3, n=30, gamma=0.9, sigma_e=0.3, sigma_w=1.0)
-    prompt = task.sample(2000, generator=streams("truth"), dtype=torch.float64)
-    noise = 0.5 * torch.randn(prompt.y.shape, generator=streams("truth noise"), **F64)
-    noisy = Prompt(prompt.x, prompt.y + noise, prompt.w)
-
-    def z(gamma):
-        layer = Kalman(3, gamma=gamma, sigma_e=0.3, sigma_y=0.5, P_0=0.9**2 + 0.3**2, **F64)
-        gradients = []
-        for part in zip(*(t.split(40) for t in (noisy.x, noisy.y, noisy.w)), strict=True):
-            layer.zero_grad()
-            layer.loss(Prompt(*part)).backward()
-            gradients.append([p.grad.item() for p in (layer.log_gamma, layer.log_sigma_e, layer.log_sigma_y)])
-            assert abs(sum(gradients[-1][1:]) + 2 * layer.log_P_0.grad.item()) < 1e-10
-        gradients = np.array(gradients)
-        return gradients.mean(0) / (gradients.std(0, ddof=1) / math.sqrt(len(gradients)))
-
-    assert np.abs(z(0.9)).max() < 4
-    assert abs(z(0.8)[0]) > 8
+    layer, (x, y) = LAYERS[name], sequences()
+    other_x, other_y = x.clone(), y.clone()
+    other_x[:, j + 1 :], other_y[:, j:] = 0.5, 100.0
+    with torch.no_grad():
+        before, after = layer.errors(x, y), layer.errors(other_x, other_y)
+    assert torch.equal(before[:, :j], after[:, :j])
+    assert ((y[:, j] - before[:, j]) - (100.0 - after[:, j])).abs().max() < 8 * 100 * 2.3e-16
 
 
-def test_layers_are_predictors():
-    """`runs.judging.one_step_ahead` reads a layer as it reads the filter that it is."""
-    prompt = DRIFT.sample(5, generator=streams("as predictors"), dtype=torch.float64)
-    layer, peer, _ = PEERS["delta rule"]
-    assert close(one_step_ahead(layer, prompt), one_step_ahead(peer, prompt))
+LAYERS = layers(3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_past_matters(name):
+    """Another label at the start changes the answer at the next position: what never changes is not merely nothing."""
+    x, y = sequences()
+    other = y.clone()
+    other[:, 0] += 1
+    assert (answers(LAYERS[name], x, y)[:, 1] - answers(LAYERS[name], x, other)[:, 1]).abs().min() > 1e-5
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15)
+@given(d=st.integers(1, 4), time=st.integers(1, 12), batch=st.integers(1, 5))
+def test_steps_are_the_scan(name, d, time, batch):
+    """`start`, `read` and `step`, one token after another, are `errors` bit for bit, or up to rounding where a layer
+    answers all at once; the state given to `step` stays as it was, and no answer depends on the rest of the batch.
+    """
+    layer, (x, y) = layers(d)[name], sequences(d, time, batch)
+    assert (type(layer).errors is FastWeights.errors) == (name not in AT_ONCE)
+    with torch.no_grad():
+        expected = y - FastWeights.errors(layer, x, y)
+        assert near(answers(layer, x, y), expected)
+        state, got = layer.start(batch), []
+        for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):
+            before = {part: value.clone() for part, value in vars(state).items()}
+            got.append(yt - (yt - layer.read(state, xt)))
+            following = layer.step(state, xt, yt)
+            assert all(torch.equal(vars(state)[part], value) for part, value in before.items())
+            state = following
+    assert torch.equal(torch.stack(got, dim=1), expected)
+    assert near(answers(layer, x[:1], y[:1]), expected[:1])
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_answers_are_linear_in_the_labels(name):
+    """Layers whose gates, if any, do not look at labels answer a sum of labels with the sum of their answers."""
+    layer, (x, y), (_, other) = LAYERS[name], sequences(), sequences(seed=1)
+    both = answers(layer, x, 2 * y - other)
+    assert near(both, 2 * answers(layer, x, y) - answers(layer, x, other))
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(LINEAR)))
+def test_the_others_are_not_linear(name):
+    """Where a gate looks at labels, the answer to a sum of labels is another: the list of linear layers is complete."""
+    layer, (x, y), (_, other) = LAYERS[name], sequences(), sequences(seed=1)
+    both = answers(layer, x, 2 * y - other)
+    assert not near(both, 2 * answers(layer, x, y) - answers(layer, x, other))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_turn_with_the_inputs(name):
+    """A rotation of all inputs changes no answer of a layer without a preferred direction; of one with, it does."""
+    layer, (x, y) = LAYERS[name], sequences()
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=streams("turn"), **F64))[0]
+    assert near(answers(layer, x @ turn, y), answers(layer, x, y)) == (name not in DIRECTED)
+
+
+@pytest.mark.parametrize("name", ["unit keys", "unit keys, Mesa", "normalised stack", "delta stack"])
+def test_unit_keys_know_no_lengths(name):
+    """With unit keys an example says the same at any length, and its answer scales with it: f(c X, c y) = c f(X, y) for
+    every c, one a position too.
+    """
+    layer, (x, y) = LAYERS[name], sequences()
+    c = torch.rand(y.shape, generator=streams("lengths"), **F64) + 0.1
+    assert near(answers(layer, c.unsqueeze(-1) * x, c * y), c * answers(layer, x, y))
+
+
+@given(gate=st.sampled_from([Gate, LinearGate, LengthGate]))
+def test_gated_layers_start_as_those_without(gate):
+    """With a gate that has not been trained, gated GLA is GLA and the gated delta rule the one with unit keys."""
+
+    def fresh():
+        return gate() if gate is Gate else gate(3, **F64)
+
+    x, y = sequences()
+    pairs = (
+        (GatedGLA(3, fresh(), fresh(), lam=0.9, mu=0.2, **F64), GLA(3, lam=0.9, mu=0.2, **F64)),
+        (GatedDelta(3, fresh(), fresh(), lam=0.9, beta=0.7, **F64), UnitKeys(DeltaRule(3, lam=0.9, mu=0.7, **F64))),
+    )
+    for gated, plain in pairs:
+        assert near(answers(gated, x, y), answers(plain, x, y))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_keep_the_dtype(name):
+    """States, answers and gradients are float32 where the parameters are."""
+    layer, (x, y) = layers(3, torch.float32)[name], sequences(dtype=torch.float32)
+    assert layer.errors(x, y).dtype == torch.float32
+    assert all(part.dtype == torch.float32 for part in vars(layer.step(layer.start(4), x[:, 0], y[:, 0])).values())
+    layer.errors(x, y).square().mean().backward()
+    trained = [parameter.grad for parameter in layer.parameters()]
+    assert all(grad is not None and grad.dtype == torch.float32 and bool(grad.isfinite().all()) for grad in trained)
+
+
+@given(lam=st.floats(1e-3, 0.999), mu=st.floats(1e-3, 5.0))
+def test_natural_values_come_back(lam, mu):
+    """What a constructor was given is what the layer's properties show, and its parameters are trained in any value."""
+    layer, law = DeltaRule(2, lam=lam, mu=mu, **F64), Kalman(2, gamma=lam, sigma_e=mu, sigma_y=lam, P_0=mu, **F64)
+    pairs = [(layer.lam, lam), (layer.mu, mu), (law.gamma, lam), (law.sigma_e, mu), (law.sigma_y, lam), (law.P_0, mu)]
+    mesa, longhorn = Mesa(2, lam=lam, eps=mu, **F64), Longhorn(2, lam=lam, eps=mu, **F64)
+    pairs += [(mesa.lam, lam), (mesa.eps, mu), (longhorn.lam, lam), (longhorn.eps, mu)]
+    mamba = Mamba2(2, Gate(), A=mu, Delta=lam, mu=mu, **F64)
+    pairs += [(mamba.A, mu), (mamba.mu, mu), (mamba.Delta(torch.zeros(1, 2, **F64), torch.zeros(1, **F64)), lam)]
+    for got, given_value in pairs:
+        assert abs(got.item() - given_value) < 1e-12 * max(1.0, given_value)

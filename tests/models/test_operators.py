@@ -1,9 +1,12 @@
-"""Linear attention with decay: three forms, one operator.
+"""The operators of fast weights: linear attention with decay in three forms, the delta rule in two.
 
-Tolerances. Every output and every gradient here is a sum of products; computed in float64, in any order, its error is
-at most (number of terms) x eps x (the same sum over absolute values). That last sum is what the operator gives for
-|q|, |k|, |v|. With at most 70 x 5 terms, each a product of at most 75 factors, 1e-12 of it covers the rounding.
+Tolerances. Every output and every gradient of linear attention is a sum of products; computed in float64, in any
+order, its error is at most (number of terms) x eps x (the same sum over absolute values). That last sum is what the
+operator gives for |q|, |k|, |v|. With at most 70 x 5 terms, each a product of at most 75 factors, 1e-12 of it covers
+the rounding. For the delta rule 1e-11 of the largest value does, over at most 70 tokens.
 """
+
+import itertools
 
 import numpy as np
 import pytest
@@ -11,8 +14,46 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icl.models import operators
 from icl.models.operators import chunked, parallel, recurrent
 from icl.profile import streams
+
+# Oracles
+
+ROUNDING_OF_DELTA = 1e-11
+
+
+def close(got, expected, rounding=ROUNDING_OF_DELTA):
+    """Whether two arrays are the same up to rounding of their largest value."""
+    got, expected = (torch.as_tensor(a).detach() for a in (got, expected))
+    return got.shape == expected.shape and bool(
+        (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
+    )
+
+
+def test_the_delta_rule_is_its_equations():
+    """The recurrent form of the gated delta rule is the three equations at the head of its file, in numpy.
+
+    Gates of 0 and 1 and a write strength of 0 among them. Tolerance: see the file's head.
+    """
+    generator = streams("delta")
+    q, k = torch.randn(2, 2, 30, 2, 3, generator=generator, dtype=torch.float64)
+    v = torch.randn(2, 30, 2, 4, generator=generator, dtype=torch.float64)
+    decay, beta = torch.rand(2, 2, 30, 2, generator=generator, dtype=torch.float64)
+    decay[:, 5], decay[:, 9], beta[:, 7] = 0, 1, 0
+    beta = beta / k.square().sum(-1)
+    expected = np.zeros(v.shape)
+    for b, h in itertools.product(range(2), range(2)):
+        S = np.zeros((4, 3))
+        for t in range(30):
+            key = k[b, t, h].numpy()
+            expected[b, t, h] = S @ q[b, t, h].numpy()
+            e = v[b, t, h].numpy() - S @ key
+            S = decay[b, t, h].item() * (S + beta[b, t, h].item() * np.outer(e, key))
+    assert close(operators.delta_recurrent(q, k, v, decay, beta), expected)
+
+
+# Properties
 
 FORMS = (recurrent, parallel, chunked)
 ROUNDING = 1e-12
@@ -179,3 +220,74 @@ def test_batch_rows_and_heads_are_independent(arguments, data):
     for form in FORMS:
         before, after = (form(*a).transpose(1, 2) for a in (original, changed))
         assert torch.equal(before[others], after[others])
+
+
+def near(got, expected, rounding=ROUNDING_OF_DELTA):
+    """Whether two arrays are the same up to rounding of their largest value."""
+    return bool((got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1))
+
+
+@st.composite
+def rule(draw, lengths):
+    """(q, k, v, decay, beta) of awkward sizes; gates fixed or free a token, exact zeros and ones among them.
+
+    Write strengths up to 1.5 / |k|^2: beyond 2 the rule itself diverges.
+    """
+    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    key, value, time = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(lengths)
+    generator = streams("delta rule", seed=draw(st.integers(0, 2**20)))
+    q, k = torch.randn(2, batch, time, heads, key, generator=generator, dtype=torch.float64)
+    k = k / torch.linalg.vector_norm(k, dim=-1, keepdim=True)
+    v = torch.randn(batch, time, heads, value, generator=generator, dtype=torch.float64)
+    gates = []
+    for top in (1.0, 1.5):
+        shape = draw(st.sampled_from([(1, 1, 1), (1, 1, heads), (1, time, heads), (batch, time, heads), (batch, 1, 1)]))
+        gate = top * torch.rand(shape, generator=generator, dtype=torch.float64)
+        edge = torch.rand(shape, generator=generator)
+        zeros, ones = draw(st.booleans()), draw(st.booleans())
+        gate = torch.where((edge < 0.3) & zeros, 0.0, gate)
+        gates.append(torch.where((edge > 0.7) & ones, 1.0, gate))
+    return q, k, v, *gates
+
+
+LENGTHS_OF_DELTA = st.one_of(st.integers(1, 70), st.sampled_from([1, 2, 31, 32, 33, 64, 65]))
+
+
+@given(rule(LENGTHS_OF_DELTA), st.integers(1, 80))
+def test_two_forms_of_the_delta_rule_agree(arguments, size):
+    """The recurrent and the chunked form give the same outputs, whatever the length, the chunk and the gates.
+
+    Decays and write strengths of exactly 0 and 1 are among them. Tolerance: see the file's head. Planted: errors not
+    aged by the decay between the blocks.
+    """
+    expected = operators.delta_recurrent(*arguments)
+    assert near(operators.delta_chunked(*arguments), expected)
+    assert near(operators.delta_chunked(*arguments, size=size), expected)
+
+
+@given(rule(st.sampled_from([2, 5, 33])), st.sampled_from([1, 2, 7, 32]))
+def test_gradients_of_the_delta_rule_agree(arguments, size):
+    """So do the gradients by q, k, v, decay and write strength; none is NaN, at gates of 0 and 1 either."""
+    weights = torch.randn(arguments[2].shape, generator=streams("weights"), dtype=torch.float64)
+    found = []
+    for form in (operators.delta_recurrent, lambda *a: operators.delta_chunked(*a, size=size)):
+        leaves = [a.clone().requires_grad_() for a in arguments]
+        found.append(torch.autograd.grad((form(*leaves) * weights).sum(), leaves))
+    for want, got in zip(*found, strict=True):
+        assert torch.isfinite(want).all()
+        assert near(got, want)
+
+
+@given(rule(LENGTHS_OF_DELTA), st.data())
+def test_the_delta_rules_future_never_changes_its_past(arguments, draw):
+    """Other values, decays and write strengths from token t on, and other keys and queries after it, leave what is read
+    up to t as it was, bit for bit.
+    """
+    shape = arguments[0].shape[:3]
+    original = [*(a.contiguous() for a in arguments[:3]), *(a.expand(shape).contiguous() for a in arguments[3:])]
+    changed = [a.clone() for a in original]
+    t = draw.draw(st.integers(0, shape[1] - 1))
+    for a, at in zip(changed, (t + 1, t + 1, t, t, t), strict=True):
+        a[:, at:] = 0.25
+    for form in (operators.delta_recurrent, operators.delta_chunked):
+        assert torch.equal(form(*original)[:, : t + 1], form(*changed)[:, : t + 1])

@@ -1,32 +1,31 @@
-"""The deep models against what they are, written out: loops over tokens, matrices, filters, the theory of one layer.
+"""The deep stacks against what they are, written out: loops over tokens, matrices, filters, the theory of one layer.
 
 Tolerances. Everything is in float64 unless said otherwise. Values are sums of products over at most 50 tokens and three
 layers, so that 1e-11 of the largest value covers the rounding.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from torch.func import functional_call
 
 from icl import filters
 from icl.models import one_layer, operators, stacks
 from icl.models.causal import Normalised
-from icl.models.one_layer import window_features
-from icl.models.readings import BEST, LITERAL, FullStack, Reading, predictions
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, read_strictly
 from icl.profile import streams
-from icl.runs.judging import one_step_ahead, squared_error
-from icl.tasks import DriftingRegression, Prompt
+from icl.runs.judging import squared_error
+from icl.tasks import DriftingRegression
 from icl.theory import one_layer as theory
+
+# Oracles
 
 ROUNDING = 1e-11
 # Around the stack's blocks of 17: one token, less than a block, a block, just more, no multiple of it.
 LENGTHS = [1, 2, 16, 17, 18, 34, 35, 50]
-READINGS = [Reading(*switches) for switches in itertools.product((False, True), (False, True), (1, -1))]
 
 
 def data(time, d=3, batch=4, dtype=torch.float64):
@@ -168,74 +167,6 @@ def test_a_factor_at_the_edge_reads_nothing(log_odds):
         assert torch.isfinite(gradient).all()
 
 
-def models(dtype=torch.float64):
-    """One of everything, with noise on every parameter."""
-    kwargs = {"scale": 0.2, "generator": streams("weights"), "dtype": dtype}
-    return {
-        "one layer": stirred(Stack(3, 1, dtype=dtype)),
-        "stack": stirred(Stack(3, 3, dtype=dtype)),
-        "shared": stirred(Stack(3, 3, lam=0.8, dtype=dtype)),
-        "normalised": Normalised(stirred(Stack(3, 3, dtype=dtype))),
-        "gated": stirred(GatedStack(3, 2, dtype=dtype)),
-        "channels": stirred(GatedStack(3, 2, channels=3, dtype=dtype)),
-        "delta": stirred(DeltaStack(3, 3, dtype=dtype)),
-        "gated delta": stirred(GatedDeltaStack(3, 3, dtype=dtype)),
-        "normalised delta": Normalised(stirred(DeltaStack(3, 2, dtype=dtype))),
-        "best": FullStack(3, 2, reading=BEST, **kwargs),
-        "literal": FullStack(3, 2, reading=LITERAL, **kwargs),
-    }
-
-
-@pytest.mark.parametrize("name", models())
-def test_a_prediction_is_an_error_taken_from_nothing(name):
-    """Asked for a query's label, a model gives minus its error there for a label of 0, and the label itself is not
-    seen, bit for bit; `predictions` and the label less the error are the same.
-
-    1, 16, 17 and 34 examples. Tolerance: see the file's head. Planted: an error multiplied back by the first input's
-    length is seen.
-    """
-    model = models()[name]
-    for n in (1, 16, 17, 34):
-        p = prompt(n)
-        Z = p.tokens()
-        y_hat = model(p)
-        assert close(y_hat, -model.errors(Z[..., :-1], Z[..., -1])[:, -1])
-        assert close(y_hat, model.predictions(p)[:, -1])
-        assert torch.equal(model.predictions(p), p.y - model.errors(p.x, p.y))
-        other = p.y.clone()
-        other[:, -1] = 1e6
-        # Inside `Normalised` the label is divided before it is dropped.
-        assert torch.equal(model(Prompt(p.x, other, p.w)), y_hat)
-
-
-@pytest.mark.parametrize("name", models())
-def test_every_position_is_a_query(name):
-    """One step ahead, a causal model in one pass is the same model asked prompt by prompt; the first answer is 0.
-
-    21 positions. Tolerance: see the file's head. Planted: two positions exchanged, and a first answer that is not 0
-    (the literal reading has one), are seen.
-    """
-    model, p = models()[name], prompt(20)
-    together = one_step_ahead(model, p)
-    one_by_one = one_step_ahead(lambda seen: model(seen), p)
-    assert close(together, one_by_one)
-    assert not together[:, 0].any()
-    assert not together.requires_grad
-
-
-@pytest.mark.parametrize("name", models())
-def test_dtype_is_kept(name):
-    """Errors, predictions and gradients have the dtype of the model, and another is refused."""
-    for dtype, other in ((torch.float32, torch.float64), (torch.float64, torch.float32)):
-        model, p = models(dtype)[name], prompt(dtype=dtype)
-        for array in (model(p), model.predictions(p), model.loss(p), *model.parameters()):
-            assert array.dtype == dtype
-        model.loss(p).backward()
-        assert {q.grad.dtype for q in model.parameters() if q.numel()} == {dtype}
-        with pytest.raises(ValueError, match="dtype"):
-            model(prompt(dtype=other))
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_constant_gates_are_the_stack(channels):
     """With b = c = p = 0 the gated stack is the stack, with one gate a layer and with one a channel.
@@ -292,61 +223,6 @@ def test_reading_strictly_is_its_sum():
     assert close(read_strictly(q, k, v, decay), expected)
 
 
-def test_the_matrices_of_the_stack():
-    """With W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0) in every layer, read strictly, with
-    the residual and a negative read-out, full matrices are the stack.
-
-    Three layers, 50 tokens. Tolerance: see the file's head. Planted: every other reading is something else.
-    """
-    plain, (x, y) = stirred(Stack(3, 3, dtype=torch.float64)), data(50)
-    expected = plain.errors(x, y)
-    s_x = torch.cat([plain.s_x, torch.ones(1, dtype=torch.float64)]).detach()
-    for reading in READINGS:
-        full = FullStack(3, 3, reading=reading, scale=1.0, generator=streams("start"), dtype=torch.float64)
-        with torch.no_grad():
-            full.log_odds.copy_(plain.log_odds)
-            for layer in range(3):
-                values = torch.stack([s_x[layer]] * 3 + [plain.s_y[layer]])
-                full.W_V[layer] = -torch.diag(values) * (1 - plain.lam[layer])
-                full.W_KQ[layer] = torch.diag(torch.tensor([1.0, 1, 1, 0]))
-        assert close(full.errors(x, y), expected) == (reading == BEST)
-
-
-@pytest.mark.parametrize("reading", READINGS, ids=str)
-def test_the_query_stream_is_the_prefixes(reading):
-    """The prediction at j is that of the layers run, by the recurrent form, on (x_1, y_1), .., (x_j, 0) alone.
-
-    Three layers with full matrices, eight readings, 36 positions of which six. Rounding is measured against the same
-    layers on absolute values: ROUNDING of that. Planted: an example that reads itself in the query's place.
-    """
-    x, y = data(36)
-    W_V, W_KQ = 0.3 * torch.randn(2, 3, 4, 4, generator=streams("weights"), dtype=torch.float64)
-    lam = torch.tensor([0.7, 0.9, 1.0], dtype=torch.float64)
-
-    def layers(Z, W_V, W_KQ, minus=-1):
-        for value, key_query, factor in zip(W_V, W_KQ, lam, strict=True):
-            q, k, v = (Z @ key_query.T).unsqueeze(2), Z.unsqueeze(2), (Z @ value.T).unsqueeze(2)
-            read = operators.recurrent(q, k, v, factor.view(1, 1, 1))
-            if reading.strict:
-                read = read + minus * (q * k).sum(-1, keepdim=True) * v
-            Z = read[:, :, 0] + (Z if reading.residual else 0)
-        return Z[:, -1, -1]
-
-    together = predictions(x, y, W_V, W_KQ, lam, reading)
-    for j in (0, 1, 2, 17, 32, 35):
-        Z = torch.cat([x[:, : j + 1], y[:, : j + 1, None]], dim=-1)
-        Z[:, -1, -1] = 0
-        limit = ROUNDING * layers(Z.abs(), W_V.abs(), W_KQ.abs(), minus=1)
-        assert ((together[:, j] - reading.sign * layers(Z, W_V, W_KQ)).abs() <= limit).all()
-
-
-def test_one_literal_layer_is_the_papers():
-    """One layer of the literal reading is `icl.models.one_layer.predict`, the paper's own, on every prompt."""
-    p = prompt(34)
-    model = FullStack(3, 1, reading=LITERAL, scale=0.5, generator=streams("weights"), dtype=torch.float64)
-    assert close(model(p), one_layer.predict(p.tokens(), model.W_V[0], model.W_KQ[0], model.lam[0]))
-
-
 def test_one_layer_of_the_stack_is_formula_15():
     """One layer is y_hat = g'A x_query (15) with A = s_y (1 - lam) I, on every prompt.
 
@@ -376,28 +252,6 @@ def test_one_layers_risk_is_the_theorys():
     )
     assert abs(mean - exact) < stats.norm.isf(1e-9 / 2) * error
     assert error < 0.01 * exact
-
-
-def test_the_delta_rule_is_its_equations():
-    """The recurrent form of the gated delta rule is the three equations at the head of its file, in numpy.
-
-    Gates of 0 and 1 and a write strength of 0 among them. Tolerance: see the file's head.
-    """
-    generator = streams("delta")
-    q, k = torch.randn(2, 2, 30, 2, 3, generator=generator, dtype=torch.float64)
-    v = torch.randn(2, 30, 2, 4, generator=generator, dtype=torch.float64)
-    decay, beta = torch.rand(2, 2, 30, 2, generator=generator, dtype=torch.float64)
-    decay[:, 5], decay[:, 9], beta[:, 7] = 0, 1, 0
-    beta = beta / k.square().sum(-1)
-    expected = np.zeros(v.shape)
-    for b, h in itertools.product(range(2), range(2)):
-        S = np.zeros((4, 3))
-        for t in range(30):
-            key = k[b, t, h].numpy()
-            expected[b, t, h] = S @ q[b, t, h].numpy()
-            e = v[b, t, h].numpy() - S @ key
-            S = decay[b, t, h].item() * (S + beta[b, t, h].item() * np.outer(e, key))
-    assert close(operators.delta_recurrent(q, k, v, decay, beta), expected)
 
 
 @pytest.mark.parametrize(("mu", "lam"), [(0.5, 0.9), (1.0, 0.95), (1.7, 0.6)])
@@ -471,65 +325,6 @@ def test_the_newest_pair_is_known():
     assert close((y - model.errors(x, y))[:, 1::2], -2.5 * y[:, ::2])
 
 
-def test_window_features_are_matrix_powers():
-    """The features are x_q' ((1 - lam) G)^k (1 - lam) g with G and g summed example by example; the first is the
-    prediction of one layer; the query's label is not read.
-
-    Tolerance: see the file's head. Planted: weights from lam^(n-1) to 1.
-    """
-    p, lam = prompt(15), 0.8
-    found = window_features(p, lam=lam, count=4)
-    weights = np.array([lam ** (15 - i) for i in range(15)]) * (1 - lam)
-    expected = np.zeros((5, 4))
-    for b in range(5):
-        x, y = p.x[b].numpy(), p.y[b].numpy()
-        G = sum(w * np.outer(a, a) for w, a in zip(weights, x[:-1], strict=True))
-        g = sum(w * c * a for w, c, a in zip(weights, y[:-1], x[:-1], strict=True))
-        expected[b] = [x[-1] @ np.linalg.matrix_power(G, k) @ g for k in range(4)]
-    assert close(found, expected)
-    layer = one_layer.predict_from_features(one_layer.features(p, lam), (1 - lam) * np.eye(3), p.x[:, -1])
-    assert close(found[:, 0], layer)
-    other = p.y.clone()
-    other[:, -1] = 1e6
-    assert torch.equal(window_features(Prompt(p.x, other, p.w), lam=lam, count=4), found)
-    assert window_features(prompt(dtype=torch.float32), lam=lam, count=2).dtype == torch.float32
-
-
-def left_over(basis, answers):
-    """The part of answers that no fixed combination of the basis gives, relative to all of them."""
-    coefficients = torch.linalg.lstsq(basis, answers.unsqueeze(-1)).solution
-    return float((answers - (basis @ coefficients).squeeze(-1)).norm() / answers.norm())
-
-
-def test_gradient_descent_on_the_window_is_a_combination_of_features():
-    """L steps of gradient descent on the window's squares, of any step sizes, with momentum or without, are one fixed
-    combination of L features for all prompts, and of no fewer.
-
-    40 prompts; what is left over is below 1e-9, and above 1e-3 with one feature less. A stack is not among them: with
-    one factor and no steps on x, its tokens read only what was before them, so that two layers leave above 5 % over
-    even of four features. One layer is the first feature.
-    """
-    p, lam = prompt(15, batch=40), 0.8
-    weights = (1 - lam) * torch.tensor([lam ** (15 - i) for i in range(15)], dtype=torch.float64)
-    x, y, query = p.x[:, :-1], p.y[:, :-1], p.x[:, -1]
-    for etas, momentum in (([0.3] * 3, 0.0), ([0.1, 0.5, 0.2, 0.4], 0.0), ([0.2, 0.3, 0.4], 0.5)):
-        w = step = torch.zeros(40, 3, dtype=torch.float64)
-        for eta in etas:
-            residuals = y - torch.einsum("bnd,bd->bn", x, w)
-            step = momentum * step + eta * torch.einsum("bn,bnd->bd", weights * residuals, x)
-            w = w + step
-        answers, basis = (w * query).sum(-1), window_features(p, lam=lam, count=len(etas))
-        assert left_over(basis, answers) < 1e-9
-        assert left_over(basis[:, :-1], answers) > 1e-3
-
-    basis = window_features(p, lam=lam, count=4)
-    for layers, low, high in ((1, 0, 1e-9), (2, 0.05, 1)):
-        model = Stack(3, layers, lam=lam, dtype=torch.float64)
-        with torch.no_grad():
-            model.s_x.zero_()
-        assert low <= left_over(basis, model(p).detach()) < high
-
-
 # A stationary start: sigma_w is the weights' own standard deviation.
 TRAINED_ON = DriftingRegression(d=10, n=100, gamma=0.95, sigma_w=0.1 / (1 - 0.95**2) ** 0.5, sigma_e=0.1)
 
@@ -598,3 +393,22 @@ def test_deep_normalised_stacks_stay_finite():
                 errors = at.errors(c * p.x, c * p.y)
                 assert torch.isfinite(errors).all()
                 assert errors[:, 50:].square().mean() < (c * p.y)[:, 50:].square().mean()
+
+
+# Properties
+
+
+@given(st.integers(1, 70), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**20))
+def test_reads_are_strict(time, heads, key, seed):
+    """What a token reads does not hold the token itself: values from t on and keys from t on change nothing at t, bit
+    for bit, and the first token reads 0.
+    """
+    generator = streams("strict", seed=seed)
+    q, k = torch.randn(2, 2, time, heads, key, generator=generator, dtype=torch.float64)
+    v = torch.randn(2, time, heads, 2, generator=generator, dtype=torch.float64)
+    decay = torch.rand(2, time, heads, generator=generator, dtype=torch.float64)
+    before = read_strictly(q, k, v, decay)
+    t = seed % time
+    k[:, t:], v[:, t:], decay[:, t:] = 1e6, 1e6, 0.5
+    assert torch.equal(read_strictly(q, k, v, decay)[:, : t + 1], before[:, : t + 1])
+    assert not before[:, 0].any()

@@ -11,7 +11,7 @@ from scipy import stats
 
 from icl.profile import streams
 from icl.tasks import LAPLACE, UNIFORM, sinusoids
-from icl.theory import adversary, floors, one_layer
+from icl.theory import adversary, one_layer
 
 
 def three_points(kurtosis):
@@ -251,11 +251,3 @@ def test_the_search_climbs_by_the_right_slope():
     ]
     assert max(found) <= worst + 1e-12
     np.testing.assert_allclose(max(found), worst, rtol=1e-9)
-
-
-def test_a_layer_pays_more_than_the_posterior_on_a_rotation():
-    """The posterior mean knows a rotation after 2 d labels; the layer that is minimax on the sphere does not."""
-    task = sinusoids(3, 30, omega=0.1)
-    x = task.sample(5, generator=streams("minimax"), dtype=torch.float64).x.numpy()
-    assert floors.query_errors(x, task).max() < 1e-9
-    assert one_layer.training_error(task, lam=one_layer.optimal_forgetting(task)) > 0.1

@@ -1,4 +1,4 @@
-"""Exact errors of the filters without a matrix against second moments that are carried in full.
+"""Exact errors of the filters without a matrix against second moments that are carried in full, and their laws.
 
 The independent way: weights and estimate together, z = (w, w_hat), move by a random matrix T(x), and the covariance of
 z by the mean of T(x) (x) T(x), its Kronecker square. That mean is a sum over a quadrature rule which is exact for the
@@ -9,10 +9,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import optimize
 
 from icl.tasks import LAPLACE, RADEMACHER, UNIFORM, DriftingRegression, square_root
 from icl.theory import lms_family, one_layer
+from icl.theory import lms_family as theory
+
+# Oracles
 
 
 def rule(law):
@@ -302,3 +307,29 @@ def test_best_of_one_dimension_is_known_at_once():
     task = drift(1, 0.9)
     assert lms_family.best_steady(task, normalised=True) == (1.0, 0.9, pytest.approx(0.09, rel=1e-12))
     np.testing.assert_allclose(lms_family.steady_error(task, 1.0, lam=0.9, normalised=True), 0.09, rtol=1e-12)
+
+
+# Properties
+
+#: A search for the best step in each, so a few examples.
+few = settings(max_examples=5)
+
+
+@given(st.integers(1, 12), st.floats(0.0, 0.99), st.floats(0.05, 2.0), st.floats(0.01, 1.0), st.floats(0.3, 1.0))
+@few
+def test_settled_errors_keep_their_laws(d, gamma, sigma_e, share, lam):
+    """No step and no fading errs less than the closed form of the best, nor than sigma_e^2 d, the spread of what is not
+    known yet; the best normalised filter errs less than the best other; and errors scale with sigma_e^2 and Lambda.
+
+    Gaussian inputs, steps up to the limit; rtol 1e-12.
+    """
+    task = DriftingRegression(d=d, n=3, gamma=gamma, sigma_e=sigma_e)
+    *_, normalised = theory.best_steady(task, normalised=True)
+    *_, other = theory.best_steady(task)
+    assert d * sigma_e**2 * (1 - 1e-12) <= normalised <= other * (1 + 1e-12)
+    mu = share * 2 / (d + 2)
+    found = theory.steady_error(task, mu, lam=lam)
+    assert found >= other * (1 - 1e-12)
+    assert theory.steady_error(task, 2 * share, lam=lam, normalised=True) >= normalised * (1 - 1e-12)
+    scaled = DriftingRegression(d=d, n=3, gamma=gamma, sigma_e=sigma_e / 2, Lambda=16 * np.eye(d))
+    np.testing.assert_allclose(theory.steady_error(scaled, mu / 16, lam=lam), 4 * found, rtol=1e-12)

@@ -1,13 +1,19 @@
-"""The one equation of decayed fast weights against second derivations: moments in full, other rooms, direct search."""
+"""The one equation of decayed fast weights against second derivations (moments in full, other rooms, direct search) and
+against the literal layers, run over prompts.
+"""
 
 import numpy as np
 import pytest
 import torch
 from scipy import integrate, linalg, optimize, special
 
+from icl import filters
+from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import floors, large_d, lms_family, one_layer
+from icl.theory import large_d, lms_family, one_layer
 from icl.theory import steady as fw
+
+# Oracles
 
 LAWS = [fw.Steady(d, gamma, 0.3, y) for d in (3, 10) for gamma in (0.6, 0.95, 0.995) for y in (0.0, 0.5)]
 QUIET, NOISY = LAWS[::2], LAWS[1::2]
@@ -344,123 +350,122 @@ def test_gains_a_direction_by_search():
     np.testing.assert_allclose(fw.delta_diagonal(law, s), found.fun, rtol=1e-8)
 
 
-def test_floor_given_the_inputs():
-    """Riccati's recursion is theory.floors' without noise (rtol 1e-9); with it, and with a spectrum, the posterior
-    variance of jointly Gaussian labels and weights, written out in full; rtol 1e-9.
-    """
-    rng = np.random.default_rng(3)
-    law = fw.Steady(3, 0.9, 0.3)
-    x = rng.normal(size=(4, 12, 3))
-    # That room starts a step later: from gamma^2 sigma_w^2 + sigma_e^2, which in steady state is k0 again.
-    np.testing.assert_allclose(floors.kalman_errors(x, law), floors.expected_errors(x, task(law)), rtol=1e-9)
-    law = fw.Steady(3, 0.9, 0.3, 0.5)
-    one = rng.normal(size=(1, 7, 3)) * np.sqrt(SPECTRUM)
-    found = floors.kalman_errors(one, law, SPECTRUM)[0]
-    K = law.k0 * law.gamma ** np.abs(np.subtract.outer(np.arange(7), np.arange(7)))
-    for i in range(7):
-        X = one[0, :i]
-        labels = K[:i, :i] * (X @ X.T) + 0.25 * np.eye(i)
-        cross = K[i, :i, None] * X
-        P = law.k0 * np.eye(3) - cross.T @ np.linalg.solve(labels, cross)
-        np.testing.assert_allclose(found[i], SPECTRUM @ np.diag(P), rtol=1e-9)
-
-
-GRID = [(s, v) for s in (0.01, 0.3, 1.0, 5.0, 80.0) for v in (0.0, 0.01, 1.0, 30.0)]
-
-
-@pytest.mark.parametrize(("s", "v"), GRID)
-def test_touching_roots(s, v):
-    """zeta is the positive root of the cubic, where H is least, and eps makes H = 0 there: found anew by a bounded
-    search for the least H and by bisection of eps. rtol 1e-8 of eps + v: a minimum is flat.
-
-    Planted: a sign of 2 s v in the cubic, and 1 + zeta without its 1, are seen.
-    """
-    t, eps = large_d.touching_point(s, v), large_d.kalman_large_d(s, v)
-    roots = np.roots([1, 2 - s - v * s, -(s + 3 * v * s), -2 * v * s])
-    positive = roots[(np.abs(roots.imag) < 1e-9) & (roots.real > 1e-12)].real
-    np.testing.assert_allclose(positive, [t], rtol=1e-9)
-    least = optimize.minimize_scalar(
-        lambda u: large_d.touching(np.exp(u), 0.5, s, v), bounds=(np.log(t) - 3, np.log(t) + 3), method="bounded"
-    )
-    # H moves with -log(v + eps) as a whole.
-    np.testing.assert_allclose((v + 0.5) * np.exp(least.fun) - v, eps, rtol=1e-8, atol=1e-8 * v)
-    np.testing.assert_allclose(large_d.touching(t, eps, s, v), 0, atol=1e-9)
-    assert (large_d.touching(np.geomspace(1e-4, 1e4, 400) * t, eps, s, v) > -1e-12).all()
-    if not v:
-        np.testing.assert_allclose(t, (s - 2 + np.sqrt(s**2 + 4)) / 2, rtol=1e-10)
-
-
-def test_two_roots_of_the_resolvent_meet():
-    """At z = -zeta the resolvent's equation has one root m, a double one; to its left the smaller u and to its right
-    the larger u = v - z - z^2 m, of the two that exist there, is the branch that goes on to z -> -infinity and z = 0.
-    """
-    s, v = 1.0, 0.2
-    t, eps = large_d.touching_point(s, v), large_d.kalman_large_d(s, v)
-
-    def equation(u, z):
-        return s * ((1 - z) * (v - z - u) / z**2 - 1) + np.log(u / (v + eps))
-
-    def turn(z):
-        return z**2 / (s * (1 - z))
-
-    np.testing.assert_allclose(equation(turn(-t), -t), 0, atol=1e-12)
-    far, near = -1e4 * t, -1e-3 * t
-    low = optimize.brentq(equation, 1e-12 * turn(far), turn(far), args=(far,))
-    high = optimize.brentq(equation, turn(near), 1e9 * turn(near), args=(near,))
-    # There u = v - z - z^2 m is what m = -1/z - eps/z^2 and a finite m leave of it.
-    np.testing.assert_allclose((low, high), (v + eps, v), rtol=1e-2)
-    for z in (-3 * t, -1.5 * t, -0.6 * t, -0.3 * t):
-        assert equation(turn(z), z) > 0
-
-
-def test_limits_of_the_floor():
-    """Fast drift or much noise: all answer 0. Slow drift: the random-walk forms, e / 4, 1 and (4 / e) between delta and
-    floor. Everywhere floor < delta < gated attention, and their equations in s hold. Stated tolerances.
-    """
-    for f in (large_d.kalman_large_d, large_d.eps_delta, large_d.eps_gla):
-        np.testing.assert_allclose(f(1e6, 0.0), 1, rtol=1e-5)
-        np.testing.assert_allclose(f(1.0, 1e6), 1, rtol=1e-5)
-    s = 1e-6
-    for nu in (0.0, 0.3, 5.0):
-        np.testing.assert_allclose(large_d.kalman_large_d(s, nu * s) / s, large_d.kalman_random_walk(nu), rtol=1e-4)
-        np.testing.assert_allclose(large_d.eps_delta(s, nu * s) / s, large_d.delta_random_walk(nu), rtol=1e-4)
-    np.testing.assert_allclose(large_d.kalman_random_walk(0.0), np.e / 4, rtol=1e-14)
-    S, V = (a.ravel() for a in np.meshgrid(np.geomspace(0.01, 100, 30), [0, 0.01, 0.3, 3]))
-    floor, rule, gated = large_d.kalman_large_d(S, V), large_d.eps_delta(S, V), large_d.eps_gla(S, V)
-    assert (floor < rule).all()
-    assert (rule < gated).all()
-    np.testing.assert_allclose(S * (1 - rule), rule**2 / (rule + V), rtol=1e-9)
-    np.testing.assert_allclose(S * (1 - gated), gated**2 / (1 + V), rtol=1e-9)
-
-
-def test_many_dimensions():
-    """At d = 20,000 gated attention, the delta rule and unit keys are their limits; rtol 1e-3."""
-    for s, v in ((0.3, 0.0), (3.0, 0.2)):
-        d = 20_000
-        gamma = np.sqrt(1 - s / d)
-        law = fw.Steady(d, gamma, 1.0, np.sqrt(v * s**-1) * d if v else 0.0)
-        law = fw.Steady(d, gamma, 1.0, np.sqrt(v * d * law.k0))
-        np.testing.assert_allclose((law.s, law.v), (s, v), rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(fw.best_gla(law).p / law.k0, large_d.eps_gla(s, v), rtol=1e-3)
-        for layer in (fw.best_delta, fw.best_unit_delta):
-            np.testing.assert_allclose(layer(law).p / law.k0, large_d.eps_delta(s, v), rtol=1e-3)
-        np.testing.assert_allclose(large_d.kalman_floor(law) / law.zero, large_d.kalman_large_d(s, v), rtol=1e-3)
-
-
-def test_rls_on_a_random_walk():
-    """Without noise the best theta is 1.9905 and leaves 0.8023, between the floor's e / 4 and the delta rule's 1; for
-    small theta it averages over 1 / theta, whose weights lie 1 / (2 theta) behind. rtol 1e-3.
-    """
-    found = optimize.minimize_scalar(
-        lambda theta: large_d.rls_random_walk(0.0, theta), bounds=(0.1, 10), method="bounded"
-    )
-    np.testing.assert_allclose((found.x, found.fun), (1.9905, 0.8023), rtol=1e-3)
-    np.testing.assert_allclose(large_d.rls_random_walk(0.0, 1e-4) * 1e-4, 0.5, rtol=1e-3)
-
-
 def test_weights_without_a_past():
     """gamma = 0: nothing can be known, every layer errs like answering 0; rtol 1e-12."""
     law = fw.Steady(4, 0.0, 0.3, 0.2)
     for found in (fw.best_gla, fw.best_normalised_gla, fw.best_delta, fw.best_unit_delta, fw.free_gates, fw.zoh_gates):
         np.testing.assert_allclose(found(law).error, law.zero, rtol=1e-12)
     assert large_d.kalman_floor(law) == law.zero
+
+
+def test_steady_errors_under_heavy_noise():
+    """Labels of noise 1 over innovations of 1e-10 leave next to nothing to learn: every layer answers 0, and so does
+    the floor, to 1e-12. Nor does a weight that hardly outlasts a step tell of the next.
+    """
+    law = fw.Steady(5, 0.9, 1e-10, 1.0)
+    layers = [fw.best_gla(law).error, fw.best_delta(law).error, fw.best_unit_delta(law).error]
+    np.testing.assert_allclose([*layers, large_d.kalman_floor(law)], law.zero, rtol=1e-12)
+    forgetful = fw.Steady(3, 1e-200, 1.0)
+    assert large_d.kalman_floor(forgetful) == fw.best_gla(forgetful).error == 3.0
+    for name, value in (("sigma_e", 1e-200), ("sigma_e", 1e21), ("sigma_y", 1e-21), ("sigma_y", 1e200)):
+        with pytest.raises(ValueError, match=f"{name} must be from 1e-20 to 1e20"):
+            fw.Steady(1, 0.9, **{"sigma_e": 1.0, name: value})
+    with pytest.raises(ValueError, match="v must be <= 1000"):
+        large_d.kalman_large_d(1e-10, 1e4)
+
+
+# Statistics
+
+#: Each |z| < 4 fails by chance with probability 6e-5, all 40 settings together with 3e-3; seeds are fixed.
+LIMIT = 4.0
+TRIALS, LATE = 1_000, 150
+
+
+def simulated(law, filter, name):
+    """Mean squared error of the clean label over positions 150 to 300 of 1,000 sequences, and its standard error.
+
+    Weights start from their steady spread; a sequence's mean counts once. By position 150 what the start left has sunk
+    below 1e-3 of the error in all settings used here (gamma^300 < 1e-6).
+    """
+    task = DriftingRegression(d=law.d, n=299, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e)
+    generator = streams(f"fast weights, {name}, {law}")
+    p = task.sample(TRIALS, generator=generator, dtype=torch.float64)
+    noise = torch.randn(p.y.shape, generator=generator, dtype=torch.float64)
+    errors = (filters.run_filter(filter, p.x, p.y + law.sigma_y * noise) - p.y).square().numpy()[:, LATE:].mean(-1)
+    return errors.mean(), errors.std(ddof=1) / np.sqrt(TRIALS)
+
+
+def estimate(step):
+    """A filter whose estimate moves by `step(w, x, y, r)`."""
+
+    def moved(state, x, y, y_hat):
+        return filters.Estimate(step(state.w_hat, x, y, x.square().sum(0)))
+
+    return filters.Filter(filters.Estimate, moved)
+
+
+def gated(law):
+    best = fw.best_gla(law)
+    return filters.gla(best.mu * np.eye(law.d), lam=best.lam), best
+
+
+def normalised(law):
+    best = fw.best_normalised_gla(law)
+    return estimate(lambda w, x, y, r: best.lam * (w + best.mu * y * x / r)), best
+
+
+def delta(law):
+    best = fw.best_delta(law)
+    return filters.delta_rule(best.mu, lam=best.lam), best
+
+
+def longhorn(law):
+    best = fw.best_unit_delta(law)
+    return filters.normalised_delta_rule(best.mu, lam=best.lam, eps=best.eps), best
+
+
+def interpolated(best):
+    order = np.argsort(best.r)
+    r, a, b = best.r[order], best.a[order], best.b[order]
+
+    def step(w, x, y, length):
+        at = length.numpy()
+        return torch.from_numpy(np.interp(at, r, a)) * w + torch.from_numpy(np.interp(at, r, b)) * y * x
+
+    return estimate(step)
+
+
+def free(law):
+    best = fw.free_gates(law)
+
+    def step(w, x, y, r):
+        b = law.gamma * best.p / (r * ((law.d - 1) * law.k0 + best.p) / law.d + law.sigma_y**2)
+        return (law.gamma - b * r / law.d) * w + b * y * x
+
+    return estimate(step), best
+
+
+def held(law):
+    best = fw.zoh_gates(law)
+    return interpolated(best), best
+
+
+SIMULATED = [fw.Steady(d, gamma, 0.1, y) for d in (6, 12) for gamma in (0.8, 0.95) for y in (0.0, 0.3)]
+SETTINGS = [(layer, law) for layer in (gated, normalised, delta, longhorn) for law in SIMULATED]
+SETTINGS += [(layer, law) for layer in (free, held) for law in SIMULATED[4:]]
+
+
+@pytest.mark.parametrize(
+    ("layer", "law"), SETTINGS, ids=[f"{f.__name__}-{w.d}-{w.gamma}-{w.sigma_y}" for f, w in SETTINGS]
+)
+def test_the_one_equation_against_the_layer_itself(layer, law):
+    """Each layer's error is that of its own recurrence run over 1,000 sequences at its optimum: 40 settings of layer,
+    dimension, drift and noise.
+
+    |z| < 4. A standard error is below 0.8 % of the error, so that 3.2 % is seen; planted: the delta rule's D with d in
+    place of d + 2, 8 % at d = 12, is. (Settings that are a little off hardly cost: those are in the oracle tests.)
+    """
+    filter, best = layer(law)
+    mean, error = simulated(law, filter, layer.__name__)
+    assert error < 0.008 * mean
+    assert abs(mean - best.error) / error < LIMIT
