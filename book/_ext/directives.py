@@ -311,7 +311,7 @@ class Tests(Generated):
 
 
 class TestRole(SphinxRole):
-    """{test}`oracle/test_moments.py::test_name`: a link to the test that holds an equation; it must exist."""
+    """{test}`theory/test_moments.py::test_name`: a link to the test that holds an equation; it must exist."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Link to the entry on the page of tests."""

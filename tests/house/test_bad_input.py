@@ -1,0 +1,1869 @@
+"""Bad arguments are refused at the door, by name. Longer than most: an entry for all that a signature cannot say.
+
+The refusals are derived, one test a public function, class or method, found by walking the library. Each has one valid
+call, made from its annotations and a table of fixtures; then each argument is given what its annotation and its
+declared bound exclude, and the call has to raise ValueError that names the argument and says what it got. A failure
+lists every wrong value that was let in, or refused in other words.
+
+A bound is declared in the docstring, as a reader sees it ("lam: forgetting factor in (0, 1]", "mu: step size, > 0"), so
+that code and documentation are held against each other. An int is a count, >= 1, unless the docstring says otherwise.
+Where a docstring of one line says nothing, the function's entry does, in the same words. A number without a bound in
+either place turns its test red; that it may be any is said by "any number".
+
+The hook that checks annotations is stood down here, so that the library's own checks speak.
+"""
+
+import collections.abc
+import importlib
+import inspect
+import math
+import pkgutil
+import re
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import icl
+from icl import filters, profile, solvers
+from icl.models import (
+    causal,
+    counting,
+    estimating,
+    layered,
+    memformer,
+    one_layer,
+    operators,
+    readings,
+    stacks,
+    token_form,
+)
+from icl.models import layers as fast_weights
+from icl.models import s6 as mamba
+from icl.page import charts, claims, exercises, notation, records
+from icl.runs import checkpoint, grid, judging, recipes, training
+from icl.tasks import core, drifts, noise, quadratics, series
+from icl.theory import adversary, floors, large_d, lfom, moments, polynomial_floor, population
+from icl.theory import lms_family as exact
+from icl.theory import one_layer as theory_one_layer
+from icl.theory import s6 as closed
+from icl.theory import steady as fast
+from icl.theory.errata import adaptation, erratum, memory, selection
+
+pytestmark = pytest.mark.usefixtures("as_installed")
+
+NAN, INF = float("nan"), float("inf")
+PERHAPS = None  # in place of a message: what may be taken, and if not is refused by name
+
+# What a docstring declares.
+
+NUMBER = r"(-?\d[\d.]*(?:e-?\d+)?|pi)"
+RANGE = re.compile(rf"\bin ([\[(]){NUMBER}, {NUMBER}([\])])")
+SIDE = re.compile(rf"(>=|<=|>|<|at least|at most) {NUMBER}\b")
+RELATION = re.compile(r"(>=|<=|>|<|at least|at most) [A-Za-z]\w*")  # to another argument: for `also`
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The finite numbers between two ends, each of them in or out."""
+
+    low: float = -INF
+    high: float = INF
+    low_in: bool = True
+    high_in: bool = True
+
+    def outside(self):
+        """Numbers that are out: an end that is, and two beyond each."""
+        for end, inside, sign in ((self.low, self.low_in, -1), (self.high, self.high_in, 1)):
+            if math.isfinite(end):
+                yield from ([] if inside else [end])
+                yield from (end + 0.1 * sign, end + sign)
+
+
+def parsed(text):
+    """The bound that some words declare; None if they say nothing of one, ValueError if it cannot be read."""
+    value = lambda number: math.pi if number == "pi" else float(number)  # noqa: E731
+    low, low_in, high, high_in = -INF, True, INF, True
+    text = RELATION.sub("", text)
+    for opens, least, most, closes in RANGE.findall(text):
+        low, low_in, high, high_in = value(least), opens == "[", value(most), closes == "]"
+    text = RANGE.sub("", text)
+    for sign, number in SIDE.findall(text):
+        if sign in (">", ">=", "at least"):
+            low, low_in = value(number), sign != ">"
+        else:
+            high, high_in = value(number), sign != "<"
+    text = SIDE.sub("", text)
+    if re.search(r"[<>]|\bat (least|most) [\d.-]|\bin [\[(][\d-]", text):
+        raise ValueError(f"a bound that cannot be read: {text!r}")
+    if math.isinf(low) and math.isinf(high):
+        spread = re.search(r"\bstandard deviation\b|\bvariance\b", text)
+        return Bound(0.0) if spread else Bound() if re.search(r"\bany number", text) else None
+    return Bound(low, high, low_in, high_in)
+
+
+def described(documented):
+    """What a docstring says of each argument; a class's fields may be said by its bases."""
+    said, names, inside = {}, [], False
+    if inspect.isclass(documented):
+        for base in reversed(documented.__bases__):
+            said |= described(base) if base.__module__.startswith("icl.") else {}
+    for line in inspect.cleandoc(documented.__doc__ or "").splitlines():
+        if re.fullmatch(r"\w+:", line):
+            names, inside = [], line in ("Args:", "Attributes:")
+        elif inside and (found := re.match(r"    (\w+(?:, \w+)*): (.*)", line)):
+            names = found[1].split(", ")
+            said |= dict.fromkeys(names, found[2])
+        elif inside and line.strip():
+            said |= {name: f"{said[name]} {line.strip()}" for name in names}
+    return said
+
+
+# What is public.
+
+
+def public():
+    """Every public function and class of the library and every public method, by dotted name: what, and of which class.
+
+    A class has the methods of its bases too.
+    """
+    found = {}
+    for room in pkgutil.walk_packages(icl.__path__, "icl."):
+        for name, thing in vars(importlib.import_module(room.name)).items():
+            where = getattr(thing, "__module__", "")
+            if name.startswith("_") or not where.startswith("icl.") or "._" in where:
+                continue
+            dotted = f"{where}.{getattr(thing, '__qualname__', '')}"
+            if inspect.isfunction(thing):
+                found[dotted] = thing, None
+            elif inspect.isclass(thing) and not issubclass(thing, Exception):
+                found[dotted] = thing, None
+                for method in dir(thing):
+                    function = inspect.getattr_static(thing, method)
+                    own = inspect.isfunction(function) and function.__module__.startswith("icl.")
+                    if own and not method.startswith("_") and len(inspect.signature(function).parameters) > 1:
+                        found[f"{dotted}.{method}"] = function, thing
+    return found
+
+
+# One valid call.
+
+
+@dataclass
+class Entry:
+    """What a signature cannot say.
+
+    given:  arguments of the valid call, where annotation and name lead to others, or a function of the method's object.
+    bounds: of numbers that the docstring does not speak of, in its words.
+    sizes:  of named axes, where they differ from SIZES.
+    also:   refusals that no annotation implies: changed arguments, and how the message begins.
+    free:   what is let through. "all" of an argument; or of an array "nan", numbers that are not looked at, "dtype",
+            "empty", or the name of an axis whose length need not agree; or the repr of a value.
+    """
+
+    given: typing.Any = field(default_factory=dict)
+    bounds: dict = field(default_factory=dict)
+    sizes: dict = field(default_factory=dict)
+    also: typing.Any = ()
+    free: dict = field(default_factory=dict)
+
+
+ENTRIES: dict[typing.Any, Entry] = {}
+
+
+def entry(*functions, **special):
+    """Keep what is special about these functions and classes, and (class, name of a method)."""
+    for function in functions:
+        assert function not in ENTRIES, function
+        ENTRIES[function] = Entry(**special)
+
+
+def rows(name, message, *values):
+    """Refusals of one argument for one reason."""
+    return [({name: value}, f"{name} {message}") for value in values]
+
+
+@dataclass
+class Call:
+    """A callable, arguments that it takes, and what is known of each."""
+
+    function: typing.Any
+    given: dict
+    parameters: dict
+    entry: Entry
+    said: dict
+    finite: bool
+    owner: typing.Any
+
+    def __call__(self, **changes):
+        """Call it; a generator is drawn from, because its checks run only then."""
+        result = self.function(**self.given | changes)
+        return list(result) if inspect.isgenerator(result) else result
+
+    def has_tensors_beside(self, name):
+        """Whether other tensors, or a model's, have to share the dtype of this one."""
+        others = [value for key, value in self.given.items() if key != name]
+        return any(isinstance(value, torch.Tensor) for value in others) or isinstance(self.owner, torch.nn.Module)
+
+    def has_sizes(self):
+        """Whether a task, a law or a model among its arguments, or whose method it is, says the size of inputs."""
+        return any(hasattr(value, "d") for value in (self.owner, *self.given.values()))
+
+
+def members(annotation):
+    """The members of a union, or the one annotation."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [member for part in typing.get_args(annotation) for member in members(part)]
+    return [annotation]
+
+
+def is_array(annotation):
+    """Whether an annotation has a shape."""
+    return inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray)
+
+
+def call_of(function, kind):
+    """The valid call of a function or class, or of a method of a class."""
+    special = ENTRIES.get((kind, function.__name__)) or ENTRIES.get(function) or Entry()
+    instance = made(kind) if kind else None
+    target = getattr(instance, function.__name__) if kind else function
+    hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function, include_extras=True)
+    parameters = {
+        name: parameter.replace(annotation=hints.get(name, parameter.annotation))
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
+    given = dict(special.given(instance) if inspect.isfunction(special.given) else special.given)
+    for name, parameter in parameters.items():
+        shaped = any(is_array(option) for option in members(parameter.annotation))
+        if name not in given and (parameter.default is parameter.empty or shaped):
+            given[name] = value_of(name, parameter, special, instance)
+    said = (described(kind) if kind else {}) | described(function)
+    finite = not function.__module__.startswith(icl.models.__name__)
+    return Call(target, given, parameters, special, said, finite, instance)
+
+
+def made(kind):
+    """A valid object of a class."""
+    return FIXTURES[kind]() if kind in FIXTURES else call_of(kind, None)()
+
+
+def value_of(name, parameter, special, instance):
+    """A valid argument: by its annotation where that is enough, by its name, which means one thing here, elsewhere."""
+    for option in members(parameter.annotation):
+        if is_array(option):
+            return array_of(name, option, special, instance)
+    if name in NAMED:
+        return NAMED[name](instance) if inspect.isfunction(NAMED[name]) else NAMED[name]
+    for option in members(parameter.annotation):
+        option = typing.get_origin(option) or option
+        if option in FIXTURES or (inspect.isclass(option) and option.__module__.startswith("icl.")):
+            return made(option)
+        if option is int:
+            return SIZES.get(name, 2)
+        if option is bool:
+            return False
+    raise LookupError(f"no valid value for {name}: {parameter.annotation}; an entry has to give one")
+
+
+def axes_of(annotation):
+    """The named axes of an array, without their signs; those of any number are left out."""
+    return [axis.lstrip("#") for axis in annotation.dim_str.split() if "*" not in axis and axis != "..."]
+
+
+def array_of(name, annotation, special, instance):
+    """Normal numbers of the annotated shape; the identity where a matrix has to be symmetric."""
+    shape = [(SIZES | special.sizes)[axis] for axis in axes_of(annotation)]
+    values = np.random.default_rng(0).standard_normal(shape)
+    if name in SYMMETRIC:
+        values = np.eye(shape[-1]) + np.zeros(shape)
+    if name in POSITIVE:
+        values = abs(values)
+    if annotation.dtype is jaxtyping.Bool:
+        values = values > 9
+    if annotation.array_type is torch.Tensor:
+        tensor = torch.from_numpy(values)
+        return tensor if values.dtype == bool else tensor.to(dtype_of(instance))
+    return values
+
+
+def dtype_of(instance):
+    """The dtype of a model's numbers; float32 without a model."""
+    kept = [*instance.parameters(), *instance.buffers()] if isinstance(instance, torch.nn.Module) else []
+    return kept[0].dtype if kept else torch.float32
+
+
+# What has to be refused.
+
+
+def refusals(call):
+    """All that has to be refused: what is wrong, the changed arguments, and the pattern of the message."""
+    for name, parameter in call.parameters.items():
+        if name == "device":  # torch's own to refuse
+            continue
+        free = call.entry.free.get(name, ())
+        free = (free,) if isinstance(free, str) else free
+        if "all" not in free:
+            for what, value, message in wrong(name, parameter, call, free):
+                if what not in free:
+                    yield f"{name} {what}", {name: value}, message
+    also = call.entry.also(call) if inspect.isfunction(call.entry.also) else call.entry.also
+    for changes, message in also:
+        yield ", ".join(f"{name} = {value!r:.40}" for name, value in changes.items()), changes, f"^{message}"
+
+
+def wrong(name, parameter, call, free):
+    """What one argument must not be."""
+    options = members(parameter.annotation)
+    own = rf"^{name}\b.* (must|needs|has) "
+    if types.NoneType not in options and parameter.default is not None and typing.Any not in options:
+        yield "None", None, own
+    shaped = [option for option in options if is_array(option)]
+    if shaped:
+        yield from wrong_arrays(name, shaped[0], call, free, own)
+    elif bound := bound_of(name, options, call):
+        yield from wrong_numbers(options, bound, own)
+    elif covariance := COVARIANCE.search(call.said.get(name, "")):
+        yield from wrong_covariances(own, singular="positive definite" in covariance.string)
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if origin is bool:
+            values = (1, "no")
+        elif origin is torch.dtype:
+            values = (torch.float16, torch.int64)
+        elif origin is str:
+            values = (3, "")
+        elif origin is torch.Generator:
+            values = (0, np.random.default_rng(0))
+        elif origin in (
+            collections.abc.Callable,
+            collections.abc.Mapping,
+            collections.abc.Sequence,
+            Path,
+            pd.DataFrame,
+        ):
+            values = (1.5, object()) if not {int, float} & set(options) and not shaped else ()
+        elif inspect.isclass(origin) and (origin in FIXTURES or origin.__module__.startswith("icl.")):
+            values = (0, "text", origin)
+        else:
+            values = ()
+        yield from ((f"{value!r:.40}", value, own) for value in values)
+
+
+def bound_of(name, options, call):
+    """The declared bound of a number, None for what is none; LookupError if nobody has declared it."""
+    if not {int, float, typing.Any} & set(options):
+        return None
+    text, special = call.said.get(name, ""), call.entry.bounds.get(name)
+    declared = parsed(text)
+    if special is not None:
+        assert declared is None, f"{name} has a bound in the docstring, and another in its entry"
+        declared = parsed(special)
+        assert declared is not None, f"{special!r} declares no bound of {name}"
+    if typing.Any in options and special is None and MATRIX.search(text):
+        return None
+    if declared is None and int in options:
+        return Bound(1)
+    if declared is None:
+        raise LookupError(f"no bound of {name} is declared: neither its docstring nor its entry has one")
+    return declared
+
+
+MATRIX = re.compile(r"\(([a-z]|\.\.\.),( [a-z])?\)")
+COVARIANCE = re.compile(r"\((\w), \1\) covariance.*")
+
+
+def quoted(value):
+    """A number or a text as a message quotes it."""
+    return ".*got .*" + re.escape(str(value))
+
+
+def wrong_numbers(options, bound, own):
+    """What is no number within the bound."""
+    if int in options and float not in options:
+        least = int(bound.low if bound.low_in else bound.low + 1)
+        says = rf"{own}be an integer >= {least}"
+        for value in (least - 1, float(least), str(least), True, NAN, *bound.outside()):
+            yield repr(value), value, says + quoted(value)
+        yield "a list", [least], says
+        return
+    for value in (NAN, INF, -INF, 1j, "0.5", True, *bound.outside()):
+        yield repr(value), value, own + quoted(value)
+    kinds = {option for option in options if option is not types.NoneType}
+    if kinds == {float}:
+        yield "an array", np.array([0.5, 0.6]), own
+    if typing.Any in kinds or np.ndarray in kinds:
+        for value in (NAN, *bound.outside()):
+            yield f"an array with {value!r}", np.array([0.5, value]), own
+    if torch.Tensor in kinds:
+        for value in (NAN, *bound.outside()):
+            yield f"a tensor with {value!r}", torch.tensor([[0.5], [value]], dtype=torch.float64), own
+    else:
+        yield "a tensor of a gradient", torch.tensor(0.5, requires_grad=True), own
+
+
+def wrong_covariances(own, *, singular):
+    """What is no covariance of two numbers."""
+    yield "of three", np.eye(3), own
+    yield "a vector", np.ones(2), own
+    yield "not square", np.ones((2, 3)), own
+    yield "asymmetric", [[1.0, 0.5], [0.4, 1.0]], own + "be symmetric, its largest asymmetry is 0.1"
+    yield "indefinite", [[1.0, 2.0], [2.0, 1.0]], own + ".*eigenvalue is -1"
+    yield "with nan", [[NAN, 0.0], [0.0, 1.0]], own + "be finite, got"
+    yield "with inf", [[INF, 0.0], [0.0, 1.0]], own + "be finite, got"
+    yield "complex", np.eye(2) * 1j, own
+    yield "a text", "identity", own
+    yield "a tensor of a gradient", torch.eye(2, requires_grad=True), own
+    if singular:
+        yield "singular", [[1.0, 1.0], [1.0, 1.0]], own
+
+
+def wrong_arrays(name, annotation, call, free, own):
+    """What an array of named axes must not be."""
+    good = call.given[name]
+    somewhere = rf"\b({'|'.join(call.parameters)})\b.* must "  # of two that disagree either may be named
+    for value in ("text", 1.0, object, [[1.0, "a"]]):
+        yield repr(value), value, own
+    variadic = "..." in annotation.dim_str or "*" in annotation.dim_str
+    if not variadic:
+        yield "with an axis more", good[None], own
+    if good.ndim:
+        if not variadic:
+            yield "with an axis less", good[0], somewhere
+        yield "empty", good[:0], PERHAPS
+    if isinstance(good, torch.Tensor):
+        cast = torch.as_tensor
+        if good.is_floating_point():
+            if call.has_tensors_beside(name):
+                yield (
+                    "of another dtype",
+                    good.to(torch.float64 if good.dtype != torch.float64 else torch.float32),
+                    somewhere,
+                )
+            yield "of integers", good.long(), PERHAPS
+    else:
+        cast = np.asarray
+        if good.dtype != bool:
+            yield "complex", good * 1j, own
+            yield "of text", good.astype(str), own
+    if good.dtype not in (bool, torch.bool) and "nan" not in free and call.finite:
+        for value in (NAN, INF):
+            spoilt = cast(good).detach().clone() if isinstance(good, torch.Tensor) else good.copy()
+            spoilt[(-1,) * good.ndim] = value
+            yield f"with {value}", spoilt, own + ".*finite"
+    axes = axes_of(annotation)
+    known = [axis for other in call.parameters for axis in call_axes(call, other)]
+    for place, axis in enumerate(axes):
+        if known.count(axis) > 1 or (axis in ("d", "tokens") and call.has_sizes()):
+            at = place - len(axes)
+            longer = np.concatenate([np.asarray(good.detach() if torch.is_tensor(good) else good)] * 7, axis=at)
+            yield f"with {axis} seven times at {at}", cast(longer), somewhere
+
+
+def call_axes(call, name):
+    """The axes of an argument that is given."""
+    options = [option for option in members(call.parameters[name].annotation) if is_array(option)]
+    return axes_of(options[0]) if options and call.given.get(name) is not None else []
+
+
+# The table.
+
+# Lengths of axes by name, and of what an int counts.
+SIZES = {"d": 2, "n": 3, "N": 3, "batch": 2, "time": 4, "tokens": 3, "width": 3, "channels": 3, "d_e": 3, "d_h": 4}
+SIZES |= {"heads": 1, "key": 2, "value": 2, "L": 2, "layers": 2, "K": 2, "m": 2, "kinds": 3, "looks": 2, "phases": 1}
+SIZES |= {"models": 2, "lams": 1, "1": 1, "rows": 20, "columns": 2, "steps": 2, "total": 3, "count": 2, "size": 2}
+SYMMETRIC = {"H", "Sigma", "kernel", "M"}
+POSITIVE = {"decay", "variance", "spectrum"}
+
+# What a name stands for, in every signature: a number, or a function of the object whose method is called.
+NAMED = {
+    **{"lam": 0.9, "gamma": 0.9, "sigma_w": 1.0, "sigma_e": 0.1, "sigma_y": 0.1, "mu": 0.1, "eps": 0.1, "eta": 0.1},
+    **{"beta": 0.5, "alpha": 0.9, "kurtosis": 3.0, "R": 1.0, "delta": 0.1, "a": 0.1, "scale": 0.1, "omega": 0.5},
+    **{"rho": 0.9, "s": 1.0, "v": 0.1, "zeta": 1.0, "nu": 0.1, "theta": 1.0, "q": 0.1, "s2": 0.1},
+    **{"test_lam": 0.9, "low": 1.0, "high": 2.0, "sigma": 0.5, "D1": 1.0, "Delta": 0.1, "P_0": 1.0},
+    "dtype": torch.float32,
+    "generator": lambda _: profile.streams("x"),
+    "state": lambda layer: layer.start(2),
+}
+PLAIN = core.DriftingRegression(d=2, n=3, gamma=0.9)
+SKEWED = core.StationaryRegression(d=2, n=3, Sigma_w=np.diag([4.0, 1.0]))
+STILL = core.DriftingRegression(d=2, n=3, gamma=0.9, sigma_w=0.0, sigma_e=0.0)
+DARK = core.DriftingRegression(d=2, n=3, gamma=0.9, Lambda=np.zeros((2, 2)))
+FLAT = core.DriftingRegression(d=2, n=3, gamma=0.9, Lambda=np.diag([2.0, 0.0]))
+TILTED = core.DriftingRegression(d=2, n=3, gamma=0.9, Lambda=np.diag([2.0, 1.0]))
+WALK = core.DriftingRegression(d=2, n=3, gamma=1.0)
+WIDE = core.DriftingRegression(d=3, n=3, gamma=0.9)
+SMOOTH = core.SmoothDrift(d=2, n=3)
+SWINGING = drifts.ar2(2, 3, rho=0.9, omega=0.5)
+
+
+def prompt_of(given):
+    """Two prompts of a task."""
+    return given.sample(2, generator=profile.streams("x"))
+
+
+def s6(d=2, dtype=torch.float32, **changes):
+    """One S6 layer for inputs of dimension d, its rate and step fixed."""
+    parts = {name: mamba.Selective(d + 1, 4, dtype=dtype) for name in "BC"}
+    return mamba.S6(**parts | {"step": mamba.FixedStep(0.1, dtype=dtype), "A": -torch.ones(1, dtype=dtype)} | changes)
+
+
+# An object of each class that a signature asks for, and that is not simply made from numbers.
+FIXTURES = {
+    core.Task: lambda: PLAIN,
+    core.DriftingRegression: lambda: PLAIN,
+    core.InputLaw: lambda: core.GAUSSIAN,
+    core.Prompt: lambda: prompt_of(PLAIN),
+    torch.Generator: lambda: profile.streams("x"),
+    torch.nn.Module: lambda: torch.nn.Linear(2, 1, bias=False),
+    filters.Filter: lambda: filters.lms(0.1),
+    solvers.Solver: lambda: solvers.gradient_descent(0.1),
+    recipes.Held: lambda: recipes.Held(PLAIN, 99),
+    causal.Causal: lambda: stacks.Stack(2, 2),
+    fast_weights.Gate: lambda: fast_weights.LinearGate(2),
+    fast_weights.FastWeights: lambda: estimating.DeltaRule(2, lam=0.9, mu=0.1),
+    mamba.S6: s6,
+    mamba.Statistics: lambda: mamba.statistics(prompt_of(PLAIN), s6()),
+    memformer.Memory: lambda: memformer.Shared(2),
+    readings.Reading: lambda: readings.BEST,
+    moments.Moments: lambda: moments.task_moments(PLAIN, 0.9),
+    population.PopulationLoss: lambda: population.layer_loss(PLAIN, lam=0.9),
+    memory.Tokens: lambda: memory.Tokens(*3 * (np.zeros((2, 3, 4)),)),
+    closed.S6Weights: lambda: closed.S6Weights(0.1 * np.ones((4, 3)), 0.1 * np.ones((4, 3)), np.zeros(4), np.zeros(4)),
+}
+
+# Not asked: results and states that the library makes itself, and what other tests hold.
+MADE_HERE = {
+    *(grid.Expected, grid.Results, drifts.DrawnSteps, claims.Check, claims.Claim, records.Record),
+    *(exercises.SelfCheck, recipes.Minimum, notation.Symbol, series.Series, series.WeightPath),
+    *(filters.Filter, filters.Estimate, filters.LeastSquares, filters.Window, filters.Projection, filters.FadedSums),
+    *(filters.Track, solvers.Solver, solvers.Iterate, solvers.Velocity, solvers.LookAhead, solvers.SemiIteration),
+    *(solvers.Conjugate, fast_weights.Weights, fast_weights.Heads, fast_weights.Sums, fast_weights.Counted),
+    *(fast_weights.Hidden, fast_weights.Belief, fast_weights.Memories, counting.Cost, mamba.Statistics),
+    *(
+        adversary.Layer,
+        memory.Tokens,
+        erratum.Erratum,
+        memory.Display,
+        fast.SteadyOptimum,
+        fast.Gates,
+        theory_one_layer.Optimum,
+        closed.DescentPath,
+    ),
+    *(moments.Moments, population.PopulationLoss, population.Flow, training.Run),
+    *(checkpoint.refused, profile.pick),
+}
+ELSEWHERE = {
+    *(charts.Explorable, charts.Figure, charts.lines, charts.heatmap),  # the tests of charts
+    *(checkpoint.write, checkpoint.read, checkpoint.agree),  # of checkpoints
+    *(records.record, records.recorded, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
+    charts.Figure.svg,
+}
+# A base that only its subclasses make whole; they have its methods.
+BASES = {core.Task, core.Regression, causal.Causal, fast_weights.FastWeights, fast_weights.Gate, memformer.Memory}
+# Parts that a model asks while it runs, with tensors that its own door has looked at.
+INSIDE = {
+    *(causal.Causal.checked, stacks.DeltaStack.decays, stacks.GatedDeltaStack.decays, stacks.GatedStack.gates),
+    *(fast_weights.LinearGate.forward, fast_weights.LengthGate.forward, fast_weights.Mamba2.Delta),
+    *(fast_weights.GatedGLA.lam, fast_weights.GatedGLA.mu, estimating.GatedDelta.lam, estimating.GatedDelta.beta),
+    *(mamba.Selective.forward, mamba.Static.forward, mamba.Step.forward, mamba.FixedStep.forward, mamba.held),
+}
+
+COUNT, LAM = "at least 1", {"lam": "> 0"}
+
+PUBLIC = public()
+
+# --- tasks
+for law in (
+    core.StationaryRegression,
+    core.DriftingRegression,
+    core.SmoothDrift,
+    drifts.RegimeSwitching,
+    drifts.HeavyTailedDrift,
+):
+    mixed = [
+        (
+            {"Lambda": [[1.0, 0.1], [0.1, 1.0]], "inputs": other},
+            rf"Lambda must be diagonal for .*Gaussian \({other.name}",
+        )
+        for other in (core.UNIFORM, core.LAPLACE)
+    ]
+    entry(law, also=[*mixed, *rows("inputs", "must be an", None, core.UNIFORM.draw)])
+entry(
+    drifts.LinearDrift,
+    given={"F": np.eye(2), "Q": np.eye(2), "h": np.ones(2), "P_0": np.eye(2)},
+    also=[
+        *mixed,
+        *rows("h", r"must have shape \(r,\)", 1.0, np.ones((2, 2)), np.ones(0)),
+        *rows("F", r"must have shape \(2, 2\) to match h", np.eye(3), 1.0),
+        ({"h": np.array([1.0, NAN])}, "h must be finite"),
+        ({"h": "one"}, "h must be real"),
+        ({"F": np.full((2, 2), INF)}, "F must be finite"),
+        ({"F": None}, "F must be real"),
+        ({"Q": None}, r"Q must be a \(2, 2\) cov"),
+        ({"P_0": None}, r"P_0 must be a \(2, 2\) cov"),
+    ],
+)
+mixed = [*mixed, ({"Lambda": np.eye(3)}, r"Lambda must have shape \(2, 2\)"), ({"inputs": "x"}, "inputs must be an")]
+entry(drifts.ar2, also=mixed)
+entry(drifts.sinusoids, bounds={"omega": "any number"}, also=mixed)
+PAIRS = [(0.5, "shape"), ((0.5,), "shape"), ((0.1, 0.2, 0.3), "shape"), ((0.5, -0.1), "finite and >= 0.* got .*-0.1")]
+PAIRS += [((0.5, NAN), "finite"), ("0.5", "real"), (None, "real"), (1j, "real"), ((0.5, INF), "finite")]
+entry(
+    drifts.two_timescales,
+    given={"gammas": (0.9, 0.5)},
+    free={"gammas": "all", "variances": "all"},
+    also=[
+        *mixed,
+        *(({name: v}, rf"{name} must (have|be) .*{says}") for name in ("gammas", "variances") for v, says in PAIRS),
+        ({"gammas": (1.1, 0.5)}, "gammas must be .* got .*1.1"),
+    ],
+)
+
+entry(core.InputLaw, given={"name": "x", "draw": core.UNIFORM.draw}, free={"name": "all", "draw": "all"})
+X, Y = torch.zeros(2, 4, 2), torch.zeros(2, 4)
+entry(
+    core.Prompt,
+    free=dict.fromkeys("xyw", "nan"),  # a batch of any numbers: what reads it says what it cannot use
+    also=[
+        ({"x": X[:, :1], "y": Y[:, :1], "w": X[:, :1]}, "x must hold at least one example and the"),
+        ({"y": Y.double()}, "y must have dtype torch.float32 to match x"),
+        ({"w": X.double()}, "w must have dtype torch.float32 to match x"),
+    ],
+)
+entry(core.Prompt.last, bounds={"m": COUNT}, also=[({"m": 4}, "m must be at most n = 3.*got 4")])
+entry(core.blocks)
+entry(
+    core.square_root,
+    given={"matrix": np.eye(2)},
+    also=[
+        ({"matrix": 1.0}, r"matrix must have shape \(1, 1\)"),
+        ({"matrix": None}, "matrix must be real"),
+        ({"matrix": np.ones((3, 2))}, r"matrix must have shape \(3, 3\)"),
+        ({"matrix": -np.eye(2)}, "matrix must be positive semi-definite, its smallest eigenvalue is -1"),
+        ({"matrix": [[1.0, 0.5], [0.4, 1.0]]}, "matrix must be symmetric, its largest asymmetry is 0.1"),
+        ({"matrix": np.full((2, 2), NAN)}, "matrix must be finite, got"),
+    ],
+)
+noisy = noise.Noisy(PLAIN, 0.1)
+entry(noise.Noisy, also=[({"task": noisy}, "task must be a Task without noise")])
+entry(recipes.Held, bounds={"every": COUNT})
+
+
+def held(draw):
+    """Prompts that are held, asked for with other arguments than those of their draw."""
+    draw()
+    return [
+        ({"batch": 3}, "batch must stay 2 in torch.float32.*got 3 in"),
+        ({"dtype": torch.float64}, "batch must stay 2 in torch.float32 while"),
+        ({"device": "meta"}, "device must stay cpu while prompts are held"),
+    ]
+
+
+entry((recipes.Held, "sample"), free={"batch": "all"}, also=held)
+
+# --- quadratics and series
+entry(quadratics.rotation)
+entry(
+    quadratics.covariance,
+    given={"D": [1.0, 2.0]},
+    free={"D": "all", "U": "all"},
+    also=[
+        *rows("D", "must be", NAN, INF, "0.5", None, 1j, -0.5, [1.0, 0.0], [1.0, NAN], [1.0, -0.5]),
+        *rows("D", r"must have shape \(d,\)", 1.0, [], np.ones((2, 2))),
+        ({"U": np.eye(3)}, r"U must have shape \(2, 2\) to match D"),
+        ({"U": np.ones(2)}, r"U must have shape \(2, 2\) to match D"),
+        ({"U": [[1.0, 0.1], [0.0, 1.0]]}, "U must be orthogonal"),
+        ({"U": np.full((2, 2), NAN)}, "U must be finite"),
+        ({"U": np.eye(2) * 1j}, "U must be real"),
+    ],
+)
+SIGMA = [({"Sigma": value}, r"Sigma must be a \(d, d\) cov") for value in (None, "identity", np.ones(2))]
+entry(
+    quadratics.regression,
+    quadratics.sample_hessians,
+    given={"Sigma": np.eye(2)},
+    free={"Sigma": "of three"},
+    also=SIGMA,
+)
+COLUMNS = np.random.default_rng(0).standard_normal((20, 2))
+entry(
+    series.prepare,
+    given={"labels": np.arange(20.0), "known": 0.5},
+    also=[
+        *rows("known", "must leave more rows than columns", 0.1, 1.0),
+        ({"labels": np.ones(20)}, "known must reach rows where every column varies"),
+        ({"inputs": np.eye(20)[:, 18:]}, "known must reach rows where every"),
+        ({"inputs": np.repeat(COLUMNS[:, :1], 2, 1)}, "known must reach rows that tell inputs apart"),
+    ],
+)
+entry(series.mean_and_error, given={"lags": 1}, also=[({"lags": 4}, "lags must be less than the 4 rows")])
+
+# --- filters and solvers
+A_TRIAL = lambda name: [  # noqa: E731
+    ({name: torch.full(shape, 0.5)}, rf"{name} must be one number or have shape \(\*settings, 1\)")
+    for shape in ((2,), (3, 2), (1, 2))
+]
+entry(filters.lms, also=A_TRIAL("mu"))
+entry(filters.nlms, filters.apa, also=A_TRIAL("mu"))
+entry(
+    filters.delta_rule,
+    filters.normalised_delta_rule,
+    also=[
+        *(A_TRIAL("mu") + A_TRIAL("lam")),
+        ({"mu": torch.ones(3, 1), "lam": torch.ones(2, 1)}, r"lam and mu must broadcast .* got \(2, 1\) and \(3, 1\)"),
+    ],
+)
+entry(filters.rls, also=A_TRIAL("lam"))
+entry(filters.faded_ridge, also=A_TRIAL("lam") + A_TRIAL("eps"))
+UNLIKE = [({"task": SKEWED}, "task must be a DriftingRegression")]
+entry(
+    filters.kalman,
+    free={"P_0": ("an array with nan", "an array with -0.1", "an array with -1.0")},
+    also=[
+        *UNLIKE,
+        ({"P_0": np.eye(3)}, r"P_0 must have shape \(2, 2\)"),
+        ({"P_0": np.ones(2)}, r"P_0 must have shape \(2, 2\)"),
+        ({"P_0": [[1.0, 0.5], [0.4, 1.0]]}, "P_0 must be symmetric, its largest asymmetry is 0.1"),
+        ({"P_0": [[1.0, 2.0], [2.0, 1.0]]}, "P_0 must be positive semi-definite, its smallest eigenvalue is -1"),
+        ({"P_0": [[NAN, 0.0], [0.0, 1.0]]}, "P_0 must be finite, got"),
+        ({"P_0": [[INF, 0.0], [0.0, 1.0]]}, "P_0 must be finite, got"),
+        ({"P_0": np.eye(2) * 1j}, "P_0 must be real"),
+        ({"P_0": "identity"}, "P_0 must be real"),
+    ],
+)
+entry(
+    filters.steady_kalman,
+    also=[
+        *UNLIKE,
+        *(
+            (
+                {"task": core.DriftingRegression(**{"d": 2, "n": 3, "gamma": 0.9} | changed)},
+                "gamma must be < 1 and sigma_e > 0",
+            )
+            for changed in ({"gamma": 1.0}, {"gamma": 1.1}, {"sigma_e": 0.0})
+        ),
+        *(({"task": given}, "Lambda must be positive definite for a steady state") for given in (FLAT, DARK)),
+    ],
+)
+entry(
+    filters.gla,
+    given={"A": np.eye(2)},
+    also=[
+        *(
+            ({"A": np.ones(shape)}, r"A must have shape \((3, 3|1, 1|2, 2)\)")
+            for shape in ((3, 2), (3,), (), (2, 2, 2))
+        ),
+        *rows("A", "must be finite", np.full((2, 2), NAN), [[INF, 0.0], [0.0, 1.0]]),
+        *rows("A", "must be real", np.eye(2) * 1j, "identity", None),
+    ],
+)
+X64, Y64 = X.double(), Y.double()
+AXES = r"x must have shape \(\*trials, time, d\) with none of them 0"
+RUN = [
+    ({"y": Y64[:, 1:]}, r"y must have shape \(2, 4\) to match x"),
+    ({"y": Y64[None]}, r"y must have shape \(2, 4\) to match x"),
+    ({"y": Y64[:1]}, r"y must have shape \(2, 4\) to match x"),
+    ({"y": Y}, "y must have dtype torch.float64 to match x"),
+    ({"x": X.long(), "y": Y.long()}, "x must have a floating dtype, got torch.int64"),
+    ({"x": X64 + 0j, "y": Y64 + 0j}, "x must have a floating dtype, got torch.complex128"),
+    ({"x": X64[0, 0], "y": Y64[0, 0]}, AXES),
+    ({"x": X64[:, :0], "y": Y64[:, :0]}, AXES),
+    ({"x": X64[:0], "y": Y64[:0]}, AXES),
+    ({"x": X64[..., :0]}, AXES),
+    ({"x": X64 + NAN}, "x must be finite, got nan"),
+    ({"x": X64 + INF}, "x must be finite, got inf"),
+    ({"y": Y64 - INF}, "y must be finite, got -inf"),
+    ({"y": Y64 + NAN}, "y must be finite, got nan"),
+    *(
+        ({"w_0": torch.zeros(shape).double()}, r"w_0 must broadcast to \(2, 2\), got \(" + got)
+        for shape, got in (((1,), "1,"), ((), r"\)"), ((2, 4, 2), "2, 4, 2"), ((5, 2), "5, 2"))
+    ),
+    ({"w_0": torch.zeros(2)}, "w_0 must have dtype torch.float64 to match x"),
+    ({"w_0": torch.full((2,), NAN).double()}, "w_0 must be finite, got nan"),
+    ({"w_0": torch.full((2,), -INF).double()}, "w_0 must be finite, got -inf"),
+]
+RUN = [
+    (changes | {"filter": made}, says)
+    for changes, says in RUN
+    for made in (filters.rls(0.9), filters.window(2), filters.lms(0.1))
+]
+RUN += [
+    ({"filter": made, "x": torch.zeros(2, 4, 3), "y": Y, "w_0": None}, r"x must have shape \(2, any\) as")
+    for made in (filters.kalman(PLAIN), filters.steady_kalman(PLAIN), filters.gla(np.eye(2), lam=0.9))
+]
+THREE = filters.lms(torch.tensor([[0.1], [0.2], [0.3]]))
+RUN += [
+    (
+        {"filter": THREE, "x": torch.zeros(shape), "y": torch.zeros(shape[:-1]), "w_0": None},
+        r"x must broadcast against the filter's settings \(3,\), got " + re.escape(str(shape)),
+    )
+    for shape in ((2, 2, 4, 3), (4, 2, 2, 4, 3))
+]
+entry(
+    filters.run_filter,
+    filters.track,
+    given={"x": X64, "y": Y64, "w_0": torch.zeros(2).double()},
+    free={"w_0": "with an axis less"},
+    also=RUN,
+)
+SEVERAL = [
+    ({"high": torch.tensor([3.0, 3.0, 3.0]), "low": torch.tensor([1.0, 2.0])}, "low and high must be for the same")
+]
+AROUND = [({"low": 2.0, "high": 1.0}, "low must be at most high")]
+COLUMN = ({"eta": torch.ones(2, 1)}, "eta must be one number or have")
+STEEP = {"high": "> 0"}
+entry(solvers.gradient_descent, solvers.momentum, solvers.nesterov, also=[COLUMN])
+entry(solvers.chebyshev, bounds=STEEP, also=AROUND + SEVERAL)
+entry(solvers.tuned_momentum, solvers.tuned_nesterov, bounds=STEEP, also=AROUND)
+entry(
+    solvers.chebyshev_scalars,
+    bounds=STEEP,
+    also=[*AROUND, ({"low": torch.tensor([1.0, 2.0])}, "low must be one number")],
+)
+M_OF = [
+    *(({"M": np.ones(shape)}, r"M must have shape \(d, d\) or") for shape in ((1, 1, 2, 2), (2,), (2, 3), (0, 0))),
+    ({"M": torch.tensor([[1.0, 0.5], [0.4, 1.0]])}, "M must be symmetric, got entries that differ by 0.1"),
+    *rows("M", "must be positive definite", [[1.0, 2.0], [2.0, 1.0]], [[1, 0], [0, 0]]),
+    ({"M": np.full((2, 2), NAN)}, "M must be finite"),
+    *rows("M", "must be real", np.eye(2) * 1j, "identity"),
+]
+entry(solvers.conjugate_gradients, free={"M": "all"}, also=M_OF)
+H, B = torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2)
+BOWL = [
+    *(({name: value}, f"{name} must be a torch.Tensor") for name in ("H", "b") for value in (np.ones((3, 2)), None)),
+    *rows("H", r"must have shape \(batch, d, d\)", torch.eye(2), torch.ones(3, 2, 1)),
+    ({"H": torch.ones(0, 2, 2), "b": torch.ones(0, 2)}, r"H must have shape \(batch, d, d\)"),
+    ({"H": torch.ones(3, 2, 2, dtype=torch.int64)}, "H must have a floating dtype"),
+    ({"H": torch.full((3, 2, 2), NAN)}, "H must be finite"),
+    ({"H": H / torch.tensor([[1.0, INF], [INF, 0.0]])}, "H must be finite"),
+    ({"H": torch.tensor([[1.0, 0.5], [0.0, 1.0]]).repeat(3, 1, 1)}, "H must be symmetric"),
+    *(({"b": torch.ones(shape)}, r"b must have shape \(3, 2\) to match H") for shape in ((2, 2), (3, 2, 1))),
+    ({"b": B.double()}, "b must have dtype torch.float32 to match H"),
+    ({"b": torch.full((3, 2), INF)}, "b must be finite"),
+]
+TWO = torch.tensor([0.1, 0.2])
+entry(
+    solvers.run_solver,
+    given={"H": H, "b": B, "w_0": torch.zeros(2)},
+    also=[
+        *BOWL,
+        *(({"w_0": torch.ones(shape)}, r"w_0 must have shape \(2,\) or \(3, 2\)") for shape in ((3,), (2, 2), ())),
+        ({"w_0": np.ones(2)}, "w_0 must be a torch.Tensor"),
+        ({"w_0": torch.ones(2).double()}, "w_0 must have dtype torch.float32 to match H"),
+        ({"w_0": torch.full((2,), NAN)}, "w_0 must be finite"),
+        *(
+            ({"solver": made}, rf"{name} must have one number for each of 3 problems")
+            for name, made in (
+                ("eta", solvers.gradient_descent(TWO)),
+                ("eta", solvers.momentum(TWO, 0.5)),
+                ("beta", solvers.momentum(0.1, TWO)),
+                ("beta", solvers.nesterov(0.1, TWO)),
+                ("low", solvers.chebyshev(TWO, 1.0)),
+                ("high", solvers.chebyshev(0.05, TWO)),
+            )
+        ),
+        ({"solver": solvers.conjugate_gradients(np.eye(3))}, r"M must have shape \(2, 2\) to match H"),
+        (
+            {"solver": solvers.conjugate_gradients(torch.eye(2).repeat(2, 1, 1))},
+            r"M must have shape \(3, 2, 2\) to match H",
+        ),
+    ],
+)
+entry(solvers.conjugate_scalars, given={"H": H, "b": B}, free={"M": "all"}, also=BOWL + M_OF)
+
+# --- judging
+NAMED_BY = {"predictors": {"zero": filters.zero()}}
+AGAINST = [
+    ({"predictors": {}}, "predictors must name at least one predictor.*got none"),
+    *(
+        (
+            {"predictors": {"zero": filters.zero(), "other": filters.zero()}, "against": name},
+            f"against must be one of zero, other.*got {name!r}",
+        )
+        for name in ("one", 0, "")
+    ),
+    (
+        {"predictors": {"a": filters.lms(torch.tensor([[0.1], [0.2]])), "zero": filters.zero()}, "against": "a"},
+        "against must be one thing or have the settings of",
+    ),
+]
+entry(judging.risk_curve, given=NAMED_BY, also=AGAINST)
+entry(
+    judging.settled_risk,
+    given=NAMED_BY,
+    also=[*AGAINST, ({"last": 5}, "last must be at most the 4 positions.*got 5")],
+)
+FITS = r"predict must return \(..., 3\) for 3 prompts"
+entry(
+    judging.squared_error,
+    given={"predict": lambda p: 0 * p.y[:, -1]},
+    also=[
+        ({"predict": lambda p: p.y.sum()}, FITS),
+        ({"predict": lambda p: p.y[1:, -1]}, FITS),
+        ({"predict": lambda p: p.y[:, -1:]}, FITS),
+        ({"predict": lambda p: p.y}, FITS),
+        ({"predict": lambda p: p.y[:, -1] * NAN}, "predict must return finite numbers"),
+        ({"predict": lambda p: p.y.T + INF}, "predict must return finite numbers"),
+        ({"predict": lambda p: p.y.T + 1e200}, "predict must return finite numbers"),
+    ],
+)
+ANSWERS = r"predictor must return .*"
+entry(
+    judging.one_step_ahead,
+    also=[
+        ({"predictor": lambda p: p.y.sum()}, ANSWERS + r"\(\*settings, 2\) for 2 prompts, got \(\) with 1 example"),
+        ({"predictor": lambda p: p.y[1:, -1]}, ANSWERS + r"\(\*settings, 2\) for 2 prompts, got \(1,\) with 1"),
+        ({"predictor": lambda p: p.y[:, -1:]}, ANSWERS + r"\(\*settings, 2\) for 2 prompts, got \(2, 1\) with 1"),
+        ({"predictor": lambda p: p.y.T[: p.n]}, ANSWERS + r"got \(2, 2\) with 2 example"),
+        ({"predictor": lambda p: p.y[:, -1] * NAN}, ANSWERS + "finite numbers, got some that are not with 1 example"),
+        ({"predictor": lambda p: p.y[:, -1] + (INF if p.n > 1 else 0)}, ANSWERS + "finite .* with 2 example"),
+    ],
+)
+entry(
+    grid.Grid,
+    given={"tasks": {"t": PLAIN}, "makers": {"Kalman": filters.kalman}, "last": 1, "reference": "Kalman"},
+    also=[
+        ({"last": 5}, "last must be at most the 4 positions of the shortest task"),
+        *(
+            ({name: value}, f"{name} must be at least one")
+            for name in ("tasks", "makers")
+            for value in ({}, {"": PLAIN}, {1: PLAIN})
+        ),
+        ({"tasks": {"t": 3}}, "tasks must be tasks.* got 3 for 't'"),
+        ({"makers": {"Kalman": 3}}, "makers must be functions.* got 3 for 'Kalman'"),
+        ({"reference": "RLS"}, "reference must be one of Kalman"),
+    ],
+)
+entry((grid.Grid, "fingerprint"), given={"task": "t"})
+entry(grid.run_grid, free={"folder": "all"})
+
+# --- what a chapter shows
+entry(
+    checkpoint.described,
+    given={"value": 1.0},
+    free={"value": "all"},
+    also=[({"value": value}, "value must be numbers, text, arrays") for value in (object(), {"a": {1}})],
+)
+entry(
+    claims.claim,
+    given={"id": "gla.eq3.random-walk"},
+    free={"id": "all"},
+    also=[({"id": "gla.nothing"}, "no claim 'gla.nothing'")],
+)
+entry(
+    claims.folder, given={"name": "claims"}, free={"name": "all"}, also=[({"name": "nothing"}, "no folder 'nothing'")]
+)
+entry(
+    exercises.check,
+    given={"attempt": lambda: 1.0, "reference": lambda: 1.0, "cases": [{}]},
+    free=dict.fromkeys(("attempt", "reference", "cases", "rtol", "name"), "all"),
+    also=[({"cases": []}, "cases must hold at least one dict")],
+)
+entry(profile.streams, given={"name": "x"}, bounds={"seed": "at least 0"})
+
+# --- models: one layer of gated attention, and recurrences
+ONE_NUMBER = [({"lam": torch.tensor([0.5, 0.5])}, "lam must be one ")]
+entry(one_layer.decay_weights, given={"like": X}, bounds={"lam": ">= 0"}, free={"like": "all"}, also=ONE_NUMBER)
+entry(one_layer.gram, bounds={"lam": ">= 0"}, also=ONE_NUMBER)
+entry(one_layer.predict, also=ONE_NUMBER)
+entry(one_layer.predict_from_gram)
+entry(one_layer.features, bounds={"lam": ">= 0"})
+entry(one_layer.predict_from_features, free={"A": "of another dtype"})
+entry(one_layer.OneLayerGLA)
+entry(
+    (one_layer.OneLayerGLA, "set_weights"),
+    given={"W_V": np.eye(3), "W_KQ": np.eye(3)},
+    also=[
+        (({name: value}), rf"{name} must {says}")
+        for name in ("W_V", "W_KQ")
+        for value, says in (
+            (np.eye(2), r"have shape \(3, 3\)"),
+            (np.full((3, 3), NAN), "be finite"),
+            ("text", "be real"),
+            (None, "be real"),
+        )
+    ],
+)
+entry(
+    (one_layer.OneLayerGLA, "forward"),
+    also=[
+        (
+            {"prompt": PLAIN.sample(2, generator=profile.streams("x"), dtype=torch.float64)},
+            "W_V must have dtype torch.float64 to match",
+        ),
+        ({"prompt": prompt_of(WIDE)}, r"W_V must have shape \(4, 4\) to match"),
+    ],
+)
+Q, V, OPEN = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4, 6), torch.ones(1, 1, 1)
+TOKENS = {"q": Q, "k": Q, "v": V, "decay": OPEN}
+GATES = [
+    ({"q": Q[:, :0], "k": Q[:, :0], "v": V[:, :0]}, "q must hold at least one position in time"),
+    ({"v": V.double()}, "(q, k, v and decay must share a|v must have) dtype"),
+    *rows("decay", "must broadcast to", OPEN[0], torch.ones(1, 2, 1)),
+    *(({"decay": OPEN * value}, r"decay must lie in \[0, 1\]") for value in (-0.1, 1.1, NAN)),
+]
+entry(
+    *(operators.recurrent, operators.parallel, operators.chunked, stacks.read_strictly),
+    given=TOKENS,
+    also=[
+        *GATES,
+        ({"decay": OPEN + 1e-6}, r"decay must lie in \[0, 1\]"),
+        ({"decay": OPEN.double()}, ".*decay must.* dtype"),
+    ],
+)
+entry(
+    *(operators.delta_recurrent, operators.delta_chunked),
+    given=TOKENS | {"beta": OPEN},
+    also=[
+        *GATES,
+        *(({"beta": OPEN * value}, r"beta must lie in \[0, ") for value in (-0.1, NAN, INF)),
+        *rows("beta", "must broadcast to", OPEN[0], torch.ones(1, 2, 1)),
+    ],
+)
+
+# --- models: stacks
+TWO_LAYERS = [({"lam": value}, "lam must be ") for value in ([0.5, 0.6, 0.7], [], [0.5, 1.0], [0.5, 0.0], [0.5, NAN])]
+FADING = {"lam": "in (0, 1)"}
+SPREAD = {"lam": "None"}  # the default spread of a `Stack`
+entry(stacks.Stack, also=TWO_LAYERS)
+entry(stacks.DeltaStack, free=SPREAD, also=TWO_LAYERS)
+entry(stacks.GatedDeltaStack, bounds=FADING, free=SPREAD, also=TWO_LAYERS)
+entry(readings.FullStack, bounds=FADING, also=TWO_LAYERS)
+entry(
+    stacks.GatedStack,
+    bounds=FADING,
+    also=[
+        *TWO_LAYERS,
+        *(({"channels": value}, "channels must be .*got " + repr(value)) for value in (3, "d", 1.0, None, True)),
+    ],
+)
+entry(stacks.factors, given={"lam": 0.5}, bounds=FADING, free={"lam": ("0.5", "True"), "layers": "all"})
+entry(
+    readings.Reading,
+    given={"sign": 1},
+    bounds={"sign": "any number"},
+    free={"sign": "all"},
+    also=[
+        *(({"sign": value}, f"sign must be .*got {value!r}") for value in (0, 2, "-")),
+        *(({"residual": value}, f"residual must be .*got {value!r}") for value in (1, None)),
+        ({"strict": None}, "strict must be .*got None"),
+    ],
+)
+MERGED = torch.zeros(2, 3, 3)
+entry(
+    readings.predictions,
+    given={"W_V": MERGED, "W_KQ": MERGED, "lam": torch.full((2,), 0.5)},
+    sizes={"tokens": 3},
+    also=[
+        ({"W_V": MERGED[:, 1:, 1:]}, r"W_V must have shape \(any, 3, 3\) to match the tokens"),
+        ({"W_KQ": MERGED[1:]}, r"W_KQ must have shape \(2, 3, 3\) to match W_V"),
+        ({"lam": torch.ones(1)}, r"lam must have shape \(2\) to match W_V"),
+        *(({"lam": torch.tensor([0.5, value])}, "lam must be finite and >= 0 and <= 1") for value in (1.1, -0.1, NAN)),
+        *(
+            ({name: value.double()}, rf"{name} must have dtype torch.float32 to match x")
+            for name, value in (("y", Y), ("W_V", MERGED), ("lam", torch.ones(2)))
+        ),
+    ],
+)
+# What all that answer at every position are asked.
+ERRORS = [
+    ({"x": X.double(), "y": Y.double()}, "x must have dtype torch.float32 to match the model"),
+    ({"x": X[:, :0], "y": Y[:, :0]}, "x must hold at least one position in time"),
+]
+FOREIGN = [
+    ({"prompt": core.Prompt(X.double(), Y.double(), X.double())}, "x must"),
+    ({"prompt": core.Prompt(X[..., 1:], Y, X[..., 1:])}, "x must have shape"),
+]
+COUNTED = {"bounds": {"since": "at least 0"}, "also": [*FOREIGN, ({"since": 4}, "since must be at most n = 3")]}
+ANSWERING = [thing for thing, kind in PUBLIC.values() if kind and issubclass(kind, causal.Causal) and kind not in BASES]
+for function in ANSWERING:
+    if function.__name__ in ("errors", "forward", "predictions", "loss") and function not in ENTRIES:
+        entry(function, **{"errors": {"also": ERRORS}, "loss": COUNTED}.get(function.__name__, {"also": FOREIGN}))
+
+
+# --- models: fast weights
+def gates(*names):
+    """Gates for inputs of another size."""
+    return [
+        ({name: fast_weights.LengthGate(3)}, f"{name} must be for inputs of dimension 2.*got one for 3")
+        for name in names
+    ]
+
+
+def lists(*names):
+    """What is neither one number nor one a channel."""
+    return [row for name in names for row in rows(name, "must be one number", [0.5] * 3, [[0.5, 0.6]], [])]
+
+
+entry(fast_weights.GLA, estimating.DeltaRule, also=lists("lam", "mu"))
+entry(fast_weights.Mamba2, given={"A": 1.0}, also=gates("gate"))
+entry(fast_weights.GatedGLA, also=gates("forget", "write"))
+entry(estimating.GatedDelta, also=gates("forget", "write"))
+entry(fast_weights.retention)
+entry(
+    fast_weights.RetNet,
+    given={"lam": [0.9, 0.8]},
+    free={"lam": "all"},
+    also=rows("lam", "must ", 0.9, [], [[0.9]], [0.9, 1.0], [0.9, 0.0], [0.9, NAN], None, "0.9"),
+)
+entry(
+    estimating.LFOM,
+    given={"c": [0.5, -0.1]},
+    free={"c": "all"},
+    also=rows("c", "must ", 0.5, [], [[0.5]], np.ones((2, 1)), [0.5, NAN], [INF], None, [None], "0.5", ["a"], [1j]),
+)
+DEEP, DEEP_DELTA, OF_GATES = stacks.Stack(2, 2), stacks.DeltaStack(2, 2), stacks.GatedStack(2, 2)
+GLA_LAYER = fast_weights.GLA(2, lam=0.9, mu=0.1)
+entry(
+    layered.LayeredGLA,
+    also=[
+        *rows(
+            "model",
+            "must be a Stack or a Normalised",
+            None,
+            stacks.Stack,
+            GLA_LAYER,
+            OF_GATES,
+            DEEP_DELTA,
+            layered.LayeredGLA(DEEP),
+        ),
+        *(
+            ({"model": causal.Normalised(value)}, "model must be a Stack or a Normalised one")
+            for value in (DEEP_DELTA, causal.Normalised(DEEP), OF_GATES)
+        ),
+    ],
+)
+SEVERAL_RATES, STATIC = {"A": -torch.ones(4)}, {name: mamba.Static(4, dtype=torch.float32) for name in "BC"}
+entry(
+    layered.Selected,
+    also=[
+        *rows(
+            "layer",
+            "must be an icl.*S6",
+            None,
+            mamba.S6,
+            mamba.S6Stack([s6()], 3),
+            torch.nn.Linear(3, 3),
+            layered.Selected(s6()),
+        ),
+        *(({"layer": s6(**{name: STATIC[name]})}, "layer must have Selective B and C") for name in "BC"),
+        ({"layer": s6(**SEVERAL_RATES)}, "layer must have one rate.*got 4"),
+    ],
+)
+KIND = "state must be a (Weights|Sums|Counted|Memories|Hidden|Heads|Belief), as start and step return it"
+
+
+def states(call):
+    """States that are another layer's, or of other prompts."""
+    layer = call.function.__self__
+    alien = estimating.LFOM(2, c=[0.5]) if not isinstance(layer, estimating.LFOM) else GLA_LAYER
+    yield {"state": alien.start(2)} if type(alien.start(2)) is not type(layer.start(2)) else {"state": None}, KIND
+    yield {"state": layer.start(1)}, r"state\.\w+ must have shape .* to match the layer and x"
+    if isinstance(layer, layered.LayeredGLA | layered.LayeredDelta):
+        deeper = layered.LayeredGLA(stacks.Stack(2, 4)).start(2)
+        yield {"state": deeper}, r"state.labels must have shape \(2, 2, 2\) to match"
+
+
+for function in {thing for thing, kind in PUBLIC.values() if kind and issubclass(kind, fast_weights.FastWeights)}:
+    if function.__name__ in ("step", "read") and function not in ENTRIES:
+        entry(function, also=states)
+entry(one_layer.window_features)
+
+# --- models: memformers
+entry(token_form.attention, token_form.parameters)
+entry(token_form.transformer, also=[({"Z": torch.zeros(2, 1, 3)}, "Z must hold at least one example and the query")])
+SCALARS = torch.zeros(2)
+entry(token_form.one_register, given={"alpha": SCALARS, "gamma": SCALARS})
+TABLE = torch.zeros(2, 2)
+entry(
+    token_form.many_registers,
+    given={"Gamma": TABLE[..., None, None]},
+    also=[
+        *(
+            ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(2, 2, 4 or 1, 3")
+            for shape in ((2, 2), (2, 2, 1, 2), (2, 2, 3, 1), (3, 3, 1, 1))
+        ),
+        ({"Gamma": TABLE[..., None, None].double()}, "Gamma must have dtype"),
+    ],
+)
+SHAPES = ((2,), (2, 3), (3, 3), (2, 2, 2), (2, 2, 4), (3, 2, 2, 1), (2, 2, 2, 2), (1, 2, 2, 2, 1))
+entry(
+    *(memformer.error_matrices, memformer.iterates),
+    given={"Gamma": TABLE},
+    also=[
+        *(({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(2, 2\), \(2, 2, 1 or 3\)") for shape in SHAPES),
+        ({"Gamma": TABLE.double()}, "Gamma must have dtype torch.float32 to match H"),
+    ],
+)
+LOPSIDED = [
+    ({"Sigma": np.diag([1.0, 0.0])}, "Sigma must be pos"),
+    ({"Sigma": torch.diag(torch.tensor([1.0, 1e-13]))}, "Sigma must be pos"),
+    ({"Sigma": [[1.0, 0.5], [0.4, 1.0]]}, "Sigma must be symmetric, its largest asymmetry is 0.1"),
+    ({"Sigma": [[1.0, 2.0], [2.0, 1.0]]}, "Sigma must be positive semi-definite, its smallest eigenvalue is -1"),
+    ({"Sigma": np.eye(3)}, r"Sigma must have shape \(2, 2\)"),
+    ({"Sigma": np.ones(2)}, r"Sigma must have shape \(2, 2\)"),
+    *(({"Sigma": np.diag([1.0, value])}, "Sigma must be finite, got") for value in (NAN, INF)),
+    *rows("Sigma", "must be real", np.eye(2) * 1j, "identity"),
+]
+entry(
+    memformer.risks,
+    given={"Sigma": np.eye(2)},
+    free={"Sigma": "all"},
+    also=[*LOPSIDED, *(({"M": torch.zeros(shape)}, r"M must have shape \(..., d, d") for shape in ((2, 1, 2), (2,)))],
+)
+entry((memformer.Memformer, "risks"), given={"Sigma": np.eye(2)}, free={"Sigma": "all"}, also=LOPSIDED)
+entry(
+    memformer.Fixed,
+    free={"A": "of another dtype"},
+    also=[
+        ({"A": torch.zeros(0, 2, 2)}, "A must hold at least one matrix"),
+        ({"A": torch.zeros(2, 2, 2).long()}, "dtype must be torch.float32 or torch.float64"),
+    ],
+)
+entry(
+    memformer.Scaled,
+    free={"matrix": "of another dtype"},
+    also=[({"matrix": torch.eye(2).long()}, "dtype must be torch.float32 or")],
+)
+entry(memformer.Full, memformer.OneRegister, memformer.Shared, memformer.Free, memformer.TokenWise, memformer.Without)
+FULL = memformer.Full(2, 2, dtype=torch.float32)
+entry(
+    memformer.Memformer,
+    given={"preconditioner": FULL, "memory": memformer.Without(2)},
+    free=dict.fromkeys(("preconditioner", "memory", "curvature"), "all"),
+    also=[
+        *rows("memory", "must be one of icl.*memformer's", None, memformer.Without, 0),
+        *rows("preconditioner", "must be a Fixed, Scaled or Full", None, MERGED),
+        ({"curvature": MERGED}, "curvature must be a Fixed, Scaled or Full"),
+        ({"memory": memformer.Without(3)}, "preconditioner must have 3 layers to match memory"),
+        ({"curvature": memformer.Full(2, 3)}, "curvature must have 2 layers to match memory"),
+        (
+            {"curvature": memformer.Full(3, 2, dtype=torch.float32)},
+            r"curvature must have shape \(2, 2, 2\) to match pre",
+        ),
+        ({"curvature": memformer.Full(2, 2)}, "curvature must have dtype torch.float32 to match preconditioner"),
+        ({"curvature": FULL, "memory": memformer.TokenWise(2, 3)}, "memory must not be TokenWise beside a curvature"),
+    ],
+)
+entry(
+    memformer.scatter,
+    given={"model": memformer.Full(2, 1)},
+    also=[
+        ({"model": memformer.Full(2, 1).half()}, "dtype must be torch.float32 or torch.float64"),
+        ({"model": None}, "model must be a torch.nn"),
+        *(
+            ({"names": value}, "names must be a sequence of parts of matrices.*got " + re.escape(repr(value)))
+            for value in ("matrices", ("alpha",), ("matrices", "alpha"))
+        ),
+    ],
+)
+
+# --- models: S6
+U, STATES, STEPS = torch.ones(2, 5, 3), torch.ones(2, 5, 4), torch.ones(1, 5)
+SCAN = [
+    ({"u": torch.ones(2, 0, 3)}, "u must hold at least one position in time"),
+    *(({"A": -torch.ones(shape)}, r"A must have shape \(1,\)") for shape in ((3,), (4, 4))),
+    *(({"A": torch.full((1,), value)}, "A must be finite and < 0") for value in (0.0, NAN, -INF)),
+    *(
+        ({"Delta": torch.ones(shape)}, r"Delta must have shape \(2 or 1, 5\) to match u")
+        for shape in ((5,), (3, 5), (1, 4))
+    ),
+    *(({"Delta": value * STEPS}, "Delta must be finite and > 0") for value in (0, NAN, INF)),
+    *(
+        ({name: value.double()}, f"{name} must have dtype torch.float32 to match u")
+        for name, value in (("A", -torch.ones(1)), ("B", STATES), ("C", STATES), ("Delta", STEPS))
+    ),
+    ({"B": torch.ones(2, 4, 4)}, r"B must have shape \(2, 5, any\) to match u"),
+    ({"C": torch.ones(2, 5, 3)}, r"C must have shape \(2, 5, 4\) to match B"),
+]
+SCANNED = {"u": U, "A": -torch.ones(1), "B": STATES, "C": STATES, "Delta": STEPS}
+entry(mamba.scan, mamba.scan_chunked, given=SCANNED, also=SCAN)
+entry(mamba.dual, given=SCANNED, also=[*SCAN, ({"A": -torch.ones(4)}, r"A must have shape \(1,\): one rate")])
+PARTS = {name: mamba.Selective(3, 4) for name in "BC"} | {"step": mamba.FixedStep(0.1), "A": -torch.ones(1).double()}
+entry(
+    mamba.S6,
+    given=PARTS,
+    free=dict.fromkeys(PARTS, "all"),
+    also=[
+        *(
+            ({name: value}, f"{name} must be one of icl.*s6's")
+            for name in ("B", "C", "step")
+            for value in (None, torch.ones(4), torch.nn.Linear(3, 4), mamba.Selective)
+        ),
+        ({"C": mamba.Selective(3, 5)}, "C must have states of size 4 to match B"),
+        ({"C": mamba.Selective(2, 4)}, "B, C and step must be for tokens of one width"),
+        ({"step": mamba.Step(2, 0.1)}, "B, C and step must be for tokens of one width"),
+        ({"A": -torch.ones(3)}, r"A must be finite and < 0 and have shape \(1,\) or \(4,\)"),
+        *rows("A", "must be finite and < 0", torch.zeros(4), torch.full((4,), -INF), torch.full((1,), NAN)),
+        *rows("A", "must be a torch.Tensor", None, -1.0),
+    ],
+)
+ONE_RATE = [
+    *(
+        ({"layer": s6(**change)}, "layer must have a FixedStep and one rate")
+        for change in ({"step": mamba.Step(3, 0.1, dtype=torch.float32)}, SEVERAL_RATES)
+    ),
+    ({"layer": None}, "layer must be an S6"),
+]
+UNSELECTIVE = [({"layer": s6(**{name: STATIC[name]})}, "layer must have Selective B") for name in "BC"]
+entry(mamba.weights, mamba.statistics, mamba.s6_features, also=ONE_RATE)
+entry(mamba.read_out, free={"known": "all"}, also=ONE_RATE + UNSELECTIVE)
+entry(mamba.collapsed, given={"u": U, "states": mamba.s6_features(U, s6())}, also=ONE_RATE + UNSELECTIVE)
+entry(
+    mamba.S6Stack,
+    given={"layers": [s6()], "dtype": torch.float32},
+    also=[
+        *rows("layers", "must be S6 layers", [], [torch.nn.Linear(3, 3)], [None]),
+        ({"networks": [torch.nn.Identity()] * 2}, "networks must be none or 1, one a layer"),
+    ],
+)
+
+# --- training
+entry(training.AdamW, bounds={"lr": "> 0", "weight_decay": ">= 0", "momentum": "in [0, 1)", "beta2": "in [0, 1)"})
+entry(
+    training.Config,
+    given={"steps": 4},
+    bounds={"warm_up": ">= 0"},
+    free={"clip": "inf"},
+    also=[
+        ({"warm_up": 5}, "warm_up must be at most steps = 4"),
+        *rows("optimiser", "must be an icl.*training", torch.optim.AdamW, 0.1),
+        ({"clip": np.array([INF])}, "clip must be one number"),
+    ],
+)
+entry(training.deep)
+PLAN = training.Config(steps=4, batch=2)
+FIXTURES |= {training.Config: lambda: PLAN}
+entry((training.Config, "step_size"), also=[({"step": 5}, "step must be at most steps = 4")])
+MODELS = torch.zeros(2, 3, 3)
+entry(
+    recipes.train_side_by_side,
+    given={"theta": MODELS, "lam": np.array([0.9, 1.0]), "steps": 1, "optimiser": training.AdamW()},
+    free={"theta": "of another dtype", "watch": "all"},
+    also=[
+        ({"theta": torch.zeros(2, 4, 4)}, r"theta must have shape \(any, 3, 3\) to match the task"),
+        ({"theta": MODELS[:0]}, "theta must hold at least one model"),
+        *(
+            ({"theta": MODELS + value}, "theta must hold at least one model, every entry finite")
+            for value in (NAN, INF)
+        ),
+        *(
+            ({"theta": MODELS.to(kind)}, "dtype must be torch.float32 or torch.float64")
+            for kind in (torch.int64, torch.float16, torch.complex64)
+        ),
+        *rows("lam", r"must have shape \(2\) to match theta", np.array([0.9]), 0.9, np.full((2, 1), 0.9)),
+        *(({"lam": np.array([0.9, value])}, "lam must be finite and > 0") for value in (0.0, NAN)),
+        ({"lam": "0.9"}, "lam must be real"),
+    ],
+)
+NET = torch.nn.Linear(2, 1, bias=False)
+LOSS = lambda model, prompt: (model(prompt.x[:, -1])[:, 0] - prompt.y[:, -1]).square().mean()  # noqa: E731
+FROZEN = torch.nn.Linear(2, 1).requires_grad_(False)
+MIXED = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 1, dtype=torch.float64))
+EXTRA = type("Extra", (torch.nn.Linear,), {"get_extra_state": lambda self: "more"})(2, 1)
+
+
+def unsteady():
+    """A loss of two shapes, one after the other."""
+    lengths = iter([2, 1])
+    return lambda model, prompt: model.weight[0, : next(lengths)]
+
+
+entry(
+    training.fit,
+    given={"model": NET, "loss": LOSS},
+    free=dict.fromkeys(("watch", "checkpoint", "also"), "all"),
+    also=lambda call: [
+        *rows("model", "must be a torch.nn.Module", LOSS, None),
+        *rows("model", "must have parameters to train", torch.nn.Identity(), FROZEN),
+        ({"model": MIXED}, "model must have parameters to train, of one dtype"),
+        ({"model": EXTRA}, "model must hold its state in tensors"),
+        ({"model": torch.nn.Linear(2, 1, dtype=torch.bfloat16)}, "dtype must be torch.float32 or torch.float64"),
+        ({"loss": None}, "loss must be a function"),
+        ({"task": None}, "task must be one of icl.tasks"),
+        ({"config": None}, "config must be an icl.*Config"),
+        *rows("also", "must map names to torch.Generators", profile.streams("x"), {"noise": 3}),
+        *(
+            ({"also": {name: profile.streams("x")}}, "also must name its streams, and none 'generator'")
+            for name in ("generator", "", 3)
+        ),
+        *rows("checkpoint", "must be a pathlib.Path", "a/path", Path("no such folder/file")),
+        ({"loss": lambda model, prompt: 1.0}, "loss must return a scalar"),
+        ({"loss": lambda model, prompt: model.weight}, "loss must return a scalar"),
+        ({"loss": lambda model, prompt: model.weight[0, :0]}, "loss must return a scalar"),
+        ({"loss": lambda model, prompt: torch.tensor(1.0)}, "loss must return a scalar"),
+        ({"loss": unsteady()}, "loss must return the shape of its steps before"),
+    ],
+)
+entry(recipes.as_published, given={"model": NET, "loss": LOSS, "steps": 1, "batch": 1})
+entry(
+    recipes.minimise,
+    given={"model": NET, "loss": lambda: NET.weight.square().sum(), "iterations": 1},
+    also=[
+        ({"model": None}, "model must be a torch.nn.Module"),
+        *rows("model", "must have a parameter that requires a gradient", torch.nn.Identity(), FROZEN),
+        ({"loss": 1.0}, "loss must be a function without arguments"),
+        ({"loss": lambda: 1.0}, "loss must return a scalar that depends on the parameters"),
+        ({"loss": lambda: NET.weight.square()}, "loss must return a scalar that depends"),
+        ({"loss": lambda: torch.zeros(())}, "loss must return a scalar that depends on the parameters"),
+    ],
+)
+
+# --- theory: one layer of gated attention
+entry(moments.recursion)
+entry(
+    moments.from_kernel,
+    given={"weights": np.ones(3)},
+    free={"weights": "all", "kernel": "with an axis less"},
+    also=[
+        ({"weights": np.ones(4)}, "weights must have 3 entries on their last"),
+        ({"weights": [1.0, 1.0, NAN]}, "weights must be finite"),
+        ({"weights": "one"}, "weights must be real"),
+        ({"kernel": np.ones((4, 2))}, r"kernel must have shape \(4, 4\)"),
+        ({"kernel": np.ones(4)}, r"kernel must have shape \(4, 4\)"),
+    ],
+)
+CORRELATED = ({"task": SKEWED}, "Sigma_w must be the")
+entry(moments.task_moments, bounds={"lam": ">= 0"}, also=[CORRELATED])
+SINGULAR = [({"task": given}, "Lambda~ is singular for this task") for given in (STILL, DARK)]
+entry(theory_one_layer.lambda_tilde, bounds=LAM)
+entry(theory_one_layer.optimum, bounds=LAM, also=SINGULAR)
+entry(theory_one_layer.error_by_direction, theory_one_layer.training_error, bounds={"lam": ">= 0"})
+entry(theory_one_layer.layer_risk, given={"A": np.eye(2)}, bounds={"lam": ">= 0"})
+entry(theory_one_layer.identity_error, bounds=LAM, also=[({"task": TILTED}, "Lambda must be the")])
+entry(theory_one_layer.xi, bounds=LAM)
+entry(theory_one_layer.optimal_forgetting, theory_one_layer.forgetting_by_direction, bounds={"upper": "> 0"})
+entry(
+    theory_one_layer.testing_error,
+    bounds={"lam": "> 0", "test_lam": ">= 0"},
+    also=[({"test": WIDE}, "test must have the d of train, 2.*got 3"), ({"train": STILL}, "Lambda~ is")],
+)
+DIRECTION = ({"task": FLAT}, "Lambda must be positive definite here, its smallest eigenvalue is 0")
+entry(theory_one_layer.crosstalk, also=[DIRECTION, CORRELATED])
+SIGNED = core.StationaryRegression(d=1, n=3, inputs=core.RADEMACHER)
+entry(
+    theory_one_layer.position_weights,
+    theory_one_layer.position_error,
+    also=[
+        DIRECTION,
+        CORRELATED,
+        *(({"task": given}, r"K \+ c diag K is singular for this task") for given in (STILL, SIGNED)),
+    ],
+)
+entry(theory_one_layer.kalman_pole, given={"crosstalk": 2.0})
+entry(
+    theory_one_layer.steady_identity_error,
+    also=[({"task": TILTED}, "Lambda must be the"), ({"task": WALK}, "gamma must be < 1.*got 1.0")],
+)
+NO_POLE = [({"lam": 0.5, "gamma": 2.0}, r"lam \* gamma must differ from 1"), ({"gamma": 1.0}, "gamma must .*1.0")]
+MEND = ({"mend": {9}}, "mend must hold numbers of errata.*9")
+PRINTED = {"lam": "> 0", "gamma": "> 0", "sigma_w": ">= 0", "sigma_e": ">= 0"}
+entry(adaptation.D1, bounds=PRINTED, given={"lam": 0.5}, also=NO_POLE)
+entry(adaptation.D2, adaptation.D3, bounds=PRINTED, given={"lam": 0.5}, free={"mend": "all"}, also=[*NO_POLE, MEND])
+entry(adaptation.D4, bounds={k: v for k, v in PRINTED.items() if k != "lam"}, also=NO_POLE[1:])
+MADE_HERE |= {
+    adaptation.printed_identity_error,
+    adaptation.printed_training_error,
+    adaptation.printed_testing_error,
+}  # of numbers that `moments` checked
+
+# --- theory: the population loss
+entry(
+    population.layer_loss,
+    bounds=LAM,
+    also=[
+        CORRELATED,
+        *(
+            (
+                {"task": core.DriftingRegression(d=2, n=3, gamma=0.9, inputs=law)},
+                f"inputs must be Gaussian.*got {law.name}",
+            )
+            for law in (core.UNIFORM, core.RADEMACHER, core.LAPLACE)
+        ),
+    ],
+)
+entry(population.global_minimum, population.rank_one_trap, bounds=LAM, also=[CORRELATED, *SINGULAR])
+
+
+def square(name, least):
+    """What is no square matrix of at least that size."""
+    return [
+        *(({name: value}, rf"{name} must have shape \(any, any\)") for value in (1.0, np.ones(3), np.ones((2, 3, 3)))),
+        *(
+            ({name: np.ones(shape)}, rf"{name} must be square, \({least}, {least}\) or larger")
+            for shape in ((3, 2), (least - 1, least - 1))
+        ),
+        *(({name: np.full((3, 3), value)}, f"{name} must be finite") for value in (NAN, INF)),
+    ]
+
+
+entry(
+    population.pack,
+    also=[*square("W_V", 2), *square("W_KQ", 2), ({"W_KQ": np.eye(4)}, r"W_KQ must have shape \(3, 3\) to match W_V")],
+)
+entry(population.unpack, also=square("theta", 2))
+entry(
+    population.sigma_bound,
+    bounds={"D1": "> 0"},
+    also=[*square("matrix", 1), ({"matrix": np.zeros((3, 3))}, "matrix must not be 0")],
+)
+entry(
+    population.assumption_1,
+    bounds={"sigma": "> 0"},
+    also=[*square("Theta", 1), ({"Theta": np.zeros((3, 3))}, "Theta must not be 0")],
+)
+entry(
+    *(population.PopulationLoss.parts, population.PopulationLoss.value, population.PopulationLoss.gradient),
+    free={"theta": ("nan", "complex")},
+)
+entry(population.PopulationLoss.hessian, free={"theta": "nan"})
+entry(population.gradient_flow, given={"start": np.eye(3)}, bounds={"until": "> 0", "slope": "> 0", "rtol": "> 0"})
+entry(
+    population.linear_rate,
+    given={"minimum": population.global_minimum(PLAIN, lam=0.9)},
+    also=[
+        *(({"minimum": np.zeros(shape)}, r"minimum must have shape \(3, 3\)") for shape in ((2, 2), (2, 3, 3), (3,))),
+        ({"minimum": np.zeros((3, 3))}, "minimum must have a positive semi-definite Hessian"),
+    ],
+)
+
+# --- theory: Kalman, floors, filters
+XS = np.zeros((2, 4, 2))
+entry(floors.expected_errors)
+entry(floors.kalman_risk, also=[({"x": XS[:1]}, "x must hold at least two sequences.*got 1")])
+SHORT = ({"x": XS[:, 1:]}, r"x must have shape \(any, 4, 2\)")
+entry(floors.query_errors, also=[SHORT, CORRELATED])
+entry(floors.linear_drift_errors)
+entry(floors.gaussian_errors)
+entry(floors.riccati, given={"start": 1.0, "gain": 0.9, "added": 0.1}, free={"Lambda": "all", "gain": "all"})
+entry(
+    floors.best_linear_errors,
+    also=[SHORT, CORRELATED, *rows("task", "must have a kernel of first order.*got one that is not", SMOOTH, SWINGING)],
+)
+TOLD = np.ones((2, 4))
+entry(floors.genie_errors, given={"restart": TOLD > 2})
+CERTAIN = {
+    name: drifts.RegimeSwitching(**{"d": 2, "n": 3, "gamma": 0.9} | {name: 0.0}) for name in ("sigma_w", "sigma_e")
+}
+entry(
+    floors.switching_predictions,
+    also=[({"task": given}, f"{name} must be > 0 for labels that have a density") for name, given in CERTAIN.items()],
+)
+FADE = [
+    ({"mu": [0.5, NAN]}, "mu must be finite.*nan"),
+    *(({"task": given, "normalised": True}, "Lambda must be a multiple of the identity") for given in (TILTED, DARK)),
+    ({"mu": np.ones(2), "lam": np.ones(3)}, r"mu and lam must broadcast .* got \(2,\), \(3,\)"),
+    *UNLIKE,
+]
+GROWING = [({"task": core.DriftingRegression(2, 3, gamma)}, f"gamma must be < 1.*{gamma}") for gamma in (1.0, 1.1)]
+entry(exact.errors, also=FADE)
+entry(exact.steady_error, bounds={"mu": ">= 0", "lam": "> 0"}, also=FADE + GROWING)
+SCALED = core.DriftingRegression(d=2, n=3, gamma=0.9, Lambda=2 * np.eye(2))
+entry(
+    exact.best_steady,
+    also=[*UNLIKE, *GROWING, *(({"task": given}, "Lambda must be the id") for given in (TILTED, SCALED))],
+)
+
+# --- theory: an adversary's paths
+PATH = adversary.great_circle(3, 2, R=1.0, delta=0.1)
+
+
+def paths(name, *, several=True):
+    """What is no path of at least two positions."""
+    wrong = [
+        *(({name: value}, rf"{name} must have shape \(..., n \+ 1, d\)") for value in (PATH[0], PATH[:1], PATH[:, :0])),
+        ({name: PATH * NAN}, f"{name} must be finite"),
+    ]
+    return wrong + [({name: PATH[None]}, rf"{name} must have shape \(any, any\)")] * several
+
+
+ANY_SCALE, HEAVY, ROUND = {"a": "any number"}, {"kurtosis": ">= 1"}, {"R": "> 0", "delta": ">= 0"}
+entry(adversary.path_error, given={"w": PATH}, bounds=ANY_SCALE | HEAVY, also=paths("w", several=False))
+entry(adversary.upper_bound, given={"w": PATH}, bounds=ANY_SCALE | HEAVY, also=paths("w"))
+entry(adversary.sphere_bound, given={"w": PATH}, bounds=ANY_SCALE | HEAVY | ROUND | {"lam": ">= 0"}, also=paths("w"))
+entry(adversary.worst_path, given={"start": PATH}, bounds=ANY_SCALE | HEAVY, also=paths("start"))
+entry(adversary.best_layer, given={"w": PATH}, bounds=HEAVY, also=paths("w"))
+entry(adversary.step_angle, bounds=ROUND)
+entry(adversary.minimax_on_sphere, adversary.minimax_in_ball, bounds=HEAVY)
+entry(adversary.great_circle, free={"turn": "inf"})
+
+# --- theory: displays of the Memformer's paper
+EXAMPLE = {"X": np.eye(2, 3), "x": np.ones(2), "w": np.ones(2), "A": np.zeros((1, 2, 2)), "Gamma": np.eye(1)}
+FIXTURES |= {memory.Problem: lambda: memory.Problem(**EXAMPLE)}
+entry(
+    memory.Problem,
+    given=EXAMPLE,
+    also=[
+        *(
+            ({name: value[None]}, rf"{name} must have shape \(.*\) to match X and A")
+            for name, value in EXAMPLE.items()
+            if name != "X"
+        ),
+        *(({"X": np.ones(shape)}, r"X must have shape \(d, n\) with 0 < d < n") for shape in ((2, 2), (0, 3))),
+        ({"X": np.ones(3)}, r"X must have shape \(any, any\)"),
+        *(
+            ({"A": np.zeros((layers, 2, 2)), "Gamma": np.eye(layers)}, f"A must have from 1 to n = 3 layers.*{layers}")
+            for layers in (0, 4)
+        ),
+    ],
+)
+SHOWN = {name: np.random.default_rng(0).standard_normal((2, 3, 4)) for name in ("plain", "labelled", "registers")}
+entry(
+    memory.deviation,
+    given={"number": 2, "tokens": memory.Tokens(**SHOWN), "mended": True},
+    free={"number": "all"},
+    also=lambda call: [
+        *rows("number", "must be one of the errata", 0, 99, True, "1", None),
+        ({"tokens": memory.Tokens(*3 * (np.zeros((2, 3, 4)),))}, "tokens must show the squared error at the query"),
+        *(
+            ({"tokens": memory.Tokens(**SHOWN | {name: value})}, f"{name} must {says}")
+            for name in SHOWN
+            for value, says in (
+                (SHOWN["plain"] * NAN, "be finite"),
+                (SHOWN["plain"][:1], r"have shape \(2, 3, 4\) to match problem"),
+            )
+        ),
+    ],
+)
+
+# --- theory: first-order methods
+entry(polynomial_floor.wishart_moments)
+entry(
+    *(
+        polynomial_floor.best_single_step,
+        polynomial_floor.optimal_risks,
+        polynomial_floor.optimal_polynomial,
+        polynomial_floor.optimal_steps,
+        polynomial_floor.optimal_registers,
+        polynomial_floor.shared_floor,
+    )
+)
+HS = np.eye(2)[None].repeat(3, axis=0)
+HESSIANS = [
+    *rows("H", r"must have shape \(any, any, any\)", HS[0], 1.0),
+    ({"H": HS[:, :1]}, "H must be square"),
+    *rows("H", "must hold at least", HS[:0], HS[:, :0, :0]),
+    ({"H": HS + np.array([[0, 0.1], [0, 0]])}, "H must be symmetric, its largest asymmetry is 0.1"),
+    ({"Sigma": np.diag([1.0, 0.0])}, "Sigma must be positive definite, its smallest eigenvalue is 0"),
+    *rows("Sigma", r"must have shape \(2, 2\)", np.eye(3), np.ones(2)),
+    ({"Sigma": np.array([[1.0, 0.5], [0.4, 1.0]])}, "Sigma must be symmetric, its largest asymmetry is 0.1"),
+    (
+        {"Sigma": np.array([[1.0, 2.0], [2.0, 1.0]])},
+        "Sigma must be positive semi-definite, its smallest eigenvalue is -1",
+    ),
+]
+entry(
+    polynomial_floor.floor,
+    given={"H": HS},
+    also=[
+        *HESSIANS,
+        ({"H": HS[:1]}, "H must hold at least 2 matrices"),
+        ({"A": np.eye(3)}, r"A must have shape \(2, 2\) to match H"),
+    ],
+)
+entry(
+    polynomial_floor.fitted_registers,
+    given={"H": HS},
+    also=[*HESSIANS, ({"H": -HS}, "H must be positive semi-definite, its smallest whitened eigenvalue is -1")],
+)
+METHOD = {"eta": "> 0"}
+entry(lfom.gradient_descent_table, bounds=METHOD)
+entry(lfom.momentum_table, lfom.nesterov_table, bounds=METHOD | {"beta": ">= 0"})
+entry(
+    lfom.registers,
+    given={"alpha": np.ones(2), "gamma": np.ones(2)},
+    also=[
+        ({"alpha": 1.0}, r"alpha must have shape \(any\)"),
+        ({"alpha": np.ones(0)}, "alpha must have at least one layer"),
+        *rows("gamma", r"must have shape \(2\) to match alpha", 1.0, np.ones(3)),
+    ],
+)
+LOWER = [
+    *rows("Gamma", r"must have shape \(any, any\)", np.ones(2), 1.0),
+    ({"Gamma": np.zeros((3, 2))}, "Gamma must be square"),
+    ({"Gamma": np.ones((0, 0))}, "Gamma must be square, with at least one layer"),
+    ({"Gamma": np.ones((2, 2))}, r"Gamma must be lower triangular .*, got 1\.0 above the diagonal"),
+]
+entry(lfom.cumulative, given={"Gamma": np.eye(2)}, also=LOWER)
+entry(
+    lfom.polynomials,
+    lfom.table_risks,
+    given={"Gamma": np.eye(2)},
+    bounds={"a": "any number"},
+    also=[
+        *LOWER,
+        *(({"a": np.ones(shape)}, r"a must have shape \(2\) to have one number a layer") for shape in ((3,), (2, 1))),
+    ],
+)
+
+# --- theory: one S6 layer
+DECAY = {"alpha": "in [1e-100, 1)"}
+entry(closed.assumed_alpha, closed.bound, closed.sharper_bound, closed.linear_attention_loss)
+entry(selection.printed_beta2, closed.optimal_beta, closed.effective_samples, bounds=DECAY)
+entry(closed.least_loss, bounds=DECAY)
+entry(closed.lms_loss, bounds={"mu": ">= 0"})
+entry(closed.shifted_loss, bounds=DECAY | {"beta": "any number"})
+ARRAYS = {"W_B": np.ones((4, 3)), "W_C": np.ones((4, 3)), "b_B": np.ones(4), "b_C": np.ones(4)}
+entry(
+    closed.S6Weights,
+    given=ARRAYS,
+    also=[
+        *(({name: value[1:]}, f"{name} must") for name, value in ARRAYS.items() if name != "W_B"),
+        *(({"W_B": np.ones(shape)}, r"W_B must have shape \(d_h, d") for shape in ((4, 1), (0, 3), (0, 0))),
+    ],
+)
+OTHER_D = ({"coefficients": closed.Coefficients(3, 3, 0.9)}, "weights must have 4 columns to match coefficients")
+entry(closed.population_loss, closed.gradient, also=[OTHER_D])
+entry(closed.descend, also=[OTHER_D])
+TIMES = ([], [0.0], [1.0, 1.0], [2.0, 1.0], [[1.0]], [-1.0, 1.0], [NAN], ["1"], 1.0)
+entry(
+    closed.flow,
+    given={"time": np.ones(1)},
+    bounds={"rtol": "> 0"},
+    also=[OTHER_D, *(({"time": value}, "time must be") for value in TIMES)],
+)
+EYE = closed.S6Weights(np.eye(3, 3), np.eye(3, 3), np.zeros(3), np.zeros(3))
+entry(closed.rate, given={"eta": 1e-3}, also=[OTHER_D, ({"weights": EYE, "eta": 100.0}, "eta must be < ")])
+
+# --- theory: every fast weight in steady state
+LAW = fast.Steady(3, 0.9, 0.1)
+FIXTURES |= {fast.Steady: lambda: LAW}
+entry(
+    fast.best_normalised_gla,
+    also=[
+        ({"law": fast.Steady(d, 0.9, 0.1, noise_of)}, f"d must be > 1, and > 2 for noisy labels.*{d}")
+        for d, noise_of in ((1, 0.0), (2, 0.1))
+    ],
+)
+entry(fast.gla_error, bounds={"lam": ">= 0", "mu": ">= 0"}, also=[({"lam": 1.0}, "updates must settle.*got ")])
+entry(fast.delta_error, bounds={"lam": ">= 0", "mu": ">= 0"})
+SPECTRUM = np.array([0.5, 1.0, 2.0])
+entry(*(fast.gla_per_channel, fast.gla_shared, fast.delta_shared, fast.delta_diagonal), given={"spectrum": SPECTRUM})
+entry(floors.kalman_errors, given={"spectrum": SPECTRUM}, sizes={"d": 3})
+RATIO = {"s": "> 0", "v": ">= 0"}
+BROADCAST = ({"s": np.ones(2), "v": np.ones(3)}, r"s and v must broadcast .* got \(2,\), \(3,\)")
+entry(
+    large_d.eps_gla, large_d.eps_delta, large_d.touching_point, large_d.kalman_large_d, bounds=RATIO, also=[BROADCAST]
+)
+entry(large_d.touching, bounds=RATIO | {"zeta": "> 0", "eps": "> 0"})
+entry(large_d.kalman_random_walk, large_d.delta_random_walk, bounds={"nu": ">= 0"})
+entry(large_d.rls_random_walk, bounds={"nu": ">= 0", "theta": "> 0"})
+ONE = np.eye(2)
+UPDATE = {"keep": 0.5 * ONE, "look": 0 * ONE, "noise": ONE}
+entry(fast.Update, given=UPDATE)
+entry(fast.update, given={"keep": 0.5 * ONE, "write": np.ones(2), "correct": 0 * ONE})
+STEP = fast.Update(**UPDATE)
+entry(
+    fast.second_moments,
+    given={"updates": [STEP]},
+    also=[
+        *rows("updates", "must be a non-empty sequence", [], [ONE]),
+        ({"updates": [fast.Update(**UPDATE | {"keep": ONE})]}, "updates must settle"),
+        ({"updates": [STEP, fast.Update(np.eye(1) / 2, np.zeros((1, 1)), np.eye(1))]}, "updates must have shape"),
+    ],
+)
+entry(
+    fast.readout_errors,
+    given={"moments": ONE[None]},
+    also=[({"hidden": 2}, "hidden must leave a state"), ({"moments": np.ones((1, 3, 2))}, "moments must have shape")],
+)
+# The tests.
+
+ASKED_OF = {
+    name: (function, kind)
+    for name, (function, kind) in PUBLIC.items()
+    if function not in MADE_HERE | ELSEWHERE | INSIDE | BASES
+    and kind not in BASES | {filters.Filter}
+    and inspect.signature(function).parameters
+}
+
+
+@pytest.mark.parametrize("name", ASKED_OF)
+def test_bad_input_is_refused_by_name(name):
+    """Each wrong value of each argument raises ValueError with the argument's name and what it got."""
+    call = call_of(*ASKED_OF[name])
+    call()
+    failures = []
+    for what, changes, message in refusals(call):
+        try:
+            call(**changes)
+        except ValueError as refusal:
+            if not re.search(message or " must ", str(refusal), re.DOTALL):
+                failures.append(f"{what}: refused in other words: {refusal!s:.150}")
+        except Exception as error:
+            failures.append(f"{what}: {type(error).__name__}: {error!s:.150}")
+        else:
+            failures += [f"{what}: let in"] * (message is not PERHAPS)
+    assert not failures, f"{name}:\n" + "\n".join(failures)
+
+
+def test_every_exception_is_of_something_public():
+    """What is excepted or has an entry is there: nothing is left of what has gone or has another name."""
+    known = {function for function, _ in PUBLIC.values()}
+    assert known >= MADE_HERE | ELSEWHERE | INSIDE | BASES
+    asked = {function for function, _ in ASKED_OF.values()}
+    methods = {(kind, function.__name__) for function, kind in ASKED_OF.values()}
+    assert ENTRIES.keys() <= asked | methods
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("step size, > 0, in units of 1/x^2.", Bound(0, low_in=False)),
+        ("forgetting factor in (0, 1], dimensionless", Bound(0, 1, low_in=False)),
+        ("angle, in [0, pi], in radians", Bound(0, math.pi)),
+        ("in [1e-100, 1).", Bound(1e-100, 1, high_in=False)),
+        ("at least 2", Bound(2)),
+        ("< 0, one a state", Bound(high=0, high_in=False)),
+        ("standard deviation of w_0", Bound(0)),
+        ("largest eigenvalue, >= low.", None),
+        ("where forgetting factors start", None),
+        ("any number", Bound()),
+    ],
+)
+def test_bounds_are_read_from_prose(text, bound):
+    """The ways in which docstrings declare a bound, and words that declare none."""
+    assert parsed(text) == bound
+
+
+@pytest.mark.parametrize("text", ["in (-1 / L, 1)", "in (0, 1 / d]", "no more than 0 <"])
+def test_a_bound_that_cannot_be_read_is_no_bound(text):
+    """A sentence that compares, and that the reader above does not understand, is an error and not silence."""
+    with pytest.raises(ValueError, match="a bound that cannot be read"):
+        parsed(text)
+
+
+def test_a_generator_cannot_be_left_out():
+    """What is random takes a generator by keyword, and has no default for it: without one Python itself refuses."""
+    asked = {
+        name: parameter
+        for name, (function, kind) in ASKED_OF.items()
+        for parameter in call_of(function, kind).parameters.values()
+        if parameter.annotation is torch.Generator
+    }
+    assert len(asked) > 20
+    assert not [n for n, p in asked.items() if p.kind is not p.KEYWORD_ONLY or p.default is not p.empty]
+
+
+LAWS = [
+    name
+    for name, (kind, _) in PUBLIC.items()
+    if inspect.isclass(kind) and issubclass(kind, core.Regression) and kind is not core.Regression
+]
+
+
+@pytest.mark.parametrize("inputs", [core.UNIFORM, core.RADEMACHER, core.LAPLACE], ids=lambda law: law.name)
+@pytest.mark.parametrize("kind", LAWS)
+def test_every_law_of_inputs_refuses_what_normal_numbers_refuse(kind, inputs):
+    """A task with other inputs than Gaussian ones asks for a generator and a dtype as well."""
+    call = call_of(*PUBLIC[kind])
+    for bad in ({"generator": None}, {"dtype": torch.float16}, {"dtype": torch.int64}, {"dtype": None}):
+        with pytest.raises(ValueError, match=f"^{next(iter(bad))} must be"):
+            call(inputs=inputs).sample(2, **{"generator": profile.streams("x")} | bad)

@@ -1,0 +1,308 @@
+"""What every causal model keeps to, stacks and full matrices alike, whatever its parameters and sizes.
+
+Float64 unless said otherwise. Where a value is said to be the same up to rounding, 1e-11 of the largest value covers
+it: sums of products over at most 50 tokens and three layers.
+"""
+
+import pytest
+import torch
+
+from icl.models.causal import Causal, Normalised
+from icl.models.readings import BEST, LITERAL, FullStack, Reading
+from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack
+from icl.profile import streams
+from icl.runs.judging import one_step_ahead
+from icl.tasks import DriftingRegression, Prompt
+
+# Oracles
+
+ROUNDING = 1e-11
+
+
+def prompt(n=20, d=3, batch=5, dtype=torch.float64):
+    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
+    return task.sample(batch, generator=streams("deep prompts"), dtype=dtype)
+
+
+def stirred(model, size=0.3):
+    """The model with noise on every parameter, so that none has a value that hides it."""
+    generator = streams("stir")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    return model
+
+
+def close(got, expected, rounding=ROUNDING):
+    """Whether two arrays are the same up to rounding of their largest value."""
+    got, expected = (torch.as_tensor(a).detach() for a in (got, expected))
+    return got.shape == expected.shape and bool(
+        (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
+    )
+
+
+def models(dtype=torch.float64):
+    """One of everything, with noise on every parameter."""
+    kwargs = {"scale": 0.2, "generator": streams("weights"), "dtype": dtype}
+    return {
+        "one layer": stirred(Stack(3, 1, dtype=dtype)),
+        "stack": stirred(Stack(3, 3, dtype=dtype)),
+        "shared": stirred(Stack(3, 3, lam=0.8, dtype=dtype)),
+        "normalised": Normalised(stirred(Stack(3, 3, dtype=dtype))),
+        "gated": stirred(GatedStack(3, 2, dtype=dtype)),
+        "channels": stirred(GatedStack(3, 2, channels=3, dtype=dtype)),
+        "delta": stirred(DeltaStack(3, 3, dtype=dtype)),
+        "gated delta": stirred(GatedDeltaStack(3, 3, dtype=dtype)),
+        "normalised delta": Normalised(stirred(DeltaStack(3, 2, dtype=dtype))),
+        "best": FullStack(3, 2, reading=BEST, **kwargs),
+        "literal": FullStack(3, 2, reading=LITERAL, **kwargs),
+    }
+
+
+@pytest.mark.parametrize("name", models())
+def test_a_prediction_is_an_error_taken_from_nothing(name):
+    """Asked for a query's label, a model gives minus its error there for a label of 0, and the label itself is not
+    seen, bit for bit; `predictions` and the label less the error are the same.
+
+    1, 16, 17 and 34 examples. Tolerance: see the file's head. Planted: an error multiplied back by the first input's
+    length is seen.
+    """
+    model = models()[name]
+    for n in (1, 16, 17, 34):
+        p = prompt(n)
+        Z = p.tokens()
+        y_hat = model(p)
+        assert close(y_hat, -model.errors(Z[..., :-1], Z[..., -1])[:, -1])
+        assert close(y_hat, model.predictions(p)[:, -1])
+        assert torch.equal(model.predictions(p), p.y - model.errors(p.x, p.y))
+        other = p.y.clone()
+        other[:, -1] = 1e6
+        # Inside `Normalised` the label is divided before it is dropped.
+        assert torch.equal(model(Prompt(p.x, other, p.w)), y_hat)
+
+
+@pytest.mark.parametrize("name", models())
+def test_every_position_is_a_query(name):
+    """One step ahead, a causal model in one pass is the same model asked prompt by prompt; the first answer is 0.
+
+    21 positions. Tolerance: see the file's head. Planted: two positions exchanged, and a first answer that is not 0
+    (the literal reading has one), are seen.
+    """
+    model, p = models()[name], prompt(20)
+    together = one_step_ahead(model, p)
+    one_by_one = one_step_ahead(lambda seen: model(seen), p)
+    assert close(together, one_by_one)
+    assert not together[:, 0].any()
+    assert not together.requires_grad
+
+
+@pytest.mark.parametrize("name", models())
+def test_dtype_is_kept(name):
+    """Errors, predictions and gradients have the dtype of the model, and another is refused."""
+    for dtype, other in ((torch.float32, torch.float64), (torch.float64, torch.float32)):
+        model, p = models(dtype)[name], prompt(dtype=dtype)
+        for array in (model(p), model.predictions(p), model.loss(p), *model.parameters()):
+            assert array.dtype == dtype
+        model.loss(p).backward()
+        assert {q.grad.dtype for q in model.parameters() if q.numel()} == {dtype}
+        with pytest.raises(ValueError, match="dtype"):
+            model(prompt(dtype=other))
+
+
+# Properties
+
+READINGS = [Reading(r, s, sign) for r in (False, True) for s in (False, True) for sign in (1, -1)]
+
+
+def labelless(model):
+    """A gated stack whose gates do not look at labels."""
+    with torch.no_grad():
+        model.c.zero_()
+    return model
+
+
+def single_streams(dtype=torch.float64):
+    """One of every model that has one stream, with noise on every parameter."""
+    return {
+        "one layer": stirred(Stack(3, 1, dtype=dtype)),
+        "stack": stirred(Stack(3, 3, dtype=dtype)),
+        "normalised": Normalised(stirred(Stack(3, 3, dtype=dtype))),
+        "gated": stirred(GatedStack(3, 3, dtype=dtype)),
+        "channels": stirred(GatedStack(3, 2, channels=3, dtype=dtype)),
+        "labelless": labelless(stirred(GatedStack(3, 3, channels=3, dtype=dtype))),
+        "delta": stirred(DeltaStack(3, 3, dtype=dtype)),
+        "gated delta": stirred(GatedDeltaStack(3, 3, dtype=dtype)),
+        "normalised gated": Normalised(stirred(GatedStack(3, 2, dtype=dtype))),
+    }
+
+
+NAMES = list(single_streams())
+LINEAR = ["one layer", "stack", "normalised", "labelless", "delta"]
+
+
+def data(time=41, batch=4, seed=0, dtype=torch.float64):
+    generator = streams("deep data", seed=seed)
+    x = torch.randn(batch, time, 3, generator=generator, dtype=dtype)
+    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
+
+
+def near(got, expected, rounding=ROUNDING):
+    """Whether two arrays are the same up to rounding of their largest value."""
+    return bool((got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("j", [0, 1, 16, 17, 31, 32, 40])
+def test_the_future_never_changes_the_past(name, j):
+    """Other labels from position j on and other inputs after it leave earlier errors as they were, bit for bit, and the
+    prediction at j up to the rounding of its own label, which stands in the sum that the prediction is taken from.
+
+    Bit for bit because what is masked is multiplied by 0 and adds nothing; positions around the blocks of 17 and 32
+    tokens. Own label: 8 float64 roundings of its size. Planted: a mask that lets the token itself through.
+    """
+    model, (x, y) = single_streams()[name], data()
+    other_x, other_y = x.clone(), y.clone()
+    other_x[:, j + 1 :], other_y[:, j:] = 0.5, 100.0
+    with torch.no_grad():
+        before, after = model.errors(x, y), model.errors(other_x, other_y)
+    assert torch.equal(before[:, :j], after[:, :j])
+    own = (y - before)[:, j] - (other_y - after)[:, j]
+    assert (own.abs() <= 8 * torch.finfo(x.dtype).eps * (100 + y[:, j].abs() + before[:, j].abs())).all()
+    if j < 40:
+        assert (before[:, j + 1 :] != after[:, j + 1 :]).all()
+
+
+def everything():
+    """All models, full matrices included."""
+    full = {
+        str(reading): FullStack(3, 2, reading=reading, scale=0.3, generator=streams("start"), dtype=torch.float64)
+        for reading in READINGS
+    }
+    return single_streams() | full
+
+
+@pytest.mark.parametrize("name", everything())
+def test_prompts_of_a_batch_are_independent(name):
+    """Replacing one prompt leaves the errors of the others as they were, bit for bit; prompts in another order have
+    their errors in that order, and the same loss.
+
+    Order: up to 1e-12, since a matrix product may be cut otherwise.
+    """
+    model, (x, y) = everything()[name], data(batch=6)
+    before = model.errors(x, y)
+    other_x, other_y = x.clone(), y.clone()
+    other_x[2], other_y[2] = 1.0, -1.0
+    others = torch.arange(6) != 2
+    assert torch.equal(model.errors(other_x, other_y)[others], before[others])
+    order = torch.randperm(6, generator=streams("order"))
+    assert near(model.errors(x[order], y[order]), before[order], rounding=1e-12)
+    assert near(model.loss(Prompt(x[order], y[order], x)), model.loss(Prompt(x, y, x)), rounding=1e-12)
+
+
+@pytest.mark.parametrize("name", everything())
+def test_the_loss_starts_where_it_is_told(name):
+    """The loss is the mean of squared errors over prompts and positions since .. n, by default all of them, and at n
+    the query alone.
+
+    rtol 1e-12. Planted: one position late.
+    """
+    model, (x, y) = everything()[name], data()
+    p = Prompt(x, y, x)
+    squares = model.errors(x, y).detach() ** 2
+    assert near(model.loss(p), sum(squares.flatten()) / squares.numel(), rounding=1e-12)
+    for since in (0, 1, 17, 40):
+        expected = sum(squares[:, t].sum() for t in range(since, 41)) / (4 * (41 - since))
+        assert near(model.loss(p, since=since), expected, rounding=1e-12)
+    assert near(model.loss(p, since=40), (model(p) - y[:, -1]).square().mean(), rounding=1e-11)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_errors_are_linear_in_the_labels(name):
+    """Errors of a y + b y' are a times those of y and b times those of y', up to 1e-12 of the largest, for every model
+    but one with gates that look at labels, which is off by more than 1e-3.
+    """
+    model, (x, y) = single_streams()[name], data()
+    other = data(seed=1)[1]
+    together = model.errors(x, 0.7 * y - 1.9 * other)
+    apart = 0.7 * model.errors(x, y) - 1.9 * model.errors(x, other)
+    if name in LINEAR:
+        assert near(together, apart, rounding=1e-12)
+    else:
+        assert (together - apart).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("c", [-2.0, 1e-6, 0.3, 1e6])
+@pytest.mark.parametrize("name", ["normalised", "delta", "normalised gated"])
+def test_errors_scale_with_the_prompt(name, c):
+    """f(c X, c y) = c f(X, y) for what sees inputs at one length, up to rounding; a plain stack is nothing like it.
+
+    Planted: a length with 0.01 added to it.
+    """
+    model, (x, y) = single_streams()[name], data()
+    assert near(model.errors(c * x, c * y) / c, model.errors(x, y))
+    stack = single_streams()["stack"]
+    assert not near(stack.errors(c * x, c * y) / c, stack.errors(x, y), rounding=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_normalising_leaves_inputs_of_one_length(name):
+    """On inputs of length sqrt(d) a normalised model is the model itself, and with each input and label stretched by a
+    number of its own its errors are stretched by the same.
+
+    Tolerance: see the file's head. Planted: length 1 in place of sqrt(d).
+    """
+    model, (x, y) = single_streams()[name], data()
+    x = x * 3**0.5 / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    expected = model.errors(x, y)
+    assert near(Normalised(model).errors(x, y), expected)
+    stretch = 0.1 + torch.rand(y.shape, generator=streams("stretch"), dtype=torch.float64)
+    assert near(Normalised(model).errors(x * stretch.unsqueeze(-1), y * stretch) / stretch, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", everything())
+def test_an_input_of_zero_is_harmless(name, dtype):
+    """A prompt with inputs of 0, first, last and in between, has finite errors and finite gradients by its inputs, its
+    labels and every parameter. Where tokens are read by their inputs alone, nothing is predicted for it, and nothing
+    written: only gates that look at labels see its label.
+
+    Gated stacks also with write strengths |x|^-2.1 and |x|^3. Planted: 1 / (|x|^2 + tiny), whose square overflows.
+    """
+    for p in (None, 1.05, -1.5):
+        model, (x, y) = everything()[name].to(dtype), data(dtype=dtype)
+        for module in model.modules():
+            if isinstance(module, GatedStack) and p is not None:
+                torch.nn.init.constant_(module.p, p)
+        nothing = [0, 7, 20, 40]
+        x[:, nothing], y[:, nothing] = 0, 30
+        x.requires_grad_()
+        y.requires_grad_()
+        errors = model.errors(x, y)
+        assert torch.isfinite(errors).all()
+        leaves = [x, y, *(q for q in model.parameters() if q.numel())]
+        for gradient in torch.autograd.grad(errors[:, 1:].square().mean(), leaves):
+            assert torch.isfinite(gradient).all()
+        if name in NAMES:
+            assert torch.equal(errors[:, nothing], y[:, nothing])
+        if name in LINEAR:
+            other = y.detach().clone()
+            other[:, nothing] = -5
+            rest = torch.ones(41, dtype=torch.bool)
+            rest[nothing] = False
+            assert torch.equal(model.errors(x, other)[:, rest], errors[:, rest])
+
+
+def test_a_model_without_parameters_is_a_model():
+    """A causal model with nothing to train takes prompts of either dtype, alone and normalised."""
+
+    class Zero(Causal):
+        d = 3
+
+        def errors(self, x, y):
+            self.checked(x, y)
+            return y.clone()
+
+    for dtype in (torch.float32, torch.float64):
+        x, y = data(dtype=dtype)
+        for model in (Zero(), Normalised(Zero())):
+            torch.testing.assert_close(model.errors(x, y), y)

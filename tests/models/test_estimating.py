@@ -1,0 +1,222 @@
+"""The layers of `icl.models.estimating` against filters, operators and loops that compute the same elsewhere.
+
+Everything is in float64. Values are products and sums over at most 40 tokens, so that 1e-12 of the largest covers the
+rounding of a layer without a matrix to solve for; the others have their own bound, stated where it is used.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from icl import filters
+from icl.models import operators
+from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa, UnitKeys
+from icl.models.layers import GLA, Gate, LengthGate, LinearGate, Weights
+from icl.models.memformer import Fixed, Memformer, OneRegister
+from icl.profile import streams
+from icl.runs.judging import one_step_ahead
+from icl.tasks import DriftingRegression, Prompt
+from icl.theory import polynomial_floor
+
+F64 = {"dtype": torch.float64}
+ROUNDING = 1e-12
+D = 4
+
+
+def data(d=D, time=40, batch=6, dtype=torch.float64):
+    generator = streams("fast weights", seed=d)
+    x = torch.randn(batch, time, d, generator=generator, dtype=dtype)
+    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
+
+
+def answers(layer, x, y):
+    with torch.no_grad():
+        return y - layer.errors(x, y)
+
+
+def close(got, expected, rounding=ROUNDING):
+    return got.shape == expected.shape and bool((got - expected).abs().max() <= rounding * expected.abs().max())
+
+
+def stirred(layer, size=0.4):
+    """The layer with noise on every parameter, so that none has a value that hides it."""
+    generator = streams("stir")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=generator, **F64)
+    return layer
+
+
+DRIFT = DriftingRegression(d=D, n=39, gamma=0.93, sigma_e=0.2)
+PEERS = {
+    "GLA": (GLA(D, lam=0.9, mu=0.11, **F64), filters.gla(0.11 * np.eye(D), lam=0.9), ROUNDING),
+    "GLA, a setting a channel": (
+        GLA(D, lam=[0.9] * D, mu=[0.1, 0.2, 0.3, 0.4], **F64),
+        filters.gla(np.diag([0.1, 0.2, 0.3, 0.4]), lam=0.9),
+        ROUNDING,
+    ),
+    "delta rule": (DeltaRule(D, lam=0.95, mu=0.12, **F64), filters.delta_rule(0.12, lam=0.95), ROUNDING),
+    "delta rule, unit keys": (
+        UnitKeys(DeltaRule(D, lam=0.95, mu=0.7, **F64)),
+        filters.normalised_delta_rule(0.7, lam=0.95, eps=0),
+        ROUNDING,
+    ),
+    "gated delta rule, no gates": (
+        GatedDelta(D, Gate(), Gate(), lam=0.95, beta=0.7, **F64),
+        filters.normalised_delta_rule(0.7, lam=0.95, eps=0),
+        ROUNDING,
+    ),
+    "Longhorn": (Longhorn(D, lam=0.95, eps=0.3, **F64), filters.normalised_delta_rule(1.0, lam=0.95, eps=0.3), 1e-12),
+    # Two ways of solving systems whose condition number, at most trace / eps, stays below 1e3 here.
+    "Mesa": (Mesa(D, lam=0.9, eps=0.2, **F64), filters.faded_ridge(0.9, eps=0.2), 1e-12),
+    # The filter updates P in Joseph's form.
+    "Kalman": (
+        Kalman(D, gamma=0.93, sigma_e=0.2, sigma_y=0.3, P_0=0.93**2 + 0.2**2, **F64),
+        filters.kalman(DRIFT, sigma_y=0.3),
+        1e-12,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_layers_equal_their_filters(name):
+    """A layer with the settings of a filter of `icl.filters` gives its predictions, at every position."""
+    layer, peer, rounding = PEERS[name]
+    x, y = data()
+    assert close(answers(layer, x, y), filters.run_filter(peer, x, y), rounding)
+
+
+def test_the_gated_delta_rule_is_the_field_s_operator():
+    """GatedDelta's answers are `delta.recurrent` on keys and queries x / |x| and values y / |x|, its gates given."""
+    x, y = data()
+    layer = stirred(GatedDelta(D, LinearGate(D, **F64), LengthGate(D, **F64), lam=0.9, beta=0.8, **F64))
+    length = x.square().sum(-1).sqrt()
+    with torch.no_grad():
+        gates = [torch.stack([g(a, b) for a, b in zip(x, y, strict=True)]) for g in (layer.lam, layer.beta)]
+    key = (x / length.unsqueeze(-1)).unsqueeze(2)
+    read = operators.delta_recurrent(key, key, (y / length)[..., None, None], *(g.unsqueeze(-1) for g in gates))
+    assert gates[0].std() > 0.01
+    assert gates[1].std() > 0.01
+    assert close(answers(layer, x, y), length * read[:, :, 0, 0])
+
+
+def test_longhorn_takes_the_proximal_step():
+    """What Longhorn writes before it fades is the least of |v - w|^2 + (y - v'x)^2 / eps: the gradient of that is 0."""
+    layer = Longhorn(D, lam=0.8, eps=0.3, **F64)
+    x, y = data()
+    state = Weights(x[:, 3])
+    with torch.no_grad():
+        v = layer.step(state, x[:, 0], y[:, 0]).w_hat / layer.lam
+    gradient = (v - state.w_hat) - x[:, 0] * ((y[:, 0] - (v * x[:, 0]).sum(-1)) / 0.3).unsqueeze(-1)
+    assert gradient.abs().max() < 1e-11
+
+
+def test_mesa_is_the_least_of_its_objective():
+    """Mesa's answer is c v'x for the v at which the gradient of sum_i lam^(n+1-i) (y_i - v'x_i)^2 + eps v'v is 0."""
+    layer = Mesa(D, lam=0.8, eps=0.3, **F64)
+    with torch.no_grad():
+        layer.c.fill_(0.7)
+    x, y = data()
+    ages = 0.8 ** torch.arange(39, 0, -1, **F64)
+    X, Y = x[:, :-1] * ages.sqrt()[:, None], y[:, :-1] * ages.sqrt()
+    rows = torch.cat([X, math.sqrt(0.3) * torch.eye(D, **F64).expand(len(x), D, D)], dim=1)
+    v = torch.linalg.lstsq(rows, torch.cat([Y, torch.zeros(len(x), D, **F64)], dim=1).unsqueeze(-1)).solution
+    assert close(answers(layer, x, y)[:, -1], 0.7 * (v.squeeze(-1) * x[:, -1]).sum(-1), 1e-11)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 5])
+def test_a_first_order_method_is_a_memformer(layers):
+    """With the coefficients of the best polynomial, LFOM predicts what a Memformer of so many layers does whose one
+    register has the best numbers, at the length that they are best for and at others.
+
+    A polynomial with alternating signs, summed in powers there and in steps here: 1e-11 of the largest.
+    """
+    n = 12
+    alpha, gamma = polynomial_floor.optimal_registers(D, n, layers)
+    memory = OneRegister(layers)
+    with torch.no_grad():
+        memory.alpha.copy_(torch.as_tensor(alpha))
+        memory.gamma.copy_(torch.as_tensor(gamma[1:]))
+    peer = Memformer(Fixed(torch.eye(D, **F64).repeat(layers, 1, 1)), memory)
+    layer = LFOM(D, c=-polynomial_floor.optimal_polynomial(D, n, layers)[1:], **F64)
+    x, y = data()
+    for examples in (1, 5, n, 39):
+        prompt = Prompt(x[:, : examples + 1], y[:, : examples + 1], torch.zeros_like(x[:, : examples + 1]))
+        with torch.no_grad():
+            assert close(layer(prompt), peer(prompt), 1e-11), examples
+
+
+def test_a_first_order_method_is_its_sum_of_powers():
+    """LFOM answers x' sum_k c_k H^k b, H and b means over the examples so far; before the first, 0."""
+    c = (0.7, -0.4, 0.2)
+    x, y = data()
+    got = answers(LFOM(D, c=c, **F64), x, y)
+    assert bool((got[:, 0] == 0).all())
+    for n in (1, 2, 17, 39):
+        H, b = x[:, :n].mT @ x[:, :n] / n, (x[:, :n] * y[:, :n, None]).mean(1).unsqueeze(-1)
+        w = sum(weight * torch.linalg.matrix_power(H, k) @ b for k, weight in enumerate(c)).squeeze(-1)
+        assert close(got[:, n], (w * x[:, n]).sum(-1)), n
+
+
+def test_the_caller_s_coefficients_stay_as_they_are():
+    """Training changes no number but the layer's own: not the array that c came from, nor another layer's from it."""
+    c = np.array([0.5, -0.1])
+    one, other = LFOM(D, c=c, **F64), LFOM(D, c=c, **F64)
+    x, y = data()
+    one.errors(x, y).square().mean().backward()
+    torch.optim.SGD(one.parameters(), lr=0.1).step()
+    assert c.tolist() == other.c.tolist() == [0.5, -0.1]
+    assert bool((one.c != other.c).all())
+
+
+def test_normalised_keys_keep_the_labels_true():
+    """UnitKeys(GLA) writes mu y x / x'x, and an input of length 0 is answered 0 and teaches nothing."""
+    x, y = data()
+    x[:, 7] = 0
+    layer = UnitKeys(GLA(D, lam=0.8, mu=0.3, **F64))
+    w_hat, expected = torch.zeros(len(x), D, **F64), []
+    for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):
+        expected.append((w_hat * xt).sum(-1))
+        power = xt.square().sum(-1, keepdim=True).clamp(min=1e-300)
+        w_hat = 0.8 * (w_hat + 0.3 * yt.unsqueeze(-1) * xt / power)
+    assert close(answers(layer, x, y), torch.stack(expected, dim=1))
+
+
+d = 10
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_training_leaves_the_truth_where_it_is():
+    """At the drift's own law the Kalman layer's gradient, over 2000 prompts, is 0 within 4 standard errors, in gamma
+    and in the share of noise; off it, at gamma - .1, it is not.
+
+    sigma_e, sigma_y and P_0 have a direction in which they do nothing to the answers: the two deviations
+    twice as large and the variance four times. In it the gradient is 0 up to rounding.
+    """
+    task = DriftingRegression(d=3, n=30, gamma=0.9, sigma_e=0.3, sigma_w=1.0)
+    prompt = task.sample(2000, generator=streams("truth"), dtype=torch.float64)
+    noise = 0.5 * torch.randn(prompt.y.shape, generator=streams("truth noise"), **F64)
+    noisy = Prompt(prompt.x, prompt.y + noise, prompt.w)
+
+    def z(gamma):
+        layer = Kalman(3, gamma=gamma, sigma_e=0.3, sigma_y=0.5, P_0=0.9**2 + 0.3**2, **F64)
+        gradients = []
+        for part in zip(*(t.split(40) for t in (noisy.x, noisy.y, noisy.w)), strict=True):
+            layer.zero_grad()
+            layer.loss(Prompt(*part)).backward()
+            gradients.append([p.grad.item() for p in (layer.log_gamma, layer.log_sigma_e, layer.log_sigma_y)])
+            assert abs(sum(gradients[-1][1:]) + 2 * layer.log_P_0.grad.item()) < 1e-10
+        gradients = np.array(gradients)
+        return gradients.mean(0) / (gradients.std(0, ddof=1) / math.sqrt(len(gradients)))
+
+    assert np.abs(z(0.9)).max() < 4
+    assert abs(z(0.8)[0]) > 8
+
+
+def test_layers_are_predictors():
+    """`runs.judging.one_step_ahead` reads a layer as it reads the filter that it is."""
+    prompt = DRIFT.sample(5, generator=streams("as predictors"), dtype=torch.float64)
+    layer, peer, _ = PEERS["delta rule"]
+    assert close(one_step_ahead(layer, prompt), one_step_ahead(peer, prompt))

@@ -1,0 +1,26 @@
+"""Labels with noise: it is added to prompts that are the task's own."""
+
+import pandas as pd
+import torch
+
+from icl.profile import streams
+from icl.tasks import DriftingRegression, Noisy, clean
+
+DRIFT = DriftingRegression(d=3, n=12, gamma=0.9, sigma_w=0.25)
+
+
+def test_noise_is_drawn_after_the_prompt():
+    """Inputs and weights are the task's own to the bit, whatever the noise; labels differ by sigma_y times one draw."""
+    plain = DRIFT.sample(6, generator=streams("n"), dtype=torch.float64)
+    drawn = {}
+    for sigma_y in (0.0, 0.5, 2.0):
+        prompt = Noisy(DRIFT, sigma_y).sample(6, generator=streams("n"), dtype=torch.float64)
+        assert torch.equal(prompt.x, plain.x)
+        assert torch.equal(prompt.w, plain.w)
+        assert torch.equal(clean(prompt), plain.y)
+        drawn[sigma_y] = prompt.y - plain.y
+    assert not drawn[0.0].any()
+    torch.testing.assert_close(drawn[2.0], 4 * drawn[0.5], rtol=1e-9, atol=1e-12)
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(Noisy(DRIFT, 1.0).weight_kernel()), pd.DataFrame(DRIFT.weight_kernel()), check_exact=True
+    )

@@ -1,0 +1,134 @@
+"""The floor in many dimensions against second derivations: touching roots, limits, 60 digits and more."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from icl.theory import large_d
+from icl.theory import steady as fw
+
+GRID = [(s, v) for s in (0.01, 0.3, 1.0, 5.0, 80.0) for v in (0.0, 0.01, 1.0, 30.0)]
+
+
+@pytest.mark.parametrize(("s", "v"), GRID)
+def test_touching_roots(s, v):
+    """zeta is the positive root of the cubic, where H is least, and eps makes H = 0 there: found anew by a bounded
+    search for the least H and by bisection of eps. rtol 1e-8 of eps + v: a minimum is flat.
+
+    Planted: a sign of 2 s v in the cubic, and 1 + zeta without its 1, are seen.
+    """
+    t, eps = large_d.touching_point(s, v), large_d.kalman_large_d(s, v)
+    roots = np.roots([1, 2 - s - v * s, -(s + 3 * v * s), -2 * v * s])
+    positive = roots[(np.abs(roots.imag) < 1e-9) & (roots.real > 1e-12)].real
+    np.testing.assert_allclose(positive, [t], rtol=1e-9)
+    least = optimize.minimize_scalar(
+        lambda u: large_d.touching(np.exp(u), 0.5, s, v), bounds=(np.log(t) - 3, np.log(t) + 3), method="bounded"
+    )
+    # H moves with -log(v + eps) as a whole.
+    np.testing.assert_allclose((v + 0.5) * np.exp(least.fun) - v, eps, rtol=1e-8, atol=1e-8 * v)
+    np.testing.assert_allclose(large_d.touching(t, eps, s, v), 0, atol=1e-9)
+    assert (large_d.touching(np.geomspace(1e-4, 1e4, 400) * t, eps, s, v) > -1e-12).all()
+    if not v:
+        np.testing.assert_allclose(t, (s - 2 + np.sqrt(s**2 + 4)) / 2, rtol=1e-10)
+
+
+def test_two_roots_of_the_resolvent_meet():
+    """At z = -zeta the resolvent's equation has one root m, a double one; to its left the smaller u and to its right
+    the larger u = v - z - z^2 m, of the two that exist there, is the branch that goes on to z -> -infinity and z = 0.
+    """
+    s, v = 1.0, 0.2
+    t, eps = large_d.touching_point(s, v), large_d.kalman_large_d(s, v)
+
+    def equation(u, z):
+        return s * ((1 - z) * (v - z - u) / z**2 - 1) + np.log(u / (v + eps))
+
+    def turn(z):
+        return z**2 / (s * (1 - z))
+
+    np.testing.assert_allclose(equation(turn(-t), -t), 0, atol=1e-12)
+    far, near = -1e4 * t, -1e-3 * t
+    low = optimize.brentq(equation, 1e-12 * turn(far), turn(far), args=(far,))
+    high = optimize.brentq(equation, turn(near), 1e9 * turn(near), args=(near,))
+    # There u = v - z - z^2 m is what m = -1/z - eps/z^2 and a finite m leave of it.
+    np.testing.assert_allclose((low, high), (v + eps, v), rtol=1e-2)
+    for z in (-3 * t, -1.5 * t, -0.6 * t, -0.3 * t):
+        assert equation(turn(z), z) > 0
+
+
+def test_limits_of_the_floor():
+    """Fast drift or much noise: all answer 0. Slow drift: the random-walk forms, e / 4, 1 and (4 / e) between delta and
+    floor. Everywhere floor < delta < gated attention, and their equations in s hold. Stated tolerances.
+    """
+    for f in (large_d.kalman_large_d, large_d.eps_delta, large_d.eps_gla):
+        np.testing.assert_allclose(f(1e6, 0.0), 1, rtol=1e-5)
+        np.testing.assert_allclose(f(1.0, 1e6), 1, rtol=1e-5)
+    s = 1e-6
+    for nu in (0.0, 0.3, 5.0):
+        np.testing.assert_allclose(large_d.kalman_large_d(s, nu * s) / s, large_d.kalman_random_walk(nu), rtol=1e-4)
+        np.testing.assert_allclose(large_d.eps_delta(s, nu * s) / s, large_d.delta_random_walk(nu), rtol=1e-4)
+    np.testing.assert_allclose(large_d.kalman_random_walk(0.0), np.e / 4, rtol=1e-14)
+    S, V = (a.ravel() for a in np.meshgrid(np.geomspace(0.01, 100, 30), [0, 0.01, 0.3, 3]))
+    floor, rule, gated = large_d.kalman_large_d(S, V), large_d.eps_delta(S, V), large_d.eps_gla(S, V)
+    assert (floor < rule).all()
+    assert (rule < gated).all()
+    np.testing.assert_allclose(S * (1 - rule), rule**2 / (rule + V), rtol=1e-9)
+    np.testing.assert_allclose(S * (1 - gated), gated**2 / (1 + V), rtol=1e-9)
+
+
+def test_many_dimensions():
+    """At d = 20,000 gated attention, the delta rule and unit keys are their limits; rtol 1e-3."""
+    for s, v in ((0.3, 0.0), (3.0, 0.2)):
+        d = 20_000
+        gamma = np.sqrt(1 - s / d)
+        law = fw.Steady(d, gamma, 1.0, np.sqrt(v * s**-1) * d if v else 0.0)
+        law = fw.Steady(d, gamma, 1.0, np.sqrt(v * d * law.k0))
+        np.testing.assert_allclose((law.s, law.v), (s, v), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(fw.best_gla(law).p / law.k0, large_d.eps_gla(s, v), rtol=1e-3)
+        for layer in (fw.best_delta, fw.best_unit_delta):
+            np.testing.assert_allclose(layer(law).p / law.k0, large_d.eps_delta(s, v), rtol=1e-3)
+        np.testing.assert_allclose(large_d.kalman_floor(law) / law.zero, large_d.kalman_large_d(s, v), rtol=1e-3)
+
+
+def test_rls_on_a_random_walk():
+    """Without noise the best theta is 1.9905 and leaves 0.8023, between the floor's e / 4 and the delta rule's 1; for
+    small theta it averages over 1 / theta, whose weights lie 1 / (2 theta) behind. rtol 1e-3.
+    """
+    found = optimize.minimize_scalar(
+        lambda theta: large_d.rls_random_walk(0.0, theta), bounds=(0.1, 10), method="bounded"
+    )
+    np.testing.assert_allclose((found.x, found.fun), (1.9905, 0.8023), rtol=1e-3)
+    np.testing.assert_allclose(large_d.rls_random_walk(0.0, 1e-4) * 1e-4, 0.5, rtol=1e-3)
+
+
+@pytest.fixture(autouse=True)
+def digits():
+    """120 digits: squares of 1e8 over 1e-8, grown by 1.4 a step, leave more than 60 of them."""
+    with mp.workdps(120):
+        yield
+
+
+def precisely(s, v):
+    s, v = mp.mpf(s), mp.mpf(v)
+    roots = mp.polyroots([1, 2 - s - v * s, -(s + 3 * v * s), -2 * v * s], maxsteps=500, extraprec=500)
+    (t,) = [mp.re(r) for r in roots if abs(mp.im(r)) < mp.mpf(10) ** -40 * abs(r) and mp.re(r) > 0]
+    return t * t / (s * (1 + t)) * mp.exp(s * (1 + v) / t + s * v / t**2 - 1) - v
+
+
+@pytest.mark.parametrize("s", [1e-9, 1e-6, 1e-3, 0.3, 5.0, 80.0, 1e4])
+def test_the_floor_in_many_dimensions_under_any_noise(s):
+    """`kalman_large_d` for noise from 1e-9 to 1e30 of the signal, to 1e-7 for s = 1e-9 and 1e-9 from s = 1e-6 on."""
+    for v in (1e-9, 1e-3, 1.0, 30.0, 900.0, 1100.0, 1e5, 1e8, 1e12, 1e20, 1e30):
+        assert large_d.kalman_large_d(s, v) == pytest.approx(float(precisely(s, v)), rel=1e-7 if s < 1e-6 else 1e-9)
+        half = mp.mpf(s) * (1 - mp.mpf(v))
+        delta = (half + mp.sqrt(half**2 + 4 * (1 + mp.mpf(s)) * s * v)) / (2 * (1 + mp.mpf(s)))
+        assert large_d.eps_delta(s, v) == pytest.approx(float(delta), rel=1e-12)
+
+
+def test_slow_drift_under_any_noise():
+    """`kalman_random_walk` for nu from 0 to 1e100 is its formula in 240 digits, to 1e-13."""
+    with mp.workdps(240):
+        for nu in (0.0, 1e-6, 1.0, 1e6, 1e20, 1e32, 1e100):
+            z = (1 + mp.sqrt(1 + 16 * mp.mpf(nu))) / 4
+            right = z**2 * mp.exp(1 / z - 1 + mp.mpf(nu) / z**2) - mp.mpf(nu)
+            assert large_d.kalman_random_walk(nu) == pytest.approx(float(right), rel=1e-13)

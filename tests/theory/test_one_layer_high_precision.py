@@ -1,0 +1,112 @@
+"""Forgetting factors of one layer against the same in 60 digits and more, at settings far apart."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from icl.tasks import DriftingRegression
+from icl.theory import one_layer
+
+
+@pytest.fixture(autouse=True)
+def digits():
+    """120 digits: squares of 1e8 over 1e-8, grown by 1.4 a step, leave more than 60 of them."""
+    with mp.workdps(120):
+        yield
+
+
+def share_left(task, lam):
+    """Error of one layer with Gaussian inputs and Lambda = I over that of answering 0."""
+    lam, g, q = mp.mpf(float(lam)), mp.mpf(task.gamma), mp.mpf(task.sigma_e) ** 2
+    D1 = D2 = D3 = mp.mpf(0)
+    k = g**2 * mp.mpf(task.sigma_w) ** 2 + q
+    for _ in range(task.n):
+        D3, D2, D1, k = lam**2 * (D3 + 2 * D1), lam**2 * (D2 + k), lam * g * (D1 + k), g**2 * k + q
+    return 1 - D1**2 / (((task.d + 2) * D2 + D3) * k)
+
+
+def best_forgetting(task, low, high):
+    """Where the error is least between the two, by golden section in many digits."""
+    ratio = (mp.sqrt(5) - 1) / 2
+    inner = [high - ratio * (high - low), low + ratio * (high - low)]
+    values = [share_left(task, lam) for lam in inner]
+    for _ in range(20):
+        if values[0] < values[1]:
+            high, inner = inner[1], [inner[1] - ratio * (inner[1] - low), inner[0]]
+            values = [share_left(task, inner[0]), values[0]]
+        else:
+            low, inner = inner[0], [inner[1], inner[0] + ratio * (high - inner[0])]
+            values = [values[1], share_left(task, inner[1])]
+    return (low + high) / 2
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "gamma", "upper"),
+    [
+        (10, 500, 1.02, 2.0),
+        (10, 300, 1.1, 2.0),
+        (10, 150, 1.5, 1e4),
+        (5, 50, 1.05, 1e200),
+        (2, 200, 0.99, 1e6),
+        (3, 200, 0.5, 1e3),
+        (10, 100, 0.9, 1.0),
+        (10, 100, 1.0, 1.0),
+        (10, 150, 1.0, 1e3),
+        (3, 100, 2.0, 4.0),
+        (20, 30, 3.0, 1e9),
+        (3, 400, 3.0, 4.0),
+    ],
+)
+def test_no_overflow_chooses_the_forgetting_factor(d, n, gamma, upper):
+    """lam* has no larger error than 30 forgetting factors in (0, upper], and is where golden section in 50 digits
+    ends from a hundredth around it, to 1e-6.
+    """
+    task = DriftingRegression(d, n, gamma)
+    with mp.workdps(50):
+        best = one_layer.optimal_forgetting(task, upper=upper)
+        least = share_left(task, best)
+        tried = np.append(np.linspace(0, min(upper, 2 * max(gamma, 1.0)), 25)[1:], np.geomspace(0.5, upper, 6))
+        assert all(least <= share_left(task, lam) * (1 + mp.mpf(1e-12)) for lam in tried)
+        if gamma:
+            assert abs(best_forgetting(task, mp.mpf(best) * 0.99, mp.mpf(best) * 1.01) - best) < 1e-6 * best
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.9970), (1.2, 1.2)])
+def test_long_prompts_choose_their_forgetting_factor(gamma, lam):
+    """At n = 10,000 and upper = 2, where lam^(2 n) is 1e6020: 1e-4 of the steady values; at gamma = 1.2, whose weights
+    themselves outgrow float64, lam* tends to gamma.
+    """
+    assert abs(one_layer.optimal_forgetting(DriftingRegression(10, 10_000, gamma), upper=2.0) - lam) < 1e-4
+
+
+@pytest.mark.parametrize("lam", [1e-300, 1e-200, 1e-150, 1e-8, 0.5, 1.5, 1e20, 1e200])
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 1.1])
+def test_no_forgetting_factor_leaves_float64(gamma, lam):
+    """The training error, mended (16) for Lambda = I and xi at forgetting factors from 1e-300 to 1e200, to 1e-9.
+
+    One array holds one that fits and one that does not: each is what it is alone.
+    """
+    task = DriftingRegression(3, 60, gamma)
+    with mp.workdps(60):
+        k = mp.mpf(float(task.weight_kernel()[-1, -1]))
+        right = float(3 * k * share_left(task, lam))
+    assert one_layer.training_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
+    assert one_layer.identity_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
+    both = one_layer.training_error(task, lam=np.array([lam, 0.9]))
+    np.testing.assert_array_equal(both, [one_layer.training_error(task, lam=v) for v in (lam, 0.9)])
+    assert 0 <= one_layer.xi(task, lam=lam) <= k * 60
+
+
+def test_forgetting_that_does_not_fit_is_refused():
+    """Weights that outgrow float64 have no error there, nor has Lambda~ at such a lam; a risk that does is infinite."""
+    with pytest.raises(ValueError, match="variance of the query's weight must be finite"):
+        one_layer.training_error(DriftingRegression(3, 10_000, 1.2), lam=0.5)
+    with pytest.raises(ValueError, match="variance of the query's weight must be finite"):
+        one_layer.zero_predictor(DriftingRegression(3, 10_000, 1.2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for function in (one_layer.lambda_tilde, one_layer.optimum):
+            with pytest.raises(ValueError, match="lam must keep Lambda~ within float64"):
+                function(DriftingRegression(3, 10, 0.9), lam=1e200)
+    errors = one_layer.layer_risk(np.eye(3), DriftingRegression(3, 10_000, 0.9), lam=np.array([0.5, 2.0]))
+    assert np.isfinite(errors[0])
+    assert errors[1] == np.inf
