@@ -1,5 +1,7 @@
 """Has the program changed? What code does, as a hash that names, place, words and refusals do not enter.
 
+Longer than most files, because it is one reading of Python, a case for each kind of statement.
+
 The identity of a definition is a hash of its statement, in which every other definition of this library that it uses is
 replaced by that one's identity. So it changes with anything it computes with, however deep, and not with a move to
 another file or another name, an import line, a comment, a docstring, an annotation or the layout. Nor does it change

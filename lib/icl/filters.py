@@ -1,5 +1,7 @@
 """Adaptive filters as (init, step) pairs, batched over trials; one scan, `run_filter`, runs any of them.
 
+Longer than most files, because all filters share their settings, their states and one scan.
+
 All estimate the weights behind y_i = <w_i, x_i> while reading, and are judged by their a-priori predictions
 y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them from the initial weights. Notation of
 [Sayed 2011]. There is one recurrence,

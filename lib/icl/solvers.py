@@ -1,5 +1,7 @@
 """First-order methods on quadratics as (init, step) pairs, batched over problems; `run_solver` runs any of them.
 
+Longer than most files, because the methods share their states and one run.
+
 All minimise f(w) = w'Hw / 2 - b'w, whose gradient is H w - b, with H symmetric and positive semi-definite and b in its
 range; there a minimiser solves H w = b. For the least-squares problem of a prompt [Dutta & Sra 2025, (2.11)] H is
 `icl.tasks.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates differ from

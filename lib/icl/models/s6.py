@@ -1,5 +1,7 @@
 """The S6 layer of Mamba on regression prompts [Jiang et al. 2025, sec. 3]: selection, zero-order hold, recurrence.
 
+Longer than most files, because its three forms stand beside one another.
+
 Every channel i of the tokens u_l has a state h_l of d_h numbers that decays and is written to,
 
     h_l = exp(Delta_l A) h_{l-1} + A^-1 (exp(Delta_l A) - I) B_l u_l[i],    o_l[i] = C_l' h_l,            (1), (2)

@@ -1,5 +1,7 @@
 """Tidy tables to charts: one theme, one colour a method throughout the book, a description for everyone.
 
+Longer than most files, because every kind of figure shares its theme, its colours and its description.
+
 No mathematics here and no torch. A `Figure` shows itself in a notebook as a picture with its description; in the built
 book a script replaces the picture by the interactive chart, follows the page's light or dark theme, and offers the data
 and the specification for download.

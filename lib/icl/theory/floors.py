@@ -1,5 +1,7 @@
 """Exact floors beyond first-order Gaussian drift, at every position, given the inputs (not in the papers).
 
+Longer than most files, because all floors rest on one Riccati recursion and on how it is rounded.
+
 For one law of the weights there are up to three, of expected squared error, each below the next:
 
 - the genie's, who is told where switches fall and how large each innovation is (`genie_errors`);

@@ -1,5 +1,7 @@
 """Steady errors of every decayed fast-weight layer, from one equation, and the floor (not in the papers).
 
+Longer than most files, because all layers solve one equation and differ in its terms only.
+
 The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after a prompt without end. A
 layer that learns by fixed rules leaves in every coordinate of the weights a variance p that solves
 
