@@ -28,7 +28,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.optimize import least_squares, minimize
-from scipy.stats import qmc
 
 from icl import _checks
 
@@ -355,6 +354,8 @@ def shared_floor(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "depths
     Returns:
         the risk at depths 0 .. layers, in units of y^2, and the c (layers,) that has the last of them.
     """
+    from scipy.stats import qmc  # most of what the book does has no need of it, and it is slow to load
+
     optimum = _optimum(d, n, layers)
     times, alpha, norms = _frame(optimum)
     scales = np.sqrt(norms)
