@@ -5,7 +5,6 @@ that a move or a rename does not change, and says so when that code has changed 
 """
 
 import datetime
-import gc
 import html
 import json
 import os
@@ -53,16 +52,7 @@ class Record:
         """What of the code that made it has changed since, by the names it had then."""
         code = self.provenance["code"]
         moved = [name for name, identity in code.items() if _identity.identity(name) != identity]
-        if not moved:
-            return []
-        sweeps = gc.isenabled()
-        # Reading the whole library makes many small objects, and each sweep for garbage would walk through torch's too.
-        gc.disable()
-        try:
-            return [name for name in moved if code[name] not in _identity.everything()]
-        finally:
-            if sweeps:
-                gc.enable()
+        return [name for name in moved if code[name] not in _identity.everything()] if moved else []
 
     @property
     def origin(self) -> "Record":
