@@ -23,7 +23,6 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from icl.page import claims, notation
 from icl.page import records as evidence
-from icl.theory.errata import ADAPTATION, MEMORY, SELECTION, adaptation, memory, selection
 
 logger = logging.getLogger(__name__)
 TESTS = "book/reference/tests"
@@ -210,6 +209,9 @@ class VerdictCounts(Generated):
 
 def errata(paper: str) -> tuple[list[str], list[list[str]]]:
     """The header and the rows of a paper's errata, those of `icl.theory.errata`."""
+    # Loads torch, which a build where nothing changed has no need of.
+    from icl.theory.errata import ADAPTATION, MEMORY, SELECTION
+
     listed = {"gla": ADAPTATION, "mem": MEMORY, "mamba": SELECTION}[paper]
     return ["No.", "Kind", "Where", "Printed", "Corrected"], [
         [str(k), e.kind, e.where, f"${e.printed}$", f"${e.corrected}$"] for k, e in listed.items()
@@ -221,7 +223,7 @@ class Errata(Generated):
 
     def shown(self) -> list[Path]:
         """The modules that hold the lists."""
-        return [Path(module.__file__) for module in (adaptation, memory, selection)]
+        return sorted((chapters.ROOT / "lib/icl/theory/errata").glob("*.py"))
 
     def markdown(self) -> str:
         """One row an erratum."""
