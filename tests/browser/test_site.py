@@ -32,24 +32,30 @@ def test_no_page_loads_anything_from_elsewhere():
     assert not styles
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_the_build_ran_this_chapter_as_it_is(page):
+@pytest.fixture(scope="module", params=CHAPTERS)
+def chapter(request):
+    """A chapter's name and its run, read once for all tests of it."""
+    return request.param, runs.cached(request.param)
+
+
+def test_the_build_ran_this_chapter_as_it_is(chapter):
     """There is a run of the chapter in its present state: cells, library, ledger rows, records and versions."""
-    assert runs.cached(page) is not None
+    _, run = chapter
+    assert run is not None
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_every_check_ran_and_is_shown(page):
+def test_every_check_ran_and_is_shown(chapter):
     """The verdicts among a chapter's outputs are those of the claims it names, each once."""
-    shown = [check["id"] for check in runs.outputs(runs.cached(page), runs.CHECK)]
+    page, run = chapter
+    shown = [check["id"] for check in runs.outputs(run, runs.CHECK)]
     text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
     assert shown == chapters.claims_of(text)
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_exercises_tell_a_stub_from_a_solution(page):
+def test_exercises_tell_a_stub_from_a_solution(chapter):
     """Of every self-check with a stub in the page, the stub fails and the solution passes."""
-    outcomes = runs.outputs(runs.cached(page), runs.EXERCISE)
+    page, run = chapter
+    outcomes = runs.outputs(run, runs.EXERCISE)
     names = {o["name"] for o in outcomes}
     for name in names:
         passed = [o["passed"] for o in outcomes if o["name"] == name]
