@@ -571,7 +571,7 @@ BASES = {core.Task, core.Regression, causal.Causal, fast_weights.FastWeights, fa
 INSIDE = {
     *(causal.Causal.checked, stacks.DeltaStack.decays, stacks.GatedDeltaStack.decays, stacks.GatedStack.gates),
     *(fast_weights.LinearGate.forward, fast_weights.LengthGate.forward, fast_weights.Mamba2.Delta),
-    *(fast_weights.GatedGLA.lam, fast_weights.GatedGLA.mu, estimating.GatedDelta.lam, estimating.GatedDelta.beta),
+    *(estimating.GatedDelta.lam, estimating.GatedDelta.beta),
     *(mamba.Selective.forward, mamba.Static.forward, mamba.Step.forward, mamba.FixedStep.forward, mamba.held),
 }
 
@@ -1104,7 +1104,6 @@ def lists(*names):
 
 entry(fast_weights.GLA, estimating.DeltaRule, also=lists("lam", "mu"))
 entry(fast_weights.Mamba2, given={"A": 1.0}, also=gates("gate"))
-entry(fast_weights.GatedGLA, also=gates("forget", "write"))
 entry(estimating.GatedDelta, also=gates("forget", "write"))
 entry(fast_weights.retention)
 entry(

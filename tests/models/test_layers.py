@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from icl import filters
 from icl.models import operators, s6
 from icl.models.causal import Normalised
 from icl.models.counting import cost
-from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa, UnitKeys
+from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
 from icl.models.layered import LayeredDelta, LayeredGLA, Selected
 from icl.models.layers import (
     GLA,
     FastWeights,
     Gate,
-    GatedGLA,
     LengthGate,
     LinearAttention,
     LinearGate,
@@ -100,20 +100,6 @@ def test_decay_a_channel_is_gla_a_channel():
     assert close(got, sum(parts))
 
 
-def test_gated_gla_is_the_field_s_operator():
-    """GatedGLA's answers are linear attention with a decay and a value strength for each token, where a token's decay
-    acts after its own write: the next token's decay in the operator.
-    """
-    x, y = data()
-    layer = stirred(GatedGLA(D, LinearGate(D, **F64), LengthGate(D, **F64), lam=0.9, mu=0.2, **F64))
-    with torch.no_grad():
-        lam, mu = (torch.stack([g(a, b) for a, b in zip(x, y, strict=True)]) for g in (layer.lam, layer.mu))
-    decay = torch.cat([torch.ones_like(lam[:, :1]), lam[:, :-1]], dim=1).unsqueeze(-1)
-    key, value = x.unsqueeze(2), (mu * y)[..., None, None]
-    read = operators.recurrent(key, key, value, decay)[:, :, 0, 0]
-    assert close(answers(layer, x, y), read - mu * y * x.square().sum(-1))
-
-
 def test_retnet_is_a_sum_of_gla_layers():
     """RetNet's answer is the sum over its heads of GLA layers with its decays and mu = c_h, also where c_h < 0; its
     own decays are the paper's.
@@ -144,14 +130,11 @@ def test_gates_are_their_formulas():
         one = np.array([sum(w[j] * row[j] for j in range(D)) + w[D] * label for row, label in zip(x, y, strict=True)])
         two = c * np.log(1 + (x**2).sum(1) / D)
         inputs = torch.as_tensor(x), torch.as_tensor(y)
-        free = GatedGLA(D, linear, length, lam=0.8, mu=0.3, **F64)
         rule = GatedDelta(D, length, linear, lam=0.8, beta=0.3, **F64)
         held = Mamba2(D, linear, A=1.0, Delta=0.2, mu=1.0, **F64)
         for got, expected in (
             (linear(*inputs), one),
             (length(*inputs), two),
-            (free.lam(*inputs), 1 / (1 + (0.2 / 0.8) * np.exp(-one))),
-            (free.mu(*inputs), 0.3 * np.exp(two)),
             (rule.lam(*inputs), 1 / (1 + (0.2 / 0.8) * np.exp(-two))),
             (rule.beta(*inputs), 2 / (1 + (1.7 / 0.3) * np.exp(-one))),
             (held.Delta(*inputs), np.log(1 + np.expm1(0.2) * np.exp(one))),
@@ -225,9 +208,6 @@ EVERY = {
     "GLA by channel": lambda d: GLA(d, lam=[0.9] * d, mu=[0.1] * d, **F64),
     "RetNet": lambda d: RetNet(d, lam=retention(3), mu=0.1, **F64),
     "Mamba-2": lambda d: Mamba2(d, mixed(LinearGate(d, **F64)), A=1.0, Delta=0.1, mu=1.0, **F64),
-    "gated GLA": lambda d: GatedGLA(
-        d, mixed(LengthGate(d, **F64)), mixed(LinearGate(d, **F64)), lam=0.9, mu=0.1, **F64
-    ),
     "delta rule": lambda d: DeltaRule(d, lam=0.9, mu=0.1, **F64),
     "delta rule by channel": lambda d: DeltaRule(d, lam=[0.9] * d, mu=[0.1] * d, **F64),
     "gated delta rule": lambda d: GatedDelta(
@@ -237,7 +217,6 @@ EVERY = {
     "LFOM": lambda d: LFOM(d, c=[0.7, -0.4, 0.2], **F64),
     "Mesa": lambda d: Mesa(d, lam=0.9, eps=0.5, **F64),
     "Kalman": lambda d: Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.3, P_0=1.0, **F64),
-    "unit keys": lambda d: UnitKeys(DeltaRule(d, lam=0.9, mu=0.8, **F64)),
 }
 
 
@@ -292,7 +271,6 @@ HAND = {
     # P x; x'P x + s2; the error and its quotient; w + P x e and gamma; 1 / sqrt, u; P - u u', gamma^2, the diagonal.
     "Kalman": (4, d**2 + d, DOT + d * DOT + DOT + 1 + DOT + 2 + 3 * d + 1 + d + 3 * d**2 + d),
     # Twice: x'x, its root, x / |x|; then y / |x| and |x| y_hat, and the delta rule.
-    "unit keys": (2, d, 2 * (DOT + 1 + d) + 2 + 2 * DOT + 2 + 3 * d),
 }
 
 
@@ -352,15 +330,12 @@ def layers(d, dtype=torch.float64):
         "GLA by channel": GLA(d, lam=[0.9] * d, mu=[0.1] * d, **kind),
         "RetNet": RetNet(d, lam=retention(3), mu=0.1, **kind),
         "Mamba-2": Mamba2(d, LinearGate(d, **kind), A=1.0, Delta=0.1, mu=1.0, **kind),
-        "gated GLA": GatedGLA(d, *gates(), lam=0.9, mu=0.1, **kind),
         "delta rule": DeltaRule(d, lam=0.9, mu=0.1, **kind),
         "delta rule by channel": DeltaRule(d, lam=[0.9] * d, mu=[0.1] * d, **kind),
         "gated delta rule": GatedDelta(d, *gates(), lam=0.9, beta=0.8, **kind),
         "Longhorn": Longhorn(d, lam=0.9, eps=0.5, **kind),
         "Mesa": Mesa(d, lam=0.9, eps=0.5, **kind),
         "Kalman": Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.3, P_0=1.0, **kind),
-        "unit keys": UnitKeys(DeltaRule(d, lam=0.9, mu=0.8, **kind)),
-        "unit keys, Mesa": UnitKeys(Mesa(d, lam=0.9, eps=0.8, **kind)),
         "LFOM": LFOM(d, c=[0.7, -0.4, 0.2], **kind),
         "S6": Selected(s6),
         "stack": LayeredGLA(Stack(d, 2, **kind)),
@@ -373,9 +348,9 @@ def layers(d, dtype=torch.float64):
 
 NAMES = list(layers(1))
 # Those whose gates do not look at the label.
-LINEAR = sorted(set(NAMES) - {"Mamba-2", "gated GLA", "gated delta rule", "S6", "gated delta stack"})
+LINEAR = sorted(set(NAMES) - {"Mamba-2", "gated delta rule", "S6", "gated delta stack"})
 # Those that look at some coordinates of x more than at others: by settings a channel, linear gates, or matrices.
-DIRECTED = ["GLA by channel", "delta rule by channel", "Mamba-2", "gated GLA", "gated delta rule", "S6"]
+DIRECTED = ["GLA by channel", "delta rule by channel", "Mamba-2", "gated delta rule", "S6"]
 # Those that answer all positions of a prompt at once, by sums in another order.
 AT_ONCE = ["S6", "stack", "normalised stack", "delta stack", "gated delta stack"]
 
@@ -466,7 +441,7 @@ def test_answers_turn_with_the_inputs(name):
     assert near(answers(layer, x @ turn, y), answers(layer, x, y)) == (name not in DIRECTED)
 
 
-@pytest.mark.parametrize("name", ["unit keys", "unit keys, Mesa", "normalised stack", "delta stack"])
+@pytest.mark.parametrize("name", ["normalised stack", "delta stack"])
 def test_unit_keys_know_no_lengths(name):
     """With unit keys an example says the same at any length, and its answer scales with it: f(c X, c y) = c f(X, y) for
     every c, one a position too.
@@ -478,18 +453,14 @@ def test_unit_keys_know_no_lengths(name):
 
 @given(gate=st.sampled_from([Gate, LinearGate, LengthGate]))
 def test_gated_layers_start_as_those_without(gate):
-    """With a gate that has not been trained, gated GLA is GLA and the gated delta rule the one with unit keys."""
+    """With gates that have not been trained, the gated delta rule is the filter without gates."""
 
     def fresh():
         return gate() if gate is Gate else gate(3, **F64)
 
     x, y = sequences()
-    pairs = (
-        (GatedGLA(3, fresh(), fresh(), lam=0.9, mu=0.2, **F64), GLA(3, lam=0.9, mu=0.2, **F64)),
-        (GatedDelta(3, fresh(), fresh(), lam=0.9, beta=0.7, **F64), UnitKeys(DeltaRule(3, lam=0.9, mu=0.7, **F64))),
-    )
-    for gated, plain in pairs:
-        assert near(answers(gated, x, y), answers(plain, x, y))
+    plain = filters.run_filter(filters.normalised_delta_rule(0.7, lam=0.9, eps=0), x, y)
+    assert near(answers(GatedDelta(3, fresh(), fresh(), lam=0.9, beta=0.7, **F64), x, y), plain)
 
 
 @pytest.mark.parametrize("name", NAMES)

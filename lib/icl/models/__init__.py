@@ -30,7 +30,7 @@ from icl.models import (
 )
 from icl.models.causal import Causal, Normalised
 from icl.models.counting import Cost, cost
-from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa, UnitKeys
+from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
 from icl.models.layered import LayeredDelta, LayeredGLA, Selected
 from icl.models.layers import (
     GLA,
@@ -38,7 +38,6 @@ from icl.models.layers import (
     Counted,
     FastWeights,
     Gate,
-    GatedGLA,
     Heads,
     Hidden,
     LengthGate,
@@ -123,7 +122,6 @@ __all__ = [
     "Gate",
     "GatedDelta",
     "GatedDeltaStack",
-    "GatedGLA",
     "GatedStack",
     "Heads",
     "Hidden",
@@ -156,7 +154,6 @@ __all__ = [
     "Step",
     "Sums",
     "TokenWise",
-    "UnitKeys",
     "Weights",
     "Without",
     "assumed",

@@ -23,7 +23,6 @@ from icl.models.layers import (
     Counted,
     FastWeights,
     Gate,
-    S,
     Sums,
     Weights,
     _Estimating,
@@ -261,31 +260,3 @@ class Kalman(FastWeights[Belief]):
 
     def _read(self, state: Belief, x: Tensor) -> Tensor:
         return (state.w_hat * x).sum(-1)
-
-
-class UnitKeys(FastWeights[S]):
-    """A layer that sees x and y over x's length, its answers multiplied back: keys of length 1, labels true to them.
-
-    GLA then writes mu y x / x'x, the delta rule mu (y - w'x) x / x'x. x = 0 teaches nothing and is answered 0.
-
-    Args:
-        layer: the layer that reads unit keys; its mu and eps are then dimensionless.
-    """
-
-    def __init__(self, layer: FastWeights[S]) -> None:
-        """Keep the layer."""
-        if not isinstance(layer, FastWeights):
-            raise ValueError(f"layer must be one of icl.models.layers, got {layer!r}")
-        super().__init__(layer.d)
-        self.layer: FastWeights[S] = layer
-
-    def _start(self, w_hat: Tensor) -> S:
-        return self.layer._start(w_hat)
-
-    def _write(self, state: S, x: Tensor, y: Tensor) -> S:
-        length = _power(x).sqrt()
-        return self.layer._write(state, x / length.unsqueeze(-1), y / length)
-
-    def _read(self, state: S, x: Tensor) -> Tensor:
-        length = _power(x).sqrt()
-        return length * self.layer._read(state, x / length.unsqueeze(-1))

@@ -8,7 +8,6 @@ query and the label as value, each layer keeps an estimate w_hat of the weights 
     GLA                 w <- lam (w + mu y x)                       [Yang et al. 2023]
     RetNet              several of these, at fixed lam              [Sun et al. 2023]
     Mamba-2             w <- a_i w + mu Delta_i y x                 [Dao & Gu 2024]
-    gated GLA           w <- lam_i (w + mu_i y x)
 
 `icl.models.estimating` has those that write what they got wrong. One interface for all, `FastWeights`: a state that
 `start` makes, `step` advances by one example and `read` asks. They are `Causal` models: position i is predicted from
@@ -409,41 +408,6 @@ class Mamba2(_Estimating):
     def _read(self, state: Weights, x: Tensor) -> Tensor:
         kept = torch.exp(-self.A * self.Delta(x, torch.zeros_like(x[:, 0])))
         return kept * (state.w_hat * x).sum(-1)
-
-
-class GatedGLA(_Estimating):
-    """w <- lam_i (w + mu_i y x): forgetting and writing are decided at each token, each by a gate of its own.
-
-    lam_i = sigmoid(logit(lam) + forget(x_i, y_i)), mu_i = mu exp(write(x_i, y_i)).
-
-    Args:
-        d: dimension of the inputs.
-        forget: gate of the forgetting factor.
-        write: gate of the write strength.
-        lam: forgetting factor to start from, in (0, 1).
-        mu: write strength to start from, > 0, in units of 1/x^2.
-        dtype: of the parameters; gates have their own.
-    """
-
-    def __init__(
-        self, d: int, forget: Gate, write: Gate, *, lam: float, mu: float, dtype: torch.dtype = torch.float32
-    ) -> None:
-        """Start as GLA, if the gates start at 0."""
-        super().__init__(d)
-        self.forget, self.write = _gate("forget", forget, d), _gate("write", write, d)
-        self.log_odds, self.log_mu = _log_odds("lam", lam, dtype), _log("mu", mu, dtype)
-
-    def lam(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
-        """Forgetting factor of each token."""
-        return torch.sigmoid(self.log_odds + self.forget(x, y))
-
-    def mu(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
-        """Write strength of each token."""
-        return torch.exp(self.log_mu + self.write(x, y))
-
-    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
-        written = (self.mu(x, y) * y).unsqueeze(-1)
-        return Weights(self.lam(x, y).unsqueeze(-1) * torch.addcmul(state.w_hat, x, written))
 
 
 def _power(x: Tensor) -> Tensor:
