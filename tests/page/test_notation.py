@@ -1,6 +1,7 @@
 """The symbol table and the code agree on the names."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -45,13 +46,16 @@ GREEK = {
 }
 
 
+@functools.cache
 def identifiers():
     """Every name that the library's code gives to anything: variables, attributes, arguments, functions."""
+    found = set()
     for tree in MODULES.values():
         for node in ast.walk(tree):
             match node:
                 case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.FunctionDef(name=name):
-                    yield name
+                    found.add(name)
+    return found
 
 
 def arguments():
@@ -71,7 +75,7 @@ def arguments():
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_symbol_is_a_name_in_the_code(name):
     """The name that the symbol table gives to a symbol is one that the library's code uses, not its prose alone."""
-    assert name in set(identifiers())
+    assert name in identifiers()
 
 
 def test_every_letter_of_the_papers_is_in_the_table():
