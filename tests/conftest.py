@@ -18,6 +18,9 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Its asserts say what they compared, as those of tests do.
+pytest.register_assert_rewrite("shared")
+
 # One thread: sums are then added in one order, and parallel test runs do not fight for cores.
 torch.set_num_threads(1)
 

@@ -4,7 +4,10 @@ Float64 unless said otherwise. Where a value is said to be the same up to roundi
 it: sums of products over at most 50 tokens and three layers.
 """
 
+import functools
+
 import pytest
+import shared
 import torch
 
 from icl.models.causal import Causal, Normalised
@@ -12,33 +15,13 @@ from icl.models.readings import BEST, LITERAL, FullStack, Reading
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack
 from icl.profile import streams
 from icl.runs.judging import one_step_ahead
-from icl.tasks import DriftingRegression, Prompt
+from icl.tasks import Prompt
 
 # Oracles
 
 ROUNDING = 1e-11
-
-
-def prompt(n=20, d=3, batch=5, dtype=torch.float64):
-    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=streams("deep prompts"), dtype=dtype)
-
-
-def stirred(model, size=0.3):
-    """The model with noise on every parameter, so that none has a value that hides it."""
-    generator = streams("stir")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-    return model
-
-
-def close(got, expected, rounding=ROUNDING):
-    """Whether two arrays are the same up to rounding of their largest value."""
-    got, expected = (torch.as_tensor(a).detach() for a in (got, expected))
-    return got.shape == expected.shape and bool(
-        (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
-    )
+stirred, prompt = shared.stirred, shared.deep_prompt
+close = functools.partial(shared.close, rounding=ROUNDING)
 
 
 def models(dtype=torch.float64):

@@ -4,10 +4,12 @@ Everything is in float64. Values are products and sums over at most 40 tokens, s
 rounding of a layer without a matrix to solve for; the others have their own bound, stated where it is used.
 """
 
+import functools
 import math
 
 import numpy as np
 import pytest
+import shared
 import torch
 
 from icl import filters
@@ -23,12 +25,11 @@ from icl.theory import polynomial_floor
 F64 = {"dtype": torch.float64}
 ROUNDING = 1e-12
 D = 4
+stirred = functools.partial(shared.stirred, size=0.4)
 
 
-def data(d=D, time=40, batch=6, dtype=torch.float64):
-    generator = streams("fast weights", seed=d)
-    x = torch.randn(batch, time, d, generator=generator, dtype=dtype)
-    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
+def data():
+    return shared.sequences("fast weights", D, 40, 6, seed=D)
 
 
 def answers(layer, x, y):
@@ -38,15 +39,6 @@ def answers(layer, x, y):
 
 def close(got, expected, rounding=ROUNDING):
     return got.shape == expected.shape and bool((got - expected).abs().max() <= rounding * expected.abs().max())
-
-
-def stirred(layer, size=0.4):
-    """The layer with noise on every parameter, so that none has a value that hides it."""
-    generator = streams("stir")
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, **F64)
-    return layer
 
 
 DRIFT = DriftingRegression(d=D, n=39, gamma=0.93, sigma_e=0.2)

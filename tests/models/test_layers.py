@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 import pytest
+import shared
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,12 +46,11 @@ from icl.theory import one_layer as theory
 F64 = {"dtype": torch.float64}
 ROUNDING = 1e-12
 D = 4
+stirred = functools.partial(shared.stirred, size=0.4)
 
 
-def data(d=D, time=40, batch=6, dtype=torch.float64):
-    generator = streams("fast weights", seed=d)
-    x = torch.randn(batch, time, d, generator=generator, dtype=dtype)
-    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
+def data(d=D, time=40, batch=6):
+    return shared.sequences("fast weights", d, time, batch, seed=d)
 
 
 def answers(layer, x, y):
@@ -62,18 +62,9 @@ def close(got, expected, rounding=ROUNDING):
     return got.shape == expected.shape and bool((got - expected).abs().max() <= rounding * expected.abs().max())
 
 
-def stirred(layer, size=0.4):
-    """The layer with noise on every parameter, so that none has a value that hides it."""
-    generator = streams("stir")
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, **F64)
-    return layer
-
-
 def mixed(gate):
     """A gate with coefficients that are not 0."""
-    return stirred(gate, 0.3)
+    return shared.stirred(gate)
 
 
 def test_gla_is_the_field_s_operator():

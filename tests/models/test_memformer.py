@@ -8,6 +8,7 @@ layers, so that 1e-10 of the largest value (at least 1) covers the rounding; for
 
 import numpy as np
 import pytest
+import shared
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,29 +23,10 @@ from icl.tasks import Prompt, StationaryRegression
 # Oracles
 
 ROUNDING = 1e-10
+normal, prompts, stirred = shared.normal, shared.memory_prompts, shared.stirred
 L = 3
 # (d, n): n + 1 other than d, more and fewer examples than dimensions, one dimension.
 SIZES = [(3, 7), (4, 2), (1, 4)]
-
-
-def normal(*shape, name="memformer", seed=0):
-    return torch.randn(shape, generator=streams(name, seed=seed), dtype=torch.float64)
-
-
-def prompts(d, n, batch=4, seed=0):
-    """Prompts of unequal, correlated inputs whose labels are linear in them."""
-    half = normal(d, d, name="covariance") / 3 + torch.eye(d, dtype=torch.float64)
-    task = StationaryRegression(d=d, n=n, Lambda=(half @ half.T).numpy())
-    return task.sample(batch, generator=streams("memformer prompts", seed=seed), dtype=torch.float64)
-
-
-def stirred(model, size=0.3):
-    """The model with noise on every parameter, so that no value hides it; matrices are then not symmetric."""
-    generator = streams("stir")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-    return model
 
 
 def preconditioners(d):

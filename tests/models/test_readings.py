@@ -4,49 +4,30 @@ Float64. Values are sums of products over at most 50 tokens and three layers, so
 the rounding.
 """
 
+import functools
 import itertools
 
 import pytest
+import shared
 import torch
 
 from icl.models import one_layer, operators
 from icl.models.readings import BEST, LITERAL, FullStack, Reading, predictions
 from icl.models.stacks import Stack
 from icl.profile import streams
-from icl.tasks import DriftingRegression
 
 # Oracles
 
 ROUNDING = 1e-11
-READINGS = [Reading(*switches) for switches in itertools.product((False, True), (False, True), (1, -1))]
+stirred, prompt = shared.stirred, shared.deep_prompt
+close = functools.partial(shared.close, rounding=ROUNDING)
 
 
 def data(time, d=3, batch=4, dtype=torch.float64):
-    generator = streams("deep data", seed=time)
-    x = torch.randn(batch, time, d, generator=generator, dtype=dtype)
-    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
+    return shared.sequences("deep data", d, time, batch, seed=time, dtype=dtype)
 
 
-def prompt(n=20, d=3, batch=5, dtype=torch.float64):
-    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=streams("deep prompts"), dtype=dtype)
-
-
-def stirred(model, size=0.3):
-    """The model with noise on every parameter, so that none has a value that hides it."""
-    generator = streams("stir")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-    return model
-
-
-def close(got, expected, rounding=ROUNDING):
-    """Whether two arrays are the same up to rounding of their largest value."""
-    got, expected = (torch.as_tensor(a).detach() for a in (got, expected))
-    return got.shape == expected.shape and bool(
-        (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
-    )
+READINGS = [Reading(*switches) for switches in itertools.product((False, True), (False, True), (1, -1))]
 
 
 def test_the_matrices_of_the_stack():

@@ -4,8 +4,11 @@ Tolerances. Everything is in float64 unless said otherwise. Values are sums of p
 layers, so that 1e-11 of the largest value covers the rounding.
 """
 
+import functools
+
 import numpy as np
 import pytest
+import shared
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,36 +27,16 @@ from icl.theory import one_layer as theory
 # Oracles
 
 ROUNDING = 1e-11
-# Around the stack's blocks of 17: one token, less than a block, a block, just more, no multiple of it.
-LENGTHS = [1, 2, 16, 17, 18, 34, 35, 50]
+stirred, prompt = shared.stirred, shared.deep_prompt
+close = functools.partial(shared.close, rounding=ROUNDING)
 
 
 def data(time, d=3, batch=4, dtype=torch.float64):
-    generator = streams("deep data", seed=time)
-    x = torch.randn(batch, time, d, generator=generator, dtype=dtype)
-    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
+    return shared.sequences("deep data", d, time, batch, seed=time, dtype=dtype)
 
 
-def prompt(n=20, d=3, batch=5, dtype=torch.float64):
-    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=streams("deep prompts"), dtype=dtype)
-
-
-def stirred(model, size=0.3):
-    """The model with noise on every parameter, so that none has a value that hides it."""
-    generator = streams("stir")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-    return model
-
-
-def close(got, expected, rounding=ROUNDING):
-    """Whether two arrays are the same up to rounding of their largest value."""
-    got, expected = (torch.as_tensor(a).detach() for a in (got, expected))
-    return got.shape == expected.shape and bool(
-        (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
-    )
+# Around the stack's blocks of 17: one token, less than a block, a block, just more, no multiple of it.
+LENGTHS = [1, 2, 16, 17, 18, 34, 35, 50]
 
 
 def literally(model, x, y):

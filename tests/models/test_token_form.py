@@ -6,27 +6,16 @@ of the largest value (at least 1) covers the rounding.
 
 import numpy as np
 import pytest
+import shared
 import torch
 
 from icl.models import token_form
-from icl.profile import streams
-from icl.tasks import StationaryRegression
 
 ROUNDING = 1e-10
+normal, prompts = shared.normal, shared.memory_prompts
 L = 3
 # (d, n): n + 1 other than d, more and fewer examples than dimensions, one dimension.
 SIZES = [(3, 7), (4, 2), (1, 4)]
-
-
-def normal(*shape, name="memformer", seed=0):
-    return torch.randn(shape, generator=streams(name, seed=seed), dtype=torch.float64)
-
-
-def prompts(d, n, batch=4, seed=0):
-    """Prompts of unequal, correlated inputs whose labels are linear in them."""
-    half = normal(d, d, name="covariance") / 3 + torch.eye(d, dtype=torch.float64)
-    task = StationaryRegression(d=d, n=n, Lambda=(half @ half.T).numpy())
-    return task.sample(batch, generator=streams("memformer prompts", seed=seed), dtype=torch.float64)
 
 
 every_size = pytest.mark.parametrize(("d", "n"), SIZES)

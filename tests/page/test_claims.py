@@ -6,8 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from icl import _identity
-from icl.page import claims, records
+from icl.page import claims
 from icl.page.claims import CHECK_MIME, VERDICTS, Check, Claim, VerdictChanged
 
 
@@ -187,19 +186,6 @@ def test_a_check_says_what_was_measured():
     misprint = claim("misprint", {"absolute": 0.1}).agrees(2.0, 1.0, mended=1.05)
     assert misprint.measured == "deviation 1 (limit 0.1); mended: 0.05"
     assert "draws" not in misprint._repr_mimebundle_()["text/html"]
-
-
-@pytest.fixture
-def book(tmp_path, monkeypatch):
-    """An empty book: folders for the ledger and the records, and nothing in them."""
-    for name in ("claims", "results"):
-        (tmp_path / name).mkdir()
-    for module in (claims, records):
-        monkeypatch.setattr(module, "folder", lambda name: tmp_path / name)
-    monkeypatch.setattr(_identity, "running", lambda: RUNNING)
-    claims.ledger.cache_clear()
-    yield tmp_path
-    claims.ledger.cache_clear()
 
 
 ROW = """

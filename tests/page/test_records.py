@@ -10,25 +10,12 @@ import pandas as pd
 import pytest
 
 from icl import _identity
-from icl.page import claims, records
+from icl.page import records
 from icl.page.claims import VerdictChanged
 from icl.page.records import Record, record, recorded
 
 # A program that a record is made by.
 RUNNING = ["from icl.tasks import blocks\nblocks"]
-
-
-@pytest.fixture
-def book(tmp_path, monkeypatch):
-    """An empty book: folders for the ledger and the records, and nothing in them."""
-    for name in ("claims", "results"):
-        (tmp_path / name).mkdir()
-    for module in (claims, records):
-        monkeypatch.setattr(module, "folder", lambda name: tmp_path / name)
-    monkeypatch.setattr(_identity, "running", lambda: RUNNING)
-    claims.ledger.cache_clear()
-    yield tmp_path
-    claims.ledger.cache_clear()
 
 
 TABLE = pd.DataFrame({"gamma": [0.8, 0.95], "model": ["GLA", "Kalman"], "mean": [1 / 3, 2e-300], "se": [0.1, 0.1]})

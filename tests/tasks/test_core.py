@@ -21,6 +21,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from shared import FALSE_FAILURE, assert_standard_normal
 
 from icl.profile import streams
 from icl.tasks import (
@@ -339,25 +340,6 @@ def draw(*arguments, **named):
 # Statistics
 
 N = 20_000
-FALSE_FAILURE = 1e-9
-
-
-def assert_standard_normal(z):
-    """Refuse z (N, p) as independent standard normal numbers, with probability 1e-9 if they are."""
-    rows, columns = z.shape
-    # Four kinds of assertion share the failure rate equally, and within a kind the numbers looked at.
-    share = FALSE_FAILURE / 4
-    squares = (z**2).sum(0)
-    low, high = stats.chi2.ppf([share / columns / 2, 1 - share / columns / 2], rows)
-    assert low < squares.min()
-    assert squares.max() < high
-    low, high = stats.chi2.ppf([share / 2, 1 - share / 2], rows * columns)
-    assert low < squares.sum() < high
-    # a'b / |a| is normal, b'a / |b| too: the upper triangle looks at every pair once.
-    pairs = (z.T @ z / np.sqrt(squares)[:, None])[np.triu_indices(columns, 1)]
-    if len(pairs):
-        assert np.abs(pairs).max() < stats.norm.isf(share / len(pairs) / 2)
-    assert stats.kstest(z.ravel(), "norm").pvalue > share
 
 
 def sample(task, name):

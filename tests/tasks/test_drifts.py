@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from shared import FALSE_FAILURE, assert_standard_normal
 
 from icl.models.one_layer import features
 from icl.profile import streams
@@ -195,22 +196,6 @@ def test_a_task_keeps_its_own_matrices():
 # Statistics
 
 N = 20_000
-FALSE_FAILURE = 1e-9
-
-
-def assert_standard_normal(z, share=FALSE_FAILURE):
-    """Refuse z (N, p) as independent standard normal numbers, with probability `share` if they are."""
-    rows, columns = z.shape
-    share = share / 4
-    squares = (z**2).sum(0)
-    low, high = stats.chi2.ppf([share / columns / 2, 1 - share / columns / 2], rows)
-    assert low < squares.min()
-    assert squares.max() < high
-    low, high = stats.chi2.ppf([share / 2, 1 - share / 2], rows * columns)
-    assert low < squares.sum() < high
-    pairs = (z.T @ z / np.sqrt(squares)[:, None])[np.triu_indices(columns, 1)]
-    assert np.abs(pairs).max() < stats.norm.isf(share / len(pairs) / 2)
-    assert stats.kstest(z.ravel(), "norm").pvalue > share
 
 
 GENERAL = LinearDrift(

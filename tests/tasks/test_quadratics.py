@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from shared import FALSE_FAILURE, assert_standard_normal
 
 from icl.profile import streams
 from icl.tasks import quadratics
@@ -99,23 +100,7 @@ def test_many_are_drawn_in_parts(monkeypatch):
 # Statistics
 
 N = 20_000
-FALSE_FAILURE = 1e-9
 SIGMA = quadratics.covariance([2.0, 0.5, 1.0], quadratics.rotation(3, generator=streams("a covariance")))
-
-
-def assert_standard_normal(z, share=FALSE_FAILURE):
-    """Refuse z (N, p) as independent standard normal numbers, with probability `share` if they are."""
-    rows, columns = z.shape
-    share = share / 4
-    squares = (z**2).sum(0)
-    low, high = stats.chi2.ppf([share / columns / 2, 1 - share / columns / 2], rows)
-    assert low < squares.min()
-    assert squares.max() < high
-    low, high = stats.chi2.ppf([share / 2, 1 - share / 2], rows * columns)
-    assert low < squares.sum() < high
-    pairs = (z.T @ z / np.sqrt(squares)[:, None])[np.triu_indices(columns, 1)]
-    assert np.abs(pairs).max() < stats.norm.isf(share / len(pairs) / 2)
-    assert stats.kstest(z.ravel(), "norm").pvalue > share
 
 
 def drawn_alone(n):

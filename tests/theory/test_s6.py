@@ -622,18 +622,6 @@ D, N, D_H = 4, 50, 6
 KNOWN = Coefficients(D, N, s6.assumed_alpha(N))
 
 
-@pytest.fixture(scope="module")
-def prompts():
-    """Statistics and labels of 100,000 prompts; they do not depend on the weights."""
-    layer = model.assumed(D, D_H, N, generator=streams("unused"))
-    known, labels = [], []
-    for prompt in blocks(StationaryRegression(D, N), TOTAL, generator=streams("S6"), dtype=torch.float64):
-        known.append(model.statistics(prompt, layer))
-        labels.append(prompt.y[:, -1])
-    joint = (torch.cat([getattr(k, name) for k in known]) for name in ("g", "s", "e"))
-    return model.Statistics(*joint), torch.cat(labels)
-
-
 def model_of(weights):
     d_h = len(weights.b_B)
     parts = Selective(D + 1, d_h), Selective(D + 1, d_h)
@@ -651,7 +639,7 @@ def judged(values, expected):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_population_loss_against_prompts(prompts, seed):
+def test_population_loss_against_prompts(s6_prompts, seed):
     """`population_loss` is half the mean squared error on 100,000 prompts of layers with weights and biases all drawn.
 
     |z| below 6.1: by the central limit theorem it fails by chance with probability 1e-9. A standard error is below 1 %
@@ -660,7 +648,7 @@ def test_population_loss_against_prompts(prompts, seed):
     generator = np.random.default_rng(seed)
     weights = S6Weights(*(0.5 * generator.normal(size=s) for s in ((D_H, D + 1), (D_H, D + 1), D_H, D_H)))
     with torch.no_grad():
-        errors = (model.read_out(model_of(weights), prompts[0]) - prompts[1]).numpy()
+        errors = (model.read_out(model_of(weights), s6_prompts[0]) - s6_prompts[1]).numpy()
     z, part = judged(errors**2 / 2, s6.population_loss(weights, KNOWN))
     assert part < 0.01
     assert abs(z) < LIMIT

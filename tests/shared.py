@@ -1,0 +1,71 @@
+"""What tests of several rooms need: data and models that hide nothing, and what they are judged by."""
+
+import numpy as np
+import torch
+from scipy import stats
+
+from icl.profile import streams
+from icl.tasks import DriftingRegression, Prompt, StationaryRegression
+
+#: How often a right program fails a statistical test.
+FALSE_FAILURE = 1e-9
+
+
+def stirred(model, size=0.3):
+    """The model with noise on every parameter, so that no value hides it; matrices are then not symmetric."""
+    generator = streams("stir")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    return model
+
+
+def close(got, expected, rounding):
+    """Whether two arrays are the same up to rounding of their largest value, or of 1 if that is less."""
+    got, expected = (torch.as_tensor(a).detach() for a in (got, expected))
+    return got.shape == expected.shape and bool(
+        (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
+    )
+
+
+def sequences(stream, d, time, batch, *, seed, dtype=torch.float64):
+    """Inputs and labels that have nothing to do with each other."""
+    generator = streams(stream, seed=seed)
+    x = torch.randn(batch, time, d, generator=generator, dtype=dtype)
+    return x, torch.randn(batch, time, generator=generator, dtype=dtype)
+
+
+def deep_prompt(n=20, d=3, batch=5, dtype=torch.float64) -> Prompt:
+    """Prompts of a fast drift."""
+    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
+    return task.sample(batch, generator=streams("deep prompts"), dtype=dtype)
+
+
+def normal(*shape, name="memformer", seed=0):
+    """Standard normal numbers of a named stream."""
+    return torch.randn(shape, generator=streams(name, seed=seed), dtype=torch.float64)
+
+
+def memory_prompts(d, n, batch=4, seed=0) -> Prompt:
+    """Prompts of unequal, correlated inputs whose labels are linear in them."""
+    half = normal(d, d, name="covariance") / 3 + torch.eye(d, dtype=torch.float64)
+    task = StationaryRegression(d=d, n=n, Lambda=(half @ half.T).numpy())
+    return task.sample(batch, generator=streams("memformer prompts", seed=seed), dtype=torch.float64)
+
+
+def assert_standard_normal(z, share=FALSE_FAILURE):
+    """Refuse z (N, p) as independent standard normal numbers, with probability `share` if they are."""
+    rows, columns = z.shape
+    # Four kinds of assertion share the failure rate equally, and within a kind the numbers looked at.
+    share = share / 4
+    squares = (z**2).sum(0)
+    low, high = stats.chi2.ppf([share / columns / 2, 1 - share / columns / 2], rows)
+    assert low < squares.min()
+    assert squares.max() < high
+    low, high = stats.chi2.ppf([share / 2, 1 - share / 2], rows * columns)
+    assert low < squares.sum() < high
+    # a'b / |a| is normal, b'a / |b| too: the upper triangle looks at every pair once.
+    pairs = (z.T @ z / np.sqrt(squares)[:, None])[np.triu_indices(columns, 1)]
+    if len(pairs):
+        assert np.abs(pairs).max() < stats.norm.isf(share / len(pairs) / 2)
+    assert stats.kstest(z.ravel(), "norm").pvalue > share

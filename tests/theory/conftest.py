@@ -1,0 +1,20 @@
+"""Prompts that tests of the S6 layer and of its errata share."""
+
+import pytest
+import torch
+
+from icl.models import s6 as model
+from icl.profile import streams
+from icl.tasks import StationaryRegression, blocks
+
+
+@pytest.fixture(scope="session")
+def s6_prompts():
+    """Statistics and labels of 100,000 prompts; they do not depend on the weights."""
+    layer = model.assumed(4, 6, 50, generator=streams("unused"))
+    known, labels = [], []
+    for prompt in blocks(StationaryRegression(4, 50), 100_000, generator=streams("S6"), dtype=torch.float64):
+        known.append(model.statistics(prompt, layer))
+        labels.append(prompt.y[:, -1])
+    joint = (torch.cat([getattr(k, name) for k in known]) for name in ("g", "s", "e"))
+    return model.Statistics(*joint), torch.cat(labels)
