@@ -26,8 +26,8 @@ _ROOT = Path(__file__).resolve().parent
 _CHECKS = "icl._checks"
 # Of the checks, the one that returns something else than what it was given: the identity for None.
 _COMPUTES = "icl._checks.covariance"
-# What hands through what it is given: it counts by name alone.
-_HANDS_ON = (_CHECKS, "icl.runs.checkpoint")
+# What hands through what it is given, and what code is called by: they count by name alone.
+_HANDS_ON = (_CHECKS, "icl.runs.checkpoint", "icl._identity")
 
 
 class _Module:

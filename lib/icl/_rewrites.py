@@ -74,6 +74,21 @@ for one in every:
 """
 
 
+_GRID = """
+from icl import filters
+from icl.runs import Grid, run_grid
+from icl.tasks import DriftingRegression, Noisy
+tasks = {"slow": DriftingRegression(2, 12, 0.95), "noisy": Noisy(DriftingRegression(3, 12, 0.8), 0.3)}
+makers = {
+    "zero": lambda task: filters.zero(),
+    "RLS": lambda task: filters.rls(0.9),
+    "window": lambda task: filters.window(4),
+}
+found = run_grid(Grid(tasks, makers, 2, 40, 5, "zero", "rewrites"))
+results = [[found.table[name].tolist() for name in found.table], str(found.pooled().to_dict())]
+"""
+
+
 def _drift(name: str, before: str, now: str, tasks: str) -> Rewrite:
     """One sampler for all drifts (`tasks.core.Regression`); each had its own."""
     return Rewrite(
@@ -122,4 +137,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     # What is checked, how trials are cut into blocks, and the running of one block stand apart.
     Rewrite("icl.filters._scan", "89c74b71ad09bba6", "0831e59629fe5d66", _ROOMS, _FILTERS),
+    # How a fingerprint is made is no part of what is computed: `_identity` counts by name.
+    Rewrite("icl.runs.grid.Grid", "aa8dab89e7ebf248", "c6a4b2c3012cbb59", _ROOMS, _GRID),
+    Rewrite("icl.runs.grid.run_grid", "422a1348f84ce760", "5fb71b0a1a2e5582", _ROOMS, _GRID),
 )
