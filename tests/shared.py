@@ -69,3 +69,13 @@ def assert_standard_normal(z, share=FALSE_FAILURE):
     if len(pairs):
         assert np.abs(pairs).max() < stats.norm.isf(share / len(pairs) / 2)
     assert stats.kstest(z.ravel(), "norm").pvalue > share
+
+
+def read(filter, x, y):
+    """Every state of a filter fed by hand, from w = 0, before the first example to after the last: trials go last."""
+    xs, ys = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0)
+    state = filter.init(torch.zeros_like(xs[0]))
+    yield state
+    for xt, yt in zip(xs, ys, strict=True):
+        state = filter.step(state, xt, yt, (state.w_hat * xt).sum(0))
+        yield state

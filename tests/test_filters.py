@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from shared import read
 
 from icl import filters
 from icl.models.one_layer import features, predict_from_features
@@ -52,16 +53,6 @@ def prompts(n=39, d=3, batch=5, dtype=torch.float64):
     task = DriftingRegression(d=d, n=n, gamma=0.95, sigma_e=0.3, Lambda=np.diag(np.linspace(0.5, 2, d)))
     p = task.sample(batch, generator=streams("filters"), dtype=dtype)
     return p.x, p.y
-
-
-def read(filter, x, y):
-    """Every state of a filter fed by hand, from w = 0, before the first example to after the last: trials go last."""
-    xs, ys = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0)
-    state = filter.init(torch.zeros_like(xs[0]))
-    yield state
-    for xt, yt in zip(xs, ys, strict=True):
-        state = filter.step(state, xt, yt, (state.w_hat * xt).sum(0))
-        yield state
 
 
 def followed(move, x, y):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from shared import read
 
 from icl import filters
 from icl.profile import streams
@@ -17,16 +18,6 @@ from icl.theory import floors, one_layer
 # Oracles
 
 UNEQUAL = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
-
-
-def read(filter, x, y):
-    """Every state of a filter fed by hand, from w = 0, before the first example to after the last: trials go last."""
-    xs, ys = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0)
-    state = filter.init(torch.zeros_like(xs[0]))
-    yield state
-    for xt, yt in zip(xs, ys, strict=True):
-        state = filter.step(state, xt, yt, (state.w_hat * xt).sum(0))
-        yield state
 
 
 def noisy(task, batch, sigma_y, dtype=torch.float64):

@@ -16,7 +16,7 @@ class Rewrite:
         definition: its dotted name now.
         before: the identity it keeps.
         now: the hash of what it does now, with all that it uses.
-        commit: the last commit with the older form.
+        commit: one with the older form.
         cases: statements that leave in `results` what the definition computes: arrays, numbers, texts, nested freely.
     """
 
@@ -27,8 +27,8 @@ class Rewrite:
     cases: str
 
 
-#: The commit that moved the library into its rooms.
-_ROOMS = "31e294c29a4a383a73bf9388eb726534b595f4af"
+#: A commit of the library in its rooms, before any of these rewrites.
+_ROOMS = "70d0f59657a8fc5ccc3d09d43d35f06085d823b4"
 
 _LOOK = """
 import itertools
@@ -92,7 +92,7 @@ results = [[found.table[name].tolist() for name in found.table], str(found.poole
 def _drift(name: str, before: str, now: str, tasks: str) -> Rewrite:
     """One sampler for all drifts (`tasks.core.Regression`); each had its own."""
     return Rewrite(
-        f"icl.tasks.{name}", before, now, "31e294c29a4a383a73bf9388eb726534b595f4af", f"{_LOOK}look({tasks})"
+        f"icl.tasks.{name}", before, now, "70d0f59657a8fc5ccc3d09d43d35f06085d823b4", f"{_LOOK}look({tasks})"
     )
 
 

@@ -226,7 +226,7 @@ class RegimeSwitching(_Stepping):
 
     At each step, the one to w_1 included, w_i ~ N(0, sigma_w^2 I) anew with probability `switch`, and
     w_i = gamma w_{i-1} + N(0, sigma_e^2 I) otherwise; w_0 ~ N(0, sigma_w^2 I). With switch = 0 it is
-    `tasks.core.DriftingRegression`.
+    `tasks.core.DriftingRegression`. `reveal` tells the steps that started afresh, with variance sigma_w^2.
 
     Sizes and inputs are those of every `tasks.core.Regression`.
 
@@ -289,7 +289,8 @@ class HeavyTailedDrift(_Stepping):
     e_i = sigma_e sqrt((nu - 2) / c_i) N(0, I) with c_i chi-square of nu degrees of freedom, one for all coordinates of
     a step: a multivariate t of variance sigma_e^2 in each coordinate [Kotz & Nadarajah 2004, (1.2)]. Its kernel is that
     of `DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for nu > 4 only:
-    below, squared errors have a mean but no variance, and their averages settle slowly.
+    below, squared errors have a mean but no variance, and their averages settle slowly. `reveal` tells the
+    variance sigma_e^2 (nu - 2) / c_i of each step; none starts afresh.
 
     Sizes and inputs are those of every `tasks.core.Regression`.
 
