@@ -12,6 +12,7 @@ once; what has finished is kept.
 """
 
 import argparse
+import contextlib
 import multiprocessing
 import shutil
 import signal
@@ -27,6 +28,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
 import chapters
+import copies
 import environments
 import kernels
 import keys
@@ -61,7 +63,9 @@ def run(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
             runs.store(page, notebook, key, seconds)
         return seconds, error
 
-    return done | {page: notebooks[page][0] for page in kernels.each(one, stale, workers=2)}
+    # One or two kernels are sooner there by themselves.
+    with copies.made(environment) if copies.SUPPORTED and len(stale) > 2 else contextlib.nullcontext():
+        return done | {page: notebooks[page][0] for page in kernels.each(one, stale, workers=2)}
 
 
 def _expected(page: str) -> float:

@@ -1,0 +1,60 @@
+"""The process that kernels are copies of: a script that loads what every chapter imports, then forks when it is asked.
+
+Each line of its input is an order, in JSON: the arguments of a kernel and its folder. It answers with the process
+number of the copy that became the kernel. It ends with its input, and its copies with it. `copies` gives the orders.
+"""
+
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+from typing import NoReturn
+
+#: Modules of others only. The first optimiser of a process loads `torch._dynamo`.
+LOADED = (
+    "altair",
+    "ipykernel.kernelapp",
+    "pandas",
+    "scipy.integrate",
+    "scipy.linalg",
+    "scipy.optimize",
+    "torch._dynamo",
+    "vl_convert",
+)
+
+
+def serve() -> None:
+    """Load, then fork for each order."""
+    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # kernels end when it is no longer their parent; read on loading
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.freeze()  # a collection in a copy need not walk, and so copy, what is loaded
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the build, which then ends this input
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a copy, and none stays as a zombie
+    for line in sys.stdin:
+        copy = os.fork()
+        if not copy:
+            become_kernel(**json.loads(line))
+        print(copy, flush=True)
+
+
+def become_kernel(arguments: list[str], folder: str) -> NoReturn:
+    """Keep of the copied process its modules and nothing else; be what `python -m ipykernel_launcher` starts."""
+    from ipykernel.kernelapp import launch_new_instance
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    os.chdir(folder)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # its output was for answers
+    sys.argv = ["ipykernel_launcher", *arguments]
+    launch_new_instance()
+    sys.exit()
+
+
+if __name__ == "__main__":
+    serve()
