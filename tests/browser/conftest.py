@@ -24,6 +24,8 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
+WAIT = 120_000  # milliseconds, for a page or an element; half a minute, the default, a busy machine may need for a page
+
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves files without a line for each."""
@@ -146,6 +148,7 @@ def visit(browser: Browser, site: str) -> Iterator[object]:
         **options: object,
     ) -> Watched:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **options)
+        context.set_default_timeout(WAIT)
         contexts.append(context)
         if script:
             context.add_init_script(script)

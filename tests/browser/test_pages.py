@@ -21,22 +21,29 @@ KINDS = {
 # What axe finds depends on the theme in contrast only, and on the width in what scrolls: the rest is in the markup.
 SEEN = ["color-contrast", "scrollable-region-focusable"]
 
-# Contrast is what takes axe its time, and it is the same for all elements of one look: three of each are enough.
+# Contrast is what takes axe its time, and it is the same for all text of one look: three of each are enough. A look is
+# what stands behind the text (of its ancestors those that put something there, or change it) and the text's own style.
+# Of a single character axe does not say that its contrast is too low.
 AXE = """async only => {
-    const STYLES = [
-        'display', 'position', 'color', 'backgroundColor', 'backgroundImage', 'opacity', 'mixBlendMode', 'filter',
-        'textShadow', 'fontSize', 'fontWeight',
-    ];
-    const looks = new Map(), numbers = new Map();
+    const TRANSPARENT = {
+        position: 'static', backgroundColor: 'rgba(0, 0, 0, 0)', backgroundImage: 'none', opacity: '1',
+        mixBlendMode: 'normal', filter: 'none',
+    };
+    const behind = new Map(), numbers = new Map(), met = new Map();
+    const numberOf = look => numbers.get(look) ?? numbers.set(look, numbers.size + 1).get(look);
     for (const e of document.querySelectorAll('*')) {
+        const style = getComputedStyle(e), above = behind.get(e.parentElement);
+        const puts = Object.keys(TRANSPARENT).filter(s => style[s] !== TRANSPARENT[s]).map(s => style[s]);
+        behind.set(e, puts.length ? numberOf([above, e.localName, e.className, ...puts].join()) : above);
         const text = [...e.childNodes].map(n => n.nodeType === Node.TEXT_NODE ? n.data : '').join('').trim();
-        // Single characters and some of the punctuation axe does not judge: they stand for nothing but themselves.
-        const words = text.length > 1 && /[\\p{L}\\p{N}]/u.test(text) ? 'words' : text;
-        const style = getComputedStyle(e), own = [e.localName, e.className, e.disabled, words, e.checkVisibility()];
-        const look = [looks.get(e.parentElement), ...own, ...STYLES.map(s => style[s])].join();
-        if (!numbers.has(look)) numbers.set(look, {number: numbers.size, met: 0});
-        looks.set(e, numbers.get(look).number);
-        if (numbers.get(look).met++ < 3) e.dataset.look = '';
+        if (text.length < 2) continue;
+        // Some of the punctuation axe does not judge: it stands for nothing but itself.
+        const words = /[\\p{L}\\p{N}]/u.test(text) ? 'words' : text;
+        const {display, color, textShadow, fontSize, fontWeight} = style;
+        const own = [e.localName, e.className, e.disabled, words, e.checkVisibility()];
+        const look = numberOf([behind.get(e), own, display, color, textShadow, fontSize, fontWeight].join());
+        met.set(look, (met.get(look) ?? 0) + 1);
+        if (met.get(look) <= 3) e.dataset.look = '';
     }
     axe.configure({rules: [{id: 'color-contrast', selector: '[data-look]'}]});
     const rules = only ? {runOnly: only} : {};
