@@ -9,6 +9,9 @@ book page again test browser paper: export MKL_NUM_THREADS := 1
 book page again test browser paper: export OPENBLAS_NUM_THREADS := 1
 book page again test browser paper: export VECLIB_MAXIMUM_THREADS := 1
 
+# Some machines forbid it; but what is not kept each kernel and each test worker compiles anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

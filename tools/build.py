@@ -35,6 +35,7 @@ import keys
 import measurements
 import recordings
 import runs
+import unchanged
 
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
 LONG = 30  # seconds; a chapter should take no longer
@@ -139,7 +140,11 @@ def _contents_of(page: str, target: Path) -> Path:
 
 def book() -> int:
     """Run what changed and render the site; return an exit status."""
-    start = time.monotonic()
+    start, site = time.monotonic(), chapters.built() / "html"
+    if unchanged.since_the_last_build():
+        print(f"Nothing has changed since it was built. Open {site / 'index.html'}")
+        return 0
+    began_with = unchanged.sources()
     chapters.examine(chapters.pages())
     names = chapters.with_cells()
     print("Chapters:", flush=True)
@@ -151,9 +156,10 @@ def book() -> int:
         print(f"Longer than {LONG} s: {', '.join(slow)}", flush=True)
     measurements.collect(chapters.pages(), executed)
     ran = time.monotonic() - start
-    if not render(site := chapters.built() / "html"):
+    if not render(site):
         print("The site was not built: see the warnings above.", file=sys.stderr)
         return 1
+    unchanged.remember(began_with)
     print(f"Chapters {ran:.0f} s, site {time.monotonic() - start - ran:.0f} s.")
     print(f"Open {site / 'index.html'}")
     return 0

@@ -1,0 +1,55 @@
+"""Whether the site is what a build would make: nothing has changed of what it is made of, nor of what was made.
+
+Sphinx takes ten seconds to find that out, for it reads every page's tree. Here bytes are compared: those of every file
+that git does not ignore, with what they were when the last build began that came to its end.
+"""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import chapters
+
+
+def sources() -> str | None:
+    """A digest of everything a build may read; None where git cannot list it."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    digest = hashlib.sha256(f"{sys.version} {sys.prefix}".encode())
+    for name in sorted(set(listed.stdout.split("\0")) - {""}):
+        digest.update(f"\0{name}\0".encode())
+        if (path := chapters.ROOT / name).is_file():
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _made() -> str:
+    """A digest of what the build wrote: size and time of each file and folder are enough."""
+    digest = hashlib.sha256()
+    for part in ("html", "runs"):
+        for path in sorted((chapters.built() / part).rglob("*")):
+            about = path.stat()
+            digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
+    return digest.hexdigest()
+
+
+def since_the_last_build() -> bool:
+    """Whether a build would make what is there already."""
+    now, stamp = sources(), _stamp()
+    return now is not None and stamp.is_file() and stamp.read_text(encoding="ascii") == f"{now} {_made()}"
+
+
+def remember(before: str | None) -> None:
+    """The site is built; `before` are the sources as the build began, for they may have changed meanwhile."""
+    if before is None:
+        _stamp().unlink(missing_ok=True)
+    else:
+        _stamp().write_text(f"{before} {_made()}", encoding="ascii")
+
+
+def _stamp() -> Path:
+    return chapters.built() / "state"
