@@ -32,7 +32,10 @@ if early := sorted(name for name in sys.modules if name.split(".")[0] == "icl"):
 _checker = ModuleType("icl_checker")
 _checker.check = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
 sys.modules["icl_checker"] = _checker
-jaxtyping.install_import_hook("icl", "icl_checker.check")
+# All modules but one: it reads programs, in hundreds of thousands of small calls, and there is no array in it.
+_UNCHECKED = {"_identity"}
+_modules = {path.stem for path in (ROOT / "lib" / "icl").iterdir() if not path.name.startswith("__")}
+jaxtyping.install_import_hook([f"icl.{name}" for name in sorted(_modules - _UNCHECKED)], "icl_checker.check")
 
 # The same examples on every machine and in every run; and a busy machine is not a failure.
 hypothesis.settings.register_profile("icl", derandomize=True, deadline=None, database=None, max_examples=50)
