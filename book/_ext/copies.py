@@ -1,7 +1,7 @@
 """Kernels that need not load what every chapter imports: each is a copy of one process that has done so.
 
 To start Python and load PyTorch, Altair, pandas and SciPy takes a core five seconds and more, a third of what a short
-chapter takes in all. The package is not among what is loaded (`original`), nor is anything that a chapter has done: a
+chapter takes in all. The package is not among what is loaded (`LOADED`), nor is anything that a chapter has done: a
 copy has modules of others, and no more. `make again` runs its chapters in processes of their own, and compares.
 """
 
@@ -16,9 +16,21 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import chapters
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
 SUPPORTED = sys.platform == "linux"  # elsewhere it is not safe to fork with these libraries loaded
+#: Modules of others only. The first optimiser of a process loads `torch._dynamo`.
+LOADED = (
+    "altair",
+    "ipykernel.kernelapp",
+    "pandas",
+    "scipy.integrate",
+    "scipy.linalg",
+    "scipy.optimize",
+    "torch._dynamo",
+    "vl_convert",
+)
 _NAME = "icl-copy"
 
 _original: subprocess.Popen[str] | None = None
@@ -32,16 +44,20 @@ def made(environment: Mapping[str, str]) -> Iterator[None]:
     factory = KernelProvisionerFactory.instance()
     before = factory.default_provisioner_name
     factory.provisioners[_NAME] = EntryPoint(_NAME, f"{__name__}:Provisioner", factory.GROUP_NAME)
-    command = [sys.executable, "-P", str(Path(__file__).with_name("original.py"))]
+    command = [sys.executable, "-P", str(Path(__file__).with_name("original.py")), *LOADED]
     with subprocess.Popen(
         command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as _original:
-        factory.default_provisioner_name = _NAME
         try:
+            assert _original.stdout is not None
+            if (said := _original.stdout.readline().strip()) != "loaded":
+                raise chapters.Broken(f"book/_ext/copies.py: kernels cannot be copied: {said or 'the process ended'}")
+            factory.default_provisioner_name = _NAME
             yield
         finally:
             factory.default_provisioner_name = before
             _original.terminate()
+    _original = None
 
 
 def _copy(arguments: list[str], folder: str) -> "_Copy":

@@ -1,7 +1,8 @@
 """The process that kernels are copies of: a script that loads what every chapter imports, then forks when it is asked.
 
-Each line of its input is an order, in JSON: the arguments of a kernel and its folder. It answers with the process
-number of the copy that became the kernel. It ends with its input, and its copies with it. `copies` gives the orders.
+Its arguments name what it loads. It says "loaded", or else what it could not load, and why. Each line of its input is an
+order, in JSON: the arguments of a kernel and its folder. It answers with the process number of the copy that became the
+kernel. It ends with its input, and its copies with it. `copies` gives the orders.
 """
 
 import gc
@@ -12,26 +13,19 @@ import signal
 import sys
 from typing import NoReturn
 
-#: Modules of others only. The first optimiser of a process loads `torch._dynamo`.
-LOADED = (
-    "altair",
-    "ipykernel.kernelapp",
-    "pandas",
-    "scipy.integrate",
-    "scipy.linalg",
-    "scipy.optimize",
-    "torch._dynamo",
-    "vl_convert",
-)
 
-
-def serve() -> None:
+def serve(names: list[str]) -> None:
     """Load, then fork for each order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the build, which then ends this process
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # kernels end when it is no longer their parent; read on loading
-    for name in LOADED:
-        importlib.import_module(name)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as fault:
+            print(f"{name} cannot be loaded: {type(fault).__name__}: {' '.join(str(fault).split())}", flush=True)
+            return
+    print("loaded", flush=True)
     gc.freeze()  # a collection in a copy need not walk, and so copy, what is loaded
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the build, which then ends this input
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a copy, and none stays as a zombie
     for line in sys.stdin:
         copy = os.fork()
@@ -57,4 +51,4 @@ def become_kernel(arguments: list[str], folder: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1:])

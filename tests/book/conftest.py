@@ -45,14 +45,27 @@ class Tiny:
         self.contents("book/index", *(f"book/{name}" for name in pages))
 
 
-@pytest.fixture
-def tiny(tmp_path, monkeypatch) -> Tiny:
-    """The little book, in place of the real one; its kernels have this session's environment."""
-    import chapters
-    import environments
+@pytest.fixture(scope="session")
+def laid_out():
+    """Lays the little book out in a folder, in place of the real one for as long as a patch lasts."""
 
-    monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    monkeypatch.setattr(environments, "_installed", lambda: ROOT / "lib")
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert "ICL_PROFILE" not in os.environ
-    return Tiny(tmp_path)
+    def lay_out(root: Path, patch: pytest.MonkeyPatch) -> Tiny:
+        import chapters
+        import copies
+        import environments
+
+        patch.setattr(chapters, "ROOT", root)
+        patch.setattr(environments, "_installed", lambda: ROOT / "lib")
+        # To load what real chapters import takes longer than all kernels of a little book; test_copies.py has copies.
+        patch.setattr(copies, "SUPPORTED", False)
+        patch.delenv("PYTHONPATH", raising=False)
+        assert "ICL_PROFILE" not in os.environ
+        return Tiny(root)
+
+    return lay_out
+
+
+@pytest.fixture
+def tiny(laid_out, tmp_path, monkeypatch) -> Tiny:
+    """The little book, in place of the real one; its kernels have this session's environment."""
+    return laid_out(tmp_path, monkeypatch)

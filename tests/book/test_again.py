@@ -1,6 +1,7 @@
 """Downloads run again: a chapter that differs from its page is named, and every chapter gets its turn."""
 
 import re
+import shutil
 
 import again
 import build
@@ -24,13 +25,22 @@ def lay(root, page):
     nbformat.write(runs.download(page), offered)
 
 
+@pytest.fixture(scope="module")
+def built(laid_out, tmp_path_factory):
+    """A book of two chapters, built once."""
+    with pytest.MonkeyPatch.context() as patch:
+        tiny = laid_out(tmp_path_factory.mktemp("built"), patch)
+        tiny.chapters(a=["print(2 + 2)", CHART], b=["print(object())", CHART])
+        build.run(["book/a", "book/b"])
+        for page in ("book/a", "book/b"):
+            lay(tiny.root / "_build/html", page)
+    return tiny.root
+
+
 @pytest.fixture
-def site(tiny):
-    """A built book of two chapters."""
-    tiny.chapters(a=["print(2 + 2)", CHART], b=["print(object())", CHART])
-    build.run(["book/a", "book/b"])
-    for page in ("book/a", "book/b"):
-        lay(tiny.root / "_build/html", page)
+def site(tiny, built):
+    """A built book of two chapters, this test's own."""
+    shutil.copytree(built, tiny.root, dirs_exist_ok=True)
     return tiny.root / "_build/html"
 
 

@@ -62,8 +62,9 @@ def killed(path, *ways):
 
     They are forked from one that has imported what they need, and done nothing yet.
     """
+    # The first optimiser of a process imports torch._dynamo, which takes seconds.
     script = f"""{TRAINING}
-import shutil
+import shutil, torch._dynamo
 path = Path({str(path)!r})
 kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
 for number, how in enumerate({ways!r}):

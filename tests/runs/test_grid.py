@@ -5,10 +5,12 @@ is not its own is refused.
 import functools
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
 import cloudpickle
+import jaxtyping
 import joblib
 import numpy as np
 import pandas as pd
@@ -22,6 +24,15 @@ from icl.runs.grid import CellFailed, Expected, Grid, run_grid
 from icl.runs.judging import one_step_ahead, settled_risk
 from icl.tasks import DriftingRegression, InputLaw, Noisy, clean
 from icl.theory import floors
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _read_before():
+    """The whole library's code is read once for all fingerprints: unchecked, for that is 200 000 small calls."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    benchmark._surroundings()
+    jaxtyping.config.update("jaxtyping_disable", False)
+
 
 # Oracles
 
@@ -143,11 +154,31 @@ def grid(**changes):
     )
 
 
+# What makes these predictors, as a program by itself: this file would be read anew for every fingerprint.
+PROGRAM = """
+from icl import filters
+makers = {
+    "Kalman": filters.kalman,
+    "RLS": lambda task: filters.rls(0.9),
+    "delta": lambda task: filters.delta_rule(0.2, lam=task.gamma),
+}
+"""
+
+
 @pytest.fixture(autouse=True)
 def _program(monkeypatch):
-    """These tests as the program that runs; under pytest it is pytest's own."""
-    text = Path(__file__).read_text(encoding="utf-8")
-    monkeypatch.setattr(_identity, "running", lambda: [text])
+    """The program that runs; under pytest it is pytest's own."""
+    monkeypatch.setattr(_identity, "running", lambda: [PROGRAM])
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder with all cells of the grid, for tests to copy or to leave as it is."""
+    folder = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_identity, "running", lambda: [PROGRAM])
+        run_grid(grid(), folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -172,11 +203,17 @@ def test_two_processes_give_the_same_bits(alone, importable, tmp_path):
 
 def test_a_dask_cluster_gives_the_same_bits(importable):
     """The same call inside `parallel_config(backend="dask")` goes to a local cluster of two worker processes."""
+    import dask
     from distributed import Client, LocalCluster
+    from distributed.utils import get_mp_context
 
     # The library's own functions, which Dask finds by their names.
     given = grid(makers={"Kalman": filters.kalman, "steady": filters.steady_kalman})
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        # What both import, they are copies of a process that has; the test's own modules are not in it.
+        get_mp_context().set_forkserver_preload(["distributed", "torch", "pandas"])
     with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
@@ -239,9 +276,9 @@ def test_a_draft_that_was_cut_off_is_no_cell(alone, tmp_path):
         (lambda text: text.replace('"difference": 0.0,', '"difference": NaN,'), "difference must be finite, got .*nan"),
     ],
 )
-def test_a_damaged_or_foreign_cell_is_refused_by_name(tmp_path, spoil, message):
+def test_a_damaged_or_foreign_cell_is_refused_by_name(kept, tmp_path, spoil, message):
     """Refused with its path and the reason, before any work is done; and left as it is."""
-    run_grid(grid(), tmp_path)
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     first, path = sorted(tmp_path.iterdir())[:2]
     first.unlink()
     spoilt = spoil(path.read_text())
@@ -254,10 +291,9 @@ def test_a_damaged_or_foreign_cell_is_refused_by_name(tmp_path, spoil, message):
     assert not first.exists()
 
 
-def test_another_grid_in_the_same_folder_is_refused(tmp_path):
-    run_grid(grid(), tmp_path)
+def test_another_grid_in_the_same_folder_is_refused(kept):
     with pytest.raises(ValueError, match="another grid, library or version"):
-        run_grid(grid(batch=7), tmp_path)
+        run_grid(grid(batch=7), kept)
 
 
 def fails(task):

@@ -1,0 +1,134 @@
+"""Kernels that are copies of one process: what they have of it and what they have not, and how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import chapters
+import copies
+import kernels
+import pytest
+import runs
+
+ROOT = Path(__file__).resolve().parents[2]
+LIGHT = ("ipykernel.kernelapp", "colorsys")  # a kernel imports the first in any case, and the second never
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Copies of a process that has not loaded what real chapters import."""
+    monkeypatch.setattr(copies, "LOADED", LIGHT)
+
+
+LOOKS = """
+import json, os, sys
+found = {"loaded": "colorsys" in sys.modules, "package": any(name.split(".")[0] == "icl" for name in sys.modules)}
+import colorsys
+found |= {"left": [hasattr(colorsys, "left"), "LEFT" in os.environ], "given": os.environ.get("GIVEN")}
+found |= {"path": sys.path[0] == "LEFT", "files": os.listdir(), "folder": os.getcwd(), "parent": os.getppid()}
+print(json.dumps(found))
+colorsys.left = os.environ["LEFT"] = "here"
+sys.path.insert(0, "LEFT")
+"""
+
+
+def test_a_copy_has_what_was_loaded_and_nothing_of_other_chapters(tiny, light, monkeypatch, tmp_path_factory):
+    """Three chapters, one after another, find the module that was loaded, not the package, nothing that another has
+    left, an empty folder and the environment that was given; outside, kernels are processes of this one as before.
+
+    A kernel that is killed in between is reported as dead.
+    """
+    dies = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    tiny.chapters(a=[LOOKS], b=[LOOKS], killed=[dies], c=[LOOKS], after=[LOOKS])
+    given = os.environ | {"GIVEN": "this"}
+    monkeypatch.setenv("GIVEN", "another")
+    found, errors = {}, {}
+
+    def run(name):
+        notebook, folder = runs.download(f"book/{name}"), tmp_path_factory.mktemp(name)
+        _, errors[name] = kernels.execute(notebook, folder, given, 60)
+        found[name] = [json.loads(o.text) for c in notebook.cells for o in c.get("outputs", []) if "text" in o]
+        assert all(each.pop("folder") == str(folder) for each in found[name])
+
+    with copies.made(given):
+        original = copies._original.pid
+        for name in ("a", "b", "killed", "c"):
+            run(name)
+    run("after")
+    new = {"package": False, "left": [False, False], "path": False, "given": "this", "files": []}
+    copied = [new | {"loaded": True, "parent": original}]
+    assert found == {
+        **{"a": copied, "b": copied, "killed": [], "c": copied},
+        "after": [new | {"loaded": False, "parent": os.getpid()}],
+    }
+    dead = errors.pop("killed")
+    assert dead.startswith("The kernel died")
+    assert set(errors.values()) == {None}
+    assert not Path(f"/proc/{original}").exists()
+
+
+STOPPED = """
+import os, pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path[:0] = [{ext!r}, {tools!r}]
+import build, chapters, copies, environments
+chapters.ROOT, copies.LOADED, copies.SUPPORTED = pathlib.Path.cwd(), {light!r}, True
+environments._installed = lambda: pathlib.Path({lib!r})
+sys.exit(build.main([]))
+""".format(ext=str(ROOT / "book/_ext"), tools=str(ROOT / "tools"), lib=str(ROOT / "lib"), light=LIGHT)
+SLEEPS = """
+import os, pathlib, time
+for number in (os.getpid(), os.getppid()):
+    pathlib.Path({root!r}, f"{{number}}.pid").touch()
+time.sleep(600)
+"""
+
+
+def running(number):
+    """Whether a process is there and is no zombie."""
+    try:
+        return bool(Path("/proc", number, "cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def test_ctrl_c_leaves_no_process(tiny):
+    """Ctrl-C reaches the build and the process that is copied, as from a terminal; neither it nor a copy is left."""
+    sleeps = SLEEPS.format(root=str(tiny.root))
+    tiny.chapters(a=[sleeps], b=[sleeps], c=["x = 1"])
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED],
+        cwd=tiny.root,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        limit = time.monotonic() + 120
+        while len(numbers := [path.stem for path in tiny.root.glob("*.pid")]) < 3:
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        assert all(map(running, numbers))
+        os.killpg(process.pid, signal.SIGINT)
+        _, complained = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert complained == "Stopped; what had finished is kept.\n"
+    assert len(numbers) == 3
+    assert not any(map(running, numbers))
+
+
+def test_what_cannot_be_loaded_is_named(tiny, monkeypatch):
+    """A process that cannot load a module ends in a sentence with its name; kernels are then ordinary."""
+    monkeypatch.setattr(copies, "LOADED", ("colorsys", "no_such_module"))
+    said = r"^book/_ext/copies\.py: kernels cannot be copied: no_such_module cannot be loaded: ModuleNotFoundError"
+    with pytest.raises(chapters.Broken, match=said), copies.made(os.environ):
+        pass
+    assert copies.KernelProvisionerFactory.instance().default_provisioner_name == "local-provisioner"
