@@ -282,6 +282,7 @@ def test_rls_that_forgets_nothing_takes_examples_in_any_order():
     assert torch.equal(filters.run_filter(filters.ridge(0.5), x, y)[:, -1], one)
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("lam", [0.9, 0.99, 1.0])
 def test_rls_stays_right_in_the_long_run(lam):
     """After 1,500 examples in 10 dimensions, RLS's P is still symmetric and the inverse of the discounted sum of x x',
@@ -301,6 +302,7 @@ def test_rls_stays_right_in_the_long_run(lam):
         np.testing.assert_allclose(w_hat, fresh, rtol=0, atol=1e-9 * np.abs(fresh).max())
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_rls_in_single_precision():
     """In float32 RLS predicts what it does in float64, in the long run too, because P stays in float64.
 
@@ -632,6 +634,7 @@ def close(one, other, size=None, rtol=1e-9):
     assert ((one - other).abs() <= rtol * size).all()
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_kind
 @given(data(), st.floats(-3, 3))
 @few
@@ -647,6 +650,7 @@ def test_predictions_are_linear_in_labels(kind, drawn, factor):
     close(run(y + factor * z), sum(parts), torch.cat(parts))
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_kind
 @given(data(), st.data())
 @few
@@ -684,6 +688,7 @@ def test_predictions_keep_their_dtype_and_shape(kind, drawn, dtype):
     close(track.y_hat.double(), exact, torch.cat([exact, y]), rtol=1e-3)
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_kind
 @given(data(), st.sampled_from([-2, -1, 1, 3]))
 @few
@@ -697,6 +702,7 @@ def test_predictions_do_not_know_the_units_of_labels(kind, drawn, power):
     assert torch.equal(run(-y), -run(y))
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("GLA", "steady Kalman")])
 @given(data())
 @few
@@ -744,6 +750,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("limit", LIMITS)
 @given(data())
 @few
@@ -754,6 +761,7 @@ def test_limits(limit, drawn):
     close(one, other, torch.cat([other, y]))
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("form", "mu"), [("delta rule", 0.1), ("normalised delta rule", 0.7)])
 @given(data())
 @few
@@ -818,6 +826,7 @@ def learning_curve(task, mu):
     return np.array(errors)
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("gamma", "mu", "d"), [(0.8, 0.15, 3), (0.95, 0.1, 4)])
 def test_lms_errs_as_its_closed_form_says(gamma, mu, d):
     """LMS's error on drifting weights is the closed form of its settled error over the second half of long sequences,
@@ -848,6 +857,7 @@ TASKS = {
 }
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("form", ["LMS", "delta rule", "NLMS", "normalised delta rule"])
 @pytest.mark.parametrize("name", TASKS)
 def test_filters_err_as_the_theory_says(name, form):

@@ -232,6 +232,7 @@ def radius(kind, eta, beta, points=2001):
     return np.abs(np.linalg.eigvals(both)).max()
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("kind", ["momentum", "nesterov"])
 def test_tuned_settings_are_the_best(kind):
     """They have the rate that is claimed of them; all settings 1 % off, and a search over all, do no better.
@@ -308,6 +309,7 @@ def close(one, other, rtol=1e-9):
     assert ((one - other).abs() <= rtol * torch.maximum(one.abs().max(), other.abs().max())).all()
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_method
 @few
 @given(quadratics())
@@ -320,6 +322,7 @@ def test_turned_problems_have_turned_iterates(method, problem):
     close(turned, times(U, solvers.run_solver(method(M), H, b, steps, w_0)))
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_method
 @few
 @given(quadratics(), st.floats(-3, 3), st.floats(0.1, 10))
@@ -346,6 +349,7 @@ def test_a_preconditioner_is_a_stretch(problem):
     close(solvers.run_solver(solvers.conjugate_gradients(M), H, b, steps, w_0), times(S, stretched))
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_method
 @few
 @given(quadratics(), st.integers(0, 3))
@@ -369,6 +373,7 @@ PER_PROBLEM = {
 }
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("make", "names"), PER_PROBLEM.values(), ids=PER_PROBLEM)
 @few
 @given(quadratics())
@@ -386,6 +391,7 @@ def test_settings_of_each_problem(make, names, problem):
             close(w[k : k + 1], solvers.run_solver(make(**one), H[k : k + 1], b[k : k + 1], 6, w_0[k]), rtol=1e-12)
 
 
+@pytest.mark.usefixtures("as_installed")
 @few
 @given(quadratics(), st.floats(0.01, 0.5))
 def test_without_memory_all_are_gradient_descent(problem, eta):
@@ -407,6 +413,7 @@ def test_conjugate_gradients_end_in_d_steps(problem, preconditioned):
     assert (left.diff() <= 1e-9 * left[:, :1]).all()
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "preconditioned"])
 @few
 @given(quadratics())
@@ -451,6 +458,7 @@ def test_long_runs_arrive_and_stay(name, problem):
 SINGULAR = [(1, 1, 0), (5, 20, 0), (5, 5, 0), (6, 1, 0), (20, 7, 0), (20, 7, 2), (40, 12, 3)]
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("d", "n", "decades"), SINGULAR)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_conjugate_gradients_stay_where_they_arrive(d, n, decades, dtype):

@@ -194,6 +194,7 @@ def test_shared_floor_of_two_layers(d, n):
     np.testing.assert_allclose(lfom.table_risks(np.tri(2) * c, d, n)[-1], least, rtol=1e-9)
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_shared_floor_is_that_of_its_coefficients_and_least():
     """Its c, as the table Gamma_j for all layers, has the risk that is returned; 10 searches a depth by a method
     without slopes, from starts of another law, find none lower (to 1e-9) and come within 1 %; from two layers on it is
@@ -202,13 +203,14 @@ def test_shared_floor_is_that_of_its_coefficients_and_least():
     d = 5, n = 20, to four layers.
     """
     d, n = 5, 20
-    risks, _ = polynomial_floor.shared_floor(d, n, 4)
+    by_depth = {depth: polynomial_floor.shared_floor(d, n, depth) for depth in (2, 3, 4)}
+    risks = by_depth[4][0]
     floor = polynomial_floor.optimal_risks(d, n, 4)
     assert (risks[2:] > 2 * floor[2:]).all()
     assert (np.diff(risks) < 0).all()
     rng = np.random.default_rng(0)
     for depth in (2, 3, 4):
-        prefix, c = polynomial_floor.shared_floor(d, n, depth)
+        prefix, c = by_depth[depth]
         assert prefix[-1] == risks[depth]
         np.testing.assert_allclose(lfom.table_risks(np.tri(depth) * c, d, n)[-1], risks[depth], rtol=1e-9)
         moments = polynomial_floor.wishart_moments(d, n, 2 * depth)
@@ -356,8 +358,9 @@ def test_floors_vanish_with_many_examples(d):
     np.testing.assert_allclose(polynomial_floor.optimal_steps(d, 10**7, 4), 1, atol=0.01)
 
 
+@pytest.mark.usefixtures("as_installed")
 @given(dims, examples, st.integers(1, 4))
-@few
+@settings(max_examples=8)
 def test_shared_floor_lies_between(d, n, layers):
     """Scalars that all layers share are never below the floor, equal to it at depth 1, above it from depth 2 on, and
     never worse with a layer more; what they reach is theirs: `risks` of their table.
@@ -401,6 +404,7 @@ def curvatures(d, n, batch, seed, scales=1.0):
     return X @ X.swapaxes(1, 2) / n
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_fitted_registers_approach_the_optimal():
     """The register fitted to 1000 prompts, averaged over 200 such fits, is the optimal one: d = 5, n = 20, four
     layers, inputs of covariance diag(1, 1, 1/2, 1/4, 1).

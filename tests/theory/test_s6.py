@@ -189,6 +189,7 @@ def test_gradient_is_that_of_the_layer(d, N, alpha):
     assert not slope.W_C[:, -1].any()
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_gradient_is_that_of_finite_differences():
     """Central differences of `population_loss` at d = 4, N = 50, one entry at a time: the loss is a polynomial of
     degree 4, so that Richardson's combination of two steps is exact but for rounding. Tolerance 1e-8 of the largest.
@@ -273,6 +274,7 @@ def test_fixed_points_of_descent(kept):
     assert np.abs(s6.gradient(at((0.5, 1, 1)), known).W_B).max() > 0.01
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("d", "d_h", "N", "steps"), [(4, 80, 50, 2000), (2, 8, 10, 1000), (6, 6, 30, 30_000)])
 def test_descent_ends_at_the_optimum(d, d_h, N, steps):
     """From N(0, 1) and biases 0 descent at eta = 1 / (2 d^2 d_h) comes to C'B = beta I and the least loss, to 1e-9,
@@ -291,6 +293,7 @@ def test_descent_ends_at_the_optimum(d, d_h, N, steps):
     assert abs(flown.losses[-1] - least) <= 1e-9
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_flow_is_descent_with_small_steps():
     """Descent with ever smaller steps comes to the flow's weights, its error falling with eta: by 2 when eta is halved,
     to 5 %.
@@ -364,6 +367,7 @@ def searched(d, N, alpha, d_h, starts, held=()):
     return np.array([f.fun for f in found])
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_optimum_is_the_least_loss():
     """At d = 2 the search over all weights and biases ends at `optimum` from each of 4 starts, to 1e-8, never below.
 
@@ -384,6 +388,7 @@ def test_optimum_is_the_least_loss():
         assert s6.population_loss(moved, known) > least
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("d", "d_h"), [(2, 1), (3, 1), (3, 2), (4, 2)])
 def test_small_states_cannot_do_better_than_their_rank(d, d_h):
     """With d_h < d the search over all weights and biases ends at `least_loss`, from the best of 3 starts to 1e-8, and
@@ -401,6 +406,7 @@ def test_small_states_cannot_do_better_than_their_rank(d, d_h):
         assert s6.least_loss(d, N, alpha, enough) == s6.optimal_beta(d, N, alpha)[1]
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("held", [("W_B",), ("W_C",), ("W_B", "W_C")], ids=["B", "C", "both"])
 def test_without_selection_the_least_loss_is_that_of_answering_0(held):
     """With B or C or both the same at all tokens (S4) the least loss is d/2: the prediction then does not go with y.
@@ -456,6 +462,7 @@ def test_effective_samples_grow_with_alpha_towards_N(N):
     np.testing.assert_allclose(s6.effective_samples(N, half), 1 / math.tanh(math.log(2) / 2 / N) / 3, rtol=1e-9)
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_bounds_hold():
     """optimum <= sharper bound <= the paper's bound for d = 1 .. 100 and 41 lengths N from 1 to 100,000, and linear
     attention's loss below the optimum.
@@ -510,6 +517,7 @@ def test_shifted_loss_is_the_average_over_all_prompts(d, N, alpha):
         assert found == pytest.approx(least, rel=1e-12) if made_for == N else found > least
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("d", "d_h", "N", "seed"), [(4, 80, 50, 0), (4, 80, 50, 1), (3, 20, 30, 2), (2, 5, 10, 3)])
 def test_rate_is_the_slope_of_descent(d, d_h, N, seed):
     """The logarithm of ||P - beta I|| falls by `rate` a step, from where it is 1e-3 to where it is 1e-7: to 2 %.
