@@ -1,8 +1,8 @@
 """The process that kernels are copies of: a script that loads what every chapter imports, then forks when it is asked.
 
-Its arguments name what it loads. It says "loaded", or else what it could not load, and why. Each line of its input is an
-order, in JSON: the arguments of a kernel and its folder. It answers with the process number of the copy that became the
-kernel. It ends with its input, and its copies with it. `copies` gives the orders.
+Its arguments name what it loads. It says "loaded", or else what it could not load, and why. Each line of its input is
+an order, in JSON: the arguments of a kernel and its folder. It answers with the process number of the copy that became
+the kernel. It ends with its input, and its copies with it. `copies` gives the orders.
 """
 
 import gc
