@@ -46,6 +46,7 @@ def here(monkeypatch):
 
     def execute(notebook, folder, environment, timeout, after=None):
         names = {}
+        notebook.metadata["language_info"] = {"name": "python"}  # which a kernel tells, and a page needs
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 with contextlib.redirect_stdout(io.StringIO()) as out:
