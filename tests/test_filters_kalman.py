@@ -87,6 +87,7 @@ def test_kalman_is_the_brute_force_posterior(gamma, sigma_e, sigma_y, start):
             assert np.abs(w_hat[1:] - means[:-1]).max() > 1e-3 * size
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(
     ("gamma", "sigma_e", "sigma_y", "dtype"),
     [
@@ -160,6 +161,7 @@ def test_josephs_form_is_worth_its_second_product():
     assert off(dataclasses.replace(filter, step=plain)) > 1e-3
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("gamma", "d"), [(0.95, 3), (1.0, 1), (1.02, 8)])
 def test_what_is_known_stays_known(gamma, d):
     """With sigma_e = 0 and labels without noise the weights are known after d examples: for 2,000 steps from there on

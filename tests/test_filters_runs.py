@@ -151,6 +151,7 @@ def test_a_track_of_many_settings(filter):
     agrees((track.w_hat[..., :-1, :] * x).sum(-1), track.y_hat)
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("cache", [1, 100, 1000])
 @pytest.mark.parametrize("filter", [*EVERY.values(), *MANY.values()], ids=[*EVERY, *(f"many {name}" for name in MANY)])
 def test_blocks_make_no_difference(filter, cache, monkeypatch):
@@ -215,6 +216,7 @@ def test_settings_on_two_axes():
     agrees(half[1, 2], filters.run_filter(filters.delta_rule(0.1, lam=lam[1].item()), own_x[1, 0], own_y[1, 0]))
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(
     "make",
     [

@@ -373,7 +373,6 @@ PER_PROBLEM = {
 }
 
 
-@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("make", "names"), PER_PROBLEM.values(), ids=PER_PROBLEM)
 @few
 @given(quadratics())

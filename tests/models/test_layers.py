@@ -387,6 +387,7 @@ def test_the_past_matters(name):
     assert (answers(LAYERS[name], x, y)[:, 1] - answers(LAYERS[name], x, other)[:, 1]).abs().min() > 1e-5
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=15)
 @given(d=st.integers(1, 4), time=st.integers(1, 12), batch=st.integers(1, 5))

@@ -185,6 +185,7 @@ def test_beyond_half_a_turn_stopping_is_worse(n, d, delta):
     assert layer.value + 1e-6 < worst <= bound + 1e-12 < layer.value + 3e-3
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("n", "d", "delta"), [(100, 10, 0.1), (100, 30, 0.05), (100, 30, 0.2)])
 def test_the_line_is_the_worst_path_in_the_ball(n, d, delta):
     """Here the layer that is best against the straight line has no worse path in the ball: it is minimax, to 1e-9.
@@ -209,6 +210,7 @@ def test_in_the_ball_one_path_may_not_decide():
     assert layer.value + 0.05 < adversary.path_error(circle, lam=layer.lam, a=layer.a) < bound
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("d", [2, 3, 10])
 def test_the_search_finds_the_line(d):
     """From the circle, from random walks and from noise the search climbs to the straight line, as far as its bound.

@@ -313,6 +313,7 @@ def z_of(rows):
     return each.mean() / (each.std(ddof=1) / np.sqrt(len(each)))
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("switch", [0.02, 0.1])
 def test_the_three_floors_stand_in_order(switch):
     """Genie below posterior mean below best linear, and the posterior mean's expected error is its squared error.

@@ -63,6 +63,8 @@ def test_without_noise_other_rooms_agree(law):
     At arbitrary settings the delta rule's error is theory.lms_family.steady_error; rtol 1e-9.
     """
     np.testing.assert_allclose(fw.best_gla(law).error, one_layer.steady_identity_error(task(law)), rtol=1e-12)
+    best = fw.best_gla(law)
+    np.testing.assert_allclose(fw.gla_error(law, lam=best.lam, mu=best.mu), best.error, rtol=1e-9)
     np.testing.assert_allclose(fw.best_gla(law).lam, one_layer.kalman_pole(law.gamma, crosstalk=law.d + 1), rtol=1e-12)
     for found, normalised in ((fw.best_delta(law), False), (fw.best_unit_delta(law), True)):
         mu, lam, error = lms_family.best_steady(task(law), normalised=normalised)
@@ -229,7 +231,8 @@ def two_states(law, rng, K):
 @pytest.mark.parametrize("d", [1, 2])
 def test_moments_are_those_carried_in_full(d):
     """Second moments of a random layer of two states, in two alternating phases, are the traces of the full covariance
-    of (w, h_1, h_2), iterated 4,000 times with means of T (x) T from a quadrature exact to degree 7; rtol 1e-9.
+    of (w, h_1, h_2), iterated 4,000 times with means of T (x) T from a quadrature exact to degree 7; and what the best read-out of
+    the states misses is what these leave of w; rtol 1e-9.
 
     Planted: d + 1 in place of d + 2 is seen.
     """
@@ -253,6 +256,8 @@ def test_moments_are_those_carried_in_full(d):
         full.append(np.einsum("aibi->ab", S.reshape(3, d, 3, d)) / d)
         S = square @ S + noise
     np.testing.assert_allclose(fw.second_moments(phases, d), full, rtol=1e-9)
+    left = [d * (G[0, 0] - G[0, 1:] @ np.linalg.solve(G[1:, 1:], G[1:, 0])) for G in full]
+    np.testing.assert_allclose(fw.readout_errors(fw.second_moments(phases, d), d), left, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("as_installed")
