@@ -233,6 +233,8 @@ def test_moments_are_those_carried_in_full(d):
     """Second moments of a random layer of two states, in two alternating phases, are the traces of the full covariance
     of (w, h_1, h_2), iterated 4,000 times with means of T (x) T from a quadrature exact to degree 7; and what the best
     read-out of the states misses is what these leave of w; rtol 1e-9.
+
+    Planted: d + 1 in place of d + 2 is seen.
     """
     law, rng = fw.Steady(d, 0.9, 0.3, 0.4), np.random.default_rng(5)
     phases = [fw.update(law, *two_states(law, rng, 2)) for _ in range(2)]
