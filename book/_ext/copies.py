@@ -1,6 +1,6 @@
 """Kernels that need not load what every chapter imports: each is a copy of one process that has done so.
 
-To start Python and load PyTorch, Altair, pandas and SciPy takes a core five seconds and more, a third of what a short
+To start Python and load PyTorch, Altair and SciPy takes a core five seconds and more, a third of what a short
 chapter takes in all. The package is not among what is loaded (`LOADED`), nor is anything that a chapter has done: a
 copy has modules of others, and no more. `make again` runs its chapters in processes of their own, and compares.
 """
@@ -20,11 +20,11 @@ import chapters
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
 SUPPORTED = sys.platform == "linux"  # elsewhere it is not safe to fork with these libraries loaded
-#: Modules of others only. The first optimiser of a process loads `torch._dynamo`.
+#: Modules of others only. The first optimiser of a process loads `torch._dynamo`. Not pandas: as it is imported it looks
+#: whether it is in a notebook, and shows tables accordingly.
 LOADED = (
     "altair",
     "ipykernel.kernelapp",
-    "pandas",
     "scipy.integrate",
     "scipy.linalg",
     "scipy.optimize",
