@@ -33,6 +33,7 @@ import environments
 import kernels
 import keys
 import measurements
+import prose
 import recordings
 import runs
 import unchanged
@@ -154,6 +155,7 @@ def book() -> int:
         return 1
     if slow := [f"{p} {s:.0f} s" for p in names if (s := executed[p].metadata.icl.seconds) > LONG]:
         print(f"Longer than {LONG} s: {', '.join(slow)}", flush=True)
+    prose.examine(names, executed)
     measurements.collect(chapters.pages(), executed)
     ran = time.monotonic() - start
     if not render(site):
@@ -175,6 +177,7 @@ def one_page(name: str) -> int:
     executed = run(mine)
     if len(executed) < len(mine):
         return 1
+    prose.examine(mine, executed)
     measurements.collect([page], executed)
     site = chapters.built() / "page" / "html"
     if not render(site, page=page):

@@ -13,6 +13,46 @@ document.addEventListener("DOMContentLoaded", () => {
     // The corner above a table's row names heads nothing.
     for (const cell of table.querySelectorAll("th:empty")) cell.replaceWith(document.createElement("td"));
   }
+  // Where something wide goes on, its edge fades, until it is scrolled to the end.
+  const wide = [...document.querySelectorAll(".bd-article .icl-scroll, .bd-article div.math")];
+  const look = box => {
+    box.classList.toggle("icl-goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    box.classList.toggle("icl-came-from", box.scrollLeft > 1);
+  };
+  // A table that is a little too wide is set a little smaller; what is much too wide scrolls.
+  const fit = box => {
+    const table = box.querySelector(":scope > table");
+    if (!table) return;
+    table.style.removeProperty("font-size");
+    const room = box.clientWidth / table.scrollWidth;
+    if (room < 1 && room > 0.8) table.style.fontSize = `${0.86 * room}rem`;
+  };
+  const lookAtAll = () => wide.forEach(box => { fit(box); look(box); });
+  wide.forEach(box => box.addEventListener("scroll", () => look(box), { passive: true }));
+  addEventListener("resize", lookAtAll);
+  addEventListener("load", () => { lookAtAll(); window.MathJax?.startup?.promise?.then(lookAtAll); });
+  // A long list of claims can be cut down to those of one verdict, or those that hold a word.
+  const claims = [...document.querySelectorAll("div.icl-claim")];
+  if (claims.length > 30) {
+    const verdictOf = claim => claim.querySelector("strong").textContent;
+    const bar = document.createElement("form");
+    bar.className = "icl-filter";
+    bar.innerHTML = `<label>Verdict <select><option value="">all</option></select></label>
+      <label>Words <input type="search"></label> <output aria-live="polite"></output>`;
+    const [choice, words, shown] = [bar.querySelector("select"), bar.querySelector("input"), bar.querySelector("output")];
+    for (const verdict of new Set(claims.map(verdictOf))) choice.add(new Option(verdict, verdict));
+    const sift = () => {
+      const asked = words.value.trim().toLowerCase();
+      for (const claim of claims) {
+        claim.hidden = (choice.value && verdictOf(claim) !== choice.value) || !claim.textContent.toLowerCase().includes(asked);
+      }
+      shown.textContent = `${claims.filter(claim => !claim.hidden).length} of ${claims.length} claims`;
+    };
+    bar.addEventListener("input", sift);
+    bar.addEventListener("submit", event => event.preventDefault());
+    claims[0].closest("section").before(bar);
+    sift();
+  }
   // The theme's link home stands outside every landmark; screen readers go from landmark to landmark.
   const home = document.querySelector(".sidebar-primary-item:has(> .navbar-brand)");
   home?.setAttribute("role", "navigation");

@@ -99,6 +99,12 @@ def records_of(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def answers_of(text: str) -> list[str]:
+    """Labels of the sealed answers that a chapter compares attempts with."""
+    asked = r"""\b(?:check\(\s*\w+\s*,|seal\()\s*["']([^"']+)["']"""
+    return list(dict.fromkeys(m for cell in code_cells(text) for m in re.findall(asked, cell)))
+
+
 def makes_records(text: str) -> bool:
     """Whether a chapter records a long run when it is run with the profile `paper`."""
     return any(re.search(r"\brecord\(", cell) for cell in code_cells(text))

@@ -1,12 +1,13 @@
 """Directives and a role whose text is generated: from the ledger, the notation table, the tests and what was measured.
 
-Directives: page-card, claims, verdict-counts, errata, notation, timings, tests. Role: test.
+Directives: page-card, claims, verdict-counts, errata, notation, terms, timings, tests. Role: test.
 """
 
 import abc
 import ast
 import importlib.metadata
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import chapters
 import measurements
+import prose
+import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
@@ -106,12 +109,22 @@ class PageCard(Generated):
         facts = [f"**Reading time** {max(1, round(measurements.minutes(me['reading'])))} min without exercises"]
         if "seconds" in me:
             facts.append(f"**Runs in** {me['seconds']:.0f} s on this build's CPU, one core")
-        for name in me["records"]:
-            p = evidence.recorded(name).provenance
-            facts.append(f"**Recorded run** {p['seconds']:.0f} s ({p['device']}, {p['date']})")
+        facts += _recorded_runs([evidence.recorded(name).provenance for name in me["records"]])
         if me.get("checks"):
             facts.append(f"**Claims settled** {len(me['checks'])}")
         return "\n".join([*self.content, "", " · ".join(facts)])
+
+
+def _recorded_runs(provenances: list[dict[str, Any]]) -> list[str]:
+    """One line a device: how many runs, how long, and when."""
+    lines = []
+    for device in dict.fromkeys(p["device"] for p in provenances):
+        mine = [p for p in provenances if p["device"] == device]
+        days = sorted({p["date"] for p in mine})
+        when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        seconds = sum(p["seconds"] for p in mine)
+        lines.append(f"**Recorded runs** {len(mine)}, {seconds:.0f} s ({device}, {when})")
+    return lines
 
 
 def _printed(value: Any) -> str:
@@ -236,6 +249,38 @@ class Notation(Generated):
         return table(["Symbol", "In code", "Meaning", "Shape", "Unit", "Defined"], rows)
 
 
+def first_use(names: list[str], texts: dict[str, str]) -> str | None:
+    """The first page, in the reader's order, whose text uses one of these names."""
+    asked = re.compile("|".join(rf"(?<!\w){re.escape(name)}s?(?!\w)" for name in names), re.I)
+    return next((page for page, text in texts.items() if asked.search(text)), None)
+
+
+class Terms(Generated):
+    """The book's words, from `terms.yml` beside the page: a glossary, with the page of each one's first use."""
+
+    def shown(self) -> list[Path]:
+        """The list, and the chapters, for a first use may move."""
+        return [self._list(), *(chapters.ROOT / f"{page}.md" for page in chapters.with_cells())]
+
+    def _list(self) -> Path:
+        return (chapters.ROOT / self.env.docname).with_name("terms.yml")
+
+    def markdown(self) -> str:
+        """A glossary in the order of the alphabet."""
+        # The book's own words, those of evidence, stand where it says how to read it.
+        pages = [*(page for page in chapters.with_cells() if page != "book/index"), "book/start/how-to-read"]
+        texts = {page: prose.text_of(chapters.source(page)) for page in pages}
+        lines = ["```{glossary}"]
+        for entry in sorted(yaml.safe_load(chapters.words(self._list())), key=lambda entry: entry["term"].lower()):
+            names = [entry["term"], *filter(None, [entry.get("also")])]
+            page = first_use(names, texts)
+            if page is None:
+                raise self.error(f"terms: no page uses {entry['term']!r}")
+            letter = f" Letter: {entry['letter']}." if "letter" in entry else ""
+            lines += [*names, f"  {entry['meaning']}{letter} First in [](/{page}.md).", ""]
+        return "\n".join([*lines, "```"])
+
+
 class Timings(Generated):
     """Seconds a chapter, and the versions that ran it."""
 
@@ -333,6 +378,7 @@ def setup(app: Sphinx) -> None:
         ("verdict-counts", VerdictCounts),
         ("errata", Errata),
         ("notation", Notation),
+        ("terms", Terms),
         ("timings", Timings),
         ("tests", Tests),
     ):

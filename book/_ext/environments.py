@@ -20,6 +20,11 @@ def paper() -> dict[str, str]:
     return _around("paper", chapters.ROOT / "lib")
 
 
+def sealing() -> dict[str, str]:
+    """For sealed answers: the repository's own library, which writes them into the repository."""
+    return _around("quick", chapters.ROOT / "lib") | {"ICL_SEAL": "1"}
+
+
 def _around(profile: str, package: Path) -> dict[str, str]:
     # One thread a kernel: two chapters run side by side, and sums come out the same on any number of cores.
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")

@@ -16,7 +16,7 @@ from icl import _identity
 
 
 def key(text: str) -> str:
-    """Hash of what a chapter depends on beyond its own cells: library, ledger rows, records and the lock."""
+    """Hash of what a chapter depends on beyond its own cells: library, ledger, records, sealed answers and lock."""
     root = chapters.ROOT
     digest = hashlib.sha256((root / "requirements.lock").read_bytes())
     digest.update("".join(_identity.reached(chapters.code_cells(text)).values()).encode())
@@ -25,6 +25,9 @@ def key(text: str) -> str:
     digest.update(json.dumps([row for row in rows if row["id"] in mine], sort_keys=True, default=str).encode())
     for name in sorted(chapters.records_of(text)):
         path = root / "book/results" / f"{name}.json"
+        digest.update(path.read_bytes() if path.exists() else b"")
+    for label in sorted(chapters.answers_of(text)):
+        path = root / "book/answers" / f"{label}.json"
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()[:20]
 

@@ -30,7 +30,6 @@ def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
         }
         if page in executed:
             drawn = runs.charts(executed[page])
-            entry["reading"]["figures"] = len(drawn)
             entry |= {
                 "seconds": executed[page].metadata.icl.seconds,
                 "checks": runs.outputs(executed[page], runs.CHECK),
@@ -45,8 +44,12 @@ def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
 
 
 def reading(text: str) -> dict[str, int]:
-    """What there is to read of a page before its exercises: words, formulas, displayed ones, lines of code in sight."""
+    """What there is to read in a page's main line: words, formulas, displayed ones, figures, lines of code in sight.
+
+    The main line ends where the exercises begin; what stands in a dropdown or after the exercises is beside it.
+    """
     text = text.partition("\n## Exercises\n")[0]
+    text = re.sub(r"^(`{3,})\{dropdown\}.*?^\1$", "", text, flags=re.S | re.M)
     cells = re.findall(r"^```\{code-cell\}\n(.*?)^```", text, flags=re.S | re.M)
     shown = [cell for cell in cells if not re.match(r":tags:.*(hide|remove)-(input|cell)", cell)]
     prose = re.sub(r"^```\{code-cell\}\n.*?^```", "", text, flags=re.S | re.M)
@@ -56,6 +59,7 @@ def reading(text: str) -> dict[str, int]:
         "words": len(re.findall(r"\w+", prose)),
         "formulas": formulas,
         "displayed": displayed,
+        "figures": sum(len(re.findall(r"\bcharts\.(?:lines|heatmap|dots)\(", cell)) for cell in cells),
         "lines": sum(bool(line.strip()) for cell in shown for line in cell.split("\n") if not line.startswith(":")),
     }
 

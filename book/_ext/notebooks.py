@@ -9,7 +9,17 @@ import jupytext
 import nbformat
 
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:-]+)\}\s*(?P<argument>.*)$")
-_GENERATED = {"claims", "errata", "timings", "notation", "tests", "bibliography", "verdict-counts", "tableofcontents"}
+_GENERATED = {
+    "claims",
+    "errata",
+    "timings",
+    "notation",
+    "terms",
+    "tests",
+    "bibliography",
+    "verdict-counts",
+    "tableofcontents",
+}
 _TITLES = {"exercise-start": "Exercise", "solution-start": "Solution", "exercise": "Exercise", "solution": "Solution"}
 
 

@@ -57,13 +57,22 @@ STATE = """() => ({
     untyped: document.querySelectorAll('.math').length - document.querySelectorAll('mjx-container').length,
     figures: [...document.querySelectorAll('.icl-chart')].map(
         figure => [figure.dataset.drawn, figure.querySelectorAll('.icl-chart__view svg path').length > 0]),
+    cut: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math)')].filter(
+        box => box.scrollWidth > box.clientWidth + 1).map(box => box.textContent.trim().slice(0, 40)),
+    uncued: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math)')].filter(
+        box => box.scrollWidth > box.clientWidth + 1 && !getComputedStyle(box).maskImage.includes('gradient')
+    ).map(box => box.textContent.trim().slice(0, 40)),
+    beyond: [...document.querySelectorAll('.bd-article :is(figure.icl-chart svg, pre, mjx-container, table)')].filter(
+        e => e.checkVisibility() && !e.closest('.icl-scroll, div.math, .highlight') &&
+            e.getBoundingClientRect().right > document.querySelector('.bd-article').getBoundingClientRect().right + 1
+    ).map(e => e.textContent.trim().slice(0, 40)),
 })"""
 
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("place", ["served, wide", "folder, narrow"])
 def test_page(visit, subtests, name, place):
-    """No external or failed request, no console error, no sideways scrolling, all drawn, axe content: light and dark.
+    """Nothing from elsewhere, cut off or scrolling sideways, no error, all drawn, axe content: light and dark.
 
     Wide pages come from a server and start light; narrow ones are opened as files and start dark. Axe judges a page
     once in each theme, and what neither theme nor width decides when it is wide. How theme and width act together the
@@ -90,6 +99,9 @@ def test_page(visit, subtests, name, place):
             state = page.evaluate(STATE)
             assert state["width"] <= width
             assert state["errors"] == 0
+            # Formulas, tables and figures fit a screen; on a phone what is wider scrolls, and its edge shows it.
+            assert not (state["cut"] if width > 390 else state["uncued"])
+            assert not state["beyond"]
             assert state["untyped"] <= 0
             assert all(figure == [theme, True] for figure in state["figures"]), state["figures"]
             if theme == themes[0] or name in KINDS:

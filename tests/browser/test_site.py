@@ -78,3 +78,21 @@ def test_downloads_are_plain(page):
     notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert not re.findall(r"^[`:]{3,}\{.*|\{[\w:-]+\}`|^\([\w:.-]+\)=", text, flags=re.M)
+
+
+def test_claims_can_be_sifted(visit):
+    """The page of claims shows those of one verdict, or with some words, and says how many; and all of them again."""
+    page = visit("book/evidence/claims").page
+    shown = page.locator("div.icl-claim:visible")
+    told = page.locator(".icl-filter output")
+    total = page.locator("div.icl-claim").count()
+    assert told.inner_text() == f"{total} of {total} claims"
+    page.locator(".icl-filter select").select_option("misprint")
+    verdicts = shown.locator("p:first-child strong").all_inner_texts()
+    assert set(verdicts) == {"misprint"}
+    assert told.inner_text() == f"{len(verdicts)} of {total} claims"
+    page.locator(".icl-filter select").select_option("")
+    page.locator(".icl-filter input").fill("gla.thm1.d3.general")
+    assert shown.count() == 1
+    page.locator(".icl-filter input").fill("")
+    assert told.inner_text() == f"{total} of {total} claims"

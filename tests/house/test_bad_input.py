@@ -46,7 +46,7 @@ from icl.models import (
 )
 from icl.models import layers as fast_weights
 from icl.models import s6 as mamba
-from icl.page import charts, claims, exercises, notation, records
+from icl.page import charts, claims, exercises, notation, prose, records
 from icl.runs import checkpoint, grid, judging, recipes, training
 from icl.tasks import core, drifts, noise, quadratics, series
 from icl.theory import adversary, floors, large_d, lfom, moments, polynomial_floor, population
@@ -560,7 +560,8 @@ MADE_HERE = {
     *(checkpoint.refused, profile.pick),
 }
 ELSEWHERE = {
-    *(charts.Explorable, charts.Figure, charts.lines, charts.heatmap),  # the tests of charts
+    *(charts.Explorable, charts.Figure, charts.lines, charts.heatmap, charts.dots),  # the tests of charts
+    *(exercises.seal, prose.Said),  # of exercises, of prose
     *(checkpoint.write, checkpoint.read, checkpoint.agree),  # of checkpoints
     *(records.record, records.recorded, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
     charts.Figure.svg,
@@ -963,9 +964,18 @@ entry(
 )
 entry(
     exercises.check,
-    given={"attempt": lambda: 1.0, "reference": lambda: 1.0, "cases": [{}]},
-    free=dict.fromkeys(("attempt", "reference", "cases", "rtol", "name"), "all"),
-    also=[({"cases": []}, "cases must hold at least one dict")],
+    given={"attempt": lambda: 1.0, "answer": lambda: 1.0, "cases": [{}]},
+    free=dict.fromkeys(("attempt", "answer", "cases", "rtol", "atol", "name"), "all"),
+    also=[
+        ({"cases": []}, "cases must hold at least one dict"),
+        ({"answer": "ex-nothing"}, "no answers are sealed as 'ex-nothing'"),
+    ],
+)
+entry(
+    prose.said,
+    given={"words": "so it is"},
+    free=dict.fromkeys(("words", "condition"), "all"),
+    also=[({"words": " "}, "words must not be empty"), ({"condition": 1}, "condition must be True or False, got 1")],
 )
 entry(profile.streams, given={"name": "x"}, bounds={"seed": "at least 0"})
 

@@ -2,6 +2,7 @@
 
 import base64
 import functools
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -67,8 +68,29 @@ def full_heatmap(**options):
     return heatmap(**({"stars": MARKS, "domain": (2.0, 16.0), "subtitle": "d = 10\nn = 100", "height": 200} | options))
 
 
-either = pytest.mark.parametrize("draw", [lines, heatmap])
-either_in_full = pytest.mark.parametrize("draw", [full, full_heatmap])
+NAMED = pd.DataFrame(
+    [
+        {"model": name, "error": error, "method": method}
+        for name, error, method in (("two layers", 0.5, "GLA"), ("least squares", 0.4, "RLS"))
+    ]
+)
+
+
+def dots(data=NAMED, **options):
+    """Two models, named in the order of their table."""
+    titles = {"x_title": "error", "title": "Named", "alt": ALT}
+    return charts.dots(data, **({"x": "error", "y": "model", "by": "method"} | titles | options))
+
+
+def full_dots(**options):
+    """A chart of dots with everything that one can have."""
+    ranged = NAMED.assign(low=NAMED.error - 0.05, high=NAMED.error + 0.05)
+    settings = {"floors": {"Kalman": 0.3, "zero predictor": 0.7}, "log_x": True, "subtitle": "d = 10\nn = 100"}
+    return dots(**({"data": ranged} | settings | options))
+
+
+either = pytest.mark.parametrize("draw", [lines, heatmap, dots])
+either_in_full = pytest.mark.parametrize("draw", [full, full_heatmap, full_dots])
 
 
 class Page(HTMLParser):
@@ -361,6 +383,38 @@ def test_a_heat_map_takes_positive_values_alone(domain, value):
         heatmap(TILES.assign(times=TILES.times.where(TILES.index != 1, value)), domain=domain)
 
 
+def test_rows_are_named_and_floors_too():
+    """Rows stand in the table's order, under their names; each floor is a dashed line with its name inside the plot."""
+    svg = full_dots().svg()
+    rows = [svg.index(f">{name}<") for name in NAMED.model]
+    assert rows == sorted(rows)
+    for name in ("Kalman", "zero predictor", "GLA", "RLS"):
+        assert f">{name}<" in svg
+    assert svg.count("stroke-dasharray") >= 2
+    alone = dots(NAMED.assign(method="GLA")).svg()
+    assert ">GLA<" not in alone
+
+
+@pytest.mark.parametrize("column", ["error", "model", "method"])
+def test_dots_without_their_columns_are_refused(column):
+    """A table that lacks a column it is drawn by is refused, by the column's name."""
+    with pytest.raises(ValueError, match=f"data must have the columns .'{column}'"):
+        dots(NAMED.drop(columns=column))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_dots_that_cannot_be_drawn_are_refused(number):
+    """NaN and infinity among the values, ends of ranges or floors are refused; so is a floor of 0 on a log axis."""
+    ranged = NAMED.assign(low=0.1, high=1.0)
+    for column in ("error", "low", "high"):
+        with pytest.raises(ValueError, match=f"data must hold finite numbers only in '{column}'"):
+            dots(ranged.assign(**{column: [number, 0.5]}))
+    with pytest.raises(ValueError, match="data must hold finite numbers only in 'floors'"):
+        dots(floors={"Kalman": number})
+    with pytest.raises(ValueError, match="a logarithmic axis needs positive values, got 0"):
+        dots(floors={"Kalman": 0.0}, log_x=True)
+
+
 def test_tiles_that_lie_on_each_other_are_refused():
     """Two values for one place are refused, equal or not."""
     for value in (1.0, 2.0):
@@ -440,8 +494,7 @@ def test_a_heat_map_is_dark_where_values_are_large():
 
     whole, cut = colours(heatmap()), colours(heatmap(domain=(2.0, 16.0)))
     assert whole[1:] == list(charts.SEQUENCE)
-    brightness = [sum(bytes.fromhex(colour[1:])) for colour in whole]
-    assert brightness == sorted(brightness, reverse=True)
+    assert list(map(lightness, whole)) == sorted(map(lightness, whole), reverse=True)
     assert cut[0] == cut[1] == whole[0]
     assert cut[4] == cut[5] == whole[5]
     assert len(set(cut)) == 4
@@ -451,6 +504,39 @@ def test_every_colour_is_one():
     """Every colour of a method or a sequence is written as six hexadecimal digits."""
     for colour in (*charts.METHODS.values(), *charts.SEQUENCE):
         assert re.fullmatch(r"#[0-9a-f]{6}", colour)
+
+
+#: Linear red, green and blue as a reader sees them who has no cones for red, or none for green (Machado et al. 2009).
+SIGHTS = {
+    "all cones": np.eye(3),
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+}
+
+
+def lab(colour, sight="all cones"):
+    """CIELAB coordinates of a colour as it is seen."""
+    gamma = np.array(list(bytes.fromhex(colour[1:]))) / 255
+    linear = np.where(gamma <= 0.04045, gamma / 12.92, ((gamma + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ np.clip(np.array(SIGHTS[sight]) @ linear, 0, 1) / [0.9505, 1, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def lightness(colour):
+    """How light a colour is, 0 to 100."""
+    return lab(colour)[0]
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_a_sequence_can_be_told_apart(sight):
+    """No two shades of a sequence are closer than 20 in CIELAB, for colour-blind readers too; its five blues were."""
+    apart = lambda shades: min(  # noqa: E731
+        np.linalg.norm(lab(a, sight) - lab(b, sight)) for a, b in itertools.combinations(shades, 2)
+    )
+    assert apart(charts.SEQUENCE) > 20
+    assert apart(("#6aa9d6", "#4590c9", "#2376b8", "#125a94", "#06335a")) < 13
 
 
 def test_curves_of_one_kind_stay_apart():

@@ -1,11 +1,13 @@
 """Self-checks: a stub fails, a solution passes, and nothing that an attempt does stops the notebook."""
 
+import json
 import re
 
 import numpy as np
 import pytest
 
-from icl.page.exercises import EXERCISE_MIME, SelfCheck, check
+from icl.page import exercises
+from icl.page.exercises import EXERCISE_MIME, SelfCheck, check, seal
 
 CASES = [{"lam": 0.5, "n": 3}, {"lam": 0.9, "n": 1}]
 
@@ -39,10 +41,11 @@ def test_a_solution_passes():
         (lambda lam, n: 1 / 0, "raised ZeroDivisionError: division by zero"),
         (lambda lam, n: [[]], r"returned shape \(1, 0\), shape \(3,\) is wanted"),
         (lambda lam, n: reference(lam, n + 1), r"returned shape \(4,\), shape \(3,\) is wanted"),
-        (lambda lam, n: reference(lam, n)[::-1], "off by 0.375"),
-        (lambda lam, n: reference(lam, n) * (1 + 1e-5), "off by 5e-06"),
-        (lambda lam, n: reference(lam, n) * np.nan, "off by nan"),
-        (lambda lam, n: [*reference(lam, n)[1:], np.inf], "off by inf"),
+        (lambda lam, n: 0.5, r"returned a number, shape \(3,\) is wanted"),
+        (lambda lam, n: reference(lam, n)[::-1], r"off by 300%, most at entry \(0,\)"),
+        (lambda lam, n: reference(lam, n) * (1 + 1e-5), r"off by 0.001%, most at entry \(2,\)"),
+        (lambda lam, n: reference(lam, n) * np.nan, "not finite"),
+        (lambda lam, n: [*reference(lam, n)[1:], np.inf], "not finite"),
         ("text", "raised ValueError"),
     ],
 )
@@ -65,7 +68,7 @@ def test_the_second_case_counts_too():
 
 
 def test_rounding_is_forgiven_as_far_as_asked():
-    """Numbers within rtol of the reference pass, however small they are; those beyond do not."""
+    """Numbers within rtol of the answer pass, however small they all are; those beyond do not."""
     cases = [{"value": 1e-30}]
 
     def exact(value):
@@ -74,6 +77,80 @@ def test_rounding_is_forgiven_as_far_as_asked():
     assert check(lambda value: value * (1 + 9e-4), exact, cases, rtol=1e-3).passed
     assert not check(lambda value: value * (1 + 2e-3), exact, cases, rtol=1e-3).passed
     assert not check(lambda value: 0.0, exact, cases).passed
+
+
+def test_rounding_of_a_zero_is_forgiven():
+    """Where the answer is 0, rounding passes on the scale of the other answers or as asked."""
+    cases = [{"value": 0.0}, {"value": 100.0}]
+
+    def exact(value):
+        return value
+
+    def nearly(rounding):
+        return lambda value: value + rounding
+
+    assert check(nearly(6e-15), exact, cases, name="a").passed
+    assert check(nearly(0.99e-8), exact, cases, name="a").passed
+    off = check(nearly(1.5e-8), exact, cases, name="a")
+    assert off.message == "not yet: with value=0.0 it is off by 1.5e-08"
+    assert not check(nearly(6e-15), exact, cases[:1], name="a").passed
+    assert check(nearly(6e-15), exact, cases[:1], atol=1e-14, name="a").passed
+
+
+def test_large_arguments_are_told_by_their_shape():
+    """A message names arrays by shape and their case by its number, so that no argument goes untold."""
+    cases = [{"x": np.eye(2), "rule": max}, {"x": np.eye(3), "rule": max}]
+    outcome = check(lambda x, rule: 2.0, lambda x, rule: len(x), cases, name="size")
+    assert outcome.message == (
+        "not yet: with x of shape (3, 3), rule=<built-in function max> (case 2 of 2) it is off by 33.3%"
+    )
+
+
+def test_a_first_sealing_passes_by_the_stub(monkeypatch, tmp_path):
+    """While answers are sealed a check that comes before them waits; a sealed one checks; without sealing it raises."""
+    monkeypatch.setattr(exercises, "_REPOSITORY", tmp_path)
+    monkeypatch.setattr(exercises, "folder", lambda name: tmp_path / "book" / name)
+    (tmp_path / "book").mkdir()
+    with pytest.raises(ValueError, match="no answers are sealed"):
+        check(reference, "ex", CASES)
+    monkeypatch.setenv("ICL_SEAL", "1")
+    assert check(reference, "ex", CASES).message == "not yet: its answers are sealed further down"
+    seal("ex", reference, CASES)
+    assert check(reference, "ex", CASES).passed
+
+
+@pytest.fixture
+def answers(monkeypatch, tmp_path):
+    """A folder of sealed answers for this test alone."""
+    monkeypatch.setattr(exercises, "_REPOSITORY", tmp_path)
+    monkeypatch.setattr(exercises, "folder", lambda name: tmp_path / "book" / name)
+    (tmp_path / "book").mkdir()
+    monkeypatch.setenv("ICL_SEAL", "1")
+    seal("ex-weights", reference, CASES)
+    monkeypatch.delenv("ICL_SEAL")
+    return tmp_path / "book/answers"
+
+
+def test_sealed_answers_stand_for_the_function(answers):
+    """A check against a label is the check against the function that was sealed."""
+    for attempt in (reference, lambda lam, n: reference(lam, n) + 1, lambda lam, n: None):
+        assert check(attempt, "ex-weights", CASES, name="a") == check(attempt, reference, CASES, name="a")
+    assert json.loads((answers / "ex-weights.json").read_text()) == [[0.125, 0.25, 0.5], [0.9]]
+
+
+def test_a_broken_seal_is_an_error(answers):
+    """Answers of another function, of other cases or of none are the book's fault: raised, where they are sealed."""
+    seal("ex-weights", reference, CASES)
+    with pytest.raises(ValueError, match="'ex-weights' is sealed with other answers"):
+        seal("ex-weights", lambda lam, n: reference(lam, n) * (1 + 1e-5), CASES)
+    with pytest.raises(ValueError, match="'ex-weights' is sealed with other answers"):
+        seal("ex-weights", lambda lam, n: reference(lam, n + 1), CASES)
+    with pytest.raises(ValueError, match="is sealed with 2 answers, there are 1 cases"):
+        seal("ex-weights", reference, CASES[:1])
+    with pytest.raises(ValueError, match="is sealed with 2 answers, there are 3 cases"):
+        check(reference, "ex-weights", [*CASES, CASES[0]])
+    with pytest.raises(ValueError, match="no answers are sealed as 'ex-other'"):
+        check(reference, "ex-other", CASES)
 
 
 def test_a_wrong_reference_is_an_error():

@@ -4,11 +4,12 @@
 - `claims`: the ledger of claims and their checks
 - `exercises`: self-checks of exercises
 - `notation`: every symbol of the book
+- `prose`: sentences of the text, beside what makes them true
 - `records`: recorded long runs with where they come from
 """
 
-from icl.page import charts, claims, exercises, notation, records
-from icl.page.charts import METHODS, SEQUENCE, Explorable, Figure, heatmap, lines, theme
+from icl.page import charts, claims, exercises, notation, prose, records
+from icl.page.charts import METHODS, SEQUENCE, Explorable, Figure, dots, heatmap, lines, theme
 from icl.page.claims import (
     CHECK_MIME,
     JUDGED,
@@ -22,8 +23,9 @@ from icl.page.claims import (
     ledger,
     readable,
 )
-from icl.page.exercises import EXERCISE_MIME, SelfCheck, check
+from icl.page.exercises import EXERCISE_MIME, SelfCheck, check, seal
 from icl.page.notation import SYMBOLS, Symbol
+from icl.page.prose import SAID_MIME, Said, said
 from icl.page.records import Record, record, recorded
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "JUDGED",
     "METHODS",
     "QUALIFIED",
+    "SAID_MIME",
     "SEQUENCE",
     "SYMBOLS",
     "VERDICTS",
@@ -40,6 +43,7 @@ __all__ = [
     "Explorable",
     "Figure",
     "Record",
+    "Said",
     "SelfCheck",
     "Symbol",
     "VerdictChanged",
@@ -47,15 +51,19 @@ __all__ = [
     "check",
     "claim",
     "claims",
+    "dots",
     "exercises",
     "folder",
     "heatmap",
     "ledger",
     "lines",
     "notation",
+    "prose",
     "readable",
     "record",
     "recorded",
     "records",
+    "said",
+    "seal",
     "theme",
 ]

@@ -48,8 +48,9 @@ METHODS: dict[str, str] = {
     "Newton": "#6b8e00",
     "polynomial floor": "#8a5a00",
 }
-#: Colours for an ordered set of lines (drift slow to fast, say), light to dark.
-SEQUENCE = ("#6aa9d6", "#4590c9", "#2376b8", "#125a94", "#06335a")
+#: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue: neighbours are 20
+#: and more apart in CIELAB, for readers who do not tell red from green too.
+SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _VEGALITE = "6.4"
 
@@ -364,6 +365,76 @@ def _dots(points: pd.DataFrame, y: str, axes: _Axes) -> list[altair.Chart]:
         dots.mark_point(filled=True, size=42, opacity=1).encode(axes.x, axes.y, axes.colour, tooltip=axes.hover)
     )
     return layers
+
+
+def dots(
+    data: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    by: str,
+    x_title: str,
+    title: str,
+    alt: str,
+    subtitle: str = "",
+    floors: dict[str, float] | None = None,
+    colours: dict[str, str] | None = None,
+    log_x: bool = False,
+) -> Figure:
+    """Draw one row per name, with its values as dots: for methods, models or tasks, which no axis of numbers orders.
+
+    Args:
+        data: tidy table with the columns x, y and by; `low` and `high` too where a range is to be drawn.
+        x: column of the values.
+        y: column of the rows' names, from the top in the order of the table.
+        by: column that colours the dots.
+        x_title: title of the axis, units included.
+        title, alt, subtitle: see `Figure`.
+        floors: limits to draw as dashed lines, by their names, which stand above them.
+        colours: colours of values of `by` and names of floors that `METHODS` does not hold.
+        log_x: logarithmic axis.
+    """
+    if not isinstance(log_x, bool | np.bool_):
+        raise ValueError(f"log_x must be True or False, got {log_x!r}")
+    floors = floors or {}
+    if absent := {x, y, by} - set(data.columns):
+        raise ValueError(f"data must have the columns {sorted(absent)}")
+    ranged = {"low", "high"} <= set(data.columns)
+    numbers = [data[column] for column in (x, *(("low", "high") if ranged else ()))]
+    limits = pd.Series(floors, dtype=float)
+    for name, values in (*((str(column.name), column) for column in numbers), ("floors", limits)):
+        if not values.abs().lt(float("inf")).all():
+            raise ValueError(f"data must hold finite numbers only in {name!r}")
+    rows, names = list(dict.fromkeys(data[y])), list(dict.fromkeys(data[by]))
+    # With one series the rows' names say all.
+    legend = altair.Legend(title=None, symbolType="circle") if len(names) > 1 else None
+    scale = altair.Scale(type="log" if log_x else "linear", domain=list(_limits([*numbers, limits], log_x)), nice=False)
+    across = altair.X(f"{x}:Q", title=x_title, scale=scale)
+    down = altair.Y(f"{y}:N", title=None, sort=rows, axis=altair.Axis(labelLimit=260, grid=True))
+    colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
+    chart, layers = altair.Chart(data), []
+    if floors:
+        known = _colours(list(floors), colours)["range"]
+        marks = pd.DataFrame({x: limits.to_numpy(), "name": list(floors), "colour": known})
+        shade = altair.Color("colour:N", scale=None)
+        line = altair.Chart(marks).mark_rule(strokeDash=[5, 4], strokeWidth=1.6)
+        layers.append(line.encode(across, shade))
+        # Above their lines and inside the plot; neighbours would overlap, so each stands above the one before.
+        ends = _limits([*numbers, limits], log_x)
+        for turn, (_, mark) in enumerate(marks.iterrows()):
+            late = mark[x] ** 2 > ends[0] * ends[1] if log_x else 2 * mark[x] > ends[0] + ends[1]
+            side: Any = "right" if late else "left"
+            shift = -4 if late else 4
+            text = altair.Chart(mark.to_frame().T).mark_text(align=side, dx=shift, dy=-4 - 14 * turn, baseline="bottom")
+            layers.append(text.encode(across, shade, text="name:N", y=altair.value(0)))
+    if ranged:
+        low = altair.X("low:Q", title=x_title, scale=scale)
+        layers.append(chart.mark_rule(strokeWidth=1.6).encode(low, altair.X2("high:Q"), down, colour))
+    hover = [altair.Tooltip(f"{c}:N", title=" ") for c in dict.fromkeys((y, by))]
+    hover.append(altair.Tooltip(f"{x}:Q", format=".4~g"))
+    layers.append(chart.mark_point(filled=True, size=60, opacity=1).encode(across, down, colour, tooltip=hover))
+    whole = altair.layer(*layers).properties(width="container", height=max(120, 26 * len(rows)))
+    return Figure(whole, title=title, alt=alt, subtitle=subtitle)
 
 
 def heatmap(

@@ -1,0 +1,161 @@
+"""How the chapters read: their length, their words, and what a self-check gives away."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+
+import chapters  # noqa: E402
+import measurements  # noqa: E402
+import prose  # noqa: E402
+
+#: Chapters that nobody has yet read this way. None comes in again.
+WAITING: set[str] = {
+    "book/adaptation/gradient-flow",
+    "book/adaptation/when-the-test-differs",
+    "book/memory/small-batches",
+    "book/memory/more-layers",
+    "book/memory/what-a-figure-shows",
+    "book/memory/preconditioners",
+    "book/selection/exponential-convergence",
+    "book/selection/why-selection",
+    "book/selection/how-many-tokens",
+    "book/selection/past-the-assumptions",
+    "book/selection/real-data",
+    "book/synthesis/every-model-a-fast-weight",
+    "book/synthesis/one-benchmark",
+    "book/synthesis/real-drifting-data",
+}
+CHAPTERS = [page for page in chapters.with_cells() if page != "book/index"]
+READ = [page for page in CHAPTERS if page not in WAITING]
+LONGEST = 25  # minutes
+
+_EACH = "token|layer|prompt|step|chapter|coordinate|direction|channel|iteration|example|query|depth|head|pair|entry"
+#: What a page does not say, and what it says in its place: one name for a thing, and plain words.
+WORDS = {
+    r"\bheld by\b": "checked by",
+    r"\bsilence\b": "answering 0, or the zero predictor",
+    r"\b(predicting|answering) zero\b|\bnull predictor\b": "answering 0, or the zero predictor",
+    r"\blinear self-attention\b|\bungated attention\b|\bplain attention\b": "linear attention",
+    r"\b(population|expected) loss\b": "population risk",
+    r"\b(told|given) (Σ|\$\\(mathbf|boldsymbol)?\{?\\?Sigma\}?\$|(its|the) inverse)": "preconditioned conjugate …",
+    r"\bas published\b": "by the published recipe",
+    r"\b(loses?|lost) (\d|at most|less|more|only|little|nothing)": "has … times the error",
+    rf"\b(?:a|an|one|two|three|four|each|\d+) (?:\w+ ){{1,2}}an? (?:{_EACH})\b": "per",
+    r"\bwhoever\b": "who, or a method that",
+    r"\bnothing forbids\b|\blies aslant\b|\bA word on\b": "plain words",
+}
+
+
+def slips(text: str) -> list[str]:
+    """What of the word list a page's text still says, with what it should say."""
+    return [
+        f"{found.group()!r} in …{text[max(0, found.start() - 30) : found.end() + 30]}…: {better}"
+        for pattern, better in WORDS.items()
+        for found in re.finditer(pattern, text, re.I)
+    ]
+
+
+def in_sight(text: str) -> list[str]:
+    """Self-checks that show what they compare an attempt with; a sealed answer is named by a label."""
+    found = []
+    for cell in chapters.code_cells(text):
+        for node in ast.walk(ast.parse(cell)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check":
+                answer = node.args[1] if len(node.args) > 1 else None
+                if not (isinstance(answer, ast.Constant) and isinstance(answer.value, str)):
+                    found.append(ast.unparse(node)[:80])
+    return found
+
+
+def test_only_those_that_wait_are_unread():
+    """A chapter has its reasons in book/prose, or is listed as waiting; the list names no other page."""
+    assert {page for page in CHAPTERS if not prose.reasons_at(page).exists()} == WAITING
+
+
+@pytest.mark.parametrize("page", READ)
+def test_main_line_takes_at_most_25_minutes(page):
+    """Words, formulas, figures and visible code up to the exercises, what is folded away apart."""
+    assert measurements.minutes(measurements.reading(chapters.source(page))) <= LONGEST
+
+
+@pytest.mark.parametrize("page", READ)
+def test_words_are_the_books(page):
+    """One name for a thing, and none of the slips that readers tripped over."""
+    assert slips(prose.text_of(chapters.source(page))) == []
+
+
+@pytest.mark.parametrize("page", READ)
+def test_answers_are_not_in_plain_sight(page):
+    """Every self-check compares with sealed answers, and every label is sealed in the page and is a file."""
+    text = chapters.source(page)
+    assert in_sight(text) == []
+    cells = "\n".join(chapters.code_cells(text))
+    sealed = set(re.findall(r"""\bseal\(\s*["']([^"']+)["']""", cells))
+    assert sealed == set(chapters.answers_of(text))
+    assert all((ROOT / "book/answers" / f"{label}.json").is_file() for label in sealed)
+
+
+@pytest.mark.parametrize("page", READ)
+def test_idea_is_stated_at_the_end(page):
+    """Before its table of claims a chapter says in short what it found."""
+    headings = re.findall(r"^## (.*)$", chapters.source(page), re.M)
+    assert headings.index("In short") + 1 == headings.index("What the paper says, what we measured")
+    assert headings.index("What the paper says, what we measured") + 1 == headings.index("Exercises")
+
+
+def test_a_slip_is_found():
+    """Each entry of the word list finds what it is for, and leaves the better words alone."""
+    text = "One vector a token, held by a test; it loses 1.2 times as much as silence, whoever asks for expected loss."
+    assert len(slips(text)) == 6
+    assert slips("One vector per token, checked by a test; it has 1.2 times the error of the zero predictor.") == []
+
+
+def test_an_answer_in_sight_is_found():
+    """A lambda, a library function or a named reference beside the blank is reported; a label is not."""
+    calls = ["check(mine, lambda d: d + 1, [{}])", "check(mine, theory.risk, [{}])", "check(mine, 'ex', [{}])"]
+    cell = "\n".join(["```{code-cell}", *calls, "```\n"])
+    assert len(in_sight(cell)) == 2
+
+
+SOURCE = """---
+kernelspec: x
+---
+
+# Page
+
+All starts arrive, as (2.11) and `every_one` say, 14.7% above in $\\gamma = 0.85$. At all sizes *it is 1.4 times* more.
+
+```{code-cell}
+never = 0.5
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "wrong"),
+    [
+        (["All starts arrive", "14.7% above", "it is 1.4 times more"], {}, []),
+        (["All starts arrive", "14.7% above"], {"setting": ["is 1.4 times"]}, []),
+        (["All starts arrive", "14.7% above"], {}, ["no cell says '1.4'"]),
+        (["Never a start arrives", "14.7% above"], {"setting": ["1.4"]}, ["'Never a start arrives'", "'All' in"]),
+        (["All starts arrive", "14.8% above"], {"setting": ["1.4"]}, ["a cell says '14.8% above'", "'14.7%'"]),
+        (["All starts arrive", "14.7% above"], {"setting": ["1.4", "9.9"]}, ["'9.9' has a reason but"]),
+        (["14.8% above"], None, ["a cell says '14.8% above'"]),
+    ],
+)
+def test_text_says_what_cells_found(said, why, wrong):
+    """A wrong word, a wrong digit, a number no cell says and a reason for nothing are each reported, and nothing else.
+
+    Numbers of equations, code and idioms like "at all" need no computation; pages not yet read are held to what their
+    cells say.
+    """
+    found = prose.faults("book/page", SOURCE, said, why)
+    assert len(found) == len(wrong)
+    for fault, start in zip(found, wrong, strict=True):
+        assert start in fault
