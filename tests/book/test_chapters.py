@@ -98,10 +98,12 @@ def test_a_chapter_depends_on_what_it_reaches(monkeypatch):
 
 
 def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
-    """A changed verdict, record or lock changes the key of the chapters that use it, and only of those."""
-    uses = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nclaim('gla.x')\nrecorded('run')\n```\n"
-    other = uses.replace("gla.x", "gla.y").replace("'run'", "'walk'")
-    for folder in ("book/claims", "book/results"):
+    """A changed verdict, record, answer or lock changes the key of the chapters that use it, and only of those."""
+    cells = "claim('gla.x')\nrecorded('run')\ncheck(mine, 'ex', [{}])\nseal('ex', f, [{}])"
+    uses = f"---\nkernelspec:\n  name: python3\n---\n\n```{{code-cell}}\n{cells}\n```\n"
+    other = uses.replace("gla.x", "gla.y").replace("'run'", "'walk'").replace("'ex'", "'other'")
+    assert chapters.answers_of(uses) == ["ex"]
+    for folder in ("book/claims", "book/results", "book/answers"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "requirements.lock").write_text("torch==1\n")
     row = "- {{id: gla.x, verdict: {}}}\n- {{id: gla.y, verdict: open}}\n"
@@ -113,9 +115,11 @@ def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
     found.append((keys.key(uses), keys.key(other)))
     (tmp_path / "book/results/run.json").write_text("2")
     found.append((keys.key(uses), keys.key(other)))
+    (tmp_path / "book/answers/ex.json").write_text("[1]")
+    found.append((keys.key(uses), keys.key(other)))
     (tmp_path / "requirements.lock").write_text("torch==2\n")
     found.append((keys.key(uses), keys.key(other)))
-    assert len({mine for mine, _ in found}) == 4
+    assert len({mine for mine, _ in found}) == 5
     assert len({others for _, others in found}) == 2
 
 

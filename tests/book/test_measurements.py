@@ -22,6 +22,11 @@ b = 2
 :tags: [hide-input]
 
 claim("one")
+charts.lines(table)
+```
+
+```{dropdown} Beside the line
+Words that only those read who open it, and $z$.
 ```
 
 ## Exercises
@@ -29,15 +34,15 @@ claim("one")
 Much more to do, with $w$ and
 
 ```{code-cell}
-c = 3
+charts.dots(table)
 ```
 """
 
 
 def test_reading_time_counts_what_is_in_sight():
-    """Words, formulas, displayed formulas and lines of code that are not folded, up to the exercises; and figures."""
+    """Words, formulas, displays, figures and lines of code that are not folded, up to the exercises; no dropdown."""
     counted = measurements.reading(PAGE)
-    assert counted == {"words": 6, "formulas": 1, "displayed": 2, "lines": 2}
+    assert counted == {"words": 6, "formulas": 1, "displayed": 2, "lines": 2, "figures": 1}
     alone = {kind: measurements.minutes({kind: 60}) for kind in measurements.MINUTES}
     assert alone == {"words": 0.4, "formulas": 9, "displayed": 30, "figures": 40.2, "lines": 1.5}
     assert measurements.minutes(counted | {"figures": 3}) == 6 / 150 + 0.15 + 1 + 3 * 0.67 + 2 / 40

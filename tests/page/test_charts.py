@@ -570,7 +570,15 @@ def test_what_is_counted_has_no_ticks_between(shift, counted):
         title="Falls",
         alt="The error falls from four to a half, layer by layer.",
     )
-    assert ("tickMinStep" in json.dumps(figure.spec)) == counted
+    for layer in figure.spec["layer"]:
+        axis = layer["encoding"]["x"].get("axis")
+        assert axis == ({"values": [0, 1, 2, 3], "format": "d"} if counted else None)
+    many = charts.lines(
+        layers.assign(layers=layers.layers * 30 + shift),
+        **{"x": "layers", "y": "error", "by": "method", "x_title": "steps", "y_title": "error", "title": "Falls"},
+        alt="The error falls from four to a half, in ninety steps.",
+    )
+    assert ("tickMinStep" in json.dumps(many.spec)) == counted
 
 
 def test_a_band_keeps_the_limits_asked_for():

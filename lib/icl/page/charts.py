@@ -328,8 +328,13 @@ def _across(values: pd.Series, title: str, *, log: bool, moves: bool) -> altair.
     """The x axis, from the first value to the last."""
     # Layers and steps are counted: no ticks between them.
     whole = not log and not moves and bool((values % 1 == 0).all())
-    counted: dict[str, Any] = {"axis": altair.Axis(tickMinStep=1)} if whole else {}
     span = [float(values.min()), float(values.max())]
+    # Few of them are all named; among many the page chooses, and its smallest step does not keep it from halves.
+    few = whole and 0 < span[1] - span[0] <= 16
+    named: dict[str, Any] = (
+        {"values": list(range(int(span[0]), int(span[1]) + 1)), "format": "d"} if few else {"tickMinStep": 1}
+    )
+    counted: dict[str, Any] = {"axis": altair.Axis(**named)} if whole else {}
     scale = altair.Scale(type="log" if log else "linear", domain=span, nice=False)
     return altair.X(f"{values.name}:Q", title=title, scale=scale, **counted)
 
