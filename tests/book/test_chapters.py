@@ -41,6 +41,11 @@ def missing(text: str) -> list[str]:
         "three exercises": len(exercises) >= 3,
         "a solution for each exercise": sorted(exercises) == sorted(solutions),
         "a hint for each exercise": text.count("```{dropdown} Hint") >= len(exercises),
+        "an end for each exercise and solution": re.fullmatch(
+            "(exercise-start exercise-end solution-start solution-end )*",
+            "".join(f"{kind} " for kind in re.findall(r"\{((?:exercise|solution)-(?:start|end))\}", text)),
+        )
+        is not None,
         "self-checks": len(re.findall(r"^check\(", cells, re.M)) >= 4,
     }
     return [part for part, there in parts.items() if not there]
@@ -57,6 +62,7 @@ def test_a_missing_part_is_named():
     text = CHAPTERS["book/adaptation/gated-linear-attention"]
     assert missing(text.replace("```{page-card}", "```{note}")) == ["a page card"]
     assert missing(text.replace("{dropdown} Hint", "{note}", 1)) == ["a hint for each exercise"]
+    assert missing(text.replace("{solution-end}", "{note}", 1)) == ["an end for each exercise and solution"]
 
 
 def test_every_page_is_in_the_table_of_contents():
