@@ -48,8 +48,8 @@ METHODS: dict[str, str] = {
     "Newton": "#6b8e00",
     "polynomial floor": "#8a5a00",
 }
-#: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue: neighbours are 20
-#: and more apart in CIELAB, for readers who do not tell red from green too.
+#: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue. Any two are 20 and
+#: more apart in CIELAB, for readers who do not tell red from green too.
 SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _VEGALITE = "6.4"
