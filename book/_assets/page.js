@@ -14,7 +14,7 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const cell of table.querySelectorAll("th:empty")) cell.replaceWith(document.createElement("td"));
   }
   // Where something wide goes on, its edge fades, until it is scrolled to the end.
-  const wide = [...document.querySelectorAll(".bd-article .icl-scroll, .bd-article div.math")];
+  const wide = [...document.querySelectorAll(".bd-article :is(.icl-scroll, div.math, pre)")];
   const look = box => {
     box.classList.toggle("icl-goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
     box.classList.toggle("icl-came-from", box.scrollLeft > 1);

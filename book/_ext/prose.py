@@ -14,7 +14,6 @@ import nbformat
 import runs
 import yaml
 
-SAID = "application/vnd.icl.said+json"
 #: Why a word or a number needs no computation beside it.
 REASONS = {
     "definition": "what a thing is, or how something is built or run here",
@@ -25,7 +24,7 @@ REASONS = {
 }
 _IDIOM = r"(?<!\bat )(?<!\babove )(?<!\bafter )(?<!\bof )"
 _WORD = rf"{_IDIOM}\b(?:always|never|all|none|every)\b(?! the same\b)"
-_NUMBER = r"(?<![\w.,^-])(?:\d*\.?\d+\s?%|\d*\.\d+(?![\w.]*\w))"
+_NUMBER = r"(?<![\w.,^])(?:\d*\.?\d+\s?%|\d*\.\d+(?![\w.]*\w))"
 _WEIGHTY = re.compile(f"{_WORD}|{_NUMBER}", re.I)
 #: Places in a paper, and what is not the text's own: code, roles, targets of links, formulas.
 _NAMED = (
@@ -100,7 +99,7 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
     for page in pages:
         if page in executed:
             why = reasons(page) if reasons_at(page).exists() else None
-            said = runs.outputs(executed[page], SAID)
+            said = runs.outputs(executed[page], runs.SAID)
             found += [f"{page}.md: {fault}" for fault in faults(page, chapters.source(page), said, why)]
     if found:
         raise chapters.Broken("\n".join(found))

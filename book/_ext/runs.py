@@ -16,6 +16,7 @@ import nbformat
 import notebooks
 
 CHECK, EXERCISE = "application/vnd.icl.check+json", "application/vnd.icl.exercise+json"
+SAID = "application/vnd.icl.said+json"
 
 
 def place(page: str) -> Path:
@@ -81,7 +82,9 @@ def as_page(text: str, page: str) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             twin = next(ran)
-            cell.outputs, cell.execution_count = twin.outputs, twin.execution_count
+            # What a cell says of the text is for the build: there is nothing of it to see.
+            cell.outputs = [output for output in twin.outputs if SAID not in output.get("data", {})]
+            cell.execution_count = twin.execution_count
     return notebook
 
 

@@ -59,7 +59,7 @@ STATE = """() => ({
         figure => [figure.dataset.drawn, figure.querySelectorAll('.icl-chart__view svg path').length > 0]),
     cut: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math)')].filter(
         box => box.scrollWidth > box.clientWidth + 1).map(box => box.textContent.trim().slice(0, 40)),
-    uncued: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math)')].filter(
+    uncued: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math, pre)')].filter(
         box => box.scrollWidth > box.clientWidth + 1 && !getComputedStyle(box).maskImage.includes('gradient')
     ).map(box => box.textContent.trim().slice(0, 40)),
     beyond: [...document.querySelectorAll('.bd-article :is(figure.icl-chart svg, pre, mjx-container, table)')].filter(
@@ -99,8 +99,9 @@ def test_page(visit, subtests, name, place):
             state = page.evaluate(STATE)
             assert state["width"] <= width
             assert state["errors"] == 0
-            # Formulas, tables and figures fit a screen; on a phone what is wider scrolls, and its edge shows it.
-            assert not (state["cut"] if width > 390 else state["uncued"])
+            # Formulas, tables and figures fit a screen. What is wider, on a phone, and code, scroll, and their edges show it.
+            assert width == 390 or not state["cut"]
+            assert not state["uncued"]
             assert not state["beyond"]
             assert state["untyped"] <= 0
             assert all(figure == [theme, True] for figure in state["figures"]), state["figures"]
