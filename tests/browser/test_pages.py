@@ -99,7 +99,7 @@ def test_page(visit, subtests, name, place):
             state = page.evaluate(STATE)
             assert state["width"] <= width
             assert state["errors"] == 0
-            # Formulas, tables and figures fit a screen. What is wider, on a phone, and code, scroll, and their edges show it.
+            # Formulas, tables and figures fit a screen; on a phone they may scroll, and code anywhere: edges show it.
             assert width == 390 or not state["cut"]
             assert not state["uncued"]
             assert not state["beyond"]
