@@ -27,9 +27,19 @@ document.addEventListener("DOMContentLoaded", () => {
     const room = box.clientWidth / table.scrollWidth;
     if (room < 1 && room > 0.8) table.style.fontSize = `${0.86 * room}rem`;
   };
-  const lookAtAll = () => wide.forEach(box => { fit(box); look(box); });
+  // A formula within a line that is wider than the line scrolls too; MathJax has to be done before it can be told.
+  const findLong = () => {
+    for (const formula of document.querySelectorAll(".bd-article span.math mjx-container:not(.icl-long)")) {
+      if (formula.getBoundingClientRect().width <= (formula.closest("p, li, dd, td")?.clientWidth ?? Infinity)) continue;
+      formula.classList.add("icl-long");
+      formula.addEventListener("scroll", () => look(formula), { passive: true });
+      wide.push(formula);
+    }
+  };
+  const lookAtAll = () => { findLong(); wide.forEach(box => { fit(box); look(box); }); };
   wide.forEach(box => box.addEventListener("scroll", () => look(box), { passive: true }));
   addEventListener("resize", lookAtAll);
+  document.addEventListener("toggle", lookAtAll, true); // what a dropdown hid had no width
   addEventListener("load", () => { lookAtAll(); window.MathJax?.startup?.promise?.then(lookAtAll); });
   // A long list of claims can be cut down to those of one verdict, or those that hold a word.
   const claims = [...document.querySelectorAll("div.icl-claim")];

@@ -59,7 +59,7 @@ STATE = """() => ({
         figure => [figure.dataset.drawn, figure.querySelectorAll('.icl-chart__view svg path').length > 0]),
     cut: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math)')].filter(
         box => box.scrollWidth > box.clientWidth + 1).map(box => box.textContent.trim().slice(0, 40)),
-    uncued: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math, pre)')].filter(
+    uncued: [...document.querySelectorAll('.bd-article :is(.icl-scroll, div.math, pre, .icl-long)')].filter(
         box => box.scrollWidth > box.clientWidth + 1 && !getComputedStyle(box).maskImage.includes('gradient')
     ).map(box => box.textContent.trim().slice(0, 40)),
     beyond: [...document.querySelectorAll('.bd-article :is(figure.icl-chart svg, pre, mjx-container, table)')].filter(
