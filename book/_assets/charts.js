@@ -44,27 +44,49 @@
     return copy;
   }
 
-  /* A title does not wrap by itself: break it to the figure's width. */
+  /* Text of a chart does not wrap by itself: break it into lines of a width. */
+  function broken(text, width, size, weight, font) {
+    const pen = document.createElement("canvas").getContext("2d"), out = [""];
+    pen.font = `${weight} ${size}px ${font}`;
+    for (const word of text.split(" ")) {
+      if (out.at(-1) && pen.measureText(out.at(-1) + " " + word).width > width) out.push(word);
+      else out[out.length - 1] = (out.at(-1) + " " + word).trim();
+    }
+    return out;
+  }
+
+  /* The title, in lines of the figure's width. */
   function wrapped(spec, width) {
     if (!spec.title) return;
     const title = typeof spec.title === "string" ? {text: spec.title} : spec.title;
-    const pen = document.createElement("canvas").getContext("2d");
-    const fit = (lines, size, weight) => [lines].flat().flatMap(line => {
-      const out = [""];
-      pen.font = `${weight} ${size}px ${spec.config.font}`;
-      for (const word of line.split(" ")) {
-        if (out.at(-1) && pen.measureText(out.at(-1) + " " + word).width > width - 16) out.push(word);
-        else out[out.length - 1] = (out.at(-1) + " " + word).trim();
-      }
-      return out;
-    });
+    const fit = (lines, size, weight) =>
+      [lines].flat().flatMap(line => broken(line, width - 16, size, weight, spec.config.font));
     spec.title = {...title, text: fit(title.text, 15, 600)};
     if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5, 400);
+  }
+
+  /* Where rows have names, these would leave a phone no room for the plot: names and the axis title take more lines. */
+  function named(spec, width) {
+    const rows = (spec.layer ?? []).map(layer => layer.encoding?.y).find(y => y?.type === "nominal" && y.sort)?.sort;
+    if (!rows || width >= 520) return;
+    const lines = Object.fromEntries(rows.map(row => [row, broken(row, 0.36 * width, 12, 400, spec.config.font)]));
+    const most = Math.max(...Object.values(lines).map(row => row.length));
+    spec.height = Math.max(spec.height, rows.length * (14 * most + 8));
+    for (const {encoding} of spec.layer) {
+      if (encoding?.y?.type === "nominal") {
+        const labelExpr = `${JSON.stringify(lines)}[datum.label]`;
+        encoding.y.axis = {...encoding.y.axis, labelExpr, labelBaseline: "middle"};
+      }
+      if (typeof encoding?.x?.title === "string") {
+        encoding.x.title = broken(encoding.x.title, 0.5 * width, 12.5, 400, spec.config.font);
+      }
+    }
   }
 
   /* Labels at the ends of lines need room that a phone does not have: a legend takes their place. */
   function fitted(spec, width) {
     spec.width = width;
+    named(spec, width);
     spec.autosize = {type: "fit-x", contains: "padding"};
     // Fitting makes room for the labels by itself; the padding was for the static picture.
     delete spec.padding;
