@@ -172,6 +172,9 @@ class Claims(Watching):
             f"**{claim.verdict}** · {claim.judges} · `{claim.id}` · {_pretty(claim.source)}{where}",
             f"{_pretty(claim.claim)}{printed}",
         ]
+        if claim.limits:
+            limits = ", ".join(f"{name.replace('_', ' ')} {limit:g}" for name, limit in claim.limits.items())
+            lines.append(f"*Limits fixed before the run:* {_literal(limits)}.")
         if check:
             draws = f" ({check['samples']})" if check["samples"] else ""
             lines.append(f"*Measured:* {_literal(check['measured'])}{draws}.")

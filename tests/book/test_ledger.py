@@ -1,5 +1,6 @@
 """The ledger and the chapters agree: every settled claim is checked once, where it says, and nothing else is."""
 
+import ast
 import sys
 from collections import Counter
 from pathlib import Path
@@ -56,6 +57,102 @@ def test_a_planted_mismatch_is_found(drop, add, kind):
     if add:
         checked["book/adaptation/gated-linear-attention"].append(add)
     assert mismatches(evidence.ledger(), checked)[kind]
+
+
+def typed_limits(text):
+    """Numbers typed into what settles a claim: `(id, number)`; thresholds belong into the ledger's row.
+
+    Read are a statement's condition, `instead` and `caveat`, and the comparisons among the names that these use. 0 and
+    1 compare two measurements with each other, exponents and indices are no thresholds, nor are a call's whole numbers.
+    """
+    cells = [ast.parse(cell) for cell in chapters.code_cells(text)]
+    tests = {}
+    for node in (n for cell in cells for n in ast.walk(cell)):
+        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Compare | ast.BoolOp) for n in ast.walk(node.value)):
+            tests |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+    return [
+        (claim, number)
+        for cell in cells
+        for claim, settled in _settled(cell)
+        for value in settled
+        for number in _thresholds(value, tests, frozenset())
+    ]
+
+
+def _settled(cell):
+    """Each claim's id with what must be true for it, in one cell."""
+    rows = {}
+    for node in ast.walk(cell):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _id(node.value):
+            rows[node.targets[0].id] = _id(node.value)
+    for node in ast.walk(cell):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if node.func.attr not in ("holds", "agrees"):
+            continue
+        row = node.func.value
+        claim = _id(row) if isinstance(row, ast.Call) else rows.get(row.id) if isinstance(row, ast.Name) else None
+        if claim:
+            told = [k.value for k in node.keywords if k.arg in ("caveat", "instead")]
+            yield claim, told + (node.args[:1] if node.func.attr == "holds" else [])
+
+
+def _id(call):
+    known = isinstance(call.func, ast.Name) and call.func.id == "claim"
+    return call.args[0].value if known else None
+
+
+def _thresholds(node, tests, within):
+    if isinstance(node, ast.Constant):
+        number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
+        return [node.value] if number and node.value not in (0, 1) else []
+    if isinstance(node, ast.Name):
+        more = node.id in tests and node.id not in within
+        return _thresholds(tests[node.id], tests, within | {node.id}) if more else []
+    if isinstance(node, ast.Subscript):
+        return _thresholds(node.value, tests, within)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return _thresholds(node.left, tests, within)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "limit":
+        return []
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Call):
+        children = [c for c in children if not (isinstance(c, ast.Constant) and isinstance(c.value, int))]
+    return [number for child in children for number in _thresholds(child, tests, within)]
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_thresholds_stand_in_the_ledger(page):
+    """No number but 0 and 1 is typed into what settles a claim; it is a limit of the row, fixed before the run."""
+    assert typed_limits(CHAPTERS[page]) == []
+
+
+CELL = """```{{code-cell}}
+{}
+```
+"""
+HIDDEN = {
+    "in the condition": 'claim("a").holds(gap < 0.3, note="")',
+    "as a factor": 'row = claim("a")\nrow.holds(gap > 5 * spread[2], note="")',
+    "in a name": 'near = gap < 0.3\nclaim("a").holds(near, note="")',
+    "in a caveat": 'claim("a").agrees(x, y, caveat=bool(z**2 > 2))',
+    "in place of the claim": 'claim("a").holds(False, instead=np.allclose(x, y, 0.1), note="")',
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_typed_threshold_is_found(name):
+    """Wherever a threshold hides, it is found; a limit of the row, an index and an exponent are none."""
+    assert [claim for claim, _ in typed_limits(CELL.format(HIDDEN[name]))] == ["a"]
+    said = 'row = claim("a")\nrow.holds(gap[0.3] ** 2 < row.limit("gap") * first(3), note=f"{0.2}")'
+    assert typed_limits(CELL.format(said)) == []
+
+
+def test_every_limit_is_compared_with():
+    """Each limit of a row is read by the chapter that settles it."""
+    for row in evidence.ledger().values():
+        for name in row.limits:
+            assert f'.limit("{name}")' in CHAPTERS[row.chapter], (row.id, name)
 
 
 def test_every_seed_claim_has_a_row():

@@ -162,6 +162,17 @@ def test_numbers_that_are_not_finite_are_refused(place, number, verdict):
         claim(verdict, {"absolute": 0.5}).agrees(numbers.pop("measured"), numbers.pop("expected"), **numbers)
 
 
+def test_a_limit_is_read_by_name():
+    """A statement's threshold comes from its row; a name that the row lacks is refused, as is what is no number."""
+    row = claim(tolerance={"truth": True}, limits={"gap": 0.2})
+    assert row.limit("gap") == 0.2
+    with pytest.raises(ValueError, match=r"no limit 'gab' in the ledger, only \['gap'\]"):
+        row.limit("gab")
+    for wrong in (True, "0.2", float("nan")):
+        with pytest.raises(ValueError, match="limit 'gap' must be a finite number"):
+            claim(tolerance={"truth": True}, limits={"gap": wrong})
+
+
 def test_a_claim_is_checked_the_way_its_tolerance_says():
     """Numbers cannot settle a truth, nor a truth a tolerance; a claim without a tolerance cannot be settled at all."""
     with pytest.raises(ValueError, match=r"checked with \.holds"):

@@ -4,14 +4,16 @@ A chapter settles a claim with one line,
 
     claim("gla.thm2.training-error").agrees(mse, formula, standard_error=se)
     claim("gla.thm2.lam-eq-gamma").holds(error_at_gamma > error_at_best)
+    row = claim("gla.depth.single-timescale")
+    row.holds(gain > row.limit("gain"))
 
 The verdict follows from the numbers and must be the one that the ledger holds: if it is not, the cell fails and with it
-the build. Tolerances stand in the ledger, where they were written before the run.
+the build. Tolerances, and the limits of statements, stand in the ledger, where they were written before the run.
 """
 
 import html
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,7 @@ class Claim:
         tolerance: one of {"relative": x}, {"absolute": x}, {"z": x} or {"truth": True}; None for 'not yet'.
         printed: the paper's number, if it prints one.
         chapter: the page that checks it, relative to `book/`; None for 'not yet'.
+        limits: thresholds of the statement by name, which the chapter's condition compares with: see `limit`.
     """
 
     id: str
@@ -75,6 +78,7 @@ class Claim:
     tolerance: dict[str, Any] | None = None
     printed: Any = None
     chapter: str | None = None
+    limits: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse rows that say too little or contradict themselves."""
@@ -97,6 +101,15 @@ class Claim:
             number = isinstance(limit, int | float) and not isinstance(limit, bool)
             if limit is not True if kind == "truth" else not (number and 0 <= limit < float("inf")):
                 raise ValueError(f"{self.id}: tolerance must be a number >= 0, or truth: true, got {self.tolerance}")
+        for name, limit in self.limits.items():
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not np.isfinite(limit):
+                raise ValueError(f"{self.id}: limit {name!r} must be a finite number, got {limit!r}")
+
+    def limit(self, name: str) -> float:
+        """Return the threshold of that name, which stands in the ledger; ValueError if the row has none."""
+        if name not in self.limits:
+            raise ValueError(f"{self.id} has no limit {name!r} in the ledger, only {sorted(self.limits)}")
+        return self.limits[name]
 
     def agrees(
         self,
