@@ -174,7 +174,7 @@ class Claims(Watching):
         ]
         if claim.limits:
             limits = ", ".join(f"{name.replace('_', ' ')} {limit:g}" for name, limit in claim.limits.items())
-            lines.append(f"*Limits fixed before the run:* {_literal(limits)}.")
+            lines.append(f"*Limits of the statement:* {_literal(limits)}.")
         if check:
             draws = f" ({check['samples']})" if check["samples"] else ""
             lines.append(f"*Measured:* {_literal(check['measured'])}{draws}.")
