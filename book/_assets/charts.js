@@ -178,10 +178,22 @@
     for (const control of explorable.controls) {
       const label = document.createElement("label");
       const output = document.createElement("output");
-      const input = Object.assign(document.createElement("input"),
-        {type: "range", name: control.name, min: control.min, max: control.max, step: control.step});
-      input.value = control.value;
-      const show = () => { values[control.name] = Number(input.value); output.textContent = input.value; };
+      const input = document.createElement("input"), turns = typeof control.value === "boolean";
+      if (turns) {
+        Object.assign(input, {type: "checkbox", name: control.name, checked: control.value});
+        input.setAttribute("role", "switch");
+      } else {
+        Object.assign(input,
+          {type: "range", name: control.name, min: control.min, max: control.max, step: control.step});
+        input.value = control.value;
+      }
+      // The label is of the number beside the slider too, the first in it, and would be that one's alone.
+      input.id = label.htmlFor = `icl-${[...document.querySelectorAll(".icl-chart")].indexOf(figure)}-${control.name}`;
+      input.setAttribute("aria-label", control.label);
+      const show = () => {
+        values[control.name] = turns ? input.checked : Number(input.value);
+        output.textContent = turns ? (input.checked ? "on" : "off") : input.value;
+      };
       input.addEventListener("input", () => { show(); follow(); });
       show();
       const name = Object.assign(document.createElement("span"), {textContent: control.label});

@@ -184,6 +184,68 @@ window.icl = (() => {
     },
   };
 
+  /* icl.theory.polynomial_floor.limit_risks */
+  const limitRisks = (c, layers) => {
+    let sum = 0;
+    return Array.from({length: layers + 1}, (_, k) => 1 / (sum += c ** -k));
+  };
+
+  /* icl.theory.polynomial_floor.limit_registers */
+  function limitRegisters(c, layers) {
+    const sums = [1], power = [1];
+    for (let k = 0; k < layers; k++) { power.push(c * power[k]); sums.push(sums[k] + power[k + 1]); }
+    return Array.from({length: layers}, (_, k) =>
+      ({alpha: sums[k] / sums[k + 1], gamma: k ? c * (sums[k - 1] / sums[k]) ** 2 : 0}));
+  }
+
+  /* icl.theory.polynomial_floor.limit_steps */
+  const limitSteps = (c, layers) => Array.from({length: layers}, (_, k) =>
+    1 / ((1 - Math.sqrt(c)) ** 2 + 4 * Math.sqrt(c) * Math.cos((k + 1) * Math.PI / (2 * (layers + 1))) ** 2));
+
+  /* icl.theory.polynomial_floor.limit_equal_steps */
+  function limitEqualSteps(c, layers) {
+    const step = 1 / (1 + c), risks = [1];
+    for (let k = 0, now = step; k < layers; k++) {
+      risks.push(risks[k] - now);
+      now *= c * step ** 2 * 2 * (2 * k + 1) / (k + 2);  // Catalan's numbers by their ratio
+    }
+    return {step, risks};
+  }
+
+  /* icl.theory.lfom.limit_table_risks, given the polynomial's values at the nodes t: the integral of p^2 over Marchenko
+     and Pastur's law. With p(0) = 1 it is 1 + the integral of (p^2 - 1) / t over a semicircle, for which Gauss's rule of
+     N nodes is exact up to degree N of p. */
+  function semicircle(c, count) {
+    const angle = Array.from({length: count}, (_, k) => (k + 1) * Math.PI / (count + 1));
+    const t = angle.map(a => (1 - Math.sqrt(c)) ** 2 + 4 * Math.sqrt(c) * Math.cos(a / 2) ** 2);
+    const weight = angle.map(a => 2 / (count + 1) * Math.sin(a) ** 2);
+    return {t, risk: p => t.reduce((sum, at, i) => sum + weight[i] * (p[i] ** 2 - 1) / at, 1)};
+  }
+
+  /* What a register leaves after each layer, from its numbers: s <- gamma s - t p, p <- p + alpha s. */
+  function registerRisks(c, scalars) {
+    const {t, risk} = semicircle(c, scalars.length + 1), s = t.map(() => 0), p = t.map(() => 1);
+    return [1, ...scalars.map(({alpha, gamma}) => {
+      t.forEach((at, i) => { s[i] = gamma * s[i] - at * p[i]; p[i] += alpha * s[i]; });
+      return risk(p);
+    })];
+  }
+
+  /* The least that any k of these steps leave, k = 0, 1, ..: in whatever order they are taken, k steps leave no less. */
+  function bestSets(c, steps) {
+    const {t, risk} = semicircle(c, steps.length + 1), least = steps.map(() => Infinity);
+    const left = [t.map(() => 1)];
+    // A set without its highest step comes before it.
+    for (let set = 1; set < 2 ** steps.length; set++) {
+      const high = 31 - Math.clz32(set), before = left[set - 2 ** high];
+      left.push(before.map((p, i) => p * (1 - steps[high] * t[i])));
+      let size = 0;
+      for (let rest = set; rest; rest &= rest - 1) size++;
+      least[size - 1] = Math.min(least[size - 1], risk(left[set]));
+    }
+    return [1, ...least];
+  }
+
   /* icl.theory.mamba.effective_samples and Coefficients: N_eff, beta3 and kappa of N examples at the decay alpha */
   function fading(N, alpha) {
     const half = -Math.log(alpha) / 2, beta3 = -alpha * Math.expm1(N * Math.log(alpha));
@@ -368,6 +430,28 @@ window.icl = (() => {
       };
     },
 
+    /* The polynomial floor in high dimension: what is left of the error after each layer of a model of so many layers, on
+       the floor with a register and above it without, and what equal steps leave. */
+    polynomialFloor({ratio, layers, register}, {deepest}) {
+      const c = 1 / ratio, curve = [], add = (method, risks) =>
+        risks.forEach((left, layer) => curve.push({layer, left, method}));
+      const floor = limitRisks(c, deepest), equal = limitEqualSteps(c, deepest);
+      const model = register ? registerRisks(c, limitRegisters(c, layers)) : bestSets(c, limitSteps(c, layers));
+      add("equal steps", equal.risks);
+      add("the model", model);
+      add("polynomial floor", floor);
+      const times = (risks, k) => `${fixed(risks[k] / floor[k])} times the floor of ${k}`, early = layers - 1;
+      const stopped = register ? `Stopped after ${early}, with the same numbers in them, it is on the floor of ${early}, too.` :
+        `Stopped after ${early}, even with its best ${early} first, it leaves ${times(model, early)}.`;
+      return {
+        datasets: {curve, stars: [{layer: layers, left: model[layers], method: "the model"}]},
+        readout: `${register ? "With" : "Without"} a register, the model of ${layers} ${layers > 1 ? "layers" : "layer"} ` +
+          `leaves ${fixed(100 * model[layers])}% of the error: the floor. ` + (early ?
+          `${stopped} Equal steps, of ${fixed(equal.step)}, leave ${times(equal.risks, layers)}.` :
+          `Its one step, of ${fixed(equal.step)}, leaves a register nothing to remember.`),
+      };
+    },
+
     /* How many tokens: loss against the prompt's length of a layer whose step is made for N0 examples, of which it keeps
        the share `kept` of what was there before; as trained, with the gain or the step set anew, and the limits. */
     howManyTokens({d, N0, kept}, {lengths}) {
@@ -471,7 +555,8 @@ window.icl = (() => {
   return {
     moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
     steadyError, steadyGated, steadyFloor, filters, weightVariances, startForgotten, halfLife,
-    chebyshevScalars, methods, fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
+    chebyshevScalars, methods, limitRisks, limitRegisters, limitSteps, limitEqualSteps, registerRisks, bestSets,
+    fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
     squaredLengths, kalmanLargeD, fastWeightErrors, explorables,
   };
 })();

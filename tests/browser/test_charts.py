@@ -13,6 +13,7 @@ FILTERS = "book/adaptation/adaptive-filters"
 FIRST_ORDER = "book/memory/first-order-methods"
 TOKENS = "book/selection/how-many-tokens"
 FAST = "book/synthesis/every-model-a-fast-weight"
+FLOOR = "book/memory/polynomial-floor"
 
 # Resolves when both parts of a figure are no longer what they were; fails if that takes more than ten seconds.
 REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
@@ -34,10 +35,11 @@ REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
 })"""
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS, FAST])
+@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS, FAST, FLOOR])
 def test_explorable(visit, name):
     """What the browser computes at the sliders' first values is what Python drew into the page; then moving any slider,
-    by keyboard, changes the drawn curve, the readout and the slider's number.
+    by keyboard, changes the drawn curve, the readout and the slider's number. So does a switch, by keyboard and by its
+    words. Each has the name that the page says.
     """
     watched = visit(name, width=390)
     watched.read_through()
@@ -54,7 +56,22 @@ def test_explorable(visit, name):
             watched.page.keyboard.press(way)
         watched.page.evaluate(REDRAWN, before)
         assert slider.input_value() != number
+    switches = figure.locator("input[role=switch]")
+    for switch in switches.all():
+        for turn in (lambda switch=switch: switch.press("Space"), figure.get_by_text(_said(switch), exact=True).click):
+            before, on = state(), switch.is_checked()
+            turn()
+            watched.page.evaluate(REDRAWN, before)
+            assert switch.is_checked() != on
+    for kind, controls in (("slider", sliders), ("switch", switches)):
+        for control in controls.all():
+            assert figure.get_by_role(kind, name=_said(control), exact=True).count() == 1
     assert not watched.faults
+
+
+def _said(control):
+    """What a control's label says, but for its number."""
+    return control.locator("xpath=..").locator("span").text_content()
 
 
 def starts_as_python_left_it(figure):
@@ -62,7 +79,7 @@ def starts_as_python_left_it(figure):
     spec = json.loads(figure.locator("script[type='application/json']").text_content())
     drawn = next(v["values"] for v in _nodes(spec) if v.get("name") == "curve")
     live = figure.evaluate("f => f.view.data('curve').map(row => ({...row}))")
-    key = next(key for key in ("time", "lam", "memory", "eigenvalue", "examples", "s") if key in drawn[0])
+    key = next(key for key in ("time", "lam", "memory", "eigenvalue", "examples", "layer", "s") if key in drawn[0])
     value = next(value for value in ("weight", "times", "left", "loss") if value in drawn[0])
     drawn, live = ({(row["method"], row[key]): row[value] for row in rows} for rows in (drawn, live))
     assert len(drawn) == len(live)

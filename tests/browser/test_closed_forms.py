@@ -12,7 +12,7 @@ from scipy import stats
 from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import large_d, lfom, lms_family, s6
+from icl.theory import large_d, lfom, lms_family, polynomial_floor, s6
 from icl.theory import steady as fast_weights
 
 
@@ -389,6 +389,79 @@ def test_how_many_tokens_draws_the_librarys_curves(forms):
         # Three digits: off by half a unit of the third at most.
         last = expected["S6, as trained"][-1]
         assert said == pytest.approx([N0, *shown, 0, d / 2, lengths[-1], last], rel=0.0051)
+
+
+def best_plain_steps(c, layers):
+    """The least that any k of the best plain steps leave, k = 0 to all, from the library's tables."""
+    steps = polynomial_floor.limit_steps(c, layers)
+    tables = lambda k: (  # noqa: E731
+        lfom.limit_table_risks(np.eye(k), c, steps[list(some)])[-1] for some in itertools.combinations(range(layers), k)
+    )
+    return [1.0, *(min(tables(k)) for k in range(1, layers + 1))]
+
+
+def test_the_polynomial_floor_is_the_librarys(forms):
+    """Floors, registers, steps and equal steps in high dimension, computed in the browser, equal the library's to 1e-9;
+    so does what a register leaves after each layer, its own numbers or others, and what the best sets of steps leave.
+
+    Fewer examples than dimensions, as many, and up to four times as many; one layer and eight.
+    """
+    ask = """([ratio, layers]) => {
+        const c = 1 / ratio, scalars = icl.limitRegisters(c, layers), equal = icl.limitEqualSteps(c, layers);
+        return {
+            risks: icl.limitRisks(c, layers), scalars: scalars.map(({alpha, gamma}) => [alpha, gamma]),
+            steps: icl.limitSteps(c, layers), equal: [equal.step, ...equal.risks],
+            register: icl.registerRisks(c, scalars), sets: icl.bestSets(c, icl.limitSteps(c, layers)),
+            heavy: icl.registerRisks(c, scalars.map((_, k) => ({alpha: 0.5, gamma: 0.3}))),
+        };
+    }"""
+    for ratio, layers in itertools.product((0.5, 0.9, 1.0, 1.3, 4.0), (1, 8)):
+        c = 1 / ratio
+        step, equal = polynomial_floor.limit_equal_steps(c, layers)
+        floor = polynomial_floor.limit_risks(c, layers)
+        heavy = lfom.registers(np.full(layers, 0.5), np.full(layers, 0.3))
+        expected = {
+            "risks": floor,
+            "scalars": np.transpose(polynomial_floor.limit_registers(c, layers)),
+            "steps": polynomial_floor.limit_steps(c, layers),
+            "equal": [step, *equal],
+            "register": floor,
+            "sets": best_plain_steps(c, layers),
+            "heavy": lfom.limit_table_risks(heavy, c),
+        }
+        found = forms.evaluate(ask, [ratio, layers])
+        assert found.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-9, atol=1e-15, err_msg=f"{name} {ratio} {layers}")
+
+
+def test_the_polynomial_floor_draws_the_librarys_curves(forms):
+    """What the figure of the floor draws and says, at the first values, at the ends of all sliders and between, with a
+    register and without, is the library's: curves and star to 1e-9, the sentence to three digits.
+    """
+    for ratio, layers, register in [*itertools.product((0.5, 4), (1, 8), (False, True)), (1, 2, False), (2.3, 5, True)]:
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.polynomialFloor(values, constants)",
+            [{"ratio": ratio, "layers": layers, "register": register}, {"deepest": 8}],
+        )
+        c = 1 / ratio
+        step, equal = polynomial_floor.limit_equal_steps(c, 8)
+        floor = polynomial_floor.limit_risks(c, 8)
+        model = floor[: layers + 1] if register else best_plain_steps(c, layers)
+        rows = drawn["datasets"]["curve"]
+        for name, values in {"equal steps": equal, "the model": model, "polynomial floor": floor}.items():
+            found = [(row["layer"], row["left"]) for row in rows if row["method"] == name]
+            np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-9, err_msg=f"{name} {ratio} {layers}")
+        assert len(rows) == 2 * 9 + layers + 1
+        (star,) = drawn["datasets"]["stars"]
+        assert (star["layer"], star["method"]) == (layers, "the model")
+        assert star["left"] == pytest.approx(floor[layers], rel=1e-9)
+        early = layers - 1
+        times = [early] if register else [early, model[early] / floor[early], early]
+        shown = [layers, 100 * floor[layers]]
+        shown += [early, *times, step, equal[layers] / floor[layers], layers] if early else [step]
+        assert drawn["readout"].startswith("With a register" if register else "Without a register")
+        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051)
 
 
 def test_every_model_draws_the_librarys_curves(forms):

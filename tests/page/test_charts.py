@@ -558,7 +558,7 @@ def test_telling_curves_apart_needs_a_column_and_a_legend(each, labels):
 
 @pytest.mark.parametrize(("shift", "counted"), [(0, True), (0.5, False)])
 def test_what_is_counted_has_no_ticks_between(shift, counted):
-    """An axis of whole numbers, as of layers, is labelled at whole numbers only."""
+    """An axis of whole numbers, as of layers, is labelled at whole numbers only; so it is where sliders move curves."""
     layers = pd.DataFrame({"layers": np.arange(4) + shift, "error": [4.0, 2.0, 1.0, 0.5], "method": "GLA"})
     figure = charts.lines(
         layers,
@@ -579,6 +579,11 @@ def test_what_is_counted_has_no_ticks_between(shift, counted):
         alt="The error falls from four to a half, in ninety steps.",
     )
     assert ("tickMinStep" in json.dumps(many.spec)) == counted
+    settings = {"x": "layers", "y": "error", "by": "method", "x_title": "layers", "y_title": "error", "title": "Falls"}
+    switch = charts.Explorable("error_curve", [{"name": "on", "label": "on", "value": True}])
+    moved = lines(data=layers, points=None, stars=None, explorable=switch, **settings)
+    assert moved.spec["layer"][0]["encoding"]["x"].get("axis") == axis
+    assert moved.spec["usermeta"]["icl"]["explorable"]["controls"][0]["value"] is True
 
 
 def test_a_band_keeps_the_limits_asked_for():

@@ -33,6 +33,22 @@ def test_a_solution_passes():
     assert check(attempt(reference), reference, CASES).name == "weights"
 
 
+def test_what_an_attempt_does_to_its_arguments_stays_with_it():
+    """An attempt that works in place passes if its answer is right, and leaves the cases as they were."""
+    cases = [{"table": np.arange(6.0).reshape(3, 2)}, {"table": np.eye(3)}]
+
+    def differences(table):
+        return np.diff(table, axis=0, prepend=0)
+
+    def in_place(table):
+        table[1:] -= table[:-1].copy()
+        return table
+
+    assert check(in_place, differences, cases).passed
+    assert check(in_place, differences, cases).passed
+    assert (cases[1]["table"] == np.eye(3)).all()
+
+
 @pytest.mark.parametrize(
     ("result", "why"),
     [
@@ -107,7 +123,7 @@ def test_large_arguments_are_told_by_their_shape():
 
 
 def test_a_first_sealing_passes_by_the_stub(monkeypatch, tmp_path):
-    """While answers are sealed a check that comes before them waits; a sealed one checks; without sealing it raises."""
+    """While answers are sealed a check waits that comes before them, or has more cases; without sealing it raises."""
     monkeypatch.setattr(exercises, "_REPOSITORY", tmp_path)
     monkeypatch.setattr(exercises, "folder", lambda name: tmp_path / "book" / name)
     (tmp_path / "book").mkdir()
@@ -117,6 +133,10 @@ def test_a_first_sealing_passes_by_the_stub(monkeypatch, tmp_path):
     assert check(reference, "ex", CASES).message == "not yet: its answers are sealed further down"
     seal("ex", reference, CASES)
     assert check(reference, "ex", CASES).passed
+    more = [*CASES, {"lam": 0.7, "n": 2}]
+    assert check(reference, "ex", more).message == "not yet: its answers are sealed further down"
+    seal("ex", reference, more)
+    assert check(reference, "ex", more).passed
 
 
 @pytest.fixture

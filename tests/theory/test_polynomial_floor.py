@@ -4,14 +4,14 @@ Properties: d to 8, n to 40. Where a risk can equal its floor the tolerance is 1
 """
 
 from fractions import Fraction
-from math import factorial, prod
+from math import comb, factorial, prod
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial
-from scipy import optimize, stats
+from scipy import integrate, optimize, stats
 
 from icl.theory import lfom, polynomial_floor
 
@@ -274,6 +274,134 @@ def test_fitted_registers_stop_when_all_is_solved():
     assert not np.any(polynomial_floor.fitted_registers(np.zeros((2, 3, 3)), None, 2))
     alpha, _ = polynomial_floor.fitted_registers(np.eye(3)[None] * 4, None, 2)
     assert alpha.tolist() == [0.25, 0]
+
+
+def narayana(c, degree):
+    """Moments of the limiting law, exactly: of degree k they count non-crossing partitions of k by their blocks."""
+    rows = [[Fraction(comb(k, r) * comb(k - 1, r), r + 1) * c**r for r in range(k)] for k in range(1, degree + 1)]
+    return [Fraction(1), *(sum(row) for row in rows)]
+
+
+def law(c, p):
+    """The integral of p(t) over the limiting law by adaptive quadrature: its density, and the mass at t = 0."""
+    density = lambda t: ((1 + c**0.5) ** 2 - t) ** 0.5 * (t - (1 - c**0.5) ** 2) ** 0.5 / (2 * np.pi * c * t)  # noqa: E731
+    ends = (1 - c**0.5) ** 2, (1 + c**0.5) ** 2
+    inside, _ = integrate.quad(lambda t: p(t) * density(t), *ends, epsabs=1e-13, epsrel=1e-12, limit=500)
+    return inside + max(1 - 1 / c, 0) * p(0.0)
+
+
+RATIOS = [Fraction(1, 8), Fraction(1, 4), Fraction(4, 5), Fraction(1), Fraction(3, 2), Fraction(4)]
+
+
+@pytest.mark.parametrize("c", RATIOS)
+def test_limits_are_least_squares_under_the_limiting_law(c):
+    """In fractions, from the law's moments: the register has the numbers of conjugate gradients in its inner product,
+    their polynomials are orthogonal to all t q of lower degree, and the floors are their squares; degrees 0 to 6.
+
+    The steps' product is that polynomial, to 1e-9 of its largest coefficient. At c = 1 the floor is 1/(l+1).
+    """
+    m, layers = narayana(c, 13), 6
+
+    def under(p, q, shift=0):
+        return sum(u * v * m[i + j + shift] for i, u in enumerate(p) for j, v in enumerate(q))
+
+    p, s, before = [Fraction(1)], [Fraction()], None
+    risks, alphas, gammas = [m[0]], [], []
+    for _ in range(layers):
+        energy = under(p, p, 1)
+        gammas.append(energy / before if before else Fraction())
+        s = [gammas[-1] * u - v for u, v in zip([*s, 0], [0, *p], strict=True)]
+        alphas.append(energy / under(s, s))
+        p, before = [u + alphas[-1] * v for u, v in zip([*p, 0], s, strict=True)], energy
+        # No t q of lower degree takes anything from p: so it is the least.
+        assert not any(under(p, [0] * k + [1]) for k in range(1, len(p)))
+        risks.append(under(p, p))
+    assert polynomial_floor.limit_risks(float(c), layers) == pytest.approx([float(v) for v in risks], rel=1e-14)
+    for found, expected in zip(polynomial_floor.limit_registers(float(c), layers), (alphas, gammas), strict=True):
+        assert found == pytest.approx([float(v) for v in expected], rel=1e-14)
+    steps = polynomial_floor.limit_steps(float(c), layers)
+    assert (np.diff(steps) > 0).all()
+    product = [1.0]
+    for step in steps:
+        product = polynomial.polymul(product, [1, -step])
+    coefficients = np.array([float(v) for v in p])
+    np.testing.assert_allclose(product, coefficients, rtol=0, atol=1e-9 * np.abs(coefficients).max())
+    if c == 1:
+        assert risks == [Fraction(1, degree + 1) for degree in range(layers + 1)]
+
+
+@pytest.mark.parametrize("c", [0.125, 0.25, 0.8, 1.5, 4.0])
+def test_limits_by_quadrature(c):
+    """The floor is the integral of its polynomial's square over Marchenko and Pastur's density, by adaptive quadrature,
+    to 1e-9. So is the risk of equal steps, and a quarter more or less of the step is worse. Depths 1, 2 and 5.
+    """
+    assert law(c, lambda t: 1.0) == pytest.approx(1, rel=1e-9)
+    floor = polynomial_floor.limit_risks(c, 5)
+    step, risks = polynomial_floor.limit_equal_steps(c, 5)
+    assert step == 1 / (1 + c)
+    for layers in (1, 2, 5):
+        a = polynomial_floor.limit_steps(c, layers)
+        assert law(c, lambda t, a=a: np.prod(1 - a * t) ** 2) == pytest.approx(floor[layers], rel=1e-9)
+        tried = [
+            law(c, lambda t, a=a, layers=layers: (1 - a * t) ** (2 * layers)) for a in step * np.array([1, 0.75, 1.25])
+        ]
+        assert tried[0] == pytest.approx(risks[layers], rel=1e-9)
+        assert min(tried[1:]) > tried[0] * 1.001
+    # One layer has one step: it is the floor's.
+    np.testing.assert_allclose(risks[:2], floor[:2], rtol=1e-14)
+    assert (risks[2:] > floor[2:]).all()
+
+
+@pytest.mark.parametrize("c", [0.25, 1.0, 2.0])
+def test_the_best_equal_step_is_one_for_all_depths(c):
+    """Brent's method finds 1/(1+c) at depths 1 to 6, to 1e-6, from the law's moments."""
+    m = np.array([float(v) for v in narayana(Fraction(c), 12)])
+    for layers in range(1, 7):
+
+        def risk(a, layers=layers):
+            p = polynomial.polypow([1, -a], 2 * layers)
+            return p @ m[: len(p)]
+
+        found = optimize.minimize_scalar(risk, bracket=(0.8 / (1 + c), 1.1 / (1 + c)), tol=1e-12)
+        assert found.x == pytest.approx(polynomial_floor.limit_equal_steps(c, layers)[0], rel=1e-6)
+        assert found.fun == pytest.approx(polynomial_floor.limit_equal_steps(c, layers)[1][-1], rel=1e-9)
+
+
+@pytest.mark.parametrize("c", [0.25, 1.0, 2.0])
+def test_floors_approach_their_limits(c):
+    """Exact floors per coordinate, registers and steps go to their limits as 1/d, four layers: twice the values at
+    d = 160 less those at d = 80 are the limits, to 1 %, and from 80 to 160 the floors' distance halves (1.9 to 2.2).
+    """
+    at = {
+        d: np.concatenate(
+            [
+                polynomial_floor.optimal_risks(d, round(d / c), 4)[1:] / d,
+                polynomial_floor.optimal_registers(d, round(d / c), 4)[0],
+                polynomial_floor.optimal_registers(d, round(d / c), 4)[1][1:],
+                polynomial_floor.optimal_steps(d, round(d / c), 4),
+            ]
+        )
+        for d in (80, 160)
+    }
+    alpha, gamma = polynomial_floor.limit_registers(c, 4)
+    steps = polynomial_floor.limit_steps(c, 4)
+    limit = np.concatenate([polynomial_floor.limit_risks(c, 4)[1:], alpha, gamma[1:], steps])
+    np.testing.assert_allclose(2 * at[160] - at[80], limit, rtol=0.01)
+    halved = (at[80] - limit)[:4] / (at[160] - limit)[:4]
+    assert (halved > 1.9).all()
+    assert (halved < 2.2).all()
+
+
+@pytest.mark.parametrize("c", [0.25, 1.0, 2.0])
+def test_a_sample_in_high_dimension_has_the_limits_floor(c):
+    """`floor` of 12 prompts of 160 dimensions, per coordinate, is the limit to LIMIT standard errors and the 6 % that
+    are left of order 1/d, at each of four layers.
+    """
+    H = curvatures(160, round(160 / c), 12, 3)
+    risks, se = polynomial_floor.floor(H, None, 4)
+    limit = 160 * polynomial_floor.limit_risks(c, 4)
+    assert (np.abs(risks - limit) <= LIMIT * se + 0.06 * limit).all()
+    assert (se <= 0.02 * limit).all()
 
 
 def halves(H, Sigma, layers, A):

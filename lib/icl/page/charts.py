@@ -51,6 +51,19 @@ METHODS: dict[str, str] = {
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue. Any two are 20 and
 #: more apart in CIELAB, for readers who do not tell red from green too.
 SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
+#: Axes of the running figure of Part II and of Part III: a reader knows the picture again, and sees what is new in it.
+BY_LAYERS: dict[str, Any] = {
+    "x_title": "layers, or steps",
+    "y_title": "ln of the population risk",
+    "y_domain": (-7.0, 2.0),
+}
+BY_LENGTH: dict[str, Any] = {
+    "x_title": "examples in the prompt, N",
+    "y_title": "population risk, half the mean squared error",
+    "log_x": True,
+    "log_y": True,
+    "y_domain": (0.005, 5.0),
+}
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _VEGALITE = "6.4"
 
@@ -92,7 +105,8 @@ class Explorable:
     Attributes:
         function: its name in `book/_assets/explorables.js`; it maps the sliders' values to the chart's datasets, the
             rows of `curve` and, where there are optima to mark, of `stars`.
-        controls: one dict a slider: name, label, min, max, step, value.
+        controls: one dict a slider: name, label, min, max, step, value; one whose value is True or False is a switch,
+            and has no min, max and step.
         constants: whatever else the function needs, as JSON.
     """
 
@@ -272,7 +286,7 @@ def lines(
     dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
     heights, ticks = _heights(limits, log=log_y, moves=moves and not y_domain)
     axes = _Axes(
-        x=_across(pd.concat([table[x] for table in tables.values()]), x_title, log=log_x, moves=moves),
+        x=_across(pd.concat([table[x] for table in tables.values()]), x_title, log=log_x),
         y=altair.Y(f"{y}:Q", title=y_title, scale=heights, **ticks),
         heights=heights,
         limits=limits,
@@ -324,10 +338,10 @@ def _check_tables(tables: dict[str, pd.DataFrame], x: str, y: str, by: str) -> N
                 raise ValueError(f"{name} must hold finite numbers only in {column!r}")
 
 
-def _across(values: pd.Series, title: str, *, log: bool, moves: bool) -> altair.X:
+def _across(values: pd.Series, title: str, *, log: bool) -> altair.X:
     """The x axis, from the first value to the last."""
     # Layers and steps are counted: no ticks between them.
-    whole = not log and not moves and bool((values % 1 == 0).all())
+    whole = not log and bool((values % 1 == 0).all())
     span = [float(values.min()), float(values.max())]
     # Few of them are all named; among many the page chooses, and its smallest step does not keep it from halves.
     few = whole and 0 < span[1] - span[0] <= 16

@@ -3,8 +3,10 @@
 - `adversary`: one layer against an adversary
 - `errata`: what the papers print, executed
 - `floors`: the least error of anybody: Kalman, genie, best linear
+- `joint`: all labels of a prompt as one Gaussian vector
 - `large_d`: the same as d grows, and the floor
 - `lfom`: first-order methods as tables and polynomials
+- `linear_layers`: steady errors of heads, momentum, chunks
 - `lms_family`: exact errors of LMS, NLMS and delta rules
 - `moments`: D1 .. D4 of a task
 - `one_layer`: errors, optimum and best forgetting of one gated layer
@@ -18,8 +20,10 @@ from icl.theory import (
     adversary,
     errata,
     floors,
+    joint,
     large_d,
     lfom,
+    linear_layers,
     lms_family,
     moments,
     one_layer,
@@ -53,6 +57,7 @@ from icl.theory.floors import (
     riccati,
     switching_predictions,
 )
+from icl.theory.joint import label_errors, mistaken_errors
 from icl.theory.large_d import (
     delta_random_walk,
     eps_delta,
@@ -67,11 +72,21 @@ from icl.theory.large_d import (
 from icl.theory.lfom import (
     cumulative,
     gradient_descent_table,
+    limit_table_risks,
     momentum_table,
     nesterov_table,
     polynomials,
     registers,
     table_risks,
+)
+from icl.theory.linear_layers import (
+    LinearLayer,
+    attention_heads,
+    chunked_error,
+    forward_model,
+    heavy_ball,
+    settled_error,
+    turning_head,
 )
 from icl.theory.lms_family import best_steady, errors, steady_error
 from icl.theory.moments import Moments, from_kernel, recursion, relative, task_moments
@@ -98,6 +113,10 @@ from icl.theory.polynomial_floor import (
     best_single_step,
     fitted_registers,
     floor,
+    limit_equal_steps,
+    limit_registers,
+    limit_risks,
+    limit_steps,
     optimal_polynomial,
     optimal_registers,
     optimal_risks,
@@ -147,6 +166,7 @@ from icl.theory.steady import (
     best_gla,
     best_normalised_gla,
     best_unit_delta,
+    channel_gates_error,
     delta_diagonal,
     delta_error,
     delta_shared,
@@ -168,6 +188,7 @@ __all__ = [
     "Flow",
     "Gates",
     "Layer",
+    "LinearLayer",
     "Moments",
     "Optimum",
     "PopulationLoss",
@@ -178,6 +199,7 @@ __all__ = [
     "adversary",
     "assumed_alpha",
     "assumption_1",
+    "attention_heads",
     "best_delta",
     "best_gla",
     "best_layer",
@@ -187,6 +209,8 @@ __all__ = [
     "best_steady",
     "best_unit_delta",
     "bound",
+    "channel_gates_error",
+    "chunked_error",
     "crosstalk",
     "cumulative",
     "delta_diagonal",
@@ -206,6 +230,7 @@ __all__ = [
     "floors",
     "flow",
     "forgetting_by_direction",
+    "forward_model",
     "free_gates",
     "from_kernel",
     "gaussian_errors",
@@ -218,27 +243,37 @@ __all__ = [
     "gradient_descent_table",
     "gradient_flow",
     "great_circle",
+    "heavy_ball",
     "identity_error",
+    "joint",
     "kalman_errors",
     "kalman_floor",
     "kalman_large_d",
     "kalman_pole",
     "kalman_random_walk",
     "kalman_risk",
+    "label_errors",
     "lambda_tilde",
     "large_d",
     "layer_loss",
     "layer_risk",
     "least_loss",
     "lfom",
+    "limit_equal_steps",
+    "limit_registers",
+    "limit_risks",
+    "limit_steps",
+    "limit_table_risks",
     "linear_attention_loss",
     "linear_bound",
     "linear_drift_errors",
+    "linear_layers",
     "linear_rate",
     "lms_family",
     "lms_loss",
     "minimax_in_ball",
     "minimax_on_sphere",
+    "mistaken_errors",
     "moments",
     "momentum_table",
     "nesterov_table",
@@ -269,6 +304,7 @@ __all__ = [
     "rls_random_walk",
     "s6",
     "second_moments",
+    "settled_error",
     "shared_floor",
     "sharper_bound",
     "shifted_loss",
@@ -288,6 +324,7 @@ __all__ = [
     "touching_point",
     "training_error",
     "trap_curvature",
+    "turning_head",
     "unpack",
     "update",
     "upper_bound",

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
-from icl.theory.polynomial_floor import _frame, _optimum
+from icl.theory.polynomial_floor import _frame, _limit, _optimum, _Register
 
 
 def _triangular(Gamma: Any) -> np.ndarray:
@@ -122,10 +122,20 @@ def polynomials(Gamma: Float[np.ndarray, "layers layers"], a: Any = 1.0) -> Floa
     return p
 
 
+def _above(optimum: _Register, steps: np.ndarray) -> np.ndarray:
+    """Risks of the table Gamma a, by the squares above the floor that `polynomial_floor` begins with.
+
+    Nothing cancels at any depth: rounding leaves 1e-32 of the first risk, and of each risk what its own digits are.
+    """
+    times, alpha, norms = _frame(optimum)
+    y = np.eye(1, len(steps) + 1).repeat(len(steps) + 1, axis=0)
+    for layer, row in enumerate(steps):
+        y[layer + 1] = y[layer] - times @ (row @ y[:-1])
+    return np.asarray(float(optimum.risks[-1]) + (y[:, 1:] - alpha) ** 2 @ norms)
+
+
 def table_risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: Any = 1.0) -> Float[np.ndarray, "depths"]:
     """E ||p_l(W/n)||_F^2 after every layer of a table, A_l = a_l Sigma^-1: its exact mean squared error, any Sigma.
-
-    The floor plus the squares of the module's head, so that no digits are lost at any depth.
 
     Args:
         Gamma: increments, lower triangular.
@@ -137,11 +147,19 @@ def table_risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: An
         shape (layers + 1,), in units of y^2; d first.
     """
     Gamma = _triangular(Gamma)
-    layers = len(Gamma)
-    steps = Gamma * _one_a_layer("a", a, layers)
-    optimum = _optimum(d, n, layers)
-    times, alpha, norms = _frame(optimum)
-    y = np.eye(1, layers + 1).repeat(layers + 1, axis=0)
-    for layer in range(layers):
-        y[layer + 1] = y[layer] - times @ (steps[layer] @ y[:-1])
-    return float(optimum.risks[-1]) + (y[:, 1:] - alpha) ** 2 @ norms
+    return _above(_optimum(d, n, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))
+
+
+def limit_table_risks(Gamma: Float[np.ndarray, "layers layers"], c: float, a: Any = 1.0) -> Float[np.ndarray, "depths"]:
+    """What `table_risks` / d tends to as d and n grow with d/n = c: integrals of p_l^2 over Marchenko and Pastur's law.
+
+    Args:
+        Gamma: increments, lower triangular.
+        c: dimensions per example, d/n, > 0.
+        a: one number or one a layer.
+
+    Returns:
+        shape (layers + 1,), per coordinate, in units of y^2; 1 first.
+    """
+    Gamma = _triangular(Gamma)
+    return _above(_limit(c, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))

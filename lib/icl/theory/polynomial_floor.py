@@ -17,11 +17,21 @@ the paper):
 
 Moments of the spectrum are exact integers, and this recursion runs in fractions: in float64 it would lose all digits
 within a dozen layers.
+
+As d and n grow with d/n = c the spectrum settles, per coordinate, on the law of Marchenko and Pastur [1967]. It has the
+density sqrt((b - t)(t - a)) / (2 pi c t) between a, b = (1 -+ sqrt c)^2, for c > 1 also the mass 1 - 1/c at 0. t dm is
+Wigner's semicircle, whose orthogonal polynomials are Chebyshev's of the second kind, and all of the above has closed
+forms, the functions `limit_..` (each says where its own comes from). With g_l = 1 + c + .. + c^l,
+
+    least risk = c^l / g_l,              alpha_l = g_l / g_{l+1},
+    gamma_l = c (g_{l-1} / g_l)^2,       <s_l, s_l> = c^l g_{l+1} / g_l^3
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -33,8 +43,8 @@ from icl import _checks
 
 
 @cache
-def _traces(d: int, n: int, degree: int) -> tuple[int, ...]:
-    """E tr W^k for k = 0 .. degree, W ~ Wishart_d(I, n)."""
+def _products(d: int, n: int) -> Callable[..., int]:
+    """A function of powers k: E of the product of tr W^k over them, W ~ Wishart_d(I, n). It keeps what it has found."""
     known: dict[tuple[int, ...], int] = {(): 1}
 
     def mean(*powers: int) -> int:
@@ -49,6 +59,13 @@ def _traces(d: int, n: int, degree: int) -> tuple[int, ...]:
             )
         return d ** powers.count(0) * known[key]
 
+    return mean
+
+
+@cache
+def _traces(d: int, n: int, degree: int) -> tuple[int, ...]:
+    """E tr W^k for k = 0 .. degree, W ~ Wishart_d(I, n)."""
+    mean = _products(d, n)
     return tuple(mean(k) for k in range(degree + 1))
 
 
@@ -77,26 +94,40 @@ def wishart_moments(d: int, n: int, degree: int) -> Float[np.ndarray, "powers"]:
 
 
 @dataclass(frozen=True)
-class _Optimum:
+class _Register:
     """The recursion of the module's head for dm, exactly.
 
     Attributes:
         risks: least risk of each degree 0 .. L.
         alpha, gamma: coefficients, one a layer.
         norms: <s, s> of each layer's direction.
-        residual: ascending coefficients of the best polynomial of degree L.
     """
 
     risks: tuple[Fraction, ...]
     alpha: tuple[Fraction, ...]
     gamma: tuple[Fraction, ...]
     norms: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True)
+class _Optimum(_Register):
+    """And where it ends.
+
+    Attributes:
+        residual: ascending coefficients of the best polynomial of degree L.
+    """
+
     residual: tuple[Fraction, ...]
 
 
 @cache
 def _exact(d: int, n: int, layers: int) -> _Optimum:
-    moments = [Fraction(trace, n**k) for k, trace in enumerate(_traces(d, n, 2 * layers))]
+    return _least([Fraction(trace, n**k) for k, trace in enumerate(_traces(d, n, 2 * layers))])
+
+
+def _least(moments: Sequence[Fraction]) -> _Optimum:
+    """The recursion of the module's head under any measure, from its moments of degree 0 .. 2 L."""
+    layers = len(moments) // 2
 
     def inner(p: list[Fraction], q: list[Fraction]) -> Fraction:
         return sum((a * b * moments[i + j] for i, a in enumerate(p) for j, b in enumerate(q)), Fraction())
@@ -197,6 +228,90 @@ def best_single_step(d: int, n: int) -> tuple[float, float]:
     return n / (n + d + 1), d * (d + 1) / (n + d + 1)
 
 
+def _limit(c: Any, layers: Any) -> _Register:
+    """The closed forms of the module's head for d/n = c, in fractions: at c = 1 nothing is 0/0, and nothing cancels."""
+    c = Fraction(_checks.number("c", c, above=0))
+    layers = _checks.integer("layers", layers, at_least=1)
+    power, sums = [Fraction(1)], [Fraction(1)]
+    for _ in range(layers):
+        power.append(c * power[-1])
+        sums.append(sums[-1] + power[-1])
+    return _Register(
+        risks=tuple(at / g for at, g in zip(power, sums, strict=True)),
+        alpha=tuple(sums[j] / sums[j + 1] for j in range(layers)),
+        gamma=tuple(c * (sums[j - 1] / sums[j]) ** 2 if j else Fraction() for j in range(layers)),
+        norms=tuple(power[j] * sums[j + 1] / sums[j] ** 3 for j in range(layers)),
+    )
+
+
+def limit_risks(c: float, layers: int) -> Float[np.ndarray, "depths"]:
+    """What `optimal_risks` / d tends to as d and n grow with d/n = c: r_l = 1 / (1 + 1/c + .. + c^-l).
+
+    The least integral of p^2 with p(0) = 1 is one over the sum of phi_k(0)^2, phi_k the law's orthonormal polynomials
+    (Christoffel). These are U_k + sqrt(c) U_{k-1} at (t - 1 - c) / (2 sqrt c), and phi_k(0)^2 = c^-k. In the long run
+    the risk goes to 0 for c <= 1, at c = 1 as 1/(l+1), and for c > 1 to 1 - 1/c, the part of w* that no example shows.
+
+    Args:
+        c: dimensions per example, d/n, > 0.
+        layers: largest degree, >= 1.
+
+    Returns:
+        shape (layers + 1,), per coordinate, in units of y^2; 1 first.
+    """
+    return _floats(_limit(c, layers).risks)
+
+
+def limit_registers(c: float, layers: int) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
+    """What `optimal_registers` tends to: alpha_l = (1 - c^(l+1)) / (1 - c^(l+2)), gamma_l = c alpha_{l-1}^2.
+
+    Under the semicircle t dm the best polynomials are p_l = U_l(x) / U_l(x_0), x = (t - 1 - c) / (2 sqrt c) and x_0
+    its value at t = 0. Their <p_l, t p_l> = 1 / U_l(x_0)^2 = c^l / g_l^2 gives both numbers.
+
+    Arguments as in `limit_risks`.
+
+    Returns:
+        alpha and gamma, each of shape (layers,) and dimensionless; gamma_0 = 0.
+    """
+    limit = _limit(c, layers)
+    return _floats(limit.alpha), _floats(limit.gamma)
+
+
+def limit_steps(c: float, layers: int) -> Float[np.ndarray, "layers"]:
+    """What `optimal_steps` tends to: one over the roots 1 + c + 2 sqrt(c) cos(k pi / (L+1)) of U_L.
+
+    Arguments as in `limit_risks`.
+
+    Returns:
+        shape (layers,), ascending, dimensionless.
+    """
+    root = np.sqrt(_checks.number("c", c, above=0))
+    k = np.arange(1, _checks.integer("layers", layers, at_least=1) + 1)
+    # 1 + c - 2 sqrt(c) is small near c = 1, and so is 1 + cos: as squares neither is a difference.
+    return np.asarray(1 / ((1 - root) ** 2 + 4 * root * np.cos(k * np.pi / (2 * (layers + 1))) ** 2))
+
+
+def limit_equal_steps(c: float, layers: int) -> tuple[float, Float[np.ndarray, "depths"]]:
+    """The best step a of gradient descent with equal steps, and its risks: a = 1/(1+c) = n/(n+d), at every depth.
+
+    The slope of the risk of (1 - a t)^l is -2 l times the integral of (1 - a t)^(2l-1) under t dm, the semicircle. This
+    is even about 1 + c, and at that a the integrand is odd about it. With u = 1 - a t, a step takes u^(2l) (1 - u^2) =
+    u^(2l) a t (1 + u) from the integrand of the risk; u^(2l+1) is odd, and u^(2l) leaves a Catalan number C_l:
+
+        r_{l+1} = r_l - C_l z^l / (1+c),    z = c / (1+c)^2
+
+    In the long run a layer multiplies the risk by 4 z if c < 1; if c > 1 it goes to 1 - 1/c, as the floor does.
+    Arguments as in `limit_risks`.
+
+    Returns:
+        the step, dimensionless, and shape (layers + 1,), per coordinate, in units of y^2; 1 first.
+    """
+    ratio = Fraction(_checks.number("c", c, above=0))
+    step, risks = 1 / (1 + ratio), [Fraction(1)]
+    for j in range(_checks.integer("layers", layers, at_least=1)):
+        risks.append(risks[-1] - step * (ratio * step**2) ** j * comb(2 * j, j) / (j + 1))
+    return float(step), _floats(tuple(risks))
+
+
 def _prompts(H: Any, Sigma: Any, least: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """H in float64, the root of Sigma and its inverse."""
     H = np.asarray(_checks.real("H", H), dtype=np.float64)
@@ -251,13 +366,16 @@ def floor(
     return values.mean(0), values.std(0, ddof=1) / np.sqrt(batch)
 
 
-def _squares(K: np.ndarray, fitted: np.ndarray, layers: int) -> np.ndarray:
-    """||p_l(K)||_F^2 of every prompt and degree, (batch, layers + 1), each p_l the best for the prompts in `fitted`."""
+def _squares(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.ndarray | None = None) -> np.ndarray:
+    """||p_l(K) start||_F^2 of every prompt and degree, (batch, layers + 1), each p_l the best for those in `fitted`.
+
+    Without a start it is the identity.
+    """
 
     def inner(U: np.ndarray, V: np.ndarray) -> Any:
         return np.vdot(U[fitted], V[fitted])
 
-    direction = error = np.broadcast_to(np.eye(K.shape[-1]), K.shape)
+    direction = error = np.broadcast_to(np.eye(K.shape[-1]) if start is None else start, K.shape)
     basis: list[np.ndarray] = []
     squares = [(error**2).sum((1, 2))]
     for _ in range(layers):
@@ -313,7 +431,7 @@ def fitted_registers(
     return alpha, gamma
 
 
-def _frame(optimum: _Optimum) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _frame(optimum: _Register) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Multiplication by t in the basis (1, s_0, .., s_{L-1}), the best coordinates, and the squared norms; float64.
 
     From s_l = -t p_l + gamma_l s_{l-1} and p_{l+1} = p_l + alpha_l s_l,

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
+from scipy.special import roots_jacobi
 
 from icl import _checks
 
@@ -250,6 +251,23 @@ def free_gates(law: Steady) -> Gates:
     p = _settle(law, lambda p: p**2 * (weight @ (r / law.d / D(p))))
     b = law.gamma * p / D(p)
     return Gates(law.d * p, p, r, law.gamma - b * r / law.d, b)
+
+
+def channel_gates_error(law: Steady) -> float:
+    """Error of the best w_j <- a_j w_j + b_j y x_j whose gates see all of x, a channel's own: no label noise.
+
+    With p = error / d the gates are b_j = gamma p / (r k0 - x_j^2 (k0 - p)) and a_j = gamma - b_j x_j^2, and
+    1/D = E u / (k0 - u (k0 - p)) over u = x_1^2 / r, which is Beta(1/2, (d - 1)/2): Gauss-Jacobi.
+
+    Raises:
+        ValueError: if labels are noisy, or d = 1, where a channel is all there is.
+    """
+    law = _law(law)
+    if law.sigma_y or law.d < 2:
+        raise ValueError(f"law must have d > 1 and labels without noise here, got d = {law.d}, {law.sigma_y}")
+    nodes, weight = roots_jacobi(200, (law.d - 3) / 2, -0.5)
+    u, weight = (1 + nodes) / 2, weight / weight.sum()
+    return law.d * _settle(law, lambda p: p**2 * (weight @ (u / (law.k0 - u * (law.k0 - p)))))
 
 
 def zoh_gates(law: Steady) -> Gates:

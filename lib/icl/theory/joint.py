@@ -1,0 +1,101 @@
+"""All labels of a prompt as one Gaussian vector: what is unknown of each, to who knows the law and to who does not.
+
+Given the inputs, labels of Gaussian weights with the kernel k have the covariance
+
+    K_ij = k_ij x_i'x_j + sigma_y^2 [i = j] = (L L')_ij,
+
+L lower triangular. L_ii^2 is the variance of label i once the labels before it are known. One factor answers for all
+positions and for any kernel, at the cost of n^3 / 3 a prompt; `icl.theory.floors` has recursions, which keep more
+digits, average over the last input and know drifts that are not Gaussian. Errors are those of the clean label.
+"""
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import solve_triangular
+
+from icl import _checks
+from icl.tasks import Task, noise_level
+
+
+def _covariance(
+    x: Float[np.ndarray, "batch time d"], kernel: Float[np.ndarray, "time time"], noise: float
+) -> Float[np.ndarray, "batch time time"]:
+    """Covariance of the labels, given the inputs."""
+    return kernel * (x @ x.swapaxes(1, 2)) + noise * np.eye(x.shape[1])
+
+
+def _factor(K: Float[np.ndarray, "batch time time"]) -> Float[np.ndarray, "batch time time"]:
+    try:
+        return np.linalg.cholesky(K)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("labels must not follow from those before them, got a singular covariance") from error
+
+
+def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
+    _checks.instance("task", task, Task)
+    _checks.isotropic(getattr(task, "task", task))
+    found = np.asarray(_checks.real("x", x), dtype=np.float64)
+    _checks.shape("x", found, (None, task.n + 1, task.d), "to match the task")
+    if not len(found):
+        raise ValueError(f"x must hold at least one sequence, got shape {found.shape}")
+    return found
+
+
+def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
+    """What is unknown of each clean label, given the labels before it and all inputs: L_ii^2 - sigma_y^2.
+
+    The least error of any predictor where the weights are Gaussian; where they are not, that of the best predictor
+    linear in the labels (`icl.theory.floors`).
+
+    Args:
+        x: inputs, one sequence of n + 1 a row.
+        task: gives the kernel, and the noise of the labels (`icl.tasks.noise.Noisy`).
+
+    Raises:
+        ValueError: if x does not match the task, or a label follows from those before it.
+    """
+    x = _inputs(x, task)
+    noise = noise_level(task) ** 2
+    L = _factor(_covariance(x, np.asarray(task.weight_kernel()), noise))
+    return (np.diagonal(L, axis1=1, axis2=2) ** 2 - noise).clip(min=0)
+
+
+def mistaken_errors(
+    x: Float[np.ndarray, "batch time d"],
+    task: Task,
+    *,
+    kernel: Float[np.ndarray, "time time"],
+    noise: float,
+    last: int,
+) -> Float[np.ndarray, "batch last"]:
+    """Error on a task of the predictor that is best for weights of another kernel and noise, at the last positions.
+
+    Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the covariance that it
+    believes in; with K the true one its error is (R K R')_ii - sigma_y^2. Told the mean kernel and the mean noise of
+    several tasks, it is the best of all predictors linear in the labels that do not know which task they read: on
+    average over tasks only second moments count, and those of a mixture are means.
+
+    Args:
+        x: inputs, one sequence of n + 1 a row.
+        task: what the labels really are.
+        kernel: covariance of w_i and w_j that is believed in.
+        noise: variance of the labels' noise that is believed in, >= 0, in units of y^2.
+        last: how many positions, counted from the end, at least 1.
+
+    Raises:
+        ValueError: if x or kernel does not match the task, or, as believed, a label follows from those before it.
+    """
+    x = _inputs(x, task)
+    time = x.shape[1]
+    _checks.shape("kernel", kernel, (time, time), "to match the task")
+    _checks.real("kernel", kernel)
+    _checks.number("noise", noise, at_least=0)
+    if _checks.integer("last", last, at_least=1) > time:
+        raise ValueError(f"last must be at most the {time} positions of the task, got {last}")
+    L = _factor(_covariance(x, kernel, noise))
+    K = _covariance(x, np.asarray(task.weight_kernel()), noise_level(task) ** 2)
+    # Rows of L^-1 are columns of L'^-1.
+    ends = np.eye(time)[:, -last:]
+    R = np.stack([solve_triangular(one.T, ends, lower=False).T for one in L])
+    R *= np.diagonal(L, axis1=1, axis2=2)[:, -last:, None]
+    return ((R @ K) * R).sum(-1) - noise_level(task) ** 2
