@@ -89,6 +89,23 @@ results = [[found.table[name].tolist() for name in found.table], str(found.poole
 """
 
 
+_FLOORS = """
+import numpy as np
+from icl.theory import polynomial_floor as floors
+rng, results = np.random.default_rng(1), []
+for d, n in ((1, 1), (5, 20), (3, 2), (4, 200)):
+    results.append([str(v) for v in floors._traces(d, n, 16)])
+    for layers in (1, 4, 8):
+        best = floors._exact(d, n, layers)
+        parts = best.risks, best.alpha, best.gamma, best.norms, best.residual
+        results.append([[str(v) for v in part] for part in parts])
+    X = rng.normal(size=(41, d, n))
+    H, A = X @ X.swapaxes(1, 2) / n, rng.normal(size=(d, d))
+    results.append(floors._squares(A @ H, np.arange(41) < 20, 4))
+    results.append(floors.floor(H, np.diag(1.0 + np.arange(d)), 5, A))
+"""
+
+
 def _drift(name: str, before: str, now: str, tasks: str) -> Rewrite:
     """One sampler for all drifts (`tasks.core.Regression`); each had its own."""
     return Rewrite(f"icl.tasks.{name}", before, now, _ROOMS, f"{_LOOK}look({tasks})")
@@ -138,4 +155,8 @@ REWRITES: tuple[Rewrite, ...] = (
     # How a fingerprint is made is no part of what is computed: `_identity` counts by name.
     Rewrite("icl.runs.grid.Grid", "aa8dab89e7ebf248", "c6a4b2c3012cbb59", _ROOMS, _GRID),
     Rewrite("icl.runs.grid.run_grid", "422a1348f84ce760", "5fb71b0a1a2e5582", _ROOMS, _GRID),
+    # Products of traces, the recursion under any measure and another start than the identity stand apart.
+    Rewrite("icl.theory.polynomial_floor._traces", "ed3337b0b06ae203", "79081fcfe5eeb8be", _ROOMS, _FLOORS),
+    Rewrite("icl.theory.polynomial_floor._exact", "3e00388645094eea", "d3230ce3dfc0e1ba", _ROOMS, _FLOORS),
+    Rewrite("icl.theory.polynomial_floor._squares", "f33c6bd2af0b57a3", "4889373dfabdb3ed", _ROOMS, _FLOORS),
 )

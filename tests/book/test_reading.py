@@ -21,6 +21,12 @@ WAITING: set[str] = set()
 CHAPTERS = [page for page in chapters.with_cells() if page != "book/index"]
 READ = [page for page in CHAPTERS if page not in WAITING]
 LONGEST = 25  # minutes
+#: Words of main line a figure, at most; a page with a number of its own waits to be shortened, and none comes in again.
+FARTHEST, FARTHER = 300, {"book/memory/polynomial-floor": 320}
+#: The picture that every chapter of a part draws again with a line more. Two chapters have it on axes of their own:
+#: with the trained models' dots, and in multiples of the error of answering 0.
+RUNNING = {"book/memory/": "charts.BY_LAYERS", "book/selection/": "charts.BY_LENGTH"}
+OWN_AXES = {"book/memory/polynomial-floor", "book/selection/real-data"}
 
 _EACH = "token|layer|prompt|step|chapter|coordinate|direction|channel|iteration|example|query|depth|head|pair|entry"
 #: What a page does not say, and what it says in its place: one name for a thing, and plain words.
@@ -69,6 +75,31 @@ def test_only_those_that_wait_are_unread():
 def test_main_line_takes_at_most_25_minutes(page):
     """Words, formulas, figures and visible code up to the exercises, what is folded away apart."""
     assert measurements.minutes(measurements.reading(chapters.source(page))) <= LONGEST
+
+
+@pytest.mark.parametrize("page", READ)
+def test_main_line_has_a_figure_every_300_words(page):
+    """Words of its sentences over the figures that its cells draw; equations and tables are not counted as figures."""
+    found = measurements.pace(chapters.source(page))
+    assert found["words"] <= FARTHER.get(page, FARTHEST) * found["figures"]
+
+
+def test_too_few_figures_are_found():
+    """A page of 290 words and a figure passes, with 20 words more it does not; nor if its figure is in a dropdown."""
+    figure = "```{code-cell}\ncharts.lines(table)\n```\n"
+    enough, few = (f"# Page\n\n{'word ' * count}\n\n{figure}" for count in (289, 309))
+    folded = f"# Page\n\n{'word ' * 289}\n\n````{{dropdown}} Beside\n{figure}````\n"
+    paces = [measurements.pace(text) for text in (enough, few, folded)]
+    assert [found["words"] for found in paces] == [290, 310, 290]
+    assert [found["words"] <= FARTHEST * found["figures"] for found in paces] == [True, False, False]
+
+
+@pytest.mark.parametrize("page", [page for page in READ if page.startswith(tuple(RUNNING)) and page not in OWN_AXES])
+def test_a_part_has_one_running_figure(page):
+    """Each chapter of Parts II and III draws its part's picture, on the same axes, in its main line."""
+    main_line = chapters.source(page).partition("\n## Exercises\n")[0]
+    axes = next(axes for part, axes in RUNNING.items() if page.startswith(part))
+    assert axes in main_line
 
 
 @pytest.mark.parametrize("page", READ)

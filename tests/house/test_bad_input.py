@@ -36,6 +36,7 @@ from icl.models import (
     causal,
     counting,
     estimating,
+    experts,
     layered,
     memformer,
     one_layer,
@@ -47,9 +48,20 @@ from icl.models import (
 from icl.models import layers as fast_weights
 from icl.models import s6 as mamba
 from icl.page import charts, claims, exercises, notation, prose, records
-from icl.runs import checkpoint, grid, judging, recipes, training
-from icl.tasks import core, drifts, noise, quadratics, series
-from icl.theory import adversary, floors, large_d, lfom, moments, polynomial_floor, population
+from icl.runs import benchmark, checkpoint, grid, judging, recipes, training, tuning
+from icl.tasks import core, drifts, mixtures, noise, quadratics, series
+from icl.theory import (
+    adversary,
+    floors,
+    gated_floor,
+    joint,
+    large_d,
+    lfom,
+    linear_layers,
+    moments,
+    polynomial_floor,
+    population,
+)
 from icl.theory import lms_family as exact
 from icl.theory import one_layer as theory_one_layer
 from icl.theory import s6 as closed
@@ -554,9 +566,11 @@ MADE_HERE = {
         fast.SteadyOptimum,
         fast.Gates,
         theory_one_layer.Optimum,
+        gated_floor.LeastRisk,
+        gated_floor.Bracket,
         closed.DescentPath,
     ),
-    *(moments.Moments, population.PopulationLoss, population.Flow, training.Run),
+    *(moments.Moments, population.PopulationLoss, population.Flow, training.Run, tuning.Tuned),
     *(checkpoint.refused, profile.pick),
 }
 ELSEWHERE = {
@@ -654,6 +668,21 @@ entry(
 )
 noisy = noise.Noisy(PLAIN, 0.1)
 entry(noise.Noisy, also=[({"task": noisy}, "task must be a Task without noise")])
+FLAT_TASKS = [PLAIN, noise.Noisy(PLAIN, 0.1)]
+entry(
+    mixtures.Mixture,
+    given={"tasks": FLAT_TASKS},
+    also=[
+        *rows("tasks", "must be at least one icl.tasks.core.Task", [], [PLAIN, 3], [core.DriftingRegression]),
+        ({"tasks": [PLAIN, core.SmoothDrift(2, 4)]}, r"tasks must have one d and one n, got \[\(2, 3\), \(2, 4\)\]"),
+        ({"tasks": [PLAIN, core.SmoothDrift(2, 3, inputs=core.UNIFORM)]}, "tasks must have one law of white inputs"),
+    ],
+)
+entry(
+    (mixtures.Mixture, "sample"),
+    given={"batch": 4},
+    also=[({"batch": 3}, "batch must be a multiple of the 2 tasks, got 3")],
+)
 entry(recipes.Held, bounds={"every": COUNT})
 
 
@@ -692,6 +721,10 @@ entry(
     given={"Sigma": np.eye(2)},
     free={"Sigma": "of three"},
     also=SIGMA,
+)
+entry(
+    *(quadratics.mean_curvature, quadratics.weighted_curvature, quadratics.largest_curvature),
+    also=[({"H": torch.zeros(shape)}, r"H must have shape \(batch, d, d\) with d") for shape in ((2, 1, 2), (2, 0, 0))],
 )
 COLUMNS = np.random.default_rng(0).standard_normal((20, 2))
 entry(
@@ -902,6 +935,25 @@ entry(
     also=[*AGAINST, ({"last": 5}, "last must be at most the 4 positions.*got 5")],
 )
 FITS = r"predict must return \(..., 3\) for 3 prompts"
+entry(
+    judging.clean_risk,
+    also=[
+        ({"last": 5}, "last must be at most the 4 positions of the prompt, got 5"),
+        ({"prompt": PLAIN.sample(1, generator=profile.streams("x"))}, "prompt must hold at least two prompts.* got 1"),
+    ],
+)
+ONE_SERIES = np.arange(6.0)
+entry(
+    judging.series_risks,
+    given={"y": ONE_SERIES, "answers": {"a": 0 * ONE_SERIES}, "since": 1, "against": "a"},
+    also=[
+        ({"since": 4}, "since must leave at least three of 6 rows, got 4"),
+        ({"against": "b"}, "against must be one of a, got 'b'"),
+        ({"answers": {"a": np.zeros(5)}}, r"answers\['a'\] must have shape \(6\)"),
+        ({"answers": {"a": ONE_SERIES * NAN}}, r"answers\['a'\] must be finite"),
+        ({"answers": {"a": "text"}}, r"answers\['a'\] must be real"),
+    ],
+)
 entry(
     judging.squared_error,
     given={"predict": lambda p: 0 * p.y[:, -1]},
@@ -1203,6 +1255,20 @@ entry(
         ({"Gamma": TABLE[..., None, None].double()}, "Gamma must have dtype"),
     ],
 )
+BLOCKS = torch.zeros(1, 2, 3, 3)
+entry(
+    token_form.many_heads,
+    given={"Gamma": TABLE[None, ..., None, None]},
+    also=[
+        *(
+            ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(1, 2, 2, 4 or 1, 3")
+            for shape in ((2, 2), (2, 2, 2, 1, 1), (1, 2, 2, 3, 1), (1, 2, 2, 1, 2))
+        ),
+        ({"Gamma": TABLE[None, ..., None, None].double()}, "Gamma must have dtype"),
+        *(({"gates": torch.ones(shape)}, r"gates must have shape \(1, 1\) or \(2, 1\)") for shape in ((3, 1), (2, 2))),
+        ({"P": BLOCKS[:0]}, "P must have at least one head"),
+    ],
+)
 SHAPES = ((2,), (2, 3), (3, 3), (2, 2, 2), (2, 2, 4), (3, 2, 2, 1), (2, 2, 2, 2), (1, 2, 2, 2, 1))
 entry(
     *(memformer.error_matrices, memformer.iterates),
@@ -1273,6 +1339,51 @@ entry(
             for value in ("matrices", ("alpha",), ("matrices", "alpha"))
         ),
     ],
+)
+
+HEAD = memformer.Memformer(FULL, memformer.Without(2))
+WIDER = memformer.Memformer(memformer.Full(3, 2, dtype=torch.float32), memformer.Without(2))
+ONE_BY_ONE = memformer.Memformer(FULL, memformer.TokenWise(2, 3, dtype=torch.float32))
+FIXTURES |= {
+    experts.MultiHead: lambda: experts.MultiHead([HEAD]),
+    experts.OutputMixture: lambda: experts.OutputMixture([HEAD]),
+    experts.PromptGate: lambda: experts.PromptGate(torch.ones(1), torch.ones(1), quadratics.mean_curvature),
+}
+UNLIKE_HEADS = [
+    *rows("heads", "must be at least one icl.models.memformer", [], [memformer.Memformer], [HEAD, None]),
+    ({"heads": [HEAD, WIDER]}, "heads must have one number of layers, one d and one dtype"),
+]
+MIXED = [
+    *rows("gate", "must be a FreeGate, ConvexGate or", 0, experts.FreeGate, torch.nn.Identity()),
+    ({"gate": experts.FreeGate(2)}, "gate must have 1 heads to match heads, got 2"),
+    ({"gate": experts.FreeGate(1)}, "gate must have dtype torch.float32 to match heads"),
+    *UNLIKE_HEADS,
+]
+entry(experts.FreeGate, experts.ConvexGate)
+entry(
+    experts.PromptGate,
+    given={"scale": quadratics.mean_curvature},
+    also=[
+        ({"u": torch.ones(0), "v": torch.ones(0)}, "u must have at least one head"),
+        ({"u": torch.ones(1).long(), "v": torch.ones(1).long()}, "dtype must be torch.float32 or torch.float64"),
+    ],
+)
+entry(
+    (experts.PromptGate, "forward"), also=[({"H": -torch.ones(1, 2, 2)}, "scale must be > 0 for each prompt, got -1")]
+)
+entry(experts.OutputMixture, given={"heads": [HEAD]}, free={"gate": "all"}, also=MIXED)
+entry(
+    experts.MultiHead,
+    given={"heads": [HEAD]},
+    free={"gate": "all"},
+    also=[*MIXED, ({"heads": [ONE_BY_ONE]}, "heads must not have a TokenWise memory")],
+)
+for kind in (experts.MultiHead, experts.OutputMixture):
+    entry((kind, "risks"), given={"Sigma": np.eye(2)}, free={"Sigma": "all"}, also=LOPSIDED)
+entry(
+    experts.merge,
+    given={"heads": [HEAD]},
+    also=[*UNLIKE_HEADS, ({"heads": [ONE_BY_ONE]}, "heads must not have a TokenWise memory")],
 )
 
 # --- models: S6
@@ -1412,6 +1523,118 @@ entry(
         ({"loss": unsteady()}, "loss must return the shape of its steps before"),
     ],
 )
+TUNABLE = tuning.Tunable(lambda d, lam: filters.rls(lam), {"lam": [0.9, 0.8]})
+ATTEMPTS = tuning.Attempts({"lam": [0.9, 0.8]}, torch.zeros(2, 2, 4))
+FIXTURES |= {tuning.Tunable: lambda: TUNABLE, tuning.Attempts: lambda: ATTEMPTS}
+AXES = [
+    ({"axes": {"": [0.9]}}, "axes must have settings' names for keys, got ''"),
+    ({"axes": {3: [0.9]}}, "axes must have settings' names for keys, got 3"),
+    *(({"axes": {"lam": value}}, "lam must be at least one value to try") for value in ([], 0.9, [[0.9]])),
+    ({"axes": {"lam": [NAN]}}, "lam must be finite"),
+    ({"axes": {"lam": "0.9"}}, "lam must be real"),
+]
+NAMES = "must be a tuple of settings' names, got"
+entry(
+    tuning.Tunable,
+    given={"made": TUNABLE.made, "axes": {"lam": [0.9]}},
+    free=dict.fromkeys(("linear", "fades", "at_once"), "all"),
+    also=[
+        *AXES,
+        *(({name: value}, f"{name} {NAMES}") for name in ("linear", "fades", "at_once") for value in ("mu", [3], (3,))),
+        *(({name: ("mu",)}, f"{name} must be among the axes, lam, got") for name in ("fades", "at_once")),
+        ({"linear": ("lam",)}, "linear must name settings that are not among the axes"),
+        ({"linear": ("mu",), "at_once": ("lam",)}, "at_once must be empty where settings are solved for"),
+        ({"axes": {}}, "axes must hold a setting to try"),
+    ],
+)
+entry(
+    tuning.Attempts,
+    given={"axes": ATTEMPTS.axes, "answers": ATTEMPTS.answers},
+    free={"linear": "all", "answers": "all"},
+    also=[*AXES, *rows("answers", r"must have shape \(2, any, any\) to match", None, torch.zeros(3, 2, 4), [[0.0]])],
+)
+LABELS = {"truth": torch.zeros(2, 4)}
+POSITIONS = [
+    *rows("positions", "must be a slice", None, 3, [0, 1]),
+    ({"positions": slice(4, None)}, "positions must leave some of 4"),
+    *rows("truth", r"must have shape \(2, 4\) to match the answers", torch.zeros(2, 5), torch.zeros(3, 4), None),
+    ({"truth": LABELS["truth"].double()}, "truth must have dtype torch.float32 to match the answers"),
+]
+for method in ("losses", "best"):
+    entry((tuning.Attempts, method), given=LABELS, free=dict.fromkeys(("truth", "positions"), "all"), also=POSITIONS)
+entry((tuning.Attempts, "only"), given={})
+entry(
+    tuning.tune,
+    free=dict.fromkeys(("truth", "positions"), "all"),
+    also=[
+        *(each for each in POSITIONS if each[0] != {"truth": None}),
+        ({"rounds": 2, "tunable": tuning.Tunable(TUNABLE.made, {"lam": [0.5, 1.0]}, fades=("lam",))}, "lam, or what"),
+    ],
+)
+entry(
+    tuning.simplex,
+    given={"error": lambda z: float(z @ z), "start": [1.0, 2.0]},
+    free={"start": "all"},
+    also=[
+        *rows("start", "must be", [], np.ones((2, 2)), "1", [NAN], None),
+        ({"error": 1.0}, "error must be a function of settings"),
+    ],
+)
+
+# --- the benchmark
+LONG_TASKS = {"t": benchmark.drifting_tasks(2, 60)["AR(1), γ = 0.9"]}
+TAUGHT = {"GLA": (lambda: fast_weights.GLA(2, lam=0.9, mu=0.1), training.Config(1, 2))}
+TASK_NAMES = [
+    *rows("tasks", "must map names to tasks, at least one", {}, {"": PLAIN}, {3: PLAIN}, [PLAIN]),
+    ({"tasks": {"t": 3}}, "tasks must be tasks, got 3 for 't'"),
+]
+FOUND = pd.DataFrame(columns=["task", "method", "setting", "value"])
+entry(benchmark.drifting_tasks)
+entry(benchmark.told_kalman, given={"task": benchmark.drifting_tasks(2, 3)["leaps, t with ν = 3"]})
+entry(
+    benchmark.tuned_for,
+    given={"task": LONG_TASKS["t"], "prompts": 2},
+    also=[({"last": 62}, "last must be at most the 61 positions of the task, got 62")],
+)
+entry(
+    benchmark.teach,
+    given={"tasks": [PLAIN], "config": training.Config(1, 2)},
+    also=[({"tasks": []}, "tasks must be at least one")],
+)
+entry(benchmark.tuned_settings, given={"tasks": LONG_TASKS, "prompts": 2}, also=TASK_NAMES)
+entry(benchmark.taught_numbers, given={"tasks": LONG_TASKS, "models": TAUGHT}, also=TASK_NAMES)
+SETTLED = None
+
+
+def settled():
+    """Settings of all contestants of one task, found once in this file, as it takes a second."""
+    global SETTLED
+    if SETTLED is None:
+        models = {name: (made, training.Config(1, 1)) for name, (made, _) in benchmark.untaught(2).items()}
+        tuned = benchmark.tuned_settings(LONG_TASKS, prompts=2)
+        SETTLED = pd.concat([tuned, benchmark.taught_numbers(LONG_TASKS, models)])
+    return SETTLED
+
+
+TABLE = ({"settings": FOUND.drop(columns="task")}, "settings must be a table with task, method, setting, value")
+entry(
+    benchmark.contestants,
+    given=lambda _: {"task": LONG_TASKS["t"], "name": "t", "settings": settled()},
+    free={"name": "all", "task": "all"},
+    also=[
+        TABLE,
+        ({"name": "u"}, "settings must hold linear attention for u, got none"),
+        ({"settings": FOUND}, "settings must hold linear attention for t, got none"),
+        ({"task": None}, "task must be an icl.tasks.core.Task"),
+        ({"task": WIDE}, r"settings must hold the \d+ numbers of .*, got"),
+    ],
+)
+entry(
+    benchmark.compare,
+    given=lambda _: {"tasks": LONG_TASKS, "settings": settled(), "batch": 2, "seeds": 1},
+    free={"folder": "all"},
+    also=[*TASK_NAMES, TABLE, ({"last": 62}, "last must be at most the 61 positions")],
+)
 entry(recipes.as_published, given={"model": NET, "loss": LOSS, "steps": 1, "batch": 1})
 entry(
     recipes.minimise,
@@ -1423,6 +1646,47 @@ entry(
         ({"loss": lambda: 1.0}, "loss must return a scalar that depends on the parameters"),
         ({"loss": lambda: NET.weight.square()}, "loss must return a scalar that depends"),
         ({"loss": lambda: torch.zeros(())}, "loss must return a scalar that depends on the parameters"),
+    ],
+)
+
+# --- theory: labels as one vector, linear layers
+SAME = core.StationaryRegression(d=1, n=3)
+entry(joint.label_errors, also=[({"task": SKEWED}, "Sigma_w must be the"), ({"task": SAME}, "x must have shape")])
+entry(
+    joint.mistaken_errors,
+    given={"tasks": FLAT_TASKS, "kernel": np.eye(4), "noise": 0.1},
+    also=[
+        ({"last": 5}, "last must be at most the 4 positions of the tasks, got 5"),
+        ({"tasks": []}, "tasks must be at least one, got none"),
+        ({"tasks": [PLAIN, 3]}, "task must be an icl.tasks.core.Task, got 3"),
+        ({"kernel": np.ones((4, 4)), "noise": 0.0}, "labels must not follow from those before them"),
+    ],
+)
+entry(
+    linear_layers.LinearLayer,
+    given={"keep": np.eye(2), "write": np.ones(2), "correct": np.eye(2)},
+    free=dict.fromkeys(("keep", "write", "correct"), ("empty",)),
+)
+entry(linear_layers.attention_heads, given={"fades": np.array([0.5, 0.9])})
+entry(linear_layers.turning_head, given={"radius": 0.9, "angle": 0.3})
+entry(linear_layers.heavy_ball, given={"keep": 0.9})
+entry(linear_layers.forward_model, given={"F": np.eye(2), "gain": np.ones(2)})
+STEADY = fast.Steady(3, 0.9, 0.1)
+FIXTURES |= {linear_layers.LinearLayer: lambda: linear_layers.heavy_ball(0.9, 0.1)}
+entry(
+    linear_layers.settled_error,
+    given={"F": np.array([[0.9]])},
+    also=[
+        ({"unit": True}, "unit must be False for noisy labels and below d = 3"),
+        ({"unit": True, "d": 10, "sigma_y": 0.1}, "unit must be False for noisy labels"),
+    ],
+)
+entry(linear_layers.chunked_error)
+entry(
+    fast.channel_gates_error,
+    also=[
+        ({"law": law}, "law must have d > 1 and labels")
+        for law in (fast.Steady(1, 0.9, 0.1), fast.Steady(3, 0.9, 0.1, 0.2))
     ],
 )
 
@@ -1667,6 +1931,12 @@ entry(
         polynomial_floor.shared_floor,
     )
 )
+entry(polynomial_floor.limit_risks, given={"c": 0.25})
+entry(
+    *(polynomial_floor.limit_registers, polynomial_floor.limit_steps, polynomial_floor.limit_equal_steps),
+    given={"c": 0.25},
+    bounds={"c": "> 0"},
+)
 HS = np.eye(2)[None].repeat(3, axis=0)
 HESSIANS = [
     *rows("H", r"must have shape \(any, any, any\)", HS[0], 1.0),
@@ -1714,16 +1984,57 @@ LOWER = [
     ({"Gamma": np.ones((2, 2))}, r"Gamma must be lower triangular .*, got 1\.0 above the diagonal"),
 ]
 entry(lfom.cumulative, given={"Gamma": np.eye(2)}, also=LOWER)
-entry(
-    lfom.polynomials,
-    lfom.table_risks,
-    given={"Gamma": np.eye(2)},
-    bounds={"a": "any number"},
-    also=[
+STEPS = {
+    "bounds": {"a": "any number"},
+    "also": [
         *LOWER,
         *(({"a": np.ones(shape)}, r"a must have shape \(2\) to have one number a layer") for shape in ((3,), (2, 1))),
     ],
+}
+entry(lfom.polynomials, lfom.table_risks, given={"Gamma": np.eye(2)}, **STEPS)
+entry(lfom.limit_table_risks, given={"Gamma": np.eye(2), "c": 0.25}, **STEPS)
+
+SEVERAL_NUMBERS = (1.0, [], [[1.0]], [1.0, 0.0], [1.0, -1.0], [NAN], ["1"], [INF], None)
+entry(gated_floor.rescaled_risk, given={"ratio": 0.5})
+EXPERTS = {
+    "given": {"variance": 0.5, "trained": [1.0, 2.0]},
+    "free": {"trained": "all"},
+    "also": rows("trained", "must", *SEVERAL_NUMBERS),
+}
+entry(gated_floor.simplex_gate, **EXPERTS)
+entry(gated_floor.output_gate, bounds={"variance": "> 0"}, **EXPERTS)
+entry(
+    gated_floor.least_over_variances,
+    given={"variances": [1.0, 2.0], "weights": np.ones(2)},
+    free={"variances": "all"},
+    also=[
+        *rows("variances", "must", *SEVERAL_NUMBERS),
+        ({"weights": np.ones(3)}, r"weights must have shape \(2,\) to match variances"),
+        ({"weights": np.array([1.0, 0.0])}, "weights must be finite and > 0, got"),
+    ],
 )
+FOUR = np.eye(2)[None].repeat(4, axis=0)
+CURVED = [
+    *rows("H", r"must have shape \(any, any, any\)", FOUR[0], 1.0),
+    *rows("H", "must hold at least", FOUR[:, :1], FOUR[:1], FOUR[:, :0, :0]),
+    ({"H": FOUR + np.array([[0, 0.1], [0, 0]])}, "H must be symmetric, its largest asymmetry is 0.1"),
+]
+LAWS_OF = [
+    *(({name: np.eye(3)}, rf"{name} must have shape \(2, 2\) or \(4, 2, 2\) to match H") for name in ("S_x", "S_w")),
+    *(({name: FOUR[:3]}, rf"{name} must have shape \(2, 2\) or \(4, 2, 2\) to") for name in ("S_x", "S_w")),
+    *(({name: np.array([[1.0, 0.5], [0.4, 1.0]])}, f"{name} must be symmetric") for name in ("S_x", "S_w")),
+    ({"S_x": np.diag([1.0, 0.0])}, "S_x must be positive definite, its smallest eigenvalue is 0"),
+    ({"S_w": np.diag([1.0, -1.0])}, "S_w must be positive semi-definite, its smallest eigenvalue is -1"),
+    ({"scale": np.array([1.0, 1.0, 1.0, 0.0])}, "scale must be finite and > 0, got"),
+    ({"A": np.eye(3)}, r"A must have shape \(2, 2\) to match H"),
+]
+entry(
+    gated_floor.least_by_sample,
+    given={"H": FOUR, "scale": np.ones(4), "S_x": np.eye(2), "S_w": FOUR},
+    also=CURVED + LAWS_OF,
+)
+entry(gated_floor.least_by_spectrum, given={"H": FOUR}, also=CURVED)
+entry(gated_floor.least_by_trace, gated_floor.excess_constants)
 
 # --- theory: one S6 layer
 DECAY = {"alpha": "in [1e-100, 1)"}

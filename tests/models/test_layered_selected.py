@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icl.models.counting import cost
-from icl.models.layered import Selected
+from icl.models.layered import Selected, selected_at_random
 from icl.models.layers import FastWeights
 from icl.models.s6 import S6, FixedStep, Selective, Step
 from icl.profile import streams
@@ -96,3 +96,17 @@ def test_costs_are_those_counted_by_hand():
     assert counted.flops == WRITE + READ
     layer.log_rate.requires_grad_(True)
     assert cost(Selected(layer)).parameters == counted.parameters + 1
+
+
+def test_an_s6_layer_to_train_starts_at_random():
+    """Matrices are 0.3 times the stream's own draws, B first; step 0.03 at every token, rate 1, biases 0; float32."""
+    layer = selected_at_random(3, 5, generator=streams("start"))
+    generator = streams("start")
+    for part in (layer.layer.B, layer.layer.C):
+        assert torch.equal(part.W.detach(), 0.3 * torch.randn(5, 4, generator=generator))
+        assert not part.b.any()
+    assert layer.layer.A.tolist() == [-1.0]
+    steps = layer.layer.step(torch.randn(2, 6, 4, generator=generator))
+    torch.testing.assert_close(steps, torch.full_like(steps, 0.03))
+    assert (layer.d, layer.d_h) == (3, 5)
+    assert {parameter.dtype for parameter in layer.parameters()} == {torch.float32}

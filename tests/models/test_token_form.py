@@ -92,6 +92,30 @@ def test_the_states_are_the_papers_equations_on_columns(d, n, dense):
             assert close(states[i], np.stack([state.T for state in expected]))
 
 
+def test_several_heads_are_the_papers_equations_on_columns():
+    """`many_heads` is (3.3), (3.4) summed over heads with gates, prompt by prompt in numpy: dense blocks, a weight for
+    each head, token and row, gates for all prompts and for each; without gates they are 1. Planted: gates squared, one
+    head's Q for all, and registers that are not kept are seen.
+    """
+    d, n, heads = 3, 4, 2
+    Z = normal(3, n + 1, d + 1)
+    P, Q = normal(2, heads, L, d + 1, d + 1, name="dense heads") / (2 * d + 2)
+    Gamma = normal(heads, L, L, n + 1, d + 1, name="Gamma")
+    p, q, table = arrays(P, Q, Gamma)
+    for gates in (None, normal(1, heads, name="gates"), normal(3, heads, name="gates")):
+        states = token_form.many_heads(Z, P, Q, Gamma, gates)
+        alpha = np.ones((3, heads)) if gates is None else np.broadcast_to(gates.numpy(), (3, heads))
+        for i, tokens in enumerate(Z):
+            kept = []
+
+            def added(S, layer, kept=kept, alpha=alpha[i]):
+                kept.append([attention(S, p[h, layer], q[h, layer]) for h in range(heads)])
+                each = ((h, j, R) for j, row in enumerate(kept) for h, R in enumerate(row))
+                return sum(alpha[h] * table[h, layer, j].T * R for h, j, R in each) / n
+
+            assert close(states[i], columns(added, tokens, L))
+
+
 def test_lemma_2_1():
     """The query's token is additive in its label and linear in its input, and holds -<w_l, x_q> of descent along A'.
 

@@ -11,8 +11,8 @@ from scipy import stats
 from icl import filters
 from icl.models.one_layer import OneLayerGLA, features, predict_from_features
 from icl.profile import streams
-from icl.runs.judging import one_step_ahead, risk_curve, settled_risk
-from icl.tasks import DriftingRegression, Prompt
+from icl.runs.judging import clean_risk, one_step_ahead, risk_curve, series_risks, settled_risk
+from icl.tasks import DriftingRegression, Noisy, Prompt, mean_and_error
 
 TASK = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)
 LAM = torch.tensor([[0.5], [0.8], [1.0]], dtype=torch.float64)
@@ -267,3 +267,33 @@ def test_several_predictions_of_a_model_are_each_of_them():
     for i, lam in enumerate((0.5, 0.9)):
         alone = one_step_ahead(functools.partial(layer, lam=lam), prompt)
         torch.testing.assert_close(together[i], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_risk_against_clean_labels():
+    """Mean and standard error over prompts of the last positions' mean square against <w, x>, by numpy, rtol 1e-12; a
+    filter of three settings has three of each.
+    """
+    prompt = Noisy(TASK, 0.7).sample(20, generator=streams("clean"), dtype=torch.float64)
+    mean, error = clean_risk(filters.rls(LAM), prompt, last=4)
+    for i, lam in enumerate(LAM.flatten().tolist()):
+        y_hat = one_step_ahead(filters.rls(lam), prompt).numpy()
+        squares = ((y_hat - (prompt.w * prompt.x).sum(-1).numpy()) ** 2)[:, -4:].mean(1)
+        np.testing.assert_allclose((mean[i], error[i]), (squares.mean(), squares.std(ddof=1) / 20**0.5), rtol=1e-12)
+
+
+def test_risks_on_a_series():
+    """Errors, correlations and gaps of three methods against sums written out, rtol 1e-12: rows before `since` do not
+    count, and a method has no gap to itself.
+    """
+    rng = np.random.default_rng(4)
+    y = rng.normal(size=60).cumsum()
+    answers = {"last": np.append(0, y[:-1]), "zero": np.zeros(60), "half": y / 2}
+    found = series_risks(y, answers, since=20, against="zero")
+    base, lags = y[20:] ** 2, int(1.5 * 40 ** (1 / 3))
+    for method, y_hat in answers.items():
+        e = (y - y_hat)[20:]
+        expected = [*mean_and_error(e**2, lags=lags), np.corrcoef(e[1:], e[:-1])[0, 1]]
+        expected += mean_and_error(e**2 - base, lags=lags)
+        np.testing.assert_allclose(found.loc[method].tolist(), expected, rtol=1e-12)
+    assert found.loc["zero", ["gap", "gap s.e."]].tolist() == [0, 0]
+    assert list(found.columns) == ["error", "s.e.", "neighbours", "gap", "gap s.e."]

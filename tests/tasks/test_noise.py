@@ -4,7 +4,7 @@ import pandas as pd
 import torch
 
 from icl.profile import streams
-from icl.tasks import DriftingRegression, Noisy, clean
+from icl.tasks import DriftingRegression, Noisy, clean, noise_level
 
 DRIFT = DriftingRegression(d=3, n=12, gamma=0.9, sigma_w=0.25)
 
@@ -24,3 +24,9 @@ def test_noise_is_drawn_after_the_prompt():
     pd.testing.assert_frame_equal(
         pd.DataFrame(Noisy(DRIFT, 1.0).weight_kernel()), pd.DataFrame(DRIFT.weight_kernel()), check_exact=True
     )
+
+
+def test_the_level_is_that_of_the_task():
+    """Labels without noise have level 0, whatever the task."""
+    assert noise_level(DRIFT) == 0.0
+    assert noise_level(Noisy(DRIFT, 0.7)) == 0.7

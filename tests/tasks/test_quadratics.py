@@ -70,6 +70,22 @@ def test_the_task_is_the_papers():
     np.testing.assert_array_equal(task.Sigma_w, task.Sigma_w.T)
 
 
+def test_scales_of_a_prompt_are_those_of_its_eigenvalues():
+    """Their mean, their mean weighed by themselves and the largest, each prompt in numpy; twice the inputs have
+    four times each; the dtype is kept. Planted: tr H without the 1/d, and the root of tr H^2, are seen.
+    """
+    H = quadratics.sample_hessians(quadratics.covariance([1.0, 0.5, 2.0]), 4, 6, generator=streams("scales"))
+    t = np.linalg.eigvalsh(H.numpy())
+    for scale, expected in (
+        (quadratics.mean_curvature, t.mean(1)),
+        (quadratics.weighted_curvature, (t**2).sum(1) / t.sum(1)),
+        (quadratics.largest_curvature, t.max(1)),
+    ):
+        np.testing.assert_allclose(scale(H).numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(scale(4 * H).numpy(), 4 * expected, rtol=1e-12)
+        assert scale(H.float()).dtype == torch.float32
+
+
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (4, 1), (4, 3), (4, 9)])
 def test_sampled_hessians_are_what_they_say(d, n):
     """Symmetric, positive semi-definite, of rank min(d, n), in the dtype asked for, the same from the same stream."""
@@ -166,3 +182,19 @@ def test_in_one_dimension_a_rotation_is_a_sign():
     Q = np.concatenate([quadratics.rotation(1, generator=g) for _ in range(2000)])
     assert (np.abs(Q) == 1).all()
     assert stats.binomtest(int((Q > 0).sum()), 2000, 0.5).pvalue > FALSE_FAILURE
+
+
+@pytest.mark.parametrize("variance", [0.5, 3.5])
+def test_white_inputs_may_have_any_variance(variance):
+    """`regression(s I, n)` is the task of inputs N(0, s I) and weights N(0, I/s): n d tr H / (s d) is chi-square of n d
+    degrees of freedom and s w*'w* of d, both by Kolmogorov and Smirnov; labels have variance d whatever s is, to 10 %.
+    """
+    d, n = 3, 4
+    prompt = quadratics.regression(variance * np.eye(d), n).sample(
+        N, generator=streams(f"variance {variance}"), dtype=torch.float64
+    )
+    traces = n * d * quadratics.mean_curvature(quadratics.hessians(prompt)) / variance
+    assert stats.kstest(traces.numpy(), stats.chi2(n * d).cdf).pvalue > FALSE_FAILURE
+    lengths = variance * prompt.w[:, 0].square().sum(-1)
+    assert stats.kstest(lengths.numpy(), stats.chi2(d).cdf).pvalue > FALSE_FAILURE
+    assert prompt.y[:, -1].square().mean().item() == pytest.approx(d, rel=0.1)

@@ -7,7 +7,7 @@ from scipy import stats
 
 from icl import filters
 from icl.tasks import DriftingRegression
-from icl.tasks.series import Drift, filtered, mean_and_error, most_likely, prepare, smoothed
+from icl.tasks.series import Drift, as_prompt, filtered, mean_and_error, most_likely, prepare, smoothed
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((9, 3)), RNG.standard_normal(9)
@@ -107,3 +107,15 @@ def test_the_known_part_is_white_and_the_rest_does_not_touch_it():
     later = inputs.copy()
     later[20:] = 1e6
     np.testing.assert_array_equal(prepare(later, labels, 0.4).x[:20], series.x[:20])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_series_is_one_prompt(dtype):
+    """Inputs and labels are the series' own, to rounding of the dtype, and what nobody knows is NaN."""
+    rng = np.random.default_rng(3)
+    series = prepare(rng.normal(size=(30, 2)), rng.normal(size=30), 0.5)
+    prompt = as_prompt(series, dtype=dtype)
+    assert (prompt.batch, prompt.n, prompt.d, prompt.x.dtype) == (1, 29, 3, dtype)
+    assert torch.equal(prompt.x[0], torch.as_tensor(series.x, dtype=dtype))
+    assert torch.equal(prompt.y[0], torch.as_tensor(series.y, dtype=dtype))
+    assert bool(prompt.w.isnan().all())

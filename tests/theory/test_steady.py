@@ -222,6 +222,26 @@ def test_gates_that_see_the_length(law):
         assert free.error < fw.best_normalised_gla(law).error
 
 
+@pytest.mark.parametrize("law", [fw.Steady(d, gamma, 0.3) for d in (2, 3, 10) for gamma in (0.0, 0.8, 0.99)])
+def test_a_gate_per_channel_by_adaptive_integration(law):
+    """The error solves the one equation with 1/D = E u / (k - u (k - p)), u = x_1^2 / r, integrated adaptively over the
+    angle of x_1; rtol 1e-9. It gains on one gate and stays above unit keys. Planted: (d - 1) in place of d - 2 is seen.
+    """
+    p = fw.channel_gates_error(law) / law.d
+
+    def heard(power):
+        # x_1 = |x| cos t, whose density is sin(t)^(d - 2).
+        density = lambda t: np.sin(t) ** power  # noqa: E731
+        at = lambda t: density(t) * np.cos(t) ** 2 / (law.k0 - np.cos(t) ** 2 * (law.k0 - p))  # noqa: E731
+        whole = integrate.quad(density, 0, np.pi / 2)[0]
+        return integrate.quad(at, 0, np.pi / 2, epsrel=1e-12, limit=200)[0] / whole
+
+    np.testing.assert_allclose(p, law.q + law.gamma**2 * (p - p**2 * heard(law.d - 2)), rtol=1e-9)
+    assert not law.gamma or abs(law.q + law.gamma**2 * (p - p**2 * heard(law.d - 1)) - p) > 1e-4 * p
+    if law.gamma and law.d > 2:
+        assert fw.best_unit_delta(law).error < law.d * p < fw.free_gates(law).error
+
+
 def two_states(law, rng, K):
     """A random layer of K states."""
     keep = np.diag(rng.uniform(0.3, 0.95, K)) + 0.1 * rng.normal(size=(K, K))

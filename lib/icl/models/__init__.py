@@ -3,6 +3,7 @@
 - `causal`: what every model that reads a stream of examples can do
 - `counting`: operations and numbers of state a token, counted while a layer runs
 - `estimating`: layers that write what they got wrong: delta rules, Longhorn, Mesa, Kalman
+- `experts`: several heads, and gates on them
 - `layered`: any layer in a deep stack, S6 among them
 - `layers`: layers that write what they are told: one interface, states, gates
 - `memformer`: Memformers in reduced form, with trainable memory
@@ -18,6 +19,7 @@ from icl.models import (
     causal,
     counting,
     estimating,
+    experts,
     layered,
     layers,
     memformer,
@@ -31,7 +33,8 @@ from icl.models import (
 from icl.models.causal import Causal, Normalised
 from icl.models.counting import Cost, cost
 from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
-from icl.models.layered import LayeredDelta, LayeredGLA, Selected
+from icl.models.experts import ConvexGate, FreeGate, MultiHead, OutputMixture, PromptGate, merge
+from icl.models.layered import LayeredDelta, LayeredGLA, Selected, selected_at_random
 from icl.models.layers import (
     GLA,
     Belief,
@@ -99,7 +102,15 @@ from icl.models.s6 import (
     weights,
 )
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, factors, read_strictly
-from icl.models.token_form import attention, many_registers, one_register, parameters, token_errors, transformer
+from icl.models.token_form import (
+    attention,
+    many_heads,
+    many_registers,
+    one_register,
+    parameters,
+    token_errors,
+    transformer,
+)
 
 __all__ = [
     "BEST",
@@ -109,6 +120,7 @@ __all__ = [
     "S6",
     "Belief",
     "Causal",
+    "ConvexGate",
     "Cost",
     "Counted",
     "DeltaRule",
@@ -117,6 +129,7 @@ __all__ = [
     "Fixed",
     "FixedStep",
     "Free",
+    "FreeGate",
     "Full",
     "FullStack",
     "Gate",
@@ -137,9 +150,12 @@ __all__ = [
     "Memories",
     "Memory",
     "Mesa",
+    "MultiHead",
     "Normalised",
     "OneLayerGLA",
     "OneRegister",
+    "OutputMixture",
+    "PromptGate",
     "Reading",
     "RetNet",
     "S",
@@ -169,6 +185,7 @@ __all__ = [
     "dual",
     "error_matrices",
     "estimating",
+    "experts",
     "factors",
     "features",
     "gram",
@@ -176,8 +193,10 @@ __all__ = [
     "iterates",
     "layered",
     "layers",
+    "many_heads",
     "many_registers",
     "memformer",
+    "merge",
     "one_layer",
     "one_register",
     "operators",
@@ -198,6 +217,7 @@ __all__ = [
     "scan",
     "scan_chunked",
     "scatter",
+    "selected_at_random",
     "stacks",
     "statistics",
     "token_errors",

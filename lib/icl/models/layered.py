@@ -14,9 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl import _checks
 from icl.models.causal import Causal, Normalised
 from icl.models.layers import FastWeights, Hidden, Memories
-from icl.models.s6 import S6, Selective, held
+from icl.models.memformer import scatter
+from icl.models.s6 import S6, Selective, Step, held
 from icl.models.stacks import DeltaStack, Stack, read_strictly
 
 
@@ -203,6 +205,25 @@ class Selected(FastWeights[Hidden]):
         asked = _tokens(x, torch.zeros_like(x[:, 0])).unsqueeze(1)
         decay = held(self.layer.A, self.layer.step(asked))[0][:, 0, 0]
         return decay * (state.h * self.layer.C(asked)[:, 0]).sum(-1)
+
+
+def selected_at_random(d: int, d_h: int = 16, *, generator: torch.Generator) -> Selected:
+    """An S6 layer to train, float32, that answers at every position.
+
+    Entries of W_B and W_C are N(0, 0.3^2), as neither would move if both were 0; the step is 0.03 at every token to
+    begin with, and the one rate is 1.
+
+    Args:
+        d: dimension of the inputs.
+        d_h: size of the state.
+        generator: the stream that the entries are drawn from.
+    """
+    _checks.integer("d", d, at_least=1)
+    _checks.integer("d_h", d_h, at_least=1)
+    parts = {name: Selective(d + 1, d_h, dtype=torch.float32) for name in "BC"}
+    layer = S6(**parts, step=Step(d + 1, 0.03, dtype=torch.float32), A=-torch.ones(1))
+    scatter(layer, 0.3, generator=generator, names=["W"])
+    return Selected(layer)
 
 
 def _tokens(x: Tensor, y: Tensor) -> Tensor:

@@ -162,6 +162,60 @@ def many_registers(
     return torch.stack(states, dim=1)
 
 
+def many_heads(
+    Z: Float[Tensor, "batch time width"],
+    P: Float[Tensor, "heads L width width"],
+    Q: Float[Tensor, "heads L width width"],
+    Gamma: Float[Tensor, "heads L L ..."],
+    gates: Float[Tensor, "#batch heads"] | None = None,
+) -> Float[Tensor, "batch states time width"]:
+    """All states of the Memformer with several heads and a gate for each [Dutta & Sra 2025, sec. 4.1, 4.2].
+
+    Z_{l+1} = Z_l + 1/n sum_h alpha_h sum_{j<=l} Gamma_j^{h,l} R_j^h, where all heads read the same Z.
+
+    Args:
+        Z: tokens Z_0, the query's last.
+        P: value blocks.
+        Q: merged key and query blocks.
+        Gamma: Gamma[h, l, j] weighs layer j's register at layer l >= j; (heads, L, L, time or 1, width or 1).
+        gates: alpha_h, for all prompts or a row for each; None is 1.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _checks.shape("P", P, (None, None, None, None))
+    heads = len(P)
+    if not heads:
+        raise ValueError(f"P must have at least one head, got {tuple(P.shape)}")
+    _checks.shape("Q", Q, tuple(P.shape), "to match P")
+    layers, (batch, time, width) = _layers(Z, P[0], Q[0]), Z.shape
+    _checks.tensor("Gamma", Gamma)
+    given = tuple(Gamma.shape)
+    if (
+        given[:3] != (heads, layers, layers)
+        or len(given) != 5
+        or given[3] not in (1, time)
+        or given[4] not in (1, width)
+    ):
+        raise ValueError(f"Gamma must have shape ({heads}, {layers}, {layers}, {time} or 1, {width} or 1), got {given}")
+    _checks.dtype("Gamma", Gamma, Z.dtype, "to match Z")
+    if gates is None:
+        gates = Z.new_ones(1, heads)
+    _checks.tensor("gates", gates)
+    if tuple(gates.shape) not in ((1, heads), (batch, heads)):
+        raise ValueError(f"gates must have shape (1, {heads}) or ({batch}, {heads}), got {tuple(gates.shape)}")
+    _checks.dtype("gates", gates, Z.dtype, "to match Z")
+    states, registers = [Z], list[list[Tensor]]()
+    for layer in range(layers):
+        registers.append([attention(states[-1], P[h, layer], Q[h, layer]) for h in range(heads)])
+        total = torch.zeros_like(Z)
+        for j, each in enumerate(registers):
+            for h, R in enumerate(each):
+                total = total + gates[:, h, None, None] * Gamma[h, layer, j] * R
+        states.append(states[-1] + total / (time - 1))
+    return torch.stack(states, dim=1)
+
+
 def token_errors(
     X: Float[Tensor, "batch n d"], A: Float[Tensor, "L d d"], Gamma: Float[Tensor, "L L time"]
 ) -> Float[Tensor, "batch states d d"]:

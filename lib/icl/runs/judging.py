@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icl import _checks, filters
 from icl.models.causal import Causal
-from icl.tasks import Prompt, Task, blocks
+from icl.tasks import Prompt, Task, blocks, clean, mean_and_error
 
 Predictor = filters.Filter | Callable[[Prompt], Tensor]
 """A filter; or a model or function from prompts to predictions of their queries' labels, the batch's axis last."""
@@ -64,6 +64,30 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
             if not bool(torch.isfinite(answers[-1]).all()):
                 raise ValueError(f"predictor must return finite numbers, got some that are not with {i} example(s)")
     return torch.stack([torch.zeros_like(answers[0]), *answers], dim=-1)
+
+
+def clean_risk(
+    predictor: Predictor, prompt: Prompt, *, last: int
+) -> tuple[Float[np.ndarray, "*settings"], Float[np.ndarray, "*settings"]]:
+    """Mean squared error against the clean labels over the last positions, and its standard error over prompts.
+
+    Args:
+        predictor: a filter, which may try several settings, or a model.
+        prompt: at least two prompts; labels may carry noise, errors are against <w_i, x_i>.
+        last: how many positions, counted from the end, are averaged, at least 1.
+
+    Raises:
+        ValueError: if the prompts are too few or too short, or predictions do not fit them.
+        FloatingPointError: if a filter diverges.
+    """
+    _checks.instance("prompt", prompt, Prompt)
+    if prompt.batch < 2:
+        raise ValueError(f"prompt must hold at least two prompts for a standard error, got {prompt.batch}")
+    if _checks.integer("last", last, at_least=1) > prompt.n + 1:
+        raise ValueError(f"last must be at most the {prompt.n + 1} positions of the prompt, got {last}")
+    squares = (one_step_ahead(predictor, prompt) - clean(prompt)).square()[..., -last:].mean(-1)
+    mean, error = squares.mean(-1), squares.std(-1) / prompt.batch**0.5
+    return mean.numpy(force=True), error.numpy(force=True)
 
 
 def _risks(
@@ -256,3 +280,42 @@ def squared_error(
     mean = first / total
     # The same error in every prompt has variance 0, and rounding may put the difference below it.
     return mean, np.sqrt(np.maximum(second / total - mean**2, 0) / (total - 1))
+
+
+def series_risks(
+    y: Float[np.ndarray, " time"], answers: Mapping[str, Float[np.ndarray, " time"]], *, since: int, against: str
+) -> pd.DataFrame:
+    """Errors on one series from some row on, and differences from those of one method, neighbours being alike.
+
+    Standard errors are `icl.tasks.series.mean_and_error`, with neighbours up to 1.5 n^(1/3) of n rows apart; two
+    methods are compared by the differences of their squared errors, row by row [Diebold & Mariano 1995].
+
+    Args:
+        y: labels.
+        answers: by method, the predictions of all rows.
+        since: the first row that counts, >= 0; at least three have to.
+        against: name of the method that the others are compared with.
+
+    Returns:
+        By method: error, the mean squared error, and its standard error; neighbours, the correlation of an error with
+        the next; gap, the difference from the error of `against`, and its standard error. Columns error, s.e.,
+        neighbours, gap, gap s.e.
+    """
+    _checks.shape("y", np.asarray(_checks.real("y", y)), (None,))
+    if _checks.integer("since", since, at_least=0) > len(y) - 3:
+        raise ValueError(f"since must leave at least three of {len(y)} rows, got {since}")
+    _checks.instance("answers", answers, Mapping)
+    if against not in answers:
+        raise ValueError(f"against must be one of {', '.join(answers)}, got {against!r}")
+    errors = {}
+    for method, y_hat in answers.items():
+        _checks.shape(f"answers[{method!r}]", np.asarray(_checks.real(f"answers[{method!r}]", y_hat)), (len(y),))
+        errors[method] = (y - y_hat)[since:]
+    base, rows = errors[against] ** 2, {}
+    lags = int(1.5 * len(base) ** (1 / 3))
+    for method, e in errors.items():
+        mean, error = mean_and_error(e**2, lags=lags)
+        gap, gap_error = mean_and_error(e**2 - base, lags=lags)
+        rows[method] = mean, error, np.corrcoef(e[1:], e[:-1])[0, 1], gap, gap_error
+    columns = ["error", "s.e.", "neighbours", "gap", "gap s.e."]
+    return pd.DataFrame(rows, index=columns).T.rename_axis("method")

@@ -2,12 +2,13 @@
 
 - `core`: prompts, tasks, laws of inputs; stationary, AR(1) and smooth drift
 - `drifts`: drifts of higher order, regime switching, heavy tails
+- `mixtures`: prompts of several laws in one batch
 - `noise`: labels with noise
 - `quadratics`: quadratics: the problems that first-order methods run on
 - `series`: a real series as one prompt, its drift by likelihood
 """
 
-from icl.tasks import core, drifts, noise, quadratics, series
+from icl.tasks import core, drifts, mixtures, noise, quadratics, series
 from icl.tasks.core import (
     GAUSSIAN,
     LAPLACE,
@@ -24,9 +25,31 @@ from icl.tasks.core import (
     square_root,
 )
 from icl.tasks.drifts import DrawnSteps, HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, sinusoids, two_timescales
-from icl.tasks.noise import Noisy, clean
-from icl.tasks.quadratics import SECTION_3_3, SQUARED, covariance, hessians, regression, rotation, sample_hessians
-from icl.tasks.series import Drift, Series, WeightPath, filtered, mean_and_error, most_likely, prepare, smoothed
+from icl.tasks.mixtures import ManyDrifts, Mixture
+from icl.tasks.noise import Noisy, clean, noise_level
+from icl.tasks.quadratics import (
+    SECTION_3_3,
+    SQUARED,
+    covariance,
+    hessians,
+    largest_curvature,
+    mean_curvature,
+    regression,
+    rotation,
+    sample_hessians,
+    weighted_curvature,
+)
+from icl.tasks.series import (
+    Drift,
+    Series,
+    WeightPath,
+    as_prompt,
+    filtered,
+    mean_and_error,
+    most_likely,
+    prepare,
+    smoothed,
+)
 
 __all__ = [
     "GAUSSIAN",
@@ -41,6 +64,8 @@ __all__ = [
     "HeavyTailedDrift",
     "InputLaw",
     "LinearDrift",
+    "ManyDrifts",
+    "Mixture",
     "Noisy",
     "Prompt",
     "RegimeSwitching",
@@ -51,6 +76,7 @@ __all__ = [
     "Task",
     "WeightPath",
     "ar2",
+    "as_prompt",
     "blocks",
     "clean",
     "core",
@@ -58,9 +84,13 @@ __all__ = [
     "drifts",
     "filtered",
     "hessians",
+    "largest_curvature",
     "mean_and_error",
+    "mean_curvature",
+    "mixtures",
     "most_likely",
     "noise",
+    "noise_level",
     "prepare",
     "quadratics",
     "regression",
@@ -71,4 +101,5 @@ __all__ = [
     "smoothed",
     "square_root",
     "two_timescales",
+    "weighted_curvature",
 ]

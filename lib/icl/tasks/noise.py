@@ -18,6 +18,12 @@ def clean(prompt: Prompt) -> Float[Tensor, "batch time"]:
     return (prompt.w * prompt.x).sum(-1)
 
 
+def noise_level(task: Task) -> float:
+    """Standard deviation of the noise in a task's labels, in units of y; 0 where there is none."""
+    _checks.instance("task", task, Task)
+    return float(task.sigma_y) if isinstance(task, Noisy) else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Noisy:
     """Another task's prompts with noise in the labels: y_i = <w_i, x_i> + N(0, sigma_y^2), independent.

@@ -96,6 +96,34 @@ def hessians(prompt: Prompt) -> Float[Tensor, "batch d d"]:
     return _mean_square(prompt.x[:, :-1])
 
 
+def _curvatures(H: Any) -> Tensor:
+    """H, once it is a stack of square matrices of finite numbers."""
+    _checks.tensor("H", H, 3)
+    if H.shape[1] != H.shape[2] or not H.shape[1]:
+        raise ValueError(f"H must have shape (batch, d, d) with d >= 1, got {tuple(H.shape)}")
+    _checks.precision(H.dtype)
+    if not bool(torch.isfinite(H).all()):
+        raise ValueError(f"H must be finite, got {H[~torch.isfinite(H)][0].item()}")
+    return H
+
+
+def mean_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
+    """tr H / d, the mean eigenvalue of each prompt's curvature, in x^2: the variance of its inputs, estimated."""
+    H = _curvatures(H)
+    return H.diagonal(dim1=1, dim2=2).mean(-1)
+
+
+def weighted_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
+    """tr H^2 / tr H of a symmetric H, its mean eigenvalue with eigenvalues for weights, in x^2; NaN if H is 0."""
+    H = _curvatures(H)
+    return H.square().sum((1, 2)) / H.diagonal(dim1=1, dim2=2).sum(-1)
+
+
+def largest_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
+    """The largest eigenvalue of each prompt's curvature, in x^2; of H its lower triangle is read."""
+    return torch.linalg.eigvalsh(_curvatures(H))[:, -1]
+
+
 def sample_hessians(
     Sigma: Any,
     n: int,

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from scipy.optimize import minimize
 
 from icl import _checks
+from icl.tasks.core import Prompt
 
 _Inputs = Float[np.ndarray, "time d"]
 _Labels = Float[np.ndarray, " time"]
@@ -70,6 +72,14 @@ def prepare(inputs: Float[np.ndarray, "rows columns"], labels: Float[np.ndarray,
     turn = U / spread[:, None] / np.sqrt(values)
     x = np.concatenate([np.ones((len(inputs), 1)), (inputs - mean) @ turn], axis=1)
     return Series(x, (labels - centre) / scale, count, turn, float(scale))
+
+
+def as_prompt(series: Series, *, dtype: torch.dtype = torch.float64) -> Prompt:
+    """The series as one prompt, for any filter or model; the weights behind it, which nobody knows, are NaN."""
+    _checks.instance("series", series, Series)
+    _checks.precision(dtype)
+    x, y = (torch.as_tensor(part, dtype=dtype)[None] for part in (series.x, series.y))
+    return Prompt(x, y, torch.full_like(x, torch.nan))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 - `adversary`: one layer against an adversary
 - `errata`: what the papers print, executed
 - `floors`: the least error of anybody: Kalman, genie, best linear
+- `gated_floor`: floors at other variances, with gates, of fits
 - `joint`: all labels of a prompt as one Gaussian vector
 - `large_d`: the same as d grows, and the floor
 - `lfom`: first-order methods as tables and polynomials
@@ -20,6 +21,7 @@ from icl.theory import (
     adversary,
     errata,
     floors,
+    gated_floor,
     joint,
     large_d,
     lfom,
@@ -56,6 +58,18 @@ from icl.theory.floors import (
     query_errors,
     riccati,
     switching_predictions,
+)
+from icl.theory.gated_floor import (
+    Bracket,
+    LeastRisk,
+    excess_constants,
+    least_by_sample,
+    least_by_spectrum,
+    least_by_trace,
+    least_over_variances,
+    output_gate,
+    rescaled_risk,
+    simplex_gate,
 )
 from icl.theory.joint import label_errors, mistaken_errors
 from icl.theory.large_d import (
@@ -183,11 +197,13 @@ from icl.theory.steady import (
 )
 
 __all__ = [
+    "Bracket",
     "Coefficients",
     "DescentPath",
     "Flow",
     "Gates",
     "Layer",
+    "LeastRisk",
     "LinearLayer",
     "Moments",
     "Optimum",
@@ -224,6 +240,7 @@ __all__ = [
     "errata",
     "error_by_direction",
     "errors",
+    "excess_constants",
     "expected_errors",
     "fitted_registers",
     "floor",
@@ -233,6 +250,7 @@ __all__ = [
     "forward_model",
     "free_gates",
     "from_kernel",
+    "gated_floor",
     "gaussian_errors",
     "genie_errors",
     "gla_error",
@@ -257,7 +275,11 @@ __all__ = [
     "large_d",
     "layer_loss",
     "layer_risk",
+    "least_by_sample",
+    "least_by_spectrum",
+    "least_by_trace",
     "least_loss",
+    "least_over_variances",
     "lfom",
     "limit_equal_steps",
     "limit_registers",
@@ -285,6 +307,7 @@ __all__ = [
     "optimal_risks",
     "optimal_steps",
     "optimum",
+    "output_gate",
     "pack",
     "path_error",
     "polynomial_floor",
@@ -300,6 +323,7 @@ __all__ = [
     "recursion",
     "registers",
     "relative",
+    "rescaled_risk",
     "riccati",
     "rls_random_walk",
     "s6",
@@ -309,6 +333,7 @@ __all__ = [
     "sharper_bound",
     "shifted_loss",
     "sigma_bound",
+    "simplex_gate",
     "sphere_bound",
     "squared_lengths",
     "steady",

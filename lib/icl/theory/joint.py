@@ -9,6 +9,8 @@ positions and for any kernel, at the cost of n^3 / 3 a prompt; `icl.theory.floor
 digits, average over the last input and know drifts that are not Gaussian. Errors are those of the clean label.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
@@ -17,11 +19,18 @@ from icl import _checks
 from icl.tasks import Task, noise_level
 
 
+def _products(x: Float[np.ndarray, "batch time d"]) -> Float[np.ndarray, "batch time time"]:
+    """All x_i'x_j; a transposed view in place of the copy would be ten times slower."""
+    return x @ np.ascontiguousarray(x.swapaxes(1, 2))
+
+
 def _covariance(
-    x: Float[np.ndarray, "batch time d"], kernel: Float[np.ndarray, "time time"], noise: float
+    products: Float[np.ndarray, "batch time time"], kernel: Float[np.ndarray, "time time"], noise: float
 ) -> Float[np.ndarray, "batch time time"]:
-    """Covariance of the labels, given the inputs."""
-    return kernel * (x @ x.swapaxes(1, 2)) + noise * np.eye(x.shape[1])
+    """Covariance of the labels, given the inputs' products."""
+    K, diagonal = kernel * products, np.arange(len(kernel))
+    K[:, diagonal, diagonal] += noise
+    return K
 
 
 def _factor(K: Float[np.ndarray, "batch time time"]) -> Float[np.ndarray, "batch time time"]:
@@ -56,19 +65,19 @@ def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
     """
     x = _inputs(x, task)
     noise = noise_level(task) ** 2
-    L = _factor(_covariance(x, np.asarray(task.weight_kernel()), noise))
+    L = _factor(_covariance(_products(x), np.asarray(task.weight_kernel()), noise))
     return (np.diagonal(L, axis1=1, axis2=2) ** 2 - noise).clip(min=0)
 
 
 def mistaken_errors(
     x: Float[np.ndarray, "batch time d"],
-    task: Task,
+    tasks: Sequence[Task],
     *,
     kernel: Float[np.ndarray, "time time"],
     noise: float,
     last: int,
-) -> Float[np.ndarray, "batch last"]:
-    """Error on a task of the predictor that is best for weights of another kernel and noise, at the last positions.
+) -> Float[np.ndarray, "tasks batch last"]:
+    """Errors on some tasks, at the last positions, of the predictor that is best for weights of another kernel and noise.
 
     Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the covariance that it
     believes in; with K the true one its error is (R K R')_ii - sigma_y^2. Told the mean kernel and the mean noise of
@@ -76,26 +85,35 @@ def mistaken_errors(
     average over tasks only second moments count, and those of a mixture are means.
 
     Args:
-        x: inputs, one sequence of n + 1 a row.
-        task: what the labels really are.
+        x: inputs, one sequence of n + 1 a row, the same for all tasks.
+        tasks: what the labels really are, at least one.
         kernel: covariance of w_i and w_j that is believed in.
         noise: variance of the labels' noise that is believed in, >= 0, in units of y^2.
         last: how many positions, counted from the end, at least 1.
 
     Raises:
-        ValueError: if x or kernel does not match the task, or, as believed, a label follows from those before it.
+        ValueError: if x or kernel does not match the tasks, or, as believed, a label follows from those before it.
     """
-    x = _inputs(x, task)
+    _checks.instance("tasks", tasks, Sequence)
+    if not len(tasks):
+        raise ValueError("tasks must be at least one, got none")
+    for task in tasks:
+        x = _inputs(x, task)
     time = x.shape[1]
-    _checks.shape("kernel", kernel, (time, time), "to match the task")
+    _checks.shape("kernel", kernel, (time, time), "to match the tasks")
     _checks.real("kernel", kernel)
     _checks.number("noise", noise, at_least=0)
     if _checks.integer("last", last, at_least=1) > time:
-        raise ValueError(f"last must be at most the {time} positions of the task, got {last}")
-    L = _factor(_covariance(x, kernel, noise))
-    K = _covariance(x, np.asarray(task.weight_kernel()), noise_level(task) ** 2)
+        raise ValueError(f"last must be at most the {time} positions of the tasks, got {last}")
+    products = _products(x)
+    L = _factor(_covariance(products, kernel, noise))
     # Rows of L^-1 are columns of L'^-1.
     ends = np.eye(time)[:, -last:]
     R = np.stack([solve_triangular(one.T, ends, lower=False).T for one in L])
     R *= np.diagonal(L, axis1=1, axis2=2)[:, -last:, None]
-    return ((R @ K) * R).sum(-1) - noise_level(task) ** 2
+    errors = []
+    for task in tasks:
+        variance = noise_level(task) ** 2
+        K = _covariance(products, np.asarray(task.weight_kernel()), variance)
+        errors.append(((R @ K) * R).sum(-1) - variance)
+    return np.stack(errors)

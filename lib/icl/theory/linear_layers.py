@@ -54,6 +54,8 @@ def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
     fades = np.asarray(_checks.real("fades", fades), dtype=np.float64)
     _checks.shape("fades", fades, (None,))
     K = len(fades)
+    if not K:
+        raise ValueError("fades must be at least one, got none")
     return LinearLayer(np.diag(fades) + np.eye(K, k=-1), np.eye(K)[0], np.zeros((K, K)))
 
 

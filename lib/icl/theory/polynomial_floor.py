@@ -126,7 +126,10 @@ def _exact(d: int, n: int, layers: int) -> _Optimum:
 
 
 def _least(moments: Sequence[Fraction]) -> _Optimum:
-    """The recursion of the module's head under any measure, from its moments of degree 0 .. 2 L."""
+    """The recursion of the module's head under any measure, from its moments of degree 0 .. 2 L.
+
+    Of a measure on few points a low degree leaves nothing: what follows has steps of 0.
+    """
     layers = len(moments) // 2
 
     def inner(p: list[Fraction], q: list[Fraction]) -> Fraction:
@@ -134,14 +137,14 @@ def _least(moments: Sequence[Fraction]) -> _Optimum:
 
     risks, alphas, gammas, norms = [moments[0]], [], [], []
     residual, direction, energy = [Fraction(1)], [Fraction()], Fraction()
-    for layer in range(layers):
+    for _ in range(layers):
         # The gradient's polynomial: t times the residual.
         gradient = [Fraction(), *residual]
         before, energy = energy, inner(residual, gradient)
-        gamma = energy / before if layer else Fraction()
+        gamma = energy / before if before else Fraction()
         direction = [gamma * s - g for s, g in zip([*direction, Fraction()], gradient, strict=True)]
         norm = inner(direction, direction)
-        alpha = energy / norm
+        alpha = energy / norm if norm else Fraction()
         residual = [e + alpha * s for e, s in zip([*residual, Fraction()], direction, strict=True)]
         risks.append(risks[-1] - alpha * energy)
         alphas.append(alpha)

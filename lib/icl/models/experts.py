@@ -1,0 +1,358 @@
+"""Several heads, and gates on them: multi-head Memformers and mixtures of experts [Dutta & Sra 2025, sec. 4].
+
+Heads h = 1 .. H have blocks and weights of their own, each a `Memformer`. Gates alpha_h weigh them in one of two ways:
+
+- on layers (`MultiHead`): all heads read the same tokens, and what they add is summed (sec. 4.1, gated in sec. 4.2),
+
+      Z_{l+1} = Z_l + 1/n sum_h alpha_h sum_{j<=l} Gamma_j^{h,l} R_j^h,    R_j^h = Attn_{P_j^h, Q_j^h}(Z_j)
+
+- on outputs (`OutputMixture`): every head runs alone, and predictions are summed, sum_h alpha_h Head_h(Z_0) (Thm 4.1)
+
+Gates are free numbers (`FreeGate`), convex (`ConvexGate`), or read from the prompt's inputs (`PromptGate`).
+
+Two facts, not in the paper. A multi-head Memformer is one Memformer of H L layers: layer l's registers, one a head, are
+H layers of which only the last moves the tokens. That is how it is computed here; the recursion is that of
+`icl.models.memformer`. And where B = 0, H heads whose weights are in proportion are one head of L layers,
+
+    Gamma_j^{h,l} = g_j^h c_j^l  =>  A_j = sum_h alpha_h g_j^h A_j^h with the weights c_j^l,
+
+since a head's output is linear in A. `merge` finds it.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.models.memformer import Free, Full, Memformer, TokenWise, _kind, error_matrices, iterates, risks
+from icl.models.token_form import _blocks, many_heads, parameters
+from icl.tasks import Prompt
+
+#: Times the dtype's precision and the largest entry: what is left beside one head and is smaller counts as rounding.
+_ROUNDING = 1e3
+
+
+def _fits(H: Tensor, parameter: Tensor) -> None:
+    """Refuse curvatures that a gate of this parameter cannot take."""
+    _blocks("H", H)
+    _checks.dtype("H", H, parameter.dtype, "to match the gate")
+
+
+class FreeGate(nn.Module):
+    """Gates that are any numbers, the same for every prompt; they start at 1/heads.
+
+    Args:
+        heads: H, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, heads: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with the mean of the heads."""
+        super().__init__()
+        self.heads = _checks.integer("heads", heads, at_least=1)
+        self.alpha = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_kind(dtype)))
+
+    def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
+        """The numbers themselves; of H nothing is read."""
+        _fits(H, self.alpha)
+        return self.alpha.unsqueeze(0)
+
+
+class ConvexGate(nn.Module):
+    """Gates alpha = softmax(logits), >= 0 with sum 1 and the same for every prompt; they start at 1/heads.
+
+    A sum of 1 alone, as in footnote 2 of the paper, makes an affine combination, which may leave the heads' hull.
+
+    Args:
+        heads: H, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, heads: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with the mean of the heads."""
+        super().__init__()
+        self.heads = _checks.integer("heads", heads, at_least=1)
+        self.logits = nn.Parameter(torch.zeros(heads, dtype=_kind(dtype)))
+
+    def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
+        """The softmax; of H nothing is read."""
+        _fits(H, self.logits)
+        return self.logits.softmax(0).unsqueeze(0)
+
+
+class PromptGate(nn.Module):
+    """Gates that read the prompt's curvature H by one number: alpha = link(u ln scale(H) + v).
+
+    With link = exp, u = -1 and v = 0 a head that was made for inputs of variance 1 is divided by the scale: the error
+    polynomial p(t) of its layers is p(t / scale), whatever the variance. No label is read.
+
+    Args:
+        u: (heads,) where slopes start; dimensionless.
+        v: (heads,) where offsets start, to match u.
+        scale: function of H that returns a number > 0 for each prompt, in x^2, such as
+            `icl.tasks.quadratics.mean_curvature`.
+        link: function of the (batch, heads) numbers, such as torch.exp; its result has the same shape.
+    """
+
+    def __init__(
+        self,
+        u: Float[Tensor, " heads"],
+        v: Float[Tensor, " heads"],
+        scale: Callable[[Tensor], Tensor],
+        link: Callable[[Tensor], Tensor] = torch.exp,
+    ) -> None:
+        """Keep copies of the starts."""
+        super().__init__()
+        _checks.tensor("u", u, 1)
+        if not len(u):
+            raise ValueError(f"u must have at least one head, got shape {tuple(u.shape)}")
+        _checks.shape("v", v, tuple(u.shape), "to match u")
+        _checks.dtype("v", v, _kind(u.dtype), "to match u")
+        for name, function in (("scale", scale), ("link", link)):
+            if not callable(function):
+                raise ValueError(f"{name} must be a function, got {function!r}")
+        self.heads, self.scale, self.link = len(u), scale, link
+        self.u, self.v = nn.Parameter(u.detach().clone()), nn.Parameter(v.detach().clone())
+
+    def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "batch heads"]:
+        """The gates of each prompt."""
+        _fits(H, self.u)
+        scale = self.scale(H)
+        _checks.shape("scale", scale, (len(H),), "to have a number for each prompt")
+        # NaN fails the comparison as well.
+        if not bool((scale > 0).all()):
+            raise ValueError(f"scale must be > 0 for each prompt, got {scale[~(scale > 0)][0].item()}")
+        gates = self.link(scale.log().unsqueeze(-1) * self.u + self.v)
+        _checks.shape("link", gates, (len(H), self.heads), "to have a gate for each prompt and head")
+        return gates
+
+
+def _alike(heads: Any, gate: Any) -> tuple[int, int, torch.dtype]:
+    """Refuse heads, and a gate, that do not fit together; return their layers, d and dtype."""
+    _checks.instance("heads", heads, Sequence)
+    if not heads or not all(isinstance(head, Memformer) for head in heads):
+        raise ValueError(f"heads must be at least one icl.models.memformer.Memformer, got {heads!r:.200}")
+    sizes = [(head.layers, head.d, head.preconditioner.A().dtype) for head in heads]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"heads must have one number of layers, one d and one dtype, got {sizes}")
+    layers, d, dtype = sizes[0]
+    if gate is not None:
+        if not isinstance(gate, FreeGate | ConvexGate | PromptGate):
+            raise ValueError(f"gate must be a FreeGate, ConvexGate or PromptGate of icl.models.experts, got {gate!r}")
+        if gate.heads != len(heads):
+            raise ValueError(f"gate must have {len(heads)} heads to match heads, got {gate.heads}")
+        _checks.dtype("gate", next(gate.parameters()).dtype, dtype, "to match heads")
+    return layers, d, dtype
+
+
+class _Gated(nn.Module):
+    """Heads and a gate, and what both kinds of mixtures do with them."""
+
+    def __init__(self, heads: Sequence[Memformer], gate: FreeGate | ConvexGate | PromptGate | None = None) -> None:
+        super().__init__()
+        self.layers, self.d, _ = _alike(heads, gate)
+        self.heads, self.gate = nn.ModuleList(heads), gate
+
+    def _each(self) -> list[Memformer]:
+        """The heads, which a list of modules holds as any modules."""
+        return [cast(Memformer, head) for head in self.heads]
+
+    def _matching(self, name: str, value: Tensor) -> None:
+        """Refuse another dtype than that of the heads, which may have been moved to one since."""
+        _checks.dtype(name, value, self._each()[0].preconditioner.A().dtype, "to match the model")
+
+    def gates(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "prompts heads"]:
+        """alpha_h, a row for all prompts or one for each; ones without a gate."""
+        _checks.shape("H", H, (None, self.d, self.d), "to match the model")
+        self._matching("H", H)
+        return H.new_ones(1, len(self.heads)) if self.gate is None else self.gate(H)
+
+    def _curvatures(self, name: str, X: Tensor) -> Tensor:
+        """H of inputs that match the model."""
+        _checks.shape(name, X, (None, None, self.d), "to match the model")
+        self._matching(name, X)
+        return X.transpose(1, 2) @ X / X.shape[1]
+
+    def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
+        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        raise NotImplementedError
+
+    def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
+        """Expected squared error over query and w* after 0 .. L layers, prompt by prompt (`icl.models.risks`)."""
+        return risks(self.errors(X), Sigma)
+
+
+class MultiHead(_Gated):
+    """Heads that read the same tokens and are summed at every layer, each with a gate.
+
+    Heads that are given the same memory, as an object, share it and train it together. Where in addition B = 0 and the
+    gates are the same for all prompts, they are summed before the layers run: one head's cost for all.
+
+    Args:
+        heads: at least one, of as many layers and the same d and dtype; no memory is token-wise.
+        gate: the alpha_h; None is 1 for each head, plain multi-head attention.
+
+    Attributes:
+        layers: L.
+        d: dimension of the inputs.
+    """
+
+    def __init__(self, heads: Sequence[Memformer], gate: FreeGate | ConvexGate | PromptGate | None = None) -> None:
+        """Check that the heads fit together."""
+        super().__init__(heads, gate)
+        if any(isinstance(head.memory, TokenWise) for head in heads):
+            raise ValueError("heads must not have a TokenWise memory: of such heads only outputs can be mixed here")
+
+    def blocks(self, H: Float[Tensor, "batch d d"]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A, Gamma and B of the one Memformer that this is (the module's head), of heads times L layers."""
+        gates, parts = self.gates(H), [head.blocks() for head in self._each()]
+        curved = any(B is not None for _, _, B in parts)
+        if not curved and len(gates) == 1:
+            summed = dict[int, tuple[Tensor, Tensor, None]]()
+            for alpha, head, (A, Gamma, _) in zip(gates[0], self._each(), parts, strict=True):
+                before = summed.get(id(head.memory), (torch.zeros_like(A), Gamma, None))
+                summed[id(head.memory)] = before[0] + alpha * A, Gamma, None
+            parts, gates = list(summed.values()), gates.new_ones(1, len(summed))
+        count = len(parts)
+        A = torch.stack([A for A, _, _ in parts], dim=1).flatten(0, 1)
+        B = None
+        if curved:
+            B = torch.stack([torch.zeros_like(A) if B is None else B for A, _, B in parts], dim=1).flatten(0, 1)
+        # A prompt, a layer, a register, its head and a row of it.
+        rows = max(1 if Gamma.dim() == 2 else Gamma.shape[-1] for _, Gamma, _ in parts)
+        tables = [(Gamma.unsqueeze(-1) if Gamma.dim() == 2 else Gamma).expand(-1, -1, rows) for _, Gamma, _ in parts]
+        weights = gates[:, None, None, :, None] * torch.stack(tables, dim=2)
+        # Of each layer's heads the last alone moves the tokens, by the registers of all.
+        still = weights.new_zeros(1, 1, 1, 1, 1, 1).expand(len(gates), self.layers, count - 1, self.layers, count, rows)
+        size = self.layers * count
+        return A, torch.cat([still, weights.unsqueeze(2)], dim=2).reshape(len(gates), size, size, rows), B
+
+    def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
+        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        H = self._curvatures("X", X)
+        A, Gamma, B = self.blocks(H)
+        return error_matrices(H, A, Gamma, B)[:, :: len(A) // self.layers]
+
+    def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
+        """All token states, by the paper's equations as they stand."""
+        _checks.instance("prompt", prompt, Prompt)
+        gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
+        P, Q, tables = list[Tensor](), list[Tensor](), list[Tensor]()
+        for head in self._each():
+            A, Gamma, B = head.blocks()
+            for blocks, block in zip((P, Q), parameters(A, B), strict=True):
+                blocks.append(block)
+            Gamma = Gamma.unsqueeze(-1) if Gamma.dim() == 2 else Gamma
+            tables.append(Gamma.unsqueeze(2).expand(-1, -1, -1, self.d + 1))
+        return many_heads(prompt.tokens(), torch.stack(P), torch.stack(Q), torch.stack(tables), gates)
+
+    def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label, <w_L, x_q>."""
+        _checks.instance("prompt", prompt, Prompt)
+        X, y = prompt.x[:, :-1], prompt.y[:, :-1]
+        H, b = self._curvatures("x", X), (y.unsqueeze(1) @ X).squeeze(1) / prompt.n
+        w = iterates(H, b, *self.blocks(H))[:, -1]
+        return (w * prompt.x[:, -1]).sum(-1)
+
+
+class OutputMixture(_Gated):
+    """Heads that run alone and whose predictions are summed, each with a gate [Dutta & Sra 2025, Thm 4.1].
+
+    With M_l^h those of a head, M_l = I - sum_h alpha_h (I - M_l^h).
+
+    Args:
+        heads: at least one, of as many layers and the same d and dtype.
+        gate: the alpha_h; None is 1 for each head.
+
+    Attributes:
+        layers: L.
+        d: dimension of the inputs.
+    """
+
+    def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
+        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, if what is summed is the heads' states after l layers."""
+        gates = self.gates(self._curvatures("X", X))
+        eye = torch.eye(self.d, dtype=X.dtype, device=X.device)
+        each = torch.stack([eye - head.errors(X) for head in self._each()], dim=1)
+        return eye - (gates[:, :, None, None, None] * each).sum(1)
+
+    def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label."""
+        _checks.instance("prompt", prompt, Prompt)
+        gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
+        return (gates * torch.stack([head(prompt) for head in self._each()], dim=1)).sum(1)
+
+
+def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = None) -> Memformer:
+    """The one head that `MultiHead(heads)` is, with gates alpha, if there is one. What it returns shares nothing.
+
+    Without B there is one when each layer's sum_h alpha_h Gamma_j^{h,.} A_j^h, a table of weights times matrices, is
+    one column times one matrix: heads of equal weights (then A = sum_h alpha_h A^h, exactly, with their memory), of
+    weights in proportion, or of matrices in proportion. With B, inputs move by sum_h alpha_h B^h X X' A^h, and labels
+    by sum_h alpha_h A^h: weights must be equal, and one B has to do beside A = sum_h alpha_h A^h. For multiples b_h of
+    one B and a_h of one A, alpha_h = 1, it is that of sum_h a_h b_h / sum_h a_h; for others there is none in general.
+
+    Adam's steps on the A^h of H heads of equal weights, all of rate eta, are those on their sum of rate H eta: each
+    head's gradient is the sum's.
+
+    Args:
+        heads: at least one, of as many layers and the same d and dtype; no memory is token-wise.
+        alpha: gates; None is 1 for each head.
+
+    Returns:
+        A Memformer with trainable (`Full`) blocks and the heads' memory if their weights are equal, else a `Free` one.
+
+    Raises:
+        ValueError: if arguments do not fit together, or no single head does it.
+    """
+    layers, d, dtype = _alike(heads, None)
+    if any(isinstance(head.memory, TokenWise) for head in heads):
+        raise ValueError("heads must not have a TokenWise memory")
+    if alpha is None:
+        alpha = torch.ones(len(heads), dtype=dtype)
+    _checks.shape("alpha", alpha, (len(heads),), "to match heads")
+    _checks.dtype("alpha", alpha, dtype, "to match heads")
+    parts = [head.blocks() for head in heads]
+    curved = any(B is not None for _, _, B in parts)
+    rounding = _ROUNDING * torch.finfo(dtype).eps
+    with torch.no_grad():
+        A = alpha[:, None, None, None] * torch.stack([A for A, _, _ in parts])
+        first = parts[0][1]
+        if all(Gamma.shape == first.shape and torch.equal(Gamma, first) for _, Gamma, _ in parts):
+            memory, summed = copy.deepcopy(heads[0].memory), A.sum(0)
+        elif curved:
+            raise ValueError("heads must have equal weights beside a curvature for one head to be their sum")
+        else:
+            tables = torch.stack([Gamma if Gamma.dim() == 2 else Gamma[..., -1] for _, Gamma, _ in parts])
+            memory = Free(layers, dtype=dtype)
+            summed = A.new_zeros(layers, d, d)
+            # Layer j's register in all that follow it: a row a layer, a column an entry of the matrix.
+            for j in range(layers):
+                U, sizes, V = torch.linalg.svd(torch.einsum("hl,he->le", tables[:, :, j], A[:, j].flatten(1)), False)
+                if len(sizes) > 1 and sizes[1] > rounding * sizes[0]:
+                    raise ValueError(
+                        "heads must have weights or matrices in proportion for one head to be their sum: "
+                        f"layer {j} has two parts, of {sizes[0]:.3g} and {sizes[1]:.3g}"
+                    )
+                largest = U[:, 0].abs().argmax()
+                memory.weights[:, j] = U[:, 0] / U[largest, 0]
+                summed[j] = (sizes[0] * U[largest, 0] * V[0]).reshape(d, d)
+        blocks, curvature = Full(d, layers, dtype=dtype), None
+        blocks.matrices.copy_(summed)
+        if curved:
+            B = torch.stack([torch.zeros_like(A) if B is None else B for A, _, B in parts])
+            moved = torch.einsum("hlab,hlce->labce", B, A)
+            fitted = torch.einsum("labce,lce->lab", moved, summed) / summed.square().sum((1, 2))[:, None, None]
+            left = (moved - torch.einsum("lab,lce->labce", fitted, summed)).abs().max()
+            if not left <= rounding * moved.abs().max():
+                raise ValueError(
+                    "heads must move the inputs as one head does for one head to be their sum: "
+                    f"{left:.3g} of {moved.abs().max():.3g} is left"
+                )
+            curvature = Full(d, layers, dtype=dtype)
+            curvature.matrices.copy_(fitted)
+    return Memformer(blocks, memory, curvature)

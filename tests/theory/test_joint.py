@@ -1,0 +1,114 @@
+"""Labels as one Gaussian vector against conditional variances written out, other rooms' recursions, and bad input."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icl.profile import streams
+from icl.tasks import DriftingRegression, Mixture, Noisy, SmoothDrift, StationaryRegression, ar2, noise_level
+from icl.theory import floors, joint
+
+TASKS = [
+    DriftingRegression(3, 8, 0.9, sigma_w=0.6, sigma_e=0.3),
+    Noisy(DriftingRegression(3, 8, 0.8, sigma_w=0.6, sigma_e=0.3), 0.4),
+    Noisy(SmoothDrift(3, 8, 2, 0.7), 0.3),
+    ar2(3, 8, rho=0.9, omega=0.5),
+]
+
+
+def inputs(task, batch=5, seed=0):
+    return task.sample(batch, generator=streams("joint", seed=seed), dtype=torch.float64).x.numpy()
+
+
+def covariance(x, kernel, noise):
+    return np.array([[kernel[i, j] * (x[i] @ x[j]) for j in range(len(x))] for i in range(len(x))]) + noise * np.eye(
+        len(x)
+    )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_errors_are_conditional_variances(task):
+    """Each position's variance given the labels before it, by a solve of its own, less the noise; rtol 1e-9."""
+    x, noise = inputs(task), noise_level(task) ** 2
+    found = joint.label_errors(x, task)
+    for own, row in zip(x, found, strict=True):
+        K = covariance(own, task.weight_kernel(), noise)
+        expected = [K[i, i] - K[i, :i] @ np.linalg.solve(K[:i, :i], K[:i, i]) - noise for i in range(len(K))]
+        np.testing.assert_allclose(row, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_averaged_over_the_last_input_it_is_the_recursion():
+    """With 20,000 last inputs behind the same earlier ones the mean is tr(Lambda P) of Riccati's recursion, within 5
+    standard errors of a share below 2 %; planted: the noise left in is seen.
+    """
+    task = Noisy(DriftingRegression(2, 6, 0.9, sigma_w=0.6, sigma_e=0.3), 0.5)
+    x = np.repeat(inputs(task, 1), 20_000, 0)
+    x[:, -1] = np.random.default_rng(0).normal(size=(20_000, 2))
+    found = joint.label_errors(x, task)[:, -1]
+    kernel = task.weight_kernel()
+    one = floors.riccati(x[:1], np.eye(2), start=0.6, gain=0.9, added=0.3, noise=0.5)[0, -1]
+    assert np.isclose(kernel[0, 0], 0.9**2 * 0.6**2 + 0.3**2)
+    error = found.std() / 20_000**0.5
+    assert error < 0.02 * one
+    assert abs(found.mean() - one) < 5 * error
+    assert abs(found.mean() + 0.25 - one) > 5 * error
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_who_believes_the_truth_has_the_least_error(task):
+    """Told the task's own law the predictor has `label_errors`; told another it is worse on average of every prompt."""
+    x, noise = inputs(task), noise_level(task) ** 2
+    least = joint.label_errors(x, task)[:, -4:]
+    told = joint.mistaken_errors(x, [task], kernel=task.weight_kernel(), noise=noise, last=4)[0]
+    np.testing.assert_allclose(told, least, rtol=1e-9, atol=1e-12)
+    other = joint.mistaken_errors(x, [task], kernel=0.5 * task.weight_kernel() + 0.2, noise=noise + 0.3, last=4)[0]
+    assert (other >= least - 1e-12).all()
+
+
+def test_a_mistaken_predictor_is_run():
+    """Its error is E (w'x - y_hat)^2 of the predictor that solves with what it believes, written out with both
+    covariances; rtol 1e-9.
+    """
+    task, believed, noise = TASKS[1], TASKS[0].weight_kernel(), 0.05
+    x = inputs(task, 3)
+    found = joint.mistaken_errors(x, TASKS[:2], kernel=believed, noise=noise, last=3)[1]
+    for own, row in zip(x, found, strict=True):
+        B, K = covariance(own, believed, noise), covariance(own, task.weight_kernel(), 0.0)
+        for i, got in zip(range(6, 9), row, strict=True):
+            g = np.linalg.solve(B[:i, :i], B[:i, i])
+            seen = K[:i, :i] + 0.4**2 * np.eye(i)
+            np.testing.assert_allclose(got, K[i, i] - 2 * g @ K[:i, i] + g @ seen @ g, rtol=1e-9)
+
+
+def test_of_a_mixture_the_mean_law_is_the_best_to_believe():
+    """Over two tasks in equal parts no other of 20 random mixtures of kernels and noise has a smaller mean error."""
+    tasks = TASKS[:2]
+    x, rng = inputs(tasks[0], 4), np.random.default_rng(0)
+
+    def mean(kernel, noise):
+        return joint.mistaken_errors(x, tasks, kernel=kernel, noise=noise, last=1).mean(0)
+
+    least = mean(Mixture(tasks).weight_kernel(), np.mean([noise_level(t) ** 2 for t in tasks]))
+    for share, noise in zip(rng.uniform(0, 1, 20), rng.uniform(0.001, 0.3, 20), strict=True):
+        kernel = share * tasks[0].weight_kernel() + (1 - share) * tasks[1].weight_kernel()
+        assert (mean(kernel, noise) >= least - 1e-12).all()
+
+
+@given(st.integers(1, 3), st.integers(1, 6), st.floats(0.05, 1.0), st.floats(0.1, 2.0))
+def test_errors_lie_between_nothing_and_the_zero_predictor(d, n, sigma_y, scale):
+    task = Noisy(DriftingRegression(d, n, 0.9, sigma_w=scale, sigma_e=0.3 * scale), sigma_y)
+    x = inputs(task, 2)
+    found = joint.label_errors(x, task)
+    assert (found >= 0).all()
+    assert (found <= np.diag(task.weight_kernel()) * (x**2).sum(-1) * (1 + 1e-9)).all()
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_labels_that_are_known_already_are_refused():
+    still = StationaryRegression(1, 3)
+    with pytest.raises(ValueError, match="labels must not follow from those before them"):
+        joint.label_errors(inputs(still, 2), still)
+    with pytest.raises(ValueError, match="last must be at most the 9 positions of the tasks, got 10"):
+        joint.mistaken_errors(inputs(TASKS[0]), TASKS[:1], kernel=np.eye(9), noise=0.1, last=10)
