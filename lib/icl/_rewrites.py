@@ -106,6 +106,18 @@ for d, n in ((1, 1), (5, 20), (3, 2), (4, 200)):
 """
 
 
+_TABLES = """
+import numpy as np
+from icl.theory import lfom
+rng, results = np.random.default_rng(1), []
+for d, n, layers in ((1, 1, 2), (5, 20, 4), (3, 2, 8), (4, 200, 12)):
+    for _ in range(5):
+        Gamma = np.tril(rng.normal(size=(layers, layers)))
+        results.append(lfom.table_risks(Gamma, d, n))
+        results.append(lfom.table_risks(Gamma, d, n, rng.normal(size=layers)))
+"""
+
+
 def _drift(name: str, before: str, now: str, tasks: str) -> Rewrite:
     """One sampler for all drifts (`tasks.core.Regression`); each had its own."""
     return Rewrite(f"icl.tasks.{name}", before, now, _ROOMS, f"{_LOOK}look({tasks})")
@@ -159,4 +171,6 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("icl.theory.polynomial_floor._traces", "ed3337b0b06ae203", "79081fcfe5eeb8be", _ROOMS, _FLOORS),
     Rewrite("icl.theory.polynomial_floor._exact", "3e00388645094eea", "d3230ce3dfc0e1ba", _ROOMS, _FLOORS),
     Rewrite("icl.theory.polynomial_floor._squares", "f33c6bd2af0b57a3", "4889373dfabdb3ed", _ROOMS, _FLOORS),
+    # The squares above the floor serve the limit of many dimensions too.
+    Rewrite("icl.theory.lfom.table_risks", "d9df505e95326047", "e5db09f654e84dee", _ROOMS, _TABLES),
 )

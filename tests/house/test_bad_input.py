@@ -578,6 +578,7 @@ ELSEWHERE = {
     *(exercises.seal, prose.Said),  # of exercises, of prose
     *(checkpoint.write, checkpoint.read, checkpoint.agree),  # of checkpoints
     *(records.record, records.recorded, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
+    claims.Claim.limit,
     charts.Figure.svg,
 }
 # A base that only its subclasses make whole; they have its methods.

@@ -40,6 +40,17 @@ def lines(data=DATA, **options):
     return charts.lines(data, **(settings | options))
 
 
+@pytest.mark.parametrize("axes", [charts.BY_LAYERS, charts.BY_LENGTH], ids=["layers", "length"])
+def test_a_running_figure_has_the_same_axes_whatever_it_draws(axes):
+    """Titles, scales and limits of the heights are those of the picture; lines beyond them are cut, not followed."""
+    for data in (DATA, DATA.assign(error=10 * DATA.error)):
+        encoding = lines(data, **axes).spec["layer"][1]["encoding"]
+        assert encoding["x"]["title"] == axes["x_title"]
+        assert encoding["y"]["title"] == axes["y_title"]
+        assert encoding["y"]["scale"]["domain"] == list(axes["y_domain"])
+        assert encoding["y"]["scale"]["type"] == ("log" if axes.get("log_y") else "linear")
+
+
 def full(**options):
     """A figure with everything that a figure can have."""
     controls = [{"name": "gamma", "label": "γ", "min": 0.5, "max": 1.0, "step": 0.05, "value": 0.9}]

@@ -1,10 +1,11 @@
 """Labels with noise: it is added to prompts that are the task's own."""
 
 import pandas as pd
+import pytest
 import torch
 
 from icl.profile import streams
-from icl.tasks import DriftingRegression, Noisy, clean, noise_level
+from icl.tasks import DriftingRegression, Mixture, Noisy, clean, noise_level
 
 DRIFT = DriftingRegression(d=3, n=12, gamma=0.9, sigma_w=0.25)
 
@@ -30,3 +31,4 @@ def test_the_level_is_that_of_the_task():
     """Labels without noise have level 0, whatever the task."""
     assert noise_level(DRIFT) == 0.0
     assert noise_level(Noisy(DRIFT, 0.7)) == 0.7
+    assert noise_level(Mixture([DRIFT, Noisy(DRIFT, 0.6)])) == pytest.approx(0.6 / 2**0.5, rel=1e-12)

@@ -90,7 +90,9 @@ def test_of_a_mixture_the_mean_law_is_the_best_to_believe():
     def mean(kernel, noise):
         return joint.mistaken_errors(x, tasks, kernel=kernel, noise=noise, last=1).mean(0)
 
-    least = mean(Mixture(tasks).weight_kernel(), np.mean([noise_level(t) ** 2 for t in tasks]))
+    mixture = Mixture(tasks)
+    least = mean(mixture.weight_kernel(), noise_level(mixture) ** 2)
+    np.testing.assert_allclose(least, joint.label_errors(x, mixture)[:, -1:], rtol=1e-9)
     for share, noise in zip(rng.uniform(0, 1, 20), rng.uniform(0.001, 0.3, 20), strict=True):
         kernel = share * tasks[0].weight_kernel() + (1 - share) * tasks[1].weight_kernel()
         assert (mean(kernel, noise) >= least - 1e-12).all()

@@ -1,7 +1,8 @@
 """Prompts that are not all of one law: of several tasks in equal parts, or each with a drift and a noise of its own.
 
-`Mixture` is a task whose kernel and covariance are means, which is all that a predictor linear in the labels sees of
-it; what is more than second moments is not Gaussian. `ManyDrifts` samples as tasks do, and that is all.
+`Mixture` is a task whose kernel, covariance and variance of noise are means, which is all that a predictor linear in
+the labels sees of it; what is more than second moments is not Gaussian. `ManyDrifts` samples as tasks do, and that is
+all.
 """
 
 from collections.abc import Sequence
@@ -57,6 +58,11 @@ class Mixture:
     def inputs(self) -> InputLaw:
         """Law of the white inputs that each task colours in its way."""
         return self.tasks[0].inputs
+
+    @property
+    def sigma_y(self) -> float:
+        """Standard deviation of the noise in the labels of all prompts together, in units of y."""
+        return float(np.sqrt(np.mean([getattr(task, "sigma_y", 0.0) ** 2 for task in self.tasks])))
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
         """Covariance of w_i and w_j in each coordinate over prompts of all tasks: the mean of their kernels."""

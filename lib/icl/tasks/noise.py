@@ -19,9 +19,15 @@ def clean(prompt: Prompt) -> Float[Tensor, "batch time"]:
 
 
 def noise_level(task: Task) -> float:
-    """Standard deviation of the noise in a task's labels, in units of y; 0 where there is none."""
+    """Standard deviation of the noise in a task's labels, in units of y; 0 where there is none.
+
+    Of prompts of several tasks (`icl.tasks.mixtures.Mixture`) that of all labels together.
+    """
     _checks.instance("task", task, Task)
-    return float(task.sigma_y) if isinstance(task, Noisy) else 0.0
+    # What hands out another task's prompts keeps it as its `task`, and has its noise.
+    while not hasattr(task, "sigma_y") and hasattr(task, "task"):
+        task = task.task
+    return float(getattr(task, "sigma_y", 0.0))
 
 
 @dataclass(frozen=True, eq=False)

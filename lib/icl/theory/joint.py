@@ -77,12 +77,13 @@ def mistaken_errors(
     noise: float,
     last: int,
 ) -> Float[np.ndarray, "tasks batch last"]:
-    """Errors on some tasks, at the last positions, of the predictor that is best for weights of another kernel and noise.
+    """Errors on some tasks, at the last positions, of the predictor that is best for another kernel and noise.
 
     Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the covariance that it
     believes in; with K the true one its error is (R K R')_ii - sigma_y^2. Told the mean kernel and the mean noise of
     several tasks, it is the best of all predictors linear in the labels that do not know which task they read: on
-    average over tasks only second moments count, and those of a mixture are means.
+    average over tasks only second moments count, and those of a mixture are means (`label_errors` of a
+    `icl.tasks.mixtures.Mixture` is that average).
 
     Args:
         x: inputs, one sequence of n + 1 a row, the same for all tasks.
