@@ -21,8 +21,7 @@ WAITING: set[str] = set()
 CHAPTERS = [page for page in chapters.with_cells() if page != "book/index"]
 READ = [page for page in CHAPTERS if page not in WAITING]
 LONGEST = 25  # minutes
-#: Words of main line a figure, at most; a page with a number of its own waits to be shortened, and none comes in again.
-FARTHEST, FARTHER = 300, {"book/memory/polynomial-floor": 320}
+FARTHEST = 300  # words of main line a picture
 #: The picture that every chapter of a part draws again with a line more. Two chapters have it on axes of their own:
 #: with the trained models' dots, and in multiples of the error of answering 0.
 RUNNING = {"book/memory/": "charts.BY_LAYERS", "book/selection/": "charts.BY_LENGTH"}
@@ -79,9 +78,9 @@ def test_main_line_takes_at_most_25_minutes(page):
 
 @pytest.mark.parametrize("page", READ)
 def test_main_line_has_a_figure_every_300_words(page):
-    """Words of its sentences over the figures that its cells draw; equations and tables are not counted as figures."""
+    """Words of its sentences over the figures and explorables that its cells draw; equations and tables are none."""
     found = measurements.pace(chapters.source(page))
-    assert found["words"] <= FARTHER.get(page, FARTHEST) * found["figures"]
+    assert found["words"] <= FARTHEST * (found["figures"] + found["explorables"])
 
 
 def test_too_few_figures_are_found():

@@ -51,7 +51,7 @@ class Mixture:
 
     @property
     def Lambda(self) -> Float[np.ndarray, "d d"]:
-        """Covariance of the inputs over prompts of all tasks: the mean of theirs."""
+        """Covariance of the inputs over prompts of all tasks, the mean of theirs."""
         return np.mean([task.Lambda for task in self.tasks], axis=0)
 
     @property
