@@ -30,7 +30,27 @@ if early := sorted(name for name in sys.modules if name.split(".")[0] == "icl"):
 
 # PEP 484's numeric tower, as mypy has it: an int is welcome where an annotation says float.
 _checker = ModuleType("icl_checker")
-_checker.check = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+_check = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+
+
+_alike: dict[tuple[object, ...], object] = {}
+
+
+def _checked(function):
+    """Check a signature's annotations; jaxtyping hands them over as a function that has nothing else.
+
+    An inner function is defined anew at each call of the outer one, thousands of times: one check does for all of them.
+    """
+    if "<locals>" not in function.__qualname__:
+        return _check(function)
+    names, annotations = function.__code__.co_varnames, tuple(function.__annotations__.items())
+    signature = (function.__module__, function.__qualname__, names, annotations)
+    if signature not in _alike:
+        _alike[signature] = _check(function)
+    return _alike[signature]
+
+
+_checker.check = _checked
 sys.modules["icl_checker"] = _checker
 # All modules but one: it reads programs, in hundreds of thousands of small calls, and there is no array in it.
 _UNCHECKED = {"_identity"}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import remembered
 import yaml
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
@@ -77,9 +78,13 @@ def code_cells(text: str) -> list[str]:
 @cache
 def _cells(text: str) -> tuple[tuple[str, int], ...]:
     """Sources of the code cells, and the line before each one's fence."""
+    return tuple((source, line) for source, line in remembered.of("cells", text, _read_cells))
+
+
+def _read_cells(text: str) -> list[tuple[str, int]]:
     notebook = read(text, Path("chapter.md"))
     lines = notebook.metadata["source_map"]
-    return tuple((c.source, line) for c, line in zip(notebook.cells, lines, strict=True) if c.cell_type == "code")
+    return [(c.source, line) for c, line in zip(notebook.cells, lines, strict=True) if c.cell_type == "code"]
 
 
 def read(text: str, path: Path) -> nbformat.NotebookNode:
@@ -119,20 +124,20 @@ def examine(names: list[str]) -> None:
             if label in labels:
                 raise Broken(f"{page}.md: the exercise label {label!r} is taken already, in {labels[label]}.md")
             labels[label] = page
-        if is_chapter(text):
-            _parse(page, text)
+        if is_chapter(text) and (fault := remembered.of("fault", text, _fault)):
+            raise Broken(f"{page}.md: {fault}")
 
 
-def _parse(page: str, text: str) -> None:
+def _fault(text: str) -> str | None:
+    """Why a chapter cannot be read, or a cell is no Python; None if neither."""
     try:
         cells = _cells(text)
     except Exception as error:  # whatever the reader stumbles over, it is over this page
-        raise Broken(f"{page}.md: {' '.join(str(error).split())}") from error
+        return " ".join(str(error).split())
     for cell, line in cells:
         try:
             ast.parse(cell)
         except (SyntaxError, ValueError) as error:
             shown = f"{error.msg}: {(error.text or '').strip()}" if isinstance(error, SyntaxError) else str(error)
-            raise Broken(
-                f"{page}.md: the cell at line {line} is not plain Python, and magics are not either ({shown})"
-            ) from error
+            return f"the cell at line {line} is not plain Python, and magics are not either ({shown})"
+    return None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import chapters
+import remembered
 import yaml
 
 from icl import _identity
@@ -19,7 +20,7 @@ def key(text: str) -> str:
     """Hash of what a chapter depends on beyond its own cells: library, ledger, records, sealed answers and lock."""
     root = chapters.ROOT
     digest = hashlib.sha256((root / "requirements.lock").read_bytes())
-    digest.update("".join(_identity.reached(chapters.code_cells(text)).values()).encode())
+    digest.update("".join(remembered.of("what it reaches", text, _reached)).encode())
     mine = set(chapters.claims_of(text))
     rows = [row for path in sorted((root / "book/claims").glob("*.yml")) for row in ledger_rows(path)]
     digest.update(json.dumps([row for row in rows if row["id"] in mine], sort_keys=True, default=str).encode())
@@ -30,6 +31,11 @@ def key(text: str) -> str:
         path = root / "book/answers" / f"{label}.json"
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()[:20]
+
+
+def _reached(text: str) -> list[str]:
+    """Identities of what a chapter's cells name of the library."""
+    return list(_identity.reached(chapters.code_cells(text)).values())
 
 
 def ledger_rows(path: Path) -> list[dict[str, Any]]:

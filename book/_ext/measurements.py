@@ -10,6 +10,7 @@ from typing import Any
 import chapters
 import nbformat
 import prose
+import remembered
 import runs
 
 #: Minutes that one of each takes a careful reader. Three of them, a part each, noted theirs for 24 chapters: these
@@ -27,7 +28,7 @@ def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
     for page in pages:
         text = chapters.source(page)
         entry: dict[str, Any] = {
-            "reading": reading(text),
+            "reading": remembered.of("reading", text, reading),
             "records": chapters.records_of(text) if chapters.is_chapter(text) else [],
         }
         if page in executed:

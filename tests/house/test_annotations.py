@@ -4,6 +4,7 @@ import jaxtyping
 import pytest
 import torch
 
+from icl import solvers
 from icl.models import operators
 from icl.tasks import Prompt
 
@@ -27,3 +28,10 @@ def test_the_hook_can_be_stood_down(as_installed):
     x = torch.zeros(2, 3, 4)
     with pytest.raises(ValueError, match="y must have shape"):
         Prompt(x, torch.zeros(2, 4), x)
+
+
+def test_inner_functions_are_checked_each_time_they_are_made():
+    """A solver's step is defined anew with each solver: the second one's is refused as the first one's."""
+    for solver in (solvers.conjugate_gradients(), solvers.conjugate_gradients()):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            solver.init([[1.0]], torch.zeros(1, 1), torch.zeros(1, 1))
