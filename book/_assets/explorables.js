@@ -246,6 +246,26 @@ window.icl = (() => {
     return [1, ...least];
   }
 
+  /* icl.theory.gated_floor.rescaled_risk: the risk of the polynomial p at the ratio r of variances, from the moments
+     E tr (W/n)^k of white prompts */
+  function rescaledRisk(p, moments, r) {
+    let risk = 0;
+    p.forEach((a, i) => p.forEach((b, j) => { risk += a * b * r ** (i + j) * moments[i + j]; }));
+    return risk;
+  }
+
+  /* icl.theory.gated_floor.simplex_gate: the best ratio between those to the experts of the largest and the smallest
+     variance; 1 where it is among them, else a grid, then golden section */
+  function simplexRatio(p, moments, s, trained) {
+    const low = s / Math.max(...trained), high = s / Math.min(...trained), risk = r => rescaledRisk(p, moments, r);
+    if (low <= 1 && 1 <= high) return 1;
+    const step = (high - low) / 400;
+    let best = low;
+    for (let i = 1; i <= 400; i++) if (risk(low + i * step) < risk(best)) best = low + i * step;
+    const found = goldenSection(risk, Math.max(best - step, low), Math.min(best + step, high));
+    return [low, high].reduce((a, b) => risk(b) <= risk(a) ? b : a, found);
+  }
+
   /* icl.theory.mamba.effective_samples and Coefficients: N_eff, beta3 and kappa of N examples at the decay alpha */
   function fading(N, alpha) {
     const half = -Math.log(alpha) / 2, beta3 = -alpha * Math.expm1(N * Math.log(alpha));
@@ -452,6 +472,32 @@ window.icl = (() => {
       };
     },
 
+    /* Gates on experts: the polynomial that the gated heads are, and the one made for the prompts' variance s, over the
+       eigenvalues of such prompts, whose density is drawn with a peak of 1. */
+    gatedExperts({s, layers, free, reads}, {polynomials, byTrace, traceRisks, moments, trained, density, step, grid}) {
+      const p = polynomials[layers - 1], own = byTrace[layers - 1], ownRisk = traceRisks[layers - 1];
+      const curve = [], r = free ? 1 : simplexRatio(p, moments, s, trained), floor = rescaledRisk(p, moments, 1);
+      const value = (c, t) => c.reduceRight((sum, a) => sum * t + a, 0), peak = Math.max(...density);
+      const many = u => {
+        const at = u / step, k = Math.floor(at);
+        return k + 1 < density.length ? (density[k] + (at - k) * (density[k + 1] - density[k])) / peak : 0;
+      };
+      for (const t of grid) {
+        curve.push({t, value: many(t / s), curve: "density of eigenvalues"});
+        curve.push({t, value: value(p, t / s), curve: "made for this variance"});
+        curve.push({t, value: reads ? value(own, t / s) : value(p, r * t / s), curve: "the gated heads"});
+      }
+      const risk = reads ? ownRisk : rescaledRisk(p, moments, r), ln = Math.log(risk).toFixed(2);
+      const gate = reads ? "A gate that reads tr H divides by the prompt's own scale" : free ?
+        "A free gate makes steps of the right length" : r === 1 ? "A convex gate makes steps of the right length" :
+        `A convex gate makes steps of ${fixed(r)} times the right length at best`;
+      return {
+        datasets: {curve},
+        readout: `${gate}: at variance ${s}, with ${layers} ${layers > 1 ? "layers" : "layer"}, the ln of the risk is ${ln}, ${fixed(risk / floor)} times the floor, whose ln ` +
+          `is ${Math.log(floor).toFixed(2)}.`,
+      };
+    },
+
     /* How many tokens: loss against the prompt's length of a layer whose step is made for N0 examples, of which it keeps
        the share `kept` of what was there before; as trained, with the gain or the step set anew, and the limits. */
     howManyTokens({d, N0, kept}, {lengths}) {
@@ -556,6 +602,7 @@ window.icl = (() => {
     moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
     steadyError, steadyGated, steadyFloor, filters, weightVariances, startForgotten, halfLife,
     chebyshevScalars, methods, limitRisks, limitRegisters, limitSteps, limitEqualSteps, registerRisks, bestSets,
+    rescaledRisk, simplexRatio,
     fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
     squaredLengths, kalmanLargeD, fastWeightErrors, explorables,
   };

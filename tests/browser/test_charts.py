@@ -14,6 +14,7 @@ FIRST_ORDER = "book/memory/first-order-methods"
 TOKENS = "book/selection/how-many-tokens"
 FAST = "book/synthesis/every-model-a-fast-weight"
 FLOOR = "book/memory/polynomial-floor"
+GATES = "book/memory/heads-and-experts"
 
 # Resolves when both parts of a figure are no longer what they were; fails if that takes more than ten seconds.
 REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
@@ -35,7 +36,7 @@ REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
 })"""
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS, FAST, FLOOR])
+@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS, FAST, FLOOR, GATES])
 def test_explorable(visit, name):
     """What the browser computes at the sliders' first values is what Python drew into the page; then moving any slider,
     by keyboard, changes the drawn curve, the readout and the slider's number. So does a switch, by keyboard and by its

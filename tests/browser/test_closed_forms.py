@@ -12,7 +12,7 @@ from scipy import stats
 from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import large_d, lfom, lms_family, polynomial_floor, s6
+from icl.theory import gated_floor, large_d, lfom, lms_family, polynomial_floor, s6
 from icl.theory import steady as fast_weights
 
 
@@ -462,6 +462,75 @@ def test_the_polynomial_floor_draws_the_librarys_curves(forms):
         shown += [early, *times, step, equal[layers] / floor[layers], layers] if early else [step]
         assert drawn["readout"].startswith("With a register" if register else "Without a register")
         assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051)
+
+
+def gates_constants(d=5, n=20, deepest=4):
+    """What the figure of gated experts is given, with a density of two bins."""
+    own = [gated_floor.least_by_trace(d, n, layers) for layers in range(1, deepest + 1)]
+    return {
+        "polynomials": [polynomial_floor.optimal_polynomial(d, n, k).tolist() for k in range(1, deepest + 1)],
+        "byTrace": [each.polynomial.tolist() for each in own],
+        "traceRisks": [each.risks[-1].item() for each in own],
+        "moments": polynomial_floor.wishart_moments(d, n, 2 * deepest).tolist(),
+        "trained": [1.0, 2.0, 3.0],
+        "density": [0.0, 3.0, 1.0, 0.0],
+        "step": 0.5,
+        "grid": [0.0, 0.4, 1.0, 2.5, 7.0],
+    }
+
+
+def test_gated_risks_are_the_librarys(forms):
+    """The risk of a rescaled polynomial, and the best risk of a convex gate, computed in the browser, equal the
+    library's to 1e-9: experts above, below and around the variance, one expert, and one layer.
+    """
+    ask = """([p, moments, s, trained]) => {
+        const r = icl.simplexRatio(p, moments, s, trained);
+        return [r, icl.rescaledRisk(p, moments, r), icl.rescaledRisk(p, moments, s)];
+    }"""
+    cases = itertools.product(((5, 20, 4), (3, 4, 1)), (0.25, 0.9, 1.0, 2.2, 3.05, 9.0), ([1.0, 2.0, 3.0], [1.5]))
+    for (d, n, layers), s, trained in cases:
+        p, moments = (
+            polynomial_floor.optimal_polynomial(d, n, layers),
+            polynomial_floor.wishart_moments(d, n, 2 * layers),
+        )
+        risk, alpha = gated_floor.simplex_gate(s, trained, d, n, layers)
+        found = forms.evaluate(ask, [p.tolist(), moments.tolist(), s, trained])
+        expected = [s * (alpha / trained).sum(), risk, gated_floor.rescaled_risk(s, d, n, layers).item()]
+        assert found == pytest.approx(expected, rel=1e-9), (d, s, trained)
+
+
+def test_gated_experts_draw_the_librarys_curves(forms):
+    """What the figure of gated experts draws and says, with each gate, at variances within and beyond the experts', is
+    the library's: polynomials to 1e-9, the density's peak 1, numbers of the sentence to two decimals or three digits.
+    """
+    constants = gates_constants()
+    value, t = np.polynomial.polynomial.polyval, np.array(constants["grid"])
+    gates = ((False, False), (True, False), (False, True))
+    for s, layers, (free, reads) in itertools.product((0.25, 1.5, 4.0), (1, 4), gates):
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.gatedExperts(values, constants)",
+            [{"s": s, "layers": layers, "free": free, "reads": reads}, constants],
+        )
+        p, own = polynomial_floor.optimal_polynomial(5, 20, layers), gated_floor.least_by_trace(5, 20, layers)
+        floor = polynomial_floor.optimal_risks(5, 20, layers)[-1]
+        risk, alpha = gated_floor.simplex_gate(s, constants["trained"], 5, 20, layers)
+        r = 1.0 if free else s * (alpha / constants["trained"]).sum()
+        risk = own.risks[-1] if reads else floor if free else risk
+        expected = {
+            "density of eigenvalues": np.interp(t / s, 0.5 * np.arange(4), constants["density"], right=0) / 3,
+            "made for this variance": value(t / s, p),
+            "the gated heads": value(t / s, own.polynomial) if reads else value(r * t / s, p),
+        }
+        for name, values in expected.items():
+            found = [(row["t"], row["value"]) for row in drawn["datasets"]["curve"] if row["curve"] == name]
+            np.testing.assert_allclose(
+                found, np.column_stack([t, values]), rtol=1e-9, atol=1e-12, err_msg=f"{name} {s}"
+            )
+        shown = [s, layers, -np.log(risk), risk / floor, -np.log(floor)]
+        shown = [r, *shown] if not (reads or free or r == 1) else shown
+        # A minus sign is none of the sentence's numbers.
+        assert numbers(drawn["readout"]) == pytest.approx(np.abs(shown), rel=0.0051, abs=0.0051)
+        assert drawn["readout"].startswith("A gate that reads" if reads else "A free" if free else "A convex")
 
 
 def test_every_model_draws_the_librarys_curves(forms):
