@@ -144,8 +144,10 @@ class Claims(Watching):
     """
 
     def shown(self) -> list[Path]:
-        """The ledger, and what settles its rows."""
-        return _ledger() + (_all_measured() if self.arguments else [measurements.place(self.env.docname)])
+        """The ledger, the formulas on trial, and what settles its rows."""
+        return (
+            _ledger() + _misprints() + (_all_measured() if self.arguments else [measurements.place(self.env.docname)])
+        )
 
     def run(self) -> list[nodes.Node]:
         """One block a claim, in the ledger's order, coloured by its verdict."""
@@ -172,6 +174,7 @@ class Claims(Watching):
             f"**{claim.verdict}** · {claim.judges} · `{claim.id}` · {_pretty(claim.source)}{where}",
             f"{_pretty(claim.claim)}{printed}",
         ]
+        lines += on_trial(claim)
         if claim.limits:
             limits = ", ".join(f"{name.replace('_', ' ')} {limit:g}" for name, limit in claim.limits.items())
             lines.append(f"*Limits of the statement:* {_literal(limits)}.")
@@ -194,6 +197,26 @@ def _literal(text: str) -> str:
     for mark in "\\*_$[]<>`":
         text = text.replace(mark, "\\" + mark)
     return text
+
+
+#: More formulas than these a row does not show: they stand on the page of errata.
+_ON_TRIAL = 4
+
+
+def on_trial(claim: claims.Claim) -> list[str]:
+    """The printed formulas that a row is about, each with what it should be, in Markdown."""
+    if len(claim.errata) > _ON_TRIAL:
+        return [f"*On trial:* {len(claim.errata)} displays, [each with its correction](/book/evidence/errata.md)."]
+    listed = {row[0]: row for row in errata(claim.id.split(".")[0])[1]} if claim.errata else {}
+    return [
+        f"*On trial:* {where}. Printed: {printed}; it should be {corrected}."
+        for _, _, where, printed, corrected in (listed[str(number)] for number in claim.errata)
+    ]
+
+
+def _misprints() -> list[Path]:
+    """The modules that hold the lists of errata."""
+    return sorted((chapters.ROOT / "lib/icl/theory/errata").glob("*.py"))
 
 
 class VerdictCounts(Generated):
@@ -229,7 +252,7 @@ class Errata(Generated):
 
     def shown(self) -> list[Path]:
         """The modules that hold the lists."""
-        return sorted((chapters.ROOT / "lib/icl/theory/errata").glob("*.py"))
+        return _misprints()
 
     def markdown(self) -> str:
         """One row an erratum."""

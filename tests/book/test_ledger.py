@@ -9,11 +9,13 @@ import pytest
 
 from icl.page import claims as evidence
 from icl.page import records
+from icl.theory import errata
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
+import directives  # noqa: E402
 
 CHAPTERS = {
     page: text
@@ -169,3 +171,22 @@ def test_records_are_whole():
     assert read == there
     for name in there:
         assert len(records.recorded(name).table) > 0
+
+
+def test_each_misprint_is_on_trial_in_a_row():
+    """Rows name the errata they are about by numbers that there are, and each erratum is named by a row."""
+    listed = {"gla": errata.ADAPTATION, "mem": errata.MEMORY, "mamba": errata.SELECTION}
+    named = {(row.id.split(".")[0], number) for row in evidence.ledger().values() for number in row.errata}
+    assert named == {(paper, number) for paper, numbers in listed.items() for number in numbers}
+    assert all(row.errata for row in evidence.ledger().values() if row.verdict == "misprint")
+
+
+def test_a_row_shows_the_formula_on_trial():
+    """A misprint's row prints both forms; one with a list of them links to it; another row prints nothing."""
+    ledger = evidence.ledger()
+    (line,) = directives.on_trial(ledger["gla.thm1.d2.equal"])
+    assert errata.ADAPTATION[1].printed in line
+    assert errata.ADAPTATION[1].corrected in line
+    assert len(directives.on_trial(ledger["gla.thm1.d3.general"])) == 4
+    assert "errata.md" in directives.on_trial(ledger["mem.errata.displayed"])[0]
+    assert directives.on_trial(ledger["gla.eq6.unroll"]) == []

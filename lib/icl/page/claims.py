@@ -66,6 +66,7 @@ class Claim:
         printed: the paper's number, if it prints one.
         chapter: the page that checks it, relative to `book/`; None for 'not yet'.
         limits: thresholds of the statement by name, which the chapter's condition compares with: see `limit`.
+        errata: numbers in the paper's list of errata (`icl.theory.errata`) of the printed formulas that it is about.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Claim:
     printed: Any = None
     chapter: str | None = None
     limits: dict[str, Any] = field(default_factory=dict)
+    errata: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse rows that say too little or contradict themselves."""
