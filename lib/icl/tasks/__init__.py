@@ -1,14 +1,17 @@
 """What is asked: prompts, the laws that draw them, their noise, and a real series as one prompt.
 
+- `components`: Gaussian mixtures whose components have means of their own
 - `core`: prompts, tasks, laws of inputs; stationary, AR(1) and smooth drift
 - `drifts`: drifts of higher order, regime switching, heavy tails
 - `mixtures`: prompts of several laws in one batch
 - `noise`: labels with noise
+- `objectives`: problems whose loss need not be a square
 - `quadratics`: quadratics: the problems that first-order methods run on
 - `series`: a real series as one prompt, its drift by likelihood
 """
 
-from icl.tasks import core, drifts, mixtures, noise, quadratics, series
+from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, series
+from icl.tasks.components import ComponentPrompt, GaussianComponents
 from icl.tasks.core import (
     GAUSSIAN,
     LAPLACE,
@@ -27,6 +30,7 @@ from icl.tasks.core import (
 from icl.tasks.drifts import DrawnSteps, HeavyTailedDrift, LinearDrift, RegimeSwitching, ar2, sinusoids, two_timescales
 from icl.tasks.mixtures import ManyDrifts, Mixture
 from icl.tasks.noise import Noisy, clean, noise_level
+from icl.tasks.objectives import Cauchy, Huber, Logistic, Objective, Quartic, Square
 from icl.tasks.quadratics import (
     SECTION_3_3,
     SQUARED,
@@ -58,20 +62,28 @@ __all__ = [
     "SECTION_3_3",
     "SQUARED",
     "UNIFORM",
+    "Cauchy",
+    "ComponentPrompt",
     "DrawnSteps",
     "Drift",
     "DriftingRegression",
+    "GaussianComponents",
     "HeavyTailedDrift",
+    "Huber",
     "InputLaw",
     "LinearDrift",
+    "Logistic",
     "ManyDrifts",
     "Mixture",
     "Noisy",
+    "Objective",
     "Prompt",
+    "Quartic",
     "RegimeSwitching",
     "Regression",
     "Series",
     "SmoothDrift",
+    "Square",
     "StationaryRegression",
     "Task",
     "WeightPath",
@@ -79,6 +91,7 @@ __all__ = [
     "as_prompt",
     "blocks",
     "clean",
+    "components",
     "core",
     "covariance",
     "drifts",
@@ -91,6 +104,7 @@ __all__ = [
     "most_likely",
     "noise",
     "noise_level",
+    "objectives",
     "prepare",
     "quadratics",
     "regression",

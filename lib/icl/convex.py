@@ -1,0 +1,218 @@
+"""Convex objectives minimised: nonlinear conjugate gradients and Newton's method, batched over prompts.
+
+For the problems of `icl.tasks.objectives`, whose losses need not be squares; the methods of `icl.solvers` are for
+squares. Both methods here choose their steps for each prompt by a line search to rounding. A step costs one gradient
+and one more product with the inputs: along w + t p the n predictions are s + t u with u_i = <p, x_i>, so that the
+search sees n numbers and no more inputs. Newton's method has a d by d system besides.
+
+With `shared_minimiser` one vector of coefficients is fitted to many prompts at once, w = K theta with a basis K that
+each prompt has of its own: what all methods of a linear family can reach with the same coefficients for all prompts.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+from icl.tasks.core import Prompt
+from icl.tasks.objectives import Objective
+
+# Iterations of Newton's method after which a problem counts as not solved; ten or so are usual.
+_MOST = 200
+# Part of the first gradient, entry by entry, that may be left.
+_LEFT = 1e-12
+
+
+def _convex(objective: Objective) -> None:
+    """Refuse what is no objective, and one whose loss is not convex."""
+    _checks.instance("objective", objective, Objective)
+    if not objective.convex:
+        raise ValueError(f"objective must be convex, got a {type(objective).__name__}")
+
+
+class _Problem:
+    """mean_i phi(y_i, <w, a_i>) + ridge w'M w / 2 in batches: features a (batch, N, k), labels (batch, N)."""
+
+    def __init__(self, objective: Objective, features: Tensor, y: Tensor, M: Tensor | None = None) -> None:
+        self.objective, self.features, self.y, self.ridge = objective, features, y, objective.ridge
+        self.M = torch.eye(features.shape[-1], dtype=features.dtype, device=features.device) if M is None else M
+
+    def gradient(self, w: Tensor, s: Tensor) -> Tensor:
+        slopes = self.objective._slope(self.y, s)
+        return (slopes[:, None] @ self.features)[:, 0] / s.shape[1] + self.ridge * _times(self.M, w)
+
+    def hessian(self, s: Tensor) -> Tensor:
+        bent = self.objective._bend(self.y, s)[..., None] * self.features
+        return self.features.mT @ bent / s.shape[1] + self.ridge * self.M
+
+    def length(self, w: Tensor, s: Tensor, p: Tensor) -> Tensor:
+        """The t >= 0 that minimises along w + t p, to rounding; p is a direction of descent or 0."""
+        u = _times(self.features, p)
+        Mp = _times(self.M, p)
+        start, square = self.ridge * (w * Mp).sum(-1), self.ridge * (p * Mp).sum(-1)
+
+        def derivatives(t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            at = s + t[:, None] * u
+            terms = self.objective._slope(self.y, at) * u
+            second = (self.objective._bend(self.y, at) * u.square()).mean(-1) + square
+            # The last says what of the first derivative is rounding.
+            rounding = 4 * eps * (terms.abs().mean(-1) + start.abs() + t * square)
+            return terms.mean(-1) + start + t * square, second, rounding
+
+        eps = torch.finfo(s.dtype).eps
+        low, high = torch.zeros_like(start), torch.ones_like(start)
+        steepest, *_ = derivatives(low)
+        for _ in range(_MOST):
+            ahead = derivatives(high)[0] < 0
+            if not bool(ahead.any()):
+                break
+            low, high = torch.where(ahead, high, low), torch.where(ahead, 2 * high, high)
+        # Newton's method wants a step of 1 near the end.
+        t = high
+        for _ in range(_MOST):
+            first, second, rounding = derivatives(t)
+            low, high = torch.where(first < 0, t, low), torch.where(first < 0, high, t)
+            done = (first.abs() <= rounding) | (high - low <= 4 * eps * high)
+            if bool(done.all()):
+                break
+            after = t - first / second
+            # Newton's step where it stays between the two ends, which it leaves where the curvature jumps.
+            after = torch.where((after > low) & (after < high), after, (low + high) / 2)
+            t = torch.where(done, t, after)
+        return torch.where(steepest < 0, t, 0.0)
+
+    def newton(self, w: Tensor, s: Tensor, g: Tensor) -> Tensor:
+        """Newton's direction."""
+        return -torch.linalg.solve(self.hessian(s), g)
+
+    def solved(self) -> Tensor:
+        """Where the gradient is 0 to rounding, from 0 by Newton's method."""
+        w, s = torch.zeros_like(self.features[:, 0]), torch.zeros_like(self.y)
+        g = self.gradient(w, s)
+        first = g.abs().amax(-1, keepdim=True)
+        for _ in range(_MOST):
+            if bool((g.abs() <= _LEFT * first).all()):
+                return w
+            p = self.newton(w, s, g)
+            w = w + self.length(w, s, p)[:, None] * p
+            s = _times(self.features, w)
+            g = self.gradient(w, s)
+        raise FloatingPointError(
+            f"{_MOST} steps of Newton's method leave {(g.abs() / first).max().item():.3g} of a first gradient"
+        )
+
+
+def _times(A: Tensor, v: Tensor) -> Tensor:
+    return (A @ v[..., None])[..., 0]
+
+
+def _problem(objective: Objective, prompt: Prompt) -> _Problem:
+    """The prompts as problems; ValueError without a ridge, where a minimiser need not exist."""
+    _convex(objective)
+    if not objective.ridge > 0:
+        raise ValueError(f"objective must have a ridge > 0 (else a minimum need not exist), got {objective.ridge!r}")
+    return _Problem(objective, *objective.examples(prompt))
+
+
+def minimiser(objective: Objective, prompt: Prompt) -> Float[Tensor, "batch d"]:
+    """The w that minimises f on each prompt, by Newton's method, until 1e-12 of the first gradient are left.
+
+    Args:
+        objective: convex, with a ridge > 0.
+        prompt: of its d, in float64: float32 does not come so far.
+
+    Raises:
+        ValueError: if the objective is not convex, or its ridge is 0, or the prompts are not of float64.
+        FloatingPointError: if a prompt needs more than 200 steps.
+    """
+    problem = _problem(objective, prompt)
+    _checks.dtype("prompt", prompt.x, torch.float64, "so that a gradient can be 0 to 1e-12")
+    return problem.solved()
+
+
+def newton(objective: Objective, prompt: Prompt, steps: int) -> Float[Tensor, "batch iterates d"]:
+    """The iterates w_0 = 0 .. w_steps of Newton's method, each step as long as is best along its direction.
+
+        w <- w - t (Hessian of f)^-1 grad f
+
+    Args:
+        objective: convex, with a ridge > 0.
+        prompt: of its d.
+        steps: how many, >= 0.
+
+    Raises:
+        ValueError: if the objective is not convex, or its ridge is 0, or the prompts are of another d.
+    """
+    problem = _problem(objective, prompt)
+    _checks.integer("steps", steps, at_least=0)
+    walk = [torch.zeros_like(problem.features[:, 0])]
+    for _ in range(steps):
+        s = _times(problem.features, walk[-1])
+        p = problem.newton(walk[-1], s, problem.gradient(walk[-1], s))
+        walk.append(walk[-1] + problem.length(walk[-1], s, p)[:, None] * p)
+    return torch.stack(walk, dim=1)
+
+
+def nonlinear_conjugate_gradients(
+    objective: Objective, prompt: Prompt, steps: int
+) -> Float[Tensor, "batch iterates d"]:
+    """The iterates w_0 = 0 .. w_steps of nonlinear conjugate gradients, with exact line search [Polak & Ribiere 1969].
+
+        p <- -g + beta p,    beta = max(0, g'(g - the g before) / (that one's square)), 0 at first;    w <- w + t p
+
+    On squares, where that beta is Fletcher and Reeves', they are the conjugate gradients of `icl.solvers`.
+
+    Args:
+        objective: convex, with a ridge > 0.
+        prompt: of its d.
+        steps: how many, >= 0.
+
+    Raises:
+        ValueError: if the objective is not convex, or its ridge is 0, or the prompts are of another d.
+    """
+    problem = _problem(objective, prompt)
+    _checks.integer("steps", steps, at_least=0)
+    w = torch.zeros_like(problem.features[:, 0])
+    walk, p, before = [w], torch.zeros_like(w), torch.zeros_like(w)
+    for _ in range(steps):
+        s = _times(problem.features, w)
+        g = problem.gradient(w, s)
+        size = before.square().sum(-1)
+        share = (g * (g - before)).sum(-1).clamp(min=0) / torch.where(size > 0, size, 1.0)
+        p = -g + torch.where(size > 0, share, 0.0)[:, None] * p
+        # A direction that no longer descends, by rounding, is begun anew.
+        p = torch.where((p * g).sum(-1, keepdim=True) < 0, p, -g)
+        w, before = w + problem.length(w, s, p)[:, None] * p, g
+        walk.append(w)
+    return torch.stack(walk, dim=1)
+
+
+def shared_minimiser(objective: Objective, prompt: Prompt, basis: Float[Tensor, "batch d K"]) -> Float[Tensor, " K"]:
+    """The coefficients theta, the same for all prompts, that minimise the mean of f(basis theta) over the prompts.
+
+    Args:
+        objective: convex, with a ridge > 0.
+        prompt: of its d, in float64.
+        basis: the directions that each prompt may combine, as columns; of all prompts together independent.
+
+    Raises:
+        ValueError: if the objective is not convex, or its ridge is 0, or shapes do not match.
+        FloatingPointError: if it takes more than 200 steps.
+    """
+    one = _problem(objective, prompt)
+    _checks.shape("basis", basis, (prompt.batch, prompt.d, None), "to match prompt")
+    _checks.dtype("basis", basis, torch.float64, "so that a gradient can be 0 to 1e-12")
+    _checks.dtype("prompt", prompt.x, torch.float64, "to match basis")
+    _checks.real("basis", basis.detach().cpu().numpy())
+    if not basis.shape[-1]:
+        raise ValueError(f"basis must have at least one column, got shape {tuple(basis.shape)}")
+    # All prompts' examples are those of one problem, in the coordinates of theta.
+    M = (basis.mT @ basis).mean(0)
+    values = torch.linalg.eigvalsh(M)
+    if not values[0] > 8 * torch.finfo(M.dtype).eps * values[-1]:
+        raise ValueError(f"basis must have independent columns over all prompts, their squares' eigenvalues: {values}")
+    root = torch.linalg.cholesky(M)
+    # Columns that are powers of a matrix are nearly dependent: coordinates in which their squares are the identity.
+    features = (one.features @ torch.linalg.solve_triangular(root.T, basis, upper=True, left=False)).flatten(0, 1)
+    theta = _Problem(objective, features[None], one.y.flatten()[None]).solved()[0]
+    return torch.linalg.solve_triangular(root.T, theta[:, None], upper=True)[:, 0]

@@ -1,0 +1,275 @@
+"""Memformers with one pointwise map: layers whose register is the gradient of a loss that is not a square.
+
+Not in the paper, whose sec. 6 asks for it [Dutta & Sra 2025]. A token holds (x_i, y_i, s_i): input, label, and the
+prediction s_i = <w_l, x_i> so far, 0 at first. A layer's attention is linear, with the mask of (2.3), but the value of
+example i is one function of its own label and prediction, psi(y_i, s_i):
+
+    R_l = Attn(Z_l) with values psi(y, s),                                                                         (3.3)
+    Z_{l+1} = Z_l + 1/n sum_{j<=l} Gamma_j^l R_j                                                                   (3.4)
+
+With P = e_s e_s' and Q = -I on the inputs, R_l holds at token i -<sum_j psi(y_j, s_j) x_j, x_i>: n times the gradient
+of sum_j phi(y_j, <w, x_j>) / n for psi = d phi / d s, read out at x_i. With a ridge the layer adds a multiple of each
+token's own prediction, a skip connection with no attention in it. So for weights the layers are
+
+    w_{l+1} = w_l - sum_{j<=l} Gamma_j^l grad f(w_j),    w_0 = 0,
+
+first-order methods on f (`icl.tasks.objectives`), whatever the loss. `mapped_registers` has the tokens, and
+`mapped_iterates` the d numbers that they amount to. For psi = s - y they are the layers of `icl.models.memformer`,
+where one slot, y_i - s_i, is enough.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.models.memformer import Memory, _kind
+from icl.models.token_form import _layers
+from icl.tasks import Prompt
+
+_Slope = Callable[[Tensor, Tensor], Tensor]
+
+
+def mapped_tokens(prompt: Prompt) -> Float[Tensor, "batch time width"]:
+    """Rows (x_i, y_i, 0): input, label, and a slot for the prediction; 0 in place of the query's label too."""
+    _checks.instance("prompt", prompt, Prompt)
+    Z = prompt.tokens()
+    return torch.cat([Z, torch.zeros_like(Z[..., :1])], dim=-1)
+
+
+def mapped_parameters(
+    A: Float[Tensor, "L d d"],
+) -> tuple[Float[Tensor, "L width width"], Float[Tensor, "L width width"]]:
+    """The blocks P and Q for tokens (x, y, s), width d + 2: (2.8), with the prediction's slot in the label's place.
+
+    Args:
+        A: blocks of Q, which enter with a minus sign; the identity for plain gradients.
+
+    Raises:
+        ValueError: if the matrices are not square.
+    """
+    _checks.shape("A", A, (None, None, None))
+    layers, d, _ = A.shape
+    _checks.shape("A", A, (layers, d, d))
+    P, Q = A.new_zeros(layers, d + 2, d + 2), A.new_zeros(layers, d + 2, d + 2)
+    P[:, -1, -1] = 1
+    Q[:, :d, :d] = -A
+    return P, Q
+
+
+def _psi(psi: _Slope, y: Tensor, s: Tensor) -> Tensor:
+    """What the map makes of labels and predictions: a number for each."""
+    values = psi(y, s)
+    _checks.shape("psi(y, s)", values, tuple(s.shape), "to match s")
+    return values
+
+
+def _function(psi: _Slope) -> None:
+    if not callable(psi):
+        raise ValueError(f"psi must be a function of labels and predictions, got {psi!r}")
+
+
+def mapped_attention(
+    Z: Float[Tensor, "batch time width"],
+    P: Float[Tensor, "width width"],
+    Q: Float[Tensor, "width width"],
+    psi: _Slope,
+) -> Float[Tensor, "batch time width"]:
+    """Linear attention whose examples have psi(y, s) as value in place of s; without the 1/n of (2.5).
+
+    With X the examples' tokens, and V the same with the last column mapped, it is Z Q' X'V P'.
+
+    Args:
+        Z: tokens (x, y, s), the query's last.
+        P: value block.
+        Q: merged key and query block.
+        psi: from labels and predictions, tensors of one shape, to a tensor of that shape.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _checks.shape("Z", Z, (None, None, None))
+    width = Z.shape[-1]
+    if width < 3:
+        raise ValueError(f"Z must hold inputs, a label and a prediction, at least 3 numbers, got {width}")
+    for name, block in (("P", P), ("Q", Q)):
+        _checks.shape(name, block, (width, width), "to match Z")
+        _checks.dtype(name, block, Z.dtype, "to match Z")
+    _function(psi)
+    examples = Z[:, :-1]
+    values = _psi(psi, examples[..., -2], examples[..., -1])
+    mapped = torch.cat([examples[..., :-1], values.unsqueeze(-1)], dim=-1)
+    return Z @ Q.T @ (examples.transpose(1, 2) @ mapped) @ P.T
+
+
+def _table(Gamma: Tensor, Z: Tensor, why: str) -> int:
+    """Refuse weights that are no square table, or one for each prompt; return how many layers they have."""
+    _checks.tensor("Gamma", Gamma)
+    given = tuple(Gamma.shape)
+    if len(given) not in (2, 3) or given[-1] != given[-2] or given[:-2] not in ((), (1,), (len(Z),)):
+        raise ValueError(f"Gamma must have shape (L, L) or ({len(Z)}, L, L) {why}, got {given}")
+    _checks.dtype("Gamma", Gamma, Z.dtype, why)
+    return given[-1]
+
+
+def mapped_registers(
+    Z: Float[Tensor, "batch time width"],
+    P: Float[Tensor, "L width width"],
+    Q: Float[Tensor, "L width width"],
+    Gamma: Float[Tensor, "*#batch L L"],
+    psi: _Slope,
+    ridge: float = 0.0,
+) -> Float[Tensor, "batch states time width"]:
+    """All states Z_0 .. Z_L, token by token: the query's prediction is their last number, <w_l, x_q>.
+
+    Args:
+        Z: tokens Z_0 as `mapped_tokens` makes them, the query's last.
+        P: value blocks.
+        Q: merged key and query blocks.
+        Gamma: Gamma[l, j] weighs layer j's register at layer l >= j; for all prompts, or a table for each.
+        psi: from labels and predictions to the examples' values.
+        ridge: how much of its own prediction a token takes off, >= 0.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    layers, n = _layers(Z, P, Q), Z.shape[1] - 1
+    if _table(Gamma, Z, "to match Z") != layers:
+        raise ValueError(f"Gamma must have {layers} layers to match P, got {Gamma.shape[-1]}")
+    _checks.number("ridge", ridge, at_least=0)
+    own = torch.zeros(Z.shape[-1], dtype=Z.dtype, device=Z.device)
+    own[-1] = n * ridge
+    states, registers = [Z], list[Tensor]()
+    for layer in range(layers):
+        registers.append(mapped_attention(states[-1], P[layer], Q[layer], psi) - own * states[-1])
+        total = sum((Gamma[..., layer, j, None, None] * R for j, R in enumerate(registers)), torch.zeros_like(Z))
+        states.append(states[-1] + total / n)
+    return torch.stack(states, dim=1)
+
+
+def mapped_iterates(
+    prompt: Prompt, Gamma: Float[Tensor, "*#batch L L"], psi: _Slope, ridge: float = 0.0
+) -> Float[Tensor, "batch states d"]:
+    """The weights w_0 = 0 .. w_L that `mapped_registers` with A = I amounts to: layer l predicts <w_l, x_q>.
+
+    Args:
+        prompt: of which the query is not read.
+        Gamma: Gamma[l, j] weighs the gradient at w_j in the step of layer l >= j; for all prompts, or a table for each.
+        psi: from labels and predictions to the examples' values, such as `icl.tasks.objectives.Logistic.slope`.
+        ridge: of the objective, >= 0.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _checks.instance("prompt", prompt, Prompt)
+    layers = _table(Gamma, prompt.x, "to match prompt")
+    _function(psi)
+    _checks.number("ridge", ridge, at_least=0)
+    X, y = prompt.x[:, :-1], prompt.y[:, :-1]
+    states, registers = [torch.zeros_like(X[:, 0])], list[Tensor]()
+    for layer in range(layers):
+        s = (X @ states[-1].unsqueeze(-1)).squeeze(-1)
+        gradient = (_psi(psi, y, s).unsqueeze(1) @ X).squeeze(1) / prompt.n
+        registers.append(gradient + ridge * states[-1])
+        step = sum((Gamma[..., layer, j, None] * R for j, R in enumerate(registers)), torch.zeros_like(states[0]))
+        states.append(states[-1] - step)
+    return torch.stack(states, dim=1)
+
+
+class EqualSteps(Memory):
+    """Gradient descent: one step size for all layers, which is trained; it starts at 1.
+
+    Args:
+        layers: L, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with steps of 1."""
+        super().__init__(layers)
+        self.eta = nn.Parameter(torch.ones((), dtype=_kind(dtype)))
+
+    def Gamma(self) -> Float[Tensor, "L L"]:
+        """eta on the diagonal."""
+        return self.eta * torch.eye(self.layers, dtype=self.eta.dtype, device=self.eta.device)
+
+
+class HeavyBall(Memory):
+    """Momentum: one step size and one share of the last step, both trained; starts as `EqualSteps`.
+
+    Args:
+        layers: L, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with steps of 1 and nothing kept."""
+        super().__init__(layers)
+        self.eta = nn.Parameter(torch.ones((), dtype=_kind(dtype)))
+        self.beta = nn.Parameter(torch.zeros((), dtype=dtype))
+
+    def Gamma(self) -> Float[Tensor, "L L"]:
+        """eta beta^(l - j)."""
+        lag = torch.arange(self.layers, device=self.eta.device)
+        lag = lag[:, None] - lag
+        # A power of 0 has no gradient where it is not taken.
+        return torch.where(lag >= 0, self.eta * self.beta ** lag.clamp(min=0), 0.0)
+
+
+class StepALayer(Memory):
+    """Gradient descent with a step size for each layer, all trained; starts as `EqualSteps`.
+
+    Args:
+        layers: L, at least 1.
+        dtype: of the parameters.
+    """
+
+    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+        """Start with steps of 1."""
+        super().__init__(layers)
+        self.eta = nn.Parameter(torch.ones(layers, dtype=_kind(dtype)))
+
+    def Gamma(self) -> Float[Tensor, "L L"]:
+        """The steps on the diagonal."""
+        return self.eta.diag()
+
+
+class Mapped(nn.Module):
+    """A Memformer with one pointwise map, A = I.
+
+    Args:
+        memory: how registers are weighed: this file's, or a `Free` or `OneRegister` of `icl.models.memformer`.
+        psi: from labels and predictions to the examples' values.
+        ridge: of the objective, >= 0.
+
+    Attributes:
+        layers: L.
+    """
+
+    def __init__(self, memory: Memory, psi: _Slope, ridge: float = 0.0) -> None:
+        """Keep the parts."""
+        super().__init__()
+        if not isinstance(memory, Memory):
+            raise ValueError(f"memory must be one of icl.models' (such as Free), got {memory!r}")
+        if memory.Gamma().dim() != 2:
+            raise ValueError(f"memory must have a weight for each pair of layers, got {tuple(memory.Gamma().shape)}")
+        _function(psi)
+        self.memory, self.psi, self.ridge = memory, psi, _checks.number("ridge", ridge, at_least=0)
+        self.layers = memory.layers
+
+    def iterates(self, prompt: Prompt) -> Float[Tensor, "batch states d"]:
+        """The weights w_0 = 0 .. w_L."""
+        _checks.instance("prompt", prompt, Prompt)
+        return mapped_iterates(prompt, self.memory.Gamma().to(prompt.x), self.psi, self.ridge)
+
+    def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
+        """All token states, by the token equations as they stand."""
+        Z = mapped_tokens(prompt)
+        A = torch.eye(prompt.d, dtype=Z.dtype, device=Z.device).repeat(self.layers, 1, 1)
+        return mapped_registers(Z, *mapped_parameters(A), self.memory.Gamma().to(Z), self.psi, self.ridge)
+
+    def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
+        """Predict the query's label: <w_L, x_q>, as a score for labels +1 and -1."""
+        return (self.iterates(prompt)[:, -1] * prompt.x[:, -1]).sum(-1)

@@ -1,0 +1,294 @@
+"""In-context problems whose loss need not be a square: logistic, Huber, quartic and Cauchy regression beside squares.
+
+A prompt of n examples is the problem of minimising
+
+    f(w) = sum_i phi(y_i, <w, x_i>) / n + ridge |w|^2 / 2
+
+with phi(y, s) the loss of the prediction s where the label is y. Its gradient is sum_i psi(y_i, <w, x_i>) x_i / n +
+ridge w with psi = d phi / d s, one number an example: the slope. Squares have psi = s - y, and are the problems of
+[Dutta & Sra 2025, (2.11)]; the others are those of their sec. 6. Inputs are white, x ~ N(0, I), and the weights behind
+the labels w* ~ N(0, I).
+
+An `Objective` is the law of such prompts and the loss; it is no `Task`, whose labels are linear in the weights. What
+minimises it is in `icl.convex`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+from icl.tasks.core import Prompt, _normal
+
+
+@dataclass(frozen=True, eq=False)
+class Objective(ABC):
+    """Sizes, a loss of one prediction with its two derivatives, and the objective that its mean over examples is.
+
+    Attributes:
+        d: dimension of the inputs, at least 1.
+        n: labelled examples a prompt, at least 1.
+        ridge: weight of |w|^2 / 2, >= 0, in units of the loss times x^2 / y^2.
+    """
+
+    d: int
+    n: int
+    ridge: float = field(default=0.05, kw_only=True)
+    #: Whether the loss is convex in the prediction.
+    convex: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes, by name."""
+        _checks.integer("d", self.d, at_least=1)
+        _checks.integer("n", self.n, at_least=1)
+        _checks.number("ridge", self.ridge, at_least=0)
+
+    @abstractmethod
+    def _loss(self, y: Tensor, s: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _slope(self, y: Tensor, s: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _bend(self, y: Tensor, s: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
+        """Labels of examples whose weights predict s."""
+
+    def loss(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """phi(y, s), entry by entry: the loss of the prediction s where the label is y."""
+        return self._loss(*_pair(y, s))
+
+    def slope(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """psi(y, s), the derivative of the loss in the prediction: what a token adds to the gradient, times its x."""
+        return self._slope(*_pair(y, s))
+
+    def bend(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The second derivative of the loss in the prediction."""
+        return self._bend(*_pair(y, s))
+
+    def value(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states"]:
+        """f(w) of each prompt, over its n examples; the query, which has no label, is left out.
+
+        Args:
+            prompt: of this d.
+            w: weights of each prompt, one row or several.
+
+        Raises:
+            ValueError: if w does not match the prompts.
+        """
+        X, y = self.examples(prompt)
+        s = self._predictions(X, w)
+        return self._loss(_beside(y, s), s).mean(-1) + self.ridge / 2 * w.square().sum(-1)
+
+    def gradient(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states d"]:
+        """The gradient of f at w: sum_i psi(y_i, <w, x_i>) x_i / n + ridge w.
+
+        Args:
+            prompt: of this d.
+            w: weights of each prompt, one row or several.
+
+        Raises:
+            ValueError: if w does not match the prompts.
+        """
+        X, y = self.examples(prompt)
+        s = self._predictions(X, w)
+        return torch.einsum("b...n,bnd->b...d", self._slope(_beside(y, s), s), X) / X.shape[1] + self.ridge * w
+
+    def examples(self, prompt: Prompt) -> tuple[Float[Tensor, "batch n d"], Float[Tensor, "batch n"]]:
+        """Inputs and labels of the examples, without the query's; ValueError for prompts of another d."""
+        _checks.instance("prompt", prompt, Prompt)
+        if prompt.d != self.d:
+            raise ValueError(f"prompt must have d = {self.d}, got {prompt.d}")
+        return prompt.x[:, :-1], prompt.y[:, :-1]
+
+    def _predictions(self, X: Tensor, w: Tensor) -> Tensor:
+        """<w, x_i>, (batch, *states, n)."""
+        _checks.tensor("w", w)
+        if w.dim() < 2 or len(w) != len(X) or w.shape[-1] != self.d:
+            raise ValueError(f"w must have shape ({len(X)}, ..., {self.d}) to match prompt, got {tuple(w.shape)}")
+        _checks.dtype("w", w, X.dtype, "to match prompt")
+        return torch.einsum("bnd,b...d->b...n", X, w)
+
+    def sample(self, batch: int, *, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Prompt:
+        """Draw `batch` independent prompts on the generator's device; `w` are the weights behind the labels."""
+        _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        w = _normal((batch, 1, self.d), generator, dtype, None)
+        x = _normal((batch, self.n + 1, self.d), generator, dtype, None)
+        return Prompt(x=x, y=self._labels((w * x).sum(-1), generator), w=w.expand_as(x))
+
+
+def _pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels and predictions, once both are real tensors of one dtype."""
+    for name, value in (("y", y), ("s", s)):
+        _checks.tensor(name, value)
+        _checks.precision(value.dtype)
+    _checks.dtype("s", s, y.dtype, "to match y")
+    try:
+        torch.broadcast_shapes(y.shape, s.shape)
+    except RuntimeError as error:
+        raise ValueError(f"s must broadcast with y, {tuple(y.shape)}, got {tuple(s.shape)}") from error
+    return y, s
+
+
+def _beside(y: Tensor, s: Tensor) -> Tensor:
+    """Labels (batch, n) with axes for the states of predictions (batch, *states, n)."""
+    return y.view(len(y), *(1,) * (s.dim() - 2), y.shape[-1])
+
+
+def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=generator.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Square(Objective):
+    """Least squares, phi = (s - y)^2 / 2 and psi = s - y, with labels <w*, x> [Dutta & Sra 2025, (2.11)].
+
+    Attributes are those of every `Objective`.
+    """
+
+    def _loss(self, y: Tensor, s: Tensor) -> Tensor:
+        return (s - y).square() / 2
+
+    def _slope(self, y: Tensor, s: Tensor) -> Tensor:
+        return s - y
+
+    def _bend(self, y: Tensor, s: Tensor) -> Tensor:
+        return torch.ones_like(s - y)
+
+    def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
+        return s
+
+
+@dataclass(frozen=True, eq=False)
+class Logistic(Objective):
+    """Logistic regression: labels +1 or -1 with P(+1) = 1 / (1 + exp(-<w*, x>)).
+
+    phi = ln(1 + exp(-y s)) and psi = -y / (1 + exp(y s)), which lies between -1 and 1.
+
+    Attributes are those of every `Objective`.
+    """
+
+    def _loss(self, y: Tensor, s: Tensor) -> Tensor:
+        return torch.nn.functional.softplus(-y * s)
+
+    def _slope(self, y: Tensor, s: Tensor) -> Tensor:
+        return -y * torch.sigmoid(-y * s)
+
+    def _bend(self, y: Tensor, s: Tensor) -> Tensor:
+        return y.square() * torch.sigmoid(y * s) * torch.sigmoid(-y * s)
+
+    def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.where(_uniform(s, generator) < torch.sigmoid(s), 1.0, -1.0).to(s.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _Contaminated(Objective):
+    """Labels <w*, x>, a share of them with N(0, size^2) added.
+
+    Attributes:
+        share: probability that a label is an outlier, in [0, 1].
+        size: standard deviation of what is added to it, in units of y.
+    """
+
+    share: float = field(default=0.2, kw_only=True)
+    size: float = field(default=10.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes and shares, by name."""
+        super().__post_init__()
+        _checks.number("share", self.share, at_least=0, at_most=1)
+        _checks.number("size", self.size, at_least=0)
+
+    def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
+        outlier = _uniform(s, generator) < self.share
+        return s + outlier * self.size * _normal(tuple(s.shape), generator, s.dtype, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Huber(_Contaminated):
+    """Huber's loss of r = s - y on labels with outliers [Huber 1964]: r^2 / 2 up to delta, beyond it a straight line.
+
+    psi = r, cut off at -delta and delta.
+
+    Attributes:
+        delta: where the straight line begins, > 0, in units of y.
+        share: probability that a label is an outlier, in [0, 1].
+        size: standard deviation of what is added to it, in units of y.
+    """
+
+    delta: float = field(default=1.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes and scales, by name."""
+        super().__post_init__()
+        _checks.number("delta", self.delta, above=0)
+
+    def _loss(self, y: Tensor, s: Tensor) -> Tensor:
+        r = (s - y).abs()
+        inside = r.clamp(max=self.delta)
+        return inside * (r - inside / 2)
+
+    def _slope(self, y: Tensor, s: Tensor) -> Tensor:
+        return (s - y).clamp(-self.delta, self.delta)
+
+    def _bend(self, y: Tensor, s: Tensor) -> Tensor:
+        return ((s - y).abs() <= self.delta).to(s.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Cauchy(_Contaminated):
+    """Cauchy's loss of r = s - y on labels with outliers, delta^2 / 2 ln(1 + (r / delta)^2): not convex.
+
+    psi = r / (1 + (r / delta)^2), which falls off again for large r: far outliers count for nothing.
+
+    Attributes:
+        delta: where psi has its peak, > 0, in units of y.
+        share: probability that a label is an outlier, in [0, 1].
+        size: standard deviation of what is added to it, in units of y.
+    """
+
+    delta: float = field(default=1.0, kw_only=True)
+    #: It has no curvature of one sign.
+    convex: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes and scales, by name."""
+        super().__post_init__()
+        _checks.number("delta", self.delta, above=0)
+
+    def _loss(self, y: Tensor, s: Tensor) -> Tensor:
+        return self.delta**2 / 2 * ((s - y) / self.delta).square().log1p()
+
+    def _slope(self, y: Tensor, s: Tensor) -> Tensor:
+        return (s - y) / (1 + ((s - y) / self.delta).square())
+
+    def _bend(self, y: Tensor, s: Tensor) -> Tensor:
+        square = ((s - y) / self.delta).square()
+        return (1 - square) / (1 + square).square()
+
+
+@dataclass(frozen=True, eq=False)
+class Quartic(Objective):
+    """The quartic of the residual, phi = (s - y)^4 / 4 and psi = (s - y)^3, with labels <w*, x>.
+
+    Attributes are those of every `Objective`.
+    """
+
+    def _loss(self, y: Tensor, s: Tensor) -> Tensor:
+        return (s - y) ** 4 / 4
+
+    def _slope(self, y: Tensor, s: Tensor) -> Tensor:
+        return (s - y) ** 3
+
+    def _bend(self, y: Tensor, s: Tensor) -> Tensor:
+        return 3 * (s - y).square()
+
+    def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
+        return s
