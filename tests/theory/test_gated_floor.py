@@ -10,12 +10,16 @@ from math import prod
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial
 from scipy import integrate, stats
 
-from icl.theory import gated_floor, lfom, polynomial_floor
+from icl.profile import streams
+from icl.tasks.components import GaussianComponents
+from icl.tasks.quadratics import hessians
+from icl.theory import gated_floor, lfom, mixture_floor, polynomial_floor
 
 # Oracles
 
@@ -407,6 +411,31 @@ def test_a_bracket_is_around_the_floor():
         assert bracket.lower[2] < there
         above[seed] = bracket.upper[2] - there
     assert above.mean() > LIMIT * above.std(ddof=1) / 120**0.5
+
+
+def test_a_mixture_is_bracketed_at_four_and_five_layers():
+    """30 samples of 2,000 prompts of a mixture with means, scalar inputs, whose floor is known in fractions.
+
+    The exact polynomial's risk is the floor in the mean, |z| < 3 over the 30 means; on each sample the lower end is
+    below it, and in the mean the floor is between the ends. Single samples have tails: their own z goes to -4, so that
+    means of samples are asked, which by chance fail once in 400 (the draws are fixed). Planted: the inverse of S_x
+    for S_w is seen.
+    """
+    task = GaussianComponents(1, 20, [2.5, 0, -1], [0.5, 1, 2], [0.2, 0.3, 0.5])
+    best = [mixture_floor.least_over_components(task, layers) for layers in (4, 5)]
+    found = np.empty((30, 3, 2))
+    for seed in range(30):
+        prompt = task.sample(2_000, generator=streams("mixture floor", seed=seed), dtype=torch.float64)
+        H, m = hessians(prompt).numpy(), prompt.component.numpy()
+        bracket = gated_floor.least_by_sample(H, 5, None, task.S_x[m], task.S_w[m])
+        size = (task.S_x * task.S_w)[m, 0, 0]
+        there = [(size * polynomial.polyval(H[:, 0, 0], each.polynomial) ** 2).mean() for each in best]
+        found[seed] = bracket.lower[4:], there, bracket.upper[4:]
+        assert (bracket.lower[4:] < there).all()
+    floor, mean = np.array([each.risks[-1] for each in best]), found.mean(0)
+    assert (abs(mean[1] - floor) < 3 * found[:, 1].std(0, ddof=1) / 30**0.5).all()
+    assert (mean[0] < floor).all()
+    assert (floor < mean[2]).all()
 
 
 def test_fits_exceed_the_floor_by_the_constant():
