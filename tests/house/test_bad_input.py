@@ -31,33 +31,38 @@ import pytest
 import torch
 
 import icl
-from icl import filters, profile, solvers
+from icl import convex, filters, profile, solvers
 from icl.models import (
     causal,
     counting,
     estimating,
     experts,
+    first_order,
     layered,
     memformer,
     one_layer,
     operators,
+    pointwise,
     readings,
+    scalar_heads,
     stacks,
     token_form,
 )
 from icl.models import layers as fast_weights
 from icl.models import s6 as mamba
 from icl.page import charts, claims, exercises, notation, prose, records
-from icl.runs import benchmark, checkpoint, grid, judging, recipes, training, tuning
-from icl.tasks import core, drifts, mixtures, noise, quadratics, series
+from icl.runs import adapting, benchmark, checkpoint, fitted, grid, judging, recipes, training, tuning
+from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, series
 from icl.theory import (
     adversary,
     floors,
     gated_floor,
     joint,
     large_d,
+    learnability,
     lfom,
     linear_layers,
+    mixture_floor,
     moments,
     polynomial_floor,
     population,
@@ -553,7 +558,16 @@ FIXTURES = {
 # Not asked: results and states that the library makes itself, and what other tests hold.
 MADE_HERE = {
     *(grid.Expected, grid.Results, drifts.DrawnSteps, claims.Check, claims.Claim, records.Record),
-    *(exercises.SelfCheck, recipes.Minimum, notation.Symbol, series.Series, series.WeightPath),
+    *(
+        exercises.SelfCheck,
+        recipes.Minimum,
+        adapting.Adapted, components.ComponentPrompt,
+        mixture_floor.InputNodes,
+        notation.Symbol,
+        fitted.Fitted,
+        series.Series,
+        series.WeightPath,
+    ),
     *(filters.Filter, filters.Estimate, filters.LeastSquares, filters.Window, filters.Projection, filters.FadedSums),
     *(filters.Track, solvers.Solver, solvers.Iterate, solvers.Velocity, solvers.LookAhead, solvers.SemiIteration),
     *(solvers.Conjugate, fast_weights.Weights, fast_weights.Heads, fast_weights.Sums, fast_weights.Counted),
@@ -582,7 +596,15 @@ ELSEWHERE = {
     charts.Figure.svg,
 }
 # A base that only its subclasses make whole; they have its methods.
-BASES = {core.Task, core.Regression, causal.Causal, fast_weights.FastWeights, fast_weights.Gate, memformer.Memory}
+BASES = {
+    core.Task,
+    core.Regression,
+    objectives.Objective,
+    causal.Causal,
+    fast_weights.FastWeights,
+    fast_weights.Gate,
+    memformer.Memory,
+}
 # Parts that a model asks while it runs, with tensors that its own door has looked at.
 INSIDE = {
     *(causal.Causal.checked, stacks.DeltaStack.decays, stacks.GatedDeltaStack.decays, stacks.GatedStack.gates),
@@ -699,6 +721,31 @@ def held(draw):
 
 entry((recipes.Held, "sample"), free={"batch": "all"}, also=held)
 
+# --- mixtures with means
+PARTED = components.GaussianComponents(2, 3, [1.0, -1.0], [0.5, 2.0])
+ALONG = components.GaussianComponents(1, 3, [1.0, -1.0], [0.5, 2.0])
+FIXTURES |= {
+    components.GaussianComponents: lambda: PARTED,
+    components.ComponentPrompt: lambda: PARTED.sample(2, generator=profile.streams("x")),
+}
+entry(
+    components.GaussianComponents,
+    given={"means": [1.0, -1.0], "covariances": [0.5, 2.0], "shares": [1.0, 2.0]},
+    free=dict.fromkeys(("means", "covariances", "shares"), "all"),
+    also=[
+        *rows("means", "must", NAN, [1.0], [[1.0], [2.0]], ["1", "2"], None),
+        *rows("covariances", "must", NAN, [1.0, 0.0], [1.0, -1.0], [np.eye(3)] * 2, [np.ones((2, 2))] * 2, None),
+        *rows("shares", "must", NAN, [1.0], [1.0, 0.0], [1.0, -1.0], ["1", "2"]),
+    ],
+)
+entry((components.GaussianComponents, "posterior"), given={"X": torch.ones(2, 3, 2)})
+entry(
+    (components.GaussianComponents, "only"),
+    given={"component": 1},
+    bounds={"component": ">= 0"},
+    also=[({"component": 2}, "component must be at most 1, got 2")],
+)
+
 # --- quadratics and series
 entry(quadratics.rotation)
 entry(
@@ -739,6 +786,50 @@ entry(
     ],
 )
 entry(series.mean_and_error, given={"lags": 1}, also=[({"lags": 4}, "lags must be less than the 4 rows")])
+
+# --- objectives, and what minimises them
+ELEMENTS = {"y": torch.zeros(2), "s": torch.zeros(2)}
+for objective in (objectives.Square, objectives.Logistic, objectives.Huber, objectives.Cauchy, objectives.Quartic):
+    for name in ("loss", "slope", "bend"):
+        entry(
+            (objective, name),
+            given=ELEMENTS,
+            free={"y": "nan", "s": "nan"},
+            also=[({"s": torch.zeros(3)}, r"s must broadcast with y, \(2,\), got \(3,\)")],
+        )
+    for name in ("value", "gradient"):
+        entry(
+            (objective, name),
+            given={"w": torch.zeros(2, 2)},
+            free={"w": "nan"},
+            also=[
+                *rows(
+                    "w",
+                    r"must have shape \(2, ..., 2\) to match prompt",
+                    torch.zeros(2, 3),
+                    torch.zeros(3, 2),
+                    torch.zeros(2),
+                ),
+                ({"prompt": prompt_of(WIDE)}, "prompt must have d = 2, got 3"),
+            ],
+        )
+    entry((objective, "examples"), also=[({"prompt": prompt_of(WIDE)}, "prompt must have d = 2, got 3")])
+CURVED_TASK = objectives.Logistic(2, 3)
+PRECISE = CURVED_TASK.sample(2, generator=profile.streams("x"))
+NO_MINIMUM = [
+    ({"objective": objectives.Cauchy(2, 3)}, "objective must be convex, got a Cauchy"),
+    ({"objective": objectives.Logistic(2, 3, ridge=0.0)}, "objective must have a ridge > 0"),
+    ({"objective": objectives.Logistic(3, 3)}, "prompt must have d = 3, got 2"),
+]
+SINGLE = [({"prompt": prompt_of(PLAIN)}, r"prompt must have dtype torch\.float64")]
+SOLVED = {"objective": CURVED_TASK, "prompt": PRECISE}
+entry(convex.minimiser, given=SOLVED, also=NO_MINIMUM + SINGLE)
+entry(convex.newton, convex.nonlinear_conjugate_gradients, given=SOLVED, also=NO_MINIMUM)
+entry(
+    convex.shared_minimiser,
+    given=SOLVED | {"basis": torch.eye(2, dtype=torch.float64).repeat(2, 1, 1)},
+    also=[*NO_MINIMUM, *SINGLE, ({"basis": torch.ones(2, 2, 2).double()}, "basis must have independent columns")],
+)
 
 # --- filters and solvers
 A_TRIAL = lambda name: [  # noqa: E731
@@ -997,6 +1088,26 @@ entry(
 )
 entry((grid.Grid, "fingerprint"), given={"task": "t"})
 entry(grid.run_grid, free={"folder": "all"})
+STILL_PROMPT = SKEWED.sample(2, generator=profile.streams("x"), dtype=torch.float64)
+TWO_ASKED = fitted.ask_labels(STILL_PROMPT)
+entry(fitted.ask_labels, fitted.ask_values, given={"prompt": STILL_PROMPT})
+entry(
+    fitted.ask_risks,
+    given={"Sigma": np.eye(2)},
+    also=[
+        ({"Sigma": np.diag([1.0, 0.0])}, "Sigma must be positive definite"),
+        ({"Sigma": np.eye(3)}, "Sigma must have"),
+    ],
+)
+TABLE = torch.ones(2, 2, 2, dtype=torch.float64) * torch.eye(2, dtype=torch.float64)[..., None]
+AHEAD = [({"Lambda": torch.ones_like(TABLE)}, "Lambda must be 0 where i > k")]
+entry(fitted.prompt_losses, given={"asked": TWO_ASKED, "Lambda": TABLE}, also=AHEAD)
+entry(
+    fitted.fit_diagonals,
+    given={"asked": TWO_ASKED, "Lambda": TABLE},
+    also=[*AHEAD, ({"Lambda": 1e200 * TABLE}, "Lambda must start at a finite loss")],
+)
+entry(fitted.polynomial_losses, given={"asked": TWO_ASKED, "p": np.ones(2)}, sizes={"depths": 2})
 
 # --- what a chapter shows
 entry(
@@ -1240,7 +1351,44 @@ for function in {thing for thing, kind in PUBLIC.values() if kind and issubclass
 entry(one_layer.window_features)
 
 # --- models: memformers
+RESIDUAL = objectives.Square(2, 3).slope
+entry(pointwise.mapped_parameters)
+NARROW = [({"Z": torch.zeros(2, 4, 2)}, "Z must hold inputs, a label and a prediction, at least 3 numbers, got 2")]
+entry(pointwise.mapped_attention, given={"psi": RESIDUAL}, also=NARROW)
+SQUARE_TABLE = [
+    ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(L, L\) or \(2, L, L\)")
+    for shape in ((2,), (2, 3), (3, 2, 2), (2, 2, 2, 2))
+]
+PSI_SHAPE = [({"psi": lambda y, s: s[:, 0]}, r"psi\(y, s\) must have shape \(2, 3\) to match s, got \(2,\)")]
+entry(
+    pointwise.mapped_registers,
+    given={"psi": RESIDUAL, "Gamma": torch.eye(2)},
+    also=[*SQUARE_TABLE, *PSI_SHAPE, ({"Gamma": torch.eye(3)}, "Gamma must have 2 layers to match P, got 3")],
+)
+entry(
+    pointwise.mapped_iterates,
+    given={"psi": RESIDUAL, "Gamma": torch.eye(2)},
+    also=[
+        *SQUARE_TABLE,
+        *PSI_SHAPE,
+        ({"Gamma": torch.eye(2).double()}, r"Gamma must have dtype torch\.float32 to match prompt"),
+    ],
+)
+entry(pointwise.EqualSteps, pointwise.HeavyBall, pointwise.StepALayer)
+entry(
+    pointwise.Mapped,
+    given={"psi": RESIDUAL},
+    also=[
+        *rows("memory", "must be one of icl.models'", None, memformer.Without, 0),
+        ({"memory": memformer.TokenWise(2, 3)}, "memory must have a weight for each pair of layers, got"),
+    ],
+)
 entry(token_form.attention, token_form.parameters)
+entry(
+    *(first_order.diagonal_errors, first_order.diagonal_jacobian),
+    given={"Lambda": torch.eye(2)[..., None].repeat(1, 1, 2)},
+    also=[({"Lambda": torch.ones(2, 2, 2)}, "Lambda must be 0 where i > k")],
+)
 entry(token_form.transformer, also=[({"Z": torch.zeros(2, 1, 3)}, "Z must hold at least one example and the query")])
 SCALARS = torch.zeros(2)
 entry(token_form.one_register, given={"alpha": SCALARS, "gamma": SCALARS})
@@ -1385,6 +1533,30 @@ entry(
     experts.merge,
     given={"heads": [HEAD]},
     also=[*UNLIKE_HEADS, ({"heads": [ONE_BY_ONE]}, "heads must not have a TokenWise memory")],
+)
+
+SCALARS, WEIGHED = torch.ones(2, 3), torch.ones(2, 4)
+FIXTURES |= {scalar_heads.ScalarHeads: lambda: scalar_heads.ScalarHeads(1, 2, 3, tokens=1, dtype=torch.float32)}
+entry(
+    scalar_heads.ScalarHeads,
+    given={"tokens": 1},
+    bounds={"tokens": ">= 0"},
+    also=[({"tokens": 2}, "tokens must be 0, 1 or n . 1 = 4, got 2")],
+)
+entry(
+    (scalar_heads.ScalarHeads, "forward"),
+    given={"prompt": ALONG.sample(2, generator=profile.streams("x"))},
+    also=[({"prompt": prompt_of(PLAIN)}, r"x must have shape \(any, 4, 1\) to match the model")],
+)
+entry((scalar_heads.ScalarHeads, "errors"), given={"X": torch.ones(2, 3, 1)})
+entry(
+    scalar_heads.scalar_weights,
+    given={"X": SCALARS, "y": SCALARS, "c": WEIGHED},
+    also=[
+        ({"X": SCALARS[0]}, "X must have shape"),
+        ({"c": WEIGHED[:, :3]}, r"c must have shape \(..., layers, 1 or 4\) to match X"),
+        ({"c": WEIGHED[None]}, r"c must have shape \(..., layers, 1 or 4\) to match X"),
+    ],
 )
 
 # --- models: S6
@@ -1647,6 +1819,36 @@ entry(
         ({"loss": lambda: 1.0}, "loss must return a scalar that depends on the parameters"),
         ({"loss": lambda: NET.weight.square()}, "loss must return a scalar that depends"),
         ({"loss": lambda: torch.zeros(())}, "loss must return a scalar that depends on the parameters"),
+    ],
+)
+
+FIXTURES |= {adapting.Given: lambda: adapting.Given(prompt_of(PLAIN))}
+TRAINED = experts.MultiHead([HEAD], experts.FreeGate(1, dtype=torch.float32))
+entry(
+    (adapting.Given, "sample"),
+    free={"batch": "all"},
+    also=[
+        ({"batch": 3}, "batch must be 2 in torch.float32, the prompts given, got 3"),
+        ({"dtype": torch.float64}, "batch must be 2 in torch.float32, the prompts given, got 2 in torch.float64"),
+        ({"device": "meta"}, "device must be cpu"),
+    ],
+)
+entry(adapting.query_loss, given={"model": TRAINED})
+entry(
+    adapting.adapt,
+    given={"model": TRAINED, "prompt": prompt_of(PLAIN), "iterations": 1},
+    also=[
+        *rows("names", "must be a sequence of parts of", "gate", ["nothing"]),
+        ({"config": "adam"}, "config must be an icl.runs.training.Config"),
+        ({"model": torch.nn.Identity()}, "names must be a sequence of parts of no name"),
+    ],
+)
+entry(
+    adapting.rescale,
+    given={"model": TRAINED, "X": torch.ones(2, 3, 2), "made_for": 1.0},
+    also=[
+        ({"model": experts.MultiHead([HEAD])}, "model must have a FreeGate"),
+        ({"X": torch.zeros(2, 3, 2)}, "X must hold inputs of at least one prompt"),
     ],
 )
 
@@ -2036,6 +2238,33 @@ entry(
 )
 entry(gated_floor.least_by_spectrum, given={"H": FOUR}, also=CURVED)
 entry(gated_floor.least_by_trace, gated_floor.excess_constants)
+FLOORS = (mixture_floor.curvature_moments, mixture_floor.least_over_components)
+WIDE_TASK = ({"task": PARTED}, "task must have d = 1 here, got d = 2")
+entry(*FLOORS, mixture_floor.least_shared_over_components, given={"task": ALONG}, also=[WIDE_TASK])
+BY_TOKEN = components.GaussianComponents(1, 3, [1.0, -1.0], [0.5, 2.0], per_token=True)
+entry(
+    mixture_floor.input_nodes,
+    given={"task": ALONG},
+    also=[
+        WIDE_TASK,
+        ({"task": BY_TOKEN}, "task must have a component a prompt and n >= 2"),
+        ({"nodes": 171}, "nodes must be at most 170"),
+    ],
+)
+entry(
+    mixture_floor.component_posterior,
+    given={"task": ALONG, "nodes": mixture_floor.input_nodes(ALONG, 3)},
+    also=[WIDE_TASK],
+)
+entry(learnability.ball, learnability.mean_worst_loss, learnability.moment_constants)
+COVER = {"parameters": 2, "radius": 1.0, "largest": 1.0, "slope": 1.0, "delta": 0.1}
+entry(learnability.covering_excess, given=COVER | {"N": 10})
+entry(learnability.prompts_needed, given=COVER | {"excess": 1.0})
+entry(
+    learnability.worst_losses,
+    given={"features": np.ones((2, 3))},
+    also=rows("features", "must", np.ones((2, 1)), np.ones(2)),
+)
 
 # --- theory: one S6 layer
 DECAY = {"alpha": "in [1e-100, 1)"}

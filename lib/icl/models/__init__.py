@@ -4,13 +4,16 @@
 - `counting`: operations and numbers of state a token, counted while a layer runs
 - `estimating`: layers that write what they got wrong: delta rules, Longhorn, Mesa, Kalman
 - `experts`: several heads, and gates on them
+- `first_order`: linear first-order methods with diagonal coefficients
 - `layered`: any layer in a deep stack, S6 among them
 - `layers`: layers that write what they are told: one interface, states, gates
 - `memformer`: Memformers in reduced form, with trainable memory
 - `one_layer`: one layer of gated linear attention, and its features
 - `operators`: gated linear attention and the delta rule over a sequence, in several forms
+- `pointwise`: Memformers with one pointwise map, for losses that need not be squares
 - `readings`: deep attention with full matrices, under a stated reading
 - `s6`: the S6 layer of Mamba: step loop, dual, chunked, by statistics
+- `scalar_heads`: gated heads on scalar inputs
 - `stacks`: deep stacks of gated linear attention and of the delta rule
 - `token_form`: Memformers by their token equations
 """
@@ -20,13 +23,16 @@ from icl.models import (
     counting,
     estimating,
     experts,
+    first_order,
     layered,
     layers,
     memformer,
     one_layer,
     operators,
+    pointwise,
     readings,
     s6,
+    scalar_heads,
     stacks,
     token_form,
 )
@@ -34,6 +40,7 @@ from icl.models.causal import Causal, Normalised
 from icl.models.counting import Cost, cost
 from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
 from icl.models.experts import ConvexGate, FreeGate, MultiHead, OutputMixture, PromptGate, merge
+from icl.models.first_order import diagonal_errors, diagonal_jacobian
 from icl.models.layered import LayeredDelta, LayeredGLA, Selected, selected_at_random
 from icl.models.layers import (
     GLA,
@@ -81,6 +88,17 @@ from icl.models.one_layer import (
     window_features,
 )
 from icl.models.operators import chunked, delta_chunked, delta_recurrent, parallel, recurrent
+from icl.models.pointwise import (
+    EqualSteps,
+    HeavyBall,
+    Mapped,
+    StepALayer,
+    mapped_attention,
+    mapped_iterates,
+    mapped_parameters,
+    mapped_registers,
+    mapped_tokens,
+)
 from icl.models.readings import BEST, LITERAL, FullStack, Reading, predictions
 from icl.models.s6 import (
     S6,
@@ -101,6 +119,7 @@ from icl.models.s6 import (
     statistics,
     weights,
 )
+from icl.models.scalar_heads import ScalarHeads, scalar_weights
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, factors, read_strictly
 from icl.models.token_form import (
     attention,
@@ -125,6 +144,7 @@ __all__ = [
     "Counted",
     "DeltaRule",
     "DeltaStack",
+    "EqualSteps",
     "FastWeights",
     "Fixed",
     "FixedStep",
@@ -137,6 +157,7 @@ __all__ = [
     "GatedDeltaStack",
     "GatedStack",
     "Heads",
+    "HeavyBall",
     "Hidden",
     "Kalman",
     "LayeredDelta",
@@ -146,6 +167,7 @@ __all__ = [
     "LinearGate",
     "Longhorn",
     "Mamba2",
+    "Mapped",
     "Memformer",
     "Memories",
     "Memory",
@@ -160,6 +182,7 @@ __all__ = [
     "RetNet",
     "S",
     "S6Stack",
+    "ScalarHeads",
     "Scaled",
     "Selected",
     "Selective",
@@ -168,6 +191,7 @@ __all__ = [
     "Static",
     "Statistics",
     "Step",
+    "StepALayer",
     "Sums",
     "TokenWise",
     "Weights",
@@ -182,12 +206,15 @@ __all__ = [
     "decay_weights",
     "delta_chunked",
     "delta_recurrent",
+    "diagonal_errors",
+    "diagonal_jacobian",
     "dual",
     "error_matrices",
     "estimating",
     "experts",
     "factors",
     "features",
+    "first_order",
     "gram",
     "held",
     "iterates",
@@ -195,6 +222,11 @@ __all__ = [
     "layers",
     "many_heads",
     "many_registers",
+    "mapped_attention",
+    "mapped_iterates",
+    "mapped_parameters",
+    "mapped_registers",
+    "mapped_tokens",
     "memformer",
     "merge",
     "one_layer",
@@ -202,6 +234,7 @@ __all__ = [
     "operators",
     "parallel",
     "parameters",
+    "pointwise",
     "predict",
     "predict_from_features",
     "predict_from_gram",
@@ -214,6 +247,8 @@ __all__ = [
     "risks",
     "s6",
     "s6_features",
+    "scalar_heads",
+    "scalar_weights",
     "scan",
     "scan_chunked",
     "scatter",

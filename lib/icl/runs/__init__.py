@@ -1,8 +1,10 @@
 """What takes time: training, judging, comparing.
 
+- `adapting`: adapting a trained model at test time
 - `at_best`: layers at the settings that closed forms call best
 - `benchmark`: one benchmark on drifting tasks: tasks, floors, who is told or taught what
 - `checkpoint`: the state of a training in one file
+- `fitted`: coefficients fitted to a few prompts
 - `grid`: tasks x predictors x seeds, in any number of processes
 - `judging`: how wrong is it? one-step-ahead predictions, squared errors, risk curves
 - `known`: what known methods reach, layer by layer
@@ -11,7 +13,8 @@
 - `tuning`: the one tuning of any layer
 """
 
-from icl.runs import at_best, benchmark, checkpoint, grid, judging, known, recipes, training, tuning
+from icl.runs import adapting, at_best, benchmark, checkpoint, fitted, grid, judging, known, recipes, training, tuning
+from icl.runs.adapting import Adapted, Given, adapt, query_loss, rescale
 from icl.runs.at_best import AT_BEST, steady_task
 from icl.runs.benchmark import (
     FOR_ALL,
@@ -29,6 +32,17 @@ from icl.runs.benchmark import (
     untaught,
 )
 from icl.runs.checkpoint import agree, described, read, refused, write
+from icl.runs.fitted import (
+    Asked,
+    Fitted,
+    ask_labels,
+    ask_risks,
+    ask_values,
+    fit_diagonals,
+    fit_polynomial,
+    polynomial_losses,
+    prompt_losses,
+)
 from icl.runs.grid import CellFailed, Expected, Grid, Maker, Results, run_grid
 from icl.runs.judging import (
     Predictor,
@@ -54,11 +68,15 @@ __all__ = [
     "SHORT",
     "THEN",
     "AdamW",
+    "Adapted",
+    "Asked",
     "Attempts",
     "CellFailed",
     "Config",
     "Diverged",
     "Expected",
+    "Fitted",
+    "Given",
     "Grid",
     "Held",
     "Maker",
@@ -68,8 +86,13 @@ __all__ = [
     "Run",
     "Tunable",
     "Tuned",
+    "adapt",
+    "adapting",
     "agree",
     "as_published",
+    "ask_labels",
+    "ask_risks",
+    "ask_values",
     "at_best",
     "attempt",
     "benchmark",
@@ -82,15 +105,22 @@ __all__ = [
     "described",
     "drifting_tasks",
     "fit",
+    "fit_diagonals",
+    "fit_polynomial",
+    "fitted",
     "grid",
     "judging",
     "known",
     "known_risks",
     "minimise",
     "one_step_ahead",
+    "polynomial_losses",
+    "prompt_losses",
+    "query_loss",
     "read",
     "recipes",
     "refused",
+    "rescale",
     "risk_curve",
     "run_grid",
     "series_risks",

@@ -6,9 +6,11 @@
 - `gated_floor`: floors at other variances, with gates, of fits
 - `joint`: all labels of a prompt as one Gaussian vector
 - `large_d`: the same as d grows, and the floor
+- `learnability`: how many prompts teach coefficients: bounds
 - `lfom`: first-order methods as tables and polynomials
 - `linear_layers`: steady errors of heads, momentum, chunks
 - `lms_family`: exact errors of LMS, NLMS and delta rules
+- `mixture_floor`: floors of Gaussian mixtures with scalar inputs
 - `moments`: D1 .. D4 of a task
 - `one_layer`: errors, optimum and best forgetting of one gated layer
 - `polynomial_floor`: the least risk of any method with shared coefficients
@@ -24,9 +26,11 @@ from icl.theory import (
     gated_floor,
     joint,
     large_d,
+    learnability,
     lfom,
     linear_layers,
     lms_family,
+    mixture_floor,
     moments,
     one_layer,
     polynomial_floor,
@@ -83,6 +87,14 @@ from icl.theory.large_d import (
     touching,
     touching_point,
 )
+from icl.theory.learnability import (
+    ball,
+    covering_excess,
+    mean_worst_loss,
+    moment_constants,
+    prompts_needed,
+    worst_losses,
+)
 from icl.theory.lfom import (
     cumulative,
     gradient_descent_table,
@@ -103,6 +115,14 @@ from icl.theory.linear_layers import (
     turning_head,
 )
 from icl.theory.lms_family import best_steady, errors, steady_error
+from icl.theory.mixture_floor import (
+    InputNodes,
+    component_posterior,
+    curvature_moments,
+    input_nodes,
+    least_over_components,
+    least_shared_over_components,
+)
 from icl.theory.moments import Moments, from_kernel, recursion, relative, task_moments
 from icl.theory.one_layer import (
     Optimum,
@@ -202,6 +222,7 @@ __all__ = [
     "DescentPath",
     "Flow",
     "Gates",
+    "InputNodes",
     "Layer",
     "LeastRisk",
     "LinearLayer",
@@ -216,6 +237,7 @@ __all__ = [
     "assumed_alpha",
     "assumption_1",
     "attention_heads",
+    "ball",
     "best_delta",
     "best_gla",
     "best_layer",
@@ -227,8 +249,11 @@ __all__ = [
     "bound",
     "channel_gates_error",
     "chunked_error",
+    "component_posterior",
+    "covering_excess",
     "crosstalk",
     "cumulative",
+    "curvature_moments",
     "delta_diagonal",
     "delta_error",
     "delta_random_walk",
@@ -263,6 +288,7 @@ __all__ = [
     "great_circle",
     "heavy_ball",
     "identity_error",
+    "input_nodes",
     "joint",
     "kalman_errors",
     "kalman_floor",
@@ -275,11 +301,14 @@ __all__ = [
     "large_d",
     "layer_loss",
     "layer_risk",
+    "learnability",
     "least_by_sample",
     "least_by_spectrum",
     "least_by_trace",
     "least_loss",
+    "least_over_components",
     "least_over_variances",
+    "least_shared_over_components",
     "lfom",
     "limit_equal_steps",
     "limit_registers",
@@ -293,9 +322,12 @@ __all__ = [
     "linear_rate",
     "lms_family",
     "lms_loss",
+    "mean_worst_loss",
     "minimax_in_ball",
     "minimax_on_sphere",
     "mistaken_errors",
+    "mixture_floor",
+    "moment_constants",
     "moments",
     "momentum_table",
     "nesterov_table",
@@ -316,6 +348,7 @@ __all__ = [
     "population_loss",
     "position_error",
     "position_weights",
+    "prompts_needed",
     "query_errors",
     "rank_one_trap",
     "rate",
@@ -354,6 +387,7 @@ __all__ = [
     "update",
     "upper_bound",
     "wishart_moments",
+    "worst_losses",
     "worst_path",
     "xi",
     "zero_predictor",

@@ -1,0 +1,93 @@
+"""Linear first-order methods with diagonal coefficients, and how their errors change with each coefficient.
+
+The methods of [Dutta & Sra 2025, (1.1), (3.5)] on the quadratics of `icl.tasks.quadratics`: every step starts anew at
+w_0 and adds up all gradients so far, each coordinate with a weight of its own,
+
+    w_{k+1} = w_0 - sum_{i<=k} Lambda[k, i] o grad f(w_i),    grad f(w) = H (w - w*)
+
+with the sign that descends: the paper's Lambda_i^k is -Lambda[k, i]. The errors are w_k - w* = M_k (w_0 - w*) with
+
+    M_0 = I,    M_{k+1} = I - sum_{i<=k} diag(Lambda[k, i]) H M_i
+
+A row of equal numbers is a scalar coefficient: `icl.theory.lfom.cumulative` has the tables of known methods. Of the
+d L (L + 1) / 2 numbers of L steps L (L - 1) / 2 are idle: what multiplies M_i by a number, its own row divides by it.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+from icl.models.token_form import _blocks
+
+
+def _triangle(H: Tensor, Lambda: Tensor) -> None:
+    """Refuse prompts and coefficients that do not fit together."""
+    _, d = _blocks("H", H)
+    _checks.shape("Lambda", Lambda, (None, None, d), "to match H")
+    if Lambda.shape[0] != Lambda.shape[1] or not len(Lambda):
+        raise ValueError(f"Lambda must have shape (L, L, {d}) with L >= 1, got {tuple(Lambda.shape)}")
+    _checks.dtype("Lambda", Lambda, H.dtype, "to match H")
+    ahead = Lambda[torch.ones(Lambda.shape[:2], dtype=torch.bool).triu(1)]
+    if bool((ahead != 0).any()):
+        raise ValueError(f"Lambda must be 0 where i > k (no step reads a later one), got {ahead[ahead != 0][0].item()}")
+
+
+def _errors(H: Tensor, Lambda: Tensor, start: Tensor) -> list[Tensor]:
+    states = [start]
+    for row in Lambda:
+        moved = (weights[:, None] * (H @ M) for weights, M in zip(row, states, strict=False))
+        states.append(start - sum(moved, torch.zeros_like(start)))
+    return states
+
+
+def diagonal_errors(
+    H: Float[Tensor, "batch d d"], Lambda: Float[Tensor, "L L d"], start: Float[Tensor, "batch d columns"]
+) -> Float[Tensor, "batch states d columns"]:
+    """M_0 start .. M_L start of the module's head: for start = w_0 - w*, one column, the errors w_k - w*.
+
+    Args:
+        H: X'X / n of each prompt.
+        Lambda: Lambda[k, i] weighs the gradient at w_i in w_{k+1}, coordinate by coordinate; 0 where i > k.
+        start: what the matrices are applied to, such as the identity.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _triangle(H, Lambda)
+    _checks.shape("start", start, (len(H), H.shape[-1], None), "to match H")
+    _checks.dtype("start", start, H.dtype, "to match H")
+    return torch.stack(_errors(H, Lambda, start), dim=1)
+
+
+def diagonal_jacobian(
+    H: Float[Tensor, "batch d d"],
+    Lambda: Float[Tensor, "L L d"],
+    start: Float[Tensor, "batch d columns"],
+    rows: Float[Tensor, "batch rows d"],
+) -> Float[Tensor, "batch rows columns L L d"]:
+    """Derivatives of rows M_L start by every coefficient; 0 for those where i > k.
+
+    With R_L = rows and R_i = -sum_{k>=i} R_{k+1} diag(Lambda[k, i]) H, what R M_L start feels of M_i start, that by
+    Lambda[k, i, c] is the column c of -R_{k+1} times the row c of H M_i start.
+
+    Arguments as in `diagonal_errors`; rows: what the error is measured with, such as the query.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _triangle(H, Lambda)
+    _checks.shape("start", start, (len(H), H.shape[-1], None), "to match H")
+    _checks.shape("rows", rows, (len(H), None, H.shape[-1]), "to match H")
+    for name, value in (("start", start), ("rows", rows)):
+        _checks.dtype(name, value, H.dtype, "to match H")
+    L = len(Lambda)
+    moved = [H @ M for M in _errors(H, Lambda, start)[:-1]]
+    felt = [rows] * (L + 1)
+    for i in range(L - 1, 0, -1):
+        felt[i] = sum((-(felt[k + 1] * Lambda[k, i]) @ H for k in range(i, L)), torch.zeros_like(rows))
+    jacobian = H.new_zeros(*rows.shape[:2], start.shape[-1], *Lambda.shape)
+    for k in range(L):
+        for i in range(k + 1):
+            jacobian[..., k, i, :] = -torch.einsum("brd,bdc->brcd", felt[k + 1], moved[i])
+    return jacobian

@@ -1,0 +1,170 @@
+"""Bounds for N prompts: by grids over the cover, by drawn prompts, and by sums over quadratures where one is small.
+
+Tolerances. What is computed in fractions is compared at 1e-9 with float64 quadratures; minima over the cover's radius
+at 1e-6 with a grid.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from icl.theory import gated_floor, learnability, polynomial_floor
+
+#: |z| that a standard normal number passes with probability 1e-9.
+LIMIT = stats.norm.isf(1e-9 / 2)
+
+
+@pytest.mark.parametrize(("N", "p", "radius", "largest", "slope"), [(10, 1, 1.0, 1.0, 2.0), (1e9, 4, 2.2, 1e5, 1e4)])
+def test_the_bound_is_the_least_over_covers(N, p, radius, largest, slope):
+    """On a grid of 200,001 radii of the cover, the formula written out. Planted: delta for delta/2 is seen."""
+    s = radius * np.exp(np.linspace(-40, 5, 200_001))
+    union = p * np.log(1 + 2 * radius / s) + math.log(2 / 0.1)
+    values = 2 * (largest * np.sqrt(union / 2 / N) + 2 * slope * s)
+    bound = float(learnability.covering_excess(N, p, radius, largest, slope, 0.1))
+    assert bound <= values.min() * (1 + 1e-12)
+    assert bound == pytest.approx(values.min(), rel=1e-6)
+
+
+def test_of_one_method_it_is_hoeffdings():
+    """A ball of no size needs no cover: 2 largest sqrt(ln(2/delta) / 2N), and excesses fall as 1/sqrt(N)."""
+    N = np.array([[1.0, 100.0], [1e4, 1e6]])
+    bound = learnability.covering_excess(N, 1, 1e-12, 3.0, 1e-6, 0.05)
+    np.testing.assert_allclose(bound, 6 * np.sqrt(math.log(40) / 2 / N), rtol=1e-6)
+
+
+@given(st.floats(1e-3, 1e3), st.integers(1, 50), st.floats(0.1, 10), st.floats(0.1, 1e6), st.floats(0.1, 1e6))
+@settings(max_examples=30)
+def test_prompts_needed_are_the_bounds_inverse(excess, p, radius, largest, slope):
+    """At that many prompts the bound is the excess; where one prompt is enough, it is 1."""
+    N = learnability.prompts_needed(excess, p, radius, largest, slope)
+    bound = float(learnability.covering_excess(N, p, radius, largest, slope))
+    assert bound <= excess * (1 + 1e-9)
+    assert N == 1 or bound == pytest.approx(excess, rel=1e-9)
+
+
+def test_the_bound_holds_where_its_conditions_do():
+    """Losses (x - u)^2 of signs x with mean 0.2 over |u| <= 1: 2,000 samples of 50, of which none exceeds it.
+
+    At delta = .05 it may be exceeded by 5 %; the bound is loose, and 1 in 1e9 would be a surprise.
+    """
+    rng, N = np.random.default_rng(0), 50
+    means = np.where(rng.random((2000, N)) < 0.6, 1.0, -1.0).mean(1)
+    excess = (means - 0.2) ** 2
+    assert excess.max() < learnability.covering_excess(N, 1, 1.0, 4.0, 4.0)
+
+
+def test_the_ball_is_of_the_risks_it_says():
+    """floor + rho^2 is d, or a multiple of the floor, at each number of layers."""
+    floor = polynomial_floor.optimal_risks(5, 20, 4)[1:]
+    np.testing.assert_allclose(floor + learnability.ball(5, 20, 4) ** 2, 5, rtol=1e-12)
+    np.testing.assert_allclose(floor + learnability.ball(5, 20, 4, 3) ** 2, 3 * floor, rtol=1e-12)
+
+
+def drawn(d, n, batch, seed):
+    """H, query, weights, and x_q' H^k w* for k = 0 .. 3 by eigenvalues."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(batch, d, n))
+    H = X @ X.swapaxes(1, 2) / n
+    x, w = rng.normal(size=(2, batch, d))
+    t, V = np.linalg.eigh(H)
+    along = [np.einsum("bij,bi->bj", V, v) for v in (x, w)]
+    z = along[0] * along[1]
+    return H, x, w, np.stack([(z * t**k).sum(1) for k in range(4)], axis=1)
+
+
+@pytest.mark.parametrize("times", [None, 4.0])
+def test_the_worst_loss_of_the_ball_is_reached(times):
+    """No method on the ball's surface, of 4,000 drawn ones, is worse on a prompt; the one along psi is as bad.
+
+    d = 2, two layers; methods as polynomials applied to matrices. Planted: a ball of radius rho^2 is seen.
+    """
+    d, n, L = 2, 9, 2
+    H, x, w, features = drawn(d, n, 5, 1)
+    loss, worst, slope = learnability.worst_losses(features[:, : L + 1], d, n, times)
+    moments = polynomial_floor.wishart_moments(d, n, 2 * L)
+    G = np.array([[moments[j + k] for k in (1, 2)] for j in (1, 2)])
+    best, rho = polynomial_floor.optimal_polynomial(d, n, L), learnability.ball(d, n, L, times)[-1]
+    angles = np.linspace(0, 2 * np.pi, 4001)
+    # Steps c with c'Gc = rho^2.
+    steps = rho * np.linalg.solve(np.linalg.cholesky(G).T, np.stack([np.cos(angles), np.sin(angles)]))
+    for prompt in range(5):
+        powers = [x[prompt] @ np.linalg.matrix_power(H[prompt], k) @ w[prompt] for k in range(3)]
+        errors = np.dot(powers, best) + np.dot(powers[1:], steps)
+        assert loss[prompt] == pytest.approx(np.dot(powers, best) ** 2, rel=1e-9)
+        assert (errors**2).max() <= worst[prompt] * (1 + 1e-12)
+        assert (errors**2).max() == pytest.approx(worst[prompt], rel=1e-5)
+        # The loss along the surface, per length in u, changes by no more than the slope.
+        around = np.abs(np.diff(errors**2)).max() / (rho * (angles[1] - angles[0]))
+        assert around <= slope[prompt]
+
+
+def test_its_mean_is_below_the_bound():
+    """100,000 prompts, d = 5, n = 20, one and two layers, LIMIT standard errors (2 % and less); within 25 % of it."""
+    features = drawn(5, 20, 100_000, 2)[-1]
+    for layers in (1, 2):
+        worst = learnability.worst_losses(features[:, : layers + 1], 5, 20)[1]
+        bound = learnability.mean_worst_loss(5, 20, layers)[-1]
+        error = worst.std() / len(worst) ** 0.5
+        assert error < 0.02 * bound
+        assert worst.mean() < bound + LIMIT * error
+        assert worst.mean() > 0.75 * bound
+
+
+def quadrature(nodes):
+    x, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    return x, weights / weights.sum()
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_moments_by_quadrature(layers):
+    """d = 1, n = 2: H = (a^2 + b^2) / 2, a query and a weight, all normal: a product of Gauss quadratures is exact.
+
+    Planted: the weight 6 of the last term at 5 is seen.
+    """
+    nodes, weights = quadrature(4 * layers + 6)
+    few, few_weights = quadrature(4)
+    t, x, w = np.meshgrid((nodes[:, None] ** 2 + nodes**2).ravel() / 2, few, few, indexing="ij")
+    mass = np.einsum("i,j,k->ijk", np.outer(weights, weights).ravel(), few_weights, few_weights).ravel()
+    z, t = (x * w).ravel(), t.ravel()
+    powers = np.stack([z * t**k for k in range(layers + 1)])
+    r = polynomial_floor.optimal_polynomial(1, 2, layers) @ powers
+    G = (powers[1:] * mass) @ powers[1:].T
+    lengths = np.einsum("kb,kb->b", powers[1:], np.linalg.solve(G, powers[1:]))
+    floor = mass @ r**2
+    rho = math.sqrt(1 - floor)
+    wanted = 2 * (
+        math.sqrt(mass @ r**4 - floor**2)
+        + 2 * rho * math.sqrt(mass @ (r**2 * lengths))
+        + rho**2 * math.sqrt(mass @ lengths**2 - layers)
+    )
+    assert learnability.moment_constants(1, 2, layers)[-1] == pytest.approx(wanted, rel=1e-8)
+
+
+def test_the_moments_bound_holds_for_gaussian_prompts():
+    """400 fits of 200 prompts' labels, one layer, d = 5, n = 20: the excess exceeds K / sqrt(N delta) in none.
+
+    With delta = .05 it may in 20; the bound is a hundred times the mean excess.
+    """
+    d, n, N = 5, 20, 200
+    features = drawn(d, n, 400 * N, 3)[-1]
+    target, feature = features[:, :2].T.reshape(2, 400, N)
+    steps = (target * feature).sum(1) / (feature**2).sum(1)
+    a, least = polynomial_floor.best_single_step(d, n)
+    excess = (steps - a) ** 2 * d * (n + d + 1) / n
+    bound = learnability.moment_constants(d, n, 1)[0] / math.sqrt(N * 0.05)
+    assert excess.max() < bound
+    mean = gated_floor.excess_constants(d, n, 1)[0][0] / N
+    assert 0.5 * mean < excess.mean() < 2 * mean < bound / 10
+    assert least == pytest.approx(polynomial_floor.optimal_risks(d, n, 1)[1], rel=1e-12)
+
+
+def test_bounds_grow_with_the_ball():
+    """Mean worst losses and constants of larger balls are larger, at each depth."""
+    for bound in (learnability.mean_worst_loss, learnability.moment_constants, learnability.ball):
+        for small, large in itertools.pairwise((1.5, 2.0, 4.0)):
+            assert (bound(3, 8, 3, small) < bound(3, 8, 3, large)).all()
