@@ -561,7 +561,8 @@ MADE_HERE = {
     *(
         exercises.SelfCheck,
         recipes.Minimum,
-        adapting.Adapted, components.ComponentPrompt,
+        adapting.Adapted,
+        components.ComponentPrompt,
         mixture_floor.InputNodes,
         notation.Symbol,
         fitted.Fitted,
