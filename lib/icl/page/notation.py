@@ -182,6 +182,14 @@ SYMBOLS = (
     Symbol(
         "Gamma", r"\boldsymbol\Gamma_j^\ell", "(L, L)", "1/x²", "weight of layer j's register at layer ℓ", "II (3.4)"
     ),
+    Symbol(
+        "psi",
+        r"\psi(y, s)",
+        "as y",
+        "",
+        "value of a token: dφ/ds of a loss φ(y, s), s its prediction",
+        "models.pointwise",
+    ),
     Symbol("Delta", r"\Delta_\ell", "(batch, time)", "1", "how long S6 holds a token", "III (5)"),
     Symbol("W_B", r"\mathbf W_B", "(d_h, d+1)", "", "selection of what S6 writes; b_B its bias", "III (3)"),
     Symbol("W_C", r"\mathbf W_C", "(d_h, d+1)", "", "selection of what S6 reads; b_C its bias", "III (4)"),
