@@ -109,7 +109,7 @@ class GaussianComponents:
 
     @property
     def S_x(self) -> Float[np.ndarray, "components d d"]:
-        """E x x' of a prompt's query, by the component of its weights: with `per_token` the mixture's for all."""
+        """Second moment of a prompt's query, by the component of its weights; with `per_token` that of the mixture."""
         each = self.covariances + self.means[:, :, None] * self.means[:, None]
         if self.per_token:
             each = np.broadcast_to(np.tensordot(self.shares, each, 1), each.shape)
@@ -117,7 +117,7 @@ class GaussianComponents:
 
     @property
     def S_w(self) -> Float[np.ndarray, "components d d"]:
-        """E w* w*' of each component."""
+        """Second moment of the weights of each component."""
         inverses = np.linalg.inv(self.covariances)
         return (inverses + inverses.swapaxes(1, 2)) / 2 + self.means[:, :, None] * self.means[:, None]
 

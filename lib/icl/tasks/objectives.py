@@ -2,7 +2,7 @@
 
 A prompt of n examples is the problem of minimising
 
-    f(w) = sum_i phi(y_i, <w, x_i>) / n + ridge |w|^2 / 2
+    f(w) = sum_i phi(y_i, <w, x_i>) / n + ridge w'w / 2
 
 with phi(y, s) the loss of the prediction s where the label is y. Its gradient is sum_i psi(y_i, <w, x_i>) x_i / n +
 ridge w with psi = d phi / d s, one number an example: the slope. Squares have psi = s - y, and are the problems of
@@ -32,7 +32,7 @@ class Objective(ABC):
     Attributes:
         d: dimension of the inputs, at least 1.
         n: labelled examples a prompt, at least 1.
-        ridge: weight of |w|^2 / 2, >= 0, in units of the loss times x^2 / y^2.
+        ridge: weight of w'w / 2, >= 0, in units of the loss times x^2 / y^2.
     """
 
     d: int
