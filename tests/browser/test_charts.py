@@ -80,9 +80,10 @@ def starts_as_python_left_it(figure):
     spec = json.loads(figure.locator("script[type='application/json']").text_content())
     drawn = next(v["values"] for v in _nodes(spec) if v.get("name") == "curve")
     live = figure.evaluate("f => f.view.data('curve').map(row => ({...row}))")
-    key = next(key for key in ("time", "lam", "memory", "eigenvalue", "examples", "layer", "s") if key in drawn[0])
-    value = next(value for value in ("weight", "times", "left", "loss") if value in drawn[0])
-    drawn, live = ({(row["method"], row[key]): row[value] for row in rows} for rows in (drawn, live))
+    key = next(key for key in ("time", "lam", "memory", "eigenvalue", "examples", "layer", "s", "t") if key in drawn[0])
+    value = next(value for value in ("weight", "times", "left", "loss", "value") if value in drawn[0])
+    line = "method" if "method" in drawn[0] else "curve"
+    drawn, live = ({(row[line], row[key]): row[value] for row in rows} for rows in (drawn, live))
     assert len(drawn) == len(live)
     for (method, at), number in live.items():
         # In multiples of a floor over other random inputs: see test_kalman_floor_is_near_the_librarys.
