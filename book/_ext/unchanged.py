@@ -1,6 +1,6 @@
 """Whether the site is what a build would make: nothing has changed of what it is made of, nor of what was made.
 
-A build takes fifteen seconds to find that out, for it reads every chapter's code and every page's tree. Here bytes are
+A build takes ten seconds to find that out, for it reads every page's tree. Here bytes are
 compared: those of every file that git does not ignore, with what they were when the last build began that came to its
 end.
 """
