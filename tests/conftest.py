@@ -1,8 +1,10 @@
 """What every test shares: one thread, shape annotations that are enforced, and a Hypothesis that repeats itself."""
 
+import functools
 import os
 import subprocess
 import sys
+import typing
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -52,6 +54,41 @@ def _checked(function):
 
 _checker.check = _checked
 sys.modules["icl_checker"] = _checker
+
+
+def _has_shapes(annotation) -> bool:
+    """Whether there is a shape anywhere in an annotation; a string may hold one."""
+    if isinstance(annotation, str | typing.ForwardRef):
+        return True
+    parts = typing.get_args(annotation)
+    array = isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray)
+    return array or any(map(_has_shapes, parts))
+
+
+def _jaxtyped(*, typechecker):
+    """jaxtyping's decorator where there are shapes to compare.
+
+    All else is beartype's alone, 30 times faster: a gradient flow calls its small helpers by the hundred thousand.
+    """
+    with_shapes = _shapes(typechecker=typechecker)
+
+    def decorate(function):
+        inner = "<locals>" in function.__qualname__  # made anew at each call: see `_checked`
+        if isinstance(function, type) or inner or any(map(_has_shapes, function.__annotations__.values())):
+            return with_shapes(function)
+        checked = _check(function)
+
+        @functools.wraps(function)
+        def called(*args, **kwargs):
+            return (function if jaxtyping.config.jaxtyping_disable else checked)(*args, **kwargs)
+
+        return called
+
+    return decorate
+
+
+_shapes = jaxtyping.jaxtyped
+jaxtyping.jaxtyped = _jaxtyped
 # All modules but one: it reads programs, in hundreds of thousands of small calls, and there is no array in it.
 _UNCHECKED = {"_identity"}
 _modules = {path.stem for path in (ROOT / "lib" / "icl").iterdir() if not path.name.startswith("__")}

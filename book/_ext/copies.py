@@ -20,8 +20,7 @@ import chapters
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
 SUPPORTED = sys.platform == "linux"  # elsewhere it is not safe to fork with these libraries loaded
-#: Modules of others only. The first optimiser of a process loads `torch._dynamo`. Not pandas: when it is imported it
-#: looks whether it is in a notebook, and shows tables accordingly.
+#: Modules of others only. The first optimiser of a process loads `torch._dynamo`. Not what `original` refuses.
 LOADED = (
     "altair",
     "ipykernel.kernelapp",

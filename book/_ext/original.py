@@ -1,8 +1,8 @@
 """The process that kernels are copies of: a script that loads what every chapter imports, then forks when it is asked.
 
-Its arguments name what it loads. It says "loaded", or else what it could not load, and why. Each line of its input is
-an order, in JSON: the arguments of a kernel and its folder. It answers with the process number of the copy that became
-the kernel. It ends with its input, and its copies with it. `copies` gives the orders.
+Its arguments name what it loads. It says "loaded", or else what it could not or should not load, and why. Each line of
+its input is an order, in JSON: the arguments of a kernel and its folder. It answers with the process number of the copy
+that became the kernel. It ends with its input, and its copies with it. `copies` gives the orders.
 """
 
 import gc
@@ -12,6 +12,10 @@ import os
 import signal
 import sys
 from typing import NoReturn
+
+#: What looks, when it is imported, whether it is in a notebook. Loaded here, pandas broke the lines of wide tables on
+#: pages as in a terminal.
+ASK_WHERE = {"pandas", "tqdm.auto"}
 
 
 def serve(names: list[str]) -> None:
@@ -24,6 +28,9 @@ def serve(names: list[str]) -> None:
         except Exception as fault:
             print(f"{name} cannot be loaded: {type(fault).__name__}: {' '.join(str(fault).split())}", flush=True)
             return
+    if asking := ASK_WHERE & set(sys.modules):
+        print(f"{', '.join(sorted(asking))} would be loaded outside a notebook, where it looks whether it is in one")
+        return
     print("loaded", flush=True)
     gc.freeze()  # a collection in a copy need not walk, and so copy, what is loaded
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a copy, and none stays as a zombie
