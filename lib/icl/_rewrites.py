@@ -30,6 +30,9 @@ class Rewrite:
 #: A commit of the library in its rooms, before any of these rewrites.
 _ROOMS = "70d0f59657a8fc5ccc3d09d43d35f06085d823b4"
 
+#: A commit where token-wise weights were the same for all prompts, in one head and without B.
+_ONE_WEIGHT_A_TOKEN = "50079f108b88cf59065ab555c239ba7d10c8a03d"
+
 _LOOK = """
 import itertools
 import numpy as np
@@ -117,6 +120,117 @@ for d, n, layers in ((1, 1, 2), (5, 20, 4), (3, 2, 8), (4, 200, 12)):
         results.append(lfom.table_risks(Gamma, d, n, rng.normal(size=layers)))
 """
 
+_MEMORIES = """
+import torch
+from icl.models.experts import ConvexGate, FreeGate, MultiHead, PromptGate
+from icl.models.memformer import *
+from icl.models.memformer import Fixed, Free, Full, OneRegister, Scaled, Shared, TokenWise, Without
+from icl.models.token_form import token_errors
+from icl.tasks import StationaryRegression
+from icl.tasks.quadratics import mean_curvature
+torch.manual_seed(1)
+d, n, L, results = 3, 6, 4, []
+task = StationaryRegression(d, n)
+normal = lambda *shape: torch.randn(*shape, dtype=torch.float64) / 4
+def memories():
+    return [Without(L), OneRegister(L), Shared(L), Free(L), Free(L, rows=d + 1), TokenWise(L, n)]
+def look(model, dtype, seed):
+    prompt = task.sample(40, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    model = model.to(dtype)
+    with torch.no_grad():
+        for p in model.parameters():
+            p += 0.2 * torch.randn(p.shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    M, states, predictions = model.errors(prompt.x[:, :-1]), model.states(prompt), model(prompt)
+    results.append([M, states, predictions])
+    for value in (M, states, predictions):
+        model.zero_grad()
+        if value.requires_grad:
+            value.square().sum().backward()
+            results.append([p.grad for p in model.parameters()])
+"""
+
+
+_TOKENS = """
+for seed in range(3):
+    for size in (1, n):
+        X, A = normal(7, size, d).requires_grad_(), normal(L, d, d).requires_grad_()
+        Gamma = normal(L, L, size + 1).requires_grad_()
+        M = token_errors(X, A, Gamma)
+        M.square().sum().backward()
+        results.append([M, X.grad, A.grad, Gamma.grad])
+"""
+
+
+_ONE_HEAD = """
+for seed, dtype in enumerate((torch.float32, torch.float64)):
+    for k, kind in enumerate(memories()):
+        for blocks in (lambda: Fixed(normal(L, d, d)), lambda: Scaled(normal(d, d), L), lambda: Full(d, L)):
+            look(Memformer(blocks(), memories()[k]), dtype, seed)
+            if not isinstance(kind, TokenWise):
+                look(Memformer(blocks(), memories()[k], blocks()), dtype, seed)
+"""
+
+
+_SEVERAL_HEADS = """
+for seed, dtype in enumerate((torch.float32, torch.float64)):
+    for gate in (lambda: None, lambda: FreeGate(3), lambda: ConvexGate(3),
+                 lambda: PromptGate(*normal(2, 3), mean_curvature)):
+        for kinds in ([0, 0, 0], [1, 2, 3], [0, 3, 4]):
+            for form in range(3):
+                A = [Full(d, L), Fixed(normal(L, d, d)), Scaled(normal(d, d), L)]
+                own = [memories()[k] for k in kinds] if form != 1 else [memories()[kinds[1]]] * 3
+                B = (None, Full(d, L), Fixed(normal(L, d, d))) if form == 2 else (None,) * 3
+                look(MultiHead([Memformer(*each) for each in zip(A, own, B, strict=True)], gate()), dtype, seed)
+"""
+
+_FIT = """
+import tempfile
+from pathlib import Path
+import numpy as np
+import torch
+from icl.models import GLA, LinearAttention
+from icl.runs.training import AdamW, Config, Diverged, fit
+from icl.tasks import DriftingRegression
+task, results = DriftingRegression(3, 9, 0.9), []
+loss = lambda model, prompt: model.loss(prompt)
+last = lambda model, prompt: (model(prompt) - prompt.y[:, -1]).square().mean()
+side_by_side = lambda model, prompt: torch.stack([model.loss(prompt), last(model, prompt)])
+def look(model, loss, config, dtype, **more):
+    generator, seen = torch.Generator().manual_seed(1), []
+    watch = lambda step, model: seen.append([step, *(p.detach().clone() for p in model.parameters())])
+    try:
+        run = fit(model, loss, task, config, generator=generator, watch=watch, **more)
+        results.append([run.losses, run.resumed_from])
+    except Diverged as fault:
+        results.append(str(fault))
+    results.append([seen, [p.detach() for p in model.parameters()], generator.get_state()])
+plain, harsh = AdamW(lr=0.05), AdamW(lr=1e-3, weight_decay=0.0, momentum=0.5, beta2=0.9)
+for dtype in (torch.float32, torch.float64):
+    made = lambda: GLA(3, lam=0.8, mu=0.1, dtype=dtype)
+    for each in (loss, side_by_side):
+        look(made(), each, Config(7, 4, plain), dtype)
+        look(made(), each, Config(9, 4, harsh, warm_up=3, anneal_to=0.0, clip=0.1), dtype, floor=0.1)
+    look(LinearAttention(3, mu=0.2, dtype=dtype), loss, Config(5, 4, plain), dtype)
+    wrong = lambda model, prompt: model.loss(prompt) / (prompt.x.abs().max() < 2.9)
+    look(made(), wrong, Config(30, 4, plain), dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        stop = 0
+        def stopping(model, prompt):
+            global stop
+            stop += 1
+            if stop == 6:
+                raise KeyboardInterrupt
+            return model.loss(prompt)
+        for every in (2, 3):
+            model, stop, file = made(), 0, Path(folder) / f"{every}.safetensors"
+            try:
+                fit(model, stopping, task, Config(9, 4, plain), generator=torch.Generator().manual_seed(1),
+                    checkpoint=file, every=every)
+            except KeyboardInterrupt:
+                results.append(file.exists())
+            look(made(), stopping, Config(9, 4, plain), dtype, checkpoint=file, every=every)
+"""
+
 
 def _drift(name: str, before: str, now: str, tasks: str) -> Rewrite:
     """One sampler for all drifts (`tasks.core.Regression`); each had its own."""
@@ -173,4 +287,28 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("icl.theory.polynomial_floor._squares", "f33c6bd2af0b57a3", "4889373dfabdb3ed", _ROOMS, _FLOORS),
     # The squares above the floor serve the limit of many dimensions too.
     Rewrite("icl.theory.lfom.table_risks", "d9df505e95326047", "e5db09f654e84dee", _ROOMS, _TABLES),
+    # Token-wise weights beside B, others a prompt, and in several heads that are summed.
+    Rewrite(
+        "icl.models.token_form.token_errors",
+        "562898cd13c3e5df",
+        "9b84d5285a30da9e",
+        _ONE_WEIGHT_A_TOKEN,
+        _MEMORIES + _TOKENS,
+    ),
+    Rewrite(
+        "icl.models.memformer.Memformer",
+        "df56da1387c06c15",
+        "548f9f33d615d44c",
+        _ONE_WEIGHT_A_TOKEN,
+        _MEMORIES + _ONE_HEAD,
+    ),
+    Rewrite(
+        "icl.models.experts.MultiHead",
+        "2484e4460396656a",
+        "e4fea9401bb23718",
+        _ONE_WEIGHT_A_TOKEN,
+        _MEMORIES + _SEVERAL_HEADS,
+    ),
+    # Prompts of any kind, and models so large that a copy of the state takes as long as a step.
+    Rewrite("icl.runs.training.fit", "57c4686f0e1e6cb2", "3b023e2bc73f7336", _ONE_WEIGHT_A_TOKEN, _FIT),
 )

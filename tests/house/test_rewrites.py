@@ -16,7 +16,7 @@ from icl._rewrites import REWRITES
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [rewrite.definition for rewrite in REWRITES]
 
-#: Reads libraries and {definition: cases}, and prints for each library a hash of what each leaves in `results`;
+#: Reads libraries, each with cases, and prints for each library a hash of what each case leaves in `results`;
 #: everything is hashed by value. Each library has a process of its own, a copy of one that has loaded what both import.
 PROGRAM = """
 import hashlib, json, os, sys
@@ -36,29 +36,27 @@ def told(value):
     return repr(value).encode()
 
 torch.set_num_threads(1)
-libraries, everything = json.load(sys.stdin)
-for library in libraries:
+for library, everything in json.load(sys.stdin):
     if copy := os.fork():
         assert os.waitpid(copy, 0)[1] == 0
         continue
     assert not any(name.split(".")[0] == "icl" for name in sys.modules)
     sys.path.insert(0, library)
     digests = {}
-    for cases in set(everything.values()):  # definitions that are proved by the same cases share them
+    for cases in everything:
         space = {}
         exec(cases, space)
         digests[cases] = [hashlib.sha256(told(result)).hexdigest() for result in space["results"]]
-    digests = {name: digests[cases] for name, cases in everything.items()}
     print(json.dumps([sys.modules["icl"].__file__, digests]), flush=True)
     break
 """
 
 
-def computed(libraries, cases):
-    """Digests of what these cases compute with each of some libraries."""
+def computed(libraries):
+    """Digests of what cases compute, {cases: digests} for each of some libraries; `libraries` is (folder, cases)."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        input=json.dumps([list(map(str, libraries)), cases]),
+        input=json.dumps([(str(folder), cases) for folder, cases in libraries]),
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
@@ -66,27 +64,42 @@ def computed(libraries, cases):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [place for place, _ in found] == [str(library / "icl" / "__init__.py") for library in libraries]
+    assert [place for place, _ in found] == [str(folder / "icl" / "__init__.py") for folder, _ in libraries]
     return [digests for _, digests in found]
 
 
 def older(commit, folder):
-    """The library as it was at a commit, from the repository's history."""
+    """The library as it was at a commit, from the repository's history; None where that does not reach back so far."""
     done = subprocess.run(["git", "archive", commit, "lib"], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        pytest.skip(f"the history does not reach back to {commit[:8]}")
+        return None
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder / "lib"
 
 
-@pytest.mark.parametrize("commit", sorted({rewrite.commit for rewrite in REWRITES}))
-def test_a_rewritten_definition_computes_what_it_did(tmp_path, commit):
+@pytest.fixture(scope="module")
+def before_and_now(tmp_path_factory):
+    """{commit: digests} of each commit's cases as the library was, and the digests of all of them as it is."""
+    cases = {}  # what several definitions are proved by is computed once
+    for rewrite in REWRITES:
+        cases.setdefault(rewrite.commit, {})[rewrite.cases] = None
+    folders = {commit: older(commit, tmp_path_factory.mktemp("older")) for commit in cases}
+    there = [commit for commit, folder in folders.items() if folder]
+    libraries = [(folders[commit], list(cases[commit])) for commit in there]
+    libraries.append((ROOT / "lib", [each for commit in there for each in cases[commit]]))
+    *before, now = computed(libraries)
+    return dict(zip(there, before, strict=True)), now
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids=NAMES)
+def test_a_rewritten_definition_computes_what_it_did(before_and_now, rewrite):
     """Every byte of every case agrees between the library of that commit and this one."""
-    cases = {rewrite.definition: rewrite.cases for rewrite in REWRITES if rewrite.commit == commit}
-    before, now = computed([older(commit, tmp_path), ROOT / "lib"], cases)
-    assert all(before.values())
-    assert {name for name in cases if before[name] != now[name]} == set()
+    before, now = before_and_now
+    if rewrite.commit not in before:
+        pytest.skip(f"the history does not reach back to {rewrite.commit[:8]}")
+    assert before[rewrite.commit][rewrite.cases]
+    assert before[rewrite.commit][rewrite.cases] == now[rewrite.cases]
 
 
 @pytest.mark.parametrize("rewrite", REWRITES, ids=NAMES)

@@ -4,6 +4,7 @@ Tolerances. Everything is in float64 unless said otherwise. Values are sums of p
 layers and three heads: 1e-12 of the largest value (at least 1) covers the rounding.
 """
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -41,7 +42,7 @@ def stirred(model, size=0.3, seed=0):
     return model
 
 
-def heads(d, kind):
+def heads(d, kind, n=7):
     """Three heads, no two alike: their blocks' kinds and their memories differ, and all parameters are drawn."""
     blocks = [Fixed(normal(L, d, d, name="A") / 4), Scaled(normal(d, d, name="matrix") / 4, L), Full(d, L)]
     memories = {
@@ -49,14 +50,19 @@ def heads(d, kind):
         "one register": [OneRegister(L) for _ in range(HEADS)],
         "of every kind": [Shared(L), Free(L), Free(L, rows=d + 1)],
         "one shared": [Shared(L)] * HEADS,
+        "token-wise": [TokenWise(L, n) for _ in range(HEADS)],
+        "one token-wise": [TokenWise(L, n)] * HEADS,
+        "token-wise and others": [TokenWise(L, n), OneRegister(L), Free(L, rows=d + 1)],
         "GD++": [Without(L), Free(L), Free(L, rows=d + 1)],
+        "GD++, token-wise": [Free(L), TokenWise(L, n), Free(L, rows=d + 1)],
     }[kind]
-    curved = [None, Full(d, L), Scaled(torch.eye(d).double(), L)] if kind == "GD++" else [None] * HEADS
+    curved = [None, Full(d, L), Scaled(torch.eye(d).double(), L)] if "GD++" in kind else [None] * HEADS
     parts = zip(blocks, memories, curved, strict=True)
     return [stirred(Memformer(*each), 0.2, seed) for seed, each in enumerate(parts)]
 
 
 KINDS = ["without", "one register", "of every kind", "one shared", "GD++"]
+TOKEN_WISE = ["token-wise", "one token-wise", "token-wise and others", "GD++, token-wise"]
 GATES = {
     "none": lambda: None,
     "free": lambda: stirred(FreeGate(HEADS)),
@@ -99,6 +105,60 @@ def test_the_reduced_form_is_the_token_form(kind, gate, d, n):
     assert torch.equal(model.risks(X, np.eye(d)), memformer.risks(M, np.eye(d)))
 
 
+@every_form
+@pytest.mark.parametrize("kind", TOKEN_WISE)
+def test_token_wise_heads_are_the_token_form(kind, gate, d, n):
+    """Heads with a weight a token, some or all of them, beside rows of a register and beside B: the query's token holds
+    -<w_l, x_q> at every layer, for `errors` and the call, though no one w explains what is left at the examples.
+
+    Planted: the query's weight for all tokens, one head's weights for another's, gates left out, and the query's input
+    moved by an example's weight are seen.
+    """
+    model, prompt = MultiHead(heads(d, kind, n), GATES[gate]()), prompts(d, n)
+    states = model.states(prompt)
+    X, query, w_star = prompt.x[:, :-1], prompt.x[:, -1], prompt.w[:, 0]
+    M = model.errors(X)
+    w = w_star.unsqueeze(1) - (M @ w_star[:, None, :, None]).squeeze(-1)
+    assert M.shape == (len(X), L + 1, d, d)
+    assert close(-states[:, :, -1, -1], (w * query.unsqueeze(1)).sum(-1))
+    assert close(model(prompt), -states[:, -1, -1, -1])
+    if n > d:
+        explained = prompt.y[:, None, :-1] - w @ X.transpose(1, 2)
+        assert (states[:, -1, :-1, -1] - explained).abs().max() > 1e-3
+
+
+def test_labels_that_no_weights_explain_are_read_too():
+    """`forward` follows the labels themselves: for labels that are noise it is the token equations as well."""
+    d, n = 3, 7
+    met = prompts(d, n)
+    noisy = Prompt(met.x, normal(*met.y.shape, name="noise"), met.w)
+    for kind in TOKEN_WISE:
+        model = MultiHead(heads(d, kind), GATES["exp"]())
+        assert close(model(noisy), -model.states(noisy)[:, -1, -1, -1])
+
+
+def test_equal_weights_for_all_tokens_are_a_shared_memory():
+    """Token-wise heads whose tokens all have one weight are heads of `Shared` memory: the same errors and predictions.
+
+    With gates of each prompt; heads that share a memory are summed, for one head's layers.
+    """
+    d, n = 3, 7
+    plain, spread = [stirred(Shared(L), 0.3, h) for h in range(HEADS)], [TokenWise(L, n) for _ in range(HEADS)]
+    with torch.no_grad():
+        for one, each in zip(plain, spread, strict=True):
+            each.weights.copy_(one.weights[:, None].expand(L, n + 1))
+    A = [Fixed(normal(L, d, d, name=f"A{h}") / 4) for h in range(HEADS)]
+    alike, wide = (
+        MultiHead([Memformer(*each) for each in zip(A, memories, strict=True)], GATES["exp"]())
+        for memories in (plain, spread)
+    )
+    X = prompts(d, n).x[:, :-1]
+    assert close(wide.errors(X), alike.errors(X))
+    assert close(wide(prompts(d, n)), alike(prompts(d, n)))
+    one = MultiHead(heads(d, "one token-wise"), GATES["free"]())
+    assert len(one.blocks(gram(X))[0]) == L
+
+
 @every_gate
 @every_kind
 def test_outputs_are_mixed_as_the_theorem_says(kind, gate):
@@ -128,7 +188,7 @@ def test_outputs_of_token_wise_heads_are_mixed_too():
     assert close((w * prompt.x[:, -1]).sum(-1), expected)
 
 
-@every_kind
+@pytest.mark.parametrize("kind", KINDS + TOKEN_WISE)
 def test_a_gate_of_one_head_is_that_head(kind):
     """Gates (0, 1, 0) make either mixture the second head alone: the content of Thm 4.1.
 
@@ -363,8 +423,8 @@ def test_gradients_reach_every_parameter(gate):
     """Every parameter of heads and of gates has a gradient, finite and not 0."""
     d, n = 3, 7
     X = prompts(d, n).x[:, :-1]
-    for make in (MultiHead, OutputMixture):
-        model = make(heads(d, "GD++"), GATES[gate]())
+    for make, kind in itertools.product((MultiHead, OutputMixture), ("GD++", "GD++, token-wise")):
+        model = make(heads(d, kind), GATES[gate]())
         model.risks(X, np.eye(d))[:, -1].mean().backward()
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None, name
@@ -418,8 +478,8 @@ def test_prompts_are_independent_and_the_label_of_the_query_is_not_read(gate):
     other = Prompt(*(torch.cat([part[:1], 2 * part[1:]]) for part in (prompt.x, prompt.y, prompt.w)))
     told = prompt.y.clone()
     told[:, -1] = 1e6
-    for make in (MultiHead, OutputMixture):
-        model = make(heads(d, "of every kind"), GATES[gate]())
+    for make, kind in itertools.product((MultiHead, OutputMixture), ("of every kind", "token-wise and others")):
+        model = make(heads(d, kind), GATES[gate]())
         assert torch.equal(model(other)[:1], model(prompt)[:1])
         assert torch.equal(model(Prompt(prompt.x, told, prompt.w)), model(prompt))
 
@@ -428,7 +488,7 @@ def test_one_head_is_a_memformer():
     """A single head without a gate is that head, in every form: the same numbers up to rounding."""
     d, n = 3, 7
     prompt = prompts(d, n)
-    for kind in KINDS:
+    for kind in KINDS + TOKEN_WISE:
         for head in heads(d, kind):
             for make in (MultiHead, OutputMixture):
                 assert close(make([head])(prompt), head(prompt))

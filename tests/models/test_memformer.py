@@ -38,7 +38,7 @@ def preconditioners(d):
 
 
 def models(d, n):
-    """Every memory over every preconditioner, and with matrices B those memories that allow them."""
+    """Every memory over every preconditioner, with matrices B and without."""
     memories = {
         "without": lambda: Without(L),
         "one register": lambda: OneRegister(L),
@@ -51,8 +51,7 @@ def models(d, n):
     for kind, block in preconditioners(d).items():
         for name, memory in memories.items():
             found[f"{kind}, {name}"] = stirred(Memformer(block, memory()))
-            if name != "token-wise":
-                found[f"{kind}, {name}, GD++"] = stirred(Memformer(block, memory(), Full(d, L)))
+            found[f"{kind}, {name}, GD++"] = stirred(Memformer(block, memory(), Full(d, L)))
     return found
 
 
@@ -86,7 +85,7 @@ def test_the_reduced_form_is_the_token_form(name, d, n):
 
     Every preconditioner with every memory, with B and without; inputs are moved by B as T_l says, so that example i
     holds y_i - <w_l, x_i> throughout, but for the token-wise memory. Planted: A for A', B' for B, A' for T' A' T, the
-    labels' weight for the inputs' rows, 1/n left out are seen.
+    labels' weight for the inputs' rows, 1/n left out, the query's input moved by an example's weight are seen.
     """
     model, prompt = models(d, n)[name], prompts(d, n)
     states = model.states(prompt)
@@ -94,9 +93,11 @@ def test_the_reduced_form_is_the_token_form(name, d, n):
     w = w_star.unsqueeze(1) - (model.errors(X) @ w_star[:, None, :, None]).squeeze(-1)
     assert close(-states[:, :, -1, -1], (w * query.unsqueeze(1)).sum(-1))
     assert close(model(prompt), -states[:, -1, -1, -1])
-    if "token-wise" not in name:
+    A, Gamma, B = model.blocks()
+    if "token-wise" in name:
+        assert close(token_form.token_iterates(X, prompt.y[:, :-1], A, Gamma, B), w)
+    else:
         assert close(states[:, :, :-1, -1], prompt.y[:, None, :-1] - (w @ X.transpose(1, 2)))
-        A, Gamma, B = model.blocks()
         assert close(memformer.iterates(*gram(X, prompt.y[:, :-1]), A, Gamma, B), w)
 
 
@@ -354,7 +355,7 @@ def test_the_degree_with_curvature():
 
 
 def test_gradients_are_those_of_finite_differences():
-    """Derivatives of `errors`, `iterates` and `token_errors` by every argument are central differences.
+    """Derivatives of `errors`, `iterates` and their token-wise forms by every argument are central differences.
 
     torch.autograd.gradcheck at its own tolerances (steps 1e-6, absolute error 1e-5); weights a row with B, two layers.
     """
@@ -366,6 +367,9 @@ def test_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(memformer.error_matrices, (H, A, rows, B))
     assert torch.autograd.gradcheck(memformer.iterates, (H, b, A, rows, B))
     assert torch.autograd.gradcheck(token_form.token_errors, (X, A, tokens))
+    every = normal(2, layers, layers, n + 1, d + 1, name="every").requires_grad_()
+    y = normal(2, n, name="y").requires_grad_()
+    assert torch.autograd.gradcheck(token_form.token_iterates, (X, y, A, every, B))
 
 
 # Properties
@@ -517,7 +521,8 @@ def test_functions_keep_the_dtype(size):
         token_form.many_registers(Z, P, Q, table[:, :, None, None]),
         memformer.error_matrices(H, A, table, A),
         memformer.iterates(H, Z[:, 0, :-1], A, table),
-        token_form.token_errors(X, A, tokens),
+        token_form.token_errors(X, A, tokens, A),
+        token_form.token_iterates(X, Z[:, :-1, -1], A, tokens),
         memformer.risks(memformer.error_matrices(H, A, table), torch.eye(d)),
     ):
         assert value.dtype == torch.float32

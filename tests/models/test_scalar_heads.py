@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icl.models.experts import FreeGate, MultiHead
-from icl.models.memformer import Full, Memformer, Shared, Without, scatter
+from icl.models.memformer import Full, Memformer, Shared, TokenWise, Without, scatter
 from icl.models.scalar_heads import ScalarHeads, scalar_weights
 from icl.models.token_form import many_heads, parameters
 from icl.profile import streams
@@ -42,16 +42,17 @@ def test_it_is_the_token_equations(tokens):
     torch.testing.assert_close(model(met), -states[:, -1, -1, -1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("tokens", [0, 1])
+@pytest.mark.parametrize("tokens", [0, 1, 7])
 def test_it_is_many_heads_of_one_dimension(tokens):
     """`MultiHead` of the same numbers has the same predictions and errors, to 1e-9."""
     model, heads, met = drawn(2, tokens), [], prompt()
     for h in range(2):
-        head = Memformer(Full(1, L), Shared(L) if tokens else Without(L))
+        memory = {0: Without(L), 1: Shared(L), 7: TokenWise(L, 6)}[tokens]
+        head = Memformer(Full(1, L), memory)
         with torch.no_grad():
             head.preconditioner.matrices.copy_(model.steps[h].view(L, 1, 1))
             if tokens:
-                head.memory.weights.copy_(model.memory[h, :, 0])
+                memory.weights.copy_(model.memory[h].view_as(memory.weights))
         heads.append(head)
     gate = FreeGate(2)
     with torch.no_grad():

@@ -40,7 +40,9 @@ def lines(data=DATA, **options):
     return charts.lines(data, **(settings | options))
 
 
-@pytest.mark.parametrize("axes", [charts.BY_LAYERS, charts.BY_LENGTH], ids=["layers", "length"])
+@pytest.mark.parametrize(
+    "axes", [charts.BY_LAYERS, charts.BY_LENGTH, charts.BY_DRIFT], ids=["layers", "length", "drift"]
+)
 def test_a_running_figure_has_the_same_axes_whatever_it_draws(axes):
     """Titles, scales and limits of the heights are those of the picture; lines beyond them are cut, not followed."""
     for data in (DATA, DATA.assign(error=10 * DATA.error)):

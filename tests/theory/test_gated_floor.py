@@ -417,9 +417,9 @@ def test_a_mixture_is_bracketed_at_four_and_five_layers():
     """30 samples of 2,000 prompts of a mixture with means, scalar inputs, whose floor is known in fractions.
 
     The exact polynomial's risk is the floor in the mean, |z| < 3 over the 30 means; on each sample the lower end is
-    below it, and in the mean the floor is between the ends. Single samples have tails: their own z goes to -4, so that
-    means of samples are asked, which by chance fail once in 400 (the draws are fixed). Planted: the inverse of S_x
-    for S_w is seen.
+    below it, and in the mean the floor is between the ends. Single samples have tails: the z of a bracket by its own
+    error goes to -5.6 at five layers, so that means of samples are asked, which by chance fail once in 400 (the draws
+    are fixed). Planted: the inverse of S_x for S_w is seen.
     """
     task = GaussianComponents(1, 20, [2.5, 0, -1], [0.5, 1, 2], [0.2, 0.3, 0.5])
     best = [mixture_floor.least_over_components(task, layers) for layers in (4, 5)]

@@ -28,8 +28,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
-from icl.models.memformer import Free, Full, Memformer, TokenWise, _kind, error_matrices, iterates, risks
-from icl.models.token_form import _blocks, many_heads, parameters
+from icl.models.memformer import (
+    Free,
+    Full,
+    Memformer,
+    TokenWise,
+    _kind,
+    _table,
+    error_matrices,
+    iterates,
+    risks,
+)
+from icl.models.token_form import _blocks, many_heads, parameters, token_errors, token_iterates
 from icl.tasks import Prompt
 
 #: Times the dtype's precision and the largest entry: what is left beside one head and is smaller counts as rounding.
@@ -190,10 +200,11 @@ class MultiHead(_Gated):
     """Heads that read the same tokens and are summed at every layer, each with a gate.
 
     Heads that are given the same memory, as an object, share it and train it together. Where in addition B = 0 and the
-    gates are the same for all prompts, they are summed before the layers run: one head's cost for all.
+    gates are the same for all prompts, they are summed before the layers run: one head's cost for all. Where a head's
+    memory is token-wise, the examples' labels are followed one by one (`icl.models.token_form.token_errors`).
 
     Args:
-        heads: at least one, of as many layers and the same d and dtype; no memory is token-wise.
+        heads: at least one, of as many layers and the same d and dtype; token-wise memories are for the same n.
         gate: the alpha_h; None is 1 for each head, plain multi-head attention.
 
     Attributes:
@@ -204,12 +215,16 @@ class MultiHead(_Gated):
     def __init__(self, heads: Sequence[Memformer], gate: FreeGate | ConvexGate | PromptGate | None = None) -> None:
         """Check that the heads fit together."""
         super().__init__(heads, gate)
-        if any(isinstance(head.memory, TokenWise) for head in heads):
-            raise ValueError("heads must not have a TokenWise memory: of such heads only outputs can be mixed here")
+        sizes = {head.memory.weights.shape[-1] - 1 for head in heads if isinstance(head.memory, TokenWise)}
+        if len(sizes) > 1:
+            raise ValueError(f"heads must have TokenWise memories for one number of examples, got {sorted(sizes)}")
 
     def blocks(self, H: Float[Tensor, "batch d d"]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A, Gamma and B of the one Memformer that this is (the module's head), of heads times L layers."""
-        gates, parts = self.gates(H), [head.blocks() for head in self._each()]
+        """A, Gamma and B of the one Memformer that this is (the module's head), of heads times L layers.
+
+        Gamma is as `error_matrices` takes it, or as `token_errors` does where a memory is token-wise.
+        """
+        gates, parts = self.gates(H), self._parts()
         curved = any(B is not None for _, _, B in parts)
         if not curved and len(gates) == 1:
             summed = dict[int, tuple[Tensor, Tensor, None]]()
@@ -222,41 +237,47 @@ class MultiHead(_Gated):
         B = None
         if curved:
             B = torch.stack([torch.zeros_like(A) if B is None else B for A, _, B in parts], dim=1).flatten(0, 1)
-        # A prompt, a layer, a register, its head and a row of it.
-        rows = max(1 if Gamma.dim() == 2 else Gamma.shape[-1] for _, Gamma, _ in parts)
-        tables = [(Gamma.unsqueeze(-1) if Gamma.dim() == 2 else Gamma).expand(-1, -1, rows) for _, Gamma, _ in parts]
-        weights = gates[:, None, None, :, None] * torch.stack(tables, dim=2)
+        # A prompt, a layer, a register, its head, its token and a row of it.
+        each = [Gamma for _, Gamma, _ in parts]
+        tokens, rows = (max(Gamma.shape[axis] for Gamma in each) for axis in (2, 3))
+        tables = [Gamma.expand(-1, -1, tokens, rows) for Gamma in each]
+        weights = gates[:, None, None, :, None, None] * torch.stack(tables, dim=2)
         # Of each layer's heads the last alone moves the tokens, by the registers of all.
-        still = weights.new_zeros(1, 1, 1, 1, 1, 1).expand(len(gates), self.layers, count - 1, self.layers, count, rows)
+        still = weights.new_zeros(1).expand(len(gates), self.layers, count - 1, self.layers, count, tokens, rows)
         size = self.layers * count
-        return A, torch.cat([still, weights.unsqueeze(2)], dim=2).reshape(len(gates), size, size, rows), B
+        Gamma = torch.cat([still, weights.unsqueeze(2)], dim=2).reshape(len(gates), size, size, tokens, rows)
+        return A, Gamma.squeeze(3) if tokens == 1 else Gamma, B
+
+    def _parts(self) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+        """A, Gamma with an axis for tokens and one for rows, and B of each head."""
+        found = ((head.memory, *head.blocks()) for head in self._each())
+        return [(A, _table(memory, Gamma), B) for memory, A, Gamma, B in found]
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
         """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         H = self._curvatures("X", X)
         A, Gamma, B = self.blocks(H)
-        return error_matrices(H, A, Gamma, B)[:, :: len(A) // self.layers]
+        M = error_matrices(H, A, Gamma, B) if Gamma.dim() == 4 else token_errors(X, A, Gamma, B)
+        return M[:, :: len(A) // self.layers]
 
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
         """All token states, by the paper's equations as they stand."""
         _checks.instance("prompt", prompt, Prompt)
         gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
-        P, Q, tables = list[Tensor](), list[Tensor](), list[Tensor]()
-        for head in self._each():
-            A, Gamma, B = head.blocks()
-            for blocks, block in zip((P, Q), parameters(A, B), strict=True):
-                blocks.append(block)
-            Gamma = Gamma.unsqueeze(-1) if Gamma.dim() == 2 else Gamma
-            tables.append(Gamma.unsqueeze(2).expand(-1, -1, -1, self.d + 1))
-        return many_heads(prompt.tokens(), torch.stack(P), torch.stack(Q), torch.stack(tables), gates)
+        parts = self._parts()
+        P, Q = (torch.stack(blocks) for blocks in zip(*(parameters(A, B) for A, _, B in parts), strict=True))
+        tokens = max(Gamma.shape[2] for _, Gamma, _ in parts)
+        tables = [Gamma.expand(-1, -1, tokens, self.d + 1) for _, Gamma, _ in parts]
+        return many_heads(prompt.tokens(), P, Q, torch.stack(tables), gates)
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label, <w_L, x_q>."""
         _checks.instance("prompt", prompt, Prompt)
         X, y = prompt.x[:, :-1], prompt.y[:, :-1]
         H, b = self._curvatures("x", X), (y.unsqueeze(1) @ X).squeeze(1) / prompt.n
-        w = iterates(H, b, *self.blocks(H))[:, -1]
-        return (w * prompt.x[:, -1]).sum(-1)
+        A, Gamma, B = self.blocks(H)
+        w = iterates(H, b, A, Gamma, B) if Gamma.dim() == 4 else token_iterates(X, y, A, Gamma, B)
+        return (w[:, -1] * prompt.x[:, -1]).sum(-1)
 
 
 class OutputMixture(_Gated):

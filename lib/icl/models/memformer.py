@@ -322,6 +322,13 @@ class TokenWise(Memory):
         return lower.unsqueeze(-1) * self.weights
 
 
+def _table(memory: Memory, Gamma: Tensor) -> Float[Tensor, "L L tokens rows"]:
+    """A memory's weights with an axis for tokens and one for a register's rows, of size 1 where all have one weight."""
+    if isinstance(memory, TokenWise):
+        return Gamma.unsqueeze(-1)
+    return Gamma[:, :, None, None] if Gamma.dim() == 2 else Gamma.unsqueeze(2)
+
+
 class Memformer(nn.Module):
     """Layers of linear attention with a memory of their outputs.
 
@@ -351,8 +358,6 @@ class Memformer(nn.Module):
         if curvature is not None:
             _checks.shape("curvature", curvature.A(), tuple(A.shape), "to match preconditioner")
             _checks.dtype("curvature", curvature.A(), A.dtype, "to match preconditioner")
-        if curvature is not None and isinstance(memory, TokenWise):
-            raise ValueError("memory must not be TokenWise beside a curvature: B moves the tokens it weighs")
         self.preconditioner, self.memory, self.curvature = preconditioner, memory, curvature
         self.layers, self.d = memory.layers, A.shape[-1]
 
@@ -373,7 +378,7 @@ class Memformer(nn.Module):
         """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         A, Gamma, B = self._parts("X", X, 0)
         if isinstance(self.memory, TokenWise):
-            return token_errors(X, A, Gamma)
+            return token_errors(X, A, Gamma, B)
         return error_matrices(X.transpose(1, 2) @ X / X.shape[1], A, Gamma, B)
 
     def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
@@ -385,11 +390,7 @@ class Memformer(nn.Module):
         _checks.instance("prompt", prompt, Prompt)
         A, Gamma, B = self._parts("x", prompt.x, 1)
         P, Q = parameters(A, B)
-        if isinstance(self.memory, TokenWise):
-            Gamma = Gamma.unsqueeze(-1)
-        else:
-            Gamma = Gamma[:, :, None, None] if Gamma.dim() == 2 else Gamma.unsqueeze(2)
-        return many_registers(prompt.tokens(), P, Q, Gamma)
+        return many_registers(prompt.tokens(), P, Q, _table(self.memory, Gamma))
 
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label, <w_L, x_q>."""

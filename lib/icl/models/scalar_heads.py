@@ -6,7 +6,8 @@ for each register and token, and three gated heads cost what one head costs:
 
     r_i <- r_i - sum_{j<=l} c_{j,i} g_j x_i,        c_{j,i} = sum_h alpha_h Gamma_{j,i}^h a_j^h
 
-(with no memory, layer l's register alone). `icl.models.experts.MultiHead` has any dimension, and no token-wise memory.
+(with no memory, layer l's register alone). It is the special case of `icl.models.experts.MultiHead`, which has any
+dimension and matrices to multiply, with models side by side and numbers alone.
 """
 
 from collections.abc import Sequence

@@ -217,35 +217,103 @@ def many_heads(
 
 
 def token_errors(
-    X: Float[Tensor, "batch n d"], A: Float[Tensor, "L d d"], Gamma: Float[Tensor, "L L time"]
+    X: Float[Tensor, "batch n d"],
+    A: Float[Tensor, "L d d"],
+    Gamma: Float[Tensor, "..."],
+    B: Float[Tensor, "L d d"] | None = None,
 ) -> Float[Tensor, "batch states d d"]:
-    """As `error_matrices`, with weights that differ from token to token: Gamma[l, j, i], the query's last. No B.
+    """As `error_matrices`, with weights that differ from token to token: Gamma[l, j, i], the query's last.
 
-    Then y_i - <w_l, x_i> holds no more with one w_l for all examples, and their labels, n of them, are followed. The
-    query's error is still linear in its input and in w*: M_l says how.
+    Then y_i - <w_l, x_i> holds no more with one w_l for all examples, and their labels, n of them, are followed; with B
+    their inputs too, since each token moves by weights of its own. The query's error is still linear in its input and
+    in w*: M_l says how.
 
     Args:
         X: inputs of the n examples, without the query's.
         A: preconditioners as in (2.8).
-        Gamma: Gamma[l, j, i] weighs layer j's register at layer l >= j and token i.
+        Gamma: Gamma[l, j, i] weighs layer j's register at layer l >= j and token i: (L, L, n + 1); or (batch or 1, L,
+            L, n + 1 or 1, d + 1 or 1), others a prompt, and a weight for each row of a register.
+        B: the blocks that make it GD++; None is 0.
 
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
     _checks.shape("X", X, (None, None, None))
-    _, n, d = X.shape
+    eye = torch.eye(X.shape[-1], dtype=X.dtype, device=X.device)
+    # Row i of what is left at the examples is example i's label as a linear function of w*.
+    return _follow(X, X, eye.expand(len(X), *eye.shape), A, Gamma, B)
+
+
+def token_iterates(
+    X: Float[Tensor, "batch n d"],
+    y: Float[Tensor, "batch n"],
+    A: Float[Tensor, "L d d"],
+    Gamma: Float[Tensor, "..."],
+    B: Float[Tensor, "L d d"] | None = None,
+) -> Float[Tensor, "batch states d"]:
+    """As `iterates`, with weights that differ from token to token: layer l predicts <w_l, x_q>, w_0 = 0.
+
+    Args:
+        X: inputs of the n examples, without the query's.
+        y: their labels.
+        A: preconditioners as in (2.8).
+        Gamma: weights as in `token_errors`.
+        B: the blocks that make it GD++; None is 0.
+
+    Raises:
+        ValueError: if shapes or dtypes do not match.
+    """
+    _checks.shape("X", X, (None, None, None))
+    _checks.shape("y", y, tuple(X.shape[:2]), "to match X")
+    _checks.dtype("y", y, X.dtype, "to match X")
+    none = torch.zeros(len(X), X.shape[-1], 1, dtype=X.dtype, device=X.device)
+    return -_follow(X, y.unsqueeze(-1), none, A, Gamma, B).squeeze(-1)
+
+
+def _follow(X: Tensor, left: Tensor, M: Tensor, A: Tensor, Gamma: Tensor, B: Tensor | None) -> Tensor:
+    """Columns of labels left at the examples, (batch, n, columns), and what is left at the query: x_q' M_l."""
+    batch, n, d = X.shape
     _checks.shape("A", A, (None, d, d), "to match X")
     _checks.dtype("A", A, X.dtype, "to match X")
     layers = len(A)
-    _checks.shape("Gamma", Gamma, (layers, layers, n + 1), "to match A and X")
+    _checks.tensor("Gamma", Gamma)
     _checks.dtype("Gamma", Gamma, X.dtype, "to match X")
-    # Row i of `left` is the label left at example i, as a linear function of w*.
-    left, M = X, torch.eye(d, dtype=X.dtype, device=X.device).expand(len(X), d, d)
-    states, registers = [M], list[Tensor]()
+    # A prompt, a layer, a register, its token and a row of it; the last row is the labels'.
+    weights = Gamma[None, ..., None] if Gamma.dim() == 3 else Gamma
+    prompts, *pair, tokens, rows = weights.shape if weights.dim() == 5 else (0, 0, 0, 0)
+    if (
+        pair != [layers, layers]
+        or prompts not in (1, batch)
+        or tokens not in ((n + 1,) if Gamma.dim() == 3 else (1, n + 1))
+        or rows not in (1, d + 1)
+    ):
+        raise ValueError(
+            f"Gamma must have shape ({layers}, {layers}, {n + 1}) or ({batch} or 1, {layers}, {layers}, {n + 1} or 1, "
+            f"{d + 1} or 1) to match A and X, got {tuple(Gamma.shape)}"
+        )
+    weights = weights.expand(-1, -1, -1, n + 1, -1)
+    labels, inputs = weights[..., -1, None], weights[..., : max(1, rows - 1)]
+    states, registers, added = [M], list[Tensor](), list[tuple[Tensor, Tensor]]()
+    if B is not None:
+        _checks.shape("B", B, (layers, d, d), "to match A")
+        _checks.dtype("B", B, A.dtype, "to match A")
+        # The query's input is T x_q: it reads the examples only, so that T depends on them alone.
+        T, turned, moved = torch.eye(d, dtype=X.dtype, device=X.device).expand(batch, d, d), [], []
     for layer in range(layers):
-        registers.append(A[layer].T @ (X.transpose(1, 2) @ left) / n)
-        kept = [(Gamma[layer, j], R) for j, R in enumerate(registers)]
-        M = M - sum((weight[-1] * R for weight, R in kept), torch.zeros_like(M))
-        left = left - sum((weight[:-1, None] * (X @ R) for weight, R in kept), torch.zeros_like(X))
+        step = A[layer].T @ (X.transpose(1, 2) @ left) / n
+        added.append((X, step))
+        registers.append(step if B is None else T.transpose(1, 2) @ step)
+        if B is not None:
+            block = A[layer].T @ (X.transpose(1, 2) @ X) @ B[layer].T / n
+            moved.append(X @ block)
+            turned.append(block.transpose(1, 2) @ T)
+            kept = (inputs[:, layer, j, -1, :, None] * shift for j, shift in enumerate(turned))
+            T = T - sum(kept, torch.zeros_like(T))
+            kept = (inputs[:, layer, j, :-1] * shift for j, shift in enumerate(moved))
+            X = X - sum(kept, torch.zeros_like(X))
+        kept = (labels[:, layer, j, -1, None] * R for j, R in enumerate(registers))
+        M = M - sum(kept, torch.zeros_like(M))
+        kept = (labels[:, layer, j, :-1] * (place @ past) for j, (place, past) in enumerate(added))
+        left = left - sum(kept, torch.zeros_like(left))
         states.append(M)
     return torch.stack(states, dim=1)

@@ -9,7 +9,19 @@
 """
 
 from icl.page import charts, claims, exercises, notation, prose, records
-from icl.page.charts import BY_LAYERS, BY_LENGTH, METHODS, SEQUENCE, Explorable, Figure, dots, heatmap, lines, theme
+from icl.page.charts import (
+    BY_DRIFT,
+    BY_LAYERS,
+    BY_LENGTH,
+    METHODS,
+    SEQUENCE,
+    Explorable,
+    Figure,
+    dots,
+    heatmap,
+    lines,
+    theme,
+)
 from icl.page.claims import (
     CHECK_MIME,
     JUDGED,
@@ -29,6 +41,7 @@ from icl.page.prose import SAID_MIME, Said, said
 from icl.page.records import Record, record, recorded
 
 __all__ = [
+    "BY_DRIFT",
     "BY_LAYERS",
     "BY_LENGTH",
     "CHECK_MIME",

