@@ -41,28 +41,17 @@ document.addEventListener("DOMContentLoaded", () => {
   addEventListener("resize", lookAtAll);
   document.addEventListener("toggle", lookAtAll, true); // what a dropdown hid had no width
   addEventListener("load", () => { lookAtAll(); window.MathJax?.startup?.promise?.then(lookAtAll); });
-  // A long list of claims can be cut down to those of one verdict, or those that hold a word.
-  const claims = [...document.querySelectorAll("div.icl-claim")];
-  if (claims.length > 30) {
-    const verdictOf = claim => claim.querySelector("strong").textContent;
-    const bar = document.createElement("form");
-    bar.className = "icl-filter";
-    bar.innerHTML = `<label>Verdict <select><option value="">all</option></select></label>
-      <label>Words <input type="search"></label> <output aria-live="polite"></output>`;
-    const [choice, words, shown] = [bar.querySelector("select"), bar.querySelector("input"), bar.querySelector("output")];
-    for (const verdict of new Set(claims.map(verdictOf))) choice.add(new Option(verdict, verdict));
-    const sift = () => {
-      const asked = words.value.trim().toLowerCase();
-      for (const claim of claims) {
-        claim.hidden = (choice.value && verdictOf(claim) !== choice.value) || !claim.textContent.toLowerCase().includes(asked);
-      }
-      shown.textContent = `${claims.filter(claim => !claim.hidden).length} of ${claims.length} claims`;
-    };
-    bar.addEventListener("input", sift);
-    bar.addEventListener("submit", event => event.preventDefault());
-    claims[0].closest("section").before(bar);
-    sift();
-  }
+  // What a link into a fold leads to is shown: the folds around it are opened.
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    const shut = [];
+    for (let up = target.parentElement; up; up = up.parentElement) if (up.matches("details:not([open])")) shut.push(up);
+    shut.forEach(fold => { fold.open = true; });
+    if (shut.length) target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
   // The theme's link home stands outside every landmark; screen readers go from landmark to landmark.
   const home = document.querySelector(".sidebar-primary-item:has(> .navbar-brand)");
   home?.setAttribute("role", "navigation");

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import chapters
+import claims_data
 import measurements
 import prose
 import yaml
+from claims_data import PAPERS
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
@@ -28,7 +30,6 @@ from icl.page import records as evidence
 
 logger = logging.getLogger(__name__)
 TESTS = "book/reference/tests"
-PAPERS = {"gla": "Learning to Adapt", "mem": "Memformers", "mamba": "Mamba as online gradient descent"}
 
 
 def checks() -> dict[str, dict[str, Any]]:
@@ -161,14 +162,38 @@ class Claims(Watching):
             if mine if paper else claim.chapter == self.env.docname:
                 block = nodes.container(classes=["icl-claim", claim.verdict.replace(" ", "-")])
                 self.render(self.block(claim, measured.get(claim.id), bool(paper)), block)
+                if paper:
+                    block["ids"].append(claim.id)  # a permanent link
+                    block += self.proof(claim)
                 blocks.append(block)
         if not blocks:
             raise self.error("claims: the ledger has no row for this page")
         return blocks
 
+    def proof(self, claim: claims.Claim) -> list[nodes.Node]:
+        """Links to the row itself, to its check on the chapter page, and to the line of code on a public host."""
+        builder, links = self.env.app.builder, nodes.paragraph(classes=["icl-claim__links"])
+        links += nodes.reference("", "link to this row", refid=claim.id)
+        if claim.chapter:
+            page = builder.get_relative_uri(self.env.docname, claim.chapter)
+            links += nodes.Text(" · ")
+            links += nodes.reference("", "its check", refuri=f"{page}#check-{claim.id}", internal=True)
+            code = f"{claim.chapter}.md, line {claims_data.line(claim)}"
+            links += nodes.Text(" · ")
+            links += self.code(code, f"{claim.chapter}.md?plain=1#L{claims_data.line(claim)}")
+        return [links]
+
+    def code(self, text: str, place: str) -> nodes.Node:
+        """A place in the repository: a link on a public host, words elsewhere."""
+        options = self.config.html_theme_options
+        if "repository_url" not in options:
+            return nodes.inline("", text)
+        branch = options["repository_branch"]
+        return nodes.reference("", text, refuri=f"{options['repository_url']}/blob/{branch}/{place}")
+
     def block(self, claim: claims.Claim, check: dict[str, Any] | None, link: bool) -> str:
         """Markdown of one claim: what is said, what was measured, why."""
-        where = f" · [where](/{claim.chapter}.md)" if link and claim.chapter else ""
+        where = f" · [](/{claim.chapter}.md)" if link and claim.chapter else ""
         printed = f" Printed: {_literal(_printed(claim.printed))}." if claim.printed else ""
         lines = [
             f"**{claim.verdict}** · {claim.judges} · `{claim.id}` · {_pretty(claim.source)}{where}",

@@ -6,6 +6,7 @@ from typing import Any
 
 import assets
 import chapters
+import claims_data
 import directives
 import nbformat
 import notebooks
@@ -41,6 +42,12 @@ def _assets(app: Sphinx) -> None:
     assets.lay(Path(app.outdir) / "_static")
 
 
+def _lay_claims(app: Sphinx, fault: Exception | None) -> None:
+    """The ledger as data beside its page."""
+    if fault is None:
+        claims_data.lay(Path(app.outdir) / "book/evidence", directives.checks())
+
+
 def _repository(app: Sphinx, config: Any) -> None:
     """On a public host, link pages to the repository that builds them."""
     if name := os.environ.get("GITHUB_REPOSITORY"):
@@ -60,5 +67,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", _repository)
     app.connect("builder-inited", _assets)
     app.connect("source-read", _follow_run)
+    app.connect("build-finished", _lay_claims)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,8 @@
 """The ledger and the chapters agree: every settled claim is checked once, where it says, and nothing else is."""
 
 import ast
+import csv
+import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
+import claims_data  # noqa: E402
 import directives  # noqa: E402
 
 CHAPTERS = {
@@ -190,3 +193,22 @@ def test_a_row_shows_the_formula_on_trial():
     assert len(directives.on_trial(ledger["gla.thm1.d3.general"])) == 4
     assert "errata.md" in directives.on_trial(ledger["mem.errata.displayed"])[0]
     assert directives.on_trial(ledger["gla.eq6.unroll"]) == []
+
+
+def test_the_ledger_as_data(tmp_path):
+    """JSON and CSV hold every row, its nested values too; a row's line is the one that names it in its chapter."""
+    first = next(c for c in evidence.ledger().values() if c.limits and isinstance(c.printed, dict))
+    measured = {first.id: {"id": first.id, "measured": 'a, "b"\nλ', "samples": "3 prompts"}}
+    claims_data.lay(tmp_path, measured)
+    table = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
+    with (tmp_path / "claims.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [row["id"] for row in table] == [line["id"] for line in lines] == list(evidence.ledger())
+    row, line = (next(each for each in side if each["id"] == first.id) for side in (table, lines))
+    assert row["measured"] == line["measured"] == measured[first.id]["measured"]
+    assert (row["printed"], row["limits"]) == (first.printed, first.limits)
+    assert json.loads(line["limits"]) == first.limits
+    for row in table:
+        if row["line"]:
+            assert f'"{row["id"]}"' in chapters.source(row["chapter"]).splitlines()[row["line"] - 1]
+    assert all(row["line"] for row in table if row["verdict"] not in UNCHECKED)

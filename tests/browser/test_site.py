@@ -1,11 +1,15 @@
 """The built files: nothing from elsewhere, exercises that tell stub from solution, notebooks that stand alone."""
 
+import csv
+import json
 import re
 
 import chapters
 import nbformat
 import pytest
 import runs
+
+from icl.page import claims
 
 ROOT = chapters.ROOT
 HTML = ROOT / "_build" / "html"
@@ -80,19 +84,79 @@ def test_downloads_are_plain(page):
     assert not re.findall(r"^[`:]{3,}\{.*|\{[\w:-]+\}`|^\([\w:.-]+\)=", text, flags=re.M)
 
 
-def test_claims_can_be_sifted(visit):
-    """The page of claims shows those of one verdict, or with some words, and says how many; and all of them again."""
+#: What somebody may ask of the claims, the fields that answer it, and a row that has to be among the answers.
+QUESTIONS = {
+    "what of Figure 2 of the second paper failed": (
+        {"paper": "Memformers", "verdict": "not reproduced", "words": '"Figure 2"'},
+        None,
+    ),
+    "which formulas of the first paper are misprinted": (
+        {"paper": "Learning to Adapt", "verdict": "misprint"},
+        "gla.thm1.d3.general",
+    ),
+    "what does Depth settle": ({"chapter": "Depth"}, None),
+    "what was not reproduced": ({"verdict": "not reproduced"}, "mem.fig7.final-loss"),
+    "what of Theorem 2": ({"words": "thm 2"}, "gla.thm2.training-error"),
+    "what says the third paper of the learning rate": (
+        {"paper": "Mamba as online gradient descent", "words": "rate"},
+        None,
+    ),
+    "what did the book answer that a paper left open": ({"verdict": "answered here"}, None),
+    "what holds for another reason, by chapter": ({"verdict": "holds for another reason", "sort": "chapter"}, None),
+    "what is said of the Kalman filter": ({"words": "kalman"}, None),
+    "one row whose name is known": ({"words": "gla.eq6.unroll"}, "gla.eq6.unroll"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_claims_answer_questions(visit, question):
+    """At most three fields answer a question; the address gives the answer again, and `show all` takes it back."""
+    asked, known = QUESTIONS[question]
+    assert len(asked) <= 3
     page = visit("book/evidence/claims").page
-    shown = page.locator("div.icl-claim:visible")
-    told = page.locator(".icl-filter output")
-    total = page.locator("div.icl-claim").count()
+    shown, told = page.locator("div.icl-claim[id]:visible"), page.locator(".icl-filter output")
+    total = page.locator("div.icl-claim[id]").count()
     assert told.inner_text() == f"{total} of {total} claims"
-    page.locator(".icl-filter select").select_option("misprint")
-    verdicts = shown.locator("p:first-child strong").all_inner_texts()
-    assert set(verdicts) == {"misprint"}
-    assert told.inner_text() == f"{len(verdicts)} of {total} claims"
-    page.locator(".icl-filter select").select_option("")
-    page.locator(".icl-filter input").fill("gla.thm1.d3.general")
-    assert shown.count() == 1
-    page.locator(".icl-filter input").fill("")
+    for field, value in asked.items():
+        element = page.locator(f".icl-filter [name={field}]")
+        element.fill(value) if field == "words" else element.select_option(value)
+    found = [row.get_attribute("id") for row in shown.all()]
+    assert 0 < len(found) < total
+    assert known is None or known in found
+    assert told.inner_text() == f"{len(found)} of {total} claims"
+    if "verdict" in asked:
+        assert set(shown.locator("p:first-child strong").all_inner_texts()) == {asked["verdict"]}
+    address = page.url
+    page.locator(".icl-filter button").click()
     assert told.inner_text() == f"{total} of {total} claims"
+    assert "#" not in page.url
+    page.goto("about:blank")
+    page.goto(address)
+    assert [row.get_attribute("id") for row in page.locator("div.icl-claim[id]:visible").all()] == found
+
+
+def test_a_row_of_the_claims_leads_to_its_check(visit):
+    """A row has an address of its own; its link opens the chapter where the check is, in a fold or not."""
+    page = visit("book/evidence/claims").page
+    row = page.locator('[id="gla.thm1.d3.general"]')
+    row.get_by_role("link", name="link to this row").click()
+    assert page.url.endswith("#gla.thm1.d3.general")
+    assert row.is_visible()
+    row.get_by_role("link", name="its check").click()
+    check = page.locator('[id="check-gla.thm1.d3.general"]')
+    check.wait_for(state="visible")
+    assert "gla.thm1.d3.general" in check.inner_text()
+
+
+def test_the_ledger_is_offered_as_data(visit):
+    """The page links to both files; they hold the same rows, with what this build measured."""
+    page = visit("book/evidence/claims").page
+    links = {link.get_attribute("href") for link in page.locator("a[download]").all()}
+    assert {"claims.json", "claims.csv"} <= links
+    table = json.loads((HTML / "book/evidence/claims.json").read_text(encoding="utf-8"))
+    lines = list(csv.DictReader((HTML / "book/evidence/claims.csv").open(encoding="utf-8")))
+    assert [row["id"] for row in table] == [line["id"] for line in lines] == list(claims.ledger())
+    settled = [row for row in table if row["chapter"]]
+    assert all(row["measured"] for row in settled)
+    for row in settled:
+        assert row["id"] in chapters.source(row["chapter"]).splitlines()[row["line"] - 1]
