@@ -281,7 +281,7 @@ class Check:
         return {
             "text/plain": text,
             "text/html": (
-                f"<p class='icl-check' data-verdict='{self.verdict}'>"
+                f"<p class='icl-check' id='check-{self.id}' data-verdict='{self.verdict}'>"
                 f"<b>Claim{whom}.</b> {html.escape(readable(self.claim))} "
                 f"<span class='icl-check__aside'><code>{html.escape(self.id)}</code></span><br>"
                 f"<b>{self.verdict.capitalize()}.</b> {html.escape(self.measured)}{drawn}</p>"
