@@ -9,7 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
     box, part, place,
     paper: part.querySelector("h2").firstChild.textContent.trim(),
     verdict: box.querySelector("strong").textContent,
-    chapter: box.querySelector("p a")?.textContent ?? "none yet",
+    chapter: box.querySelector("p:first-child a")?.textContent ?? "none yet",
     text: box.textContent.toLowerCase(),
   })));
   const verdicts = [...document.querySelectorAll("table td:first-child")].map(cell => cell.textContent.trim());

@@ -196,7 +196,7 @@ class Claims(Watching):
         where = f" · [](/{claim.chapter}.md)" if link and claim.chapter else ""
         printed = f" Printed: {_literal(_printed(claim.printed))}." if claim.printed else ""
         lines = [
-            f"**{claim.verdict}** · {claim.judges} · `{claim.id}` · {_pretty(claim.source)}{where}",
+            f"**{claim.verdict}** · {claim.judges} · `{claim.id}` · {_pretty(_spelt_out(claim.source))}{where}",
             f"{_pretty(claim.claim)}{printed}",
         ]
         lines += on_trial(claim)
@@ -215,6 +215,17 @@ class Claims(Watching):
 def _pretty(text: str) -> str:
     """Greek letters and relation signs in place of their ASCII names."""
     return _literal(claims.readable(text))
+
+
+#: Short forms of the ledger, which nobody would search for.
+_SHORT = {r"Figs?": "Figure", r"Thm": "Theorem", r"App\.?": "Appendix", r"eqs?\.?": "equation", r"sec\.": "section"}
+
+
+def _spelt_out(source: str) -> str:
+    """The place in a paper, in whole words."""
+    for short, whole in _SHORT.items():
+        source = re.sub(rf"\b{short}(?= )", whole, source)
+    return source.replace("§", "section ")
 
 
 def _literal(text: str) -> str:
