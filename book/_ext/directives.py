@@ -186,7 +186,7 @@ class Claims(Watching):
     def code(self, text: str, place: str) -> nodes.Node:
         """A place in the repository: a link on a public host, words elsewhere."""
         options = self.config.html_theme_options
-        if "repository_url" not in options:
+        if not options.get("repository_url"):
             return nodes.inline("", text)
         branch = options["repository_branch"]
         return nodes.reference("", text, refuri=f"{options['repository_url']}/blob/{branch}/{place}")
