@@ -350,6 +350,44 @@ window.icl = (() => {
     };
   }
 
+  /* icl.theory.flips.memory_right: the chance that the memory has the query's sign, signs turning with probability flip */
+  function memoryRight(lam, {flip, n, rho}) {
+    const variance = rho - rho ** 2, step = Math.PI / (n * rho + 9 * Math.sqrt(n * variance)), turns = 1 - 2 * flip;
+    const count = Math.floor(9 / Math.sqrt(variance) / step) + 2;
+    let total = 0;
+    for (let k = 0; k < count; k++) {
+      let re = 1, im = 0;  // the characteristic function, from the oldest demonstration to the newest
+      for (let age = n - 1; age >= 0; age--) {
+        const at = step * (k + 0.5) * lam ** age, size = Math.exp(-variance * at * at / 2);
+        const cos = size * Math.cos(rho * at), sin = size * Math.sin(rho * at);
+        [re, im] = [re * cos - im * sin, turns * (re * sin + im * cos)];
+      }
+      total += im / (k + 0.5);
+    }
+    return 0.5 + total / Math.PI;
+  }
+
+  /* icl.theory.flips.sign_ceiling: one demonstration that never turns agrees as often as the known rule is right */
+  const signCeiling = rho => memoryRight(1, {flip: 0, n: 1, rho});
+
+  /* icl.theory.flips.sign_accuracy */
+  const signAccuracy = (lam, task) => 0.5 + 2 * (signCeiling(task.rho) - 0.5) * (memoryRight(lam, task) - 0.5);
+
+  /* icl.theory.flips.sign_error */
+  function signError(lam, {flip, n, rho}) {
+    const gamma = 1 - 2 * flip, {D1, D2, D3} = moments({lam, gamma, n, sigma_w: 1, sigma_e: Math.sqrt(1 - gamma ** 2)});
+    return 1 - (rho * D1) ** 2 / (D2 + rho * D3);
+  }
+
+  /* icl.theory.flips.sign_forgetting: a grid, then golden section */
+  function signForgetting(task) {
+    const error = lam => signError(lam, task);
+    let best = 1;
+    for (let i = 1; i <= 400; i++) if (error(i / 400) < error(best)) best = i / 400;
+    const found = goldenSection(error, Math.max(best - 1 / 400, 1e-6), Math.min(best + 1 / 400, 1));
+    return error(1) <= error(found) * (1 + 1e-13) ? 1 : found;
+  }
+
   /* Errors in the steady state against the memory, in examples, of filters without a matrix and of gated attention. */
   const filters = {
     "LMS": (task, memory) => steadyError(task, 1 / memory),
@@ -570,6 +608,22 @@ window.icl = (() => {
       };
     },
 
+    /* When text drifts: accuracy against lam of one layer on labelled rows whose sign turns, chance and the rule known.
+       The star is at the lam of least squared error. */
+    flips({flip, rho, n}, {lams}) {
+      const task = {flip, rho, n}, known = signCeiling(rho), curve = [];
+      for (const lam of lams) curve.push({lam, value: 100 * signAccuracy(lam, task), method: "one layer"});
+      for (const lam of [lams[0], lams.at(-1)]) {
+        curve.push({lam, value: 100 * known, method: "the rule known"}, {lam, value: 50, method: "chance"});
+      }
+      const lam = signForgetting(task), percent = at => (100 * signAccuracy(at, task)).toFixed(1);
+      return {
+        datasets: {curve, stars: [{lam, value: 100 * signAccuracy(lam, task), method: "one layer"}]},
+        readout: `The best λ is ${lam.toFixed(3)}, with ${percent(lam)}% right. λ = 0.9 has ${percent(0.9)}%, no ` +
+          `forgetting (λ = 1) ${percent(1)}%. Who knows the rule has ${(100 * known).toFixed(1)}%.`,
+      };
+    },
+
     /* Time-varying regression: coordinates of a drifting weight, from fixed noise, two standard deviations of its law, and
        the labels that a prompt with fixed inputs shows of it; the query's is hidden. */
     drifting({gamma, sigma_e, sigma_w}, {n, e, x}) {
@@ -604,6 +658,7 @@ window.icl = (() => {
     chebyshevScalars, methods, limitRisks, limitRegisters, limitSteps, limitEqualSteps, registerRisks, bestSets,
     rescaledRisk, simplexRatio,
     fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
-    squaredLengths, kalmanLargeD, fastWeightErrors, explorables,
+    squaredLengths, kalmanLargeD, fastWeightErrors,
+    memoryRight, signCeiling, signAccuracy, signError, signForgetting, explorables,
   };
 })();

@@ -139,10 +139,7 @@ def _printed(value: Any) -> str:
 
 
 class Claims(Watching):
-    """The ledger's rows: this page's without an argument; with `gla`, `mem` or `mamba`, a paper's settled rows.
-
-    `gla waiting` lists the rows of a paper that no chapter checks yet.
-    """
+    """The ledger's rows: this page's without an argument; all of a paper's with `gla`, `mem` or `mamba`."""
 
     def shown(self) -> list[Path]:
         """The ledger, the formulas on trial, and what settles its rows."""
@@ -152,14 +149,13 @@ class Claims(Watching):
 
     def run(self) -> list[nodes.Node]:
         """One block a claim, in the ledger's order, coloured by its verdict."""
-        paper, _, waiting = self.arguments[0].partition(" ") if self.arguments else (None, "", "")
-        if paper and (paper not in PAPERS or waiting not in ("", "waiting")):
+        paper = self.arguments[0] if self.arguments else None
+        if paper and paper not in PAPERS:
             raise self.error(f"claims: no paper {paper!r}; one of {sorted(PAPERS)}")
         self.watch()
         measured, blocks = checks(), []
         for claim in claims.ledger().values():
-            mine = claim.id.split(".")[0] == paper and (claim.verdict == "not yet") == bool(waiting)
-            if mine if paper else claim.chapter == self.env.docname:
+            if claim.id.split(".")[0] == paper if paper else claim.chapter == self.env.docname:
                 block = nodes.container(classes=["icl-claim", claim.verdict.replace(" ", "-")])
                 self.render(self.block(claim, measured.get(claim.id), bool(paper)), block)
                 if paper:
@@ -186,7 +182,7 @@ class Claims(Watching):
     def code(self, text: str, place: str) -> nodes.Node:
         """A place in the repository: a link on a public host, words elsewhere."""
         options = self.config.html_theme_options
-        if not options.get("repository_url"):
+        if not options["use_repository_button"]:  # the address has a default, which is another project's
             return nodes.inline("", text)
         branch = options["repository_branch"]
         return nodes.reference("", text, refuri=f"{options['repository_url']}/blob/{branch}/{place}")

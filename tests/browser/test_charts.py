@@ -15,6 +15,7 @@ TOKENS = "book/selection/how-many-tokens"
 FAST = "book/synthesis/every-model-a-fast-weight"
 FLOOR = "book/memory/polynomial-floor"
 GATES = "book/memory/heads-and-experts"
+TEXT = "book/adaptation/when-text-drifts"
 
 # Resolves when both parts of a figure are no longer what they were; fails if that takes more than ten seconds.
 REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
@@ -36,7 +37,9 @@ REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
 })"""
 
 
-@pytest.mark.parametrize("name", ["book/index", FORGET, VARY, SHIFT, FILTERS, FIRST_ORDER, TOKENS, FAST, FLOOR, GATES])
+@pytest.mark.parametrize(
+    "name", ["book/index", FORGET, VARY, SHIFT, FILTERS, TEXT, FIRST_ORDER, TOKENS, FAST, FLOOR, GATES]
+)
 def test_explorable(visit, name):
     """What the browser computes at the sliders' first values is what Python drew into the page; then moving any slider,
     by keyboard, changes the drawn curve, the readout and the slider's number. So does a switch, by keyboard and by its

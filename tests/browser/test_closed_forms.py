@@ -12,7 +12,7 @@ from scipy import stats
 from icl import solvers, theory
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import gated_floor, large_d, lfom, lms_family, polynomial_floor, s6
+from icl.theory import flips, gated_floor, large_d, lfom, lms_family, polynomial_floor, s6
 from icl.theory import steady as fast_weights
 
 
@@ -140,6 +140,65 @@ def test_a_shift_draws_the_librarys_curves(forms):
         said = numbers(drawn["readout"])
         best = [float(f"{star['lam']:.2f}"), star["times"] * floor]
         assert said == [lam, *(float(f"{v:.3g}") for v in (kept, *best, own, 0, zero)), float(f"{floor:.2g}")]
+
+
+def signs():
+    """Points of the sliders' ranges, edges included."""
+    return [
+        {"flip": p, "rho": rho, "n": n}
+        for p, rho, n in itertools.product((0.0, 0.05, 0.5), (0.05, 0.4, 0.9), (1, 20, 60))
+    ]
+
+
+def test_errors_and_accuracies_of_turning_signs_are_the_librarys(forms):
+    """Error, accuracy, what the known rule has and the best forgetting factor from the browser equal the library's, to
+    1e-6; the factor where the valley is not flat, at more than one demonstration and fewer flips than one in two.
+    """
+    lams = [0.3, 0.9, 1.0]
+    found = forms.evaluate(
+        """([tasks, lams]) => tasks.map(task => [
+            lams.map(lam => icl.signError(lam, task)), lams.map(lam => icl.signAccuracy(lam, task)),
+            icl.signCeiling(task.rho), icl.signForgetting(task),
+        ])""",
+        [signs(), lams],
+    )
+    for task, (error, right, known, best) in zip(signs(), found, strict=True):
+        flip, rho, n = task.values()
+        m = flips.sign_moments(np.array(lams), flip=flip, n=n)
+        np.testing.assert_allclose(error, flips.sign_error(m, rho), rtol=1e-6, err_msg=str(task))
+        ours = flips.sign_accuracy(np.array(lams), flip=flip, n=n, explained=rho)
+        np.testing.assert_allclose(right, ours, rtol=1e-6, err_msg=str(task))
+        assert known == pytest.approx(flips.sign_ceiling(rho), rel=1e-6)
+        if n > 1 and flip < 0.5:
+            assert best == pytest.approx(flips.sign_forgetting(flip=flip, n=n, explained=rho), abs=1e-6)
+
+
+def test_turning_signs_draw_the_librarys_curves(forms):
+    """Curve, levels, star and sentence of the explorable at its first values and at two corners, to 1e-6; numbers in
+    the sentence are rounded to three and one decimals.
+    """
+    lams = [round(0.3 + 0.02 * i, 2) for i in range(36)]
+    for flip, rho, n in ((0.05, 0.4, 20), (0.0, 0.05, 1), (0.3, 0.9, 60)):
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.flips(values, constants)",
+            [{"flip": flip, "rho": rho, "n": n}, {"lams": lams}],
+        )
+        curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
+
+        def right(at, flip=flip, rho=rho, n=n):
+            return 100 * flips.sign_accuracy(np.array(at), flip=flip, n=n, explained=rho)
+
+        ours = [row["value"] for row in curve if row["method"] == "one layer"]
+        np.testing.assert_allclose(ours, right(lams), rtol=1e-6)
+        known = 100 * float(flips.sign_ceiling(rho))
+        levels = {"chance": 50, "the rule known": known}
+        for name, level in levels.items():
+            drawn_level = [row["value"] for row in curve if row["method"] == name]
+            np.testing.assert_allclose(drawn_level, [level] * 2, rtol=1e-6)
+        np.testing.assert_allclose(star["value"], right(star["lam"]), rtol=1e-6)
+        said = numbers(drawn["readout"])
+        expected = [star["lam"], star["value"], 0.9, float(right(0.9)), 1, float(right(1.0)), known]
+        np.testing.assert_allclose(said, expected, atol=0.0501)
 
 
 def steady(gamma, d, sigma_e=1.0):

@@ -39,6 +39,7 @@ from icl.models import (
     experts,
     first_order,
     layered,
+    loading,
     memformer,
     one_layer,
     operators,
@@ -46,15 +47,31 @@ from icl.models import (
     readings,
     scalar_heads,
     stacks,
+    surgery,
     token_form,
 )
 from icl.models import layers as fast_weights
 from icl.models import s6 as mamba
 from icl.page import charts, claims, exercises, notation, prose, records
-from icl.runs import adapting, benchmark, checkpoint, fitted, grid, judging, recipes, training, tuning
-from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, series
+from icl.runs import (
+    adapting,
+    benchmark,
+    checkpoint,
+    fitted,
+    grid,
+    judging,
+    language,
+    rare,
+    recipes,
+    rule_arms,
+    swapping,
+    training,
+    tuning,
+)
+from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, rules, sentences, series, text
 from icl.theory import (
     adversary,
+    flips,
     floors,
     gated_floor,
     joint,
@@ -66,6 +83,7 @@ from icl.theory import (
     moments,
     polynomial_floor,
     population,
+    rule_floor,
 )
 from icl.theory import lms_family as exact
 from icl.theory import one_layer as theory_one_layer
@@ -587,11 +605,34 @@ MADE_HERE = {
     ),
     *(moments.Moments, population.PopulationLoss, population.Flow, training.Run, tuning.Tuned),
     *(checkpoint.refused, profile.pick),
+    *(surgery.TextState, surgery.AllTokens, loading.Sizes),
+    *(
+        rules.WordPrompt,
+        rule_arms.Trained,
+        text.TextPrompt,
+        swapping.SwapArm,
+        swapping.SwapStage,
+        language.JudgedText,
+    ),
 }
 ELSEWHERE = {
     *(charts.Explorable, charts.Figure, charts.lines, charts.heatmap, charts.dots),  # the tests of charts
     *(exercises.seal, prose.Said),  # of exercises, of prose
     *(checkpoint.write, checkpoint.read, checkpoint.agree),  # of checkpoints
+    # of language models, which take seconds to import
+    *(surgery.with_attention, surgery.forgetting, surgery.logits_at, surgery.generate),
+    *(loading.pretrained, loading.untrained, loading.sizes),
+    *(rule_arms.blank_model, rule_arms.train_arm, rule_arms.compare_arms),
+    *(rule_arms.rule_logits, rule_arms.rule_loss, rule_arms.model_answers),
+    *(language.label_logits, language.label_loss, language.fine_tune, language.judge_text, swapping.swap),
+    *(
+        swapping.swap_unit,
+        swapping.match_scale,
+        swapping.first_layers,
+        swapping.compare_attentions,
+        language.answered,
+    ),
+    *(text.LabelledTexts, text.labelled_texts, text.encoded, text.InContextText),  # of prompts of text
     *(records.record, records.recorded, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
     claims.Claim.limit,
     charts.Figure.svg,
@@ -599,6 +640,7 @@ ELSEWHERE = {
 # A base that only its subclasses make whole; they have its methods.
 BASES = {
     core.Task,
+    training.Samples,
     core.Regression,
     objectives.Objective,
     causal.Causal,
@@ -611,6 +653,8 @@ INSIDE = {
     *(causal.Causal.checked, stacks.DeltaStack.decays, stacks.GatedDeltaStack.decays, stacks.GatedStack.gates),
     *(fast_weights.LinearGate.forward, fast_weights.LengthGate.forward, fast_weights.Mamba2.Delta),
     *(estimating.GatedDelta.lam, estimating.GatedDelta.beta),
+    *(surgery.FadingMemory.setting, surgery.FadingMemory.forward, surgery.FadingMemory.carry),
+    *(surgery.SoftmaxMemory.forward, surgery.SoftmaxMemory.carry),
     *(mamba.Selective.forward, mamba.Static.forward, mamba.Step.forward, mamba.FixedStep.forward, mamba.held),
 }
 
@@ -746,6 +790,54 @@ entry(
     bounds={"component": ">= 0"},
     also=[({"component": 2}, "component must be at most 1, got 2")],
 )
+
+# --- prompts of text
+SPELT = text.InContextText(tuple((9, row) for row in range(8)), (0, 1) * 4, (5, 6), 1, 2, 2, (7,), (8,))
+FIXTURES |= {
+    training.Samples: lambda: PLAIN,
+    text.InContextText: lambda: SPELT,
+    text.TextPrompt: lambda: SPELT.sample(2, generator=profile.streams("x")),
+}
+entry(
+    (text.TextPrompt, "alone"),
+    given={"K": 1},
+    bounds={"K": ">= 0"},
+    also=[({"K": 2}, "K must be at most 1, got 2")],
+)
+
+# --- a language with a rule
+SPOKEN = rules.RuleLanguage(PLAIN, np.eye(2))
+FIXTURES |= {
+    rules.RuleLanguage: lambda: SPOKEN,
+    rules.WordPrompt: lambda: SPOKEN.sample(2, generator=profile.streams("x")),
+}
+entry(
+    rules.RuleLanguage,
+    given={"vectors": np.eye(2)},
+    free={"vectors": "all"},
+    also=rows("vectors", "must", np.ones((1, 2)), np.ones((2, 3)), np.ones(2), NAN, "words", None),
+)
+entry(
+    rule_floor.positive_probability,
+    also=[
+        ({"rule": WIDE}, "rule must have d = 1 or 2"),
+        ({"rule": STILL}, "rule must not start at 0"),
+        ({"rule": core.DriftingRegression(d=2, n=3, gamma=0.5, sigma_e=0.0)}, "rule must have innovations or"),
+        ({"sigma_y": 1e-3}, "sigma_y must leave widths less unequal"),
+    ],
+)
+entry(rule_arms.exact_answers, also=[({"language": rules.RuleLanguage(SMOOTH, np.eye(2))}, "rule must be")])
+ANSWERS = np.full((2, 3), 0.5)
+entry(
+    rule_arms.judge_answers,
+    given={"answers": ANSWERS, "exact": ANSWERS, "late": 1},
+    also=[
+        ({"late": 3}, "late must be at most 2, got 3"),
+        *rows("answers", "must", ANSWERS + 1, -ANSWERS),
+        *rows("exact", "must", ANSWERS + 1, -ANSWERS),
+    ],
+)
+entry(rule_arms.best_one_layer, given={"since": 1}, also=[({"since": 4}, "since must be at most n = 3, got 4")])
 
 # --- quadratics and series
 entry(quadratics.rotation)
@@ -1045,6 +1137,15 @@ entry(
         ({"answers": {"a": np.zeros(5)}}, r"answers\['a'\] must have shape \(6\)"),
         ({"answers": {"a": ONE_SERIES * NAN}}, r"answers\['a'\] must be finite"),
         ({"answers": {"a": "text"}}, r"answers\['a'\] must be real"),
+    ],
+)
+entry(rare.stretched, given={"Z": torch.ones(2, 3, 2)}, also=rows("scales", "must hold at least one number", []))
+entry(
+    rare.full_risks,
+    given={"A": torch.zeros(2, 2, 2), "Gamma": torch.eye(2), "n": 3},
+    also=[
+        ({"A": torch.zeros(0, 2, 2), "Gamma": torch.zeros(0, 0)}, "A must hold at least one matrix"),
+        ({"Gamma": torch.eye(2).double()}, "Gamma must have dtype torch.float32 to match A"),
     ],
 )
 entry(
@@ -1405,6 +1506,29 @@ entry(
         ({"Gamma": TABLE[..., None, None].double()}, "Gamma must have dtype"),
     ],
 )
+entry(
+    *(token_form.token_errors, token_form.token_iterates),
+    given={"X": torch.zeros(2, 3, 2), "Gamma": torch.zeros(2, 2, 4)},
+    also=[
+        *(
+            ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(2, 2, 4\) or \(2 or 1, 2, 2, 4 or 1, 3 or 1\)")
+            for shape in ((2, 2), (2, 2, 1), (2, 2, 3), (2, 2, 2, 4), (3, 2, 2, 4, 1), (1, 2, 2, 3, 1), (1, 2, 2, 4, 2))
+        ),
+        ({"Gamma": torch.zeros(2, 2, 4).double()}, "Gamma must have dtype torch.float32 to match X"),
+    ],
+)
+entry(
+    surgery.FadingMemory,
+    given={"lam": [0.9, 0.5]},
+    also=[
+        *rows("lam", r"must have shape \(any\)", 0.9, np.full((1, 2), 0.9)),
+        ({"beta": 0.5}, r"beta must have shape \(2\) to match lam"),
+        ({"beta": [0.5]}, r"beta must have shape \(2\) to match lam"),
+        ({"beta": [0.5, 0.5], "normalised": True}, "normalised must be False with the delta rule"),
+        ({"beta": [0.5, 0.5], "form": "parallel"}, "form must be 'recurrent' or 'chunked' with the delta rule"),
+        ({"lam": [0.5, 1.0], "learned": True}, "lam must be < 1 to be learned"),
+    ],
+)
 BLOCKS = torch.zeros(1, 2, 3, 3)
 entry(
     token_form.many_heads,
@@ -1475,7 +1599,6 @@ entry(
             r"curvature must have shape \(2, 2, 2\) to match pre",
         ),
         ({"curvature": memformer.Full(2, 2)}, "curvature must have dtype torch.float32 to match preconditioner"),
-        ({"curvature": FULL, "memory": memformer.TokenWise(2, 3)}, "memory must not be TokenWise beside a curvature"),
     ],
 )
 entry(
@@ -1526,7 +1649,13 @@ entry(
     experts.MultiHead,
     given={"heads": [HEAD]},
     free={"gate": "all"},
-    also=[*MIXED, ({"heads": [ONE_BY_ONE]}, "heads must not have a TokenWise memory")],
+    also=[
+        *MIXED,
+        (
+            {"heads": [ONE_BY_ONE, memformer.Memformer(FULL, memformer.TokenWise(2, 4))]},
+            r"heads must have TokenWise memories for one number of examples, got \[3, 4\]",
+        ),
+    ],
 )
 for kind in (experts.MultiHead, experts.OutputMixture):
     entry((kind, "risks"), given={"Sigma": np.eye(2)}, free={"Sigma": "all"}, also=LOPSIDED)
@@ -1935,6 +2064,44 @@ entry(
         *(({"task": given}, r"K \+ c diag K is singular for this task") for given in (STILL, SIGNED)),
     ],
 )
+SIGNED_TABLE = sentences.LabelledRows(np.array([[1.0, 0.5], [-0.5, 1.0], [0.3, -1.0]]), np.array([1.0, -1.0, 1.0]))
+FIXTURES |= {
+    sentences.LabelledRows: lambda: SIGNED_TABLE,
+    sentences.Demonstrations: lambda: sentences.Demonstrations(SIGNED_TABLE, 3),
+}
+entry(
+    sentences.LabelledRows,
+    given={"features": SIGNED_TABLE.features, "labels": SIGNED_TABLE.labels, "topics": np.array([0, 1, 0])},
+    free={"topics": "all"},
+    also=[
+        *rows("labels", "must be 1 or -1", np.zeros(3)),
+        *rows("features", "must have independent columns", np.ones((3, 2))),
+        *rows("topics", "must be integers from 0, each in use", np.array([0, 2, 0]), np.array([0, -1, 0])),
+    ],
+)
+entry(
+    sentences.Demonstrations,
+    given={"rows": SIGNED_TABLE, "n": 3, "queries": SIGNED_TABLE},
+    also=[({"turn": 0.5}, "rows must have topics where these last")],
+)
+entry(
+    sentences.unpacked, given={"text": sentences.packed(SIGNED_TABLE.features)}, also=rows("text", "must", "no", "AAAA")
+)
+entry(
+    flips.sign_layer_error,
+    given={"A": np.eye(2)},
+    also=[({"A": np.eye(3)}, r"A must have shape \(2, 2\) to match the task")],
+)
+SIGNED_ROWS = {"flip": 0.1, "n": 3, "explained": 0.4}
+for signed in (flips.sign_drift, flips.sign_forgetting):
+    entry(signed, given=SIGNED_ROWS)
+for signed in (flips.memory_right, flips.sign_accuracy):
+    entry(signed, given=SIGNED_ROWS, also=rows("explained", "must be < 1", 1.0))
+entry(flips.sign_layer, given={"flip": 0.1, "n": 3})
+entry(flips.sign_moments, given={"flip": 0.1, "n": 3})
+entry(flips.sign_error, given={"m": moments.recursion(0.9, gamma=0.9, n=3), "explained": 0.4})
+entry(flips.sign_ceiling, given={"explained": 0.4})
+entry(flips.reordered, also=rows("kernel", "must hold at least one demonstration", np.eye(1)))
 entry(theory_one_layer.kalman_pole, given={"crosstalk": 2.0})
 entry(
     theory_one_layer.steady_identity_error,

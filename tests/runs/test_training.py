@@ -153,6 +153,64 @@ def test_parameters_that_are_not_finite_at_the_end_stop_a_training():
     assert torch.equal(model.second, start.second)
 
 
+def test_states_are_copied_as_often_as_asked(monkeypatch, tmp_path):
+    """With `copies` a training ends where it does without, to the bit, on fewer copies; a model that diverges is set
+    back to the newest of them, and a checkpoint has the states that it is to have.
+
+    Planted: a state that is no copy taken for proven, and no copy where one is to be written, are seen.
+    """
+    taken = []
+    captured = training._captured
+    monkeypatch.setattr(training, "_captured", lambda *given: taken.append(1) or captured(*given))
+
+    def run(steps=9, loss=square, **options):
+        taken.clear()
+        model, seen = network(), []
+        watch = lambda step, model: seen.append({k: v.clone() for k, v in model.state_dict().items()})  # noqa: E731
+        try:
+            fit(model, loss, TASK, Config(steps, 8), generator=streams("prompts"), watch=watch, **options)
+        except Diverged:
+            return model.state_dict(), seen
+        return model.state_dict(), len(taken)
+
+    def same(one, two):
+        return all(torch.equal(one[name], two[name]) for name in one)
+
+    (plain, often), (sparing, seldom) = run(), run(copies=4)
+    assert same(plain, sparing)
+    assert often - seldom == 6
+    _, written = run(copies=4, checkpoint=tmp_path / "state", every=2)
+    assert written - seldom == 2
+
+    def bad(model, prompt):
+        value = square(model, prompt)
+        return value * math.nan if model.calls == 8 else value
+
+    # Seven steps are done, and copies taken of 0, 3 and 6.
+    model, seen = run(loss=bad, copies=3)
+    assert same(model, seen[6])
+    assert not same(model, seen[7])
+
+
+def test_the_fused_rule_is_torchs_own():
+    """Bit for bit torch's fused AdamW, which is the other one to rounding."""
+    model, reference, other = network(), network(), network()
+    fit(model, square, TASK, Config(20, 8), generator=streams("prompts"), fused=True)
+    fit(other, square, TASK, Config(20, 8), generator=streams("prompts"))
+    trained = [parameter for parameter in reference.parameters() if parameter.requires_grad]
+    settings = AdamW()
+    betas = (settings.momentum, settings.beta2)
+    rule = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=settings.weight_decay, betas=betas, fused=True)
+    generator = streams("prompts")
+    for _ in range(20):
+        rule.zero_grad()
+        square(reference, TASK.sample(8, generator=generator, dtype=torch.float64)).backward()
+        rule.step()
+    for name in ("first", "second"):
+        assert torch.equal(getattr(model, name), getattr(reference, name))
+        torch.testing.assert_close(getattr(model, name), getattr(other, name), rtol=1e-12, atol=1e-12)
+
+
 def test_the_bar_says_where_the_loss_stands(monkeypatch, capfd):
     """The progress bar goes to standard output, in words, beside the floor; with TQDM_DISABLE=1, as in all tests,
     nothing is put out.

@@ -7,6 +7,7 @@
 - `first_order`: linear first-order methods with diagonal coefficients
 - `layered`: any layer in a deep stack, S6 among them
 - `layers`: layers that write what they are told: one interface, states, gates
+- `loading`: language models, with trained weights and without
 - `memformer`: Memformers in reduced form, with trainable memory
 - `one_layer`: one layer of gated linear attention, and its features
 - `operators`: gated linear attention and the delta rule over a sequence, in several forms
@@ -15,6 +16,7 @@
 - `s6`: the S6 layer of Mamba: step loop, dual, chunked, by statistics
 - `scalar_heads`: gated heads on scalar inputs
 - `stacks`: deep stacks of gated linear attention and of the delta rule
+- `surgery`: language models with another attention in place of softmax
 - `token_form`: Memformers by their token equations
 """
 
@@ -26,6 +28,7 @@ from icl.models import (
     first_order,
     layered,
     layers,
+    loading,
     memformer,
     one_layer,
     operators,
@@ -34,6 +37,7 @@ from icl.models import (
     s6,
     scalar_heads,
     stacks,
+    surgery,
     token_form,
 )
 from icl.models.causal import Causal, Normalised
@@ -61,6 +65,7 @@ from icl.models.layers import (
     Weights,
     retention,
 )
+from icl.models.loading import Sizes, pretrained, sizes, untrained
 from icl.models.memformer import (
     Fixed,
     Free,
@@ -121,6 +126,16 @@ from icl.models.s6 import (
 )
 from icl.models.scalar_heads import ScalarHeads, scalar_weights
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, factors, read_strictly
+from icl.models.surgery import (
+    AllTokens,
+    FadingMemory,
+    SoftmaxMemory,
+    TextState,
+    forgetting,
+    generate,
+    logits_at,
+    with_attention,
+)
 from icl.models.token_form import (
     attention,
     many_heads,
@@ -128,6 +143,7 @@ from icl.models.token_form import (
     one_register,
     parameters,
     token_errors,
+    token_iterates,
     transformer,
 )
 
@@ -137,6 +153,7 @@ __all__ = [
     "LFOM",
     "LITERAL",
     "S6",
+    "AllTokens",
     "Belief",
     "Causal",
     "ConvexGate",
@@ -145,6 +162,7 @@ __all__ = [
     "DeltaRule",
     "DeltaStack",
     "EqualSteps",
+    "FadingMemory",
     "FastWeights",
     "Fixed",
     "FixedStep",
@@ -187,12 +205,15 @@ __all__ = [
     "Selected",
     "Selective",
     "Shared",
+    "Sizes",
+    "SoftmaxMemory",
     "Stack",
     "Static",
     "Statistics",
     "Step",
     "StepALayer",
     "Sums",
+    "TextState",
     "TokenWise",
     "Weights",
     "Without",
@@ -215,11 +236,15 @@ __all__ = [
     "factors",
     "features",
     "first_order",
+    "forgetting",
+    "generate",
     "gram",
     "held",
     "iterates",
     "layered",
     "layers",
+    "loading",
+    "logits_at",
     "many_heads",
     "many_registers",
     "mapped_attention",
@@ -239,6 +264,7 @@ __all__ = [
     "predict_from_features",
     "predict_from_gram",
     "predictions",
+    "pretrained",
     "read_out",
     "read_strictly",
     "readings",
@@ -253,11 +279,16 @@ __all__ = [
     "scan_chunked",
     "scatter",
     "selected_at_random",
+    "sizes",
     "stacks",
     "statistics",
+    "surgery",
     "token_errors",
     "token_form",
+    "token_iterates",
     "transformer",
+    "untrained",
     "weights",
     "window_features",
+    "with_attention",
 ]

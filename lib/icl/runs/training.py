@@ -296,7 +296,9 @@ def _part(state: Mapping[str, Tensor], whose: str) -> dict[str, Tensor]:
     return {name.removeprefix(whose): tensor for name, tensor in state.items() if name.startswith(whose)}
 
 
-def _identity(model: nn.Module, task: Samples, config: Config, streams: Mapping[str, torch.Generator]) -> dict[str, Any]:
+def _identity(
+    model: nn.Module, task: Samples, config: Config, streams: Mapping[str, torch.Generator]
+) -> dict[str, Any]:
     """What a checkpoint must have been written by to be gone on from here, in the order in which it is compared."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     kept = bool | int | float | str

@@ -7,10 +7,13 @@
 - `noise`: labels with noise
 - `objectives`: problems whose loss need not be a square
 - `quadratics`: quadratics: the problems that first-order methods run on
+- `rules`: a language whose label words follow a rule that drifts
+- `sentences`: demonstrations from a table of labelled features
 - `series`: a real series as one prompt, its drift by likelihood
+- `text`: prompts of labelled sentences, in the tokens of a language model
 """
 
-from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, series
+from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, rules, sentences, series, text
 from icl.tasks.components import ComponentPrompt, GaussianComponents
 from icl.tasks.core import (
     GAUSSIAN,
@@ -43,6 +46,8 @@ from icl.tasks.quadratics import (
     sample_hessians,
     weighted_curvature,
 )
+from icl.tasks.rules import RuleLanguage, WordPrompt, word_vectors
+from icl.tasks.sentences import Demonstrations, LabelledRows, packed, shuffled, unpacked
 from icl.tasks.series import (
     Drift,
     Series,
@@ -54,6 +59,14 @@ from icl.tasks.series import (
     prepare,
     smoothed,
 )
+from icl.tasks.text import (
+    TEXT_CLASSES,
+    InContextText,
+    LabelledTexts,
+    TextPrompt,
+    encoded,
+    labelled_texts,
+)
 
 __all__ = [
     "GAUSSIAN",
@@ -61,16 +74,21 @@ __all__ = [
     "RADEMACHER",
     "SECTION_3_3",
     "SQUARED",
+    "TEXT_CLASSES",
     "UNIFORM",
     "Cauchy",
     "ComponentPrompt",
+    "Demonstrations",
     "DrawnSteps",
     "Drift",
     "DriftingRegression",
     "GaussianComponents",
     "HeavyTailedDrift",
     "Huber",
+    "InContextText",
     "InputLaw",
+    "LabelledRows",
+    "LabelledTexts",
     "LinearDrift",
     "Logistic",
     "ManyDrifts",
@@ -81,12 +99,15 @@ __all__ = [
     "Quartic",
     "RegimeSwitching",
     "Regression",
+    "RuleLanguage",
     "Series",
     "SmoothDrift",
     "Square",
     "StationaryRegression",
     "Task",
+    "TextPrompt",
     "WeightPath",
+    "WordPrompt",
     "ar2",
     "as_prompt",
     "blocks",
@@ -95,8 +116,10 @@ __all__ = [
     "core",
     "covariance",
     "drifts",
+    "encoded",
     "filtered",
     "hessians",
+    "labelled_texts",
     "largest_curvature",
     "mean_and_error",
     "mean_curvature",
@@ -105,15 +128,22 @@ __all__ = [
     "noise",
     "noise_level",
     "objectives",
+    "packed",
     "prepare",
     "quadratics",
     "regression",
     "rotation",
+    "rules",
     "sample_hessians",
+    "sentences",
     "series",
+    "shuffled",
     "sinusoids",
     "smoothed",
     "square_root",
+    "text",
     "two_timescales",
+    "unpacked",
     "weighted_curvature",
+    "word_vectors",
 ]

@@ -2,6 +2,7 @@
 
 - `adversary`: one layer against an adversary
 - `errata`: what the papers print, executed
+- `flips`: one layer on labelled rows whose sign turns
 - `floors`: the least error of anybody: Kalman, genie, best linear
 - `gated_floor`: floors at other variances, with gates, of fits
 - `joint`: all labels of a prompt as one Gaussian vector
@@ -15,6 +16,7 @@
 - `one_layer`: errors, optimum and best forgetting of one gated layer
 - `polynomial_floor`: the least risk of any method with shared coefficients
 - `population`: the loss of all parameters of one layer, its flow
+- `rule_floor`: the floor of a language whose label rule drifts
 - `s6`: one S6 layer: loss, flow, rates, bounds
 - `steady`: steady errors of decayed fast weights
 """
@@ -22,6 +24,7 @@
 from icl.theory import (
     adversary,
     errata,
+    flips,
     floors,
     gated_floor,
     joint,
@@ -35,6 +38,7 @@ from icl.theory import (
     one_layer,
     polynomial_floor,
     population,
+    rule_floor,
     s6,
     steady,
 )
@@ -50,6 +54,18 @@ from icl.theory.adversary import (
     straight_line,
     upper_bound,
     worst_path,
+)
+from icl.theory.flips import (
+    memory_right,
+    reordered,
+    sign_accuracy,
+    sign_ceiling,
+    sign_drift,
+    sign_error,
+    sign_forgetting,
+    sign_layer,
+    sign_layer_error,
+    sign_moments,
 )
 from icl.theory.floors import (
     best_linear_errors,
@@ -172,6 +188,7 @@ from icl.theory.population import (
     trap_curvature,
     unpack,
 )
+from icl.theory.rule_floor import positive_probability
 from icl.theory.s6 import (
     Coefficients,
     DescentPath,
@@ -268,6 +285,7 @@ __all__ = [
     "excess_constants",
     "expected_errors",
     "fitted_registers",
+    "flips",
     "floor",
     "floors",
     "flow",
@@ -323,6 +341,7 @@ __all__ = [
     "lms_family",
     "lms_loss",
     "mean_worst_loss",
+    "memory_right",
     "minimax_in_ball",
     "minimax_on_sphere",
     "mistaken_errors",
@@ -348,6 +367,7 @@ __all__ = [
     "population_loss",
     "position_error",
     "position_weights",
+    "positive_probability",
     "prompts_needed",
     "query_errors",
     "rank_one_trap",
@@ -356,9 +376,11 @@ __all__ = [
     "recursion",
     "registers",
     "relative",
+    "reordered",
     "rescaled_risk",
     "riccati",
     "rls_random_walk",
+    "rule_floor",
     "s6",
     "second_moments",
     "settled_error",
@@ -366,6 +388,14 @@ __all__ = [
     "sharper_bound",
     "shifted_loss",
     "sigma_bound",
+    "sign_accuracy",
+    "sign_ceiling",
+    "sign_drift",
+    "sign_error",
+    "sign_forgetting",
+    "sign_layer",
+    "sign_layer_error",
+    "sign_moments",
     "simplex_gate",
     "sphere_bound",
     "squared_lengths",

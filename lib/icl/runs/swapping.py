@@ -1,0 +1,350 @@
+"""Attentions of a language model compared: the same weights, the same training, another memory.
+
+The comparison of the paper on gated linear attention, sec. 4, in units of one training (`swap_unit`): a unit is kept
+when it is done, so that a killed run goes on with the next, and a later one with more seeds.
+"""
+
+import copy
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from icl import _checks, _files, _identity
+from icl.models import surgery
+from icl.profile import streams
+from icl.runs.checkpoint import described
+from icl.runs.language import PRINTED_COURSE, PRINTED_K, JudgedText, answered, fine_tune, judge_text, text_tasks
+from icl.runs.training import AdamW, Config
+from icl.tasks.text import InContextText
+
+#: Names the folder that keeps finished units.
+_FOLDER = "ICL_RUNS"
+#: What an hour on one core allows: a tenth of the steps, each four times as large after a warm-up.
+AN_HOUR = Config(100, 1, AdamW(lr=2e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
+
+
+@dataclass(frozen=True)
+class SwapArm:
+    """One attention in the comparison.
+
+    Attributes:
+        name: what the record calls it.
+        lam: forgetting factor a token; None keeps softmax.
+        normalised: reads are divided by the sum of their weights.
+        matched: reads are scaled to the size of softmax's, a head at a time, before training (`match_scale`).
+        learned: lam is trained, a head at a time, from the one given.
+        trained: whether the model is fine-tuned at all.
+    """
+
+    name: str
+    lam: float | None = None
+    normalised: bool = False
+    matched: bool = False
+    learned: bool = False
+    trained: bool = True
+
+    @property
+    def linear(self) -> "SwapArm | None":
+        """The arm that a gate is compared with: the same without forgetting; None for softmax."""
+        if self.lam is None:
+            return None
+        return SwapArm(
+            self.name.replace("learned gate", "gated").replace("gated", "linear"), 1.0, self.normalised, self.matched
+        )
+
+
+#: The paper's two, softmax before and after, and what tells a gate from the scale it brings along.
+SWAP_ARMS = (
+    SwapArm("softmax, untrained", trained=False),
+    SwapArm("softmax"),
+    SwapArm("linear", 1.0),
+    SwapArm("gated", 0.9),
+    SwapArm("linear, matched", 1.0, matched=True),
+    SwapArm("gated, matched", 0.9, matched=True),
+    SwapArm("linear, normalised", 1.0, normalised=True),
+    SwapArm("learned gate, matched", 0.9, matched=True, learned=True),
+)
+#: Forgetting factors of the sweep; 1 and .9 are arms already.
+SWEPT_GATES = tuple(SwapArm("gated, matched", lam, matched=True) for lam in (0.5, 0.7, 0.8, 0.95, 0.99))
+
+
+def first_layers(model: nn.Module, layers: int) -> nn.Module:
+    """A copy of a Llama model with its first layers alone, at least 1, under the same head."""
+    _checks.integer("layers", layers, at_least=1)
+    cut: Any = copy.deepcopy(model)
+    blocks = surgery._attentions(cut)
+    if layers > len(blocks) or cut.config.model_type != "llama":
+        raise ValueError(f"layers must be at most {len(blocks)}, of a llama, got {layers} of {cut.config.model_type}")
+    cut.model.layers = cut.model.layers[:layers]
+    cut.config.num_hidden_layers = layers
+    return cut
+
+
+@torch.no_grad()
+def match_scale(
+    model: nn.Module, changed: nn.Module, tokens: Int[Tensor, "batch time"]
+) -> Float[Tensor, "layers heads"]:
+    """Scale the reads of a changed model, in place, to the size that softmax's have on the same queries and keys.
+
+    A plain sum of products grows with the text and is tens of times larger than an average: a model whose attention is
+    replaced drowns in it, and learns its scale before anything else. What multiplies a head's read is a column of the
+    layer's output projection, which is scaled; so nothing but weights changes, and training goes on from there.
+
+    Args:
+        model: with softmax, from whose queries, keys and values both reads are formed, layer by layer.
+        changed: the same model with another attention (`icl.models.with_attention`).
+        tokens: (batch, time) some texts.
+
+    Returns:
+        What each head's columns were multiplied by: root mean square of softmax's reads, over that of the others.
+    """
+    softmax = surgery.with_attention(model, lam=None)
+    factors: dict[int, Tensor] = {}
+
+    def compare(other: nn.Module, layer: int, read: tuple[Tensor, ...], mine: Tensor) -> None:
+        theirs = other(*read)
+        factors[layer] = (mine.square().mean((0, 1, 3)) / theirs.square().mean((0, 1, 3))).sqrt()
+
+    pairs = list(zip(surgery._attentions(softmax), surgery._attentions(changed), strict=True))
+    for layer, (mine, theirs) in enumerate(pairs):
+        hook = functools.partial(compare, theirs.memory, layer)
+        mine.memory.register_forward_hook(lambda _, read, out, hook=hook: hook(read, out))
+    surgery.logits_at(softmax, tokens, torch.zeros(len(tokens), 1, dtype=torch.int64, device=tokens.device))
+    for layer, (_, theirs) in enumerate(pairs):
+        # GPT-2's projection is kept the other way round.
+        weight = theirs.o_proj.weight.T if hasattr(theirs, "o_proj") else theirs.c_proj.weight
+        weight.mul_(factors[layer].repeat_interleave(len(weight) // len(factors[layer]))[:, None])
+    return torch.stack([factors[layer] for layer in range(len(pairs))])
+
+
+def swap_unit(
+    model: nn.Module,
+    tasks: Mapping[str, InContextText],
+    arm: SwapArm,
+    *,
+    config: Config,
+    stream: str,
+    seed: int,
+    prompts: int,
+) -> dict[str, Any]:
+    """One training of one arm, tested: losses, seconds, and the answers place by place, as JSON can hold them.
+
+    Test prompts are the same for all arms and seeds, so that arms are compared prompt by prompt.
+    """
+    changed = surgery.with_attention(model, lam=arm.lam, learned=arm.learned, normalised=arm.normalised)
+    if arm.matched:
+        texts = tasks["train"].sample(4, generator=streams(f"{stream}/scale"), device=next(model.parameters()).device)
+        match_scale(model, changed, texts.tokens)
+    losses, seconds = [], 0.0
+    if arm.trained:
+        draw = streams(f"{stream}/train", seed=seed)
+        run = fine_tune(changed, tasks["train"], config, generator=draw, every=config.steps)
+        losses, seconds = run.losses.tolist(), run.seconds
+    judged = judge_text(changed, tasks["validation"], prompts=prompts, generator=streams(f"{stream}/test"))
+    return {
+        "losses": losses,
+        "seconds": seconds,
+        "correct": judged.correct.astype(int).tolist(),
+        "confidence": judged.confidence.astype(float).round(5).tolist(),
+        "rows": judged.rows.tolist(),
+    }
+
+
+def swap(
+    model: nn.Module,
+    tasks: Mapping[str, Mapping[str, InContextText]],
+    plan: Sequence[tuple[str, SwapArm, int]],
+    config: Config = PRINTED_COURSE,
+    *,
+    prompts: int,
+    folder: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> pd.DataFrame:
+    """Train and test arms, unit by unit in the order of the plan; a unit that stands in the folder is only read.
+
+    A unit is one JSON file, written whole when it is done. Its name holds a hash of all that it depends on, the code
+    that made it too, so that none of another model, task, size or library is taken for it.
+
+    Args:
+        model: a causal language model of transformers, which stays as it is.
+        tasks: by corpus, for "train" and "validation" (`text_tasks`).
+        plan: corpus, arm and seed of each unit.
+        config: the training of all arms that are trained; the paper's unless told otherwise.
+        prompts: tests of each unit, a multiple of 4.
+        folder: where units are kept; None keeps nothing.
+        say: told of each unit when it is done.
+
+    Returns:
+        Of each unit a row for K = 0 and each K of the paper, and one over K = 1 .. n, where K is -1: layers, corpus,
+        arm, lam (NaN for softmax), seed, steps, lr, K, prompts; accuracy and confidence, with `_se`, their standard
+        errors over prompts and texts, and `_more`, how much more than with lam = 1 at the same seed, answer by answer,
+        with `_more_se`; loss (the mean of the last tenth of the steps; nats), seconds of the training, tokens a
+        demonstration.
+    """
+    weights = _digest(model)
+    settings: dict[str, Any] = {"config": config, "prompts": prompts}
+    designs = {name: _told(dict(parts)) for name, parts in tasks.items()}
+    units: dict[tuple[str, SwapArm, int], dict[str, Any]] = {}
+    for corpus, arm, seed in plan:
+        stream = f"swap/{corpus}"
+        code = _identity.identity("icl.runs.swapping.swap_unit")
+        key = _told([settings, designs[corpus], weights, arm, stream, seed, code])
+        path = None if folder is None else folder / f"{corpus}, {arm.name}, {arm.lam}, {seed}.{key}.json"
+        if path is not None and path.exists():
+            done = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            done = swap_unit(model, tasks[corpus], arm, stream=stream, seed=seed, **settings)
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _files.write(path, (json.dumps(done) + "\n").encode())
+        units[corpus, arm, seed] = done
+        if say is not None:
+            share, error = answered(_judged(done), "accuracy", range(1, tasks[corpus]["train"].n + 1))
+            say(f"{corpus}, {arm.name}, {arm.lam}, seed {seed}: {share:.3f} +- {error:.3f}, {done['seconds']:.0f} s")
+    rows = []
+    for (corpus, arm, seed), done in units.items():
+        linear = [units[c, a, s] for c, a, s in units if (c, s) == (corpus, seed) and a != arm and a == arm.linear]
+        rows += _rows(corpus, tasks[corpus]["train"].n, done, linear[0] if linear else None, arm, seed, config)
+    table = pd.DataFrame(rows)
+    sizes = {name: each["train"] for name, each in tasks.items()}
+    table["tokens"] = [(sizes[c].time + 1 + len(sizes[c].end)) / (sizes[c].n + 1) for c in table.corpus]
+    table.insert(0, "layers", len(surgery._attentions(model)))
+    return table
+
+
+def _judged(done: Mapping[str, Any]) -> JudgedText:
+    return JudgedText(np.array(done["correct"], dtype=bool), np.array(done["confidence"]), np.array(done["rows"]))
+
+
+def _rows(
+    corpus: str,
+    n: int,
+    done: Mapping[str, Any],
+    linear: Mapping[str, Any] | None,
+    arm: SwapArm,
+    seed: int,
+    config: Config,
+) -> list[dict[str, Any]]:
+    """The rows of one unit."""
+    judged = _judged(done)
+    rows = []
+    for K, places in [*((K, (K,)) for K in (0, *PRINTED_K[corpus]) if n >= K), (-1, tuple(range(1, n + 1)))]:
+        last = done["losses"][-max(1, config.steps // 10) :]
+        row = {
+            "corpus": corpus,
+            "arm": arm.name,
+            "lam": float("nan") if arm.lam is None else arm.lam,
+            "seed": seed,
+            "steps": config.steps if arm.trained else 0,
+            "lr": config.optimiser.lr if arm.trained else 0.0,
+            "K": K,
+            "prompts": len(judged.rows),
+        }
+        for what in ("accuracy", "confidence"):
+            row[what], row[f"{what}_se"] = answered(judged, what, places)
+        for what in ("accuracy", "confidence"):
+            more = (float("nan"),) * 2
+            if linear is not None:
+                more = answered(judged, what, places, beside=_judged(linear))
+            row[f"{what}_more"], row[f"{what}_more_se"] = more
+        row["loss"] = float(np.mean(last)) if last else float("nan")
+        row["seconds"] = round(done["seconds"], 1)
+        rows.append(row)
+    return rows
+
+
+@dataclass(frozen=True)
+class SwapStage:
+    """A part of a comparison: arms on one corpus, at one size.
+
+    Attributes:
+        corpus: "sst2" or "mnli".
+        arms: what is compared, of `SWAP_ARMS` and `SWEPT_GATES` or others.
+        seeds: trainings of each arm, at least 1.
+        layers: how many of the model's, from the first on; None is all.
+        config: their training.
+    """
+
+    corpus: str
+    arms: tuple[SwapArm, ...]
+    seeds: int = 1
+    layers: int | None = None
+    config: Config = AN_HOUR
+
+
+def _named(*names: str) -> tuple[SwapArm, ...]:
+    return tuple(arm for arm in SWAP_ARMS if arm.name in names)
+
+
+#: Three times as many steps: who catches up?
+LONGER_COURSE = Config(300, 1, AdamW(lr=2e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
+#: What the book's record holds: the whole model untrained, and its first ten layers trained.
+RECORDED_STAGES = (
+    SwapStage("sst2", _named("softmax, untrained")),
+    SwapStage("mnli", _named("softmax, untrained")),
+    SwapStage("sst2", _named("softmax", "linear", "gated"), seeds=2, layers=10),
+    SwapStage("sst2", _named("linear, matched", "gated, matched"), seeds=3, layers=10),
+    SwapStage("sst2", (*_named("linear, matched"), *SWEPT_GATES), seeds=2, layers=10),
+    SwapStage("sst2", _named("linear, normalised"), layers=10),
+    SwapStage("mnli", _named("softmax", "linear, matched", "gated, matched"), seeds=2, layers=10),
+    SwapStage("sst2", _named("linear, matched", "gated, matched", "softmax"), layers=10, config=LONGER_COURSE),
+)
+
+
+def compare_attentions(
+    model: nn.Module,
+    encode: Callable[[str], Sequence[int]],
+    stages: Sequence[SwapStage],
+    *,
+    prompts: int = 96,
+    folder: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> pd.DataFrame:
+    """The rows of `swap` for each stage, one after another, none twice; what stands in the folder is only read.
+
+    Args:
+        model: a causal language model of transformers, which stays as it is.
+        encode: tokens of a text, without tokens for its start or end.
+        stages: what is trained and tested, the first first.
+        prompts: tests of each unit, a multiple of 4.
+        folder: where units are kept (`units_folder`); None keeps nothing.
+        say: told of each unit when it is done.
+    """
+    tables = []
+    for stage in stages:
+        cut = model if stage.layers is None else first_layers(model, stage.layers)
+        tasks = {stage.corpus: text_tasks(stage.corpus, encode)}
+        plan = [(stage.corpus, arm, seed) for seed in range(stage.seeds) for arm in stage.arms]
+        tables.append(swap(cut, tasks, plan, stage.config, prompts=prompts, folder=folder, say=say))
+    which = ["layers", "corpus", "arm", "lam", "seed", "steps", "K"]
+    return pd.concat(tables).drop_duplicates(which, ignore_index=True)
+
+
+def units_folder() -> Path:
+    """The folder of finished units: the one that `ICL_RUNS` names, else one in the user's cache."""
+    return Path(os.environ.get(_FOLDER) or Path.home() / ".cache" / "icl-book" / "language")
+
+
+def _told(value: Any) -> str:
+    """A hash of settings."""
+    return hashlib.sha256(json.dumps(described(value), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digest(model: nn.Module) -> str:
+    """A hash of a model's weights, by name."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,233 @@
+"""Demonstrations drawn from a table of labelled features, such as sentences under a frozen encoder.
+
+Rows of a table are drawn independently of each other, so that no order of a prompt's demonstrations is special, unless
+the task says what moves: the sign of all labels turns now and then (`flip`), or topics last (`turn`).
+"""
+
+import base64
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from icl import _checks
+from icl.tasks.core import Prompt
+
+#: Features are kept in steps of one sixteenth, in eight bits: from -7.9375 to 7.9375.
+_STEPS = 16
+
+
+def packed(features: Float[np.ndarray, "rows d"]) -> str:
+    """Features as text, one byte each: rounded to sixteenths, cut at 127 of them, base64 [RFC 4648]."""
+    array = np.asarray(_checks.real("features", features), dtype=np.float64)
+    _checks.shape("features", array, (None, None))
+    return base64.b64encode(np.rint(array * _STEPS).clip(-127, 127).astype(np.int8).tobytes()).decode()
+
+
+def unpacked(text: str, *, d: int) -> Float[np.ndarray, "rows d"]:
+    """The features that `packed` wrote, rows of d numbers; ValueError if the text is none of its."""
+    _checks.integer("d", d, at_least=1)
+    if not isinstance(text, str) or not text:  # type: ignore[redundant-expr]
+        raise ValueError(f"text must be base64, got {text!r}")
+    try:
+        array = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.int8)
+    except ValueError as error:
+        raise ValueError(f"text must be base64, got {text!r}") from error
+    if len(array) % d:
+        raise ValueError(f"text must hold rows of d = {d} numbers, got {len(array)} numbers")
+    return array.reshape(-1, d).astype(np.float64) / _STEPS
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """A table of features with labels, and the linear rule that fits them best, without intercept.
+
+    Attributes:
+        features: (rows, d), in any units; no column a sum of others.
+        labels: (rows,), each 1 or -1.
+        topics: (rows,) integers from 0, each up to the largest in use; None where rows have none.
+    """
+
+    features: Float[np.ndarray, "rows d"]
+    labels: Float[np.ndarray, " rows"]
+    topics: Int[np.ndarray, " rows"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse tables that do not fit together, labels that are no signs, and columns that are sums of others."""
+        features = np.array(_checks.real("features", self.features), dtype=np.float64)
+        labels = np.array(_checks.real("labels", self.labels), dtype=np.float64)
+        _checks.shape("features", features, (None, None))
+        _checks.shape("labels", labels, (len(features),), "to match features")
+        if not (np.abs(labels) == 1).all():
+            raise ValueError(f"labels must be 1 or -1, got {labels[np.abs(labels) != 1][0]}")
+        if not len(features) or np.linalg.matrix_rank(features) < features.shape[1]:
+            raise ValueError(f"features must have independent columns, got rows and columns {features.shape}")
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "labels", labels)
+        if self.topics is None:
+            return
+        topics = np.asarray(self.topics)
+        _checks.shape("topics", topics, (len(features),), "to match features")
+        if topics.dtype.kind not in "iu" or not np.bincount(topics.clip(min=0)).all() or (topics < 0).any():
+            raise ValueError(f"topics must be integers from 0, each in use, got {np.unique(topics)}")
+        object.__setattr__(self, "topics", topics.astype(np.int64))
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.features.shape[1]
+
+    @cached_property
+    def second_moment(self) -> Float[np.ndarray, "d d"]:
+        """Lambda, the mean of x x' over the rows."""
+        return self.features.T @ self.features / len(self.features)
+
+    @cached_property
+    def product(self) -> Float[np.ndarray, " d"]:
+        """The vector m, the mean of y x over the rows."""
+        return self.labels @ self.features / len(self.features)
+
+    @cached_property
+    def fit(self) -> Float[np.ndarray, " d"]:
+        """The least-squares fit of the labels, Lambda^-1 m."""
+        return np.linalg.solve(self.second_moment, self.product)
+
+    @cached_property
+    def explained(self) -> float:
+        """Share rho of the labels' square that the fit explains, m' Lambda^-1 m, from 0 to 1."""
+        return float(self.product @ self.fit)
+
+    def accuracy(self, w: Float[np.ndarray, " d"]) -> float:
+        """Share of the rows whose label is the sign of w'x."""
+        _checks.shape("w", w, (self.d,), "to match features")
+        _checks.real("w", w)
+        return float((self.features @ w * self.labels > 0).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstrations:
+    """Prompts of n rows of a table and one more to label, drawn with replacement; labels of a prompt may turn.
+
+    With s_1 = 1, or either sign at random, s_i is -s_{i-1} with probability `flip` and s_{i-1} otherwise, and the label
+    at position i is s_i times its row's. The weights of a prompt are s_i times the table's `fit`: what labels differ
+    from <w_i, x_i> by is the part that is not linear. It samples as tasks do and is no `icl.tasks.core.Task`: its
+    inputs are rows of a table and follow no `icl.tasks.core.InputLaw`.
+
+    Attributes:
+        rows: where demonstrations come from.
+        n: demonstrations a prompt, at least 1.
+        queries: where queries come from, in the same features; None is `rows`.
+        flip: probability that the sign turns from one position to the next, the query's included, in [0, 0.5]; at one
+            half labels say nothing of each other.
+        either_sign: whether a prompt begins with either sign, or with 1.
+        turn: probability that a position's topic is drawn anew, from that of any row; otherwise it is the last one's.
+            Rows of the topic are equally likely. It lies in (0, 1]; at 1 rows are independent and need no topics.
+    """
+
+    rows: LabelledRows
+    n: int
+    queries: LabelledRows | None = None
+    flip: float = 0.0
+    either_sign: bool = True
+    turn: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse tables that do not go together and impossible probabilities, by name."""
+        _checks.instance("rows", self.rows, LabelledRows)
+        _checks.integer("n", self.n, at_least=1)
+        _checks.number("flip", self.flip, at_least=0, at_most=0.5)
+        _checks.flag("either_sign", self.either_sign)
+        _checks.number("turn", self.turn, above=0, at_most=1)
+        if self.queries is None:
+            object.__setattr__(self, "queries", self.rows)
+        _checks.instance("queries", self.queries, LabelledRows)
+        assert self.queries is not None
+        if self.queries.d != self.rows.d:
+            raise ValueError(f"queries must have the features of rows, {self.rows.d}, got {self.queries.d}")
+        if self.turn < 1:
+            for name, table in (("rows", self.rows), ("queries", self.queries)):
+                if table.topics is None:
+                    raise ValueError(f"{name} must have topics where these last, turn = {self.turn!r}")
+            assert self.rows.topics is not None
+            assert self.queries.topics is not None
+            if self.rows.topics.max() != self.queries.topics.max():
+                raise ValueError("queries must have the topics of rows")
+
+    @property
+    def d(self) -> int:
+        """Dimension of the inputs."""
+        return self.rows.d
+
+    def sign_kernel(self) -> Float[np.ndarray, "time time"]:
+        """The mean of s_i s_j: (1 - 2 flip)^|i-j|, as each step between them turns it or not."""
+        steps = np.abs(np.subtract.outer(np.arange(self.n + 1), np.arange(self.n + 1)))
+        return np.asarray((1 - 2 * self.flip) ** steps)
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        _checks.integer("batch", batch, at_least=1)
+        _checks.drawing(generator, dtype)
+        assert self.queries is not None
+
+        def uniform() -> Tensor:
+            # In float64 on the generator's own device, so that which rows are drawn does not hang on dtype or device.
+            shape = (batch, self.n + 1)
+            return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
+
+        sign = torch.where(uniform() < self.flip, -1.0, 1.0)
+        sign[:, 0] = torch.where(uniform()[:, 0] < 0.5, -1.0, 1.0) if self.either_sign else 1.0
+        sign = sign.cumprod(1)
+        place = uniform()
+        if self.turn < 1:
+            topic = self._topics(uniform(), uniform())
+            shown, asked = (_within(table, place, topic) for table in (self.rows, self.queries))
+        else:
+            shown, asked = ((place * len(table.labels)).long() for table in (self.rows, self.queries))
+        parts = []
+        for name in ("features", "labels"):
+            part = torch.as_tensor(getattr(self.rows, name))[shown]
+            part[:, -1] = torch.as_tensor(getattr(self.queries, name))[asked[:, -1]]
+            parts.append(part)
+        w = sign[..., None] * torch.as_tensor(self.rows.fit)
+        place_of = generator.device if device is None else device
+        x, y, w = (part.to(dtype=dtype, device=place_of) for part in (parts[0], parts[1] * sign, w))
+        return Prompt(x, y, w)
+
+    def _topics(self, first: Tensor, second: Tensor) -> Tensor:
+        """The topic of each position: that of the row drawn where it was last drawn anew."""
+        anew = first < self.turn
+        anew[:, 0] = True
+        drawn = torch.as_tensor(self.rows.topics)[(second * len(self.rows.labels)).long()]
+        since = torch.where(anew, torch.arange(anew.shape[1]), 0).cummax(1).values
+        return drawn.gather(1, since)
+
+
+def _within(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
+    """The row at the share `place` of those of each topic."""
+    assert table.topics is not None
+    sizes = torch.as_tensor(np.bincount(table.topics))
+    order = torch.as_tensor(np.argsort(table.topics, kind="stable"))
+    begin = sizes.cumsum(0) - sizes
+    return order[begin[topic] + (place * sizes[topic]).long()]
+
+
+def shuffled(prompt: Prompt, *, generator: torch.Generator) -> Prompt:
+    """The same prompts with their demonstrations in another order, each order alike; queries stay last."""
+    _checks.instance("prompt", prompt, Prompt)
+    _checks.drawing(generator, prompt.x.dtype)
+    keys = torch.rand((prompt.batch, prompt.n), generator=generator, dtype=torch.float64, device=generator.device)
+    order = torch.cat([keys.argsort(1), torch.full((prompt.batch, 1), prompt.n, device=keys.device)], 1).to(
+        prompt.x.device
+    )
+    wide = order[..., None].expand_as(prompt.x)
+    return Prompt(prompt.x.gather(1, wide), prompt.y.gather(1, order), prompt.w.gather(1, wide))

@@ -1,0 +1,204 @@
+"""One layer of gated attention on labelled rows whose sign turns: its best weights, error, accuracy, forgetting factor.
+
+For `icl.tasks.sentences.Demonstrations` with independent rows. Not in the paper, whose weights are Gaussian and whose
+labels are exactly linear; what is left of both is one number. Write rho for the share of the labels' square that the
+best linear fit w = Lambda^-1 m explains, and D1 .. D4 for the moments of the signs (`icl.theory.moments`), which are
+those of the drift (3) with gamma = 1 - 2 flip, begun in its steady spread. Then
+
+    E g y x' = D1 m m',    E g g' = D2 Lambda + D3 m m'    with g = sum_i lam^(n+1-i) y_i x_i,
+
+the best matrix is A = c w w' with c = D1 / (D2 + rho D3), and the least error 1 - rho^2 D1^2 / (D2 + rho D3). No law
+of the features is assumed. (16) in one dimension, with inputs of the kurtosis 1 / rho, has the same valley.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtr
+
+from icl import _checks
+from icl.tasks import DriftingRegression, InputLaw
+from icl.tasks.core import GAUSSIAN
+from icl.tasks.sentences import Demonstrations, LabelledRows
+from icl.theory import moments as _moments
+from icl.theory import one_layer
+
+
+def _settings(flip: Any, explained: Any) -> tuple[float, float]:
+    flip = _checks.number("flip", flip, at_least=0, at_most=0.5)
+    return flip, _checks.number("explained", explained, above=0, at_most=1)
+
+
+def sign_moments(lam: Any, *, flip: Any, n: int) -> _moments.Moments:
+    """D1 .. D4 of signs that turn with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
+
+    Args:
+        lam: forgetting factor, >= 0.
+        flip: in [0, 0.5].
+        n: number of demonstrations, >= 1.
+    """
+    gamma = 1 - 2 * np.asarray(_checks.real("flip", flip, at_least=0, at_most=0.5), dtype=np.float64)
+    return _moments.recursion(lam, gamma=gamma, n=n, sigma_w=1.0, sigma_e=np.sqrt(1 - gamma**2))
+
+
+def sign_error(m: _moments.Moments, explained: float) -> Any:
+    """Mean squared error of the best layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
+
+    Args:
+        m: moments of the signs, from any kernel.
+        explained: rho, in (0, 1].
+    """
+    _checks.instance("m", m, _moments.Moments)
+    rho = _checks.number("explained", explained, above=0, at_most=1)
+    return m.D4 - rho**2 * m.D1**2 / (m.D2 + rho * m.D3)
+
+
+def sign_layer(rows: LabelledRows, *, lam: float, flip: float, n: int) -> Float[np.ndarray, "d d"]:
+    """The best matrix A of y_hat = g'A x for this table: c w w', a classifier times whether it agreed with the labels.
+
+    Args:
+        rows: the table that demonstrations and queries of the training come from.
+        lam: forgetting factor, > 0.
+        flip: in [0, 0.5].
+        n: number of demonstrations, >= 1.
+    """
+    _checks.instance("rows", rows, LabelledRows)
+    m = sign_moments(_checks.number("lam", lam, above=0), flip=flip, n=n)
+    w = rows.fit
+    return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))
+
+
+def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: Any) -> Any:
+    """Mean squared error of y_hat = g'A x with any A, exactly; lam may be an array.
+
+        E (y_hat - y)^2 = 1 - 2 D1 m'A m_q + tr(A Lambda_q A' (D2 Lambda + D3 m m')),
+
+    m and Lambda those of the demonstrations' table, m_q and Lambda_q those of the queries'.
+
+    Args:
+        A: any matrix.
+        task: with independent rows.
+        lam: forgetting factor(s), >= 0.
+
+    Raises:
+        ValueError: if A does not fit the task, or its topics last: rows are then not independent.
+    """
+    _checks.instance("task", task, Demonstrations)
+    _checks.shape("A", A, (task.d, task.d), "to match the task")
+    _checks.real("A", A)
+    if task.turn < 1:
+        raise ValueError(f"task must have independent rows, turn = 1, got {task.turn!r}")
+    assert task.queries is not None
+    m = sign_moments(lam, flip=task.flip, n=task.n)
+    spread, product = A @ task.queries.second_moment @ A.T, task.rows.product
+    own, pairs = np.trace(spread @ task.rows.second_moment), product @ spread @ product
+    return 1 - 2 * m.D1 * (product @ A @ task.queries.product) + m.D2 * own + m.D3 * pairs
+
+
+def sign_drift(*, flip: float, n: int, explained: float) -> DriftingRegression:
+    """The drift (3) in one dimension whose valley (16) is that of these signs: gamma = 1 - 2 flip, kurtosis 1 / rho.
+
+    Args:
+        flip: in [0, 0.5].
+        n: number of demonstrations, >= 1.
+        explained: rho, in (0, 1].
+
+    Returns:
+        A task for closed forms; its sampler still draws Gaussian inputs.
+    """
+    flip, rho = _settings(flip, explained)
+    gamma = 1 - 2 * flip
+    inputs: InputLaw = replace(GAUSSIAN, name="of the kurtosis 1 / rho", kurtosis=1 / rho)
+    return DriftingRegression(1, n, gamma=gamma, sigma_w=1.0, sigma_e=float(np.sqrt(1 - gamma**2)), inputs=inputs)
+
+
+def sign_forgetting(*, flip: float, n: int, explained: float) -> float:
+    """Return lam*, the forgetting factor in (0, 1] of least error; 1 for signs that do not turn.
+
+    For long prompts it is `one_layer.kalman_pole(1 - 2 flip, crosstalk=1 / rho - 1)`.
+
+    Args:
+        flip: in [0, 0.5].
+        n: number of demonstrations, >= 1.
+        explained: rho, in (0, 1].
+    """
+    return one_layer.optimal_forgetting(sign_drift(flip=flip, n=n, explained=explained))
+
+
+def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time time"]:
+    """The kernel of the same demonstrations in random order, the query last: its means, which know no order."""
+    kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
+    _checks.shape("kernel", kernel, (None, None))
+    n = len(kernel) - 1
+    _checks.shape("kernel", kernel, (n + 1, n + 1))
+    if n < 1:
+        raise ValueError(f"kernel must hold at least one demonstration and the query, got {kernel.shape}")
+    past = kernel[:n, :n]
+    own = past.diagonal().mean()
+    pairs = (past.sum() - n * own) / max(n * (n - 1), 1)
+    found = np.full(kernel.shape, pairs)
+    found[np.arange(n), np.arange(n)] = own
+    found[:n, n] = found[n, :n] = kernel[:n, n].mean()
+    found[n, n] = kernel[n, n]
+    return found
+
+
+def sign_ceiling(explained: Any) -> Any:
+    """Accuracy of the fit's sign, Phi(sqrt(rho / (1 - rho))), where agreement v = y w'x is Gaussian.
+
+    v has the mean rho and the second moment rho, whatever the table.
+
+    Args:
+        explained: rho, in (0, 1].
+    """
+    rho = np.asarray(_checks.real("explained", explained, above=0, at_most=1), dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        return ndtr(np.sqrt(rho / (1 - rho)))
+
+
+def memory_right(lam: Any, *, flip: float, n: int, explained: float) -> Float[np.ndarray, "*shape"]:
+    """Probability that the memory sum_i lam^(n+1-i) s_i v_i has the query's sign, v_i being N(rho, rho - rho^2).
+
+    T, the memory times the current sign, ages, may turn, and takes v: its characteristic function phi goes to
+    Re phi + i (1 - 2 flip) Im phi when the sign may turn, and P(T > 0) = 1/2 + (1/pi) int Im phi(u) / u du over u > 0
+    [Gil-Pelaez 1951], by the midpoint rule, to 1e-9 and better.
+
+    Args:
+        lam: forgetting factor(s), in (0, 1].
+        flip: in [0, 0.5].
+        n: number of demonstrations, >= 1.
+        explained: rho, in (0, 1).
+    """
+    flip, rho = _settings(flip, explained)
+    _checks.integer("n", n, at_least=1)
+    lam = np.asarray(_checks.real("lam", lam, above=0, at_most=1), dtype=np.float64)
+    if rho == 1:
+        raise ValueError(f"explained must be < 1, where agreement is not certain, got {explained!r}")
+    variance = rho - rho**2
+    step = np.pi / (n * rho + 9 * np.sqrt(n * variance))
+    u = step * (np.arange(int(9 / np.sqrt(variance) / step) + 2) + 0.5)
+    turns, phi = 1 - 2 * flip, np.ones((*lam.shape, len(u)), dtype=np.complex128)
+    for age in range(n - 1, -1, -1):
+        at = u * lam[..., None] ** age
+        phi = phi * np.exp(1j * rho * at - variance * at**2 / 2)
+        phi.imag *= turns
+    return np.asarray(0.5 + (phi.imag / (u / step)).sum(-1) / np.pi)
+
+
+def sign_accuracy(lam: Any, *, flip: float, n: int, explained: float, known: float | None = None) -> Any:
+    """Accuracy of the best layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
+
+    Its answer is the memory times w'x of the query, two independent numbers, and right where both are or both are not.
+
+    Args:
+        lam: forgetting factor(s), in (0, 1].
+        flip: in [0, 0.5].
+        n: number of demonstrations, >= 1.
+        explained: rho, in (0, 1).
+        known: accuracy of the fit's sign on the queries, in [0, 1]; None is `sign_ceiling`.
+    """
+    right = memory_right(lam, flip=flip, n=n, explained=explained)
+    most = sign_ceiling(explained) if known is None else _checks.number("known", known, at_least=0, at_most=1)
+    return 0.5 + 2 * (most - 0.5) * (right - 0.5)

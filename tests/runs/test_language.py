@@ -1,0 +1,162 @@
+"""Training and testing language models in context, on tiny random ones: the loss, each K in one pass, errors, units.
+
+No data set, no weights: texts are random tokens.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="the language extra is not installed")
+
+from icl.models import untrained, with_attention
+from icl.profile import streams
+from icl.runs import language
+from icl.runs.language import JudgedText, answered, fine_tune, judge_text, label_logits, label_loss
+from icl.runs.training import AdamW, Config
+from icl.tasks.text import InContextText
+
+FAST = AdamW(lr=1e-2)
+
+
+def course(steps, batch=1):
+    return Config(steps, batch, FAST)
+
+
+def texts(n=4, seed=0, **changes):
+    """Texts of 2 and 3 tokens; those of class 1 begin with token 20."""
+    draw = torch.randint(21, 60, (48, 3), generator=streams("texts", seed=seed)).tolist()
+    table = tuple(tuple(([20] if row % 2 else []) + text)[: 2 + row // 2 % 2] for row, text in enumerate(draw))
+    labels = tuple(row % 2 for row in range(48))
+    return InContextText(table, labels, (3, 4), n, 2, 3, (5,), (6,), **changes)
+
+
+def tiny(**changes):
+    """Two layers of width 16 with random weights."""
+    given = {"layers": 2, "width": 16, "heads": 2, "words": 64, "places": 128, "spread": 0.3} | changes
+    return untrained("llama", generator=streams("tiny"), **given)
+
+
+@pytest.mark.parametrize("lam", [None, 1.0, 0.9])
+def test_one_pass_answers_at_each_K(lam):
+    """Logits at place K of a long prompt are those of the prompt that ends there: what comes after changes nothing.
+
+    In bfloat16, to its rounding: 3 digits. Planted: logits one position late differ by more than 1.
+    """
+    model, prompt = with_attention(tiny(), lam=lam), texts().sample(3, generator=streams("one pass"))
+    with torch.inference_mode():
+        together = label_logits(model, prompt)
+        for K in range(5):
+            alone = label_logits(model, prompt.alone(K))
+            torch.testing.assert_close(alone[:, -1], together[:, K], rtol=0.05, atol=0.05)
+            assert (alone[:, -1] - together[:, (K + 1) % 5]).abs().max() > 0.5
+
+
+def test_the_loss_is_that_of_label_tokens_alone():
+    """Minus the mean log-probability of the tokens that stand behind the positions, from logits at all positions."""
+    model, prompt = tiny(), texts(random_words=True).sample(3, generator=streams("loss"))
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        whole = model(prompt.tokens, use_cache=False).logits.float().log_softmax(-1)
+    picked = [
+        whole[b, prompt.at[b, k], prompt.targets[b, k]].item() for b in range(3) for k in range(prompt.at.shape[1])
+    ]
+    assert label_loss(model, prompt).item() == pytest.approx(-np.mean(picked), rel=1e-2)
+
+
+def test_training_teaches_what_marks_a_class_and_survives_a_kill(tmp_path):
+    """40 steps bring a model that is at chance to nine answers in ten, on texts that it was not trained on. Killed
+    after 25 steps and started again, it ends on the same weights, to the bit.
+    """
+
+    def run(steps, **options):
+        model = with_attention(tiny(), lam=0.9)
+        fine_tune(model, texts(), course(steps, 4), generator=streams("train"), **options)
+        return model
+
+    asked = {"prompts": 40, "generator": streams("judge")}
+    model = run(40)
+    assert answered(judge_text(model, texts(seed=1), **asked), "accuracy", range(5))[0] > 0.9
+    assert answered(judge_text(tiny(), texts(seed=1), **asked), "accuracy", range(5))[0] < 0.75
+
+    class Killed(Exception):
+        pass
+
+    calls = []
+
+    def killed(model, prompt):
+        calls.append(prompt)
+        if len(calls) > 25:
+            raise Killed
+        return label_loss(model, prompt)
+
+    kept = {"checkpoint": tmp_path / "state", "every": 10}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(language, "label_loss", killed)
+        with pytest.raises(Killed):
+            run(40, **kept)
+    again = run(40, **kept)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
+
+
+def crossed(draw, prompts=150, places=6, texts=None):
+    """Two models' answers: some prompts are hard, and some texts; texts come back in other prompts, or never."""
+    rows = np.arange(prompts * places).reshape(prompts, places)
+    if texts is not None:
+        rows = draw.integers(texts, size=(prompts, places))
+    ease = draw.normal(0.5, 1, (prompts, 1)) + draw.normal(0, 1, rows.max() + 1)[rows]
+    both = []
+    for _ in range(2):
+        chance = 1 / (1 + np.exp(-ease - draw.normal(0, 0.7, rows.max() + 1)[rows]))
+        sure = 0.5 + 0.5 * chance * draw.uniform(size=rows.shape)
+        both.append(JudgedText(draw.uniform(size=rows.shape) < chance, sure, rows))
+    return both
+
+
+def test_numbers_are_means_and_their_errors_those_of_prompts_drawn_again():
+    """Shares of answers, and confidence of correct ones; where no text comes twice, errors are those of 4,000
+    resamplings of prompts, to 5 %, twice their own error; for two models, of the same prompts.
+
+    Planted: answers taken for independent, and prompts of two models resampled apart, are 20 % and more off.
+    """
+    draw = np.random.default_rng(3)
+    one, two = crossed(draw)
+    K = (1, 3, 4, 5)
+
+    def number(judged, what, at=slice(None)):
+        right, sure = judged.correct[at][:, K], judged.confidence[at][:, K]
+        return right.mean() if what == "accuracy" else sure[right].mean()
+
+    resampled = [draw.integers(150, size=150) for _ in range(4000)]
+    for what in ("accuracy", "confidence"):
+        mean, error = answered(one, what, K)
+        more, more_error = answered(one, what, K, beside=two)
+        assert mean == pytest.approx(number(one, what))
+        assert more == pytest.approx(number(one, what) - number(two, what))
+        again = np.array([[number(each, what, at) for each in (one, two)] for at in resampled])
+        assert error == pytest.approx(again[:, 0].std(), rel=0.05)
+        assert more_error == pytest.approx((again[:, 0] - again[:, 1]).std(), rel=0.05)
+    assert np.isnan(answered(JudgedText(one.correct & False, one.confidence, one.rows), "confidence", K)).all()
+    with pytest.raises(ValueError, match="beside must be judged on the same prompts"):
+        answered(one, "accuracy", K, beside=JudgedText(two.correct, two.confidence, one.rows + 1))
+    with pytest.raises(ValueError, match="what must be 'accuracy' or 'confidence', got 'loss'"):
+        answered(one, "loss", K)
+
+
+def test_errors_count_texts_that_come_back():
+    """250 times 60 prompts about 40 texts: mean squared errors are the variance of numbers to 35 %, four times what
+    chance does to it. Over prompts alone, which is planted, they are a half and less.
+    """
+    draw = np.random.default_rng(5)
+    for what in ("accuracy", "confidence"):
+        found = []
+        for _ in range(250):
+            one, two = crossed(draw, 60, 6, 40)
+            found.append([*answered(one, what, range(6)), *answered(one, what, range(6), beside=two)])
+        mean, error, more, more_error = np.array(found).T
+        assert (error**2).mean() == pytest.approx(mean.var(), rel=0.35)
+        assert (more_error**2).mean() == pytest.approx(more.var(), rel=0.35)
+
+
+def test_bad_sizes_are_refused():
+    with pytest.raises(ValueError, match="prompts must be a multiple of batch = 4, got 6"):
+        judge_text(tiny(), texts(), prompts=6, generator=streams("judge"))
