@@ -41,7 +41,7 @@ def tiny(**changes):
 def test_one_pass_answers_at_each_K(lam):
     """Logits at place K of a long prompt are those of the prompt that ends there: what comes after changes nothing.
 
-    In bfloat16, to its rounding: 3 digits. Planted: logits one position late differ by more than 1.
+    In bfloat16, to its rounding: 3 digits. Those of the next place differ by ten times that.
     """
     model, prompt = with_attention(tiny(), lam=lam), texts().sample(3, generator=streams("one pass"))
     with torch.inference_mode():
