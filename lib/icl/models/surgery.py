@@ -6,7 +6,8 @@ positions, where the model has them) and values. `with_attention` copies a model
     softmax                 o_t = sum_{j <= t} softmax_j(scale k_j'q_t) v_j               [Vaswani et al. 2017]
     gated linear attention  o_t = S_t (scale q_t),      S_t = lam S_{t-1} + v_t k_t'      [Yang et al. 2023], (5)
     gated delta rule        o_t = S_{t-1} (scale q_t),  S_t = lam (S_{t-1} + beta (v_t - S_{t-1} k_t) k_t')
-                                                                                          [Yang et al. 2024]
+
+The last is from [Yang et al. 2024].
 
 with lam = 1 for plain linear attention, keys of length 1 for the delta rule, and the trained weights as they were. All
 heads run through `icl.models.operators`. GPT-2 and models of Llama's blocks are taken, with grouped heads too.

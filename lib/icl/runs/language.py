@@ -27,7 +27,7 @@ PRINTED_COURSE = Config(1000, 1, AdamW(lr=5e-5, weight_decay=0.05, momentum=0.9)
 PRINTED_K = {"sst2": (1, 5, 10, 15, 20), "mnli": (1, 3, 5, 7, 10)}
 #: Words of the classes, in their order, with the space that tokenizers join to a word.
 LABEL_WORDS = {"sst2": (" negative", " positive"), "mnli": (" yes", " maybe", " no")}
-#: Lengths in tokens of the texts that are drawn: short ones, since a step's time goes with the prompt's length.
+#: Lengths in tokens of the texts that are drawn, short ones, since a step's time goes with the prompt's length.
 TEXT_LENGTHS = {"sst2": (7, 13), "mnli": (12, 22)}
 _BETWEEN = {"sst2": "", "mnli": "\n"}
 

@@ -4,7 +4,7 @@ The risk of a Memformer of several layers hangs on prompts whose inputs happen t
 has (not in the papers). Two remedies, in white coordinates, where inputs are N(0, I).
 
 *Importance sampling.* A part of the prompts each has inputs longer by sqrt(c), and a prompt is weighed by its density
-in truth over its density so drawn: with nd numbers z of squared length s = |z|^2,
+in truth over its density so drawn: with nd numbers z of squared length s,
 
     1 / v(z) = mean over c of c^(-nd/2) exp((1 - 1/c) s / 2)
 
@@ -24,7 +24,7 @@ from icl import _checks
 from icl.models.memformer import error_matrices
 from icl.theory import lfom
 
-#: How much longer inputs are drawn, squared: each a third of the prompts. With 1 among them no weight is above 3.
+#: How much longer inputs are drawn, squared, each for a third of the prompts. With 1 among them no weight is above 3.
 LONGER = (1.0, 1.25, 1.6)
 _AT_ONCE = 2_000
 

@@ -26,7 +26,7 @@ from icl.runs.training import AdamW, Config, fit
 from icl.tasks import DriftingRegression, RuleLanguage, WordPrompt, word_vectors
 from icl.theory.rule_floor import positive_probability
 
-#: What each arm's memory is: arguments of `with_attention`.
+#: What each arm's memory is, as arguments of `with_attention`.
 RULE_ARMS: Mapping[str, Mapping[str, Any]] = {
     "softmax": {"lam": None},
     "linear attention": {"lam": 1.0, "normalised": True, "form": "parallel"},

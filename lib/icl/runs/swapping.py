@@ -30,7 +30,7 @@ from icl.tasks.text import InContextText
 
 #: Names the folder that keeps finished units.
 _FOLDER = "ICL_RUNS"
-#: What an hour on one core allows: a tenth of the steps, each four times as large after a warm-up.
+#: What an hour on one core allows, a tenth of the steps, each four times as large after a warm-up.
 AN_HOUR = Config(100, 1, AdamW(lr=2e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
 
 
@@ -56,7 +56,7 @@ class SwapArm:
 
     @property
     def linear(self) -> "SwapArm | None":
-        """The arm that a gate is compared with: the same without forgetting; None for softmax."""
+        """The arm that a gate is compared with, the same without forgetting; None for softmax."""
         if self.lam is None:
             return None
         return SwapArm(
@@ -287,9 +287,9 @@ def _named(*names: str) -> tuple[SwapArm, ...]:
     return tuple(arm for arm in SWAP_ARMS if arm.name in names)
 
 
-#: Three times as many steps: who catches up?
+#: Three times as many steps, to see who catches up.
 LONGER_COURSE = Config(300, 1, AdamW(lr=2e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
-#: What the book's record holds: the whole model untrained, and its first ten layers trained.
+#: What the book's record holds, the whole model untrained, and its first ten layers trained.
 RECORDED_STAGES = (
     SwapStage("sst2", _named("softmax, untrained")),
     SwapStage("mnli", _named("softmax, untrained")),

@@ -52,7 +52,7 @@ class WordPrompt(Prompt):
 
     @property
     def ends(self) -> Int[Tensor, " time"]:
-        """Places of the last words of sentences: what a causal model says there is its answer for the label word."""
+        """Places of the last words of sentences; what a causal model says there is its answer for the label word."""
         size = self.text.shape[1] // self.x.shape[1]
         return torch.arange(size - 2, self.text.shape[1], size, device=self.text.device)
 

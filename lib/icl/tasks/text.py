@@ -146,7 +146,7 @@ class TextPrompt:
 
     @property
     def targets(self) -> Int[Tensor, "batch places"]:
-        """Tokens of the labels' words: what follows the positions `at`."""
+        """Tokens of the labels' words, which follow the positions `at`."""
         return self.words.gather(2, self.labels[..., None]).squeeze(2)
 
     def alone(self, K: int) -> "TextPrompt":
