@@ -160,17 +160,17 @@ class Claims(Watching):
                 self.render(self.block(claim, measured.get(claim.id), bool(paper)), block)
                 if paper:
                     block["ids"].append(claim.id)  # a permanent link
-                    block += self.proof(claim)
+                    block += self.proof(claim, claim.id in measured)
                 blocks.append(block)
         if not blocks:
             raise self.error("claims: the ledger has no row for this page")
         return blocks
 
-    def proof(self, claim: claims.Claim) -> list[nodes.Node]:
+    def proof(self, claim: claims.Claim, checked: bool) -> list[nodes.Node]:
         """Links to the row itself, to its check on the chapter page, and to the line of code on a public host."""
         builder, links = self.env.app.builder, nodes.paragraph(classes=["icl-claim__links"])
         links += nodes.reference("", "link to this row", refid=claim.id)
-        if claim.chapter:
+        if checked:
             page = builder.get_relative_uri(self.env.docname, claim.chapter)
             links += nodes.Text(" · ")
             links += nodes.reference("", "its check", refuri=f"{page}#check-{claim.id}", internal=True)

@@ -154,9 +154,10 @@ def test_the_ledger_is_offered_as_data(visit):
     links = {link.get_attribute("href") for link in page.locator("a[download]").all()}
     assert {"claims.json", "claims.csv"} <= links
     table = json.loads((HTML / "book/evidence/claims.json").read_text(encoding="utf-8"))
-    lines = list(csv.DictReader((HTML / "book/evidence/claims.csv").open(encoding="utf-8")))
+    with (HTML / "book/evidence/claims.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
     assert [row["id"] for row in table] == [line["id"] for line in lines] == list(claims.ledger())
-    settled = [row for row in table if row["chapter"]]
+    settled = [row for row in table if row["verdict"] not in ("not yet", "beyond our means")]
     assert all(row["measured"] for row in settled)
     for row in settled:
         assert row["id"] in chapters.source(row["chapter"]).splitlines()[row["line"] - 1]
