@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import chapters
 
 HTML = chapters.ROOT / "_build" / "html"
-LINK, PLACE = re.compile(r'<a\b[^>]*?\bhref="([^"]*)"'), re.compile(r'''\bid=["']([^"']+)["']''')
+LINK, PLACE = re.compile(r'<a\b[^>]*?\bhref="([^"]*)"'), re.compile(r"""\bid=["']([^"']+)["']""")
 ELSEWHERE = re.compile(r"[a-z]+:|//")
 
 
