@@ -68,7 +68,7 @@ def _has_shapes(annotation) -> bool:
 def _jaxtyped(*, typechecker):
     """jaxtyping's decorator where there are shapes to compare.
 
-    All else is beartype's alone, 30 times faster: a gradient flow calls its small helpers by the hundred thousand.
+    All else is beartype's alone: a gradient flow calls its small helpers by the hundred thousand.
     """
     with_shapes = _shapes(typechecker=typechecker)
 

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 from scipy import stats
 
+from icl.models import untrained
 from icl.profile import streams
-from icl.tasks import DriftingRegression, Prompt, StationaryRegression
+from icl.tasks import DriftingRegression, InContextText, Prompt, StationaryRegression
 
 #: How often a right program fails a statistical test.
 FALSE_FAILURE = 1e-9
@@ -79,3 +80,17 @@ def read(filter, x, y):
     for xt, yt in zip(xs, ys, strict=True):
         state = filter.step(state, xt, yt, (state.w_hat * xt).sum(0))
         yield state
+
+
+def marked_texts(n=4, seed=0, **changes):
+    """Texts of 2 and 3 tokens; those of class 1 begin with token 20."""
+    draw = torch.randint(21, 60, (48, 3), generator=streams("texts", seed=seed)).tolist()
+    table = tuple(tuple(([20] if row % 2 else []) + text)[: 2 + row // 2 % 2] for row, text in enumerate(draw))
+    labels = tuple(row % 2 for row in range(48))
+    return InContextText(table, labels, (3, 4), n, 2, 3, (5,), (6,), **changes)
+
+
+def tiny_llama(**changes):
+    """Two layers of width 16 with random weights."""
+    given = {"layers": 2, "width": 16, "heads": 2, "words": 64, "places": 128, "spread": 0.3} | changes
+    return untrained("llama", generator=streams("tiny"), **given)

@@ -9,6 +9,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from shared import marked_texts as texts
+from shared import tiny_llama as tiny
 
 pytest.importorskip("transformers", reason="the language extra is not installed")
 
@@ -18,27 +20,12 @@ from icl.runs import language, swapping
 from icl.runs.language import answered, fine_tune, judge_text
 from icl.runs.swapping import SwapArm, swap
 from icl.runs.training import AdamW, Config
-from icl.tasks.text import InContextText
 
 FAST = AdamW(lr=1e-2)
 
 
 def course(steps, batch=1):
     return Config(steps, batch, FAST)
-
-
-def texts(n=4, seed=0, **changes):
-    """Texts of 2 and 3 tokens; those of class 1 begin with token 20."""
-    draw = torch.randint(21, 60, (48, 3), generator=streams("texts", seed=seed)).tolist()
-    table = tuple(tuple(([20] if row % 2 else []) + text)[: 2 + row // 2 % 2] for row, text in enumerate(draw))
-    labels = tuple(row % 2 for row in range(48))
-    return InContextText(table, labels, (3, 4), n, 2, 3, (5,), (6,), **changes)
-
-
-def tiny(**changes):
-    """Two layers of width 16 with random weights."""
-    given = {"layers": 2, "width": 16, "heads": 2, "words": 64, "places": 128, "spread": 0.3} | changes
-    return untrained("llama", generator=streams("tiny"), **given)
 
 
 def test_units_are_kept_and_none_is_taken_for_another(tmp_path, monkeypatch):
