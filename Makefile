@@ -64,6 +64,11 @@ browser: setup ## look at the built pages in Chromium, the network off
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) -m pytest tests/browser -n 2 --dist worksteal
 
+.PHONY: pdf
+pdf: setup ## print the built book into dist/learning-to-adapt.pdf, with Chromium
+	@test -f _build/html/index.html || $(MAKE) book
+	$(PY) tools/pdf.py
+
 .PHONY: bench
 bench: setup ## compare the library's speed with its peers
 	$(PY) benchmarks/run.py

@@ -28,6 +28,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
+import borrowed
 import chapters
 import copies
 import environments
@@ -158,6 +159,7 @@ def book() -> int:
     if slow := [f"{p} {s:.0f} s" for p in names if (s := executed[p].metadata.icl.seconds) > LONG]:
         print(f"Longer than {LONG} s: {', '.join(slow)}", flush=True)
     prose.examine(names, executed)
+    borrowed.examine(chapters.pages(), executed)
     measurements.collect(chapters.pages(), executed)
     ran = time.monotonic() - start
     if not render(site):
@@ -176,11 +178,13 @@ def one_page(name: str) -> int:
     if page not in chapters.pages():
         raise chapters.Broken(f"_toc.yml: it has no page {page!r}")
     chapters.examine([page])
-    mine = [page] if page in chapters.with_cells() else []
+    lenders = borrowed.lenders(chapters.source(page)) if borrowed.borrows(chapters.source(page)) else []
+    mine = [*([page] if page in chapters.with_cells() else []), *(name for name in lenders if name != page)]
     executed = run(mine)
     if len(executed) < len(mine):
         return 1
-    prose.examine(mine, executed)
+    prose.examine([page], executed)
+    borrowed.examine([page], executed)
     measurements.collect([page], executed)
     site = chapters.built() / "page" / "html"
     if not render(site, page=page):

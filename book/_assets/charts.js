@@ -1,15 +1,12 @@
-/* Replaces each figure's static picture by the interactive chart, in the page's theme: those in view first, then the rest.
+/* Replaces each figure's static picture by the interactive chart, in the page's theme, when a reader comes near it.
    No request leaves the site: the Vega bundle lies beside this file. */
 "use strict";
 (() => {
-  const here = new URL(".", document.currentScript.src);
-  let bundle = null;
-  const vega = () => bundle ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = new URL("vega/vega-bundle.js", here);
-    script.onload = () => resolve(window.vegaEmbed);
-    script.onerror = () => reject(new Error(`cannot load ${script.src}`));
-    document.head.append(script);
+  // Pages with charts have the Vega bundle loaded beside their text; it is there, or on its way.
+  const vega = () => window.vegaEmbed ? Promise.resolve(window.vegaEmbed) : new Promise((resolve, reject) => {
+    const script = document.querySelector("script[src*='vega-bundle.js']");
+    script.addEventListener("load", () => resolve(window.vegaEmbed));
+    script.addEventListener("error", () => reject(new Error(`cannot load ${script.src}`)));
   });
 
   const dark = () => document.documentElement.dataset.theme === "dark";
@@ -134,7 +131,7 @@
 
   function buttons(figure, spec) {
     const bar = document.createElement("div");
-    bar.className = "icl-chart__downloads";
+    bar.className = "icl-chart__bar";
     const page = location.pathname.split("/").pop().replace(/\.html$/, "") || "index";
     const number = [...document.querySelectorAll(".icl-chart")].indexOf(figure) + 1;
     const offer = (label, run) => {
@@ -148,14 +145,24 @@
     offer("Data", () => save(`${page}-${number}.csv`, "text/csv", csv(tables(spec, figure.view))));
     offer("Specification", () => save(`${page}-${number}.vl.json`, "application/json", JSON.stringify(spec, null, 1)));
     offer("Picture", async () => save(`${page}-${number}.svg`, "image/svg+xml", await figure.view.toSVG()));
-    figure.append(bar);
+    figure.querySelector(".icl-chart__view").after(bar);
+    return bar;
   }
 
-  function sliders(figure, explorable) {
-    const form = document.createElement("form");
+  /* The address of the page with these settings of a figure, and with what else it held. */
+  function address(name, settings) {
+    const url = new URL(location.href);
+    for (const key of [...url.searchParams.keys()]) if (key.startsWith(`${name}.`)) url.searchParams.delete(key);
+    for (const [key, value] of Object.entries(settings)) url.searchParams.set(`${name}.${key}`, value);
+    url.hash = `explore-${name}`;
+    return url;
+  }
+
+  function sliders(figure, explorable, bar) {
+    const form = document.createElement("form"), asked = new URLSearchParams(location.search);
     form.className = "icl-controls";
     form.addEventListener("submit", event => event.preventDefault());
-    const values = {};
+    const values = {}, inputs = [];
     const readout = document.createElement("p");
     readout.className = "icl-readout";
     readout.setAttribute("aria-live", "polite");
@@ -194,13 +201,36 @@
         values[control.name] = turns ? input.checked : Number(input.value);
         output.textContent = turns ? (input.checked ? "on" : "off") : input.value;
       };
-      input.addEventListener("input", () => { show(); follow(); });
-      show();
+      const set = value => {
+        if (turns) input.checked = value === true || value === "true";
+        else if (value !== "" && isFinite(value)) input.value = value;  // the slider itself keeps it on its scale
+        show();
+      };
+      input.addEventListener("input", () => { show(); tell(); follow(); });
+      set(asked.get(`${explorable.function}.${control.name}`) ?? control.value);
+      inputs.push({control, set});
       const name = Object.assign(document.createElement("span"), {textContent: control.label});
       label.append(name, output, input);
       form.append(label);
     }
-    figure.prepend(form, readout);
+    // The address says the settings, but for those the page begins with: whoever has it finds the figure as it is here.
+    const link = Object.assign(document.createElement("a"), {textContent: "Link to this setting"});
+    const reset = Object.assign(document.createElement("button"), {type: "button", textContent: "Reset"});
+    const place = () => {
+      const moved = inputs.filter(({control: {name, value}}) => values[name] !== value).map(({control: {name}}) => name);
+      link.href = address(explorable.function, Object.fromEntries(moved.map(name => [name, values[name]])));
+    };
+    let telling;
+    // Browsers refuse an address that changes a hundred times in half a minute.
+    const tell = () => {
+      place();
+      clearTimeout(telling);
+      telling = setTimeout(() => history.replaceState(history.state, "", link.href), 250);
+    };
+    reset.addEventListener("click", () => { for (const {control, set} of inputs) set(control.value); tell(); follow(); });
+    place();
+    bar.prepend(link, reset);
+    figure.querySelector("img").before(form, readout);
   }
 
   async function draw(figure) {
@@ -222,34 +252,35 @@
     figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: dark() ? "dark" : "light"}})).view;
     if (first) {
       figure.querySelector("img").hidden = true;
-      buttons(figure, spec);
-      if (spec.usermeta?.icl?.explorable) sliders(figure, spec.usermeta.icl.explorable);
+      const bar = buttons(figure, spec);
+      if (spec.usermeta?.icl?.explorable) sliders(figure, spec.usermeta.icl.explorable, bar);
     }
     await figure.update?.();
     figure.dataset.drawn = dark() ? "dark" : "light";
   }
 
+  const AHEAD = 600;  // pixels: what is this near is drawn
+
   function start() {
     const figures = [...document.querySelectorAll(".icl-chart")];
     if (!figures.length) return;
     const report = figure => error => { figure.dataset.drawn = "failed"; console.error(error); };
-    const begin = figure => {
-      seen.unobserve(figure);
-      return figure.begun ??= draw(figure).catch(report(figure));
+    // A reader comes near by scrolling, by opening a fold, by following a link. A browser that draws no frame for a while,
+    // busy or behind another window, tells of none of them: the clock asks too, until every chart is drawn.
+    let waiting = figures;
+    const near = figure => {
+      const {top, bottom} = figure.getBoundingClientRect();
+      return figure.checkVisibility() && bottom > -AHEAD && top < innerHeight + AHEAD;
     };
-    const seen = new IntersectionObserver(entries => {
-      for (const {isIntersecting, target} of entries) if (isIntersecting) begin(target);
-    }, {rootMargin: "300px"});
-    figures.forEach(figure => seen.observe(figure));
-    // What is below waits for the page, then is drawn one after another: a reader, and print, find every chart ready,
-    // and a browser that draws no frame for a while (busy, or its window covered) and so sees nothing come into view, too.
-    const rest = async () => {
-      for (const figure of figures) {
-        await new Promise(done => setTimeout(done, 50));
-        await begin(figure);
-      }
+    const look = () => {
+      const now = waiting.filter(near);
+      waiting = waiting.filter(figure => !now.includes(figure));
+      now.forEach(figure => draw(figure).catch(report(figure)));
+      if (!waiting.length) clearInterval(clock);
     };
-    document.readyState === "complete" ? rest() : addEventListener("load", rest);
+    const clock = setInterval(look, 300);
+    addEventListener("scroll", look, {passive: true});
+    look();
     const redraw = () => figures.filter(f => f.dataset.drawn).forEach(f => draw(f).catch(report(f)));
     const resized = new ResizeObserver(entries => {
       for (const {target} of entries) {

@@ -388,6 +388,291 @@ window.icl = (() => {
     return error(1) <= error(found) * (1 + 1e-13) ? 1 : found;
   }
 
+  /* icl.models.stacks.Stack with `steps` times the steps it starts with, on the examples (x, y): what it answers to a query
+     is linear in the query, and these are the weights of that. The newest `long` examples are stretched, labels too. */
+  function stackWeights({x, y}, {layers, steps = 1, long = 0, by = 1, normalised = false}) {
+    const n = x.length, d = x[0].length, q = Float64Array.from({length: d * d}, (_, i) => i % (d + 1) ? 0 : 1);
+    const answer = new Float64Array(d), state = new Float64Array(d * (d + 1)), read = new Float64Array(d + 1);
+    const z = x.map((xi, i) => {
+      const scale = normalised ? Math.sqrt(d / xi.reduce((sum, v) => sum + v * v, 0)) : i >= n - long ? by : 1;
+      return Float64Array.from([...xi, y[i]], v => v * scale);
+    });
+    for (let layer = 0; layer < layers; layer++) {
+      const lam = layers > 1 ? 0.7 + 0.2 * layer / (layers - 1) : 0.8;
+      const s_x = layer < layers - 1 ? steps * (1 - lam) * 0.5 / layers : 0, s_y = steps * (1 - lam) / layers;
+      state.fill(0);
+      for (const token of z) {
+        // What earlier tokens have written, read with this token; what it writes itself is what it was before.
+        for (let a = 0; a <= d; a++) {
+          read[a] = 0;
+          for (let b = 0; b < d; b++) read[a] += state[a * d + b] * token[b];
+        }
+        for (let a = 0; a <= d; a++) {
+          for (let b = 0; b < d; b++) state[a * d + b] = lam * (state[a * d + b] + token[a] * token[b]);
+        }
+        for (let a = 0; a <= d; a++) token[a] -= (a < d ? s_x : s_y) * read[a];
+      }
+      for (let k = 0; k < d; k++) {
+        for (let a = 0; a <= d; a++) {
+          read[a] = 0;
+          for (let b = 0; b < d; b++) read[a] += state[a * d + b] * q[k * d + b];
+        }
+        for (let a = 0; a < d; a++) q[k * d + a] -= s_x * read[a];
+        answer[k] += s_y * read[d];
+      }
+    }
+    return answer;
+  }
+
+  /* What such a stack is wrong by, over all queries, where answering 0 is wrong by 1. */
+  function stackError(prompt, stack) {
+    const answer = stackWeights(prompt, stack);
+    return Math.hypot(...answer.map((v, k) => v - prompt.w[k])) / Math.hypot(...prompt.w);
+  }
+
+  /* icl.theory.s6.Coefficients, as slopes of the population loss need them, with or without biases */
+  function bowl(d, N, alpha = 2 ** (-1 / N), biases = true) {
+    const {beta3, kappa} = fading(N, alpha), beta1 = beta3 ** 2 + (d + 1) * kappa;
+    const m = [...Array(d).fill(beta1), (d * d + 2 * d) * (beta3 ** 2 + 2 * kappa), ...(biases ? [d * kappa] : [])];
+    return {d, m, beta1, beta: beta3 / beta1, floor: mambaOptimum(d, N, alpha).loss};
+  }
+
+  /* icl.theory.s6.descend on X = (B b b_B) and Y = (C b_C), by all that the loss sees of them: X'X, Y'Y and K = Y'X, as
+     rows of rows. A column trains where its number in trains is 1, not where it is 0; `look` gets K and the step, and ends
+     the descent by saying true. */
+  function descendGrams({XX, YY, K}, {d, m, beta}, eta, steps, look, trains = {}) {
+    const p = K.length, q = K[0].length, {X: trainX = Array(q).fill(1), Y: trainY = Array(p).fill(1)} = trains;
+    const flat = rows => Float64Array.from(rows.flat()), zeros = size => new Float64Array(size);
+    const xx = flat(XX), yy = flat(YY), k = flat(K), GX = zeros(p * q), GY = zeros(p * q);
+    const YG = zeros(p * q), GS = zeros(p * q), KG = zeros(q * q), GK = zeros(p * p);
+    for (let step = 0; step <= steps; step++) {
+      if (look(k, step) || step === steps) break;
+      for (let i = 0; i < p; i++) for (let j = 0; j < q; j++) {
+        const slope = eta * m[j] * (k[i * q + j] - (i === j && i < d ? beta : 0));
+        GX[i * q + j] = slope * trainX[j];
+        GY[i * q + j] = slope * trainY[i];
+      }
+      for (let i = 0; i < p; i++) for (let j = 0; j < q; j++) {
+        let a = 0, b = 0;
+        for (let l = 0; l < p; l++) a += yy[i * p + l] * GX[l * q + j];
+        for (let l = 0; l < q; l++) b += GY[i * q + l] * xx[l * q + j];
+        YG[i * q + j] = a;
+        GS[i * q + j] = b;
+      }
+      for (let i = 0; i < q; i++) for (let j = 0; j < q; j++) {
+        let a = 0;
+        for (let l = 0; l < p; l++) a += k[l * q + i] * GX[l * q + j];
+        KG[i * q + j] = a;
+      }
+      for (let i = 0; i < p; i++) for (let j = 0; j < p; j++) {
+        let a = 0;
+        for (let l = 0; l < q; l++) a += GY[i * q + l] * k[j * q + l];
+        GK[i * p + j] = a;
+      }
+      for (let i = 0; i < q; i++) for (let j = i; j < q; j++) {
+        let a = -KG[i * q + j] - KG[j * q + i];
+        for (let l = 0; l < p; l++) a += GX[l * q + i] * YG[l * q + j];
+        xx[j * q + i] = xx[i * q + j] += a;
+      }
+      for (let i = 0; i < p; i++) for (let j = i; j < p; j++) {
+        let a = -GK[i * p + j] - GK[j * p + i];
+        for (let l = 0; l < q; l++) a += GS[i * q + l] * GY[j * q + l];
+        yy[j * p + i] = yy[i * p + j] += a;
+      }
+      for (let i = 0; i < p; i++) for (let j = 0; j < q; j++) {
+        let a = -YG[i * q + j] - GS[i * q + j];
+        for (let l = 0; l < p; l++) a += GK[i * p + l] * GX[l * q + j];
+        k[i * q + j] += a;
+      }
+    }
+    return {XX: xx, YY: yy, K: k};
+  }
+
+  /* icl.theory.s6.population_loss of K */
+  function bowlLoss(k, {d, m, beta, floor}) {
+    let loss = floor;
+    for (let i = 0, q = m.length; i < k.length; i++) {
+      loss += m[i % q] * (k[i] - (i % q < d && i % (q + 1) === 0 ? beta : 0)) ** 2 / 2;
+    }
+    return loss;
+  }
+
+  /* The distance ||P - beta I|| of icl.theory.s6.DescentPath */
+  function bowlDistance(k, {d, m, beta}) {
+    let square = 0;
+    for (let i = 0; i < d; i++) for (let j = 0; j < d; j++) square += (k[i * m.length + j] - (i === j ? beta : 0)) ** 2;
+    return Math.sqrt(square);
+  }
+
+  /* The least eigenvalue of the first d rows and columns of a symmetric matrix, by Jacobi's rotations. */
+  function leastOfBlock(matrix, width, d) {
+    const A = Array.from({length: d}, (_, i) => Array.from({length: d}, (_, j) => matrix[i * width + j]));
+    for (let sweep = 0; sweep < 12; sweep++) for (let i = 0; i < d; i++) for (let j = i + 1; j < d; j++) {
+      if (Math.abs(A[i][j]) < 1e-300) continue;
+      const half = (A[j][j] - A[i][i]) / (2 * A[i][j]);
+      const t = (half < 0 ? -1 : 1) / (Math.abs(half) + Math.hypot(half, 1)), c = 1 / Math.hypot(t, 1), s = t * c;
+      for (let l = 0; l < d; l++) [A[l][i], A[l][j]] = [c * A[l][i] - s * A[l][j], s * A[l][i] + c * A[l][j]];
+      for (let l = 0; l < d; l++) [A[i][l], A[j][l]] = [c * A[i][l] - s * A[j][l], s * A[i][l] + c * A[j][l]];
+    }
+    return Math.min(...A.map((row, i) => row[i]));
+  }
+
+  /* icl.theory.lfom.table_risks of steps a without memory: the risk after each, from the moments of white prompts */
+  function stepRisks(a, moments) {
+    let p = [1];
+    return [rescaledRisk(p, moments, 1), ...a.map(step => {
+      p = [...p, 0].map((c, k) => c - (k ? step * p[k - 1] : 0));
+      return rescaledRisk(p, moments, 1);
+    })];
+  }
+
+  /* GD++ with numbers a and b, on a diagonal H of eigenvalues t (icl.models.memformer.error_matrices): its error
+     polynomial, and what each layer sees, in units of what it sees of eigenvalue 1. Steps are a times the latter. */
+  function movedInputs(t, steps, bends) {
+    let p = t.map(() => 1), tau = p, one = 1;
+    const seen = steps.map((step, k) => {
+      const a = step / one ** 2, h = t.map((at, i) => tau[i] ** 2 * at), unit = one ** 2;
+      p = p.map((left, i) => left * (1 - a * h[i]));
+      tau = tau.map((moved, i) => moved * (1 - bends[k] * a * h[i]));
+      one *= 1 - bends[k] * step;
+      return h.map(value => value / unit);
+    });
+    return {p, seen};
+  }
+
+  /* icl.theory.one_layer.position_weights, newest first, and position_error: for Lambda = I the weights of a scalar Kalman
+     filter that is told w_i and noise of d + 1 times its variance. */
+  function positionWeights({d, gamma, n, sigma_w = 1, sigma_e = 0.1}) {
+    const gains = [], weights = [];
+    let k = gamma ** 2 * sigma_w ** 2 + sigma_e ** 2, p = k;
+    for (let i = 0; i < n; i++) {
+      gains.push(p / (p + (d + 1) * k));
+      p = gamma ** 2 * p * (1 - gains[i]) + sigma_e ** 2;
+      k = gamma ** 2 * k + sigma_e ** 2;
+    }
+    for (let i = n - 1, kept = gamma; i >= 0; i--) {
+      weights.push(kept * gains[i]);
+      kept *= gamma * (1 - gains[i]);
+    }
+    return {weights, error: d * p};
+  }
+
+  /* icl.theory.one_layer.training_error over zero_predictor, for prompts of 1 to n examples, a layer for each */
+  function sharesMissed({d, lam, gamma, n, sigma_w = 1, sigma_e = 0.1}) {
+    const missed = [];
+    let D1 = 0, D2 = 0, D3 = 0, k = gamma ** 2 * sigma_w ** 2 + sigma_e ** 2;
+    for (let i = 0; i < n; i++) {
+      D3 = lam ** 2 * (D3 + 2 * D1);
+      D2 = lam ** 2 * (D2 + k);
+      D1 = lam * gamma * (D1 + k);
+      k = gamma ** 2 * k + sigma_e ** 2;
+      missed.push(1 - D1 ** 2 / (k * ((d + 2) * D2 + D3)));
+    }
+    return missed;
+  }
+
+  /* icl.theory.kalman's risk over that of answering 0, before any example and after each, over fixed random inputs */
+  function floorAlong({d, n, gamma, sigma_w = 1, sigma_e = 0.1}, sequences = 40) {
+    const x = normals(sequences * n * d, 1), left = new Float64Array(n + 1), k = weightVariances({gamma, n, sigma_w, sigma_e});
+    for (let b = 0; b < sequences; b++) {
+      const P = startCovariance({d, gamma, sigma_w, sigma_e});
+      for (let t = 0; t <= n; t++) {
+        for (let i = 0; i < d; i++) left[t] += P[i * d + i] / (sequences * d * k[t + 1]);
+        if (t < n) kalmanStep(P, x.subarray((b * n + t) * d, (b * n + t + 1) * d), {d, gamma, sigma_e});
+      }
+    }
+    return left;
+  }
+
+  /* icl.theory.population.layer_loss where p and q lie along one direction e and U = alpha e e' + beta (I - e e'): five
+     numbers, which gradient flow for Lambda = I keeps. `error` is 2 L, `velocity` the flow's, `trap` and `best` are 2 L at
+     rank_one_trap and global_minimum, `curvature` is trap_curvature. */
+  function populationLoss({d, n, gamma, lam, sigma_w = 1, sigma_e = 0.1}) {
+    const {D1, D2, D3, D4} = moments({lam, gamma, n, sigma_w, sigma_e}), a = (d + 2) * D2 + D3, m = d - 1;
+    let S1 = 0, S2 = 0, E1 = 0, F1 = 0, F2 = 0, F3 = 0, k = gamma ** 2 * sigma_w ** 2 + sigma_e ** 2;
+    for (let i = 0; i < n; i++) {
+      S1 = lam * (S1 + 1);
+      S2 = lam ** 2 * (S2 + 1);
+      E1 = lam * (E1 + k);
+      F3 = lam ** 2 * (F3 + 2 * F1);  // as D1 .. D3, of the squares of the weights' kernel
+      F2 = lam ** 2 * (F2 + k ** 2);
+      F1 = lam * gamma ** 2 * (F1 + k ** 2);
+      k = gamma ** 2 * k + sigma_e ** 2;
+    }
+    const E2 = (E1 * d) ** 2 + 2 * d * (F2 + F3) + 2 * F2 * (d ** 2 + 2 * d);
+    const own = S1 ** 2 + S2 + 4 * S1 + 8, all = S2 + 2, both = 2 * S1 + 4;
+    const along = E1 * d * (S1 + 3) + 2 * D2, across = E1 * d * m;  // the labels' squares meet alpha and beta
+    const pairs = (alpha, beta, tau) => own * alpha ** 2 + all * (alpha ** 2 + m * beta ** 2) + both * tau * alpha + tau ** 2;
+    const error = ([v, alpha, beta, p, q]) => {
+      const A1 = v * alpha + p * q, A2 = v * beta, tau = alpha + m * beta;
+      return a * (A1 ** 2 + m * A2 ** 2) - 2 * D1 * (A1 + m * A2) + d * D4 + p ** 2 * pairs(alpha, beta, tau) +
+        E2 * (v * q) ** 2 + 2 * v * p * q * (along * alpha + across * beta);
+    };
+    const velocity = ([v, alpha, beta, p, q]) => {
+      const slope1 = a * (v * alpha + p * q) - D1, slope2 = m * (a * v * beta - D1), tau = alpha + m * beta;
+      const mixed = along * alpha + across * beta;
+      return [
+        -(slope1 * alpha + slope2 * beta + E2 * v * q ** 2 + p * q * mixed),
+        -(slope1 * v + p ** 2 * ((own + all) * alpha + both * (tau + alpha) / 2 + tau) + v * p * q * along),
+        -(slope2 * v + p ** 2 * (all * m * beta + both * m * alpha / 2 + m * tau) + v * p * q * across) / m,
+        -(slope1 * q + p * pairs(alpha, beta, tau) + v * q * mixed),
+        -(slope1 * p + E2 * v ** 2 * q + v * p * mixed),
+      ];
+    };
+    const size = D1 / a, rest = Math.sqrt(m);
+    const curvature = leastEigenvalue([
+      [size * E2, size * along, rest * (size * E1 * d - D1)],
+      [size * along, size * (own + all + both + 1), rest * size * (S1 + 3)],
+      [rest * (size * E1 * d - D1), rest * size * (S1 + 3), size * (all + m)],
+    ]);
+    return {error, velocity, trap: d * D4 - D1 * size, best: d * (D4 - D1 * size), zero: d * D4, curvature};
+  }
+
+  /* The least eigenvalue of a symmetric 3 x 3 matrix, by Cardano's formula with cosines. */
+  function leastEigenvalue(M) {
+    const mean = (M[0][0] + M[1][1] + M[2][2]) / 3, [x, y, z] = [0, 1, 2].map(i => M[i][i] - mean);
+    const [f, g, h] = [M[0][1], M[0][2], M[1][2]], spread = Math.sqrt((x * x + y * y + z * z + 2 * (f * f + g * g + h * h)) / 6);
+    if (!spread) return mean;
+    const half = (x * (y * z - h * h) - f * (f * z - g * h) + g * (f * h - g * y)) / (2 * spread ** 3);
+    return mean + 2 * spread * Math.cos((Math.acos(Math.max(-1, Math.min(1, half))) + 2 * Math.PI) / 3);
+  }
+
+  /* Follows a velocity from a start to each of the times, by Dormand and Prince's pair of orders 5 and 4 with the step that
+     an error of `tolerance` allows; where the velocity is nearly 0 it stays. */
+  function follow(velocity, start, times, tolerance = 1e-9) {
+    const stages = [[], [1 / 5], [3 / 40, 9 / 40], [44 / 45, -56 / 15, 32 / 9],
+      [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729], [9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656],
+      [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84]];
+    const gap = [71 / 57600, 0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40], found = [];
+    let at = 0, now = start, slope = velocity(now), step = 1e-3;
+    for (const time of times) {
+      while (at < time && Math.hypot(...slope) > 1e-7) {
+        const h = Math.min(step, time - at), k = [slope];
+        let next;
+        for (let s = 1; s < 7; s++) {
+          next = now.map((value, i) => value + h * stages[s].reduce((sum, c, j) => sum + c * k[j][i], 0));
+          k.push(velocity(next));
+        }
+        const off = h * Math.hypot(...now.map((_, i) => gap.reduce((sum, c, j) => sum + c * k[j][i], 0)));
+        if (off <= tolerance) {
+          at = h < step ? time : at + h;
+          [now, slope] = [next, k[6]];
+        }
+        step = (off <= tolerance && h < step ? step : h) * Math.max(0.2, Math.min(4, 0.9 * (tolerance / off) ** 0.2));
+      }
+      found.push(now);
+    }
+    return found;
+  }
+
+  /* The least risk of icl.theory.s6 with labels that have noise sigma, of examples worth so many; and that of LMS, which is
+     icl.theory.s6.lms_loss without noise, after N of them */
+  const noisyAverage = (d, worth, sigma) => d * (d + 1 + sigma ** 2) / (2 * (d + 1 + sigma ** 2 + worth));
+  function noisyLms(d, N, mu, sigma) {
+    const keep = 1 - 2 * mu + (d + 2) * mu ** 2;
+    return d * (keep ** N + mu ** 2 * sigma ** 2 * (1 - keep ** N) / (1 - keep)) / 2;
+  }
+
   /* Errors in the steady state against the memory, in examples, of filters without a matrix and of gated attention. */
   const filters = {
     "LMS": (task, memory) => steadyError(task, 1 / memory),
@@ -608,6 +893,254 @@ window.icl = (() => {
       };
     },
 
+    /* What sharing costs: the share of the squared error that is left after each layer, by the best numbers for all
+       prompts (exact) and by conjugate gradients, which choose their own for each (means over prompts). Both are tables,
+       at each d and n/d of the sliders; the floor's limit is a closed form. */
+    sharing({d, ratio}, {sizes, ratios, floor, own}) {
+      const at = table => table[sizes.indexOf(d)][ratios.indexOf(ratio)], curve = [], shared = at(floor), told = at(own);
+      const last = shared.length - 1, limit = limitRisks(1 / ratio, last);
+      const lines = {"polynomial floor": shared, "preconditioned CG": told, "floor in high dimension": limit};
+      for (const [method, values] of Object.entries(lines)) {
+        values.forEach((left, layer) => curve.push({layer, left, method}));
+      }
+      const percent = left => `${fixed(100 * left)}%`;
+      return {
+        datasets: {curve},
+        readout: `At d = ${d} and n = ${ratio * d}, after ${last} layers, the best shared numbers leave ` +
+          `${percent(shared[last])} of the squared error, conjugate gradients ${percent(told[last])}: sharing leaves ` +
+          `${fixed(shared[last] / told[last])} times as much, and after one layer ${fixed(shared[1] / told[1])} times. ` +
+          `In high dimension the best shared numbers leave ${percent(limit[last])}.`,
+      };
+    },
+
+    /* GD++: what each layer of a trained network sees of the eigenvalues, its steps and its B made larger or smaller, and
+       its risk over the whole law, by Gauss's rule for the mean spectrum. */
+    plusPlus({layers, step, bend}, {steps, bends, nodes, weights, grid, floor}) {
+      const scaled = (numbers, by) => numbers[layers - 2].map(value => by * value), curve = [];
+      const own = scaled(steps, step), {seen} = movedInputs(grid, own, scaled(bends, bend));
+      seen.forEach((h, k) => h.forEach((value, i) => curve.push({t: grid[i], value, curve: `layer ${k + 1}`})));
+      for (const t of [grid[0], grid.at(-1)]) curve.push({t, value: 1, curve: "all alike"});
+      const mean = v => v.reduce((sum, x, i) => sum + weights[i] * x, 0) / weights.reduce((a, b) => a + b);
+      const over = by => movedInputs(nodes, own, scaled(bends, by)), law = over(bend);
+      const risk = p => Math.log(p.reduce((sum, x, i) => sum + weights[i] * x * x, 0)).toFixed(2);
+      const spread = h => `${fixed(100 * Math.sqrt(mean(h.map(x => x * x)) / mean(h) ** 2 - 1), 2)}%`;
+      return {
+        datasets: {curve},
+        readout: `Standard deviation over mean of what the ${layers} layers see: ` +
+          `${law.seen.map(spread).join(", ")}. The ln of the risk over the whole law is ${risk(law.p)}; without B, with ` +
+          `the same steps, ${risk(over(0).p)}; the polynomial floor of ${layers} layers is ` +
+          `${Math.log(floor[layers]).toFixed(2)}.`,
+      };
+    },
+
+    /* Three steps chosen by hand: the risk after each, beside what is known. */
+    threeSteps({a0, a1, a2}, {known, moments, floor, highest}) {
+      const a = [a0, a1, a2], risks = stepRisks(a, moments), end = Math.log(risks[3]), times = risks[3] / floor[3];
+      const own = risks.map((risk, layer) => ({layer, value: Math.log(risk), method: "your steps", each: "your steps"}));
+      const ln = risks.slice(1).map(risk => Math.log(risk).toFixed(2));
+      return {
+        datasets: {curve: [...known, ...own], stars: end <= highest ? [{layer: 3, value: end, method: "your steps"}] : []},
+        readout: `With the steps ${a.map(step => step.toFixed(2)).join(", ")} the ln of the risk is ${ln[0]} after one ` +
+          `layer, ${ln[1]} after two and ${ln[2]} after three. There the risk is ${times < 10 ? times.toFixed(3) : fixed(times)} times ` +
+          `the floor's, whose ln is ${Math.log(floor[3]).toFixed(2)}.`,
+      };
+    },
+
+    /* Why deep stacks diverge: error over all queries against how much longer the newest examples are, labels with them.
+       The star is where the error comes to `ruin` times that of answering 0. */
+    stretched({layers, steps, long}, {x, y, w, stretches, ruin}) {
+      const curve = [], last = stretches.at(-1), error = how => stackError({x, y, w}, {layers, steps, long, ...how});
+      const along = (method, how) => {
+        const left = stretches.map(by => error({by, ...how})), at = left.findIndex(each => !(each < ruin));
+        left.forEach((each, i) => { if (each < 1e300) curve.push({stretch: stretches[i], left: each, method}); });
+        let low = stretches[Math.max(at - 1, 0)], high = stretches[Math.max(at, 0)];
+        for (let i = 0; i < 22; i++) {
+          const by = (low + high) / 2;
+          if (error({by, ...how}) < ruin) low = by; else high = by;
+        }
+        return {edge: at < 0 ? Infinity : high, end: left.at(-1)};
+      };
+      const one = along("one layer", {layers: 1}), own = layers > 1 ? along("the stack", {}) : {...one};
+      if (layers === 1) curve.push(...curve.map(row => ({...row, method: "the stack"})));
+      const stars = own.edge > 1 && own.edge < Infinity ? [{stretch: own.edge, left: ruin, method: "the stack"}] : [];
+      curve.push(...stars);
+      const flat = error({normalised: true});
+      for (const stretch of [1, last]) {
+        curve.push({stretch, left: flat, method: "the stack, normalised"}, {stretch, left: 1, method: "zero predictor"});
+      }
+      const where = ({edge}) => edge <= 1 ? "at any length" : edge < Infinity ? `at ${edge.toFixed(2)} times the length` :
+        `at no length up to ${fixed(last)} times`;
+      const size = own.end < 1e4 ? fixed(own.end) : own.end < 1e300 ? `10 to the power ${Math.round(Math.log10(own.end))}` :
+        "more than 10 to the power 300";
+      return {
+        datasets: {curve, stars},
+        readout: `${layers > 1 ? `${layers} layers are` : "1 layer is"} first ${ruin} times as wrong as answering 0 ${where(own)}` +
+          `${layers > 1 ? `, one layer ${where(one)}` : ""}. At ${fixed(last)} times the length the stack's error is ${size}; ` +
+          `on normalised tokens it is ${fixed(flat)} at any length.`,
+      };
+    },
+
+    /* What selection is for: risk along gradient descent of a layer whose parts select or not and are trained or not. */
+    selection({N, start, selectB, selectC, trainB, trainC}, {d, XX, YY, K, eta, steps, every}) {
+      const task = bowl(d, N), p = d + 1, q = d + 2, all = size => Array(size).fill(1), curve = [];
+      const alone = size => Array.from({length: size}, (_, i) => +(i === size - 1));  // of all columns only the bias
+      const descend = (method, keepB, keepC, trains) => {
+        const scaled = (rows, a, b) => rows.map((row, i) => row.map((v, j) => v * start ** 2 * a[i] * b[j]));
+        const from = {XX: scaled(XX, keepB, keepB), YY: scaled(YY, keepC, keepC), K: scaled(K, keepC, keepB)};
+        let loss;
+        descendGrams(from, task, eta, steps, (k, step) => {
+          if (step % every && step !== steps) return false;
+          loss = bowlLoss(k, task);
+          if (loss < 1e100) curve.push({step, loss, method});
+          return !(loss < 1e100);
+        }, trains);
+        return loss;
+      };
+      const keepB = selectB ? all(q) : alone(q), keepC = selectC ? all(p) : alone(p);
+      const mine = descend("this layer", keepB, keepC, {X: trainB ? keepB : Array(q).fill(0), Y: trainC ? keepC : Array(p).fill(0)});
+      descend("whole layer", all(q), all(p), {});
+      for (const step of [0, steps]) curve.push({step, loss: task.floor, method: "L*"}, {step, loss: d / 2, method: "zero predictor"});
+      const why = !(selectB && selectC) ? `Without selection in ${selectB ? "C" : selectC ? "B" : "B and C"} answering 0 is all it can learn.` :
+        !(trainB || trainC) ? "With both halves as drawn nothing is learnt." :
+        !(trainB && trainC) ? `${trainB ? "C" : "B"} stays as it was drawn, and the other half adapts to it.` : "Nothing is taken away.";
+      return {
+        datasets: {curve},
+        readout: `After ${fixed(steps, 9)} steps this layer has a risk of ${mine < 1e100 ? fixed(mine, 4) : "more than can be drawn"}. ` +
+          `The least is L* = ${fixed(task.floor, 4)}, answering 0 has ${fixed(d / 2)}. ${why}`,
+      };
+    },
+
+    /* Exponential convergence: distance from the bottom along descents from some starts, at the rate that the weights
+       foretell, and at the proof's. */
+    convergence({c, start, N}, {d, d_h, starts, steps, every}) {
+      const task = bowl(d, N, 2 ** (-1 / N), false), eta = c / (d ** 2 * d_h), curve = [], rates = [], slopes = [];
+      let lost = 0, first = 0, worst = 0;
+      starts.forEach(({XX, YY, K}, run) => {
+        const scaled = rows => rows.map(row => row.map(v => v * start ** 2)), way = [];
+        const end = descendGrams({XX: scaled(XX), YY: scaled(YY), K: scaled(K)}, task, eta, steps, (k, step) => {
+          if (step % every) return false;
+          const left = bowlDistance(k, task);
+          if (left < 1e6 && left > 1e-10) way.push({step, left, method: "descent, five starts", run: `a${run}`});
+          return !(left < 1e6 && left > 1e-10);
+        });
+        curve.push(...way);
+        first += way[0].left / starts.length;
+        const done = bowlDistance(end.K, task), near = way.find(({left}) => left < 0.1);
+        worst = Math.max(worst, done);
+        if (!(done < 1e6)) { lost++; return; }
+        const shrinks = eta * task.beta1 * (leastOfBlock(end.XX, d + 1, d) + leastOfBlock(end.YY, d, d));
+        if (!near || way.at(-1).left > 1e-3 || shrinks >= 1) return;
+        const r = -Math.log1p(-shrinks), straight = way.filter(({left}) => left < 1e-3), [a, b] = [straight[0], straight.at(-1)];
+        rates.push(r);
+        if (b.step > a.step) slopes.push(Math.log(a.left / b.left) / (b.step - a.step));
+        for (const step of [near.step, steps]) {
+          const left = near.left * Math.exp(-r * (step - near.step));
+          curve.push({step, left, method: "predicted rate r", run: `b${run}`});
+        }
+      });
+      const proof = eta * task.beta1 * d_h / 2;
+      for (const step of [0, steps]) curve.push({step, left: first * Math.exp(-proof * step), method: "rate in the proof", run: "c"});
+      const span = values => [...new Set([Math.min(...values), Math.max(...values)].map(v => fixed(v)))].join(" to ");
+      return {
+        datasets: {curve},
+        readout: (lost ? `The step is too long: ${lost} of ${starts.length} descents diverge. ` : "") + (slopes.length ?
+          `Measured rates are ${span(slopes)} a step, predicted ${span(rates)}. ` : lost < starts.length ?
+          `After ${fixed(steps, 9)} steps the farthest is still ${fixed(worst)} away. ` : "") +
+          `The proof's rate, made for a start of size 1, is ${fixed(proof)}.`,
+      };
+    },
+
+    /* Gated linear attention: how much an example counts against its age, for a gate and for weights of any shape. */
+    gate({lam, gamma, d}, {n, sigma_e, oldest}) {
+      const task = {gamma, d, n, sigma_e, sigma_w: 1}, {weights, error} = positionWeights(task), curve = [];
+      for (let time = 0; time <= oldest; time++) {
+        curve.push({time, weight: lam ** time, method: "GLA"}, {time, weight: 1, method: "linear attention"});
+        curve.push({time, weight: weights[time] / weights[0], method: "best possible"});
+      }
+      const zero = zeroPredictor(task), share = loss => (100 * loss / zero).toFixed(1), best = optimalForgetting(task);
+      const worth = lam < 1 ? (1 - lam ** n) / (1 - lam) : n;
+      return {
+        datasets: {curve},
+        readout: `With λ = ${lam} all ${n} examples together count as much as ${fixed(worth)} of the newest. The error, in ` +
+          `percent of that of answering 0: ${share(trainingError({...task, lam}))}; at the best λ, ${best.toFixed(3)}, ` +
+          `${share(trainingError({...task, lam: best}))}; no weights have less than ${share(error)}.`,
+      };
+    },
+
+    /* Why stationarity fails: error against the prompt's length when the rule moves, of an average and of a gated layer. */
+    unlearning({gamma, lam}, {d, sigma_e, lengths}) {
+      const n = lengths.at(-1), task = {d, gamma, n, sigma_e, sigma_w: sigma_e / Math.sqrt(1 - gamma ** 2)}, curve = [];
+      const average = sharesMissed({...task, lam: 1}), gated = sharesMissed({...task, lam}), floor = floorAlong(task);
+      for (const examples of lengths) {
+        curve.push({examples, left: 1, method: "zero predictor"}, {examples, left: average[examples - 1], method: "linear attention"});
+        curve.push({examples, left: gated[examples - 1], method: "GLA"}, {examples, left: floor[examples], method: "Kalman"});
+      }
+      const turn = average.indexOf(Math.min(...average)), best = optimalForgetting(task), zero = zeroPredictor(task);
+      const share = left => `${(100 * left).toFixed(0)}%`, half = fixed(halfLife(gamma));
+      return {
+        datasets: {curve, stars: [{examples: turn + 1, left: average[turn], method: "linear attention"}]},
+        readout: `Linear attention is best with ${turn + 1} ${turn ? "examples" : "example"}: it then has ${share(average[turn])} of the error of ` +
+          `answering 0, and ${share(average[n - 1])} with ${n}. With ${n} examples GLA with λ = ${lam} has ${share(gated[n - 1])}, with the ` +
+          `best λ, ${best.toFixed(3)}, ${share(trainingError({...task, lam: best}) / zero)}; the Kalman floor is ${share(floor[n])}. ` +
+          `The half-life of the weights, in examples, is ${half}.`,
+      };
+    },
+
+    /* Gradient flow: error against time of two flows from the same v and U, one with p and q, one without; the levels of the
+       best layer and of the trap. */
+    trap({lam, gamma, pq, v}, {d, n, sigma_e, U, times}) {
+      const loss = populationLoss({d, n, gamma, lam, sigma_e}), curve = [], ends = {};
+      const starts = {"the start": [v, U, U, pq, pq], "the same with p = q = 0": [v, U, U, 0, 0]};
+      for (const [method, start] of Object.entries(starts)) {
+        const left = follow(loss.velocity, start, times).map(at => loss.error(at) / loss.zero);
+        // What is far above the levels would press them together.
+        times.forEach((time, i) => { if (left[i] <= 1.05) curve.push({time, left: left[i], method}); });
+        ends[method] = left.at(-1);
+      }
+      const levels = {"the best layer": loss.best / loss.zero, "the trap": loss.trap / loss.zero};
+      for (const [method, left] of Object.entries(levels)) {
+        curve.push({time: times[0], left, method}, {time: times.at(-1), left, method});
+      }
+      const near = (left, level) => Math.abs(left - level) < 0.01 * (levels["the trap"] - levels["the best layer"]);
+      const where = left => near(left, levels["the best layer"]) ? "reaches the best layer" :
+        near(left, levels["the trap"]) ? "is in the trap" : `has ${(100 * left).toFixed(1)}%`;
+      const [given, without] = Object.values(ends).map(where);
+      return {
+        datasets: {curve},
+        readout: `At this gate the trap is a ${loss.curvature > 0 ? "minimum" : "saddle"}. The start has ` +
+          `${fixed(100 * loss.error(starts["the start"]) / loss.zero, 4)}% of the error of answering 0. At time ${times.at(-1)} it ` +
+          `${given}; with p = q = 0 it ${without}. The best layer has ${(100 * levels["the best layer"]).toFixed(1)}%, ` +
+          `the trap ${(100 * levels["the trap"]).toFixed(1)}%.`,
+      };
+    },
+
+    /* Noisy labels: risk against their noise of a layer that averages and of LMS, with a step and at its best one; the
+       floor is a table. The star is where LMS gets worse than the layer. */
+    noisy({N, step}, {d, sigmas, lengths, ridge}) {
+      const curve = [], {worth} = fading(N, 2 ** (-1 / N)), full = 1 / (d + 2);
+      const steps = Array.from({length: 400}, (_, i) => 1e-3 * (full / 1e-3) ** (i / 399));
+      const at = sigma => ({
+        "S6, trained for the noise": noisyAverage(d, worth, sigma),
+        "LMS": noisyLms(d, N, step * full, sigma),
+        "LMS, best step": Math.min(...steps.map(mu => noisyLms(d, N, mu, sigma))),
+        "ridge regression": ridge[lengths.indexOf(N)][sigmas.indexOf(sigma)],
+      });
+      const found = sigmas.map(at), worse = found.findIndex(risk => risk["LMS"] > risk["S6, trained for the noise"]);
+      for (const method of Object.keys(found[0])) {
+        sigmas.forEach((sigma, i) => curve.push({sigma, loss: found[i][method], method}));
+      }
+      const back = found.findIndex((risk, i) => i > worse && risk["LMS"] <= risk["S6, trained for the noise"]);
+      const to = back < 0 ? null : fixed(sigmas[back - 1]), from = worse > 0 ? `from a noise of ${fixed(sigmas[worse])}` : null;
+      const where = from ? `${from} ${to ? `to ${to}` : "on"}` : to ? `up to a noise of ${to}` : "at any noise drawn here";
+      const one = at(1), said = Object.entries(one).map(([method, risk]) => `${method} ${fixed(risk)}`).join("; ");
+      return {
+        datasets: {curve, stars: worse < 0 ? [] : [{sigma: sigmas[worse], loss: found[worse]["LMS"], method: "LMS"}]},
+        readout: (worse < 0 ? `LMS at this step is better than averaging up to a noise of ${fixed(sigmas.at(-1))}. ` :
+          `Averaging is better than LMS at this step ${where}. `) +
+          `Risks at a noise of 1: ${said}.`,
+      };
+    },
+
     /* When text drifts: accuracy against lam of one layer on labelled rows whose sign turns, chance and the rule known.
        The star is at the lam of least squared error. */
     flips({flip, rho, n}, {lams}) {
@@ -656,9 +1189,11 @@ window.icl = (() => {
     moments, trainingError, testingError, zeroPredictor, optimalForgetting, kalmanFloor,
     steadyError, steadyGated, steadyFloor, filters, weightVariances, startForgotten, halfLife,
     chebyshevScalars, methods, limitRisks, limitRegisters, limitSteps, limitEqualSteps, registerRisks, bestSets,
-    rescaledRisk, simplexRatio,
+    rescaledRisk, simplexRatio, stepRisks, movedInputs,
     fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
     squaredLengths, kalmanLargeD, fastWeightErrors,
+    stackWeights, stackError, bowl, descendGrams, bowlLoss, bowlDistance, leastOfBlock, noisyLms,
+    positionWeights, sharesMissed, floorAlong, populationLoss, follow,
     memoryRight, signCeiling, signAccuracy, signError, signForgetting, explorables,
   };
 })();

@@ -56,6 +56,9 @@ document.addEventListener("DOMContentLoaded", () => {
   const home = document.querySelector(".sidebar-primary-item:has(> .navbar-brand)");
   home?.setAttribute("role", "navigation");
   home?.setAttribute("aria-label", "home");
+  // What folds in the list of pages shows an arrow, which says nothing aloud.
+  for (const fold of document.querySelectorAll(".bd-sidebar-primary details > summary"))
+    fold.setAttribute("aria-label", `pages of ${fold.closest("li").querySelector("a").textContent.trim()}`);
   // Roles that ARIA has withdrawn, from the bibliography's generator.
   for (const entry of document.querySelectorAll(".citation-list, .citation")) entry.removeAttribute("role");
 });

@@ -17,6 +17,7 @@ import chapters
 import claims_data
 import measurements
 import prose
+import searching
 import yaml
 from claims_data import PAPERS
 from docutils import nodes
@@ -295,7 +296,15 @@ class Errata(Generated):
 
 
 class Notation(Generated):
-    """The symbol table of `icl.page.notation`."""
+    """The symbol table of `icl.page.notation`, each row a place that a link or the search may lead to."""
+
+    def run(self) -> list[nodes.Node]:
+        """Name the rows."""
+        made = super().run()
+        rows = [row for node in made for body in node.findall(nodes.tbody) for row in body.findall(nodes.row)]
+        for row, symbol in zip(rows, notation.SYMBOLS, strict=True):
+            row["ids"].append(searching.anchor(symbol.code))
+        return made
 
     def shown(self) -> list[Path]:
         """The module that holds it."""

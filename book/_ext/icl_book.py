@@ -4,13 +4,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+import aids
 import assets
 import chapters
 import claims_data
 import directives
+import front
 import nbformat
 import notebooks
+import pictures
+import previews
 import runs
+import searching
 from sphinx.application import Sphinx
 
 
@@ -38,6 +43,15 @@ def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, An
         context["ipynb_source"] = f"{page}.ipynb"
 
 
+def _lay_pictures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Lay a page's pictures beside it, and have it load the script that draws its charts as soon as can be."""
+    if "body" in context:
+        if 'class="icl-chart"' in context["body"]:
+            app.add_js_file("vega/vega-bundle.js", loading_method="async")  # of this page alone
+        uri = lambda file: context["pathto"](file, 1)  # noqa: E731
+        context["body"] = pictures.beside(context["body"], page, Path(app.outdir), uri)
+
+
 def _assets(app: Sphinx) -> None:
     assets.lay(Path(app.outdir) / "_static")
 
@@ -56,11 +70,19 @@ def _repository(app: Sphinx, config: Any) -> None:
         config.html_theme_options |= {"repository_url": url, "repository_branch": branch, "use_repository_button": True}
         # A project's pages stand in a folder of the host, and the page for missing addresses must know it.
         config.notfound_urls_prefix = f"/{name.split('/')[-1]}/"
+        if url.startswith("https://github.com/"):
+            owner, project = name.lower().split("/")
+            own = project == f"{owner}.github.io"
+            config.html_baseurl = f"https://{owner}.github.io/" + ("" if own else f"{name.split('/')[-1]}/")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
     directives.setup(app)
+    front.setup(app)
+    searching.setup(app)
+    aids.setup(app)
+    previews.setup(app)
     # It does not say so itself: it numbers sections once all pages have been read.
     app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
     app.connect("config-inited", _readers)
@@ -68,5 +90,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", _assets)
     app.connect("source-read", _follow_run)
     app.connect("build-finished", _lay_claims)
+    app.connect("html-page-context", _lay_pictures)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "3", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import borrowed
 import chapters
 import nbformat
 import prose
@@ -51,8 +52,8 @@ def reading(text: str) -> dict[str, int]:
 
     The main line ends where the exercises begin; what stands in a dropdown or after the exercises is beside it.
     """
-    figures = pace(text)["figures"]
-    text = _main_line(text)
+    figures = pace(text)["figures"] + borrowed.pictures(text)
+    text = _main_line(borrowed.told(text))
     cells = re.findall(_CELL, text, flags=re.S | re.M)
     shown = [cell for cell in cells if not re.match(r":tags:.*(hide|remove)-(input|cell)", cell)]
     words = re.sub(_CELL, "", text, flags=re.S | re.M)

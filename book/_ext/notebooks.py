@@ -18,6 +18,7 @@ _GENERATED = {
     "tests",
     "bibliography",
     "verdict-counts",
+    "whats-new",
     "tableofcontents",
 }
 _TITLES = {"exercise-start": "Exercise", "solution-start": "Solution", "exercise": "Exercise", "solution": "Solution"}
@@ -29,7 +30,7 @@ def _role(match: re.Match[str]) -> str:
     text = titled["text"] if titled else body.lstrip("~!")
     if role == "math":
         return f"${body}$"
-    if role in ("doc", "ref", "numref", "prf:ref", "abbr"):
+    if role in ("doc", "ref", "numref", "prf:ref", "abbr", "said", "measured"):
         return text
     if role.startswith("cite"):
         return f"[{body}]"
@@ -70,8 +71,10 @@ def _blocks(lines: list[str]) -> list[str]:
         i = end + 1
         if name in _GENERATED:
             out += [f"*(The {name.replace('-', ' ')} table is on the book's page.)*"]
-        elif name in ("exercise-end", "solution-end"):
+        elif name in ("exercise-end", "solution-end", "figure-of", "door"):
             continue
+        elif name == "grid":
+            out += _blocks(body)
         elif name == "math":
             out += ["$$", *body, "$$"]
         elif name in _TITLES:

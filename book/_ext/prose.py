@@ -48,11 +48,13 @@ def weighty(text: str) -> list[re.Match[str]]:
     return list(_WEIGHTY.finditer(_ASIDE.sub(lambda m: " " * len(m.group()), text)))
 
 
-def _spans(text: str, pieces: list[str]) -> list[tuple[int, int]]:
-    return [(m.start(), m.end()) for p in pieces for m in re.finditer(re.escape(_flat(p)), text)]
+def spans(text: str, pieces: list[str]) -> list[tuple[int, int]]:
+    """Where in a page's text these pieces of it stand."""
+    return [(m.start(), m.end()) for p in pieces for m in re.finditer(re.escape(flat(p)), text)]
 
 
-def _flat(words: str) -> str:
+def flat(words: str) -> str:
+    """Words as `text_of` has them: in one line, and not emphasised."""
     return " ".join(words.replace("*", "").split())
 
 
@@ -80,14 +82,14 @@ def reasons(page: str) -> dict[str, list[str]]:
 def faults(page: str, source: str, said: list[str], why: dict[str, list[str]] | None) -> list[str]:
     """What is wrong with a page's text, in sentences; `why` is None for a page that is not yet read this way."""
     text = text_of(source)
-    wrong = [f"a cell says {words!r}, the text does not" for words in said if _flat(words) not in text]
+    wrong = [f"a cell says {words!r}, the text does not" for words in said if flat(words) not in text]
     if why is None:
         return wrong
     listed = [piece for pieces in why.values() for piece in pieces]
-    wrong += [f"{piece!r} has a reason but is not in the text" for piece in listed if _flat(piece) not in text]
-    spans = _spans(text, [*said, *listed])
+    wrong += [f"{piece!r} has a reason but is not in the text" for piece in listed if flat(piece) not in text]
+    covered = spans(text, [*said, *listed])
     for found in weighty(text):
-        if not any(start <= found.start() and found.end() <= end for start, end in spans):
+        if not any(start <= found.start() and found.end() <= end for start, end in covered):
             around = text[max(0, found.start() - 40) : found.end() + 40]
             wrong.append(f"no cell says {found.group()!r} in: …{around}…")
     return wrong

@@ -1,70 +1,33 @@
 """The built site, served on this machine only, and a Chromium that may reach nothing else."""
 
-import functools
-import http.server
-import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
-sys.path.insert(0, str(ROOT / "book" / "_ext"))  # for `chapters`
+sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]  # for `chapters`, and for `chromium`
 
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)
+import chromium  # noqa: E402
 
 WAIT = 120_000  # milliseconds, for a page or an element; half a minute, the default, a busy machine may need for a page
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line for each."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Holds as many waiting connections as a page opens at once.
-
-    Of five, the default, a sixth is dropped and tried again after 1, 2, 4, ... seconds: a page may take half a minute.
-    """
-
-    request_queue_size = 128
 
 
 @pytest.fixture(scope="session")
 def site() -> Iterator[str]:
     """Address of the built site."""
-    if not (HTML / "index.html").exists():
-        raise RuntimeError("the site is not built: run `make book` first")
-    server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=str(HTML)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with chromium.served(HTML) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium from the system's packages."""
-    binary = next((b for name in ("chromium", "chromium-browser", "google-chrome") if (b := shutil.which(name))), None)
-    if binary is None:
-        raise RuntimeError("no Chromium found; on Debian and Ubuntu: sudo apt install chromium")
-    with sync_playwright() as playwright:
-        instance = playwright.chromium.launch(executable_path=binary, args=list(FLAGS))
+    """One browser a worker."""
+    with chromium.launched() as instance:
         yield instance
-        instance.close()
 
 
 class Watched:
@@ -111,7 +74,12 @@ class Watched:
                 const drawn = ({dataset: {drawn}}) => drawn === 'failed' || (theme ? drawn === theme : drawn);
                 if (theme) await becomes(root, 'data-theme', () => root.dataset.theme === theme);
                 for (const figure of figures) {
-                    if (read) figure.scrollIntoView();
+                    if (read) {
+                        // A chart waits for its reader, in a fold or not; no frame need be drawn for it to know of one.
+                        for (let up = figure; up; up = up.parentElement?.closest('details:not([open])')) up.open = true;
+                        figure.scrollIntoView();
+                        dispatchEvent(new Event('scroll'));
+                    }
                     await becomes(figure, 'data-drawn', () => drawn(figure));
                 }
                 if (read) {

@@ -14,7 +14,7 @@ KINDS = {
     "book/index",
     "book/adaptation/gated-linear-attention",
     "book/evidence/claims",
-    "book/reference/library",
+    "book/reference/library/filters-and-solvers",
     "book/reference/bibliography",
     *MADE,
 }

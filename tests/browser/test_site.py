@@ -6,6 +6,7 @@ import re
 
 import chapters
 import nbformat
+import pictures
 import pytest
 import runs
 
@@ -34,6 +35,22 @@ def test_no_page_loads_anything_from_elsewhere():
     ]
     assert not found
     assert not styles
+
+
+#: Bytes of a page and the pictures beside it, without the scripts, styles and fonts that all pages share.
+HEAVIEST = 1_000_000
+
+
+def test_pages_are_light():
+    """No page weighs more than a phone should have to load. Its charts' pictures are files beside it, each in use."""
+    weights = {}
+    for page in HTML.rglob("*.html"):
+        own = HTML / pictures.FOLDER / page.relative_to(HTML).with_suffix("")
+        beside, text = list(own.glob("*.svg")), page.read_text(encoding="utf-8")
+        assert all(picture.name in text for picture in beside)
+        assert "data:image/svg+xml;base64" not in text
+        weights[str(page.relative_to(HTML))] = page.stat().st_size + sum(p.stat().st_size for p in beside)
+    assert {page: weight for page, weight in weights.items() if weight > HEAVIEST} == {}
 
 
 @pytest.fixture(scope="module", params=CHAPTERS)

@@ -627,8 +627,12 @@ ELSEWHERE = {
     *(language.label_logits, language.label_loss, language.fine_tune, language.judge_text, swapping.swap),
     *(
         swapping.swap_unit,
+        swapping.gate_unit,
+        swapping.gates_learned,
         swapping.match_scale,
         swapping.first_layers,
+        swapping.quicken,
+        swapping.GateArm,
         swapping.compare_attentions,
         language.answered,
     ),

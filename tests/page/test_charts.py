@@ -53,10 +53,13 @@ def test_a_running_figure_has_the_same_axes_whatever_it_draws(axes):
         assert encoding["y"]["scale"]["type"] == ("log" if axes.get("log_y") else "linear")
 
 
+ASKED = {"question": "Where is it <least>?", "answer": "It is least at 0.9 & nowhere else."}
+
+
 def full(**options):
     """A figure with everything that a figure can have."""
     controls = [{"name": "gamma", "label": "γ", "min": 0.5, "max": 1.0, "step": 0.05, "value": 0.9}]
-    explorable = charts.Explorable("error_curve", controls, {"n": 100})
+    explorable = charts.Explorable("error_curve", controls, {"n": 100}, **ASKED)
     settings = {"points": DOTS, "stars": DOTS, "floors": ["Kalman"], "subtitle": "d = 10\nn = 100", "log_y": True}
     return lines(**(settings | {"explorable": explorable} | options))
 
@@ -278,8 +281,8 @@ def test_the_picture_has_the_description(draw):
     page, spec, _ = shown(figure)
     image = next(attributes for tag, attributes in page.elements if tag == "img")
     assert image["alt"] == spec["description"] == figure._repr_mimebundle_()["text/plain"] == f"{ALT} It says so."
-    assert [tag for tag, _ in page.elements] == ["figure", "img", "script"]
-    assert dict(page.elements)["figure"] == {"class": "icl-chart"}
+    assert [tag for tag, _ in page.elements if tag in ("figure", "img", "script")] == ["figure", "img", "script"]
+    assert dict(page.elements)["figure"]["class"] == "icl-chart"
     assert dict(page.elements)["script"] == {"type": "application/json"}
 
 
@@ -299,9 +302,52 @@ def test_text_in_a_figure_is_text(text):
         assert [tag for tag, _ in page.elements] == ["figure", "img", "script"]
         assert spec == figure.spec
         image = next(attributes for tag, attributes in page.elements if tag == "img")
-        assert set(image) == {"alt", "src"}
+        assert set(image) == {"alt", "src", "width", "height", "loading"}
         assert image["alt"] == f"{ALT} {text}"
         assert not re.search(r"<(/script|!--|script)", page.script, re.IGNORECASE)
+
+
+def test_an_explorable_asks_and_answers():
+    """The question stands above the picture and the answer below it, folded; markup in them is text. The figure has an
+    address of its own, and the specification tells the browser of sliders and constants alone.
+    """
+    html = full()._repr_mimebundle_()["text/html"]
+    parts = (
+        'id="explore-error_curve"',
+        "Where is it &lt;least&gt;?",
+        "<img ",
+        "<script",
+        "<details",
+        "0.9 &amp; nowhere",
+    )
+    assert sorted(parts, key=html.index) == list(parts)
+    assert set(full().spec["usermeta"]["icl"]["explorable"]) == {"function", "controls", "constants"}
+    plain = full(explorable=None)._repr_mimebundle_()["text/html"]
+    assert not any(part in plain for part in ("explore-", "icl-question", "<details"))
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [({"question": " "}, "question"), ({"question": "It falls."}, "question"), ({"answer": "It does."}, "answer")],
+)
+def test_an_explorable_without_a_question_or_an_answer_is_refused(words, fault):
+    """What does not ask, or says nothing, is refused by name."""
+    with pytest.raises(ValueError, match=f"{fault} must"):
+        charts.Explorable("error_curve", [], **(ASKED | words))
+
+
+def test_the_page_s_picture_is_the_picture_in_fewer_digits():
+    """What the page shows has the elements and the text of the full drawing, in the same order and at the same places
+    to a hundredth of a pixel; roles and labels of its marks alone are gone.
+    """
+    figure = heatmap()
+    _, _, picture = shown(figure)
+    number = re.compile(r"(?<![\w.#])-?\d+(?:\.\d+)?")
+    full_drawing = re.sub(r' (role|aria-\w+)="[^"]*"', "", figure.svg())
+    assert number.sub("", picture) == number.sub("", full_drawing)
+    found, drawn_at = (np.array(number.findall(text), dtype=float) for text in (picture, full_drawing))
+    assert np.abs(found - drawn_at).max() <= 0.005 + 1e-9
+    assert len(picture) < len(full_drawing) < len(figure.svg())
 
 
 @either_in_full
@@ -593,7 +639,7 @@ def test_what_is_counted_has_no_ticks_between(shift, counted):
     )
     assert ("tickMinStep" in json.dumps(many.spec)) == counted
     settings = {"x": "layers", "y": "error", "by": "method", "x_title": "layers", "y_title": "error", "title": "Falls"}
-    switch = charts.Explorable("error_curve", [{"name": "on", "label": "on", "value": True}])
+    switch = charts.Explorable("error_curve", [{"name": "on", "label": "on", "value": True}], **ASKED)
     moved = lines(data=layers, points=None, stars=None, explorable=switch, **settings)
     assert moved.spec["layer"][0]["encoding"]["x"].get("axis") == axis
     assert moved.spec["usermeta"]["icl"]["explorable"]["controls"][0]["value"] is True

@@ -1,10 +1,11 @@
-"""Attentions of a language model compared, on tiny random ones: units on disk, differences, scales, cut models.
+"""Attentions of a language model compared, on tiny random ones: units on disk, differences, learned gates, memory.
 
 No data set, no weights: texts are random tokens.
 """
 
 import dataclasses
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from shared import tiny_llama as tiny
 
 pytest.importorskip("transformers", reason="the language extra is not installed")
 
-from icl.models import untrained, with_attention
+from icl.models import surgery, with_attention
 from icl.profile import streams
-from icl.runs import language, swapping
+from icl.runs import language, preparing, swapping
 from icl.runs.language import answered, fine_tune, judge_text
-from icl.runs.swapping import SwapArm, swap
+from icl.runs.swapping import GateArm, SwapArm, swap
 from icl.runs.training import AdamW, Config
 
 FAST = AdamW(lr=1e-2)
@@ -50,7 +51,7 @@ def test_units_are_kept_and_none_is_taken_for_another(tmp_path, monkeypatch):
     assert first.loss[7] == run.losses[-1]
     files = sorted(sizes["folder"].iterdir())
     assert len(files) == 2
-    assert set(json.loads(files[0].read_text())) == {"losses", "seconds", "correct", "confidence", "rows"}
+    assert set(json.loads(files[0].read_text())) == {"losses", "seconds", "correct", "confidence", "rows", "memory"}
 
     monkeypatch.setattr(swapping, "swap_unit", lambda *_, **__: pytest.fail("trained again"))
     again = swap(tiny(), {"toy": parts}, plan, **sizes)
@@ -77,47 +78,60 @@ def test_a_gate_is_compared_with_no_gate_prompt_by_prompt(tmp_path):
     np.testing.assert_allclose(gate.accuracy_more, gate.accuracy.to_numpy() - linear.accuracy.to_numpy(), atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_matched_reads_have_the_size_of_softmaxs(kind):
-    """On the queries, keys and values of the model itself, head by head, what the output projection is given counts as
-    large as softmax's: the projection of reads of one head, before and after. Other weights stay.
-    """
-    model = untrained(kind, generator=streams("tiny"), layers=2, width=16, heads=2, words=64, places=64, spread=0.3)
-    changed = with_attention(model, lam=0.9)
-    tokens = torch.randint(64, (3, 30), generator=streams("scale"))
-    factors = swapping.match_scale(model, changed, tokens)
-    assert factors.shape == (2, 2)
-    before, after = model.state_dict(), changed.state_dict()
-    moved = [name for name, tensor in before.items() if not torch.equal(tensor, after[name])]
-    assert len(moved) == 2
-    assert all("attn" in name for name in moved)
-    # The first layer is given the same in both: sizes of each head's part of what its projection gives.
-    seen = {}
-
-    def listen(name):
-        return lambda module, given, out: seen.update({name: out.detach()})
-
-    for name, each in (("softmax", with_attention(model, lam=None)), ("gated", changed)):
-        attention = swapping.surgery._attentions(each)[0]
-        attention.memory.register_forward_hook(listen(name))
-        with torch.no_grad():
-            each(tokens, use_cache=False)
-    sizes = {name: read.square().mean((0, 1, 3)).sqrt() for name, read in seen.items()}
-    torch.testing.assert_close(factors[0], sizes["softmax"] / sizes["gated"])
-    for name in moved[:1]:
-        ratio = after[name] / before[name]
-        ratio = ratio if kind == "gpt2" else ratio.T
-        torch.testing.assert_close(ratio, factors[0].repeat_interleave(8)[:, None].expand_as(ratio))
+@pytest.mark.parametrize("changes", [{"lam": None}, {"learned": False}, {"speed": 0.0}])
+def test_an_arm_without_gates_to_learn_is_refused(changes):
+    """By the field's name."""
+    with pytest.raises(ValueError, match=r"lam must be in|speed must be"):
+        GateArm("learned gate", **({"lam": 0.9} | changes))
 
 
-def test_the_first_layers_of_a_model_are_its_first_layers():
-    """A model cut to one of two layers gives what the first layer alone gives, under the same norm and head."""
-    model = tiny()
-    cut = swapping.first_layers(model, 1)
-    tokens = torch.randint(64, (2, 12), generator=streams("cut"))
-    with torch.no_grad():
-        hidden = model.model(tokens, output_hidden_states=True, use_cache=False).hidden_states[1]
-        torch.testing.assert_close(cut(tokens).logits, model.lm_head(model.model.norm(hidden)))
-    assert len(model.model.layers) == 2
-    with pytest.raises(ValueError, match="layers must be at most 2, of a llama, got 3"):
-        swapping.first_layers(model, 3)
+def test_learned_gates_are_a_unit_of_their_own(tmp_path):
+    """Kept and read like others, with the gates of each layer and head; compared with the arm that forgets nothing."""
+    parts = {"train": texts(), "validation": texts(seed=1)}
+    arm, linear = GateArm("learned gate, matched", 0.9, matched=True), SwapArm("linear, matched", 1.0, matched=True)
+    assert arm.linear == linear
+    plan = [("toy", each, 0) for each in (arm, linear)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(language.PRINTED_K, "toy", (4,))
+        made = [swap(tiny(), {"toy": parts}, plan, course(3), prompts=8, folder=tmp_path) for _ in range(2)]
+    assert made[0].equals(made[1])
+    assert made[0].accuracy_more.notna().tolist() == [True] * 3 + [False] * 3
+    (kept,) = (json.loads(path.read_text()) for path in tmp_path.iterdir() if "learned" in path.name)
+    assert np.shape(kept["lam"]) == (2, 2)
+    odds = np.log(0.9 / 0.1)
+    assert np.abs(np.log(np.array(kept["lam"]) / (1 - np.array(kept["lam"]))) - odds).max() > 0.5
+
+
+def test_gates_learned_are_those_of_a_training_by_hand(tmp_path, monkeypatch):
+    """Layer by layer and head by head; stages without gates to learn add no rows, and trainings are not done again."""
+    parts = {"train": texts(), "validation": texts(seed=1)}
+    monkeypatch.setitem(language.PRINTED_K, "toy", (4,))
+    monkeypatch.setattr(swapping, "text_tasks", lambda corpus, encode: parts)
+    arm = GateArm("learned gate", (start := 0.8), speed=30.0)
+    stages = [
+        swapping.SwapStage("toy", (SwapArm("linear", 1.0), arm), seeds=2, layers=1, config=course(2)),
+        swapping.SwapStage("toy", (SwapArm("linear", 1.0),), config=course(2)),
+    ]
+    sizes = {"prompts": 8, "folder": tmp_path}
+    table = swapping.compare_attentions(tiny(), list, stages, **sizes)
+    assert (table.MiB > 0).all() or not table.MiB.notna().any()
+    monkeypatch.setattr(swapping, "gate_unit", lambda *_, **__: pytest.fail("trained again"))
+    found = swapping.gates_learned(tiny(), list, stages, **sizes)
+    assert found[["layers", "start", "seed", "steps", "layer", "head"]].to_numpy().tolist() == [
+        [1, start, seed, 2, 1, head] for seed in range(2) for head in (1, 2)
+    ]
+    by_hand = with_attention(swapping.first_layers(tiny(), 1), lam=start, learned=True)
+    preparing.quicken(by_hand, 30.0)
+    fine_tune(by_hand, parts["train"], course(2), generator=streams("swap/toy/train", seed=1))
+    np.testing.assert_allclose(found.lam[2:], surgery.forgetting(by_hand)[0], atol=1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a program count its memory anew")
+def test_the_peak_of_memory_is_that_of_what_ran_in_between():
+    """128 MiB that came and went are counted, by a few pages, and counted no more when counting begins anew."""
+    swapping._forget_peak()
+    before = swapping._peak(torch.device("cpu"))
+    torch.ones(128 * 2**18)
+    assert swapping._peak(torch.device("cpu")) - before == pytest.approx(128, abs=20)
+    swapping._forget_peak()
+    assert swapping._peak(torch.device("cpu")) - before < 20

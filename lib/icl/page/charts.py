@@ -13,7 +13,7 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import altair
@@ -111,15 +111,36 @@ class Explorable:
 
     Attributes:
         function: its name in `book/_assets/explorables.js`; it maps the sliders' values to the chart's datasets, the
-            rows of `curve` and, where there are optima to mark, of `stars`.
+            rows of `curve` and, where there are optima to mark, of `stars`. It names the figure in the page's address
+            too, so a page has it once.
         controls: one dict a slider: name, label, min, max, step, value; one whose value is True or False is a switch,
             and has no min, max and step.
         constants: whatever else the function needs, as JSON.
+        question: what to look for, in a sentence or two; it stands above the figure.
+        answer: what one finds, its numbers computed; it is folded away below the figure.
+
+    Raises:
+        ValueError: if question or answer is missing, or the question does not ask.
     """
 
     function: str
     controls: Sequence[dict[str, Any]]
     constants: dict[str, Any] | None = None
+    _: KW_ONLY
+    question: str
+    answer: str
+
+    def __post_init__(self) -> None:
+        """A slider without a question is a toy."""
+        if not self.question.strip().endswith("?"):
+            raise ValueError(f"question must end in a question mark, got {self.question!r}")
+        if len(self.answer.split()) < 4:
+            raise ValueError(f"answer must say what one finds in at least four words, got {self.answer!r}")
+
+    @property
+    def program(self) -> dict[str, Any]:
+        """What the browser needs of it."""
+        return {"function": self.function, "controls": self.controls, "constants": self.constants}
 
 
 class Figure:
@@ -146,7 +167,8 @@ class Figure:
             raise ValueError(f"alt must describe the figure in at least eight words, got {alt!r}")
         self.alt = " ".join(alt.split())
         lines = {"text": title, "subtitle": subtitle.split("\n")} if subtitle else title
-        usermeta = {"icl": {"explorable": vars(explorable)}} if explorable else {"icl": {}}
+        self.explorable = explorable
+        usermeta = {"icl": {"explorable": explorable.program}} if explorable else {"icl": {}}
         self.chart = chart.properties(title=lines, description=self.alt, usermeta=usermeta).configure(**theme())
 
     @functools.cached_property
@@ -166,18 +188,38 @@ class Figure:
         return counted.sub(lambda m: m[1] + names.setdefault(m[2], f"{m[3]}{len(names) + 1}"), svg)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        svg = self.svg()
+        svg = _slim(self.svg())
         picture = base64.b64encode(svg.encode()).decode()
         # "</script" would end the script element early and "<!--" keep it from ending, wherever they stand in the JSON.
         spec = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        width, height = re.findall(r'(?:width|height)="([\d.]+)"', svg)[:2]
+        place, above, below = "", "", ""
+        if self.explorable:
+            question, answer = (
+                html.escape(" ".join(t.split())) for t in (self.explorable.question, self.explorable.answer)
+            )
+            place = f' id="explore-{self.explorable.function}"'
+            above = f'<p class="icl-question">{question}</p>'
+            below = f'<details class="icl-answer"><summary>What one finds</summary><p>{answer}</p></details>'
         return {
             "text/plain": self.alt,
             "text/html": (
-                f'<figure class="icl-chart"><img alt="{html.escape(self.alt)}" '
-                f'src="data:image/svg+xml;base64,{picture}">'
-                f'<script type="application/json">{spec}</script></figure>'
+                f'<figure class="icl-chart"{place}>{above}<img alt="{html.escape(self.alt)}" '
+                f'width="{width}" height="{height}" loading="lazy" src="data:image/svg+xml;base64,{picture}">'
+                f'<script type="application/json">{spec}</script>{below}</figure>'
             ),
         }
+
+
+#: Roles and labels within a picture, of which a page's image element tells nobody.
+_HEARD = r' (?:role|aria-[a-z]+)="[^"]*"'
+
+
+def _slim(svg: str) -> str:
+    """A picture for a page that describes it: without labels for each mark, and digits that no screen shows."""
+    digits = functools.partial(re.sub, r"(?<![\d.])\d+\.\d{3,}(?![\deE])", lambda number: f"{float(number[0]):.2f}")
+    slim = lambda tag: digits(re.sub(_HEARD, "", tag[0]))  # noqa: E731
+    return re.sub(r"<[^>]*>", slim, svg)  # a number between tags is one that readers read
 
 
 def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Scale:

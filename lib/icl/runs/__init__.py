@@ -9,6 +9,7 @@
 - `judging`: how wrong is it? one-step-ahead predictions, squared errors, risk curves
 - `known`: what known methods reach, layer by layer
 - `language`: language models trained and tested in context
+- `preparing`: what is done to a language model before its training
 - `rare`: risks that rare prompts decide
 - `recipes`: recipes on it: as published, L-BFGS, many one-layer models at once
 - `rule_arms`: tiny language models on a rule that drifts, a memory each
@@ -27,6 +28,7 @@ from icl.runs import (
     judging,
     known,
     language,
+    preparing,
     rare,
     recipes,
     rule_arms,
@@ -87,6 +89,7 @@ from icl.runs.language import (
     label_loss,
     text_tasks,
 )
+from icl.runs.preparing import first_layers, match_scale, quicken
 from icl.runs.rare import LONGER, full_risks, stretched
 from icl.runs.recipes import DESCRIBED, FIRST, THEN, Held, Minimum, as_published, minimise, train_side_by_side
 from icl.runs.rule_arms import (
@@ -107,15 +110,20 @@ from icl.runs.rule_arms import (
 )
 from icl.runs.swapping import (
     AN_HOUR,
+    FAST_GATES,
     LONGER_COURSE,
+    MEMORY_STAGES,
     RECORDED_STAGES,
     SWAP_ARMS,
     SWEPT_GATES,
+    TWICE_THE_RATE,
+    WHOLE_MODEL,
+    GateArm,
     SwapArm,
     SwapStage,
     compare_attentions,
-    first_layers,
-    match_scale,
+    gate_unit,
+    gates_learned,
     swap,
     swap_unit,
     units_folder,
@@ -127,6 +135,7 @@ __all__ = [
     "AN_HOUR",
     "AT_BEST",
     "DESCRIBED",
+    "FAST_GATES",
     "FIRST",
     "FOR_ALL",
     "GATE_IN_ONE_LAYER",
@@ -135,6 +144,7 @@ __all__ = [
     "LONG",
     "LONGER",
     "LONGER_COURSE",
+    "MEMORY_STAGES",
     "PRINTED_COURSE",
     "PRINTED_K",
     "RECORDED_STAGES",
@@ -144,6 +154,8 @@ __all__ = [
     "SWEPT_GATES",
     "TEXT_LENGTHS",
     "THEN",
+    "TWICE_THE_RATE",
+    "WHOLE_MODEL",
     "AdamW",
     "Adapted",
     "Asked",
@@ -153,6 +165,7 @@ __all__ = [
     "Diverged",
     "Expected",
     "Fitted",
+    "GateArm",
     "Given",
     "Grid",
     "Held",
@@ -199,6 +212,8 @@ __all__ = [
     "fit_polynomial",
     "fitted",
     "full_risks",
+    "gate_unit",
+    "gates_learned",
     "grid",
     "judge_answers",
     "judge_text",
@@ -214,8 +229,10 @@ __all__ = [
     "one_layer_scores",
     "one_step_ahead",
     "polynomial_losses",
+    "preparing",
     "prompt_losses",
     "query_loss",
+    "quicken",
     "rare",
     "read",
     "recipes",

@@ -2,14 +2,17 @@
 
 The comparison of the paper on gated linear attention, sec. 4, in units of one training (`swap_unit`): a unit is kept
 when it is done, so that a killed run goes on with the next, and a later one with more seeds.
+
+Longer than most files: the names of finished units hold the arms' names here, so that arms stay beside their units.
 """
 
-import copy
-import functools
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +20,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from icl import _checks, _files, _identity
 from icl.models import surgery
 from icl.profile import streams
 from icl.runs.checkpoint import described
 from icl.runs.language import PRINTED_COURSE, PRINTED_K, JudgedText, answered, fine_tune, judge_text, text_tasks
+from icl.runs.preparing import first_layers, match_scale, quicken
 from icl.runs.training import AdamW, Config
 from icl.tasks.text import InContextText
 
@@ -59,9 +62,32 @@ class SwapArm:
         """The arm that a gate is compared with, the same without forgetting; None for softmax."""
         if self.lam is None:
             return None
-        return SwapArm(
-            self.name.replace("learned gate", "gated").replace("gated", "linear"), 1.0, self.normalised, self.matched
-        )
+        return SwapArm(self.name.replace("gated", "linear"), 1.0, self.normalised, self.matched)
+
+
+@dataclass(frozen=True)
+class GateArm(SwapArm):
+    """A gate that is learned, at a speed of its own.
+
+    Attributes:
+        speed: steps of a weight that a gate's log-odds take in one (`quicken`), > 0. At a rate of 2e-4 they move by .02
+            a step with 100 and by .2 with 1000, if all slopes agree: five such steps lead from .9 to .77 or .96.
+    """
+
+    learned: bool = True
+    speed: float = 100.0
+
+    def __post_init__(self) -> None:
+        """Refuse a gate without log-odds, and one that stands still."""
+        _checks.number("speed", self.speed, above=0)
+        if self.lam is None or self.learned is not True:
+            raise ValueError(f"lam must be in (0, 1) and learned True, got {self.lam!r} and {self.learned!r}")
+
+    @property
+    def linear(self) -> SwapArm:
+        """The arm without forgetting, whatever the gate's speed and start."""
+        kind = "linear, matched" if self.matched else "linear, normalised" if self.normalised else "linear"
+        return SwapArm(kind, 1.0, self.normalised, self.matched)
 
 
 #: The paper's two, softmax before and after, and what tells a gate from the scale it brings along.
@@ -73,59 +99,12 @@ SWAP_ARMS = (
     SwapArm("linear, matched", 1.0, matched=True),
     SwapArm("gated, matched", 0.9, matched=True),
     SwapArm("linear, normalised", 1.0, normalised=True),
-    SwapArm("learned gate, matched", 0.9, matched=True, learned=True),
+    GateArm("learned gate, matched", 0.9, matched=True),
 )
+#: Gates that learn ten times as fast, from the gate of the paper and from one that is too slow to be of use here.
+FAST_GATES = tuple(GateArm("fast learned gate, matched", lam, matched=True, speed=1000.0) for lam in (0.9, 0.99))
 #: Forgetting factors of the sweep; 1 and .9 are arms already.
 SWEPT_GATES = tuple(SwapArm("gated, matched", lam, matched=True) for lam in (0.5, 0.7, 0.8, 0.95, 0.99))
-
-
-def first_layers(model: nn.Module, layers: int) -> nn.Module:
-    """A copy of a Llama model with its first layers alone, at least 1, under the same head."""
-    _checks.integer("layers", layers, at_least=1)
-    cut: Any = copy.deepcopy(model)
-    blocks = surgery._attentions(cut)
-    if layers > len(blocks) or cut.config.model_type != "llama":
-        raise ValueError(f"layers must be at most {len(blocks)}, of a llama, got {layers} of {cut.config.model_type}")
-    cut.model.layers = cut.model.layers[:layers]
-    cut.config.num_hidden_layers = layers
-    return cut
-
-
-@torch.no_grad()
-def match_scale(
-    model: nn.Module, changed: nn.Module, tokens: Int[Tensor, "batch time"]
-) -> Float[Tensor, "layers heads"]:
-    """Scale the reads of a changed model, in place, to the size that softmax's have on the same queries and keys.
-
-    A plain sum of products grows with the text and is tens of times larger than an average: a model whose attention is
-    replaced drowns in it, and learns its scale before anything else. What multiplies a head's read is a column of the
-    layer's output projection, which is scaled; so nothing but weights changes, and training goes on from there.
-
-    Args:
-        model: with softmax, from whose queries, keys and values both reads are formed, layer by layer.
-        changed: the same model with another attention (`icl.models.with_attention`).
-        tokens: (batch, time) some texts.
-
-    Returns:
-        What each head's columns were multiplied by: root mean square of softmax's reads, over that of the others.
-    """
-    softmax = surgery.with_attention(model, lam=None)
-    factors: dict[int, Tensor] = {}
-
-    def compare(other: nn.Module, layer: int, read: tuple[Tensor, ...], mine: Tensor) -> None:
-        theirs = other(*read)
-        factors[layer] = (mine.square().mean((0, 1, 3)) / theirs.square().mean((0, 1, 3))).sqrt()
-
-    pairs = list(zip(surgery._attentions(softmax), surgery._attentions(changed), strict=True))
-    for layer, (mine, theirs) in enumerate(pairs):
-        hook = functools.partial(compare, theirs.memory, layer)
-        mine.memory.register_forward_hook(lambda _, read, out, hook=hook: hook(read, out))
-    surgery.logits_at(softmax, tokens, torch.zeros(len(tokens), 1, dtype=torch.int64, device=tokens.device))
-    for layer, (_, theirs) in enumerate(pairs):
-        # GPT-2's projection is kept the other way round.
-        weight = theirs.o_proj.weight.T if hasattr(theirs, "o_proj") else theirs.c_proj.weight
-        weight.mul_(factors[layer].repeat_interleave(len(weight) // len(factors[layer]))[:, None])
-    return torch.stack([factors[layer] for layer in range(len(pairs))])
 
 
 def swap_unit(
@@ -161,6 +140,35 @@ def swap_unit(
     }
 
 
+def gate_unit(
+    model: nn.Module,
+    tasks: Mapping[str, InContextText],
+    arm: GateArm,
+    *,
+    config: Config,
+    stream: str,
+    seed: int,
+    prompts: int,
+) -> dict[str, Any]:
+    """What `swap_unit` does, of gates that are learned at a speed of their own; "lam" is (layers, heads) at the end."""
+    changed = surgery.with_attention(model, lam=arm.lam, learned=True, normalised=arm.normalised)
+    if arm.matched:
+        texts = tasks["train"].sample(4, generator=streams(f"{stream}/scale"), device=next(model.parameters()).device)
+        match_scale(model, changed, texts.tokens)
+    quicken(changed, arm.speed)
+    draw = streams(f"{stream}/train", seed=seed)
+    run = fine_tune(changed, tasks["train"], config, generator=draw, every=config.steps)
+    judged = judge_text(changed, tasks["validation"], prompts=prompts, generator=streams(f"{stream}/test"))
+    return {
+        "losses": run.losses.tolist(),
+        "seconds": run.seconds,
+        "correct": judged.correct.astype(int).tolist(),
+        "confidence": judged.confidence.astype(float).round(5).tolist(),
+        "rows": judged.rows.tolist(),
+        "lam": surgery.forgetting(changed).numpy().round(5).tolist(),
+    }
+
+
 def swap(
     model: nn.Module,
     tasks: Mapping[str, Mapping[str, InContextText]],
@@ -189,29 +197,10 @@ def swap(
         Of each unit a row for K = 0 and each K of the paper, and one over K = 1 .. n, where K is -1: layers, corpus,
         arm, lam (NaN for softmax), seed, steps, lr, K, prompts; accuracy and confidence, with `_se`, their standard
         errors over prompts and texts, and `_more`, how much more than with lam = 1 at the same seed, answer by answer,
-        with `_more_se`; loss (the mean of the last tenth of the steps; nats), seconds of the training, tokens a
-        demonstration.
+        with `_more_se`; loss (the mean of the last tenth of the steps; nats), seconds of the training, MiB (the most
+        memory that the process had meanwhile, NaN where nobody looked), tokens a demonstration.
     """
-    weights = _digest(model)
-    settings: dict[str, Any] = {"config": config, "prompts": prompts}
-    designs = {name: _told(dict(parts)) for name, parts in tasks.items()}
-    units: dict[tuple[str, SwapArm, int], dict[str, Any]] = {}
-    for corpus, arm, seed in plan:
-        stream = f"swap/{corpus}"
-        code = _identity.identity("icl.runs.swapping.swap_unit")
-        key = _told([settings, designs[corpus], weights, arm, stream, seed, code])
-        path = None if folder is None else folder / f"{corpus}, {arm.name}, {arm.lam}, {seed}.{key}.json"
-        if path is not None and path.exists():
-            done = json.loads(path.read_text(encoding="utf-8"))
-        else:
-            done = swap_unit(model, tasks[corpus], arm, stream=stream, seed=seed, **settings)
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _files.write(path, (json.dumps(done) + "\n").encode())
-        units[corpus, arm, seed] = done
-        if say is not None:
-            share, error = answered(_judged(done), "accuracy", range(1, tasks[corpus]["train"].n + 1))
-            say(f"{corpus}, {arm.name}, {arm.lam}, seed {seed}: {share:.3f} +- {error:.3f}, {done['seconds']:.0f} s")
+    units = _units(model, tasks, plan, config, prompts=prompts, folder=folder, say=say)
     rows = []
     for (corpus, arm, seed), done in units.items():
         linear = [units[c, a, s] for c, a, s in units if (c, s) == (corpus, seed) and a != arm and a == arm.linear]
@@ -221,6 +210,44 @@ def swap(
     table["tokens"] = [(sizes[c].time + 1 + len(sizes[c].end)) / (sizes[c].n + 1) for c in table.corpus]
     table.insert(0, "layers", len(surgery._attentions(model)))
     return table
+
+
+def _units(
+    model: nn.Module,
+    tasks: Mapping[str, Mapping[str, InContextText]],
+    plan: Sequence[tuple[str, SwapArm, int]],
+    config: Config,
+    *,
+    prompts: int,
+    folder: Path | None,
+    say: Callable[[str], None] | None,
+) -> dict[tuple[str, SwapArm, int], dict[str, Any]]:
+    """What each unit of a plan gave, trained now or read (`swap`)."""
+    weights = _digest(model)
+    settings: dict[str, Any] = {"config": config, "prompts": prompts}
+    designs = {name: _told(dict(parts)) for name, parts in tasks.items()}
+    units: dict[tuple[str, SwapArm, int], dict[str, Any]] = {}
+    for corpus, arm, seed in plan:
+        stream = f"swap/{corpus}"
+        quick = isinstance(arm, GateArm)
+        code = _identity.identity("icl.runs.swapping." + ("gate_unit" if quick else "swap_unit"))
+        key = _told([settings, designs[corpus], weights, arm, stream, seed, code])
+        path = None if folder is None else folder / f"{corpus}, {arm.name}, {arm.lam}, {seed}.{key}.json"
+        if path is not None and path.exists():
+            done = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            _forget_peak()
+            unit: Callable[..., dict[str, Any]] = gate_unit if quick else swap_unit
+            done = unit(model, tasks[corpus], arm, stream=stream, seed=seed, **settings)
+            done |= {"memory": _peak(next(model.parameters()).device)}
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _files.write(path, (json.dumps(done) + "\n").encode())
+        units[corpus, arm, seed] = done
+        if say is not None:
+            share, error = answered(_judged(done), "accuracy", range(1, tasks[corpus]["train"].n + 1))
+            say(f"{corpus}, {arm.name}, {arm.lam}, seed {seed}: {share:.3f} +- {error:.3f}, {done['seconds']:.0f} s")
+    return units
 
 
 def _judged(done: Mapping[str, Any]) -> JudgedText:
@@ -260,6 +287,7 @@ def _rows(
             row[f"{what}_more"], row[f"{what}_more_se"] = more
         row["loss"] = float(np.mean(last)) if last else float("nan")
         row["seconds"] = round(done["seconds"], 1)
+        row["MiB"] = round(done.get("memory", float("nan")), 0)
         rows.append(row)
     return rows
 
@@ -289,7 +317,11 @@ def _named(*names: str) -> tuple[SwapArm, ...]:
 
 #: Three times as many steps, to see who catches up.
 LONGER_COURSE = Config(300, 1, AdamW(lr=2e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
-#: What the book's record holds, the whole model untrained, and its first ten layers trained.
+#: What an hour allows of the whole model, at the paper's rate.
+WHOLE_MODEL = Config(40, 1, PRINTED_COURSE.optimiser, warm_up=20)
+#: The same at twice the rate, which was tried first, with softmax.
+TWICE_THE_RATE = Config(40, 1, AdamW(lr=1e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
+#: What the book's record holds; the whole model untrained, its first ten layers trained, on MNLI the whole model too.
 RECORDED_STAGES = (
     SwapStage("sst2", _named("softmax, untrained")),
     SwapStage("mnli", _named("softmax, untrained")),
@@ -299,6 +331,20 @@ RECORDED_STAGES = (
     SwapStage("sst2", _named("linear, normalised"), layers=10),
     SwapStage("mnli", _named("softmax", "linear, matched", "gated, matched"), seeds=2, layers=10),
     SwapStage("sst2", _named("linear, matched", "gated, matched", "softmax"), layers=10, config=LONGER_COURSE),
+    SwapStage("sst2", _named("linear, matched", "learned gate, matched"), seeds=2, layers=10),
+    SwapStage("sst2", (*_named("linear, matched"), *FAST_GATES), layers=10),
+    SwapStage("mnli", _named("linear, matched", "learned gate, matched"), seeds=2, layers=10),
+    SwapStage("mnli", _named("softmax"), seeds=2, config=WHOLE_MODEL),
+    SwapStage("mnli", _named("linear, matched", "gated, matched"), config=WHOLE_MODEL),
+    SwapStage("mnli", _named("softmax"), config=TWICE_THE_RATE),
+)
+#: Memory is all taken by the second step, so this asks for each kind of attention how much that is.
+MEMORY_STAGES = tuple(
+    SwapStage(corpus, _named(*names), layers=10, config=Config(2, 1, AN_HOUR.optimiser))
+    for corpus, names in (
+        ("sst2", ("softmax", "linear", "gated", "linear, normalised", "learned gate, matched")),
+        ("mnli", ("softmax", "linear, matched", "gated, matched")),
+    )
 )
 
 
@@ -321,19 +367,70 @@ def compare_attentions(
         folder: where units are kept (`units_folder`); None keeps nothing.
         say: told of each unit when it is done.
     """
-    tables = []
+    tables = [
+        swap(cut, tasks, plan, config, prompts=prompts, folder=folder, say=say)
+        for cut, tasks, plan, config in _planned(model, encode, stages)
+    ]
+    which = ["layers", "corpus", "arm", "lam", "seed", "steps", "lr", "K"]
+    return pd.concat(tables).drop_duplicates(which, ignore_index=True)
+
+
+def gates_learned(
+    model: nn.Module,
+    encode: Callable[[str], Sequence[int]],
+    stages: Sequence[SwapStage],
+    *,
+    prompts: int = 96,
+    folder: Path | None = None,
+) -> pd.DataFrame:
+    """Where gates that are learned ended, in the stages that have some; arguments as for `compare_attentions`.
+
+    Returns:
+        A row a gate: layers, corpus, arm, start (lam before training), seed, steps, layer and head from 1, lam.
+    """
+    rows = []
+    for cut, tasks, plan, config in _planned(model, encode, stages):
+        plan = [each for each in plan if isinstance(each[1], GateArm)]
+        units = _units(cut, tasks, plan, config, prompts=prompts, folder=folder, say=None)
+        for (corpus, arm, seed), done in units.items():
+            about = {"layers": len(done["lam"]), "corpus": corpus, "arm": arm.name, "start": arm.lam, "seed": seed}
+            rows += [
+                about | {"steps": config.steps, "layer": layer, "head": head, "lam": lam}
+                for layer, heads in enumerate(done["lam"], 1)
+                for head, lam in enumerate(heads, 1)
+            ]
+    return pd.DataFrame(rows)
+
+
+def _planned(model: nn.Module, encode: Callable[[str], Sequence[int]], stages: Sequence[SwapStage]) -> Iterator[Any]:
+    """Model, tasks, plan and training of each stage, as `swap` takes them."""
     for stage in stages:
         cut = model if stage.layers is None else first_layers(model, stage.layers)
-        tasks = {stage.corpus: text_tasks(stage.corpus, encode)}
         plan = [(stage.corpus, arm, seed) for seed in range(stage.seeds) for arm in stage.arms]
-        tables.append(swap(cut, tasks, plan, stage.config, prompts=prompts, folder=folder, say=say))
-    which = ["layers", "corpus", "arm", "lam", "seed", "steps", "K"]
-    return pd.concat(tables).drop_duplicates(which, ignore_index=True)
+        yield cut, {stage.corpus: text_tasks(stage.corpus, encode)}, plan, stage.config
 
 
 def units_folder() -> Path:
     """The folder of finished units: the one that `ICL_RUNS` names, else one in the user's cache."""
     return Path(os.environ.get(_FOLDER) or Path.home() / ".cache" / "icl-book" / "language")
+
+
+def _forget_peak() -> None:
+    """Start to count memory anew, where the system lets a program do that; elsewhere it counts from the beginning."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak(device: torch.device) -> float:
+    """The most memory that this process had since then, in MiB: of its graphics processor if it has one."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    found = (
+        re.search(r"VmHWM:\s*(\d+) kB", (Path("/proc/self/status").read_text())) if sys.platform == "linux" else None
+    )
+    return int(found[1]) / 2**10 if found else float("nan")
 
 
 def _told(value: Any) -> str:

@@ -1,0 +1,320 @@
+"""What a page shows and says that chapters found: their figures, words and verdicts; no digit is typed.
+
+A page names a chapter's figure (`{figure-of}`), repeats words that a cell of a chapter says (`{said}`) or that a check
+measured (`{measured}`), and leads to the chapter that proves it (`{door}`). The words of such a page are borrowed: each
+digit and each strong word outside those roles has to stand in `book/prose/<page>.yml` under a reason, as in a chapter.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import chapters
+import nbformat
+import prose
+import remembered
+import runs
+
+from icl.page import claims
+
+#: Directives and roles by which a page borrows.
+_BORROWS = re.compile(r"\{(?:figure-of|door)\}|\{(?:said|measured)\}`")
+_DIRECTIVE = re.compile(
+    r"^(?P<fence>`{3,}|:{3,})\{(?P<name>figure-of|door)\}[ ]*(?P<page>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$",
+    re.M | re.S,
+)
+_ROLE = re.compile(r"\{(?P<name>said|measured)\}`(?P<body>[^`]*)`")
+_BODY = re.compile(r"(?P<words>.*?)\s*<(?P<where>[^<>]+)>\s*", re.S)
+#: Stricter than in a chapter, which has its computation beside it: any digit, any word that counts or excludes.
+_WEIGHTY = re.compile(
+    r"\d[\d.,]*(?<![.,])|\b(?:always|never|all|none|every|no|nobody|nothing|cannot|exactly|"
+    r"half|halves|twice|double[ds]?|\w+fold|hundreds?|thousands?|thousandth|tenth|millions?)\b",
+    re.I,
+)
+#: What is not the page's own word: borrowed words, and targets of links. A number in code or in a formula is its own.
+_ASIDE = re.compile(
+    rf"\{{cite[\w:]*\}}`[^`]*`|{_ROLE.pattern.replace('?P<name>', '?:').replace('?P<body>', '?:')}|\]\([^)]*\)", re.S
+)
+_LAYOUT = re.compile(r"^:{3,}\{grid\}.*$", re.M)
+
+
+class Proof(NamedTuple):
+    """Words of a page that stand elsewhere.
+
+    Attributes:
+        role: `said`, by a cell of a chapter, or `measured`, by a check.
+        words: what the page repeats.
+        where: the chapter, such as book/adaptation/depth, or the claim.
+    """
+
+    role: str
+    words: str
+    where: str
+
+
+def borrows(source: str) -> bool:
+    """Whether a page shows or says what chapters found."""
+    return _BORROWS.search(source) is not None
+
+
+def chapter(name: str) -> str:
+    """The document name of a chapter that a page calls by its room and file; Broken if the book has none."""
+    page = f"book/{name.strip().strip('/').removeprefix('book/').removesuffix('.md')}"
+    if page not in chapters.pages() or not chapters.is_chapter(chapters.source(page)):
+        raise chapters.Broken(f"the book has no chapter {name.strip()!r}")
+    return page
+
+
+def title(page: str) -> str:
+    """A page's first heading."""
+    found = re.search(r"^# (.+)$", re.sub(r"^```.*?^```", "", chapters.source(page), flags=re.S | re.M), re.M)
+    if found is None:
+        raise chapters.Broken(f"{page}.md: it has no title")
+    return found[1].strip()
+
+
+def proof(role: str, body: str) -> Proof:
+    """Words and place of a role's text, `words <place>`; Broken if it is not that."""
+    found = _BODY.fullmatch(body)
+    if found is None or not found["words"].strip():
+        raise chapters.Broken(f"{{{role}}}`{body}` must be words, then their place in angle brackets")
+    where = found["where"].strip()
+    if role == "said":
+        return Proof(role, found["words"], chapter(where))
+    if where not in claims.ledger():
+        raise chapters.Broken(f"no claim {where!r} in the ledger (book/claims/)")
+    if not claims.ledger()[where].chapter:
+        raise chapters.Broken(f"no chapter checks {where!r}")
+    return Proof(role, found["words"], where)
+
+
+def page_of(found: Proof) -> str:
+    """The chapter whose run proves it."""
+    return found.where if found.role == "said" else str(claims.ledger()[found.where].chapter)
+
+
+def lenders(source: str) -> list[str]:
+    """The chapters of which a page shows or says something, each once."""
+    named = [chapter(block["page"]) for block in _DIRECTIVE.finditer(source)]
+    named += [page_of(proof(role["name"], role["body"])) for role in _ROLE.finditer(source)]
+    return list(dict.fromkeys(named))
+
+
+def run_of(page: str) -> nbformat.NotebookNode:
+    """A chapter's run; Broken if it was not run as it is now."""
+    run = runs.cached(page)
+    if run is None:
+        raise chapters.Broken(f"{page}.md: it was not run as it is now")
+    return run
+
+
+def sentence(found: Proof, run: nbformat.NotebookNode) -> str:
+    """The whole of what is said or measured there; Broken, with the words, if they are not among it."""
+    words = prose.flat(found.words)
+    cut = re.compile(rf"(?<![\w.,]){re.escape(words)}(?![\w%]|[.,]\d)")
+    if found.role == "said":
+        sentences = runs.outputs(run, runs.SAID)
+    else:
+        settled = [check for check in runs.outputs(run, runs.CHECK) if check["id"] == found.where]
+        sentences = [text for check in settled for text in (check["measured"], check["samples"]) if text]
+    for text in sentences:
+        if cut.search(prose.flat(text)):
+            return str(text)
+    who = f"no cell of {found.where} says" if found.role == "said" else f"the check of {found.where} did not measure"
+    raise chapters.Broken(f"{who} {words!r}")
+
+
+class Drawn(NamedTuple):
+    """A chapter's figure.
+
+    Attributes:
+        html: what its cell put out, whole.
+        spec: its specification.
+    """
+
+    html: str
+    spec: dict[str, Any]
+
+
+def heading(spec: dict[str, Any]) -> str:
+    """The title of a figure, in one line."""
+    text = spec["title"] if isinstance(spec["title"], str) else spec["title"]["text"]
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def function(spec: dict[str, Any]) -> str | None:
+    """The name of what moves a figure; None for one that does not move."""
+    explorable = spec.get("usermeta", {}).get("icl", {}).get("explorable")
+    return explorable["function"] if explorable else None
+
+
+def figure(page: str, which: str, run: nbformat.NotebookNode) -> Drawn:
+    """The figure that moves by this function, or whose title starts so; Broken if a chapter has not just one."""
+    drawn = [
+        Drawn(html, json.loads(spec))
+        for html in runs.outputs(run, "text/html")
+        if len(specs := runs.specifications(html)) == 1
+        for spec in specs
+    ]
+    asked = which.strip()
+    found = [one for one in drawn if asked and asked == function(one.spec)]
+    found = found or [one for one in drawn if asked and heading(one.spec).startswith(asked)]
+    if len(found) != 1:
+        there = "; ".join(function(one.spec) or heading(one.spec) for one in drawn)
+        raise chapters.Broken(f"{page} has {len(found) or 'no'} figure {asked!r}; it has: {there}")
+    return found[0]
+
+
+def option(block: str, name: str) -> str:
+    """An option of a directive's body, empty if it is not there."""
+    found = re.search(rf"^:{name}:[ ]*(.*)$", block, re.M)
+    return found[1].strip() if found else ""
+
+
+def told(source: str) -> str:
+    """What a reader reads of a page: roles as their words, counts as one; settings, figures and doors gone."""
+    text = re.sub(r"\A---\n.*?\n---\n|\{reading\}(?=`)", "", _DIRECTIVE.sub("", source), flags=re.S)
+    return _ROLE.sub(lambda role: body["words"] if (body := _BODY.fullmatch(role["body"])) else role["body"], text)
+
+
+def pictures(source: str) -> int:
+    """How many figures a page borrows to be looked at; small ones count for nothing."""
+    blocks = [block for block in _DIRECTIVE.finditer(source) if block["name"] == "figure-of"]
+    return sum(not re.search(r"^:small:", block["body"], re.M) for block in blocks)
+
+
+def faults(page: str, source: str, executed: dict[str, nbformat.NotebookNode]) -> list[str]:
+    """What is wrong with what a page borrows, in sentences; `executed` are runs by chapter."""
+    wrong = []
+
+    def attempt(check: Any, *arguments: Any) -> Any:
+        try:
+            return check(*arguments)
+        except chapters.Broken as fault:
+            wrong.append(str(fault))
+
+    def run(lender: str) -> nbformat.NotebookNode:
+        return executed[lender] if lender in executed else run_of(lender)
+
+    def shown(block: re.Match[str]) -> None:
+        lender = chapter(block["page"])
+        if block["name"] == "figure-of":
+            figure(lender, option(block["body"], "which"), run(lender))
+        else:
+            badges(block["body"])
+
+    for block in _DIRECTIVE.finditer(source):
+        attempt(shown, block)
+    for role in _ROLE.finditer(source):
+        if found := attempt(proof, role["name"], role["body"]):
+            attempt(lambda found=found: sentence(found, run(page_of(found))))
+    said = runs.outputs(executed[page], runs.SAID) if page in executed else []
+    return wrong + _unproved(page, source, said)
+
+
+def badges(body: str) -> list[claims.Claim]:
+    """The claims that a door names, by spaces; Broken, by its name, if one is not in the ledger."""
+    names = re.sub(r"^:.*$", "", body, flags=re.M).split()
+    if unknown := [name for name in names if name not in claims.ledger()]:
+        raise chapters.Broken(f"no claim {unknown[0]!r} in the ledger (book/claims/)")
+    return [claims.ledger()[name] for name in names]
+
+
+def _unproved(page: str, source: str, said: list[str]) -> list[str]:
+    """Digits and strong words that no chapter says, nor a cell of the page, and no reason covers."""
+    text = prose.text_of(_LAYOUT.sub("", _DIRECTIVE.sub("", source)))
+    why = prose.reasons(page) if prose.reasons_at(page).exists() else {}
+    listed = [piece for pieces in why.values() for piece in pieces]
+    wrong = [f"{piece!r} has a reason but is not in the text" for piece in listed if prose.flat(piece) not in text]
+    covered = prose.spans(text, [*listed, *said])
+    text = _named_pages(text)
+    for found in _WEIGHTY.finditer(_ASIDE.sub(lambda m: " " * len(m.group()), text)):
+        if not any(start <= found.start() and found.end() <= end for start, end in covered):
+            around = text[max(0, found.start() - 40) : found.end() + 40]
+            wrong.append(f"no chapter says {found.group()!r} in: …{around}…")
+    return wrong
+
+
+def _named_pages(text: str) -> str:
+    """A text in which links that say the title of a page say nothing: a title is not the page's own word."""
+    titles = {title(page) for page in chapters.pages()}
+    return re.sub(r"\[([^\]]+)\]\([^)]*\)", lambda m: " " * len(m[0]) if m[1] in titles else m[0], text)
+
+
+def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> None:
+    """Broken, with all that is wrong, if a page shows or says what no chapter found."""
+    found = []
+    for page in pages:
+        if borrows(source := chapters.source(page)):
+            found += [f"{page}.md: {fault}" for fault in faults(page, source, executed)]
+    if found:
+        raise chapters.Broken("\n".join(found))
+
+
+def small(spec: dict[str, Any]) -> dict[str, Any]:
+    """A figure's specification for a picture of a card's width: no title, no legend, no names of axes."""
+    drawing: dict[str, Any] = json.loads(json.dumps(spec))
+    drawing.pop("title", None)
+    drawing.pop("usermeta", None)
+    drawing.pop("padding", None)
+
+    def strip(node: Any) -> None:
+        for layer in node.get("layer", ()):
+            strip(layer)
+        for name, channel in (node.get("encoding") or {}).items():
+            if not isinstance(channel, dict):
+                continue
+            if name in ("x", "y"):
+                channel["title"] = None
+                channel["axis"] = {"labels": False, "ticks": False, "gridOpacity": 0.35, "domain": False}
+            elif name in ("color", "strokeDash", "shape"):
+                channel["legend"] = None
+        node["layer"] = [layer for layer in node["layer"] if layer.get("name") != "labels"] if "layer" in node else None
+        if node["layer"] is None:
+            del node["layer"]
+
+    strip(drawing)
+    drawing |= {"width": 280, "height": 165, "autosize": {"type": "fit", "contains": "padding"}}
+    drawing["config"] = {**drawing["config"], "background": "transparent", "axisY": {}, "axisX": {}}
+    return drawing
+
+
+#: Draws a specification of Vega-Lite, read from standard input.
+_DRAW = "import json, sys, vl_convert; print(vl_convert.vegalite_to_svg(json.load(sys.stdin), vl_version=sys.argv[1]))"
+
+
+def small_picture(spec: dict[str, Any]) -> str:
+    """A figure as a small picture, in SVG."""
+    return str(remembered.of("a small picture", json.dumps(small(spec), sort_keys=True), _svg))
+
+
+def _svg(drawing: str) -> str:
+    """Draw in a process of its own: in the forked processes that read pages the drawing library waits for ever.
+
+    So its names of clip paths and gradients are the same each time, too: it counts them over all that it has drawn.
+    """
+    version = re.search(r"/v(\d+\.\d+)", json.loads(drawing)["$schema"])
+    command = [sys.executable, "-c", _DRAW, version[1] if version else ""]
+    done = subprocess.run(command, input=drawing, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode:
+        raise chapters.Broken(f"a small picture cannot be drawn: {done.stderr.strip()[-300:]}")
+    return done.stdout.strip()
+
+
+_BULLET = re.compile(r"^- (.*(?:\n  .*)*)", re.M)
+
+
+def news(changelog: str, count: int) -> list[str]:
+    """The first lines under Added of the changelog's newest version, each up to where its detail begins."""
+    newest = re.split(r"^## ", changelog, flags=re.M)[1]
+    added = re.search(r"^### Added\n(.*?)(?=^### |\Z)", newest, re.S | re.M)
+    if added is None:
+        raise chapters.Broken("CHANGELOG.md: its newest version has nothing under Added")
+    lines = []
+    for bullet in _BULLET.findall(added[1]):
+        line = re.split(r"; |\. |\.$| \(`", " ".join(bullet.split()))[0]
+        if not line.startswith("Changed verdicts"):
+            lines.append(line)
+    return lines[:count]

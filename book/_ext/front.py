@@ -1,0 +1,148 @@
+"""Directives and roles of the pages that stand before the chapters: what they show and say is the chapters' own.
+
+{figure-of} a chapter's figure: `:which:` is the function that moves it, or how its title starts; `:small:` is a
+            picture for a card
+{door}      the claims that a result rests on, each with its verdict, and the way to the chapter that proves it
+{said}      words that a cell of a chapter says, {measured} words that a check measured: `words <place>`
+{reading}   how much this page is to read, counted: `words`, `figures` or `minutes`
+{whats-new} the first lines of the changelog
+"""
+
+import base64
+import html
+from pathlib import Path
+from typing import Any, ClassVar
+
+import borrowed
+import chapters
+import measurements
+import runs
+from directives import Generated, Watching
+from docutils import nodes
+from docutils.parsers.rst import directives as options
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxRole
+
+from icl.page import claims
+
+logger = logging.getLogger(__name__)
+CLAIMS = "book/evidence/claims"
+#: A page is read again when what makes its pieces has changed.
+OWN = [Path(__file__), Path(borrowed.__file__)]
+
+
+class FigureOf(Watching):
+    """A figure as the chapter's run drew it, so that page and chapter cannot differ."""
+
+    required_arguments, optional_arguments = 1, 0
+    option_spec: ClassVar[dict[str, Any]] = {"which": options.unchanged_required, "small": options.flag}
+
+    def shown(self) -> list[Path]:
+        """The chapter's run, and how it is shown."""
+        return [runs.place(borrowed.chapter(self.arguments[0])), *OWN]
+
+    def run(self) -> list[nodes.Node]:
+        """What the cell put out, or a small picture of it."""
+        try:
+            page = borrowed.chapter(self.arguments[0])
+            self.watch()
+            drawn = borrowed.figure(page, self.options.get("which", ""), borrowed.run_of(page))
+        except chapters.Broken as fault:
+            raise self.error(f"figure-of: {fault}") from fault
+        if "small" not in self.options:
+            return [nodes.raw("", f'<div class="icl-borrowed">{drawn.html}</div>', format="html")]
+        data = base64.b64encode(borrowed.small_picture(drawn.spec).encode()).decode()
+        alt = html.escape(drawn.spec["description"])
+        picture = f'<img class="icl-small" alt="{alt}" width="280" height="165" src="data:image/svg+xml;base64,{data}">'
+        return [nodes.raw("", picture, format="html")]
+
+
+class Door(Watching):
+    """What a result rests on, and where it is proved."""
+
+    required_arguments, optional_arguments = 1, 0
+    option_spec: ClassVar[dict[str, Any]] = {}
+
+    def shown(self) -> list[Path]:
+        """The ledger and the chapter, for its title."""
+        ledger = sorted((chapters.ROOT / "book/claims").glob("*.yml"))
+        return [*OWN, *ledger, chapters.ROOT / f"{borrowed.chapter(self.arguments[0])}.md"]
+
+    def run(self) -> list[nodes.Node]:
+        """One line: verdicts, then the door."""
+        try:
+            page = borrowed.chapter(self.arguments[0])
+            rests_on = borrowed.badges("\n".join(self.content))
+        except chapters.Broken as fault:
+            raise self.error(f"door: {fault}") from fault
+        self.watch()
+        link = self.env.app.builder.get_relative_uri
+        badges = "".join(
+            f'<a class="icl-badge" data-verdict="{claim.verdict}" href="{link(self.env.docname, CLAIMS)}#{claim.id}" '
+            f'title="{html.escape(claims.readable(claim.claim))}"><b>{claim.verdict}</b> claim {claim.id}</a>'
+            for claim in rests_on
+        )
+        way = f'<a class="icl-door__way" href="{link(self.env.docname, page)}">'
+        way += f"Proved in <b>{html.escape(borrowed.title(page))}</b>\u00a0→</a>"
+        return [nodes.raw("", f'<p class="icl-door">{way}{badges}</p>', format="html")]
+
+
+class Proved(SphinxRole):
+    """Words that a chapter says or a check measured, leading there; what was said in full shows at the pointer."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """The words, as a link."""
+        try:
+            found = borrowed.proof(self.name, self.text)
+            page = borrowed.page_of(found)
+            self.env.note_dependency(str(runs.place(page)))
+            whole = borrowed.sentence(found, borrowed.run_of(page))
+        except chapters.Broken as fault:
+            logger.warning("%s", fault, location=self.get_location())
+            return [nodes.inline("", self.text)], []
+        target = self.env.app.builder.get_relative_uri(self.env.docname, page)
+        place = f"#check-{found.where}" if found.role == "measured" else ""
+        link = nodes.reference("", "", internal=True, refuri=target + place, classes=["icl-proved"])
+        link["reftitle"] = f"{borrowed.title(page)}: “{whole}”"
+        link += nodes.Text(found.words)
+        return [link], []
+
+
+class Reading(SphinxRole):
+    """How many words or figures this page has, or how many minutes they take: `words`, `figures` or `minutes`."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """The number."""
+        counted: dict[str, float] = dict(measurements.reading(chapters.source(self.env.docname)))
+        counted["minutes"] = measurements.minutes(measurements.reading(chapters.source(self.env.docname)))
+        if self.text not in ("words", "figures", "minutes"):
+            logger.warning("reading: %r is not counted", self.text, location=self.get_location())
+            return [nodes.inline("", self.text)], []
+        return [nodes.Text(f"{counted[self.text]:.0f}")], []
+
+
+class WhatsNew(Generated):
+    """The first lines of the changelog, up to where their details begin; a chapter that one names is linked."""
+
+    option_spec: ClassVar[dict[str, Any]] = {"lines": options.positive_int}
+
+    def shown(self) -> list[Path]:
+        """The changelog."""
+        return [chapters.ROOT / "CHANGELOG.md"]
+
+    def markdown(self) -> str:
+        """A list."""
+        pages = {borrowed.title(page): page for page in chapters.with_cells()}
+        lines = borrowed.news(chapters.words(self.shown()[0]), self.options.get("lines", 4))
+        for name, page in pages.items():
+            lines = [line.replace(f"*{name}*", f"[{name}](/{page}.md)") for line in lines]
+        return "\n".join(f"- {line}" for line in lines)
+
+
+def setup(app: Sphinx) -> None:
+    """Register them."""
+    for name, directive in (("figure-of", FigureOf), ("door", Door), ("whats-new", WhatsNew)):
+        app.add_directive(name, directive)
+    for name, role in (("said", Proved()), ("measured", Proved()), ("reading", Reading())):
+        app.add_role(name, role)

@@ -1,0 +1,176 @@
+"""The pages before the chapters: what they show and say is the chapters' own, and the build sees when it is not."""
+
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+
+import borrowed  # noqa: E402
+import chapters  # noqa: E402
+import measurements  # noqa: E402
+import notebooks  # noqa: E402
+import runs  # noqa: E402
+
+TEN, LANDING = "book/start/ten-results", "book/index"
+RESULTS = chapters.source(TEN).split("\n## ")[1:]
+CARDS = re.findall(r"^:::\{grid-item-card\} (.*?)\n(.*?)^:::$", chapters.source(LANDING), re.M | re.S)
+DEPTH, CLAIM = "adaptation/depth", "gla.depth.gating-stabilises"
+
+
+def test_there_are_ten():
+    """As many results as the page says, in about as many minutes, counted as chapters are."""
+    assert len(RESULTS) == 10
+    found = measurements.reading(chapters.source(TEN))
+    assert found["figures"] == 10
+    assert measurements.minutes(found) < 10.5
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda text: text.partition("\n")[0][:40])
+def test_a_result_is_a_picture_a_paragraph_and_a_door(result):
+    """A short heading, one figure of a chapter, one paragraph of at most 100 words, claims and a door."""
+    heading, _, body = result.partition("\n")
+    assert 3 <= len(heading.split()) <= 12
+    (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: \S.*\n```$", body, re.M)
+    (door,) = re.findall(r"^```\{door\} (\S+)\n((?:\S+ ?)+)\n```$", body, re.M)
+    assert borrowed.chapter(figure)
+    assert borrowed.chapter(door[0])
+    assert borrowed.badges(door[1])
+    paragraphs = [words for words in borrowed.told(body).split("\n\n") if words.strip()]
+    assert len(paragraphs) == 1
+    assert len(paragraphs[0].split()) <= 100
+
+
+def test_cards_are_the_parts():
+    """Four cards, a part each: a small picture of one of its chapters, a sentence, and its first chapter."""
+    parts = re.findall(r'caption: "(Part .*)"\n.*\n\s+- file: (\S+)', chapters.words(ROOT / "_toc.yml"))
+    assert [title for title, _ in CARDS] == [title for title, _ in parts]
+    for (_, body), (_, first) in zip(CARDS, parts, strict=True):
+        (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: .*\n:small:\n```$", body, re.M)
+        assert borrowed.chapter(figure).split("/")[1] == first.split("/")[1]
+        assert f"[{borrowed.title(first)}]({first.removeprefix('book/')}.md)" in body
+
+
+SAID = "Of 105 trainings of *normalised* stacks none was lost; 24 of the plain"
+SPEC = '{"title": {"text": "A finding, drawn"}, "usermeta": {"icl": {"explorable": {"function": "moves"}}}}'
+STILL = '{"title": "A finding that stays", "usermeta": {"icl": {}}}'
+
+
+def run(*specs, said=(SAID,), measured="error 0.5321 at 12 of 15, 14.7% above"):
+    """A run that drew these figures, said these words and settled a claim."""
+    data = [{"text/html": f'<figure><script type="application/json">{spec}</script></figure>'} for spec in specs]
+    data += [{runs.SAID: words} for words in said]
+    data.append({runs.CHECK: {"id": CLAIM, "measured": measured, "samples": "1,234 prompts"}})
+    outputs = [nbformat.v4.new_output("display_data", each) for each in data]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 1", outputs=outputs)])
+
+
+def test_a_figure_is_named():
+    """By the function that moves it or the start of its title; one that is not there, or not alone, is refused."""
+    drawn = run(SPEC, STILL)
+    assert borrowed.heading(borrowed.figure("depth", "moves", drawn).spec) == "A finding, drawn"
+    assert borrowed.heading(borrowed.figure("depth", "A finding that", drawn).spec) == "A finding that stays"
+    for asked, says in (
+        ("gone", "depth has no figure 'gone'; it has: moves; A finding that stays"),
+        ("", "no figure ''"),
+    ):
+        with pytest.raises(chapters.Broken, match=says):
+            borrowed.figure("depth", asked, drawn)
+    with pytest.raises(chapters.Broken, match="depth has 2 figure 'A finding'"):
+        borrowed.figure("depth", "A finding", drawn)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (f"{{said}}`Of 105 trainings of normalised stacks <{DEPTH}>` went well.", []),
+        (
+            f"{{said}}`Of 106 trainings of normalised stacks <{DEPTH}>`",
+            ["no cell of book/adaptation/depth says 'Of 106"],
+        ),
+        (f"{{said}}`5 trainings <{DEPTH}>`", ["no cell of book/adaptation/depth says '5 trainings'"]),
+        ("{said}`24 of the <adaptation/deep>`", ["the book has no chapter 'adaptation/deep'"]),
+        ("{said}`24 of the plain`", ["must be words, then their place"]),
+        (f"{{measured}}`0.5321 at 12 of 15 <{CLAIM}>` of {{measured}}`1,234 prompts <{CLAIM}>`", []),
+        (f"{{measured}}`0.532 <{CLAIM}>`", [f"the check of {CLAIM} did not measure '0.532'"]),
+        (f"{{measured}}`14.7 <{CLAIM}>`", ["did not measure '14.7'"]),
+        (f"{{measured}}`12 of 1 <{CLAIM}>`", ["did not measure '12 of 1'"]),
+        ("{measured}`0.5 <gla.nothing>`", ["no claim 'gla.nothing' in the ledger"]),
+        ("It is 12 times, $0.4$ or `7`.", ["no chapter says '12'", "no chapter says '0.4'", "no chapter says '7'"]),
+        ("It never fails, and nothing is twice as good.", ["says 'never'", "says 'nothing'", "says 'twice'"]),
+        ("See [Every model is a decayed fast weight](../a.md), {cite}`mamba2025`.", []),
+        ("See [every 5th](../a.md).", ["says 'every'", "says '5'"]),
+        (f"```{{figure-of}} {DEPTH}\n:which: moves\n```\n```{{door}} {DEPTH}\n{CLAIM}\n```\n", []),
+        (f"```{{figure-of}} {DEPTH}\n:which: gone\n```\n", ["has no figure 'gone'"]),
+        ("```{figure-of} adaptation/deep\n:which: gone\n```\n", ["the book has no chapter 'adaptation/deep'"]),
+        (f"```{{door}} {DEPTH}\n{CLAIM} gla.nothing\n```\n", ["no claim 'gla.nothing' in the ledger"]),
+        ("```{door} start/how-to-read\ngla.eq6.unroll\n```\n", ["the book has no chapter 'start/how-to-read'"]),
+    ],
+)
+def test_words_are_borrowed(text, wrong):
+    """A changed digit, a cut one, an unknown place, a number or a strong word of the page's own: each is seen."""
+    found = borrowed.faults("book/start/nowhere", text, {f"book/{DEPTH}": run(SPEC)})
+    assert len(found) == len(wrong)
+    for fault, says in zip(found, wrong, strict=True):
+        assert says in fault
+
+
+def test_a_page_that_says_otherwise_is_not_built(monkeypatch):
+    """The build stops with the page's name; one that borrows nothing is left alone."""
+    texts = {"book/a": f"{{said}}`106 trainings <{DEPTH}>`", "book/b": "No 7 is never borrowed."}
+    own = chapters.source
+    monkeypatch.setattr(chapters, "source", lambda page: texts.get(page) or own(page))
+    with pytest.raises(chapters.Broken, match=r"^book/a\.md: no cell of book/adaptation/depth says '106 trainings'$"):
+        borrowed.examine(list(texts), {f"book/{DEPTH}": run(SPEC)})
+
+
+def test_lenders_are_the_chapters_named():
+    """A page alone is built after the chapters that it borrows from: by figure, door, word or check, each once."""
+    text = f"```{{figure-of}} {DEPTH}\n```\n{{said}}`x <memory/one-register>` {{measured}}`y <{CLAIM}>`"
+    assert borrowed.lenders(text) == ["book/adaptation/depth", "book/memory/one-register"]
+
+
+def test_a_small_picture_is_drawn_of_any_figure():
+    """Without title, legend and names; the same bytes each time; what it is drawn from stays as it was."""
+    from icl.page import charts
+
+    table = {"x": [1.0, 2.0, 1.0, 2.0], "y": [1.0, 2.0, 2.0, 1.0], "by": ["GLA", "GLA", "Kalman", "Kalman"]}
+    pandas = pytest.importorskip("pandas")
+    drawn = charts.lines(
+        pandas.DataFrame(table), x="x", y="y", by="by", x_title="steps", y_title="error", title="A finding",
+        alt="Two lines that cross between one step and two, of one error each.",
+    )  # fmt: skip
+    before = str(drawn.spec)
+    svg = borrowed.small_picture(drawn.spec)
+    assert str(drawn.spec) == before
+    assert svg == borrowed.small_picture(drawn.spec)
+    assert "A finding" not in svg
+    assert "steps" not in svg
+    assert svg.count("mark-line") >= 1
+
+
+CHANGES = (
+    "# Changelog\n\n## [2]\n\n### Added\n\n- One thing: a, b\n  and c; more of it.\n- Changed verdicts: x.\n- Two.\n\n"
+)
+
+
+def test_news_begin_as_the_changelog_does():
+    """The newest version's first lines under Added, cut where their detail begins; the landing page shows those."""
+    older = "## [1]\n\n### Added\n\n- Older.\n"
+    assert borrowed.news(CHANGES + older, 5) == ["One thing: a, b and c", "Two"]
+    assert borrowed.news(CHANGES + older, 1) == ["One thing: a, b and c"]
+    with pytest.raises(chapters.Broken, match="nothing under Added"):
+        borrowed.news("# Changelog\n\n## [2]\n\n### Changed\n\n- A.\n\n" + older, 1)
+    changelog = chapters.words(ROOT / "CHANGELOG.md")
+    assert all(line in " ".join(changelog.split()) for line in borrowed.news(changelog, 4))
+
+
+def test_the_landing_notebook_is_plain():
+    """Its download has the cards' words, and nothing of how the page lays them out."""
+    text = "\n".join(c.source for c in notebooks.notebook(chapters.source(LANDING)).cells if c.cell_type == "markdown")
+    assert "**Part IV: Synthesis**" in text
+    assert not re.search(r"grid|figure-of|which:|gutter", text)
