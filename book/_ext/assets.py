@@ -1,8 +1,9 @@
-"""The scripts of others that the pages use, laid beside the site's own: nothing is fetched from elsewhere."""
+"""The scripts and styles that the pages use, the site's own and those of others: nothing is fetched from elsewhere."""
 
 import importlib.metadata
 from pathlib import Path
 
+import chapters
 import vl_convert
 
 from icl.page import charts
@@ -13,8 +14,17 @@ MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions", "a11y",
 
 def lay(static: Path) -> None:
     """Have MathJax and Vega in a folder, every file whole, whatever a build that was stopped has left there."""
+    _own(static)
     _mathjax(static / "mathjax")
     _vega(static / "vega" / "vega-bundle.js")
+
+
+def _own(static: Path) -> None:
+    # Sphinx copies them when a page has changed, too; where a style sheet alone has, it leaves the older one.
+    for path in (chapters.ROOT / "book/_assets").iterdir():
+        copy = static / path.name
+        if not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
+            _write(copy, path.read_bytes())
 
 
 def _mathjax(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The scripts of others are whole on the site, whatever a build that was stopped has left there."""
+"""Scripts and styles are whole on the site, whatever a build that was stopped has left there."""
 
 import assets
 import pytest
@@ -28,6 +28,7 @@ def contents(folder):
         ("vega/vega-bundle.js", "cut short"),
         ("vega/vega-bundle.js", "of another version"),
         ("vega", "gone"),
+        ("style.css", "cut short"),
     ],
 )
 def test_what_is_not_whole_is_laid_again(laid, name, damage):
