@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-_EMBEDDED = re.compile(r'src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')
+EMBEDDED = re.compile(r'src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')
 FOLDER = "_images"
 
 
@@ -29,7 +29,7 @@ def beside(html: str, page: str, site: Path, uri: Callable[[str], str]) -> str:
         written.add(name)
         return f'src="{uri(f"{folder}/{name}")}"'
 
-    html = _EMBEDDED.sub(moved, html)
+    html = EMBEDDED.sub(moved, html)
     for old in (site / folder).glob("*.svg"):
         if old.name not in written:
             old.unlink()
