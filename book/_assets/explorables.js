@@ -768,8 +768,8 @@ window.icl = (() => {
       for (const left of [0, top]) curve.push({eigenvalue: 1 / kappa, left, method: "1/κ"});
       return {
         datasets: {curve, stars: worst},
-        readout: `Of the error at the worst eigenvalue from 1/${kappa} to 1, ${steps} ${steps > 1 ? "steps" : "step"} ` +
-          `leave: ${said.join("; ")}.`,
+        readout: `Of the error at the worst eigenvalue from 1/${kappa} to 1, ${steps} ${steps > 1 ? "steps leave" : "step leaves"}` +
+          `: ${said.join("; ")}.`,
       };
     },
 

@@ -260,11 +260,12 @@ class VerdictCounts(Generated):
         return _ledger()
 
     def markdown(self) -> str:
-        """One row a verdict, one column a paper."""
+        """One row a verdict that there is, one column a paper."""
         verdicts = {
             prefix: [c.verdict for c in claims.ledger().values() if c.id.split(".")[0] == prefix] for prefix in PAPERS
         }
-        rows = [[v, *(str(mine.count(v)) for mine in verdicts.values())] for v in claims.VERDICTS]
+        counts = {v: [mine.count(v) for mine in verdicts.values()] for v in claims.VERDICTS}
+        rows = [[v, *map(str, found)] for v, found in counts.items() if any(found)]
         rows.append(["all", *(str(len(mine)) for mine in verdicts.values())])
         return table(["Verdict", *PAPERS.values()], rows)
 

@@ -49,6 +49,7 @@ def test_pages_are_light():
         beside, text = list(own.glob("*.svg")), page.read_text(encoding="utf-8")
         assert all(picture.name in text for picture in beside)
         assert not pictures.EMBEDDED.search(text)
+        assert bool(re.search(r'<script src="[^"]*searchindex\.js"', text)) == (page.name == "search.html")
         weights[str(page.relative_to(HTML))] = page.stat().st_size + sum(p.stat().st_size for p in beside)
     assert {page: weight for page, weight in weights.items() if weight > HEAVIEST} == {}
 
