@@ -9,6 +9,7 @@ too, so that a symbol's first hit says what it is.
 import json
 import re
 import unicodedata
+from typing import Any
 
 import chapters
 import yaml
@@ -126,7 +127,13 @@ def _say_what_it_is(app: Sphinx, doctree: nodes.document, page: str) -> None:
         doctree += addnodes.index(entries=[("single", form, place, "main", None) for form, place in entries])
 
 
+def _write_again(app: Sphinx, environment: Any) -> list[str]:
+    """Where only some pages are written, Sphinx forgets the index entries of all others."""
+    return [page for page in (NOTATION, GLOSSARY) if page in environment.found_docs]
+
+
 def setup(app: Sphinx) -> None:
     """Register it in place of Sphinx's own English."""
     app.add_search_language(Symbols)
+    app.connect("env-updated", _write_again)
     app.connect("doctree-resolved", _say_what_it_is)

@@ -181,7 +181,7 @@ def test_the_address_says_the_setting(visit, place):
     end; what is no number, and no slider of the figure, is passed over.
     """
     options = {"has_touch": True, "origin": HTML.as_uri() if place == "folder" else None}
-    page = visit(FORGET, query="?highlight=drift", width=390, **options).page
+    page = visit(FORGET, query="?from=lecture", width=390, **options).page
     figure = page.locator("#explore-forgetting")
     slider = lambda name: figure.locator(f"input[name={name}]")  # noqa: E731
     readout = lambda: figure.locator(".icl-readout").text_content()  # noqa: E731
@@ -195,7 +195,7 @@ def test_the_address_says_the_setting(visit, place):
     assert told != first
     link = figure.get_by_role("link", name="Link to this setting").get_attribute("href")
     assert page.url == link
-    assert link.endswith(f"?highlight=drift&forgetting.gamma={moved}#explore-forgetting")
+    assert link.endswith(f"?from=lecture&forgetting.gamma={moved}#explore-forgetting")
     page.goto("about:blank")
     page.goto(link)
     slider("gamma").wait_for()
