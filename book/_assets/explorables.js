@@ -2,14 +2,15 @@
    beside it; tests/browser compares the two. Inputs have covariance I here. */
 "use strict";
 window.icl = (() => {
-  /* icl.theory.moments.recursion */
-  function moments({lam, gamma, n, sigma_w = 1, sigma_e = 0.1}) {
+  /* icl.theory.moments.recursion; `each` is told of the moments of 1, 2, .. n examples */
+  function moments({lam, gamma, n, sigma_w = 1, sigma_e = 0.1}, each = null) {
     let D1 = 0, D2 = 0, D3 = 0, k = gamma ** 2 * sigma_w ** 2 + sigma_e ** 2;
     for (let i = 0; i < n; i++) {
       D3 = lam ** 2 * (D3 + 2 * D1);
       D2 = lam ** 2 * (D2 + k);
       D1 = lam * gamma * (D1 + k);
       k = gamma ** 2 * k + sigma_e ** 2;
+      if (each) each({D1, D2, D3, D4: k});
     }
     return {D1, D2, D3, D4: k};
   }
@@ -558,16 +559,9 @@ window.icl = (() => {
   }
 
   /* icl.theory.one_layer.training_error over zero_predictor, for prompts of 1 to n examples, a layer for each */
-  function sharesMissed({d, lam, gamma, n, sigma_w = 1, sigma_e = 0.1}) {
+  function sharesMissed({d, ...task}) {
     const missed = [];
-    let D1 = 0, D2 = 0, D3 = 0, k = gamma ** 2 * sigma_w ** 2 + sigma_e ** 2;
-    for (let i = 0; i < n; i++) {
-      D3 = lam ** 2 * (D3 + 2 * D1);
-      D2 = lam ** 2 * (D2 + k);
-      D1 = lam * gamma * (D1 + k);
-      k = gamma ** 2 * k + sigma_e ** 2;
-      missed.push(1 - D1 ** 2 / (k * ((d + 2) * D2 + D3)));
-    }
+    moments(task, ({D1, D2, D3, D4}) => missed.push(1 - D1 ** 2 / (D4 * ((d + 2) * D2 + D3))));
     return missed;
   }
 
