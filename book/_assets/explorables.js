@@ -15,19 +15,19 @@ window.icl = (() => {
     return {D1, D2, D3, D4: k};
   }
 
-  /* icl.theory.gla.training_error, Lambda = I: d (D4 - D1^2 / a), a = (d + 2) D2 + D3 */
+  /* icl.theory.one_layer.training_error, Lambda = I: d (D4 - D1^2 / a), a = (d + 2) D2 + D3 */
   function trainingError({d, ...task}) {
     const {D1, D2, D3, D4} = moments(task), a = (d + 2) * D2 + D3;
     return d * (D4 - (a > 0 ? D1 ** 2 / a : 0));
   }
 
-  /* icl.theory.gla.testing_error, Lambda = I on both sides: A = D1 / a of the training task, all else of the test's */
+  /* icl.theory.one_layer.testing_error, Lambda = I on both sides: A = D1 / a of the training task, all else of the test's */
   function testingError(train, {d, ...test}) {
     const {D1, D2, D3} = moments(train), gain = D1 / ((d + 2) * D2 + D3), now = moments(test);
     return d * (now.D4 - 2 * gain * now.D1 + gain ** 2 * ((d + 2) * now.D2 + now.D3));
   }
 
-  /* icl.theory.gla.zero_predictor */
+  /* icl.theory.one_layer.zero_predictor */
   const zeroPredictor = ({d, ...task}) => d * moments({...task, lam: 0}).D4;
 
   /* Where a function that falls and then rises between low and high is least. */
@@ -40,7 +40,7 @@ window.icl = (() => {
     return (low + high) / 2;
   }
 
-  /* icl.theory.gla.optimal_forgetting: a grid, then golden section */
+  /* icl.theory.one_layer.optimal_forgetting: a grid, then golden section */
   function optimalForgetting(task) {
     const error = lam => trainingError({...task, lam});
     let best = 1;
@@ -49,7 +49,7 @@ window.icl = (() => {
     return error(1) <= error(found) ? 1 : found;
   }
 
-  /* icl.theory.filters.steady_error, Lambda = I and Gaussian inputs: every direction is alike, one number carries each. */
+  /* icl.theory.lms_family.steady_error, Lambda = I and Gaussian inputs: every direction is alike, one number carries each. */
   function steadyError({gamma, d, sigma_e = 1}, mu, {lam = 1, normalised = false} = {}) {
     const k = sigma_e ** 2 / (1 - gamma ** 2), s = normalised ? 1 / d : 1, square = normalised ? 1 / d : d + 2;
     if (mu === 0 && lam === 1) return d * k;
@@ -59,7 +59,7 @@ window.icl = (() => {
     return left > 0 && Math.abs(kept) < 1 ? d * (k - 2 * c + a) : Infinity;
   }
 
-  /* What icl.theory.gla.training_error tends to as the prompt grows: D1, D2, D3 are sums of geometric series. */
+  /* What icl.theory.one_layer.training_error tends to as the prompt grows: D1, D2, D3 are sums of geometric series. */
   function steadyGated({gamma, d, sigma_e = 1}, lam) {
     const k = sigma_e ** 2 / (1 - gamma ** 2), D1 = k * lam * gamma / (1 - lam * gamma);
     const D2 = k * lam ** 2 / (1 - lam ** 2), D3 = 2 * D2 * lam * gamma / (1 - lam * gamma);
@@ -77,7 +77,7 @@ window.icl = (() => {
     return Float64Array.from({length: count}, () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform()));
   }
 
-  /* One step of icl.theory.kalman's Riccati recursion, in place; with a residual it also moves the estimate m. */
+  /* One step of icl.theory.floors's Riccati recursion, in place; with a residual it also moves the estimate m. */
   function kalmanStep(P, x, {d, gamma, sigma_e}, m = null, y = 0) {
     const Px = new Float64Array(d);
     let s = 0, error = y;
@@ -97,7 +97,7 @@ window.icl = (() => {
   const startCovariance = ({d, gamma, sigma_w, sigma_e}) =>
     Float64Array.from({length: d * d}, (_, i) => i % (d + 1) ? 0 : gamma ** 2 * sigma_w ** 2 + sigma_e ** 2);
 
-  /* icl.theory.kalman.risk at the query, over `sequences` fixed random input sequences */
+  /* icl.theory.floors.kalman_risk at the query, over `sequences` fixed random input sequences */
   function kalmanFloor({d, n, gamma, sigma_w = 1, sigma_e}, sequences = 40) {
     const x = normals(sequences * n * d, 1);
     let total = 0;
@@ -109,7 +109,7 @@ window.icl = (() => {
     return total / sequences;
   }
 
-  /* icl.theory.kalman.risk in the steady state: over the last 50 of 150 positions of fixed random input sequences, for
+  /* icl.theory.floors.kalman_risk in the steady state: over the last 50 of 150 positions of fixed random input sequences, for
      weights that have been drifting forever */
   function steadyFloor({d, gamma, sigma_e = 1}, sequences = 40) {
     const n = 150, last = 50, sigma_w = sigma_e / Math.sqrt(1 - gamma ** 2), x = normals(sequences * n * d, 1);
@@ -267,26 +267,26 @@ window.icl = (() => {
     return [low, high].reduce((a, b) => risk(b) <= risk(a) ? b : a, found);
   }
 
-  /* icl.theory.mamba.effective_samples and Coefficients: N_eff, beta3 and kappa of N examples at the decay alpha */
+  /* icl.theory.s6.effective_samples and Coefficients: N_eff, beta3 and kappa of N examples at the decay alpha */
   function fading(N, alpha) {
     const half = -Math.log(alpha) / 2, beta3 = -alpha * Math.expm1(N * Math.log(alpha));
     const worth = Math.tanh(N * half) / Math.tanh(half);
     return {worth, beta3, kappa: beta3 ** 2 / worth};
   }
 
-  /* icl.theory.mamba.optimum: beta and the least loss, d (d + 1) / (2 (d + 1 + N_eff)) */
+  /* icl.theory.s6.optimum: beta and the least loss, d (d + 1) / (2 (d + 1 + N_eff)) */
   function mambaOptimum(d, N, alpha) {
     const {worth, beta3, kappa} = fading(N, alpha);
     return {beta: beta3 / (beta3 ** 2 + (d + 1) * kappa), loss: d * (d + 1) / (2 * (d + 1 + worth))};
   }
 
-  /* icl.theory.mamba.shifted_loss: a layer with the gain beta on prompts of N examples */
+  /* icl.theory.s6.shifted_loss: a layer with the gain beta on prompts of N examples */
   function mambaShifted(d, N, alpha, beta) {
     const {beta3, kappa} = fading(N, alpha), own = mambaOptimum(d, N, alpha);
     return own.loss + d * (beta3 ** 2 + (d + 1) * kappa) * (beta - own.beta) ** 2 / 2;
   }
 
-  /* icl.theory.mamba.bound, and sharper_bound for any share alpha^N that is left: N_eff >= 2 N tanh(c/2) / c with
+  /* icl.theory.s6.bound, and sharper_bound for any share alpha^N that is left: N_eff >= 2 N tanh(c/2) / c with
      c = -ln(alpha^N), 2 N / (3 ln 2) for the paper's one half */
   const mambaBound = (d, N) => 3 * d * (d + 1) / (2 * N);
   function mambaSharper(d, N, kept = 0.5) {
@@ -294,10 +294,10 @@ window.icl = (() => {
     return d * (d + 1) / (2 * (d + 1 + 2 * N * Math.tanh(c / 2) / c));
   }
 
-  /* icl.theory.mamba.linear_attention_loss */
+  /* icl.theory.s6.linear_attention_loss */
   const linearAttentionLoss = (d, N) => d * (d + 1) / (2 * (N + d + 1));
 
-  /* icl.theory.fast_weights, in units of d k0: a coordinate's variance p left by the one equation for D = own p + other;
+  /* icl.theory.steady and large_d, in units of d k0: a coordinate's variance p left by the one equation for D = own p + other;
      fades = 1 - gamma^2 = s / d is q, and the labels' noise is v d */
   function leftBy(fades, own, other) {
     const A = own * fades + 1 - fades, B = other * fades - own * fades, root = Math.sqrt(B * B + 4 * A * other * fades);
@@ -327,7 +327,7 @@ window.icl = (() => {
     return (low + high) / 2;
   }
 
-  /* icl.theory.fast_weights.kalman_large_d */
+  /* icl.theory.large_d.kalman_large_d */
   function kalmanLargeD(s, v) {
     let low = -60, high = Math.log(1 + 3 * (1 + s + s * v)) + 1;
     for (let i = 0; i < 80; i++) {
@@ -565,7 +565,7 @@ window.icl = (() => {
     return missed;
   }
 
-  /* icl.theory.kalman's risk over that of answering 0, before any example and after each, over fixed random inputs */
+  /* icl.theory.floors's risk over that of answering 0, before any example and after each, over fixed random inputs */
   function floorAlong({d, n, gamma, sigma_w = 1, sigma_e = 0.1}, sequences = 40) {
     const x = normals(sequences * n * d, 1), left = new Float64Array(n + 1), k = weightVariances({gamma, n, sigma_w, sigma_e});
     for (let b = 0; b < sequences; b++) {
