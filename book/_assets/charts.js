@@ -10,6 +10,7 @@
   });
 
   const dark = () => document.documentElement.dataset.theme === "dark";
+  const theme = () => dark() ? "dark" : "light";
 
   /* On a dark page every colour keeps its hue and saturation, and its lightness is turned over. */
   function turned(hex) {
@@ -89,8 +90,11 @@
     delete spec.padding;
     // As many columns as the longest name leaves room for; a name that is cut says nothing.
     const names = (spec.layer ?? []).flatMap(layer => layer.encoding?.color?.scale?.domain ?? []);
-    const longest = 34 + 6.6 * Math.max(0, ...names.map(name => String(name).length));
-    const columns = Math.max(1, Math.min(width < 520 ? 2 : 3, Math.floor(width / longest)));
+    // A letter of 12 pixels is 6.6 wide; on slides they are larger.
+    const letter = 0.55 * (spec.config.legend?.labelFontSize ?? 12);
+    const longest = 34 + letter * Math.max(0, ...names.map(name => String(name).length));
+    const most = width < 520 ? 2 : spec.config.legend?.columns ?? 3;
+    const columns = Math.max(1, Math.min(most, Math.floor(width / longest)));
     spec.config.legend = {...spec.config.legend, columns, labelLimit: width - 34};
     if (width >= 520) return;
     if (!spec.layer?.some(layer => layer.name === "labels")) return;
@@ -243,31 +247,32 @@
       host.className = "icl-chart__view";
       figure.querySelector("img").after(host);
     }
-    const drawn = themed(spec);
+    const drawn = themed(spec), of = theme();
     const width = figure.clientWidth;
     wrapped(drawn, width);
     fitted(drawn, width);
     figure.drawnWidth = width;
     figure.view?.finalize();
-    figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: dark() ? "dark" : "light"}})).view;
+    figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: of}})).view;
     if (first) {
       figure.querySelector("img").hidden = true;
       const bar = buttons(figure, spec);
       if (spec.usermeta?.icl?.explorable) sliders(figure, spec.usermeta.icl.explorable, bar);
     }
     await figure.update?.();
-    figure.dataset.drawn = dark() ? "dark" : "light";
+    figure.dataset.drawn = of;
+    if (of !== theme()) await draw(figure); // it changed meanwhile
   }
 
   const AHEAD = 600;  // pixels: what is this near is drawn
 
+  // The first figure of a long page need not wait for the page's end: what is parsed can be drawn.
+  const parsed = node => document.readyState !== "loading" || !!node && (!!node.nextSibling || parsed(node.parentElement));
+
   function start() {
-    const figures = [...document.querySelectorAll(".icl-chart")];
-    if (!figures.length) return;
     const report = figure => error => { figure.dataset.drawn = "failed"; console.error(error); };
-    // A reader comes near by scrolling, by opening a fold, by following a link. A browser that draws no frame for a while,
-    // busy or behind another window, tells of none of them: the clock asks too, until every chart is drawn.
-    let waiting = figures;
+    const known = new Set();
+    let waiting = [], clock;
     const near = figure => {
       const {top, bottom} = figure.getBoundingClientRect();
       return figure.checkVisibility() && bottom > -AHEAD && top < innerHeight + AHEAD;
@@ -276,12 +281,8 @@
       const now = waiting.filter(near);
       waiting = waiting.filter(figure => !now.includes(figure));
       now.forEach(figure => draw(figure).catch(report(figure)));
-      if (!waiting.length) clearInterval(clock);
+      if (!waiting.length) clock = clearInterval(clock);
     };
-    const clock = setInterval(look, 300);
-    addEventListener("scroll", look, {passive: true});
-    look();
-    const redraw = () => figures.filter(f => f.dataset.drawn).forEach(f => draw(f).catch(report(f)));
     const resized = new ResizeObserver(entries => {
       for (const {target} of entries) {
         clearTimeout(target.resizing);
@@ -290,8 +291,25 @@
         }
       }
     });
-    figures.forEach(figure => resized.observe(figure));
+    const meet = () => {
+      const found = [...document.querySelectorAll(".icl-chart")].filter(figure => !known.has(figure) && parsed(figure));
+      if (!found.length) return;
+      found.forEach(figure => { known.add(figure); waiting.push(figure); resized.observe(figure); });
+      // A reader comes near by scrolling, by opening a fold, by following a link. A browser that draws no frame for a
+      // while, busy or behind another window, tells of none of them: the clock asks too, until every chart is drawn.
+      clock ??= setInterval(look, 300);
+      look();
+    };
+    addEventListener("scroll", look, {passive: true});
+    const redraw = () => known.forEach(f => {
+      if (f.dataset.drawn && f.dataset.drawn !== theme()) draw(f).catch(report(f)); // the theme's scripts set it more than once
+    });
     new MutationObserver(redraw).observe(document.documentElement, {attributeFilter: ["data-theme"]});
+    meet();
+    if (document.readyState !== "loading") return;
+    const growing = new MutationObserver(() => waiting.length || meet()); // what comes after a figure that is far is farther
+    growing.observe(document, {childList: true, subtree: true});
+    document.addEventListener("DOMContentLoaded", () => { growing.disconnect(); meet(); });
   }
-  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
+  start();
 })();
