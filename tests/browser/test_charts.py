@@ -174,6 +174,30 @@ def test_charts_are_drawn_as_they_come_near(visit):
     page.evaluate(REDRAWN, before)
 
 
+def test_the_first_chart_does_not_wait_for_the_end_of_the_page(visit):
+    """While a script that the page's end waits for has not come, the first chart is drawn and can be moved; when the
+    rest of the page has come it stands as it was, at the width that it had. What lies far below is not drawn yet.
+    """
+    drawn = """
+        window.drawn = [];
+        new MutationObserver(all => all.forEach(({target}) => {
+            if (target.dataset.drawn) drawn.push([target.id, document.readyState != 'complete', target.clientWidth]);
+        })).observe(document, {subtree: true, attributeFilter: ['data-drawn']});
+    """
+    held = []
+    for width in (390, 1280, 1600):
+        page = visit("book/index", width=width, script=drawn).page
+        page.route("**/tex-chtml.js*", lambda route: held.append(route))
+        page.goto(page.url.replace("index", FORGET.removeprefix("book/")), wait_until="commit")
+        figure = page.locator("#explore-forgetting")
+        figure.locator("input[name=gamma]").wait_for()
+        assert page.evaluate("document.readyState") != "complete"
+        held.pop().continue_()
+        page.wait_for_load_state()
+        page.evaluate("MathJax.startup.promise.then(() => new Promise(done => setTimeout(done, 500)))")
+        assert page.evaluate("drawn") == [["explore-forgetting", True, figure.evaluate("f => f.clientWidth")]]
+
+
 @pytest.mark.parametrize("place", ["served", "folder"])
 def test_the_address_says_the_setting(visit, place):
     """A slider that a finger moves changes the address; whoever opens that address, or the link of the figure, finds
