@@ -2,7 +2,9 @@
 
 import csv
 import io
+import itertools
 import json
+import re
 
 import chapters
 import pytest
@@ -172,6 +174,38 @@ def test_charts_are_drawn_as_they_come_near(visit):
         "input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }"
     )
     page.evaluate(REDRAWN, before)
+
+
+def test_a_star_stands_where_its_axis_goes(forms):
+    """At every corner of the sliders of every explorable, and at their first values, no star is beside the chart."""
+    beside, stars = [], 0
+    for page in sorted(HTML.rglob("*.html")):
+        for written in re.findall(
+            r'id="explore-.*?<script type="application/json">(.*?)</script>', page.read_text(), re.S
+        ):
+            spec = json.loads(written.replace("<\\/", "</"))
+            axes = [each["encoding"]["x"] for each in spec["layer"] if (each.get("data") or {}).get("name") == "stars"]
+            if not axes:
+                continue
+            explorable = spec["usermeta"]["icl"]["explorable"]
+            values = {c["name"]: c["value"] for c in explorable["controls"]}
+            ends = [[(c["name"], c[end]) for end in ("min", "max")] for c in explorable["controls"] if "min" in c]
+            corners = [values, *(values | dict(corner) for corner in itertools.product(*ends))]
+            found = forms.evaluate(
+                """async ([name, corners, constants]) => Promise.all(
+                    corners.map(async at => (await icl.explorables[name](at, constants)).datasets.stars ?? []))""",
+                [explorable["function"], corners, explorable["constants"]],
+            )
+            (low, high), field = axes[0]["scale"]["domain"], axes[0]["field"]
+            stars += sum(map(len, found))
+            beside += [
+                (page.stem, explorable["function"], at, star)
+                for at, there in zip(corners, found, strict=True)
+                for star in there
+                if not low <= star[field] <= high
+            ]
+    assert beside == []
+    assert stars > 100
 
 
 def test_the_first_chart_does_not_wait_for_the_end_of_the_page(visit):
