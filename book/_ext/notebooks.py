@@ -21,6 +21,11 @@ _GENERATED = {
     "whats-new",
     "tableofcontents",
 }
+#: A solution from its first mark to its last.
+SOLUTION = re.compile(
+    r"^(?P<fence>[`:]{3,})\{solution-start\} *(?P<label>\S+).*?^(?P=fence)\{solution-end\}\n(?P=fence)$", re.S | re.M
+)
+_EXERCISE = re.compile(r"^[`:]{3,}\{exercise-start\}", re.M)
 _TITLES = {"exercise-start": "Exercise", "solution-start": "Solution", "exercise": "Exercise", "solution": "Solution"}
 
 
@@ -89,20 +94,27 @@ def _blocks(lines: list[str]) -> list[str]:
 
 
 def notebook(text: str) -> nbformat.NotebookNode:
-    """Convert a chapter's MyST source to a notebook that stands alone, without outputs."""
+    """Convert a chapter's MyST source to a notebook that stands alone, without outputs.
+
+    An exercise begins with a cell. A solution's cells hold nothing else, and have the tag `solution`.
+    """
+    text = _EXERCISE.sub("+++\n\n\\g<0>", SOLUTION.sub("+++\n\n\\g<0>\n\n+++\n", text))
     converted = jupytext.reads(text, fmt="md:myst")
     cells, solving = [], False
     for cell in converted.cells:
+        tags = cell.metadata.get("tags", [])
+        solving = solving or (cell.cell_type == "markdown" and "{solution-start}" in cell.source)
+        ends = cell.cell_type == "markdown" and "{solution-end}" in cell.source
+        if solving:
+            cell.metadata["tags"] = [*tags, "solution"]
+        # What the page folds away, the notebook does too.
+        if cell.cell_type == "code" and (solving or "hide-input" in tags):
+            cell.metadata["jupyter"] = {"source_hidden": True}
+        solving = solving and not ends
         if cell.cell_type == "markdown":
-            # What the page folds away, the notebook does too.
-            solving = cell.source.rfind("{solution-start}") > cell.source.rfind("{solution-end}") or (
-                solving and "{solution-end}" not in cell.source
-            )
             cell.source = plain(cell.source)
             if not cell.source:
                 continue
-        elif solving or "hide-input" in cell.metadata.get("tags", ()):
-            cell.metadata["jupyter"] = {"source_hidden": True}
         cell.metadata.pop("lines_to_next_cell", None)
         cells.append(cell)
     for number, cell in enumerate(cells):

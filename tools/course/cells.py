@@ -1,0 +1,232 @@
+"""Which cells a student's notebook keeps, which lines of them it loses, and how its blanks are filled in again.
+
+A chapter's cells are those of its download: a solution's have the tag `solution` (`book/_ext/notebooks.py`).
+"""
+
+import ast
+import re
+import symtable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import nbformat
+import prose
+
+Cells = list[nbformat.NotebookNode]
+
+
+def solves(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell is a solution's."""
+    return "solution" in cell.metadata.get("tags", [])
+
+
+def code(cells: Iterable[nbformat.NotebookNode]) -> list[str]:
+    """Sources of the code cells."""
+    return [cell.source for cell in cells if cell.cell_type == "code"]
+
+
+def text(cells: Iterable[nbformat.NotebookNode]) -> str:
+    """What the text cells say, in one line."""
+    return prose.flat(" ".join(cell.source for cell in cells if cell.cell_type == "markdown"))
+
+
+def for_students(cells: Cells, back: frozenset[str] = frozenset()) -> Cells:
+    """The cells that are no solution's, without the lines that only solutions need.
+
+    Gone with the solutions are imports that nothing else reads, calls of `said` with a sentence of a solution's, and
+    the cells that define one of the functions named in `back`.
+    """
+    kept, out = [cell for cell in cells if not solves(cell) and not (back and back & _defines(cell))], []
+    solutions = [cell for cell in cells if solves(cell)]
+    told, answered = text(kept), text(solutions)
+    idle = read(code(solutions)) - read(code(kept))
+    for cell in kept:
+        if cell.cell_type == "code":
+            drop = [node for node in tree(cell.source).body if _says(node, answered) and not _says(node, told)]
+            lines = _without(cell.source, drop)
+            lines = _without_imports(lines, idle)
+            if not lines.strip():
+                continue
+            cell = nbformat.from_dict({**cell, "source": lines})
+        out.append(cell)
+    return out
+
+
+@lru_cache(maxsize=8192)
+def tree(source: str) -> ast.Module:
+    """A cell's tree, not to be changed."""
+    return ast.parse(source)
+
+
+@lru_cache(maxsize=8192)
+def _names(source: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Names that a cell reads, and those that it imports, defines or assigns outside of functions."""
+    top = symtable.symtable(source, "cell", "exec")
+    bound = (symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported())
+    return frozenset(_read(top)), frozenset(bound)
+
+
+def _read(table: symtable.SymbolTable) -> Iterator[str]:
+    yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced())
+    for inner in table.get_children():
+        yield from _read(inner)
+
+
+def _defines(cell: nbformat.NotebookNode) -> set[str]:
+    return functions([cell.source]) if cell.cell_type == "code" else set()
+
+
+def functions(sources: Iterable[str]) -> set[str]:
+    """Functions that some cells define."""
+    return {node.name for source in sources for node in tree(source).body if isinstance(node, ast.FunctionDef)}
+
+
+def imported(sources: Iterable[str]) -> set[str]:
+    """Names that some cells import."""
+    return {name for source in sources for node in tree(source).body for name in _imported(node)}
+
+
+def read(sources: Iterable[str]) -> set[str]:
+    """Names that some cells read."""
+    return set().union(*(_names(source)[0] for source in sources))
+
+
+def bound(sources: Iterable[str]) -> set[str]:
+    """Names that some cells import, define or assign."""
+    return set().union(*(_names(source)[1] for source in sources))
+
+
+def _says(node: ast.stmt, words: str) -> bool:
+    """Whether a statement says a sentence that stands in these words, whatever its numbers are."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") == "said" and call.args):
+        return False
+    first = call.args[0]
+    parts = first.values if isinstance(first, ast.JoinedStr) else [first]
+    if not all(isinstance(part, ast.Constant | ast.FormattedValue) for part in parts):
+        return False
+    pieces = [re.escape(prose.flat(f"|{p.value!s}|")[1:-1]) if isinstance(p, ast.Constant) else r"\S+" for p in parts]
+    return re.search("".join(pieces), words) is not None
+
+
+def _without(source: str, nodes: Iterable[ast.stmt]) -> str:
+    """A cell's source without some of its statements, each on lines of its own."""
+    gone = {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    return "\n".join(line for number, line in enumerate(source.split("\n"), 1) if number not in gone)
+
+
+def _without_imports(source: str, names: set[str]) -> str:
+    """A cell's source without the imports of these names."""
+    gone, instead = [], {}
+    if not names & bound([source]):
+        return source
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            kept = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] not in names]
+            if len(kept) < len(node.names):
+                gone.append(node)
+                node.names = kept
+                if kept:
+                    instead[node.lineno] = ast.unparse(node)
+    if not gone:
+        return source
+    lines: list[str] = source.split("\n")
+    for node in gone:
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+            lines[line - 1] = "\0"
+        if node.lineno in instead:
+            lines[node.lineno - 1] = instead[node.lineno]
+    # An import that is gone leaves no second empty line behind it.
+    left = "\n".join(line for line in lines if line != "\0")
+    return re.sub(r"\n{3,}(?=(?:from|import) )", "\n\n", left).strip("\n")
+
+
+def calls_of(cell: nbformat.NotebookNode, *names: str) -> Iterator[tuple[ast.stmt, ast.Call]]:
+    """The statements of a cell, be it code or text, that are a call of one of these functions."""
+    yield from calls(cell.source, *names) if cell.cell_type == "code" else ()
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """An exercise: its label, its own cells up to the solution's first, the solution's cells, all by number."""
+
+    label: str
+    own: tuple[int, ...]
+    solution: tuple[int, ...]
+
+
+def exercises(cells: Cells, labels: list[str]) -> list[Exercise]:
+    """The exercises of a chapter's cells, in order; `labels` are those of the solutions."""
+    found: list[Exercise] = []
+    asked: int | None = None
+    for number, cell in enumerate(cells):
+        if cell.cell_type == "markdown" and cell.source.startswith("#### Exercise"):
+            asked = number
+        if solves(cell) and cell.source.startswith("#### Solution"):
+            end = number
+            while end < len(cells) and solves(cells[end]) and (end == number or not _begins(cells[end])):
+                end += 1
+            begun = number if asked is None else asked
+            found.append(Exercise(labels[len(found)], tuple(range(begun, number)), tuple(range(number, end))))
+            asked = None
+    if len(found) != len(labels):
+        raise ValueError(f"{len(found)} solutions are marked, there are {len(labels)} labels")
+    return found
+
+
+def _begins(cell: nbformat.NotebookNode) -> bool:
+    return cell.cell_type == "markdown" and str(cell.source).startswith("#### Solution")
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A function for students to write: the number of its cell, its name, its check, and code that solves it."""
+
+    cell: int
+    name: str
+    check: str
+    solution: str
+
+
+def blanks(cells: Cells, labels: list[str]) -> list[Blank]:
+    """The blanks of a chapter's exercises, in order.
+
+    Raises:
+        ValueError: if a check has no solution of its name.
+    """
+    found = []
+    for exercise in exercises(cells, labels):
+        solved = [cells[n].source for n in exercise.solution if cells[n].cell_type == "code"]
+        answered = {ast.unparse(call.args[1]) for source in solved for _, call in calls(source, "check")}
+        # A solution has the blank's name, and `_solution` behind it.
+        body = "\n\n".join(_without(source, [node for node, _ in calls(source, "seal", "check")]) for source in solved)
+        body = re.sub(r"\b(\w+)_solution\b", r"\1", body)
+        for number in exercise.own:
+            for statement, call in calls_of(cells[number], "check"):
+                against, names = ast.unparse(call.args[1]), read([ast.unparse(call.args[0])])
+                if against not in answered or not (named := sorted(names & functions([body]))):
+                    raise ValueError(f"{exercise.label}: no solution of {ast.unparse(call.args[0])} against {against}")
+                found.append(Blank(number, named[0], ast.unparse(statement), body))
+    return found
+
+
+def calls(source: str, *names: str) -> Iterator[tuple[ast.stmt, ast.Call]]:
+    """The statements of a cell that are a call of one of these functions."""
+    for node in tree(source).body:
+        call = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in names:
+            yield node, call
+
+
+def imports_lost(cells: Cells) -> str:
+    """The imports that a student's notebook is without, for those who solve it."""
+    before, after = ([n for s in code(c) for n in tree(s).body] for c in (cells, for_students(cells)))
+    kept = {name for node in after for name in _imported(node)}
+    lost = [ast.unparse(node) for node in before if _imported(node) - kept and "seal" not in _imported(node)]
+    return "\n".join(lost)
+
+
+def _imported(node: ast.AST) -> set[str]:
+    names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+    return {(alias.asname or alias.name).split(".")[0] for alias in names}

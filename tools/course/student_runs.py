@@ -1,0 +1,193 @@
+"""Run the students' notebooks as a student would, and again with the solutions filled in.
+
+    python tools/course/student_runs.py                     the chapters that changed since they last passed
+    python tools/course/student_runs.py adaptation/depth    these
+    python tools/course/student_runs.py --all               every chapter (the weekly check)
+    python tools/course/student_runs.py --apart ...         the two versions in two runs, and not in one
+
+A student's notebook runs in an empty folder with the package from its wheel. No cell may fail; each blank says "not
+yet", and with the exercise's solution under the blank's name the same check passes. One run shows both: after a blank's
+cell follow its solution and the check once more, and then the names are put back as they were. With --apart that run is
+compared with one of the student's notebook alone: every cell has to put out the same.
+
+What passed is kept in _build/course/student, with what it depended on.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
+
+import build
+import chapters
+import environments
+import kernels
+import keys
+import nbformat
+import remembered
+import runs
+
+from course import cells, notebooks
+
+_FILLED = "filled-"
+_BEFORE = "__names = dict(globals())\n"
+_AFTER = """
+for __name in set(globals()) - set(__names):
+    if not __name.startswith("_"):
+        del globals()[__name]
+globals().update({k: v for k, v in __names.items() if not k.startswith("_")})
+del __names, __name
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a chapter's blanks did: how many there are, say "not yet", and pass when they are filled."""
+
+    blanks: int
+    not_yet: int
+    passed: int
+    faults: tuple[str, ...]
+
+
+def filled(page: str, student: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A student's notebook with a cell behind each blank's that solves it, checks it, and takes the solution back."""
+    whole = notebooks.whole(page).cells
+    lost = cells.imports_lost(whole)
+    behind: dict[str, list[nbformat.NotebookNode]] = {}
+    for number, blank in enumerate(cells.blanks(whole, notebooks.labels(page))):
+        # Names are put back in a cell of its own, for a cell shows what its last line gives.
+        parts = (f"{_BEFORE}{lost}\n{blank.solution}\n{blank.check}", _AFTER)
+        behind[whole[blank.cell].id] = behind.get(whole[blank.cell].id, []) + [
+            nbformat.v4.new_code_cell(part, id=f"{_FILLED}{number}-{half}") for half, part in enumerate(parts)
+        ]
+    twin = nbformat.from_dict(json.loads(json.dumps(student)))
+    twin.cells = [cell for mine in twin.cells for cell in (mine, *behind.get(mine.id, ()))]
+    return twin
+
+
+def judged(page: str, run: nbformat.NotebookNode) -> Outcome:
+    """What an executed notebook shows of its blanks."""
+    blanks = cells.blanks(notebooks.whole(page).cells, notebooks.labels(page))
+    halves = [_checks(run, solved) for solved in (False, True)]
+    yet = [c for c in halves[0] if not c["passed"] and c["message"].startswith("not yet")]
+    right = [c for c in halves[1] if c["passed"]]
+    faults = [f"{c['name']}: a blank says {c['message']!r}" for c in halves[0] if c not in yet]
+    faults += [f"{c['name']}: its solution says {c['message']!r}" for c in halves[1] if c not in right]
+    faults += [f"{len(half)} checks for {len(blanks)} blanks" for half in halves if len(half) != len(blanks)]
+    return Outcome(len(blanks), len(yet), len(right), tuple(faults))
+
+
+def _checks(run: nbformat.NotebookNode, solved: bool) -> list[dict[str, Any]]:
+    own = [cell for cell in run.cells if cell.id.startswith(_FILLED) == solved]
+    return runs.outputs(nbformat.v4.new_notebook(cells=own), runs.EXERCISE)
+
+
+def differences(alone: nbformat.NotebookNode, together: nbformat.NotebookNode) -> list[str]:
+    """Cells that put out something else beside the filled blanks than in the student's notebook."""
+    other = {cell.id: cell for cell in together.cells}
+    return [
+        f"{cell.id} puts out something else beside the solutions"
+        for cell in alone.cells
+        if cell.cell_type == "code" and plain(cell) != plain(other[cell.id])
+    ]
+
+
+def plain(cell: nbformat.NotebookNode) -> str:
+    """What a cell put out; how printed text was cut, numbers of cells and places in memory left out."""
+    text = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+    rest = [output.data for output in cell.outputs if "data" in output]
+    return re.sub(r" at 0x\w+", "", json.dumps([text, rest], sort_keys=True))
+
+
+def key(page: str) -> str:
+    """What a chapter's run depends on."""
+    student = notebooks.student(page)
+    digest = hashlib.sha256(keys.key(chapters.source(page)).encode())
+    for notebook in (student, filled(page, student)):
+        digest.update(notebooks.text_of(notebook))
+    return digest.hexdigest()[:20]
+
+
+def _stamp(page: str) -> Path:
+    return chapters.built() / "course" / "student" / f"{page}.json"
+
+
+def changed(page: str) -> bool:
+    """Whether a chapter is another than the one that last passed."""
+    try:
+        return bool(json.loads(_stamp(page).read_text(encoding="utf-8"))["key"] != key(page))
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
+def run(pages: list[str], apart: bool = False, workers: int = 2) -> int:
+    """Run these chapters' students' notebooks; return an exit status."""
+    environment = environments.quick()
+    outcomes: dict[str, Outcome] = {}
+    prepared = {page: (notebooks.student(page), key(page)) for page in pages}
+
+    def execute(notebook: nbformat.NotebookNode) -> tuple[float, str | None]:
+        with tempfile.TemporaryDirectory() as empty:
+            return kernels.execute(notebook, Path(empty), environment, build.TIMEOUT["quick"])
+
+    def one(page: str) -> tuple[float, str | None]:
+        student, was = prepared[page]
+        together = filled(page, student)
+        seconds, error = execute(together)
+        if error:
+            return seconds, error
+        outcome = judged(page, together)
+        faults = list(outcome.faults)
+        if apart:
+            more, error = execute(student)
+            seconds += more
+            faults += [error] if error else differences(student, together)
+        outcomes[page] = outcome
+        _stamp(page).unlink(missing_ok=True)
+        if not faults:
+            _stamp(page).parent.mkdir(parents=True, exist_ok=True)
+            about = {"key": was, "seconds": round(seconds, 1), "blanks": outcome.blanks}
+            _stamp(page).write_text(json.dumps(about, sort_keys=True) + "\n", encoding="utf-8")
+        return seconds, "\n".join(faults) or None
+
+    whole = kernels.each(one, pages, workers=workers)
+    counts = [sum(getattr(o, name) for o in outcomes.values()) for name in ("blanks", "not_yet", "passed")]
+    print("{} blanks: {} say not yet, {} pass when filled".format(*counts), end=", ")
+    print(f"in {len(whole)} of {len(pages)} chapters nothing is wrong")
+    return int(len(whole) < len(pages))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pages", nargs="*", metavar="page", help="such as adaptation/depth; those that changed if none")
+    parser.add_argument("--all", action="store_true", help="every chapter, changed or not")
+    parser.add_argument("--apart", action="store_true", help="the two versions in two runs, compared with one")
+    parser.add_argument("--workers", type=int, default=2, help="kernels at a time")
+    options = parser.parse_args(arguments)
+
+    def work() -> int:
+        named = [f"book/{page.removeprefix('book/').removesuffix('.md')}" for page in options.pages]
+        if unknown := set(named) - set(notebooks.pages()):
+            raise chapters.Broken(f"{min(unknown)}: there is no such chapter")
+        pages = named or [page for page in notebooks.pages() if options.all or changed(page)]
+        if not pages:
+            print("No chapter has changed since it last passed.")
+            return 0
+        return run(pages, options.apart, options.workers)
+
+    with remembered.within(chapters.built() / "remembered"):
+        return build.guarded(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
