@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 
 # Two workers with a thread each beat one that takes every core and another that waits.
-book page again test browser paper: export OMP_NUM_THREADS := 1
-book page again test browser paper: export MKL_NUM_THREADS := 1
-book page again test browser paper: export OPENBLAS_NUM_THREADS := 1
-book page again test browser paper: export VECLIB_MAXIMUM_THREADS := 1
+book page again test browser course paper: export OMP_NUM_THREADS := 1
+book page again test browser course paper: export MKL_NUM_THREADS := 1
+book page again test browser course paper: export OPENBLAS_NUM_THREADS := 1
+book page again test browser course paper: export VECLIB_MAXIMUM_THREADS := 1
 
 # Some machines forbid it; but what is not kept each kernel and each test worker compiles anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,9 +31,10 @@ page: setup ## build one page alone: make page PAGE=adaptation/depth
 	$(PY) tools/build.py --page $(or $(PAGE),$(error name the page: make page PAGE=adaptation/depth))
 
 .PHONY: again
-again: setup ## run two downloads again, others at each commit (ALL=1: all), and compare them with their pages
+again: setup ## run two downloads again, others at each commit (ALL=1: all), and two students' notebooks
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/again.py $(if $(ALL),--all)
+	$(PY) tools/course/student_runs.py $(if $(ALL),--all --apart,--sample)
 
 .PHONY: test
 test: setup ## run the tests of the library and the book's sources, in two workers
@@ -68,6 +69,17 @@ browser: setup ## look at the built pages in Chromium, the network off
 pdf: setup ## print the built book into dist/learning-to-adapt.pdf, with Chromium
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/pdf.py
+
+.PHONY: course
+course: setup ## make the course kit in dist/course: notebooks, problem sets, slides, questions, projects
+	@test -f _build/html/index.html || $(MAKE) book
+	$(PY) tools/course
+
+.PHONY: release
+release: export ICL_RELEASE := 1
+release: setup ## put the book, its PDF, the course kit and the package into dist/release, with their sums
+	$(MAKE) book course pdf
+	$(PY) tools/release.py
 
 .PHONY: bench
 bench: setup ## compare the library's speed with its peers

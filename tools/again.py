@@ -35,7 +35,8 @@ def sample(pages: list[str], commit: str) -> list[str]:
     return sorted(pages, key=lambda page: hashlib.sha256(f"{commit} {page}".encode()).digest())[:SAMPLE]
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is checked out; empty without git."""
     command = ["git", "rev-parse", "HEAD"]
     done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
@@ -107,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise chapters.Broken(f"{missing[0]}.md: its download is not built: run `make book`")
         if others := strangers(pages):
             raise chapters.Broken(f"{', '.join(others)}: not what the chapter as it is now puts out: run `make book`")
-        return again(pages if everything else sample(pages, _commit()))
+        return again(pages if everything else sample(pages, commit()))
 
     return build.guarded(work)
 

@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
 import chapters
 import chromium
+import dates
 
 #: Pages for looking things up while at the computer; they would double the book.
 LEFT_OUT = {"book/reference/library", "book/reference/tests"}
@@ -37,7 +38,7 @@ WIDTH = 657  # pixels between the margins of print.css: 174 mm
 #: What moves, folds, or only links: with it goes everything inside.
 SCREEN_ONLY = (
     "script:not(figure script), a.headerlink, .toctree-wrapper, div.solution, .icl-selfcheck, .icl-controls, "
-    ".icl-readout, .icl-chart__view, .icl-chart__bar, .icl-filter, details.hide, button, input, select"
+    ".icl-readout, .icl-screen, .icl-chart__view, .icl-chart__bar, .icl-filter, details.hide, button, input, select"
 )
 
 
@@ -283,8 +284,9 @@ tests, which would double its length: all of them are in the site.</p></div></se
 
 
 def built_on(site: Path) -> datetime.datetime:
-    """When the site was built."""
-    return datetime.datetime.fromtimestamp(_built(site / "index.html").stat().st_mtime, tz=datetime.UTC)
+    """The day of what the site was built of."""
+    _built(site / "index.html")
+    return dates.moment()
 
 
 def print_(page: Path, browser: Browser) -> bytes:

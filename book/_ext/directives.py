@@ -15,6 +15,7 @@ from typing import Any
 
 import chapters
 import claims_data
+import dates
 import measurements
 import prose
 import searching
@@ -31,6 +32,7 @@ from icl.page import records as evidence
 
 logger = logging.getLogger(__name__)
 TESTS = "book/reference/tests"
+TIMINGS = "book/evidence/timings"
 
 
 def checks() -> dict[str, dict[str, Any]]:
@@ -109,7 +111,7 @@ class PageCard(Generated):
         """The author's objectives and prerequisites, then the facts."""
         me = measurements.of(self.env.docname)
         facts = [f"**Reading time** {max(1, round(measurements.minutes(me['reading'])))} min without exercises"]
-        if "seconds" in me:
+        if "seconds" in me and not dates.of_release():
             facts.append(f"**Runs in** {me['seconds']:.0f} s on this build's CPU, one core")
         facts += _recorded_runs([evidence.recorded(name).provenance for name in me["records"]])
         if me.get("checks"):
@@ -357,7 +359,7 @@ class Timings(Generated):
         return _all_measured()
 
     def markdown(self) -> str:
-        """A table of times, a table of versions."""
+        """A table of times, a table of versions; of a release, the versions."""
         measured = measurements.of_all()
         rows = [
             [f"[](/{page}.md)", f"{m['seconds']:.1f}", str(len(m["checks"])), str(len(m["charts"]))]
@@ -369,11 +371,15 @@ class Timings(Generated):
         names = ("torch", "numpy", "scipy", "pandas", "altair", "jupyter-book", "myst-nb")
         versions = [[name, importlib.metadata.version(name).split("+")[0]] for name in names]
         versions.insert(0, ["python", sys.version.split()[0]])
+        packages = table(["Package", "Version"], versions)
+        if dates.of_release():  # so that two builds of it are the same
+            counts = table(["Chapter", "claims checked", "figures"], [[row[0], *row[2:]] for row in rows[:-1]])
+            return f"{counts}\n\nA release has no times in it; `make book` measures yours.\n\n{packages}"
         return "\n\n".join(
             [
                 table(["Chapter", "seconds, one core", "claims checked", "figures"], rows),
                 f"Machine: {os.cpu_count()} cores, {os.uname().machine}, {os.uname().sysname}.",
-                table(["Package", "Version"], versions),
+                packages,
             ]
         )
 
@@ -438,6 +444,13 @@ def _follow_tests(app: Sphinx, env: Any, added: set[str], changed: set[str], rem
     return [TESTS] if env.icl_tests != before else []
 
 
+def _follow_release(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Pages with times are read again when a release is built after a build that is none, or the other way round."""
+    before = getattr(env, "icl_release", None)
+    env.icl_release = dates.of_release()
+    return [] if before in (None, env.icl_release) else [*chapters.with_cells(), TIMINGS]
+
+
 def setup(app: Sphinx) -> None:
     """Register them."""
     for name, directive in (
@@ -453,3 +466,4 @@ def setup(app: Sphinx) -> None:
         app.add_directive(name, directive)
     app.add_role("test", TestRole())
     app.connect("env-get-outdated", _follow_tests)
+    app.connect("env-get-outdated", _follow_release)

@@ -8,14 +8,17 @@ import aids
 import assets
 import chapters
 import claims_data
+import dates
 import directives
 import front
 import nbformat
 import notebooks
 import pictures
 import previews
+import projects
 import runs
 import searching
+import teaching
 from sphinx.application import Sphinx
 
 
@@ -78,11 +81,14 @@ def _repository(app: Sphinx, config: Any) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
+    dates.settle()
     directives.setup(app)
     front.setup(app)
     searching.setup(app)
     aids.setup(app)
     previews.setup(app)
+    teaching.setup(app)
+    projects.setup(app)
     # It does not say so itself: it numbers sections once all pages have been read.
     app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
     app.connect("config-inited", _readers)

@@ -29,7 +29,7 @@ LETTERS = {
     and "WITH" not in unicodedata.name(letter)
 } | {"ϕ": "phi", "ϵ": "epsilon", "ϑ": "theta"}
 _LOW = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐₑᵢⱼₖₗₘₙₜₓ", "0123456789aeijklmntx", strict=True))
-_NAMES = "|".join(sorted(set(LETTERS.values()), key=len, reverse=True))
+_NAMES = "|".join(sorted(set(LETTERS.values()), key=lambda name: (-len(name), name)))
 _FONT = r"\\(?:math[a-z]+|boldsymbol|text|operatorname|bar|tilde|hat|wide[a-z]+)(?![a-z])\s*"
 _BRACES = r"\{\s*(\\?\w+)\s*\}"
 _STAR = r" ?\^ ?\{?\\?(?:star|ast|\*|⋆)\}?| ?[*⋆]"

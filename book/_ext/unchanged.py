@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import chapters
+import dates
 
 
 def sources() -> str | None:
@@ -20,7 +21,7 @@ def sources() -> str | None:
         listed = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    digest = hashlib.sha256(f"{sys.version} {sys.prefix}".encode())
+    digest = hashlib.sha256(f"{sys.version} {sys.prefix} {dates.of_release()}".encode())
     for name in sorted(set(listed.stdout.split("\0")) - {""}):
         digest.update(f"\0{name}\0".encode())
         if (path := chapters.ROOT / name).is_file():

@@ -66,7 +66,7 @@ def test_a_missing_part_is_named():
 
 
 def test_every_page_is_in_the_table_of_contents():
-    """Every Markdown file under book/ is a page of the book, but for what the course kit is made from, a folder a part."""
+    """Every Markdown file under book/ is a page of the book, but for those that the course kit is made from."""
     kit = ROOT / "book" / "course"
     files = [path for path in (ROOT / "book").rglob("*.md") if kit not in path.parent.parents]
     there = {path.relative_to(ROOT).with_suffix("").as_posix() for path in files}

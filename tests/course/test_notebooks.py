@@ -494,7 +494,7 @@ def test_the_kit_names_what_is_missing(tmp_path, monkeypatch, capsys):
     assert [path.name for path in (tmp_path / "slides").iterdir()] == ["file"]
     assert main.main(["slides", "--to", str(tmp_path)]) == 0
     with pytest.raises(SystemExit):
-        main.main(["release"])
+        main.main(["feedback"])
 
 
 def test_what_passed_is_not_run_again(one, monkeypatch, capsys):

@@ -52,7 +52,7 @@ from icl.models import (
 )
 from icl.models import layers as fast_weights
 from icl.models import s6 as mamba
-from icl.page import charts, claims, exercises, notation, prose, records
+from icl.page import charts, claims, exercises, grading, notation, prose, records
 from icl.runs import (
     adapting,
     benchmark,
@@ -617,7 +617,7 @@ MADE_HERE = {
 }
 ELSEWHERE = {
     *(charts.Explorable, charts.Figure, charts.lines, charts.heatmap, charts.dots),  # the tests of charts
-    *(exercises.seal, prose.Said),  # of exercises, of prose
+    *(exercises.seal, prose.Said, grading.earn),  # of exercises, of prose, of graded exercises
     *(checkpoint.write, checkpoint.read, checkpoint.agree),  # of checkpoints
     # of language models, which take seconds to import
     *(surgery.with_attention, surgery.forgetting, surgery.logits_at, surgery.generate),
@@ -1241,6 +1241,20 @@ entry(
         ({"answer": "ex-nothing"}, "no answers are sealed as 'ex-nothing'"),
     ],
 )
+ANYTHING = dict.fromkeys(("attempt", "cases", "right", "not_allowed", "name", "label", "secret"), "all")
+entry(
+    grading.judge,
+    given={"attempt": lambda: 1.0, "cases": [{}], "right": [1.0]},
+    free=ANYTHING,
+    also=[
+        ({"cases": []}, "cases must hold at least one dict"),
+        ({"right": []}, "right must hold 1 answers"),
+        ({"not_allowed": ["numpy.nothing"]}, "not_allowed must name functions"),
+    ],
+)
+entry(grading.breach, given={"attempt": lambda: 1.0}, free=ANYTHING)
+entry(grading.barred, free=ANYTHING)
+entry(grading.seeded, given={"label": "ps", "secret": "x"}, free=ANYTHING)
 entry(
     prose.said,
     given={"words": "so it is"},

@@ -113,6 +113,16 @@ def test_rounding_of_a_zero_is_forgiven():
     assert check(nearly(6e-15), exact, cases[:1], atol=1e-14, name="a").passed
 
 
+def test_an_infinite_answer_is_compared():
+    """Where the right answer is infinite a finite one is told so, and where it is not an infinite one."""
+    cases = [{"values": np.array([1.0, np.inf])}]
+    for given, how in (([1, np.inf], None), ([1, 2], "finite, and should not be"), ([np.nan, np.inf], "not finite")):
+        outcome = check(lambda values, given=given: given, lambda values: values, cases, name="a")
+        assert outcome.passed == (how is None)
+        assert how is None or outcome.message.endswith(f"(case 1 of 1) it is {how}")
+    assert check(lambda values: [2, np.inf], lambda values: values, cases, name="a").message.endswith("it is wrong")
+
+
 def test_large_arguments_are_told_by_their_shape():
     """A message names arrays by shape and their case by its number, so that no argument goes untold."""
     cases = [{"x": np.eye(2), "rule": max}, {"x": np.eye(3), "rule": max}]
@@ -155,7 +165,57 @@ def test_sealed_answers_stand_for_the_function(answers):
     """A check against a label is the check against the function that was sealed."""
     for attempt in (reference, lambda lam, n: reference(lam, n) + 1, lambda lam, n: None):
         assert check(attempt, "ex-weights", CASES, name="a") == check(attempt, reference, CASES, name="a")
-    assert json.loads((answers / "ex-weights.json").read_text()) == [[0.125, 0.25, 0.5], [0.9]]
+    assert json.loads((answers / "ex-weights.json").read_text()) == {"right": [[0.125, 0.25, 0.5], [0.9]], "wrong": {}}
+
+
+MISTAKES = {
+    "with the newest first": lambda lam, n: lam ** np.arange(1.0, n + 1),
+    "with their sum": lambda lam, n: sum(lam ** np.arange(n, 0, -1)),
+    "with ages from 0": lambda lam, n: (lam ** np.arange(n - 1, -1, -1)) / (n > 1 or np.nan),
+}
+
+
+@pytest.mark.parametrize("why", MISTAKES)
+def test_a_sealed_wrong_answer_is_named(answers, monkeypatch, why):
+    """An attempt with a wrong answer's numbers on all cases is told so: of another shape too, and where there are none.
+
+    An attempt that agrees with it on one case alone, up to more than the check's tolerance, or that is right, is not.
+    """
+    monkeypatch.setenv("ICL_SEAL", "1")
+    seal("ex-weights", reference, CASES, MISTAKES)
+    monkeypatch.delenv("ICL_SEAL")
+    seal("ex-weights", reference, CASES)
+    known = f". This is what comes out {why}."
+    wrong = MISTAKES[why]
+    for attempt in (wrong, lambda lam, n: np.asarray(wrong(lam, n)).tolist()):
+        message = check(attempt, "ex-weights", CASES).message
+        assert message.startswith("not yet: with lam=0.5, n=3 it ")
+        assert message.endswith(known)
+    off = check(lambda lam, n: np.multiply(wrong(lam, n), 1 + 9e-7), "ex-weights", CASES, rtol=1e-6)
+    assert off.message.endswith(known)
+    for attempt in (
+        lambda lam, n: np.multiply(wrong(lam, n), 1 + 2e-6),
+        lambda lam, n: wrong(lam, n) if n > 1 else 7.0,
+        reference,
+    ):
+        assert "comes out" not in check(attempt, "ex-weights", CASES, rtol=1e-6).message
+
+
+def test_wrong_answers_stay_sealed_with_right_ones(answers, monkeypatch):
+    """A chapter's run that seals the same right numbers leaves the wrong ones; other right numbers take them away."""
+    monkeypatch.setenv("ICL_SEAL", "1")
+    seal("ex-weights", reference, CASES, MISTAKES)
+    written = (answers / "ex-weights.json").read_text()
+    assert json.loads(written)["wrong"] == {
+        "with the newest first": [[0.5, 0.25, 0.125], [0.9]],
+        "with their sum": [0.875, 0.9],
+        "with ages from 0": [[0.25, 0.5, 1.0], None],
+    }
+    assert written.count("\n") == 6
+    seal("ex-weights", reference, CASES)
+    assert (answers / "ex-weights.json").read_text() == written
+    seal("ex-weights", MISTAKES["with the newest first"], CASES)
+    assert json.loads((answers / "ex-weights.json").read_text())["wrong"] == {}
 
 
 def test_a_broken_seal_is_an_error(answers):

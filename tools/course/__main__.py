@@ -26,8 +26,7 @@ import remembered
 
 from course import ROOT, Missing
 
-#: In this order: a release holds what the others have made.
-PARTS = ("notebooks", "assignments", "slides", "questions", "projects", "release")
+PARTS = ("notebooks", "assignments", "slides", "questions", "projects")
 
 
 def there(part: str) -> bool:

@@ -2,6 +2,7 @@
 
     python tools/course/student_runs.py                     the chapters that changed since they last passed
     python tools/course/student_runs.py adaptation/depth    these
+    python tools/course/student_runs.py --sample            two, which the commit draws
     python tools/course/student_runs.py --all               every chapter (the weekly check)
     python tools/course/student_runs.py --apart ...         the two versions in two runs, and not in one
 
@@ -26,6 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
 
+import again
 import build
 import chapters
 import environments
@@ -170,6 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="*", metavar="page", help="such as adaptation/depth; those that changed if none")
+    parser.add_argument("--sample", action="store_true", help="those that the commit draws, changed or not")
     parser.add_argument("--all", action="store_true", help="every chapter, changed or not")
     parser.add_argument("--apart", action="store_true", help="the two versions in two runs, compared with one")
     parser.add_argument("--workers", type=int, default=2, help="kernels at a time")
@@ -179,6 +182,8 @@ def main(arguments: list[str] | None = None) -> int:
         named = [f"book/{page.removeprefix('book/').removesuffix('.md')}" for page in options.pages]
         if unknown := set(named) - set(notebooks.pages()):
             raise chapters.Broken(f"{min(unknown)}: there is no such chapter")
+        if options.sample:
+            named = again.sample(notebooks.pages(), again.commit())
         pages = named or [page for page in notebooks.pages() if options.all or changed(page)]
         if not pages:
             print("No chapter has changed since it last passed.")

@@ -3,12 +3,13 @@
 - `charts`: figures
 - `claims`: the ledger of claims and their checks
 - `exercises`: self-checks of exercises
+- `grading`: graded exercises: secret cases, barred calls, time
 - `notation`: every symbol of the book
 - `prose`: sentences of the text, beside what makes them true
 - `records`: recorded long runs with where they come from
 """
 
-from icl.page import charts, claims, exercises, notation, prose, records
+from icl.page import charts, claims, exercises, grading, notation, prose, records
 from icl.page.charts import (
     BY_DRIFT,
     BY_LAYERS,
@@ -36,6 +37,17 @@ from icl.page.claims import (
     readable,
 )
 from icl.page.exercises import EXERCISE_MIME, SelfCheck, check, seal
+from icl.page.grading import (
+    DEFAULT_SECRET,
+    DYNAMIC,
+    SECRET_VARIABLE,
+    Refused,
+    barred,
+    breach,
+    earn,
+    judge,
+    seeded,
+)
 from icl.page.notation import SYMBOLS, Symbol
 from icl.page.prose import SAID_MIME, Said, said
 from icl.page.records import Record, record, recorded
@@ -45,11 +57,14 @@ __all__ = [
     "BY_LAYERS",
     "BY_LENGTH",
     "CHECK_MIME",
+    "DEFAULT_SECRET",
+    "DYNAMIC",
     "EXERCISE_MIME",
     "JUDGED",
     "METHODS",
     "QUALIFIED",
     "SAID_MIME",
+    "SECRET_VARIABLE",
     "SEQUENCE",
     "SYMBOLS",
     "VERDICTS",
@@ -58,18 +73,24 @@ __all__ = [
     "Explorable",
     "Figure",
     "Record",
+    "Refused",
     "Said",
     "SelfCheck",
     "Symbol",
     "VerdictChanged",
+    "barred",
+    "breach",
     "charts",
     "check",
     "claim",
     "claims",
     "dots",
+    "earn",
     "exercises",
     "folder",
+    "grading",
     "heatmap",
+    "judge",
     "ledger",
     "lines",
     "notation",
@@ -80,5 +101,6 @@ __all__ = [
     "records",
     "said",
     "seal",
+    "seeded",
     "theme",
 ]

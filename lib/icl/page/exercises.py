@@ -1,14 +1,15 @@
 """Self-checks for the book's exercises: a stub fails them, a solution passes, and neither stops the notebook.
 
 What an attempt is compared with is not in plain sight: the numbers of a right answer lie sealed in `book/answers`, and
-the code that made them stands in the exercise's solution, which opens when it is asked for.
+the code that made them stands in the exercise's solution, which opens when it is asked for. Beside them lie the numbers
+of the usual wrong answers, so that an attempt which gives these is told what it has mistaken.
 """
 
 import copy
 import html
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def check(
     """Compare a reader's function with the right answer on each case (a dict of keyword arguments).
 
     An attempt that raises, returns nothing or returns other numbers is not an error here: it is an exercise not yet
-    solved, and the message says on which case and how.
+    solved, and the message says on which case and how. If its numbers are those of a sealed wrong answer on all cases
+    (two mistakes may agree on one), the message says which.
 
     Args:
         attempt: the reader's function.
@@ -74,33 +76,51 @@ def check(
         raise ValueError("cases must hold at least one dict of keyword arguments")
     name = name or attempt.__name__
     try:
-        expected = _opened(answer, len(cases)) if isinstance(answer, str) else _answers(answer, cases)
+        sealed = _opened(answer, len(cases)) if isinstance(answer, str) else _Sealed(_answers(answer, cases), {})
     except ValueError:
         if not (isinstance(answer, str) and _sealing()):
             raise
         return SelfCheck(name, False, "not yet: its answers are sealed further down")
     if atol is None:
-        atol = _ROUNDING * max(float(np.abs(right[np.isfinite(right)]).max(initial=0)) for right in expected)
-    for number, (case, right) in enumerate(zip(cases, expected, strict=True), 1):
+        atol = _ROUNDING * max(float(np.abs(right[np.isfinite(right)]).max(initial=0)) for right in sealed.right)
+    given: list[NDArray[np.float64] | None] = []
+    for number, (case, right) in enumerate(zip(cases, sealed.right, strict=True), 1):
         told = f"not yet: {_told(case, number, len(cases))} it"
         try:
             got = attempt(**copy.deepcopy(case))  # what it does to its arguments stays with it
             actual = np.asarray(got, dtype=np.float64)
         except Exception as error:
             return SelfCheck(name, False, f"{told} raised {type(error).__name__}: {error}")
-        if got is None or actual.shape != right.shape:
-            what = "nothing" if got is None else f"shape {actual.shape}" if actual.shape else "a number"
-            wanted = f"shape {right.shape}" if right.shape else "a number"
-            return SelfCheck(name, False, f"{told} returned {what}, {wanted} is wanted")
-        if not np.allclose(actual, right, rtol=rtol, atol=atol):
-            return SelfCheck(name, False, f"{told} is {_off(actual, right)}")
+        if got is None:
+            return SelfCheck(name, False, f"{told} returned nothing, {_shape(right)} is wanted")
+        given.append(_finite(actual))
+        if _same(actual, right, rtol, atol):
+            continue
+        shaped = actual.shape == right.shape
+        how = f"is {_off(actual, right)}" if shaped else f"returned {_shape(actual)}, {_shape(right)} is wanted"
+        if sealed.wrong:
+            given += _numbers(attempt, cases[number:])
+        mistake = next((why for why, wrong in sealed.wrong.items() if _all_same(given, wrong, rtol, atol)), None)
+        return SelfCheck(name, False, f"{told} {how}" + (f". This is what comes out {mistake}." if mistake else ""))
     return SelfCheck(name, True, f"right on all {len(cases)} cases")
 
 
-def seal(label: str, reference: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> None:
+def seal(
+    label: str,
+    reference: Callable[..., Any],
+    cases: Sequence[dict[str, Any]],
+    mistakes: Mapping[str, Callable[..., Any]] | None = None,
+) -> None:
     """Hold the answers sealed under an exercise's label against the function that made them.
 
-    With the environment variable `ICL_SEAL` they are written anew (`tools/seal.py` does it for a chapter).
+    With the environment variable `ICL_SEAL` they are written anew (`tools/seal.py` does it for a chapter), with the
+    numbers of `mistakes` beside them, if these are given.
+
+    Args:
+        label: of the exercise.
+        reference: a right answer.
+        cases: arguments to try.
+        mistakes: usual wrong answers, by the words that follow "This is what comes out".
 
     Raises:
         ValueError: if there are no cases, or the sealed numbers are not the function's.
@@ -109,11 +129,20 @@ def seal(label: str, reference: Callable[..., Any], cases: Sequence[dict[str, An
         raise ValueError("cases must hold at least one dict of keyword arguments")
     answers = _answers(reference, cases)
     if _sealing():
-        _sealed(label).parent.mkdir(exist_ok=True)
-        _files.write(_sealed(label), (json.dumps([answer.tolist() for answer in answers]) + "\n").encode())
-    for sealed, answer in zip(_opened(label, len(cases)), answers, strict=True):
-        if sealed.shape != answer.shape or not np.allclose(sealed, answer, rtol=1e-7, atol=1e-12, equal_nan=True):
-            raise ValueError(f"{label!r} is sealed with other answers: tools/seal.py writes them anew")
+        wrong = {why: _numbers(mistake, cases) for why, mistake in (mistakes or {}).items()}
+        if mistakes is not None or not _holds(label, answers):
+            _sealed(label).parent.mkdir(exist_ok=True)
+            _files.write(_sealed(label), _written(answers, wrong))
+    if not _holds(label, answers):
+        raise ValueError(f"{label!r} is sealed with other answers: tools/seal.py writes them anew")
+
+
+@dataclass(frozen=True)
+class _Sealed:
+    """The numbers of one label, case by case: the right ones, and by their mistakes wrong ones (None: no numbers)."""
+
+    right: list[NDArray[np.float64]]
+    wrong: dict[str, list[NDArray[np.float64] | None]]
 
 
 def _sealing() -> bool:
@@ -129,14 +158,80 @@ def _answers(reference: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> 
     return [np.asarray(reference(**case), dtype=np.float64) for case in cases]
 
 
-def _opened(label: str, cases: int) -> list[NDArray[np.float64]]:
+def _numbers(function: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> list[NDArray[np.float64] | None]:
+    """What a function gives on each case; None where it raises, or gives what is no finite number."""
+    found: list[NDArray[np.float64] | None] = []
+    for case in cases:
+        try:
+            got = np.asarray(function(**copy.deepcopy(case)), dtype=np.float64)
+        except Exception:
+            found.append(None)
+        else:
+            found.append(_finite(got))
+    return found
+
+
+def _finite(numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _all_same(
+    given: list[NDArray[np.float64] | None], wrong: list[NDArray[np.float64] | None], rtol: float, atol: float
+) -> bool:
+    return all(_same(one, other, rtol, atol) for one, other in zip(given, wrong, strict=True))
+
+
+def _same(one: NDArray[np.float64] | None, other: NDArray[np.float64] | None, rtol: float, atol: float) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and np.allclose(one, other, rtol=rtol, atol=atol)
+
+
+def _opened(label: str, cases: int) -> _Sealed:
     path = folder("answers") / f"{label}.json"
     if not path.is_file():
         raise ValueError(f"no answers are sealed as {label!r}: tools/seal.py writes them")
-    answers = [np.asarray(answer, dtype=np.float64) for answer in json.loads(path.read_text(encoding="utf-8"))]
-    if len(answers) != cases:
-        raise ValueError(f"{label!r} is sealed with {len(answers)} answers, there are {cases} cases")
-    return answers
+    held = json.loads(path.read_text(encoding="utf-8"))
+    right = [np.asarray(answer, dtype=np.float64) for answer in held["right"]]
+    if len(right) != cases:
+        raise ValueError(f"{label!r} is sealed with {len(right)} answers, there are {cases} cases")
+    wrong = {
+        why: [None if numbers is None else np.asarray(numbers, dtype=np.float64) for numbers in answers]
+        for why, answers in held["wrong"].items()
+    }
+    return _Sealed(right, wrong)
+
+
+def _holds(label: str, answers: list[NDArray[np.float64]]) -> bool:
+    """Whether these are the right answers that are sealed."""
+    try:
+        sealed = _opened(label, len(answers)).right
+    except ValueError:
+        if _sealing():
+            return False
+        raise
+    return all(
+        one.shape == other.shape and np.allclose(one, other, rtol=1e-7, atol=1e-12, equal_nan=True)
+        for one, other in zip(sealed, answers, strict=True)
+    )
+
+
+def _written(right: list[NDArray[np.float64]], wrong: dict[str, list[NDArray[np.float64] | None]]) -> bytes:
+    """The file of a label, a line a kind of answer: right numbers as they are, wrong ones to ten digits."""
+    lines = [f'"right": {json.dumps([answer.tolist() for answer in right])},', '"wrong": {']
+    for why, answers in wrong.items():
+        short = [None if a is None else _rounded(a.tolist()) for a in answers]
+        comma = "" if why == [*wrong][-1] else ","
+        lines.append(f"{json.dumps(why)}: {json.dumps(short)}{comma}")
+    return ("{" + "\n".join([*lines, "}}"]) + "\n").encode()
+
+
+def _rounded(values: Any) -> Any:
+    return [_rounded(value) for value in values] if isinstance(values, list) else float(f"{values:.10g}")
+
+
+def _shape(numbers: NDArray[np.float64]) -> str:
+    return f"shape {numbers.shape}" if numbers.shape else "a number"
 
 
 def _told(case: dict[str, Any], number: int, cases: int) -> str:
@@ -151,8 +246,10 @@ def _told(case: dict[str, Any], number: int, cases: int) -> str:
 
 def _off(actual: NDArray[np.float64], right: NDArray[np.float64]) -> str:
     """How far an answer is from the right one, without the right one."""
-    if not np.isfinite(actual).all():
+    if not np.isfinite(actual[np.isfinite(right)]).all():
         return "not finite"
+    if not np.isfinite(right).all():
+        return "finite, and should not be" if np.isfinite(actual).all() else "wrong"
     gap = np.abs(actual - right)
     where = np.unravel_index(gap.argmax(), gap.shape)
     entry = f", most at entry {tuple(int(i) for i in where)}" if gap.ndim else ""

@@ -1,0 +1,211 @@
+"""Chapters' self-checks outside their pages: their cases, their solutions, and what becomes of other attempts.
+
+Of a chapter runs only what the self-checks' cases and the solutions need.
+"""
+
+import ast
+import contextlib
+import dis
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any
+
+import chapters
+import yaml
+
+from icl.page import exercises
+
+#: The usual wrong answers, by label.
+MISTAKES = chapters.ROOT / "book/course/misconceptions.yml"
+
+
+def labels() -> dict[str, list[str]]:
+    """Labels of the sealed exercises, by page."""
+    found = {page: chapters.answers_of(chapters.source(page)) for page in chapters.with_cells()}
+    return {page: names for page, names in found.items() if names}
+
+
+def mistakes() -> dict[str, dict[str, tuple[str, str]]]:
+    """By label and misconception, a text of the solution and what stands in its place."""
+    read: dict[str, dict[str, tuple[str, str]]] = yaml.safe_load(MISTAKES.read_text(encoding="utf-8"))
+    return read
+
+
+def replaced(source: str, text: str, instead: str) -> str:
+    """A solution with one text replaced; ValueError if the text does not stand there once."""
+    if source.count(text) != 1:
+        raise ValueError(f"{text!r} stands {source.count(text)} times in the solution")
+    return source.replace(text, instead)
+
+
+class Statement:
+    """A statement of a chapter, and the chapter's names that it reads, sets, sets before it reads, and changes."""
+
+    IN_PLACE = ("append", "backward", "copy_", "extend", "fill_", "load_state_dict", "pop", "update")
+
+    def __init__(self, node: ast.stmt) -> None:
+        self.node = node
+        self.defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
+        self.code = compile(ast.Module([node], []), "chapter", "exec")
+        self.first: dict[str, bool] = {}
+        self.reads: set[str] = set()
+        self.sets: set[str] = set()
+        self._look(self.code)
+        self.sets |= set() if self.defines else self._changes()
+
+    def _look(self, code: CodeType) -> None:
+        """At what the bytecode does to names: that of functions only reads the chapter's."""
+        for step in dis.get_instructions(code):
+            if step.opname == "STORE_NAME" and code is self.code:
+                self.first.setdefault(step.argval, True)
+                self.sets.add(step.argval)
+            elif step.opname in ("LOAD_NAME", "LOAD_GLOBAL"):
+                self.first.setdefault(step.argval, False)
+                self.reads.add(step.argval)
+        for inner in code.co_consts:
+            if isinstance(inner, CodeType):
+                self._look(inner)
+
+    def _changes(self) -> set[str]:
+        """Names of what is written into or changed by a method."""
+        changed: set[str] = set()
+        for node in ast.walk(self.node):
+            inside: ast.expr | None = None
+            if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                inside = node.value
+            elif (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in self.IN_PLACE
+            ):
+                inside = node.func.value
+            while isinstance(inside, ast.Subscript | ast.Attribute):
+                inside = inside.value
+            if isinstance(inside, ast.Name):
+                changed.add(inside.id)
+        return changed
+
+    def anew(self, name: str) -> bool:
+        """Whether a name is set here whatever it was."""
+        return self.first.get(name, False) and not isinstance(self.node, ast.If)
+
+
+def label_of(node: ast.AST) -> str | None:
+    """The label with which a statement is a self-check."""
+    call = getattr(node, "value", None)
+    if (
+        isinstance(call, ast.Call)
+        and getattr(call.func, "id", "") == "check"
+        and isinstance(call.args[1], ast.Constant)
+    ):
+        return str(call.args[1].value)
+    return None
+
+
+def needed(statements: list[Statement]) -> list[int]:
+    """Numbers of the statements without which the self-checks do not run, or run on other cases."""
+    kept: set[int] = set()
+    asked: list[tuple[str, int]] = []
+    for number, statement in enumerate(statements):
+        if label_of(statement.node):
+            kept.add(number)
+            asked += [(name, number) for name in statement.reads]
+    # A generator's numbers depend on all that drew from it before.
+    streams = {
+        name
+        for s in statements
+        if isinstance(s.node, ast.Assign) and "default_rng" in ast.unparse(s.node.value)
+        for name in s.sets
+    }
+    drawing = {name: s.reads & streams for s in statements if s.defines for name in s.sets}
+    seen: set[tuple[str, int]] = set()
+    while asked:
+        name, before = asked.pop()
+        if (name, before) in seen:
+            continue
+        seen.add((name, before))
+        for number in range(before - 1, -1, -1):
+            s = statements[number]
+            touched = s.reads.union(*(drawing.get(read, ()) for read in s.reads))
+            if name in s.sets or (name in streams and name in touched and not s.defines):
+                kept.add(number)
+                # What a function reads it reads when it is called.
+                asked += [(read, before if s.defines else number) for read in s.reads]
+                if s.anew(name):
+                    break
+    return sorted(kept)
+
+
+class Page:
+    """A chapter's self-checks, with what they need."""
+
+    def __init__(self, page: str) -> None:
+        cells = chapters.code_cells(chapters.source(page))
+        parts = [(cell, node) for cell in cells for node in ast.parse(cell).body]
+        statements = [Statement(node) for _, node in parts]
+        self.checks = {label: s.node for s in statements if (label := label_of(s.node))}
+        self.functions = {
+            node.name: ast.get_source_segment(cell, node) or ""
+            for cell, node in parts
+            if isinstance(node, ast.FunctionDef)
+        }
+        self.names: dict[str, Any] = {"__name__": "a chapter"}
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(), _no_checks():
+            warnings.simplefilter("ignore")
+            for number in needed(statements):
+                exec(statements[number].code, self.names)
+        self.names["check"] = exercises.check
+
+    def solution(self, label: str) -> str:
+        """The name of the function that solves an exercise."""
+        (name,) = {n.id for n in ast.walk(self.checks[label]) if isinstance(n, ast.Name) and n.id.endswith("_solution")}
+        return name
+
+    def source(self, label: str) -> str:
+        """The text of the function that solves an exercise."""
+        return self.functions[self.solution(label)]
+
+    def made(self, source: str) -> Callable[..., Any]:
+        """The function that a text defines, among the chapter's names."""
+        local: dict[str, Any] = {}
+        exec(source, dict(self.names), local)
+        function: Callable[..., Any] = local.popitem()[1]
+        return function
+
+    def cases(self, label: str) -> list[dict[str, Any]]:
+        """The cases of a self-check."""
+        cases: list[dict[str, Any]] = self._asked(label, lambda _attempt, _label, cases, **_: list(cases))
+        return cases
+
+    def attempt(self, label: str, source: str) -> Callable[..., Any]:
+        """What is compared with the sealed answers if the solution is the function that `source` defines."""
+        made: Callable[..., Any] = self._asked(label, lambda attempt, *_, **__: attempt, self.made(source))
+        return made
+
+    def outcome(self, label: str, source: str) -> exercises.SelfCheck:
+        """Of the self-check, if the solution is the function that `source` defines."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a wrong answer may divide by zero
+            outcome: exercises.SelfCheck = self._asked(label, exercises.check, self.made(source))
+        return outcome
+
+    def _asked(self, label: str, check: Callable[..., Any], solution: Callable[..., Any] | None = None) -> Any:
+        """What a self-check's call gives, with other functions in the places of `check` and the solution."""
+        names = self.names | {"check": check}
+        if solution is not None:
+            names[self.solution(label)] = solution
+        call = self.checks[label]
+        assert isinstance(call, ast.Expr)
+        return eval(compile(ast.Expression(call.value), "check", "eval"), names)
+
+
+@contextmanager
+def _no_checks() -> Iterator[None]:
+    """While a chapter's statements run, self-checks among them do nothing."""
+    check = exercises.check
+    exercises.check = lambda *_, **__: None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        exercises.check = check

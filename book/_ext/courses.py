@@ -1,0 +1,313 @@
+"""The book as a course: what each chapter's card asks for, its exercises in minutes, and syllabi that put it in order.
+
+Everything is read from the chapters and from `book/course/syllabi.yml`; a syllabus that names what is not there, or
+puts a chapter before one that its card asks for, is refused by name.
+"""
+
+import ast
+import posixpath
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import borrowed
+import chapters
+import measurements
+import yaml
+
+SYLLABI = "book/course/syllabi.yml"
+#: Minutes of work on an exercise, a rule and no measurement: on paper so many, and five times what its solution takes
+#: to be read; in code so many, and two a line of the solution's function; an open one has no end, and gets an hour.
+PAPER, A_SOLUTION, CODE, A_LINE, OPEN = 10.0, 5.0, 10.0, 2.0, 60.0
+#: To this many minutes an exercise's are rounded.
+STEP = 5
+
+_CARD = re.compile(
+    r"^```\{page-card\}\n\*\*You will be able to\*\* (?P<able>.*?)\n\n\*\*You should know\*\* (?P<know>.*?)\n```$",
+    re.M | re.S,
+)
+_EXERCISE = re.compile(
+    r"^```\{exercise-start\} *(?P<title>[^\n]*)\n:label: (?P<label>\S+)\n```\n\((?P<kind>[^)]*)\)(?P<task>.*?)"
+    r"^```\{exercise-end\}",
+    re.M | re.S,
+)
+_CELL = re.compile(r"^```\{code-cell\}\n(.*?)^```", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a chapter's card says.
+
+    Attributes:
+        able: what a reader will be able to do, in Markdown.
+        know: what a reader should know, in Markdown.
+        asks: the chapters that it links there, in its order.
+    """
+
+    able: str
+    know: str
+    asks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """An exercise of a chapter.
+
+    Attributes:
+        label: its name.
+        title: its heading.
+        page: the chapter.
+        kind: `paper`, `code` or `open`.
+        minutes: that it takes, by the rule above.
+    """
+
+    label: str
+    title: str
+    page: str
+    kind: str
+    minutes: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """A meeting, or a week, of a syllabus: what is read for it and done after it.
+
+    Attributes:
+        title: what it is called.
+        time: how long the class meets.
+        chapters: the pages to read, in order.
+        exercises: labels of the exercises that are set.
+        decks: names of slides.
+        problem_set: a problem set handed out, if any.
+        milestone: what the project owes by then, if anything.
+    """
+
+    title: str
+    time: str
+    chapters: tuple[str, ...]
+    exercises: tuple[str, ...] = ()
+    decks: tuple[str, ...] = ()
+    problem_set: str = ""
+    milestone: str = ""
+
+
+@dataclass(frozen=True)
+class Syllabus:
+    """An order through the book.
+
+    Attributes:
+        name: its key in the file.
+        title: what it is called.
+        whom: for whom it is.
+        sessions: its meetings.
+        bridges: chapters that a card asks for and the syllabus leaves out, with what the teacher says instead.
+    """
+
+    name: str
+    title: str
+    whom: str
+    sessions: tuple[Session, ...]
+    bridges: dict[str, str]
+
+    @property
+    def chapters(self) -> tuple[str, ...]:
+        """All its chapters, in order."""
+        return tuple(page for session in self.sessions for page in session.chapters)
+
+
+def listed() -> list[str]:
+    """The chapters that may be taught, in the reader's order: those with cells, without the landing page."""
+    return [page for page in chapters.with_cells() if page != "book/index"]
+
+
+def card(page: str, text: str | None = None) -> Card:
+    """A chapter's card; Broken if it has none, or says no prerequisites."""
+    found = _CARD.search(chapters.source(page) if text is None else text)
+    if found is None:
+        raise chapters.Broken(f"{page}.md: no card with what one will be able to do and what one should know")
+    links = re.findall(r"\]\(([^)#\s]+)\.md\)", found["know"])
+    asks = [posixpath.normpath(posixpath.join(posixpath.dirname(page), link)) for link in links]
+    return Card(" ".join(found["able"].split()), " ".join(found["know"].split()), tuple(dict.fromkeys(asks)))
+
+
+def graph() -> dict[str, tuple[str, ...]]:
+    """The chapters, in the reader's order, and those that each one's card asks for."""
+    return {page: card(page).asks for page in listed()}
+
+
+def behind(asked: dict[str, tuple[str, ...]], page: str) -> set[str]:
+    """Everything a chapter rests on, directly or not; Broken if it rests on itself."""
+    found, open_ = set[str](), list(asked.get(page, ()))
+    while open_:
+        if (one := open_.pop()) not in found:
+            found.add(one)
+            open_ += asked.get(one, ())
+    if page in found:
+        raise chapters.Broken(f"{page}.md: by its card and those it links, it asks for itself")
+    return found
+
+
+def bare(asked: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The same graph without the links that others imply."""
+    rests = {page: behind(asked, page) for page in asked}
+    return {
+        page: tuple(one for one in ones if not any(one in rests[other] for other in ones if other != one))
+        for page, ones in asked.items()
+    }
+
+
+def faults(asked: dict[str, tuple[str, ...]]) -> list[str]:
+    """What is wrong with the cards' links: a cycle, a link to no chapter or to a later one, a chapter with no link."""
+    order, wrong = list(asked), []
+    for number, (page, ones) in enumerate(asked.items()):
+        for one in ones:
+            if one not in asked:
+                wrong.append(f"{page}: asks for {one}, which is no chapter")
+            elif order.index(one) >= number:
+                wrong.append(f"{page}: asks for {one}, which comes later")
+        if not ones and number:
+            wrong.append(f"{page}: asks for no chapter")
+        try:
+            behind(asked, page)
+        except chapters.Broken as fault:
+            wrong.append(str(fault))
+    return wrong
+
+
+def reading(page: str) -> int:
+    """Minutes to read a chapter, as its card says them."""
+    return _reading(chapters.source(page))
+
+
+@cache
+def _reading(text: str) -> int:
+    return max(1, round(_read(text)))
+
+
+def exercises(page: str) -> list[Exercise]:
+    """A chapter's exercises, in its order; Broken if one has no solution."""
+    return list(_exercises(page, chapters.source(page)))
+
+
+@cache  # a page asks for all of them with each of its sessions
+def _exercises(page: str, text: str) -> tuple[Exercise, ...]:
+    found = []
+    for each in _EXERCISE.finditer(text):
+        solution = re.search(
+            rf"^```\{{solution-start\}} {re.escape(each['label'])}\n.*?^```\{{solution-end\}}", text, re.M | re.S
+        )
+        if solution is None:
+            raise chapters.Broken(f"{page}.md: {each['label']} has no solution")
+        said = each["kind"].lower()
+        kind = "open" if "open" in said else "paper" if "paper" in said else "code"
+        work = {
+            "paper": PAPER + A_SOLUTION * _read(_CELL.sub("", solution[0])),
+            "code": CODE + A_LINE * _lines(solution[0]),
+            "open": OPEN,
+        }[kind]
+        minutes = STEP * max(1, round((_read(each["task"]) + work) / STEP))
+        found.append(Exercise(each["label"], each["title"].strip(), page, kind, minutes))
+    return tuple(found)
+
+
+def _read(text: str) -> float:
+    """Minutes to read a piece of a page, at the rates of `measurements`."""
+    return measurements.minutes(measurements.reading(text))
+
+
+def _lines(solution: str) -> int:
+    """Lines of the functions that solve it."""
+    cells = ["\n".join(x for x in cell.split("\n") if not x.startswith(":")) for cell in _CELL.findall(solution)]
+    nodes = [node for cell in cells for node in ast.parse(cell).body if isinstance(node, ast.FunctionDef)]
+    return sum(n.end_lineno - n.lineno + 1 for n in nodes if n.name.endswith("_solution") and n.end_lineno)
+
+
+def every_exercise() -> dict[str, Exercise]:
+    """All exercises of the book by label."""
+    return {each.label: each for page in listed() for each in exercises(page)}
+
+
+def syllabi() -> dict[str, Syllabus]:
+    """The syllabi by name, each of them sound; Broken if one is not."""
+    try:
+        written = yaml.safe_load(chapters.words(chapters.ROOT / SYLLABI))
+        found = {name: _syllabus(name, entry) for name, entry in written["syllabi"].items()}
+        about = {name: tuple(f"book/{page}" for page in pages) for name, pages in written["problem_sets"].items()}
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise chapters.Broken(f"{SYLLABI}: not a list of syllabi ({' '.join(str(error).split())})") from error
+    for syllabus in found.values():
+        if wrong := unsound(syllabus, about):
+            raise chapters.Broken(f"{SYLLABI}: {syllabus.name}: {'; '.join(wrong)}")
+    return found
+
+
+def _syllabus(name: str, entry: dict[str, Any]) -> Syllabus:
+    sessions = tuple(
+        Session(
+            **each
+            | {"chapters": tuple(f"book/{page}" for page in each.get("chapters", []))}
+            | {key: tuple(each.get(key, [])) for key in ("exercises", "decks")}
+        )
+        for each in entry["sessions"]
+    )
+    bridges = {f"book/{page}": " ".join(words.split()) for page, words in entry.get("bridges", {}).items()}
+    return Syllabus(name, entry["title"], " ".join(entry["whom"].split()), sessions, bridges)
+
+
+def unsound(syllabus: Syllabus, about: dict[str, tuple[str, ...]]) -> list[str]:
+    """What is wrong with a syllabus: unknown or repeated chapters, the order, exercises before theirs, bridges.
+
+    Args:
+        syllabus: it.
+        about: the chapters that each problem set is about.
+    """
+    asked, known, wrong = graph(), every_exercise(), []
+    there, missing = list[str](), dict[str, None]()
+    taught = set(syllabus.chapters)
+    for session in syllabus.sessions:
+        for page in session.chapters:
+            if page not in asked:
+                wrong.append(f"the book has no chapter {page}")
+                continue
+            wrong += [f"{page} stands twice"] if page in there else []
+            wrong += [f"{page} comes before {one}" for one in asked[page] if one in taught and one not in there]
+            missing |= {one: None for one in asked[page] if one not in taught}
+            there.append(page)
+        for label in session.exercises:
+            if label not in known:
+                wrong.append(f"the book has no exercise {label}")
+            elif known[label].page not in there:
+                wrong.append(f"{label} is set before {known[label].page}")
+        if session.problem_set and session.problem_set not in about:
+            wrong.append(f"there is no problem set {session.problem_set}")
+        for deck in session.decks:
+            shown = shown_in(deck)
+            wrong += [f"there are no slides {deck}"] if shown is None else []
+            wrong += [f"slides {deck} come before {page}" for page in shown or () if page not in there]
+        late = [page for page in about.get(session.problem_set, ()) if page not in there]
+        wrong += [f"{session.problem_set} is handed out before {page}" for page in late]
+    set_ = [label for session in syllabus.sessions for label in session.exercises]
+    wrong += [f"{label} is set twice" for label in dict.fromkeys(set_) if set_.count(label) > 1]
+    wrong += [f"{one} is asked for and left out, without a bridge" for one in missing if one not in syllabus.bridges]
+    wrong += [f"a bridge for {one}, which nobody misses" for one in syllabus.bridges if one not in missing]
+    return wrong
+
+
+def shown_in(deck: str) -> tuple[str, ...] | None:
+    """The chapters that slides show, from the head of their file; None if there is no such file."""
+    path = chapters.ROOT / "book/course/slides" / f"{deck}.md"
+    if not path.is_file():
+        return None
+    head = yaml.safe_load(chapters.words(path).split("\n---", 1)[0])
+    return tuple(f"book/{page}" for page in head["chapters"])
+
+
+def minutes(session: Session, known: dict[str, Exercise]) -> tuple[int, int]:
+    """Minutes of a session's reading, and of the exercises that are set, given all the book's by label."""
+    return sum(map(reading, session.chapters)), sum(known[label].minutes for label in session.exercises)
+
+
+def title(page: str) -> str:
+    """A chapter's title."""
+    return borrowed.title(page)

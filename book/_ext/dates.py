@@ -1,0 +1,34 @@
+"""What time it is for a build: the commit's, so that two builds of it are the same whenever they are made.
+
+A release (`ICL_RELEASE=1`) also leaves out what was measured of the machine: seconds, and how many cores it has.
+"""
+
+import datetime
+import os
+import subprocess
+
+import chapters
+import yaml
+
+
+def moment() -> datetime.datetime:
+    """The time that all that is built carries: SOURCE_DATE_EPOCH, or the commit's; in a copy without, the release's."""
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not given:
+        command = ["git", "log", "-1", "--format=%ct"]
+        done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
+        given = done.stdout.strip() if done.returncode == 0 else ""
+    if not given:
+        day = yaml.safe_load(chapters.words(chapters.ROOT / "CITATION.cff"))["date-released"]
+        return datetime.datetime.fromisoformat(f"{day}T00:00:00+00:00")
+    return datetime.datetime.fromtimestamp(int(given), tz=datetime.UTC)
+
+
+def settle() -> None:
+    """Have Sphinx take this time for now."""
+    os.environ["SOURCE_DATE_EPOCH"] = str(int(moment().timestamp()))
+
+
+def of_release() -> bool:
+    """Whether a release is built, whose pages say nothing of the machine."""
+    return os.environ.get("ICL_RELEASE", "") == "1"

@@ -1,0 +1,285 @@
+"""Put what was built together as a release: archives for students and teachers, the site, the PDF, the wheel, the sums.
+
+    python tools/release.py                what `make book course pdf` has built, in dist/release
+    python tools/release.py --tag v0.1.0   only if that is the version everywhere
+    python tools/release.py --verify       whether dist/release is still what its SHA256SUMS says
+
+The same commit and the same run of its chapters give the same bytes: archives are sorted, their times are the commit's,
+and a file that names a path of this computer is refused. So are solutions in the students' archive.
+"""
+
+import argparse
+import datetime
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
+
+import chapters
+import courses
+import dates
+
+SUMS = "SHA256SUMS"
+NAME = "learning-to-adapt"
+#: Which files of dist/course the students get, and where: (pattern, folder of the archive). Teachers get them all.
+STUDENTS = (
+    ("notebooks/student/**/*", "notebooks"),
+    ("slides/*.pdf", "slides"),
+    ("questions/*-sheet.pdf", "questions"),
+    ("projects/*/*", "projects"),
+)
+LEGAL = ("LICENSE", "LICENSE-TEXT", "CITATION.cff")
+#: What no student should find: a function that solves an exercise, hidden tests, or the teacher's edition by its name.
+_SOLVED = re.compile(rb"def \w+_solution\(|BEGIN (?:SOLUTION|HIDDEN TESTS)")
+_TEACHERS = re.compile(r"(?:^|[/_.-])(?:instructor|teacher|solutions?|answers?|key|notes)(?:[/_.-]|$)", re.I)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a release is made of.
+
+    Attributes:
+        site: the folder of the site.
+        kit: the folder of the course kit.
+        pdf: the printed book.
+        wheel: the package.
+    """
+
+    site: Path
+    kit: Path
+    pdf: Path
+    wheel: Path
+
+
+def version(root: Path = chapters.ROOT) -> str:
+    """The version, and the day of its release; Broken where the package and CITATION.cff disagree."""
+    package = str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+    cited = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
+    if str(cited["version"]) != package:
+        raise chapters.Broken(f"CITATION.cff says version {cited['version']}, pyproject.toml {package}")
+    try:
+        day = datetime.date.fromisoformat(str(cited["date-released"])).isoformat()
+    except ValueError as error:
+        raise chapters.Broken(f"CITATION.cff: date-released is no day ({cited['date-released']})") from error
+    heads = dict(re.findall(r"^## \[([^\]]+)\] - (\S+)$", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.M))
+    if heads.get(package) not in ("unreleased", day):
+        raise chapters.Broken(f"CHANGELOG.md: version {package} should be of {day}, or unreleased")
+    return package
+
+
+def tagged(tag: str, root: Path = chapters.ROOT) -> None:
+    """Broken unless this tag is the version, and the changelog has its day."""
+    own = version(root)
+    if tag != f"v{own}":
+        raise chapters.Broken(f"the tag is {tag!r}, the version is {own}: they should be the same")
+    if f"## [{own}] - unreleased" in (root / "CHANGELOG.md").read_text(encoding="utf-8"):
+        raise chapters.Broken(f"CHANGELOG.md: version {own} is unreleased; give it the day of CITATION.cff")
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """The files below a folder by their names there; Broken if there are none."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    if not found:
+        raise chapters.Broken(f"{folder} is not there or empty: run `make book course pdf` first")
+    return found
+
+
+def archive(target: Path, members: Mapping[str, Path | bytes], when: datetime.datetime) -> Path:
+    """Write a zip whose bytes depend on these members and this time alone; each lies in a folder of the zip's name."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as made:
+        for name in sorted(members):
+            entry = zipfile.ZipInfo(f"{target.stem}/{name}", when.timetuple()[:6])
+            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o100644 << 16
+            content = members[name]
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            if fault := local(data):
+                raise chapters.Broken(f"{target.name}: {name} names a path of this computer: {fault}")
+            made.writestr(entry, data)
+    return target
+
+
+def local(data: bytes) -> str:
+    """A path of this computer that these bytes name; nothing if they name none."""
+    found = next(
+        (path for path in (str(chapters.ROOT), str(Path.home())) if len(path) > 5 and path.encode() in data), ""
+    )
+    return found
+
+
+def for_students(kit: Path) -> dict[str, Path]:
+    """The kit's files that students get; Broken if one of them would give a solution away."""
+    found = dict[str, Path]()
+    for pattern, folder in STUDENTS:
+        base = kit / pattern.split("*")[0].rpartition("/")[0]
+        for path in kit.glob(pattern):
+            if path.is_file():
+                found[f"{folder}/{path.relative_to(base).as_posix()}"] = path
+    for name, path in found.items():
+        if _TEACHERS.search(name):
+            raise chapters.Broken(f"{name} is a teacher's file by its name, and not for students")
+        if _SOLVED.search(path.read_bytes()):
+            raise chapters.Broken(f"{name} holds a solution, and is not for students")
+    return found
+
+
+def syllabi() -> bytes:
+    """The syllabi as plain Markdown: what is read for each session, and what is set."""
+    lines = [
+        "# Syllabi",
+        "",
+        "Minutes: reading by count, exercises by a rule; the page *Teach with this* explains both.",
+    ]
+    known = courses.every_exercise()
+    for syllabus in courses.syllabi().values():
+        lines += ["", f"## {syllabus.title}", "", syllabus.whom, ""]
+        for session in syllabus.sessions:
+            read, work = courses.minutes(session, known)
+            lines.append(f"- **{session.title}** ({session.time}; reading {read} min, exercises {work} min)")
+            lines += [f"  - read *{courses.title(page)}*" for page in session.chapters]
+            lines += [f"  - exercise *{known[label].title}*" for label in session.exercises]
+            lines += [f"  - slides: {deck}" for deck in session.decks]
+            lines += [f"  - problem set: {session.problem_set}"] if session.problem_set else []
+            lines += [f"  - {session.milestone}"] if session.milestone else []
+    return ("\n".join(lines) + "\n").encode()
+
+
+_START = """# Learning to Adapt, version {version}: {whom}
+
+{what}
+
+## Start
+
+With Python 3.11 or newer, in this folder, and the package's wheel from the same release beside it:
+
+    python3 -m venv env
+    env/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu   # Linux without a GPU
+    env/bin/pip install icl_book-{version}-py3-none-any.whl jupyterlab
+    env/bin/jupyter lab notebooks
+
+Without a network, see "In a room without a network" on the page *Teach with this* of the book.
+
+Text and figures: CC BY 4.0 (LICENSE-TEXT). Code: MIT (LICENSE). To cite: CITATION.cff.
+"""
+_FOR_STUDENTS = """`notebooks/` has a notebook a chapter. Fill in the blanks; the cell below each says "not yet" until
+it is right. `slides/` and `questions/` are to be printed, `projects/` to be chosen from; `syllabi.md` has four orders
+through the book. Problem sets come from your teacher."""
+_FOR_TEACHERS = """The whole kit: each part has a folder, as `make course` made it. `notebooks/instructor` has solutions
+and teaching notes, `notebooks/student` neither. `syllabi.md` has four orders through the book, with minutes."""
+
+
+def _start(release: str, whom: str, what: str) -> dict[str, bytes]:
+    """An archive's first page."""
+    return {"README.md": _START.format(version=release, whom=whom, what=what).encode()}
+
+
+def wheel(folder: Path, when: datetime.datetime) -> Path:
+    """Build the package's wheel there, with this time in it."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    around = os.environ | {"SOURCE_DATE_EPOCH": str(int(when.timestamp()))}
+    done = subprocess.run(command, cwd=chapters.ROOT, env=around, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise chapters.Broken(f"pyproject.toml: the package cannot be built: {done.stderr.strip()[-500:]}")
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def put_together(built: Built, out: Path, release: str, when: datetime.datetime, legal: Iterable[Path]) -> list[Path]:
+    """Write a release of what was built into an empty folder, and its sums; return its files."""
+    words = {path.name: path for path in legal}
+    plan = {"syllabi.md": syllabi()}
+    site = {name: path for name, path in files_in(built.site).items() if Path(name).name != ".buildinfo"}
+    stem = f"{NAME}-{release}"
+    made = [
+        archive(
+            out / f"{stem}-students.zip",
+            {**words, **plan, **_start(release, "for students", _FOR_STUDENTS), **for_students(built.kit)},
+            when,
+        ),
+        archive(
+            out / f"{stem}-teachers.zip",
+            {**words, **plan, **_start(release, "for teachers", _FOR_TEACHERS), **files_in(built.kit)},
+            when,
+        ),
+        archive(out / f"{stem}-site.zip", {**words, **site}, when),
+        out / f"{stem}.pdf",
+        out / built.wheel.name,
+    ]
+    made[3].write_bytes(built.pdf.read_bytes())
+    shutil.copyfile(built.wheel, made[4])
+    (out / SUMS).write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(made)), encoding="ascii")
+    return [*made, out / SUMS]
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify(folder: Path) -> list[str]:
+    """What of a release is not as its sums say: files changed, missing, or not summed."""
+    sums = folder / SUMS
+    if not sums.is_file():
+        return [f"{SUMS} is not there"]
+    said = {name: one for one, name in (line.split("  ", 1) for line in sums.read_text("ascii").splitlines())}
+    there = {path.name: path for path in folder.iterdir() if path.name != SUMS}
+    wrong = [f"{name} is missing" for name in said if name not in there]
+    wrong += [f"{name} has no sum" for name in sorted(there) if name not in said]
+    return wrong + [f"{name} has changed" for name, one in said.items() if name in there and digest(there[name]) != one]
+
+
+def release(out: Path) -> list[Path]:
+    """Make a release of what is built, in a folder that is emptied first."""
+    own, when = version(), dates.moment()
+    dist = chapters.ROOT / "dist"
+    pdf = dist / f"{NAME}.pdf"
+    if not pdf.is_file():
+        raise chapters.Broken(f"{pdf} is not there: run `make pdf` first")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as folder:
+        built = Built(chapters.built() / "html", dist / "course", pdf, wheel(Path(folder), when))
+        return put_together(built, out, own, when, [chapters.ROOT / name for name in LEGAL])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line; make a release or verify one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--to", type=Path, default=chapters.ROOT / "dist" / "release")
+    parser.add_argument("--tag", help="refuse unless this is the version everywhere, such as v0.1.0")
+    parser.add_argument("--check", action="store_true", help="look at the version and the tag, and make nothing")
+    parser.add_argument("--verify", action="store_true", help="compare a release with its sums, and make nothing")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.verify:
+            wrong = verify(asked.to.resolve())
+            print("\n".join(wrong) or f"As its {SUMS} says.")
+            return int(bool(wrong))
+        if asked.tag is not None:
+            tagged(asked.tag)
+        if asked.check:
+            print(f"Version {version()}.")
+            return 0
+        made = release(asked.to.resolve())
+    except chapters.Broken as fault:
+        print(fault, file=sys.stderr)
+        return 1
+    for path in made:
+        print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
