@@ -71,9 +71,12 @@ pdf: setup ## print the built book into dist/learning-to-adapt.pdf, with Chromiu
 	$(PY) tools/pdf.py
 
 .PHONY: course
-course: setup ## make the course kit in dist/course: notebooks, problem sets, slides, questions, projects
+course: setup ## make the course kit in dist/course (ALL=1: and do all of its long checks)
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/course
+	$(if $(ALL),$(PY) tools/mutants.py --jobs 2)
+	$(if $(ALL),$(PY) tools/course/projects.py --check)
+	$(if $(ALL),$(PY) tools/course/nbgrader_round_trip.py)
 
 .PHONY: release
 release: export ICL_RELEASE := 1

@@ -93,15 +93,18 @@ def _project(entry: dict[str, Any], numbers: dict[str, dict[str, float]]) -> Pro
     if unknown := sorted((set(entry["words"]) | set(entry.get("timed", ()))) - set(mine)):
         raise chapters.Broken(f"{SOURCE}: {name}: its baseline returns no {', '.join(unknown)}")
     return Project(
-        name,
-        entry["title"],
-        *(fill(entry[field]) for field in ("brief", "given", "first_week", "success")),
-        tuple(fill(pitfall) for pitfall in entry["pitfalls"]),
-        entry["words"],
-        tuple(entry.get("timed", ())),
-        tuple(f"book/{page}" for page in entry["chapters"]),
-        tuple(entry["uses"]),
-        mine,
+        name=name,
+        title=entry["title"],
+        brief=fill(entry["brief"]),
+        given=fill(entry["given"]),
+        first_week=fill(entry["first_week"]),
+        success=fill(entry["success"]),
+        pitfalls=tuple(fill(pitfall) for pitfall in entry["pitfalls"]),
+        words=entry["words"],
+        timed=tuple(entry.get("timed", ())),
+        chapters=tuple(f"book/{page}" for page in entry["chapters"]),
+        uses=tuple(entry["uses"]),
+        numbers=mine,
     )
 
 
