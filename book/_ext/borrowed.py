@@ -95,10 +95,15 @@ def page_of(found: Proof) -> str:
     return found.where if found.role == "said" else str(claims.ledger()[found.where].chapter)
 
 
+def proofs(source: str) -> list[Proof]:
+    """All that a text says others prove, in its order."""
+    return [proof(role["name"], role["body"]) for role in _ROLE.finditer(source)]
+
+
 def lenders(source: str) -> list[str]:
     """The chapters of which a page shows or says something, each once."""
     named = [chapter(block["page"]) for block in _DIRECTIVE.finditer(source)]
-    named += [page_of(proof(role["name"], role["body"])) for role in _ROLE.finditer(source)]
+    named += [page_of(found) for found in proofs(source)]
     return list(dict.fromkeys(named))
 
 

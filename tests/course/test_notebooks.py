@@ -418,10 +418,13 @@ def test_an_instructor_gets_all_of_it(one, monkeypatch):
     for text, fault in (
         ("## A hedging\nWords.\n", "no heading 'A hedging'"),
         ("## A heading\nWords.\n\n## *A heading*\nMore.\n", "has two notes"),
+        ("## A heading\n{said}`It was <part/one>`.\n", r"notes/one\.md: no cell of book/part/one says 'It was'"),
     ):
         notes.write_text(text)
         with pytest.raises(chapters.Broken, match=fault):
             notebooks.instructor(page)
+    notes.write_text("## A heading\n{said}`It is <part/one>`.\n")
+    assert "It is." in notebooks.text_of(notebooks.instructor(page)).decode()
     monkeypatch.setattr(runs, "cached", lambda page: None)
     with pytest.raises(course.Missing, match=r"part/one\.md as it is now"):
         notebooks.instructor(page)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import borrowed
 import chapters
 import nbformat
 import notebooks
@@ -57,6 +58,11 @@ def instructor(page: str) -> nbformat.NotebookNode:
     notebook, run = whole(page), runs.cached(page)
     if run is None:
         raise Missing(f"needs the run of {page}.md as it is now: `make book` runs it")
+    for found in borrowed.proofs(_notes(page)):
+        try:
+            borrowed.sentence(found, borrowed.run_of(borrowed.page_of(found)))
+        except chapters.Broken as error:
+            raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {error}") from None
     ran = (cell for cell in run.cells if cell.cell_type == "code")
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -156,21 +162,23 @@ def _bar(words: str, name: str) -> nbformat.NotebookNode:
     return nbformat.v4.new_markdown_cell(source, id=name[:64], metadata={"tags": ["solution"]})
 
 
+def _notes(page: str) -> str:
+    path = ROOT / "book/course/notes" / f"{Path(page).name}.md"
+    return chapters.words(path) if path.is_file() else ""
+
+
 def notes(page: str) -> dict[str, str]:
     """A chapter's teaching notes by heading; empty if there are none. Broken if a heading has two.
 
     What stands before the first heading is of the whole chapter: it is the title's.
     """
-    path = ROOT / "book/course/notes" / f"{Path(page).name}.md"
-    if not path.is_file():
-        return {}
-    preface, *parts = re.split(r"^## +", chapters.words(path), flags=re.M)
+    preface, *parts = re.split(r"^## +", _notes(page), flags=re.M)
     preface = re.sub(r"^# .*$", "", preface, flags=re.M).strip()
     found: dict[str, str] = {}
     for part in [f"{_title(page)}\n{preface}"] * bool(preface) + parts:
         heading, _, body = part.partition("\n")
         if _same(heading) in map(_same, found):
-            raise chapters.Broken(f"{path.relative_to(ROOT).as_posix()}: {heading.strip()!r} has two notes")
+            raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {heading.strip()!r} has two notes")
         found[heading.strip()] = notebooks.plain(body)
     return found
 
