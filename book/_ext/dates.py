@@ -15,13 +15,20 @@ def moment() -> datetime.datetime:
     """The time that all that is built carries: SOURCE_DATE_EPOCH, or the commit's; in a copy without, the release's."""
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     if not given:
-        command = ["git", "log", "-1", "--format=%ct"]
-        done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
-        given = done.stdout.strip() if done.returncode == 0 else ""
+        given = _committed()
     if not given:
         day = yaml.safe_load(chapters.words(chapters.ROOT / "CITATION.cff"))["date-released"]
         return datetime.datetime.fromisoformat(f"{day}T00:00:00+00:00")
     return datetime.datetime.fromtimestamp(int(given), tz=datetime.UTC)
+
+
+def _committed() -> str:
+    """Seconds of the commit that is checked out; empty where there is none, or no git."""
+    command = ["git", "log", "-1", "--format=%ct"]
+    try:
+        return subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def settle() -> None:

@@ -143,7 +143,7 @@ def numbers_of(project: Project) -> str:
 def points() -> str:
     """The rubric as a table."""
     rows = [[f"**{p.point}**", p.none, p.half, p.full] for p in rubric()]
-    return table(["point", "0", "2", str(MOST)], rows)
+    return table(["criterion", "0", "2", str(MOST)], rows)
 
 
 def text(project: Project, *, linked: bool) -> str:

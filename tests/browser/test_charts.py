@@ -86,6 +86,7 @@ def test_explorable(visit, name):
     watched.read_through()
     figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
     starts_as_python_left_it(figure)
+    assert figure.locator(".icl-still").is_hidden()  # what a notebook says
     state = lambda: [figure.locator(".icl-chart__view").inner_html(), figure.locator(".icl-readout").text_content()]  # noqa: E731
     sliders = figure.locator("input[type=range]")
     assert sliders.count() >= 2

@@ -315,6 +315,7 @@ def test_an_explorable_asks_and_answers():
     parts = (
         'id="explore-error_curve"',
         "Where is it &lt;least&gt;?",
+        "here it stands still",
         "<img ",
         "<script",
         "<details",
@@ -323,7 +324,7 @@ def test_an_explorable_asks_and_answers():
     assert sorted(parts, key=html.index) == list(parts)
     assert set(full().spec["usermeta"]["icl"]["explorable"]) == {"function", "controls", "constants"}
     plain = full(explorable=None)._repr_mimebundle_()["text/html"]
-    assert not any(part in plain for part in ("explore-", "icl-question", "<details"))
+    assert not any(part in plain for part in ("explore-", "icl-question", "icl-still", "<details"))
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,7 @@ def make(out: Path) -> list[Path]:
         readme = readme.replace(f"{{{word}}}", str(value))
     texts = {"README.md": readme}
     texts |= {file: (SOURCES / file).read_text(encoding="utf-8") for file in ("nbgrader_config.py", "requirements.txt")}
+    texts["requirements.lock"] = chapters.words(chapters.ROOT / "requirements.lock")
     for file, text in texts.items():
         (out / file).write_text(text, encoding="utf-8")
         made.append(out / file)

@@ -45,6 +45,8 @@
   });
   // What a slide shows is drawn when it comes, and not at the next tick of a clock.
   Reveal.on("slidechanged", () => dispatchEvent(new Event("scroll")));
+  // What a figure says is read once somebody has moved it.
+  document.addEventListener("input", event => event.target.closest(".icl-controls")?.classList.add("is-moved"));
   // The arrow keys move a slider that has the focus, and not the slides.
   document.addEventListener("keydown", event => {
     if (event.target.matches?.("input")) event.stopPropagation();

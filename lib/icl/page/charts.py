@@ -199,7 +199,7 @@ class Figure:
                 html.escape(" ".join(t.split())) for t in (self.explorable.question, self.explorable.answer)
             )
             place = f' id="explore-{self.explorable.function}"'
-            above = f'<p class="icl-question">{question}</p>'
+            above = f'<p class="icl-question">{question}</p>{_STILL}'
             below = f'<details class="icl-answer"><summary>What one finds</summary><p>{answer}</p></details>'
         return {
             "text/plain": self.alt,
@@ -211,6 +211,8 @@ class Figure:
         }
 
 
+#: What a notebook says of sliders that only the book's pages and slides have; their styles hide it.
+_STILL = '<p class="icl-still"><em>This figure has sliders on the page of the book; here it stands still.</em></p>'
 #: Roles and labels within a picture, of which a page's image element tells nobody.
 _HEARD = r' (?:role|aria-[a-z]+)="[^"]*"'
 
