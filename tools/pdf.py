@@ -38,8 +38,8 @@ WIDTH = 657  # pixels between the margins of print.css: 174 mm
 #: What moves, folds, or only links: with it goes everything inside.
 SCREEN_ONLY = (
     "script:not(figure script), a.headerlink, .toctree-wrapper, div.solution, .icl-selfcheck, .icl-controls, "
-    ".icl-readout, .icl-still, .icl-screen, .icl-chart__view, .icl-chart__bar, .icl-filter, details.hide, button, input, "
-    "select"
+    ".icl-readout, .icl-still, .icl-screen, .icl-chart__view, .icl-chart__bar, .icl-filter, details.hide, "
+    "button, input, select"
 )
 
 
