@@ -81,6 +81,7 @@ course: setup ## make the course kit in dist/course (ALL=1: and do all of its lo
 .PHONY: release
 release: export ICL_RELEASE := 1
 release: setup ## put the book, its PDF, the course kit and the package into dist/release, with their sums
+	rm -rf _build/html _build/.doctrees # pages that an earlier build left would be in it
 	$(MAKE) book course pdf
 	$(PY) tools/release.py
 

@@ -69,6 +69,9 @@ def instructor(page: str) -> nbformat.NotebookNode:
             twin = next(ran)
             # What a cell says of the text is for the build: there is nothing of it to see.
             cell.outputs = [output for output in twin.outputs if runs.SAID not in output.get("data", {})]
+            for output in cell.outputs:  # where something lay in memory is another place at each run
+                if plain := output.get("data", {}).get("text/plain"):
+                    output["data"]["text/plain"] = re.sub(r" at 0x[0-9a-f]+", "", plain)
             cell.execution_count = twin.execution_count
     notebook.cells = with_notes(list(_marked(notebook.cells, labels(page))), page, notes(page))
     for cell in notebook.cells:
