@@ -17,6 +17,7 @@ import measurements
 import yaml
 
 SYLLABI = "book/course/syllabi.yml"
+SETS, QUESTIONS = "book/course/assignments", "book/course/questions"
 #: Minutes of work on an exercise, a rule and no measurement: on paper so many, and five times what its solution takes
 #: to be read; in code so many, and two a line of the solution's function; an open one has no end, and gets an hour.
 PAPER, A_SOLUTION, CODE, A_LINE, OPEN = 10.0, 5.0, 10.0, 2.0, 60.0
@@ -33,6 +34,9 @@ _EXERCISE = re.compile(
     re.M | re.S,
 )
 _CELL = re.compile(r"^```\{code-cell\}\n(.*?)^```", re.M | re.S)
+_SOLVED = re.compile(r"^ *### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION$", re.M | re.S)
+#: The question bank's parts, in the order of their sheets, which are numbered so.
+PARTS = {"adaptation": "I", "memory": "II", "selection": "III", "synthesis": "IV"}
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,29 @@ def shown_in(deck: str) -> tuple[str, ...] | None:
 def minutes(session: Session, known: dict[str, Exercise]) -> tuple[int, int]:
     """Minutes of a session's reading, and of the exercises that are set, given all the book's by label."""
     return sum(map(reading, session.chapters)), sum(known[label].minutes for label in session.exercises)
+
+
+def problem_set(name: str) -> int:
+    """Minutes of a problem set: those to read its text, and its exercises' by the rule for code."""
+    text = chapters.words(chapters.ROOT / SETS / f"{name}.md").split("\n---\n", 1)[1]
+    work = [CODE + A_LINE * len(lines.strip("\n").split("\n")) for lines in _SOLVED.findall(text)]
+    return STEP * round((_read(_CELL.sub("", text)) + sum(work)) / STEP)
+
+
+def asked(pages: tuple[str, ...]) -> dict[str, list[int]]:
+    """The questions of the bank about these chapters: by part (I to IV), their numbers on its sheet."""
+    found: dict[str, list[int]] = {}
+    for name, part in PARTS.items():
+        each = _about(chapters.words(chapters.ROOT / QUESTIONS / f"{name}.yml"))
+        about = [number for number, page in enumerate(each, 1) if page in pages]
+        found |= {part: about} if about else {}
+    return found
+
+
+@cache  # a page asks for all of them with each of its sessions
+def _about(text: str) -> tuple[str, ...]:
+    """The chapter of each question of a part, from its file's text."""
+    return tuple(f"book/{entry['chapter']}" for entry in yaml.safe_load(text))
 
 
 def title(page: str) -> str:

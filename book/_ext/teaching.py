@@ -49,8 +49,12 @@ def of_session(session: Session, known: dict[str, Exercise]) -> str:
         each = [known[label] for label in session.exercises]
         said = [f"{{ref}}`{e.title} <{e.label}>` ({KINDS[e.kind]}, {e.minutes}\u00a0min)" for e in each]
         lines += ["Exercises: " + ", ".join(said), ""]
+    if session.chapters:
+        asked = courses.asked(session.chapters)
+        lines += ["Questions: " + "; ".join(f"{part} {', '.join(map(str, ns))}" for part, ns in asked.items()), ""]
     extras = [f"slides `{name}`" for name in session.decks]
-    extras += [f"problem set `{session.problem_set}`"] if session.problem_set else []
+    if session.problem_set:
+        extras += [f"problem set `{session.problem_set}`, {span(courses.problem_set(session.problem_set))}"]
     extras += [session.milestone] if session.milestone else []
     return "\n".join([*lines, *(["With it: " + "; ".join(extras) + ".", ""] if extras else [])])
 
@@ -85,8 +89,10 @@ class ShowSyllabus(Generated):
     required_arguments, optional_arguments, has_content = 1, 0, False
 
     def shown(self) -> list[Path]:
-        """The syllabi, and every chapter: its card, its words, its exercises."""
-        return [*OWN, chapters.ROOT / courses.SYLLABI, *(chapters.ROOT / f"{page}.md" for page in courses.listed())]
+        """The syllabi, and every chapter: its card, its words, its exercises; problem sets and questions."""
+        own = [chapters.ROOT / courses.SYLLABI, *sorted((chapters.ROOT / courses.SETS).glob("ps*.md"))]
+        own += sorted((chapters.ROOT / courses.QUESTIONS).glob("*.yml"))
+        return [*OWN, *own, *(chapters.ROOT / f"{page}.md" for page in courses.listed())]
 
     def markdown(self) -> str:
         """Of the syllabus that is named."""

@@ -176,6 +176,43 @@ def test_exercises_have_minutes_by_the_rule():
     assert mask.minutes == 15  # 10, three lines, and a minute to read the task
 
 
+def test_problem_sets_have_minutes_by_the_rule(monkeypatch):
+    """Ten minutes an exercise, two a line of its solution, and the text's; a session that hands it out says them."""
+    cell = (
+        "```{code-cell}\n:answer: f\n\ndef f():\n    ### BEGIN SOLUTION\n    one\n    two\n    ### END SOLUTION\n```\n"
+    )
+    text = "---\nhead\n---\n" + 2 * cell
+    with monkeypatch.context() as patched:
+        patched.setattr(chapters, "words", lambda path: text)
+        assert courses.problem_set("ps9") == 30  # 2 (10 + 2 * 2) and no text
+        patched.setattr(chapters, "words", lambda path: text + "word " * 2_000)
+        assert courses.problem_set("ps9") >= 40
+    sets = sorted(path.stem for path in (KIT / "assignments").glob("ps*.md"))
+    assert all(60 <= courses.problem_set(name) <= 180 for name in sets)
+    said = "\n".join(TEXTS.values())
+    assert all(f"problem set `{name}`, {teaching.span(courses.problem_set(name))}" in said for name in sets)
+
+
+def test_questions_have_the_numbers_of_their_sheets():
+    """A session names the questions on its chapters as the printed sheets number them, and each has at least one."""
+    from course import questions, sheets
+
+    bank = questions.load()
+    for name, part in courses.PARTS.items():
+        mine = [question for question in bank if question.part == name]
+        assert f"<h1>Part {part}: " in sheets.sheet(mine, key=True)
+        for page in {question.chapter.page for question in mine}:
+            numbers = [number for number, question in enumerate(mine, 1) if question.chapter.page == page]
+            assert courses.asked((f"book/{page}",)) == {part: numbers}
+    for syllabus in SYLLABI.values():
+        for session in syllabus.sessions:
+            told = re.search(r"^Questions: (.*)$", teaching.of_session(session, courses.every_exercise()), re.M)
+            assert (told is not None) == bool(session.chapters)
+            if told:
+                found = {(p, int(n)) for p, ns in re.findall(r"(I+V?) ([\d, ]+)", told[1]) for n in ns.split(",")}
+                assert found == {(p, n) for p, ns in courses.asked(session.chapters).items() for n in ns}
+
+
 def test_the_picture_is_the_graph():
     """Each chapter's title is a link in it, in the reader's order; its lines are the links that no others imply; no
     line runs through another chapter's dot; the list beside it has all links.
