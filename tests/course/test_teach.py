@@ -178,15 +178,13 @@ def test_exercises_have_minutes_by_the_rule():
 
 def test_problem_sets_have_minutes_by_the_rule(monkeypatch):
     """Ten minutes an exercise, two a line of its solution, and the text's; a session that hands it out says them."""
-    cell = (
-        "```{code-cell}\n:answer: f\n\ndef f():\n    ### BEGIN SOLUTION\n    one\n    two\n    ### END SOLUTION\n```\n"
-    )
+    cell = "```{code-cell}\n:answer: f\n\ndef f():\n    ### BEGIN SOLUTION\n    1\n    2\n    3\n    4\n    5\n    ### END SOLUTION\n```\n"
     text = "---\nhead\n---\n" + 2 * cell
     with monkeypatch.context() as patched:
         patched.setattr(chapters, "words", lambda path: text)
-        assert courses.problem_set("ps9") == 30  # 2 (10 + 2 * 2) and no text
+        assert courses.problem_set("ps9") == 40  # 2 (10 + 2 * 5) and no text
         patched.setattr(chapters, "words", lambda path: text + "word " * 2_000)
-        assert courses.problem_set("ps9") >= 40
+        assert courses.problem_set("ps9") >= 50
     sets = sorted(path.stem for path in (KIT / "assignments").glob("ps*.md"))
     assert all(60 <= courses.problem_set(name) <= 180 for name in sets)
     said = "\n".join(TEXTS.values())
