@@ -178,7 +178,8 @@ def test_exercises_have_minutes_by_the_rule():
 
 def test_problem_sets_have_minutes_by_the_rule(monkeypatch):
     """Ten minutes an exercise, two a line of its solution, and the text's; a session that hands it out says them."""
-    cell = "```{code-cell}\n:answer: f\n\ndef f():\n    ### BEGIN SOLUTION\n    1\n    2\n    3\n    4\n    5\n    ### END SOLUTION\n```\n"
+    solved = "".join(f"    {number}\n" for number in range(5))
+    cell = f"```{{code-cell}}\n:answer: f\n\n    ### BEGIN SOLUTION\n{solved}    ### END SOLUTION\n```\n"
     text = "---\nhead\n---\n" + 2 * cell
     with monkeypatch.context() as patched:
         patched.setattr(chapters, "words", lambda path: text)
