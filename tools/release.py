@@ -4,9 +4,8 @@
     python tools/release.py --tag v0.1.0   only if that is the version everywhere
     python tools/release.py --verify       whether dist/release is still what its SHA256SUMS says
 
-The same commit gives the same bytes, but for the PDF, in which Chromium numbers headers of tables anew: archives are
-sorted, their times are the commit's, and a file that names a path of this computer is refused. So are solutions in the
-students' archive.
+The same commit gives the same bytes: archives are sorted, their times are the commit's, and a file that names a path of
+this computer is refused. So are solutions in the students' archive.
 """
 
 import argparse

@@ -238,3 +238,20 @@ def test_the_workflow_refuses_other_tags():
     steps = [step["run"] for step in flow["jobs"]["build"]["steps"] if "run" in step]
     assert "release.py --check --tag" in steps[0]
     assert flow["jobs"]["attach"]["needs"] == "build"
+
+
+def test_two_prints_name_their_table_headers_alike():
+    """Names that two prints do not share become the same, in the page's order, and the list of names stays sorted."""
+    import pdf
+
+    def printed(first, second, pairs):
+        cells = b"".join(b"<</ID (node%08d)>> <</Headers [(node%08d)]>> " % (n, n) for n in (first, second))
+        names = b" ".join(b"(node%08d) %d 0 R" % pair for pair in pairs)
+        ends = b"(node%08d) (node%08d)" % (pairs[0][0], pairs[-1][0])
+        return cells + b"<</Limits [" + ends + b"]\n/Names [" + names + b"]>> end"
+
+    day = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    one, other = printed(71, 95, [(71, 3), (95, 12)]), printed(88, 40, [(40, 12), (88, 3)])
+    assert one != other
+    assert pdf.settled(one, day) == pdf.settled(other, day) == printed(1, 2, [(1, 3), (2, 12)])
+    assert pdf.settled(b"no table", day) == b"no table"
