@@ -339,7 +339,9 @@ def _figure(drawn: borrowed.Drawn, page: str, height: int) -> str:
     spec = json.dumps(enlarged(drawn.spec, height), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     function = borrowed.function(drawn.spec)
     place = f' id="explore-{function}"' if function else ""
-    caption = f'<p class="caption">{html.escape(told)}</p>' if told else ""
+    # A chart's own words have no subscripts: they are written with an underscore.
+    told = re.sub(r"\b([^\W\d_])_(\w)\b", r"\1<sub>\2</sub>", html.escape(told))
+    caption = f'<p class="caption">{told}</p>' if told else ""
     source = html.escape(borrowed.title(page))
     image = picture[0].replace(' loading="lazy"', "")
     return (
