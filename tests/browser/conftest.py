@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
@@ -28,6 +28,26 @@ def browser() -> Iterator[Browser]:
     """One browser a worker."""
     with chromium.launched() as instance:
         yield instance
+
+
+# Resolves when both parts of a figure are no longer what they were; fails if that takes more than ten seconds.
+REDRAWN = """(figure, [drawing, readout]) => new Promise((done, fail) => {
+    const view = figure.querySelector('.icl-chart__view');
+    const words = figure.querySelector('.icl-readout');
+    const late = setTimeout(() => fail(new Error(
+        `unchanged: ${view.innerHTML === drawing ? 'drawing' : ''} ${words.textContent === readout ? 'readout' : ''}`,
+    )), 10_000);
+    const look = () => {
+        if (view.innerHTML === drawing || words.textContent === readout) return;
+        clearTimeout(late);
+        done();
+    };
+    const watch = new MutationObserver(look);
+    for (const part of [view, words]) {
+        watch.observe(part, {subtree: true, childList: true, characterData: true, attributes: true});
+    }
+    look();
+})"""
 
 
 class Watched:
@@ -58,6 +78,14 @@ class Watched:
     def settle(self, theme: str) -> None:
         """Wait until the page and every figure is in the theme, and no colour on its way to another."""
         self._settle(theme=theme)
+
+    def shown(self, figure: Locator) -> list[str]:
+        """The drawing of a figure with sliders, and what it reads out."""
+        return [figure.locator(".icl-chart__view").inner_html(), figure.locator(".icl-readout").text_content()]
+
+    def redrawn(self, figure: Locator, before: list[str]) -> None:
+        """Wait until both are no longer what they were."""
+        figure.evaluate(REDRAWN, before)
 
     def _settle(self, **how: object) -> None:
         """Wait for events only, not for a frame: a browser on a busy machine may draw none for half a minute."""

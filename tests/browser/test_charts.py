@@ -11,140 +11,7 @@ import pytest
 
 HTML = chapters.ROOT / "_build" / "html"
 FORGET = "book/adaptation/how-much-to-forget"
-VARY = "book/adaptation/time-varying-regression"
-SHIFT = "book/adaptation/when-the-test-differs"
-FILTERS = "book/adaptation/adaptive-filters"
 FIRST_ORDER = "book/memory/first-order-methods"
-TOKENS = "book/selection/how-many-tokens"
-FAST = "book/synthesis/every-model-a-fast-weight"
-FLOOR = "book/memory/polynomial-floor"
-GATES = "book/memory/heads-and-experts"
-SHARING = "book/memory/one-register"
-MOVED = "book/memory/gd-plus-plus"
-STEPS = "book/memory/preconditioners"
-TEXT = "book/adaptation/when-text-drifts"
-DEPTH = "book/adaptation/depth"
-WHY = "book/adaptation/why-stationarity-fails"
-GATED = "book/adaptation/gated-linear-attention"
-FLOW = "book/adaptation/gradient-flow"
-SELECTS = "book/selection/why-selection"
-RATES = "book/selection/exponential-convergence"
-NOISY = "book/selection/online-gradient-descent"
-
-# Resolves when both parts of a figure are no longer what they were; fails if that takes more than ten seconds.
-REDRAWN = """([drawing, readout]) => new Promise((done, fail) => {
-    const view = document.querySelector('.icl-controls ~ .icl-chart__view');
-    const words = document.querySelector('.icl-readout');
-    const late = setTimeout(() => fail(new Error(
-        `unchanged: ${view.innerHTML === drawing ? 'drawing' : ''} ${words.textContent === readout ? 'readout' : ''}`,
-    )), 10_000);
-    const look = () => {
-        if (view.innerHTML === drawing || words.textContent === readout) return;
-        clearTimeout(late);
-        done();
-    };
-    const watch = new MutationObserver(look);
-    for (const part of [view, words]) {
-        watch.observe(part, {subtree: true, childList: true, characterData: true, attributes: true});
-    }
-    look();
-})"""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "book/index",
-        FORGET,
-        VARY,
-        SHIFT,
-        FILTERS,
-        TEXT,
-        WHY,
-        GATED,
-        FLOW,
-        FIRST_ORDER,
-        TOKENS,
-        FAST,
-        FLOOR,
-        GATES,
-        SHARING,
-        MOVED,
-        STEPS,
-        DEPTH,
-        SELECTS,
-        RATES,
-        NOISY,
-    ],
-)
-def test_explorable(visit, name):
-    """What the browser computes at the sliders' first values is what Python drew into the page; then moving any slider,
-    by keyboard, changes the drawn curve, the readout and the slider's number. So does a switch, by keyboard and by its
-    words. Each has the name that the page says.
-    """
-    watched = visit(name, width=390)
-    watched.read_through()
-    figure = watched.page.locator(".icl-chart:has(.icl-controls)").first
-    starts_as_python_left_it(figure)
-    assert figure.locator(".icl-still").is_hidden()  # what a notebook says
-    state = lambda: [figure.locator(".icl-chart__view").inner_html(), figure.locator(".icl-readout").text_content()]  # noqa: E731
-    sliders = figure.locator("input[type=range]")
-    assert sliders.count() >= 2
-    for slider in sliders.all():
-        before, number = state(), slider.input_value()
-        slider.focus()
-        way = "ArrowRight" if number == slider.get_attribute("min") else "ArrowLeft"
-        for _ in range(6):
-            watched.page.keyboard.press(way)
-        watched.page.evaluate(REDRAWN, before)
-        assert slider.input_value() != number
-    switches = figure.locator("input[role=switch]")
-    for switch in switches.all():
-        for turn in (lambda switch=switch: switch.press("Space"), figure.get_by_text(_said(switch), exact=True).click):
-            before, on = state(), switch.is_checked()
-            turn()
-            watched.page.evaluate(REDRAWN, before)
-            assert switch.is_checked() != on
-    for kind, controls in (("slider", sliders), ("switch", switches)):
-        for control in controls.all():
-            assert figure.get_by_role(kind, name=_said(control), exact=True).count() == 1
-    assert not watched.faults
-
-
-def _said(control):
-    """What a control's label says, but for its number."""
-    return control.locator("xpath=..").locator("span").text_content()
-
-
-def starts_as_python_left_it(figure):
-    """The curve that the browser computed is the one in the page."""
-    spec = json.loads(figure.locator("script[type='application/json']").text_content())
-    drawn = next(v["values"] for v in _nodes(spec) if v.get("name") == "curve")
-    live = figure.evaluate("f => f.view.data('curve').map(row => ({...row}))")
-    key = next(
-        key
-        for key in ("time", "lam", "memory", "eigenvalue", "examples", "layer", "s", "t", "step", "stretch", "sigma")
-        if key in drawn[0]
-    )
-    value = next(value for value in ("weight", "times", "left", "loss", "value") if value in drawn[0])
-    line = "method" if "method" in drawn[0] else "curve"
-    drawn, live = ({(row[line], row[key]): row[value] for row in rows} for rows in (drawn, live))
-    assert len(drawn) == len(live)
-    for (method, at), number in live.items():
-        # In multiples of a floor over other random inputs: see test_kalman_floor_is_near_the_librarys.
-        loose = value == "times" or (value, method) == ("left", "Kalman")
-        python = min(drawn.items(), key=lambda item: (item[0][0] != method, abs(item[0][1] - at)))[1]
-        assert python == pytest.approx(number, rel=0.04 if loose else 1e-6, abs=1e-9)
-
-
-def _nodes(node):
-    if isinstance(node, dict):
-        yield node
-        for child in node.values():
-            yield from _nodes(child)
-    elif isinstance(node, list):
-        for child in node:
-            yield from _nodes(child)
 
 
 def test_charts_are_drawn_as_they_come_near(visit):
@@ -158,7 +25,8 @@ def test_charts_are_drawn_as_they_come_near(visit):
         };
         window.requestAnimationFrame = () => 0;
     """
-    page = visit(FIRST_ORDER, script=still).page
+    watched = visit(FIRST_ORDER, script=still)
+    page = watched.page
     figures = page.locator(".icl-chart")
     assert figures.count() > 2
     page.locator(".icl-chart[data-drawn=light]").first.wait_for()
@@ -170,11 +38,11 @@ def test_charts_are_drawn_as_they_come_near(visit):
         "[...document.querySelectorAll('.icl-chart')].at(-1).dataset.drawn === 'light'", polling=50, timeout=10_000
     )
     figure = page.locator(".icl-chart:has(.icl-controls)").first
-    before = [figure.locator(".icl-chart__view").inner_html(), figure.locator(".icl-readout").text_content()]
+    before = watched.shown(figure)
     figure.locator("input[type=range]").first.evaluate(
         "input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }"
     )
-    page.evaluate(REDRAWN, before)
+    watched.redrawn(figure, before)
 
 
 def test_a_star_stands_where_its_axis_goes(forms):
