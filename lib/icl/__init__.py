@@ -2,6 +2,7 @@
 
 - `tasks`: what is asked
 - `filters`, `solvers`: adaptive filters and first-order methods, each an (init, step) pair
+- `self_tuning`: filters that learn from their own errors how fast the weights move
 - `convex`: nonlinear conjugate gradients and Newton's method, for losses that need not be squares
 - `models`: the recurrences, and modules with trainable parameters
 - `theory`: closed forms, strangers to the models and filters they judge

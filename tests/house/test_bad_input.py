@@ -31,9 +31,10 @@ import pytest
 import torch
 
 import icl
-from icl import convex, filters, profile, solvers
+from icl import convex, filters, profile, self_tuning, solvers
 from icl.models import (
     causal,
+    convolved,
     counting,
     estimating,
     experts,
@@ -58,6 +59,7 @@ from icl.runs import (
     benchmark,
     checkpoint,
     fitted,
+    gating,
     grid,
     judging,
     language,
@@ -68,22 +70,42 @@ from icl.runs import (
     training,
     tuning,
 )
-from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, rules, sentences, series, text
+from icl.tasks import (
+    components,
+    core,
+    drifts,
+    mixtures,
+    noise,
+    objectives,
+    quadratics,
+    rules,
+    sentences,
+    series,
+    speeds,
+    text,
+)
 from icl.theory import (
     adversary,
+    any_gates,
+    cheap_covariance,
     flips,
     floors,
     gated_floor,
     joint,
+    key_gates,
     large_d,
     learnability,
     lfom,
     linear_layers,
+    mesa,
     mixture_floor,
     moments,
     polynomial_floor,
     population,
     rule_floor,
+    separate,
+    spectra,
+    unknown_drift,
 )
 from icl.theory import lms_family as exact
 from icl.theory import one_layer as theory_one_layer
@@ -569,6 +591,7 @@ FIXTURES = {
     readings.Reading: lambda: readings.BEST,
     moments.Moments: lambda: moments.task_moments(PLAIN, 0.9),
     population.PopulationLoss: lambda: population.layer_loss(PLAIN, lam=0.9),
+    separate.SeparateLoss: lambda: separate.separate_loss(PLAIN, width=2),
     memory.Tokens: lambda: memory.Tokens(*3 * (np.zeros((2, 3, 4)),)),
     closed.S6Weights: lambda: closed.S6Weights(0.1 * np.ones((4, 3)), 0.1 * np.ones((4, 3)), np.zeros(4), np.zeros(4)),
 }
@@ -588,6 +611,7 @@ MADE_HERE = {
         series.WeightPath,
     ),
     *(filters.Filter, filters.Estimate, filters.LeastSquares, filters.Window, filters.Projection, filters.FadedSums),
+    *(self_tuning.Gauged, self_tuning.Meta, self_tuning.Mixed, self_tuning.KalmanBank, unknown_drift.Bank),
     *(filters.Track, solvers.Solver, solvers.Iterate, solvers.Velocity, solvers.LookAhead, solvers.SemiIteration),
     *(solvers.Conjugate, fast_weights.Weights, fast_weights.Heads, fast_weights.Sums, fast_weights.Counted),
     *(fast_weights.Hidden, fast_weights.Belief, fast_weights.Memories, counting.Cost, mamba.Statistics),
@@ -598,12 +622,23 @@ MADE_HERE = {
         memory.Display,
         fast.SteadyOptimum,
         fast.Gates,
+        mesa.BestMesa,
+        key_gates.GateBound,
+        cheap_covariance.Tracked,
         theory_one_layer.Optimum,
         gated_floor.LeastRisk,
         gated_floor.Bracket,
         closed.DescentPath,
     ),
-    *(moments.Moments, population.PopulationLoss, population.Flow, training.Run, tuning.Tuned),
+    *(
+        moments.Moments,
+        population.PopulationLoss,
+        population.Flow,
+        separate.SeparateLoss,
+        separate.SeparateFlow,
+        training.Run,
+        tuning.Tuned,
+    ),
     *(checkpoint.refused, profile.pick),
     *(surgery.TextState, surgery.AllTokens, loading.Sizes),
     *(
@@ -926,6 +961,48 @@ entry(
     convex.shared_minimiser,
     given=SOLVED | {"basis": torch.eye(2, dtype=torch.float64).repeat(2, 1, 1)},
     also=[*NO_MINIMUM, *SINGLE, ({"basis": torch.ones(2, 2, 2).double()}, "basis must have independent columns")],
+)
+
+# --- a speed that nobody tells
+UNTOLD = {"gammas": (0.9, 0.5), "steps": (0.3, 0.5), "noises": (0.1, 0.2)}
+WRONG_PRIORS = [
+    *rows("gammas", "must", None, "0.5", 0.5, (), (1.0, 0.5), (0.5, -0.1), (0.5, NAN), (0.5, 1j)),
+    *rows("steps", "must", None, "0.5", (0.1,), (0.1, 0.0), (0.1, -0.1), (0.1, NAN), (0.1, INF)),
+    *rows("noises", "must", None, "0.5", (0.1,), (0.1, -0.1), (0.1, NAN), (0.1, INF)),
+    *rows("weights", "must", "0.5", (0.5,), (0.5, 0.6), (1.0, 0.0), (1.5, -0.5), (0.5, NAN), 1.0),
+]
+entry(
+    speeds.UnknownDrift, given=UNTOLD, free=dict.fromkeys((*UNTOLD, "weights"), "all"), also=[*mixed[:2], *WRONG_PRIORS]
+)
+SPEEDS = speeds.UnknownDrift(2, 3, **UNTOLD)
+FIXTURES |= {speeds.UnknownDrift: lambda: SPEEDS}
+CREEPING = ({"task": speeds.UnknownDrift(2, 3, [1 - 1e-9], [0.1])}, "task must have gammas of at most 1 - 1e-8")
+entry(unknown_drift.bank_predictions, unknown_drift.linear_predictions, also=[CREEPING])
+STEADY = fast.Steady(2, 0.6, 0.8, 0.5)
+entry(unknown_drift.unit_delta_error, given={"law": STEADY})
+entry(unknown_drift.gates_at, given={"law": STEADY, "p": 0.5}, also=rows("p", "must be at most the weights", 1.5))
+entry(
+    unknown_drift.best_fixed_unit_delta,
+    given={"laws": [STEADY, STEADY]},
+    free={"laws": "all", "weights": "all"},
+    also=[
+        *rows("laws", "must be", None, [], [None], STEADY),
+        ({"laws": [STEADY, fast.Steady(3, 0.6, 0.8)]}, r"laws must have one d, got \[2, 3\]"),
+        *rows("weights", "must", "1", (1.0,), (1.0, 0.0), (1.0, NAN)),
+    ],
+)
+LAYERS_TOLD = {"p": (0.1, 0.5), "lam": (0.9, 0.5)}
+WRONG_TABLES = [
+    *rows("p", "must", None, "0.5", 0.5, (0.1,), (0.5, 0.1), (0.1, 0.1), (0.0, 0.5), (0.1, NAN)),
+    *rows("lam", "must", None, "0.5", 0.5, (0.5,), (0.5, 1.1), (0.5, -0.1), (0.5, NAN)),
+]
+TOLD_FREE = dict.fromkeys(("p", "lam"), "all")
+entry(self_tuning.gauged_delta, self_tuning.meta_delta, given=LAYERS_TOLD, free=TOLD_FREE, also=WRONG_TABLES)
+entry(
+    self_tuning.mixed_deltas,
+    given=LAYERS_TOLD,
+    free=TOLD_FREE | {"sigma_y": "all"},
+    also=[*WRONG_TABLES, *rows("sigma_y", "must", None, "0.5", (0.1,), -0.1, (0.1, -0.1), NAN)],
 )
 
 # --- filters and solvers
@@ -1331,6 +1408,7 @@ entry(stacks.Stack, also=TWO_LAYERS)
 entry(stacks.DeltaStack, free=SPREAD, also=TWO_LAYERS)
 entry(stacks.GatedDeltaStack, bounds=FADING, free=SPREAD, also=TWO_LAYERS)
 entry(readings.FullStack, bounds=FADING, also=TWO_LAYERS)
+entry(convolved.Convolved, also=rows("sees", "must be 'keys' or 'tokens'", "labels"))
 entry(
     stacks.GatedStack,
     bounds=FADING,
@@ -1903,6 +1981,17 @@ entry(
 )
 
 # --- the benchmark
+SETTLED_LAW = fast.Steady(2, 0.9, 0.1)
+BEHIND = {"model": convolved.Convolved(2, width=2, generator=profile.streams("x")), "law": SETTLED_LAW}
+OF_FOUR = [({"law": fast.Steady(4, 0.9, 0.1)}, "model must have d = 4, to match law, got 2")]
+ONE_LAYER = {"layer": "delta rule", "fed": "one filter", "law": SETTLED_LAW, "prompts": 20}
+ONE_STEP = {"recipe": training.Config(1, 1), "lr": 0.01}
+entry(gating.gated_layer, given={"layer": "Mamba-2", "fed": "own filter"})
+entry(gating.train_gated, given=BEHIND | ONE_STEP, also=OF_FOUR)
+NOISY_LAW = [({"law": fast.Steady(2, 0.9, 0.1, 0.1)}, "law must have labels without noise")]
+entry(gating.over_bound, given=BEHIND, also=OF_FOUR + NOISY_LAW)
+entry(gating.gated_run, given=ONE_LAYER | ONE_STEP)
+entry(gating.compare_gated, given={"law": SETTLED_LAW, "prompts": 20, "seeds": 1, "recipe": ONE_STEP["recipe"]})
 LONG_TASKS = {"t": benchmark.drifting_tasks(2, 60)["AR(1), γ = 0.9"]}
 TAUGHT = {"GLA": (lambda: fast_weights.GLA(2, lam=0.9, mu=0.1), training.Config(1, 2))}
 TASK_NAMES = [
@@ -2033,6 +2122,27 @@ entry(
     ],
 )
 entry(linear_layers.chunked_error)
+GATED = key_gates.per_coordinate(np.array([[0.9]]), q=0.2, d=2, sigma_y=0.1)
+FIXTURES |= {key_gates.MovingWeights: lambda: GATED}
+entry(
+    key_gates.MovingWeights,
+    given={"F": np.eye(2), "H": np.eye(2), "Q": np.eye(2), "Lambda": np.eye(2)},
+)
+entry(key_gates.per_coordinate, given={"F": np.array([[0.9]]), "spectrum": np.ones(3), "d": 3})
+entry(key_gates.of_steady, given={"spectrum": np.ones(3)})
+entry(key_gates.ratio_moments, given={"sizes": np.ones(3), "noise": 0.1})
+for checked in (
+    (key_gates.MovingWeights, "error"),
+    key_gates.averaged_step,
+    key_gates.data_free_step,
+    key_gates.best_layer_answers,
+):
+    entry(checked, given={"P": np.eye(2)}, sizes={"d": 2})
+entry(key_gates.windowed_errors, given={"prior": np.eye(2)}, sizes={"d": 2})
+TABLES = {"n": 3, "N": 2, "d": 2}
+entry(any_gates.finite_bound, any_gates.finite_ladder, sizes=TABLES)
+entry(any_gates.gated_error, given={"A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
+entry(any_gates.search_gates, given={"start_A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
 entry(
     fast.channel_gates_error,
     also=[
@@ -2208,6 +2318,36 @@ entry(
         ({"minimum": np.zeros((3, 3))}, "minimum must have a positive semi-definite Hessian"),
     ],
 )
+RANK = ({"rank": 3}, "rank must be at most d = 2, got 3")
+entry(separate.separate_loss, bounds={"width": COUNT}, also=[CORRELATED])
+entry(
+    separate.separate_flow,
+    given={"start": np.full(14, 0.5)},
+    bounds={"until": "> 0", "slope": "> 0", "rtol": "> 0", "below": ">= 0"},
+)
+entry(
+    *(separate.SeparateLoss.split, separate.SeparateLoss.theta, separate.SeparateLoss.value),
+    *(separate.SeparateLoss.gradient, separate.SeparateLoss.hessian),
+    given={"z": np.full(14, 0.5)},
+    sizes={"weights": 14},
+)
+entry(
+    separate.SeparateLoss.join,
+    given={"row": np.zeros(3), "keys": np.zeros((2, 3)), "queries": np.zeros((2, 2))},
+    bounds={"row": "any number", "keys": "any number", "queries": "any number", **LAM},
+    also=[({"keys": np.zeros((2, 2))}, r"keys must have shape \(2, 3\)")],
+)
+entry(separate.gate_at_rank, bounds={"rank": COUNT}, also=[CORRELATED, RANK])
+entry(
+    separate.plateau,
+    given={"rank": 1, "width": 2},
+    bounds={"rank": COUNT, "width": COUNT, **LAM},
+    also=[CORRELATED, RANK, *SINGULAR],
+)
+entry(separate.escape_rates, given={"rank": 1}, bounds={"rank": COUNT, **LAM}, also=[CORRELATED, RANK, *SINGULAR])
+entry(separate.separate_trap, given={"width": 2}, bounds={"width": COUNT, **LAM}, also=[CORRELATED, *SINGULAR])
+entry(separate.trap_form, bounds=LAM, also=[CORRELATED, *SINGULAR])
+entry(separate.head_curvature, given={"width": 2}, bounds={"width": COUNT, **LAM}, also=[CORRELATED, *SINGULAR[:1]])
 
 # --- theory: Kalman, floors, filters
 XS = np.zeros((2, 4, 2))
@@ -2499,11 +2639,67 @@ entry(floors.kalman_errors, given={"spectrum": SPECTRUM}, sizes={"d": 3})
 RATIO = {"s": "> 0", "v": ">= 0"}
 BROADCAST = ({"s": np.ones(2), "v": np.ones(3)}, r"s and v must broadcast .* got \(2,\), \(3,\)")
 entry(
-    large_d.eps_gla, large_d.eps_delta, large_d.touching_point, large_d.kalman_large_d, bounds=RATIO, also=[BROADCAST]
+    large_d.eps_gla,
+    large_d.eps_delta,
+    large_d.touching_point,
+    large_d.smoother_large_d,
+    large_d.kalman_large_d,
+    bounds=RATIO,
+    also=[BROADCAST],
 )
 entry(large_d.touching, bounds=RATIO | {"zeta": "> 0", "eps": "> 0"})
+HEARD = {"f": np.linspace(0.1, 2.0, 8)}
+entry(spectra.frequencies, given={"n": 8})
+entry(
+    spectra.pole_spectrum,
+    given={"poles": [0.5], "n": 64},
+    free={"poles": "all"},
+    also=[
+        *rows("poles", "must be a list of finite numbers", ["a"], [[0.5]], [NAN]),
+        *rows("poles", "must be inside the unit circle", [1.0], [-1.5]),
+        *rows("poles", "must be real or in conjugate pairs", [0.5j]),
+        ({"poles": [0.999]}, "n must be larger for a pole of size 0.999, got 64"),
+    ],
+)
+entry(spectra.log_gain, spectra.predicted, spectra.smoothed_weight, given=HEARD | {"R": 1.0})
+entry(
+    spectra.layer_error,
+    given=HEARD | {"layer": "gla"},
+    also=rows("layer", "must be one of gla, delta, key-gated", "mesa", None),
+)
+NOTHING = ({"f": np.zeros(8)}, "f must be one spectrum")
+OF_SPECTRA = (spectra.smoother_error, spectra.filter_error, spectra.key_gated_large_d, spectra.gla_large_d)
+entry(*OF_SPECTRA, spectra.log_det_bias, given=HEARD | {"spectrum": SPECTRUM}, also=[NOTHING])
+entry(
+    spectra.corrected_floor,
+    given={"spectrum": SPECTRUM, "n": 512},
+    also=[({"n": 16}, "n must be larger for a pole of size 0.9, got 16")],
+)
+MOVES = {"F": 0.5 * np.eye(2), "Q": np.eye(2), "h": np.ones(2)}
+entry(
+    spectra.state_space_errors,
+    given=MOVES,
+    sizes={"r": 2},
+    also=[({"F": np.eye(2)}, "F must have a spectral radius below 1")],
+)
 entry(large_d.kalman_random_walk, large_d.delta_random_walk, bounds={"nu": ">= 0"})
 entry(large_d.rls_random_walk, bounds={"nu": ">= 0", "theta": "> 0"})
+entry(
+    mesa.mesa_large_d,
+    given={"ridge": 0.1},
+    also=[({"s": np.ones(2), "v": np.ones(3)}, "s and v and theta and ridge must broadcast")],
+)
+entry(mesa.mesa_over_floor, given={"s": np.array([0.3, 1.0]), "v": np.array([0.1, 1.0])})
+entry(
+    mesa.least_noise,
+    given={"s": np.array([0.3, 1.0]), "within": 0.1, "v": np.array([0.1, 1.0]), "mesa": np.full((2, 2), 1.2)},
+    bounds={"v": "> 0", "mesa": "> 1"},
+)
+entry(cheap_covariance.Frozen, given={"variances": (1.0,)}, free={"variances": ("1.0",)})
+entry(cheap_covariance.eps_blocks, cheap_covariance.eps_low_rank, cheap_covariance.eps_thinned, given={"share": 0.5})
+entry(cheap_covariance.eps_spread, given={"spread": 0.5})
+for checked in (cheap_covariance.errors_with_gains, cheap_covariance.summary_errors):
+    entry(checked, given={"Lambda": np.eye(3)}, sizes={"d": 3})
 ONE = np.eye(2)
 UPDATE = {"keep": 0.5 * ONE, "look": 0 * ONE, "noise": ONE}
 entry(fast.Update, given=UPDATE)

@@ -1,6 +1,7 @@
 """The recurrences as functions, and the thin modules that give them trainable parameters.
 
 - `causal`: what every model that reads a stream of examples can do
+- `convolved`: gated layers behind a short causal convolution
 - `counting`: operations and numbers of state a token, counted while a layer runs
 - `estimating`: layers that write what they got wrong: delta rules, Longhorn, Mesa, Kalman
 - `experts`: several heads, and gates on them
@@ -22,6 +23,7 @@
 
 from icl.models import (
     causal,
+    convolved,
     counting,
     estimating,
     experts,
@@ -41,6 +43,7 @@ from icl.models import (
     token_form,
 )
 from icl.models.causal import Causal, Normalised
+from icl.models.convolved import Convolved, newest
 from icl.models.counting import Cost, cost
 from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
 from icl.models.experts import ConvexGate, FreeGate, MultiHead, OutputMixture, PromptGate, merge
@@ -157,6 +160,7 @@ __all__ = [
     "Belief",
     "Causal",
     "ConvexGate",
+    "Convolved",
     "Cost",
     "Counted",
     "DeltaRule",
@@ -222,6 +226,7 @@ __all__ = [
     "causal",
     "chunked",
     "collapsed",
+    "convolved",
     "cost",
     "counting",
     "decay_weights",
@@ -254,6 +259,7 @@ __all__ = [
     "mapped_tokens",
     "memformer",
     "merge",
+    "newest",
     "one_layer",
     "one_register",
     "operators",

@@ -485,18 +485,18 @@ def dots(
     chart, layers = altair.Chart(data), []
     if floors:
         known = _colours(list(floors), colours)["range"]
-        marks = pd.DataFrame({x: limits.to_numpy(), "name": list(floors), "colour": known})
-        shade = altair.Color("colour:N", scale=None)
-        line = altair.Chart(marks).mark_rule(strokeDash=[5, 4], strokeWidth=1.6)
-        layers.append(line.encode(across, shade))
-        # Above their lines and inside the plot; neighbours would overlap, so each stands above the one before.
+        marks = pd.DataFrame({x: limits.to_numpy(), "name": list(floors)})
+        # Above their lines and inside the plot; neighbours would overlap, so each stands above the one before. Their
+        # colours stand in the marks, not in the data, which a dark page leaves as they are.
         ends = _limits([*numbers, limits], log_x)
-        for turn, (_, mark) in enumerate(marks.iterrows()):
+        for turn, (colour_of, (_, mark)) in enumerate(zip(known, marks.iterrows(), strict=True)):
+            one = altair.Chart(mark.to_frame().T)
+            layers.append(one.mark_rule(strokeDash=[5, 4], strokeWidth=1.6, color=colour_of).encode(across))
             late = mark[x] ** 2 > ends[0] * ends[1] if log_x else 2 * mark[x] > ends[0] + ends[1]
             side: Any = "right" if late else "left"
             shift = -4 if late else 4
-            text = altair.Chart(mark.to_frame().T).mark_text(align=side, dx=shift, dy=-4 - 14 * turn, baseline="bottom")
-            layers.append(text.encode(across, shade, text="name:N", y=altair.value(0)))
+            text = one.mark_text(align=side, dx=shift, dy=-4 - 14 * turn, baseline="bottom", color=colour_of)
+            layers.append(text.encode(across, text="name:N", y=altair.value(0)))
     if ranged:
         low = altair.X("low:Q", title=x_title, scale=scale)
         layers.append(chart.mark_rule(strokeWidth=1.6).encode(low, altair.X2("high:Q"), down, colour))

@@ -5,6 +5,7 @@
 - `benchmark`: one benchmark on drifting tasks: tasks, floors, who is told or taught what
 - `checkpoint`: the state of a training in one file
 - `fitted`: coefficients fitted to a few prompts
+- `gating`: gated layers trained on a drift, against the bound for gates of the present key
 - `grid`: tasks x predictors x seeds, in any number of processes
 - `judging`: how wrong is it? one-step-ahead predictions, squared errors, risk curves
 - `known`: what known methods reach, layer by layer
@@ -24,6 +25,7 @@ from icl.runs import (
     benchmark,
     checkpoint,
     fitted,
+    gating,
     grid,
     judging,
     known,
@@ -64,6 +66,20 @@ from icl.runs.fitted import (
     fit_polynomial,
     polynomial_losses,
     prompt_losses,
+)
+from icl.runs.gating import (
+    GATED_FEEDS,
+    GATED_LAST,
+    GATED_LAYERS,
+    GATED_POSITIONS,
+    GATED_RATES,
+    GATED_RECIPE,
+    GATED_WIDTHS,
+    compare_gated,
+    gated_layer,
+    gated_run,
+    over_bound,
+    train_gated,
 )
 from icl.runs.grid import CellFailed, Expected, Grid, Maker, Results, run_grid
 from icl.runs.judging import (
@@ -138,6 +154,13 @@ __all__ = [
     "FAST_GATES",
     "FIRST",
     "FOR_ALL",
+    "GATED_FEEDS",
+    "GATED_LAST",
+    "GATED_LAYERS",
+    "GATED_POSITIONS",
+    "GATED_RATES",
+    "GATED_RECIPE",
+    "GATED_WIDTHS",
     "GATE_IN_ONE_LAYER",
     "LABEL_WORDS",
     "LAYERS",
@@ -200,6 +223,7 @@ __all__ = [
     "compare",
     "compare_arms",
     "compare_attentions",
+    "compare_gated",
     "contestants",
     "deep",
     "described",
@@ -213,7 +237,10 @@ __all__ = [
     "fitted",
     "full_risks",
     "gate_unit",
+    "gated_layer",
+    "gated_run",
     "gates_learned",
+    "gating",
     "grid",
     "judge_answers",
     "judge_text",
@@ -228,6 +255,7 @@ __all__ = [
     "model_answers",
     "one_layer_scores",
     "one_step_ahead",
+    "over_bound",
     "polynomial_losses",
     "preparing",
     "prompt_losses",
@@ -258,6 +286,7 @@ __all__ = [
     "text_tasks",
     "told_kalman",
     "train_arm",
+    "train_gated",
     "train_side_by_side",
     "training",
     "tune",

@@ -10,10 +10,24 @@
 - `rules`: a language whose label words follow a rule that drifts
 - `sentences`: demonstrations from a table of labelled features
 - `series`: a real series as one prompt, its drift by likelihood
+- `speeds`: drift whose speed is drawn for each prompt and told to nobody
 - `text`: prompts of labelled sentences, in the tokens of a language model
 """
 
-from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, rules, sentences, series, text
+from icl.tasks import (
+    components,
+    core,
+    drifts,
+    mixtures,
+    noise,
+    objectives,
+    quadratics,
+    rules,
+    sentences,
+    series,
+    speeds,
+    text,
+)
 from icl.tasks.components import ComponentPrompt, GaussianComponents
 from icl.tasks.core import (
     GAUSSIAN,
@@ -59,6 +73,7 @@ from icl.tasks.series import (
     prepare,
     smoothed,
 )
+from icl.tasks.speeds import UnknownDrift
 from icl.tasks.text import (
     TEXT_CLASSES,
     InContextText,
@@ -106,6 +121,7 @@ __all__ = [
     "StationaryRegression",
     "Task",
     "TextPrompt",
+    "UnknownDrift",
     "WeightPath",
     "WordPrompt",
     "ar2",
@@ -140,6 +156,7 @@ __all__ = [
     "shuffled",
     "sinusoids",
     "smoothed",
+    "speeds",
     "square_root",
     "text",
     "two_timescales",

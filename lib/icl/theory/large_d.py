@@ -1,8 +1,9 @@
 """Steady errors of decayed fast weights as d grows, and the Kalman floor in closed form (not in the papers).
 
 In that limit the layers of `icl.theory.steady` and the floor depend on two numbers: s = d (1 - gamma^2), d over the
-weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor is derived by a mean-field
-argument that is not a proof; `kalman_floor` corrects it for finite d.
+weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows from what a smoother
+would leave, who sees the future too (`smoother_large_d`, `kalman_large_d`; proved in *The price of not knowing the
+future*, and for drifts of any spectrum in `icl.theory.spectra`); `kalman_floor` corrects it for finite d.
 """
 
 from typing import Any
@@ -74,30 +75,33 @@ def touching(zeta: Any, eps: Any, s: Any, v: Any) -> Any:
     return (s * (1 + v) / zeta + s * v / zeta**2 - 1 + np.log(zeta**2 / (s * (1 + zeta) * (v + eps))))[()]
 
 
-def kalman_large_d(s: Any, v: Any) -> Any:
-    """The floor over d k0 for d -> infinity, in closed form (mean field, checked by Monte Carlo): eps with H = H' = 0.
+def smoother_large_d(s: Any, v: Any) -> Any:
+    """Error over d k0, d -> infinity, of the best guess that sees labels before and after: S in (0, 1) with
 
-        eps = zeta^2 / (s (1 + zeta)) exp(s (1 + v) / zeta + s v / zeta^2 - 1) - v,    zeta of `touching_point`
-
-    Taking P for p I instead would give `eps_delta`. Arrays broadcast.
-
-    Raises:
-        ValueError: if s is not positive, v negative, or v > 1000 with s < 1e-9.
+    S^2 [1 + 4 / (s (S + v))] = 1;    S = (sqrt(4 + s^2) - 2) / s without noise. Arrays broadcast.
     """
     s, v = _sv(s, v)
-    t = touching_point(s, v)
-    quiet = t**2 / (s * (1 + t)) * np.exp(s * (1 + v) / t + s * v / t**2 - 1) - v
-    # Where noise outweighs the signal a thousandfold, eps = v (e^L - 1) with zeta = s v (1 + off) put into L by hand.
-    loud = (v > 1e3) & (s * v > 1)
-    lost = (v > 1e3) & (s < 1e-9)
-    if lost.any():
-        raise ValueError(f"v must be <= 1000 for s < 1e-9, where eps is lost beside it, got {v[lost].flat[0]:g}")
-    u = 1 / np.where(loud, v, 1.0)
-    of = np.where(loud, t * u / s, 1.0)
-    off = np.where(loud, u * (1 - 2 / s + (3 + u) / (s * of) + 2 * u / (s * of) ** 2), 0.0)
-    w = u / (s * of)
-    L = np.log1p(off) - off / (1 + off) + u / of + (w - np.log1p(w)) - w * off / of
-    return np.where(loud, np.expm1(np.where(loud, L, 0.0)) / u, quiet)[()]
+    # One change of sign of the cubic s (1 - S^2) (S + v) - 4 S^2; bisection of log S takes no branch and no start.
+    low, high = np.full(s.shape, -800.0), np.zeros(s.shape)
+    with np.errstate(over="ignore"):
+        for _ in range(64):
+            t = (low + high) / 2
+            below = -np.expm1(2 * t) * s * (1 + v / np.exp(t)) > 4 * np.exp(t)
+            low, high = np.where(below, t, low), np.where(below, high, t)
+    return np.exp((low + high) / 2)[()]
+
+
+def kalman_large_d(s: Any, v: Any) -> Any:
+    """The floor over d k0 for d -> infinity, in closed form, from S of `smoother_large_d`:
+
+        (eps + v) / (S + v) = exp[S (1 - S) / ((S + v) (1 + S))]
+
+    Without noise the past alone leaves up to e times what past and future leave. Found a second time, with H = H' = 0,
+    by `touching_point`. Taking P for p I instead would give `eps_delta`. Arrays broadcast.
+    """
+    s, v = _sv(s, v)
+    S = smoother_large_d(s, v)
+    return (S + (S + v) * np.expm1(S * (1 - S) / ((S + v) * (1 + S))))[()]
 
 
 #: Fitted to Monte Carlo, not derived.
@@ -121,7 +125,7 @@ def kalman_floor(law: Steady) -> float:
 
 
 def kalman_random_walk(nu: Any) -> Any:
-    """p / (d q) of the floor for slow drift in many dimensions, nu = s2 / (d^2 q): e / 4 without noise (mean field).
+    """p / (d q) of the floor for slow drift in many dimensions, nu = s2 / (d^2 q): e / 4 without noise.
 
     z^2 exp(1/z - 1 + nu / z^2) - nu = z^2 (exp(1/(2 z)) - 1) + z/2,    z = (1 + sqrt(1 + 16 nu)) / 4
     """

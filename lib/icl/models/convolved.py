@@ -1,0 +1,153 @@
+"""Linear recurrences whose gates see a window of the newest tokens, as behind a short causal convolution.
+
+Published layers put a convolution of width 2 to 4 in front of their gates and keys [Fu et al. 2022; Dao & Gu 2024;
+Yang et al. 2024]: the gates of step i then see the tokens i - width + 1 .. i. With r the length of x, u = x / r
+and v = y / r, the layers here are
+
+    h <- a_i (h + e_i k_i),    k_i = sum_j c_ij u_{i-j} over j < width,    answer h'x,
+    e_i = v_i - h'u_i where a layer corrects its errors (delta rules), v_i where it adds labels (Mamba-2).
+
+a_i and c_ij come from a small network on the window. At width 1 they are functions of the present token alone. What
+the network sees is said by `sees`: keys only, so that the layer is linear in its labels, or whole tokens, labels
+included.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.models.causal import Causal
+
+
+def newest(tokens: Float[Tensor, "batch time channels"], width: int) -> Float[Tensor, "batch time width channels"]:
+    """The newest tokens at each position, itself first; 0 where the sequence had not begun.
+
+    Args:
+        tokens: a batch of sequences.
+        width: how many, at least 1.
+    """
+    _checks.tensor("tokens", tokens, 3)
+    _checks.integer("width", width, at_least=1)
+    padded = nn.functional.pad(tokens, (0, 0, width - 1, 0))
+    # unfold puts the oldest first, on a last axis of its own.
+    return padded.unfold(1, width, 1).flip(-1).transpose(-1, -2)
+
+
+class Convolved(Causal):
+    """A gated layer with a short causal convolution in front of its gates and its written key.
+
+    The network has one hidden layer, a convolution of this width, SiLU, and starts as if it were not there: a_i = lam
+    and k_i = beta u_i. With `mixes` it makes a filter c of its own at every step; without, c is one trained filter, as
+    published, times a gate. Erasing and reading use the present key, not a filtered one: on white inputs no other fits
+    the present label.
+
+    Args:
+        d: dimension of the inputs, at least 1.
+        width: tokens that the convolution covers, at least 1.
+        sees: "keys", or "tokens": keys with their labels, that of step i included.
+        corrects: the layer writes its error; otherwise the label.
+        fades: a_i is a gate; otherwise one trained number.
+        mixes: a filter is made at every step.
+        compares: the network sees the inner products of the window's directions too.
+        hidden: channels of the convolution, at least 1.
+        lam: a to start from, in (0, 1).
+        beta: strength of writing to start from, > 0, dimensionless.
+        generator: what the convolution's weights are drawn from.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        width: int,
+        sees: str = "keys",
+        corrects: bool = True,
+        fades: bool = True,
+        mixes: bool = True,
+        compares: bool = True,
+        hidden: int = 32,
+        lam: float = 0.95,
+        beta: float = 0.9,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Draw the convolution; what it is read with starts at 0."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+        self.width = _checks.integer("width", width, at_least=1)
+        if sees not in ("keys", "tokens"):
+            raise ValueError(f"sees must be 'keys' or 'tokens', got {sees!r}")
+        self.sees = sees
+        self.corrects, self.fades = _checks.flag("corrects", corrects), _checks.flag("fades", fades)
+        self.mixes, self.compares = _checks.flag("mixes", mixes), _checks.flag("compares", compares)
+        _checks.integer("hidden", hidden, at_least=1)
+        if not 0 < _checks.number("lam", lam) < 1:
+            raise ValueError(f"lam must lie in (0, 1), got {lam!r}")
+        _checks.number("beta", beta, above=0)
+        _checks.drawing(generator, dtype)
+        seen = width * (d + 1 + (sees == "tokens")) + (width * (width - 1) // 2 if compares else 0)
+        drawn = torch.randn(hidden, seen, generator=generator, dtype=dtype, device=generator.device)
+        self.convolution = nn.Parameter(drawn / math.sqrt(seen))
+        self.offset = nn.Parameter(torch.zeros_like(drawn[:, 0]))
+        # Rows: the fade's log-odds, then the filter's entries, or the log of the strength.
+        self.head = nn.Parameter(drawn.new_zeros(1 + (width if mixes else 1), hidden))
+        self.log_odds = nn.Parameter(torch.logit(drawn.new_tensor(lam)))
+        self.filter = nn.Parameter(drawn.new_tensor([beta] + [0.0] * (width - 1)))
+
+    def gates(
+        self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]
+    ) -> tuple[Float[Tensor, "batch time"], Float[Tensor, "batch time width"]]:
+        """a_i and c_i of every step.
+
+        Args:
+            x: inputs.
+            y: their labels, which only matter where the layer sees tokens.
+        """
+        self.checked(x, y)
+        return self._gates(*_unit(x, y))
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position, all at once, by a triangular system."""
+        self.checked(x, y)
+        u, v, length = _unit(x, y)
+        a, c = self._gates(u, v, length)
+        written = torch.einsum("btj,btjd->btd", c, newest(u, self.width))
+        # Written at i and read at t > i: faded by a_i .. a_{t-1}.
+        aged = torch.cat([torch.zeros_like(a[:, :1]), a.log().cumsum(1)], dim=1)[:, :-1]
+        lags = aged.unsqueeze(2) - aged.unsqueeze(1)
+        later = torch.ones_like(lags[0], dtype=torch.bool).tril(-1)
+        heard = (u @ written.transpose(1, 2)) * lags.masked_fill(~later, -math.inf).exp()
+        if not self.corrects:
+            return length * (v - torch.einsum("bti,bi->bt", heard, v))
+        system = heard + torch.eye(heard.shape[-1], dtype=heard.dtype, device=heard.device)
+        missed = torch.linalg.solve_triangular(system, v.unsqueeze(-1), upper=False, unitriangular=True)
+        return length * missed.squeeze(-1)
+
+    def _gates(self, u: Tensor, v: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+        """The gates, from directions, labels in their units and lengths."""
+        keys = newest(u, self.width)
+        parts = [keys.flatten(2), newest(length.log().unsqueeze(-1), self.width).flatten(2)]
+        if self.sees == "tokens":
+            parts.append(newest(v.unsqueeze(-1), self.width).flatten(2))
+        if self.compares and self.width > 1:
+            one, other = torch.triu_indices(self.width, self.width, 1, device=u.device)
+            # Times d^1/2, so that on white inputs they are of the size of the other channels.
+            parts.append((keys @ keys.transpose(-1, -2))[..., one, other] * self.d**0.5)
+        hidden = nn.functional.silu(torch.cat(parts, dim=-1) @ self.convolution.T + self.offset)
+        fade, *rest = (hidden @ self.head.T).unbind(-1)
+        a = torch.sigmoid(self.log_odds + (fade if self.fades else torch.zeros_like(fade)))
+        if self.mixes:
+            return a, self.filter + torch.stack(rest, dim=-1)
+        return a, self.filter * rest[0].exp().unsqueeze(-1)
+
+
+def _unit(x: Any, y: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Directions, labels over lengths, lengths; an input of length 0 counts as one of length 1."""
+    power = x.square().sum(-1)
+    length = torch.where(power > 0, power, 1.0).sqrt()
+    return x / length.unsqueeze(-1), y / length, length

@@ -1,0 +1,250 @@
+"""Filters that learn from their own errors how fast the weights move (not in the papers).
+
+For `icl.tasks.speeds.UnknownDrift`. Each is a `filters.Filter` and sees labels by its errors alone; what it may look up
+is a table of steady layers, one row a speed: p, the variance a layer leaves in a weight's coordinate, and lam, its fade
+(`icl.theory.steady.best_unit_delta`). A row is a whole layer,
+
+    w <- lam (w + (y - w'x) x / (r + eps)),    eps = sigma_y^2 / p,    r = x'x
+
+and a filter here chooses rows as it reads:
+
+- `gauged_delta`: the row whose p is what the mean size of its own errors says; one number more than a layer;
+- `meta_delta`: the row to which the gradient of its own squared errors leads [Sutton 1992]; one vector more;
+- `mixed_deltas`: all rows at once, a layer each, weighed by how well each has told the labels;
+- `bank`: the same of Kalman filters, the posterior mean [Magill 1965], which no filter beats.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+from icl.filters import Filter
+from icl.tasks.speeds import UnknownDrift
+
+
+@dataclass(frozen=True)
+class Gauged:
+    """State of `gauged_delta`: the estimate, and the running mean of its squared errors."""
+
+    w_hat: Float[Tensor, "d *trials"]
+    size: Float[Tensor, " *trials"]
+
+
+@dataclass(frozen=True)
+class Meta:
+    """State of `meta_delta`: the estimate, log p, and how the estimate would change with it."""
+
+    w_hat: Float[Tensor, "d *trials"]
+    log_p: Float[Tensor, " *trials"]
+    slope: Float[Tensor, "d *trials"]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """State of `mixed_deltas`: the mean estimate, each layer's, and the logarithms of their weights."""
+
+    w_hat: Float[Tensor, "d *trials"]
+    each: Float[Tensor, "m d *trials"]
+    log_weight: Float[Tensor, "m *trials"]
+
+
+@dataclass(frozen=True)
+class KalmanBank:
+    """State of `bank`: the posterior mean, each member's estimate and covariance, and log weights."""
+
+    w_hat: Float[Tensor, "d *trials"]
+    each: Float[Tensor, "m d *trials"]
+    P: Float[Tensor, "m d d *trials"]
+    log_weight: Float[Tensor, "m *trials"]
+
+
+def _table(p: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of layers, slow ones first."""
+    ps = np.array(_checks.real("p", p, above=0), dtype=np.float64)
+    if ps.ndim != 1 or len(ps) < 2 or (np.diff(ps) <= 0).any():
+        raise ValueError(f"p must be at least two numbers that rise, in one row, got {p!r}")
+    lams = np.array(_checks.real("lam", lam, at_least=0, at_most=1), dtype=np.float64)
+    _checks.shape("lam", lams, (len(ps),), "to match p")
+    return ps, lams
+
+
+def _column(values: np.ndarray, like: Tensor, axes: int) -> Tensor:
+    """Numbers along the first axis, broadcast against `axes` more."""
+    return torch.as_tensor(values).to(like).reshape(-1, *[1] * axes)
+
+
+def _looked_up(at: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Piecewise linear y(x) at some places within x's range, and its slope there."""
+    i = (torch.searchsorted(x, at.contiguous(), right=True) - 1).clamp(0, len(x) - 2)
+    slope = (y[i + 1] - y[i]) / (x[i + 1] - x[i])
+    return y[i] + slope * (at - x[i]), slope
+
+
+def _length(x: Tensor) -> Tensor:
+    """x'x, where 0 stands for an input that teaches nothing."""
+    r = x.square().sum(0)
+    return torch.where(r == 0, torch.inf, r)
+
+
+def gauged_delta(p: Any, lam: Any, *, sigma_y: float, beta: float, start: float | None = None) -> Filter:
+    """Unit keys whose step and fade are read off the size of their own errors.
+
+        size <- size + beta ((y - w'x)^2 - size),    p = (size - sigma_y^2) / d, kept within the table
+
+    In steady state a layer errs by d p + sigma_y^2 in the mean square, so that its errors say which row it should be.
+    The mean over time has one rest, the row of its own speed: with the gates of a faster row a slower world is followed
+    better than that row's p, and p falls; with those of a slower one it rises
+    (`theory.unknown_drift.unit_delta_error`).
+
+    Args:
+        p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
+        lam: their fades, in [0, 1].
+        sigma_y: standard deviation of the noise in the labels, >= 0, in units of y.
+        beta: share of the newest error in the mean, in (0, 1].
+        start: p before the first label, > 0; None is the geometric mean of the table's ends.
+    """
+    ps, lams = _table(p, lam)
+    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    beta = _checks.number("beta", beta, above=0, at_most=1)
+    first = float(np.sqrt(ps[0] * ps[-1])) if start is None else _checks.number("start", start, above=0)
+
+    def init(w_hat: Tensor) -> Gauged:
+        return Gauged(w_hat, torch.full_like(w_hat[0], len(w_hat) * first + noise))
+
+    def step(state: Gauged, x: Tensor, y: Tensor, y_hat: Tensor) -> Gauged:
+        own = ((state.size - noise) / len(x)).clamp(ps[0], ps[-1])
+        fade, _ = _looked_up(own, torch.as_tensor(ps).to(x), torch.as_tensor(lams).to(x))
+        error = y - y_hat
+        w_hat = fade * torch.addcmul(state.w_hat, x, error / (_length(x) + noise / own))
+        return Gauged(w_hat, state.size + beta * (error.square() - state.size))
+
+    return Filter(init, step)
+
+
+def meta_delta(p: Any, lam: Any, *, sigma_y: float, theta: float, start: float | None = None) -> Filter:
+    """Unit keys whose row follows the gradient of their own squared errors, as step sizes do in IDBD [Sutton 1992].
+
+        log p <- log p + theta (y - w'x) x'g / (r p + sigma_y^2),    g = dw / d log p
+
+    g is carried along by the derivative of the update, earlier rows taken to be the present one. One p for all
+    coordinates, where IDBD has a step for each.
+
+    Args:
+        p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2; log p is kept within them.
+        lam: their fades, in [0, 1].
+        sigma_y: standard deviation of the noise in the labels, >= 0, in units of y.
+        theta: step of log p, >= 0, dimensionless; 0 keeps the first row.
+        start: p before the first label, > 0; None is the geometric mean of the table's ends.
+    """
+    ps, lams = _table(p, lam)
+    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    theta = _checks.number("theta", theta, at_least=0)
+    first = float(np.sqrt(ps[0] * ps[-1])) if start is None else _checks.number("start", start, above=0)
+    ends = np.log(ps)
+
+    def init(w_hat: Tensor) -> Meta:
+        return Meta(w_hat, torch.full_like(w_hat[0], float(np.log(first).clip(ends[0], ends[-1]))), 0 * w_hat)
+
+    def step(state: Meta, x: Tensor, y: Tensor, y_hat: Tensor) -> Meta:
+        r, error, ahead = _length(x), y - y_hat, (x * state.slope).sum(0)
+        # Of an input of 0 neither the error nor the sum is finite over r.
+        lit = torch.where(torch.isfinite(r), r, 0.0) * state.log_p.exp() + noise
+        pull = torch.where(lit > 0, error * ahead / torch.where(lit > 0, lit, 1.0), 0.0)
+        log_p = (state.log_p + theta * pull).clamp(ends[0], ends[-1])
+        fade, bend = _looked_up(log_p, torch.as_tensor(ends).to(x), torch.as_tensor(lams).to(x))
+        eps = noise / log_p.exp()
+        gain = 1 / (r + eps)
+        written = torch.addcmul(state.w_hat, x, error * gain)
+        slope = fade * torch.addcmul(state.slope, x, gain * (error * eps * gain - ahead)) + bend * written
+        return Meta(fade * written, log_p, slope)
+
+    return Filter(init, step)
+
+
+def mixed_deltas(p: Any, lam: Any, *, sigma_y: Any, keep: float = 1.0) -> Filter:
+    """A layer of unit keys for each row, their answers weighed by how well each has told the labels so far.
+
+        log weight_j <- keep log weight_j - (log s_j + (y - w_j'x)^2 / s_j) / 2,    s_j = r p_j + sigma_y_j^2
+
+    Each layer takes its error for normal with the variance that it believes; the weights are then what Bayes' rule
+    makes of that, and `keep` < 1 lets them forget. It is `bank` with a number p_j in place of each matrix.
+
+    Args:
+        p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
+        lam: their fades, in [0, 1].
+        sigma_y: standard deviation of the noise in the labels, >= 0, in units of y: one number, or one for each row.
+        keep: what a step leaves of the log weights, in (0, 1]; 1 forgets nothing.
+    """
+    ps, lams = _table(p, lam)
+    noise = np.array(_checks.real("sigma_y", sigma_y, at_least=0), dtype=np.float64) ** 2
+    noise = np.full(len(ps), noise) if not noise.ndim else noise
+    _checks.shape("sigma_y", noise, (len(ps),), "to match p")
+    keep = _checks.number("keep", keep, above=0, at_most=1)
+
+    def init(w_hat: Tensor) -> Mixed:
+        each = w_hat.expand(len(ps), *w_hat.shape)
+        return Mixed(w_hat, each, torch.full_like(each[:, 0], -float(np.log(len(ps)))))
+
+    def step(state: Mixed, x: Tensor, y: Tensor, y_hat: Tensor) -> Mixed:
+        own, fade, s2 = (_column(values, x, y.dim()) for values in (ps, lams, noise))
+        r = x.square().sum(0)
+        error, s = y - (state.each * x).sum(1), r * own + s2
+        known = s > 0
+        s = torch.where(known, s, 1.0)
+        told = torch.where(known, (s.log() + error.square() / s) / 2, 0.0)
+        gain = torch.where(known, error * own / s, 0.0)
+        each = fade[:, None] * torch.addcmul(state.each, gain[:, None], x)
+        return Mixed(*_weighed(each, keep * state.log_weight - told))
+
+    return Filter(init, step)
+
+
+def _weighed(each: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean estimate by these weights, the estimates, and the weights' logarithms made to add up to 1."""
+    log_weight = log_weight - log_weight.logsumexp(0)
+    return (log_weight.exp()[:, None] * each).sum(0), each, log_weight
+
+
+def bank(task: UnknownDrift) -> Filter:
+    """The posterior mean when the drift is one of several: a Kalman filter for each, weighed by Bayes [Magill 1965].
+
+    The weights are the probabilities of the members given the labels so far; `theory.unknown_drift.bank_predictions`
+    has them, and the error they expect. A direction that is known already teaches nothing, and its label tells nothing.
+
+    Args:
+        task: gives d, the members and their probabilities; the inputs' law does not matter to it.
+    """
+    _checks.instance("task", task, UnknownDrift)
+    m, d = len(task.gammas), task.d
+
+    def init(w_hat: Tensor) -> KalmanBank:
+        _checks.shape("x", w_hat, (d, *[None] * (w_hat.dim() - 1)), "as (d, *trials) to match the task")
+        start = torch.as_tensor(task.k0[:, None, None] * np.eye(d), device=w_hat.device)
+        trials = w_hat.shape[1:]
+        P = start.reshape(m, d, d, *[1] * len(trials)).expand(m, d, d, *trials).contiguous()
+        log_weight = _column(np.log(task.weights), P, len(trials)).expand(m, *trials)
+        return KalmanBank(w_hat, w_hat.to(P).expand(m, *w_hat.shape), P, log_weight)
+
+    def step(state: KalmanBank, x: Tensor, y: Tensor, y_hat: Tensor) -> KalmanBank:
+        X, axes = x.to(state.P), y.dim()
+        gamma, q, noise = (_column(v, X, axes) for v in (task.gammas, task.steps**2, task.noises**2))
+        Px = (state.P * X).sum(2)
+        s, error = (Px * X).sum(1) + noise, y.to(X) - (state.each * X).sum(1)
+        known = s > 0
+        s = torch.where(known, s, 1.0)
+        told = torch.where(known, (s.log() + error.square() / s) / 2, 0.0)
+        gain = torch.where(known, error / s, 0.0)
+        each = gamma[:, None] * torch.addcmul(state.each, gain[:, None], Px)
+        # u u', so that P stays symmetric to the last bit.
+        u = Px * torch.where(known, s.rsqrt(), 0.0)[:, None]
+        P = torch.addcmul(state.P, u[:, :, None], u[:, None], value=-1).mul_(gamma[:, None, None] ** 2)
+        P.diagonal(dim1=1, dim2=2).add_(q[..., None])
+        w_hat, each, log_weight = _weighed(each, state.log_weight - told)
+        return KalmanBank(w_hat.to(x), each, P, log_weight)
+
+    return Filter(init, step)

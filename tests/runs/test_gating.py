@@ -1,0 +1,93 @@
+"""Trained gates against the bound: what the judge measures, and a training small enough for a test."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from icl.models.convolved import Convolved
+from icl.profile import streams
+from icl.runs import gating
+from icl.theory import steady
+
+LAW = steady.Steady(4, 0.9, (1 - 0.9**2) ** 0.5)
+SHORT = replace(gating.GATED_RECIPE, steps=2, warm_up=0, batch=2)
+
+
+def at_best(**changes):
+    """Longhorn as one of the layers: gamma, and keys of length 1 written in full."""
+    settings = {"width": 1, "hidden": 2, "lam": LAW.gamma, "beta": 1.0, "dtype": torch.float64}
+    return Convolved(LAW.d, generator=streams("gating test"), **settings | changes)
+
+
+def test_the_judge_finds_longhorn_on_the_bound():
+    """The difference to itself is rounding of eps = 1e-9."""
+    ratio, se = gating.over_bound(at_best(), LAW, 50, generator=streams("judge"))
+    assert ratio == pytest.approx(1, abs=1e-6)
+    assert se < 1e-6
+
+
+def test_the_judge_finds_a_known_error():
+    """A constant strength beta on keys of length 1 and fade lam = gamma: p = q + gamma^2 (1 - beta (2 - beta) / d) p.
+
+    1,000 prompts, standard error below 2%; |z| < 5.5 fails by chance 4 in 10^8 times.
+    """
+    beta = 0.5
+    ratio, se = gating.over_bound(at_best(beta=beta), LAW, 1_000, generator=streams("judge"))
+    p = LAW.q / (1 - LAW.gamma**2 * (1 - beta * (2 - beta) / LAW.d))
+    expected = LAW.d * p / steady.best_unit_delta(LAW).error
+    assert abs(expected - 1) > 0.1
+    assert abs(ratio - expected) < 5.5 * se
+    assert se < 0.02
+
+
+def test_a_prompt_has_forgotten_its_start_where_it_is_judged():
+    """The mean error of the layer on the bound, from k at the first position, is within 2e-4 of the bound there."""
+    for law in (LAW, steady.Steady(4, 0.98, (1 - 0.98**2) ** 0.5)):
+        p = law.k0
+        for _ in range(gating.GATED_POSITIONS - gating.GATED_LAST):
+            p = law.q + law.gamma**2 * p * (1 - 1 / law.d)
+        assert p == pytest.approx(steady.best_unit_delta(law).p, rel=2e-4)
+
+
+def test_training_moves_towards_the_bound():
+    """30 steps from a fade of 0.73 halve what is above the bound, judged on the same 100 prompts before and after."""
+    recipe = replace(gating.GATED_RECIPE, steps=30, batch=16, warm_up=0)
+    model = gating.gated_layer("delta rule", "one filter", 1, 4, generator=streams("start"))
+    with torch.no_grad():
+        model.log_odds.fill_(1.0)
+    before = gating.over_bound(model, LAW, 100, generator=streams("judge"))[0]
+    gating.train_gated(model, LAW, 0.1, generator=streams("prompts"), recipe=recipe)
+    after = gating.over_bound(model, LAW, 100, generator=streams("judge"))[0]
+    assert after - 1 < 0.5 * (before - 1)
+
+
+def test_a_row_can_be_had_again():
+    rows = [gating.gated_run(LAW, "gated delta", "own filter", 2, 1, 1e-2, 20, recipe=SHORT) for _ in range(2)]
+    assert rows[0] == rows[1]
+    assert rows[0] != gating.gated_run(LAW, "gated delta", "own filter", 2, 2, 1e-2, 20, recipe=SHORT)
+
+
+def test_all_are_compared():
+    found = gating.compare_gated(LAW, seeds=2, prompts=20, widths=(1,), recipe=SHORT)
+    assert len(found) == len(gating.GATED_LAYERS) * len(gating.GATED_FEEDS) * 2
+    assert set(found.seed) == {1, 2}
+    assert set(found.lr) <= set(gating.GATED_RATES)
+    assert np.isfinite(found[["ratio", "se"]]).all().all()
+    # The step size is the better one of the trial's two.
+    row = found.iloc[0]
+    tried = [gating.gated_run(LAW, row.layer, row.fed, 1, 0, lr, 2, recipe=SHORT)["ratio"] for lr in gating.GATED_RATES]
+    assert row.lr == gating.GATED_RATES[int(np.argmin(tried))]
+
+
+def test_what_does_not_fit_is_refused():
+    model = at_best()
+    with pytest.raises(ValueError, match="layer must be one of Mamba-2, delta rule, gated delta"):
+        gating.gated_layer("S4", "one filter", 1, 4, generator=streams("x"))
+    with pytest.raises(ValueError, match="fed must be one of"):
+        gating.gated_layer("delta rule", "keys", 1, 4, generator=streams("x"))
+    with pytest.raises(ValueError, match="model must have d = 5, to match law, got 4"):
+        gating.train_gated(model, replace(LAW, d=5), 1e-2, generator=streams("x"))
+    with pytest.raises(ValueError, match="law must have labels without noise"):
+        gating.over_bound(model, replace(LAW, sigma_y=0.1), 4, generator=streams("x"))
