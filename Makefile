@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 
 # Two workers with a thread each beat one that takes every core and another that waits.
-book page again test browser course paper: export OMP_NUM_THREADS := 1
-book page again test browser course paper: export MKL_NUM_THREADS := 1
-book page again test browser course paper: export OPENBLAS_NUM_THREADS := 1
-book page again test browser course paper: export VECLIB_MAXIMUM_THREADS := 1
+book page again test browser course paper article: export OMP_NUM_THREADS := 1
+book page again test browser course paper article: export MKL_NUM_THREADS := 1
+book page again test browser course paper article: export OPENBLAS_NUM_THREADS := 1
+book page again test browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
 
 # Some machines forbid it; but what is not kept each kernel and each test worker compiles anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -98,6 +98,10 @@ bench: setup ## compare the library's speed with its peers
 .PHONY: paper
 paper: setup ## run the long experiments not yet recorded here (ALL=1: all anew; a GPU helps) in book/results
 	$(PY) tools/build.py --profile paper $(if $(ALL),--all)
+
+.PHONY: article
+article: setup ## make the short paper's numbers, figures and PDF in paper/build (the PDF needs LaTeX)
+	$(PY) paper/make.py
 
 .PHONY: lock
 lock: ## remake requirements.lock from pyproject.toml
