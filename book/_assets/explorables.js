@@ -338,6 +338,54 @@ window.icl = (() => {
     return z * z / (s * (1 + z)) * Math.exp(s * (1 + v) / z + s * v / z ** 2 - 1) - v;
   }
 
+  /* The root of a function between two ends where it has different signs */
+  function signChange(f, low, high) {
+    const rising = f(high) > 0;
+    for (let i = 0; i < 45; i++) {
+      const middle = (low + high) / 2;
+      if ((f(middle) > 0) === rising) high = middle; else low = middle;
+    }
+    return (low + high) / 2;
+  }
+
+  /* icl.theory.large_d.eps_delta */
+  function epsDelta(s, v) {
+    const half = s * (1 - v), root = Math.sqrt(half ** 2 + 4 * (1 + s) * s * v);
+    return half < 0 ? 2 * s * v / (root - half) : (half + root) / (2 * (1 + s));
+  }
+
+  /* icl.theory.cheap_covariance.eps_blocks */
+  function epsBlocks(share, s, v) {
+    if (share < 1e-6) return epsDelta(s, v);
+    const low = kalmanLargeD(s, v), over = eps => kalmanLargeD(share * s, (v + (1 - share) * eps) / share) - eps;
+    return share === 1 ? low : signChange(over, low * (1 - 1e-6), epsDelta(s, v) * (1 + 1e-6));
+  }
+
+  /* icl.theory.cheap_covariance.eps_low_rank: roots touch on both sides of the kept eigenvalues */
+  function epsLowRank(share, s, v) {
+    if (share < 1e-6) return epsDelta(s, v);
+    if (share > 1 - 1e-6) return kalmanLargeD(s, v);
+    const lost = (1 - share) * s, least = (H, low, high) => {
+      const step = (high - low) / 40;
+      let best = 0, value = H(low);
+      for (let i = 1; i <= 40; i++) {
+        const here = H(low + i * step);
+        if (here < value) [best, value] = [i, here];
+      }
+      return H(goldenSection(H, low + Math.max(best - 1, 0) * step, low + Math.min(best + 1, 40) * step));
+    };
+    const at = p => {
+      const c = p - lost * (1 - p), H = z => {
+        const A = (v - z) * (p - z) - z * z * (1 - share), B = z * z * (p - z);
+        return s * (1 - z) * A / B - 1 - s * share + Math.log(B / (s * (1 - z) * (c - z)));
+      };
+      return [least(t => H(-Math.exp(t)), Math.log(1e-9), Math.log(1e3 * (1 + s))),
+        least(t => H(p + (1 - p) / (1 + Math.exp(-t))), -16, 16)];
+    };
+    const apart = p => { const [left, right] = at(p); return left - right; };
+    return Math.exp(at(signChange(apart, lost / (1 + lost) * (1 + 1e-9), 1 - 1e-9))[0]) - v;
+  }
+
   /* Layers' errors over d k0 at their best, and the floor's: gla, free_gates, delta, unit_delta, kalman */
   function fastWeightErrors(d, s, v, lengths = squaredLengths(d)) {
     const fades = s / d, noise = v * d, shift = d + 0.8 * (1 - fades) ** 2 + 2 * v / (v + kalmanLargeD(s, v));
@@ -348,6 +396,73 @@ window.icl = (() => {
       "delta rule": leftBy(fades, d + 2, noise),
       "Longhorn": noise ? leftByMean(fades, lengths, unit) : leftBy(fades, d, 0),
       "Kalman": kalmanLargeD(shift * fades / (1 - fades), noise / shift),
+    };
+  }
+
+  /* icl.theory.unknown_drift.gates_at, then unit_delta_error over d: what a layer of a world with these s and v leaves in a
+     weight of variance 1, its gates those of the layer that would leave p if the noise were `told` */
+  function leftByGatesAt(p, {d, s, v, told}, {r, weight} = squaredLengths(d)) {
+    const mean = f => r.reduce((sum, at, i) => sum + weight[i] * f(at), 0) / d;
+    const lam2 = (1 - p) / (1 - p + p * p * mean(at => at / (at * p + told * d))), eps = told * d / p;
+    const b1 = mean(at => at / (at + eps)), b2 = mean(at => (at / (at + eps)) ** 2), b3 = mean(at => at / (at + eps) ** 2);
+    const both = Math.sqrt(lam2 * (1 - s / d)), C = both * b1 / (1 - both * (1 - b1));
+    return 1 - 2 * C + lam2 * (2 * b1 * C + b2 * (1 - 2 * C) + b3 * v * d) / (1 - lam2 * (1 - 2 * b1 + b2));
+  }
+
+  /* icl.theory.large_d.eps_gla and eps_delta */
+  const glaLargeD = (s, v) => 2 / (1 + Math.sqrt(1 + 4 / (s * (1 + v))));
+  function deltaLargeD(s, v) {
+    const half = s * (1 - v), root = Math.sqrt(half * half + 4 * (1 + s) * s * v);
+    return half < 0 ? 2 * s * v / (root - half) : (half + root) / (2 * (1 + s));
+  }
+
+  /* What a table has at x between its places, along a straight line; beyond them its ends */
+  function between(x, places, values) {
+    const right = places.findIndex(at => at >= x);
+    if (right <= 0) return right ? values.at(-1) : values[0];
+    const share = (x - places[right - 1]) / (places[right] - places[right - 1]);
+    return values[right - 1] + share * (values[right] - values[right - 1]);
+  }
+
+  /* icl.theory.mesa.least_noise at one s: excess are the logarithms of a row of its table less 1 */
+  function leastNoise(s, within, logV, excess) {
+    const times = error => noise => Math.log(error(s, Math.exp(noise)) / kalmanLargeD(s, Math.exp(noise)) - 1);
+    const layers = {
+      "GLA": times(glaLargeD), "gates of the key": times(deltaLargeD), "Mesa": noise => between(noise, logV, excess),
+    };
+    return Object.fromEntries(Object.entries(layers).map(([layer, at]) => {
+      let low = logV[0], high = logV.at(-1);
+      for (let i = 0; i < 40; i++) {
+        const middle = (low + high) / 2;
+        if (at(middle) > Math.log(within)) low = middle; else high = middle;
+      }
+      return [layer, Math.exp((low + high) / 2)];
+    }));
+  }
+
+  /* icl.theory.spectra as d grows, for a drift whose power is constant in bands: `widths` in independent numbers a label,
+     `weights` their shares of the signal; v is the labels' noise. Errors over the signal. */
+  function bandErrors(widths, weights, v) {
+    const total = weights.reduce((sum, w) => sum + w, 0), heights = weights.map((w, i) => w / total / widths[i]);
+    const L = R => heights.reduce((sum, h, i) => sum + widths[i] * Math.log1p(h / R), 0);
+    const left = R => heights.reduce((sum, h, i) => sum + widths[i] * h / (1 + h / R), 0);
+    const root = gap => {
+      let low = -28, high = 0;
+      for (let i = 0; i < 60; i++) {
+        const middle = (low + high) / 2;
+        if (gap(Math.exp(middle)) > 0) low = middle; else high = middle;
+      }
+      return Math.exp((low + high) / 2);
+    };
+    const smoother = root(e => left(v + e) - e), R = v + smoother;
+    return {
+      heights,
+      errors: {
+        "GLA": (1 + v) * L(1 + v),
+        "gates of the key": root(e => (v + e) * L(v + e) - e),
+        "Kalman": smoother + R * Math.expm1(L(R) - smoother / R),
+        "smoother": smoother,
+      },
     };
   }
 
@@ -840,6 +955,44 @@ window.icl = (() => {
       };
     },
 
+    /* The price of not knowing the future: a drift's power by frequency, and what four readers leave of a label. */
+    drawnSpectrum({slow, middling, quick, fast, log_v}, {edges}) {
+      const v = 10 ** log_v, widths = edges.slice(1).map((edge, i) => edge - (i ? edges[i] : 0));
+      const {heights, errors} = bandErrors(widths, [slow, middling, quick, fast], v), curve = [];
+      heights.forEach((height, i) => {
+        for (const u of [edges[i], edges[i + 1]]) curve.push({u, level: Math.max(height, 0.011), of: "the drift"});
+      });
+      for (const [of, error] of Object.entries(errors)) {
+        for (const u of [edges[0], edges.at(-1)]) curve.push({u, level: error + v, of});
+      }
+      const said = Object.entries(errors).map(([of, error]) => `${of} ${(100 * error).toFixed(1)}%`).join("; ");
+      return {
+        datasets: {curve},
+        readout: `Errors in parts of the signal: ${said}. Not knowing the future costs a factor of ` +
+          `${fixed(errors.Kalman / errors.smoother)}; a matrix saves one of ` +
+          `${fixed(errors["gates of the key"] / errors.Kalman)} over gates of the key.`,
+      };
+    },
+
+    /* What a filter loses that keeps a summary of its covariance, against the numbers it keeps */
+    cheapCovariance({log_s, v}, {shares}) {
+      const s = 10 ** log_s, floor = kalmanLargeD(s, v), top = epsDelta(s, v), curve = [];
+      for (const share of shares) {
+        curve.push({share, times: epsBlocks(share, s, v) / floor, method: "blocks"});
+        curve.push({share, times: epsLowRank(share / 2, s, v) / floor, method: "best known directions"});
+        curve.push({share, times: top / floor, method: "Longhorn"});
+        curve.push({share, times: 1, method: "Kalman"});
+      }
+      const gain = eps => fixed(100 * (top - eps) / (top - floor));
+      return {
+        datasets: {curve},
+        readout: `At s = ${fixed(s)} and v = ${fixed(v)} Longhorn has ${fixed(top / floor)} times the error of the Kalman ` +
+          `filter. Of this gain a tenth of the matrix's numbers buys ${gain(epsLowRank(0.05, s, v))}% as best known ` +
+          `directions and ${gain(epsBlocks(0.1, s, v))}% as blocks, half of them ${gain(epsLowRank(0.25, s, v))}% and ` +
+          `${gain(epsBlocks(0.5, s, v))}%.`,
+      };
+    },
+
     /* Every model a fast weight: error over the Kalman floor against s, dimensions over memory, at the labels' noise v. */
     fastWeights({d, v, log_s}, {grid}) {
       const curve = [], best = [], lengths = squaredLengths(d), s = 10 ** log_s, here = fastWeightErrors(d, s, v, lengths);
@@ -855,6 +1008,84 @@ window.icl = (() => {
         readout: `At s = ${s.toPrecision(3)}, where weights are remembered for about ${fixed(2 * d / s)} examples, errors in ` +
           `multiples of the Kalman floor: ${said}. Answering 0: ${(1 / here.Kalman).toFixed(2)}. The floor itself is ` +
           `${fixed(100 * here.Kalman)}% of the signal.`,
+      };
+    },
+
+    /* What gating can buy: error of a layer whose gates see some earlier keys, in units of what gates of the current key
+       alone leave; a table at some numbers of keys and dimensions, straight in log (1 + keys) between. */
+    earlierKeys({keys, log_d}, {windows, errors, floors, last}) {
+      const d = 2 ** log_d, row = errors[d], curve = [], mark = k => Math.log2(1 + k);
+      const at = k => {
+        let i = 1;
+        while (i < windows.length - 1 && windows[i] < k) i++;
+        const part = (mark(k) - mark(windows[i - 1])) / (mark(windows[i]) - mark(windows[i - 1]));
+        return row[i - 1] + part * (row[i] - row[i - 1]);
+      };
+      for (let k = 0; k <= last; k++) {
+        curve.push({keys: k, times: at(k), method: "gates that see earlier keys"});
+        curve.push({keys: k, times: 1, method: "gates of the current key"});
+        curve.push({keys: k, times: floors[d], method: "Kalman"});
+      }
+      const gained = (1 - at(keys)) / (1 - floors[d]);
+      return {
+        datasets: {curve, stars: [{keys, times: at(keys), method: "gates that see earlier keys"}]},
+        readout: `In ${d} dimensions, gates that see ${keys} earlier ${keys === 1 ? "key" : "keys"} leave ` +
+          `${at(keys).toFixed(3)} of the error of gates of the current key, the Kalman filter ` +
+          `${floors[d].toFixed(3)}: ${Math.round(100 * gained)}% of the way.`,
+      };
+    },
+
+    /* When the speed is unknown: the p that a gauge reads off its own errors, against the p that it sets its gates by. */
+    gauge({log_s, v, told}, {d, grid}) {
+      const s = 10 ** log_s, lengths = squaredLengths(d), assumed = v * told;
+      const reads = p => leftByGatesAt(p, {d, s, v, told: assumed}, lengths) + v - assumed;
+      const ends = [grid[0], grid.at(-1)], kept = p => Math.min(Math.max(p, ends[0]), ends[1]);
+      const curve = [];
+      for (const p of grid) {
+        curve.push({p, reads: kept(reads(p)), method: "the gauge reads"}, {p, reads: p, method: "what it believed"});
+      }
+      let [low, high] = ends;
+      for (let i = 0; i < 60; i++) {
+        const p = (low + high) / 2;
+        if (reads(p) > p) low = p; else high = p;
+      }
+      const rest = (low + high) / 2, left = leftByGatesAt(rest, {d, s, v, told: assumed}, lengths);
+      const best = fastWeightErrors(d, s, v, lengths).Longhorn;
+      return {
+        datasets: {curve, stars: [{p: rest, reads: rest, method: "the gauge reads"}]},
+        readout: `At s = ${s.toPrecision(3)} and v = ${v}, told a noise of ${fixed(assumed)}, the gauge comes to rest at ` +
+          `p = ${fixed(rest)}. There the layer leaves ${fixed(left)} of the signal; the best layer for this speed leaves ` +
+          `${fixed(best)}.`,
+      };
+    },
+
+    /* Which layer is enough at s and v: the cheapest that is within a share of the floor, from closed forms and Mesa's table. */
+    layerMap({log_s, log_v, percent}, {s, v, mesa}) {
+      const logV = v.map(Math.log), excess = mesa.map(row => row.map(times => Math.log(times - 1)));
+      const here = 10 ** log_s, noise = 10 ** log_v, curve = [], open = {};
+      s.forEach((at, i) => {
+        let high = v.at(-1);
+        const add = (layer, border) => {
+          const low = Math.min(border, high);
+          // An area ends where its two lines meet.
+          if (high > low || open[layer]) curve.push({s: at, v: border, low, high, layer});
+          open[layer] = high > low;
+          high = low;
+        };
+        for (const [layer, border] of Object.entries(leastNoise(at, percent / 100, logV, excess[i]))) add(layer, border);
+        add("Kalman", v[0]);
+      });
+      const floor = kalmanLargeD(here, noise), column = excess.map(row => between(Math.log(noise), logV, row));
+      const times = {
+        "GLA": glaLargeD(here, noise) / floor, "gates of the key": deltaLargeD(here, noise) / floor,
+        "Mesa": 1 + Math.exp(between(Math.log(here), s.map(Math.log), column)), "Kalman": 1,
+      };
+      const enough = Object.keys(times).find(layer => times[layer] <= 1 + percent / 100);
+      const all = Object.entries(times).slice(0, 3).map(([layer, ratio]) => `${layer} ${ratio.toFixed(2)}`).join("; ");
+      return {
+        datasets: {curve, stars: [{s: here, v: noise, layer: enough}]},
+        readout: `At s = ${fixed(here)} and v = ${fixed(noise)} errors, in multiples of the Kalman floor, are: ${all}. ` +
+          `The cheapest within ${fixed(percent)}%: ${enough}. The floor itself is ${fixed(100 * floor)}% of the signal.`,
       };
     },
 
@@ -1185,7 +1416,7 @@ window.icl = (() => {
     chebyshevScalars, methods, limitRisks, limitRegisters, limitSteps, limitEqualSteps, registerRisks, bestSets,
     rescaledRisk, simplexRatio, stepRisks, movedInputs,
     fading, mambaOptimum, mambaShifted, mambaBound, mambaSharper, linearAttentionLoss,
-    squaredLengths, kalmanLargeD, fastWeightErrors,
+    squaredLengths, kalmanLargeD, fastWeightErrors, bandErrors,
     stackWeights, stackError, bowl, descendGrams, bowlLoss, bowlDistance, leastOfBlock, noisyLms,
     positionWeights, sharesMissed, floorAlong, populationLoss, follow,
     memoryRight, signCeiling, signAccuracy, signError, signForgetting, explorables,

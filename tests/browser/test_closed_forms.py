@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 
 from icl import solvers, theory
 from icl.models import memformer
@@ -15,7 +15,20 @@ from icl.models.causal import Normalised
 from icl.models.stacks import Stack
 from icl.profile import streams
 from icl.tasks import DriftingRegression
-from icl.theory import flips, gated_floor, large_d, lfom, lms_family, polynomial_floor, population, s6
+from icl.theory import (
+    cheap_covariance,
+    flips,
+    gated_floor,
+    large_d,
+    lfom,
+    lms_family,
+    mesa,
+    polynomial_floor,
+    population,
+    s6,
+    spectra,
+    unknown_drift,
+)
 from icl.theory import steady as fast_weights
 
 
@@ -710,6 +723,65 @@ def test_the_price_of_sharing_is_what_it_was_given(forms):
         assert numbers(drawn["readout"]) == pytest.approx([*shown, 100 * limit[-1]], rel=0.0051)
 
 
+def test_a_cheaper_covariance_draws_the_librarys_curves(forms):
+    """What the figure of summaries draws and says is the library's: curves to 1e-6, numbers to two digits."""
+    shares = [0.0, 0.3, 1.0]
+    for log_s, v in ((-0.5, 0.0), (-2.0, 1.0), (0.3, 0.1)):
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.cheapCovariance(values, constants)",
+            [{"log_s": log_s, "v": v}, {"shares": shares}],
+        )
+        s = 10**log_s
+        floor, top = large_d.kalman_large_d(s, v), large_d.eps_delta(s, v)
+        for share in shares:
+            expected = {
+                "blocks": cheap_covariance.eps_blocks(share, s, v) / floor,
+                "best known directions": cheap_covariance.eps_low_rank(share / 2, s, v) / floor,
+                "Longhorn": top / floor,
+                "Kalman": 1.0,
+            }
+            rows = drawn["datasets"]["curve"]
+            found = {row["method"]: row["times"] for row in rows if row["share"] == share}
+            assert found == pytest.approx(expected, rel=1e-6)
+        errors = [
+            curve(share, s, v)
+            for half in (0.1, 0.5)
+            for curve, share in ((cheap_covariance.eps_low_rank, half / 2), (cheap_covariance.eps_blocks, half))
+        ]
+        gains = [100 * (top - eps) / (top - floor) for eps in errors]
+        assert numbers(drawn["readout"]) == pytest.approx([s, v, top / floor, *gains], rel=0.0051)
+
+
+def test_a_drawn_spectrum_draws_the_librarys_levels(forms):
+    """What the figure of bands draws and says is the library's: levels and bands to 1e-9, numbers to two or three
+    digits. Of ten weights a tenth of the frequencies is one number a label; how often a power occurs is what counts.
+    """
+    edges = [0.02, 0.1, 0.3, 1.0, 3.0]
+    width, ones = np.diff([0.0, *edges[1:]]), np.ones(10)
+    readers = {
+        "GLA": spectra.gla_large_d,
+        "gates of the key": spectra.key_gated_large_d,
+        "Kalman": spectra.filter_error,
+        "smoother": spectra.smoother_error,
+    }
+    for bands, log_v in (((4, 4, 2, 1), -1.0), ((10, 0, 0, 1), -2.0), ((0, 3, 0, 10), 0.3)):
+        values = dict(zip(("slow", "middling", "quick", "fast"), bands, strict=True)) | {"log_v": log_v}
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.drawnSpectrum(values, constants)", [values, {"edges": edges}]
+        )
+        v, height = 10**log_v, np.array(bands) / sum(bands) / width
+        f = 10 * np.repeat([*height, 0.0], np.rint([*(100 * width), 700]).astype(int))
+        errors = {m: error(f, ones, sigma_y=np.sqrt(10 * v)) / 10 for m, error in readers.items()}
+        rows = drawn["datasets"]["curve"]
+        for name, error in errors.items():
+            assert [row["level"] for row in rows if row["of"] == name] == pytest.approx([error + v] * 2, rel=1e-9)
+        steps = [row["level"] for row in rows if row["of"] == "the drift"]
+        assert steps == pytest.approx(np.repeat(height.clip(0.011), 2), rel=1e-9)
+        shown = [100 * error for error in errors.values()]
+        ratios = [errors["Kalman"] / errors["smoother"], errors["gates of the key"] / errors["Kalman"]]
+        assert numbers(drawn["readout"]) == pytest.approx([*shown, *ratios], rel=0.0051, abs=0.051)
+
+
 def test_every_model_draws_the_librarys_curves(forms):
     """What the figure of fast weights draws and says, at the ends of all sliders and between, is the library's: curves
     and stars to 1e-6, numbers in the sentence to two decimals or three digits.
@@ -745,6 +817,94 @@ def test_every_model_draws_the_librarys_curves(forms):
         # The sentence has the 0 of answering 0 too.
         shown = [s, 2 * d / s, *list(times.values())[:4], 0, zero, 100 * errors["Kalman"] / d]
         assert said == pytest.approx(shown, rel=0.0051, abs=0.0051)
+
+
+def test_the_map_of_layers_draws_the_librarys_borders(forms):
+    """The map's borders are `mesa.least_noise` to 1e-6, its areas lie between neighbouring borders, and the numbers of
+    the sentence are the library's at the sliders' ends and between, Mesa's where its table has them.
+    """
+    s, v = np.geomspace(0.03, 8, 5), np.geomspace(0.001, 10, 5)
+    table = mesa.mesa_over_floor(s, v)
+    constants = {"s": s.tolist(), "v": v.tolist(), "mesa": table.tolist()}
+    for i, j, percent in itertools.product((0, 2, 4), (0, 2, 4), (2, 10, 50)):
+        settings = {"log_s": float(np.log10(s[i])), "log_v": float(np.log10(v[j])), "percent": percent}
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.layerMap(values, constants)", [settings, constants]
+        )
+        borders = mesa.least_noise(s, percent / 100, v, table)
+        rows = drawn["datasets"]["curve"]
+        for name in mesa.CHEAP_LAYERS:
+            found = {row["s"]: row["v"] for row in rows if row["layer"] == name}
+            expected = dict(zip(s.tolist(), borders[name], strict=True))
+            assert found == pytest.approx({at: expected[at] for at in found}, rel=1e-6)
+        for at in s.tolist():
+            here = [row for row in rows if row["s"] == at]
+            assert here[0]["high"] == v[-1]
+            assert [row["low"] for row in here] == [*(row["high"] for row in here[1:]), pytest.approx(v[0])]
+        floor = large_d.kalman_large_d(s[i], v[j])
+        times = [large_d.eps_gla(s[i], v[j]) / floor, large_d.eps_delta(s[i], v[j]) / floor, table[i, j]]
+        (star,) = drawn["datasets"]["stars"]
+        near = [name for name, ratio in zip(mesa.CHEAP_LAYERS, times, strict=True) if ratio <= 1 + percent / 100]
+        assert star["layer"] == [*near, "Kalman"][0]
+        shown = [s[i], v[j], *times, percent, 100 * floor]
+        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051, abs=0.0051)
+
+
+def test_earlier_keys_are_read_between_the_records(forms):
+    """At a table's numbers of keys the figure has its errors, between them numpy's line in log (1 + keys); 1e-12."""
+    windows, errors = [0, 1, 4, 8], {"8": [1.0, 0.9, 0.78, 0.75], "16": [1.0, 0.95, 0.83, 0.76]}
+    constants = {"windows": windows, "errors": errors, "floors": {"8": 0.74, "16": 0.7}, "last": 8}
+    for keys, log_d in itertools.product((0, 1, 3, 8), (3, 4)):
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.earlierKeys(values, constants)",
+            [{"keys": keys, "log_d": log_d}, constants],
+        )
+        row, least = errors[str(2**log_d)], constants["floors"][str(2**log_d)]
+        expected = np.interp(np.log2(1 + np.arange(9)), np.log2(1 + np.array(windows)), row)
+        curve = drawn["datasets"]["curve"]
+        for name, values in {
+            "gates that see earlier keys": expected,
+            "gates of the current key": np.ones(9),
+            "Kalman": np.full(9, least),
+        }.items():
+            found = [(r["keys"], r["times"]) for r in curve if r["method"] == name]
+            np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-12)
+        assert drawn["datasets"]["stars"][0]["times"] == pytest.approx(expected[keys], rel=1e-12)
+        gained = 100 * (1 - expected[keys]) / (1 - least)
+        shown = [2**log_d, keys, expected[keys], least, gained]
+        assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0011, abs=0.51)
+
+
+def test_a_gauge_reads_what_the_library_says(forms):
+    """What the gauge's figure draws is the library's, to 1e-6 of each reading; its star is where a root finder finds
+    the rest, and the sentence says what is left there and what the best layer leaves, to three digits.
+    """
+    grid = [0.03, 0.1, 0.4, 0.95]
+    for log_s, v, told in ((-1.0, 0.3, 1.0), (-1.5, 1.0, 0.25), (0.5, 0.05, 2.0), (-0.3, 0.5, 0.8)):
+        drawn = forms.evaluate(
+            "([values, constants]) => icl.explorables.gauge(values, constants)",
+            [{"log_s": log_s, "v": v, "told": told}, {"d": 10, "grid": grid}],
+        )
+        s = 10**log_s
+        law = fast_weights.Steady(10, np.sqrt(1 - s / 10), np.sqrt(s / 10), np.sqrt(10 * v))
+        believed = replace(law, sigma_y=float(np.sqrt(10 * v * told)))
+
+        def left(p, law=law, believed=believed):
+            lam, eps = unknown_drift.gates_at(believed, float(p))
+            return unknown_drift.unit_delta_error(law, lam=lam, eps=eps) / 10
+
+        def reads(p, left=left, v=v, told=told):
+            return left(p) + v * (1 - told)
+
+        for p in grid:
+            row = next(r for r in drawn["datasets"]["curve"] if r["p"] == p and r["method"] == "the gauge reads")
+            assert row["reads"] == pytest.approx(np.clip(reads(p), grid[0], grid[-1]), rel=1e-6)
+        rest = grid[0] if reads(grid[0]) < grid[0] else grid[-1]
+        if reads(grid[0]) > grid[0] and reads(grid[-1]) < grid[-1]:
+            rest = optimize.brentq(lambda p, reads=reads: reads(p) - p, grid[0], grid[-1])
+        assert drawn["datasets"]["stars"][0]["p"] == pytest.approx(rest, rel=1e-6)
+        best = fast_weights.best_unit_delta(law).p
+        assert numbers(drawn["readout"]) == pytest.approx([s, v, v * told, rest, left(rest), best], rel=0.0051)
 
 
 def drifts():

@@ -475,6 +475,15 @@ def test_dots_that_cannot_be_drawn_are_refused(number):
         dots(floors={"Kalman": 0.0}, log_x=True)
 
 
+def test_floors_of_dots_are_lit_on_a_dark_page():
+    """A floor's line and name have their colour in the mark, where a dark page turns it, and none in the data, which it
+    leaves alone. Planted: a column of colours, drawn without a scale.
+    """
+    layers = dots(floors={"Kalman": 0.5}).chart.to_dict()["layer"]
+    marks = [layer["mark"] for layer in layers if layer["mark"]["type"] in ("rule", "text")]
+    assert [mark["color"] for mark in marks] == [charts.METHODS["Kalman"]] * 2
+
+
 def test_tiles_that_lie_on_each_other_are_refused():
     """Two values for one place are refused, equal or not."""
     for value in (1.0, 2.0):
