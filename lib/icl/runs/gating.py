@@ -23,14 +23,14 @@ from icl.runs.training import AdamW, Config, Run, fit
 from icl.tasks import Prompt
 from icl.theory import steady
 
-#: What the layers are, by name: whether they correct errors or add labels, and whether their fade is a gate.
+#: The layers by name, with whether they correct errors or add labels, and whether their fade is a gate.
 GATED_LAYERS: Mapping[str, Mapping[str, Any]] = {
     "Mamba-2": {"corrects": False, "fades": True},
     "delta rule": {"corrects": True, "fades": False},
     "gated delta": {"corrects": True, "fades": True},
 }
 
-#: How the convolution is used: one filter and scalar gates; a filter and gates made at every step from keys that may be
+#: Ways to use the convolution, one filter and scalar gates; a filter and gates made at every step from keys that may be
 #: compared; the same from keys with labels.
 GATED_FEEDS: Mapping[str, Mapping[str, Any]] = {
     "one filter": {"mixes": False, "compares": False},

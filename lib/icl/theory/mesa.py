@@ -204,7 +204,7 @@ def mesa_over_floor(s: Float[np.ndarray, " m"], v: Float[np.ndarray, " n"]) -> F
     return found / kalman_large_d(s[:, None], v)
 
 
-#: Layers of the map, from the cheapest on: attention, any gates of the current key, a ridge regression.
+#: The map's layers from the cheapest on, attention, any gates of the current key, a ridge regression.
 CHEAP_LAYERS = ("GLA", "gates of the key", "Mesa")
 
 

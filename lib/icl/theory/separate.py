@@ -340,13 +340,14 @@ def trap_form(task: Task, *, lam: float) -> Float[np.ndarray, "numbers numbers"]
     """The quadratic form of 2 L that decides at the rank-one trap, for any Lambda, (d+1, d+1).
 
     Over v and the diagonal of U in the eigendirections of Lambda, the trap's own first, then the others, the largest
-    s_j first. To v nothing else of U couples, and there the curvature is never negative. With a = |p|^2 = |q|^2:
+    s_j first. To v nothing else of U couples, and there the curvature is never negative. With a = p'p = q'q:
 
         v, v          a s_1 E s^2
         v, U_11       a s_1^2 (E s S1 + 2 D2 s_1 + 3 E s)
         v, U_jj       a s_1 s_j E s - D1 s_j^2
-        U_ii, U_jj    a s_1 s_i s_j ([i = j] (S2 + 2) + 1 + [i = 1] (S1 + 2) + [j = 1] (S1 + 2)
-                      + [i = j = 1] (S1^2 + S2 + 4 S1 + 8))
+        U_ii, U_jj    a s_1 s_i s_j (1 + [i = j] (S2 + 2) + ([i = 1] + [j = 1]) (S1 + 2) + [i = j = 1] T)
+
+    where T = S1^2 + S2 + 4 S1 + 8.
 
     Raises:
         ValueError: if lam is not positive, the inputs are not Gaussian, or Lambda~ is singular.
