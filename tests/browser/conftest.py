@@ -61,7 +61,9 @@ class Watched:
             lambda m: self.faults.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None,
         )
         page.on("pageerror", lambda error: self.faults.append(f"uncaught: {error}"))
-        page.on("requestfailed", lambda r: self.faults.append(f"failed: {r.url}"))
+        # A page that is left gives up its icon if it is still on its way; an icon that is not there has a status.
+        left = lambda r: r.failure == "net::ERR_ABORTED" and r.url.endswith("/favicon.svg")  # noqa: E731
+        page.on("requestfailed", lambda r: None if left(r) else self.faults.append(f"failed: {r.url}"))
         page.on("response", lambda r: self.faults.append(f"status {r.status}: {r.url}") if r.status >= 400 else None)
         own = (origin, "data:", "blob:")
         page.on("request", lambda r: None if r.url.startswith(own) else self.faults.append(f"external: {r.url}"))
