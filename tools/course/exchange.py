@@ -11,6 +11,8 @@ import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Mapping, Sequence
 
+import courses
+
 from course import questions as bank
 from course.questions import LETTERS, Option, Question
 
@@ -24,8 +26,7 @@ _XSI = "http://www.w3.org/2001/XMLSchema-instance"
 
 
 def _title(part: str) -> str:
-    number = bank.PARTS.index(part) + 1
-    return f"Learning to Adapt, Part {'I' * number if number < 4 else 'IV'}"
+    return f"Learning to Adapt, Part {courses.PARTS[part]}"
 
 
 def _parts(questions: Sequence[Question]) -> dict[str, list[Question]]:

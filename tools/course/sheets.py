@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import chapters
+import courses
 
 from course import Missing
 from course import questions as bank
@@ -64,9 +65,8 @@ li > b { flex: 0 0 5mm } li > div { flex: 1 }
 def sheet(questions: Sequence[Question], *, key: bool) -> str:
     """The page of HTML that prints one part's questions for students, or with the answers for teachers."""
     part = questions[0].part
-    number = bank.PARTS.index(part) + 1
     minutes = sum(question.minutes for question in questions)
-    title = f"Part {'I' * number if number < 4 else 'IV'}: {_TITLES[part]}"
+    title = f"Part {courses.PARTS[part]}: {_TITLES[part]}"
     about = f"{len(questions)} questions, about {minutes} minutes."
     if key:
         told = (

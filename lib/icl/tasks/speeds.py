@@ -1,9 +1,9 @@
 """Drift whose speed nobody tells: every prompt draws its own from a list (not in the papers).
 
 `UnknownDrift` is `tasks.core.DriftingRegression` with labels' noise, one member of a list a prompt. Members with the
-same steady variance of the weights have the same law of every single example, so that only the order of the examples
-tells how fast the weights move. Kernel and noise are means over the members, which is all that a predictor linear in
-the labels sees of it (`icl.tasks.drifts`); the best predictor of all is in `icl.theory.unknown_drift`.
+same steady variance of the weights have the same law of every single example, so that only how examples go
+together tells how fast the weights move. Kernel and noise are means over the members, which is all that a predictor
+linear in the labels sees of it (`icl.tasks.drifts`); the best predictor of all is in `icl.theory.unknown_drift`.
 """
 
 from dataclasses import dataclass
