@@ -7,6 +7,7 @@
 - `models`: the recurrences, and modules with trainable parameters
 - `theory`: closed forms, strangers to the models and filters they judge
 - `runs`: training, judging, comparing
+- `bench`: any sequence layer on drifting tasks, against the best possible error (`icl-bench`)
 - `page`: what a chapter shows; it imports none of the others
 - `profile`: quick or paper, the device, named random streams
 """

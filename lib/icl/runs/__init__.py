@@ -2,7 +2,6 @@
 
 - `adapting`: adapting a trained model at test time
 - `at_best`: layers at the settings that closed forms call best
-- `benchmark`: one benchmark on drifting tasks: tasks, floors, who is told or taught what
 - `checkpoint`: the state of a training in one file
 - `fitted`: coefficients fitted to a few prompts
 - `gating`: gated layers trained on a drift, against the bound for gates of the present key
@@ -22,7 +21,6 @@
 from icl.runs import (
     adapting,
     at_best,
-    benchmark,
     checkpoint,
     fitted,
     gating,
@@ -40,21 +38,6 @@ from icl.runs import (
 )
 from icl.runs.adapting import Adapted, Given, adapt, query_loss, rescale
 from icl.runs.at_best import AT_BEST, steady_task
-from icl.runs.benchmark import (
-    FOR_ALL,
-    LONG,
-    SHORT,
-    best_possible,
-    compare,
-    contestants,
-    drifting_tasks,
-    taught_numbers,
-    teach,
-    told_kalman,
-    tuned_for,
-    tuned_settings,
-    untaught,
-)
 from icl.runs.checkpoint import agree, described, read, refused, write
 from icl.runs.fitted import (
     Asked,
@@ -153,7 +136,6 @@ __all__ = [
     "DESCRIBED",
     "FAST_GATES",
     "FIRST",
-    "FOR_ALL",
     "GATED_FEEDS",
     "GATED_LAST",
     "GATED_LAYERS",
@@ -164,7 +146,6 @@ __all__ = [
     "GATE_IN_ONE_LAYER",
     "LABEL_WORDS",
     "LAYERS",
-    "LONG",
     "LONGER",
     "LONGER_COURSE",
     "MEMORY_STAGES",
@@ -172,7 +153,6 @@ __all__ = [
     "PRINTED_K",
     "RECORDED_STAGES",
     "RULE_ARMS",
-    "SHORT",
     "SWAP_ARMS",
     "SWEPT_GATES",
     "TEXT_LENGTHS",
@@ -214,20 +194,15 @@ __all__ = [
     "ask_values",
     "at_best",
     "attempt",
-    "benchmark",
     "best_one_layer",
-    "best_possible",
     "blank_model",
     "checkpoint",
     "clean_risk",
-    "compare",
     "compare_arms",
     "compare_attentions",
     "compare_gated",
-    "contestants",
     "deep",
     "described",
-    "drifting_tasks",
     "exact_answers",
     "fine_tune",
     "first_layers",
@@ -281,19 +256,13 @@ __all__ = [
     "swap",
     "swap_unit",
     "swapping",
-    "taught_numbers",
-    "teach",
     "text_tasks",
-    "told_kalman",
     "train_arm",
     "train_gated",
     "train_side_by_side",
     "training",
     "tune",
-    "tuned_for",
-    "tuned_settings",
     "tuning",
     "units_folder",
-    "untaught",
     "write",
 ]

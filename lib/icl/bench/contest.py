@@ -1,22 +1,20 @@
-"""One benchmark on drifting tasks: sixteen tasks, the best possible error of each, and who is told or taught what.
+"""Who is told or taught what, and all of them on the same prompts: the contest of *One benchmark on drifting tasks*.
 
-What the chapter *One benchmark on drifting tasks* compares. `drifting_tasks` are the tasks, by name; `best_possible`
-and `told_kalman` are makers for any of them (`icl.runs.grid.Grid`); `tuned_for` finds the settings of any layer for one
-of them (`icl.runs.tuning`); `untaught` are models with one setting for all, which `teach` trains on all tasks at once.
-`compare` sets all of them against the floor on the same prompts. A layer of one's own enters as a `Tunable` or as a
-model, in a `Grid` beside `contestants`.
+Tasks, floors and the filter that is told a task's law are in `icl.bench.tasks`. `tuned_for` finds the settings of any
+layer for one of them (`icl.runs.tuning`); `untaught` are models with one setting for all, which `teach` trains on all
+tasks at once. `compare` sets all of them against the floor. A layer of one's own enters as a `Tunable` or as a model,
+in a `Grid` beside `contestants`; or from the command line, in `icl.bench.running`.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from torch.nn.utils import vector_to_parameters
 
 from icl import _checks, filters, profile
+from icl.bench.tasks import best_possible, told_kalman
 from icl.models.causal import Causal, Normalised
 from icl.models.estimating import DeltaRule, GatedDelta, Kalman, Longhorn
 from icl.models.layered import LayeredDelta, LayeredGLA, selected_at_random
@@ -26,20 +24,7 @@ from icl.runs.grid import Expected, Grid, run_grid
 from icl.runs.judging import Predictor
 from icl.runs.training import AdamW, Config, Run, fit
 from icl.runs.tuning import LAYERS, Tunable, Tuned, tune
-from icl.tasks import (
-    DriftingRegression,
-    HeavyTailedDrift,
-    LinearDrift,
-    Mixture,
-    Noisy,
-    Prompt,
-    RegimeSwitching,
-    SmoothDrift,
-    Task,
-    ar2,
-    noise_level,
-)
-from icl.theory import floors, joint
+from icl.tasks import Mixture, Prompt, Task
 
 #: How the chapter trains single layers on all tasks, and those that have more to learn.
 SHORT = Config(100, 64, AdamW(lr=4e-2, weight_decay=0.0), anneal_to=0.05, clip=1.0)
@@ -50,81 +35,6 @@ FOR_ALL = ", one for all"
 _Maker = Callable[[Task], Predictor | Expected]
 _ALL = "all"
 _COLUMNS = ["task", "method", "setting", "value"]
-
-
-def drifting_tasks(d: int = 10, n: int = 200, *, v: float = 0.1) -> dict[str, Task]:
-    """Drifts of first and second order, smooth ones, switches and leaps, of one scale: the clean label has variance 1.
-
-    A coordinate of the weights has variance 1/d throughout, and the inputs' covariance has trace d.
-
-    Args:
-        d: dimension of the inputs.
-        n: labelled examples a prompt.
-        v: variance of the noise, where labels have some, >= 0, in units of y^2.
-    """
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("n", n, at_least=1)
-    _checks.number("v", v, at_least=0)
-    k0 = 1 / d
-    first = {f"AR(1), γ = {gamma}": _first_order(d, n, gamma) for gamma in (0.8, 0.9, 0.95, 0.975, 0.99)}
-    noisy = {f"{name}, noise": Noisy(task, v**0.5) for name, task in first.items()}
-    slow = 0.95, math.sqrt(k0), math.sqrt((1 - 0.95**2) * k0)
-    spectrum = np.geomspace(1, 16, d)
-    return {
-        **first,
-        **noisy,
-        "AR(2), poles .95 and .8": _real_poles(d, n, 0.95, 0.8),
-        "AR(2), poles .95 exp(±.3i)": ar2(d, n, rho=0.95, omega=0.3, variance=k0),
-        "smooth curves, noise": Noisy(SmoothDrift(d, n, 3, math.sqrt(k0)), v**0.5),
-        "switches": RegimeSwitching(d, n, 0.99, math.sqrt(k0), math.sqrt((1 - 0.99**2) * k0), switch=0.02),
-        "leaps, t with ν = 3": HeavyTailedDrift(d, n, *slow, nu=3.0),
-        "inputs of condition 16": _first_order(d, n, 0.95, Lambda=np.diag(spectrum * d / spectrum.sum())),
-    }
-
-
-def _first_order(d: int, n: int, gamma: float, Lambda: np.ndarray | None = None) -> DriftingRegression:
-    """AR(1) from its steady state, every weight of variance 1/d."""
-    push = math.sqrt((1 - gamma**2) / d)
-    return DriftingRegression(d, n, gamma, sigma_w=math.sqrt(1 / d), sigma_e=push, Lambda=Lambda)
-
-
-def _real_poles(d: int, n: int, a: float, b: float) -> LinearDrift:
-    """AR(2) whose poles are a and b, from its steady state, every weight of variance 1/d."""
-    one, two, k0 = a + b, -a * b, 1 / d
-    lag = one / (1 - two)
-    pushed = (1 + two) * ((1 - two) ** 2 - one**2) / (1 - two)
-    P_0 = k0 * np.array([[1, lag], [lag, 1]])
-    return LinearDrift(d, n, F=[[one, two], [1, 0]], Q=[[pushed * k0, 0], [0, 0]], h=[1, 0], P_0=P_0)
-
-
-def best_possible(task: Task) -> Expected:
-    """The least error of any predictor, against the clean label: the posterior mean's, given the inputs.
-
-    For `RegimeSwitching` the mean over all times that the last switch can have had; otherwise that of Gaussian weights
-    with the task's kernel, which for weights that are not Gaussian is the best predictor linear in the labels.
-    """
-    _checks.instance("task", task, Task)
-    if isinstance(task, RegimeSwitching):
-        return Expected(lambda prompt: floors.switching_predictions(prompt.x.numpy(), prompt.y.numpy(), task)[1])
-    return Expected(lambda prompt: joint.label_errors(prompt.x.numpy(), task))
-
-
-def told_kalman(task: Task) -> filters.Filter:
-    """The Kalman filter of first-order drift with the task's variance, lag-one correlation and noise.
-
-    On first-order drift that is the whole truth; elsewhere it shows what a wrong law costs.
-
-    Raises:
-        ValueError: if the weights' variance changes along the prompt.
-    """
-    _checks.instance("task", task, Task)
-    k = np.asarray(task.weight_kernel())
-    k0 = float(k[0, 0])
-    if not np.allclose(np.diag(k), k0, rtol=1e-6):
-        raise ValueError(f"task must have weights of one variance, got {np.diag(k).min():g} to {np.diag(k).max():g}")
-    gamma = min(float(k[1, 0]) / k0, 0.9999)
-    law = DriftingRegression(task.d, task.n, gamma, sigma_w=math.sqrt(k0), sigma_e=math.sqrt((1 - gamma**2) * k0))
-    return filters.kalman(law, sigma_y=noise_level(task))
 
 
 def tuned_for(

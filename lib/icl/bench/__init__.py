@@ -1,0 +1,1 @@
+"""The benchmark as a tool: any sequence layer on drifting tasks, against the best possible error."""

@@ -1,0 +1,191 @@
+"""The least error of a task, as far as it is known exactly, and prompts that keep what a genie is told.
+
+Between the genie's floor and that of the best predictor linear in the labels lies the posterior mean's, Bayes', which
+no predictor beats. Where weights are Gaussian all three are one. Elsewhere (`icl.theory.floors`,
+`icl.theory.unknown_drift`) the genie has to be told what the task hides: a task of `telling` keeps it with the prompt.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from icl import _checks
+from icl.runs.grid import Expected
+from icl.tasks import (
+    DrawnSteps,
+    DriftingRegression,
+    HeavyTailedDrift,
+    LinearDrift,
+    Noisy,
+    Prompt,
+    RegimeSwitching,
+    Regression,
+    SmoothDrift,
+    StationaryRegression,
+    Task,
+    UnknownDrift,
+    noise_level,
+)
+from icl.theory import floors, joint, unknown_drift
+
+
+@dataclass(frozen=True, eq=False)
+class RevealedPrompt(Prompt):
+    """Prompts with what decided them, which no model may see: floors of who knows more than a prompt holds need it.
+
+    Attributes:
+        told: what the task's `reveal` tells: the steps, or which law each prompt is of.
+    """
+
+    told: DrawnSteps | Int[Tensor, " batch"]
+
+
+class _Telling:
+    """A task that keeps with its prompts what its `reveal` tells of them; the prompts are those of the task without."""
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> RevealedPrompt:
+        """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
+        reveal: Callable[..., Any] = self.reveal  # type: ignore[attr-defined]
+        prompt, told = reveal(batch, generator=generator, dtype=dtype, device=device)
+        return RevealedPrompt(prompt.x, prompt.y, prompt.w, told)
+
+
+@dataclass(frozen=True, eq=False)
+class _TellingSwitches(_Telling, RegimeSwitching):
+    """Switches."""
+
+
+@dataclass(frozen=True, eq=False)
+class _TellingLeaps(_Telling, HeavyTailedDrift):
+    """Leaps."""
+
+
+@dataclass(frozen=True, eq=False)
+class _TellingSpeeds(_Telling, UnknownDrift):
+    """Drift of unknown speed."""
+
+
+_TELLING: dict[type, Any] = {
+    RegimeSwitching: _TellingSwitches,
+    HeavyTailedDrift: _TellingLeaps,
+    UnknownDrift: _TellingSpeeds,
+}
+
+
+def telling(task: Task) -> Task:
+    """The same task, with prompts that keep what decided them (`RevealedPrompt`), if it hides anything.
+
+    Args:
+        task: one that switches, leaps or has one of several speeds is made anew; any other is given back.
+    """
+    _checks.instance("task", task, Task)
+    if isinstance(task, RegimeSwitching | HeavyTailedDrift | UnknownDrift) and type(task) in _TELLING:
+        return _TELLING[type(task)](**{each.name: getattr(task, each.name) for each in fields(task)})
+    return task
+
+
+def _told(prompt: Prompt) -> Any:
+    if not isinstance(prompt, RevealedPrompt):
+        raise ValueError(f"prompt must be one that the task drew, which knows what decided it, got {type(prompt)}")
+    return prompt.told
+
+
+def _arrays(prompt: Prompt) -> tuple[np.ndarray, np.ndarray]:
+    return prompt.x.numpy(force=True).astype(np.float64), prompt.y.numpy(force=True).astype(np.float64)
+
+
+def _genie(task: RegimeSwitching | HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
+    steps = _told(prompt)
+    variance = steps.variance.numpy(force=True).astype(np.float64)
+    return floors.genie_errors(_arrays(prompt)[0], task, variance, steps.restart.numpy(force=True))
+
+
+def _speed_genie(task: UnknownDrift, prompt: Prompt) -> np.ndarray:
+    each = unknown_drift.bank_predictions(*_arrays(prompt), task).each_error
+    return np.take_along_axis(each, _told(prompt).numpy(force=True)[:, None, None], axis=-1)[..., 0]
+
+
+def _speed_bayes(task: UnknownDrift, prompt: Prompt) -> np.ndarray:
+    return unknown_drift.bank_predictions(*_arrays(prompt), task).error
+
+
+def _switching_bayes(task: RegimeSwitching, prompt: Prompt) -> np.ndarray:
+    return floors.switching_predictions(*_arrays(prompt), task)[1]
+
+
+#: Numbers in a block of covariances: larger ones are slow to come by than to work with.
+_TOGETHER = 500_000
+
+
+def _linear(task: Task, prompt: Prompt) -> np.ndarray:
+    x = _arrays(prompt)[0]
+    share = max(1, _TOGETHER // x.shape[1] ** 2)
+    return np.concatenate([joint.label_errors(x[i : i + share], task) for i in range(0, len(x), share)])
+
+
+def known_floors(task: Any) -> dict[str, Expected]:
+    """What is known exactly of a task's least error, from prompts to expected squared errors against the clean label.
+
+    By name, the lowest first: "genie", "Bayes" and "best linear", each only where it is known; where weights are
+    Gaussian all three are one, and only "Bayes" is there. A drift of one's own (`icl.tasks.core.Regression`) is known
+    by its kernel, which tells the best linear predictor. Of what is no drift nothing is known, nor where labels follow
+    from those before them: the least error is then 0, and has no multiples.
+
+    Args:
+        task: any; a genie's floor needs one of `telling`, and prompts that it drew.
+    """
+    inner = task.task if isinstance(task, Noisy) else task
+    if not _lawful(inner, noisy=inner is not task) or _follows(task):
+        return {}
+    found: dict[str, Callable[..., np.ndarray]]
+    if isinstance(inner, UnknownDrift):
+        found = {"genie": _speed_genie, "Bayes": _speed_bayes, "best linear": _linear}
+    elif isinstance(inner, RegimeSwitching):
+        found = {"genie": _genie, "Bayes": _switching_bayes, "best linear": _linear}
+    elif isinstance(inner, HeavyTailedDrift):
+        found = {"genie": _genie, "best linear": _linear}
+    else:
+        found = {"Bayes" if type(inner) in _GAUSSIAN else "best linear": _linear}
+    if not isinstance(task, _Telling):
+        found.pop("genie", None)
+    if isinstance(inner, RegimeSwitching) and not (inner is task and _has_density(inner)):
+        found.pop("Bayes")
+    return {name: Expected(partial(errors, task)) for name, errors in found.items()}
+
+
+#: Tasks whose weights are Gaussian.
+_GAUSSIAN = (DriftingRegression, SmoothDrift, LinearDrift, StationaryRegression)
+
+
+def _lawful(inner: Any, *, noisy: bool) -> bool:
+    """Whether this is a drift whose kernel and noise say all that a predictor linear in the labels sees."""
+    if not isinstance(inner, Regression) or (isinstance(inner, UnknownDrift) and noisy):
+        return False
+    own = (Regression.sample, UnknownDrift.sample, _Telling.sample)
+    Sigma_w = getattr(inner, "Sigma_w", None)
+    return type(inner).sample in own and (Sigma_w is None or np.array_equal(Sigma_w, np.eye(inner.d)))
+
+
+def _has_density(task: RegimeSwitching) -> bool:
+    """Whether labels have the density that the posterior over switches is made of (`switching_predictions`)."""
+    largest = task.sigma_w * max(task.gamma, 1.0) ** task.d
+    return task.sigma_w > 0 and task.sigma_e > 0 and largest <= 1e4 * task.sigma_e
+
+
+def _follows(task: Task) -> bool:
+    """Whether the last labels follow from those before them: as many as there are unknown numbers."""
+    kernel = np.asarray(task.weight_kernel())
+    return noise_level(task) == 0 and int(np.linalg.matrix_rank(kernel, hermitian=True)) * task.d <= task.n

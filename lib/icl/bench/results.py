@@ -1,0 +1,570 @@
+"""What a run found: a table with a row for each contestant, seed and test, and where it came from.
+
+Longer than most files, as what is in the table, what may be compared and how uncertain it is are one thing.
+
+A row holds one error a test prompt. Test prompts depend on task, variant and budget alone, so contestants are compared
+prompt by prompt, those of runs made at different times too.
+
+- Errors are averaged over seeds first, as seeds share the prompts. What prompts leave uncertain is the standard error
+  of these averages over prompts; what training leaves uncertain is the spread of the seeds' own results over the root
+  of their number. Both enter a standard error, in quadrature; with one seed the second is not known, and left out.
+- A ratio is one of means, its standard error to first order, with the covariance of the two over the shared prompts.
+- Over tasks, ratios are averaged geometrically. Each task has prompts of its own, drawn independently; a seed is the
+  same training on all tasks, so its part is the spread of the geometric means that each seed has by itself.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from icl import _checks, _files
+
+#: What `meta` says of the form of table and meta.
+FORMAT = "icl-bench 1"
+#: Columns of a table, in order. A row is a contestant, one training of it at one rate from one seed, and one test.
+COLUMNS = ("contestant", "kind", "trained_on", "rate", "seed", "task", "variant", "errors")
+#: Who answers 0 to everything; ratios are of it where no floor is known.
+ZERO = "answer 0"
+#: What `overall` averages over, in order: tasks trained on, tasks never trained on, longer prompts of those trained on.
+GROUPS = ("trained on", "shifted", "longer")
+
+_FLOOR = "floor"
+_ALL = "all"
+_KEY, _SEAL = b"icl-bench", b"icl-bench-seal"
+_TEXT = ("contestant", "kind", "trained_on", "task", "variant")
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run found.
+
+    Attributes:
+        table: columns `COLUMNS`; `kind` is "floor" for limits, whose contestant is then "genie", "Bayes" or "best
+            linear"; `trained_on` is "all", a task's name, or "" where nothing is trained; `rate` is then NaN; `errors`
+            are squared errors against the clean label, averaged over the last positions, one a test prompt, and
+            infinite where a training diverged.
+        meta: budget, tasks, contestants and surroundings, as JSON holds them; its "format" is `FORMAT`.
+
+    Raises:
+        ValueError: if columns are missing, errors are none, or a meta of another format.
+    """
+
+    table: pd.DataFrame
+    meta: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Refuse what no table of results is, by name."""
+        _checks.instance("table", self.table, pd.DataFrame)
+        _checks.instance("meta", self.meta, dict)
+        if tuple(self.table.columns) != COLUMNS:
+            raise ValueError(f"table must have the columns {', '.join(COLUMNS)}, got {', '.join(self.table.columns)}")
+        if self.meta.get("format") != FORMAT:
+            raise ValueError(f"meta must be of the format {FORMAT!r}, got {self.meta.get('format')!r}")
+        object.__setattr__(self, "table", self.table.reset_index(drop=True))
+
+    @property
+    def floors(self) -> pd.DataFrame:
+        """Rows of the limits that are known."""
+        return self.table[self.table["kind"] == _FLOOR]
+
+    @property
+    def contestants(self) -> list[str]:
+        """Names of those who take part, in order."""
+        return list(dict.fromkeys(self.table.loc[self.table["kind"] != _FLOOR, "contestant"]))
+
+
+def write_results(path: Path, results: Results) -> None:
+    """Write a table as one Parquet file, whole or not at all; its meta stands in the file's metadata as "icl-bench".
+
+    A seal over both is written beside it, so that what was changed by hand is not taken for what was measured.
+
+    Raises:
+        ValueError: if a row is not what `Results` says, or the meta is nothing that JSON holds.
+        ImportError: without the package pyarrow.
+        OSError: naming the path, if the disk refuses.
+    """
+    _checks.instance("path", path, Path)
+    _checks.instance("results", results, Results)
+    arrow, parquet = _pyarrow()
+    try:
+        meta = json.dumps(results.meta, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"meta must be what JSON holds: {error}") from error
+    columns = {name: results.table[name].tolist() for name in COLUMNS}
+    columns["errors"] = [np.asarray(each, dtype=np.float64).tolist() for each in columns["errors"]]
+    kinds = {"rate": arrow.float64(), "seed": arrow.int64(), "errors": arrow.list_(arrow.float64())}
+    schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in COLUMNS])
+    try:
+        table = arrow.table(columns, schema=schema)
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(f"table must hold names, numbers and lists of errors: {error}") from error
+    seal = _seal(columns, meta)
+    table = table.replace_schema_metadata({_KEY: meta.encode(), _SEAL: seal.encode()})
+    buffer = arrow.BufferOutputStream()
+    # Names repeat; errors do not, and a dictionary would not tell 0 from -0.
+    parquet.write_table(table, buffer, compression="zstd", use_dictionary=list(_TEXT))
+    _files.write(path, buffer.getvalue().to_pybytes())
+
+
+def read_results(path: Path) -> Results:
+    """Read what `write_results` wrote, equal to the bit.
+
+    Raises:
+        ValueError: if there is no such file, or it is damaged, changed by hand, foreign or of another format: with its
+            path and what to do.
+        ImportError: without the package pyarrow.
+    """
+    _checks.instance("path", path, Path)
+    arrow, parquet = _pyarrow()
+    if not path.is_file():
+        raise ValueError(f"{path} is no file: give the results.parquet of a run")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    if content[:4] != b"PAR1":
+        raise ValueError(f"{path} is no Parquet file: give the results.parquet of a run")
+    try:
+        table = parquet.read_table(arrow.BufferReader(content), use_threads=False)
+        columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    except (arrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        raise ValueError(
+            f"{path} is damaged or cut short: make it again by the run that wrote it, which takes seconds"
+        ) from error
+    held = table.schema.metadata or {}
+    if _KEY not in held:
+        raise ValueError(f"{path} was not written by icl-bench: give the results.parquet of a run")
+    changed = f"{path} is damaged or was changed by hand: make it again by the run that wrote it, which takes seconds"
+    try:
+        meta = json.loads(held[_KEY])
+        form = meta.get("format")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(changed) from error
+    if form != FORMAT:
+        raise ValueError(
+            f"{path} is of the format {form!r}, and this version of icl-bench reads {FORMAT!r}: use the version that "
+            f"wrote it, or make the results again"
+        )
+    if list(columns) != list(COLUMNS) or held.get(_SEAL) != _seal(columns, held[_KEY].decode()).encode():
+        raise ValueError(changed)
+    return Results(pd.DataFrame(columns, columns=list(COLUMNS)), meta)
+
+
+def summary(results: Results) -> pd.DataFrame:
+    """Each contestant on each test, floors left out.
+
+    Columns: contestant, kind, trained_on, task, variant; risk, the mean squared error, and se; ratio, risk over that of
+    the reference on the same prompts, and ratio_se; low and high, the least and the greatest ratio that a seed has by
+    itself; reference, what the ratio is of: a floor, `ZERO` where none is known, or "" where that is missing too and
+    the ratio NaN; seeds, how many; group, one of `GROUPS`. The risk is infinite if a seed diverged, and its standard
+    error NaN.
+    """
+    tests = _Tests(results)
+    rows = []
+    for (contestant, trained_on, task, variant), test in tests.taken.items():
+        reference, against = tests.reference(task, variant)
+        ratio = _geometric([((task, variant), test, against)]) if against else _Mean(*[math.nan] * 4)
+        where = (contestant, test.kind, trained_on, task, variant)
+        group = tests.group(trained_on, task, variant)
+        rows.append((*where, *_risk(test), *astuple(ratio), reference, len(test.seeds), group))
+    names = "contestant kind trained_on task variant risk se ratio ratio_se low high reference seeds group"
+    return pd.DataFrame(rows, columns=names.split())
+
+
+def least(results: Results) -> pd.DataFrame:
+    """What is known of each test: task, variant, floor, its risk on the test prompts and se, whether is_reference."""
+    tests = _Tests(results)
+    rows = []
+    for (floor, task, variant), test in tests.floors.items():
+        rows.append((task, variant, floor, *_risk(test), floor == tests.reference(task, variant)[0]))
+    return pd.DataFrame(rows, columns=["task", "variant", "floor", "risk", "se", "is_reference"])
+
+
+def overall(results: Results, *, against: str | None = None) -> pd.DataFrame:
+    """Each contestant over all tasks of a group: the geometric mean of its ratios.
+
+    Columns: contestant, kind, trained_on ("each" for one training a task), group (one of `GROUPS`); tasks, how many;
+    ratio and ratio_se; low and high, the least and the greatest ratio of a task; reference, "floor" for each task's
+    own, or `ZERO` if no task of the group has one. Tasks without a floor are left out of a mean of others that have.
+
+    Args:
+        results: of one run, or of several `together`.
+        against: name of a contestant that all are compared with, in place of floors; reference is then this name.
+    """
+    if against is not None:
+        _known(results, "against", against)
+    tests = _Tests(results)
+    rows = []
+    for (contestant, training, group), found in _alike(tests, against, by_task=False).items():
+        terms = [term for term, reference in found if reference != ZERO or against == ZERO]
+        of = (against or "floor") if terms else ZERO
+        terms = terms or [term for term, _ in found]
+        mean, ratios = _geometric(terms), [_geometric([term]).ratio for term in terms]
+        where = (contestant, terms[0][1].kind, training, group, len({place for place, _, _ in terms}))
+        rows.append((*where, mean.ratio, mean.ratio_se, min(ratios), max(ratios), of))
+    who = {name: place for place, name in enumerate(results.contestants)}
+    rows.sort(key=lambda row: (who[row[0]], row[2], GROUPS.index(row[3])))
+    names = "contestant kind trained_on group tasks ratio ratio_se low high reference"
+    return pd.DataFrame(rows, columns=names.split())
+
+
+def by_task(results: Results, *, against: str | None = None) -> pd.DataFrame:
+    """Each contestant on each test, one number for all of its trainings that took it: their geometric mean.
+
+    Columns: contestant, kind, trained_on ("each" for one training a task), group, task, variant; ratio and ratio_se;
+    reference, what the ratio is of.
+
+    Args:
+        results: of one run, or of several `together`.
+        against: name of a contestant that all are compared with, in place of floors.
+    """
+    if against is not None:
+        _known(results, "against", against)
+    rows = []
+    for (contestant, training, group, *place), found in _alike(_Tests(results), against, by_task=True).items():
+        terms = [term for term, _ in found]
+        mean = _geometric(terms)
+        where = (contestant, terms[0][1].kind, training, group, *place)
+        rows.append((*where, mean.ratio, mean.ratio_se, found[0][1]))
+    names = "contestant kind trained_on group task variant ratio ratio_se reference"
+    return pd.DataFrame(rows, columns=names.split())
+
+
+def paired(results: Results, one: str, other: str) -> pd.DataFrame:
+    """Two contestants on each test that both have taken, prompt by prompt.
+
+    Columns: trained_on, task, variant; ratio, risk of `one` over that of `other`, and ratio_se; difference of the two
+    risks, and difference_se; group, one of `GROUPS`. Where both have the same seeds, which read the same prompts in
+    training, the spread is that of the seeds' own ratios and differences.
+
+    Raises:
+        ValueError: if one of them is not in the results, or they have no test in common.
+    """
+    _known(results, "one", one)
+    _known(results, "other", other)
+    tests = _Tests(results)
+    rows = []
+    for (contestant, trained_on, task, variant), test in tests.taken.items():
+        against = tests.matching(other, trained_on, task, variant) if contestant == one else None
+        if against is not None:
+            ratio = _geometric([((task, variant), test, against)])
+            numbers = (ratio.ratio, ratio.ratio_se, *_difference(test, against))
+            rows.append((trained_on, task, variant, *numbers, tests.group(trained_on, task, variant)))
+    if not rows:
+        raise ValueError(f"{one} and {other} have no test in common: run them on the same tasks, trained alike")
+    names = "trained_on task variant ratio ratio_se difference difference_se group"
+    return pd.DataFrame(rows, columns=names.split())
+
+
+def together(runs: Sequence[Results]) -> Results:
+    """Several runs as one table; what is in more than one of them is taken once.
+
+    Raises:
+        ValueError: if they cannot be compared, because budgets, test prompts, floors or the tasks that "all" means
+            differ, or if two contestants of one name are not the same. It says which.
+    """
+    runs = list(runs)
+    if not runs:
+        raise ValueError("runs must be at least one, got none")
+    for run in runs:
+        _checks.instance("runs", run, Results)
+    meta = _joined([run.meta for run in runs], [bool((run.table["trained_on"] == _ALL).any()) for run in runs])
+    rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for run in runs:
+        for row in run.table.itertuples(index=False, name=None):
+            contestant, kind, trained_on, _, seed, task, variant, errors = row
+            key = contestant, kind == _FLOOR, trained_on, seed, task, variant
+            same = rows.setdefault(key, row)
+            if same is row:
+                continue
+            if not np.array_equal(errors, same[-1]):
+                if kind == _FLOOR:
+                    raise ValueError(f"runs must have the same floors, got others of {task}, {variant}: {_AGAIN}")
+                raise ValueError(f"runs must not have other results of {contestant} on {task}, {variant}: {_NAME}")
+    return Results(pd.DataFrame(list(rows.values()), columns=list(COLUMNS)), meta)
+
+
+def renamed(results: Results, names: Mapping[str, str]) -> Results:
+    """The same with other names for some contestants, so that two of one name can stand in one table.
+
+    Args:
+        results: of a run.
+        names: new ones by old ones.
+
+    Raises:
+        ValueError: if an old name is not there, or a new one is taken.
+    """
+    for old in names:
+        _known(results, "names", old)
+    after = [names.get(name, name) for name in results.contestants]
+    if taken := [name for name in names.values() if after.count(name) > 1]:
+        raise ValueError(f"names must not give a name that is taken, got {taken[0]}")
+    table = results.table.copy()
+    mine = table["kind"] != _FLOOR
+    table.loc[mine, "contestant"] = [names.get(name, name) for name in table.loc[mine, "contestant"]]
+    told = {names.get(name, name): each for name, each in results.meta.get("contestants", {}).items()}
+    return Results(table, results.meta | {"contestants": told})
+
+
+_Where = tuple[str, str, str, str]
+_Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class _Test:
+    """Errors of all seeds, (seeds, prompts), on the prompts of one test."""
+
+    kind: str
+    seeds: tuple[int, ...]
+    errors: np.ndarray
+
+
+_Term = tuple[_Pair, _Test, _Test]
+
+
+class _Tests:
+    """A table by what was tested, and what each test is measured by."""
+
+    def __init__(self, results: Results) -> None:
+        """Sort the rows, and refuse those that cannot be compared prompt by prompt."""
+        self._meta = results.meta
+        #: By contestant, trained on, task and variant, in the order of the table.
+        self.taken: dict[_Where, _Test] = {}
+        #: By floor, task and variant.
+        self.floors: dict[tuple[str, str, str], _Test] = {}
+        found: dict[tuple[bool, _Where], list[tuple[int, str, Any]]] = {}
+        for row in results.table.itertuples(index=False, name=None):
+            contestant, kind, trained_on, _, seed, task, variant, errors = row
+            found.setdefault((kind == _FLOOR, (contestant, trained_on, task, variant)), []).append((seed, kind, errors))
+        sizes: dict[_Pair, int] = {}
+        for (is_floor, where), rows in found.items():
+            rows.sort(key=lambda row: row[0])
+            errors = [np.asarray(values, dtype=np.float64) for _, _, values in rows]
+            size = sizes.setdefault(where[2:], errors[0].size)
+            what = f"{where[0]} on {where[2]}, {where[3]}"
+            if size < 2 or any(own.shape != (size,) for own in errors):
+                raise ValueError(f"table must hold one error for each of at least 2 prompts, of {what} it does not")
+            seeds = tuple(seed for seed, _, _ in rows)
+            if len(set(seeds)) < len(seeds):
+                raise ValueError(f"table must hold a seed once, of {what} it holds {seeds}")
+            test = _Test(rows[0][1], seeds, np.stack(errors))
+            if is_floor:
+                self.floors[where[0], where[2], where[3]] = test
+            else:
+                self.taken[where] = test
+
+    def reference(self, task: str, variant: str) -> tuple[str, _Test | None]:
+        """What ratios are of: the task's floor if it is known and above 0, or else answering 0."""
+        name = self._meta.get("tasks", {}).get(task, {}).get("reference", "")
+        floor = self.floors.get((name, task, variant))
+        if floor is not None and floor.errors.mean() > 0:
+            return name, floor
+        zero = self.taken.get((ZERO, "", task, variant))
+        return (ZERO, zero) if zero is not None else ("", None)
+
+    def matching(self, other: str, trained_on: str, task: str, variant: str) -> _Test | None:
+        """Another contestant trained alike, or not trained at all, on the same prompts; None if there is none."""
+        alike = [trained_on, ""] if trained_on else ["", _ALL, task]
+        return next((self.taken[key] for t in alike if (key := (other, t, task, variant)) in self.taken), None)
+
+    def training(self, contestant: str, trained_on: str) -> str:
+        """What a training is called over several tasks."""
+        if trained_on in ("", _ALL):
+            return trained_on
+        own = {where[1] for where in self.taken if where[0] == contestant} - {"", _ALL}
+        return trained_on if len(own) == 1 else "each"
+
+    def group(self, trained_on: str, task: str, variant: str) -> str:
+        """Whether a test is of a task trained on, a shifted one, or longer prompts."""
+        if variant != "same":
+            return "longer"
+        # One that is not trained is judged beside those that are.
+        trained_on = trained_on or str(self._meta.get("train", _ALL))
+        shifted = bool(self._meta.get("tasks", {}).get(task, {}).get("shifted", False))
+        own = not shifted if trained_on in (_ALL, "each") else trained_on == task
+        return "trained on" if own else "shifted"
+
+
+def _alike(tests: _Tests, against: str | None, *, by_task: bool) -> dict[Any, list[tuple[_Term, str]]]:
+    """Tests and what they are measured by, by contestant, training and group, and by task and variant too if asked."""
+    groups: dict[Any, list[tuple[_Term, str]]] = {}
+    for (contestant, trained_on, task, variant), test in tests.taken.items():
+        if against is None:
+            reference, other = tests.reference(task, variant)
+        else:
+            reference, other = against, tests.matching(against, trained_on, task, variant)
+        if other is not None:
+            group = tests.group(trained_on, task, variant)
+            key = (contestant, tests.training(contestant, trained_on), group, *((task, variant) if by_task else ()))
+            groups.setdefault(key, []).append((((task, variant), test, other), reference))
+    return groups
+
+
+@dataclass(frozen=True)
+class _Mean:
+    ratio: float
+    ratio_se: float
+    low: float
+    high: float
+
+
+def _geometric(terms: Sequence[_Term]) -> _Mean:
+    """Geometric mean over terms of the ratio of two risks on the same prompts, its standard error, and seeds' range.
+
+    To first order its logarithm changes with a prompt's two errors a and b, of a test with risks A and B, by
+    (a / A - b / B) / (terms * prompts). Terms that share prompts, one test of several trainings, are added up first.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        influence: dict[_Pair, np.ndarray] = {}
+        ones, others = [], []
+        for place, one, other in terms:
+            ones.append(np.log(one.errors.mean(1)))
+            others.append(np.log(other.errors.mean(1)))
+            a, b = one.errors.mean(0), other.errors.mean(0)
+            influence[place] = influence.get(place, 0.0) + (a / a.mean() - b / b.mean()) / len(terms)
+        risks = [(one.errors.mean(), other.errors.mean()) for _, one, other in terms]
+        mean = float(np.exp(np.mean([np.log(A / B) for A, B in risks])))
+        by_prompts = mean**2 * math.fsum(own.var(ddof=1) / own.size for own in influence.values())
+        # A seed is one training on all of them, so its means are taken first. Where both have the same seeds, their
+        # ratio is a seed's; else the two vary by themselves.
+        one, other = np.mean(ones, axis=0), np.mean(others, axis=0)
+        _, first, second = terms[0]
+        if len(other) == 1 or first.seeds == second.seeds:
+            own = np.exp(one - other)
+            by_seeds = _spread(own)
+        else:
+            own = np.exp(one - np.log(np.exp(other).mean()))
+            by_seeds = _spread(own) + _spread(np.exp(np.log(np.exp(one).mean()) - other))
+    return _Mean(mean, math.sqrt(by_prompts + by_seeds), float(own.min()), float(own.max()))
+
+
+def _spread(values: np.ndarray) -> float:
+    """Variance of the mean of what seeds found; 0 for one seed, of which it is not known."""
+    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
+
+
+def _risk(test: _Test) -> tuple[float, float]:
+    """Mean squared error and its standard error."""
+    with np.errstate(invalid="ignore"):
+        prompts = test.errors.mean(0)
+        variance = prompts.var(ddof=1) / prompts.size + _spread(test.errors.mean(1))
+    return float(prompts.mean()), math.sqrt(variance)
+
+
+def _difference(one: _Test, other: _Test) -> tuple[float, float]:
+    """Difference of two risks and its standard error."""
+    with np.errstate(invalid="ignore"):
+        prompts = one.errors.mean(0) - other.errors.mean(0)
+        first, second = one.errors.mean(1), other.errors.mean(1)
+        together_ = len(second) > 1 and one.seeds == other.seeds
+        by_seeds = _spread(first - second) if together_ else _spread(first) + _spread(second)
+        variance = prompts.var(ddof=1) / prompts.size + by_seeds
+    return float(prompts.mean()), math.sqrt(variance)
+
+
+def _known(results: Results, argument: str, name: str) -> None:
+    if name not in results.contestants:
+        raise ValueError(f"{argument} must be one of {', '.join(results.contestants)}, got {name!r}")
+
+
+_AGAIN = "make one of them again with this version of icl-bench"
+_NAME = "give one of them another name"
+
+
+def _joined(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]) -> dict[str, Any]:
+    """What is known of several runs as of one; refused where they are of different things."""
+    first = dict(metas[0])
+    for meta in metas[1:]:
+        for name in sorted({*first["budget"], *meta["budget"]}):
+            mine, other = first["budget"].get(name), meta["budget"].get(name)
+            if mine != other:
+                raise ValueError(
+                    f"runs must have the same budget, got {name} {mine} and {other}: run one of them again"
+                )
+    tasks: dict[str, Any] = {}
+    contestants: dict[str, Any] = {}
+    # Where tasks are trained on all at once it is those that are told apart from shifted ones.
+    for meta in [meta for meta, own in sorted(zip(metas, all_, strict=True), key=lambda pair: not pair[1])]:
+        for name, task in meta["tasks"].items():
+            known = tasks.setdefault(name, task)
+            if known is task:
+                continue
+            for variant in known["prompts"].keys() & task["prompts"].keys():
+                if known["prompts"][variant] != task["prompts"][variant]:
+                    raise ValueError(f"runs must have the same test prompts, got others of {name}, {variant}: {_AGAIN}")
+            if known["reference"] != task["reference"]:
+                raise ValueError(f"runs must have the same floors, got others of {name}: {_AGAIN}")
+            tasks[name] = known | {"prompts": task["prompts"] | known["prompts"]}
+    for meta in metas:
+        for name, told in meta["contestants"].items():
+            known = contestants.setdefault(name, told)
+            if known is told:
+                continue
+            for what in ("source", "kind"):
+                if known.get(what) != told.get(what):
+                    raise ValueError(f"runs must not have two contestants called {name}, of different {what}: {_NAME}")
+            contestants[name] = _told(known, told)
+    trained = [
+        {name for name, task in meta["tasks"].items() if not task["shifted"]}
+        for meta, own in zip(metas, all_, strict=True)
+        if own
+    ]
+    for other in trained[1:]:
+        if apart := sorted(trained[0] ^ other):
+            raise ValueError(f'runs must train "all" on the same tasks, got {", ".join(apart)} in one of them only')
+    both = {name: _listed(meta.get(name) for meta in metas) for name in ("library", "device")}
+    names = dict.fromkeys(name for meta in metas for name in meta["versions"])
+    versions = {name: _listed(meta["versions"].get(name) for meta in metas) for name in names}
+    train = {meta.get("train", _ALL) for meta in metas}
+    joined = first | both | {"tasks": tasks, "contestants": contestants, "versions": versions}
+    return joined | {"train": train.pop() if len(train) == 1 else _ALL}
+
+
+def _told(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """One contestant of two runs: what it was trained on in either."""
+    joined = dict(other) | dict(one)
+    for name in ("rates", "rate", "settings"):
+        if name in joined:
+            joined[name] = {**other.get(name, {}), **one.get(name, {})}
+    shared = set(one.get("rates", {})) & set(other.get("rates", {}))
+    seconds = [each.get("seconds", 0.0) for each in (one, other)]
+    warnings = [*one.get("warnings", []), *other.get("warnings", [])]
+    return joined | {"seconds": max(seconds) if shared else sum(seconds), "warnings": list(dict.fromkeys(warnings))}
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    """The package that reads and writes Parquet; looked for late, as the rest does not need it."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError(
+            "results are kept as Parquet, by the package pyarrow: pip install 'icl-book[bench]'"
+        ) from error
+    return pyarrow, parquet
+
+
+def _seal(columns: Mapping[str, Sequence[Any]], meta: str) -> str:
+    """Hash of a table to the bit, and of what is said of it."""
+    digest = hashlib.sha256(meta.encode())
+    for name in COLUMNS:
+        values = columns[name]
+        if name == "errors":
+            digest.update(np.array([len(each) for each in values], dtype="<i8").tobytes())
+            digest.update(np.array([error for each in values for error in each], dtype="<f8").tobytes())
+        elif name in ("rate", "seed"):
+            digest.update(np.array(values, dtype="<f8" if name == "rate" else "<i8").tobytes())
+        else:
+            digest.update(json.dumps(list(values)).encode())
+    return digest.hexdigest()
