@@ -5,7 +5,8 @@ Four families, told apart by their names:
     gla, softmax, ...     a layer of full width between embedding, norms, MLPs and read-out, as a layer of one's own is
     gpt2, mambapy, ...    a model of another package in place of all blocks
     book-gla, ...         a layer of the book on inputs and labels themselves: it is told which number is which, and has
-                          a handful of parameters, that start as they do in the chapter *One benchmark on drifting tasks*
+                          a handful of parameters that start as they do in the chapter *One benchmark on drifting
+                          tasks*
     tuned-gla, ...        the same recurrence with one or two settings, found by a search on the task instead of trained
 """
 

@@ -1,7 +1,7 @@
 """Who takes part: what a name, a file or a module stands for, found out and made ready.
 
-`resolve` takes the name of something the tool has (`CONTESTANTS`), or of something of one's own, `my_layer.py:MyLayer` or
-`package.module:Name`, and `called=my_layer.py:MyLayer` calls it otherwise. What it may be, and how it is told apart:
+`resolve` takes the name of something the tool has (`CONTESTANTS`), or of something of one's own, `my_layer.py:MyLayer`
+or `package.module:Name`, and `called=my_layer.py:MyLayer` calls it otherwise. What it may be, and how it is told apart:
 
     layer         a class of nn.Module, or a function that returns one; called once a block with the width
     model         the same, with a parameter called depth: called once, in place of all blocks
@@ -117,8 +117,9 @@ def resolve(spec: str, *, kind: str | None = None) -> Contestant:
         ValueError: if it is not found or cannot take part: what was given, what is wrong, what to change. An error of
             somebody's own code is its cause.
     """
-    if not isinstance(spec, str) or not spec.strip():
-        raise ValueError(f"spec must be a name, file.py:Name or package.module:Name, got {spec!r}")
+    given: Any = spec
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError(f"spec must be a name, file.py:Name or package.module:Name, got {given!r}")
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     called, equals, where = spec.rpartition("=")
@@ -177,7 +178,7 @@ def _about(what: Any) -> str:
 
 
 def _contestant(name: str, spec: str, kind: str, about: str, what: Any, source: str, path: str) -> Contestant:
-    builders = {
+    builders: dict[str, Callable[[Any, str, Shape], Causal | Filter | Tunable]] = {
         "layer": _build_layer,
         "operator": _build_operator,
         "model": _build_model,
@@ -332,8 +333,8 @@ def _arguments(
         places = (given.pop(first),)
     if needs_first and first not in given and not places:
         raise ValueError(
-            f"{name} must take the {first}, as a parameter called {first} or its first, got {_signature(what)}: write a "
-            f"function of {first} that makes it"
+            f"{name} must take the {first}, as a parameter called {first} or its first, got {_signature(what)}: write "
+            f"a function of {first} that makes it"
         )
     covered = set(given) | ({front.name} if places and front else set())
     lacking = [each for each, p in asked.items() if p.default is p.empty and each not in covered]
@@ -388,8 +389,8 @@ def _kind_of(what: Any, where: str) -> str:
             return kind
     if isinstance(what, nn.Module):
         raise ValueError(
-            f"{where} is a {type(what).__name__} that is made already, and every seed needs a new one: name its class, or "
-            "a function of width that makes it"
+            f"{where} is a {type(what).__name__} that is made already, and every seed needs a new one: name its class, "
+            "or a function of width that makes it"
         )
     if not callable(what):
         raise ValueError(f"{where} must be {_WANTED}, got {type(what).__name__} {what!r:.60}")

@@ -73,7 +73,7 @@ def configured(kind: type, *, width: int, depth: int, longest: int) -> Any:
     for name, size in (("width", width), ("depth", depth), ("longest", longest)):
         _checks.integer(name, size, at_least=1)
     heads = heads_for(width)
-    wanted = {
+    wanted: dict[str, float] = {
         "hidden_size": width,
         "num_hidden_layers": depth,
         "num_attention_heads": heads,

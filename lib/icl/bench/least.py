@@ -5,7 +5,7 @@ no predictor beats. Where weights are Gaussian all three are one. Elsewhere (`ic
 `icl.theory.unknown_drift`) the genie has to be told what the task hides: a task of `telling` keeps it with the prompt.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -107,7 +107,7 @@ def _arrays(prompt: Prompt) -> tuple[np.ndarray, np.ndarray]:
     return prompt.x.numpy(force=True).astype(np.float64), prompt.y.numpy(force=True).astype(np.float64)
 
 
-def _genie(task: RegimeSwitching | HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
+def _genie(task: RegimeSwitching, prompt: Prompt) -> np.ndarray:
     steps = _told(prompt)
     variance = steps.variance.numpy(force=True).astype(np.float64)
     return floors.genie_errors(_arrays(prompt)[0], task, variance, steps.restart.numpy(force=True))
@@ -132,8 +132,49 @@ _TOGETHER = 500_000
 
 def _linear(task: Task, prompt: Prompt) -> np.ndarray:
     x = _arrays(prompt)[0]
-    share = max(1, _TOGETHER // x.shape[1] ** 2)
+    share = _share(x)
     return np.concatenate([joint.label_errors(x[i : i + share], task) for i in range(0, len(x), share)])
+
+
+def _leaping(task: HeavyTailedDrift, prompt: Prompt) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Inputs' products and covariance of the labels given how large the steps were, some prompts at a time."""
+    x, variance = _arrays(prompt)[0], _told(prompt).variance.numpy(force=True).astype(np.float64)
+    share, (batch, time) = _share(x), variance.shape
+    for at in range(0, batch, share):
+        some = slice(at, at + share)
+        kernel, own = np.empty((len(x[some]), time, time)), np.full(len(x[some]), task.sigma_w**2)
+        for i in range(time):
+            own = task.gamma**2 * own + variance[some, i]
+            kernel[:, i, i] = own
+            if i:
+                kernel[:, i, :i] = kernel[:, :i, i] = task.gamma * kernel[:, i - 1, :i]
+        products = x[some] @ np.ascontiguousarray(x[some].swapaxes(1, 2))
+        yield products, kernel * products
+
+
+def _leap_genie(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
+    roots = [np.linalg.cholesky(K) for _, K in _leaping(task, prompt)]
+    return np.concatenate([np.diagonal(L, axis1=1, axis2=2) ** 2 for L in roots])
+
+
+def _leap_linear(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
+    """The error of the best predictor linear in the labels, given how large the steps were.
+
+    Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L L' the labels' covariance over all
+    prompts, so that its error is (R K R')_ii, K that of the prompt. Its mean over prompts is `joint.label_errors`. A
+    prompt's errors are as large as its leaps, and so is this: what is left of their difference settles soon.
+    """
+    believed, found = task.weight_kernel(), []
+    for products, K in _leaping(task, prompt):
+        L = np.linalg.cholesky(believed * products)
+        R = np.linalg.inv(L) * np.diagonal(L, axis1=1, axis2=2)[..., None]
+        found.append(((R @ K) * R).sum(-1))
+    return np.concatenate(found)
+
+
+def _share(x: np.ndarray) -> int:
+    """Prompts that are worked on together."""
+    return max(1, _TOGETHER // x.shape[1] ** 2)
 
 
 def known_floors(task: Any) -> dict[str, Expected]:
@@ -144,22 +185,26 @@ def known_floors(task: Any) -> dict[str, Expected]:
     by its kernel, which tells the best linear predictor. Of what is no drift nothing is known, nor where labels follow
     from those before them: the least error is then 0, and has no multiples.
 
+    Each is an expectation given a part of the prompt: its inputs; Bayes', where the law is not Gaussian, its labels,
+    too; the genie's, and both of leaps, what decided it. Their averages over prompts are the floors.
+
     Args:
-        task: any; a genie's floor needs one of `telling`, and prompts that it drew.
+        task: any; there is a genie for one of `telling`, whose floors need prompts that it drew.
     """
     inner = task.task if isinstance(task, Noisy) else task
     if not _lawful(inner, noisy=inner is not task) or _follows(task):
         return {}
     found: dict[str, Callable[..., np.ndarray]]
+    told = isinstance(task, _Telling)
     if isinstance(inner, UnknownDrift):
         found = {"genie": _speed_genie, "Bayes": _speed_bayes, "best linear": _linear}
     elif isinstance(inner, RegimeSwitching):
         found = {"genie": _genie, "Bayes": _switching_bayes, "best linear": _linear}
     elif isinstance(inner, HeavyTailedDrift):
-        found = {"genie": _genie, "best linear": _linear}
+        found = {"genie": _leap_genie, "best linear": _leap_linear if told else _linear}
     else:
         found = {"Bayes" if type(inner) in _GAUSSIAN else "best linear": _linear}
-    if not isinstance(task, _Telling):
+    if not told:
         found.pop("genie", None)
     if isinstance(inner, RegimeSwitching) and not (inner is task and _has_density(inner)):
         found.pop("Bayes")

@@ -35,6 +35,8 @@ from icl.bench.contestants import Contestant
 from icl.bench.results import Results
 
 _ALL = "all"
+# Seconds that a scheduler has to answer.
+_PATIENCE = 20
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ def _spread(jobs: int, dask: str | None) -> Iterator[bool]:
     except ImportError as error:
         raise ValueError("dask needs the package distributed: pip install distributed") from error
     try:
-        client = Client(dask, timeout="20s")  # type: ignore[no-untyped-call]
+        client = Client(dask, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise ValueError(
             f"no Dask scheduler answers at {dask}: start one with `dask scheduler`, and workers"

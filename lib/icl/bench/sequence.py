@@ -191,7 +191,8 @@ def operator_gates(operator: Callable[..., Any]) -> tuple[str, ...]:
     if lacking:
         raise ValueError(
             f"operator is told q, k, v and, if it asks for them, g (or decay) and beta, but it needs "
-            f"{', '.join(lacking)}: give a default, or write a function of these that calls it (g.log() is the logarithm)"
+            f"{', '.join(lacking)}: give a default, or write a function of these that calls it (g.log() is the "
+            "logarithm of a gate)"
         )
     return tuple(name for name in ("g", "decay", "beta") if name in parameters)
 

@@ -11,6 +11,7 @@ blocks, Fourier transforms and another size of batch differ by tens of roundings
 than the square of it, 1e-8 of the labels' variance, and what leaks here leaks by numbers as large as the others.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ _ROUNDINGS = 1_000
 _NOISE = 0.03
 _PROMPTS = 6
 _AHEAD = (
-    "usually attention without its mask, a convolution padded on both sides, or a norm, mean, sort or roll over time"
+    "usually attention without its mask (of transformers, a model that is no decoder), a convolution padded on both "
+    "sides, or a norm, mean, sort or roll over time"
 )
 _MIXED = "usually a batch norm, a mean over the batch, or a reshape that runs batch and time together"
 _KEPT = "usually a buffer that forward writes to and the next call reads: let every call start anew"
@@ -54,18 +56,19 @@ class _Subject:
         answer: from prompts to answers at every position.
         when: "at its start", or after noise.
         model: whose mode is set; None for filters.
+        device: where it reads.
     """
 
     name: str
     answer: Callable[[Prompt], Tensor]
     when: str
     model: Causal | None
+    device: str = "cpu"
 
     def __call__(self, prompt: Prompt, *, seed: int = 0) -> _Answers:
         """Answers, with torch's global stream at this seed."""
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
-            return _fitting(self, prompt, self.answer)
+        with _own_stream(self.device, seed), torch.no_grad():
+            return _fitting(self, prompt, self.answer).cpu()
 
     def refuse(self, what: str) -> Unsound:
         """The refusal that says this."""
@@ -73,12 +76,21 @@ class _Subject:
         return Unsound(f"{self.name} {what} [{self.when}{mode}]")
 
 
-def check(contestant: Contestant, shape: Shape) -> tuple[str, ...]:
+@contextlib.contextmanager
+def _own_stream(device: str, seed: int = 0) -> Iterator[None]:
+    """Torch's global streams at this seed, and afterwards as they were."""
+    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def check(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple[str, ...]:
     """Examine a contestant, built for this shape.
 
     Args:
         contestant: who.
         shape: sizes; prompts have its n examples, and then the most that `longest` tokens hold.
+        device: where it will be trained.
 
     Returns:
         warnings, none of which makes a comparison unfair: parameters that get no gradient, a model that does not read
@@ -91,14 +103,14 @@ def check(contestant: Contestant, shape: Shape) -> tuple[str, ...]:
     """
     _checks.instance("contestant", contestant, Contestant)
     _checks.instance("shape", shape, Shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    _checks.instance("device", device, str)
+    with _own_stream(device):
         made = contestant.build(shape)
-    return examine(made, contestant.name, shape)
+    return examine(made.to(device) if isinstance(made, Causal) else made, contestant.name, shape)
 
 
 def examine(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[str, ...]:
-    """Examine what was built, or trained. A model comes back as it was, in the mode that it was in.
+    """Examine what was built, or trained, where it is. A model comes back as it was, in the mode that it was in.
 
     Args:
         made: a model, a filter or a tunable.
@@ -118,19 +130,20 @@ def examine(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[s
         return ()
     mode, kept = made.training, [*made.parameters(), *made.buffers()]
     before = [each.detach().clone() for each in kept]
-    dtype = next((p.dtype for p in made.parameters() if p.is_floating_point()), torch.float32)
+    first = next(made.parameters(), None)
+    dtype, device = (torch.float32, "cpu") if first is None else (first.dtype, str(first.device))
     try:
         warnings: tuple[str, ...] = ()
         for when in ("at its start", f"with noise of {_NOISE} on its parameters"):
             if "noise" in when:
                 _shake(made)
-            subject = _Subject(name, made.predictions, when, made)
+            subject = _Subject(name, made.predictions, when, made, device)
             made.train()
             idle = _gradients(subject, made, shape, dtype)
             for training in (True, False):
                 made.train(training)
                 _same_answers(subject, shape, dtype)
-            warnings = _idle(idle) + _deaf(subject, shape, dtype)
+            warnings = _odd(idle, subject, shape, dtype)
         return warnings
     finally:
         with torch.no_grad():
@@ -175,7 +188,7 @@ def _fitting(subject: _Subject, prompt: Prompt, answer: Callable[[Prompt], Any])
     batch, time = prompt.y.shape
     size = f"a batch of {batch}, {time} positions ({2 * time - 1} tokens)"
     try:
-        answers = answer(prompt)
+        answers = answer(Prompt(*(each.to(subject.device) for each in (prompt.x, prompt.y, prompt.w))))
     except Exception as error:
         raise subject.refuse(f"fails on {size}: {_said(error)}") from error
     if not isinstance(answers, Tensor) or answers.shape != (batch, time):
@@ -231,8 +244,9 @@ def _problems(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor
         gap = _differ(answers, subject(prompt, seed=1))
         if gap.any():
             yield (
-                f"answers the same prompts differently each time, by up to {gap.max().item():.2g}, in evaluation: usually "
-                "dropout by torch.nn.functional.dropout without training=self.training, or noise that eval() leaves on"
+                f"answers the same prompts differently each time, by up to {gap.max().item():.2g}, in evaluation: "
+                "usually dropout by torch.nn.functional.dropout without training=self.training, or noise that eval() "
+                "leaves on"
             )
     yield from _mixing(subject, prompt, others, answers, still)
     yield from _looking_ahead(subject, prompt, others, answers, still)
@@ -278,8 +292,8 @@ def _looking_ahead(subject: _Subject, prompt: Prompt, others: Prompt, answers: T
     if gap.any():
         at, position, size = _worst(gap)
         yield (
-            f"looks ahead: it answers position {position} of {time} differently, by {size:.2g}, when nothing changes but "
-            f"the label there and tokens after position {int(cuts[at, 0])}; {_AHEAD}"
+            f"looks ahead: it answers position {position} of {time} differently, by {size:.2g}, when nothing changes "
+            f"but the label of position {int(cuts[at, 0])} and what comes after it; {_AHEAD}"
         )
     if still:
         for part in sorted({time // 2 + 1, max(time - 1, 2)}):
@@ -290,24 +304,25 @@ def _looking_ahead(subject: _Subject, prompt: Prompt, others: Prompt, answers: T
                 _, position, size = _worst(gap)
                 yield (
                     f"looks ahead: it answers position {position} differently, by {size:.2g}, in a prompt of {part} "
-                    f"positions than in the same one continued to {time}: usually the length of the whole sequence enters, "
-                    "as in a mean over time or places counted from the end"
+                    f"positions than in the same one continued to {time}: usually the length of the whole sequence "
+                    "enters, as in a mean over time or places counted from the end"
                 )
 
 
 def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtype) -> list[str]:
-    """Names of the parameters that a loss does not move; Unsound if a gradient is not finite, or cannot be had twice."""
+    """Names of parameters that a loss does not move; Unsound if a gradient is not finite, or cannot be had twice."""
     prompt = _prompts(shape, dtype, time=shape.n + 1, seed=5)
     for _ in range(2):
         model.zero_grad(set_to_none=True)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            loss = (_fitting(subject, prompt, model.predictions) - prompt.y).square().mean()
+        with _own_stream(subject.device):
+            answers = _fitting(subject, prompt, model.predictions)
+            loss = (answers - prompt.y.to(answers)).square().mean()
             try:
                 loss.backward()
             except RuntimeError as error:
                 raise subject.refuse(
-                    f"has no gradient: {_said(error)}; usually an operation in place, or state kept from an earlier call"
+                    f"has no gradient: {_said(error)}; usually an operation in place, or state kept from an earlier "
+                    "call"
                 ) from error
     moved = []
     for name, parameter in model.named_parameters():
@@ -320,13 +335,14 @@ def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtyp
     return moved
 
 
-def _idle(names: list[str]) -> tuple[str, ...]:
-    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return (f"no gradient reaches {shown}: no training will move it",) if names else ()
-
-
-def _deaf(subject: _Subject, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
-    """A warning if labels change nothing after them."""
+def _odd(idle: list[str], subject: _Subject, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
+    """Warnings of parameters that no gradient reaches, and of labels that change nothing after them."""
+    found = []
+    if idle:
+        shown = ", ".join(idle[:4]) + (f" and {len(idle) - 4} more" if idle[4:] else "")
+        found.append(f"no gradient reaches {shown}: no training will move it")
     prompt, others = (_prompts(shape, dtype, time=shape.n + 1, seed=seed) for seed in (2, 3))
     gap = _differ(subject(prompt), subject(Prompt(prompt.x, others.y, prompt.w)))
-    return () if gap.any() else ("its answers do not depend on any label before them: it cannot learn in context",)
+    if not gap.any():
+        found.append("its answers do not depend on any label before them: it cannot learn in context")
+    return tuple(found)

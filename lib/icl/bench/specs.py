@@ -108,7 +108,7 @@ def _from_file(where: str, spec: str) -> types.ModuleType:
     return module
 
 
-def _file_of(module: types.ModuleType) -> Path | None:
+def _file_of(module: Any) -> Path | None:
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if isinstance(file, str) else None
 

@@ -3,18 +3,19 @@
 A prompt of n examples is 2 n + 1 tokens, a query before each example (`icl.bench.sequence`), and all is counted for one
 of these. A layer of the book reads a query and an example in one turn: its turn is two tokens.
 
-**Operations** are those of one forward pass over a prompt of the budget's length, divided by its tokens: what a batch of
-three costs less what a batch of two costs, so that masks and decays made once for all prompts are no prompt's. They are
-counted while they run: products of matrices, convolutions and attention by torch's own rules (`torch.utils.flop_counter`:
-2 m n k; all scores of attention, those behind the mask too); one for every element that a pointwise operation makes, an
-exponential too; for sums, means, norms and the like one for every element that they read, and a softmax five. Moving and
-comparing numbers is free. What there is no rule for is named in the notes and not in the number. Of the book's
-`FastWeights` it is the count that the book has, `icl.models.counting.cost`, halved: its turn is one read and one step.
+**Operations** are those of one forward pass over a prompt of the budget's length, divided by its tokens: what a batch
+of three costs less what a batch of two costs, so that masks and decays made once for all prompts are no prompt's. They
+are counted while they run. Products of matrices, convolutions and attention count by torch's own rules
+(`torch.utils.flop_counter`): 2 m n k, and all scores of attention, those behind the mask too. A pointwise operation
+counts one for every element that it makes, an exponential too; a sum, mean or norm one for every element that it reads;
+a softmax five. Moving and comparing numbers is free. What there is no rule for is named in the notes and not in the
+number. Of the book's `FastWeights` it is the count that the book has, `icl.models.counting.cost`, halved: its turn is
+one read and one step.
 
 **State** is what must be carried from one token to the next to go on, in bytes. Of `FastWeights` and filters it is what
-they start with; of a model of transformers its own cache, after a prompt of the budget's length; of any other layer what
-its method `state_numel(time)` says, the numbers it carries after so many tokens of one sequence. A layer that has no
-such method is not guessed at: None.
+they start with; of a model of transformers its own cache, after a prompt of the budget's length; of any other layer
+what its method `state_numel(time)` says, the numbers it carries after so many tokens of one sequence. A layer that has
+no such method is not guessed at: None.
 
 **Time** is that of a forward pass in evaluation, on one thread, the median of several.
 """
@@ -23,6 +24,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,13 +69,14 @@ class Weight:
     notes: tuple[str, ...] = ()
 
 
-def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH) -> Weight:
+def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH, device: str = "cpu") -> Weight:
     """Weigh a contestant at a budget's sizes; how is in this module's text.
 
     Args:
         contestant: who.
         shape: sizes.
         batch: prompts of a pass that is timed.
+        device: where it runs.
 
     Raises:
         ValueError: if it cannot be built.
@@ -81,6 +84,7 @@ def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH) -> Weigh
     _checks.instance("contestant", contestant, Contestant)
     _checks.instance("shape", shape, Shape)
     _checks.integer("batch", batch, at_least=1)
+    _checks.instance("device", device, str)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made = contestant.build(shape)
@@ -89,14 +93,18 @@ def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH) -> Weigh
     like = next(predictor.parameters(), None) if isinstance(predictor, nn.Module) else None
     dtype = torch.float64 if like is None else like.dtype
     if isinstance(predictor, nn.Module):
-        predictor.eval()
-    answer = predictor.predictions if isinstance(predictor, Causal) else _answering(predictor)
+        predictor.eval().to(device)
+    else:
+        device = "cpu"
+    answer: Callable[[Prompt], Any] = partial(one_step_ahead, predictor)
+    if isinstance(predictor, Causal):
+        answer = predictor.predictions
     tokens = 2 * shape.n + 1
     notes: tuple[str, ...] = ()
     if isinstance(predictor, FastWeights) and (counted := _counted(predictor)) is not None:
         flops = counted / 2
     else:
-        two, three = (count(lambda b=b: answer(_prompts(shape, b, dtype))) for b in (2, 3))
+        two, three = (count(partial(answer, _prompts(shape, some, dtype, device))) for some in (2, 3))
         flops = (three.flops - two.flops) / tokens
         notes = tuple(f"{name} is not in the operations: there is no rule for it" for name in sorted(three.unknown))
     state, more = (_state(predictor, shape, examples) for examples in (shape.n, (shape.longest - 1) // 2))
@@ -105,13 +113,9 @@ def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH) -> Weigh
         flops,
         None if state is None else state * dtype.itemsize,
         None if state is None or more is None else more > state,
-        1e6 * _seconds(lambda: answer(_prompts(shape, batch, dtype))) / (batch * tokens),
+        1e6 * _seconds(partial(answer, _prompts(shape, batch, dtype, device)), device) / (batch * tokens),
         notes,
     )
-
-
-def _answering(predictor: Any) -> Callable[[Prompt], Any]:
-    return lambda prompt: one_step_ahead(predictor, prompt)
 
 
 def _trained(predictor: Any) -> int:
@@ -120,8 +124,8 @@ def _trained(predictor: Any) -> int:
     return sum(parameter.numel() for parameter in predictor.parameters() if parameter.requires_grad)
 
 
-def _prompts(shape: Shape, batch: int, dtype: torch.dtype) -> Prompt:
-    x = torch.ones(batch, shape.n + 1, shape.d, dtype=dtype)
+def _prompts(shape: Shape, batch: int, dtype: torch.dtype, device: str) -> Prompt:
+    x = torch.ones(batch, shape.n + 1, shape.d, dtype=dtype, device=device)
     return Prompt(x, torch.zeros_like(x[..., 0]), torch.zeros_like(x))
 
 
@@ -161,7 +165,7 @@ def _said(layer: Any, tokens: int) -> int | None:
     return None if numbers is None else _checks.integer(f"{type(layer).__name__}.state_numel", numbers, at_least=0)
 
 
-def _seconds(run: Callable[[], Any]) -> float:
+def _seconds(run: Callable[[], Any], device: str) -> float:
     """Median time of a call, after one that does not count."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -171,6 +175,8 @@ def _seconds(run: Callable[[], Any]) -> float:
             for _ in range(_REPEATS + 1):
                 begun = time.perf_counter()
                 run()
+                if device.startswith("cuda"):
+                    torch.cuda.synchronize()
                 taken.append(time.perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)
@@ -192,15 +198,16 @@ class _Counting(TorchDispatchMode):
         out = func(*args, **kwargs)
         packet = func.overloadpacket
         name = packet.__name__
+        plain = name.removesuffix("_")
         if packet in flop_registry:
             self.flops += int(flop_registry[packet](*args, **kwargs, out_val=out))
         elif name in _RULES:
             self.flops += _RULES[name](out, args)
-        elif name in _FREE or func.is_view:
+        elif plain in _FREE or func.is_view:
             pass
-        elif torch.Tag.pointwise in func.tags or name.rstrip("_") in _POINTWISE:
+        elif torch.Tag.pointwise in func.tags or plain in _POINTWISE:
             self.flops += _elements(out)
-        elif torch.Tag.reduction in func.tags or name in _READING:
+        elif torch.Tag.reduction in func.tags or plain in _READING:
             self.flops += _elements(args[0])
         else:
             self.unknown.add(name)
@@ -266,20 +273,34 @@ _RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
     "addmv": lambda out, args: 2 * _elements(args[1]),
     "dot": lambda out, args: 2 * _elements(args[0]),
 }
-_FREE = frozenset(
-    "clone copy copy_ _to_copy contiguous where masked_fill masked_fill_ tril triu fill fill_ zero_ zeros ones full empty "
-    "empty_like zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty_strided new_empty_strided "
-    "scalar_tensor arange linspace eye triu_indices tril_indices lift_fresh lift_fresh_copy cat stack repeat repeat_interleave flip roll gather "
-    "index index_select index_put index_put_ scatter scatter_ constant_pad_nd pad embedding unfold im2col clamp clamp_min "
-    "clamp_max clamp_ clamp_min_ eq ne gt lt ge le isfinite isnan isinf logical_and logical_or logical_not bitwise_and "
-    "bitwise_or bitwise_not any all aminmax _local_scalar_dense _linalg_check_errors detach detach_ alias set_ resize_ "
-    "_unsafe_view _reshape_alias slice_scatter select_scatter diag_embed sort topk argsort argmax argmin max_pool1d "
-    "bernoulli_ rand randn rand_like randn_like randint uniform_ normal_ dropout native_dropout is_same_size".split()
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# By names without the underscore of operations in place: making, moving, comparing and drawing numbers is free.
+_FREE = _names(
+    """
+    clone copy _to_copy where masked_fill masked_scatter tril triu fill zero zeros ones full empty
+    empty_like zeros_like ones_like full_like new_zeros new_ones new_full new_empty empty_strided
+    new_empty_strided scalar_tensor arange linspace eye triu_indices tril_indices lift_fresh
+    lift_fresh_copy cat stack repeat repeat_interleave flip roll gather index index_select index_put
+    scatter constant_pad_nd embedding im2col clamp clamp_min clamp_max eq ne gt lt ge le isfinite isnan
+    isinf logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not any all aminmax
+    _local_scalar_dense _linalg_check_errors detach alias set resize _unsafe_view _reshape_alias
+    slice_scatter select_scatter diag_embed sort topk argsort argmax argmin bernoulli rand randn
+    rand_like randn_like randint uniform normal native_dropout
+    """
 )
-_POINTWISE = frozenset(
-    "softplus leaky_relu silu gelu elu addcdiv lerp mish hardtanh hardswish prelu _prelu_kernel".split()
+_POINTWISE = _names(
+    """
+    softplus leaky_relu silu gelu elu addcdiv lerp mish hardtanh hardswish _prelu_kernel
+    """
 )
-_READING = frozenset(
-    "cumsum cumsum_ cumprod cumprod_ logcumsumexp cummax cummin linalg_vector_norm native_group_norm native_batch_norm "
-    "norm var std avg_pool1d _adaptive_avg_pool2d".split()
+_READING = _names(
+    """
+    cumsum cumprod logcumsumexp cummax cummin linalg_vector_norm native_group_norm native_batch_norm
+    avg_pool1d
+    """
 )
