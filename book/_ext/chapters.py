@@ -104,6 +104,11 @@ def records_of(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def reads_leaderboard(text: str) -> bool:
+    """Whether a chapter reads the rows of the leaderboard, `book/results/leaderboard`."""
+    return any(re.search(r"\bread_rows\(", cell) for cell in code_cells(text))
+
+
 def answers_of(text: str) -> list[str]:
     """Labels of the sealed answers that a chapter compares attempts with."""
     asked = r"""\b(?:check\(\s*\w+\s*,|seal\()\s*["']([^"']+)["']"""
@@ -116,7 +121,9 @@ def makes_records(text: str) -> bool:
 
 
 def examine(names: list[str]) -> None:
-    """Broken, with the file's name, if a page cannot be read, a cell is no Python, or two exercises share a label."""
+    """Broken, with the file's name, if a page cannot be read, a cell is no Python or hides what goes wrong, or two
+    exercises share a label.
+    """
     labels: dict[str, str] = {}
     for page in names:
         text = source(page)
@@ -129,15 +136,47 @@ def examine(names: list[str]) -> None:
 
 
 def _fault(text: str) -> str | None:
-    """Why a chapter cannot be read, or a cell is no Python; None if neither."""
+    """Why a chapter cannot be read, or a cell is no Python or hides what goes wrong; None if neither."""
     try:
         cells = _cells(text)
     except Exception as error:  # whatever the reader stumbles over, it is over this page
         return " ".join(str(error).split())
     for cell, line in cells:
         try:
-            ast.parse(cell)
+            tree = ast.parse(cell)
         except (SyntaxError, ValueError) as error:
             shown = f"{error.msg}: {(error.text or '').strip()}" if isinstance(error, SyntaxError) else str(error)
             return f"the cell at line {line} is not plain Python, and magics are not either ({shown})"
+        for node in ast.walk(tree):
+            if hidden := _hides(node):
+                return f"the cell at line {line} {hidden}"
     return None
+
+
+#: What would keep a warning, an error or the end of a kernel from whoever builds the book.
+_SILENT = {"redirect_stderr", "suppress", "exit", "quit", "_exit", "abort", "SystemExit", "seterr", "dup2"}
+
+
+def _hides(node: ast.AST) -> str | None:
+    """What a statement of a cell hides from the build, if it does."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        named = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+        if hidden := named & (_SILENT | {"warnings"}):
+            return f"imports {', '.join(hidden)}: what goes wrong is for the build to see"
+    if isinstance(node, ast.Attribute) and node.attr in ("stderr", "stdout") and isinstance(node.ctx, ast.Store):
+        return f"puts something in place of sys.{node.attr}: what goes wrong is for the build to see"
+    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+        name = node.id if isinstance(node, ast.Name) else node.attr
+        if name in _SILENT:
+            return f"uses {name}: what goes wrong is for the build to see"
+    if isinstance(node, ast.ExceptHandler):
+        caught = ast.unparse(node.type) if node.type else "everything"
+        if caught in ("everything", "Exception", "BaseException"):
+            return f"catches {caught}: name the one error that is meant"
+        if all(isinstance(each, ast.Pass | ast.Expr) and not _calls(each) for each in node.body):
+            return f"swallows {caught}: say in the handler what holds then"
+    return None
+
+
+def _calls(node: ast.stmt) -> bool:
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))

@@ -127,7 +127,7 @@ def _recorded_runs(provenances: list[dict[str, Any]]) -> list[str]:
         days = sorted({p["date"] for p in mine})
         when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
         seconds = sum(p["seconds"] for p in mine)
-        lines.append(f"**Recorded runs** {len(mine)}, {seconds:.0f} s ({device}, {when})")
+        lines.append(f"**Recorded runs** {len(mine)}, {seconds:.0f} s ({_literal(f'{device}, {when}')})")
     return lines
 
 
@@ -203,7 +203,7 @@ class Claims(Watching):
             limits = ", ".join(f"{name.replace('_', ' ')} {limit:g}" for name, limit in claim.limits.items())
             lines.append(f"*Limits of the statement:* {_literal(limits)}.")
         if check:
-            draws = f" ({check['samples']})" if check["samples"] else ""
+            draws = f" ({_literal(check['samples'])})" if check["samples"] else ""
             lines.append(f"*Measured:* {_literal(check['measured'])}{draws}.")
         lines.append(
             f"*To check:* {_pretty(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_pretty(claim.reason)}"
@@ -228,10 +228,8 @@ def _spelt_out(source: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Measured strings are plain text: keep Markdown from reading them."""
-    for mark in "\\*_$[]<>`":
-        text = text.replace(mark, "\\" + mark)
-    return text
+    """What a ledger or a record says is plain text, of one line: keep Markdown from reading any of it."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
 #: More formulas than these a row does not show: they stand on the page of errata.

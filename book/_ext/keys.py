@@ -27,6 +27,9 @@ def key(text: str) -> str:
     for name in sorted(chapters.records_of(text)):
         path = root / "book/results" / f"{name}.json"
         digest.update(path.read_bytes() if path.exists() else b"")
+    if chapters.reads_leaderboard(text):
+        for path in sorted((root / "book/results/leaderboard").glob("*.json")):
+            digest.update(path.name.encode() + path.read_bytes())
     for label in sorted(chapters.answers_of(text)):
         path = root / "book/answers" / f"{label}.json"
         digest.update(path.read_bytes() if path.exists() else b"")

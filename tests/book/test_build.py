@@ -206,7 +206,7 @@ def test_a_kernel_that_does_not_start_is_started_again(tiny, tmp_path, capsys):
 
 def test_a_failing_cell_names_its_chapter(tiny, capsys):
     """A failing cell, and a kernel that dies under one, fail the chapter by its name; the others are kept."""
-    tiny.chapters(a=["print(1 / 0)"], b=["import os\nos._exit(3)"], c=["x = 1"])
+    tiny.chapters(a=["print(1 / 0)"], b=["import os\nos.kill(os.getpid(), 9)"], c=["x = 1"])
     assert build.main([]) == 1
     said, complained = capsys.readouterr()
     assert re.search(r"FAILED .* book/a\n(?s:.*)ZeroDivisionError", said)
@@ -254,6 +254,18 @@ EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: on
     [
         ({"book/a.md": ["x = 1", "x = = 1"]}, r"book/a\.md: the cell at line 15 is not plain Python"),
         ({"book/a.md": ["%timeit 1"]}, r"book/a\.md: the cell at line \d+ .* magics"),
+        (
+            {"book/a.md": ["import warnings\nwarnings.simplefilter('ignore')"]},
+            r"book/a\.md: the cell at line \d+ imports",
+        ),
+        ({"book/a.md": ["from contextlib import redirect_stderr"]}, r"book/a\.md: .* imports redirect_stderr"),
+        ({"book/a.md": ["import sys\nsys.stderr = open('x', 'w')"]}, r"book/a\.md: .* in place of sys\.stderr"),
+        ({"book/a.md": ["x = 1", "exit()"]}, r"book/a\.md: the cell at line 15 uses exit"),
+        ({"book/a.md": ["import os\nos._exit(0)"]}, r"book/a\.md: .* uses _exit"),
+        ({"book/a.md": ["raise SystemExit"]}, r"book/a\.md: .* uses SystemExit"),
+        ({"book/a.md": ["try:\n    1 / 0\nexcept Exception as e:\n    print(e)"]}, r"book/a\.md: .* catches Exception"),
+        ({"book/a.md": ["try:\n    1 / 0\nexcept:\n    x = 2"]}, r"book/a\.md: .* catches everything"),
+        ({"book/a.md": ["try:\n    1 / 0\nexcept ZeroDivisionError:\n    pass"]}, r"book/a\.md: .* swallows ZeroDiv"),
         ({"book/a.md": b"# Caf\xe9\n"}, r"book/a\.md: byte 5 is not UTF-8"),
         ({"book/a.md": ["---\nx: [\n---\ny = 1"]}, r"book/a\.md: "),
         ({"book/a.md": b"---\nkernelspec:\n  name: python3\n---\n# A\n"}, r"book/a\.md: 'display_name' is a required"),

@@ -18,7 +18,7 @@ import notebooks  # noqa: E402
 import recordings  # noqa: E402
 
 from icl import _identity  # noqa: E402
-from icl.page import claims  # noqa: E402
+from icl.page import claims, records  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
@@ -131,6 +131,22 @@ def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
     assert len({others for _, others in found}) == 2
 
 
+def test_a_chapter_depends_on_the_leaderboard_it_reads(monkeypatch, tmp_path):
+    """A row more or another digit changes the key of a chapter that reads the rows, and of no other."""
+    head = "---\nkernelspec:\n  name: python3\n---\n\n```{{code-cell}}\n{}\n```\n"
+    uses, other = head.format("leaderboard.read_rows(1)"), head.format("leaderboard.board(1)")
+    rows = tmp_path / "book/results/leaderboard"
+    rows.mkdir(parents=True)
+    (tmp_path / "requirements.lock").write_text("torch==1\n")
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+    found = [(keys.key(uses), keys.key(other))]
+    for name, text in (("a", "1"), ("a", "2"), ("b", "2")):
+        (rows / f"{name}.json").write_text(text)
+        found.append((keys.key(uses), keys.key(other)))
+    assert len({mine for mine, _ in found}) == 4
+    assert len({others for _, others in found}) == 1
+
+
 def test_a_record_that_is_read_twice_is_named_once():
     """A page's card names each record once, in the order in which the chapter first reads them."""
     cells = ['a = recorded("later")', 'b = recorded("sooner")', 'c = recorded("later")']
@@ -150,7 +166,7 @@ size = 3
 ```
 
 ```{code-cell}
-run = {"id": "run", "provenance": PROVENANCE, "table": [{"size": size}]}
+run = {"id": "run", "provenance": PROVENANCE, "table": [{"size": size}], "seal": SEAL}
 pathlib.Path("results/run.json").write_text(json.dumps(run))  # as record("run") does
 ```
 
@@ -166,7 +182,8 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     """
     made = {"command": "make paper", "config": {}, "code": _identity.reached(["from icl.tasks import blocks\nblocks"])}
     made |= {"versions": {}, "device": "CPU", "seconds": 2.5, "date": "2026-01-01"}
-    text = PAPER.replace("PROVENANCE", repr(made))
+    seal = records.sealed({"id": "run", "provenance": made, "table": [{"size": 3}]})["seal"]
+    text = PAPER.replace("PROVENANCE", repr(made)).replace("SEAL", repr(seal))
     page, result = tmp_path / "book/page.md", tmp_path / "book/results/run.json"
     result.parent.mkdir(parents=True)
     (result.parent / "other.json").write_text("not of this chapter")

@@ -3,23 +3,30 @@
 import ast
 import csv
 import json
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import yaml
+from markdown_it.renderer import RendererHTML
+from myst_parser.config.main import MdParserConfig
+from myst_parser.parsers.mdit import create_md_parser
 
 from icl.page import claims as evidence
 from icl.page import records
 from icl.theory import errata
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "book" / "_ext"))
+sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
 
 import chapters  # noqa: E402
 import claims_data  # noqa: E402
 import directives  # noqa: E402
+import ledger as promises  # noqa: E402
 
 CHAPTERS = {
     page: text
@@ -178,6 +185,54 @@ def test_records_are_whole():
         assert len(records.recorded(name).table) > 0
 
 
+#: Records of an older library that are shown all the same, and why; their pages say that they are older.
+OLDER: dict[str, str] = {}
+
+
+def test_records_are_of_this_library():
+    """What computed a record is what the library computes now, or the record is declared as older with a reason; a
+    record that is current again is declared no more.
+    """
+    outdated = {path.stem: records.recorded(path.stem).outdated for path in (ROOT / "book/results").glob("*.json")}
+    assert {name for name, changed in outdated.items() if changed} == set(OLDER), outdated
+    assert all(OLDER.values())
+
+
+def unsaid(released, now, changelog):
+    """Rows that promise something else than at the last release, and are not named in the changelog since."""
+    since = changelog.partition("\n## [")[2].partition("\n## [")[0]
+    return {id: what for id, what in promises.changed(released, now).items() if f"`{id}`" not in since}
+
+
+def test_a_changed_promise_stands_in_the_changelog():
+    """A row deleted since the last release, with its check or not, and another verdict, tolerance, limit or printed
+    value, are named in the changelog; `tools/ledger.py` writes down a release's ledger.
+    """
+    released = json.loads(promises.RELEASED.read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert unsaid(released, promises.promises(evidence.ledger()), changelog) == {}
+
+
+LOOSENED = {
+    "deleted": lambda now, id: now.pop(id),
+    "tolerance": lambda now, id: now[id].update(tolerance={"relative": 1e9}),
+    "printed": lambda now, id: now[id].update(printed=0.5),
+    "verdict": lambda now, id: now[id].update(verdict="misprint"),
+    "limits": lambda now, id: now[id].update(limits={"gain": 2.0}),
+}
+
+
+@pytest.mark.parametrize("what", LOOSENED)
+def test_a_promise_changed_in_silence_is_found(what):
+    """Each is found by the row's name, until the newest section of the changelog names it; a new row is none."""
+    released = promises.promises(evidence.ledger())
+    now = json.loads(json.dumps(released)) | {"gla.new": released["gla.eq6.unroll"]}
+    LOOSENED[what](now, "gla.eq6.unroll")
+    log = "# Changelog\n\n## [2.0]\n\n- {}\n\n## [1.0]\n\n- `gla.eq6.unroll` is new.\n"
+    assert unsaid(released, now, log.format("Nothing.")) == {"gla.eq6.unroll": [what]}
+    assert unsaid(released, now, log.format("`gla.eq6.unroll` allows more, because.")) == {}
+
+
 def test_each_misprint_is_on_trial_in_a_row():
     """Rows name the errata they are about by numbers that there are, and each erratum is named by a row."""
     listed = {"gla": errata.ADAPTATION, "mem": errata.MEMORY, "mamba": errata.SELECTION}
@@ -214,3 +269,95 @@ def test_the_ledger_as_data(tmp_path):
         if row["line"]:
             assert f'"{row["id"]}"' in chapters.source(row["chapter"]).splitlines()[row["line"] - 1]
     assert all(row["line"] for row in table if row["verdict"] not in UNCHECKED)
+
+
+#: What would do something on a page if it were read as anything but text: HTML, a substitution, which Jinja computes, a
+#: role, a link, a formula, and whatever begins a block of Markdown.
+EVIL = (
+    "<script>alert(1)</script> {{ 7 * 7 }} {raw}`<b>` [a](javascript:b) ![c](d) $x$ **e** `f` {#g} &lt; \\[h\\] |i| @j"
+)
+BEGINNINGS = [
+    ":::{raw} html\n",
+    "```{raw} html\n",
+    "{{ x }}",
+    "# ",
+    "- ",
+    "+++ ",
+    "% ",
+    "(a)=\n",
+    "1. ",
+    "> ",
+    "---\n",
+    "    ",
+    "\n\n",
+    "a\n===\n",
+    "| a |\n|---|\n",
+    "[a]: b\n",
+    "a\n: ",
+    "$$",
+    "\\begin{a}\n",
+    "<!-- ",
+]
+
+
+def read_as_myst(text):
+    """The tokens of a text as pages are read, all that the book's settings switch on, and what is within lines."""
+    settings = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["parse"]
+    reader = create_md_parser(MdParserConfig(enable_extensions={*settings["myst_enable_extensions"]}), RendererHTML)
+    tokens = reader.parse(text)
+    return [t.type for t in tokens], [child for t in tokens for child in t.children or []]
+
+
+@pytest.mark.parametrize("beginning", ["", *BEGINNINGS])
+def test_what_a_row_or_a_record_says_is_text(beginning):
+    """Markdown reads one paragraph of nothing but text, letter for letter; as it stands it would read more."""
+    text = beginning + EVIL
+    blocks, parts = read_as_myst(directives._literal(text))
+    assert blocks == ["paragraph_open", "inline", "paragraph_close"]
+    assert {part.type for part in parts} <= {"text", "text_special"}
+    assert "".join(part.content for part in parts) == " ".join(text.split())
+    assert read_as_myst(text)[0] != blocks or {part.type for part in read_as_myst(text)[1]} - {"text", "text_special"}
+
+
+def test_a_planted_row_is_shown_as_text():
+    """Every field of a row that a page shows, and every number that a check brings, is text where it is shown."""
+    said = {field: f"{field} {EVIL}" for field in ("source", "claim", "how", "reason", "printed")}
+    row = replace(next(c for c in evidence.ledger().values() if c.verdict == "reproduced"), **said, limits={EVIL: 1.0})
+    check = evidence.Check(row.id, row.verdict, row.claim, EVIL, f"measured {EVIL}", f"samples {EVIL}")
+    blocks, parts = read_as_myst(directives.Claims.block(None, row, vars(check), link=False))
+    assert set(blocks) == {"paragraph_open", "inline", "paragraph_close"}
+    marks = {"text", "text_special", "strong_open", "strong_close", "em_open", "em_close", "code_inline"}
+    assert {part.type for part in parts} <= marks
+    assert [part.content for part in parts if part.type == "code_inline"] == [row.id]
+    shown = "".join(part.content for part in parts)
+    for field in ("source", "claim", "reason", "printed", "measured", "samples"):
+        assert f"{field} {EVIL}" in shown
+    html = check._repr_mimebundle_()["text/html"]
+    assert set(re.findall(r"<(\w+)", html)) == {"p", "b", "span", "code", "br"}
+    assert "&lt;script&gt;" in html
+
+
+@pytest.mark.parametrize(("field", "text"), [("id", "gla.x' onclick='y"), ("chapter", "book/x.md)![](y")])
+def test_a_name_that_is_no_name_is_refused(field, text):
+    row = next(c for c in evidence.ledger().values() if c.chapter)
+    with pytest.raises(ValueError, match="must be"):
+        replace(row, **{field: text})
+
+
+def test_a_planted_record_is_shown_as_text():
+    """Its device, its day, its command and its settings, in the caption, in the table and on the page's card."""
+    provenance = {
+        "command": EVIL,
+        "config": {EVIL: EVIL},
+        "code": {},
+        "versions": {},
+        "device": f"device {EVIL}",
+        "seconds": 1.0,
+        "date": f"date {EVIL}",
+    }
+    html = records.Record("x", pd.DataFrame({EVIL: [EVIL]}), provenance)._repr_html_()
+    assert set(re.findall(r"<(\w+)", html)) == {"table", "thead", "tbody", "tr", "th", "td", "p", "code"}
+    (line,) = directives._recorded_runs([provenance])
+    _, parts = read_as_myst(line)
+    assert {part.type for part in parts} <= {"text", "text_special", "strong_open", "strong_close"}
+    assert f"device {EVIL}, date {EVIL}" in "".join(part.content for part in parts)

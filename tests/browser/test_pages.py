@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 
 import chapters
 import pytest
@@ -24,36 +25,56 @@ KINDS = {
 # What axe finds depends on the theme in contrast only, and on the width in what scrolls: the rest is in the markup.
 SEEN = ["color-contrast", "scrollable-region-focusable"]
 
-# Contrast is what takes axe its time, and it is the same for all text of one look: three of each are enough. A look is
-# what stands behind the text (of its ancestors those that put something there, or change it) and the text's own style.
-# Of a single character axe does not say that its contrast is too low.
-AXE = """async only => {
+# Contrast is what takes axe its time, and it is the same for all text of one look: three of each are enough, on the
+# first page that has it. A look is what stands behind the text (of its ancestors those that put something there, or
+# change it) and the text's own style. Of a single character, of punctuation and of hidden text axe does not say that
+# its contrast is too low. And it need not look for regions that scroll among elements that hold no more than they
+# show.
+AXE = """async ([only, enough]) => {
     const TRANSPARENT = {
         position: 'static', backgroundColor: 'rgba(0, 0, 0, 0)', backgroundImage: 'none', opacity: '1',
         mixBlendMode: 'normal', filter: 'none',
     };
-    const behind = new Map(), numbers = new Map(), met = new Map();
-    const numberOf = look => numbers.get(look) ?? numbers.set(look, numbers.size + 1).get(look);
+    const PUNCTUATION = /[\\u2000-\\u206F\\u2E00-\\u2E7F\\\\'!"#$%&£¢¥§€()*+,\\-.\\/:;<=>?@\\[\\]^_`{|}~±]/g;
+    // A cell of a table is one of its kind, and the page the same when it has scrolled.
+    const kind = e => e === document.body ? '' : `${e.getAttribute('class')}`.replace(/\\d+/g, '');
+    const behind = new Map(), judged = new Set(enough), met = new Map();
+    // Two hashes of 32 bits stand for a look.
+    const numberOf = look => [31, 131].map(factor => {
+        let hash = 7;
+        for (let i = 0; i < look.length; i++) hash = Math.imul(hash, factor) + look.charCodeAt(i) | 0;
+        return hash;
+    }).join();
     for (const e of document.querySelectorAll('*')) {
         const style = getComputedStyle(e), above = behind.get(e.parentElement);
         const puts = Object.keys(TRANSPARENT).filter(s => style[s] !== TRANSPARENT[s]).map(s => style[s]);
-        behind.set(e, puts.length ? numberOf([above, e.localName, e.className, ...puts].join()) : above);
+        if (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight) e.dataset.more = '';
+        behind.set(e, puts.length ? numberOf([above, e.localName, kind(e), ...puts].join()) : above);
         const text = [...e.childNodes].map(n => n.nodeType === Node.TEXT_NODE ? n.data : '').join('').trim();
-        if (text.length < 2) continue;
-        // Some of the punctuation axe does not judge: it stands for nothing but itself.
-        const words = /[\\p{L}\\p{N}]/u.test(text) ? 'words' : text;
+        if (text.length < 2 || !text.replace(PUNCTUATION, '').trim()) continue;
+        if (!e.checkVisibility() || e.closest('mjx-assistive-mml')) continue;
         const {display, color, textShadow, fontSize, fontWeight} = style;
-        const own = [e.localName, e.className, e.disabled, words, e.checkVisibility()];
+        const own = [e.localName, kind(e), e.disabled];
         const look = numberOf([behind.get(e), own, display, color, textShadow, fontSize, fontWeight].join());
+        if (judged.has(look)) continue;
         met.set(look, (met.get(look) ?? 0) + 1);
         if (met.get(look) <= 3) e.dataset.look = '';
     }
-    axe.configure({rules: [{id: 'color-contrast', selector: '[data-look]'}]});
+    axe.configure({rules: [
+        {id: 'color-contrast', selector: '[data-look]'},
+        {id: 'scrollable-region-focusable', selector: '[data-more]:not(select,textarea)'},
+    ]});
     const rules = only ? {runOnly: only} : {};
     const {violations} = await axe.run({...rules, resultTypes: ['violations'], preload: {assets: ['media']}});
     document.querySelectorAll('[data-look]').forEach(e => delete e.dataset.look);
-    return violations.map(v => `${v.id} (${v.impact}): ${v.nodes[0].html.slice(0, 160)} [${v.nodes.length}]`);
+    document.querySelectorAll('[data-more]').forEach(e => delete e.dataset.more);
+    return {
+        found: violations.map(v => `${v.id} (${v.impact}): ${v.nodes[0].html.slice(0, 160)} [${v.nodes.length}]`),
+        looks: [...met.keys()],
+    };
 }"""
+#: Looks that axe has judged, by theme and width.
+JUDGED = defaultdict[tuple[str, int], set[str]](set)
 STATE = """() => ({
     width: document.documentElement.scrollWidth,
     errors: document.querySelectorAll('mjx-merror').length,
@@ -111,8 +132,10 @@ def test_page(visit, subtests, name, place):
             assert state["untyped"] <= 0
             assert all(figure == [theme, True] for figure in state["figures"]), state["figures"]
             if theme == themes[0] or name in KINDS:
-                found = page.evaluate(AXE, None if "wide" in place or name in KINDS else SEEN)
-                assert not found, "\n".join(found)
+                judged = JUDGED[theme, width]
+                told = page.evaluate(AXE, [None if "wide" in place or name in KINDS else SEEN, list(judged)])
+                assert not told["found"], "\n".join(told["found"])
+                judged.update(told["looks"])
     if "narrow" in place:
         with subtests.test(sliders="move"):
             each_moves(watched)

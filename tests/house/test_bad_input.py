@@ -32,6 +32,8 @@ import torch
 
 import icl
 from icl import convex, filters, profile, self_tuning, solvers
+from icl.bench import bounds, contest, own, specs
+from icl.bench import tasks as bench_tasks
 from icl.models import (
     causal,
     convolved,
@@ -56,7 +58,6 @@ from icl.models import s6 as mamba
 from icl.page import charts, claims, exercises, grading, notation, prose, records
 from icl.runs import (
     adapting,
-    benchmark,
     checkpoint,
     fitted,
     gating,
@@ -598,7 +599,15 @@ FIXTURES = {
 
 # Not asked: results and states that the library makes itself, and what other tests hold.
 MADE_HERE = {
-    *(grid.Expected, grid.Results, drifts.DrawnSteps, claims.Check, claims.Claim, records.Record),
+    *(
+        grid.Expected,
+        grid.Results,
+        drifts.DrawnSteps,
+        bounds.RevealedPrompt,
+        claims.Check,
+        claims.Claim,
+        records.Record,
+    ),
     *(
         exercises.SelfCheck,
         recipes.Minimum,
@@ -1992,27 +2001,56 @@ NOISY_LAW = [({"law": fast.Steady(2, 0.9, 0.1, 0.1)}, "law must have labels with
 entry(gating.over_bound, given=BEHIND, also=OF_FOUR + NOISY_LAW)
 entry(gating.gated_run, given=ONE_LAYER | ONE_STEP)
 entry(gating.compare_gated, given={"law": SETTLED_LAW, "prompts": 20, "seeds": 1, "recipe": ONE_STEP["recipe"]})
-LONG_TASKS = {"t": benchmark.drifting_tasks(2, 60)["AR(1), γ = 0.9"]}
+LONG_TASKS = {"t": bench_tasks.drifting_tasks(2, 60)["AR(1), γ = 0.9"]}
 TAUGHT = {"GLA": (lambda: fast_weights.GLA(2, lam=0.9, mu=0.1), training.Config(1, 2))}
 TASK_NAMES = [
     *rows("tasks", "must map names to tasks, at least one", {}, {"": PLAIN}, {3: PLAIN}, [PLAIN]),
     ({"tasks": {"t": 3}}, "tasks must be tasks, got 3 for 't'"),
 ]
 FOUND = pd.DataFrame(columns=["task", "method", "setting", "value"])
-entry(benchmark.drifting_tasks)
-entry(benchmark.told_kalman, given={"task": benchmark.drifting_tasks(2, 3)["leaps, t with ν = 3"]})
+entry(bench_tasks.drifting_tasks)
+entry(bounds.known_floors, given={"task": PLAIN}, free={"task": "all"})
+entry(bounds.telling)
+FIXTURES |= {bench_tasks.BenchTask: lambda: bench_tasks.BENCH_TASKS["leaps"]}
+entry(bench_tasks.BenchTask, given={"name": "t", "title": "t", "about": "t", "make": lambda d, n: PLAIN})
+NO_TASK = [({"task": 3}, "task must be an icl.tasks.core.Task, got 3")]
+entry(bench_tasks.BenchTask.floors, given={"task": PLAIN}, free={"task": "all"}, also=NO_TASK)
+entry(bench_tasks.BenchTask.reference, given={"task": PLAIN}, free={"task": "all"}, also=NO_TASK)
+entry(bench_tasks.find_tasks, given={"names": ["all"]}, also=rows("names", "must be", [], "all", ["lleaps"], [3]))
+FIXTURES |= {bench_tasks.SeveralTasks: lambda: bench_tasks.mixture([PLAIN])}
+UNLIKE = rows("tasks", "must be at least one, of one d and one n", [], [PLAIN, WIDE])
+entry(bench_tasks.SeveralTasks, bench_tasks.mixture, given={"tasks": [PLAIN]}, also=UNLIKE)
 entry(
-    benchmark.tuned_for,
+    own.OwnTask,
+    given={"name": "t", "task": PLAIN},
+    free={"task": "all"},
+    also=[({"task": WIDE}, "task must have d = 2"), ({"task": None}, "task must have d = 2, .*got 'none' of t")],
+)
+
+
+class Floored(core.DriftingRegression):
+    """A task that knows its floor."""
+
+    floor = staticmethod(lambda prompt: prompt.y**2)
+
+
+FIXTURES |= {own.OwnTask: lambda: own.OwnTask("t", Floored(2, 3, 0.9), 2, 3)}
+entry(specs.nearest, given={"name": "a", "known": ["a"]}, free={"name": "all", "known": "all"})
+entry(specs.load, given={"spec": "icl.tasks.core:Task"}, also=rows("spec", "must be", "a", "a.py", ":b"))
+entry(specs.home_of, specs.source_hash, given={"file": Path(icl.__file__)})
+entry(bench_tasks.told_kalman, given={"task": bench_tasks.drifting_tasks(2, 3)["leaps, t with ν = 3"]})
+entry(
+    contest.tuned_for,
     given={"task": LONG_TASKS["t"], "prompts": 2},
     also=[({"last": 62}, "last must be at most the 61 positions of the task, got 62")],
 )
 entry(
-    benchmark.teach,
+    contest.teach,
     given={"tasks": [PLAIN], "config": training.Config(1, 2)},
     also=[({"tasks": []}, "tasks must be at least one")],
 )
-entry(benchmark.tuned_settings, given={"tasks": LONG_TASKS, "prompts": 2}, also=TASK_NAMES)
-entry(benchmark.taught_numbers, given={"tasks": LONG_TASKS, "models": TAUGHT}, also=TASK_NAMES)
+entry(contest.tuned_settings, given={"tasks": LONG_TASKS, "prompts": 2}, also=TASK_NAMES)
+entry(contest.taught_numbers, given={"tasks": LONG_TASKS, "models": TAUGHT}, also=TASK_NAMES)
 SETTLED = None
 
 
@@ -2020,15 +2058,15 @@ def settled():
     """Settings of all contestants of one task, found once in this file, as it takes a second."""
     global SETTLED
     if SETTLED is None:
-        models = {name: (made, training.Config(1, 1)) for name, (made, _) in benchmark.untaught(2).items()}
-        tuned = benchmark.tuned_settings(LONG_TASKS, prompts=2)
-        SETTLED = pd.concat([tuned, benchmark.taught_numbers(LONG_TASKS, models)])
+        models = {name: (made, training.Config(1, 1)) for name, (made, _) in contest.untaught(2).items()}
+        tuned = contest.tuned_settings(LONG_TASKS, prompts=2)
+        SETTLED = pd.concat([tuned, contest.taught_numbers(LONG_TASKS, models)])
     return SETTLED
 
 
 TABLE = ({"settings": FOUND.drop(columns="task")}, "settings must be a table with task, method, setting, value")
 entry(
-    benchmark.contestants,
+    contest.makers,
     given=lambda _: {"task": LONG_TASKS["t"], "name": "t", "settings": settled()},
     free={"name": "all", "task": "all"},
     also=[
@@ -2040,7 +2078,7 @@ entry(
     ],
 )
 entry(
-    benchmark.compare,
+    contest.compare,
     given=lambda _: {"tasks": LONG_TASKS, "settings": settled(), "batch": 2, "seeds": 1},
     free={"folder": "all"},
     also=[*TASK_NAMES, TABLE, ({"last": 62}, "last must be at most the 61 positions")],
@@ -2322,7 +2360,7 @@ RANK = ({"rank": 3}, "rank must be at most d = 2, got 3")
 entry(separate.separate_loss, bounds={"width": COUNT}, also=[CORRELATED])
 entry(
     separate.separate_flow,
-    given={"start": np.full(14, 0.5)},
+    given={"start": np.full(14, 0.5), "until": 0.01},
     bounds={"until": "> 0", "slope": "> 0", "rtol": "> 0", "below": ">= 0"},
 )
 entry(

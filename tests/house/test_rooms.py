@@ -135,7 +135,7 @@ def test_files_are_touched_in_few_rooms_and_nothing_is_unpickled():
     sources = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
     assert {name for name, source in sources.items() if touches_files(source)} == {
         *("_files.py", "_identity.py", "page/claims.py", "page/exercises.py", "page/records.py"),
-        *("runs/checkpoint.py", "runs/grid.py", "runs/swapping.py", "tasks/text.py"),
+        *("bench/specs.py", "runs/checkpoint.py", "runs/grid.py", "runs/swapping.py", "tasks/text.py"),
     }
     processes = {"import .joblib", "joblib.Parallel", "joblib.delayed"}
     expected = {name: processes if name == "runs/grid.py" else set() for name in sources}

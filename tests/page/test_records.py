@@ -90,7 +90,7 @@ PROVENANCE = {
     "seconds": 1,
     "date": "",
 }
-WHOLE = {"id": "run", "provenance": PROVENANCE, "table": [{"a": 1}]}
+WHOLE = records.sealed({"id": "run", "provenance": PROVENANCE, "table": [{"a": 1}]})
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, 100, -2])
@@ -124,6 +124,33 @@ def test_a_foreign_or_damaged_record_is_refused(book, content):
     """A record that is missing a part, or is another's, is refused, with its path."""
     (book / "results" / "run.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"cannot read the record .*results/run\.json: ."):
+        recorded("run")
+
+
+BY_HAND = {
+    "a cell": lambda content: content["table"][0].update(mean=0.4),
+    "a cell's kind": lambda content: content["table"][0].update(gamma="0.8"),
+    "a row": lambda content: content["table"].pop(),
+    "the date": lambda content: content["provenance"].update(date="2020-01-01"),
+    "the device": lambda content: content["provenance"].update(device="a supercomputer"),
+    "a size": lambda content: content["provenance"]["config"].update(seed=1),
+    "the code": lambda content: content["provenance"].update(code={}),
+    "the seal": lambda content: content.pop("seal"),
+}
+
+
+@pytest.mark.parametrize("edit", BY_HAND.values(), ids=BY_HAND)
+def test_a_record_changed_by_hand_is_refused(book, edit):
+    """A cell that nothing else covers, a row, the provenance or the seal itself: what the run did not write is refused,
+    with its path; its layout may change.
+    """
+    path = record("run", TABLE, config=CONFIG, seconds=1)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content, sort_keys=True))
+    pd.testing.assert_frame_equal(recorded("run").table[list(TABLE)], TABLE, check_exact=True)
+    edit(content)
+    path.write_text(json.dumps(content, indent=1))
+    with pytest.raises(ValueError, match=r"cannot read the record .*results/run\.json: its seal is not that of"):
         recorded("run")
 
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import cloudpickle
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -189,30 +188,6 @@ def same(table, expected):
 def test_two_processes_give_the_same_bits(alone, importable, tmp_path):
     same(run_grid(grid(), tmp_path, jobs=2).table, alone)
     same(run_grid(grid(), tmp_path).table, alone)
-
-
-def test_a_dask_cluster_gives_the_same_bits(importable):
-    """The same call inside `parallel_config(backend="dask")` goes to a local cluster of two worker processes."""
-    import dask
-    from distributed import Client, LocalCluster
-    from distributed.utils import get_mp_context
-
-    # The library's own functions, which Dask finds by their names.
-    given = grid(makers={"Kalman": filters.kalman, "steady": filters.steady_kalman})
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        # What both import, they are copies of a process that has; the test's own modules are not in it.
-        get_mp_context().set_forkserver_preload(["distributed", "torch", "pandas"])
-        with (
-            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-            Client(cluster) as client,
-        ):
-            with joblib.parallel_config(backend="dask"):
-                found = run_grid(given).table
-            # The work was done there and not here.
-            known = client.run(lambda: "icl.runs.grid" in __import__("sys").modules)
-        assert len(known) == 2
-        assert any(known.values())
-    same(found, run_grid(given).table)
 
 
 def test_a_run_that_was_killed_goes_on(alone, tmp_path, monkeypatch):

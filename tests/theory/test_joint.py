@@ -1,5 +1,6 @@
 """Labels as one Gaussian vector against conditional variances written out, other rooms' recursions, and bad input."""
 
+import mpmath as mp
 import numpy as np
 import pytest
 import torch
@@ -114,3 +115,38 @@ def test_labels_that_are_known_already_are_refused():
         joint.label_errors(inputs(still, 2), still)
     with pytest.raises(ValueError, match="last must be at most the 9 positions of the tasks, got 10"):
         joint.mistaken_errors(inputs(TASKS[0]), TASKS[:1], kernel=np.eye(9), noise=0.1, last=10)
+
+
+def one_label_after_another(x, task):
+    """x_i'P_i x_i by Riccati's recursion in 60 digits."""
+    with mp.workdps(60):
+        q, g2, noise = mp.mpf(task.task.sigma_e) ** 2, mp.mpf(task.task.gamma) ** 2, mp.mpf(task.sigma_y) ** 2
+        P, found = (g2 * mp.mpf(task.task.sigma_w) ** 2 + q) * mp.eye(task.d), []
+        for row in x:
+            h = mp.matrix(row.tolist())
+            Ph = P * h
+            found.append((h.T * Ph)[0])
+            P = g2 * (P - Ph * Ph.T / (found[-1] + noise)) + q * mp.eye(task.d)
+        return [float(value) for value in found]
+
+
+@pytest.mark.parametrize("sigma_y", [1e-8, 1.0, 1e4, 1e8])
+@pytest.mark.parametrize(("gamma", "sigma_w", "sigma_e"), [(0.9, 1.0, 0.1), (1.2, 1.0, 1e-6), (0.0, 1.0, 1e-6)])
+def test_errors_far_below_or_above_the_noise_are_right_or_refused(gamma, sigma_w, sigma_e, sigma_y):
+    """Noise from 1e-8 to 1e8 times the weights: 1e-6 of the right value by both routes, or refused; none is rounding.
+
+    Planted: an error taken as L_ii^2 less the noise has lost all digits at 1e8.
+    """
+    task = Noisy(DriftingRegression(2, 12, gamma, sigma_w, sigma_e), sigma_y)
+    x, kernel = inputs(task, 1), task.weight_kernel()
+    right = one_label_after_another(x[0], task)
+    calls = [
+        lambda: joint.label_errors(x, task)[0],
+        lambda: joint.mistaken_errors(x, [task], kernel=kernel, noise=sigma_y**2, last=13)[0, 0],
+    ]
+    for call in calls:
+        if min(right) < 1e-7 * max(right):
+            with pytest.raises(ValueError, match="labels must not follow from those before them"):
+                call()
+        else:
+            np.testing.assert_allclose(call(), right, rtol=1e-6)

@@ -132,3 +132,17 @@ def test_slow_drift_under_any_noise():
             z = (1 + mp.sqrt(1 + 16 * mp.mpf(nu))) / 4
             right = z**2 * mp.exp(1 / z - 1 + mp.mpf(nu) / z**2) - mp.mpf(nu)
             assert large_d.kalman_random_walk(nu) == pytest.approx(float(right), rel=1e-13)
+
+
+def test_what_leaves_float64_is_refused():
+    """The delta rule's error for drifts so slow or so fast that squares vanish or overflow, which made it half or none
+    of what is right; RLS at fades where a difference is rounding or the integrand a corner.
+    """
+    for s, v in ((1e-200, 0.0), (1e100, 1e100), (1e140, 1e20)):
+        with pytest.raises(ValueError, match=r"s and s \(1 \+ v\) must be from 1e-150 to 1e150"):
+            large_d.eps_delta(s, v)
+    assert large_d.eps_delta(1e-150, 0.0) == pytest.approx(1e-150, rel=1e-12)
+    assert large_d.eps_delta(1e100, 1e49) == pytest.approx(1.0, rel=1e-12)
+    for theta in (1e-12, 1e4):
+        with pytest.raises(ValueError, match="theta must be finite and >= 1e-07 and <= 1000"):
+            large_d.rls_random_walk(1.0, theta)

@@ -333,3 +333,15 @@ def test_settled_errors_keep_their_laws(d, gamma, sigma_e, share, lam):
     assert theory.steady_error(task, 2 * share, lam=lam, normalised=True) >= normalised * (1 - 1e-12)
     scaled = DriftingRegression(d=d, n=3, gamma=gamma, sigma_e=sigma_e / 2, Lambda=16 * np.eye(d))
     np.testing.assert_allclose(theory.steady_error(scaled, mu / 16, lam=lam), 4 * found, rtol=1e-12)
+
+
+def test_errors_below_rounding_are_refused():
+    """Weights that stand still are learnt beyond what differences of their variance can tell: refused, not answered
+    with rounding. A last error of 2e-6 of the first still is what 60 digits say, to 1e-9.
+    """
+    with pytest.raises(ValueError, match=r"task must leave errors of 1e-9 of the zero predictor's"):
+        theory.errors(DriftingRegression(2, 200, 1.0, sigma_e=0.0), 1.0, normalised=True)
+    with pytest.raises(ValueError, match=r"task must leave errors of 1e-9 of the zero predictor's"):
+        theory.steady_error(DriftingRegression(2, 2, 1 - 1e-12), 1.0, normalised=True)
+    found = theory.errors(DriftingRegression(2, 19, 1.0, sigma_e=0.0), 1.0, normalised=True)
+    np.testing.assert_allclose(found, 2.0 * 0.5 ** np.arange(20), rtol=1e-9)

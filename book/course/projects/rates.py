@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from icl import profile
-from icl.runs.benchmark import drifting_tasks, told_kalman
+from icl.bench.tasks import drifting_tasks, told_kalman
 from icl.runs.judging import one_step_ahead
 from icl.tasks import Mixture, Prompt, Task, clean
 from icl.theory import joint

@@ -3,7 +3,8 @@
 import torch
 
 from icl import profile
-from icl.runs.benchmark import drifting_tasks, tuned_for
+from icl.bench.contest import tuned_for
+from icl.bench.tasks import drifting_tasks
 from icl.runs.judging import one_step_ahead
 from icl.runs.tuning import LAYERS
 from icl.tasks import clean

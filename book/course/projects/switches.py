@@ -3,8 +3,9 @@
 import torch
 
 from icl import profile
+from icl.bench.contest import makers
+from icl.bench.tasks import drifting_tasks, told_kalman
 from icl.page.records import recorded
-from icl.runs.benchmark import contestants, drifting_tasks, told_kalman
 from icl.runs.judging import clean_risk, one_step_ahead
 from icl.tasks import clean
 from icl.theory import floors
@@ -18,7 +19,7 @@ def baseline() -> dict[str, float]:
     """Errors against the clean label over the last positions: the Kalman filter's, a deep gated layer's, the floor."""
     task = drifting_tasks()[NAME]
     prompt = task.sample(PROMPTS, generator=profile.streams("project: switches"), dtype=torch.float64)
-    deep = contestants(task, NAME, recorded("synthesis-tuned").table)[DEEP](task)
+    deep = makers(task, NAME, recorded("synthesis-tuned").table)[DEEP](task)
     kalman = told_kalman(task)
     risk, error = clean_risk(kalman, prompt, last=LAST)
     risk_deep, error_deep = clean_risk(deep, prompt, last=LAST)

@@ -3,7 +3,7 @@
 import torch
 
 from icl import profile
-from icl.runs.benchmark import tuned_for
+from icl.bench.contest import tuned_for
 from icl.runs.judging import one_step_ahead
 from icl.runs.tuning import LAYERS
 from icl.tasks import clean, two_timescales

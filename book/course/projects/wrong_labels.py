@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from icl import profile
+from icl.bench.tasks import drifting_tasks
 from icl.filters import normalised_delta_rule
-from icl.runs.benchmark import drifting_tasks
 from icl.runs.judging import one_step_ahead
 from icl.tasks import DriftingRegression, Prompt, clean
 from icl.theory import floors

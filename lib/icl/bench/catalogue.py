@@ -55,6 +55,7 @@ class Softmax(nn.Module):
 
     def state_numel(self, time: int) -> int:
         """A key and a value of each token."""
+        _checks.integer("time", time, at_least=1)
         return 2 * time * self.width
 
     def forward(self, h: _Sequence) -> _Sequence:
@@ -117,6 +118,7 @@ class Lstm(nn.Module):
 
     def state_numel(self, time: int) -> int:
         """Hidden and cell state."""
+        _checks.integer("time", time, at_least=1)
         return 2 * self.width
 
     def forward(self, h: _Sequence) -> _Sequence:
@@ -209,7 +211,7 @@ _OTHERS = {
 
 def _generator() -> torch.Generator:
     """A stream that torch's global one, which the caller has seeded, decides."""
-    return torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
+    return torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=torch.default_generator).item()))
 
 
 def _s6(d: int) -> Causal:

@@ -26,7 +26,7 @@ from icl.bench import cells, contestants, leaderboard, report, running, weighing
 from icl.bench import results as tables
 from icl.bench import tasks as tasks_of
 from icl.bench.budgets import BUDGETS
-from icl.bench.results import ZERO, Results
+from icl.bench.results import ZERO, BenchResults
 
 _WIDE = 79
 _TABLE, _PAGE = "results.parquet", "report.html"
@@ -71,8 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(f"Stopped.{again}")
         return 130
     except BrokenPipeError:
-        # Who reads the output has enough of it; nothing is left to be written at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who reads the output has enough of it; Python would complain of what is left at its end.
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.close()
         return 0
     except (ValueError, OSError, ImportError) as error:
         if debug:
@@ -313,8 +314,8 @@ def _describe(plan: running.Plan, asked: argparse.Namespace, seconds: float) -> 
         f"then {b.seeds} {'seed' if b.seeds == 1 else 'seeds'} at the best"
     )
     _say(
-        f"Tests: {plan.test_sets} in all, on {len(plan.training) + len(plan.only_tested)} tasks, {len(plan.only_tested)} "
-        f"of them never trained on, and on prompts twice as long"
+        f"Tests: {plan.test_sets} in all, on {len(plan.training)} tasks, on {len(plan.only_tested)} that nobody is "
+        f"trained on, and on prompts twice as long"
     )
     where = f"the workers of {asked.dask}" if asked.dask else f"{asked.jobs} process{'es' * (asked.jobs > 1)}"
     if not math.isnan(seconds):
@@ -341,7 +342,7 @@ def _label(path: Path) -> str:
     return path.resolve().name if path.is_dir() else path.resolve().parent.name
 
 
-def _apart(runs: Sequence[tuple[str, Results]]) -> list[Results]:
+def _apart(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults]:
     """Runs whose contestants of one name are the same: of others the name says which run it is of."""
     taken: dict[str, list[tuple[Any, dict[Any, Any]]]] = {}
     found = []
@@ -372,7 +373,7 @@ def _apart(runs: Sequence[tuple[str, Results]]) -> list[Results]:
 # What they say.
 
 
-def _overall(results: Results) -> None:
+def _overall(results: BenchResults) -> None:
     """A row for each contestant, a column for each group of tests."""
     overall = tables.overall(results)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
@@ -392,7 +393,7 @@ def _overall(results: Results) -> None:
         _say(f"Warning: {warning}.")
 
 
-def _paired(results: Results, names: Sequence[str], against: str) -> None:
+def _paired(results: BenchResults, names: Sequence[str], against: str) -> None:
     """All over one of them."""
     overall = tables.overall(results, against=against)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]

@@ -145,7 +145,7 @@ def taught_numbers(
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def contestants(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
+def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
     """Makers of all that are compared on a task, with the settings that were found for it; the floor first.
 
     Args:
@@ -201,7 +201,7 @@ def compare(
     """
     tables = []
     for name, task in _named(tasks).items():
-        grid = Grid({name: task}, contestants(task, name, settings), seeds, batch, last, "floor", "one benchmark")
+        grid = Grid({name: task}, makers(task, name, settings), seeds, batch, last, "floor", "one benchmark")
         tables.append(run_grid(grid, folder / grid.fingerprint(name) if folder else None).pooled())
     return pd.concat(tables, ignore_index=True)
 

@@ -18,12 +18,13 @@ as `d`, a Causal class also as its first argument, and `n`, examples a prompt, a
 they ask for them. A function whose parameters do not tell what it returns is tried once.
 """
 
+import contextlib
 import hashlib
 import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -35,12 +36,13 @@ from torch import nn
 from icl import _checks
 from icl.bench import foreign, specs
 from icl.bench.catalogue import CONTESTANTS, Known
-from icl.bench.sequence import Blocks, InContext, Projected, heads_for, operator_gates
+from icl.bench.sequence import BlockStack, InContext, Projected, heads_for, operator_gates
 from icl.filters import Filter
 from icl.models.causal import Causal
+from icl.runs.judging import Predictor
 from icl.runs.tuning import Tunable
 
-__all__ = ["CONTESTANTS", "KINDS", "Contestant", "Known", "Shape", "resolve"]
+__all__ = ["CONTESTANTS", "KINDS", "Contestant", "Known", "Shape", "in_the_middle", "resolve", "torch_seeded"]
 
 KINDS = ("layer", "model", "operator", "transformers", "causal", "filter", "tunable")
 _UNTRAINED = ("filter", "tunable")
@@ -106,6 +108,21 @@ class Contestant:
     depth_inside: bool
 
 
+@contextlib.contextmanager
+def torch_seeded(seed: int = 0, *, device: str = "cpu") -> Iterator[None]:
+    """Torch's global streams at a seed, and afterwards as they were: somebody's own module draws from nothing else.
+
+    Args:
+        seed: >= 0.
+        device: whose streams are kept too, "cpu" or as "cuda:1".
+    """
+    _checks.integer("seed", seed, at_least=0)
+    _checks.instance("device", device, str)
+    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
+        torch.manual_seed(seed)
+        yield
+
+
 def resolve(spec: str, *, kind: str | None = None) -> Contestant:
     """Find who is meant, and as what.
 
@@ -134,6 +151,19 @@ def resolve(spec: str, *, kind: str | None = None) -> Contestant:
     _callable(what, name, found)
     origin = hashlib.sha256(f"{name}\0{specs.source_hash(file)}".encode()).hexdigest()
     return _contestant(called or name, spec, found, _about(what), what, origin, _path(where, file))
+
+
+def in_the_middle(tunable: Tunable, shape: Shape) -> Predictor:
+    """A tunable's predictor before it is tuned: at the middle one of the values to try, 0.1 where it is solved for.
+
+    Args:
+        tunable: any.
+        shape: gives the dimension.
+    """
+    _checks.instance("tunable", tunable, Tunable)
+    _checks.instance("shape", shape, Shape)
+    settings = {axis: float(values[len(values) // 2]) for axis, values in tunable.axes.items()}
+    return tunable.made(shape.d, **settings | dict.fromkeys(tunable.linear, 0.1))
 
 
 def _known(name: str, spec: str, called: str, kind: str | None) -> Contestant:
@@ -203,13 +233,13 @@ def _contestant(name: str, spec: str, kind: str, about: str, what: Any, source: 
 
 def _build_layer(what: Any, name: str, shape: Shape) -> Causal:
     mixers = [_module(_with_width(what, name, shape), name) for _ in range(shape.depth)]
-    return InContext(shape.d, shape.width, Blocks(shape.width, mixers))
+    return InContext(shape.d, shape.width, BlockStack(shape.width, mixers))
 
 
 def _build_operator(what: Any, name: str, shape: Shape) -> Causal:
     if _parameters(what).keys() >= {"q", "k", "v"}:
         mixers: list[nn.Module] = [Projected(what, shape.width) for _ in range(shape.depth)]
-        return InContext(shape.d, shape.width, Blocks(shape.width, mixers))
+        return InContext(shape.d, shape.width, BlockStack(shape.width, mixers))
     return _build_layer(what, name, shape)
 
 
@@ -411,7 +441,7 @@ def _kind_tried(what: Any, where: str, asked: dict[str, inspect.Parameter]) -> s
     tries = (_with_d, _with_width) if "d" in asked and "width" not in asked else (_with_width,)
     made: Any = None
     for each in tries:
-        with torch.random.fork_rng(devices=[]):
+        with torch_seeded():
             made = each(what, where, _TRIED) if each is _with_d else _with_width(what, where, _TRIED, needs_width=False)
         for kind, is_one in (
             ("causal", isinstance(made, Causal)),

@@ -233,6 +233,7 @@ class MambaPy(nn.Module):
 
     def state_numel(self, time: int) -> int:
         """Numbers carried on: the states of the scans and what the convolutions remember."""
+        _checks.integer("time", time, at_least=1)
         config = self.model.config
         return int(config.n_layers * config.d_inner * (config.d_state + config.d_conv - 1))
 

@@ -24,9 +24,9 @@ from icl.bench import cells
 from icl.bench import results as tables
 from icl.bench import tasks as tasks_of
 from icl.bench.budgets import BUDGETS, Budget
-from icl.bench.results import Results
+from icl.bench.results import BenchResults
 
-FORMAT = "icl-bench row 1"
+_FORMAT = "icl-bench row 1"
 #: What geometric means are over: tasks trained on, tasks nobody is trained on, and prompts twice as long.
 MEANS = tables.GROUPS
 _NUMBERS = ("floor", "risk", "se", "ratio", "ratio_se", "low", "high")
@@ -35,7 +35,7 @@ _WORDS = ("contestant", "kind", "about", "spec", "source", "by", "link", "commit
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
-def row(results: Results, contestant: str, *, commit: str, link: str = "", by: str = "") -> dict[str, Any]:
+def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "") -> dict[str, Any]:
     """What of a run goes to the leaderboard for one contestant.
 
     Args:
@@ -48,7 +48,10 @@ def row(results: Results, contestant: str, *, commit: str, link: str = "", by: s
     Raises:
         ValueError: if the run has no such contestant, or is not one that can be compared: by what is missing.
     """
-    _checks.instance("results", results, Results)
+    _checks.instance("results", results, BenchResults)
+    for name, value in (("contestant", contestant), ("commit", commit), ("link", link), ("by", by)):
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be a string, got {value!r}")
     meta = results.meta
     told = meta.get("contestants", {}).get(contestant)
     if told is None:
@@ -103,7 +106,7 @@ def _number(value: Any) -> float | int | None:
     return int(value) if isinstance(value, int | np.integer) else float(value)
 
 
-def _means(results: Results, contestant: str, by_task: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _means(results: BenchResults, contestant: str, by_task: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Geometric means over the three sets of tests, with the standard errors that the run has for them."""
     found = tables.overall(results)
     errors = found[found["contestant"] == contestant].set_index("group")["ratio_se"]
@@ -135,10 +138,10 @@ def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
     """
     _checks.instance("made", made, Mapping)
     _examine(made, "this row")
-    path = Path(folder) / f"{made['contestant']}.json"
+    path = _place(folder) / f"{made['contestant']}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"format": FORMAT, "seal": _seal(made), "row": made}, indent=1, ensure_ascii=False)
+        text = json.dumps({"format": _FORMAT, "seal": _seal(made), "row": made}, indent=1, ensure_ascii=False)
         _files.write(path, f"{text}\n".encode())
     except OSError as error:
         raise ValueError(f"folder {folder} cannot be written to: {error.strerror}") from error
@@ -146,7 +149,7 @@ def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
 
 
 def submit(
-    results: Results, contestant: str, *, commit: str, link: str = "", by: str = "", folder: Path | str = "."
+    results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "", folder: Path | str = "."
 ) -> Path:
     """Write the file that goes into a pull request: `row`, then `write_row`.
 
@@ -162,6 +165,12 @@ def submit(
         ValueError: if the run cannot be compared, by what is missing; or the folder cannot be written to.
     """
     return write_row(row(results, contestant, commit=commit, link=link, by=by), folder)
+
+
+def _place(folder: Path | str) -> Path:
+    if not isinstance(folder, str | Path) or not str(folder):
+        raise ValueError(f"folder must be a path, got {folder!r}")
+    return Path(folder)
 
 
 def _seal(made: Mapping[str, Any]) -> str:
@@ -180,10 +189,13 @@ def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str]
         ValueError: with the file and the reason: a broken seal, another format or budget, numbers that do not follow
             from one another, prompts or floors that are not this library's or not those of the other rows, no commit.
     """
+    place = _place(folder)
+    if isinstance(again, str) or not isinstance(again, Sequence):
+        raise ValueError(f"again must be names of tasks, in a list, got {again!r}")
     if budget not in BUDGETS:
         raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, got {budget!r}")
     found: list[dict[str, Any]] = []
-    for path in sorted(Path(folder).glob("*.json")):
+    for path in sorted(place.glob("*.json")):
         try:
             found.append(_read(path, budget))
             _same_tests(found[0], found[-1])
@@ -193,14 +205,14 @@ def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str]
         if found[-1]["contestant"] != path.stem:
             raise ValueError(f"{path} is no row of this leaderboard: it is of {found[-1]['contestant']}")
     if found:
-        _made_anew(found[0], again, BUDGETS[budget], Path(folder))
+        _made_anew(found[0], again, BUDGETS[budget], place)
     return found
 
 
 def _read(path: Path, budget: str) -> dict[str, Any]:
     content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
-    if content["format"] != FORMAT:
-        raise ValueError(f"it has the format {content['format']!r}, not {FORMAT!r}")
+    if content["format"] != _FORMAT:
+        raise ValueError(f"it has the format {content['format']!r}, not {_FORMAT!r}")
     made: dict[str, Any] = content["row"]
     if content["seal"] != _seal(made):
         raise ValueError("its seal is broken: something in it was changed by hand")
@@ -333,6 +345,7 @@ def by_task(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Args:
         rows: what `read_rows` returned.
     """
+    _checks.instance("rows", rows, Sequence)
     lines = [{"contestant": made["contestant"]} | dict(each) for made in rows for each in made["tasks"]]
     return _filled(pd.DataFrame(lines, columns=["contestant", "task", "variant", "shifted", "reference", *_NUMBERS]))
 
@@ -346,6 +359,7 @@ def board(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Args:
         rows: what `read_rows` returned.
     """
+    _checks.instance("rows", rows, Sequence)
     lines = []
     for made in rows:
         line = {"contestant": made["contestant"], "kind": made["kind"], "about": made["about"]}

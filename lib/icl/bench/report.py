@@ -1,15 +1,11 @@
 """A report of one page: who is how far from what is possible, how sure that is, and what was done to find it.
 
-Longer than most files, as it holds the page's style too. The page needs nothing but itself, and no network: pictures
-are drawn into it, it follows the reader's light or dark theme, and is read on a phone and on paper too. All that comes
-from outside, names first of all, is text in it and never markup.
+Longer than most files, a function for each part of the page. The page needs nothing but itself, and no network:
+pictures are drawn into it, it follows the reader's light or dark theme, and is read on a phone and on paper too. All
+that comes from outside, names first of all, is text in it and never markup.
 """
 
-import colorsys
-import hashlib
-import html
 import math
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +13,14 @@ from typing import Any
 import pandas as pd
 
 from icl import _checks, _files
+from icl.bench import _markup as markup
 from icl.bench import results as tables
-from icl.bench.results import ZERO, Results
+from icl.bench._markup import Html
+from icl.bench.results import ZERO, BenchResults
 from icl.page import charts
-from icl.page.charts import Figure
 
 _FLOOR_COLOUR = "#8a5a00"
-_GROUP_COLOURS = {"trained on": "#0b6fb8", "shifted": "#c9711a", "longer": "#7a5bb5"}
+_GROUP_COLOURS = {"trained on": "#0b6fb8", "shifted": "#c9711a", "longer": "#b0357f"}
 _COLOURS = ("#0b6fb8", "#c9711a", "#2a8a4a", "#b0357f", "#7a5bb5", "#c0392b", "#6b8e00", "#643030")
 _PLACES = {
     "trained on": "on {n} trained on",
@@ -35,52 +32,47 @@ _HEADS = {
     "shifted": "shifted tasks, never trained on",
     "longer": "prompts twice as long, of tasks trained on",
 }
+#: Plus or minus, which no line ends at.
+_TIED = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 #: Most contestants that colours tell apart in one picture.
 _FEW = 6
 
 
-def page(results: Results, *, against: str | None = None) -> str:
+def page(results: BenchResults, *, against: str | None = None) -> str:
     """The report as one self-contained page of HTML.
 
     Args:
         results: of one run, or of several `icl.bench.results.together`.
         against: name of a contestant that all others are compared with too, prompt by prompt.
     """
-    _checks.instance("results", results, Results)
+    _checks.instance("results", results, BenchResults)
     overall = tables.overall(results)
-    names = ranked(results)
+    names = _order(results, overall)
     warnings = list(warned(results))
     title = names[0] if len(names) == 1 else f"{len(names)} contestants"
     count = f"{len(warnings)} warnings" if len(warnings) > 1 else "1 warning"
-    body = _tag(
-        "main",
-        _tag("p", f"icl-bench, budget {results.meta['budget']['name']}", class_="kicker"),
-        _tag("h1", f"How far from the best possible: {title}"),
-        _tag("p", answer(results), class_="answer"),
-        _tag("p", _tag("a", f"{count}, below", href="#warnings"), class_="note") if warnings else "",
-        _across(overall, names),
-        _by_task(results, names),
-        _against(results, names, against) if against is not None else "",
-        _sweep(results),
-        _cost(results, names),
-        _budget(results),
-        _reading(overall),
-        _warnings(warnings),
-        _provenance(results),
+    body = "".join(
+        (
+            markup.tag("p", f"icl-bench, budget {results.meta['budget']['name']}", class_="kicker"),
+            markup.tag("h1", f"How far from the best possible: {title}"),
+            markup.tag("p", _answer(overall, names).replace(" ± ", _TIED), class_="answer"),
+            markup.tag("p", markup.tag("a", f"{count}, below", href="#warnings"), class_="note") if warnings else "",
+            _across(overall, names),
+            _by_task(results, names),
+            _against(results, names, against) if against is not None else "",
+            _sweep(results),
+            _cost(results, names),
+            _budget(results),
+            _reading(overall),
+            _warnings(warnings),
+            _provenance(results),
+        )
     )
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-    head = _tag(
-        "head",
-        _Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        _Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
-        _tag("title", f"icl-bench: {', '.join(names[:3])}"),
-        _Html(f"<style>{_STYLE}{_palette()}</style>"),
-    )
-    script = _Html(f"<script>{_SCRIPT}</script>")
-    return f"<!doctype html>\n{_tag('html', head, _tag('body', _Html(_SWITCH), body, script), lang='en')}\n"
+    paints = (_FLOOR_COLOUR, *_GROUP_COLOURS.values(), *_COLOURS)
+    return markup.document(f"icl-bench: {', '.join(names[:3])}", Html(body), paints)
 
 
-def write_report(path: Path, results: Results, *, against: str | None = None) -> None:
+def write_report(path: Path, results: BenchResults, *, against: str | None = None) -> None:
     """Write the report, whole or not at all.
 
     Args:
@@ -92,18 +84,25 @@ def write_report(path: Path, results: Results, *, against: str | None = None) ->
     _files.write(path, page(results, against=against).encode())
 
 
-def ranked(results: Results) -> list[str]:
+def ranked(results: BenchResults) -> list[str]:
     """Contestants, the least error first, as over the tasks trained on or else over what there is; `ZERO` left out."""
-    overall = tables.overall(results)
+    return _order(results, tables.overall(results))
+
+
+def _order(results: BenchResults, overall: pd.DataFrame) -> list[str]:
     first = overall[overall["contestant"] != ZERO].groupby("contestant", sort=False)["ratio"].first()
     rated = list(first.fillna(math.inf).sort_values(kind="stable").index)
     return rated + [name for name in results.contestants if name not in (*rated, ZERO)]
 
 
-def answer(results: Results) -> str:
+def answer(results: BenchResults) -> str:
     """What was found, in a sentence or two without markup: the best contestant on each group of tests, then others."""
     overall = tables.overall(results)
-    names = [name for name in ranked(results) if name in set(overall["contestant"])]
+    return _answer(overall, _order(results, overall))
+
+
+def _answer(overall: pd.DataFrame, names: Sequence[str]) -> str:
+    names = [name for name in names if name in set(overall["contestant"])]
     if not names:
         return "No contestant has results that can be compared with a floor."
     found = []
@@ -124,13 +123,14 @@ def answer(results: Results) -> str:
     return sentence
 
 
-def warned(results: Results) -> Iterable[str]:
+def warned(results: BenchResults) -> Iterable[str]:
     """What to know before believing a number, a sentence each."""
     summary = tables.summary(results)
     for name, told in results.meta["contestants"].items():
         for warning in told.get("warnings", []):
             yield f"{name}: {warning}"
-    for name, rows in summary[summary["contestant"] != ZERO].groupby("contestant", sort=False):
+    for name in [name for name in results.contestants if name != ZERO]:
+        rows = summary[summary["contestant"] == name]
         broken = int((~rows["risk"].map(math.isfinite)).sum())
         if broken:
             yield f"{name}: a training diverged, so its error is not finite on {broken} of {len(rows)} tests"
@@ -154,18 +154,18 @@ def plain(value: float, error: float) -> str:
         return "diverged"
     if math.isnan(error) or error <= 0:
         return f"{value:.2f}"
-    places = min(max(-math.floor(math.log10(error)), 1), 3)
+    places = min(max(-math.floor(math.log10(error)), 2 if abs(value) < 10 else 1), 3)
     return f"{value:.{places}f} ± {error:.{places}f}"
 
 
 # Sections of the page, in its order.
 
 
-def _across(overall: pd.DataFrame, names: Sequence[str]) -> str:
+def _across(overall: pd.DataFrame, names: Sequence[str]) -> Html:
     """Every contestant over all tasks."""
     rows = _drawable(overall[overall["contestant"].isin(names)])
     if rows.empty:
-        return _Html("")
+        return Html("")
     rows = rows.assign(label=_labels(rows))
     for end in ("low", "high"):
         usable = (rows["group"] == "trained on") & rows[end].map(lambda value: 0 < value < math.inf)
@@ -189,15 +189,15 @@ def _across(overall: pd.DataFrame, names: Sequence[str]) -> str:
         log_x=True,
     )
     note = "Dots are geometric means over tasks; a bar reaches from the least to the greatest task trained on."
-    return _figure(figure, title, note)
+    return markup.picture(figure, title, note)
 
 
-def _by_task(results: Results, names: Sequence[str]) -> str:
+def _by_task(results: BenchResults, names: Sequence[str]) -> Html:
     """Dots for each task where contestants are few, and the table of all."""
-    table = tables.by_task(results)
+    table = tables.per_task(results)
     titles = {name: str(task["title"]) for name, task in results.meta["tasks"].items()}
     drawn = _drawable(table[table["contestant"].isin(names) & (table["variant"] == "same")])
-    picture: str = _Html("")
+    picture = Html("")
     if len(names) <= _FEW and not drawn.empty:
         rows = [titles.get(task, task) for task in drawn["task"]]
         rows = [
@@ -209,7 +209,8 @@ def _by_task(results: Results, names: Sequence[str]) -> str:
             low=(drawn["ratio"] - drawn["ratio_se"].fillna(0)).clip(lower=drawn["ratio"] / 2),
             high=drawn["ratio"] + drawn["ratio_se"].fillna(0),
         )
-        worst, best = drawn.loc[drawn["ratio"].idxmax()], drawn.loc[drawn["ratio"].idxmin()]
+        in_order = drawn.sort_values("ratio")
+        best, worst = in_order.iloc[0], in_order.iloc[-1]
         title = f"Furthest from the floor: {worst['label']} on {worst['row']}"
         told = [f"{row['label']} on {row['row']}, {plain(row['ratio'], row['ratio_se'])}" for row in (best, worst)]
         labels = list(dict.fromkeys(drawn["label"]))
@@ -220,18 +221,20 @@ def _by_task(results: Results, names: Sequence[str]) -> str:
             by="label",
             x_title="error, in multiples of the floor",
             title=title,
-            alt=f"Dots, a row for each task. The least is {told[0]}, the greatest {told[1]}. The table has all of them.",
+            alt=f"Dots, a row for each task. The least is {told[0]}, the greatest {told[1]}. The table has all.",
             floors={"the floor": 1.0},
             colours={label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(labels)}
             | {"the floor": _FLOOR_COLOUR},
             log_x=True,
         )
-        picture = _figure(figure, title, "Prompts as long as in training; bars are one standard error to each side.")
+        picture = markup.picture(
+            figure, title, "Prompts as long as in training; bars are one standard error to each side."
+        )
     shown = [*names, *([ZERO] if ZERO in set(table["contestant"]) else [])]
-    return _section("tasks", "Task by task", picture, _heat(results, table, shown, titles))
+    return markup.section("tasks", "Task by task", picture, _heat(results, table, shown, titles))
 
 
-def _heat(results: Results, table: pd.DataFrame, names: Sequence[str], titles: dict[str, str]) -> str:
+def _heat(results: BenchResults, table: pd.DataFrame, names: Sequence[str], titles: dict[str, str]) -> Html:
     """Multiples of the floor: a row for each test, a column for each contestant, darker where they are greater."""
     columns = [
         (name, trained_on)
@@ -245,8 +248,10 @@ def _heat(results: Results, table: pd.DataFrame, names: Sequence[str], titles: d
     }
     least = tables.least(results)
     floors = {(f["task"], f["variant"]): f for _, f in least[least["is_reference"]].iterrows()}
-    head = [_tag("th", "task", scope="col"), _tag("th", "floor, its error", scope="col")]
-    head += [_tag("th", f"{n}, {t}" if n in several else n, scope="col", title=f"trained on {t}") for n, t in columns]
+    head = [markup.tag("th", "task", scope="col"), markup.tag("th", "floor, its error", scope="col")]
+    head += [
+        markup.tag("th", f"{n}, {t}" if n in several else n, scope="col", title=f"trained on {t}") for n, t in columns
+    ]
     bodies = []
     for group, heading in _HEADS.items():
         tests = table.loc[table["group"] == group, ["task", "variant"]].drop_duplicates()
@@ -254,40 +259,53 @@ def _heat(results: Results, table: pd.DataFrame, names: Sequence[str], titles: d
         for task, variant in tests.itertuples(index=False, name=None):
             floor = floors.get((task, variant))
             known = "none known" if floor is None else f"{floor['floor']} {floor['risk']:.3g}"
-            line = [_tag("th", titles.get(task, task), scope="row"), _tag("td", known)]
+            line = [markup.tag("th", titles.get(task, task), scope="row"), markup.tag("td", known)]
             for column in columns:
                 value, error = cells.get((*column, group, task), (math.nan, math.nan))
                 shade = min(max(math.log(value) / math.log(8), 0), 1) if 0 < value < math.inf else float(value > 0)
                 # Never so dark that the number is hard to read.
-                line.append(_tag("td", plain(value, error), style=f"--heat:{42 * shade:.0f}%", class_="heat"))
-            lines.append(_tag("tr", *line))
+                line.append(markup.tag("td", plain(value, error), style=f"--heat:{42 * shade:.0f}%", class_="heat"))
+            lines.append(markup.tag("tr", *line))
         if lines:
-            across = _tag("th", heading, scope="rowgroup", colspan=str(len(head)))
-            bodies.append(_tag("tbody", _tag("tr", across, class_="group"), *lines))
+            across = markup.tag("th", heading, scope="rowgroup", colspan=str(len(head)))
+            bodies.append(markup.tag("tbody", markup.tag("tr", across, class_="group"), *lines))
     caption = "Error in multiples of the floor, ± one standard error. Darker is further from the floor."
-    return _scroll(_tag("table", _tag("caption", caption), _tag("thead", _tag("tr", *head)), *bodies), caption)
+    return markup.scroll(
+        markup.tag(
+            "table",
+            markup.tag("caption", caption),
+            markup.tag("thead", markup.tag("tr", *head)),
+            *bodies,
+            class_="heats",
+        ),
+        caption,
+    )
 
 
-def _against(results: Results, names: Sequence[str], against: str) -> str:
+def _against(results: BenchResults, names: Sequence[str], against: str) -> Html:
     """All others over one of them, prompt by prompt."""
     table = tables.overall(results, against=against)
+    groups = [group for group in tables.GROUPS if group in set(table["group"])]
     rows = []
     for name in [name for name in names if name != against]:
-        for _, row in _of(table, name).iterrows():
-            one, error = row["ratio"], row["ratio_se"]
-            apart = (
-                "less error" if one + 2 * error < 1 else "more error" if one - 2 * error > 1 else "no clear difference"
-            )
-            rows.append((name, row["group"], str(row["tasks"]), plain(one, error), apart))
-    heads = ("contestant", "tests", "tasks", f"times the error of {against}", "which is")
+        told = _of(table, name).drop_duplicates("group").set_index("group")
+        cells = [""] * len(groups)
+        for place, group in enumerate(groups):
+            if group in told.index:
+                one, error = float(told["ratio"][group]), float(told["ratio_se"][group])
+                clear = abs(one - 1) > 2 * error
+                cells[place] = markup.tag("strong", plain(one, error)) if clear else plain(one, error)
+        rows.append((name, *cells))
     text = (
-        f"Errors on the same prompts are divided, so that what makes a prompt hard for both does not count. Less than 1 "
-        f"is less error than {against}; a difference under two standard errors is called no clear difference."
+        f"Errors on the same prompts are divided, so that what makes a prompt hard for both does not count. Less than "
+        f"1 is less error than {against}; bold is more than two standard errors away from 1."
     )
-    return _section("against", f"Compared with {against}", _tag("p", text), _table(heads, rows, f"Over {against}"))
+    caption = f"Error in multiples of that of {against}"
+    table_ = markup.tabled(("contestant", *(_HEADS[group] for group in groups)), rows, caption)
+    return markup.section("against", f"Compared with {against}", markup.tag("p", text), table_)
 
 
-def _sweep(results: Results) -> str:
+def _sweep(results: BenchResults) -> Html:
     """Error along the learning rates tried, and whether the best one lies at an edge."""
     tried = {
         (name, trained_on): {float(rate): _number(loss) for rate, loss in rates.items()}
@@ -296,7 +314,7 @@ def _sweep(results: Results) -> str:
         if rates
     }
     if not tried:
-        return _Html("")
+        return Html("")
     rates = sorted({rate for each in tried.values() for rate in each})
     rows, edges = [], []
     several = len({trained_on for _, trained_on in tried}) > 1
@@ -315,8 +333,8 @@ def _sweep(results: Results) -> str:
     )
     if not several and len(tried) <= _FEW and points["rate"].nunique() > 1:
         names = list(dict.fromkeys(points["contestant"]))
-        stars = points.loc[points.groupby("contestant", sort=False)["loss"].idxmin()]
-        low = stars.loc[stars["loss"].idxmin()]
+        stars = points.sort_values("loss").drop_duplicates("contestant")
+        low = stars.iloc[0]
         best_rates = [f"{star['contestant']} at {star['rate']:g}" for _, star in stars.iterrows()]
         title = f"Least on the choosing prompts: {low['contestant']} at rate {low['rate']:g}"
         figure = charts.lines(
@@ -335,20 +353,22 @@ def _sweep(results: Results) -> str:
             labels="legend",
             height=240,
         )
-        parts.append(_figure(figure, title, "Seed 0 at each rate, on prompts that nobody is tested on."))
+        for layer in figure.spec["layer"]:
+            layer["encoding"]["x"]["axis"] = {"values": rates, "format": "~g"}
+        parts.append(markup.picture(figure, title, "Seed 0 at each rate, on prompts that nobody is tested on."))
     caption = "Mean squared error of seed 0 at each learning rate; * is the rate that was chosen."
-    parts.append(_table(("contestant", *(f"{rate:g}" for rate in rates)), rows, caption))
+    parts.append(markup.tabled(("contestant", *(f"{rate:g}" for rate in rates)), rows, caption))
     if edges:
         shown = edges if len(edges) <= 8 else [*edges[:8], f"{len(edges) - 8} more"]
         text = (
             f"The best rate is at an edge of what was tried for {_listed(shown)}. A rate beyond the edge may be better "
             f"still, so that the numbers above may say too little for it."
         )
-        parts.append(_tag("p", _tag("strong", "At the edge. "), text, class_="warning"))
-    return _section("rates", "Learning rates", *parts)
+        parts.append(markup.tag("p", markup.tag("strong", "At the edge. "), text, class_="warning"))
+    return markup.section("rates", "Learning rates", *parts)
 
 
-def _cost(results: Results, names: Sequence[str]) -> str:
+def _cost(results: BenchResults, names: Sequence[str]) -> Html:
     rows = []
     for name in names:
         told = results.meta["contestants"].get(name)
@@ -370,10 +390,10 @@ def _cost(results: Results, names: Sequence[str]) -> str:
         )
     heads = ("contestant", "kind", "parameters", "FLOPs a token", "state, bytes", "µs a token", "training, s")
     caption = "What each costs: forward pass a token on one thread; training is the sum of all its trainings."
-    return _section("cost", "What each costs", _table(heads, rows, caption)) if rows else _Html("")
+    return markup.section("cost", "What each costs", markup.tabled(heads, rows, caption)) if rows else Html("")
 
 
-def _budget(results: Results) -> str:
+def _budget(results: BenchResults) -> Html:
     b = results.meta["budget"]
     rates = _listed([f"{rate:g}" for rate in b["rates"]])
     own = [name for name, task in results.meta["tasks"].items() if not task["shifted"]]
@@ -393,13 +413,13 @@ def _budget(results: Results) -> str:
         (name, str(task["title"]), "only tested" if task["shifted"] else "trained on", str(task["about"]))
         for name, task in results.meta["tasks"].items()
     ]
-    table = _table(("name", "task", "", "what it is"), listed, "The tasks", words=True)
-    return _section(
-        "budget", "What was trained, and how", *(_tag("p", s) for s in sentences), _fold("The tasks", table)
+    table = markup.tabled(("name", "task", "", "what it is"), listed, "The tasks", words=True)
+    return markup.section(
+        "budget", "What was trained, and how", *(markup.tag("p", s) for s in sentences), markup.fold("The tasks", table)
     )
 
 
-def _reading(overall: pd.DataFrame) -> str:
+def _reading(overall: pd.DataFrame) -> Html:
     zero = _of(overall, ZERO)
     level = f" Answering 0 to everything errs {zero.iloc[0]['ratio']:.1f} times the floor here." if len(zero) else ""
     sentences = (
@@ -412,34 +432,36 @@ def _reading(overall: pd.DataFrame) -> str:
         "then its numbers there are far greater.",
         "All had the same budget. A contestant that is last here may be first with another width, rate or more steps.",
     )
-    return _section("reading", "How to read it", _tag("ol", *(_tag("li", sentence) for sentence in sentences)))
-
-
-def _warnings(warnings: Sequence[str]) -> str:
-    if not warnings:
-        return _section("warnings", "Warnings", _tag("p", "None."))
-    return _section(
-        "warnings", "Warnings", _tag("ul", *(_tag("li", warning) for warning in warnings), class_="warning")
+    return markup.section(
+        "reading", "How to read it", markup.tag("ol", *(markup.tag("li", sentence) for sentence in sentences))
     )
 
 
-def _provenance(results: Results) -> str:
+def _warnings(warnings: Sequence[str]) -> Html:
+    if not warnings:
+        return markup.section("warnings", "Warnings", markup.tag("p", "None."))
+    return markup.section(
+        "warnings", "Warnings", markup.tag("ul", *(markup.tag("li", warning) for warning in warnings), class_="warning")
+    )
+
+
+def _provenance(results: BenchResults) -> Html:
     meta = results.meta
     rows = [("library, hash of its code", meta.get("library", "")), ("device", meta.get("device", ""))]
     rows += list(meta.get("versions", {}).items())
-    versions = _table(("", "version"), [(name, str(each)) for name, each in rows], "Made with", words=True)
+    versions = markup.tabled(("", "version"), [(name, str(each)) for name, each in rows], "Made with", words=True)
     told = [
         (name, str(each.get("spec", "")), str(each.get("source", ""))[:16], str(each.get("about", "")))
         for name, each in meta["contestants"].items()
     ]
-    who = _table(("contestant", "asked for as", "hash of source", "what it is"), told, "Contestants", words=True)
+    who = markup.tabled(("contestant", "asked for as", "hash of source", "what it is"), told, "Contestants", words=True)
     prompts = [
         (name, variant, str(each))
         for name, task in meta["tasks"].items()
         for variant, each in task.get("prompts", {}).items()
     ]
-    tests = _table(("task", "prompts", "hash"), prompts, "Test prompts", words=True)
-    return _section("provenance", "Where it comes from", versions, who, _fold("Test prompts", tests))
+    tests = markup.tabled(("task", "prompts", "hash"), prompts, "Test prompts", words=True)
+    return markup.section("provenance", "Where it comes from", versions, who, markup.fold("Test prompts", tests))
 
 
 # Words and numbers.
@@ -478,176 +500,3 @@ def _decimal(value: Any) -> str:
 
 def _number(value: Any) -> float:
     return math.inf if value is None or math.isnan(value) else float(value)
-
-
-# Markup.
-
-
-class _Html(str):
-    """What is markup already; all other text is escaped when it is put into a page."""
-
-    __slots__ = ()
-
-
-def _tag(name: str, *inside: str, **attributes: str) -> _Html:
-    told = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(each)}"' for key, each in attributes.items())
-    within = "".join(part if isinstance(part, _Html) else html.escape(part) for part in inside)
-    return _Html(f"<{name}{told}>{within}</{name}>")
-
-
-def _section(place: str, heading: str, *inside: str) -> _Html:
-    return _tag("section", _tag("h2", heading), *inside, id=place)
-
-
-def _scroll(table: _Html, label: str) -> _Html:
-    """A table that is wider than a phone moves within itself; the keyboard reaches it."""
-    return _tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, *, words: bool = False) -> _Html:
-    head = _tag("thead", _tag("tr", *(_tag("th", each, scope="col") if each else _tag("td") for each in heads)))
-    lines = (_tag("tr", _tag("th", row[0], scope="row"), *(_tag("td", cell) for cell in row[1:])) for row in rows)
-    table = _tag("table", _tag("caption", caption), head, _tag("tbody", *lines), class_="words" if words else "numbers")
-    return _scroll(table, caption)
-
-
-def _fold(summary: str, inside: _Html) -> _Html:
-    return _tag("details", _tag("summary", summary), inside)
-
-
-_TOLD = re.compile(r' (?:role|aria-[a-z]+|pointer-events|font-family)="[^"]*"| opacity="1"')
-_EMPTY = re.compile(r'<path class="(?:background|foreground)"[^>]*/>|<rect [^>]*fill="white"/>')
-_PAINT = re.compile(r'(fill|stroke)="(#[0-9a-fA-F]{3,6}|black|gr[ae]y)"')
-
-
-def _figure(figure: Figure, title: str, note: str) -> _Html:
-    """A picture with its title above it, drawn for wide pages and for phones, in colours that follow the theme."""
-    drawn = []
-    for place, most in (("wide", 760), ("narrow", 370)):
-        spec = figure.spec
-        # The page writes the title itself: in a picture it would not wrap.
-        spec.pop("title", None)
-        if place == "narrow":
-            spec["config"]["legend"]["columns"] = 1
-            for layer in spec["layer"]:
-                axis = layer.get("encoding", {}).get("y", {}).get("axis")
-                if axis and "labelLimit" in axis:
-                    axis["labelLimit"] = 150
-        beside = _width(figure.svg(380)) - 300
-        svg = figure.svg(max(most - beside, 150) + 80)
-        svg = _EMPTY.sub("", _TOLD.sub("", svg))
-        svg = _PAINT.sub(lambda m: f'style="{m[1]}:var(--{_paint(m[2])})"', svg)
-        # A second style of one element would be dropped: they are written as one.
-        svg = re.sub(r'style="([^"]*)"([^>]*?) style="([^"]*)"', r'style="\1;\3"\2', svg)
-        # Pictures of one page must not share the names of their parts.
-        key = f"{place}-{hashlib.sha256(svg.encode()).hexdigest()[:8]}"
-        svg = re.sub(r'(id="|url\(#)', lambda m: f"{m[1]}{key}-", svg)
-        alt = html.escape(figure.alt)
-        svg = svg.replace("<svg ", f'<svg role="img" aria-label="{alt}" ', 1)
-        drawn.append(_tag("div", _Html(svg), class_=f"picture {place}"))
-    return _tag("figure", _tag("figcaption", _tag("strong", title), " ", _tag("span", note)), *drawn)
-
-
-def _width(svg: str) -> int:
-    return math.ceil(float(re.findall(r'width="([\d.]+)"', svg)[0]))
-
-
-#: What pictures are painted with, on a light page and on a dark one; other colours keep their hue.
-_NAMED = {
-    "#000": ("text", "#222832", "#ced6dd"),
-    "black": ("text", "#222832", "#ced6dd"),
-    "#ddd": ("line", "#dcdfe4", "#3a4048"),
-    "#888": ("muted", "#48566b", "#9ca4af"),
-}
-
-
-def _paint(colour: str) -> str:
-    return _NAMED[colour][0] if colour in _NAMED else f"paint-{colour.lstrip('#')}"
-
-
-def _turned(colour: str) -> str:
-    """A colour as it is on a dark page: of the same hue, its lightness turned over, as the book's pages do."""
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    hue, light, full = colorsys.rgb_to_hls(red, green, blue)
-    again = colorsys.hls_to_rgb(hue, 0.95 - 0.8 * light, 0.9 * full)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in again)
-
-
-def _palette() -> str:
-    """The pictures' colours as variables of the page."""
-    known = dict.fromkeys([_FLOOR_COLOUR, *_GROUP_COLOURS.values(), *_COLOURS])
-    light = "".join(f"--{_paint(colour)}:{colour};" for colour in known)
-    dark = "".join(f"--{_paint(colour)}:{_turned(colour)};" for colour in known)
-    return (
-        f":root{{{light}}}:root[data-theme=dark]{{{dark}}}"
-        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
-    )
-
-
-_LIGHT = (
-    "--text:#222832;--muted:#48566b;--back:#fff;--soft:#f4f6f8;--line:#dcdfe4;--accent:#0b5f9e;--warm:#c9711a;"
-    "--notice:#b8860b;color-scheme:light;"
-)
-_DARK = (
-    "--text:#ced6dd;--muted:#9ca4af;--back:#14181e;--soft:#1d2126;--line:#3a4048;--accent:#7cbcf0;--warm:#d9822b;"
-    "--notice:#d4a72c;color-scheme:dark;"
-)
-_STYLE = (
-    f"""
-:root{{{_LIGHT}}}:root[data-theme=dark]{{{_DARK}}}
-@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{_DARK}}}}}
-"""
-    + """
-*{box-sizing:border-box}
-html{background:var(--back);color:var(--text);font:16px/1.6 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}
-body{margin:0}
-main{max-width:54rem;margin:0 auto;padding:1.2rem 1.2rem 4rem}
-h1{font-size:1.9rem;line-height:1.2;font-weight:650;letter-spacing:-.01em;margin:.2rem 3rem 1rem 0;overflow-wrap:anywhere}
-h2{font-size:1.35rem;font-weight:600;margin:2.6rem 0 .7rem;padding-top:1rem;border-top:1px solid var(--line)}
-p{margin:.5rem 0 .9rem;max-width:46rem}
-a{color:var(--accent);text-underline-offset:.18em}
-.kicker,.note{color:var(--muted);font-size:.92rem;margin:.3rem 0}
-.answer{font-size:1.12rem;border-left:3px solid var(--accent);background:var(--soft);padding:.8rem 1.1rem;overflow-wrap:anywhere}
-figure{margin:1.4rem 0 1.6rem}
-figcaption{margin-bottom:.5rem;overflow-wrap:anywhere}
-figcaption strong{display:block;font-weight:600}
-figcaption span{color:var(--muted);font-size:.9rem}
-.picture svg{display:block;max-width:100%;height:auto;overflow:visible}
-.picture text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}
-.narrow{display:none}
-.scroll{overflow-x:auto;margin:.6rem 0 1.2rem}
-.scroll:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
-table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
-caption{text-align:left;color:var(--muted);padding-bottom:.4rem;caption-side:top}
-th,td{padding:.28rem .7rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;vertical-align:baseline}
-thead th{font-weight:600;vertical-align:bottom}
-th:first-child{text-align:left;font-weight:500;position:sticky;left:0;background:var(--back)}
-thead th:first-child{font-weight:600}
-.words td{text-align:left;white-space:normal;overflow-wrap:anywhere}
-.words th{text-align:left}
-tr.group th{padding-top:.9rem;color:var(--muted);font-weight:600}
-.heat{background:color-mix(in srgb,var(--warm) var(--heat),transparent)}
-.warning{border-left:3px solid var(--notice);background:var(--soft);padding:.6rem 1rem}
-ul.warning{padding-left:2rem}
-li{margin:.35rem 0;overflow-wrap:anywhere}
-summary{color:var(--accent);cursor:pointer;padding:.3rem 0}
-.switch{position:absolute;top:1rem;right:1rem;min-width:2.6rem;min-height:2.6rem;border:1px solid var(--line);border-radius:.4rem;background:var(--soft);color:var(--text);font:inherit;font-size:.85rem;padding:.3rem .7rem;cursor:pointer}
-@media (max-width:640px){
-main{padding:1rem .9rem 3rem}h1{font-size:1.5rem;margin-right:5rem}.wide{display:none}.narrow{display:block}
-th:first-child{max-width:9.5rem;white-space:normal}
-}
-@media print{.switch{display:none}.scroll{overflow:visible}section{break-inside:auto}figure{break-inside:avoid}}
-"""
-)
-_SWITCH = '<button class="switch" type="button" hidden>Dark</button>'
-_SCRIPT = """
-(() => {
-  const root = document.documentElement, button = document.querySelector(".switch");
-  const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const show = () => { button.textContent = dark() ? "Light" : "Dark"; button.setAttribute("aria-label", `${button.textContent} theme`); };
-  button.hidden = false;
-  button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; show(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-  show();
-})();
-"""

@@ -7,7 +7,8 @@ prompt by prompt, those of runs made at different times too.
 
 - Errors are averaged over seeds first, as seeds share the prompts. What prompts leave uncertain is the standard error
   of these averages over prompts; what training leaves uncertain is the spread of the seeds' own results over the root
-  of their number. Both enter a standard error, in quadrature; with one seed the second is not known, and left out.
+  of their number. Both enter a standard error in quadrature, less what both count, the spread that a seed has from
+  prompt to prompt by itself. With one seed the second is not known, and left out.
 - A ratio is one of means, its standard error to first order, with the covariance of the two over the shared prompts.
 - Over tasks, ratios are averaged geometrically. Each task has prompts of its own, drawn independently; a seed is the
   same training on all tasks, so its part is the spread of the geometric means that each seed has by itself.
@@ -42,7 +43,7 @@ _TEXT = ("contestant", "kind", "trained_on", "task", "variant")
 
 
 @dataclass(frozen=True)
-class Results:
+class BenchResults:
     """What a run found.
 
     Attributes:
@@ -80,18 +81,18 @@ class Results:
         return list(dict.fromkeys(self.table.loc[self.table["kind"] != _FLOOR, "contestant"]))
 
 
-def write_results(path: Path, results: Results) -> None:
+def write_results(path: Path, results: BenchResults) -> None:
     """Write a table as one Parquet file, whole or not at all; its meta stands in the file's metadata as "icl-bench".
 
     A seal over both is written beside it, so that what was changed by hand is not taken for what was measured.
 
     Raises:
-        ValueError: if a row is not what `Results` says, or the meta is nothing that JSON holds.
+        ValueError: if a row is not what `BenchResults` says, or the meta is nothing that JSON holds.
         ImportError: without the package pyarrow.
         OSError: naming the path, if the disk refuses.
     """
     _checks.instance("path", path, Path)
-    _checks.instance("results", results, Results)
+    _checks.instance("results", results, BenchResults)
     arrow, parquet = _pyarrow()
     try:
         meta = json.dumps(results.meta, ensure_ascii=False)
@@ -113,7 +114,7 @@ def write_results(path: Path, results: Results) -> None:
     _files.write(path, buffer.getvalue().to_pybytes())
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path) -> BenchResults:
     """Read what `write_results` wrote, equal to the bit.
 
     Raises:
@@ -152,12 +153,16 @@ def read_results(path: Path) -> Results:
             f"{path} is of the format {form!r}, and this version of icl-bench reads {FORMAT!r}: use the version that "
             f"wrote it, or make the results again"
         )
-    if list(columns) != list(COLUMNS) or held.get(_SEAL) != _seal(columns, held[_KEY].decode()).encode():
+    try:
+        whole = list(columns) == list(COLUMNS) and held.get(_SEAL) == _seal(columns, held[_KEY].decode()).encode()
+    except (TypeError, ValueError) as error:  # numbers where names should be
+        raise ValueError(changed) from error
+    if not whole:
         raise ValueError(changed)
-    return Results(pd.DataFrame(columns, columns=list(COLUMNS)), meta)
+    return BenchResults(pd.DataFrame(columns, columns=list(COLUMNS)), meta)
 
 
-def summary(results: Results) -> pd.DataFrame:
+def summary(results: BenchResults) -> pd.DataFrame:
     """Each contestant on each test, floors left out.
 
     Columns: contestant, kind, trained_on, task, variant; risk, the mean squared error, and se; ratio, risk over that of
@@ -178,7 +183,7 @@ def summary(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
-def least(results: Results) -> pd.DataFrame:
+def least(results: BenchResults) -> pd.DataFrame:
     """What is known of each test: task, variant, floor, its risk on the test prompts and se, whether is_reference."""
     tests = _Tests(results)
     rows = []
@@ -187,7 +192,7 @@ def least(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "variant", "floor", "risk", "se", "is_reference"])
 
 
-def overall(results: Results, *, against: str | None = None) -> pd.DataFrame:
+def overall(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
     """Each contestant over all tasks of a group: the geometric mean of its ratios.
 
     Columns: contestant, kind, trained_on ("each" for one training a task), group (one of `GROUPS`); tasks, how many;
@@ -206,7 +211,9 @@ def overall(results: Results, *, against: str | None = None) -> pd.DataFrame:
         terms = [term for term, reference in found if reference != ZERO or against == ZERO]
         of = (against or "floor") if terms else ZERO
         terms = terms or [term for term, _ in found]
-        mean, ratios = _geometric(terms), [_geometric([term]).ratio for term in terms]
+        mean = _geometric(terms)
+        with np.errstate(divide="ignore"):
+            ratios = [float(one.errors.mean() / other.errors.mean()) for _, one, other in terms]
         where = (contestant, terms[0][1].kind, training, group, len({place for place, _, _ in terms}))
         rows.append((*where, mean.ratio, mean.ratio_se, min(ratios), max(ratios), of))
     who = {name: place for place, name in enumerate(results.contestants)}
@@ -215,7 +222,7 @@ def overall(results: Results, *, against: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
-def by_task(results: Results, *, against: str | None = None) -> pd.DataFrame:
+def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
     """Each contestant on each test, one number for all of its trainings that took it: their geometric mean.
 
     Columns: contestant, kind, trained_on ("each" for one training a task), group, task, variant; ratio and ratio_se;
@@ -237,7 +244,7 @@ def by_task(results: Results, *, against: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
-def paired(results: Results, one: str, other: str) -> pd.DataFrame:
+def paired(results: BenchResults, one: str, other: str) -> pd.DataFrame:
     """Two contestants on each test that both have taken, prompt by prompt.
 
     Columns: trained_on, task, variant; ratio, risk of `one` over that of `other`, and ratio_se; difference of the two
@@ -263,7 +270,7 @@ def paired(results: Results, one: str, other: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
-def together(runs: Sequence[Results]) -> Results:
+def together(runs: Sequence[BenchResults]) -> BenchResults:
     """Several runs as one table; what is in more than one of them is taken once.
 
     Raises:
@@ -274,7 +281,7 @@ def together(runs: Sequence[Results]) -> Results:
     if not runs:
         raise ValueError("runs must be at least one, got none")
     for run in runs:
-        _checks.instance("runs", run, Results)
+        _checks.instance("runs", run, BenchResults)
     meta = _joined([run.meta for run in runs], [bool((run.table["trained_on"] == _ALL).any()) for run in runs])
     rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for run in runs:
@@ -288,10 +295,10 @@ def together(runs: Sequence[Results]) -> Results:
                 if kind == _FLOOR:
                     raise ValueError(f"runs must have the same floors, got others of {task}, {variant}: {_AGAIN}")
                 raise ValueError(f"runs must not have other results of {contestant} on {task}, {variant}: {_NAME}")
-    return Results(pd.DataFrame(list(rows.values()), columns=list(COLUMNS)), meta)
+    return BenchResults(pd.DataFrame(list(rows.values()), columns=list(COLUMNS)), meta)
 
 
-def renamed(results: Results, names: Mapping[str, str]) -> Results:
+def renamed(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
     """The same with other names for some contestants, so that two of one name can stand in one table.
 
     Args:
@@ -310,7 +317,7 @@ def renamed(results: Results, names: Mapping[str, str]) -> Results:
     mine = table["kind"] != _FLOOR
     table.loc[mine, "contestant"] = [names.get(name, name) for name in table.loc[mine, "contestant"]]
     told = {names.get(name, name): each for name, each in results.meta.get("contestants", {}).items()}
-    return Results(table, results.meta | {"contestants": told})
+    return BenchResults(table, results.meta | {"contestants": told})
 
 
 _Where = tuple[str, str, str, str]
@@ -332,7 +339,7 @@ _Term = tuple[_Pair, _Test, _Test]
 class _Tests:
     """A table by what was tested, and what each test is measured by."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: BenchResults) -> None:
         """Sort the rows, and refuse those that cannot be compared prompt by prompt."""
         self._meta = results.meta
         #: By contestant, trained on, task and variant, in the order of the table.
@@ -422,27 +429,49 @@ def _geometric(terms: Sequence[_Term]) -> _Mean:
     (a / A - b / B) / (terms * prompts). Terms that share prompts, one test of several trainings, are added up first.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        influence: dict[_Pair, np.ndarray] = {}
+        paired_ = _seed_by_seed(*terms[0][1:])
+        influence: dict[_Pair, list[Any]] = {}
         ones, others = [], []
         for place, one, other in terms:
+            a, b = (test.errors / test.errors.mean() / len(terms) for test in (one, other))
+            before = influence.get(place, [0.0, 0.0])
+            parts = [a - b] if paired_ else [a, -b]
+            influence[place] = [own + part for own, part in zip(before, parts, strict=False)]
             ones.append(np.log(one.errors.mean(1)))
             others.append(np.log(other.errors.mean(1)))
-            a, b = one.errors.mean(0), other.errors.mean(0)
-            influence[place] = influence.get(place, 0.0) + (a / a.mean() - b / b.mean()) / len(terms)
+        both = math.fsum(_interaction(part) for parts in influence.values() for part in parts)
+        by_prompt = [sum(part.mean(0) for part in parts) for parts in influence.values()]
         risks = [(one.errors.mean(), other.errors.mean()) for _, one, other in terms]
         mean = float(np.exp(np.mean([np.log(A / B) for A, B in risks])))
-        by_prompts = mean**2 * math.fsum(own.var(ddof=1) / own.size for own in influence.values())
-        # A seed is one training on all of them, so its means are taken first. Where both have the same seeds, their
-        # ratio is a seed's; else the two vary by themselves.
-        one, other = np.mean(ones, axis=0), np.mean(others, axis=0)
-        _, first, second = terms[0]
-        if len(other) == 1 or first.seeds == second.seeds:
-            own = np.exp(one - other)
-            by_seeds = _spread(own)
-        else:
-            own = np.exp(one - np.log(np.exp(other).mean()))
-            by_seeds = _spread(own) + _spread(np.exp(np.log(np.exp(one).mean()) - other))
-    return _Mean(mean, math.sqrt(by_prompts + by_seeds), float(own.min()), float(own.max()))
+        prompts = mean**2 * math.fsum(own.var(ddof=1) / own.size for own in by_prompt)
+        # A seed is one training on all tasks, so its own mean over them is taken first.
+        first, second = np.exp(np.mean(ones, axis=0)), np.exp(np.mean(others, axis=0))
+        own = first / second if paired_ else first / second.mean()
+        seeds = _spread(own) if paired_ else _spread(own) + _spread(first.mean() / second)
+    return _Mean(mean, _quadrature(prompts, seeds, mean**2 * both), float(own.min()), float(own.max()))
+
+
+def _risk(test: _Test) -> tuple[float, float]:
+    """Mean squared error and its standard error."""
+    with np.errstate(invalid="ignore"):
+        own = test.errors
+        prompts = own.mean(0).var(ddof=1) / own.shape[1]
+        return float(own.mean()), _quadrature(prompts, _spread(own.mean(1)), _interaction(own))
+
+
+def _difference(one: _Test, other: _Test) -> tuple[float, float]:
+    """Difference of two risks and its standard error."""
+    with np.errstate(invalid="ignore"):
+        own = one.errors.mean(0) - other.errors.mean(0)
+        parts = [one.errors - other.errors] if _seed_by_seed(one, other) else [one.errors, other.errors]
+        seeds = math.fsum(_spread(part.mean(1)) for part in parts)
+        both = math.fsum(_interaction(part) for part in parts)
+        return float(own.mean()), _quadrature(own.var(ddof=1) / own.size, seeds, both)
+
+
+def _seed_by_seed(one: _Test, other: _Test) -> bool:
+    """Whether two are compared within a seed: of the same seeds, or one of them has no spread that is known."""
+    return one.seeds == other.seeds or 1 in (len(one.seeds), len(other.seeds))
 
 
 def _spread(values: np.ndarray) -> float:
@@ -450,26 +479,24 @@ def _spread(values: np.ndarray) -> float:
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
 
 
-def _risk(test: _Test) -> tuple[float, float]:
-    """Mean squared error and its standard error."""
-    with np.errstate(invalid="ignore"):
-        prompts = test.errors.mean(0)
-        variance = prompts.var(ddof=1) / prompts.size + _spread(test.errors.mean(1))
-    return float(prompts.mean()), math.sqrt(variance)
+def _interaction(errors: np.ndarray) -> float:
+    """What a seed has to itself on a prompt, as a part of the variance of the mean over seeds and prompts.
+
+    The mean square of what rows and columns leave: the spread over prompts has it, and that over seeds has it too.
+    """
+    seeds, prompts = errors.shape
+    if seeds == 1:
+        return 0.0
+    left = errors - errors.mean(0) - errors.mean(1, keepdims=True) + errors.mean()
+    return float((left**2).sum() / ((seeds - 1) * (prompts - 1)) / errors.size)
 
 
-def _difference(one: _Test, other: _Test) -> tuple[float, float]:
-    """Difference of two risks and its standard error."""
-    with np.errstate(invalid="ignore"):
-        prompts = one.errors.mean(0) - other.errors.mean(0)
-        first, second = one.errors.mean(1), other.errors.mean(1)
-        together_ = len(second) > 1 and one.seeds == other.seeds
-        by_seeds = _spread(first - second) if together_ else _spread(first) + _spread(second)
-        variance = prompts.var(ddof=1) / prompts.size + by_seeds
-    return float(prompts.mean()), math.sqrt(variance)
+def _quadrature(prompts: float, seeds: float, both: float) -> float:
+    """Standard error from its two parts and what both of them count; never less than that of the prompts alone."""
+    return math.sqrt(prompts + max(seeds - both, 0.0)) if math.isfinite(seeds) else math.nan
 
 
-def _known(results: Results, argument: str, name: str) -> None:
+def _known(results: BenchResults, argument: str, name: str) -> None:
     if name not in results.contestants:
         raise ValueError(f"{argument} must be one of {', '.join(results.contestants)}, got {name!r}")
 

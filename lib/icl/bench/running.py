@@ -32,7 +32,7 @@ from icl.bench import tasks as tasks_of
 from icl.bench.budgets import BUDGETS, Budget
 from icl.bench.cells import Cell, Outcome, Sought
 from icl.bench.contestants import Contestant
-from icl.bench.results import Results
+from icl.bench.results import BenchResults
 
 _ALL = "all"
 # Seconds that a scheduler has to answer.
@@ -160,7 +160,7 @@ def run(
     dask: str | None = None,
     quiet: bool = False,
     **planned: Any,
-) -> Results:
+) -> BenchResults:
     """Train, choose and test all contestants, and return the table.
 
     Args:
@@ -180,7 +180,7 @@ def run(
     if isinstance(asked, Plan) and planned:
         raise ValueError(f"a plan has its settings: leave out {', '.join(planned)}")
     _checks.integer("jobs", jobs, at_least=1)
-    warnings = {c.name: list(sound.check(c, plan_.budget.shape)) for c in plan_.contestants}
+    warnings = {c.name: list(sound.audit(c, plan_.budget.shape)) for c in plan_.contestants}
     weights = {c.name: weighing.weigh(c, plan_.budget.shape) for c in plan_.contestants}
     with _home(folder) as home:
         table = home / "results.parquet"
@@ -220,7 +220,7 @@ def _home(folder: Path | str | None) -> Iterator[Path]:
         yield home
 
 
-def _agree(before: Results, plan_: Plan, table: Path) -> None:
+def _agree(before: BenchResults, plan_: Plan, table: Path) -> None:
     """Refuse to add to a table that these results would not be comparable with."""
     for what, there, here in (
         ("budget", before.meta["budget"], plan_.budget.described()),
@@ -234,12 +234,12 @@ def _agree(before: Results, plan_: Plan, table: Path) -> None:
             )
 
 
-def _without(before: Results, contestants_: Iterable[str]) -> Results:
+def _without(before: BenchResults, contestants_: Iterable[str]) -> BenchResults:
     """A table without these contestants' rows, whose new ones take their place."""
     gone = set(contestants_)
     kept = {name: each for name, each in before.meta["contestants"].items() if name not in gone}
     rows = before.table[~before.table["contestant"].isin(gone)]
-    return Results(rows, before.meta | {"contestants": kept})
+    return BenchResults(rows, before.meta | {"contestants": kept})
 
 
 @contextlib.contextmanager
@@ -305,7 +305,9 @@ def _worked(
         floors = {}
         for pair, floor in _share(_floors, [(pair, budget, plan_.paths) for pair in sets], home, jobs, shared):
             floors[pair] = floor
-    return found, floors
+    # In the order of the plan, whichever was done first.
+    order = [_key(asked) for asked, _ in [*first, *second]]
+    return {key: found[key] for key in order}, {pair: floors[pair] for pair in sets}
 
 
 def _pairs(tests: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
@@ -418,7 +420,7 @@ def _results(
     floors: dict[tuple[str, str], dict[str, Any]],
     warnings: dict[str, list[str]],
     weights: dict[str, weighing.Weight],
-) -> Results:
+) -> BenchResults:
     """The table, and all that is to be known of it."""
     rows = []
     for (task, variant), known in floors.items():
@@ -457,7 +459,7 @@ def _results(
         "contestants": told,
         "device": plan_.device,
     } | cells._program()
-    return Results(table, meta)
+    return BenchResults(table, meta)
 
 
 def _told(

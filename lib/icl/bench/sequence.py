@@ -108,7 +108,7 @@ class Block(nn.Module):
         return made
 
 
-class Blocks(nn.Sequential):
+class BlockStack(nn.Sequential):
     """Blocks on top of each other, one a layer.
 
     Args:
@@ -130,7 +130,7 @@ class InContext(Causal):
     Args:
         d: dimension of the inputs.
         width: numbers a token.
-        body: `Blocks` of layers, or a whole model in their place, (batch, time, width) to the same; of a tuple the
+        body: `BlockStack` of layers, or a whole model in their place, (batch, time, width) to the same; of a tuple the
             first item counts.
     """
 
@@ -247,6 +247,7 @@ class Projected(nn.Module):
 
     def state_numel(self, time: int) -> int | None:
         """Numbers carried on after so many tokens, if that is known."""
+        _checks.integer("time", time, at_least=1)
         return None if self.state is None else self.state(time)
 
     def forward(self, h: _Sequence) -> _Sequence:

@@ -1,6 +1,6 @@
 """What is refused before anything is trained: looking ahead, prompts that mix, state that stays, numbers not finite.
 
-`check` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
+`audit` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
 parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode and in
 evaluation. What is wrong is refused as `Unsound`, which says who, what, where, how much, and what usually causes it;
 what is only odd comes back as warnings.
@@ -11,7 +11,6 @@ blocks, Fourier transforms and another size of batch differ by tens of roundings
 than the square of it, 1e-8 of the labels' variance, and what leaks here leaks by numbers as large as the others.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
-from icl.bench.contestants import Contestant, Shape
+from icl.bench.contestants import Contestant, Shape, in_the_middle, torch_seeded
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.runs.judging import Predictor, one_step_ahead
@@ -67,7 +66,7 @@ class _Subject:
 
     def __call__(self, prompt: Prompt, *, seed: int = 0) -> _Answers:
         """Answers, with torch's global stream at this seed."""
-        with _own_stream(self.device, seed), torch.no_grad():
+        with torch_seeded(seed, device=self.device), torch.no_grad():
             return _fitting(self, prompt, self.answer).cpu()
 
     def refuse(self, what: str) -> Unsound:
@@ -76,15 +75,7 @@ class _Subject:
         return Unsound(f"{self.name} {what} [{self.when}{mode}]")
 
 
-@contextlib.contextmanager
-def _own_stream(device: str, seed: int = 0) -> Iterator[None]:
-    """Torch's global streams at this seed, and afterwards as they were."""
-    with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
-        torch.manual_seed(seed)
-        yield
-
-
-def check(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple[str, ...]:
+def audit(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple[str, ...]:
     """Examine a contestant, built for this shape.
 
     Args:
@@ -104,7 +95,7 @@ def check(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple
     _checks.instance("contestant", contestant, Contestant)
     _checks.instance("shape", shape, Shape)
     _checks.instance("device", device, str)
-    with _own_stream(device):
+    with torch_seeded(device=device):
         made = contestant.build(shape)
     return examine(made.to(device) if isinstance(made, Causal) else made, contestant.name, shape)
 
@@ -118,13 +109,13 @@ def examine(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[s
         shape: sizes.
 
     Raises:
-        Unsound: as `check`.
+        Unsound: as `audit`.
     """
     _checks.instance("made", made, Causal, Filter, Tunable)
     _checks.instance("name", name, str)
     _checks.instance("shape", shape, Shape)
     if not isinstance(made, Causal):
-        predictor = made if isinstance(made, Filter) else in_the_middle(made, name, shape)
+        predictor = made if isinstance(made, Filter) else _middle(made, name, shape)
         subject = _Subject(name, lambda prompt: one_step_ahead(predictor, prompt), "its answers", None)
         _same_answers(subject, shape, torch.float64)
         return ()
@@ -153,14 +144,11 @@ def examine(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[s
         made.train(mode)
 
 
-def in_the_middle(tunable: Tunable, name: str, shape: Shape) -> Predictor:
-    """A tunable's predictor at middle settings, small ones where they are solved for."""
-    settings = {axis: float(values[len(values) // 2]) for axis, values in tunable.axes.items()}
-    settings |= dict.fromkeys(tunable.linear, 0.1)
+def _middle(tunable: Tunable, name: str, shape: Shape) -> Predictor:
     try:
-        return tunable.made(shape.d, **settings)
+        return in_the_middle(tunable, shape)
     except Exception as error:
-        raise Unsound(f"{name} cannot be made for d = {shape.d} and {settings}: {_said(error)}") from error
+        raise Unsound(f"{name} cannot be made for d = {shape.d} at middle settings: {_said(error)}") from error
 
 
 def _said(error: BaseException) -> str:
@@ -172,7 +160,7 @@ def _shake(model: Causal) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter += _NOISE * noise.to(parameter)
+            parameter.add_(noise.to(parameter), alpha=_NOISE)
 
 
 def _prompts(shape: Shape, dtype: torch.dtype, *, time: int, seed: int = 0) -> Prompt:
@@ -314,7 +302,7 @@ def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtyp
     prompt = _prompts(shape, dtype, time=shape.n + 1, seed=5)
     for _ in range(2):
         model.zero_grad(set_to_none=True)
-        with _own_stream(subject.device):
+        with torch_seeded(device=subject.device):
             answers = _fitting(subject, prompt, model.predictions)
             loss = (answers - prompt.y.to(answers)).square().mean()
             try:

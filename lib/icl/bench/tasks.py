@@ -19,7 +19,7 @@ from torch import Tensor
 
 from icl import _checks, filters
 from icl.bench import specs
-from icl.bench.least import known_floors, telling
+from icl.bench.bounds import known_floors, telling
 from icl.bench.own import OwnTask
 from icl.runs.grid import Expected
 from icl.tasks import (
@@ -74,11 +74,6 @@ def drifting_tasks(d: int = 10, n: int = 200, *, v: float = 0.1) -> dict[str, Ta
         "leaps, t with ν = 3": HeavyTailedDrift(d, n, *slow, nu=3.0),
         "inputs of condition 16": _first_order(d, n, 0.95, Lambda=np.diag(spectrum * d / spectrum.sum())),
     }
-
-
-def _leaps(d: int, n: int) -> HeavyTailedDrift:
-    """First-order drift whose steps have Student's t law."""
-    return HeavyTailedDrift(d, n, 0.95, math.sqrt(1 / d), math.sqrt((1 - 0.95**2) / d), nu=5.0)
 
 
 def _first_order(d: int, n: int, gamma: float, Lambda: np.ndarray | None = None) -> DriftingRegression:
@@ -145,6 +140,16 @@ class BenchTask:
     make: Callable[[int, int], Any]
     shifted: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what has no name, or does not make a task."""
+        for name in ("name", "title", "about"):
+            given: Any = getattr(self, name)
+            if not isinstance(given, str) or not given:
+                raise ValueError(f"{name} must be a non-empty string, got {given!r}")
+        if not callable(self.make):
+            raise ValueError(f"make must be a function of (d, n), got {self.make!r}")
+        _checks.flag("shifted", self.shifted)
+
     def floors(self, task: Any) -> dict[str, Expected]:
         """What is known exactly of the least error, from prompts to expected squared errors against the clean label.
 
@@ -193,6 +198,10 @@ def _switching(switch: float, d: int, n: int) -> Task:
     return telling(RegimeSwitching(d, n, 0.99, math.sqrt(1 / d), within, switch=switch))
 
 
+def _leaping(d: int, n: int) -> Task:
+    return telling(HeavyTailedDrift(d, n, 0.95, math.sqrt(1 / d), math.sqrt((1 - 0.95**2) / d), nu=5.0))
+
+
 def _swinging(d: int, n: int) -> Task:
     return ar2(d, n, rho=0.95, omega=0.6, variance=1 / d)
 
@@ -232,13 +241,9 @@ def _catalogue() -> Iterator[BenchTask]:
         ("condition-16", "inputs of condition 16", "As ar1-0.95, but one input varies 16 times as much as another."),
     ):
         yield BenchTask(name, title, about, partial(_of_chapter, title))
-    # Not the chapter's ν = 3: below 5 squared errors have no variance, and one prompt may decide a comparison.
-    yield BenchTask(
-        "leaps",
-        "leaps, t with ν = 5",
-        "As ar1-0.95, but most steps are small and some are leaps.",
-        _leaps,
-    )
+    # Not the chapter's ν = 3: up to 4 squared errors have no variance, and one prompt may decide a comparison.
+    about = "As ar1-0.95, but most steps are small and some are leaps."
+    yield BenchTask("leaps", "leaps, t with ν = 5", about, _leaping)
     yield BenchTask(
         "heavy-inputs",
         "inputs with heavy tails",

@@ -33,9 +33,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from icl import _checks
-from icl.bench import sound
-from icl.bench.contestants import Contestant, Shape
-from icl.bench.sequence import Block, Blocks, InContext
+from icl.bench.contestants import Contestant, Shape, in_the_middle, torch_seeded
+from icl.bench.sequence import Block, BlockStack, InContext
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.models.counting import cost
@@ -85,10 +84,9 @@ def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH, device: 
     _checks.instance("shape", shape, Shape)
     _checks.integer("batch", batch, at_least=1)
     _checks.instance("device", device, str)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with torch_seeded(device=device):
         made = contestant.build(shape)
-    predictor: Predictor = sound.in_the_middle(made, contestant.name, shape) if isinstance(made, Tunable) else made
+    predictor: Predictor = in_the_middle(made, shape) if isinstance(made, Tunable) else made
     parameters = len(made.axes) + len(made.linear) if isinstance(made, Tunable) else _trained(predictor)
     like = next(predictor.parameters(), None) if isinstance(predictor, nn.Module) else None
     dtype = torch.float64 if like is None else like.dtype
@@ -146,7 +144,7 @@ def _state(predictor: Any, shape: Shape, examples: int) -> int | None:
     if not isinstance(predictor, InContext):
         return _said(predictor, tokens)
     layers = [predictor.body]
-    if isinstance(predictor.body, Blocks):
+    if isinstance(predictor.body, BlockStack):
         layers = [block.mixer for block in predictor.body if isinstance(block, Block)]
     found = [_said(layer, tokens) for layer in layers]
     return None if None in found else sum(each for each in found if each is not None)
@@ -171,7 +169,7 @@ def _seconds(run: Callable[[], Any], device: str) -> float:
     torch.set_num_threads(1)
     try:
         taken = []
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch_seeded(device=device):
             for _ in range(_REPEATS + 1):
                 begun = time.perf_counter()
                 run()
@@ -222,7 +220,7 @@ def count(run: Callable[[], Any]) -> _Counting:
     """
     if not callable(run):
         raise ValueError(f"run must be a function without arguments, got {run!r}")
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), _Counting() as counting:
+    with torch.no_grad(), torch_seeded(), _Counting() as counting:
         run()
     return counting
 

@@ -84,6 +84,11 @@ class Claim:
 
     def __post_init__(self) -> None:
         """Refuse rows that say too little or contradict themselves."""
+        # These two stand in addresses and marks of a page, where they are not written as text.
+        if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", self.id):
+            raise ValueError(f"id must be words of letters, digits and '-', joined by dots, got {self.id!r}")
+        if self.chapter is not None and not re.fullmatch(r"[\w-]+(/[\w-]+)*", self.chapter):
+            raise ValueError(f"{self.id}: chapter must be a page's name, got {self.chapter!r}")
         if self.verdict not in VERDICTS:
             raise ValueError(f"{self.id}: verdict must be one of {VERDICTS}, got {self.verdict!r}")
         if self.judges not in JUDGED:
@@ -276,15 +281,15 @@ class Check:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         text = f"{self.id}: {self.verdict}. {self.measured}"
-        whom = "" if self.judges == "paper" else f" ({self.judges})"
-        drawn = f" <span class='icl-check__aside'>{self.samples}</span>" if self.samples else ""
+        whom = "" if self.judges == "paper" else f" ({html.escape(self.judges)})"
+        drawn = f" <span class='icl-check__aside'>{html.escape(self.samples)}</span>" if self.samples else ""
         return {
             "text/plain": text,
             "text/html": (
-                f"<p class='icl-check' id='check-{self.id}' data-verdict='{self.verdict}'>"
+                f"<p class='icl-check' id='check-{html.escape(self.id)}' data-verdict='{html.escape(self.verdict)}'>"
                 f"<b>Claim{whom}.</b> {html.escape(readable(self.claim))} "
                 f"<span class='icl-check__aside'><code>{html.escape(self.id)}</code></span><br>"
-                f"<b>{self.verdict.capitalize()}.</b> {html.escape(self.measured)}{drawn}</p>"
+                f"<b>{html.escape(self.verdict.capitalize())}.</b> {html.escape(self.measured)}{drawn}</p>"
             ),
             CHECK_MIME: asdict(self),
         }

@@ -1,10 +1,12 @@
 """Records of long runs: their tables, and where they come from.
 
 A record is written once, at the profile `paper`, and read at every build. It names the code that made it by identities
-that a move or a rename does not change, and says so when that code has changed since.
+that a move or a rename does not change, and says so when that code has changed since. A seal over its table and its
+provenance, written by the run, shows whether a hand has changed either.
 """
 
 import datetime
+import hashlib
 import html
 import json
 import os
@@ -25,6 +27,13 @@ from icl.page.claims import _REPOSITORY, VerdictChanged, folder
 
 #: Modules that show and judge what others computed: a record does not get older with them.
 _APART = ("icl.page",)
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a record with the seal over the rest of it: a hash of what JSON makes of all its values."""
+    kept = {name: value for name, value in content.items() if name != "seal"}
+    plain = json.dumps(json.loads(json.dumps(kept)), sort_keys=True, separators=(",", ":"))
+    return kept | {"seal": hashlib.sha256(plain.encode()).hexdigest()[:32]}
 
 
 def _device() -> str:
@@ -79,7 +88,7 @@ class Record:
         age = "" if self.current else " Recorded with an older library."
         sizes = ", ".join(f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}" for k, v in p["config"].items())
         source = (
-            f"<p class='icl-record'>Recorded {p['date']} by <code>{html.escape(p['command'])}</code> on "
+            f"<p class='icl-record'>Recorded {html.escape(p['date'])} by <code>{html.escape(p['command'])}</code> on "
             f"{html.escape(p['device'])} in {p['seconds']:.0f} s; {html.escape(sizes)}.{age}</p>"
         )
         if self.table.empty:
@@ -116,13 +125,13 @@ def record(
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
     path = folder("results") / f"{id}.json"
-    content = {"id": id, "provenance": provenance, "table": table.to_dict(orient="records")}
+    content = sealed({"id": id, "provenance": provenance, "table": table.to_dict(orient="records")})
     _files.write(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 
 
 def recorded(id: str) -> Record:
-    """Read a long run; ValueError with its path and the reason if it is missing, unreadable or foreign."""
+    """Read a long run; ValueError with its path and the reason if it is missing, unreadable, foreign or not as made."""
     path = folder("results") / f"{id}.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -132,6 +141,8 @@ def recorded(id: str) -> Record:
         missing = needed - set(content["provenance"])
         if missing:
             raise ValueError(f"its provenance lacks {sorted(missing)}")
+        if content.get("seal") != sealed(content)["seal"]:
+            raise ValueError("its seal is not that of its table and provenance: a hand changed it, or there is none")
         return Record(id, pd.DataFrame(content["table"]), content["provenance"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"cannot read the record {path}: {error}") from error

@@ -18,6 +18,9 @@ from scipy.linalg import solve_triangular
 from icl import _checks
 from icl.tasks import Task, noise_level
 
+# Least share of a label's variance that is told from its rounding, to some 1e-6 of itself.
+_LEAST = 1e-9
+
 
 def _products(x: Float[np.ndarray, "batch time d"]) -> Float[np.ndarray, "batch time time"]:
     """All x_i'x_j; a transposed view in place of the copy would be ten times slower."""
@@ -40,6 +43,15 @@ def _factor(K: Float[np.ndarray, "batch time time"]) -> Float[np.ndarray, "batch
         raise ValueError("labels must not follow from those before them, got a singular covariance") from error
 
 
+def _told(errors: Float[np.ndarray, "*shape"], variances: Float[np.ndarray, "*shape"]) -> None:
+    """Refuse errors that are lost in the rounding of the variances that they are differences of."""
+    if (errors < _LEAST * variances).any():
+        raise ValueError(
+            "labels must not follow from those before them, got one of which less than 1e-9 is left: "
+            "icl.theory.floors has recursions that keep its digits"
+        )
+
+
 def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
     _checks.instance("task", task, Task)
     _checks.isotropic(getattr(task, "task", task))
@@ -53,7 +65,8 @@ def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
 def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
     """What is unknown of each clean label, given the labels before it and all inputs: L_ii^2 - sigma_y^2.
 
-    The least error of any predictor where the weights are Gaussian; where they are not, that of the best predictor
+    Computed as k_ii x_i'x_i less the squares left of the diagonal, so that no large noise is subtracted again. The
+    least error of any predictor where the weights are Gaussian; where they are not, that of the best predictor
     linear in the labels (`icl.theory.floors`).
 
     Args:
@@ -61,12 +74,15 @@ def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
         task: gives the kernel, and the noise of the labels (`icl.tasks.noise.Noisy`).
 
     Raises:
-        ValueError: if x does not match the task, or a label follows from those before it.
+        ValueError: if x does not match the task, or a label follows, to rounding, from those before it.
     """
     x = _inputs(x, task)
-    noise = noise_level(task) ** 2
-    L = _factor(_covariance(_products(x), np.asarray(task.weight_kernel()), noise))
-    return (np.diagonal(L, axis1=1, axis2=2) ** 2 - noise).clip(min=0)
+    kernel = np.asarray(task.weight_kernel())
+    L = _factor(_covariance(_products(x), kernel, noise_level(task) ** 2))
+    own = np.diagonal(kernel) * (x**2).sum(-1)
+    errors = own - (np.tril(L, -1) ** 2).sum(-1)
+    _told(errors, own)
+    return np.asarray(errors)
 
 
 def mistaken_errors(
@@ -108,13 +124,17 @@ def mistaken_errors(
         raise ValueError(f"last must be at most the {time} positions of the tasks, got {last}")
     products = _products(x)
     L = _factor(_covariance(products, kernel, noise))
+    _told(np.diagonal(L, axis1=1, axis2=2) ** 2, (L**2).sum(-1))
     # Rows of L^-1 are columns of L'^-1.
     ends = np.eye(time)[:, -last:]
     R = np.stack([solve_triangular(one.T, ends, lower=False).T for one in L])
     R *= np.diagonal(L, axis1=1, axis2=2)[:, -last:, None]
+    # A label's own noise is no part of its error; where R is 1 it is not added, to be taken off again.
+    others = (np.where(ends.T == 1, 0.0, R) ** 2).sum(-1)
     errors = []
     for task in tasks:
-        variance = noise_level(task) ** 2
-        K = _covariance(products, np.asarray(task.weight_kernel()), variance)
-        errors.append(((R @ K) * R).sum(-1) - variance)
+        K = products * np.asarray(task.weight_kernel())
+        found, variances = ((R @ K) * R).sum(-1), np.diagonal(K, axis1=1, axis2=2)[..., None]
+        _told(found, (R**2 @ variances)[..., 0])
+        errors.append(found + others * noise_level(task) ** 2)
     return np.stack(errors)

@@ -33,6 +33,8 @@ def eps_gla(s: Any, v: Any) -> Any:
 def eps_delta(s: Any, v: Any) -> Any:
     """The delta rule's error over d k0 for d -> infinity, unit keys or not: s (1 - eps) = eps^2 / (eps + v)."""
     s, v = _sv(s, v)
+    if (s < 1e-150).any() or (s * (1 + v) > 1e150).any():
+        raise ValueError("s and s (1 + v) must be from 1e-150 to 1e150, whose squares float64 holds")
     half = s * (1 - v)
     root = np.sqrt(half**2 + 4 * (1 + s) * s * v)
     # The form without cancellation on either side of half = 0.
@@ -145,9 +147,10 @@ def rls_random_walk(nu: float, theta: float) -> float:
 
         [int_0^1 theta u (1 - u) / (1 - e^(-theta u)) du + nu (theta - 1 + e^-theta)] / (1 - e^-theta)
 
-    RLS is a Kalman filter that takes (1/lam - 1) P for the innovations' covariance q I.
+    RLS is a Kalman filter that takes (1/lam - 1) P for the innovations' covariance q I. theta is from 1e-7 to 1e3:
+    below, the last difference is rounding, and above, the integrand is a corner that the quadrature does not see.
     """
-    nu, theta = _checks.number("nu", nu, at_least=0), _checks.number("theta", theta, above=0)
+    nu, theta = _checks.number("nu", nu, at_least=0), _checks.number("theta", theta, at_least=1e-7, at_most=1e3)
     nodes, weight = np.polynomial.legendre.leggauss(60)
     u = (nodes + 1) / 2
     drift = weight / 2 @ (theta * u * (1 - u) / -np.expm1(-theta * u))

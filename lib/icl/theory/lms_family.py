@@ -55,6 +55,23 @@ def _settings(task: Any, mu: Any, lam: Any, normalised: bool) -> _Settings:
     return _Settings(mu, lam, share, share, np.zeros(task.d), s)
 
 
+def _unpredicted(task: DriftingRegression) -> np.ndarray:
+    """Error of answering 0 at each position."""
+    k = [task.gamma**2 * task.sigma_w**2 + task.sigma_e**2]
+    for _ in range(task.n):
+        k.append(task.gamma**2 * k[-1] + task.sigma_e**2)
+    return np.trace(task.Lambda) * np.array(k)
+
+
+def _told(found: Any, zero: Any) -> None:
+    """Refuse errors that are lost in the rounding of the weights' variance, which they are differences of."""
+    if (found < 1e-9 * zero).any():
+        raise ValueError(
+            "task must leave errors of 1e-9 of the zero predictor's, below which they are rounding, got one of "
+            f"{found[found < 1e-9 * zero].flat[0]:.2g}: shorten the prompt, or let the weights move more"
+        )
+
+
 def errors(
     task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False
 ) -> Float[np.ndarray, "*shape time"]:
@@ -65,6 +82,9 @@ def errors(
         mu: step size(s), >= 0: of `icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
         lam: fading(s), > 0; 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
         normalised: whether steps are divided by x'x (with eps = 0); for Lambda = s I only.
+
+    Raises:
+        ValueError: if an argument is out of range, or an error so far below the zero predictor's that it is rounding.
     """
     f = _settings(task, mu, lam, normalised)
     shape = np.broadcast_shapes(f.mu.shape, f.lam.shape)
@@ -78,6 +98,7 @@ def errors(
             a = f.lam**2 * (a + 2 * f.mu * f.s * (c - a) + f.mu**2 * square)
             c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
             k = task.gamma**2 * k + task.sigma_e**2
+    _told(found, _unpredicted(task))
     # What has overflowed leaves infinity less infinity behind.
     return np.where(np.isnan(found), np.inf, found)
 
@@ -89,7 +110,8 @@ def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalise
     limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.
 
     Raises:
-        ValueError: if gamma >= 1: weights that never settle leave nothing to settle at.
+        ValueError: if gamma >= 1: weights that never settle leave nothing to settle at; or so close to it that the
+            error is rounding beside the weights' variance.
     """
     f = _settings(task, mu, lam, normalised)
     if task.gamma >= 1:
@@ -110,6 +132,7 @@ def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalise
             (left > 0).all(-1) & (shared > 0)[..., 0] & (np.abs(task.gamma * f.lam * (1 - f.mu * f.s)) < 1).all(-1)
         )
         error = (f.out * (e_without_a + a)).sum(-1)
+    _told(np.where(settles, error, np.inf), k * f.out.sum())
     # Not moving at all, neither stepping nor fading, stays at 0: the formula's 0/0.
     still = ((f.mu == 0) & (f.lam == 1))[..., 0]
     return np.where(still, k * f.out.sum(), np.where(settles, error, np.inf))[()]

@@ -27,7 +27,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 
 from icl import _checks
-from icl.theory.steady import Steady, _law, _spectrum, squared_lengths
+from icl.theory.steady import Steady, _law, _sees, _spectrum, squared_lengths
 
 _LAYERS = ("gla", "delta", "key-gated")
 
@@ -146,7 +146,8 @@ def layer_error(f: Float[np.ndarray, " n"], d: int, *, layer: str, sigma_y: floa
         sigma_y: standard deviation of the labels' noise, >= 0.
 
     Raises:
-        ValueError: if there is no such layer.
+        ValueError: if there is no such layer, or noise is so faint in so few dimensions that the quadrature over
+            lengths of keys does not see it (`theory.steady.best_unit_delta`).
     """
     f = _one(f)
     _checks.integer("d", d, at_least=1)
@@ -175,7 +176,10 @@ def layer_error(f: Float[np.ndarray, " n"], d: int, *, layer: str, sigma_y: floa
         with np.errstate(divide="ignore"):
             return float(np.exp(np.log(f).mean()))
     # p over what the past tells of it: concave over linear, so that they meet once.
-    return d * _meets(lambda p: float(predicted(f, hears(p))) - p, 1e-15 * k, k)
+    p = _meets(lambda p: float(predicted(f, hears(p))) - p, 1e-15 * k, k)
+    if layer == "key-gated":
+        _sees(d, noise / p, 128)
+    return d * p
 
 
 def _scaled(f: Any, spectrum: Any) -> tuple[np.ndarray, np.ndarray]:

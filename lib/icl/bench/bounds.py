@@ -5,6 +5,7 @@ no predictor beats. Where weights are Gaussian all three are one. Elsewhere (`ic
 `icl.theory.unknown_drift`) the genie has to be told what the task hides: a task of `telling` keeps it with the prompt.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
@@ -32,7 +33,7 @@ from icl.tasks import (
     UnknownDrift,
     noise_level,
 )
-from icl.theory import floors, joint, unknown_drift
+from icl.theory import floors, unknown_drift
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,31 +131,61 @@ def _switching_bayes(task: RegimeSwitching, prompt: Prompt) -> np.ndarray:
 _TOGETHER = 500_000
 
 
-def _linear(task: Task, prompt: Prompt) -> np.ndarray:
-    x = _arrays(prompt)[0]
-    share = _share(x)
-    return np.concatenate([joint.label_errors(x[i : i + share], task) for i in range(0, len(x), share)])
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """On several, factors differ in their last bits, and those of small matrices take a hundred times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _leaping(task: HeavyTailedDrift, prompt: Prompt) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Inputs' products and covariance of the labels given how large the steps were, some prompts at a time."""
-    x, variance = _arrays(prompt)[0], _told(prompt).variance.numpy(force=True).astype(np.float64)
-    share, (batch, time) = _share(x), variance.shape
-    for at in range(0, batch, share):
+def _some(task: Task, prompt: Prompt) -> Iterator[tuple[slice, Tensor]]:
+    """Prompts that are worked on together, and all their x_i'x_j."""
+    _checks.shape("x", prompt.x, (None, task.n + 1, task.d), "to match the task")
+    x = prompt.x.detach().cpu().double()
+    share = max(1, _TOGETHER // x.shape[1] ** 2)
+    for at in range(0, len(x), share):
         some = slice(at, at + share)
-        kernel, own = np.empty((len(x[some]), time, time)), np.full(len(x[some]), task.sigma_w**2)
-        for i in range(time):
-            own = task.gamma**2 * own + variance[some, i]
-            kernel[:, i, i] = own
-            if i:
-                kernel[:, i, :i] = kernel[:, :i, i] = task.gamma * kernel[:, i - 1, :i]
-        products = x[some] @ np.ascontiguousarray(x[some].swapaxes(1, 2))
-        yield products, kernel * products
+        yield some, x[some] @ x[some].mT
+
+
+def _linear(task: Task, prompt: Prompt) -> np.ndarray:
+    """`icl.theory.joint.label_errors`, the same on any number of threads."""
+    kernel, noise = torch.as_tensor(task.weight_kernel()), noise_level(task) ** 2
+    with _one_thread():
+        roots = [_root(kernel * products, noise) for _, products in _some(task, prompt)]
+    left = torch.cat([L.diagonal(dim1=1, dim2=2).square() for L in roots])
+    return (left - noise).clamp(min=0).numpy()
+
+
+def _root(K: Tensor, noise: float = 0.0) -> Tensor:
+    K.diagonal(dim1=1, dim2=2).add_(noise)
+    L, failed = torch.linalg.cholesky_ex(K)
+    if failed.any():
+        raise ValueError("labels must not follow from those before them, got a singular covariance")
+    return L
+
+
+def _leaping(task: HeavyTailedDrift, variance: Tensor) -> Tensor:
+    """Covariance of w_i and w_j in each coordinate, of each prompt, given how large its steps were."""
+    kernel = variance.new_empty((*variance.shape, variance.shape[1]))
+    own = torch.full_like(variance[:, 0], task.sigma_w**2)
+    for i in range(variance.shape[1]):
+        own = task.gamma**2 * own + variance[:, i]
+        kernel[:, i, i] = own
+        if i:
+            kernel[:, i, :i] = kernel[:, :i, i] = task.gamma * kernel[:, i - 1, :i]
+    return kernel
 
 
 def _leap_genie(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
-    roots = [np.linalg.cholesky(K) for _, K in _leaping(task, prompt)]
-    return np.concatenate([np.diagonal(L, axis1=1, axis2=2) ** 2 for L in roots])
+    variance = _told(prompt).variance.detach().cpu().double()
+    with _one_thread():
+        roots = [_root(_leaping(task, variance[some]) * products) for some, products in _some(task, prompt)]
+    return torch.cat([L.diagonal(dim1=1, dim2=2).square() for L in roots]).numpy()
 
 
 def _leap_linear(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
@@ -164,17 +195,16 @@ def _leap_linear(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
     prompts, so that its error is (R K R')_ii, K that of the prompt. Its mean over prompts is `joint.label_errors`. A
     prompt's errors are as large as its leaps, and so is this: what is left of their difference settles soon.
     """
-    believed, found = task.weight_kernel(), []
-    for products, K in _leaping(task, prompt):
-        L = np.linalg.cholesky(believed * products)
-        R = np.linalg.inv(L) * np.diagonal(L, axis1=1, axis2=2)[..., None]
-        found.append(((R @ K) * R).sum(-1))
-    return np.concatenate(found)
-
-
-def _share(x: np.ndarray) -> int:
-    """Prompts that are worked on together."""
-    return max(1, _TOGETHER // x.shape[1] ** 2)
+    variance, believed = _told(prompt).variance.detach().cpu().double(), torch.as_tensor(task.weight_kernel())
+    found = []
+    with _one_thread():
+        for some, products in _some(task, prompt):
+            L = _root(believed * products)
+            K = _leaping(task, variance[some]) * products
+            inverse = torch.linalg.solve_triangular(L, torch.eye(L.shape[1], dtype=L.dtype), upper=False)
+            R = L.diagonal(dim1=1, dim2=2)[..., None] * inverse
+            found.append(((R @ K) * R).sum(-1))
+    return torch.cat(found).numpy()
 
 
 def known_floors(task: Any) -> dict[str, Expected]:

@@ -1,0 +1,267 @@
+"""Floors: each is the theory's for the task's own law, they lie in order, and who is at best measures them."""
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from icl import filters
+from icl.bench.bounds import RevealedPrompt, known_floors, telling
+from icl.bench.tasks import BENCH_TASKS, told_kalman
+from icl.profile import streams
+from icl.runs.judging import one_step_ahead
+from icl.tasks import (
+    DriftingRegression,
+    HeavyTailedDrift,
+    ManyDrifts,
+    Mixture,
+    Noisy,
+    Prompt,
+    RegimeSwitching,
+    Regression,
+    StationaryRegression,
+    UnknownDrift,
+    clean,
+    sinusoids,
+)
+from icl.theory import floors, joint, unknown_drift
+
+pytestmark = pytest.mark.usefixtures("as_installed")
+SWITCHES = RegimeSwitching(2, 6, 0.9, 1.0, 0.3, switch=0.2)
+LEAPS = HeavyTailedDrift(2, 6, 0.9, 1.0, 0.3, nu=3.0)
+SPEEDS = UnknownDrift(2, 6, [0.5, 0.95], [0.8, 0.2], [0.3, 0.1])
+FIRST = DriftingRegression(2, 6, 0.9)
+
+
+@pytest.mark.parametrize("task", [SWITCHES, LEAPS, SPEEDS], ids=lambda task: type(task).__name__)
+def test_prompts_are_the_tasks_and_know_what_decided_them(task):
+    """To the bit, inputs, labels and weights, and what `reveal` tells of the same stream."""
+    assert isinstance(telling(task), type(task))
+    prompt = telling(task).sample(3, generator=streams("told"), dtype=torch.float64)
+    own, told = task.reveal(3, generator=streams("told"), dtype=torch.float64)
+    assert isinstance(prompt, RevealedPrompt)
+    assert all(torch.equal(getattr(prompt, part), getattr(own, part)) for part in "xyw")
+    if isinstance(told, torch.Tensor):
+        assert torch.equal(prompt.told, told)
+    else:
+        assert torch.equal(prompt.told.variance, told.variance)
+        assert torch.equal(prompt.told.restart, told.restart)
+
+
+def test_what_hides_nothing_stays_as_it_is():
+    assert telling(FIRST) is FIRST
+    assert telling(telling(SPEEDS)).gammas.tolist() == [0.5, 0.95]
+    with pytest.raises(ValueError, match=r"task must be an icl.tasks.core.Task, got 3"):
+        telling(3)
+
+
+def errors(task, prompt):
+    return {name: np.asarray(floor.errors(prompt)) for name, floor in known_floors(task).items()}
+
+
+def test_floors_are_those_of_the_tasks_own_law():
+    """Each is the theory's function on the same numbers, to the bit; from float32 prompts too, to their rounding."""
+    task = telling(SWITCHES)
+    prompt = task.sample(300, generator=streams("floors"), dtype=torch.float64)
+    x, y, told = prompt.x.numpy(), prompt.y.numpy(), prompt.told
+    found = errors(task, prompt)
+    genie = floors.genie_errors(x, SWITCHES, told.variance.numpy(), told.restart.numpy())
+    np.testing.assert_array_equal(found["genie"], genie)
+    np.testing.assert_array_equal(found["Bayes"], floors.switching_predictions(x, y, SWITCHES)[1])
+    np.testing.assert_allclose(found["best linear"], joint.label_errors(x, SWITCHES), rtol=1e-9)
+
+    task = telling(SPEEDS)
+    prompt = task.sample(5, generator=streams("floors"), dtype=torch.float64)
+    bank, found = unknown_drift.bank_predictions(prompt.x.numpy(), prompt.y.numpy(), SPEEDS), errors(task, prompt)
+    assert set(prompt.told.tolist()) == {0, 1}
+    for i, member in enumerate(prompt.told.tolist()):
+        np.testing.assert_array_equal(found["genie"][i], bank.each_error[i, :, member])
+    np.testing.assert_array_equal(found["Bayes"], bank.error)
+    np.testing.assert_allclose(found["best linear"], joint.label_errors(prompt.x.numpy(), SPEEDS), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"x must have shape \(any, 7, 2\) to match the task, got \(5, 4, 2\)"):
+        known_floors(task)["best linear"].errors(prompt.last(3))
+
+
+@pytest.mark.parametrize("name", ["ar1-0.95", "smooth-noise", "leaps"])
+def test_floors_are_the_same_on_any_number_of_threads(name):
+    """To the bit, at a size at which factors are shared out between threads: runs are compared by them."""
+    task = BENCH_TASKS[name].make(3, 200)
+    prompt = task.sample(2, generator=streams("threads"), dtype=torch.float64)
+    found, before = [], torch.get_num_threads()
+    for threads in (1, 4):
+        torch.set_num_threads(threads)
+        found.append(errors(task, prompt))
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    for floor, once in found[0].items():
+        np.testing.assert_array_equal(once, found[1][floor])
+
+
+@pytest.mark.parametrize("name", [name for name in BENCH_TASKS if name != "leaps"])
+def test_best_linear_floors_are_the_joint_laws(name):
+    """By `icl.theory.joint`, rtol 1e-9; those of leaps, which know how large they were, have a test of their own."""
+    task = BENCH_TASKS[name].make(2, 9)
+    prompt = task.sample(3, generator=streams("joint"), dtype=torch.float64)
+    found = errors(task, prompt)
+    linear = found.get("best linear", found["Bayes"])
+    np.testing.assert_allclose(linear, joint.label_errors(prompt.x.numpy(), task), rtol=1e-9)
+
+
+def responses(predictor, prompt):
+    """R with y - y_hat = R y, of a predictor that is linear in the labels: told one label at a time."""
+    batch, time, _ = prompt.x.shape
+    one = torch.eye(time, dtype=prompt.y.dtype).repeat(batch, 1)
+    x = prompt.x.repeat_interleave(time, 0)
+    answers = one_step_ahead(predictor, Prompt(x, one, torch.zeros_like(x)))
+    return np.eye(time) - answers.reshape(batch, time, time).swapaxes(1, 2).numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_floors_of_leaps_are_those_of_the_filters_given_the_steps(dtype):
+    """The labels' covariance is that of weights written as sums of their steps, and R that of the filter of first-order
+    drift, told one label at a time; the genie's errors are what is left of a label by regression on those before it.
+    rtol 1e-9. The genie's is below in each prompt and position.
+    """
+    task = telling(LEAPS)
+    prompt = task.sample(4, generator=streams("floors"), dtype=dtype)
+    found = errors(task, prompt)
+    variance = prompt.told.variance.double().numpy()
+    prompt = Prompt(prompt.x.double(), prompt.y.double(), prompt.w.double())
+    R = responses(filters.kalman(DriftingRegression(2, 6, LEAPS.gamma, LEAPS.sigma_w, LEAPS.sigma_e)), prompt)
+    ages = np.subtract.outer(np.arange(7), np.arange(7))
+    steps = np.where(ages >= 0, LEAPS.gamma ** np.maximum(ages, 0), 0.0)
+    for i, x in enumerate(prompt.x.numpy()):
+        start = LEAPS.gamma ** np.arange(1, 8) * LEAPS.sigma_w
+        K = ((steps * variance[i]) @ steps.T + np.outer(start, start)) * (x @ x.T)
+        np.testing.assert_allclose(found["best linear"][i], np.diag(R[i] @ K @ R[i].T), rtol=1e-9)
+        for t in range(1, 7):
+            left = K[t, t] - K[t, :t] @ np.linalg.solve(K[:t, :t], K[:t, t])
+            np.testing.assert_allclose(found["genie"][i, t], left, rtol=1e-9)
+    assert (found["genie"] <= found["best linear"] * (1 + 1e-12)).all()
+
+
+def test_floors_are_the_same_in_blocks(monkeypatch):
+    """Prompts are worked on some at a time; each is itself, whatever its block."""
+    for task, size in ((FIRST, 3 * 49), (telling(LEAPS), 2 * 49)):
+        prompt = task.sample(7, generator=streams("blocks"), dtype=torch.float64)
+        whole = errors(task, prompt)
+        with monkeypatch.context() as patch:
+            patch.setattr("icl.bench.bounds._TOGETHER", size)
+            for name, each in errors(task, prompt).items():
+                np.testing.assert_array_equal(each, whole[name])
+
+
+def settled(task, prompts, last, **streamed):
+    prompt = task.sample(prompts, generator=streams("settled", **streamed), dtype=torch.float64)
+    return prompt, {name: each[:, -last:].mean(1) for name, each in errors(task, prompt).items()}
+
+
+def strays(differences):
+    """Standard errors between the mean of these and 0."""
+    return abs(differences.mean()) / (differences.std(ddof=1) / math.sqrt(len(differences)))
+
+
+@pytest.mark.parametrize(("name", "prompts"), [("switches-often", 1_500), ("unknown-speed", 6_000), ("leaps", 1_500)])
+def test_floors_lie_in_order(name, prompts):
+    """genie < Bayes < best linear, each gap by more than 4 standard errors of the paired difference; they are of 8 or
+    so, so that one run in 10,000 with other prompts fails.
+    """
+    _, found = settled(BENCH_TASKS[name].make(3, 12), prompts, 6)
+    levels = list(found.values())
+    assert list(found) == (["genie", "best linear"] if name == "leaps" else ["genie", "Bayes", "best linear"])
+    for lower, upper in itertools.pairwise(levels):
+        assert lower.mean() < upper.mean()
+        assert strays(upper - lower) > 4
+
+
+def squares(predicted, prompt, last):
+    return (predicted - clean(prompt)).square()[:, -last:].mean(1).numpy()
+
+
+@pytest.mark.parametrize("name", ["ar1-0.95-noise", "condition-64", "heavy-inputs"])
+def test_the_kalman_filter_meets_the_floor(name):
+    """Where drift is of first order, the filter that is told its law errs as much as the floor says: 3,000 prompts of
+    16, within 4 standard errors of the paired difference (one run in 16,000 fails); a floor that is 10% too high or too
+    low is caught.
+    """
+    task = BENCH_TASKS[name].make(3, 16)
+    prompt, found = settled(task, 3_000, 8)
+    measured = squares(one_step_ahead(told_kalman(task), prompt), prompt, 8)
+    assert strays(measured - found["Bayes"]) < 4
+    for wrong in (0.9, 1.1):
+        assert strays(measured - wrong * found["Bayes"]) > 4
+
+
+def test_who_is_at_best_meets_the_floor():
+    """The posterior mean of switches, by their run lengths, and of unknown speeds, by the bank of filters; and the best
+    linear predictor of switches and of leaps, the Kalman filter of their kernel: 2,000 and 3,000 prompts of 12, within
+    4 standard errors (one run in 4,000 fails). Of switches, the genie's floor is told from the right one.
+    """
+    task = BENCH_TASKS["switches-often"].make(2, 12)
+    prompt, found = settled(task, 2_000, 6)
+    y_hat = floors.switching_predictions(prompt.x.numpy(), prompt.y.numpy(), task)[0]
+    measured = squares(torch.as_tensor(y_hat), prompt, 6)
+    assert strays(measured - found["Bayes"]) < 4
+    assert strays(measured - found["genie"]) > 4
+    linear = squares(one_step_ahead(told_kalman(task), prompt), prompt, 6)
+    assert strays(linear - found["best linear"]) < 4
+
+    task = BENCH_TASKS["unknown-speed"].make(2, 12)
+    prompt, found = settled(task, 3_000, 6)
+    y_hat = unknown_drift.bank_predictions(prompt.x.numpy(), prompt.y.numpy(), task).y_hat
+    assert strays(squares(torch.as_tensor(y_hat), prompt, 6) - found["Bayes"]) < 4
+
+    task = BENCH_TASKS["leaps"].make(2, 12)
+    prompt, found = settled(task, 3_000, 6)
+    linear = squares(one_step_ahead(told_kalman(task), prompt), prompt, 6)
+    assert strays(linear - found["best linear"]) < 4
+
+
+@dataclass(frozen=True, eq=False)
+class Halves(Regression):
+    """A drift of one's own, known by its kernel."""
+
+    def weight_kernel(self):
+        return 0.5 * np.eye(self.n + 1) + 0.5
+
+    def _weights(self, batch, generator, dtype, device):
+        shape = (batch, self.n + 2, self.d)
+        drawn = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
+        return 0.5**0.5 * (drawn[:, 1:] + drawn[:, :1])
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled(Halves):
+    """One whose prompts are not drawn as its kernel says."""
+
+    def sample(self, batch, *, generator, dtype=torch.float32, device=None):
+        return super().sample(batch, generator=generator, dtype=dtype, device=device)
+
+
+def test_what_is_not_known_is_not_said():
+    """Noise on switches leaves the best linear floor alone; without what a genie is told there is no genie; labels that
+    follow from others have no floor, nor has what is no drift or not known by its kernel.
+    """
+    gaussian = [FIRST, Noisy(FIRST, 0.1), StationaryRegression(2, 1), sinusoids(2, 3, omega=0.3)]
+    assert [list(known_floors(task)) for task in gaussian] == [["Bayes"]] * 4
+    assert list(known_floors(Noisy(SWITCHES, 0.1))) == ["best linear"]
+    assert list(known_floors(Noisy(telling(LEAPS), 0.1))) == ["best linear"]
+    assert list(known_floors(telling(replace(SWITCHES, sigma_e=1e-5)))) == ["genie", "best linear"]
+    assert list(known_floors(SWITCHES)) == ["Bayes", "best linear"]
+    assert list(known_floors(Halves(2, 6))) == list(known_floors(Noisy(Halves(2, 6), 0.1))) == ["best linear"]
+    nothing = [
+        *(StationaryRegression(2, 2), sinusoids(2, 4, omega=0.3), StationaryRegression(2, 1, Sigma_w=2 * np.eye(2))),
+        *(Noisy(SPEEDS, 0.1), Mixture([FIRST, FIRST]), ManyDrifts(2, 6), Sampled(2, 6), None, FIRST.sample),
+    ]
+    assert [known_floors(task) for task in nothing] == [{}] * len(nothing)
+
+
+def test_a_genie_needs_a_prompt_that_knows():
+    """The same numbers without what decided them are refused, by name."""
+    task = telling(SWITCHES)
+    prompt = SWITCHES.sample(2, generator=streams("told"), dtype=torch.float64)
+    with pytest.raises(ValueError, match="prompt must be one that the task drew, which knows what decided it, got"):
+        known_floors(task)["genie"].errors(prompt)

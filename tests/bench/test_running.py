@@ -1,0 +1,265 @@
+"""A run of the benchmark: the same numbers to the bit in one process, in two, after kills; nothing half-made is taken
+for whole; what does not fit is refused before anything is trained.
+"""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from icl.bench import cells, running
+from icl.bench.budgets import BUDGETS, Budget
+from icl.bench.contestants import resolve
+from icl.bench.results import read_results
+from icl.runs.training import AdamW
+from icl.tasks import clean
+
+TINY = Budget("tiny", 2, 8, 8, 1, 12, 4, (1e-3, 1e-2), 2, 5, 8, 4)
+TASKS = ["ar1-0.9", "ar1-0.95-noise"]
+LAYER = """
+    import torch
+    from torch import nn
+
+
+    class Mine(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.key, self.value = nn.Linear(width, width), nn.Linear(width, width)
+            self.drop = nn.Dropout(0.2)
+
+        def forward(self, x):
+            k = self.drop(self.key(x))
+            scores = (x @ k.transpose(1, 2)).tril() / x.shape[-1]
+            return scores @ self.value(x)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A contestant from a file, with dropout: it draws from torch's own stream while it is trained."""
+    path = tmp_path / "mine.py"
+    path.write_text(textwrap.dedent(LAYER))
+    return resolve(f"{path}:Mine")
+
+
+def settings(**change):
+    return {"tasks": TASKS, "budget": TINY, "only_tested": [], "quiet": True} | change
+
+
+def same(one, other):
+    """Two tables, to the bit."""
+    pd.testing.assert_frame_equal(one.drop(columns="errors"), other.drop(columns="errors"), check_exact=True)
+    for a, b in zip(one["errors"], other["errors"], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_cell_is_a_training_written_by_hand(mine):
+    """Start, prompts, steps and schedule against a loop of torch's own AdamW; validation and test errors, rtol 1e-6."""
+    plan = running.plan([mine], **{k: v for k, v in settings().items() if k != "quiet"})
+    asked = cells.Sought(mine.spec, mine.kind, mine.name, mine.path, mine.source)
+    cell = cells.Cell(asked, TINY, "all", plan.training, plan.paths, 1e-2, 1)
+    found = cells.work(cell, {"ar1-0.9": ("same",)}, None)
+    model, config = cells._built(mine, TINY, 1), TINY.config(1e-2, 2)
+    assert config.optimiser == AdamW(lr=1e-2, weight_decay=0.0, beta2=0.99)
+    rule = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.99), weight_decay=0.0)
+    source, generator = cell.mixture(), cells.profile.streams("icl-bench/training/all", seed=1)
+    base = int(cells._hashed(cell.described()), 16) >> 2
+    with torch.random.fork_rng(devices=[]):
+        for step in range(TINY.steps):
+            torch.manual_seed(base + step)
+            prompt = source.sample(4, generator=generator)
+            loss = (prompt.y - model.predictions(prompt))[:, 1:].square().mean()
+            rule.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            rule.param_groups[0]["lr"] = config.step_size(step + 1)
+            rule.step()
+    model.eval()
+    prompt = cells.prompts_for("ar1-0.9", "same", TINY)[1]
+    with torch.no_grad():
+        parts = type(prompt)(prompt.x.float(), prompt.y.float(), prompt.w.float())
+        squares = (model.predictions(parts).double() - clean(prompt)).square()[:, -4:].mean(1)
+    np.testing.assert_allclose(found.errors["ar1-0.9", "same"], squares, rtol=1e-5)
+
+
+def test_a_run_has_every_row_once_and_chooses_the_better_rate(mine, tmp_path):
+    """Two seeds at the rate of least validation error, a filter once, floors and answer 0; the file reads back."""
+    found = running.run([mine], folder=tmp_path / "out", **settings())
+    own = found.table[found.table.contestant == mine.name]
+    assert len(own) == 2 * 2 * 2  # seeds, tasks, variants
+    told = found.meta["contestants"][mine.name]
+    tried = {float(rate): error for rate, error in told["rates"]["all"].items()}
+    assert set(own.rate) == {min(tried, key=tried.get)} == {float(told["rate"]["all"])}
+    assert set(found.table[found.table.kind == "floor"].contestant) <= {"genie", "Bayes", "best linear"}
+    assert all(len(errors) == TINY.prompts for errors in found.table.errors)
+    same(read_results(tmp_path / "out" / "results.parquet").table, found.table)
+    assert any("rate tried" in warning for warning in told["warnings"])
+
+
+def test_two_processes_give_the_same_bits_and_a_second_run_trains_nothing(mine, tmp_path, monkeypatch):
+    """Two processes of joblib; then `fit` is taken away: all is read."""
+    alone = running.run([mine], folder=tmp_path / "one", **settings())
+    two = running.run([mine], folder=tmp_path / "two", jobs=2, **settings())
+    same(two.table, alone.table)
+    monkeypatch.setattr(cells, "fit", None)
+    same(running.run([mine], folder=tmp_path / "two", **settings()).table, alone.table)
+
+
+@pytest.mark.parametrize("at", [1, 7, 20, 31])
+def test_a_run_that_was_killed_ends_where_it_would_have(mine, tmp_path, monkeypatch, at):
+    """Stopped at some step of some training, state kept at every second step: the same bits, dropout and all."""
+    monkeypatch.setattr(cells, "_EVERY", 2)
+    whole = running.run([mine], **settings())
+    count, loss = [0], cells._loss
+
+    def die(model, prompt):
+        count[0] += 1
+        if count[0] == at:
+            raise KeyboardInterrupt
+        return loss(model, prompt)
+
+    monkeypatch.setattr(cells, "_loss", die)
+    with pytest.raises(KeyboardInterrupt):
+        running.run([mine], folder=tmp_path / "out", **settings())
+    assert not (tmp_path / "out" / "results.parquet").exists()
+    monkeypatch.setattr(cells, "_loss", loss)
+    same(running.run([mine], folder=tmp_path / "out", **settings()).table, whole.table)
+
+
+def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path):
+    """kill -9 in the middle of a training; the same call then gives the table of a run that was left alone."""
+    script = tmp_path / "run.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        from icl.bench import running
+        from icl.bench.budgets import Budget
+
+        budget = Budget("tiny", 2, 8, 8, 1, 400, 4, (1e-3,), 1, 5, 8, 4)
+        running.run(["{tmp_path}/mine.py:Mine"], tasks={TASKS}, only_tested=[], budget=budget, folder="{tmp_path}/out")
+        """)
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    state = None
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None:
+        state = next(iter((tmp_path / "out").glob("*/*.safetensors")), None)
+        if state:
+            break
+        time.sleep(0.02)
+    assert state is not None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "out" / "results.parquet").exists()
+    budget = replace(TINY, steps=400, rates=(1e-3,), seeds=1)
+    asked = {"tasks": TASKS, "only_tested": [], "budget": budget, "quiet": True}
+    after = running.run([mine], folder=tmp_path / "out", **asked)
+    same(after.table, running.run([mine], **asked).table)
+
+
+# What does not fit
+
+
+def test_another_layer_of_the_same_name_is_not_taken_for_it(mine, tmp_path):
+    """A character changed in the file, and everything is trained anew; the old table is replaced."""
+    before = running.run([mine], folder=tmp_path / "out", **settings())
+    path = tmp_path / "mine.py"
+    path.write_text(path.read_text().replace("0.2", "0.1"))
+    other = resolve(f"{path}:Mine")
+    after = running.run([other], folder=tmp_path / "out", **settings())
+    assert other.source != mine.source
+    assert list(before.table.errors.iloc[-1]) != list(after.table.errors.iloc[-1])
+    assert len(before.table) == len(after.table)
+
+
+def test_a_second_contestant_joins_the_table(mine, tmp_path):
+    """Rows of both, floors once; and not if the budget is another, with the file's name."""
+    running.run([mine], folder=tmp_path / "out", **settings())
+    both = running.run([replace(mine, name="again")], folder=tmp_path / "out", **settings())
+    assert set(both.table.contestant) >= {mine.name, "again", running.tables.ZERO}
+    assert not both.table.drop(columns="errors").duplicated().any()
+    with pytest.raises(ValueError, match=r"results.parquet holds results of another budget"):
+        running.run([mine], folder=tmp_path / "out", **settings(budget=replace(TINY, steps=13)))
+
+
+def test_a_damaged_cell_is_named(mine, tmp_path):
+    """One digit changed in a finished cell: refused with its path and what to do."""
+    running.run([mine], folder=tmp_path / "out", **settings())
+    path = sorted((tmp_path / "out" / mine.name).glob("*.json"))[0]
+    text = path.read_text()
+    path.write_text(text[:-20] + ("1" if text[-20] != "1" else "2") + text[-19:])
+    (tmp_path / "out" / "results.parquet").unlink()
+    with pytest.raises(ValueError, match=rf"{path.name} cannot be used .*remove it and run again"):
+        running.run([mine], folder=tmp_path / "out", **settings())
+
+
+def test_a_folder_has_one_run_at_a_time(mine, tmp_path):
+    """The second is refused at once."""
+    with (
+        running._home(tmp_path / "out"),
+        pytest.raises(ValueError, match="in use by another run"),
+    ):
+        running.run([mine], folder=tmp_path / "out", **settings())
+
+
+def test_a_training_that_diverges_is_a_result(mine):
+    """A rate that throws it out of all bounds: its errors are infinite, a warning says why, and the run ends."""
+    found = running.run([mine], **settings(budget=replace(TINY, rates=(1e-2, 1e30), seeds=1)))
+    assert found.meta["contestants"][mine.name]["rates"]["all"]["1e+30"] == math.inf
+    found = running.run([mine], **settings(budget=replace(TINY, rates=(1e30,), seeds=1)))
+    own = found.table[found.table.contestant == mine.name]
+    assert all(np.isinf(errors).all() for errors in own.errors)
+    assert any("diverged" in warning for warning in found.meta["contestants"][mine.name]["warnings"])
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_trained(mine, monkeypatch):
+    """By name, with what may be given instead."""
+    monkeypatch.setattr(running, "_PATIENCE", 1)
+    for asked, change, words in (
+        ([], {}, "at least one contestant"),
+        ([mine, mine], {}, "two contestants are called"),
+        ([mine], {"budget": "huge"}, "budget must be one of small, medium, large"),
+        ([mine], {"train": "smooth-noise"}, "train must be all, each, or one of ar1-0.9"),
+        ([mine], {"only_tested": ["ar1-0.9"]}, "only_tested must not name tasks that are trained on, got ar1-0.9"),
+        ([mine], {"device": "tpu"}, "device must be cpu or cuda"),
+        ([mine], {"tasks": ["ar1-0.93"]}, "ar1-0.9"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            running.run(asked, **settings(**change))
+    with pytest.raises(ValueError, match="jobs must be an integer >= 1"):
+        running.run([mine], jobs=0, **settings())
+    with pytest.raises(ValueError, match="cannot be written to"):
+        running.run([mine], folder=Path(os.devnull) / "x", **settings())
+    with pytest.raises(ValueError, match=r"no Dask scheduler answers|dask needs"):
+        running.run([mine], dask="tcp://127.0.0.1:9", **settings())
+
+
+def test_trainings_and_tests_are_counted_and_told():
+    """One training on all tasks is tested on those nobody trains on too; each by itself on its own."""
+    plan = running.plan(["gla"], tasks=["ar1-0.9", "switches"], only_tested=["ar1-0.6"], budget="small")
+    assert plan.trainings == 3 + 2
+    assert plan.tests("all") == {"ar1-0.9": ("same", "longer"), "switches": ("same", "longer"), "ar1-0.6": ("same",)}
+    each = replace(plan, train="each")
+    assert each.trained_on == {"ar1-0.9": ("ar1-0.9",), "switches": ("switches",)}
+    assert each.tests("switches") == {"switches": ("same", "longer"), "ar1-0.6": ("same",)}
+    assert plan.test_sets == 3 * 5
+    assert math.isclose(plan.seconds({"gla": 1.0}, 2), 3.5e-6 * 32 * 129 * plan.budget.steps * 5 / 2)
+
+
+def test_every_budget_is_whole():
+    """Names, rising cost, at least three seeds and three rates."""
+    assert list(BUDGETS) == ["small", "medium", "large"]
+    tokens = [b.steps * b.batch * (2 * b.n + 1) * b.width for b in BUDGETS.values()]
+    assert tokens == sorted(tokens)
+    assert all(b.seeds >= 3 and len(b.rates) >= 3 for b in BUDGETS.values())
+    with pytest.raises(ValueError, match="rates must be at least one learning rate, rising"):
+        replace(TINY, rates=(1e-2, 1e-3))
