@@ -15,14 +15,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from icl.bench import cells, running
-from icl.bench.budgets import BUDGETS, Budget
+from icl.bench.budgets import Budget
 from icl.bench.contestants import resolve
 from icl.bench.results import read_results
-from icl.runs.training import AdamW
-from icl.tasks import clean
 
 TINY = Budget("tiny", 2, 8, 8, 1, 12, 4, (1e-3, 1e-2), 2, 5, 8, 4)
 TASKS = ["ar1-0.9", "ar1-0.95-noise"]
@@ -61,35 +58,6 @@ def same(one, other):
     pd.testing.assert_frame_equal(one.drop(columns="errors"), other.drop(columns="errors"), check_exact=True)
     for a, b in zip(one["errors"], other["errors"], strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_a_cell_is_a_training_written_by_hand(mine):
-    """Start, prompts, steps and schedule against a loop of torch's own AdamW; validation and test errors, rtol 1e-6."""
-    plan = running.plan([mine], **{k: v for k, v in settings().items() if k != "quiet"})
-    asked = cells.Sought(mine.spec, mine.kind, mine.name, mine.path, mine.source)
-    cell = cells.Cell(asked, TINY, "all", plan.training, plan.paths, 1e-2, 1)
-    found = cells.work(cell, {"ar1-0.9": ("same",)}, None)
-    model, config = cells._built(mine, TINY, 1), TINY.config(1e-2, 2)
-    assert config.optimiser == AdamW(lr=1e-2, weight_decay=0.0, beta2=0.99)
-    rule = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.99), weight_decay=0.0)
-    source, generator = cell.mixture(), cells.profile.streams("icl-bench/training/all", seed=1)
-    base = int(cells._hashed(cell.described()), 16) >> 2
-    with torch.random.fork_rng(devices=[]):
-        for step in range(TINY.steps):
-            torch.manual_seed(base + step)
-            prompt = source.sample(4, generator=generator)
-            loss = (prompt.y - model.predictions(prompt))[:, 1:].square().mean()
-            rule.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            rule.param_groups[0]["lr"] = config.step_size(step + 1)
-            rule.step()
-    model.eval()
-    prompt = cells.prompts_for("ar1-0.9", "same", TINY)[1]
-    with torch.no_grad():
-        parts = type(prompt)(prompt.x.float(), prompt.y.float(), prompt.w.float())
-        squares = (model.predictions(parts).double() - clean(prompt)).square()[:, -4:].mean(1)
-    np.testing.assert_allclose(found.errors["ar1-0.9", "same"], squares, rtol=1e-5)
 
 
 def test_a_run_has_every_row_once_and_chooses_the_better_rate(mine, tmp_path):
@@ -253,13 +221,3 @@ def test_trainings_and_tests_are_counted_and_told():
     assert each.tests("switches") == {"switches": ("same", "longer"), "ar1-0.6": ("same",)}
     assert plan.test_sets == 3 * 5
     assert math.isclose(plan.seconds({"gla": 1.0}, 2), 3.5e-6 * 32 * 129 * plan.budget.steps * 5 / 2)
-
-
-def test_every_budget_is_whole():
-    """Names, rising cost, at least three seeds and three rates."""
-    assert list(BUDGETS) == ["small", "medium", "large"]
-    tokens = [b.steps * b.batch * (2 * b.n + 1) * b.width for b in BUDGETS.values()]
-    assert tokens == sorted(tokens)
-    assert all(b.seeds >= 3 and len(b.rates) >= 3 for b in BUDGETS.values())
-    with pytest.raises(ValueError, match="rates must be at least one learning rate, rising"):
-        replace(TINY, rates=(1e-2, 1e-3))

@@ -135,10 +135,12 @@ def test_files_are_touched_in_few_rooms_and_nothing_is_unpickled():
     sources = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
     assert {name for name, source in sources.items() if touches_files(source)} == {
         *("_files.py", "_identity.py", "page/claims.py", "page/exercises.py", "page/records.py"),
-        *("bench/specs.py", "runs/checkpoint.py", "runs/grid.py", "runs/swapping.py", "tasks/text.py"),
+        *(f"bench/{name}.py" for name in ("cells", "leaderboard", "results", "running", "specs")),
+        *("runs/checkpoint.py", "runs/grid.py", "runs/swapping.py", "tasks/text.py"),
     }
     processes = {"import .joblib", "joblib.Parallel", "joblib.delayed"}
-    expected = {name: processes if name == "runs/grid.py" else set() for name in sources}
+    expected = {name: set() for name in sources} | {"runs/grid.py": processes}
+    expected["bench/running.py"] = processes | {"joblib.parallel_config"}
     assert {name: unpickles(source) for name, source in sources.items()} == expected
     for line in (
         "torch.save(x, f)",

@@ -50,7 +50,7 @@ from icl.page.grading import (
 )
 from icl.page.notation import SYMBOLS, Symbol
 from icl.page.prose import SAID_MIME, Said, said
-from icl.page.records import Record, record, recorded
+from icl.page.records import Record, record, recorded, sealed
 
 __all__ = [
     "BY_DRIFT",
@@ -101,6 +101,7 @@ __all__ = [
     "records",
     "said",
     "seal",
+    "sealed",
     "seeded",
     "theme",
 ]
