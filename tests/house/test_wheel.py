@@ -32,3 +32,22 @@ def test_the_installed_package_finds_them(installed, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-500:]
+
+
+def test_the_package_needs_no_notebook(installed, tmp_path):
+    """Every room can be imported without what plain `pip install icl-book` does not bring."""
+    extras = ["IPython", "jupyter_book", "nbclient", "pyarrow", "dask", "transformers"]
+    script = (
+        f"import sys; sys.modules |= dict.fromkeys({extras});"
+        "import icl, icl.bench, icl.page, icl.runs, icl.models, icl.theory, icl.tasks;"
+        f"assert icl.__file__.startswith({str(installed)!r}), icl.__file__"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-500:]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from icl.page import prose
 from icl.page.claims import VerdictChanged
 from icl.page.prose import SAID_MIME, Said, said
 
@@ -11,7 +10,7 @@ from icl.page.prose import SAID_MIME, Said, said
 def test_what_is_said_is_kept_unseen(monkeypatch):
     """True words go into the notebook's output, where the build finds them and a reader sees nothing."""
     shown = []
-    monkeypatch.setattr(prose, "display", shown.append)
+    monkeypatch.setattr("IPython.display.display", shown.append)
     said("3 of 10 starts", np.bool_(True))
     said("no condition")
     assert shown == [Said("3 of 10 starts"), Said("no condition")]
