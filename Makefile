@@ -94,6 +94,7 @@ bench: setup ## compare the library's speed with its peers
 	$(PY) benchmarks/mamba.py
 	$(PY) benchmarks/layers.py
 	$(PY) benchmarks/pareto.py
+	$(PY) benchmarks/cells.py
 
 .PHONY: paper
 paper: setup ## run the long experiments not yet recorded here (ALL=1: all anew; a GPU helps) in book/results
