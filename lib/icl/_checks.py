@@ -35,6 +35,13 @@ def instance(name: str, value: Any, *kinds: type) -> None:
         raise ValueError(f"{name} must be an {wanted}, got {value!r}")
 
 
+def text(name: str, value: Any, what: str = "a text") -> str:
+    """Return `value` if it is a text that is not empty; ValueError otherwise."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be {what}, not empty, got {value!r}")
+    return value
+
+
 def integer(name: str, value: Any, *, at_least: int) -> int:
     """Return `value` if it is an integer >= `at_least`; ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:

@@ -60,8 +60,8 @@ def test_contestants_have_the_numbers_that_were_found(small):
     found = contest.tuned_for(task, LAYERS["Mesa"], prompts=5, last=4).predictor
     assert torch.equal(one_step_ahead(made["Mesa"](task), prompt), one_step_ahead(found, prompt))
     for method in ("GLA", "gated delta, 4 layers", "S6"):
-        made, config = models[method]
-        model = made()
+        make, config = models[method]
+        model = make()
         teach(model, list(tasks.values()), config, generator=streams(f"benchmark, training {method}"))
         own = one_step_ahead(made[method + contest.FOR_ALL](task), prompt)
         torch.testing.assert_close(own, one_step_ahead(model.double(), prompt), rtol=1e-12, atol=1e-12)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from icl.bench.sequence import Block, BlockStack, InContext, Projected, heads_for, operator_gates, same_shape, tokens
+from icl.bench.sequence import Block, BlockStack, InContext, Projected, _same_shape, heads_for, operator_gates, tokens
 from icl.models import operators
 from icl.tasks import DriftingRegression
 
@@ -209,7 +209,7 @@ def test_state_is_told_where_it_is_known():
 )
 def test_what_would_be_stretched_to_fit_is_refused(out, message):
     with pytest.raises(ValueError, match=f"Mine {message}"):
-        same_shape("Mine", out, torch.zeros(2, 3, 4))
+        _same_shape("Mine", out, torch.zeros(2, 3, 4))
 
 
 def test_a_layer_of_another_width_is_refused_by_its_name():

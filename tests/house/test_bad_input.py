@@ -14,11 +14,13 @@ The hook that checks annotations is stood down here, so that the library's own c
 """
 
 import collections.abc
+import functools
 import importlib
 import inspect
 import math
 import pkgutil
 import re
+import tempfile
 import types
 import typing
 from dataclasses import dataclass, field
@@ -32,7 +34,25 @@ import torch
 
 import icl
 from icl import convex, filters, profile, self_tuning, solvers
-from icl.bench import bounds, contest, own, specs
+from icl.bench import (
+    bounds,
+    budgets,
+    catalogue,
+    cells,
+    command,
+    contest,
+    contestants,
+    foreign,
+    leaderboard,
+    own,
+    report,
+    results,
+    running,
+    sequence,
+    sound,
+    specs,
+    weighing,
+)
 from icl.bench import tasks as bench_tasks
 from icl.models import (
     causal,
@@ -604,6 +624,13 @@ MADE_HERE = {
         grid.Results,
         drifts.DrawnSteps,
         bounds.RevealedPrompt,
+        cells.Cell,
+        cells.Outcome,
+        cells.Sought,
+        catalogue.Known,
+        contestants.Contestant,
+        running.Plan,
+        weighing.Weight,
         claims.Check,
         claims.Claim,
         records.Record,
@@ -684,6 +711,10 @@ ELSEWHERE = {
     *(records.record, records.recorded, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
     claims.Claim.limit,
     charts.Figure.svg,
+    *(leaderboard.row, leaderboard.write_row, leaderboard.submit),  # of rows, which are of whole runs
+    # of models of transformers, which take seconds to import
+    *(foreign.Body, foreign.Body.state_numel, foreign.body_of, foreign.configured, foreign.MambaPy),
+    foreign.MambaPy.state_numel,
 }
 # A base that only its subclasses make whole; they have its methods.
 BASES = {
@@ -704,6 +735,8 @@ INSIDE = {
     *(surgery.FadingMemory.setting, surgery.FadingMemory.forward, surgery.FadingMemory.carry),
     *(surgery.SoftmaxMemory.forward, surgery.SoftmaxMemory.carry),
     *(mamba.Selective.forward, mamba.Static.forward, mamba.Step.forward, mamba.FixedStep.forward, mamba.held),
+    *(sequence.Block.forward, sequence.Projected.forward, foreign.Body.forward, foreign.MambaPy.forward),
+    *(catalogue.Softmax.forward, catalogue.Lstm.forward, catalogue.linear, catalogue.delta),
 }
 
 COUNT, LAM = "at least 1", {"lam": "> 0"}
@@ -2038,6 +2071,109 @@ FIXTURES |= {own.OwnTask: lambda: own.OwnTask("t", Floored(2, 3, 0.9), 2, 3)}
 entry(specs.nearest, given={"name": "a", "known": ["a"]}, free={"name": "all", "known": "all"})
 entry(specs.load, given={"spec": "icl.tasks.core:Task"}, also=rows("spec", "must be", "a", "a.py", ":b"))
 entry(specs.home_of, specs.source_hash, given={"file": Path(icl.__file__)})
+
+# --- the benchmark's tool
+TINY_BUDGET = budgets.Budget("tiny", 2, 8, 8, 1, 2, 4, (1e-3,), 1, 5, 8, 4)
+IDLE = contestants.resolve("answer-0")
+FIXTURES |= {
+    budgets.Budget: lambda: TINY_BUDGET,
+    contestants.Shape: lambda: TINY_BUDGET.shape,
+    contestants.Contestant: lambda: IDLE,
+    cells.Cell: lambda: cells.Cell(
+        cells.Sought(IDLE.spec, IDLE.kind, IDLE.name, IDLE.path, IDLE.source),
+        TINY_BUDGET,
+        "all",
+        ("ar1-0.9",),
+        (),
+        NAN,
+        0,
+    ),
+    running.Plan: lambda: running.plan(["answer-0"], tasks=["ar1-0.9"], only_tested=[], budget=TINY_BUDGET),
+    results.BenchResults: lambda: IDLE_RESULTS(),
+    sequence.InContext: lambda: sequence.InContext(2, 3, torch.nn.Identity()),
+    catalogue.Softmax: lambda: catalogue.Softmax(4, 2),
+    catalogue.Rotary: lambda: catalogue.Rotary(4, 2),
+}
+
+
+@functools.cache
+def IDLE_RESULTS():
+    """A run of two that answer 0, which takes a moment."""
+    asked = {"tasks": ["ar1-0.9"], "only_tested": [], "budget": TINY_BUDGET, "quiet": True}
+    return running.run(["answer-0", "again=answer-0"], **asked)
+
+
+def somewhere(name):
+    """A path in a folder of its own."""
+    return Path(tempfile.mkdtemp()) / name
+
+
+def written():
+    """A file of results."""
+    path = somewhere("results.parquet")
+    results.write_results(path, IDLE_RESULTS())
+    return path
+
+
+BUDGET_RATES = rows("rates", "must be at least one learning rate, rising", (), (0.1, 0.01))
+entry(
+    budgets.Budget,
+    given={"name": "tiny", "d": 2, "n": 8, "rates": (1e-3,), "prompts": 5, "last": 4},
+    also=[*BUDGET_RATES, ({"last": 10}, "last must be at most the 9 positions")],
+)
+entry(budgets.Budget.config, given={"rate": 0.1, "tasks": 2}, bounds={"rate": "> 0", "tasks": COUNT})
+entry(contestants.Shape, given={"n": 3, "longest": 7}, bounds={"longest": ">= 7"})
+entry(contestants.torch_seeded)
+entry(contestants.resolve, given={"spec": "answer-0"}, also=rows("spec", "must be", "glaa", ":b"))
+entry(foreign.is_config, foreign.is_model, given={"what": 3}, free={"what": "all"})
+entry(foreign.is_config_class, foreign.is_model_class, given={"what": 3}, free={"what": "all"})
+entry(foreign.dataclass_config, given={"kind": 3}, free={"kind": "all"})
+entry(foreign.here, given={"package": "numpy"})
+entry(foreign.hugging_face, given={"name": "GPT2Config"})
+entry(sequence.tokens, free=dict.fromkeys("xy", ("nan", "of another dtype")))
+NO_OPERATOR = rows("operator", "must", lambda x: x, lambda q, k: q)
+NO_OPERATOR += [({"operator": lambda q, k, v, a: v}, "operator is told q, k, v")]
+entry(sequence.operator_gates, given={"operator": lambda q, k, v: v}, also=NO_OPERATOR)
+entry(
+    sequence.Projected,
+    given={"operator": lambda q, k, v: v, "width": 4},
+    also=[*NO_OPERATOR, ({"heads": 3}, "width must be a multiple of heads")],
+)
+entry(sequence.BlockStack, given={"mixers": [torch.nn.Linear(3, 3)]}, also=rows("mixers", "must", [], 3))
+entry(sequence.InContext, given={"body": torch.nn.Identity()})
+entry(sequence.InContext.answers, (sequence.InContext, "errors"), free=dict.fromkeys("xy", "nan"))
+entry(catalogue.Softmax, catalogue.Alibi, catalogue.Rotary, given={"width": 4, "heads": 2})
+entry(
+    cells.prompts_for,
+    given={"name": "ar1-0.9", "variant": "same"},
+    also=rows("variant", "must be one of same, longer", "shorter"),
+)
+entry(cells.squared_errors, given={"predictor": filters.lms(0.1)}, free={"predictor": "all"})
+entry((cells.Cell, "files"), given={"folder": Path("x")})
+entry(cells.work, given={"tests": {}, "folder": None})
+entry((running.Plan, "tests"), given={"trained_on": "all"})
+entry((running.Plan, "seconds"), given={"us_per_token": {"answer-0": 1.0}})
+ONE_TASK = {"asked": ["answer-0"], "tasks": ["ar1-0.9"], "only_tested": [], "budget": TINY_BUDGET}
+entry(running.plan, given=ONE_TASK)
+entry(running.run, given=ONE_TASK | {"quiet": True})
+entry(sound.examine, given={"made": filters.lms(0.1), "name": "lms"})
+entry(weighing.count, given={"run": lambda: None})
+entry(command.main, given={"argv": ["--version"]})
+entry(results.BenchResults, given=lambda _: {"table": IDLE_RESULTS().table, "meta": IDLE_RESULTS().meta})
+entry(results.write_results, given=lambda _: {"path": somewhere("results.parquet")})
+entry(results.read_results, given=lambda _: {"path": written()})
+entry(results.paired, given={"one": "answer-0", "other": "again"})
+entry(results.overall, results.per_task, report.page, also=rows("against", "must", "nobody"))
+entry(results.together, given=lambda _: {"runs": [IDLE_RESULTS()]}, also=rows("runs", "must", [], [3]))
+entry(results.renamed, given={"names": {"again": "other"}}, also=rows("names", "must", {"nobody": "x"}))
+entry(report.write_report, given=lambda _: {"path": somewhere("report.html")})
+entry(report.plain, given={"value": 1.0, "error": 0.1}, free={"value": "all", "error": "all"})
+entry(leaderboard.by_task, leaderboard.board, given={"rows": []})
+entry(
+    leaderboard.read_rows,
+    given={"folder": "nowhere"},
+    also=rows("budget", "must be one of small", "huge"),
+)
 entry(bench_tasks.told_kalman, given={"task": bench_tasks.drifting_tasks(2, 3)["leaps, t with ν = 3"]})
 entry(
     contest.tuned_for,

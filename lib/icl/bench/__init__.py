@@ -91,17 +91,7 @@ from icl.bench.results import (
     write_results,
 )
 from icl.bench.running import Plan, plan, run
-from icl.bench.sequence import (
-    HEAD,
-    Block,
-    BlockStack,
-    InContext,
-    Projected,
-    heads_for,
-    operator_gates,
-    same_shape,
-    tokens,
-)
+from icl.bench.sequence import HEAD, Block, BlockStack, InContext, Projected, heads_for, operator_gates, tokens
 from icl.bench.sound import Unsound, audit, examine
 from icl.bench.specs import home_of, load, nearest, source_hash
 from icl.bench.tasks import (
@@ -215,7 +205,6 @@ __all__ = [
     "row",
     "run",
     "running",
-    "same_shape",
     "sequence",
     "sound",
     "source_hash",

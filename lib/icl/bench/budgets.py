@@ -43,12 +43,13 @@ class Budget:
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, by name."""
-        _checks.instance("name", self.name, str)
+        _checks.text("name", self.name)
         for name in ("d", "n", "width", "depth", "steps", "batch", "seeds", "choosing", "last"):
             _checks.integer(name, getattr(self, name), at_least=1)
         _checks.integer("prompts", self.prompts, at_least=2)
         if self.last > self.n + 1:
             raise ValueError(f"last must be at most the {self.n + 1} positions of a prompt, got {self.last}")
+        _checks.instance("rates", self.rates, tuple, list)
         rates = tuple(float(_checks.number("rates", rate, above=0)) for rate in self.rates)
         if not rates or any(b <= a for a, b in itertools.pairwise(rates)):
             raise ValueError(f"rates must be at least one learning rate, rising, got {self.rates!r}")

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from icl import _files, _identity, profile
+from icl import _checks, _files, _identity, profile
 from icl.bench import contestants
 from icl.bench import tasks as tasks_of
 from icl.bench.budgets import Budget
@@ -137,6 +137,7 @@ class Cell:
 
     def files(self, folder: Path) -> Path:
         """Where its files are in a run's folder: all have this name, and endings of their own."""
+        _checks.instance("folder", folder, Path)
         return folder / self.asked.name / _hashed(self.described())
 
     def _training_tasks(self) -> dict[str, Any]:
@@ -174,6 +175,8 @@ def prompts_for(name: str, variant: str, budget: Budget) -> tuple[Any, Prompt]:
         variant: one of `VARIANTS`.
         budget: sizes, and how many prompts.
     """
+    _checks.text("name", name, "that of a task")
+    _checks.instance("budget", budget, Budget)
     if variant not in VARIANTS:
         raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
     n = budget.n * (2 if variant == "longer" else 1)
@@ -191,6 +194,8 @@ def squared_errors(predictor: Predictor, prompt: Prompt, last: int) -> np.ndarra
         prompt: float64.
         last: how many positions, counted from the end.
     """
+    _checks.instance("prompt", prompt, Prompt)
+    _checks.integer("last", last, at_least=1)
     found = []
     for start in range(0, prompt.batch, _CHUNK):
         some = slice(start, start + _CHUNK)
@@ -257,6 +262,10 @@ def work(cell: Cell, tests: Mapping[str, tuple[str, ...]], folder: Path | None) 
     Raises:
         ValueError: if contestant or tasks are not here, or a file of the cell is damaged.
     """
+    _checks.instance("cell", cell, Cell)
+    _checks.instance("tests", tests, Mapping)
+    if folder is not None:
+        _checks.instance("folder", folder, Path)
     threads = torch.get_num_threads()
     # One thread: sums are then added in one order, wherever the cell is worked on.
     torch.set_num_threads(1)

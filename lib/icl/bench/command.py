@@ -58,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if it was done, 2 if something asked for is wrong, 1 if something went wrong that nobody foresaw, 130 if it
         was interrupted.
     """
+    if argv is not None and (isinstance(argv, str) or not isinstance(argv, Sequence)):
+        raise ValueError(f"argv must be words in a list, got {argv!r}")
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or os.environ.get("ICL_DEBUG", "") not in ("", "0")
     try:

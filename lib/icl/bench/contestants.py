@@ -108,8 +108,7 @@ class Contestant:
     depth_inside: bool
 
 
-@contextlib.contextmanager
-def torch_seeded(seed: int = 0, *, device: str = "cpu") -> Iterator[None]:
+def torch_seeded(seed: int = 0, *, device: str = "cpu") -> contextlib.AbstractContextManager[None]:
     """Torch's global streams at a seed, and afterwards as they were: somebody's own module draws from nothing else.
 
     Args:
@@ -117,7 +116,12 @@ def torch_seeded(seed: int = 0, *, device: str = "cpu") -> Iterator[None]:
         device: whose streams are kept too, "cpu" or as "cuda:1".
     """
     _checks.integer("seed", seed, at_least=0)
-    _checks.instance("device", device, str)
+    _checks.text("device", device, "cpu, or one as cuda:1")
+    return _torch_seeded(seed, device)
+
+
+@contextlib.contextmanager
+def _torch_seeded(seed: int, device: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
         torch.manual_seed(seed)
         yield

@@ -28,7 +28,7 @@ def here(package: str) -> bool:
     Args:
         package: by the name it is imported by.
     """
-    _checks.instance("package", package, str)
+    _checks.text("package", package, "a name")
     return importlib.util.find_spec(package) is not None
 
 
@@ -201,7 +201,7 @@ def hugging_face(name: str, **settings: Any) -> Any:
         name: of the class, such as "GPT2Config".
         settings: what is set besides sizes.
     """
-    _checks.instance("name", name, str)
+    _checks.text("name", name, "that of a class of transformers")
 
     def made(width: int, depth: int, longest: int) -> Any:
         import transformers

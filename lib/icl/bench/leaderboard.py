@@ -168,9 +168,7 @@ def submit(
 
 
 def _place(folder: Path | str) -> Path:
-    if not isinstance(folder, str | Path) or not str(folder):
-        raise ValueError(f"folder must be a path, got {folder!r}")
-    return Path(folder)
+    return Path(_checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path"))
 
 
 def _seal(made: Mapping[str, Any]) -> str:

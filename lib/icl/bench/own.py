@@ -45,8 +45,7 @@ class OwnTask:
 
     def __post_init__(self) -> None:
         """Refuse, by name, what has other sizes or no `sample`, and what does not draw as it has to."""
-        if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"name must be a non-empty string, got {self.name!r}")
+        _checks.text("name", self.name)
         _checks.integer("d", self.d, at_least=1)
         _checks.integer("n", self.n, at_least=1)
         for size in ("d", "n"):

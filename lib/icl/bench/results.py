@@ -277,7 +277,8 @@ def together(runs: Sequence[BenchResults]) -> BenchResults:
         ValueError: if they cannot be compared, because budgets, test prompts, floors or the tasks that "all" means
             differ, or if two contestants of one name are not the same. It says which.
     """
-    runs = list(runs)
+    if not isinstance(runs, Sequence):
+        raise ValueError(f"runs must be results, at least one, got {runs!r}")
     if not runs:
         raise ValueError("runs must be at least one, got none")
     for run in runs:
@@ -308,6 +309,8 @@ def renamed(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
     Raises:
         ValueError: if an old name is not there, or a new one is taken.
     """
+    _checks.instance("results", results, BenchResults)
+    _checks.instance("names", names, Mapping)
     for old in names:
         _known(results, "names", old)
     after = [names.get(name, name) for name in results.contestants]
@@ -341,6 +344,7 @@ class _Tests:
 
     def __init__(self, results: BenchResults) -> None:
         """Sort the rows, and refuse those that cannot be compared prompt by prompt."""
+        _checks.instance("results", results, BenchResults)
         self._meta = results.meta
         #: By contestant, trained on, task and variant, in the order of the table.
         self.taken: dict[_Where, _Test] = {}
@@ -497,6 +501,7 @@ def _quadrature(prompts: float, seeds: float, both: float) -> float:
 
 
 def _known(results: BenchResults, argument: str, name: str) -> None:
+    _checks.instance("results", results, BenchResults)
     if name not in results.contestants:
         raise ValueError(f"{argument} must be one of {', '.join(results.contestants)}, got {name!r}")
 

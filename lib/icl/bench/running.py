@@ -73,6 +73,8 @@ class Plan:
         A training on each task by itself is tested on its own; any other on all there are. Longer prompts are of the
         tasks trained on.
         """
+        if trained_on not in self.trained_on:
+            raise ValueError(f"trained_on must be one of {', '.join(self.trained_on)}, got {trained_on!r}")
         own = self.trained_on[trained_on]
         others = self.only_tested if self.train == "each" else [*self.training, *self.only_tested]
         return {name: cells.VARIANTS if name in own else cells.VARIANTS[:1] for name in dict.fromkeys([*own, *others])}
@@ -94,6 +96,8 @@ class Plan:
 
         A step back costs about twice a step forward, and a test reads a quarter of a training's tokens.
         """
+        _checks.instance("us_per_token", us_per_token, Mapping)
+        _checks.integer("jobs", jobs, at_least=1)
         tokens = self.budget.batch * (2 * self.budget.n + 1) * self.budget.steps
         trainings = (len(self.budget.rates) + self.budget.seeds - 1) * len(self.trained_on)
         times = (3.5 * us_per_token[c.name] * 1e-6 * tokens * trainings for c in self.contestants if c.trained)
@@ -126,6 +130,7 @@ def plan(
     chosen = BUDGETS.get(budget) if isinstance(budget, str) else budget
     if not isinstance(chosen, Budget):
         raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, or an icl.bench.Budget, got {budget!r}")
+    _checks.instance("asked", asked, Sequence)
     if isinstance(asked, str) or not asked:
         raise ValueError(f"asked must name at least one contestant, in a list, got {asked!r}")
     found = tuple(each if isinstance(each, Contestant) else contestants.resolve(each) for each in asked)
@@ -135,6 +140,10 @@ def plan(
             raise ValueError(f"two contestants are called {name}: give one of them another name")
         if name == tables.ZERO:
             raise ValueError(f"no contestant may be called {tables.ZERO}: it is in every run already")
+    for name, given in (("tasks", tasks), ("only_tested", () if only_tested is None else only_tested)):
+        _checks.instance(name, given, Sequence)
+        if isinstance(given, str):
+            raise ValueError(f"{name} must be names of tasks, in a list, got {given!r}")
     trained = tasks_of.find_tasks(tasks)
     if only_tested is None:
         everything = list(tasks) == [_ALL]
@@ -180,6 +189,11 @@ def run(
     if isinstance(asked, Plan) and planned:
         raise ValueError(f"a plan has its settings: leave out {', '.join(planned)}")
     _checks.integer("jobs", jobs, at_least=1)
+    _checks.flag("quiet", quiet)
+    if folder is not None:
+        _checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path")
+    if dask is not None:
+        _checks.text("dask", dask, "an address")
     warnings = {c.name: list(sound.audit(c, plan_.budget.shape)) for c in plan_.contestants}
     weights = {c.name: weighing.weigh(c, plan_.budget.shape) for c in plan_.contestants}
     with _home(folder) as home:
@@ -262,7 +276,7 @@ def _spread(jobs: int, dask: str | None) -> Iterator[bool]:
         yield True
 
 
-_Key = tuple[str, str, float, int]
+_Key = tuple[str, str, float | None, int]
 
 
 def _worked(
@@ -280,7 +294,7 @@ def _worked(
         names = plan_.trained_on[trained_on]
         return Cell(asked, budget, trained_on, names, plan_.paths, rate, seed, device if contestant.trained else "cpu")
 
-    first = [
+    first: list[tuple[Cell, dict[str, tuple[str, ...]]]] = [
         (cell(c, t, rate, 0, place), {})
         for place, (c, t, rate) in enumerate((c, t, rate) for c, t in training if c.trained for rate in budget.rates)
     ]
@@ -292,7 +306,7 @@ def _worked(
         for asked, outcome in _share(cells.work, first, home, jobs, shared):
             found[_key(asked)] = outcome, False
             bar.done(asked)
-        second = []
+        second: list[tuple[Cell, dict[str, tuple[str, ...]]]] = []
         for c, t in training:
             rates = budget.rates if c.trained else (math.nan,)
             best = min(rates, key=lambda rate: found[c.name, t, rate, 0][0].validation) if c.trained else math.nan
@@ -355,7 +369,7 @@ class _Bar:
     """One bar over the steps of all trainings, those under way in other processes included."""
 
     def __init__(self, home: Path, total: int, quiet: bool) -> None:
-        self._home, self._steps, self._over = home, dict[Path, int](), threading.Event()
+        self._home, self._total, self._steps, self._over = home, total, dict[Path, int](), threading.Event()
         self._bar = tqdm(total=total, file=sys.stderr, disable=quiet, unit=" steps", smoothing=0.05)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
@@ -391,14 +405,14 @@ class _Bar:
             self._show()
 
     def _show(self) -> None:
-        self._bar.n = min(sum(self._steps.copy().values()), self._bar.total)
+        self._bar.n = min(sum(self._steps.copy().values()), self._total)
         self._bar.refresh()
 
 
 def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home: Path) -> dict[str, Any]:
     """What is known of a task at the sizes of a variant: its floors on the test prompts, and which prompts they are."""
-    for path in paths:
-        cells._reachable(path)
+    for each in paths:
+        cells._reachable(each)
     task, prompt = cells.prompts_for(*pair, budget)
     known = tasks_of.find_tasks(pair[:1])[pair[0]]
     what = {"prompts": cells._digest(prompt), "last": budget.last, "floors of": pair[0]} | cells._program()
@@ -407,9 +421,9 @@ def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home:
     kept = cells._kept(path, what)
     if kept is None:
         floors = {name: np.asarray(floor.errors(prompt)) for name, floor in known.floors(task).items()}
-        errors = {name: each[:, -budget.last :].mean(1) for name, each in floors.items()}
+        errors = {name: found[:, -budget.last :].mean(1) for name, found in floors.items()}
         errors[tables.ZERO] = cells.squared_errors(filters.zero(), prompt, budget.last)
-        kept = {"errors": {name: each.tolist() for name, each in errors.items()}, "reference": known.reference(task)}
+        kept = {"errors": {name: found.tolist() for name, found in errors.items()}, "reference": known.reference(task)}
         cells._keep(path, what, kept)
     return kept | {"prompts": what["prompts"]}
 

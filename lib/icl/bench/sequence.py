@@ -52,6 +52,7 @@ def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch
     """
     _checks.shape("x", x, (None, None, None))
     _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
+    _checks.dtype("y", y, x.dtype, "that of x")
     batch, time, d = x.shape
     made = x.new_zeros(batch, 2 * time - 1, d + 2)
     made[:, ::2, :d] = x
@@ -61,7 +62,7 @@ def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch
     return made
 
 
-def same_shape(who: str, out: Any, h: Tensor) -> Tensor:
+def _same_shape(who: str, out: Any, h: Tensor) -> Tensor:
     """What a layer returned, or the first item of it, if it fits what the layer was given.
 
     Args:
@@ -103,7 +104,7 @@ class Block(nn.Module):
     def forward(self, h: _Sequence) -> _Sequence:
         """The sequence after this block."""
         normed = self.norm(h)
-        h = h + same_shape(type(self.mixer).__name__, self.mixer(normed), normed)
+        h = h + _same_shape(type(self.mixer).__name__, self.mixer(normed), normed)
         made: Tensor = h + self.mlp(h)
         return made
 
@@ -118,6 +119,8 @@ class BlockStack(nn.Sequential):
 
     def __init__(self, width: int, mixers: Iterable[nn.Module]) -> None:
         """Make a block of each layer."""
+        if not isinstance(mixers, Iterable):
+            raise ValueError(f"mixers must be layers, at least one, got {mixers!r}")
         blocks = [Block(width, mixer) for mixer in mixers]
         if not blocks:
             raise ValueError("mixers must hold at least one layer, got none")
@@ -148,7 +151,7 @@ class InContext(Causal):
         """y_hat_j at every position, from the tokens up to its query; the last label is not read."""
         self.checked(x, y)
         h = self.embedding(tokens(x, y))
-        h = same_shape(type(self.body).__name__, self.body(h), h)
+        h = _same_shape(type(self.body).__name__, self.body(h), h)
         read: Tensor = self.readout(self.norm(h[:, ::2])).squeeze(-1)
         return read
 
@@ -235,6 +238,8 @@ class Projected(nn.Module):
         self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")
+        if state is not None and not callable(state):
+            raise ValueError(f"state must be a function of the number of tokens, got {state!r}")
         self.operator, self.state = operator, state
         # One matrix for all: a product of three times the width is faster than three.
         self.inward = nn.Linear(width, 3 * width, bias=False)
@@ -262,6 +267,6 @@ class Projected(nn.Module):
             q, k = nn.functional.normalize(q, dim=-1), nn.functional.normalize(k, dim=-1)
         else:
             q = q * (width // self.heads) ** -0.5
-        out = same_shape(getattr(self.operator, "__name__", "the operator"), self.operator(q=q, k=k, v=v, **gates), v)
+        out = _same_shape(getattr(self.operator, "__name__", "the operator"), self.operator(q=q, k=k, v=v, **gates), v)
         made: Tensor = self.outward(out.reshape(batch, time, width))
         return made

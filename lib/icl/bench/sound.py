@@ -112,7 +112,7 @@ def examine(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[s
         Unsound: as `audit`.
     """
     _checks.instance("made", made, Causal, Filter, Tunable)
-    _checks.instance("name", name, str)
+    _checks.text("name", name)
     _checks.instance("shape", shape, Shape)
     if not isinstance(made, Causal):
         predictor = made if isinstance(made, Filter) else _middle(made, name, shape)
