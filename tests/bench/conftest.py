@@ -1,4 +1,6 @@
-"""BenchResults made up: what runs would have found, for those who read them."""
+"""BenchResults made up: what runs would have found, for those who read them; and `sys.path` left as it was."""
+
+import sys
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,12 @@ TASKS = {
     "switches": ("switches", False, "best linear", 0.3),
     "ar1-0.6": ("AR(1), γ = .6", True, "Bayes", 0.6),
 }
+
+
+@pytest.fixture(autouse=True)
+def _path_as_it_was(monkeypatch):
+    """A file of one's own stays on `sys.path` once it is loaded; the next test's file may have its name."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 def _made_up(

@@ -254,7 +254,11 @@ def test_what_cannot_be_compared_is_not_written(results, tmp_path):
 def test_the_repositorys_rows_hold_together():
     """All of them: seal, form, numbers that follow from one another; prompts and floors of two tasks made anew."""
     rows = leaderboard.read_rows(ROWS, again=["ar1-0.95-noise", "ar1-0.6"])
-    assert all(made["by"] and made["seconds"] for made in rows)
+    assert all(made["by"] for made in rows)
+    # Filters are not trained, and a search that takes a moment is told as none.
+    trained = [made for made in rows if made["rates"]]
+    assert trained
+    assert all(made["seconds"] > 0 for made in trained)
 
 
 def test_the_chapters_layer_is_the_example():

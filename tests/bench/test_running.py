@@ -44,7 +44,21 @@ LAYER = """
 @pytest.fixture
 def mine(tmp_path):
     """A contestant from a file, with dropout: it draws from torch's own stream while it is trained."""
-    path = tmp_path / "mine.py"
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of it in one process that nothing stopped, and its folder."""
+    place = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        return running.run([written(place)], folder=place / "out", **settings()), place / "out"
+
+
+def written(place):
+    """The file, and the contestant that it holds."""
+    path = place / "mine.py"
     path.write_text(textwrap.dedent(LAYER))
     return resolve(f"{path}:Mine")
 
@@ -60,23 +74,23 @@ def same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_run_has_every_row_once_and_chooses_the_better_rate(mine, tmp_path):
+def test_a_run_has_every_row_once_and_chooses_the_better_rate(whole):
     """Two seeds at the rate of least validation error, a filter once, floors and answer 0; the file reads back."""
-    found = running.run([mine], folder=tmp_path / "out", **settings())
-    own = found.table[found.table.contestant == mine.name]
+    found, folder = whole
+    own = found.table[found.table.contestant == "Mine"]
     assert len(own) == 2 * 2 * 2  # seeds, tasks, variants
-    told = found.meta["contestants"][mine.name]
+    told = found.meta["contestants"]["Mine"]
     tried = {float(rate): error for rate, error in told["rates"]["all"].items()}
     assert set(own.rate) == {min(tried, key=tried.get)} == {float(told["rate"]["all"])}
     assert set(found.table[found.table.kind == "floor"].contestant) <= {"genie", "Bayes", "best linear"}
     assert all(len(errors) == TINY.prompts for errors in found.table.errors)
-    same(read_results(tmp_path / "out" / "results.parquet").table, found.table)
+    same(read_results(folder / "results.parquet").table, found.table)
     assert any("rate tried" in warning for warning in told["warnings"])
 
 
-def test_two_processes_give_the_same_bits_and_a_second_run_trains_nothing(mine, tmp_path, monkeypatch):
-    """Two processes of joblib; then `fit` is taken away: all is read."""
-    alone = running.run([mine], folder=tmp_path / "one", **settings())
+def test_two_processes_give_the_same_bits_and_a_second_run_trains_nothing(mine, whole, tmp_path, monkeypatch):
+    """Two processes of joblib, the file in another folder; then `fit` is taken away: all is read."""
+    alone, _ = whole
     two = running.run([mine], folder=tmp_path / "two", jobs=2, **settings())
     same(two.table, alone.table)
     monkeypatch.setattr(cells, "fit", None)
@@ -84,10 +98,9 @@ def test_two_processes_give_the_same_bits_and_a_second_run_trains_nothing(mine, 
 
 
 @pytest.mark.parametrize("at", [1, 7, 20, 31])
-def test_a_run_that_was_killed_ends_where_it_would_have(mine, tmp_path, monkeypatch, at):
+def test_a_run_that_was_killed_ends_where_it_would_have(mine, whole, tmp_path, monkeypatch, at):
     """Stopped at some step of some training, state kept at every second step: the same bits, dropout and all."""
     monkeypatch.setattr(cells, "_EVERY", 2)
-    whole = running.run([mine], **settings())
     count, loss = [0], cells._loss
 
     def die(model, prompt):
@@ -101,7 +114,7 @@ def test_a_run_that_was_killed_ends_where_it_would_have(mine, tmp_path, monkeypa
         running.run([mine], folder=tmp_path / "out", **settings())
     assert not (tmp_path / "out" / "results.parquet").exists()
     monkeypatch.setattr(cells, "_loss", loss)
-    same(running.run([mine], folder=tmp_path / "out", **settings()).table, whole.table)
+    same(running.run([mine], folder=tmp_path / "out", **settings()).table, whole[0].table)
 
 
 def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path):
@@ -112,7 +125,7 @@ def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path):
         from icl.bench import running
         from icl.bench.budgets import Budget
 
-        budget = Budget("tiny", 2, 8, 8, 1, 400, 4, (1e-3,), 1, 5, 8, 4)
+        budget = Budget("tiny", 2, 8, 8, 1, 200, 4, (1e-3,), 1, 5, 8, 4)
         running.run(["{tmp_path}/mine.py:Mine"], tasks={TASKS}, only_tested=[], budget=budget, folder="{tmp_path}/out")
         """)
     )
@@ -128,10 +141,20 @@ def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out" / "results.parquet").exists()
-    budget = replace(TINY, steps=400, rates=(1e-3,), seeds=1)
+    budget = replace(TINY, steps=200, rates=(1e-3,), seeds=1)
     asked = {"tasks": TASKS, "only_tested": [], "budget": budget, "quiet": True}
     after = running.run([mine], folder=tmp_path / "out", **asked)
     same(after.table, running.run([mine], **asked).table)
+
+
+def test_a_quiet_run_says_nothing_and_another_has_one_bar(mine, tmp_path, capfd):
+    """Nothing on either stream; and not the bar of each training beside that of the run."""
+    running.run([mine], folder=tmp_path / "out", **settings())
+    assert capfd.readouterr() == ("", "")
+    running.run([mine], folder=tmp_path / "two", **settings(quiet=False))
+    out, complained = capfd.readouterr()
+    assert out == ""
+    assert "36/36" in complained  # three trainings of twelve steps
 
 
 # What does not fit

@@ -6,6 +6,7 @@ goes on where it was, one that is asked for again does no work, and a changed la
 one kind of machine one process, several, a killed run and a cluster give the same numbers to the bit.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -13,7 +14,7 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import InitVar, asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +30,7 @@ from icl.bench import tasks as tasks_of
 from icl.bench.budgets import Budget
 from icl.filters import Filter
 from icl.models.causal import Causal
+from icl.runs import training
 from icl.runs.judging import Predictor, one_step_ahead
 from icl.runs.training import Diverged, fit
 from icl.runs.tuning import Tunable, tune
@@ -38,7 +40,7 @@ from icl.tasks import Prompt, clean
 VARIANTS = ("same", "longer")
 _FORMAT = "icl-bench cell 1"
 _CHUNK = 100
-_EVERY = 50
+_EVERY, _TOLD = 50, 10
 
 
 @dataclass(frozen=True)
@@ -318,11 +320,11 @@ def _trained(cell: Cell, base: int, file: Path | None) -> tuple[Predictor | None
     def watch(step: int, _: nn.Module) -> None:
         # Dropout and the like draw from torch's own stream: set anew at each step, it is the same after a kill.
         torch.manual_seed((base >> 2) + step)
-        if file and step % _EVERY == 0:
+        if file and step % _TOLD == 0:
             file.with_suffix(".steps").write_text(str(step))
 
     try:
-        with torch.random.fork_rng(devices=[cell.device] if cell.device.startswith("cuda") else []):
+        with torch.random.fork_rng(devices=[cell.device] if cell.device.startswith("cuda") else []), _one_bar():
             run = fit(
                 model,
                 _loss,
@@ -338,6 +340,17 @@ def _trained(cell: Cell, base: int, file: Path | None) -> tuple[Predictor | None
         return None, Outcome(math.inf, time.monotonic() - begun, {}, {}, str(error)[:200])
     model.eval()
     return model, Outcome(float(squared_errors(model, choosing, budget.last).mean()), run.seconds, {}, {})
+
+
+@contextlib.contextmanager
+def _one_bar() -> Iterator[None]:
+    """No bar of `fit`'s own: a run has one over all of its trainings, in whichever process they are, or none."""
+    before = vars(training)["tqdm"]
+    vars(training)["tqdm"] = functools.partial(before, disable=True)
+    try:
+        yield
+    finally:
+        vars(training)["tqdm"] = before
 
 
 def _loss(model: nn.Module, prompt: Prompt) -> torch.Tensor:
