@@ -883,3 +883,16 @@ def test_training_error_of_other_inputs_against_prompts(law):
     assert abs(mean - expected) / error < LIMIT
     as_gaussian = one_layer.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
     assert abs(as_gaussian / expected - 1) > 0.08
+
+
+@pytest.mark.parametrize(("gamma", "sigma"), [(1.2, 1.0), (0.9, 1e-85)])
+def test_weights_whose_squares_leave_float64_are_refused(gamma, sigma):
+    """Squares of variances entered as infinity or nothing: an error of -infinity, or that of answering 0, and 2.0 for
+    the best lam. Where the variance itself has left, units of its own give the right lam.
+    """
+    task = DriftingRegression(5, 1000, gamma, sigma, sigma)
+    for call in (lambda: one_layer.training_error(task, lam=0.9), lambda: one_layer.optimal_forgetting(task, upper=2)):
+        with pytest.raises(ValueError, match="variance of the query's weight must be from 1e-140 to 1e140"):
+            call()
+    longer = DriftingRegression(5, 10_000, 1.2)
+    assert one_layer.optimal_forgetting(longer, upper=2) == pytest.approx(1.2, rel=1e-6)

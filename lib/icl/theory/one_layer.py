@@ -32,6 +32,11 @@ def _in_range(task: Task, lam: Any) -> _moments.Moments:
         m = _moments.task_moments(task, lam)
         _checks.real("the variance of the query's weight", m.D4)
         own = (m.D1**2, m.D2, m.D1**2 + m.D2 + m.D3)
+    if ((np.asarray(lam) > 0) & (m.D4 > 0) & ~((m.D4 > 1e-140) & (m.D4 < 1e140))).any():
+        raise ValueError(
+            "the variance of the query's weight must be from 1e-140 to 1e140, for squares to be within float64, got "
+            f"{float(m.D4.max()):.3g}"
+        )
     # Twenty digits from either end of float64: sums over directions and their products have to fit as well.
     least = np.minimum(own[1], np.where(own[0] > 0, own[0], own[1]))
     lost = ~((own[2] < 1e288) & (least > 1e-288)) & (np.asarray(lam) > 0) & (m.D4 > 0)
@@ -139,7 +144,7 @@ def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]
     lam -> 0 the last example alone is, and A makes up for its weight.
 
     Raises:
-        ValueError: if lam is negative, or the weights' variance at the query is larger than float64 can hold.
+        ValueError: if lam is negative, or the weights' variance at the query or its square leaves float64.
     """
     return _by_direction(task, _in_range(task, _checks.real("lam", lam, at_least=0)))
 

@@ -27,7 +27,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 
 from icl import _checks
-from icl.theory.steady import Steady, _law, _sees, _spectrum, squared_lengths
+from icl.theory.steady import Steady, _law, _left_out, _spectrum
 
 _LAYERS = ("gla", "delta", "key-gated")
 
@@ -146,8 +146,7 @@ def layer_error(f: Float[np.ndarray, " n"], d: int, *, layer: str, sigma_y: floa
         sigma_y: standard deviation of the labels' noise, >= 0.
 
     Raises:
-        ValueError: if there is no such layer, or noise is so faint in so few dimensions that the quadrature over
-            lengths of keys does not see it (`theory.steady.best_unit_delta`).
+        ValueError: if there is no such layer.
     """
     f = _one(f)
     _checks.integer("d", d, at_least=1)
@@ -166,20 +165,18 @@ def layer_error(f: Float[np.ndarray, " n"], d: int, *, layer: str, sigma_y: floa
         def hears(p: float) -> float:
             return (d - 1) * p
     else:
-        r, weight = squared_lengths(d, nodes=128)
 
         def hears(p: float) -> float:
-            return float(d / (weight @ (r / (r * p + noise))) - p)
+            # d p / E r / (r + a) less p, without the difference.
+            told, left = _left_out(d, noise / p)
+            return p * (d - 1 + left) / told
 
     if d == 1 and layer == "key-gated" and not noise:
         # The one weight is known after each label; what is left is its innovation.
         with np.errstate(divide="ignore"):
             return float(np.exp(np.log(f).mean()))
     # p over what the past tells of it: concave over linear, so that they meet once.
-    p = _meets(lambda p: float(predicted(f, hears(p))) - p, 1e-15 * k, k)
-    if layer == "key-gated":
-        _sees(d, noise / p, 128)
-    return d * p
+    return d * _meets(lambda p: float(predicted(f, hears(p))) - p, 1e-15 * k, k)
 
 
 def _scaled(f: Any, spectrum: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -185,37 +185,34 @@ def squared_lengths(d: int, *, nodes: int = 64) -> tuple[Float[np.ndarray, " nod
     return 2 * values.clip(min=0), vectors[0] ** 2
 
 
-def _mean_share(d: int, a: float) -> float:
-    """E r / (r + a), 1 - x e^x E_{d/2}(x) at x = a / 2, by the recurrence of exponential integrals; for a up to 100."""
-    x = a / 2
-    scaled, order = (np.sqrt(np.pi / x) * erfcx(np.sqrt(x)), 0.5) if d % 2 else (np.exp(x) * exp1(x), 1.0)
-    while order < d / 2:
-        scaled, order = (1 - x * scaled) / order, order + 1
-    return float(1 - x * scaled)
+def _left_out(d: int, a: float) -> tuple[float, float]:
+    """E r / (r + a) and E a / (r + a) over `squared_lengths`, a > 0, both to rounding however small they are.
+
+    With x = a / 2 they are (d/2) e^x E_{d/2 + 1}(x) and x e^x E_{d/2}(x), exponential integrals [DLMF 8.19]: by the
+    recurrence in their order where x is small, by their continued fraction elsewhere.
+    """
+    x, order = a / 2, d / 2
+    if x > 1:
+        own, above = _fraction(order, x), _fraction(order + 1, x)
+    else:
+        above, at = (np.sqrt(np.pi / x) * erfcx(np.sqrt(x)), 0.5) if d % 2 else (np.exp(x) * exp1(x), 1.0)
+        while at <= order:
+            own, above, at = above, (1 - x * above) / at, at + 1
+    return float(order * above), float(x * own)
 
 
-def _sees(d: int, a: float, nodes: int = 64) -> None:
-    """Refuse an a > 0 of which so many nodes do not see how E r / (r + a) turns near r = 0, in few dimensions."""
-    # From d = 20 on there is nothing near 0, and the recurrence loses digits; a large a is seen by all.
-    if d < 20 and 0 < a < 100 and not abs(_shares(d, a, nodes) / _mean_share(d, a) - 1) <= 1e-6:
-        raise ValueError(
-            f"law must have more than {d} dimensions, no noise or more of it: lengths near 0 decide, which the "
-            f"quadrature does not see where noise over error, a coordinate, is {a:.3g}"
-        )
-
-
-def _shares(d: int, a: float, nodes: int) -> float:
-    r, weight = squared_lengths(d, nodes=nodes)
-    return float(weight @ (r / (r + a)))
-
-
-def _settled(law: Steady, p: float) -> None:
-    """Refuse an error so far below the weights' variance that `_settle` has left its digits."""
-    if law.gamma and p < 1e-8 * law.k0:
-        raise ValueError(
-            f"gamma must be farther from 1, or labels noisier: of a weight's variance {law.k0:.3g} only {p:.3g} is "
-            f"left, got {law.gamma!r}"
-        )
+def _fraction(order: float, x: float) -> float:
+    """e^x E_order(x) for x > 1: 1/(x + s - 1 s / (x + s + 2 - 2 (s + 1) / (x + s + 4 - ...))), s = order, by Lentz."""
+    below = x + order
+    ratio = found = 1 / below
+    top = np.inf
+    for k in range(1, 500):
+        term, step = k * (order + k - 1), x + order + 2 * k
+        ratio, top = 1 / (step - term * ratio), step - term / top
+        found *= top * ratio
+        if abs(top * ratio - 1) < 1e-16:
+            break
+    return float(found)
 
 
 def _settle(law: Steady, heard: Any) -> float:
@@ -229,6 +226,32 @@ def _settle(law: Steady, heard: Any) -> float:
 
     # At p = q the right side is at least q, and at p = k0 at most k0.
     return float(brentq(gap, 1 - law.gamma**2, 1.0, xtol=1e-15, rtol=1e-14)) * law.k0
+
+
+def _exactly(law: Steady, heard: Any) -> float:
+    """The same p from (1 - gamma^2) p + gamma^2 heard(p) = q, where nothing cancels: to rounding, however small."""
+
+    def gap(p: float) -> float:
+        return float((1 - law.gamma**2) * p + law.gamma**2 * heard(p) - law.q)
+
+    # Between the bounds, which rounding may cross where labels tell all or nothing.
+    if gap(law.q) >= 0:
+        return law.q
+    return law.k0 if gap(law.k0) <= 0 else float(brentq(gap, law.q, law.k0, xtol=1e-15 * law.q, rtol=1e-15))
+
+
+def _unit_delta(law: Steady) -> float:
+    """The p of `best_unit_delta` for noisy labels, by exponential integrals."""
+    return _exactly(law, lambda p: p * _left_out(law.d, law.sigma_y**2 / p)[0] / law.d)
+
+
+def _seen(law: Steady, p: float) -> None:
+    """Refuse a p that the quadrature over lengths, or `_settle` near gamma = 1, has not seen."""
+    if not abs(p / _unit_delta(law) - 1) <= 1e-6:
+        raise ValueError(
+            f"law must have more than {law.d} dimensions, no noise or more of it, or gamma farther from 1: the "
+            f"quadrature over lengths makes {p:.6g} of the {_unit_delta(law):.6g} that a coordinate is left with"
+        )
 
 
 def best_unit_delta(law: Steady) -> SteadyOptimum:
@@ -250,8 +273,7 @@ def best_unit_delta(law: Steady) -> SteadyOptimum:
         return SteadyOptimum(law.d * p, p, law.gamma, 1.0)
     r, weight = squared_lengths(law.d, nodes=128)
     p = _settle(law, lambda p: p**2 / law.d * (weight @ (r / (r * p + noise))))
-    _settled(law, p)
-    _sees(law.d, noise / p, 128)
+    _seen(law, p)
     return SteadyOptimum(law.d * p, p, law.gamma, 1.0, noise / p)
 
 
@@ -281,16 +303,18 @@ def free_gates(law: Steady) -> Gates:
     depend on r: of all data-dependent gates the best is `normalised_gla`, a constant decay with y x divided by r.
     """
     law = _law(law)
-    r, weight = squared_lengths(law.d)
+    r, _ = squared_lengths(law.d)
     noise = law.sigma_y**2
 
-    def D(p: float) -> np.ndarray:
-        return np.asarray(r / law.d * ((law.d - 1) * law.k0 + p) + noise)
+    def crosstalk(p: float) -> float:
+        return (law.d - 1) * law.k0 + p
 
-    p = _settle(law, lambda p: p**2 * (weight @ (r / law.d / D(p))))
-    _settled(law, p)
-    _sees(law.d, noise * law.d / ((law.d - 1) * law.k0 + p))
-    b = law.gamma * p / D(p)
+    def heard(p: float) -> float:
+        share = _left_out(law.d, noise * law.d / crosstalk(p))[0] if noise else 1.0
+        return p**2 / crosstalk(p) * share
+
+    p = _exactly(law, heard)
+    b = law.gamma * p / (r / law.d * crosstalk(p) + noise)
     return Gates(law.d * p, p, r, law.gamma - b * r / law.d, b)
 
 
@@ -316,12 +340,16 @@ def zoh_gates(law: Steady) -> Gates:
 
     Second moments c = E w w_hat and A = E w_hat^2 move linearly, so that the effect of one step's alpha on all later
     errors is an adjoint's inner product, quadratic in alpha: alpha(r) is set to its minimum at every r, and the scale
-    to the best read-out, until both stay.
+    to the best read-out, until both stay. alpha turns sharply near r = 0, which 64 nodes see to some 1e-6 of the error
+    at d = 3 and 1e-8 at d = 5, and less in fewer dimensions.
 
     Raises:
+        ValueError: if d < 3.
         RuntimeError: if they do not stay within 10,000 rounds.
     """
     law = _law(law)
+    if law.d < 3:
+        raise ValueError(f"d must be at least 3 for 64 lengths to tell how alpha turns near 0, got {law.d}")
     r, weight = squared_lengths(law.d)
     k, signal = law.k0, r / law.d
     square = (r**2 * k + r * law.sigma_y**2) / law.d  # E |x y|^2 / d given r
@@ -452,7 +480,13 @@ def readout_errors(
 
 def _own_error(law: Steady, step: Update) -> float:
     G = second_moments([step], law.d)[0]
-    return float(law.d * (G[0, 0] - 2 * G[0, 1] + G[1, 1]))
+    error = float(G[0, 0] - 2 * G[0, 1] + G[1, 1])
+    if error < 1e-6 * G[0, 0]:
+        raise ValueError(
+            f"gamma must be farther from 1: of a weight's variance {G[0, 0]:.3g} so little is left, {error:.3g}, that "
+            f"the difference is rounding, got {law.gamma!r}"
+        )
+    return law.d * error
 
 
 def gla_error(law: Steady, *, lam: float, mu: float) -> float:
@@ -513,6 +547,15 @@ def gla_shared(law: Steady, spectrum: Float[np.ndarray, " d"]) -> tuple[float, f
         return float(s @ (law.k0 - c**2 * (1 - lam**2) / (lam**2 * (2 * c + law.k0 + noise))))
 
     found = minimize_scalar(error, bounds=(1e-6, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
+    # Memories longer than 1e9 steps, as slow drift under loud noise wants, and no memory at all, lie beyond.
+    grid = np.unique(np.append(1 - np.geomspace(1e-15, 1 - 1e-12, 401), found.x))
+    at = int(np.argmin([error(lam) for lam in grid]))
+    low, high = np.log1p(-grid[min(at + 1, 401)]), np.log1p(-grid[max(at - 1, 0)])
+    wider = minimize_scalar(
+        lambda u: error(-np.expm1(u)), bounds=(low, high), method="bounded", options={"xatol": 1e-9}
+    )
+    if wider.fun < found.fun * (1 - 1e-12):
+        return float(wider.fun), float(-np.expm1(wider.x))
     return float(found.fun), float(found.x)
 
 
@@ -553,7 +596,10 @@ def delta_diagonal(law: Steady, spectrum: Float[np.ndarray, " d"]) -> float:
         # The one equation with D_j = 2 V_j + (T + s2) / s_j.
         return float(s @ _positive_root(law, 2.0, (T + law.sigma_y**2) / s))
 
-    top = law.k0 * s.sum()
-    if not law.gamma:
-        return float(top)
-    return float(brentq(lambda share: total(share * top) / top - share, 0.0, 1.0, xtol=1e-15, rtol=1e-14)) * top
+    # Every V_j is from q to k0, bounds that rounding may cross where noise is loud or nothing lasts.
+    least, most = law.q * s.sum(), law.k0 * s.sum()
+    if total(most) >= most:
+        return float(most)
+    if total(least) <= least:
+        return float(least)
+    return float(brentq(lambda T: total(T) - T, least, most, xtol=1e-15 * least, rtol=1e-15))

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl.tasks.speeds import UnknownDrift
-from icl.theory.steady import Steady, SteadyOptimum, _law, best_unit_delta, squared_lengths
+from icl.theory.steady import Steady, SteadyOptimum, _law, _left_out, best_unit_delta, squared_lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +160,34 @@ def _lengths(d: int) -> tuple[np.ndarray, np.ndarray]:
     return squared_lengths(d, nodes=128)
 
 
+def _in_closed_form(d: int, eps: float) -> tuple[float, float, float]:
+    """b1, b2 and b3 of `unit_delta_error` by exponential integrals; for eps up to 100, above which b3 is a difference.
+
+    d b3 = E r / (r + eps)^2 = (d/4) (e^x E_{d/2}(x) - e^x E_{d/2 + 1}(x)), x = eps / 2.
+    """
+    if not eps:
+        return 1 / d, 1 / d, 1 / (d * (d - 2)) if d > 2 else np.inf
+    share, left = _left_out(d, eps)
+    b3 = left / (2 * eps) - share / (2 * d)
+    return share / d, share / d - eps * b3, b3
+
+
+def _apart(law: Steady, eps: float) -> float:
+    """Relative error of the moments by nodes that enter the error; 0 where r near 0 cannot matter."""
+    # From d = 20 on there is nothing near 0; without noise b3 does not enter, and a large eps is seen by all.
+    if law.d >= 20 or eps >= 100:
+        return 0.0
+    found = np.array(_written(*_lengths(law.d), eps, law.d)) / _in_closed_form(law.d, eps)
+    return float(np.abs(found - 1)[: 3 if law.sigma_y else 2].max())
+
+
+def _unit_delta_error_by_nodes(law: Steady, *, lam: float, eps: float) -> float:
+    """`unit_delta_error` by quadrature, which does not see how an eps near 0 acts in few dimensions."""
+    law = _law(law)
+    lam, eps = _checks.number("lam", lam, at_least=0, at_most=1), _checks.number("eps", eps, at_least=0)
+    return _error(law, lam, _written(*_lengths(law.d), eps, law.d))
+
+
 def unit_delta_error(law: Steady, *, lam: float, eps: float) -> float:
     """Error of unit keys, w <- lam (w + (y - w'x) x / (r + eps)), at any lam and eps, in steady state; exact.
 
@@ -176,10 +204,18 @@ def unit_delta_error(law: Steady, *, lam: float, eps: float) -> float:
         law: the drift; its gamma need not be what lam is made for.
         lam: fade, in [0, 1], dimensionless.
         eps: added to r, >= 0, in x^2.
+
+    Raises:
+        ValueError: if an argument is out of range, or eps is 0 for noisy labels in up to two dimensions, where the
+            error is infinite.
     """
     law = _law(law)
     lam, eps = _checks.number("lam", lam, at_least=0, at_most=1), _checks.number("eps", eps, at_least=0)
-    return _error(law, lam, _written(*_lengths(law.d), eps, law.d))
+    if law.sigma_y and not eps and law.d < 3:
+        raise ValueError(f"eps must be > 0 for noisy labels in {law.d} dimensions, where E 1 / r is infinite")
+    if _apart(law, eps) <= 1e-12:
+        return _unit_delta_error_by_nodes(law, lam=lam, eps=eps)
+    return _error(law, lam, _in_closed_form(law.d, eps))
 
 
 def _written(r: np.ndarray, weight: np.ndarray, eps: float, d: int) -> tuple[float, float, float]:
@@ -196,6 +232,18 @@ def _error(law: Steady, lam: float, moments: tuple[float, float, float]) -> floa
     return float(law.d * (k - 2 * C + H))
 
 
+def _gates_at_by_nodes(law: Steady, p: float) -> tuple[float, float]:
+    """`gates_at` by quadrature, which does not see faint noise in few dimensions."""
+    law = _law(law)
+    p, noise = _checks.number("p", p, above=0), law.sigma_y**2
+    if p > law.k0:
+        raise ValueError(f"p must be at most the weights' variance, {law.k0:g}, got {p!r}")
+    r, weight = _lengths(law.d)
+    heard = p**2 / law.d * float(weight @ (r / (r * p + noise)))
+    lam = (law.k0 - p) / (law.k0 - p + heard)
+    return float(np.sqrt(lam)), float(noise / p)
+
+
 def gates_at(law: Steady, p: float) -> tuple[float, float]:
     """Fade and eps of the layer of unit keys that would be at its best if it left p: (lam, eps).
 
@@ -208,15 +256,18 @@ def gates_at(law: Steady, p: float) -> tuple[float, float]:
     Args:
         law: its d, k0 and noise; its gamma does not matter.
         p: what the layer leaves in a coordinate, > 0, at most law.k0.
+
+    Raises:
+        ValueError: if p is not in (0, law.k0].
     """
-    law = _law(law)
-    p, noise = _checks.number("p", p, above=0), law.sigma_y**2
-    if p > law.k0:
-        raise ValueError(f"p must be at most the weights' variance, {law.k0:g}, got {p!r}")
+    found = _gates_at_by_nodes(law, p)
+    # Without noise the mean is 1, to rounding.
+    share = _left_out(law.d, found[1])[0] if law.sigma_y else 1.0
     r, weight = _lengths(law.d)
-    heard = p**2 / law.d * float(weight @ (r / (r * p + noise)))
-    lam = (law.k0 - p) / (law.k0 - p + heard)
-    return float(np.sqrt(lam)), float(noise / p)
+    if abs(float(weight @ (r / (r + found[1]))) / share - 1) <= 1e-12:
+        return found
+    left = law.k0 - p
+    return float(np.sqrt(left / (left + p / law.d * share))), found[1]
 
 
 def best_fixed_unit_delta(laws: Sequence[Steady], weights: Any = None) -> SteadyOptimum:
@@ -229,6 +280,10 @@ def best_fixed_unit_delta(laws: Sequence[Steady], weights: Any = None) -> Steady
         weights: probability of each law, > 0; None is the same for all.
 
     Returns: the mean error, its share p = error / d of one coordinate, lam and eps.
+
+    Raises:
+        ValueError: if laws and weights do not fit together, or the quadrature over lengths does not see to 1e-5 how
+            the eps found acts, or that of a law for itself (`theory.steady.best_unit_delta`).
     """
     _checks.instance("laws", laws, Sequence)
     if not laws or not all(isinstance(law, Steady) for law in laws):
@@ -254,4 +309,9 @@ def best_fixed_unit_delta(laws: Sequence[Steady], weights: Any = None) -> Steady
     first = [np.log([max(1 - at.lam, 1e-12), max(at.eps, 1e-6 * at.p)]) for at in starts]
     found = minimize(error, min(first, key=error), method="Nelder-Mead", options=options)
     at = settings(found.x)
+    if any(not _apart(law, at["eps"]) <= 1e-5 for law in laws):
+        raise ValueError(
+            f"laws must have more than {laws[0].d} dimensions, no noise or more of it: the quadrature does "
+            f"not see how the eps found, {at['eps']:.3g}, acts near 0"
+        )
     return SteadyOptimum(float(found.fun), float(found.fun) / laws[0].d, at["lam"], 1.0, at["eps"])
