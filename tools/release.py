@@ -1,5 +1,7 @@
 """Put what was built together as a release: archives for students and teachers, the site, the PDF, the wheel, the sums.
 
+Of a bill of materials, dist/learning-to-adapt.cdx.json, a copy is put in if it is there.
+
     python tools/release.py                what `make book course pdf` has built, in dist/release
     python tools/release.py --tag v0.1.0   only if that is the version everywhere
     python tools/release.py --verify       whether dist/release is still what its SHA256SUMS says
@@ -11,6 +13,7 @@ this computer is refused. So are solutions in the students' archive.
 import argparse
 import datetime
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -55,12 +58,14 @@ class Built:
         kit: the folder of the course kit.
         pdf: the printed book.
         wheel: the package.
+        materials: what it is made with, as CycloneDX has it, where that was made.
     """
 
     site: Path
     kit: Path
     pdf: Path
     wheel: Path
+    materials: Path | None = None
 
 
 def version(root: Path = chapters.ROOT) -> str:
@@ -218,8 +223,25 @@ def put_together(built: Built, out: Path, release: str, when: datetime.datetime,
     ]
     made[3].write_bytes(built.pdf.read_bytes())
     shutil.copyfile(built.wheel, made[4])
+    if built.materials is not None:
+        made.append(bill(built.materials, out / f"{stem}.cdx.json"))
     (out / SUMS).write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(made)), encoding="ascii")
     return [*made, out / SUMS]
+
+
+def bill(source: Path, target: Path) -> Path:
+    """Copy a software bill of materials; Broken if it is none, lists nothing, or names a path of this computer."""
+    data = source.read_bytes()
+    try:
+        told = json.loads(data)
+    except ValueError as error:
+        raise chapters.Broken(f"{source.name} is no JSON: {error}") from error
+    if not isinstance(told, dict) or told.get("bomFormat") != "CycloneDX" or not told.get("components"):
+        raise chapters.Broken(f"{source.name} is no bill of materials in CycloneDX, or lists nothing")
+    if fault := local(data):
+        raise chapters.Broken(f"{source.name} names a path of this computer: {fault}")
+    target.write_bytes(data)
+    return target
 
 
 def digest(path: Path) -> str:
@@ -250,7 +272,10 @@ def release(out: Path) -> list[Path]:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
-        built = Built(chapters.built() / "html", dist / "course", pdf, wheel(Path(folder), when))
+        # Made by the release's workflow alone: the tool is no part of the lock.
+        materials = dist / f"{NAME}.cdx.json"
+        made, found = wheel(Path(folder), when), materials if materials.is_file() else None
+        built = Built(chapters.built() / "html", dist / "course", pdf, made, found)
         return put_together(built, out, own, when, [chapters.ROOT / name for name in LEGAL])
 
 

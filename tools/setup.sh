@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv from requirements.lock and installs this package in it. Returns at once when nothing has changed.
+# Files are taken only if their SHA-256 stands in requirements.hashes; PyTorch, which has many builds, comes without.
 #   PYTHON=python3.12   which Python to use: 3.11 or newer
 #   TORCH=cpu           PyTorch's small CPU build; without it Linux gets the CUDA build
 set -euo pipefail
@@ -8,6 +9,7 @@ cd "$(dirname "$0")/.."
 venv=.venv # a link into $envs, put there when what it points to is whole
 envs=.venvs
 lock=requirements.lock
+hashes=requirements.hashes
 log=.setup.log
 need_mb=${SETUP_NEED_MB:-4096}
 
@@ -59,6 +61,12 @@ choose_python
     die "$python has no venv module; on Debian and Ubuntu: sudo apt install python3-venv"
 bad=$(grep -nvE '^(#.*|[a-z0-9]+(-[a-z0-9]+)*==[A-Za-z0-9.!]+( ; .+)?|)$' $lock | head -n 1 || true)
 [ -z "$bad" ] || die "$lock:${bad%%:*}: not a pin of the form name==version: ${bad#*:}"
+[ -f $hashes ] || die "$hashes is missing; restore it (git checkout $hashes) or make it anew (make lock)."
+# Other hashes are no other environment, so they are not part of the stamp; but they have to be those of the lock.
+pins() {
+    awk '/^[a-z]/ && !/^torch==/ { sub(/ *\\$/, ""); print }' "$1"
+}
+[ "$(pins $hashes)" = "$(pins $lock)" ] || die "$hashes is not of $lock; restore both, or make them anew (make lock)."
 free_mb=$(df -Pk . | awk 'NR == 2 { print int($4 / 1024) }')
 [ "$free_mb" -ge "$need_mb" ] || die "the environment needs $need_mb MB of disk and $free_mb MB are free here."
 
@@ -105,11 +113,16 @@ pip_install() {
 echo "setup: making .venv with $("$python" --version 2>&1): $(grep -c == $lock) packages, a minute or more (log: $log)"
 : >$log
 logged "$python" -m venv "$new" || die "$python -m venv failed: $(tail -n 1 $log) (the whole log: $log)"
-if [ "${TORCH:-}" = cpu ]; then
-    # By itself, so that only torch is looked for there; what is installed already satisfies the lock.
-    pip_install --no-deps --index-url https://download.pytorch.org/whl/cpu "$(grep '^torch==' $lock)"
+# The lock is complete, so pip adds nothing of its own; a file whose hash is not in the list ends the set-up.
+pip_install --no-deps --require-hashes -r $hashes
+# PyTorch has a build for each kind of machine, from more than one index: it is held by its version alone. On Linux, that
+# from PyPI draws in the CUDA libraries that it names.
+torch=$(grep '^torch==' $lock || true)
+if [ -n "$torch" ] && [ "${TORCH:-}" = cpu ]; then
+    pip_install --no-deps --index-url https://download.pytorch.org/whl/cpu "$torch"
+elif [ -n "$torch" ]; then
+    pip_install --constraint $lock "$torch"
 fi
-pip_install -r $lock
 pip_install --no-deps --no-build-isolation --editable .
 # pip compiles 16,000 modules one after another, a third of its time. Some packages bring files that do not compile
 # (templates, another Python's); pip passes over those as well.

@@ -232,6 +232,28 @@ def _literal(text: str) -> str:
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
+def _in_a_table(text: str) -> str:
+    """Plain text for `table`, which escapes bars by itself."""
+    return _literal(text).replace(r"\|", "|")
+
+
+#: What a sentence of Markdown has no need of: HTML, roles, blocks, what Jinja computes, links by anything but a path
+#: or the web, pictures.
+_MORE_THAN_WORDS = re.compile(
+    r"<[A-Za-z/!?]|\{\{|\{%|\{[A-Za-z][\w:.-]*\}`|^\s*(?:`{3,}|~{3,}|:{3,})|!\[|\]\((?!/|https?://)|\]:", re.M
+)
+
+
+def only_words(text: str, where: str) -> str:
+    """The text, if it is no more than words, emphasis, code, formulas and links; Broken names what more there is."""
+    # What stands in a formula or in code is shown as it is.
+    around = re.sub(r"\$[^$]*\$|(?<![}`])`[^`\n]+`(?!`)", " ", text)
+    if found := _MORE_THAN_WORDS.search(around):
+        rest = " ".join(around[found.start() :].split())
+        raise chapters.Broken(f"{where}: more than words, formulas and links: {rest[:40]!r}")
+    return text
+
+
 #: More formulas than these a row does not show: they stand on the page of errata.
 _ON_TRIAL = 4
 
@@ -313,7 +335,10 @@ class Notation(Generated):
 
     def markdown(self) -> str:
         """One row a symbol."""
-        rows = [[f"${s.latex}$", f"`{s.code}`", s.meaning, s.shape, s.unit, s.defined] for s in notation.SYMBOLS]
+        rows = [
+            [f"${s.latex}$", f"`{s.code}`", *map(_in_a_table, (s.meaning, s.shape, s.unit, s.defined))]
+            for s in notation.SYMBOLS
+        ]
         return table(["Symbol", "In code", "Meaning", "Shape", "Unit", "Defined"], rows)
 
 
@@ -340,6 +365,11 @@ class Terms(Generated):
         texts = {page: prose.text_of(chapters.source(page)) for page in pages}
         lines = ["```{glossary}"]
         for entry in sorted(yaml.safe_load(chapters.words(self._list())), key=lambda entry: entry["term"].lower()):
+            try:
+                for field, said in entry.items():
+                    only_words(said, f"{self._list().name}: {entry['term']}: {field}")
+            except chapters.Broken as fault:
+                raise self.error(f"terms: {fault}") from fault
             names = [entry["term"], *filter(None, [entry.get("also")])]
             page = first_use(names, texts)
             if page is None:

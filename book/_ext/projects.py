@@ -17,7 +17,7 @@ from typing import Any
 import chapters
 import courses
 import yaml
-from directives import Generated, table
+from directives import Generated, only_words, table
 from sphinx.application import Sphinx
 
 SOURCE = "book/course/projects.yml"
@@ -109,7 +109,18 @@ def _project(entry: dict[str, Any], numbers: dict[str, dict[str, float]]) -> Pro
 
 
 def _source(text: str | None = None) -> dict[str, Any]:
-    return yaml.safe_load(chapters.words(chapters.ROOT / SOURCE) if text is None else text)
+    found: dict[str, Any] = yaml.safe_load(chapters.words(chapters.ROOT / SOURCE) if text is None else text)
+    _all_words(found, SOURCE)
+    return found
+
+
+def _all_words(part: Any, where: str) -> None:
+    """Broken if a text below this part of the source would be read as more than words."""
+    if isinstance(part, str):
+        only_words(part, where)
+    for inside in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        name = inside.get("name") or inside.get("point") if isinstance(inside, dict) else None
+        _all_words(inside, f"{where}: {name}" if name else where)
 
 
 def load(text: str | None = None) -> dict[str, Project]:

@@ -708,7 +708,7 @@ ELSEWHERE = {
         language.answered,
     ),
     *(text.LabelledTexts, text.labelled_texts, text.encoded, text.InContextText),  # of prompts of text
-    *(records.record, records.recorded, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
+    *(records.record, records.recorded, records.sealed, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
     claims.Claim.limit,
     charts.Figure.svg,
     *(leaderboard.row, leaderboard.write_row, leaderboard.submit),  # of rows, which are of whole runs
@@ -2051,8 +2051,8 @@ entry(bench_tasks.BenchTask.floors, given={"task": PLAIN}, free={"task": "all"},
 entry(bench_tasks.BenchTask.reference, given={"task": PLAIN}, free={"task": "all"}, also=NO_TASK)
 entry(bench_tasks.find_tasks, given={"names": ["all"]}, also=rows("names", "must be", [], "all", ["lleaps"], [3]))
 FIXTURES |= {bench_tasks.SeveralTasks: lambda: bench_tasks.mixture([PLAIN])}
-UNLIKE = rows("tasks", "must be at least one, of one d and one n", [], [PLAIN, WIDE])
-entry(bench_tasks.SeveralTasks, bench_tasks.mixture, given={"tasks": [PLAIN]}, also=UNLIKE)
+OF_OTHER_SIZES = rows("tasks", "must be at least one, of one d and one n", [], [PLAIN, WIDE])
+entry(bench_tasks.SeveralTasks, bench_tasks.mixture, given={"tasks": [PLAIN]}, also=OF_OTHER_SIZES)
 entry(
     own.OwnTask,
     given={"name": "t", "task": PLAIN},
@@ -2153,9 +2153,9 @@ entry((cells.Cell, "files"), given={"folder": Path("x")})
 entry(cells.work, given={"tests": {}, "folder": None})
 entry((running.Plan, "tests"), given={"trained_on": "all"})
 entry((running.Plan, "seconds"), given={"us_per_token": {"answer-0": 1.0}})
-ONE_TASK = {"asked": ["answer-0"], "tasks": ["ar1-0.9"], "only_tested": [], "budget": TINY_BUDGET}
-entry(running.plan, given=ONE_TASK)
-entry(running.run, given=ONE_TASK | {"quiet": True})
+ONE_RUN = {"asked": ["answer-0"], "tasks": ["ar1-0.9"], "only_tested": [], "budget": TINY_BUDGET}
+entry(running.plan, given=ONE_RUN)
+entry(running.run, given=ONE_RUN | {"quiet": True})
 entry(sound.examine, given={"made": filters.lms(0.1), "name": "lms"})
 entry(weighing.count, given={"run": lambda: None})
 entry(command.main, given={"argv": ["--version"]})

@@ -54,6 +54,19 @@ def test_no_line_is_bound_to_one_build_of_torch():
     assert not [line for line in LINES if "+" in line]
 
 
+def test_every_pin_has_its_hashes():
+    """The list of hashes is of this lock, pin by pin, but for PyTorch, whose builds come from more than one index."""
+    stanzas = re.split(r"\n(?=[^ ])", (ROOT / "requirements.hashes").read_text().rstrip("\n"))
+    listed = {}
+    for stanza in (each for each in stanzas if not each.startswith("#")):
+        pin, *hashes = re.split(r" *\\\n +", stanza)
+        assert hashes, pin
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes), pin
+        assert len(set(hashes)) == len(hashes)
+        listed[pin] = hashes
+    assert [*listed] == [line for line in LINES if not line.startswith("torch==")]
+
+
 def test_what_is_installed_is_what_the_lock_says():
     installed = {name: Version(distribution(name).version).public for name in needed()}
     pinned = {name: str(pin.specifier).removeprefix("==") for name, pin in PINS.items() if applies(pin)}
@@ -88,8 +101,9 @@ def test_conda_and_binder_install_the_lock_and_the_package():
 
 
 def workflow(name: str) -> list[dict]:
+    """The steps of a workflow that builds the book or tests it: the audit reads the lock and installs nothing of it."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text())["jobs"]
-    return [step for job in jobs.values() for step in job["steps"]]
+    return [step for name, job in jobs.items() for step in job["steps"] if name != "audit"]
 
 
 def test_set_up_ci_and_publication_go_through_the_lock():
@@ -106,6 +120,14 @@ def test_set_up_ci_and_publication_go_through_the_lock():
     assert not re.search(r"\bpip\b", ci + "".join(each + weekly))
     assert all(run.startswith("bash .ci/run ") for run in each + weekly)
     assert sorted(" ".join(run.removeprefix("bash .ci/run ") for run in each).split()) == sorted(steps)
+
+
+def test_the_lock_is_audited_each_week():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "weekly.yml").read_text())["jobs"]
+    (run,) = [step["run"] for step in jobs["audit"]["steps"] if "run" in step]
+    assert run.split()[4:] == ["pip-audit", "--requirement", "requirements.lock", "--no-deps", "--disable-pip"]
+    assert "if" not in jobs["audit"]
+    assert "continue-on-error" not in jobs["audit"]
 
 
 def test_nothing_is_published_that_did_not_pass():

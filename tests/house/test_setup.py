@@ -3,6 +3,7 @@
 Most tests stand a script in for Python, so that they need no network and no time; one makes a real environment.
 """
 
+import hashlib
 import os
 import shutil
 import signal
@@ -69,10 +70,18 @@ class Clone:
         (root / "tools").mkdir()
         shutil.copy(ROOT / "tools" / "setup.sh", root / "tools")
         (root / "pyproject.toml").write_text("[project]\nname = 'thing'\n")
-        self.lock.write_text("# a comment\nleaf==1.0\n")
+        self.hashes = root / "requirements.hashes"
+        self.pin("# a comment", "leaf==1.0")
         self.python = script(root / "stand-in", STAND_IN)
         # The machine's own settings must not decide what a test finds.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "PYTHON", "SETUP_", "TORCH"))}
+
+    def pin(self, *lines: str) -> None:
+        """Write the lock, and a hash for each of its pins."""
+        self.lock.write_text("".join(f"{line}\n" for line in lines))
+        one = "0" * 64
+        pins = [line for line in lines if "==" in line and "torch" not in line]
+        self.hashes.write_text("".join(f"{pin} \\\n    --hash=sha256:{one}\n" for pin in pins))
 
     def command(self, **env: object) -> dict:
         settings = self.env | {"PYTHON": str(self.python)} | {k: str(v) for k, v in env.items()}
@@ -109,7 +118,7 @@ def test_makes_the_environment_from_the_lock_and_then_returns_at_once(clone):
     assert clone.run().returncode == 0
     assert clone.ready()
     first, second = clone.pip_calls()
-    assert first.endswith("-r requirements.lock")
+    assert first.endswith("--no-deps --require-hashes -r requirements.hashes")
     assert second.endswith("--no-deps --no-build-isolation --editable .")
     again = clone.run()
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
@@ -133,13 +142,22 @@ def test_without_a_python_asked_for_keeps_the_one_it_was_made_with(clone):
     assert (again.returncode, again.stdout) == (0, "")
 
 
-def test_torch_cpu_takes_torch_and_nothing_else_from_pytorchs_cpu_index(clone):
-    clone.lock.write_text("leaf==1.0\ntorch==2.0\n")
-    assert clone.run(TORCH="cpu").returncode == 0
-    torch, rest, _ = clone.pip_calls()
-    assert torch.endswith("--no-deps --index-url https://download.pytorch.org/whl/cpu torch==2.0")
-    assert rest.endswith("-r requirements.lock")
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ({"TORCH": "cpu"}, "--no-deps --index-url https://download.pytorch.org/whl/cpu torch==2.0"),
+        ({}, "--constraint requirements.lock torch==2.0"),
+    ],
+)
+def test_torch_comes_by_its_version_and_all_else_by_its_hash(clone, kind, asked):
+    """PyTorch alone, from its CPU index or the usual one, after what it needs; no other file without a hash."""
+    clone.pin("leaf==1.0", "torch==2.0", "twig==3.0 ; sys_platform == 'linux'")
+    assert clone.run(**kind).returncode == 0
+    rest, torch, _ = clone.pip_calls()
+    assert torch.endswith(asked)
+    assert rest.endswith("--no-deps --require-hashes -r requirements.hashes")
     assert "index" not in rest
+    assert "torch" not in clone.hashes.read_text()
 
 
 def test_a_python_that_is_not_there(clone):
@@ -196,6 +214,17 @@ def test_a_missing_lock(clone):
     assert "requirements.lock is missing" in clone.refusal()
 
 
+def test_missing_hashes(clone):
+    clone.hashes.unlink()
+    assert "requirements.hashes is missing" in clone.refusal()
+
+
+@pytest.mark.parametrize("lock", ["leaf==1.1\n", "leaf==1.0\ntwig==1.0\n", "leaf==1.0 ; sys_platform == 'linux'\n"])
+def test_hashes_of_another_lock(clone, lock):
+    clone.lock.write_text(lock)
+    assert "requirements.hashes is not of requirements.lock" in clone.refusal()
+
+
 def test_pip_fails(clone):
     does = "echo ERROR: No matching distribution found for leaf==1.0; echo a hint; exit 1"
     sentence = clone.refusal(PIP_DOES=does)
@@ -208,7 +237,7 @@ def test_pip_fails(clone):
 def test_a_failure_leaves_the_environment_that_was_whole(clone, pin, pip):
     clone.run()
     (clone.venv / "old").touch()
-    clone.lock.write_text(f"{pin}\n")
+    clone.pin(pin)
     assert clone.run(PIP_DOES=pip).returncode == 1
     assert clone.ready()
     assert (clone.venv / "old").exists()
@@ -291,9 +320,13 @@ def test_with_a_real_python_and_a_real_pip(clone):
         "[project]\nname = 'thing'\nversion = '1.0'\n"
         "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
     )
+    whole = hashlib.sha256((wheels / "leaf-1.0-py3-none-any.whl").read_bytes()).hexdigest()
     settings = clone.root / "pip.conf"
     settings.write_text(f"[global]\nno-index = true\nfind-links = {wheels}\n")
     offline = {"PYTHON": sys.executable, "PIP_CONFIG_FILE": settings}
+    # The hash that `pin` writes is of no file: the wheel is refused, and nothing is made.
+    assert "DO NOT MATCH THE HASHES" in clone.refusal(**offline)
+    clone.hashes.write_text(clone.hashes.read_text().replace("0" * 64, whole))
     made = clone.run(**offline)
     assert made.returncode == 0, made.stderr
     subprocess.run([clone.venv / "bin" / "python", "-c", "import leaf, thing"], check=True)
