@@ -46,6 +46,8 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
         against: name of a contestant that all others are compared with too, prompt by prompt.
     """
     _checks.instance("results", results, BenchResults)
+    if against is not None and against not in results.contestants:
+        raise ValueError(f"against must be one of {', '.join(results.contestants)}, got {against!r}")
     overall = tables.overall(results)
     names = _order(results, overall)
     warnings = list(warned(results))
