@@ -57,7 +57,7 @@ class Budget:
 
     @property
     def shape(self) -> Shape:
-        """What contestants are built for: sizes, and the most tokens that they will read at once."""
+        """Sizes that contestants are built for, and the most tokens that they will read at once."""
         return Shape(self.d, self.n, self.width, self.depth, 2 * (2 * self.n) + 1)
 
     def config(self, rate: float, tasks: int) -> Config:

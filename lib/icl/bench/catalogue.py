@@ -2,12 +2,13 @@
 
 Four families, told apart by their names:
 
-    gla, softmax, ...     a layer of full width between embedding, norms, MLPs and read-out, as a layer of one's own is
-    gpt2, mambapy, ...    a model of another package in place of all blocks
-    book-gla, ...         a layer of the book on inputs and labels themselves: it is told which number is which, and has
-                          a handful of parameters that start as they do in the chapter *One benchmark on drifting
-                          tasks*
-    tuned-gla, ...        the same recurrence with one or two settings, found by a search on the task instead of trained
+- `gla`, `softmax` and others without a prefix are layers of full width between embedding, norms, MLPs and read-out, as
+  a layer of one's own is;
+- `gpt2`, `mambapy` and the like are models of another package in place of all blocks;
+- `book-gla` and others of that prefix are layers of the book on inputs and labels themselves: told which number is
+  which, with a handful of parameters that start as they do in the chapter *One benchmark on drifting tasks*;
+- `tuned-gla` and others of that prefix are the same recurrences with one or two settings, found by a search on the task
+  instead of trained.
 """
 
 from collections.abc import Callable

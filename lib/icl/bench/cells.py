@@ -36,7 +36,7 @@ from icl.runs.training import Diverged, fit
 from icl.runs.tuning import Tunable, tune
 from icl.tasks import Prompt, clean
 
-#: What a test is of: prompts as long as those trained on, and twice as long.
+#: A test is of prompts as long as those trained on, or twice as long.
 VARIANTS = ("same", "longer")
 _FORMAT = "icl-bench cell 1"
 _CHUNK = 100

@@ -262,7 +262,7 @@ def _show(asked: argparse.Namespace) -> None:
     _say(
         f"{measured} Bayes is the least expected error that anybody can have; best linear is the least of predictors "
         f"that are linear in the labels; the genie is told what the task hides, and nobody reaches it for sure. After "
-        f"+- stands the standard error over prompts."
+        f"± stands the standard error over prompts."
     )
 
 
@@ -389,7 +389,7 @@ def _overall(results: BenchResults) -> None:
     _columns(rows)
     if (overall["reference"] == ZERO).any():
         _say(f"No floor is known of some tests: theirs are multiples of the error of {ZERO}.")
-    _say("Geometric means over tasks; after +- stands one standard error.")
+    _say("Geometric means over tasks; after ± stands one standard error.")
     _say("")
     for warning in report.warned(results):
         _say(f"Warning: {warning}.")

@@ -27,7 +27,7 @@ from icl.bench.budgets import BUDGETS, Budget
 from icl.bench.results import BenchResults
 
 _FORMAT = "icl-bench row 1"
-#: What geometric means are over: tasks trained on, tasks nobody is trained on, and prompts twice as long.
+#: Geometric means are over tasks trained on, tasks nobody is trained on, and prompts twice as long.
 MEANS = tables.GROUPS
 _NUMBERS = ("floor", "risk", "se", "ratio", "ratio_se", "low", "high")
 _COSTS = ("parameters", "flops", "state_bytes", "us_per_token", "seconds")

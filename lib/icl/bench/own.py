@@ -1,4 +1,4 @@
-"""A task of one's own: a class, or a function, of (d, n) with `sample`, checked whenever it is drawn from.
+"""A task of one's own: a class, or a function, of (d, n) with `sample`, checked whenever it is drawn from::
 
     class Steps:
         def __init__(self, d, n):
@@ -11,7 +11,7 @@
         def floor(self, prompt):      # only if the least expected error is known: (batch, n + 1)
             ...
 
-Labels need not be <w, x> of any weights: a prompt keeps the clean label in weights that give it, w = clean x / |x|^2.
+Labels need not be <w, x> of any weights: a prompt keeps the clean label in weights that give it, w = clean x / x'x.
 """
 
 import inspect

@@ -207,9 +207,9 @@ class Projected(nn.Module):
     the shape of v, and one linear map more makes the layer's output of it. Gates are (batch, time, heads), one number
     a token and head, each from a linear map of h through a sigmoid and so strictly between 0 and 1:
 
-        g (or decay)    how much of its state the operator keeps at this token: 1 keeps all. Not a logarithm. 0.95 to
-                        begin with, up to the linear map's start.
-        beta            how strongly the token is written; 0.5 to begin with.
+    - g (or decay) says how much of its state the operator keeps at this token; 1 keeps all. It is not a logarithm, and
+      0.95 to begin with, up to the linear map's start;
+    - beta says how strongly the token is written; 0.5 to begin with.
 
     Scales: q is divided by sqrt(dim); with beta, which a delta rule asks for, q and k have length 1 instead.
 

@@ -275,7 +275,7 @@ def _catalogue() -> Iterator[BenchTask]:
         yield BenchTask(name, title, about, make, shifted=True)
 
 
-#: All tasks that the benchmark knows, in the order of tables: those that models are trained on, then shifted ones.
+#: All tasks that the benchmark knows in the order of tables, those that models are trained on before shifted ones.
 BENCH_TASKS: dict[str, BenchTask] = {task.name: task for task in _catalogue()}
 
 
