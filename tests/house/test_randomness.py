@@ -80,12 +80,22 @@ def unseeded(source):
     return found
 
 
+#: Modules that somebody brings along draw from torch's global stream, which is set for them here, and then put back.
+SET_FOR_OTHERS = {"cells.py": 2, "contestants.py": 1}
+
+
 def test_the_library_draws_from_generators_alone():
-    """No file of the library seeds a global generator, or draws from one: every draw names the generator it uses."""
+    """No file of the library draws from a global generator: every draw names the generator it uses. None seeds one but
+    for somebody else's modules, within a fork.
+    """
     assert len(SOURCES) > 10
-    assert {path.name: unseeded(path.read_text(encoding="utf-8")) for path in SOURCES} == {
-        p.name: set() for p in SOURCES
-    }
+    for path in SOURCES:
+        source = path.read_text(encoding="utf-8")
+        lines = [source.splitlines()[line - 1].strip() for line in unseeded(source)]
+        others = SET_FOR_OTHERS.get(path.name, 0) if path.parent.name == "bench" else 0
+        assert len(lines) == others, path
+        assert all(line.startswith("torch.manual_seed(") for line in lines)
+        assert source.count("torch.random.fork_rng(") >= others
 
 
 @pytest.mark.parametrize(

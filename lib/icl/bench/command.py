@@ -389,7 +389,7 @@ def _overall(results: BenchResults) -> None:
     _columns(rows)
     if (overall["reference"] == ZERO).any():
         _say(f"No floor is known of some tests: theirs are multiples of the error of {ZERO}.")
-    _say("Geometric means over tasks; after ± stands one standard error.")
+    _say("Geometric means over tasks, each with one standard error.")
     _say("")
     for warning in report.warned(results):
         _say(f"Warning: {warning}.")
