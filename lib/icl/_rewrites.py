@@ -33,6 +33,21 @@ _ROOMS = "70d0f59657a8fc5ccc3d09d43d35f06085d823b4"
 #: A commit where token-wise weights were the same for all prompts, in one head and without B.
 _ONE_WEIGHT_A_TOKEN = "50079f108b88cf59065ab555c239ba7d10c8a03d"
 
+#: A commit where the error of unit keys was a quadrature and nothing else.
+_QUADRATURE = "c21a46978b375aa7a512154038f16212c1af180a"
+
+_UNIT_KEYS = """
+from dataclasses import astuple
+from icl.theory import steady
+results = [
+    astuple(steady.best_unit_delta(steady.Steady(d, gamma, sigma_e, sigma_y)))
+    for d in (12, 20, 50)
+    for gamma in (0.6, 0.9, 0.99)
+    for sigma_e in (0.1, 1.0)
+    for sigma_y in (0.0, 1.0, 3.0)
+]
+"""
+
 _LOOK = """
 import itertools
 import numpy as np
@@ -308,6 +323,14 @@ REWRITES: tuple[Rewrite, ...] = (
         "e4fea9401bb23718",
         _ONE_WEIGHT_A_TOKEN,
         _MEMORIES + _SEVERAL_HEADS,
+    ),
+    # Right to rounding where the quadrature does not see lengths near 0.
+    Rewrite(
+        "icl.theory.steady.best_unit_delta",
+        "b8d1cb9a08f79e6c",
+        "1b219a2ea174c673",
+        _QUADRATURE,
+        _UNIT_KEYS,
     ),
     # Prompts of any kind, and models so large that a copy of the state takes as long as a step.
     Rewrite("icl.runs.training.fit", "57c4686f0e1e6cb2", "3b023e2bc73f7336", _ONE_WEIGHT_A_TOKEN, _FIT),
