@@ -9,6 +9,11 @@
     script.addEventListener("error", () => reject(new Error(`cannot load ${script.src}`)));
   });
 
+  // Pictures that nobody came near are loaded when the page is printed, also by a browser that does not by itself.
+  addEventListener("beforeprint", () => {
+    for (const picture of document.querySelectorAll("img[loading=lazy]")) picture.loading = "eager";
+  });
+
   const dark = () => document.documentElement.dataset.theme === "dark";
   const theme = () => dark() ? "dark" : "light";
 

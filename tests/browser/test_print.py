@@ -72,6 +72,7 @@ def test_a_page_on_paper(visit, name):
     page.set_viewport_size({"width": pdf.WIDTH, "height": 900})
     page.emulate_media(media="print", color_scheme="dark")
     page.evaluate("document.getAnimations().forEach(a => a.finish())")
+    page.wait_for_function("() => [...document.querySelectorAll('article .icl-chart img')].every(i => i.complete)")
     state = page.evaluate(PRINTED)
     assert state["page"] <= pdf.WIDTH
     assert state["headings"] == 1

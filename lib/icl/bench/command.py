@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from icl import filters
-from icl.bench import cells, contestants, leaderboard, report, running, weighing
+from icl.bench import catalogue, cells, contestants, leaderboard, report, running, weighing
 from icl.bench import results as tables
 from icl.bench import tasks as tasks_of
 from icl.bench.budgets import BUDGETS
@@ -221,7 +221,7 @@ def _tasks(_: argparse.Namespace) -> None:
 
 def _layers(_: argparse.Namespace) -> None:
     rows = []
-    for name, known in contestants.CONTESTANTS.items():
+    for name, known in catalogue.CONTESTANTS.items():
         missing = [package for package in known.needs if find_spec(package) is None]
         needs = f" Needs pip install {' '.join(missing)}." if missing else ""
         rows.append((name, f"{known.about}{needs}"))

@@ -26,7 +26,7 @@ from icl.runs.training import AdamW, Config, Run, fit
 from icl.runs.tuning import LAYERS, Tunable, Tuned, tune
 from icl.tasks import Mixture, Prompt, Task
 
-#: How the chapter trains single layers on all tasks, and those that have more to learn.
+# How the chapter trains single layers on all tasks, and those that have more to learn.
 SHORT = Config(100, 64, AdamW(lr=4e-2, weight_decay=0.0), anneal_to=0.05, clip=1.0)
 LONG = Config(600, 64, AdamW(lr=2e-2, weight_decay=0.0, beta2=0.99), warm_up=50, anneal_to=0.05, clip=1.0)
 

@@ -35,14 +35,12 @@ from torch import nn
 
 from icl import _checks
 from icl.bench import foreign, specs
-from icl.bench.catalogue import CONTESTANTS, Known
+from icl.bench.catalogue import CONTESTANTS
 from icl.bench.sequence import BlockStack, InContext, Projected, heads_for, operator_gates
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.runs.judging import Predictor
 from icl.runs.tuning import Tunable
-
-__all__ = ["CONTESTANTS", "KINDS", "Contestant", "Known", "Shape", "in_the_middle", "resolve", "torch_seeded"]
 
 KINDS = ("layer", "model", "operator", "transformers", "causal", "filter", "tunable")
 _UNTRAINED = ("filter", "tunable")
