@@ -1,11 +1,13 @@
-"""BenchResults made up: what runs would have found, for those who read them; and `sys.path` left as it was."""
+"""Results made up, a layer from a file, and `sys.path` left as it was."""
 
 import sys
+import textwrap
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from icl.bench.contestants import resolve
 from icl.bench.results import COLUMNS, FORMAT, ZERO, BenchResults
 
 TASKS = {
@@ -13,6 +15,24 @@ TASKS = {
     "switches": ("switches", False, "best linear", 0.3),
     "ar1-0.6": ("AR(1), γ = .6", True, "Bayes", 0.6),
 }
+
+
+LAYER = """
+    import torch
+    from torch import nn
+
+
+    class Mine(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.key, self.value = nn.Linear(width, width), nn.Linear(width, width)
+            self.drop = nn.Dropout(0.2)
+
+        def forward(self, x):
+            k = self.drop(self.key(x))
+            scores = (x @ k.transpose(1, 2)).tril() / x.shape[-1]
+            return scores @ self.value(x)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +54,7 @@ def _made_up(
     warnings=(),
     **meta,
 ):
-    """BenchResults of contestants whose risks are about so many floors; the prompts are the same whatever `draw`."""
+    """Results of contestants whose risks are about so many floors; the prompts are the same whatever `draw`."""
     tasks = tasks or TASKS
     shared, own = np.random.default_rng(5), np.random.default_rng(draw)
     rows = []
@@ -96,3 +116,24 @@ def _made_up(
 def made_up():
     """The function that makes them."""
     return _made_up
+
+
+@pytest.fixture(scope="session")
+def written():
+    """What writes the layer above into a folder, and finds it there as a contestant.
+
+    It has dropout, so it draws from torch's own stream while it is trained.
+    """
+
+    def found(place):
+        path = place / "mine.py"
+        path.write_text(textwrap.dedent(LAYER))
+        return resolve(f"{path}:Mine")
+
+    return found
+
+
+@pytest.fixture
+def mine(tmp_path, written):
+    """The layer above, as a contestant."""
+    return written(tmp_path)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import textwrap
 from dataclasses import replace
 
 import numpy as np
@@ -17,28 +16,6 @@ from icl.tasks import clean
 
 TINY = Budget("tiny", 2, 8, 8, 1, 12, 4, (1e-3, 1e-2), 2, 5, 8, 4)
 SAME = {"ar1-0.9": ("same",)}
-LAYER = """
-    from torch import nn
-
-
-    class Mine(nn.Module):
-        def __init__(self, width):
-            super().__init__()
-            self.key, self.value = nn.Linear(width, width), nn.Linear(width, width)
-            self.drop = nn.Dropout(0.2)
-
-        def forward(self, x):
-            scores = (x @ self.drop(self.key(x)).transpose(1, 2)).tril() / x.shape[-1]
-            return scores @ self.value(x)
-"""
-
-
-@pytest.fixture
-def mine(tmp_path):
-    """A contestant from a file, with dropout: it draws from torch's own stream while it is trained."""
-    path = tmp_path / "mine.py"
-    path.write_text(textwrap.dedent(LAYER))
-    return resolve(f"{path}:Mine")
 
 
 def of(contestant, *, seed=0, rate=1e-2, **change):

@@ -23,44 +23,15 @@ from icl.bench.results import read_results
 
 TINY = Budget("tiny", 2, 8, 8, 1, 12, 4, (1e-3, 1e-2), 2, 5, 8, 4)
 TASKS = ["ar1-0.9", "ar1-0.95-noise"]
-LAYER = """
-    import torch
-    from torch import nn
-
-
-    class Mine(nn.Module):
-        def __init__(self, width):
-            super().__init__()
-            self.key, self.value = nn.Linear(width, width), nn.Linear(width, width)
-            self.drop = nn.Dropout(0.2)
-
-        def forward(self, x):
-            k = self.drop(self.key(x))
-            scores = (x @ k.transpose(1, 2)).tril() / x.shape[-1]
-            return scores @ self.value(x)
-"""
-
-
-@pytest.fixture
-def mine(tmp_path):
-    """A contestant from a file, with dropout: it draws from torch's own stream while it is trained."""
-    return written(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, written):
     """A run of it in one process that nothing stopped, and its folder."""
     place = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", list(sys.path))
         return running.run([written(place)], folder=place / "out", **settings()), place / "out"
-
-
-def written(place):
-    """The file, and the contestant that it holds."""
-    path = place / "mine.py"
-    path.write_text(textwrap.dedent(LAYER))
-    return resolve(f"{path}:Mine")
 
 
 def settings(**change):

@@ -15,6 +15,19 @@ def test_the_wheel_holds_ledger_and_records(installed):
         assert there
 
 
+def run_in(folder: Path, installed: Path, script: str) -> None:
+    """Run a script in an empty folder with the unpacked package; it must end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env={"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+
+
 def test_the_installed_package_finds_them(installed, tmp_path):
     """In an empty folder, the unpacked package reads its own ledger and records."""
     script = (
@@ -23,15 +36,7 @@ def test_the_installed_package_finds_them(installed, tmp_path):
         "assert len(claims.ledger()) > 100;"
         "[records.recorded(p.stem) for p in claims.folder('results').glob('*.json')]"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-500:]
+    run_in(tmp_path, installed, script)
 
 
 def test_the_package_needs_no_notebook(installed, tmp_path):
@@ -42,12 +47,4 @@ def test_the_package_needs_no_notebook(installed, tmp_path):
         "import icl, icl.bench, icl.page, icl.runs, icl.models, icl.theory, icl.tasks;"
         f"assert icl.__file__.startswith({str(installed)!r}), icl.__file__"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-500:]
+    run_in(tmp_path, installed, script)

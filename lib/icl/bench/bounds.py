@@ -155,10 +155,14 @@ def _some(task: Task, prompt: Prompt) -> Iterator[tuple[slice, Tensor]]:
 def _linear(task: Task, prompt: Prompt) -> np.ndarray:
     """`icl.theory.joint.label_errors`, the same on any number of threads."""
     kernel, noise = torch.as_tensor(task.weight_kernel()), noise_level(task) ** 2
+    found = []
     with _one_thread():
-        roots = [_root(kernel * products, noise) for _, products in _some(task, prompt)]
-    left = torch.cat([L.diagonal(dim1=1, dim2=2).square() for L in roots])
-    return (left - noise).clamp(min=0).numpy()
+        for _, products in _some(task, prompt):
+            K = kernel * products
+            # Clean variances, before the noise is put on them: taken off again it would leave its rounding.
+            own = K.diagonal(dim1=1, dim2=2).clone()
+            found.append(own - _root(K, noise).tril(-1).square().sum(-1))
+    return torch.cat(found).clamp(min=0).numpy()
 
 
 def _root(K: Tensor, noise: float = 0.0) -> Tensor:

@@ -6,7 +6,6 @@ goes on where it was, one that is asked for again does no work, and a changed la
 one kind of machine one process, several, a killed run and a cluster give the same numbers to the bit.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -14,7 +13,7 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import InitVar, asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +29,6 @@ from icl.bench import tasks as tasks_of
 from icl.bench.budgets import Budget
 from icl.filters import Filter
 from icl.models.causal import Causal
-from icl.runs import training
 from icl.runs.judging import Predictor, one_step_ahead
 from icl.runs.training import Diverged, fit
 from icl.runs.tuning import Tunable, tune
@@ -324,7 +322,7 @@ def _trained(cell: Cell, base: int, file: Path | None) -> tuple[Predictor | None
             file.with_suffix(".steps").write_text(str(step))
 
     try:
-        with torch.random.fork_rng(devices=[cell.device] if cell.device.startswith("cuda") else []), _one_bar():
+        with torch.random.fork_rng(devices=[cell.device] if cell.device.startswith("cuda") else []):
             run = fit(
                 model,
                 _loss,
@@ -335,22 +333,12 @@ def _trained(cell: Cell, base: int, file: Path | None) -> tuple[Predictor | None
                 every=_EVERY,
                 copies=10,
                 watch=watch,
+                bar=False,  # a run has one over all of its trainings, in whichever process they are, or none
             )
     except Diverged as error:
         return None, Outcome(math.inf, time.monotonic() - begun, {}, {}, str(error)[:200])
     model.eval()
     return model, Outcome(float(squared_errors(model, choosing, budget.last).mean()), run.seconds, {}, {})
-
-
-@contextlib.contextmanager
-def _one_bar() -> Iterator[None]:
-    """No bar of `fit`'s own: a run has one over all of its trainings, in whichever process they are, or none."""
-    before = vars(training)["tqdm"]
-    vars(training)["tqdm"] = functools.partial(before, disable=True)
-    try:
-        yield
-    finally:
-        vars(training)["tqdm"] = before
 
 
 def _loss(model: nn.Module, prompt: Prompt) -> torch.Tensor:
@@ -361,8 +349,7 @@ def _loss(model: nn.Module, prompt: Prompt) -> torch.Tensor:
 
 def _built(contestant: contestants.Contestant, budget: Budget, seed: int) -> Any:
     """A contestant from its start at this seed, whatever was drawn before."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(profile.streams("icl-bench/start", seed=seed).initial_seed())
+    with contestants.torch_seeded(profile.streams("icl-bench/start", seed=seed).initial_seed()):
         return contestant.build(budget.shape)
 
 

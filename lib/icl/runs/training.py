@@ -150,6 +150,7 @@ def fit(
     copies: int = 1,
     fused: bool = False,
     watch: Callable[[int, nn.Module], None] | None = None,
+    bar: bool = True,
 ) -> Run:
     """Train a model in place, each step on fresh prompts in the dtype and on the device of its parameters.
 
@@ -176,6 +177,7 @@ def fit(
             copy takes as long as a step.
         fused: take AdamW's step in one pass over a tensor, torch's own way for large models: rounded otherwise.
         watch: called with the number of steps done and the model, before the first step taken here and after each.
+        bar: whether a progress bar is shown; not where there is one over several trainings.
 
     Raises:
         ValueError: if arguments do not fit together, or the checkpoint is damaged, foreign or another training's; it is
@@ -186,6 +188,7 @@ def fit(
     """
     parameters, streams = _checked(model, loss, task, config, generator, also or {}, floor, checkpoint, every)
     _checks.integer("copies", copies, at_least=1)
+    _checks.flag("bar", bar)
     settings = config.optimiser
     rule = torch.optim.AdamW(
         parameters,
@@ -220,7 +223,8 @@ def fit(
         if start:
             # What the watcher draws at this step it had drawn when the state was written.
             _restore(state, model, rule, streams)
-    with tqdm(total=config.steps, initial=start, file=sys.stdout, leave=False, unit=" steps") as bar:
+    quiet: dict[str, Any] = {} if bar else {"disable": True}  # False would overrule what the environment says of bars
+    with tqdm(total=config.steps, initial=start, file=sys.stdout, leave=False, unit=" steps", **quiet) as shown:
         try:
             for step in range(start + 1, config.steps + 1):
                 written = checkpoint is not None and (step - 1) % every == 0
@@ -249,9 +253,9 @@ def fit(
                 history.append(now)
                 if watch:
                     watch(step, model)
-                if not bar.disable:
-                    bar.set_postfix_str(_progress(history[-20:], floor), refresh=False)
-                bar.update()
+                if not shown.disable:
+                    shown.set_postfix_str(_progress(history[-20:], floor), refresh=False)
+                shown.update()
             if start < config.steps:
                 if not all(bool(p.isfinite().all()) for p in parameters):
                     raise diverged(config.steps, f"parameters not finite after it, losses {history[-1].tolist()}")
