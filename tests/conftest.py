@@ -1,13 +1,15 @@
 """What every test shares: one thread, shape annotations that are enforced, and a Hypothesis that repeats itself."""
 
+import dataclasses
 import functools
 import os
 import subprocess
 import sys
 import typing
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 # No progress bars, here and in what tests start; tqdm reads this when it is imported, which torch does.
 os.environ["TQDM_DISABLE"] = "1"
@@ -15,6 +17,7 @@ os.environ["TQDM_DISABLE"] = "1"
 import beartype
 import hypothesis
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 
@@ -32,28 +35,96 @@ if early := sorted(name for name in sys.modules if name.split(".")[0] == "icl"):
 
 # PEP 484's numeric tower, as mypy has it: an int is welcome where an annotation says float.
 _checker = ModuleType("icl_checker")
-_check = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+_checker.check = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+sys.modules["icl_checker"] = _checker
 
 
-_alike: dict[tuple[object, ...], object] = {}
+class _AnyKind(Exception):
+    """A collection whose items an annotation may look at, and `_kind` does not."""
 
 
-def _checked(function):
-    """Check a signature's annotations; jaxtyping hands them over as a function that has nothing else.
+def _kind(value):
+    """All that an annotation can see of a value."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is np.ndarray or kind is torch.nn.Parameter:
+        return kind, value.dtype, tuple(value.shape)
+    if kind is tuple or kind is list:
+        return kind, *map(_kind, value)
+    if kind is dict:
+        return kind, *((key, _kind(each)) for key, each in value.items())
+    if kind in (str, bool, range) or isinstance(value, type):
+        return kind, value
+    if issubclass(kind, Collection):
+        raise _AnyKind
+    return kind
 
-    An inner function is defined anew at each call of the outer one, thousands of times: one check does for all of them.
+
+class _Checked:
+    """What checks the annotations of functions of one signature, and {kinds of arguments: kinds of results} it let pass.
+
+    An inner function is defined anew at each call of the outer one, thousands of times: one of these does for all.
     """
-    if "<locals>" not in function.__qualname__:
-        return _check(function)
+
+    def __init__(self, function, typechecker):
+        self.passed = {}
+        self.calls = calls = []  # what is to be called between the checks of the arguments and of the result
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            return calls.pop()()
+
+        # Annotations that are strings are read where the function stands.
+        call_there = FunctionType(call.__code__, function.__globals__, call.__name__, None, call.__closure__)
+        self.check = _shapes(functools.update_wrapper(call_there, function), typechecker=typechecker)
+
+    def __call__(self, call, args, kwargs):
+        """The result of a call, both checked."""
+        depth = len(self.calls)
+        self.calls.append(call)
+        try:
+            return self.check(*args, **kwargs)
+        finally:
+            del self.calls[depth:]  # arguments that were refused leave it there
+
+
+_signatures: dict[tuple[object, ...], _Checked] = {}
+
+
+def _remembering(function, typechecker):
+    """A function with its annotations checked, once for arguments and results of the same kinds.
+
+    To check binds arguments, remembers dimensions and looks at each array twice, and a filter's step is called by the
+    hundred thousand.
+    """
     names, annotations = function.__code__.co_varnames, tuple(function.__annotations__.items())
     signature = (function.__module__, function.__qualname__, names, annotations)
-    if signature not in _alike:
-        _alike[signature] = _check(function)
-    return _alike[signature]
 
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        if signature not in _signatures:
+            _signatures[signature] = _Checked(function, typechecker)
+        checked = _signatures[signature]
+        try:
+            given = _kind(args), _kind(kwargs)
+        except _AnyKind:
+            return checked(functools.partial(function, *args, **kwargs), args, kwargs)
+        if given not in checked.passed:
+            result = checked(functools.partial(function, *args, **kwargs), args, kwargs)
+            checked.passed[given] = set()
+        else:
+            result = function(*args, **kwargs)
+        try:
+            found = _kind(result)
+        except _AnyKind:
+            return checked(lambda: result, args, kwargs)
+        if found not in checked.passed[given]:
+            checked(lambda: result, args, kwargs)
+            checked.passed[given].add(found)
+        return result
 
-_checker.check = _checked
-sys.modules["icl_checker"] = _checker
+    return called
 
 
 def _has_shapes(annotation) -> bool:
@@ -66,17 +137,20 @@ def _has_shapes(annotation) -> bool:
 
 
 def _jaxtyped(*, typechecker):
-    """jaxtyping's decorator where there are shapes to compare.
+    """jaxtyping's decorator where there are shapes to compare, with a memory.
 
     All else is beartype's alone: a gradient flow calls its small helpers by the hundred thousand.
     """
-    with_shapes = _shapes(typechecker=typechecker)
 
     def decorate(function):
-        inner = "<locals>" in function.__qualname__  # made anew at each call: see `_checked`
-        if isinstance(function, type) or inner or any(map(_has_shapes, function.__annotations__.values())):
-            return with_shapes(function)
-        checked = _check(function)
+        if isinstance(function, type):
+            if dataclasses.is_dataclass(function) and "__init__" in vars(function):
+                function.__init__ = _remembering(function.__init__, typechecker)
+            return function
+        inner = "<locals>" in function.__qualname__  # made anew at each call: see `_Checked`
+        if inner or any(map(_has_shapes, function.__annotations__.values())):
+            return _remembering(function, typechecker)
+        checked = typechecker(function)
 
         @functools.wraps(function)
         def called(*args, **kwargs):

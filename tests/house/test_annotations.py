@@ -1,8 +1,12 @@
 """The hook that checks the library's annotations in these tests is alive."""
 
+import sys
+
 import jaxtyping
 import pytest
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from icl import solvers
 from icl.models import operators
@@ -35,3 +39,33 @@ def test_inner_functions_are_checked_each_time_they_are_made():
     for solver in (solvers.conjugate_gradients(), solvers.conjugate_gradients()):
         with pytest.raises(jaxtyping.TypeCheckError):
             solver.init([[1.0]], torch.zeros(1, 1), torch.zeros(1, 1))
+
+
+@pytest.fixture
+def halves():
+    """A function under the hook: the first half of each row, of odd rows one more than it promises; and its calls."""
+    ran = []
+
+    @jaxtyping.jaxtyped(typechecker=sys.modules["icl_checker"].check)
+    def first(x: Float[Tensor, "rows width"], parts: list[int] | None = None) -> Float[Tensor, "rows half"]:
+        ran.append(x.shape)
+        return x[:, : x.shape[1] // 2] if x.sum() == 0 else x[0]
+
+    return first, ran
+
+
+def test_what_was_right_once_is_looked_at_again_where_it_differs(halves):
+    """Another shape, dtype or item among the arguments, or another result of the same arguments: each is refused."""
+    first, ran = halves
+    for _ in range(2):
+        assert first(torch.zeros(2, 4)).shape == (2, 2)
+    for wrong in (torch.zeros(2), torch.zeros(2, 4, dtype=torch.int64), [[0.0]], None):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            first(wrong)
+    with pytest.raises(jaxtyping.TypeCheckError):
+        first(torch.zeros(2, 4), [1.5])
+    assert ran == [(2, 4)] * 2  # what is refused does not run
+    with pytest.raises(jaxtyping.TypeCheckError):
+        first(torch.ones(2, 4))
+    assert ran == [(2, 4)] * 3  # and nothing runs twice
+    assert first(torch.zeros(2, 4), [1]).shape == (2, 2)
