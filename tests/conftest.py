@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import os
 import subprocess
 import sys
@@ -25,6 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Its asserts say what they compared, as those of tests do.
 pytest.register_assert_rewrite("shared")
+
+# What importing and collecting make is there until the end: it is not looked through for garbage again and again.
+gc.disable()
 
 # One thread: sums are then added in one order, and parallel test runs do not fight for cores.
 torch.set_num_threads(1)
@@ -60,7 +64,7 @@ def _kind(value):
 
 
 class _Checked:
-    """What checks the annotations of functions of one signature, and {kinds of arguments: kinds of results} it let pass.
+    """What checks the annotations of one signature, and {kinds of arguments: kinds of results} that it let pass.
 
     An inner function is defined anew at each call of the outer one, thousands of times: one of these does for all.
     """
@@ -171,6 +175,12 @@ jaxtyping.install_import_hook([f"icl.{name}" for name in sorted(_modules - _UNCH
 # The same examples on every machine and in every run; and a busy machine is not a failure.
 hypothesis.settings.register_profile("icl", derandomize=True, deadline=None, database=None, max_examples=50)
 hypothesis.settings.load_profile("icl")
+
+
+def pytest_collection_finish():
+    """From here on there is garbage to collect, of what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

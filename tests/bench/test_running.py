@@ -5,9 +5,7 @@ for whole; what does not fit is refused before anything is trained.
 import math
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from shared import started
 
 from icl.bench import cells, running
 from icl.bench.budgets import Budget
@@ -88,32 +87,24 @@ def test_a_run_that_was_killed_ends_where_it_would_have(mine, whole, tmp_path, m
     same(running.run([mine], folder=tmp_path / "out", **settings()).table, whole[0].table)
 
 
-def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path):
+def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path, monkeypatch):
     """kill -9 in the middle of a training; the same call then gives the table of a run that was left alone."""
-    script = tmp_path / "run.py"
-    script.write_text(
-        textwrap.dedent(f"""
-        from icl.bench import running
-        from icl.bench.budgets import Budget
-
-        budget = Budget("tiny", 2, 8, 8, 1, 200, 4, (1e-3,), 1, 5, 8, 4)
-        running.run(["{tmp_path}/mine.py:Mine"], tasks={TASKS}, only_tested=[], budget=budget, folder="{tmp_path}/out")
-        """)
-    )
-    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    monkeypatch.setattr(cells, "_EVERY", 2)  # there too
+    budget = replace(TINY, steps=60, rates=(1e-3,), seeds=1)
+    asked = {"tasks": TASKS, "only_tested": [], "budget": budget, "quiet": True}
+    process = started(lambda: running.run([mine], folder=tmp_path / "out", **asked))
     state = None
     until = time.monotonic() + 60
-    while time.monotonic() < until and process.poll() is None:
+    while time.monotonic() < until and process.is_alive():
         state = next(iter((tmp_path / "out").glob("*/*.safetensors")), None)
         if state:
             break
-        time.sleep(0.02)
+        time.sleep(0.002)
     assert state is not None
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not (tmp_path / "out" / "results.parquet").exists()
-    budget = replace(TINY, steps=200, rates=(1e-3,), seeds=1)
-    asked = {"tasks": TASKS, "only_tested": [], "budget": budget, "quiet": True}
     after = running.run([mine], folder=tmp_path / "out", **asked)
     same(after.table, running.run([mine], **asked).table)
 

@@ -324,17 +324,25 @@ def test_with_a_real_python_and_a_real_pip(clone):
     settings = clone.root / "pip.conf"
     settings.write_text(f"[global]\nno-index = true\nfind-links = {wheels}\n")
     offline = {"PYTHON": sys.executable, "PIP_CONFIG_FILE": settings}
-    # The hash that `pin` writes is of no file: the wheel is refused, and nothing is made.
-    assert "DO NOT MATCH THE HASHES" in clone.refusal(**offline)
-    clone.hashes.write_text(clone.hashes.read_text().replace("0" * 64, whole))
+    other = clone.root / "other.hashes"
+    other.write_text(clone.hashes.read_text())  # the hash that `pin` writes is of no file
+    clone.hashes.write_text(other.read_text().replace("0" * 64, whole))
     made = clone.run(**offline)
     assert made.returncode == 0, made.stderr
     subprocess.run([clone.venv / "bin" / "python", "-c", "import leaf, thing"], check=True)
 
-    # What it does not find it says on standard error, and fails: that then nothing changes is shown above.
-    asked = [clone.venv / "bin" / "python", "-m", "pip", "install", "leaf==2.0"]
-    failed = subprocess.run(
-        asked, env=clone.env | {"PIP_CONFIG_FILE": str(settings)}, capture_output=True, text=True, check=False
-    )
-    assert failed.returncode == 1
-    assert "No matching distribution found for leaf==2.0" in failed.stderr
+    # What it does not find, or finds with another hash, it says on standard error, and fails: that then nothing changes
+    # is shown above.
+    for asked, said in (
+        (["leaf==2.0"], "No matching distribution found for leaf==2.0"),
+        (["--force-reinstall", "--require-hashes", "-r", other], "DO NOT MATCH THE HASHES"),
+    ):
+        failed = subprocess.run(
+            [clone.venv / "bin" / "python", "-m", "pip", "install", *asked],
+            env=clone.env | {"PIP_CONFIG_FILE": str(settings)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert failed.returncode == 1
+        assert said in failed.stderr

@@ -15,36 +15,25 @@ def test_the_wheel_holds_ledger_and_records(installed):
         assert there
 
 
-def run_in(folder: Path, installed: Path, script: str) -> None:
-    """Run a script in an empty folder with the unpacked package; it must end well."""
+def test_the_installed_package_stands_by_itself(installed, tmp_path):
+    """In an empty folder the unpacked package reads its own ledger and records; and every room can be imported without
+    what plain `pip install icl-book` does not bring.
+    """
+    extras = ["IPython", "jupyter_book", "nbclient", "pyarrow", "dask", "transformers"]
+    script = (
+        f"import pathlib, sys; sys.modules |= dict.fromkeys({extras});"
+        "import icl, icl.bench, icl.page, icl.runs, icl.models, icl.theory, icl.tasks;"
+        "from icl.page import claims, records;"
+        f"assert pathlib.Path(icl.__file__).is_relative_to({str(installed)!r}), icl.__file__;"
+        "assert len(claims.ledger()) > 100;"
+        "[records.recorded(p.stem) for p in claims.folder('results').glob('*.json')]"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
-        cwd=folder,
+        cwd=tmp_path,
         env={"PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-500:]
-
-
-def test_the_installed_package_finds_them(installed, tmp_path):
-    """In an empty folder, the unpacked package reads its own ledger and records."""
-    script = (
-        "import icl, pathlib, sys; from icl.page import claims, records;"
-        f"assert pathlib.Path(icl.__file__).is_relative_to({str(installed)!r}), icl.__file__;"
-        "assert len(claims.ledger()) > 100;"
-        "[records.recorded(p.stem) for p in claims.folder('results').glob('*.json')]"
-    )
-    run_in(tmp_path, installed, script)
-
-
-def test_the_package_needs_no_notebook(installed, tmp_path):
-    """Every room can be imported without what plain `pip install icl-book` does not bring."""
-    extras = ["IPython", "jupyter_book", "nbclient", "pyarrow", "dask", "transformers"]
-    script = (
-        f"import sys; sys.modules |= dict.fromkeys({extras});"
-        "import icl, icl.bench, icl.page, icl.runs, icl.models, icl.theory, icl.tasks;"
-        f"assert icl.__file__.startswith({str(installed)!r}), icl.__file__"
-    )
-    run_in(tmp_path, installed, script)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from shared import started
 from torch import nn
 
 from icl.models.one_layer import OneLayerGLA
@@ -24,60 +24,66 @@ from icl.tasks import UNIFORM, DriftingRegression, SmoothDrift
 
 # Properties
 
-# Read by these tests and by the processes they start, so that both train the same.
-TRAINING = """
-import os, signal, sys, torch
-from pathlib import Path
-from icl.models.one_layer import OneLayerGLA
-from icl.profile import streams
-from icl.tasks import DriftingRegression
-from icl.runs.training import AdamW, Config, fit
-
-torch.set_num_threads(1)
 TASK = DriftingRegression(d=3, n=6, gamma=0.9)
 CONFIG = Config(20, 8, AdamW(lr=0.05), warm_up=5, anneal_to=0.1, clip=0.5)
 
+
 def train(path, before=lambda step: None, config=CONFIG):
+    """A model, its run and its two streams; `before` is called in each step's loss."""
     model = OneLayerGLA(3, lam=0.8, scale=0.3, generator=streams("start"), dtype=torch.float64)
-    noise, generator, step = streams("noise"), streams("prompts"), 0
+    noise, generator = streams("noise"), streams("prompts")
+    now = [0]
+
     def loss(model, prompt):
         before(now[0] + 1)
         drawn = torch.randn(prompt.batch, generator=noise, dtype=torch.float64)
         return (model(prompt) - prompt.y[:, -1] + 0.1 * drawn).square().mean() / 2
-    now = [0]
+
     def watch(step, model):
         now[0] = step
         torch.rand(1, generator=noise)
+
     also = {"noise": noise}
     run = fit(model, loss, TASK, config, generator=generator, also=also, checkpoint=path, every=4, watch=watch)
     return model, run, (generator, noise)
-"""
-_names = {"__name__": "training"}
-exec(TRAINING, _names)
-TASK, CONFIG, train = (_names[name] for name in ("TASK", "CONFIG", "train"))
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_a_loss(path):
+    train(path, lambda step: kill() if step == 7 else None)
+
+
+def in_a_step(path):
+    """Of AdamW, with its parameters and slots moved and nothing else done."""
+    now, step = [0], torch.optim.AdamW.step
+
+    def halfway(self, *_):
+        step(self)
+        if now[0] == 11:
+            kill()
+
+    torch.optim.AdamW.step = halfway
+    train(path, lambda step: now.__setitem__(0, step))
+
+
+def in_a_writing(path):
+    """The draft is on the disk in full and has not been given its name."""
+    Path.replace = lambda *_: kill()
+    train(path)
 
 
 def killed(path, *ways):
-    """Train in processes of their own, each killed on its way; after each, the step that the checkpoint stands at.
-
-    They are forked from one that has imported what they need, and done nothing yet.
-    """
-    # The first optimiser of a process imports torch._dynamo, which takes seconds.
-    script = f"""{TRAINING}
-import shutil, torch._dynamo
-path = Path({str(path)!r})
-kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
-for number, how in enumerate({ways!r}):
-    if not (child := os.fork()):
-        exec(how)
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    shutil.copy(path, path.with_name(f"after-{{number}}"))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-500:]
-    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(ways), done.stderr[-500:]
-    return [checkpoint.read(path.with_name(f"after-{number}"))[1]["step"] for number in range(len(ways))]
+    """Train in processes of their own, each killed on its way; after each, the step that the checkpoint stands at."""
+    steps = []
+    for way in ways:
+        process = started(way, path)
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+        steps.append(checkpoint.read(path)[1]["step"])
+    return steps
 
 
 def state(path):
@@ -95,11 +101,6 @@ def test_a_killed_training_goes_on_bit_for_bit(tmp_path):
     """
     straight, path = tmp_path / "straight", tmp_path / "killed"
     model, run, generators = train(straight)
-    in_a_loss = "train(path, lambda step: kill() if step == 7 else None)"
-    in_a_step = "step = torch.optim.AdamW.step\ndef halfway(self, *_):\n    step(self)\n    if now[0] == 11: kill()\n"
-    in_a_step += "torch.optim.AdamW.step = halfway\nnow = [0]\ntrain(path, lambda step: now.__setitem__(0, step))"
-    # The draft is on the disk in full and has not been given its name.
-    in_a_writing = "Path.replace = lambda *_: kill()\ntrain(path)"
     assert killed(path, in_a_loss, in_a_step, in_a_writing) == [4, 8, 8]
     assert (tmp_path / "killed.part").exists()
     again, rest, resumed = train(path)
