@@ -14,7 +14,7 @@ keys, values and gates. Tokens have no positions: a layer that needs some brings
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -117,10 +117,9 @@ class BlockStack(nn.Sequential):
         mixers: the layers, at least one.
     """
 
-    def __init__(self, width: int, mixers: Iterable[nn.Module]) -> None:
+    def __init__(self, width: int, mixers: Sequence[nn.Module]) -> None:
         """Make a block of each layer."""
-        if not isinstance(mixers, Iterable):
-            raise ValueError(f"mixers must be layers, at least one, got {mixers!r}")
+        _checks.instance("mixers", mixers, Sequence)
         blocks = [Block(width, mixer) for mixer in mixers]
         if not blocks:
             raise ValueError("mixers must hold at least one layer, got none")

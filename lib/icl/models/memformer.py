@@ -422,7 +422,7 @@ def scatter(model: nn.Module, scale: float, *, generator: torch.Generator, names
     known = dict(model.named_parameters())
     _checks.instance("names", names, Sequence)
     # A plain string would be taken for its letters.
-    if isinstance(names, str) or not all(any(part in name for name in known) for part in names):
+    if isinstance(names, str) or not all(any(str(part) in name for name in known) for part in names):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
     chosen = [p for name, p in known.items() if not names or any(part in name for part in names)]
     for parameter in chosen:

@@ -320,6 +320,7 @@ def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
 
     The statistics have to be those for the layer's own rate and step.
     """
+    _checks.instance("known", known, Statistics)
     return (_asked(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
 
 
@@ -405,6 +406,8 @@ class S6Stack(nn.Module):
         _checks.precision(dtype)
         if not layers or not all(isinstance(layer, S6) for layer in layers):
             raise ValueError(f"layers must be S6 layers, at least one, got {layers!r}")
+        for network in networks:
+            _checks.instance("networks", network, nn.Module)
         if networks and len(networks) != len(layers):
             raise ValueError(f"networks must be none or {len(layers)}, one a layer, got {len(networks)}")
         self.layers, self.networks = nn.ModuleList(layers), nn.ModuleList(networks)

@@ -176,7 +176,7 @@ LAPLACE = InputLaw("Laplace", 6.0, _laplace)
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
     """Symmetric square root; unlike Cholesky it takes singular covariances too."""
-    _checks.unmasked("matrix", matrix)
+    _checks.plain("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
     return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T

@@ -60,7 +60,7 @@ def covariance(D: Any, U: Any = None) -> Float[np.ndarray, "d d"]:
 
 def _definite(Sigma: Any) -> np.ndarray:
     """Sigma as a float64 covariance that has an inverse."""
-    _checks.unmasked("Sigma", Sigma)
+    _checks.plain("Sigma", Sigma)
     if isinstance(Sigma, Tensor):
         _checks.numbers("Sigma", Sigma)
     matrix = np.asarray(Sigma)

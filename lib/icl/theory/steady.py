@@ -382,6 +382,7 @@ class Update:
 
     def __post_init__(self) -> None:
         """Refuse matrices that do not fit together."""
+        _checks.plain("keep", self.keep)
         m = len(np.atleast_1d(self.keep))
         for name in ("keep", "look", "noise"):
             value = np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64)
