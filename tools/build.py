@@ -32,6 +32,7 @@ import borrowed
 import chapters
 import copies
 import environments
+import figures
 import kernels
 import keys
 import measurements
@@ -151,6 +152,7 @@ def book() -> int:
         return 0
     chapters.examine(chapters.pages())
     names = chapters.with_cells()
+    figures.examine(names)
     print("Chapters:", flush=True)
     executed = run(names)
     if failed := len(names) - len(executed):
@@ -178,6 +180,7 @@ def one_page(name: str) -> int:
     if page not in chapters.pages():
         raise chapters.Broken(f"_toc.yml: it has no page {page!r}")
     chapters.examine([page])
+    figures.examine([page] if page in chapters.with_cells() else [])
     lenders = borrowed.lenders(chapters.source(page)) if borrowed.borrows(chapters.source(page)) else []
     mine = [*([page] if page in chapters.with_cells() else []), *(name for name in lenders if name != page)]
     executed = run(mine)
