@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -80,6 +81,15 @@ def function(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a function, got {value!r}")
 
 
+def fits(name: str, value: Any, size: float) -> None:
+    """Refuse a setting whose arrays, of `size` bytes in all, are larger than this machine's memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ValueError(
+            f"{name} must be smaller, {value} takes at least {size:.3g} bytes and there are {memory:.3g}, got {value}"
+        )
+
+
 def flag(name: str, value: Any) -> bool:
     """Return `value` if it is True or False, of Python or numpy; ValueError for all else that is merely truthy."""
     if not isinstance(value, bool | np.bool_):
@@ -116,6 +126,7 @@ def number(name: str, value: Any, **bounds: float) -> float:
 
 def covariance(name: str, value: Any, d: int) -> np.ndarray:
     """Return a symmetric positive semi-definite (d, d) float64 array; None stands for the identity."""
+    fits("d", d, 8 * d**2)
     if value is None:
         return np.eye(d)
     matrix = np.array(numbers(name, value), dtype=np.float64)

@@ -97,6 +97,7 @@ class Block(nn.Module):
         """Put norms and an MLP around the layer."""
         super().__init__()
         _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         _checks.instance("mixer", mixer, nn.Module)
         self.norm, self.mixer = nn.RMSNorm(width), mixer
         self.mlp = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
@@ -141,6 +142,7 @@ class InContext(Causal):
         super().__init__()
         self.d = _checks.integer("d", d, at_least=1)
         self.width = _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         _checks.instance("body", body, nn.Module)
         self.embedding = nn.Linear(d + 2, width)
         self.body = body
@@ -234,6 +236,7 @@ class Projected(nn.Module):
         super().__init__()
         self.gates = operator_gates(operator)
         _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")

@@ -137,6 +137,7 @@ class OneLayerGLA(nn.Module):
         """Draw the initial weights."""
         super().__init__()
         _checks.integer("d", d, at_least=1)
+        _checks.fits("d", d, 8 * d**2)
         _checks.number("scale", scale, at_least=0)
         _checks.drawing(generator, dtype)
         self.lam = _checks.number("lam", lam, above=0, at_most=1)

@@ -113,6 +113,7 @@ class FullStack(Causal):
         super().__init__()
         self.d = _checks.integer("d", d, at_least=1)
         self.layers = _checks.integer("layers", layers, at_least=1)
+        _checks.fits("d", d, 16 * layers * d**2)
         if not isinstance(reading, Reading):
             raise ValueError(f"reading must be a Reading, got {reading!r}")
         _checks.number("scale", scale, at_least=0)

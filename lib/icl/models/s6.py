@@ -412,6 +412,7 @@ class S6Stack(nn.Module):
             raise ValueError(f"networks must be none or {len(layers)}, one a layer, got {len(networks)}")
         self.layers, self.networks = nn.ModuleList(layers), nn.ModuleList(networks)
         _checks.integer("d_e", d_e, at_least=1)
+        _checks.fits("d_e", d_e, 8 * d_e**2)
         mix = torch.zeros(len(layers), d_e, d_e, dtype=dtype)
         mix[:, -1, -1] = 1
         self.W = nn.Parameter(mix)

@@ -138,6 +138,7 @@ class GaussianComponents:
     ) -> ComponentPrompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
         _checks.drawing(generator, dtype)
         shares = torch.as_tensor(self.shares, dtype=torch.float64, device=generator.device)
 

@@ -238,6 +238,7 @@ class Regression(ABC):
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
         _checks.drawing(generator, dtype)
         return self._prompt(self._weights(batch, generator, dtype, device), generator, device)
 
