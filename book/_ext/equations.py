@@ -46,10 +46,8 @@ def faults(texts: dict[str, str], untold: dict[str, dict[str, str]]) -> list[str
     anywhere = set().union(*shown.values(), *told.values())
     for page, text in texts.items():
         part = _part(page)
-        if part in _OF_ALL or part not in shown:
-            known = anywhere
-        else:
-            known = shown[part] | told.get(part, set())
+        of_all = part in _OF_ALL or part not in shown
+        known = anywhere if of_all else shown[part] | told.get(part, set())
         words = re.sub(r"\$[^$]*\$|`[^`]*`", " ", prose.text_of(text))
         for found in _NAMED.finditer(words):
             if found[1] not in (anywhere if found["of"] else known):

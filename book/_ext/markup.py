@@ -1,4 +1,4 @@
-"""Whether the Markdown of a page loses something on the way: a fence without its end, a picture without words, raw HTML.
+"""Whether the Markdown of a page loses something: a fence without its end, a picture without words, raw HTML.
 
 Sphinx and MyST say nothing of any of these. A fence that is not closed runs to the end of what it stands in; a picture
 without a text is told by its file's name; and where raw HTML leads, or what it loads, nobody looks after.
@@ -6,7 +6,9 @@ without a text is told by its file's name; and where raw HTML leads, or what it 
 
 import re
 
+import chapters
 import claims_data
+import remembered
 
 _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|:{3,}|~{3,})(?P<info>.*)$")
 #: Directives whose content is no Markdown.
@@ -64,3 +66,12 @@ def _walk(lines: list[str], at: int, end: int, wrong: list[str], words: list[str
 def _told(options: list[str]) -> bool:
     said = next((line.split(":alt:", 1)[1] for line in options if line.strip().startswith(":alt:")), "")
     return len(said.split()) >= LEAST
+
+
+def examine(pages: list[str]) -> None:
+    """Broken, with all that is wrong, if one of these pages would lose something."""
+    found = [
+        f"{page}.md: {fault}" for page in pages for fault in remembered.of("markup", chapters.source(page), faults)
+    ]
+    if found:
+        raise chapters.Broken("\n".join(found))
