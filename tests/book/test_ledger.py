@@ -98,8 +98,10 @@ def _settled(cell):
     """Each claim's id with what must be true for it, in one cell."""
     rows = {}
     for node in ast.walk(cell):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _id(node.value):
-            rows[node.targets[0].id] = _id(node.value)
+        if isinstance(node, ast.Assign):
+            many = isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(node.targets[0].elts, node.value.elts, strict=True) if many else [(node.targets[0], node.value)]
+            rows |= {to.id: _id(value) for to, value in pairs if isinstance(value, ast.Call) and _id(value)}
     for node in ast.walk(cell):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
@@ -110,6 +112,39 @@ def _settled(cell):
         if claim:
             told = [k.value for k in node.keywords if k.arg in ("caveat", "instead")]
             yield claim, told + (node.args[:1] if node.func.attr == "holds" else [])
+
+
+def shown(text):
+    """Claims whose check is what a cell of the page ends in, outside any condition: those that a page shows settled."""
+    before, found = [], []
+    for source in chapters.code_cells(text):
+        cell = ast.parse(source)
+        # A row may be read in an earlier cell than it is settled in.
+        before += [node for node in cell.body if isinstance(node, ast.Assign)]
+        last = cell.body[-1:] if cell.body and isinstance(cell.body[-1], ast.Expr) else []
+        found += [claim for claim, _ in _settled(ast.Module([*before, *last], []))]
+    return found
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_claim_that_is_named_is_settled(page):
+    """Every row that a chapter names is settled once, by a check at the end of a cell, which the page then shows."""
+    assert sorted(shown(CHAPTERS[page])) == sorted(chapters.claims_of(CHAPTERS[page]))
+
+
+UNSETTLED = {
+    "no check": 'row = claim("a")\nrow.limit("x")',
+    "under a condition": 'if False:\n    claim("a").holds(x, note="")',
+    "not at the end": 'claim("a").holds(x, note="")\ny = 1',
+    "within a function": 'def f():\n    return claim("a").holds(x, note="")',
+}
+
+
+@pytest.mark.parametrize("name", UNSETTLED)
+def test_an_unsettled_claim_is_found(name):
+    """A row that is named and not settled, or where no page shows it, is none; one of an earlier cell is."""
+    assert shown(CELL.format(UNSETTLED[name])) == []
+    assert shown(CELL.format('row, d = claim("a"), 2') + "\n" + CELL.format('row.holds(x, note="")')) == ["a"]
 
 
 def _id(call):
