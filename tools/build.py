@@ -32,8 +32,11 @@ import borrowed
 import chapters
 import copies
 import environments
+import equations
+import figures
 import kernels
 import keys
+import markup
 import measurements
 import prose
 import recordings
@@ -142,6 +145,14 @@ def _contents_of(page: str, target: Path) -> Path:
     return path
 
 
+def examine(pages: list[str]) -> None:
+    """Broken if the sources of these pages cannot be built, hide or lose something, or do not say what they show."""
+    chapters.examine(pages)
+    markup.examine(pages)
+    equations.examine()
+    figures.examine([page for page in pages if page in chapters.with_cells()])
+
+
 def book() -> int:
     """Run what changed and render the site; return an exit status."""
     start, site = time.monotonic(), chapters.built() / "html"
@@ -149,7 +160,7 @@ def book() -> int:
     if unchanged.since_the_last_build(began_with):
         print(f"Nothing has changed since it was built. Open {site / 'index.html'}")
         return 0
-    chapters.examine(chapters.pages())
+    examine(chapters.pages())
     names = chapters.with_cells()
     print("Chapters:", flush=True)
     executed = run(names)
@@ -177,7 +188,7 @@ def one_page(name: str) -> int:
     page = f"book/{name.removeprefix('book/').removesuffix('.md')}"
     if page not in chapters.pages():
         raise chapters.Broken(f"_toc.yml: it has no page {page!r}")
-    chapters.examine([page])
+    examine([page])
     lenders = borrowed.lenders(chapters.source(page)) if borrowed.borrows(chapters.source(page)) else []
     mine = [*([page] if page in chapters.with_cells() else []), *(name for name in lenders if name != page)]
     executed = run(mine)
@@ -195,7 +206,7 @@ def one_page(name: str) -> int:
 
 def records(*, anew: bool) -> int:
     """Make the recorded runs; return an exit status."""
-    chapters.examine(chapters.pages())
+    examine(chapters.pages())
     print("Chapters that record (profile paper):", flush=True)
     if not record(chapters.with_cells(), anew=anew):
         return 1

@@ -72,11 +72,11 @@ def is_chapter(text: str) -> bool:
 
 def code_cells(text: str) -> list[str]:
     """Sources of a chapter's code cells."""
-    return [source for source, _ in _cells(text)]
+    return [source for source, _ in cells(text)]
 
 
 @cache
-def _cells(text: str) -> tuple[tuple[str, int], ...]:
+def cells(text: str) -> tuple[tuple[str, int], ...]:
     """Sources of the code cells, and the line before each one's fence."""
     return tuple((source, line) for source, line in remembered.of("cells", text, _read_cells))
 
@@ -138,10 +138,10 @@ def examine(names: list[str]) -> None:
 def _fault(text: str) -> str | None:
     """Why a chapter cannot be read, or a cell is no Python or hides what goes wrong; None if neither."""
     try:
-        cells = _cells(text)
+        found = cells(text)
     except Exception as error:  # whatever the reader stumbles over, it is over this page
         return " ".join(str(error).split())
-    for cell, line in cells:
+    for cell, line in found:
         try:
             tree = ast.parse(cell)
         except (SyntaxError, ValueError) as error:

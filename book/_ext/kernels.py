@@ -11,12 +11,27 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 STARTS = 3  # two kernels that start at the same moment may choose the same port, and one of them dies of it
+
+
+class _Client(NotebookClient):
+    """Asks its kernel once more after the last cell: nobody else would miss one that has died by then."""
+
+    async def async_execute_cell(
+        self, cell: nbformat.NotebookNode, cell_index: int, *args: Any, **more: Any
+    ) -> nbformat.NotebookNode:
+        """Execute a cell."""
+        done = await super().async_execute_cell(cell, cell_index, *args, **more)
+        if cell_index == len(self.nb.cells) - 1 and self.kc is not None:
+            await self.async_wait_for_reply(self.kc.kernel_info())
+        return done
+
 
 _running: set[NotebookClient] = set()
 _stopping = threading.Event()
@@ -38,7 +53,7 @@ def execute(
     error = None
     for _ in range(STARTS):
         started = threading.Event()
-        client = NotebookClient(
+        client = _Client(
             notebook,
             timeout=timeout,
             resources={"metadata": {"path": str(folder)}},

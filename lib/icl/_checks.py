@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import os
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,16 @@ def unmasked(name: str, value: Any) -> None:
         raise ValueError(f"{name} must not be a masked array: fill or drop what is masked")
 
 
-def numbers(name: str, value: Any) -> np.ndarray:
-    """Return `value` as an array of real numbers; ValueError if it is none, is masked, or waits for a gradient."""
+def plain(name: str, value: Any) -> None:
+    """Refuse what numpy makes no ordinary array of: a masked array, and a tensor that waits for a gradient."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must be real numbers, detached from what they are a gradient's, got {value!r}")
     unmasked(name, value)
+
+
+def numbers(name: str, value: Any) -> np.ndarray:
+    """Return `value` as an array of real numbers; ValueError if it is none, is masked, or waits for a gradient."""
+    plain(name, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # a ragged list; a tensor on another device
@@ -47,6 +54,40 @@ def integer(name: str, value: Any, *, at_least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise ValueError(f"{name} must be an integer >= {at_least}, got {value!r}")
     return int(value)
+
+
+def one_of(name: str, value: Any, known: Collection[Any]) -> None:
+    """Refuse what is none of these names or numbers; a list, say, is none of them, and has no place in a set."""
+    if isinstance(value, bool) or not isinstance(value, str | int) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
+
+
+def names(name: str, value: Any) -> None:
+    """Refuse what is no sequence of texts; a text by itself would be taken for its letters."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"{name} must be a sequence of names, got {value!r}")
+
+
+def broadcasts(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Refuse an array that does not broadcast to a shape."""
+    actual = np.shape(value)
+    if len(actual) > len(shape) or any(a not in (1, e) for a, e in zip(actual[::-1], shape[::-1], strict=False)):
+        raise ValueError(f"{name} must broadcast to {shape}, got shape {actual}")
+
+
+def function(name: str, value: Any) -> None:
+    """Refuse what cannot be called; None stands for no function."""
+    if value is not None and not callable(value):
+        raise ValueError(f"{name} must be a function, got {value!r}")
+
+
+def fits(name: str, value: Any, size: float) -> None:
+    """Refuse a setting whose arrays, of `size` bytes in all, are larger than this machine's memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ValueError(
+            f"{name} must be smaller, {value} takes at least {size:.3g} bytes and there are {memory:.3g}, got {value}"
+        )
 
 
 def flag(name: str, value: Any) -> bool:
@@ -85,6 +126,7 @@ def number(name: str, value: Any, **bounds: float) -> float:
 
 def covariance(name: str, value: Any, d: int) -> np.ndarray:
     """Return a symmetric positive semi-definite (d, d) float64 array; None stands for the identity."""
+    fits("d", d, 8 * d**2)
     if value is None:
         return np.eye(d)
     matrix = np.array(numbers(name, value), dtype=np.float64)

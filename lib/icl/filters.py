@@ -416,7 +416,7 @@ def gla(A: Any, *, lam: float) -> Filter:
         A: (d, d) matrix of (15), `theory.one_layer.optimum(task, lam=lam).A` for one.
         lam: forgetting factor, > 0, dimensionless.
     """
-    _checks.unmasked("A", A)
+    _checks.plain("A", A)
     A = np.asarray(_checks.real("A", np.asarray(A)), dtype=np.float64)
     _checks.shape("A", A, (len(A) if A.ndim else 1,) * 2)
     lam = _checks.number("lam", lam, above=0)

@@ -40,8 +40,7 @@ def streams(name: str, *, seed: int = 0, device: torch.device | str = "cpu") -> 
     Its seed is a hash of the name and of `seed`, so that streams with different names or seeds never overlap, adding an
     experiment changes no other, and the same call always starts the same stream. `seed` numbers replicates.
     """
-    if not name or not isinstance(name, str):
-        raise ValueError(f"name must be a non-empty string: it is what tells streams apart, got {name!r}")
+    _checks.text("name", name, "a text, which tells streams apart")
     _checks.integer("seed", seed, at_least=0)
     digest = hashlib.sha256(f"{name}/{seed}".encode()).digest()
     # 63 bits: torch refuses seeds of 2**64 and above, and a sign bit would be read differently on some devices.

@@ -208,6 +208,8 @@ def tuned_momentum(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
         low: smallest eigenvalue, > 0.
         high: largest eigenvalue, >= low.
     """
+    for name, value in (("low", low), ("high", high)):
+        _checks.instance(name, value, int, float, np.number, np.ndarray, Tensor)
     _interval(low, high)
     total = high**0.5 + low**0.5
     return 4 / total**2, ((high**0.5 - low**0.5) / total) ** 2
@@ -226,6 +228,8 @@ def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
         low: smallest eigenvalue, > 0.
         high: largest eigenvalue, >= low.
     """
+    for name, value in (("low", low), ("high", high)):
+        _checks.instance(name, value, int, float, np.number, np.ndarray, Tensor)
     _interval(low, high)
     c = (3 * high / low + 1) ** 0.5
     return 4 / (3 * high + low), (c - 2) / (c + 2)

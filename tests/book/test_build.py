@@ -205,14 +205,16 @@ def test_a_kernel_that_does_not_start_is_started_again(tiny, tmp_path, capsys):
 
 
 def test_a_failing_cell_names_its_chapter(tiny, capsys):
-    """A failing cell, and a kernel that dies under one, fail the chapter by its name; the others are kept."""
-    tiny.chapters(a=["print(1 / 0)"], b=["import os\nos.kill(os.getpid(), 9)"], c=["x = 1"])
+    """A failing cell, a kernel that dies under one or after the last, fail the chapter by its name; others are kept."""
+    after = "import asyncio, os\nasyncio.get_running_loop().call_soon(os.kill, os.getpid(), 9)\nprint(1)"
+    tiny.chapters(a=["print(1 / 0)"], b=["import os\nos.kill(os.getpid(), 9)"], c=["x = 1"], d=["x = 1", after])
     assert build.main([]) == 1
     said, complained = capsys.readouterr()
     assert re.search(r"FAILED .* book/a\n(?s:.*)ZeroDivisionError", said)
     assert re.search(r"FAILED .* book/b\nThe kernel died", said)
-    assert "2 chapter(s) failed" in complained
-    assert [runs.cached(f"book/{name}") is not None for name in "abc"] == [False, False, True]
+    assert re.search(r"FAILED .* book/d\nThe kernel died", said)
+    assert "3 chapter(s) failed" in complained
+    assert [runs.cached(f"book/{name}") is not None for name in "abcd"] == [False, False, True, False]
 
 
 SLEEPS = "import os, pathlib, time\npathlib.Path({root!r}, f'{{os.getpid()}}.pid').touch()\n# {long}\ntime.sleep(600)"

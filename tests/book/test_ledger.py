@@ -27,6 +27,7 @@ import chapters  # noqa: E402
 import claims_data  # noqa: E402
 import directives  # noqa: E402
 import ledger as promises  # noqa: E402
+import prose  # noqa: E402
 
 CHAPTERS = {
     page: text
@@ -97,8 +98,10 @@ def _settled(cell):
     """Each claim's id with what must be true for it, in one cell."""
     rows = {}
     for node in ast.walk(cell):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _id(node.value):
-            rows[node.targets[0].id] = _id(node.value)
+        if isinstance(node, ast.Assign):
+            many = isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(node.targets[0].elts, node.value.elts, strict=True) if many else [(node.targets[0], node.value)]
+            rows |= {to.id: _id(value) for to, value in pairs if isinstance(value, ast.Call) and _id(value)}
     for node in ast.walk(cell):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
@@ -109,6 +112,39 @@ def _settled(cell):
         if claim:
             told = [k.value for k in node.keywords if k.arg in ("caveat", "instead")]
             yield claim, told + (node.args[:1] if node.func.attr == "holds" else [])
+
+
+def shown(text):
+    """Claims whose check is what a cell of the page ends in, outside any condition: those that a page shows settled."""
+    before, found = [], []
+    for source in chapters.code_cells(text):
+        cell = ast.parse(source)
+        # A row may be read in an earlier cell than it is settled in.
+        before += [node for node in cell.body if isinstance(node, ast.Assign)]
+        last = cell.body[-1:] if cell.body and isinstance(cell.body[-1], ast.Expr) else []
+        found += [claim for claim, _ in _settled(ast.Module([*before, *last], []))]
+    return found
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_claim_that_is_named_is_settled(page):
+    """Every row that a chapter names is settled once, by a check at the end of a cell, which the page then shows."""
+    assert sorted(shown(CHAPTERS[page])) == sorted(chapters.claims_of(CHAPTERS[page]))
+
+
+UNSETTLED = {
+    "no check": 'row = claim("a")\nrow.limit("x")',
+    "under a condition": 'if False:\n    claim("a").holds(x, note="")',
+    "not at the end": 'claim("a").holds(x, note="")\ny = 1',
+    "within a function": 'def f():\n    return claim("a").holds(x, note="")',
+}
+
+
+@pytest.mark.parametrize("name", UNSETTLED)
+def test_an_unsettled_claim_is_found(name):
+    """A row that is named and not settled, or where no page shows it, is none; one of an earlier cell is."""
+    assert shown(CELL.format(UNSETTLED[name])) == []
+    assert shown(CELL.format('row, d = claim("a"), 2') + "\n" + CELL.format('row.holds(x, note="")')) == ["a"]
 
 
 def _id(call):
@@ -211,6 +247,93 @@ def test_a_changed_promise_stands_in_the_changelog():
     released = json.loads(promises.RELEASED.read_text(encoding="utf-8"))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert unsaid(released, promises.promises(evidence.ledger()), changelog) == {}
+
+
+_NUMBER = re.compile(r"(?<![\w.^])(?:\d[\d,]*\.\d+|\d[\d,]*\d|\d(?=\s?%))(?!\w)")
+
+
+def numbers(text):
+    """Decimals, percentages and numbers of two digits and more."""
+    return [number.replace(",", "") for number in _NUMBER.findall(re.sub(r"\(\d+\)", " ", prose._ASIDE.sub(" ", text)))]
+
+
+def unbacked(row, text):
+    """Numbers of a row's reason that neither the row nor its chapter has: in its words, its settings or its limits."""
+    own = " ".join(map(str, (row.claim, row.how, row.source, row.printed, row.limits, row.tolerance)))
+    cells = " ".join(chapters.code_cells(text)).replace("_", "")
+    known = set(re.findall(r"\d+(?:\.\d+)?", f"{prose.text_of(text)} {own} {cells}".replace(",", "")))
+    return [number for number in numbers(row.reason) if number not in known]
+
+
+#: Numbers of a reason that the chapter does not have, by row: why nobody computes them there.
+FROM_ELSEWHERE = {
+    ("gla.nlp.sizes", "124"): "what the authors of the model corrected their number to",
+    ("mem.fig5.batch-1", "26"): "one more than the 25 that the chapter has",
+    ("mamba.fig1b.alignment", "0.15"): "in words of the chapter: below 0",
+    ("mamba.rate-one-over-n", "0.96"): "25/26, which the chapter has",
+}
+
+
+def test_numbers_of_reasons_are_the_chapters():
+    """A number of a row's reason is one of its chapter's, which says it by a cell, or of the row; or it is listed."""
+    rows = [row for row in evidence.ledger().values() if row.chapter and row.reason]
+    found = {(row.id, number) for row in rows for number in unbacked(row, chapters.source(row.chapter))}
+    assert found == set(FROM_ELSEWHERE)
+
+
+def test_a_number_changed_in_a_reason_is_found():
+    """97% of a chapter that says 98%, and a decimal that it has not; its own limits and words are none."""
+    row = next(c for c in evidence.ledger().values() if c.verdict == "reproduced")
+    text = "# A\n\nOf 1,000 runs 98% arrive.\n\n```{code-cell}\nruns = 1_000\n```\n"
+    row = replace(row, reason="Of 1,000 runs 97% arrive within 0.31 of it, as (16) says.", limits={"near": 0.31})
+    assert unbacked(row, text) == ["97"]
+    assert unbacked(replace(row, limits={}), text) == ["97", "0.31"]
+
+
+def typed_notes(text):
+    """Numbers typed into the note of a check that the page has neither in its words nor as a setting of its cells."""
+    cells = [ast.parse(cell) for cell in chapters.code_cells(text)]
+    notes = [
+        keyword.value
+        for cell in cells
+        for node in ast.walk(cell)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("holds", "agrees")
+        for keyword in node.keywords
+        if keyword.arg == "note"
+    ]
+    inside = {id(each) for note in notes for each in ast.walk(note)}
+    settings = [
+        each.value
+        for cell in cells
+        for each in ast.walk(cell)
+        if isinstance(each, ast.Constant) and id(each) not in inside and not isinstance(each.value, bool)
+    ]
+    said = " ".join(f"{v:g} {v}" if isinstance(v, int | float) else str(v) for v in settings)
+    known = set(re.findall(r"\d+(?:\.\d+)?", f"{prose.text_of(text)} {said}".replace(",", "")))
+    return [number for note in notes for words in _words(note) for number in numbers(words) if number not in known]
+
+
+def _words(node):
+    """What is typed of a text, what is computed within it left out."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.FormattedValue | ast.Subscript):
+        return []
+    return [words for child in ast.iter_child_nodes(node) for words in _words(child)]
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_notes_are_computed(page):
+    """A number typed into the note of a check is a setting of the page, or one of its text's."""
+    assert typed_notes(CHAPTERS[page]) == []
+
+
+def test_a_number_typed_into_a_note_is_found():
+    """What was computed, and what is a setting, is let through."""
+    cell = (
+        """n = 40\nclaim("a").holds(x, note=f"{gap:.2f} at n = 40, {', '.join(f'{v:.20f}' for v in c)}; 0.31 before")"""
+    )
+    assert typed_notes(CELL.format(cell)) == ["0.31"]
 
 
 LOOSENED = {

@@ -9,8 +9,9 @@ import torch
 
 from icl import _checks, filters, solvers
 from icl.page import claims
+from icl.profile import streams
 from icl.tasks import DriftingRegression, HeavyTailedDrift, quadratics, square_root
-from icl.theory import adversary, floors, moments, one_layer, population
+from icl.theory import adversary, floors, moments, one_layer, polynomial_floor, population, steady
 from icl.theory import lms_family as lms
 from icl.theory.errata import memory
 
@@ -111,3 +112,21 @@ def test_truths_are_truths(value, as_installed):
     assert claimed("truth").holds(value, note="").verdict == "reproduced"
     assert _checks.flag("it", value) is True
     np.testing.assert_array_equal(lms.errors(TASK, 0.1, normalised=value), lms.errors(TASK, 0.1, normalised=True))
+
+
+TOO_LARGE = {
+    "layers": lambda: polynomial_floor.optimal_risks(5, 20, 10**6),
+    "degree": lambda: polynomial_floor.wishart_moments(5, 20, 200),
+    "d": lambda: DriftingRegression(10**7, 3, 0.9),
+    "batch": lambda: DriftingRegression(10, 10**13, 0.9).sample(5, generator=streams("x")),
+    "nodes": lambda: steady.squared_lengths(3, nodes=10**7),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_what_no_memory_holds_is_refused(name, as_installed):
+    """By the setting's name and with the bytes, before anything is computed."""
+    with pytest.raises(
+        ValueError, match=rf"^{name} must be smaller, \d+ takes at least \S+ bytes and there are \S+, got"
+    ):
+        TOO_LARGE[name]()

@@ -47,6 +47,7 @@ class Softmax(nn.Module):
         """Make the projections."""
         super().__init__()
         _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")
@@ -115,6 +116,7 @@ class Lstm(nn.Module):
         """Make the layer."""
         super().__init__()
         self.width = _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         self.lstm = nn.LSTM(width, width, batch_first=True)
 
     def state_numel(self, time: int) -> int:

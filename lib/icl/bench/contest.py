@@ -154,6 +154,7 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
         settings: rows of `tuned_settings` and `taught_numbers`.
     """
     _checks.instance("task", task, Task)
+    _checks.text("name", name)
     held = _settings(settings)
 
     def found(whose: str, method: str) -> dict[str, float]:
@@ -199,6 +200,8 @@ def compare(
         last: how many positions, counted from the end, are averaged.
         folder: where finished cells are kept, those of each program in a folder of their own; None keeps nothing.
     """
+    if folder is not None:
+        _checks.instance("folder", folder, Path)
     tables = []
     for name, task in _named(tasks).items():
         grid = Grid({name: task}, makers(task, name, settings), seeds, batch, last, "floor", "one benchmark")

@@ -190,8 +190,7 @@ def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str]
     place = _place(folder)
     if isinstance(again, str) or not isinstance(again, Sequence):
         raise ValueError(f"again must be names of tasks, in a list, got {again!r}")
-    if budget not in BUDGETS:
-        raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, got {budget!r}")
+    _checks.one_of("budget", budget, BUDGETS)
     found: list[dict[str, Any]] = []
     for path in sorted(place.glob("*.json")):
         try:
@@ -337,13 +336,20 @@ def _made_anew(made: Mapping[str, Any], again: Sequence[str], budget: Budget, fo
                 raise ValueError(f"{at}: the rows' floor, {each['floor']!r}, is not this library's, {float(floor)!r}")
 
 
+def _only_rows(rows: Any) -> None:
+    """Refuse what `read_rows` does not return."""
+    _checks.instance("rows", rows, Sequence)
+    for row in rows:
+        _checks.instance("rows", row, Mapping)
+
+
 def by_task(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """All tests of all rows, one a line: contestant, task, variant, shifted, reference and the numbers.
 
     Args:
         rows: what `read_rows` returned.
     """
-    _checks.instance("rows", rows, Sequence)
+    _only_rows(rows)
     lines = [{"contestant": made["contestant"]} | dict(each) for made in rows for each in made["tasks"]]
     return _filled(pd.DataFrame(lines, columns=["contestant", "task", "variant", "shifted", "reference", *_NUMBERS]))
 
@@ -357,7 +363,7 @@ def board(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Args:
         rows: what `read_rows` returned.
     """
-    _checks.instance("rows", rows, Sequence)
+    _only_rows(rows)
     lines = []
     for made in rows:
         line = {"contestant": made["contestant"], "kind": made["kind"], "about": made["about"]}

@@ -6,6 +6,7 @@ that comes from outside, names first of all, is text in it and never markup.
 """
 
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,8 @@ def warned(results: BenchResults) -> Iterable[str]:
 
 def plain(value: float, error: float) -> str:
     """A number and its standard error to the digits that it bears: 1.43 ± 0.02; inf is "diverged", NaN a dash."""
+    for name, given in (("value", value), ("error", error)):
+        _checks.instance(name, given, numbers.Real)
     if math.isnan(value):
         return "–"
     if math.isinf(value):

@@ -73,8 +73,7 @@ class Plan:
         A training on each task by itself is tested on its own; any other on all there are. Longer prompts are of the
         tasks trained on.
         """
-        if trained_on not in self.trained_on:
-            raise ValueError(f"trained_on must be one of {', '.join(self.trained_on)}, got {trained_on!r}")
+        _checks.one_of("trained_on", trained_on, self.trained_on)
         own = self.trained_on[trained_on]
         others = self.only_tested if self.train == "each" else [*self.training, *self.only_tested]
         return {name: cells.VARIANTS if name in own else cells.VARIANTS[:1] for name in dict.fromkeys([*own, *others])}

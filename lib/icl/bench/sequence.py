@@ -14,7 +14,7 @@ keys, values and gates. Tokens have no positions: a layer that needs some brings
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -97,6 +97,7 @@ class Block(nn.Module):
         """Put norms and an MLP around the layer."""
         super().__init__()
         _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         _checks.instance("mixer", mixer, nn.Module)
         self.norm, self.mixer = nn.RMSNorm(width), mixer
         self.mlp = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
@@ -117,10 +118,9 @@ class BlockStack(nn.Sequential):
         mixers: the layers, at least one.
     """
 
-    def __init__(self, width: int, mixers: Iterable[nn.Module]) -> None:
+    def __init__(self, width: int, mixers: Sequence[nn.Module]) -> None:
         """Make a block of each layer."""
-        if not isinstance(mixers, Iterable):
-            raise ValueError(f"mixers must be layers, at least one, got {mixers!r}")
+        _checks.instance("mixers", mixers, Sequence)
         blocks = [Block(width, mixer) for mixer in mixers]
         if not blocks:
             raise ValueError("mixers must hold at least one layer, got none")
@@ -142,6 +142,7 @@ class InContext(Causal):
         super().__init__()
         self.d = _checks.integer("d", d, at_least=1)
         self.width = _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         _checks.instance("body", body, nn.Module)
         self.embedding = nn.Linear(d + 2, width)
         self.body = body
@@ -235,6 +236,7 @@ class Projected(nn.Module):
         super().__init__()
         self.gates = operator_gates(operator)
         _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
         self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")

@@ -29,6 +29,8 @@ _loaded: dict[Path, str] = {}
 
 def nearest(name: str, known: list[str]) -> str:
     """Which of these was perhaps meant: "; did you mean a or b?", or "" if none is near."""
+    _checks.text("name", name)
+    _checks.names("known", known)
     found = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 

@@ -203,6 +203,9 @@ class Full(nn.Module):
     def __init__(self, d: int, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
         """Start at the identity."""
         super().__init__()
+        _checks.integer("d", d, at_least=1)
+        _checks.integer("layers", layers, at_least=1)
+        _checks.fits("d", d, 8 * layers * d**2)
         eye = torch.eye(_checks.integer("d", d, at_least=1), dtype=_kind(dtype))
         self.matrices = nn.Parameter(eye.repeat(_checks.integer("layers", layers, at_least=1), 1, 1))
 
@@ -218,6 +221,7 @@ class Memory(nn.Module):
         """Keep the number of layers."""
         super().__init__()
         self.layers = _checks.integer("layers", layers, at_least=1)
+        _checks.fits("layers", layers, 8 * layers**2)
 
     def Gamma(self) -> Float[Tensor, "L L ..."]:
         """Gamma[l, j], 0 for j > l."""
@@ -422,7 +426,7 @@ def scatter(model: nn.Module, scale: float, *, generator: torch.Generator, names
     known = dict(model.named_parameters())
     _checks.instance("names", names, Sequence)
     # A plain string would be taken for its letters.
-    if isinstance(names, str) or not all(any(part in name for name in known) for part in names):
+    if isinstance(names, str) or not all(any(str(part) in name for name in known) for part in names):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
     chosen = [p for name, p in known.items() if not names or any(part in name for part in names)]
     for parameter in chosen:

@@ -26,6 +26,7 @@ def decay_weights(lam: float | Tensor, count: int, *, like: Tensor) -> Float[Ten
     _checks.integer("count", count, at_least=1)
     if not isinstance(lam, Tensor):
         _checks.number("lam", lam, at_least=0)
+    _checks.tensor("like", like)
     lam = torch.as_tensor(lam, dtype=like.dtype, device=like.device)
     if lam.dim() != 0 or not bool((lam >= 0) & torch.isfinite(lam)):
         raise ValueError(f"lam must be one finite number >= 0, got {lam}")
@@ -35,7 +36,7 @@ def decay_weights(lam: float | Tensor, count: int, *, like: Tensor) -> Float[Ten
 
 def gram(Z: Float[Tensor, "batch time tokens"], lam: float | Tensor) -> Float[Tensor, "batch tokens tokens"]:
     """G = sum_i lam^(time-i) z_i z_i' for tokens Z with rows z_i: all that one layer reads from a prompt."""
-    _checks.shape("Z", Z, (None, None, None))
+    _checks.tensor("Z", Z, 3)
     weights = decay_weights(lam, Z.shape[1], like=Z)
     return Z.transpose(1, 2) @ (weights[:, None] * Z)
 
@@ -93,6 +94,8 @@ def features(prompt: Prompt, lam: float | Sequence[float] | np.ndarray) -> Float
     Given several lam, one matrix product serves them all, and the result has a leading axis for them.
     """
     _checks.instance("prompt", prompt, Prompt)
+    if np.ndim(_checks.numbers("lam", lam)) > 1:
+        raise ValueError(f"lam must be one number or have one axis, got shape {np.shape(lam)}")
     factors = np.atleast_1d(np.asarray(_checks.real("lam", lam, at_least=0), dtype=np.float64))
     powers = torch.as_tensor(factors[:, None] ** np.arange(prompt.n, 0, -1), dtype=prompt.x.dtype).to(prompt.x.device)
     pseudo = prompt.y[:, :-1, None] * prompt.x[:, :-1]
@@ -134,6 +137,7 @@ class OneLayerGLA(nn.Module):
         """Draw the initial weights."""
         super().__init__()
         _checks.integer("d", d, at_least=1)
+        _checks.fits("d", d, 8 * d**2)
         _checks.number("scale", scale, at_least=0)
         _checks.drawing(generator, dtype)
         self.lam = _checks.number("lam", lam, above=0, at_most=1)

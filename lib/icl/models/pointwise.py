@@ -50,7 +50,7 @@ def mapped_parameters(
     Raises:
         ValueError: if the matrices are not square.
     """
-    _checks.shape("A", A, (None, None, None))
+    _checks.tensor("A", A, 3)
     layers, d, _ = A.shape
     _checks.shape("A", A, (layers, d, d))
     P, Q = A.new_zeros(layers, d + 2, d + 2), A.new_zeros(layers, d + 2, d + 2)

@@ -39,8 +39,7 @@ class Reading:
         for name in ("residual", "strict"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        if self.sign not in (-1, 1):
-            raise ValueError(f"sign must be 1 or -1, got {self.sign!r}")
+        _checks.one_of("sign", self.sign, (1, -1))
 
 
 #: (5)-(9) applied again to what they put out.
@@ -114,6 +113,7 @@ class FullStack(Causal):
         super().__init__()
         self.d = _checks.integer("d", d, at_least=1)
         self.layers = _checks.integer("layers", layers, at_least=1)
+        _checks.fits("d", d, 16 * layers * d**2)
         if not isinstance(reading, Reading):
             raise ValueError(f"reading must be a Reading, got {reading!r}")
         _checks.number("scale", scale, at_least=0)

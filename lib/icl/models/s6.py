@@ -320,6 +320,7 @@ def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
 
     The statistics have to be those for the layer's own rate and step.
     """
+    _checks.instance("known", known, Statistics)
     return (_asked(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
 
 
@@ -405,10 +406,13 @@ class S6Stack(nn.Module):
         _checks.precision(dtype)
         if not layers or not all(isinstance(layer, S6) for layer in layers):
             raise ValueError(f"layers must be S6 layers, at least one, got {layers!r}")
+        for network in networks:
+            _checks.instance("networks", network, nn.Module)
         if networks and len(networks) != len(layers):
             raise ValueError(f"networks must be none or {len(layers)}, one a layer, got {len(networks)}")
         self.layers, self.networks = nn.ModuleList(layers), nn.ModuleList(networks)
         _checks.integer("d_e", d_e, at_least=1)
+        _checks.fits("d_e", d_e, 8 * d_e**2)
         mix = torch.zeros(len(layers), d_e, d_e, dtype=dtype)
         mix[:, -1, -1] = 1
         self.W = nn.Parameter(mix)

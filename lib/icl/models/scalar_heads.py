@@ -85,6 +85,7 @@ class ScalarHeads(nn.Module):
         super().__init__()
         _checks.integer("heads", heads, at_least=1)
         self.layers = _checks.integer("layers", layers, at_least=1)
+        _checks.fits("layers", layers, 8 * layers**2)
         self.n = _checks.integer("n", n, at_least=1)
         if _checks.integer("tokens", tokens, at_least=0) not in (0, 1, n + 1):
             raise ValueError(f"tokens must be 0, 1 or n + 1 = {n + 1}, got {tokens}")

@@ -136,7 +136,7 @@ def read_strictly(
 
     With one decay lam for all this is sum_{i<t} lam^(t-1-i) (q_t'k_i) v_i. Layout of `icl.models.operators`.
     """
-    _checks.shape("q", q, (None, None, None, None))
+    _checks.tensor("q", q, 4)
     # The state after token t - 1 is asked with the query of token t; the first token finds nothing.
     later = torch.cat([q[:, 1:], q[:, :1]], dim=1)
     read = operators.chunked(later, k, v, decay)

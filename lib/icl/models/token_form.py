@@ -60,7 +60,7 @@ def parameters(
 
 def _blocks(name: str, matrices: Tensor) -> tuple[int, int]:
     """Refuse what is no stack of square matrices; return how many and how large."""
-    _checks.shape(name, matrices, (None, None, None))
+    _checks.tensor(name, matrices, 3)
     count, size, _ = matrices.shape
     _checks.shape(name, matrices, (None, size, size))
     return count, size
@@ -238,7 +238,7 @@ def token_errors(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _checks.shape("X", X, (None, None, None))
+    _checks.tensor("X", X, 3)
     eye = torch.eye(X.shape[-1], dtype=X.dtype, device=X.device)
     # Row i of what is left at the examples is example i's label as a linear function of w*.
     return _follow(X, X, eye.expand(len(X), *eye.shape), A, Gamma, B)

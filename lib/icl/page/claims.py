@@ -44,6 +44,8 @@ def _truths(**statements: Any) -> None:
 
 def folder(name: str) -> Path:
     """Return `book/<name>` of the repository, or its copy inside the installed package."""
+    if not isinstance(name, str):
+        raise ValueError(f"name must be a folder's, got {name!r}")
     for candidate in (_REPOSITORY / "book" / name, Path(__file__).parents[1] / name):
         if candidate.is_dir():
             return candidate
@@ -234,6 +236,8 @@ _LETTER = re.compile(
 
 def readable(text: str) -> str:
     """Return a text of the ledger with Greek letters and relation signs in place of their ASCII names."""
+    if not isinstance(text, str):
+        raise ValueError(f"text must be a text, got {text!r}")
     return _LETTER.sub(lambda m: _LETTERS[m.group(0)], text)
 
 

@@ -72,8 +72,7 @@ def check(
     Raises:
         ValueError: if there are no cases, or not as many as there are sealed answers.
     """
-    if not cases:
-        raise ValueError("cases must hold at least one dict of keyword arguments")
+    _refuse(attempt, answer, cases, {"rtol": rtol, "atol": 0 if atol is None else atol}, name)
     name = name or attempt.__name__
     try:
         sealed = _opened(answer, len(cases)) if isinstance(answer, str) else _Sealed(_answers(answer, cases), {})
@@ -103,6 +102,23 @@ def check(
         mistake = next((why for why, wrong in sealed.wrong.items() if _all_same(given, wrong, rtol, atol)), None)
         return SelfCheck(name, False, f"{told} {how}" + (f". This is what comes out {mistake}." if mistake else ""))
     return SelfCheck(name, True, f"right on all {len(cases)} cases")
+
+
+def _refuse(attempt: Any, answer: Any, cases: Any, near: dict[str, Any], name: Any) -> None:
+    """Refuse what `check` cannot compare, by the argument's name."""
+    if not callable(attempt):
+        raise ValueError(f"attempt must be a function, got {attempt!r}")
+    if not callable(answer) and not isinstance(answer, str):
+        raise ValueError(f"answer must be a label or a function, got {answer!r}")
+    if not isinstance(cases, Sequence) or not all(isinstance(case, dict) for case in cases):
+        raise ValueError(f"cases must be dicts of keyword arguments, in a list, got {cases!r}")
+    if not cases:
+        raise ValueError("cases must hold at least one dict of keyword arguments")
+    for said, value in near.items():
+        if not isinstance(value, int | float) or not value >= 0:
+            raise ValueError(f"{said} must be a number >= 0, got {value!r}")
+    if name is not None and not isinstance(name, str):
+        raise ValueError(f"name must be a text, got {name!r}")
 
 
 def seal(

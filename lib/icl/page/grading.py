@@ -113,8 +113,12 @@ def judge(
     Raises:
         ValueError: if there are no cases, not as many right answers, or a name of `not_allowed` is of nothing.
     """
+    _checks.instance("cases", cases, Sequence)
     if not cases:
         raise ValueError("cases must hold at least one dict of arguments")
+    _checks.names("not_allowed", not_allowed)
+    if not callable(right):
+        _checks.instance("right", right, Sequence)
     _checks.number("seconds", seconds, above=0)
     _checks.number("rtol", rtol, at_least=0)
     _checks.number("atol", atol, at_least=0)
@@ -169,6 +173,7 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
     Raises:
         ValueError: if one of them is the name of nothing.
     """
+    _checks.names("not_allowed", not_allowed)
     targets = _targets(not_allowed)
     if not isinstance(attempt, types.FunctionType):
         return "not yet: the answer must be a function written with def"

@@ -104,7 +104,7 @@ def adapt(
     _checks.instance("prompt", prompt, Prompt)
     _checks.instance("names", names, Sequence)
     known = [name for name, _ in model.named_parameters()]
-    if isinstance(names, str) or not known or not all(any(part in name for name in known) for part in names):
+    if isinstance(names, str) or not known or not all(any(str(part) in name for name in known) for part in names):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
     if config is not None and not isinstance(config, Config):
         raise ValueError(f"config must be an icl.runs.training.Config or None, got {config!r}")

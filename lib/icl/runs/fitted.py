@@ -178,6 +178,7 @@ def fit_diagonals(asked: Asked, Lambda: Float[Tensor, "L L d"], *, evaluations: 
     _checks.instance("asked", asked, Asked)
     _checks.dtype("asked", asked.H, torch.float64)
     _checks.integer("evaluations", evaluations, at_least=1)
+    _checks.plain("Lambda", Lambda)
     first = prompt_losses(asked, Lambda)
     if not bool(torch.isfinite(first).all()):
         raise ValueError(f"Lambda must start at a finite loss, got {first.mean().item()}")

@@ -64,8 +64,7 @@ def gated_layer(layer: str, fed: str, width: int, d: int, *, generator: torch.Ge
         generator: what its convolution is drawn from.
     """
     for name, value, known in (("layer", layer, GATED_LAYERS), ("fed", fed, GATED_FEEDS)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        _checks.one_of(name, value, known)
     return Convolved(d, width=width, generator=generator, **GATED_LAYERS[layer], **GATED_FEEDS[fed])
 
 

@@ -96,8 +96,7 @@ class Grid:
         for name, maker in self.makers.items():
             if not callable(maker):
                 raise ValueError(f"makers must be functions from a task to a predictor, got {maker!r} for {name!r}")
-        if self.reference not in self.makers:
-            raise ValueError(f"reference must be one of {', '.join(self.makers)}, got {self.reference!r}")
+        _checks.one_of("reference", self.reference, self.makers)
         _checks.integer("seeds", self.seeds, at_least=1)
         _checks.integer("batch", self.batch, at_least=2)
         _checks.integer("last", self.last, at_least=1)
@@ -117,8 +116,7 @@ class Grid:
         Raises:
             ValueError: if the task refers to something that cannot be written down.
         """
-        if task not in self.tasks:
-            raise ValueError(f"task must be one of {', '.join(self.tasks)}, got {task!r}")
+        _checks.one_of("task", task, self.tasks)
         what = {name: getattr(self, name) for name in ("batch", "last", "reference", "stream")}
         what |= {"name": task, "task": described(self.tasks[task]), "makers": list(self.makers)}
         text = json.dumps([what, _identity.program(_identity.running()), _surroundings()], sort_keys=True)
@@ -177,6 +175,8 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None =
     if jobs is not None:
         _checks.integer("jobs", jobs, at_least=1)
     _checks.instance("grid", grid, Grid)
+    if folder is not None:
+        _checks.instance("folder", folder, str, Path)
     if folder is not None and not _identity.running():
         raise ValueError("folder must be None where there is no notebook and no file that says what the makers do")
     prints = {task: grid.fingerprint(task) for task in grid.tasks}

@@ -107,8 +107,8 @@ def _risks(
         raise ValueError(f"predictors must map names to predictors, got {predictors!r}")
     if not predictors:
         raise ValueError("predictors must name at least one predictor, got none")
-    if against is not None and against not in predictors:
-        raise ValueError(f"against must be one of {', '.join(predictors)}, got {against!r}")
+    if against is not None:
+        _checks.one_of("against", against, predictors)
     # The reference first: the others' differences are taken in the block at hand.
     order = sorted(predictors, key=lambda name: name != against)
     sums: dict[str, list[np.ndarray]] = {name: [np.zeros(())] * 4 for name in order}
@@ -305,8 +305,7 @@ def series_risks(
     if _checks.integer("since", since, at_least=0) > len(y) - 3:
         raise ValueError(f"since must leave at least three of {len(y)} rows, got {since}")
     _checks.instance("answers", answers, Mapping)
-    if against not in answers:
-        raise ValueError(f"against must be one of {', '.join(answers)}, got {against!r}")
+    _checks.one_of("against", against, answers)
     errors = {}
     for method, y_hat in answers.items():
         _checks.shape(f"answers[{method!r}]", np.asarray(_checks.real(f"answers[{method!r}]", y_hat)), (len(y),))

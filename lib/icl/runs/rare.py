@@ -45,6 +45,7 @@ def stretched(
         Z: standard normal inputs of the examples.
         scales: the c, > 0; at least one.
     """
+    _checks.tensor("Z", Z)
     _checks.shape("Z", Z, (None, None, None))
     _checks.precision(Z.dtype)
     _finite("Z", Z)
@@ -89,6 +90,9 @@ def full_risks(
     Returns:
         Risks in units of y^2, and their standard errors: 0 where A_l are multiples of I.
     """
+    for name, value in (("A", A), ("Gamma", Gamma)):
+        _checks.tensor(name, value)
+        _checks.plain(name, value)
     _checks.shape("A", A, (None, None, None))
     layers, d, _ = A.shape
     _checks.shape("A", A, (layers, d, d))

@@ -250,6 +250,8 @@ def train_side_by_side(
         Diverged: if a loss or the gradient is not finite, with the step and the last finite losses.
     """
     _checks.instance("task", task, Task)
+    _checks.tensor("theta", theta)
+    _checks.function("watch", watch)
     _checks.shape("theta", theta, (None, task.d + 1, task.d + 1), "to match the task")
     _checks.drawing(generator, theta.dtype)
     if not len(theta) or not bool(torch.isfinite(theta).all()):

@@ -211,6 +211,8 @@ def judge_answers(
     Returns: demonstrations ("0", "1", .., and e.g. "11 to 20"), error and excess (nats), with standard errors over
         prompts error_se, excess_se.
     """
+    for name, given in (("answers", answers), ("exact", exact)):
+        _checks.instance(name, given, np.ndarray)
     _checks.shape("exact", exact, (None, None))
     _checks.shape("answers", answers, exact.shape, "to match exact")
     for name, given in (("answers", answers), ("exact", exact)):

@@ -186,8 +186,11 @@ def fit(
             checkpoint is an earlier proven state.
         KeyboardInterrupt: passed on, the newest proven state having been written.
     """
+    if also is not None:
+        _streams(also)
     parameters, streams = _checked(model, loss, task, config, generator, also or {}, floor, checkpoint, every)
     _checks.integer("copies", copies, at_least=1)
+    _checks.function("watch", watch)
     _checks.flag("bar", bar)
     settings = config.optimiser
     rule = torch.optim.AdamW(
@@ -327,6 +330,12 @@ def _identity(
     }
 
 
+def _streams(also: Any) -> None:
+    """Refuse what does not name streams."""
+    if not isinstance(also, Mapping) or not all(isinstance(stream, torch.Generator) for stream in also.values()):
+        raise ValueError(f"also must map names to torch.Generators, got {also!r}")
+
+
 def _checked(
     model: Any,
     loss: Any,
@@ -355,8 +364,7 @@ def _checked(
     if not isinstance(config, Config):
         raise ValueError(f"config must be an icl.runs.training.Config, got {config!r}")
     _checks.drawing(generator, parameters[0].dtype)
-    if not isinstance(also, Mapping) or not all(isinstance(stream, torch.Generator) for stream in also.values()):
-        raise ValueError(f"also must map names to torch.Generators, got {also!r}")
+    _streams(also)
     if not all(isinstance(name, str) and name and name != "generator" for name in also):
         raise ValueError(f"also must name its streams, and none 'generator', got {list(also)}")
     if floor is not None:

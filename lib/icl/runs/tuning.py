@@ -85,6 +85,7 @@ class Attempts:
         """Refuse answers that do not fit the settings."""
         object.__setattr__(self, "axes", _checked_axes(self.axes))
         sizes = tuple(map(len, self.axes.values()))
+        _checks.names("linear", self.linear)
         ends = (None, None) + ((len(self.linear),) if self.linear else ())
         _checks.shape("answers", self.answers, (*sizes, *ends), "to match the axes")
 

@@ -138,6 +138,7 @@ class GaussianComponents:
     ) -> ComponentPrompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
         _checks.drawing(generator, dtype)
         shares = torch.as_tensor(self.shares, dtype=torch.float64, device=generator.device)
 
@@ -173,6 +174,7 @@ class GaussianComponents:
         Returns:
             probabilities, rows of sum 1. With `per_token` the inputs say nothing of the weights: the shares.
         """
+        _checks.tensor("X", X)
         _checks.shape("X", X, (None, None, self.d), "to match the task")
         _checks.precision(X.dtype)
         if not bool(torch.isfinite(X).all()):

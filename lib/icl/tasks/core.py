@@ -176,7 +176,7 @@ LAPLACE = InputLaw("Laplace", 6.0, _laplace)
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
     """Symmetric square root; unlike Cholesky it takes singular covariances too."""
-    _checks.unmasked("matrix", matrix)
+    _checks.plain("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
     return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
@@ -238,6 +238,7 @@ class Regression(ABC):
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
         _checks.drawing(generator, dtype)
         return self._prompt(self._weights(batch, generator, dtype, device), generator, device)
 

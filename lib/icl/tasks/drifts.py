@@ -215,6 +215,7 @@ class _Stepping(Regression):
     ) -> tuple[Prompt, DrawnSteps]:
         """Draw the prompts that `sample` draws, and tell what decided their steps."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
         _checks.drawing(generator, dtype)
         w, steps = self._steps(batch, generator, dtype, device)
         return self._prompt(w, generator, device), steps

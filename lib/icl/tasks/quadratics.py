@@ -34,6 +34,7 @@ def rotation(d: int, *, generator: torch.Generator) -> Float[np.ndarray, "d d"]:
     is that of the decomposition's own habits [Mezzadri 2007].
     """
     _checks.integer("d", d, at_least=1)
+    _checks.fits("d", d, 8 * d**2)
     Q, R = np.linalg.qr(_normal((d, d), generator, torch.float64, "cpu").numpy())
     return Q * np.where(np.diag(R) < 0, -1.0, 1.0)
 
@@ -60,7 +61,7 @@ def covariance(D: Any, U: Any = None) -> Float[np.ndarray, "d d"]:
 
 def _definite(Sigma: Any) -> np.ndarray:
     """Sigma as a float64 covariance that has an inverse."""
-    _checks.unmasked("Sigma", Sigma)
+    _checks.plain("Sigma", Sigma)
     if isinstance(Sigma, Tensor):
         _checks.numbers("Sigma", Sigma)
     matrix = np.asarray(Sigma)

@@ -69,6 +69,7 @@ class LabelledRows:
         object.__setattr__(self, "labels", labels)
         if self.topics is None:
             return
+        _checks.plain("topics", self.topics)
         topics = np.asarray(self.topics)
         _checks.shape("topics", topics, (len(features),), "to match features")
         if topics.dtype.kind not in "iu" or not np.bincount(topics.clip(min=0)).all() or (topics < 0).any():
@@ -102,6 +103,7 @@ class LabelledRows:
 
     def accuracy(self, w: Float[np.ndarray, " d"]) -> float:
         """Share of the rows whose label is the sign of w'x."""
+        _checks.instance("w", w, np.ndarray)
         _checks.shape("w", w, (self.d,), "to match features")
         _checks.real("w", w)
         return float((self.features @ w * self.labels > 0).mean())

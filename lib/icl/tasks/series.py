@@ -119,8 +119,11 @@ class WeightPath:
 
 
 def _checked(x: np.ndarray, y: np.ndarray, drift: Drift) -> None:
-    _checks.shape("x", np.asarray(_checks.real("x", x)), (None, None))
-    _checks.shape("y", np.asarray(_checks.real("y", y)), (len(x),), "to match x")
+    for name, value in (("x", x), ("y", y)):
+        _checks.instance(name, value, np.ndarray)
+        _checks.real(name, value)
+    _checks.shape("x", x, (None, None))
+    _checks.shape("y", y, (len(x),), "to match x")
     if not isinstance(drift, Drift):
         raise ValueError(f"drift must be an icl.tasks.series.Drift, got {drift!r}")
 
@@ -211,7 +214,8 @@ def mean_and_error(z: Float[np.ndarray, " time"], *, lags: int) -> tuple[float, 
         z: the series, stationary.
         lags: how many rows apart two may still be alike, >= 0.
     """
-    _checks.shape("z", np.asarray(_checks.real("z", z)), (None,))
+    _checks.real("z", z)
+    _checks.shape("z", z, (None,))
     if _checks.integer("lags", lags, at_least=0) >= len(z):
         raise ValueError(f"lags must be less than the {len(z)} rows of z, got {lags}")
     off, n = z - z.mean(), len(z)

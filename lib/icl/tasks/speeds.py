@@ -106,6 +106,7 @@ class UnknownDrift(Regression):
     ) -> tuple[Prompt, Int[Tensor, " batch"]]:
         """Draw the prompts that `sample` draws, and tell which member each is of."""
         _checks.integer("batch", batch, at_least=1)
+        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
         _checks.drawing(generator, dtype)
         w, member = self._drawn(batch, generator, dtype, device)
         prompt = self._prompt(w, generator, device)

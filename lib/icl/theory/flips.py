@@ -65,6 +65,7 @@ def sign_layer(rows: LabelledRows, *, lam: float, flip: float, n: int) -> Float[
         n: number of demonstrations, >= 1.
     """
     _checks.instance("rows", rows, LabelledRows)
+    _checks.number("flip", flip, at_least=0, at_most=0.5)
     m = sign_moments(_checks.number("lam", lam, above=0), flip=flip, n=n)
     w = rows.fit
     return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))
@@ -86,6 +87,7 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
         ValueError: if A does not fit the task, or its topics last: rows are then not independent.
     """
     _checks.instance("task", task, Demonstrations)
+    _checks.instance("A", A, np.ndarray)
     _checks.shape("A", A, (task.d, task.d), "to match the task")
     _checks.real("A", A)
     if task.turn < 1:

@@ -244,6 +244,7 @@ def riccati(
     Raises:
         ValueError: if arguments are out of range or do not fit together, or an error is larger than float64 can hold.
     """
+    _checks.instance("x", x, np.ndarray)
     _checks.shape("x", x, (None, None, None))
     _checks.real("x", x)
     _checks.shape("Lambda", Lambda, (x.shape[2], x.shape[2]), "to match x")
@@ -253,6 +254,8 @@ def riccati(
     _checks.real("gain", gain)
     _checks.real("added", added, at_least=0)
     batch, time, d = x.shape
+    for name, value in (("gain", gain), ("added", added)):
+        _checks.broadcasts(name, value, (batch, time))
     gain, added = (np.broadcast_to(np.asarray(v, dtype=np.float64), (batch, time)) for v in (gain, added))
     with np.errstate(all="ignore"):
         errors, rounding = _by_covariance(x, Lambda, start, gain, added, noise)
@@ -335,7 +338,7 @@ def genie_errors(
     x = _sequences(x, None, task.d)
     told = np.asarray(_checks.real("variance", variance, at_least=0), dtype=np.float64)
     _checks.shape("variance", told, x.shape[:2], "to match x")
-    _checks.unmasked("restart", restart)
+    _checks.plain("restart", restart)
     fresh = np.zeros(told.shape, dtype=bool) if restart is None else np.asarray(restart)
     _checks.dtype("restart", fresh, np.dtype(bool))
     _checks.shape("restart", fresh, x.shape[:2], "to match x")

@@ -117,6 +117,7 @@ def mistaken_errors(
     for task in tasks:
         x = _inputs(x, task)
     time = x.shape[1]
+    _checks.instance("kernel", kernel, np.ndarray)
     _checks.shape("kernel", kernel, (time, time), "to match the tasks")
     _checks.real("kernel", kernel)
     _checks.number("noise", noise, at_least=0)

@@ -49,6 +49,7 @@ def gradient_descent_table(eta: float, layers: int) -> Float[np.ndarray, "layers
     All tables hold increments, w_{l+1} = w_l - sum_{j<=l} Gamma[l, j] A_j grad f(w_j); their sums are `cumulative`.
     """
     _checks.integer("layers", layers, at_least=1)
+    _checks.fits("layers", layers, 8 * layers**2)
     return _checks.number("eta", eta, above=0) * np.eye(layers)
 
 
@@ -58,6 +59,7 @@ def momentum_table(eta: float, beta: float, layers: int) -> Float[np.ndarray, "l
     At beta = 1 every later layer weighs a gradient as the first did: what a Gamma_j that all layers share amounts to.
     """
     _checks.integer("layers", layers, at_least=1)
+    _checks.fits("layers", layers, 8 * layers**2)
     _checks.number("eta", eta, above=0)
     return eta * _powers(_checks.number("beta", beta, at_least=0), layers)
 
@@ -69,6 +71,7 @@ def nesterov_table(eta: float, beta: float, layers: int) -> Float[np.ndarray, "l
     w_{l+1} - w_l, the rows are D[l] + beta (D[l] - D[l-1]), and eta alone on the diagonal in the last.
     """
     _checks.integer("layers", layers, at_least=1)
+    _checks.fits("layers", layers, 8 * layers**2)
     D = momentum_table(eta, beta, layers)
     Gamma = D + beta * np.diff(D, axis=0, prepend=0.0)
     Gamma[-1] = 0.0

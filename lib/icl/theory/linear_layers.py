@@ -35,6 +35,7 @@ class LinearLayer:
 
     def __post_init__(self) -> None:
         """Refuse matrices that do not fit together."""
+        _checks.plain("keep", self.keep)
         K = len(np.atleast_1d(self.keep))
         for name, sizes in (("keep", (K, K)), ("write", (K,)), ("correct", (K, K))):
             value = np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64)

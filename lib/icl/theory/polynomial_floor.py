@@ -62,9 +62,24 @@ def _products(d: int, n: int) -> Callable[..., int]:
     return mean
 
 
+#: Bytes for each partition: of those up to 40 a fifth is met, a share that falls slowly, and kept in some 200 bytes.
+_PARTITION = 20
+
+
+@cache
+def _partitions(degree: int) -> int:
+    """How many partitions the numbers up to this one have, all together; at 500 as many as no machine holds."""
+    counts = [1] + min(degree, 500) * [0]
+    for part in range(1, len(counts)):
+        for total in range(part, len(counts)):
+            counts[total] += counts[total - part]
+    return sum(counts)
+
+
 @cache
 def _traces(d: int, n: int, degree: int) -> tuple[int, ...]:
     """E tr W^k for k = 0 .. degree, W ~ Wishart_d(I, n)."""
+    _checks.fits("layers", degree // 2, _PARTITION * _partitions(degree))
     mean = _products(d, n)
     return tuple(mean(k) for k in range(degree + 1))
 
@@ -90,6 +105,7 @@ def wishart_moments(d: int, n: int, degree: int) -> Float[np.ndarray, "powers"]:
     _checks.integer("d", d, at_least=1)
     _checks.integer("n", n, at_least=1)
     _checks.integer("degree", degree, at_least=0)
+    _checks.fits("degree", degree, _PARTITION * _partitions(degree))
     return np.array([float(Fraction(trace, n**k)) for k, trace in enumerate(_traces(int(d), int(n), int(degree)))])
 
 

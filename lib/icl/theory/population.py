@@ -107,7 +107,7 @@ class PopulationLoss:
 
     def _white(self, theta: Any) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
         """p, v, U, q in white coordinates, where y_hat = z-moments only."""
-        _checks.unmasked("theta", theta)
+        _checks.plain("theta", theta)
         theta = np.asarray(theta)
         if theta.dtype.kind not in "fiuc":
             raise ValueError(f"theta must be numbers, got {theta!r}")

@@ -54,6 +54,7 @@ def positive_probability(
     _checks.instance("rule", rule, DriftingRegression)
     if rule.d > 2:
         raise ValueError(f"rule must have d = 1 or 2 for a grid, got {rule.d}")
+    _checks.instance("x", x, np.ndarray)
     _checks.shape("x", x, (None, None, rule.d), "to match rule")
     _checks.real("x", x)
     _checks.shape("positive", positive, x.shape[:2], "to match x")

@@ -58,8 +58,9 @@ def pole_spectrum(poles: Any, *, k: float = 1.0, n: int = 4096) -> Float[np.ndar
     """
     _checks.number("k", k, above=0)
     omega = frequencies(n)
+    _checks.plain("poles", poles)
     found = np.atleast_1d(np.asarray(poles))
-    if found.dtype.kind not in "fiuc" or found.ndim != 1 or not np.isfinite(found).all():
+    if not found.size or found.dtype.kind not in "fiuc" or found.ndim != 1 or not np.isfinite(found).all():
         raise ValueError(f"poles must be a list of finite numbers, got {poles!r}")
     if not (np.abs(found) < 1).all():
         raise ValueError(f"poles must be inside the unit circle, got {found[np.abs(found) >= 1][0]:g}")

@@ -179,6 +179,7 @@ def squared_lengths(d: int, *, nodes: int = 64) -> tuple[Float[np.ndarray, " nod
     """
     _checks.integer("d", d, at_least=1)
     _checks.integer("nodes", nodes, at_least=1)
+    _checks.fits("nodes", nodes, 8 * nodes**2)
     k, alpha = np.arange(nodes), d / 2 - 1
     beside = np.sqrt(k[1:] * (k[1:] + alpha))
     values, vectors = np.linalg.eigh(np.diag(2 * k + alpha + 1) + np.diag(beside, 1) + np.diag(beside, -1))
@@ -382,6 +383,7 @@ class Update:
 
     def __post_init__(self) -> None:
         """Refuse matrices that do not fit together."""
+        _checks.plain("keep", self.keep)
         m = len(np.atleast_1d(self.keep))
         for name in ("keep", "look", "noise"):
             value = np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64)

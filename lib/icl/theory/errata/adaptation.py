@@ -5,7 +5,7 @@ executed: each takes `mend`, the numbers of the errata to correct. `mend=()` is 
 `mend=ADAPTATION` the corrected form, which the recursion confirms.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -79,8 +79,9 @@ def _checked(lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, m
     _not_one(gamma)
     if lam * gamma == 1:
         raise ValueError(f"lam * gamma must differ from 1 in the printed forms, got lam = {lam!r}, gamma = {gamma!r}")
-    if not set(mend) <= set(ADAPTATION):
-        raise ValueError(f"mend must hold numbers of errata, {sorted(ADAPTATION)}, got {mend!r}")
+    _checks.instance("mend", mend, Set, Sequence, Mapping)
+    for number in mend:
+        _checks.one_of("mend", number, ADAPTATION)
 
 
 def D1(*, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float) -> float:

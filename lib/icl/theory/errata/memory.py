@@ -43,6 +43,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
+        _checks.instance("X", self.X, np.ndarray)
         _checks.shape("X", np.asarray(_checks.real("X", self.X)), (None, None))
         _checks.shape("A", np.asarray(_checks.real("A", self.A)), (None, None, None), "to match X and A")
         (d, n), layers = self.X.shape, len(self.A)
@@ -425,8 +426,7 @@ def deviation(number: int, problem: Problem, tokens: Tokens, *, mended: bool) ->
         the deviation; infinite if a printed form cannot be computed or has another shape.
     """
     _checks.flag("mended", mended)
-    if isinstance(number, bool) or number not in MEMORY:
-        raise ValueError(f"number must be one of the errata, 1 to {len(MEMORY)}, got {number!r}")
+    _checks.one_of("number", number, MEMORY)
     _checks.instance("problem", problem, Problem)
     _checks.instance("tokens", tokens, Tokens)
     _checks.flag("mended", mended)

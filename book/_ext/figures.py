@@ -1,0 +1,178 @@
+"""Whether a chapter's figures say what they show: units on the axes, the floor of an error, numbers that were computed.
+
+Read are the calls of `icl.page.charts` in a chapter's cells, before any of them runs. A number of a title is computed,
+or it is one of the page's text, where a cell says it or `book/prose` has a reason. Figures that have no floor to draw
+are listed in `book/figures.yml` by their titles, with the reason.
+"""
+
+import ast
+import re
+from typing import Any, NamedTuple
+
+import chapters
+import prose
+import remembered
+import yaml
+
+from icl.page import charts
+
+#: What tells a reader in what an axis is measured. Inputs, labels and weights of made-up tasks have no unit: what is
+#: computed from them is in the task's own. All else, a time or a size of memory, has to name one.
+UNITS = {
+    "a unit": r"%|\bin units?\b|\bunits of\b|\(µs|\bmilliseconds\b|\byears\b|\bbytes\b|\boperations\b|\bpoints ahead\b",
+    "a ratio": r"\bover\b|\bshares?\b|\brelative to\b|\bmultiples?\b|\bstandard (errors|deviations)\b|\bfactor\b|/"
+    r"|\btimes\b|\bof the second$|\brescaled\b|\bless 1\b|\bwhat is left\b|\bby how much\b",
+    "a logarithm": r"\b(ln|log|digits)\b",
+    "a count": r"\b(layers?|steps?|examples?|tokens?|prompts?|dimensions|directions?|positions?|rows|labels?|sentences"
+    r"|demonstrations|experts|block|column|evaluations|numbers|keys|differences|gradient|run|place|side by side)\b",
+    "a pure number": r"[λγρεψζβηΔ]|\b[Kpsv]\b|\b(persistence|cosine|correlation|sine|probability|rate|norm|coefficient"
+    r"|flow|answers|slope|polynomial)\b",
+    "the task's own unit": r"\b(errors?|risk|loss|misfit|excess|weights?|inputs?|prediction|eigenvalue|entry|variance"
+    r"|deviation|curvature|memory|size|advantage|influence|agreement|sum|density|H)\b",
+}
+#: What is never without a unit of its own.
+_PHYSICAL = re.compile(r"\b(?<!at )(?<!at test )(time|duration|seconds|minutes|hours|bytes|energy)\b", re.I)
+_MEASURED = re.compile(rf"{UNITS['a unit']}|\bof the flow\b|\brescaled\b|\btest time\b", re.I)
+_ERROR = re.compile(r"\b(errors?|risks?|loss(es)?|misfit|excess)\b", re.I)
+#: Titles of axes that begin at the floor, or are measured in it.
+_FROM_THE_FLOOR = re.compile(r"\b(floors?|bounds?|minimum|min f|least|smoother('s)?|Kalman('s)?|formula)\b")
+_CALLS = {"lines": ("x_title", "y_title"), "dots": ("x_title",), "heatmap": ("x_title", "y_title", "value_title")}
+#: A number of a title: a decimal, a percentage, or one of two digits and more.
+_NUMBER = re.compile(r"(?<![\w.^])(?:\d[\d,]*\.\d+|\d[\d,]*\d|\d(?=\s?%))(?![\w])")
+#: In place of what is computed, in a text that is read without computing it.
+COMPUTED = "\N{HORIZONTAL ELLIPSIS}"
+
+
+class Figure(NamedTuple):
+    """What a call of `icl.page.charts` says, as far as its text tells."""
+
+    line: int
+    title: str
+    axes: dict[str, str | None]
+    measured: str
+    limits: bool
+
+
+def drawn(text: str) -> list[Figure]:
+    """The figures that a chapter's cells draw."""
+    found, known = list[Figure](), dict[str, ast.expr]()
+    for source, line in chapters.cells(text):
+        for node in ast.walk(tree := ast.parse(source)):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                known[node.targets[0].id] = node.value
+        found += [_figure(node, line, known) for node in ast.walk(tree) if _kind(node)]
+    return found
+
+
+def _kind(node: ast.AST) -> str | None:
+    """Which function of `charts` is called, if one is."""
+    if isinstance(node, ast.Call) and (name := ast.unparse(node.func)).startswith("charts."):
+        return name.removeprefix("charts.") if name.removeprefix("charts.") in _CALLS else None
+    return None
+
+
+def _figure(node: Any, line: int, known: dict[str, ast.expr]) -> Figure:
+    said: dict[str, Any] = {}
+    for keyword in node.keywords:
+        value = _read(keyword.value, known)
+        said |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
+    kind = _kind(node) or ""
+    names = _CALLS[kind]
+    axes = {name: said[name] if isinstance(said.get(name), str) else None for name in names}
+    title = said.get("title")
+    measured = {"lines": "y_title", "dots": "x_title", "heatmap": "value_title"}[kind]
+    limits = any(said.get(name, ()) not in ((), None) for name in ("floors", "stars"))
+    return Figure(line, title if isinstance(title, str) else COMPUTED, axes, axes[measured] or "", limits)
+
+
+def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
+    """A text or a dict of them as it is written; `COMPUTED` for what is computed."""
+    match node:
+        case _ if depth > 9:
+            return COMPUTED
+        case ast.Constant():
+            return node.value
+        case ast.JoinedStr():
+            return "".join(str(each.value) if isinstance(each, ast.Constant) else COMPUTED for each in node.values)
+        case ast.Name() if node.id in known:
+            return _read(known[node.id], known, depth + 1)
+        case ast.Attribute() if ast.unparse(node.value) == "charts":
+            return getattr(charts, node.attr, COMPUTED)
+        case ast.List() | ast.Tuple():
+            return tuple(_read(each, known, depth + 1) for each in node.elts)
+        case ast.Dict():
+            pairs = zip(node.keys, node.values, strict=True)
+            return {key.value: _read(value, known, depth + 1) for key, value in pairs if isinstance(key, ast.Constant)}
+        case ast.BinOp(op=ast.BitOr() | ast.Add()):
+            left, right = _read(node.left, known, depth + 1), _read(node.right, known, depth + 1)
+            if isinstance(left, dict) and isinstance(right, dict):
+                return left | right
+            return left + right if isinstance(left, str) and isinstance(right, str) else COMPUTED
+        case ast.Subscript(slice=ast.Constant()):
+            whole = _read(node.value, known, depth + 1)
+            return whole.get(node.slice.value, COMPUTED) if isinstance(whole, dict) else COMPUTED
+    return COMPUTED
+
+
+def has_unit(title: str) -> bool:
+    """Whether the title of an axis says in what it is measured."""
+    if _PHYSICAL.search(title) and not _MEASURED.search(title):
+        return False
+    return any(re.search(pattern, title) for pattern in UNITS.values())
+
+
+def faults(text: str, without_floor: set[str]) -> list[str]:
+    """What is wrong with a chapter's figures, in sentences; `without_floor` are titles of figures that have none."""
+    wrong, numbers = [], set(_NUMBER.findall(prose.text_of(text)))
+    for figure in drawn(text):
+        where = f"the figure {figure.title!r}, cell at line {figure.line}"
+        for name, title in figure.axes.items():
+            if title is None:
+                wrong.append(f"{where}: {name} must be a text that can be read without running the cell")
+            elif not has_unit(title):
+                wrong.append(
+                    f"{where}: {name} {title!r} does not say in what it is measured: name a unit, as in 'time (µs)', a "
+                    "ratio or a count, or add the quantity to UNITS in book/_ext/figures.py"
+                )
+        for number in _NUMBER.findall(figure.title):
+            if number not in numbers:
+                wrong.append(f"{where}: {number} is typed into the title and is not in the page's text: compute it")
+        bare = _ERROR.search(figure.measured) and not _FROM_THE_FLOOR.search(figure.measured) and not figure.limits
+        if bare and figure.title not in without_floor:
+            wrong.append(
+                f"{where}: it draws an error without floor or optimum; draw it, or say why in book/figures.yml"
+            )
+        if not bare and figure.title in without_floor:
+            wrong.append(f"{where}: book/figures.yml says that it has no floor, and it has")
+    return wrong
+
+
+def without_floor() -> dict[str, str]:
+    """Titles of the figures that have no floor to draw, with the reason; Broken if the list is not that."""
+    path = chapters.ROOT / "book/figures.yml"
+    try:
+        listed = yaml.safe_load(chapters.words(path)) if path.exists() else {}
+    except yaml.YAMLError as error:
+        raise chapters.Broken(f"book/figures.yml: {' '.join(str(error).split())}") from error
+    texts = isinstance(listed, dict) and all(isinstance(each, str) and each for pair in listed.items() for each in pair)
+    if not texts:
+        raise chapters.Broken("book/figures.yml: under each title of a figure stands why it has no floor")
+    return dict(listed)
+
+
+def examine(pages: list[str]) -> None:
+    """Broken, with all that is wrong, if a figure of these chapters does not say what it shows."""
+    listed = without_floor()
+    found: list[str] = []
+    for page in pages:
+        # Of the list, what concerns this page: a change for another has nothing to do with it.
+        text = chapters.source(page)
+        mine = "\n".join(title for title in listed if title in text)
+        found += [f"{page}.md: {fault}" for fault in remembered.of("figures", f"{mine}\0{text}", _faults)]
+    if found:
+        raise chapters.Broken("\n".join(found))
+
+
+def _faults(listed_and_text: str) -> list[str]:
+    listed, _, text = listed_and_text.partition("\0")
+    return faults(text, set(listed.split("\n")))

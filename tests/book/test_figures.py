@@ -1,0 +1,89 @@
+"""Figures say what they show: axes with units, floors, numbers in titles that were computed or are the text's."""
+
+import chapters
+import figures
+import pytest
+
+HEAD = "---\nkernelspec:\n  display_name: Python 3\n  name: python3\n---\n\n# A page\n\nWith 0.95 it is at 40%.\n\n"
+GOOD = {"x_title": '"layers"', "y_title": '"population risk"', "floors": '["Kalman"]', "title": '"It falls"'}
+
+
+def page(call="charts.lines", before="", after="", **changes):
+    """A page with one figure."""
+    said = ", ".join(f"{name}={value}" for name, value in (GOOD | changes).items() if value)
+    return f"{HEAD}```{{code-cell}}\n{before}{call}(data, {said}{after})\n```\n"
+
+
+def test_the_books_figures_say_what_they_show():
+    """All figures of all chapters; those without a floor are listed, with a reason, and no other is."""
+    figures.examine(chapters.with_cells())
+    drawn = [figure for name in chapters.with_cells() for figure in figures.drawn(chapters.source(name))]
+    assert len(drawn) > 250
+    assert set(figures.without_floor()) <= {figure.title for figure in drawn}
+
+
+OWN = {"x_title": "", "before": "AXES = {'x_title': 'x'}\n", "after": ", **AXES"}
+FAULTS = {
+    "no unit": ({"x_title": '"x"'}, "x_title 'x' does not say in what it is measured"),
+    "an empty title": ({"y_title": '""'}, "y_title '' does not say"),
+    "a time without a unit": ({"x_title": '"time per prompt"'}, "x_title 'time per prompt' does not say"),
+    "an unknown quantity": ({"y_title": '"temperature"'}, "y_title 'temperature' does not say"),
+    "no axis": ({"x_title": ""}, "x_title must be a text"),
+    "an axis that nobody can read": ({"x_title": "titles[0]"}, "x_title '…' does not say"),
+    "an axis of the page's own": (OWN, "x_title 'x' does not say"),
+    "no floor": ({"floors": ""}, "it draws an error without floor or optimum"),
+    "an empty list of floors": ({"floors": "[]"}, "it draws an error without floor or optimum"),
+    "a typed decimal": ({"title": '"It falls by 2.7"'}, "2.7 is typed into the title"),
+    "a typed percentage": ({"title": '"It falls by 3%"'}, "3 is typed into the title"),
+    "a typed thousand": ({"title": 'f"{n} of 1,000 fall"'}, "1,000 is typed into the title"),
+    "dots without a unit": ({"call": "charts.dots", "x_title": '"power"'}, "x_title 'power' does not say"),
+    "a heat map": ({"call": "charts.heatmap", "value_title": '"heat"'}, "value_title 'heat' does not say"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named(fault):
+    """Each is found, alone, with the figure's title and the cell's line."""
+    changes, says = FAULTS[fault]
+    (found,) = figures.faults(page(**changes), set())
+    assert says in found
+    assert found.startswith("the figure '")
+    assert "cell at line 11" in found
+
+
+RIGHT = {
+    "as it is": {},
+    "an optimum": {"floors": "", "stars": "best"},
+    "measured in the floor": {"floors": "", "y_title": '"error over the floor"'},
+    "no error": {"floors": "", "y_title": '"forgetting factor λ"'},
+    "with its unit": {"x_title": '"time per prompt (µs)"'},
+    "the flow's own time": {"x_title": '"time of the flow"'},
+    "computed": {"title": 'f"It falls by {drop:.1f}"'},
+    "the text's": {"title": '"At 0.95 it is 40% and 1/n"'},
+    "axes of the library": {"x_title": "", "y_title": "", "after": ", **charts.BY_LAYERS | {'y_domain': (0, 1)}"},
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_let_through(name):
+    """A floor, an optimum or an axis that starts at the floor; units; numbers computed, or the text's."""
+    assert figures.faults(page(**RIGHT[name]), set()) == []
+
+
+def test_a_figure_without_a_floor_is_listed(tmp_path, monkeypatch):
+    """Its title under `book/figures.yml`, with a reason; a figure that has a floor is not listed."""
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/a.md").write_text(page(floors=""))
+    with pytest.raises(chapters.Broken, match=r"book/a.md: the figure 'It falls', .* without floor"):
+        figures.examine(["book/a"])
+    listed = tmp_path / "book/figures.yml"
+    listed.write_text("It falls: nobody knows it\n")
+    figures.examine(["book/a"])
+    (tmp_path / "book/a.md").write_text(page())
+    with pytest.raises(chapters.Broken, match="says that it has no floor, and it has"):
+        figures.examine(["book/a"])
+    for broken in ("- a", "It falls:", "a: [b"):
+        listed.write_text(broken)
+        with pytest.raises(chapters.Broken, match=r"book/figures.yml: "):
+            figures.examine(["book/a"])
