@@ -4,7 +4,7 @@
     python tools/course notebooks slides   these
     python tools/course --to elsewhere     into another folder
 
-Each part has a folder of its own, dist/course/<part>, which is emptied first. A part that cannot be made does not stop
+Each part has a folder of its own, dist/course/<part>, made anew. A part that cannot be made does not stop
 the others; it is named, and the exit status says so.
 """
 
