@@ -13,8 +13,10 @@ once; what has finished is kept.
 
 import argparse
 import contextlib
+import errno
 import gc
 import multiprocessing
+import os
 import shutil
 import signal
 import sys
@@ -22,12 +24,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import nbformat
-import yaml
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # To load what follows takes seconds. Ctrl-C ends it at once and without a trace; `guarded` takes it from there.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import alone
 import borrowed
 import chapters
 import copies
@@ -38,11 +42,13 @@ import kernels
 import keys
 import markup
 import measurements
+import nbformat
 import prose
 import recordings
 import remembered
 import runs
 import unchanged
+import yaml
 
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
 LONG = 30  # seconds; a chapter should take no longer
@@ -100,14 +106,24 @@ def record(pages: list[str], *, anew: bool) -> bool:
     return len(kernels.each(one, stale, workers=1)) == len(stale)
 
 
-def render(target: Path, *, page: str | None = None) -> bool:
-    """Render the site into a folder, strictly, or one page of it alone; return whether nothing was wrong with it."""
+def render(target: Path, *, page: str | None = None, whole: bool = True) -> bool:
+    """Render the site into a folder, strictly, or one page of it alone; return whether nothing was wrong with it.
+
+    What is there is built upon if it is `whole`.
+    """
     from jupyter_book.sphinx import build_sphinx
 
     own = {"latex_individualpages": False, "nitpicky": page is None}
     if page:
         own |= {"external_toc_path": str(_contents_of(page, target)), "suppress_warnings": ALONE}
-    trees = target.parent / ".doctrees"
+    trees, unfinished = target.parent / ".doctrees", target.parent / ".unfinished"
+    if unfinished.exists() or not whole:
+        # Sphinx would not warn again of what a killed build had read, and leave a page that was cut short as it is.
+        print("The site is not as a build left it that came to its end: all of it is made anew.", flush=True)
+        for made in (target, trees):
+            shutil.rmtree(made, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.touch()
     try:
         status = build_sphinx(
             str(chapters.ROOT),
@@ -130,6 +146,7 @@ def render(target: Path, *, page: str | None = None) -> bool:
             shutil.rmtree(trees, ignore_errors=True)
             for child in multiprocessing.active_children():
                 child.terminate()
+        unfinished.unlink()
     if isinstance(status, KeyboardInterrupt):
         raise status
     return status == 0
@@ -173,7 +190,7 @@ def book() -> int:
     borrowed.examine(chapters.pages(), executed)
     measurements.collect(chapters.pages(), executed)
     ran = time.monotonic() - start
-    if not render(site):
+    if not render(site, whole=unchanged.site_is_as_built()):
         print("The site was not built: see the warnings above.", file=sys.stderr)
         return 1
     remembered.tidy()
@@ -228,24 +245,68 @@ def main(arguments: list[str] | None = None) -> int:
     # Sphinx reads pages as trees of a million small objects, none of which is garbage before it ends: a third of a
     # build's time went into looking for some.
     gc.set_threshold(200_000, 20, 50)
-    with remembered.within(chapters.built() / "remembered"):
-        if asked.profile == "paper":
-            return guarded(lambda: records(anew=asked.all))
-        return guarded(lambda: one_page(asked.page) if asked.page else book())
+    if asked.profile == "paper":
+        return guarded(lambda: records(anew=asked.all))
+    return guarded(lambda: one_page(asked.page) if asked.page else book())
+
+
+#: What the system refuses for reasons that are nobody's mistake in the code, and what to do.
+REFUSED = {
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space",
+    errno.EROFS: "Make it writable, or copy the repository to where you may write",
+    errno.EACCES: "Make it yours to write, or copy the repository to where you may write",
+    errno.EPERM: "Make it yours to write, or copy the repository to where you may write",
+    errno.EMFILE: "Allow more open files (ulimit -n)",
+    errno.ENOMEM: "Free some memory",
+    errno.EAGAIN: "Allow more processes (ulimit -u)",
+}
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Do it; a source that is broken, or somebody who stops it, ends it in one line and an exit status."""
+    """Do it, alone in `_build`; what is broken or refused, or whoever stops it, ends it in one line and a status."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return work()
+        with alone.within(chapters.built()), remembered.within(chapters.built() / "remembered"):
+            return work()
     except chapters.Broken as fault:
         print(fault, file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        where = error.filename or _fullest()
+        again = "run the same command again: what had finished is kept."
+        print(f"{where}: {error.strerror}. {REFUSED[error.errno]}, then {again}", file=sys.stderr)
+        return 1
+    except MemoryError:
+        print(
+            "No memory is left. Free some, then run the same command again: what had finished is kept.", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         print("Stopped; what had finished is kept.", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
+def _fullest() -> str:
+    """The folder with the least space that a build writes to: the system may not say what it could not write."""
+    folders = [chapters.built(), chapters.ROOT / "book/results", Path(tempfile.gettempdir())]
+    return str(
+        min((folder for folder in folders if folder.is_dir()), key=lambda folder: shutil.disk_usage(folder).free)
+    )
+
+
+def leave(status: int) -> NoReturn:
+    """End this process. One that was stopped does not first take apart all that it had loaded, which takes seconds."""
+    if status == 128 + signal.SIGINT:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

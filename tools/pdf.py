@@ -12,7 +12,6 @@ import datetime
 import html
 import io
 import json
-import os
 import posixpath
 import re
 import sys
@@ -31,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 import chapters
 import chromium
 import dates
+
+from icl import _files
 
 #: Pages for looking things up while at the computer; they would double the book.
 LEFT_OUT = {"book/reference/library", "book/reference/tests"}
@@ -383,9 +384,7 @@ def make(parts: Sequence[Part], site: Path, target: Path) -> int:
     with chromium.launched() as browser:
         pdf = settled(print_(page, browser), built_on(site))
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    part.write_bytes(pdf)
-    os.replace(part, target)
+    _files.write(target, pdf)
     return len(re.findall(rb"/Type /Page\b", pdf))
 
 

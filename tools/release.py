@@ -98,6 +98,8 @@ def files_in(folder: Path) -> dict[str, Path]:
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     if not found:
         raise chapters.Broken(f"{folder} is not there or empty: run `make book course pdf` first")
+    if half := next((name for name in found if ".part/" in name or name.endswith(".part")), None):
+        raise chapters.Broken(f"{folder / half} is of a command that was cut off: run `make book course pdf` again")
     return found
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import chapters
 import vl_convert
 
+from icl import _files
 from icl.page import charts
 
 #: What TeX input and CommonHTML output load, and no more: about a quarter of the package.
@@ -33,8 +34,8 @@ def _mathjax(folder: Path) -> None:
     for part in MATHJAX:
         for path in (origin / part, *(origin / part).rglob("*")):
             copy = folder / path.relative_to(origin)
-            if path.is_file() and not (copy.is_file() and copy.stat().st_size == path.stat().st_size):
-                _write(copy, path.read_bytes())
+            if path.is_file() and not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
+                _mend(copy, path.read_bytes())
 
 
 def _vega(bundle: Path) -> None:
@@ -46,11 +47,15 @@ def _vega(bundle: Path) -> None:
     there = bundle.read_bytes() if bundle.is_file() else b""
     if not (there.startswith(first) and there.endswith(last)):
         script = vl_convert.javascript_bundle(vl_version=charts._VEGALITE)
-        _write(bundle, first + script.encode() + b"\n" + last)
+        _mend(bundle, first + script.encode() + b"\n" + last)
+
+
+def _mend(path: Path, content: bytes) -> None:
+    if path.exists():
+        print(f"   mended  {path.name} of the site, which was not whole or is of another version now", flush=True)
+    _write(path, content)
 
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_bytes(content)
-    draft.replace(path)
+    _files.write(path, content)

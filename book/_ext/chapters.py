@@ -104,6 +104,30 @@ def records_of(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+@cache
+def by_name(function: str, text: str) -> bool:
+    """Whether all that a chapter asks of a function, `claim` or `recorded`, is written out where it is called.
+
+    `recorded(name)` may read any record, and so may a function that is handed `recorded`.
+    """
+    for cell in code_cells(text):
+        if function not in cell:
+            continue
+        named, written_out = 0, 0
+        for node in ast.walk(ast.parse(cell)):
+            match node:
+                case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name):
+                    named += name == function
+                case ast.alias(name=name, asname=str()):
+                    named += name == function
+            match node:
+                case ast.Call(ast.Name(id=name) | ast.Attribute(attr=name), [ast.Constant(str()), *_]):
+                    written_out += name == function
+        if named > written_out:
+            return False
+    return True
+
+
 def reads_leaderboard(text: str) -> bool:
     """Whether a chapter reads the rows of the leaderboard, `book/results/leaderboard`."""
     return any(re.search(r"\bread_rows\(", cell) for cell in code_cells(text))

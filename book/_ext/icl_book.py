@@ -1,5 +1,6 @@
 """The Sphinx extension: chapters are read with the outputs of their runs; downloads and scripts lie beside them."""
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,17 @@ def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
     if chapters.is_chapter(source[0]):
         app.env.note_dependency(str(runs.place(docname)))
         app.env.note_dependency(notebooks.__file__)
+
+
+def _follow_words(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """A page is read again when its words or its run are others, whatever their times: a copy may be older."""
+    now = {name: [_digest(Path(env.doc2path(name))), _digest(runs.place(name))] for name in env.found_docs}
+    before, env.icl_words = getattr(env, "icl_words", {}), now
+    return [name for name in now if name in before and before[name] != now[name]]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -95,6 +107,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", _repository)
     app.connect("builder-inited", _assets)
     app.connect("source-read", _follow_run)
+    app.connect("env-get-outdated", _follow_words)
     app.connect("build-finished", _lay_claims)
     app.connect("html-page-context", _lay_pictures)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501

@@ -8,7 +8,7 @@ from pathlib import Path
 import chapters
 import nbformat
 
-from icl import _identity
+from icl import _files, _identity
 from icl.page import records as evidence
 
 
@@ -57,9 +57,7 @@ def keep(
             "records": {name: _digest(name) for name in sorted(written)},
         }
         note.parent.mkdir(parents=True, exist_ok=True)
-        draft = note.with_suffix(".part")
-        draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        draft.replace(note)
+        _files.write(note, (json.dumps(kept, indent=1) + "\n").encode())
     return seconds, error
 
 

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from icl import _files
+
 _ROOT = Path(__file__).resolve().parents[2]
 _folder: Path | None = None
 _asked: set[Path] = set()
@@ -49,9 +51,7 @@ def of(what: str, text: str, find: Callable[[str], Any]) -> Any:
     with contextlib.suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     found = find(text)
-    draft = path.with_suffix(".part")
-    draft.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
-    draft.replace(path)
+    _files.write(path, json.dumps(found, ensure_ascii=False).encode())
     return found
 
 

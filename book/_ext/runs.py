@@ -15,6 +15,8 @@ import keys
 import nbformat
 import notebooks
 
+from icl import _files
+
 CHECK, EXERCISE = "application/vnd.icl.check+json", "application/vnd.icl.exercise+json"
 SAID = "application/vnd.icl.said+json"
 
@@ -29,9 +31,7 @@ def store(page: str, notebook: nbformat.NotebookNode, key: str, seconds: float) 
     notebook.metadata["icl"] = {"key": key, "seconds": round(seconds, 1), "outputs": _digest(notebook)}
     path = place(page)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".part")
-    nbformat.write(notebook, draft)
-    draft.replace(path)
+    _files.write(path, (nbformat.writes(notebook) + "\n").encode())
 
 
 def _digest(notebook: nbformat.NotebookNode) -> str:

@@ -29,20 +29,29 @@ def sources() -> str | None:
     return digest.hexdigest()
 
 
-def _made() -> str:
+def _made(part: str) -> str:
     """A digest of what the build wrote: size and time of each file and folder are enough."""
     digest = hashlib.sha256()
-    for part in ("html", "runs"):
-        for path in sorted((chapters.built() / part).rglob("*")):
-            about = path.stat()
-            digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
+    for path in sorted((chapters.built() / part).rglob("*")):
+        about = path.stat()
+        digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
     return digest.hexdigest()
+
+
+def _state(now: str) -> str:
+    return f"{now} {_made('runs')} {_made('html')}"
 
 
 def since_the_last_build(now: str | None) -> bool:
     """Whether a build would make what is there already; `now` are the sources as they are."""
     stamp = _stamp()
-    return now is not None and stamp.is_file() and stamp.read_text(encoding="ascii") == f"{now} {_made()}"
+    return now is not None and stamp.is_file() and stamp.read_text(encoding="ascii") == _state(now)
+
+
+def site_is_as_built() -> bool:
+    """Whether nothing was lost or altered among the pages since the last build; so it is where none is remembered."""
+    stamp = _stamp()
+    return not stamp.is_file() or stamp.read_text(encoding="ascii").endswith(f" {_made('html')}")
 
 
 def remember(before: str | None) -> None:
@@ -50,7 +59,7 @@ def remember(before: str | None) -> None:
     if before is None:
         _stamp().unlink(missing_ok=True)
     else:
-        _stamp().write_text(f"{before} {_made()}", encoding="ascii")
+        _stamp().write_text(_state(before), encoding="ascii")
 
 
 def _stamp() -> Path:

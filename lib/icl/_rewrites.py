@@ -36,6 +36,28 @@ _ONE_WEIGHT_A_TOKEN = "50079f108b88cf59065ab555c239ba7d10c8a03d"
 #: A commit where the error of unit keys was a quadrature and nothing else.
 _QUADRATURE = "c21a46978b375aa7a512154038f16212c1af180a"
 
+#: A commit where all who wrote a file shared its draft.
+_ONE_DRAFT = "1715b72dd1577c576f826403bf93c3a369dfadeb"
+
+_WRITE = """
+import tempfile
+from pathlib import Path
+from icl import _files
+results = []
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "a")
+    for content in (b"first", b"", bytes(range(256)) * 1000, b"last"):
+        _files.write(path, content)
+        results.append([path.read_bytes().hex(), sorted(each.name for each in Path(folder).iterdir())])
+    path.with_name("a.part").write_bytes(b"left by a process that was killed")
+    _files.write(path, b"over it")
+    results.append([path.read_bytes().hex(), sorted(each.name for each in Path(folder).iterdir())])
+    try:
+        _files.write(path / "b", b"in no folder")
+    except OSError as error:
+        results.append([error.errno, error.strerror, Path(error.filename).name])
+"""
+
 _UNIT_KEYS = """
 from dataclasses import astuple
 from icl.theory import steady
@@ -334,4 +356,6 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     # Prompts of any kind, models so large that a copy of the state takes as long as a step, no bar beside another.
     Rewrite("icl.runs.training.fit", "57c4686f0e1e6cb2", "e53c4d062a9849f2", _ONE_WEIGHT_A_TOKEN, _FIT),
+    # Each who writes has the draft to itself.
+    Rewrite("icl._files.write", "8ef2c7adba3e135b", "843086257c3d4be1", _ONE_DRAFT, _WRITE),
 )

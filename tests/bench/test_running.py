@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,6 +108,42 @@ def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "results.parquet").exists()
     after = running.run([mine], folder=tmp_path / "out", **asked)
     same(after.table, running.run([mine], **asked).table)
+
+
+def test_a_worker_ends_with_the_process_that_shared_the_cells_out(monkeypatch):
+    """Killed with SIGKILL, a run leaves no worker that trains on, though nobody could tell it.
+
+    Planted: without the watch, two workers of `--jobs 2` trained on after kill -9, in a folder no longer theirs.
+    """
+    monkeypatch.setattr(cells, "_program", dict)
+    heard, say = os.pipe()
+    if not (asker := os.fork()):
+        try:
+            asker = os.getpid()
+            if not os.fork():
+                running._done(lambda to, _: os.write(to, b"."), (say,), Path(), asker)
+            time.sleep(60)
+        finally:
+            os._exit(0)
+    os.close(say)
+    with os.fdopen(heard) as pipe:
+        assert pipe.read(1) == "."
+        os.kill(asker, signal.SIGKILL)
+        os.waitpid(asker, 0)
+        began = time.monotonic()
+        assert pipe.read() == ""  # once nobody is left who could write to it
+    assert time.monotonic() - began < 30
+
+
+def test_a_worker_that_was_killed_ends_the_run_in_a_sentence(mine, tmp_path, monkeypatch):
+    """With what to do, and what was done is kept."""
+
+    def killed(*_, **__):
+        raise BrokenProcessPool("a worker process was abruptly terminated")
+
+    monkeypatch.setattr(running.joblib, "Parallel", lambda **_: killed)
+    with pytest.raises(ChildProcessError, match=f"the run in {tmp_path}/out was killed, .* want of memory.* goes on"):
+        running.run([mine], folder=tmp_path / "out", **settings())
 
 
 def test_a_quiet_run_says_nothing_and_another_has_one_bar(mine, tmp_path, capfd):

@@ -1,18 +1,23 @@
 """The build: what it runs and in which order, what it keeps, how it stops, and what it says when it cannot go on."""
 
 import contextlib
+import errno
 import io
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+import types
 from pathlib import Path
 
+import alone
 import build
 import chapters
 import environments
+import icl_book
 import kernels
 import keys
 import nbformat
@@ -163,7 +168,7 @@ def test_the_longest_runs_first(tiny, monkeypatch):
 def test_long_chapters_are_named(tiny, monkeypatch, capsys):
     """A chapter of more than half a minute is named in a line; it fails nothing."""
     tiny.chapters(a=["x = 1"], b=["x = 2"])
-    monkeypatch.setattr(build, "render", lambda target: True)
+    monkeypatch.setattr(build, "render", lambda target, **_: True)
     for page, seconds in (("book/a", 31.0), ("book/b", 29.0)):
         runs.store(page, runs.download(page), keys.key(chapters.source(page)), seconds)
     assert build.main([]) == 0
@@ -336,3 +341,156 @@ def test_a_site_that_was_not_finished_is_read_anew(tiny, monkeypatch, ends, stat
     assert trees.exists() == (status == 0)
     assert asked[0]["warningiserror"]
     assert asked[0]["confoverrides"]["nitpicky"]
+
+
+def test_a_site_whose_build_was_killed_is_made_anew(tiny, monkeypatch, capsys):
+    """Nothing that a killed build has read or written is built upon, once; a build that ended is.
+
+    Planted: without its mark, a build that was killed after Sphinx had kept what it read left a warning that no later
+    build gave again: green.
+    """
+    (tiny.root / "_config.yml").write_text("title: A book\n")
+    site = tiny.root / "_build/html"
+    seen = []
+
+    def build_sphinx(source, target, **options):
+        places = [Path(options["doctreedir"]), Path(target)]
+        seen.append([place.is_dir() for place in places])
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+        return 0
+
+    def killed(source, target, **options):
+        build_sphinx(source, target, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if not (process := os.fork()):
+        try:
+            monkeypatch.setattr("jupyter_book.sphinx.build_sphinx", killed)
+            build.render(site)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    monkeypatch.setattr("jupyter_book.sphinx.build_sphinx", build_sphinx)
+    assert site.is_dir()
+    assert [build.render(site) for _ in range(2)] == [True, True]
+    assert capsys.readouterr().out.count("all of it is made anew") == 1
+    assert build.render(site, whole=False)
+    assert seen == [[False, False], [True, True], [False, False]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "some/file"),
+            "some/file: No space left on device. Free some",
+        ),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), r"/\S+: No space left on device. Free some space, then run"),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS), "a"), "a: Read-only file system. Make it writable, or copy"),
+        (OSError(errno.EACCES, os.strerror(errno.EACCES), "a"), "a: Permission denied. Make it yours to write, or"),
+        (MemoryError(), "No memory is left. Free some, then run the same command again"),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_what_to_do(tiny, capsys, fault, says):
+    """A full disk, a folder that may only be read, no memory: a line with the path, the reason and the mend."""
+
+    def work():
+        raise fault
+
+    assert build.guarded(work) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert re.match(says, said), said
+    assert "what had finished is kept" in said
+
+
+def test_a_fault_of_the_code_keeps_its_trace(tiny):
+    """An error that is nobody's disk is not made a sentence of."""
+
+    def work():
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+    with pytest.raises(FileNotFoundError):
+        build.guarded(work)
+
+
+def test_a_second_build_waits_for_the_first(tmp_path, capsys):
+    """It says so, and goes on when the first has ended; nobody waits for one that was killed."""
+    order = []
+
+    def second():
+        with alone.within(tmp_path):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with alone.within(tmp_path):
+        waiting.start()
+        while "waits" not in (said := capsys.readouterr().out) and waiting.is_alive():
+            time.sleep(0.01)
+        order.append("first")
+    waiting.join(60)
+    assert order == ["first", "second"]
+    assert str(tmp_path) in said
+    if not (process := os.fork()):
+        with alone.within(tmp_path):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(process, 0)
+    with alone.within(tmp_path):
+        assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_while_it_loads_leaves_no_trace():
+    """What a build imports takes seconds to load; whoever stops it then need not read where that was."""
+    command, pipe = [sys.executable, ROOT / "tools/build.py", "--help"], subprocess.PIPE
+    with subprocess.Popen(command, cwd="/", stdout=pipe, stderr=pipe, preexec_fn=heeding) as process:
+        caught = lambda: int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) >> signal.SIGINT - 1 & 1  # noqa: E731
+        status = Path(f"/proc/{process.pid}/status")
+        for state in (1, 0):  # Python's own way, then the system's
+            while caught() != state:
+                time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == -signal.SIGINT
+
+
+def heeding():
+    """Be stopped by Ctrl-C, as what a terminal starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("cell", "changed"),
+    [
+        ("recorded('other')", False),
+        ("claim('gla.y')", False),
+        ("name = 'r'\nrecorded(name)", True),
+        ("tables = map(recorded, ['r'])", True),
+        ("from icl.page.records import recorded as read\nread('r')", True),
+        ("recorded(f'{1}r')", True),
+        ("claim(f'gla.{1}')", True),
+    ],
+)
+def test_what_is_read_by_a_variable_name_may_be_any(tiny, cell, changed):
+    """A chapter whose cells do not write out which record or row they read depends on all of them."""
+    tiny.chapters(a=[cell])
+    text = chapters.source("book/a")
+    before = keys.key(text)
+    (tiny.root / "book/results/r.json").write_text("{}")
+    (tiny.root / "book/claims/gla.yml").write_text("- {id: gla.x, verdict: misprint}\n")
+    assert (keys.key(text) != before) == changed
+
+
+def test_a_page_with_an_older_time_is_read_again(tiny, tmp_path):
+    """Words count, and a chapter's run, not the times of files: a copy, or a clock that was set back, may be older."""
+    tiny.chapters(a=["x = 1"], b=["x = 1"])
+    env = types.SimpleNamespace(found_docs={"book/a", "book/b"}, doc2path=lambda name: tiny.root / f"{name}.md")
+    outdated = lambda: icl_book._follow_words(None, env, set(), set(), set())  # noqa: E731
+    assert outdated() == outdated() == []
+    path = tiny.root / "book/a.md"
+    path.write_text(path.read_text() + "More.\n")
+    os.utime(path, (0, 0))
+    assert outdated() == ["book/a"]
+    runs.store("book/b", runs.download("book/b"), "key", 1.0)
+    assert outdated() == ["book/b"]
+    assert outdated() == []

@@ -66,3 +66,17 @@ def test_without_git_it_is_always_built(built):
     assert not is_current()
     unchanged.remember(unchanged.sources())
     assert not (built / "_build" / "state").exists()
+
+
+def test_what_was_lost_or_altered_of_the_site_is_told_from_what_changed(built):
+    """Another source is no harm to the pages that are there; a page cut short, or gone, is."""
+    (built / "a.md").write_text("two")
+    (built / "_build" / "runs").mkdir()
+    assert not is_current()
+    assert unchanged.site_is_as_built()
+    (built / "_build" / "html" / "a.html").write_text("on")
+    assert not unchanged.site_is_as_built()
+    unchanged.remember(unchanged.sources())
+    assert unchanged.site_is_as_built()
+    (built / "_build" / "html" / "a.html").unlink()
+    assert not unchanged.site_is_as_built()

@@ -464,7 +464,10 @@ def test_a_run_is_judged(one):
 
 
 def test_the_kit_names_what_is_missing(tmp_path, monkeypatch, capsys):
-    """Parts are made in folders that are emptied first; one that cannot be made is named, and others are made."""
+    """Parts are made in folders of their own; one that cannot be made is named and stays as it was, others are made.
+
+    What a command that was killed has left half made goes.
+    """
     main = importlib.import_module("course.__main__")
     monkeypatch.setattr(chapters, "ROOT", tmp_path)
 
@@ -486,8 +489,9 @@ def test_the_kit_names_what_is_missing(tmp_path, monkeypatch, capsys):
     }
     monkeypatch.setattr(main, "there", lambda part: f"course.{part}" in parts)
     monkeypatch.setattr(main.importlib, "import_module", parts.get)
-    (tmp_path / "slides").mkdir()
-    (tmp_path / "slides/old").write_text("old")
+    for name in ("slides", "notebooks", "slides.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").write_text("old")
     assert main.main(["--to", str(tmp_path)]) == 1
     told = capsys.readouterr().out
     assert "notebooks: not made: needs a run\n" in told
@@ -495,6 +499,8 @@ def test_the_kit_names_what_is_missing(tmp_path, monkeypatch, capsys):
     assert "projects: not made: needs book/course/projects, which is not there" in told
     assert "slides: 1 files, 0.0 kB" in told
     assert [path.name for path in (tmp_path / "slides").iterdir()] == ["file"]
+    assert [path.name for path in (tmp_path / "notebooks").iterdir()] == ["old"]
+    assert not list(tmp_path.glob("*.part"))
     assert main.main(["slides", "--to", str(tmp_path)]) == 0
     with pytest.raises(SystemExit):
         main.main(["feedback"])

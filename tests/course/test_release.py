@@ -158,6 +158,10 @@ def test_what_is_not_built_is_named(tmp_path):
     """Without a site or a kit there is no release, and the message says how to get them."""
     with pytest.raises(chapters.Broken, match="run `make book course pdf` first"):
         release.files_in(tmp_path / "site")
+    (tmp_path / "kit/slides.part").mkdir(parents=True)
+    (tmp_path / "kit/slides.part/deck.pdf").touch()
+    with pytest.raises(chapters.Broken, match=r"kit/slides\.part/deck\.pdf is of a command that was cut off: run"):
+        release.files_in(tmp_path / "kit")
 
 
 def sources(folder, *, package="1.2.3", cited="1.2.3", day="2026-05-04", change="1.2.3] - 2026-05-04"):

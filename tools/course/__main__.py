@@ -4,7 +4,7 @@
     python tools/course notebooks slides   these
     python tools/course --to elsewhere     into another folder
 
-Each part has a folder of its own, dist/course/<part>, which is emptied first. A part that cannot be made does not stop
+Each part has a folder of its own, dist/course/<part>, made anew. A part that cannot be made does not stop
 the others; it is named, and the exit status says so.
 """
 
@@ -21,8 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
 
+import alone
+import build
 import chapters
-import remembered
 
 from course import ROOT, Missing
 
@@ -35,13 +36,19 @@ def there(part: str) -> bool:
 
 
 def made(part: str, out: Path) -> list[Path] | str:
-    """Make one part anew in a folder: its files, or why there are none."""
+    """Make one part anew in a folder: its files, or why there are none.
+
+    It is made beside the folder and put in its place when it is whole; until then, what is there stays.
+    """
+    draft = out.with_name(f"{out.name}.part")
     try:
         make: Callable[[Path], list[Path]] = importlib.import_module(f"course.{part}").make
-        if out.exists():
-            shutil.rmtree(out)
-        out.mkdir(parents=True)
-        return make(out)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        files = make(draft)
+        shutil.rmtree(out, ignore_errors=True)
+        draft.rename(out)
+        return [out / path.relative_to(draft) for path in files]
     except ModuleNotFoundError as error:
         return f"needs the package {error.name}, which is not installed"
     except FileNotFoundError as error:
@@ -51,6 +58,8 @@ def made(part: str, out: Path) -> list[Path] | str:
         return f"{command} ended with {error.returncode}"
     except (Missing, chapters.Broken) as error:
         return str(error)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _shown(path: Path) -> str:
@@ -85,20 +94,31 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := [part for part in options.parts if part not in PARTS or not there(part)]:
         parser.error(f"there is no part {unknown[0]!r}: there are {', '.join(filter(there, PARTS))}")
+    parts = [part for part in PARTS if (part in options.parts if options.parts else there(part))]
+    to = options.to.resolve()
+
+    def work() -> int:
+        with alone.within(to):
+            return kit(parts, to)
+
+    return build.guarded(work)
+
+
+def kit(parts: Sequence[str], to: Path) -> int:
+    """Make these parts below a folder, with a line for each; return an exit status."""
     failed = []
-    for part in [part for part in PARTS if (part in options.parts if options.parts else there(part))]:
+    for part in parts:
         began = time.monotonic()
-        with remembered.within(chapters.built() / "remembered"):
-            done = made(part, options.to.resolve() / part)
+        done = made(part, to / part)
         seconds = time.monotonic() - began
         if isinstance(done, str):
             failed.append(part)
             print(f"{part}: not made: {done}", flush=True)
         else:
             print(f"{part}: {len(done)} files, {_size(done)}, {seconds:.1f} s", flush=True)
-            _report(done, options.to.resolve() / part)
+            _report(done, to / part)
     return int(bool(failed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    build.leave(main())

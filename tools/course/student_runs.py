@@ -34,7 +34,6 @@ import environments
 import kernels
 import keys
 import nbformat
-import remembered
 import runs
 
 from course import cells, notebooks
@@ -190,8 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         return run(pages, options.apart, options.workers)
 
-    with remembered.within(chapters.built() / "remembered"):
-        return build.guarded(work)
+    return build.guarded(work)
 
 
 if __name__ == "__main__":

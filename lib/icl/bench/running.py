@@ -8,13 +8,16 @@ same versions of packages; a worker that has not is refused by name.
 
 import contextlib
 import fcntl
+import functools
 import json
 import math
 import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,7 +233,13 @@ def _home(folder: Path | str | None) -> Iterator[Path]:
             raise ValueError(
                 f"folder {folder} is in use by another run: wait for it, or give another folder"
             ) from error
-        yield home
+        try:
+            yield home
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            # The operating system does not always say which file it could not write.
+            raise OSError(error.errno, error.strerror, str(home)) from error
 
 
 def _agree(before: BenchResults, plan_: Plan, table: Path) -> None:
@@ -338,16 +347,43 @@ def _share(
     """What a function gives for each of these, in the order in which they are done."""
     with _quiet_workers() if shared else contextlib.nullcontext():
         parallel = joblib.Parallel(n_jobs=None if shared and jobs == 1 else jobs, return_as="generator_unordered")
-        for given, answer, there in parallel(joblib.delayed(_done)(function, each, home) for each in arguments):
-            if there != cells._program():
-                raise ValueError(f"workers must have this library and these versions, {cells._program()}, got {there}")
-            yield given, answer
+        asked = (joblib.delayed(_done)(function, each, home, os.getpid()) for each in arguments)
+        try:
+            for given, answer, there in parallel(asked):
+                if there != cells._program():
+                    here = cells._program()
+                    raise ValueError(f"workers must have this library and these versions, {here}, got {there}")
+                yield given, answer
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                f"a process of the run in {home} was killed, most likely for want of memory: what was done is kept, "
+                f"and the same call goes on from there; with jobs below {jobs} if it was memory"
+            ) from error
 
 
-def _done(function: Callable[..., Any], arguments: tuple[Any, ...], home: Path) -> tuple[Any, Any, dict[str, Any]]:
+def _done(
+    function: Callable[..., Any], arguments: tuple[Any, ...], home: Path, asker: int
+) -> tuple[Any, Any, dict[str, Any]]:
+    if os.getppid() == asker:
+        _end_with(asker)
     # What a training shows of itself is not the table that the command prints.
     with contextlib.redirect_stdout(sys.stderr):
         return arguments[0], function(*arguments, home), cells._program()
+
+
+@functools.cache
+def _end_with(parent: int) -> None:
+    """Have this process end within a second of its parent, which may be killed and can then tell it nothing.
+
+    It would train on, in a folder that by then may be another run's.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextlib.contextmanager
