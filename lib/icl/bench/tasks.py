@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -173,7 +173,13 @@ class BenchTask:
 
 
 def _of_chapter(title: str, d: int, n: int) -> Task:
-    return telling(drifting_tasks(d, n, v=_NOISE)[title])
+    return telling(_chapters(d, n)[title])
+
+
+@cache
+def _chapters(d: int, n: int) -> dict[str, Task]:
+    """All of them at once, as they are made; a run asks for one at a time, hundreds of times."""
+    return drifting_tasks(d, n, v=_NOISE)
 
 
 def _speed(gamma: float, d: int, n: int) -> Task:
