@@ -286,6 +286,10 @@ EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: on
         ({"book/claims/gla.yml": b""}, r"book/claims/gla\.yml: not a ledger"),
         ({"book/claims/gla.yml": b"- {id: "}, r"book/claims/gla\.yml: not a ledger"),
         ({"book/claims/gla.yml": b"- just text"}, r"book/claims/gla\.yml: not a ledger"),
+        (
+            {"book/claims/gla.yml": b"- {id: gla.x, verdict: open, verdict: misprint}\n"},
+            r"book/claims/gla\.yml: not a ledger \(line 1: 'verdict' stands there twice\)",
+        ),
         ({"book/claims/gla.yml": b"\xff"}, r"book/claims/gla\.yml: byte 0 is not UTF-8"),
         (
             {"book/index.md": EXERCISE, "book/a.md": EXERCISE},

@@ -299,13 +299,19 @@ class Check:
         }
 
 
+def _each_once(node: Any) -> None:
+    """Refuse a mapping of YAML in which a key stands twice."""
+    keys = [key.value for key, _ in node.value]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {twice[0]!r} stands there twice")
+
+
 class _Once(yaml.SafeLoader):
     """Refuses a row that says a thing twice, of which YAML keeps the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {twice[0]!r} stands there twice")
+        """Build a dict, once it is clear that no key stands there twice."""
+        _each_once(node)
         return super().construct_mapping(node, deep)
 
 
