@@ -155,6 +155,8 @@ def examine(names: list[str]) -> None:
             if label in labels:
                 raise Broken(f"{page}.md: the exercise label {label!r} is taken already, in {labels[label]}.md")
             labels[label] = page
+        if not is_chapter(text) and re.search(r"^`{3,}\{code-cell\}", text, re.M):
+            raise Broken(f"{page}.md: it has cells and no kernelspec in its head: they would be shown and not run")
         if is_chapter(text) and (fault := remembered.of("fault", text, _fault)):
             raise Broken(f"{page}.md: {fault}")
 
@@ -181,12 +183,18 @@ def _fault(text: str) -> str | None:
 _SILENT = {"redirect_stderr", "suppress", "exit", "quit", "_exit", "abort", "SystemExit", "seterr", "dup2"}
 
 
+#: What a chapter has no need of: what it gets or does outside would be another thing on another day.
+_OUTSIDE = {"urllib", "requests", "http", "httpx", "aiohttp", "ftplib", "socket", "subprocess", "multiprocessing"}
+
+
 def _hides(node: ast.AST) -> str | None:
     """What a statement of a cell hides from the build, if it does."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         named = {alias.name for alias in node.names} | {getattr(node, "module", None)}
         if hidden := named & (_SILENT | {"warnings"}):
             return f"imports {', '.join(hidden)}: what goes wrong is for the build to see"
+        if outside := {str(name).partition(".")[0] for name in named} & _OUTSIDE:
+            return f"imports {', '.join(outside)}: a chapter needs no network and starts no program"
     if isinstance(node, ast.Attribute) and node.attr in ("stderr", "stdout") and isinstance(node.ctx, ast.Store):
         return f"puts something in place of sys.{node.attr}: what goes wrong is for the build to see"
     if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):

@@ -114,6 +114,32 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
     return COMPUTED
 
 
+def typed(text: str) -> list[str]:
+    """Numbers typed into what a figure says besides its title (`alt`, `subtitle`) that the page has nowhere else."""
+    trees = [ast.parse(source) for source, _ in chapters.cells(text)]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and _kind(node)]
+    told = [keyword.value for call in calls for keyword in call.keywords if keyword.arg in ("alt", "subtitle")]
+    inside = {id(each) for value in told for each in ast.walk(value)}
+    settings = " ".join(
+        f"{each.value:g} {each.value}" if isinstance(each.value, int | float) else str(each.value)
+        for tree in trees
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Constant) and id(each) not in inside and not isinstance(each.value, bool)
+    )
+    known = set(re.findall(r"\d+(?:\.\d+)?", f"{prose.text_of(text)} {settings}".replace(",", "")))
+    found = [number.replace(",", "") for value in told for words in _words(value) for number in _NUMBER.findall(words)]
+    return [number for number in found if number not in known]
+
+
+def _words(node: ast.AST) -> list[str]:
+    """What is typed of a text, what is computed within it left out."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.FormattedValue | ast.Subscript):
+        return []
+    return [words for child in ast.iter_child_nodes(node) for words in _words(child)]
+
+
 def has_unit(title: str) -> bool:
     """Whether the title of an axis says in what it is measured."""
     if _PHYSICAL.search(title) and not _MEASURED.search(title):
@@ -175,4 +201,4 @@ def examine(pages: list[str]) -> None:
 
 def _faults(listed_and_text: str) -> list[str]:
     listed, _, text = listed_and_text.partition("\0")
-    return faults(text, set(listed.split("\n")))
+    return faults(text, {title for title in listed.split("\n") if title})

@@ -14,6 +14,7 @@ import remembered
 import yaml
 
 from icl import _identity
+from icl.page import claims
 
 
 def key(text: str) -> str:
@@ -54,9 +55,18 @@ def ledger_rows(path: Path) -> list[dict[str, Any]]:
         raise chapters.Broken(f"{name}: not a ledger ({' '.join(str(error).split())})") from error
 
 
+class _Once(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The quicker loader; it refuses a row that says a thing twice, as the library does."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Build a dict, once it is clear that no key stands there twice."""
+        claims._each_once(node)
+        return super().construct_mapping(node, deep)
+
+
 @cache
 def _rows(text: str) -> list[dict[str, Any]]:
-    rows = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    rows = yaml.load(text, Loader=_Once)
     if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
         raise ValueError("every entry of its list needs an id")
     return rows

@@ -17,6 +17,8 @@ _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)[^)]*\)")
 _TAG = re.compile(r"<(?:[A-Za-z][\w-]*(?=[\s/>])[^>]*|!--.*?--|/[A-Za-z][\w-]*\s*)>", re.S)
 #: Links to what the build itself lays beside the page of claims, which Markdown could not find among the sources.
 _LAID = re.compile(rf'<a href="(?:{"|".join(map(re.escape, claims_data.NAMES))})" download>|</a>')
+#: What a reader does not see, or what turns the order of what is seen: text and code would not be what they seem.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 LEAST = 3  # words that tell what a picture shows
 
 
@@ -25,6 +27,8 @@ def faults(text: str) -> list[str]:
     lines = text.split("\n")
     head = lines.index("---", 1) + 1 if lines[0] == "---" and "---" in lines[1:] else 0
     wrong, words = list[str](), list[str]()
+    for number, line in enumerate(lines, 1):
+        wrong += [f"line {number} has the invisible character U+{ord(sign):04X}" for sign in _INVISIBLE.findall(line)]
     _walk(lines, head, len(lines), wrong, words)
     plain = re.sub(r"\$\$.*?\$\$|\$[^$\n]*\$|(`+)(?!`).+?(?<!`)\1(?!`)", " ", "\n".join(words), flags=re.S)
     for said, file in _PICTURE.findall(plain):

@@ -84,6 +84,32 @@ def test_chapters_draw_through_the_library(page):
             assert not any(name.split(".")[0] == "altair" for name in names)
 
 
+def skipped(source):
+    """Tests of a file that do not run everywhere: marked to be skipped or to fail, or skipping themselves."""
+    if not re.search(r"\b(skip|skipif|xfail)\b", source):
+        return []
+    tests = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    return [
+        test.name
+        for test in tests
+        if re.search(r"\bmark\.(skip|skipif|xfail)\b|\bpytest\.(skip|xfail)\(", ast.unparse(test))
+    ]
+
+
+def test_cited_tests_run():
+    """A test that a page names as holding an equation is run: it is not skipped, and not expected to fail."""
+    cited = {name for text in TEXTS.values() for name in re.findall(r"\{test\}`([^`]+)`", text)}
+    assert len(cited) > 100
+    asleep = {
+        f"{path.relative_to(ROOT / 'tests').as_posix()}::{name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in skipped(path.read_text(encoding="utf-8"))
+    }
+    assert not cited & asleep
+    marks = "@pytest.mark.skip\ndef test_a(): ...\ndef test_b():\n    pytest.xfail('x')\ndef test_c(): ..."
+    assert skipped(marks) == ["test_a", "test_b"]
+
+
 @pytest.mark.parametrize("page", [p for p, t in TEXTS.items() if chapters.is_chapter(t)])
 def test_no_tag_hides_a_failure(page):
     """Cells may fold their code away, and no more: other tags let errors pass, skip a cell or drop what it put out."""

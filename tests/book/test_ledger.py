@@ -356,6 +356,25 @@ def test_a_promise_changed_in_silence_is_found(what):
     assert unsaid(released, now, log.format("`gla.eq6.unroll` allows more, because.")) == {}
 
 
+#: The widest tolerance of each kind: a row that allows more would agree with nearly anything.
+WIDEST = {"relative": 0.15, "absolute": 0.1, "z": 5}
+
+
+def too_wide(ledger):
+    """Rows that allow more than the widest tolerance of their kind; those of the last release are named above too."""
+    kinds = {row.id: next(iter(row.tolerance.items())) for row in ledger if row.tolerance}
+    return [id for id, (kind, limit) in kinds.items() if kind != "truth" and limit > WIDEST[kind]]
+
+
+def test_no_tolerance_is_wide():
+    """A new row cannot allow more than the widest of today either, and each of these is some row's."""
+    ledger = evidence.ledger().values()
+    assert too_wide(ledger) == []
+    row = next(row for row in ledger if row.tolerance and "z" in row.tolerance)
+    assert too_wide([replace(row, tolerance={"z": 1e9})]) == [row.id]
+    assert {kind: max(r.tolerance[kind] for r in ledger if kind in (r.tolerance or {})) for kind in WIDEST} == WIDEST
+
+
 def test_each_misprint_is_on_trial_in_a_row():
     """Rows name the errata they are about by numbers that there are, and each erratum is named by a row."""
     listed = {"gla": errata.ADAPTATION, "mem": errata.MEMORY, "mamba": errata.SELECTION}

@@ -26,6 +26,8 @@ FAULTS = {
     "srcset": ('<img src="a.png" srcset="https://x.org/b.png 2x" alt="three words here">\n', "raw HTML"),
     "a raw link": ('See <a href="nowhere.html">this</a>.\n', "raw HTML, whose links nobody follows"),
     "a script": ("<script>alert(1)</script>\n", "raw HTML"),
+    "an order turned": ("```{code-cell}\nx = 1  # \u202e}\n```\n", "line 4 has the invisible character U+202E"),
+    "an invisible space": ("All\u200b runs.\n", "line 3 has the invisible character U+200B"),
     "a comment": ("<!-- hidden -->\n", "raw HTML"),
 }
 

@@ -1,11 +1,16 @@
 """Every random number in the library comes from a generator that the caller named."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
 
 import icl
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
+
+import chapters
 
 SOURCES = sorted(Path(icl.__file__).parent.rglob("*.py"))
 
@@ -52,8 +57,11 @@ def given(call, *keywords):
     )
 
 
-def unseeded(source):
-    """Lines of a module that draw random numbers, or seed them, other than from a generator handed in."""
+def unseeded(source, *, cells=False):
+    """Lines of a module that draw random numbers, or seed them, other than from a generator handed in.
+
+    In cells a method of something else may be numpy's, whose generators are made from a seed, and `**` may hand one in.
+    """
     tree = ast.parse(source)
     names = imported(tree)
     found = set()
@@ -73,7 +81,8 @@ def unseeded(source):
         elif name.startswith("torch.nn.init."):
             wrong = last not in ("zeros_", "ones_", "constant_", "eye_") and not given(call, "generator")
         else:
-            ours = name.startswith("torch.") or name.startswith("?.")
+            ours = name.startswith("torch.") or (name.startswith("?.") and not cells)
+            ours = ours and not (cells and any(keyword.arg is None for keyword in call.keywords))
             wrong = ours and (last in GLOBAL or (last in DRAWS and not given(call, "generator")))
         if wrong:
             found.add(call.lineno)
@@ -96,6 +105,25 @@ def test_the_library_draws_from_generators_alone():
         assert len(lines) == others, path
         assert all(line.startswith("torch.manual_seed(") for line in lines)
         assert source.count("torch.random.fork_rng(") >= others
+
+
+#: The chapter that shows somebody else's layer, which draws as torch's layers do: it seeds torch's stream first.
+SEEDED = {"book/synthesis/bring-your-own-layer": 3}
+
+
+@pytest.mark.parametrize("page", chapters.with_cells())
+def test_chapters_draw_from_generators_alone(page):
+    """No cell draws from a global generator: what it shows would be another thing at the next build."""
+    source = "\n".join(chapters.code_cells(chapters.source(page)))
+    assert len(unseeded(source, cells=True)) == SEEDED.get(page, 0)
+    assert ("torch.manual_seed(" in source) == (page in SEEDED)
+
+
+@pytest.mark.parametrize("line", ["x = torch.randn(3)", "np.random.normal()", "g = np.random.default_rng()"])
+def test_a_draw_planted_in_a_cell_is_found(line):
+    """What draws from nobody's generator, printed or not; a method of a generator that was seeded is none."""
+    assert unseeded(f"{HEAD}{line}\n", cells=True)
+    assert not unseeded(f"{HEAD}rng = np.random.default_rng(3)\nrng.normal(size=3)\n", cells=True)
 
 
 @pytest.mark.parametrize(

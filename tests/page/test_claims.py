@@ -252,6 +252,7 @@ MALFORMED = {
     "an infinite tolerance": ROW.replace("1.0e-3", ".inf"),
     "a truth that is false": ROW.replace("absolute: 1.0e-3", "truth: false"),
     "a row that is no mapping": "- gla.one\n",
+    "a verdict said twice": ROW + "  verdict: not reproduced\n",
     "an empty file": "",
     "no YAML": ROW.replace("{absolute", "{{absolute"),
 }

@@ -71,6 +71,14 @@ def test_a_record_of_an_older_library_says_so(book):
     assert "older library" in older._repr_html_()
 
 
+def test_a_quick_run_is_not_recorded(book, monkeypatch):
+    """A call that forgot to ask for the profile is refused where a build runs it, and nothing is written."""
+    monkeypatch.setenv("ICL_PROFILE", "quick")
+    with pytest.raises(ValueError, match="record must be called at the profile paper alone"):
+        record("run", TABLE, config=CONFIG, seconds=1)
+    assert not list((book / "results").iterdir())
+
+
 def test_the_origin_of_a_record_is_its_caption(book):
     """A record's origin shows where it comes from as the record does, and nothing of the table."""
     record("run", TABLE, config=CONFIG, seconds=1)

@@ -299,13 +299,29 @@ class Check:
         }
 
 
+def _each_once(node: Any) -> None:
+    """Refuse a mapping of YAML in which a key stands twice."""
+    keys = [key.value for key, _ in node.value]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {twice[0]!r} stands there twice")
+
+
+class _Once(yaml.SafeLoader):
+    """Refuses a row that says a thing twice, of which YAML keeps the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Build a dict, once it is clear that no key stands there twice."""
+        _each_once(node)
+        return super().construct_mapping(node, deep)
+
+
 @cache
 def ledger() -> dict[str, Claim]:
     """Return every row of `book/claims/*.yml` by its id; ValueError for duplicate or malformed rows."""
     rows: dict[str, Claim] = {}
     for path in sorted(folder("claims").glob("*.yml")):
         try:
-            claims = [Claim(**row) for row in yaml.safe_load(path.read_text(encoding="utf-8"))]
+            claims = [Claim(**row) for row in yaml.load(path.read_text(encoding="utf-8"), _Once)]
         except (TypeError, ValueError, yaml.YAMLError) as error:
             raise ValueError(f"{path.name}: {error}") from error
         for claim in claims:

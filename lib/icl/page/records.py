@@ -107,7 +107,12 @@ def record(
         config: sizes, seeds and settings that made it.
         seconds: wall time of the run.
         command: what a reader types to make it again.
+
+    Raises:
+        ValueError: if id or seconds are none, or this is a run of the profile quick.
     """
+    if os.environ.get("ICL_PROFILE") == "quick":
+        raise ValueError("record must be called at the profile paper alone: sizes of the profile quick are no long run")
     if not 0 < seconds < float("inf"):
         raise ValueError(f"seconds must be positive and finite, got {seconds!r}")
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", id):
