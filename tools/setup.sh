@@ -59,6 +59,19 @@ if is_ready; then exit 0; fi
 choose_python
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     die "$python has no venv module; on Debian and Ubuntu: sudo apt install python3-venv"
+(: >>$log) 2>/dev/null || die "$PWD cannot be written to; make it writable, or clone to where you may write."
+# One at a time, for each removes what others have left. The lock is this shell's, and is given back however it ends.
+exec 9>>$log
+"$python" -c '
+import fcntl, signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("setup: another set-up is at work here; this one waits for it", flush=True)
+    fcntl.flock(9, fcntl.LOCK_EX)
+'
+if is_ready; then exit 0; fi
 bad=$(grep -nvE '^(#.*|[a-z0-9]+(-[a-z0-9]+)*==[A-Za-z0-9.!]+( ; .+)?|)$' $lock | head -n 1 || true)
 [ -z "$bad" ] || die "$lock:${bad%%:*}: not a pin of the form name==version: ${bad#*:}"
 [ -f $hashes ] || die "$hashes is missing; restore it (git checkout $hashes) or make it anew (make lock)."
@@ -94,7 +107,7 @@ trap 'exit 143' TERM HUP
 # its own, so that what the command has started can be stopped with it.
 logged() {
     set -m
-    "$@" >>$log 2>&1 </dev/null &
+    "$@" >>$log 2>&1 </dev/null 9>&- &
     child=$!
     set +m
     if wait "$child"; then child=; else child= && return 1; fi
@@ -128,8 +141,9 @@ pip_install --no-deps --no-build-isolation --editable .
 # (templates, another Python's); pip passes over those as well.
 logged "$new/bin/python" -m compileall -q -j 0 "$new/lib" || true
 stamp "$new/bin/python" >"$new/.ready"
-rm -rf $venv
-ln -s "$new" $venv
+[ -L $venv ] || rm -rf $venv
+ln -sfn "$new" $envs/link
+"$python" -c 'import os, sys; os.replace(*sys.argv[1:])' $envs/link $venv # at no moment is there none
 trap - EXIT INT TERM HUP
 # What was there before, and what killed runs have left; one of those may still have a pip at work in it.
 for other in "$envs"/*; do

@@ -5,12 +5,15 @@ its input is an order, in JSON: the arguments of a kernel and its folder. It ans
 that became the kernel. It ends with its input, and its copies with it. `copies` gives the orders.
 """
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from typing import NoReturn
 
 #: What looks, when it is imported, whether it is in a notebook. Loaded here, pandas broke the lines of wide tables on
@@ -22,12 +25,13 @@ def serve(names: list[str]) -> None:
     """Load, then fork for each order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the build, which then ends this process
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # kernels end when it is no longer their parent; read on loading
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception as fault:
-            print(f"{name} cannot be loaded: {type(fault).__name__}: {' '.join(str(fault).split())}", flush=True)
-            return
+    with _ending_with_the_build():
+        for name in names:
+            try:
+                importlib.import_module(name)
+            except Exception as fault:
+                print(f"{name} cannot be loaded: {type(fault).__name__}: {' '.join(str(fault).split())}", flush=True)
+                return
     if asking := ASK_WHERE & set(sys.modules):
         print(f"{', '.join(sorted(asking))} would be loaded outside a notebook, where it looks whether it is in one")
         return
@@ -39,6 +43,28 @@ def serve(names: list[str]) -> None:
         if not copy:
             become_kernel(**json.loads(line))
         print(copy, flush=True)
+
+
+@contextlib.contextmanager
+def _ending_with_the_build() -> Iterator[None]:
+    """End this process if the build is killed meanwhile: until it reads its input, it would not notice.
+
+    The thread is gone before anything is forked.
+    """
+    build, over = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            if os.getppid() != build:
+                os._exit(1)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 def become_kernel(arguments: list[str], folder: str) -> NoReturn:

@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import chapters
@@ -88,6 +91,30 @@ def test_ctrl_c_leaves_no_process(tiny):
     assert complained == "Stopped; what had finished is kept.\n"
     assert len(tiny.numbers()) == 3
     assert not any(map(tiny.running, tiny.numbers()))
+
+
+def test_a_process_that_loads_ends_with_a_build_that_was_killed(tmp_path):
+    """What is to be copied does not load on for seconds, and then complains that nobody listens.
+
+    Planted: without the watch it was there for 12 s more, and left a trace on the terminal.
+    """
+    (tmp_path / "slow.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    heard, say = os.pipe()
+    if not (build := os.fork()):
+        try:
+            command = [sys.executable, "-P", str(ROOT / "book/_ext/original.py"), "slow"]
+            subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(tmp_path)}, stdout=say, stderr=say)
+            time.sleep(60)
+        finally:
+            os._exit(0)
+    os.close(say)
+    with os.fdopen(heard) as pipe:
+        assert pipe.readline() == "loading\n"
+        os.kill(build, signal.SIGKILL)
+        os.waitpid(build, 0)
+        began = time.monotonic()
+        assert pipe.read() == ""
+    assert time.monotonic() - began < 30
 
 
 def test_when_the_original_dies_the_next_kernel_says_so(light, tmp_path):

@@ -294,6 +294,32 @@ def test_a_killed_run_leaves_no_environment_and_the_next_clears_up(clone):
     assert clone.environments() == [clone.venv.resolve()]
 
 
+@pytest.mark.parametrize("later", [0.0, 0.3])
+def test_of_two_at_once_one_waits_and_finds_what_the_other_made(clone, later):
+    """Both end well, and pip ran for one of them.
+
+    Planted: without the lock, two that began together said "ready" and had removed each other's environment; of two
+    that did not, the later one's was removed under its pip.
+    """
+    told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    both = []
+    for wait in (later, 0):
+        both.append(subprocess.Popen(**clone.command(PIP_DOES='sleep 0.3 && [ -x "$0" ]'), **told))
+        time.sleep(wait)
+    said = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "".join(said).count("setup: another set-up is at work here; this one waits for it") == 1
+    assert clone.ready()
+    assert len(clone.pip_calls()) == 2
+    assert clone.environments() == [clone.venv.resolve()]
+
+
+def test_a_folder_that_may_only_be_read_is_named(clone):
+    """In a sentence, before anything is made; a folder in the log's place refuses a write to whoever asks, root too."""
+    (clone.root / ".setup.log").mkdir()
+    assert f"{clone.root} cannot be written to" in clone.refusal()
+
+
 def make_wheel(folder: Path, name: str) -> None:
     info = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
