@@ -608,6 +608,17 @@ def test_a_sequence_can_be_told_apart(sight):
     assert apart(("#6aa9d6", "#4590c9", "#2376b8", "#125a94", "#06335a")) < 13
 
 
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_the_layer_can_be_told_from_other_methods(sight):
+    """The blue of the layers under study is 15 and more in CIELAB from each other method's colour that is not its own,
+    for colour-blind readers too; an older violet of NLMS and Nesterov was 4 from it for readers without red cones.
+    """
+    blue = lab(charts.METHODS["GLA"], sight)
+    others = {colour for colour in charts.METHODS.values() if colour != charts.METHODS["GLA"]}
+    assert min(np.linalg.norm(lab(colour, sight) - blue) for colour in others) > 15
+    assert np.linalg.norm(lab("#7a5bb5", "no red") - lab(charts.METHODS["GLA"], "no red")) < 5
+
+
 def test_curves_of_one_kind_stay_apart():
     """With `each`, two curves of one value of `by` are drawn as two lines of its colour; without it, as one zigzag."""
     twice = pd.concat([DATA.assign(run=0), DATA.assign(run=1, error=DATA["error"] + 0.1)])
