@@ -34,7 +34,7 @@ METHODS: dict[str, str] = {
     "true weight": "#111111",
     "delta rule": "#643030",
     "normalised delta rule": "#0e1f39",
-    "sliding window": "#4398d0",
+    "sliding window": "#9078b4",
     "ridge regression": "#1c22b4",
     "faded ridge": "#6b8e00",
     "gradient descent": "#c9711a",
