@@ -50,6 +50,7 @@ WORDS = {
     r"\b(loses?|lost) (\d|at most|less|more|only|little|nothing)": "has … times the error",
     rf"\b(?:a|an|one|two|three|four|each|\d+) (?:\w+ ){{1,2}}an? (?:{_EACH})\b": "per",
     r"\bwhoever\b": "who, or a method that",
+    r"(?<!\\mathbf)(?<!\\boldsymbol)(?<!\{)(?-i:\\Sigma)(?![a-zA-Z])": "the bold letter of a matrix",
     r"\bnothing forbids\b|\blies aslant\b|\bA word on\b": "plain words",
 }
 
@@ -141,6 +142,7 @@ def test_a_slip_is_found():
     text = "One vector a token, held by a test; it loses 1.2 times as much as silence, whoever asks for expected loss."
     assert len(slips(text)) == 6
     assert slips("One vector per token, checked by a test; it has 1.2 times the error of the zero predictor.") == []
+    assert len(slips("$\\Sigma^{-1}$ and $\\mathbf\\Sigma^{-1}$")) == 1
 
 
 def test_an_answer_in_sight_is_found():
