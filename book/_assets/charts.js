@@ -78,11 +78,14 @@
      and the limits' names stay inside. Returns the room that is left for the plot. */
   function named(spec, width) {
     const rows = (spec.layer ?? []).map(layer => layer.encoding?.y).find(y => y?.type === "nominal" && y.sort)?.sort;
-    if (!rows || width >= 520) return width;
+    if (width >= 520) return width;
+    if (!rows) return width - 57;  // for the title of the axis and its labels
     const font = spec.config.font;
     const lines = Object.fromEntries(rows.map(row => [row, broken(row, 0.36 * width, 12, 400, font)]));
     const most = Math.max(...Object.values(lines).map(row => row.length));
-    const room = width - 16 - Math.max(...Object.values(lines).flat().map(line => measured(line, 12, 400, font)));
+    // At its right the last number of the axis, which may stand half beyond it.
+    spec.padding = {left: 5, top: 5, bottom: 5, right: 14};
+    const room = width - 25 - Math.max(...Object.values(lines).flat().map(line => measured(line, 12, 400, font)));
     spec.height = Math.max(spec.height, rows.length * (14 * most + 8));
     for (const {encoding, mark, data} of spec.layer) {
       if (encoding?.y?.type === "nominal") {
@@ -105,10 +108,10 @@
   /* Labels at the ends of lines need room that a phone does not have: a legend takes their place. */
   function fitted(spec, width) {
     spec.width = width;
-    const room = named(spec, width);
     spec.autosize = {type: "fit-x", contains: "padding"};
     // Fitting makes room for the labels by itself; the padding was for the static picture.
     delete spec.padding;
+    const room = named(spec, width);
     // As many columns as the longest name leaves room for; a name that is cut says nothing.
     const names = (spec.layer ?? []).flatMap(layer => layer.encoding?.color?.scale?.domain ?? []);
     // A letter of 12 pixels is 6.6 wide; on slides they are larger.

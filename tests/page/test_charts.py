@@ -636,6 +636,18 @@ def test_telling_curves_apart_needs_a_column_and_a_legend(each, labels):
         lines(each=each, labels=labels)
 
 
+@pytest.mark.parametrize(("times", "powers"), [(1e5, False), (1e9, True)])
+def test_large_numbers_are_powers_of_ten(times, powers):
+    """A logarithmic axis that goes beyond ten million names all its ticks as powers of ten: "1e+10", not ten zeros
+    below it and an exponent above.
+    """
+    many = pd.DataFrame({"layers": [1, 2], "error": [1.0, times], "method": "GLA"})
+    settings = {"x": "layers", "y": "error", "by": "method", "x_title": "layers", "y_title": "error", "title": "Rises"}
+    figure = charts.lines(many, **settings, log_y=True, alt="The error rises by many powers of ten.")
+    axis = figure.spec["layer"][0]["encoding"]["y"].get("axis")
+    assert axis == ({"format": "~e"} if powers else None)
+
+
 @pytest.mark.parametrize(("shift", "counted"), [(0, True), (0.5, False)])
 def test_what_is_counted_has_no_ticks_between(shift, counted):
     """An axis of whole numbers, as of layers, is labelled at whole numbers only; so it is where sliders move curves."""

@@ -413,6 +413,9 @@ def _heights(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[al
         ends = {"nice": False, "padding": 14} if log else {"zero": False}
         # Over less than a power of ten, it would have too many ticks to read.
         ticks = {"axis": altair.Axis(tickCount=7)} if log else {}
+    elif log and limits[1] >= 1e7:
+        # More zeros than one counts at a glance: all of its ticks are powers of ten.
+        ticks = {"axis": altair.Axis(format="~e")}
     return altair.Scale(type="log" if log else "linear", **ends), ticks
 
 
