@@ -47,12 +47,18 @@
     return copy;
   }
 
+  /* How wide a line of text is, in pixels. */
+  function measured(text, size, weight, font) {
+    const pen = measured.pen ??= document.createElement("canvas").getContext("2d");
+    pen.font = `${weight} ${size}px ${font}`;
+    return pen.measureText(text).width;
+  }
+
   /* Text of a chart does not wrap by itself: break it into lines of a width. */
   function broken(text, width, size, weight, font) {
-    const pen = document.createElement("canvas").getContext("2d"), out = [""];
-    pen.font = `${weight} ${size}px ${font}`;
+    const out = [""];
     for (const word of text.split(" ")) {
-      if (out.at(-1) && pen.measureText(out.at(-1) + " " + word).width > width) out.push(word);
+      if (out.at(-1) && measured(out.at(-1) + " " + word, size, weight, font) > width) out.push(word);
       else out[out.length - 1] = (out.at(-1) + " " + word).trim();
     }
     return out;
@@ -68,39 +74,52 @@
     if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5, 400);
   }
 
-  /* Where rows have names, these would leave a phone no room for the plot: names and the axis title take more lines. */
+  /* Where rows have names, these would leave a phone no room for the plot: names and the axis title take more lines,
+     and the limits' names stay inside. Returns the room that is left for the plot. */
   function named(spec, width) {
     const rows = (spec.layer ?? []).map(layer => layer.encoding?.y).find(y => y?.type === "nominal" && y.sort)?.sort;
-    if (!rows || width >= 520) return;
-    const lines = Object.fromEntries(rows.map(row => [row, broken(row, 0.36 * width, 12, 400, spec.config.font)]));
+    if (width >= 520) return width;
+    if (!rows) return width - 57;  // for the title of the axis and its labels
+    const font = spec.config.font;
+    const lines = Object.fromEntries(rows.map(row => [row, broken(row, 0.36 * width, 12, 400, font)]));
     const most = Math.max(...Object.values(lines).map(row => row.length));
+    // At its right the last number of the axis, which may stand half beyond it.
+    spec.padding = {left: 5, top: 5, bottom: 5, right: 14};
+    const room = width - 25 - Math.max(...Object.values(lines).flat().map(line => measured(line, 12, 400, font)));
     spec.height = Math.max(spec.height, rows.length * (14 * most + 8));
-    for (const {encoding} of spec.layer) {
+    for (const {encoding, mark, data} of spec.layer) {
       if (encoding?.y?.type === "nominal") {
         const labelExpr = `${JSON.stringify(lines)}[datum.label]`;
         encoding.y.axis = {...encoding.y.axis, labelExpr, labelBaseline: "middle"};
       }
       if (typeof encoding?.x?.title === "string") {
-        encoding.x.title = broken(encoding.x.title, 0.5 * width, 12.5, 400, spec.config.font);
+        encoding.x.title = broken(encoding.x.title, 0.5 * width, 12.5, 400, font);
+      }
+      if (encoding?.text?.field === "name") {
+        const [row] = spec.datasets[data.name], {type, domain} = encoding.x.scale;
+        const [low, at, high] = [domain[0], row[encoding.x.field], domain[1]].map(type === "log" ? Math.log : Number);
+        const place = room * (at - low) / (high - low), long = measured(row.name, 12, 400, font);
+        mark.dx = mark.align === "left" ? Math.min(mark.dx, room - place - long) : Math.max(mark.dx, long - place);
       }
     }
+    return room;
   }
 
   /* Labels at the ends of lines need room that a phone does not have: a legend takes their place. */
   function fitted(spec, width) {
     spec.width = width;
-    named(spec, width);
     spec.autosize = {type: "fit-x", contains: "padding"};
     // Fitting makes room for the labels by itself; the padding was for the static picture.
     delete spec.padding;
+    const room = named(spec, width);
     // As many columns as the longest name leaves room for; a name that is cut says nothing.
     const names = (spec.layer ?? []).flatMap(layer => layer.encoding?.color?.scale?.domain ?? []);
     // A letter of 12 pixels is 6.6 wide; on slides they are larger.
     const letter = 0.55 * (spec.config.legend?.labelFontSize ?? 12);
     const longest = 34 + letter * Math.max(0, ...names.map(name => String(name).length));
     const most = width < 520 ? 2 : spec.config.legend?.columns ?? 3;
-    const columns = Math.max(1, Math.min(most, Math.floor(width / longest)));
-    spec.config.legend = {...spec.config.legend, columns, labelLimit: width - 34};
+    const columns = Math.max(1, Math.min(most, Math.floor(room / longest)));
+    spec.config.legend = {...spec.config.legend, columns, labelLimit: room - 34};
     if (width >= 520) return;
     if (!spec.layer?.some(layer => layer.name === "labels")) return;
     spec.layer = spec.layer.filter(layer => layer.name !== "labels");

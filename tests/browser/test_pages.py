@@ -90,6 +90,14 @@ STATE = """() => ({
         e => e.checkVisibility() && !e.closest('.icl-scroll, div.math, .highlight') &&
             e.getBoundingClientRect().right > document.querySelector('.bd-article').getBoundingClientRect().right + 1
     ).map(e => e.textContent.trim().slice(0, 40)),
+    clipped: [...document.querySelectorAll('.icl-chart__view svg')].flatMap(svg => {
+        const box = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll('text')].filter(text => {
+            const {left, right, bottom, width} = text.getBoundingClientRect();
+            const shown = width && text.textContent.trim() && text.checkVisibility({opacityProperty: true});
+            return shown && (left < box.left - 2 || right > box.right + 2 || bottom > box.bottom + 2);
+        }).map(text => text.textContent.slice(0, 40));
+    }),
 })"""
 
 
@@ -129,6 +137,7 @@ def test_page(visit, subtests, name, place):
             assert width == 390 or not state["cut"]
             assert not state["uncued"]
             assert not state["beyond"]
+            assert not state["clipped"]
             assert state["untyped"] <= 0
             assert all(figure == [theme, True] for figure in state["figures"]), state["figures"]
             if theme == themes[0] or name in KINDS:

@@ -393,7 +393,7 @@ def _cost(results: BenchResults, names: Sequence[str]) -> Html:
                 _decimal(told.get("seconds")),
             )
         )
-    heads = ("contestant", "kind", "parameters", "FLOPs a token", "state, bytes", "µs a token", "training, s")
+    heads = ("contestant", "kind", "parameters", "FLOPs per token", "state, bytes", "µs per token", "training, s")
     caption = "What each costs: forward pass a token on one thread; training is the sum of all its trainings."
     return markup.section("cost", "What each costs", markup.tabled(heads, rows, caption)) if rows else Html("")
 

@@ -27,19 +27,19 @@ METHODS: dict[str, str] = {
     "linear attention": "#c9711a",
     "zero predictor": "#8a8a8a",
     "LMS": "#b0357f",
-    "NLMS": "#7a5bb5",
+    "NLMS": "#6000c0",
     "APA": "#2a8a4a",
     "RLS": "#c0392b",
     "Kalman": "#8a5a00",
     "true weight": "#111111",
     "delta rule": "#643030",
     "normalised delta rule": "#0e1f39",
-    "sliding window": "#4398d0",
+    "sliding window": "#3344aa",
     "ridge regression": "#1c22b4",
     "faded ridge": "#6b8e00",
     "gradient descent": "#c9711a",
     "momentum": "#b0357f",
-    "Nesterov": "#7a5bb5",
+    "Nesterov": "#6000c0",
     "conjugate gradients": "#c0392b",
     "preconditioned CG": "#643030",
     "Chebyshev": "#2a8a4a",
@@ -413,6 +413,9 @@ def _heights(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[al
         ends = {"nice": False, "padding": 14} if log else {"zero": False}
         # Over less than a power of ten, it would have too many ticks to read.
         ticks = {"axis": altair.Axis(tickCount=7)} if log else {}
+    elif log and limits[1] >= 1e7:
+        # More zeros than one counts at a glance: all of its ticks are powers of ten.
+        ticks = {"axis": altair.Axis(format="~e")}
     return altair.Scale(type="log" if log else "linear", **ends), ticks
 
 
