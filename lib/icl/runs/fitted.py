@@ -64,6 +64,7 @@ def ask_labels(prompt: Prompt) -> Asked:
 def ask_values(prompt: Prompt) -> Asked:
     """f(w_L) = (w_L - w*)' H (w_L - w*) / 2 of each prompt (2.11), from w_0 = 0, in y^2; d equations a prompt."""
     H = hessians(prompt)
+    _checks.precision(H.dtype)
     values, vectors = torch.linalg.eigh(H)
     return Asked(H, (vectors * (values.clamp(min=0) / 2).sqrt()[:, None]) @ vectors.mT, _weights(prompt))
 

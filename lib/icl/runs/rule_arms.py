@@ -152,6 +152,7 @@ def exact_answers(
     """
     _checks.instance("language", language, RuleLanguage)
     _checks.instance("prompt", prompt, WordPrompt)
+    _checks.precision(prompt.x.dtype)
     rule: Any = language.rule
     x, positive = prompt.x.numpy(force=True), prompt.positive.numpy(force=True)
     return positive_probability(x, positive, rule, sigma_y=language.sigma_y, spacing=spacing)
