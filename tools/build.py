@@ -50,6 +50,8 @@ import runs
 import unchanged
 import yaml
 
+from icl.page import records as evidence
+
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
 LONG = 30  # seconds; a chapter should take no longer
 #: A page alone links to pages that are not there.
@@ -94,6 +96,9 @@ def record(pages: list[str], *, anew: bool) -> bool:
     done = {} if anew else {p: seconds for p in pages if (seconds := recordings.seconds_behind(p)) is not None}
     for page, seconds in done.items():
         print(f" recorded  {seconds:6.1f} s  {page}", flush=True)
+    for page in pages:
+        if page not in done:
+            print(f"  to make  {_recorded(page):6.1f} s  {page} (as its records took so far)", flush=True)
     environment = environments.paper()
 
     def one(page: str) -> tuple[float, str | None]:
@@ -104,6 +109,16 @@ def record(pages: list[str], *, anew: bool) -> bool:
 
     stale = [page for page in pages if page not in done]
     return len(kernels.each(one, stale, workers=1)) == len(stale)
+
+
+def _recorded(page: str) -> float:
+    """Seconds that the records of a chapter took, wherever they were made; those that are not there count as none."""
+    seconds = 0.0
+    for name in chapters.records_of(chapters.source(page)):
+        with contextlib.suppress(ValueError):
+            provenance = evidence.recorded(name).provenance
+            seconds += provenance["seconds"] if provenance["command"] == "make paper" else 0.0
+    return seconds
 
 
 def render(target: Path, *, page: str | None = None, whole: bool = True) -> bool:

@@ -1,6 +1,6 @@
 """Directives and a role whose text is generated: from the ledger, the notation table, the tests and what was measured.
 
-Directives: page-card, claims, verdict-counts, errata, notation, terms, timings, tests. Role: test.
+Directives: page-card, claims, verdict-counts, errata, notation, terms, timings, recorded-times, tests. Role: test.
 """
 
 import abc
@@ -412,6 +412,36 @@ class Timings(Generated):
         )
 
 
+def recorded_times() -> str:
+    """A table of what the records of each chapter took, the longest first, and on what device they were made."""
+    rows, every = [], dict[str, dict[str, Any]]()
+    for page in chapters.pages():
+        used = {name: evidence.recorded(name).provenance for name in chapters.records_of(chapters.source(page))}
+        made = {name: each for name, each in used.items() if each["command"] == "make paper"}
+        every |= made
+        if made:
+            rows.append((sum(each["seconds"] for each in made.values()), page, len(made)))
+    shown = [[f"[](/{page}.md)", str(count), f"{seconds / 60:.0f}"] for seconds, page, count in sorted(rows)[::-1]]
+    total = sum(each["seconds"] for each in every.values())
+    shown.append(["**all, each once**", f"**{len(every)}**", f"**{total / 60:.0f}**"])
+    devices = dict.fromkeys(each["device"] for each in every.values())
+    some = "None" if all(device.startswith("CPU") for device in devices) else "Some"
+    on = "; ".join(map(_literal, devices))
+    return f"Made on: {on}. {some} of them on a GPU.\n\n{table(['Chapter', 'records', 'minutes'], shown)}"
+
+
+class RecordedTimes(Generated):
+    """Minutes behind the records of each chapter."""
+
+    def shown(self) -> list[Path]:
+        """All records."""
+        return sorted((chapters.ROOT / "book/results").glob("*.json"))
+
+    def markdown(self) -> str:
+        """The table."""
+        return recorded_times()
+
+
 def _test_files() -> list[Path]:
     return sorted((chapters.ROOT / "tests").rglob("test_*.py"))
 
@@ -489,6 +519,7 @@ def setup(app: Sphinx) -> None:
         ("notation", Notation),
         ("terms", Terms),
         ("timings", Timings),
+        ("recorded-times", RecordedTimes),
         ("tests", Tests),
     ):
         app.add_directive(name, directive)

@@ -58,6 +58,9 @@ with tempfile.TemporaryDirectory() as folder:
         results.append([error.errno, error.strerror, Path(error.filename).name])
 """
 
+#: A commit where filters and solvers copied their settings to the device of their data at every step.
+_AT_EVERY_STEP = "1715b72dd1577c576f826403bf93c3a369dfadeb"
+
 _UNIT_KEYS = """
 from dataclasses import astuple
 from icl.theory import steady
@@ -269,6 +272,149 @@ for dtype in (torch.float32, torch.float64):
 """
 
 
+_SELF_TUNING = """
+import numpy as np
+import torch
+from icl import filters, self_tuning
+from icl.tasks import UnknownDrift
+task = UnknownDrift(3, 12, [0.99, 0.9, 0.5], [0.1, 0.4, 0.9], [0.3, 0.5, 0.0], [0.2, 0.5, 0.3])
+prompt = task.sample(300, generator=torch.Generator().manual_seed(1))
+p, lam = [0.1, 0.4, 2.0], [0.99, 0.9, 0.6]
+every = [
+    self_tuning.gauged_delta(p, lam, sigma_y=0.3, beta=0.1), self_tuning.gauged_delta(p, lam, sigma_y=0.3, beta=1.0,
+    start=0.2), self_tuning.meta_delta(p, lam, sigma_y=0.3, theta=0.5), self_tuning.meta_delta(p, lam, sigma_y=0.0,
+    theta=0.1, start=1.0), self_tuning.mixed_deltas(p, lam, sigma_y=0.3), self_tuning.mixed_deltas(p, lam, keep=0.9,
+    sigma_y=[0.1, 0.2, 0.0]), self_tuning.bank(task),
+]
+results = []
+for one in every:
+    for x, y in ((prompt.x, prompt.y), (prompt.x.double(), prompt.y.double())):
+        results.append(vars(filters.track(one, x, y)))
+        results.append(filters.run_filter(one, x[0], y[0]))
+"""
+
+
+_SOLVERS = """
+import torch
+from icl import solvers
+draw = torch.Generator().manual_seed(1)
+results = [solvers.chebyshev_scalars(0.5, 3.0, 7), solvers.chebyshev_scalars(2.0, 2.0, 3)]
+for dtype in (torch.float32, torch.float64):
+    Q = torch.randn(4, 5, 5, generator=draw, dtype=torch.float64)
+    H = (Q @ Q.mT / 5 + torch.eye(5)).to(dtype)
+    H = (H + H.mT) / 2
+    b, w_0 = torch.randn(2, 4, 5, generator=draw, dtype=dtype)
+    M = torch.diag(torch.arange(1.0, 6.0)).to(dtype)
+    each, low = torch.tensor([0.1, 0.2, 0.05, 0.15], dtype=torch.float64), torch.full((4,), 0.9, dtype=torch.float64)
+    for solver in (
+        solvers.gradient_descent(0.1), solvers.gradient_descent(each), solvers.momentum(0.1, 0.5),
+        solvers.momentum(each, 5 * each), solvers.nesterov(0.1, 0.5), solvers.nesterov(each, 5 * each),
+        solvers.momentum(*solvers.tuned_momentum(low, 5 + low)), solvers.nesterov(*solvers.tuned_nesterov(1.0, 6.0)),
+        solvers.chebyshev(1.0, 6.0), solvers.chebyshev(low, 6.0), solvers.chebyshev(low, 5 + low),
+        solvers.conjugate_gradients(), solvers.conjugate_gradients(M), solvers.conjugate_gradients(H),
+    ):
+        results += [solvers.run_solver(solver, H, b, 6), solvers.run_solver(solver, H, b, 3, w_0=w_0)]
+"""
+
+
+_DIAGONALS = """
+import numpy as np
+import torch
+from icl.models.first_order import diagonal_errors, diagonal_jacobian
+from icl.runs import fitted
+from icl.tasks import StationaryRegression, quadratics
+results = []
+for d, L in ((3, 2), (2, 4)):
+    task = StationaryRegression(d, 9)
+    prompt = task.sample(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    H = quadratics.hessians(prompt)
+    Lambda = torch.randn(L, L, d, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    Lambda = Lambda * torch.ones(L, L, dtype=torch.float64).tril()[..., None] / 5
+    start = torch.eye(d, dtype=torch.float64).expand(40, d, d)
+    results += [diagonal_errors(H, Lambda, start), diagonal_jacobian(H, Lambda, start, start)]
+    for asked in (fitted.ask_labels(prompt), fitted.ask_values(prompt), fitted.ask_risks(H, np.eye(d))):
+        results += [fitted.prompt_losses(asked, Lambda), fitted.fit_polynomial(asked, L)]
+        results.append(vars(fitted.fit_diagonals(asked, Lambda, evaluations=5)))
+"""
+
+
+_MERGED = """
+import torch
+from icl.models.experts import merge
+from icl.models.memformer import Fixed, Free, Full, Memformer, Scaled, Shared
+d, L, results = 3, 3, []
+draw = torch.Generator().manual_seed(1)
+def stirred(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype) / 4
+    return model
+for dtype in (torch.float32, torch.float64):
+    alike = [stirred(Memformer(Full(d, L, dtype=dtype), Shared(L, dtype=dtype))) for _ in range(3)]
+    for head in alike[1:]:
+        head.memory.load_state_dict(alike[0].memory.state_dict())
+    block = stirred(Full(d, L, dtype=dtype))
+    in_proportion = [Memformer(block, stirred(Free(L, dtype=dtype))) for _ in range(2)]
+    curved = [
+        Memformer(alike[0].preconditioner, alike[0].memory, stirred(Full(d, L, dtype=dtype))) for _ in range(1)
+    ]
+    for heads in (alike, in_proportion, curved):
+        results.append(dict(merge(heads).state_dict()))
+        results.append(dict(merge(heads, torch.arange(1.0, 1 + len(heads)).to(dtype)).state_dict()))
+"""
+
+
+_SIDE_BY_SIDE = """
+import numpy as np
+import torch
+from icl.runs.recipes import train_side_by_side
+from icl.runs.training import AdamW
+from icl.tasks import DriftingRegression
+results = []
+for dtype in (torch.float32, torch.float64):
+    theta = torch.randn(4, 4, 4, generator=torch.Generator().manual_seed(1), dtype=dtype) / 10
+    results.append(
+        train_side_by_side(
+            DriftingRegression(3, 8, 0.9), theta, lam=np.array([0.9, 0.7, 0.9, 0.5]), steps=20, batch=16,
+            optimiser=AdamW(), generator=torch.Generator().manual_seed(2),
+        )
+    )
+"""
+
+
+_KNOWN = """
+import torch
+from icl.runs.known import known_risks
+results = [known_risks(2, n, 2, generator=torch.Generator().manual_seed(1), prompts=300) for n in (3, 12)]
+"""
+
+
+_RULES = """
+import torch
+from icl.runs import rule_arms
+results = []
+for gamma in (0.9, 1.0):
+    language = rule_arms.rule_language(gamma)
+    for dtype in (torch.float32, torch.float64):
+        prompt = language.sample(30, generator=torch.Generator().manual_seed(1), dtype=dtype)
+        results += [rule_arms.one_layer_scores(prompt, lam) for lam in (0.3, 0.9, 1.0)]
+        results.append(rule_arms.best_one_layer(prompt, since=5))
+"""
+
+
+_OVER_BOUND = """
+import torch
+from icl.runs import gating
+from icl.theory.steady import Steady
+results = []
+for layer in gating.GATED_LAYERS:
+    model = gating.gated_layer(layer, "own filter", 2, 3, generator=torch.Generator().manual_seed(1))
+    for each in (model, model.double()):
+        found = gating.over_bound(each, Steady(3, 0.95, 0.3), 25, generator=torch.Generator().manual_seed(2), size=10)
+        results.append(list(found))
+"""
+
+
 def _drift(name: str, before: str, now: str, tasks: str) -> Rewrite:
     """One sampler for all drifts (`tasks.core.Regression`); each had its own."""
     return Rewrite(f"icl.tasks.{name}", before, now, _ROOMS, f"{_LOOK}look({tasks})")
@@ -358,4 +504,26 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite("icl.runs.training.fit", "57c4686f0e1e6cb2", "e53c4d062a9849f2", _ONE_WEIGHT_A_TOKEN, _FIT),
     # Each who writes has the draft to itself.
     Rewrite("icl._files.write", "8ef2c7adba3e135b", "843086257c3d4be1", _ONE_DRAFT, _WRITE),
+    # Settings reach the device of the data once and not at every step; masks, prompts and results are on it.
+    Rewrite("icl.filters._setting", "f1cf35dc315b632c", "1fe52f7263adde90", _AT_EVERY_STEP, _FILTERS),
+    Rewrite("icl.filters._fixed_gain", "8b520ecfcc4b5c38", "f2b1df735b69d9ce", _AT_EVERY_STEP, _FILTERS),
+    Rewrite("icl.solvers._setting", "2ff48bdc5a7e7d06", "abae453a8aa27b64", _AT_EVERY_STEP, _SOLVERS),
+    Rewrite("icl.solvers.chebyshev", "88b35859038bd108", "c0f91af6179dbbda", _AT_EVERY_STEP, _SOLVERS),
+    Rewrite("icl.solvers.chebyshev_scalars", "2f561421fb3c0529", "d3589e575a8e79ad", _AT_EVERY_STEP, _SOLVERS),
+    Rewrite("icl.solvers._preconditioner", "c0f4bef022cd7b73", "aaa2680772a2101d", _AT_EVERY_STEP, _SOLVERS),
+    Rewrite("icl.solvers.conjugate_gradients", "0da9eb6da6ee9bb1", "22ad7bdbd0c6c3fe", _AT_EVERY_STEP, _SOLVERS),
+    Rewrite("icl.self_tuning.gauged_delta", "a5db7928ddc7156f", "7b0e6c301ec39479", _AT_EVERY_STEP, _SELF_TUNING),
+    Rewrite("icl.self_tuning.meta_delta", "0d5323c33332ab5a", "5dcaa252ac534306", _AT_EVERY_STEP, _SELF_TUNING),
+    Rewrite("icl.self_tuning.mixed_deltas", "9dde0aa75218503b", "767248052f94aa09", _AT_EVERY_STEP, _SELF_TUNING),
+    Rewrite("icl.self_tuning.bank", "19fd0a595a55b64a", "75c0a18bb8bf18d0", _AT_EVERY_STEP, _SELF_TUNING),
+    Rewrite("icl.models.first_order._triangle", "c01b292587cc2ca6", "4db6069360adcc88", _AT_EVERY_STEP, _DIAGONALS),
+    Rewrite("icl.runs.fitted.fit_polynomial", "e1c9db4d9cfc8a80", "9b6dfe5e55f8284a", _AT_EVERY_STEP, _DIAGONALS),
+    Rewrite("icl.runs.fitted.fit_diagonals", "a26fd85cedf551e7", "b002b2effecf9fe7", _AT_EVERY_STEP, _DIAGONALS),
+    Rewrite("icl.runs.known.known_risks", "0cf6070b619ce953", "2f9bcc87664e6d62", _AT_EVERY_STEP, _KNOWN),
+    Rewrite("icl.models.experts.merge", "dc70c8ac90ba88fc", "e3900e3fb8c53b08", _AT_EVERY_STEP, _MERGED),
+    Rewrite(
+        "icl.runs.recipes.train_side_by_side", "cab54ce893c34d8f", "91e129850edee76a", _AT_EVERY_STEP, _SIDE_BY_SIDE
+    ),
+    Rewrite("icl.runs.rule_arms.one_layer_scores", "2654d96592bb77cd", "697dfda01c929444", _AT_EVERY_STEP, _RULES),
+    Rewrite("icl.runs.gating.over_bound", "e9f3762e97a9094f", "e9675ef3abb8bc9b", _AT_EVERY_STEP, _OVER_BOUND),
 )

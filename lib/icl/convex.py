@@ -145,6 +145,7 @@ def newton(objective: Objective, prompt: Prompt, steps: int) -> Float[Tensor, "b
     """
     problem = _problem(objective, prompt)
     _checks.integer("steps", steps, at_least=0)
+    _checks.precision(prompt.x.dtype)  # no system is solved in another
     walk = [torch.zeros_like(problem.features[:, 0])]
     for _ in range(steps):
         s = _times(problem.features, walk[-1])

@@ -28,6 +28,7 @@ from scipy.linalg import solve_discrete_are
 from torch import Tensor
 
 from icl import _checks
+from icl._kept import Kept
 from icl.tasks import DriftingRegression
 
 _Setting = float | Tensor
@@ -107,16 +108,16 @@ class Track:
 _CACHE = 2**18
 
 
-def _setting(name: str, value: _Setting, *, at_most: float = float("inf")) -> Tensor:
-    """A positive setting as a tensor, refused by name when out of range or not the same for all trials of a row."""
+def _setting(name: str, value: _Setting, *, at_most: float = float("inf")) -> Kept:
+    """A positive setting, refused by name when out of range or not the same for all trials of a row."""
     _checks.real(name, value.detach().cpu().numpy() if isinstance(value, Tensor) else value, above=0, at_most=at_most)
     setting = torch.as_tensor(value, dtype=torch.float64)
     if setting.dim() and setting.shape[-1] != 1:
         raise ValueError(f"{name} must be one number or have shape (*settings, 1), got {tuple(setting.shape)}")
-    return setting
+    return Kept(setting)
 
 
-def _axes(**settings: Tensor) -> tuple[int, ...]:
+def _axes(**settings: Kept) -> tuple[int, ...]:
     """Shape of what is tried at once, without the axis of trials."""
     shapes = [tuple(setting.shape) for setting in settings.values()]
     try:
@@ -425,7 +426,7 @@ def gla(A: Any, *, lam: float) -> Filter:
 
 def _fixed_gain(K: np.ndarray, keep: np.ndarray, lam: float) -> Filter:
     """w <- keep w + lam K x y."""
-    gain, kept = torch.as_tensor(lam * K), torch.as_tensor(keep)
+    gain, kept = Kept(lam * K), Kept(keep)
     scalar = np.array_equal(keep, keep[0, 0] * np.eye(len(keep)))
 
     def init(w_hat: Tensor) -> Estimate:

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._kept import Kept
 from icl.filters import Filter
 from icl.tasks.speeds import UnknownDrift
 
@@ -73,9 +74,9 @@ def _table(p: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
     return ps, lams
 
 
-def _column(values: np.ndarray, like: Tensor, axes: int) -> Tensor:
+def _column(values: Kept, like: Tensor, axes: int) -> Tensor:
     """Numbers along the first axis, broadcast against `axes` more."""
-    return torch.as_tensor(values).to(like).reshape(-1, *[1] * axes)
+    return values.to(like).reshape(-1, *[1] * axes)
 
 
 def _looked_up(at: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,13 +113,14 @@ def gauged_delta(p: Any, lam: Any, *, sigma_y: float, beta: float, start: float 
     noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
     beta = _checks.number("beta", beta, above=0, at_most=1)
     first = float(np.sqrt(ps[0] * ps[-1])) if start is None else _checks.number("start", start, above=0)
+    places, fades = Kept(ps), Kept(lams)
 
     def init(w_hat: Tensor) -> Gauged:
         return Gauged(w_hat, torch.full_like(w_hat[0], len(w_hat) * first + noise))
 
     def step(state: Gauged, x: Tensor, y: Tensor, y_hat: Tensor) -> Gauged:
         own = ((state.size - noise) / len(x)).clamp(ps[0], ps[-1])
-        fade, _ = _looked_up(own, torch.as_tensor(ps).to(x), torch.as_tensor(lams).to(x))
+        fade, _ = _looked_up(own, places.to(x), fades.to(x))
         error = y - y_hat
         w_hat = fade * torch.addcmul(state.w_hat, x, error / (_length(x) + noise / own))
         return Gauged(w_hat, state.size + beta * (error.square() - state.size))
@@ -146,6 +148,7 @@ def meta_delta(p: Any, lam: Any, *, sigma_y: float, theta: float, start: float |
     theta = _checks.number("theta", theta, at_least=0)
     first = float(np.sqrt(ps[0] * ps[-1])) if start is None else _checks.number("start", start, above=0)
     ends = np.log(ps)
+    places, fades = Kept(ends), Kept(lams)
 
     def init(w_hat: Tensor) -> Meta:
         return Meta(w_hat, torch.full_like(w_hat[0], float(np.log(first).clip(ends[0], ends[-1]))), 0 * w_hat)
@@ -156,7 +159,7 @@ def meta_delta(p: Any, lam: Any, *, sigma_y: float, theta: float, start: float |
         lit = torch.where(torch.isfinite(r), r, 0.0) * state.log_p.exp() + noise
         pull = torch.where(lit > 0, error * ahead / torch.where(lit > 0, lit, 1.0), 0.0)
         log_p = (state.log_p + theta * pull).clamp(ends[0], ends[-1])
-        fade, bend = _looked_up(log_p, torch.as_tensor(ends).to(x), torch.as_tensor(lams).to(x))
+        fade, bend = _looked_up(log_p, places.to(x), fades.to(x))
         eps = noise / log_p.exp()
         gain = 1 / (r + eps)
         written = torch.addcmul(state.w_hat, x, error * gain)
@@ -185,13 +188,14 @@ def mixed_deltas(p: Any, lam: Any, *, sigma_y: Any, keep: float = 1.0) -> Filter
     noise = np.full(len(ps), noise) if not noise.ndim else noise
     _checks.shape("sigma_y", noise, (len(ps),), "to match p")
     keep = _checks.number("keep", keep, above=0, at_most=1)
+    rows = [Kept(values) for values in (ps, lams, noise)]
 
     def init(w_hat: Tensor) -> Mixed:
         each = w_hat.expand(len(ps), *w_hat.shape)
         return Mixed(w_hat, each, torch.full_like(each[:, 0], -float(np.log(len(ps)))))
 
     def step(state: Mixed, x: Tensor, y: Tensor, y_hat: Tensor) -> Mixed:
-        own, fade, s2 = (_column(values, x, y.dim()) for values in (ps, lams, noise))
+        own, fade, s2 = (_column(values, x, y.dim()) for values in rows)
         r = x.square().sum(0)
         error, s = y - (state.each * x).sum(1), r * own + s2
         known = s > 0
@@ -221,18 +225,19 @@ def bank(task: UnknownDrift) -> Filter:
     """
     _checks.instance("task", task, UnknownDrift)
     m, d = len(task.gammas), task.d
+    members = [Kept(values) for values in (task.gammas, task.steps**2, task.noises**2)]
 
     def init(w_hat: Tensor) -> KalmanBank:
         _checks.shape("x", w_hat, (d, *[None] * (w_hat.dim() - 1)), "as (d, *trials) to match the task")
         start = torch.as_tensor(task.k0[:, None, None] * np.eye(d), device=w_hat.device)
         trials = w_hat.shape[1:]
         P = start.reshape(m, d, d, *[1] * len(trials)).expand(m, d, d, *trials).contiguous()
-        log_weight = _column(np.log(task.weights), P, len(trials)).expand(m, *trials)
+        log_weight = _column(Kept(np.log(task.weights)), P, len(trials)).expand(m, *trials)
         return KalmanBank(w_hat, w_hat.to(P).expand(m, *w_hat.shape), P, log_weight)
 
     def step(state: KalmanBank, x: Tensor, y: Tensor, y_hat: Tensor) -> KalmanBank:
         X, axes = x.to(state.P), y.dim()
-        gamma, q, noise = (_column(v, X, axes) for v in (task.gammas, task.steps**2, task.noises**2))
+        gamma, q, noise = (_column(values, X, axes) for values in members)
         Px = (state.P * X).sum(2)
         s, error = (Px * X).sum(1) + noise, y.to(X) - (state.each * X).sum(1)
         known = s > 0

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._kept import Kept
 
 _Setting = float | Tensor
 # Conjugate gradients take what is below this times d eps for rounding. With a tenth they drift on singular problems.
@@ -102,28 +103,28 @@ class Conjugate:
     gamma: Float[Tensor, "batch 1"]
 
 
-def _setting(name: str, value: _Setting, **bounds: float) -> Tensor:
-    """A setting as a float64 tensor, () or (batch, 1), refused by name when out of range or of another shape."""
+def _setting(name: str, value: _Setting, **bounds: float) -> Kept:
+    """A setting in float64, () or (batch, 1), refused by name when out of range or of another shape."""
     _checks.real(name, value.detach().cpu().numpy() if isinstance(value, Tensor) else value, **bounds)
     setting = torch.as_tensor(value, dtype=torch.float64)
     if setting.dim() > 1:
         raise ValueError(f"{name} must be one number or have shape (batch,), got {tuple(setting.shape)}")
-    return setting[:, None] if setting.dim() else setting
+    return Kept(setting[:, None] if setting.dim() else setting)
 
 
-def _fits(H: Tensor, **settings: Tensor) -> None:
+def _fits(H: Tensor, **settings: Kept) -> None:
     """Refuse settings made for another number of problems than H has."""
     for name, setting in settings.items():
-        if setting.dim() and len(setting) != len(H):
-            raise ValueError(f"{name} must have one number for each of {len(H)} problems, got {len(setting)}")
+        if setting.shape and setting.shape[0] != len(H):
+            raise ValueError(f"{name} must have one number for each of {len(H)} problems, got {setting.shape[0]}")
 
 
-def _interval(low: _Setting, high: _Setting) -> tuple[Tensor, Tensor]:
-    """The bounds of a spectrum as float64 tensors, 0 < low <= high."""
+def _interval(low: _Setting, high: _Setting) -> tuple[Kept, Kept]:
+    """The bounds of a spectrum in float64, 0 < low <= high."""
     least, most = _setting("low", low, above=0), _setting("high", high, above=0)
-    if least.dim() and most.dim() and len(least) != len(most):
-        raise ValueError(f"low and high must be for the same problems, got {len(least)} and {len(most)}")
-    if (least > most).any():
+    if least.shape and most.shape and least.shape != most.shape:
+        raise ValueError(f"low and high must be for the same problems, got {least.shape[0]} and {most.shape[0]}")
+    if (least.numbers > most.numbers).any():
         raise ValueError(f"low must be at most high, got {low!r} above {high!r}")
     return least, most
 
@@ -251,10 +252,11 @@ def chebyshev(low: _Setting, high: _Setting) -> Solver:
 
     def init(H: Tensor, b: Tensor, w_0: Tensor) -> SemiIteration:
         _fits(H, low=least, high=most)
-        return SemiIteration(w_0, torch.zeros_like(w_0), torch.zeros_like((least + most).reshape(-1, 1)))
+        rows = (least.numbers + most.numbers).numel()
+        return SemiIteration(w_0, torch.zeros_like(w_0), torch.zeros(rows, 1, dtype=torch.float64, device=H.device))
 
     def step(state: SemiIteration, H: Tensor, b: Tensor) -> SemiIteration:
-        eta, beta, ratio = _chebyshev_step(state.ratio, least, most)
+        eta, beta, ratio = _chebyshev_step(state.ratio, least.to(state.ratio), most.to(state.ratio))
         v = beta.to(H) * state.v - eta.to(H) * (_times(H, state.w) - b)
         return SemiIteration(state.w + v, v, ratio)
 
@@ -281,15 +283,15 @@ def chebyshev_scalars(low: float, high: float, steps: int) -> tuple[Float[Tensor
         steps: how many, >= 0.
     """
     _checks.integer("steps", steps, at_least=0)
-    least, most = _interval(_checks.number("low", low), _checks.number("high", high))
+    least, most = (end.numbers for end in _interval(_checks.number("low", low), _checks.number("high", high)))
     eta, beta, ratio = torch.zeros(steps, dtype=torch.float64), torch.zeros(steps, dtype=torch.float64), 0 * least
     for k in range(steps):
         eta[k], beta[k], ratio = _chebyshev_step(ratio, least, most)
     return eta, beta
 
 
-def _preconditioner(M: Any) -> Tensor | None:
-    """M as a tensor, (d, d) or (batch, d, d), refused by name if it is not symmetric and positive definite."""
+def _preconditioner(M: Any) -> Kept | None:
+    """M, (d, d) or (batch, d, d), refused by name if it is not symmetric and positive definite."""
     if M is None:
         return None
     _checks.unmasked("M", M)
@@ -302,7 +304,7 @@ def _preconditioner(M: Any) -> Tensor | None:
     _symmetric("M", matrix)
     if torch.linalg.cholesky_ex(matrix).info.any():
         raise ValueError(f"M must be positive definite, got {values}")
-    return matrix
+    return Kept(matrix)
 
 
 def _symmetric(name: str, matrix: Tensor) -> None:
@@ -338,8 +340,8 @@ def conjugate_gradients(M: Any = None) -> Solver:
 
     def init(H: Tensor, b: Tensor, w_0: Tensor) -> Conjugate:
         if matrix is not None:
-            sizes = (H.shape[-1],) * 2 if matrix.dim() == 2 else tuple(H.shape)
-            _checks.shape("M", matrix, sizes, "to match H")
+            sizes = (H.shape[-1],) * 2 if len(matrix.shape) == 2 else tuple(H.shape)
+            _checks.shape("M", matrix.numbers, sizes, "to match H")
         r = b - _times(H, w_0)
         unit = torch.maximum(r.abs(), b.abs()).amax(-1, keepdim=True)
         unit = torch.where(unit > 0, unit, 1.0)

@@ -115,10 +115,10 @@ def test_time_is_told_from_what_a_token_takes(monkeypatch):
     """On this machine; where it cannot be measured, nothing is told, as the run itself says what is wrong."""
     plan = running.plan(["gla", "answer-0"], tasks=["switches"])
     times = []
-    monkeypatch.setattr(weighing, "weigh", lambda c, shape: times.append(c.name) or Weighed())
+    monkeypatch.setattr(weighing, "weigh", lambda c, shape, device: times.append((c.name, device)) or Weighed())
     assert command._expected(plan, 2) == plan.seconds({"gla": 10.0}, 2)
-    assert times == ["gla"]
-    monkeypatch.setattr(weighing, "weigh", lambda c, shape: 1 / 0)
+    assert times == [("gla", "cpu")]
+    monkeypatch.setattr(weighing, "weigh", lambda c, shape, device: 1 / 0)
     assert np.isnan(command._expected(plan, 2))
     assert [command._long(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
 

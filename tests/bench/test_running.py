@@ -121,7 +121,7 @@ def test_a_worker_ends_with_the_process_that_shared_the_cells_out(monkeypatch):
         try:
             asker = os.getpid()
             if not os.fork():
-                running._done(lambda to, _: os.write(to, b"."), (say,), Path(), asker)
+                running._done(lambda to, _: os.write(to, b"."), (say,), Path(), 0, asker)
             time.sleep(60)
         finally:
             os._exit(0)

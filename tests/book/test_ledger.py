@@ -503,3 +503,22 @@ def test_a_planted_record_is_shown_as_text():
     _, parts = read_as_myst(line)
     assert {part.type for part in parts} <= {"text", "text_special", "strong_open", "strong_close"}
     assert f"device {EVIL}, date {EVIL}" in "".join(part.content for part in parts)
+
+
+def test_the_times_of_records_are_theirs(monkeypatch):
+    """A row a chapter with records of `make paper`, the longest first, each record once in the sum; and whether a GPU
+    made one.
+    """
+    text = directives.recorded_times()
+    minutes = [int(row) for row in re.findall(r"^\| \[\]\(\S+\) \| \d+ \| (\d+) \|$", text, re.M)]
+    assert minutes == sorted(minutes, reverse=True)
+    assert len(minutes) > 20
+    made = [path.stem for path in (ROOT / "book/results").glob("*.json")]
+    made = [records.recorded(name).provenance for name in made]
+    seconds = [each["seconds"] for each in made if each["command"] == "make paper"]
+    assert f"**{len(seconds)}** | **{sum(seconds) / 60:.0f}**" in text
+    assert all(each["device"].startswith("CPU") for each in made)
+    assert "None of them on a GPU." in text
+    of_a_gpu = records.Record("x", pd.DataFrame(), made[0] | {"command": "make paper", "device": "A GPU"})
+    monkeypatch.setattr(directives.evidence, "recorded", lambda name: of_a_gpu)
+    assert "Some of them on a GPU." in directives.recorded_times()

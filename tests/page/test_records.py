@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from icl import _identity
 from icl.page import records
@@ -36,6 +37,17 @@ def test_a_record_comes_back_as_it_was(book):
     assert back.current
     assert back.outdated == []
     assert [p.name for p in (book / "results").iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(("used", "device"), [(False, "CPU, "), (True, "a GPU's name")])
+def test_a_record_names_the_gpu_that_made_it(book, monkeypatch, used, device):
+    """One that was used, under the profile `paper`; one that is there and was not is not named."""
+    monkeypatch.setenv("ICL_PROFILE", "paper")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU's name")
+    record("run", TABLE, config=CONFIG, seconds=1)
+    assert recorded("run").provenance["device"].startswith(device)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, np.nan, np.inf])

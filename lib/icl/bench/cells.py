@@ -195,6 +195,7 @@ def squared_errors(predictor: Predictor, prompt: Prompt, last: int) -> np.ndarra
         last: how many positions, counted from the end.
     """
     _checks.instance("prompt", prompt, Prompt)
+    _checks.precision(prompt.x.dtype)
     _checks.integer("last", last, at_least=1)
     found = []
     for start in range(0, prompt.batch, _CHUNK):

@@ -122,7 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--seeds", type=int, metavar="N", help="trainings at the best rate; default the budget's")
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="processes on this machine; default 1")
     run.add_argument("--dask", metavar="ADDRESS", help="of a Dask scheduler, whose workers are then used")
-    run.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu or cuda; default cpu")
+    run.add_argument(
+        "--device", default="cpu", metavar="DEVICE", help="cpu, cuda (all GPUs in turn) or one, as cuda:1; default cpu"
+    )
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="default results")
     run.add_argument("--kind", metavar="KIND", help=f"take it as {', '.join(contestants.KINDS)}")
     run.add_argument("--name", metavar="NAME", help="under which a single contestant's results stand")
@@ -296,7 +298,7 @@ def _expected(plan: running.Plan, jobs: int) -> float:
         if contestant.trained:
             # Whatever is wrong with it is said when it is examined, in better words.
             try:
-                times[contestant.name] = weighing.weigh(contestant, plan.budget.shape).us_per_token
+                times[contestant.name] = weighing.weigh(contestant, plan.budget.shape, device=plan.device).us_per_token
             except Exception:
                 return math.nan
     return plan.seconds(times, jobs)

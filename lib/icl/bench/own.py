@@ -148,6 +148,7 @@ class OwnTask:
             ValueError: if it knows none, or gives anything but numbers >= 0, one a prompt and position.
         """
         _checks.instance("prompt", prompt, Prompt)
+        _checks.precision(prompt.x.dtype)
         if not self.has_floor:
             raise ValueError(f"task must have a method floor, got {self.name} without one")
         try:

@@ -394,7 +394,8 @@ def _cost(results: BenchResults, names: Sequence[str]) -> Html:
             )
         )
     heads = ("contestant", "kind", "parameters", "FLOPs per token", "state, bytes", "µs per token", "training, s")
-    caption = "What each costs: forward pass a token on one thread; training is the sum of all its trainings."
+    where = "on one thread" if results.meta.get("device", "cpu") == "cpu" else "on a GPU, of what is trained"
+    caption = f"What each costs: forward pass a token {where}; training is the sum of all its trainings."
     return markup.section("cost", "What each costs", markup.tabled(heads, rows, caption)) if rows else Html("")
 
 

@@ -12,13 +12,14 @@ import functools
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Plan:
         training: names of the tasks that are trained on.
         only_tested: names of the tasks that nobody is trained on.
         train: "all" for one training on all tasks at once, "each" for one a task, or a task's name.
-        device: "cpu" or "cuda".
+        device: "cpu", "cuda", "cuda:1".
     """
 
     contestants: tuple[Contestant, ...]
@@ -124,7 +125,8 @@ def plan(
             and none elsewhere.
         budget: one of `icl.bench.budgets.BUDGETS` by name, or one's own.
         train: "all", "each", or the name of one of the tasks.
-        device: what models are trained on: "cpu" or "cuda".
+        device: what models are trained on: "cpu", "cuda", which is all GPUs in turn, or one of them as "cuda:1". The
+            machine that starts the run examines and weighs the contestants there, so it needs a GPU of its own too.
 
     Raises:
         ValueError: if a contestant or a task is not found, or they do not fit together: with what to change.
@@ -155,10 +157,13 @@ def plan(
         raise ValueError(f"only_tested must not name tasks that are trained on, got {', '.join(sorted(overlap))}")
     if train not in (_ALL, "each", *trained):
         raise ValueError(f"train must be all, each, or one of {', '.join(trained)}, got {train!r}")
-    if not (device in ("cpu", "cuda") or device.startswith("cuda:")):
+    named = re.fullmatch(r"cpu|cuda(?::(\d+))?", _checks.text("device", device, "cpu or cuda"))
+    if not named:
         raise ValueError(f"device must be cpu or cuda, got {device!r}")
     if device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"device {device} is not here: torch sees no GPU; leave it out to use the processor")
+    if named[1] and int(named[1]) >= (count := torch.cuda.device_count()):
+        raise ValueError(f"device {device} is not here: torch sees {count} GPU{'s' * (count > 1)}, the first is cuda:0")
     paths = tuple(dict.fromkeys(c.path for c in found if c.path))
     return Plan(found, chosen, tuple(trained), tuple(tested), train, device, paths)
 
@@ -196,8 +201,9 @@ def run(
         _checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path")
     if dask is not None:
         _checks.text("dask", dask, "an address")
-    warnings = {c.name: list(sound.audit(c, plan_.budget.shape)) for c in plan_.contestants}
-    weights = {c.name: weighing.weigh(c, plan_.budget.shape) for c in plan_.contestants}
+    with _on(plan_.device):
+        warnings = {c.name: list(sound.audit(c, plan_.budget.shape, device=plan_.device)) for c in plan_.contestants}
+        weights = {c.name: weighing.weigh(c, plan_.budget.shape, device=plan_.device) for c in plan_.contestants}
     with _home(folder) as home:
         table = home / "results.parquet"
         before = tables.read_results(table) if table.exists() else None
@@ -210,6 +216,11 @@ def run(
             made = tables.together([_without(before, made.meta["contestants"]), made])
         tables.write_results(table, made)
     return made
+
+
+def _on(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Where kernels of somebody's own are started, which need not look at where their tensors are."""
+    return torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
@@ -248,7 +259,7 @@ def _agree(before: BenchResults, plan_: Plan, table: Path) -> None:
         ("budget", before.meta["budget"], plan_.budget.described()),
         ("library", before.meta["library"], cells._program()["library"]),
         ("versions", before.meta["versions"], cells._program()["versions"]),
-        ("device", before.meta["device"], plan_.device),
+        ("device", before.meta["device"], plan_.device.partition(":")[0]),
     ):
         if there != here:
             raise ValueError(
@@ -294,17 +305,14 @@ def _worked(
     budget = plan_.budget
     training = [(c, t) for c in plan_.contestants for t in plan_.trained_on]
 
-    def cell(contestant: Contestant, trained_on: str, rate: float, seed: int, place: int) -> Cell:
-        device = plan_.device
-        if device == "cuda":
-            device = f"cuda:{place % torch.cuda.device_count()}"
+    def cell(contestant: Contestant, trained_on: str, rate: float, seed: int) -> Cell:
+        device = plan_.device if contestant.trained else "cpu"
         asked = Sought(contestant.spec, contestant.kind, contestant.name, contestant.path, contestant.source)
         names = plan_.trained_on[trained_on]
-        return Cell(asked, budget, trained_on, names, plan_.paths, rate, seed, device if contestant.trained else "cpu")
+        return Cell(asked, budget, trained_on, names, plan_.paths, rate, seed, device)
 
     first: list[tuple[Cell, dict[str, tuple[str, ...]]]] = [
-        (cell(c, t, rate, 0, place), {})
-        for place, (c, t, rate) in enumerate((c, t, rate) for c, t in training if c.trained for rate in budget.rates)
+        (cell(c, t, rate, 0), {}) for c, t in training if c.trained for rate in budget.rates
     ]
     sets = {pair: None for t in plan_.trained_on for pair in _pairs(plan_.tests(t))}
     units = len(first) + sum(budget.seeds - 1 for c, _ in training if c.trained)
@@ -319,7 +327,7 @@ def _worked(
             rates = budget.rates if c.trained else (math.nan,)
             best = min(rates, key=lambda rate: found[c.name, t, rate, 0][0].validation) if c.trained else math.nan
             seeds = budget.seeds if c.trained else 1
-            second += [(cell(c, t, best, seed, len(second) + seed), plan_.tests(t)) for seed in range(seeds)]
+            second += [(cell(c, t, best, seed), plan_.tests(t)) for seed in range(seeds)]
         bar.expect(second)
         for asked, outcome in _share(cells.work, second, home, jobs, shared):
             found[_key(asked)] = outcome, True
@@ -347,7 +355,9 @@ def _share(
     """What a function gives for each of these, in the order in which they are done."""
     with _quiet_workers() if shared else contextlib.nullcontext():
         parallel = joblib.Parallel(n_jobs=None if shared and jobs == 1 else jobs, return_as="generator_unordered")
-        asked = (joblib.delayed(_done)(function, each, home, os.getpid()) for each in arguments)
+        asked = (
+            joblib.delayed(_done)(function, each, home, place, os.getpid()) for place, each in enumerate(arguments)
+        )
         try:
             for given, answer, there in parallel(asked):
                 if there != cells._program():
@@ -362,13 +372,21 @@ def _share(
 
 
 def _done(
-    function: Callable[..., Any], arguments: tuple[Any, ...], home: Path, asker: int
+    function: Callable[..., Any], arguments: tuple[Any, ...], home: Path, place: int, asker: int
 ) -> tuple[Any, Any, dict[str, Any]]:
+    """What a worker does: the function, on one of the GPUs that it sees, which may be fewer than where it was asked."""
     if os.getppid() == asker:
         _end_with(asker)
+    asked, *more = arguments
+    here = asked
+    if isinstance(asked, Cell) and asked.device == "cuda":
+        count = torch.cuda.device_count()
+        if not count:
+            raise ValueError("a worker sees no GPU: give each worker one, or leave the device out")
+        here = replace(asked, device=f"cuda:{place % count}")
     # What a training shows of itself is not the table that the command prints.
-    with contextlib.redirect_stdout(sys.stderr):
-        return arguments[0], function(*arguments, home), cells._program()
+    with contextlib.redirect_stdout(sys.stderr), _on(here.device if isinstance(here, Cell) else "cpu"):
+        return asked, function(here, *more, home), cells._program()
 
 
 @functools.cache
@@ -506,7 +524,7 @@ def _results(
         "train": plan_.train,
         "tasks": about,
         "contestants": told,
-        "device": plan_.device,
+        "device": plan_.device.partition(":")[0],
     } | cells._program()
     return BenchResults(table, meta)
 

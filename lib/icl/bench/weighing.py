@@ -17,7 +17,8 @@ they start with; of a model of transformers its own cache, after a prompt of the
 what its method `state_numel(time)` says, the numbers it carries after so many tokens of one sequence. A layer that has
 no such method is not guessed at: None.
 
-**Time** is that of a forward pass in evaluation, on one thread, the median of several.
+**Time** is that of a forward pass in evaluation, the median of several: of a model on the device it is trained on, on
+the processor on one thread.
 """
 
 import statistics
@@ -56,7 +57,7 @@ class Weight:
         flops: operations a token.
         state_bytes: what is carried on after a prompt of the budget's length; None where nothing tells it.
         state_grows: whether that is more after a longer prompt; None where nothing tells it.
-        us_per_token: microseconds a token of a forward pass, one thread.
+        us_per_token: microseconds a token of a forward pass.
         notes: what the numbers leave out.
     """
 
@@ -174,7 +175,7 @@ def _seconds(run: Callable[[], Any], device: str) -> float:
                 begun = time.perf_counter()
                 run()
                 if device.startswith("cuda"):
-                    torch.cuda.synchronize()
+                    torch.cuda.synchronize(device)
                 taken.append(time.perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)
@@ -197,10 +198,10 @@ class _Counting(TorchDispatchMode):
         packet = func.overloadpacket
         name = packet.__name__
         plain = name.removesuffix("_")
-        if packet in flop_registry:
-            self.flops += int(flop_registry[packet](*args, **kwargs, out_val=out))
-        elif name in _RULES:
+        if name in _RULES:
             self.flops += _RULES[name](out, args)
+        elif packet in flop_registry:
+            self.flops += int(flop_registry[packet](*args, **kwargs, out_val=out))
         elif plain in _FREE or func.is_view:
             pass
         elif torch.Tag.pointwise in func.tags or plain in _POINTWISE:
@@ -257,7 +258,11 @@ def _lstm(out: Any, args: Sequence[Any]) -> int:
 
 
 _RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
+    # Of the processor, and of GPUs: torch's own rule for the latter leaves the softmax out.
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "_scaled_dot_product_cudnn_attention": _attention,
     "mkldnn_rnn_layer": _lstm,
     "_safe_softmax": lambda out, args: 5 * _elements(out),
     "_softmax": lambda out, args: 5 * _elements(out),

@@ -124,6 +124,7 @@ class Convolved(Causal):
         heard = (u @ written.transpose(1, 2)) * lags.masked_fill(~later, -math.inf).exp()
         if not self.corrects:
             return length * (v - torch.einsum("bti,bi->bt", heard, v))
+        _checks.precision(heard.dtype)  # no system is solved in another
         system = heard + torch.eye(heard.shape[-1], dtype=heard.dtype, device=heard.device)
         missed = torch.linalg.solve_triangular(system, v.unsqueeze(-1), upper=False, unitriangular=True)
         return length * missed.squeeze(-1)

@@ -194,6 +194,7 @@ class Mesa(FastWeights[Sums]):
         return Sums(self.lam * G, self.lam * torch.addcmul(state.b, x, y.unsqueeze(-1)))
 
     def _read(self, state: Sums, x: Tensor) -> Tensor:
+        _checks.precision(x.dtype)  # no system is solved in another
         held = state.G.clone()
         held.diagonal(dim1=-2, dim2=-1).add_(self.eps)
         return self.c * (torch.linalg.solve(held, state.b) * x).sum(-1)

@@ -333,11 +333,11 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
     layers, d, dtype = _alike(heads, None)
     if any(isinstance(head.memory, TokenWise) for head in heads):
         raise ValueError("heads must not have a TokenWise memory")
+    parts = [head.blocks() for head in heads]
     if alpha is None:
-        alpha = torch.ones(len(heads), dtype=dtype)
+        alpha = parts[0][0].new_ones(len(heads))
     _checks.shape("alpha", alpha, (len(heads),), "to match heads")
     _checks.dtype("alpha", alpha, dtype, "to match heads")
-    parts = [head.blocks() for head in heads]
     curved = any(B is not None for _, _, B in parts)
     rounding = _ROUNDING * torch.finfo(dtype).eps
     with torch.no_grad():
@@ -349,7 +349,7 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
             raise ValueError("heads must have equal weights beside a curvature for one head to be their sum")
         else:
             tables = torch.stack([Gamma if Gamma.dim() == 2 else Gamma[..., -1] for _, Gamma, _ in parts])
-            memory = Free(layers, dtype=dtype)
+            memory = Free(layers, dtype=dtype).to(A.device)
             summed = A.new_zeros(layers, d, d)
             # Layer j's register in all that follow it: a row a layer, a column an entry of the matrix.
             for j in range(layers):
@@ -362,7 +362,7 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
                 largest = U[:, 0].abs().argmax()
                 memory.weights[:, j] = U[:, 0] / U[largest, 0]
                 summed[j] = (sizes[0] * U[largest, 0] * V[0]).reshape(d, d)
-        blocks, curvature = Full(d, layers, dtype=dtype), None
+        blocks, curvature = Full(d, layers, dtype=dtype).to(A.device), None
         blocks.matrices.copy_(summed)
         if curved:
             B = torch.stack([torch.zeros_like(A) if B is None else B for A, _, B in parts])
@@ -374,6 +374,6 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
                     "heads must move the inputs as one head does for one head to be their sum: "
                     f"{left:.3g} of {moved.abs().max():.3g} is left"
                 )
-            curvature = Full(d, layers, dtype=dtype)
+            curvature = Full(d, layers, dtype=dtype).to(A.device)
             curvature.matrices.copy_(fitted)
     return Memformer(blocks, memory, curvature)

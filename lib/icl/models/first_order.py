@@ -28,7 +28,7 @@ def _triangle(H: Tensor, Lambda: Tensor) -> None:
     if Lambda.shape[0] != Lambda.shape[1] or not len(Lambda):
         raise ValueError(f"Lambda must have shape (L, L, {d}) with L >= 1, got {tuple(Lambda.shape)}")
     _checks.dtype("Lambda", Lambda, H.dtype, "to match H")
-    ahead = Lambda[torch.ones(Lambda.shape[:2], dtype=torch.bool).triu(1)]
+    ahead = Lambda[torch.ones(Lambda.shape[:2], dtype=torch.bool, device=Lambda.device).triu(1)]
     if bool((ahead != 0).any()):
         raise ValueError(f"Lambda must be 0 where i > k (no step reads a later one), got {ahead[ahead != 0][0].item()}")
 

@@ -144,6 +144,7 @@ def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, 
     """
     _checks.integer("size", size, at_least=1)
     decay, beta = _delta_checked(q, k, v, decay, beta)
+    _checks.precision(q.dtype)  # no system is solved in another
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
     for Q, K, V, g, b in zip(*(t.transpose(1, 2).split(size, dim=2) for t in (q, k, v, decay, beta)), strict=True):

@@ -66,6 +66,7 @@ def predictions(
     for name, value in (("y", y), ("W_V", W_V), ("W_KQ", W_KQ), ("lam", lam)):
         _checks.dtype(name, value, x.dtype, "to match x")
     _checks.instance("reading", reading, Reading)
+    _checks.precision(x.dtype)
     _checks.real("lam", lam.detach().cpu().numpy(), at_least=0, at_most=1)
     examples = torch.cat([x, y.unsqueeze(-1)], dim=-1)
     queries = torch.cat([x, torch.zeros_like(y).unsqueeze(-1)], dim=-1)

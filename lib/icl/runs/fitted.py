@@ -64,6 +64,7 @@ def ask_labels(prompt: Prompt) -> Asked:
 def ask_values(prompt: Prompt) -> Asked:
     """f(w_L) = (w_L - w*)' H (w_L - w*) / 2 of each prompt (2.11), from w_0 = 0, in y^2; d equations a prompt."""
     H = hessians(prompt)
+    _checks.precision(H.dtype)
     values, vectors = torch.linalg.eigh(H)
     return Asked(H, (vectors * (values.clamp(min=0) / 2).sqrt()[:, None]) @ vectors.mT, _weights(prompt))
 
@@ -140,7 +141,7 @@ def fit_polynomial(asked: Asked, layers: int) -> Float[np.ndarray, "depths"]:
     """
     _checks.instance("asked", asked, Asked)
     powers = _powers(asked, _checks.integer("layers", layers, at_least=1))
-    target, *features = (power.flatten().numpy() for power in powers)
+    target, *features = (power.flatten().numpy(force=True) for power in powers)
     return np.append(1.0, np.linalg.lstsq(np.stack(features, axis=1), -target, rcond=None)[0])
 
 
@@ -182,24 +183,24 @@ def fit_diagonals(asked: Asked, Lambda: Float[Tensor, "L L d"], *, evaluations: 
     first = prompt_losses(asked, Lambda)
     if not bool(torch.isfinite(first).all()):
         raise ValueError(f"Lambda must start at a finite loss, got {first.mean().item()}")
-    free = torch.ones(Lambda.shape[:2], dtype=torch.bool).tril()
+    free = torch.ones(Lambda.shape[:2], dtype=torch.bool, device=Lambda.device).tril()
 
     def table(values: np.ndarray) -> Tensor:
         full = torch.zeros_like(Lambda)
-        full[free] = torch.from_numpy(values).view(-1, Lambda.shape[-1])
+        full[free] = torch.from_numpy(values).to(full).view(-1, Lambda.shape[-1])
         return full
 
     def residuals(values: np.ndarray) -> np.ndarray:
         M = diagonal_errors(asked.H, table(values), asked.start)[:, -1]
-        return (asked.rows @ M).flatten().numpy()
+        return (asked.rows @ M).flatten().numpy(force=True)
 
     def jacobian(values: np.ndarray) -> np.ndarray:
         every = diagonal_jacobian(asked.H, table(values), asked.start, asked.rows)
-        return every[..., free, :].flatten(0, 2).flatten(1).numpy()
+        return every[..., free, :].flatten(0, 2).flatten(1).numpy(force=True)
 
     end = least_squares(
         residuals,
-        Lambda[free].flatten().numpy(),
+        Lambda[free].flatten().numpy(force=True),
         jac=jacobian,
         max_nfev=evaluations,
         ftol=1e-12,

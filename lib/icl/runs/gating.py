@@ -115,13 +115,13 @@ def over_bound(
     _checks.integer("prompts", prompts, at_least=2)
     _checks.integer("size", size, at_least=1)
     bound = steady.best_unit_delta(law)
-    dtype = model.log_odds.dtype
+    dtype, device = model.log_odds.dtype, model.log_odds.device
     # eps of 0 is not a Longhorn's; against x'x of the order of d this one is.
-    best = Longhorn(law.d, lam=bound.lam, eps=1e-9, dtype=dtype)
+    best = Longhorn(law.d, lam=bound.lam, eps=1e-9, dtype=dtype).to(device)
     task, differences = steady_task(law, GATED_POSITIONS - 1), []
     with torch.no_grad():
         for first in range(0, prompts, size):
-            prompt = task.sample(min(size, prompts - first), generator=generator, dtype=dtype)
+            prompt = task.sample(min(size, prompts - first), generator=generator, dtype=dtype, device=device)
             mine, its = (each.errors(prompt.x, prompt.y)[:, -GATED_LAST:].double().square() for each in (model, best))
             differences.append((mine - its).mean(1))
     found = torch.cat(differences) / bound.error

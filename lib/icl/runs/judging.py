@@ -81,6 +81,7 @@ def clean_risk(
         FloatingPointError: if a filter diverges.
     """
     _checks.instance("prompt", prompt, Prompt)
+    _checks.precision(prompt.x.dtype)
     if prompt.batch < 2:
         raise ValueError(f"prompt must hold at least two prompts for a standard error, got {prompt.batch}")
     if _checks.integer("last", last, at_least=1) > prompt.n + 1:

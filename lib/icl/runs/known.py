@@ -30,7 +30,7 @@ def known_risks(
         n: examples in a prompt, >= 1.
         layers: largest number of steps, >= 1.
         prompts: for conjugate gradients, >= 1.
-        generator: what these are drawn from, on the CPU.
+        generator: what these are drawn from.
 
     Returns:
         by name: "gradient descent", "momentum", "polynomial floor" and "preconditioned CG".
@@ -55,9 +55,9 @@ def known_risks(
         steps.append(best.fun)
         heavy.append(min(end.fun for end in ends))
     H = quadratics.sample_hessians(np.eye(d), n, prompts, generator=generator)
-    w = torch.randn(prompts, d, generator=generator, dtype=H.dtype)
+    w = torch.randn(prompts, d, generator=generator, dtype=H.dtype, device=H.device)
     walk = solvers.run_solver(solvers.conjugate_gradients(), H, (H @ w[..., None])[..., 0], layers)
-    conjugate = (walk - w[:, None]).square().sum(-1).mean(0).numpy()
+    conjugate = (walk - w[:, None]).square().sum(-1).mean(0).numpy(force=True)
     conjugate[0] = d  # before the first step the mean is known
     return {
         "gradient descent": np.array(steps),

@@ -260,7 +260,10 @@ def train_side_by_side(
     factors = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)
     _checks.shape("lam", factors, (len(theta),), "to match theta")
     # One Gram matrix serves all models of a forgetting factor; `order` puts their losses back in the models' order.
-    groups = [(float(factor), torch.as_tensor(np.flatnonzero(factors == factor))) for factor in np.unique(factors)]
+    groups = [
+        (float(factor), torch.as_tensor(np.flatnonzero(factors == factor), device=theta.device))
+        for factor in np.unique(factors)
+    ]
     order = torch.cat([members for _, members in groups]).argsort()
     layers = _SideBySide(theta)
 

@@ -152,6 +152,7 @@ def exact_answers(
     """
     _checks.instance("language", language, RuleLanguage)
     _checks.instance("prompt", prompt, WordPrompt)
+    _checks.precision(prompt.x.dtype)
     rule: Any = language.rule
     x, positive = prompt.x.numpy(force=True), prompt.positive.numpy(force=True)
     return positive_probability(x, positive, rule, sigma_y=language.sigma_y, spacing=spacing)
@@ -166,7 +167,8 @@ def one_layer_scores(prompt: WordPrompt, lam: float) -> Float[np.ndarray, "batch
     """
     _checks.instance("prompt", prompt, WordPrompt)
     _checks.number("lam", lam, above=0, at_most=1)
-    age = torch.arange(prompt.n + 1)[:, None] - torch.arange(prompt.n + 1)
+    place = torch.arange(prompt.n + 1, device=prompt.x.device)
+    age = place[:, None] - place
     fade = torch.where(age > 0, lam ** age.clamp(min=0).double(), 0.0)
     signs = torch.where(prompt.positive, 1.0, -1.0).double()
     x = prompt.x.double()

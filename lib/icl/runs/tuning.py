@@ -156,6 +156,7 @@ class Attempts:
         sizes = self.answers.shape[:-1] if self.linear else self.answers.shape
         _checks.shape("truth", truth, tuple(sizes[-2:]), "to match the answers")
         _checks.dtype("truth", truth, self.answers.dtype, "to match the answers")
+        _checks.precision(truth.dtype)
         if not isinstance(positions, slice):
             raise ValueError(f"positions must be a slice, got {positions!r}")
         if not len(range(sizes[-1])[positions]):
@@ -272,6 +273,7 @@ def tune(
     """
     _checks.instance("tunable", tunable, Tunable)
     _checks.instance("prompt", prompt, Prompt)
+    _checks.precision(prompt.x.dtype)
     _checks.integer("rounds", rounds, at_least=1)
     aim = clean(prompt) if truth is None else truth
     for ahead in reversed(range(rounds)):
