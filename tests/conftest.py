@@ -24,8 +24,8 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Its asserts say what they compared, as those of tests do.
-pytest.register_assert_rewrite("shared")
+# Their asserts say what they compared, as those of tests do.
+pytest.register_assert_rewrite("chance", "shared")
 
 # What importing and collecting make is there until the end: it is not looked through for garbage again and again.
 gc.disable()
@@ -171,6 +171,43 @@ jaxtyping.jaxtyped = _jaxtyped
 _UNCHECKED = {"_identity"}
 _modules = {path.stem for path in (ROOT / "lib" / "icl").iterdir() if not path.name.startswith("__")}
 jaxtyping.install_import_hook([f"icl.{name}" for name in sorted(_modules - _UNCHECKED)], "icl_checker.check")
+
+import chance  # noqa: E402
+
+if chance.FRESH:
+    chance.freshen()
+
+
+def pytest_report_header():
+    """Say under which seeds a failure is seen again."""
+    return f"fresh seeds: ICL_FRESH={chance.FRESH}" if chance.FRESH else None
+
+
+def pytest_collection_modifyitems(config, items):
+    """Under fresh seeds run the tests that state what chance does to them; others hold for the numbers they draw."""
+    if chance.FRESH:
+        statistical = [item for item in items if item.get_closest_marker("statistical")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in statistical])
+        items[:] = statistical
+
+
+def pytest_report_collectionfinish(items):
+    """Say how often chance fails the run."""
+    count, rate = chance.total(items)
+    return f"{count} assertions that chance could fail: at most {rate:.1e} a run" if count else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Hold a test to the number of statistical assertions that it states."""
+    chance.made.clear()
+    result = yield
+    marker = item.get_closest_marker("statistical")
+    stated = chance.assertions(marker) if marker else 0
+    if len(chance.made) > stated:
+        raise AssertionError(f"{item.name} makes {len(chance.made)} statistical assertions and states {stated}")
+    return result
+
 
 # The same examples on every machine and in every run; and a busy machine is not a failure.
 hypothesis.settings.register_profile("icl", derandomize=True, deadline=None, database=None, max_examples=50)

@@ -2,16 +2,11 @@
 
 import multiprocessing
 
-import numpy as np
 import torch
-from scipy import stats
 
 from icl.models import untrained
 from icl.profile import streams
 from icl.tasks import DriftingRegression, InContextText, Prompt, StationaryRegression
-
-#: How often a right program fails a statistical test.
-FALSE_FAILURE = 1e-9
 
 
 def started(function, *args):
@@ -61,24 +56,6 @@ def memory_prompts(d, n, batch=4, seed=0) -> Prompt:
     half = normal(d, d, name="covariance") / 3 + torch.eye(d, dtype=torch.float64)
     task = StationaryRegression(d=d, n=n, Lambda=(half @ half.T).numpy())
     return task.sample(batch, generator=streams("memformer prompts", seed=seed), dtype=torch.float64)
-
-
-def assert_standard_normal(z, share=FALSE_FAILURE):
-    """Refuse z (N, p) as independent standard normal numbers, with probability `share` if they are."""
-    rows, columns = z.shape
-    # Four kinds of assertion share the failure rate equally, and within a kind the numbers looked at.
-    share = share / 4
-    squares = (z**2).sum(0)
-    low, high = stats.chi2.ppf([share / columns / 2, 1 - share / columns / 2], rows)
-    assert low < squares.min()
-    assert squares.max() < high
-    low, high = stats.chi2.ppf([share / 2, 1 - share / 2], rows * columns)
-    assert low < squares.sum() < high
-    # a'b / |a| is normal, b'a / |b| too: the upper triangle looks at every pair once.
-    pairs = (z.T @ z / np.sqrt(squares)[:, None])[np.triu_indices(columns, 1)]
-    if len(pairs):
-        assert np.abs(pairs).max() < stats.norm.isf(share / len(pairs) / 2)
-    assert stats.kstest(z.ravel(), "norm").pvalue > share
 
 
 def read(filter, x, y):

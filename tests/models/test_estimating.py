@@ -7,10 +7,12 @@ rounding of a layer without a matrix to solve for; the others have their own bou
 import functools
 import math
 
+import chance
 import numpy as np
 import pytest
 import shared
 import torch
+from scipy import stats
 
 from icl import filters
 from icl.models import operators
@@ -164,10 +166,11 @@ def test_the_caller_s_coefficients_stay_as_they_are():
 d = 10
 
 
+@pytest.mark.statistical(2)
 @pytest.mark.usefixtures("as_installed")
 def test_training_leaves_the_truth_where_it_is():
-    """At the drift's own law the Kalman layer's gradient, over 2000 prompts, is 0 within 4 standard errors, in gamma
-    and in the share of noise; off it, at gamma - .1, it is not.
+    """At the drift's own law the Kalman layer's gradient, over 2000 prompts, is 0 in gamma and in the share of noise;
+    off it, at gamma - .1, it is not. Means over 40 prompts are nearly normal, and of 50 of them Student's t.
 
     sigma_e, sigma_y and P_0 have a direction in which they do nothing to the answers: the two deviations
     twice as large and the variance four times. In it the gradient is 0 up to rounding.
@@ -186,10 +189,10 @@ def test_training_leaves_the_truth_where_it_is():
             gradients.append([p.grad.item() for p in (layer.log_gamma, layer.log_sigma_e, layer.log_sigma_y)])
             assert abs(sum(gradients[-1][1:]) + 2 * layer.log_P_0.grad.item()) < 1e-10
         gradients = np.array(gradients)
-        return gradients.mean(0) / (gradients.std(0, ddof=1) / math.sqrt(len(gradients)))
+        return gradients
 
-    assert np.abs(z(0.9)).max() < 4
-    assert abs(z(0.8)[0]) > 8
+    chance.assert_p(stats.ttest_1samp(z(0.9), 0).pvalue)
+    chance.assert_above(-z(0.8)[:, 0], by=20)
 
 
 def test_layers_are_predictors():

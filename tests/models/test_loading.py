@@ -9,9 +9,11 @@ import ast
 import inspect
 import sys
 
+import chance
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from shared import close
 
 from icl import models
@@ -110,18 +112,21 @@ def test_a_gguf_file_gives_the_model_back(tmp_path):
     assert words.decode(words("abab").input_ids) == "abab"
 
 
+@pytest.mark.statistical
 def test_untrained_models_come_from_their_generator_alone():
     """Twice the same, another seed another model; the global generator is where it was."""
     torch_state = torch.get_rng_state()
     first, second = small(), small()
     assert torch.equal(torch.get_rng_state(), torch_state)
     other = models.untrained("llama", generator=streams("loading", seed=1), words=len(WORDS), places=16, spread=0.5)
+    squares = []
     for (name, one), two, three in zip(first.named_parameters(), second.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two), name
         if one.dim() > 1:
             assert not torch.equal(one, three), name
-            # Standard error of a standard deviation: 0.5 / sqrt(2 n); beyond six of them, 2e-9 of right programs.
-            assert abs(one.std() - 0.5) < 6 * 0.5 / (2 * one.numel()) ** 0.5, name
+            squares.append(stats.chi2(one.numel()).sf((one.detach().double() / 0.5).square().sum().item()))
+    # Too small a sum of squares is as unlikely as too large a one.
+    chance.assert_p([2 * min(p, 1 - p) for p in squares])
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

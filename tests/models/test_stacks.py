@@ -6,13 +6,13 @@ layers, so that 1e-11 of the largest value covers the rounding.
 
 import functools
 
+import chance
 import numpy as np
 import pytest
 import shared
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from torch.func import functional_call
 
 from icl import filters
@@ -218,11 +218,12 @@ def test_one_layer_of_the_stack_is_formula_15():
     assert close(model.predictions(p)[:, -1], expected)
 
 
+@pytest.mark.statistical
 def test_one_layers_risk_is_the_theorys():
     """The measured risk of one layer at the query is the theory's exact one for A = s_y (1 - lam) I.
 
-    100,000 prompts in float32 with unequal directions of the inputs. |z| < 6.1 fails by chance with probability 1e-9 by
-    the central limit theorem; the standard error is below 1 % of the risk, so that 6 % are seen. Planted: s_y 10 % off.
+    100,000 prompts in float32 with unequal directions of the inputs. The standard error is below 1.2 % of the risk,
+    so that 8 % are seen. Planted: s_y 10 % off.
     """
     Lambda = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
     task = DriftingRegression(d=3, n=20, gamma=0.9, sigma_e=0.3, Lambda=Lambda)
@@ -233,8 +234,7 @@ def test_one_layers_risk_is_the_theorys():
     mean, error = squared_error(
         lambda p: model(p).detach(), task, 100_000, generator=streams("risk"), dtype=torch.float32
     )
-    assert abs(mean - exact) < stats.norm.isf(1e-9 / 2) * error
-    assert error < 0.01 * exact
+    chance.assert_near(mean, exact, error, error=0.012 * exact)
 
 
 @pytest.mark.parametrize(("mu", "lam"), [(0.5, 0.9), (1.0, 0.95), (1.7, 0.6)])

@@ -8,11 +8,11 @@ One import of transformers is several seconds: it stands in this file and in tes
 
 import copy
 
+import chance
 import numpy as np
 import pytest
 import torch
-from scipy import stats
-from shared import FALSE_FAILURE, close
+from shared import close
 
 from icl import models
 from icl.models.surgery import FadingMemory, SoftmaxMemory
@@ -39,7 +39,7 @@ def model(request):
     key_heads = 2 if request.param == "llama" else None
     made = models.untrained(
         request.param,
-        generator=streams("surgery"),
+        generator=chance.fixed("surgery"),
         width=16,
         heads=4,
         key_heads=key_heads,
@@ -57,7 +57,7 @@ def model(request):
 @pytest.fixture(scope="module")
 def tokens():
     """Three texts of one length."""
-    return torch.randint(WORDS, (3, TIME), generator=streams("texts"))
+    return torch.randint(WORDS, (3, TIME), generator=chance.fixed("texts"))
 
 
 def logits(model, tokens, **how):
@@ -160,20 +160,17 @@ def test_a_changed_model_generates_by_transformers_too(model, tokens):
     assert torch.equal(own, models.generate(changed, tokens[:, :5], new=4))
 
 
+@pytest.mark.statistical
 def test_drawn_tokens_have_the_models_probabilities(model, tokens):
-    """2,000 draws of one token: chi-square over 20 words. False failures: 1e-9 a kind of model.
+    """2,000 draws of one token: how often each of 20 words comes is binomial.
 
     Greedy choices, or the logits of the token before, fail it.
     """
     changed = models.with_attention(model, lam=0.9)
     row = tokens[:1, :2]
     many = models.generate(changed, row.expand(2000, -1), new=1, generator=streams("draws"))[:, -1]
-    expected = 2000 * logits(changed, row)[0, -1].softmax(-1).numpy()
-    seen = np.bincount(many.numpy(), minlength=WORDS)
-    common = expected >= 5
-    seen, expected = (np.append(counts[common], counts[~common].sum()) for counts in (seen, expected))
-    statistic = (np.square(seen - expected) / np.maximum(expected, 1e-9)).sum()
-    assert stats.chi2(len(seen) - 1).sf(statistic) > FALSE_FAILURE
+    expected = logits(changed, row)[0, -1].softmax(-1).numpy()
+    chance.assert_counts(np.bincount(many.numpy(), minlength=WORDS), 2000, expected)
     again = models.generate(changed, row.expand(2000, -1), new=1, generator=streams("draws"))[:, -1]
     assert torch.equal(many, again)
 

@@ -1,5 +1,6 @@
 """Layers at their best as filters: each is the recurrence of its closed form, run over prompts of the law."""
 
+import chance
 import numpy as np
 import pytest
 import torch
@@ -59,17 +60,18 @@ def test_each_is_its_recurrence_written_out(name, law):
             w = written(w, xt, yt, law, name)
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("name", ["a gate per channel", "GLA writing yx/r"])
 def test_the_error_is_the_one_expected(name):
-    """Over the second half of 600 prompts of 200 positions, |z| < 4: fails by chance with 6e-5, and sees 6 %. The other
+    """Over the second half of 600 prompts of 200 positions: sees 10 %. The other
     layers are run against their formulas in the tests of `icl.theory.steady`.
     """
     filter, expected = AT_BEST[name](QUIET)
     prompt = steady_task(QUIET, 199).sample(600, generator=streams("at best, error"), dtype=torch.float64)
     mean, error = clean_risk(filter, prompt, last=100)
     assert error < 0.015 * expected
-    assert abs(mean - expected) < 4 * error
+    chance.assert_z((mean - expected) / error, skewed=0.04)
 
 
 def test_tasks_start_in_the_steady_state():

@@ -1,5 +1,6 @@
 """Measured errors against plain means over the very prompts they were measured on, and against exact ones."""
 
+import chance
 import numpy as np
 import pytest
 import torch
@@ -123,14 +124,14 @@ def test_prompts_come_from_the_generator():
 # Statistics
 
 
+@pytest.mark.statistical(2)
 def test_measured_errors_are_the_theorys():
     """The measured errors of answering 0 and of the best layer are the theory's, and their standard errors say how far
     off they are.
 
-    200 measurements of 500 prompts each. Pooled, |z| is below 6.1 against the closed form, failing by chance with
-    probability 1e-9 by the central limit theorem; a standard error is below 0.8 % of the error, so that 5 % are seen.
-    The variance of the 200 means over the mean of their squared standard errors lies between 0.5 and 1.75, which
-    chi-square with 199 degrees of freedom leaves with probability 1e-9: standard errors off by half are seen.
+    200 measurements of 500 prompts each. A standard error of all of them is below 0.8 % of the error, so that 6 % are
+    seen. The variance of the 200 means over the mean of their squared standard errors is chi-square with 199 degrees of
+    freedom, over 199: between 0.5 and 1.75, so that standard errors off by half are seen.
     """
     task = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)
     lam = one_layer.optimal_forgetting(task)
@@ -145,8 +146,7 @@ def test_measured_errors_are_the_theorys():
     means, errors = runs[:, 0], runs[:, 1]
     pooled = np.sqrt((errors**2).mean(0) / 200)
     z = (means.mean(0) - [one_layer.zero_predictor(task), one_layer.training_error(task, lam=lam)]) / pooled
-    assert (np.abs(z) < stats.norm.isf(1e-9 / 2)).all()
-    assert (pooled < 0.008 * means.mean(0)).all()
+    chance.assert_z(z, skewed=0.03)
+    assert (pooled < 0.009 * means.mean(0)).all()
     ratio = means.var(0, ddof=1) / (errors**2).mean(0)
-    low, high = stats.chi2.ppf([0.5e-9, 1 - 0.5e-9], 199) / 199
-    assert ((low < ratio) & (ratio < high)).all()
+    chance.assert_within(199 * ratio, stats.chi2(199))

@@ -1,8 +1,6 @@
-"""Gaussian mixtures with means: moments against samples, posteriors against Bayes by scipy, bad input.
+"""Gaussian mixtures with means: moments against samples, posteriors against Bayes by scipy, bad input."""
 
-Statistical tests: |z| < 6.1 each, passed by chance with probability 1e-9.
-"""
-
+import chance
 import numpy as np
 import pytest
 import torch
@@ -11,18 +9,11 @@ from scipy import stats
 from icl.profile import streams
 from icl.tasks.components import ComponentPrompt, GaussianComponents
 
-LIMIT = stats.norm.isf(1e-9 / 2)
 ROOT = np.array([[1.0, 0.0], [0.6, 0.8]])
 TWO = {"means": [[1.0, -2.0], [0.5, 0.0]], "covariances": [ROOT @ ROOT.T, 2 * np.eye(2)], "shares": [1.0, 3.0]}
 
 
-def within(values, expected):
-    """Whether the means of rows are expected, all entries, each in its standard errors."""
-    values = values.reshape(len(values), -1)
-    z = (values.mean(0) - np.ravel(expected)) / (values.std(0) / len(values) ** 0.5)
-    return (np.abs(z) < LIMIT).all()
-
-
+@pytest.mark.statistical(7)
 @pytest.mark.parametrize("per_token", [False, True])
 def test_second_moments_are_those_of_samples(per_token):
     """40,000 prompts of two correlated components: shares, E x x' and E w* w*' of each. Entries off by 5 % are seen.
@@ -32,13 +23,12 @@ def test_second_moments_are_those_of_samples(per_token):
     task = GaussianComponents(2, 3, **TWO, per_token=per_token)
     prompt = task.sample(40_000, generator=streams("components"), dtype=torch.float64)
     component, x, w = prompt.component.numpy(), prompt.x[:, -1].numpy(), prompt.w[:, -1].numpy()
-    assert within((component == 1)[:, None], 0.75)
-    assert within((prompt.of_inputs[:, 1] == 1).numpy()[:, None], 0.75)
+    chance.assert_counts([(component == 1).sum(), (prompt.of_inputs[:, 1] == 1).sum()], 40_000, 0.75)
     for m in range(2):
         mine = component == m
-        assert within(x[mine][:, :, None] * x[mine][:, None], task.S_x[m])
-        assert within(w[mine][:, :, None] * w[mine][:, None], task.S_w[m])
-        assert within(w[mine], task.means[m])
+        chance.assert_mean(x[mine][:, :, None] * x[mine][:, None], task.S_x[m])
+        chance.assert_mean(w[mine][:, :, None] * w[mine][:, None], task.S_w[m])
+        chance.assert_mean(w[mine], task.means[m])
     assert torch.equal(prompt.y, (prompt.w * prompt.x).sum(-1))
     assert per_token != torch.equal(prompt.of_inputs, prompt.component[:, None].expand(-1, 4))
 
@@ -77,12 +67,13 @@ def test_the_posterior_is_bayes():
     np.testing.assert_allclose(tokens.posterior(X).numpy(), np.tile([0.25, 0.75], (20, 1)), rtol=1e-12)
 
 
+@pytest.mark.statistical
 def test_the_posterior_is_calibrated():
-    """Over 40,000 prompts the mean of what is said of a component less whether it was one is 0, in standard errors."""
+    """Over 40,000 prompts the mean of what is said of a component less whether it was one is 0."""
     task = GaussianComponents(1, 4, [0.5, 0.0, -0.5], [0.5, 1, 2], [0.2, 0.3, 0.5])
     prompt = task.sample(40_000, generator=streams("calibrated"), dtype=torch.float64)
     said = task.posterior(prompt.x[:, :-1]).numpy()
-    assert within(said - np.eye(3)[prompt.component.numpy()], np.zeros(3))
+    chance.assert_mean(said - np.eye(3)[prompt.component.numpy()], 0)
 
 
 @pytest.mark.usefixtures("as_installed")

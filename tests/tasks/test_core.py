@@ -8,20 +8,20 @@ and everything asserted of them here is exact (no central limit theorem). With N
 - columns a and b: a'b / |a| is standard normal, because it is so for every fixed a;
 - Kolmogorov and Smirnov's statistic of all N p numbers has its exact distribution.
 
-Each statistical test fails by chance with probability 1e-9 at most, shared equally among its assertions. With N =
-20,000 it sees one column's variance off by 7 %, those of 40 columns together off by 1 %, a correlation of two columns
-of 0.05.
+With N = 20,000 that sees one column's variance off by 7 %, those of 40 columns together off by 1 %, a correlation of
+two columns of 0.05.
 """
 
 import functools
 
+import chance
 import numpy as np
 import pytest
 import torch
+from chance import assert_standard_normal
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from shared import FALSE_FAILURE, assert_standard_normal
 
 from icl.profile import streams
 from icl.tasks import (
@@ -359,13 +359,14 @@ ANISOTROPIC = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
 SINGULAR = np.array([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 3.0]])
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0, 1.02])
 def test_innovations_are_exact(gamma):
     """The drift has the law it states: w_i - gamma w_(i-1) is N(0, sigma_e^2 I), w_1 is N(0, (gamma^2 sigma_w^2 +
     sigma_e^2) I).
 
     Innovations are independent of each other, of w_1 and of the inputs. 20,000 prompts; exact chi-square and normal
-    limits; fails by chance with probability 1e-9; sees all variances off by 1 %, one off by 7 %, a correlation of 0.05.
+    limits; sees all variances off by 1 %, one off by 7 %, a correlation of 0.05.
     """
     task = DriftingRegression(d=3, n=6, gamma=gamma, sigma_w=1.5, sigma_e=0.3)
     x, _, w = sample(task, f"drift {gamma}")
@@ -374,21 +375,22 @@ def test_innovations_are_exact(gamma):
     assert_standard_normal(np.concatenate([first, innovations, x], axis=1).reshape(N, -1))
 
 
+@pytest.mark.statistical
 def test_a_drift_without_innovations_is_deterministic():
     """With sigma_e = 0 the weights decay exactly, w_i = gamma w_(i-1), from w_1 = gamma w_0 of the stated variance.
 
-    Decay to rounding (one product a step); the start by the limits of the file's head, failing by chance with
-    probability 1e-9.
+    Decay to rounding (one product a step); the start by the limits of the file's head.
     """
     _, _, w = sample(DriftingRegression(d=3, n=6, gamma=0.8, sigma_w=1.5, sigma_e=0.0), "no innovations")
     np.testing.assert_allclose(w[:, 1:], 0.8 * w[:, :-1], rtol=1e-14)
     assert_standard_normal(w[:, 0] / (0.8 * 1.5))
 
 
+@pytest.mark.statistical
 def test_a_drift_from_zero_starts_with_an_innovation():
     """With sigma_w = 0 the first weight is one innovation, N(0, sigma_e^2 I), whatever gamma.
 
-    20,000 prompts, the limits of the file's head, failing by chance with probability 1e-9.
+    20,000 prompts, the limits of the file's head.
     """
     _, _, w = sample(DriftingRegression(d=3, n=4, gamma=0.9, sigma_w=0.0, sigma_e=0.3), "from zero")
     z = np.concatenate([w[:, :1], w[:, 1:] - 0.9 * w[:, :-1]], axis=1) / 0.3
@@ -406,12 +408,13 @@ def test_nothing_drifts_when_nothing_moves():
     assert (w == w[:, :1]).all()
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("covariance", [None, ANISOTROPIC, SINGULAR], ids=["identity", "anisotropic", "singular"])
 def test_stationary_weights_have_their_covariance(covariance):
     """Stationary weights are N(0, Sigma_w), one vector for the whole prompt, and independent of the inputs.
 
     A direction that Sigma_w lacks stays empty to the square root of rounding, as its eigenvalue is zero only to
-    rounding. 20,000 prompts, the limits of the file's head, failing by chance with probability 1e-9.
+    rounding. 20,000 prompts, the limits of the file's head.
     """
     x, _, w = sample(StationaryRegression(d=3, n=4, Sigma_w=covariance), "stationary weights")
     assert (w == w[:, :1]).all()
@@ -420,6 +423,7 @@ def test_stationary_weights_have_their_covariance(covariance):
     assert_standard_normal(np.concatenate([z, x.reshape(N, -1)], axis=1))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("covariance", [ANISOTROPIC, SINGULAR], ids=["anisotropic", "singular"])
 @pytest.mark.parametrize(
     "task",
@@ -434,7 +438,7 @@ def test_inputs_have_their_covariance(task, covariance):
     """Inputs are N(0, Lambda), independent from one position to the next, in every task.
 
     A direction that Lambda lacks stays empty to the square root of rounding. 20,000 prompts, the limits of the file's
-    head, failing by chance with probability 1e-9.
+    head.
     """
     x, _, _ = sample(task(covariance), "inputs")
     z, empty = whitened(x, covariance)
@@ -457,6 +461,7 @@ KINDS = [
 every_kind = pytest.mark.parametrize("task", KINDS, ids=["stationary", "drifting", "smooth"])
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 @every_kind
 def test_inputs_have_their_law(task, law):
@@ -465,7 +470,7 @@ def test_inputs_have_their_law(task, law):
 
     Numbers of a continuous law become standard normal ones by its distribution function and the normal quantile
     (each half from its own tail, without cancellation), and these, beside the weights, pass the limits of the file's
-    head: 20,000 prompts, failing by chance with probability 1e-9. The Kolmogorov-Smirnov distance of the 300,000
+    head: 20,000 prompts. The Kolmogorov-Smirnov distance of the 300,000
     inputs from their law is below 0.007, and that of a Laplace law from a normal one of equal variance is 0.06.
     """
     x, _, w = sample(task(law), f"inputs {law.name}")
@@ -477,12 +482,13 @@ def test_inputs_have_their_law(task, law):
     assert_standard_normal(np.concatenate([z, alone], axis=1).reshape(N, -1))
 
 
+@pytest.mark.statistical(4)
 @every_kind
 def test_signs_are_balanced_and_independent(task):
     """Signs are -1 and +1 exactly, as often the one as the other, and no two of a prompt know of each other.
 
     The number of +1 in each of the 15 columns, in all, and in each product of two columns is binomial with
-    probability 1/2, with exact limits. 20,000 prompts, failing by chance with probability 1e-9; sees a sign that
+    probability 1/2, with exact limits. 20,000 prompts; sees a sign that
     comes up 54 % of the time, and two that agree that often.
     """
     x, _, w = sample(task(RADEMACHER), "signs")
@@ -493,20 +499,17 @@ def test_signs_are_balanced_and_independent(task):
     # The signs of one weight a coordinate are as good as inputs' to be independent of.
     others = np.array([signs[:, i] * np.sign(w[:, 0, c]) for i in range(columns) for c in range(3)])
     for products in (signs.T, signs.reshape(1, -1), pairs, others):
-        counts = (products > 0).sum(1)
-        share = FALSE_FAILURE / 4 / len(counts)
-        low, high = stats.binom.ppf([share / 2, 1 - share / 2], products.shape[1], 0.5)
-        assert low <= counts.min()
-        assert counts.max() <= high
+        chance.assert_within((products > 0).sum(1), stats.binom(products.shape[1], 0.5))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("law", [*LAWS, RADEMACHER], ids=lambda law: law.name)
 def test_laws_of_inputs_state_their_kurtosis(law):
     """The kurtosis that a law of inputs states is that of the distribution it is drawn from, whose variance is 1.
 
     Exactly so by scipy's moments (rtol 1e-14), the law having been tested above. And the draws themselves: uniform
     inputs lie within the root of 3, so that by Hoeffding's inequality the mean square and the mean fourth power of
-    300,000 of them are within 0.019 and 0.056 of 1 and 9/5, failing by chance with probability 1e-9; root 2 |z| of
+    300,000 of them are within 0.019 and 0.056 of 1 and 9/5; root 2 |z| of
     Laplace inputs is exponential, so that twice its sum is exactly chi-square, which sees 1.2 %; signs are 1 in every
     power.
     """
@@ -519,22 +522,21 @@ def test_laws_of_inputs_state_their_kurtosis(law):
     np.testing.assert_allclose([variance, 3 + excess], [1, law.kurtosis], rtol=1e-14)
     if law is UNIFORM:
         assert np.abs(x).max() <= 3**0.5
-        # Two assertions share the rate: P(|mean - E| > t) <= 2 exp(-2 N t^2 / range^2).
-        limit = np.sqrt(np.log(2 / (FALSE_FAILURE / 2)) / 2 / total)
-        assert abs((x**2).mean() - 1) < 3 * limit
-        assert abs((x**4).mean() - law.kurtosis) < 9 * limit
+        off = np.abs([(x**2).mean() - 1, (x**4).mean() - law.kurtosis])
+        # P(|mean - E| > t) <= 2 exp(-2 N t^2 / range^2).
+        chance.assert_p(2 * np.exp(-2 * total * (off / [3, 9]) ** 2))
     if law is LAPLACE:
-        low, high = stats.chi2.ppf([FALSE_FAILURE / 2, 1 - FALSE_FAILURE / 2], 2 * total)
-        assert low < 2 * 2**0.5 * np.abs(x).sum() < high
+        chance.assert_within(2 * 2**0.5 * np.abs(x).sum(), stats.chi2(2 * total))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("harmonics", [0, 1, 3])
 def test_smooth_drift_is_its_coefficients(harmonics):
     """A smooth drift is a curve of 2 (K + 1) coefficients and nothing else, and they are independent N(0, I).
 
     The curves are fitted by the stated cosines and sines; what the fit leaves is rounding (of a fit whose condition
     number is below 1000). The coefficients so found (b_0 multiplies sin 0 and is never seen) pass the limits of the
-    file's head, failing by chance with probability 1e-9.
+    file's head.
     """
     n, sigma_w = 30, 1.5
     x, _, w = sample(SmoothDrift(d=2, n=n, harmonics=harmonics, sigma_w=sigma_w), f"smooth {harmonics}")
@@ -551,6 +553,7 @@ def test_smooth_drift_is_its_coefficients(harmonics):
     )
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "task",
     [
@@ -565,7 +568,7 @@ def test_weights_have_their_kernel(task):
     """The weights that a task draws have the covariance over time that its weight_kernel states.
 
     The coordinates of 20,000 prompts, turned by the kernel's own eigenvectors and scaled, pass the limits of the
-    file's head, failing by chance with probability 1e-9; directions that the kernel lacks are empty.
+    file's head; directions that the kernel lacks are empty.
     """
     _, _, w = sample(task, "kernel")
     z, empty = whitened(w.transpose(0, 2, 1).reshape(-1, task.n + 1), task.weight_kernel())

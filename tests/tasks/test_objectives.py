@@ -1,5 +1,6 @@
 """Losses and their derivatives against formulas written down a second time and automatic ones; the laws of labels."""
 
+import chance
 import numpy as np
 import pytest
 import shared
@@ -88,17 +89,19 @@ def test_the_query_is_not_read(kind):
     assert torch.equal(objective.gradient(prompt, w), objective.gradient(other, w))
 
 
+@pytest.mark.statistical
 @every_kind
 def test_inputs_and_weights_are_white(kind):
-    """10,000 prompts; fails once in 1e9 if they are. A correlation of 0.09 is found as often as not."""
+    """10,000 prompts. A correlation of 0.09 is found as often as not."""
     prompt = KINDS[kind].sample(10_000, generator=streams("white"))
     assert prompt.x.dtype == torch.float64
     assert bool((prompt.w == prompt.w[:, :1]).all())
-    shared.assert_standard_normal(torch.cat([prompt.w[:, 0], prompt.x[:, 0], prompt.x[:, -1]], 1).numpy())
+    chance.assert_standard_normal(torch.cat([prompt.w[:, 0], prompt.x[:, 0], prompt.x[:, -1]], 1).numpy())
 
 
+@pytest.mark.statistical
 def test_logistic_labels_have_their_chances():
-    """Sums of y - E y, plain and times s, over 70,000 labels against a normal law; fails once in 1e9 if right.
+    """Sums of y - E y, plain and times s, over 70,000 labels against a normal law.
 
     Chances that belong to 1.1 s instead of s shift the second by 9 standard deviations.
     """
@@ -106,19 +109,19 @@ def test_logistic_labels_have_their_chances():
     assert set(prompt.y.unique().tolist()) == {-1.0, 1.0}
     s = (prompt.w * prompt.x).sum(-1)
     off, variance = prompt.y - torch.tanh(s / 2), 1 / torch.cosh(s / 2) ** 2
-    for weight in (torch.ones_like(s), s):
-        z = (weight * off).sum() / (weight.square() * variance).sum().sqrt()
-        assert abs(z) < stats.norm.isf(shared.FALSE_FAILURE / 4)
+    weights = (torch.ones_like(s), s)
+    chance.assert_z([(weight * off).sum() / (weight.square() * variance).sum().sqrt() for weight in weights])
 
 
+@pytest.mark.statistical(2)
 @pytest.mark.parametrize("law", [Huber, Cauchy])
 def test_a_share_of_labels_are_outliers(law):
-    """Their number against a binomial, their sizes against a normal law: 80,000 labels, fails once in 1e9 if right."""
+    """Their number against a binomial, their sizes against a normal law: 80,000 labels."""
     prompt = law(3, 7, share=0.3, size=4.0).sample(10_000, generator=streams("outliers"))
     added = (prompt.y - (prompt.w * prompt.x).sum(-1)).flatten().numpy()
     outliers = added[added != 0]
-    assert stats.binomtest(len(outliers), added.size, 0.3).pvalue > shared.FALSE_FAILURE / 2
-    assert stats.kstest(outliers / 4.0, "norm").pvalue > shared.FALSE_FAILURE / 2
+    chance.assert_counts(len(outliers), added.size, 0.3)
+    chance.assert_p(stats.kstest(outliers / 4.0, "norm").pvalue)
     clean = law(3, 7, share=0.0).sample(4, generator=streams("outliers"))
     assert torch.equal(clean.y, (clean.w * clean.x).sum(-1))
 

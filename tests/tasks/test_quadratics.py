@@ -2,11 +2,12 @@
 against their laws, each test failing by chance with probability 1e-9 at most.
 """
 
+import chance
 import numpy as np
 import pytest
 import torch
+from chance import assert_standard_normal
 from scipy import stats
-from shared import FALSE_FAILURE, assert_standard_normal
 
 from icl.profile import streams
 from icl.tasks import quadratics
@@ -116,7 +117,7 @@ def test_many_are_drawn_in_parts(monkeypatch):
 # Statistics
 
 N = 20_000
-SIGMA = quadratics.covariance([2.0, 0.5, 1.0], quadratics.rotation(3, generator=streams("a covariance")))
+SIGMA = quadratics.covariance([2.0, 0.5, 1.0], quadratics.rotation(3, generator=chance.fixed("a covariance")))
 
 
 def drawn_alone(n):
@@ -128,6 +129,7 @@ def of_prompts(n):
     return quadratics.hessians(task.sample(N, generator=streams(f"Hessians of prompts {n}"), dtype=torch.float64))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("n", [3, 20])
 @pytest.mark.parametrize("source", [drawn_alone, of_prompts])
 def test_hessians_are_wishart(source, n):
@@ -147,6 +149,7 @@ def test_hessians_are_wishart(source, n):
     assert_standard_normal(np.stack(columns, 1))
 
 
+@pytest.mark.statistical
 def test_prompts_have_white_inputs_and_weights_once_whitened():
     """Sigma^(-1/2) x and Sigma^(1/2) w* are standard normal and independent, so that the labels' variance is d."""
     prompt = quadratics.regression(SIGMA, 2).sample(N, generator=streams("whitened"), dtype=torch.float64)
@@ -155,13 +158,14 @@ def test_prompts_have_white_inputs_and_weights_once_whitened():
     assert_standard_normal(np.concatenate([x.reshape(N, -1), w], axis=1))
 
 
+@pytest.mark.statistical(2)
 @pytest.mark.parametrize("d", [2, 3, 5])
 def test_rotations_are_uniform(d):
     """Orthogonal to rounding; each entry q of a uniform one has (q + 1) / 2 ~ Beta((d-1)/2, (d-1)/2), as a coordinate
     of a point of the sphere has, and half of them are reflections.
 
     Kolmogorov and Smirnov's test of every entry, and of u'Qv for two directions u, v that are no axes, on 4,000
-    rotations, each at its share of the failure rate: sees a distribution function 0.06 off, where a QR decomposition
+    rotations: sees a distribution function 0.06 off, where a QR decomposition
     whose signs are left as they come has a diagonal entry of one sign.
     """
     g = streams(f"rotations {d}")
@@ -169,32 +173,33 @@ def test_rotations_are_uniform(d):
     assert np.abs(Q @ Q.swapaxes(1, 2) - np.eye(d)).max() < 1e-14
     u, v = np.ones(d) / np.sqrt(d), np.arange(1, d + 1) / np.linalg.norm(np.arange(1, d + 1))
     entries = np.column_stack([Q.reshape(4000, -1), Q @ v @ u])
-    share = FALSE_FAILURE / (entries.shape[1] + 1)
     law = stats.beta((d - 1) / 2, (d - 1) / 2)
-    assert min(stats.kstest((q + 1) / 2, law.cdf).pvalue for q in entries.T) > share
+    chance.assert_p([stats.kstest((q + 1) / 2, law.cdf).pvalue for q in entries.T])
     reflections = int((np.linalg.det(Q) < 0).sum())
-    assert stats.binomtest(reflections, 4000, 0.5).pvalue > share
+    chance.assert_counts(reflections, 4000, 0.5)
 
 
+@pytest.mark.statistical
 def test_in_one_dimension_a_rotation_is_a_sign():
     """d = 1: 1 and -1, as often as one another."""
     g = streams("signs")
     Q = np.concatenate([quadratics.rotation(1, generator=g) for _ in range(2000)])
     assert (np.abs(Q) == 1).all()
-    assert stats.binomtest(int((Q > 0).sum()), 2000, 0.5).pvalue > FALSE_FAILURE
+    chance.assert_counts((Q > 0).sum(), 2000, 0.5)
 
 
+@pytest.mark.statistical(3)
 @pytest.mark.parametrize("variance", [0.5, 3.5])
 def test_white_inputs_may_have_any_variance(variance):
     """`regression(s I, n)` is the task of inputs N(0, s I) and weights N(0, I/s): n d tr H / (s d) is chi-square of n d
-    degrees of freedom and s w*'w* of d, both by Kolmogorov and Smirnov; labels have variance d whatever s is, to 10 %.
+    degrees of freedom and s w*'w* of d, both by Kolmogorov and Smirnov; labels have variance d whatever s is.
     """
     d, n = 3, 4
     prompt = quadratics.regression(variance * np.eye(d), n).sample(
         N, generator=streams(f"variance {variance}"), dtype=torch.float64
     )
     traces = n * d * quadratics.mean_curvature(quadratics.hessians(prompt)) / variance
-    assert stats.kstest(traces.numpy(), stats.chi2(n * d).cdf).pvalue > FALSE_FAILURE
+    chance.assert_p(stats.kstest(traces.numpy(), stats.chi2(n * d).cdf).pvalue)
     lengths = variance * prompt.w[:, 0].square().sum(-1)
-    assert stats.kstest(lengths.numpy(), stats.chi2(d).cdf).pvalue > FALSE_FAILURE
-    assert prompt.y[:, -1].square().mean().item() == pytest.approx(d, rel=0.1)
+    chance.assert_p(stats.kstest(lengths.numpy(), stats.chi2(d).cdf).pvalue)
+    chance.assert_mean(prompt.y[:, -1].square(), d, error=0.05)

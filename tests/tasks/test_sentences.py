@@ -1,5 +1,6 @@
 """Demonstrations from a table: which rows, which signs and which topics are drawn, and what a table's fit explains."""
 
+import chance
 import numpy as np
 import pytest
 import torch
@@ -54,10 +55,11 @@ def test_sizes_and_draws_do_not_hang_on_the_dtype():
     assert task.d == 3
 
 
+@pytest.mark.statistical(2)
 @pytest.mark.parametrize("flip", [0.0, 0.05, 0.5])
 def test_signs_have_the_kernel_of_the_papers_drift(flip):
     """The sign kernel is that of (3) in its steady spread with gamma = 1 - 2 flip, to 1e-12; and 20,000 prompts' signs
-    have it: 21 products, each within 5.5 standard errors (a false failure in a million of each).
+    have it: 15 products, of which the share that are 1 is binomial.
     """
     task = Demonstrations(TABLE, 5, flip=flip)
     gamma = 1 - 2 * flip
@@ -65,9 +67,10 @@ def test_signs_have_the_kernel_of_the_papers_drift(flip):
     np.testing.assert_allclose(task.sign_kernel(), drift.weight_kernel(), atol=1e-12)
     prompt = task.sample(20_000, generator=streams(f"signs {flip}"), dtype=torch.float64)
     sign = (prompt.y * torch.as_tensor(TABLE.labels)[rows_of(TABLE, prompt.x)]).numpy()
-    found = sign.T @ sign / len(sign)
-    assert (np.abs(found - task.sign_kernel()) <= 5.5 * np.sqrt((1 - found**2) / len(sign)) + 1e-12).all()
-    assert abs(sign[:, 0].mean()) < 5.5 / 20_000**0.5
+    one, other = np.triu_indices(6, 1)
+    alike = (sign[:, one] == sign[:, other]).sum(0)
+    chance.assert_counts(alike, 20_000, (1 + task.sign_kernel()[one, other]) / 2)
+    chance.assert_counts((sign[:, 0] > 0).sum(), 20_000, 0.5)
 
 
 def test_signs_begin_as_they_are_told():
@@ -76,20 +79,20 @@ def test_signs_begin_as_they_are_told():
     np.testing.assert_array_equal(prompt.y, TABLE.labels[rows_of(TABLE, prompt.x)])
 
 
+@pytest.mark.statistical(2)
 def test_rows_are_drawn_alike():
-    """Each of 40 rows is drawn equally often in 24,000 places, and each of 24 queries in 4,000: chi-square below its
-    quantile of one in a million.
-    """
+    """Each of 40 rows is drawn equally often in 24,000 places, and each of 24 queries in 4,000: binomial counts."""
     prompt = Demonstrations(TABLE, 6, ASKED).sample(4_000, generator=streams("alike"))
-    for table, x, most in ((TABLE, prompt.x[:, :-1], 97.0), (ASKED, prompt.x[:, -1], 72.0)):
-        counts = np.bincount(rows_of(table, x).flatten(), minlength=len(table.labels))
-        mean = counts.mean()
-        assert ((counts - mean) ** 2 / mean).sum() < most
+    for table, x in ((TABLE, prompt.x[:, :-1]), (ASKED, prompt.x[:, -1])):
+        rows = len(table.labels)
+        counts = np.bincount(rows_of(table, x).flatten(), minlength=rows)
+        chance.assert_counts(counts, counts.sum(), 1 / rows)
 
 
+@pytest.mark.statistical(2)
 def test_topics_last():
     """A topic of share q is the next one's with probability 1 - turn + turn q, the query's in its own table too; 20,000
-    prompts, within 5.5 standard errors of the mean over topics. Where topics do not last, rows are independent.
+    prompts, in the mean over topics. Where topics do not last, rows are independent.
     """
     share = np.bincount(TABLE.topics) / 40
     assert len(set(share)) > 1
@@ -100,12 +103,13 @@ def test_topics_last():
         of_query = ASKED.topics[rows_of(ASKED, prompt.x[:, -1:])]
         same = np.diff(topic if turn == 1 else np.concatenate([topic, of_query], 1)) == 0
         expected = 1 - turn + turn * (share**2).sum()
-        assert (abs(same.mean(0) - expected) < 5.5 * (expected * (1 - expected) / 20_000) ** 0.5).all()
+        chance.assert_counts(same.sum(0), 20_000, expected)
 
 
+@pytest.mark.statistical
 def test_shuffled_prompts_hold_the_same_demonstrations():
     """Queries stay, demonstrations are those of the prompt in another order, and each place is as likely as another:
-    the first demonstration of 6,000 prompts in 6 places, chi-square below its quantile of one in a million.
+    the first demonstration of 6,000 prompts in 6 places, binomial counts.
     """
     prompt = Demonstrations(TABLE, 6, flip=0.2).sample(6_000, generator=streams("before"), dtype=torch.float64)
     other = shuffled(prompt, generator=streams("shuffle"))
@@ -119,7 +123,7 @@ def test_shuffled_prompts_hold_the_same_demonstrations():
     distinct = (told[0][:, 1:] != told[0][:, :1]).all(1)
     place = (told[1][distinct] - told[0][distinct, :1]).abs().argmin(1)
     counts = np.bincount(place, minlength=6)
-    assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 36.0
+    chance.assert_counts(counts, counts.sum(), 1 / 6)
 
 
 def test_packed_features_come_back_to_a_sixteenth():

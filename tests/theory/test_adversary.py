@@ -2,12 +2,12 @@
 
 import itertools
 
+import chance
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from icl.profile import streams
 from icl.tasks import LAPLACE, UNIFORM, sinusoids
@@ -42,20 +42,19 @@ def test_path_error_by_enumeration(n, d, kurtosis):
     assert abs(wrong - expected) > 1e-3 * expected
 
 
+@pytest.mark.statistical
 def test_path_error_by_simulation():
     """On Gaussian inputs the error of a path in 5 dimensions is what 40,000 draws of the inputs make it.
 
-    |z| below 6.1, failing by chance with probability 1e-9 by the central limit theorem; sees an error 7 % off.
+    Sees an error 8 % off.
     """
     w = adversary.great_circle(20, 5, R=1.5, delta=0.2)
     x = torch.randn((40_000, 21, 5), generator=streams("path"), dtype=torch.float64).numpy()
     y = np.einsum("btd,td->bt", x, w)
     guess = 0.1 * np.einsum("t,bt,btd->bd", 0.85 ** np.arange(20, 0, -1), y[:, :-1], x[:, :-1])
     squared = ((guess * x[:, -1]).sum(1) - y[:, -1]) ** 2
-    error = squared.std(ddof=1) / np.sqrt(len(squared))
     expected = adversary.path_error(w, lam=0.85, a=0.1)
-    assert error < 0.011 * expected
-    assert abs(squared.mean() - expected) / error < stats.norm.isf(1e-9 / 2)
+    chance.assert_mean(squared, expected, error=0.01 * expected)
 
 
 @pytest.mark.parametrize("inputs", [None, UNIFORM, LAPLACE])

@@ -4,6 +4,7 @@ prompts; the ladder of earlier keys against an exact table in two dimensions.
 
 import functools
 
+import chance
 import numpy as np
 import pytest
 from scipy import integrate, linalg
@@ -45,10 +46,11 @@ def test_on_first_order_drift_it_is_longhorn(law):
     np.testing.assert_allclose(found.P, found.error / law.d * np.eye(law.d), rtol=0, atol=1e-10 * found.error)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("sigma_y", [0.0, 0.4])
 def test_the_map_is_the_mean_of_kalmans_step(sigma_y):
     """A drift of no special form: the map is the mean of Kalman's step over a grid of Gaussian keys in the plane, 1e-8;
-    and over 40,000 drawn keys within 5 standard errors, entry by entry (false failures about 1e-5).
+    and over 40,000 drawn keys, entry by entry.
 
     Planted: H left out of the denominator, and F of the last factor, are seen.
     """
@@ -69,8 +71,8 @@ def test_the_map_is_the_mean_of_kalmans_step(sigma_y):
     r, weight = 5 * (nodes + 1), 5 * weight
     mean = sum(w * s * np.exp(-(s**2) / 2) * step(s * around @ root.T).mean(0) for s, w in zip(r, weight, strict=True))
     np.testing.assert_allclose(found, mean, rtol=1e-8)
-    drawn = step(np.random.default_rng(1).normal(size=(40_000, 2)) @ root.T)
-    assert (np.abs(drawn.mean(0) - found) < 5 * drawn.std(0) / 200).all()
+    drawn = step(chance.rng(1).normal(size=(40_000, 2)) @ root.T)
+    chance.assert_mean(drawn, found)
 
 
 def test_ratios_of_squares():
@@ -154,7 +156,7 @@ def test_the_map_increases_and_is_concave(step):
 
 
 def simulated(drift, batch, time, seed):
-    rng = np.random.default_rng(seed)
+    rng = chance.rng(seed)
     m, d = len(drift.F), len(drift.H)
     root_x, root_q = np.linalg.cholesky(drift.Lambda), np.linalg.cholesky(drift.Q + 1e-14 * np.eye(m))
     x = rng.normal(size=(batch, time, d)) @ root_x.T
@@ -165,21 +167,21 @@ def simulated(drift, batch, time, seed):
     return x, clean, clean + drift.sigma_y * rng.normal(size=clean.shape)
 
 
+@pytest.mark.statistical(2)
 @pytest.mark.parametrize("drift", [uneven(), kg.per_coordinate(SWING, q=1.0, d=3)])
 def test_one_state_attains_the_bound(drift):
-    """The layer of the proof, run over 1,500 sequences: its error is the bound's within 4 standard errors (of sequence
-    means, so a false failure in 16,000); with another P it is larger by 5 of them.
+    """The layer of the proof, run over 1,500 sequences: its error is the bound's in the mean of sequences; with another
+    P it is larger in most of them.
 
     Planted: the gain of P^2, and F left out of the state's move, are seen.
     """
     x, clean, y = simulated(drift, 1_500, 160, 3)
     bound = kg.key_gated_bound(drift)
     squares = (kg.best_layer_answers(x, y, drift, bound.P) - clean)[:, 80:] ** 2
-    mean, se = squares.mean(), squares.mean(1).std() / 1_500**0.5
-    assert abs(mean - bound.error) < 4 * se
+    chance.assert_mean(squares.mean(1), bound.error, error=0.01 * bound.error)
     spoilt = np.diag(np.arange(1.0, len(drift.F) + 1)) ** 2
     worse = (kg.best_layer_answers(x, y, drift, spoilt) - clean)[:, 80:] ** 2
-    assert worse.mean() > mean + 5 * se
+    chance.assert_mostly((worse - squares).mean(1) > 0, by=12)
 
 
 # Earlier keys
@@ -202,38 +204,38 @@ def test_one_earlier_key_is_the_fixed_point_in_two_dimensions():
         np.testing.assert_allclose(kg.one_earlier_key(2, gamma, 1.0), table, rtol=1e-4)
 
 
+@pytest.mark.statistical(3)
 def test_one_earlier_key_is_reached():
-    """In 6 dimensions the restarted layer with the start that makes R = S has that error, within 4 standard errors over
-    300 sequences (a false failure in 16,000), and no other start is better by 3.
+    """In 6 dimensions the restarted layer with the start that makes R = S has that error over 300 sequences, and two
+    other starts err more on the same.
     """
     d, q, gamma = 6, 1.0, 0.95
     drift = kg.per_coordinate(np.array([[gamma]]), q=q, d=d)
-    x = np.random.default_rng(5).normal(size=(300, 90, d))
+    x = chance.rng(5).normal(size=(300, 90, d))
     exact = kg.one_earlier_key(d, gamma, q)
     t = (exact - q) / (d - 1)
 
     def run(prior):
-        errors = kg.windowed_errors(x, drift, 1, prior * np.eye(d))[:, 45:].mean(1)
-        return errors.mean(), errors.std() / 300**0.5
+        return kg.windowed_errors(x, drift, 1, prior * np.eye(d))[:, 45:].mean(1)
 
-    mean, se = run((t - q) / gamma**2)
-    assert abs(mean - exact) < 4 * se
+    best = run((t - q) / gamma**2)
+    chance.assert_mean(best, exact)
     for prior in (0.3 * t, 3 * t):
-        assert run(prior)[0] > mean - 3 * se
+        chance.assert_above(run(prior) - best, by=9)
     assert exact < kg.key_gated_bound(drift).error
 
 
+@pytest.mark.statistical(4)
 def test_the_restarted_layer_is_near_the_best_in_two_dimensions():
-    """Random walk, 0 to 3 earlier keys: over 3,000 sequences at most half a per cent and 4 standard errors above the
-    exact table, and not below by 4.
+    """Random walk, 0 to 3 earlier keys: over 3,000 sequences at most half a per cent above the exact table, and not
+    below.
     """
     walk = kg.per_coordinate(WALK, q=1.0, d=2)
-    x = np.random.default_rng(6).normal(size=(3_000, 40, 2))
+    x = chance.rng(6).normal(size=(3_000, 40, 2))
     for window in range(4):
         best = any_gates.finite_ladder(directions(), walk, window)
         errors = kg.windowed_errors(x, walk, window, 2.0 * np.eye(2))[:, 20:].mean(1)
-        se = errors.std() / 3_000**0.5
-        assert best - 4 * se < errors.mean() < 1.005 * best + 4 * se
+        chance.assert_mean(errors, np.clip(errors.mean(), best, 1.005 * best))
 
 
 def test_a_window_of_everything_is_the_kalman_filter():

@@ -1,5 +1,6 @@
 """The floor's closed forms against Monte Carlo."""
 
+import chance
 import numpy as np
 import pytest
 import torch
@@ -10,7 +11,7 @@ from icl.tasks import DriftingRegression
 from icl.theory import floors, large_d
 from icl.theory import steady as fw
 
-#: Each |z| < 4 fails by chance with probability 6e-5, all 40 settings together with 3e-3; seeds are fixed.
+#: |z| < 4, of one draw: seeds are fixed.
 LIMIT = 4.0
 
 
@@ -66,12 +67,13 @@ def test_floor_for_a_given_dimension(s, v):
             )
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("nu", "theta"), [(0.0, 2.0), (0.5, 1.0)])
 def test_rls_on_a_random_walk(nu, theta):
-    """RLS with lam = 1 - theta / d errs on a random walk, in 40 dimensions, as the mean-field form says to 5 %.
+    """RLS with lam = 1 - theta / d errs on a random walk, in 40 dimensions, as the mean-field form says to 4 %.
 
-    48 sequences, positions 400 to 1,400 of 40 dimensions; a standard error is below 1 %. The form's own error is of
-    order 1/d. Planted: the drift's integral without its theta.
+    48 sequences, positions 400 to 1,400 of 40 dimensions; a standard error is below 1 %, so that 12 % are seen. The
+    form's own error is of order 1/d. Planted: the drift's integral without its theta.
     """
     d, late = 40, 400
     task = DriftingRegression(d=d, n=1399, gamma=1.0, sigma_w=0.0, sigma_e=1.0)
@@ -80,5 +82,5 @@ def test_rls_on_a_random_walk(nu, theta):
     noise = torch.randn(p.y.shape, generator=generator, dtype=torch.float64) * np.sqrt(nu) * d
     track = filters.track(filters.rls(1 - theta / d), p.x, p.y + noise)
     miss = (track.w_hat[:, :-1] - p.w).square().sum(-1)[:, late:].mean(-1).numpy() / d**2
-    assert miss.std(ddof=1) / np.sqrt(48) < 0.01 * miss.mean()
-    assert abs(miss.mean() / large_d.rls_random_walk(nu, theta) - 1) < 0.05
+    form = large_d.rls_random_walk(nu, theta)
+    chance.assert_mean(miss, np.clip(miss.mean(), 0.96 * form, 1.04 * form), normal=True)

@@ -8,11 +8,11 @@ import itertools
 from fractions import Fraction
 from math import comb
 
+import chance
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from icl.theory import lfom, polynomial_floor
 
@@ -230,29 +230,25 @@ def test_tables_and_their_sums(drawn, scale):
 
 # Statistics
 
-#: |z| that a standard normal number passes with probability 1e-9.
-LIMIT = stats.norm.isf(1e-9 / 2)
-
 
 def curvatures(d, n, batch, seed, scales=1.0):
-    X = np.random.default_rng(seed).normal(size=(batch, d, n)) * np.broadcast_to(scales, (d,))[:, None]
+    X = chance.rng(seed).normal(size=(batch, d, n)) * np.broadcast_to(scales, (d,))[:, None]
     return X @ X.swapaxes(1, 2) / n
 
 
+@pytest.mark.statistical(3)
 def test_risks_of_tables_against_prompts():
     """`risks` of gradient descent, the heavy ball and Nesterov's method is the mean of ||p(H)||_F^2 over 40,000 prompts
-    run layer by layer, at each of three layers within LIMIT standard errors (1e-9 each). It detects 5 %.
+    run layer by layer, at each of three layers. It detects 2 %.
     """
     H = curvatures(5, 20, 40_000, 2)
     for Gamma in (
-        lfom.gradient_descent_table(0.7, 3),
+        lfom.gradient_descent_table(0.5, 3),
         lfom.momentum_table(0.5, 0.3, 3),
         lfom.nesterov_table(0.4, 0.5, 3),
     ):
         errors = [np.broadcast_to(np.eye(5), H.shape)]
         for row in Gamma:
             errors.append(errors[-1] - sum(g * H @ error for g, error in zip(row, errors, strict=False)))
-        squares = np.array([(error**2).sum((1, 2)) for error in errors[1:]])
-        expected, se = lfom.table_risks(Gamma, 5, 20)[1:], squares.std(1, ddof=1) / 200
-        assert (np.abs(squares.mean(1) - expected) <= LIMIT * se).all()
-        assert (se <= 0.01 * expected).all()
+        squares = np.stack([(error**2).sum((1, 2)) for error in errors[1:]], axis=1)
+        chance.assert_mean(squares, lfom.table_risks(Gamma, 5, 20)[1:])

@@ -6,12 +6,13 @@ Properties: d to 8, n to 40. Where a risk can equal its floor the tolerance is 1
 from fractions import Fraction
 from math import comb, factorial, prod
 
+import chance
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize
 
 from icl.theory import lfom, polynomial_floor
 
@@ -392,16 +393,18 @@ def test_floors_approach_their_limits(c):
     assert (halved < 2.2).all()
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("c", [0.25, 1.0, 2.0])
 def test_a_sample_in_high_dimension_has_the_limits_floor(c):
-    """`floor` of 12 prompts of 160 dimensions, per coordinate, is the limit to LIMIT standard errors and the 6 % that
-    are left of order 1/d, at each of four layers.
+    """`floor` of 12 prompts of 160 dimensions, per coordinate, is the limit but for the 6 % that are left of order 1/d,
+    at each of four layers.
     """
     H = curvatures(160, round(160 / c), 12, 3)
     risks, se = polynomial_floor.floor(H, None, 4)
     limit = 160 * polynomial_floor.limit_risks(c, 4)
-    assert (np.abs(risks - limit) <= LIMIT * se + 0.06 * limit).all()
-    assert (se <= 0.02 * limit).all()
+    far = np.maximum(0, np.abs(risks - limit) - 0.06 * limit)[1:]
+    chance.assert_z(far / se[1:], of=12)
+    assert (se <= 0.05 * limit).all()
 
 
 def halves(H, Sigma, layers, A):
@@ -522,26 +525,23 @@ def test_fitted_registers_do_not_depend_on_coordinates(d, n, layers, seed):
 
 # Statistics
 
-#: |z| that a standard normal number passes with probability 1e-9.
-LIMIT = stats.norm.isf(1e-9 / 2)
 D = np.array([1.0, 1.0, 0.5, 0.25, 1.0])
 
 
 def curvatures(d, n, batch, seed, scales=1.0):
-    X = np.random.default_rng(seed).normal(size=(batch, d, n)) * np.broadcast_to(scales, (d,))[:, None]
+    X = chance.rng(seed).normal(size=(batch, d, n)) * np.broadcast_to(scales, (d,))[:, None]
     return X @ X.swapaxes(1, 2) / n
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("as_installed")
 def test_fitted_registers_approach_the_optimal():
     """The register fitted to 1000 prompts, averaged over 200 such fits, is the optimal one: d = 5, n = 20, four
     layers, inputs of covariance diag(1, 1, 1/2, 1/4, 1).
 
-    A fit's bias falls as 1/prompts: twice the fit less the mean of its halves' is free of the first order. Each of the
-    seven numbers is within the standard errors that t with 199 degrees of freedom passes with probability 1e-9. It
-    detects shifts of 1 % in the first layers' and 6 % in the last's.
+    A fit's bias falls as 1/prompts: twice the fit less the mean of its halves' is free of the first order. It detects
+    shifts of 1 % in the first layers' and 7 % in the last's.
     """
-    limit = stats.t.isf(1e-9 / 2, 199)
     alpha, gamma = polynomial_floor.optimal_registers(5, 20, 4)
     fits = []
     for seed in range(200):
@@ -550,24 +550,24 @@ def test_fitted_registers_approach_the_optimal():
             np.concatenate(polynomial_floor.fitted_registers(h, np.diag(D), 4)) for h in (H, H[:500], H[500:])
         )
         fits.append(2 * whole - np.mean(parts, axis=0))
-    means, se = np.mean(fits, axis=0), np.std(fits, axis=0, ddof=1) / 200**0.5
-    expected = np.concatenate([alpha, gamma])
     counts = np.arange(8) != 4  # gamma_0 is 0 in every fit
-    assert (np.abs(means - expected)[counts] <= limit * se[counts]).all()
-    assert (se[counts] <= 0.008 * expected[counts]).all()
-    assert means[4] == 0
+    expected = np.concatenate([alpha, gamma])[counts]
+    chance.assert_mean(np.array(fits)[:, counts], expected, error=0.01 * expected)
+    assert not np.array(fits)[:, 4].any()
 
 
-@pytest.mark.parametrize(("d", "n"), [(5, 20), (3, 2)])
-def test_floor_of_a_sample_is_that_of_the_law(d, n):
-    """`floor` of 100,000 prompts with A = Sigma^-1 is `optimal_risks`, at each of three layers within LIMIT of its own
-    standard errors: 1e-9 each, and what the fit adds is two orders of size below them. It detects 5 %.
+@pytest.mark.statistical
+@pytest.mark.parametrize(("d", "n", "error"), [(5, 20, (0.0012, 0.003, 0.008)), (3, 2, (0.001, 0.0025))])
+def test_floor_of_a_sample_is_that_of_the_law(d, n, error):
+    """`floor` of 100,000 prompts with A = Sigma^-1 is `optimal_risks`, at each of three layers, or of two where three
+    have a standard error that no sample shows; what the fit adds is two orders of size below it. It detects 1, 2 and 6
+    %.
     """
     scales = np.linspace(0.5, 2, d)
     H = curvatures(d, n, 100_000, 1, scales)
-    risks, se = polynomial_floor.floor(H, np.diag(scales**2), 3, np.diag(scales**-2.0))
-    expected = polynomial_floor.optimal_risks(d, n, 3)
+    layers = len(error)
+    risks, se = polynomial_floor.floor(H, np.diag(scales**2), layers, np.diag(scales**-2.0))
+    expected = polynomial_floor.optimal_risks(d, n, layers)
     assert risks[0] == expected[0]
     assert se[0] == 0
-    assert (np.abs(risks - expected)[1:] <= LIMIT * se[1:]).all()
-    assert (se[1:] <= 0.01 * expected[1:]).all()
+    chance.assert_near(risks[1:], expected[1:], se[1:], error=error * expected[1:])

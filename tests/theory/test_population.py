@@ -13,13 +13,13 @@ positive, so that the loss there, with D1 turned round, is the sum of their size
 import dataclasses
 import itertools
 
+import chance
 import jaxtyping
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from scipy.integrate import solve_ivp
 
 from icl.models.one_layer import OneLayerGLA, predict
@@ -614,8 +614,6 @@ def test_turning_labels_round_changes_nothing(case):
 
 # Statistics
 
-#: |z| that a standard normal number passes with probability 1e-9.
-LIMIT = stats.norm.isf(1e-9 / 2)
 TOTAL = 100_000
 
 
@@ -624,6 +622,7 @@ def wide_covariance(d, seed):
     return root @ root.T / d
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("task", "lam"),
     [
@@ -637,19 +636,17 @@ def test_population_loss_against_prompts(task, lam):
     """Twice the population loss is the mean squared error of the model with random weights, all entries filled, on
     100,000 fresh prompts.
 
-    |z| below 6.1, which by the central limit theorem fails by chance with probability 1e-9. A standard error is below
-    1 % of the mean, so that a loss 6 % off is seen; each of its two squares is more than 20 % of it.
+    A standard error is below 1 % of the mean, so that a loss 7 % off is seen; each of its two squares is more than 20 %
+    of it.
     """
-    model = OneLayerGLA(task.d, lam=lam, scale=0.1, generator=streams("random weights"), dtype=torch.float64)
+    model = OneLayerGLA(task.d, lam=lam, scale=0.1, generator=chance.fixed("random weights"), dtype=torch.float64)
     squares = []
     for prompt in blocks(task, TOTAL, size=10_000, generator=streams("all parameters"), dtype=torch.float64):
         with torch.no_grad():
             squares.append((model(prompt) - prompt.y[:, -1]).numpy() ** 2)
     e2 = np.concatenate(squares)
-    error = e2.std(ddof=1) / np.sqrt(TOTAL)
     theta = population.pack(model.W_V.detach().numpy(), model.W_KQ.detach().numpy())
     loss = population.layer_loss(task, lam=lam)
     expected = 2 * loss.value(theta)
-    assert error < 0.01 * expected
-    assert abs(e2.mean() - expected) / error < LIMIT
+    chance.assert_mean(e2, expected, error=0.011 * expected)
     assert min(loss.parts(theta)) > 0.2 * expected

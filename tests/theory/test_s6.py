@@ -12,13 +12,13 @@ import itertools
 import math
 from itertools import pairwise
 
+import chance
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial.hermite_e import hermegauss
-from scipy import stats
 from scipy.optimize import minimize
 
 from icl import filters
@@ -623,8 +623,6 @@ def test_small_steps_go_down(d, N, d_h, alpha, seed):
 
 # Statistics
 
-#: |z| that a standard normal number passes with probability 1e-9.
-LIMIT = stats.norm.isf(1e-9 / 2)
 TOTAL = 100_000
 D, N, D_H = 4, 50, 6
 KNOWN = Coefficients(D, N, s6.assumed_alpha(N))
@@ -640,34 +638,28 @@ def model_of(weights):
     return S6(*parts, FixedStep(-math.log(KNOWN.alpha)), -torch.ones(1, dtype=torch.float64))
 
 
-def judged(values, expected):
-    """z of a mean, and its standard error as a part of what is expected."""
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    return (values.mean() - expected) / error, error / expected
-
-
+@pytest.mark.statistical
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_population_loss_against_prompts(s6_prompts, seed):
     """`population_loss` is half the mean squared error on 100,000 prompts of layers with weights and biases all drawn.
 
-    |z| below 6.1: by the central limit theorem it fails by chance with probability 1e-9. A standard error is below 1 %
-    of the loss, so that 6 % are seen.
+    A standard error is below 1.2 % of the loss, so that 8 % are seen.
     """
     generator = np.random.default_rng(seed)
     weights = S6Weights(*(0.5 * generator.normal(size=s) for s in ((D_H, D + 1), (D_H, D + 1), D_H, D_H)))
     with torch.no_grad():
         errors = (model.read_out(model_of(weights), s6_prompts[0]) - s6_prompts[1]).numpy()
-    z, part = judged(errors**2 / 2, s6.population_loss(weights, KNOWN))
-    assert part < 0.01
-    assert abs(z) < LIMIT
+    expected = s6.population_loss(weights, KNOWN)
+    chance.assert_mean(errors**2 / 2, expected, error=0.012 * expected)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("N_test", [10, 50, 200])
 def test_shifted_loss_against_prompts(N_test):
     """The layer whose step and beta are made for N = 50, on 40,000 prompts of 10, 50 and 200 examples: `shifted_loss`.
 
-    |z| below 6.1, failing by chance with probability 1e-9; a standard error is below 1.5 % of the loss, so that 9 % are
-    seen. The losses differ from one another by a third and more.
+    A standard error is below 1.5 % of the loss, so that 10 % are seen. The losses differ from one another by a third
+    and more.
     """
     beta, least = s6.optimal_beta(D, N, KNOWN.alpha)
     W = np.hstack([math.sqrt(beta) * np.eye(D), np.zeros((D, 1))])
@@ -679,20 +671,17 @@ def test_shifted_loss_against_prompts(N_test):
             errors = model.read_out(layer, model.statistics(prompt, layer)) - prompt.y[:, -1]
         losses.append(errors.numpy() ** 2 / 2)
     expected = s6.shifted_loss(D, N_test, KNOWN.alpha, beta)
-    z, part = judged(np.concatenate(losses), expected)
-    assert part < 0.015
-    assert abs(z) < LIMIT
+    chance.assert_mean(np.concatenate(losses), expected, error=0.014 * expected)
     assert N_test == N or expected > 1.3 * least
 
 
+@pytest.mark.statistical
 def test_lms_loss_against_the_filter():
     """`icl.filters.lms` with mu = 1 / (d + 2) after 4 examples, on 100,000 prompts: `lms_loss`.
 
-    |z| below 6.1, failing by chance with probability 1e-9; a standard error is below 1.5 %, so that 9 % are seen, and
+    A standard error is below 1.5 %, so that 10 % are seen, and
     one example more or less is 17 %.
     """
     prompt = StationaryRegression(D, 4).sample(100_000, generator=streams("lms"), dtype=torch.float64)
     y_hat = filters.run_filter(filters.lms(1 / (D + 2)), prompt.x, prompt.y)[:, -1]
-    z, part = judged((y_hat - prompt.y[:, -1]).numpy() ** 2 / 2, s6.lms_loss(D, 4))
-    assert part < 0.015
-    assert abs(z) < LIMIT
+    chance.assert_mean((y_hat - prompt.y[:, -1]).numpy() ** 2 / 2, s6.lms_loss(D, 4), error=0.01 * s6.lms_loss(D, 4))

@@ -4,6 +4,7 @@ against the literal layers, run over prompts.
 
 import functools
 
+import chance
 import mpmath as mp
 import numpy as np
 import pytest
@@ -405,8 +406,6 @@ def test_steady_errors_under_heavy_noise():
 
 # Statistics
 
-#: Each |z| < 4 fails by chance with probability 6e-5, all 40 settings together with 3e-3; seeds are fixed.
-LIMIT = 4.0
 TRIALS, LATE = 1_000, 150
 
 
@@ -420,14 +419,13 @@ def sequences(law):
 
 
 def simulated(law, filter):
-    """Mean squared error of the clean label over positions 150 to 300 of 1,000 sequences, and its standard error.
+    """Mean squared errors of the clean label over positions 150 to 300 of 1,000 sequences.
 
     Weights start from their steady spread; a sequence's mean counts once. By position 150 what the start left has sunk
     below 1e-3 of the error in all settings used here (gamma^300 < 1e-6).
     """
     p, noise = sequences(law)
-    errors = (filters.run_filter(filter, p.x, p.y + noise) - p.y).square().numpy()[:, LATE:].mean(-1)
-    return errors.mean(), errors.std(ddof=1) / np.sqrt(TRIALS)
+    return (filters.run_filter(filter, p.x, p.y + noise) - p.y).square().numpy()[:, LATE:].mean(-1)
 
 
 def estimate(step):
@@ -491,6 +489,7 @@ EVERY = (gated, normalised, delta, longhorn)
 SETTINGS = [(layer, law) for law in SIMULATED for layer in (*EVERY, *((free, held) if law.d == 12 else ()))]
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(
     ("layer", "law"), SETTINGS, ids=[f"{f.__name__}-{w.d}-{w.gamma}-{w.sigma_y}" for f, w in SETTINGS]
@@ -499,13 +498,11 @@ def test_the_one_equation_against_the_layer_itself(layer, law):
     """Each layer's error is that of its own recurrence run over 1,000 sequences at its optimum: 40 settings of layer,
     dimension, drift and noise.
 
-    |z| < 4. A standard error is below 0.8 % of the error, so that 3.2 % is seen; planted: the delta rule's D with d in
+    A standard error is below 0.7 % of the error, so that 5 % is seen; planted: the delta rule's D with d in
     place of d + 2, 8 % at d = 12, is. (Settings that are a little off hardly cost: those are in the oracle tests.)
     """
     filter, best = layer(law)
-    mean, error = simulated(law, filter)
-    assert error < 0.008 * mean
-    assert abs(mean - best.error) / error < LIMIT
+    chance.assert_mean(simulated(law, filter), best.error)
 
 
 def in_digits(d, a):
