@@ -126,8 +126,10 @@ class Source:
         """What `use` gives while the fault stands in the tree."""
         function = self.function(mutant)
         node, above = _at(function, mutant.way)
-        other = _instead(node, above)[mutant.place]
-        ast.fix_missing_locations(ast.copy_location(other, node))
+        other = ast.copy_location(copy.copy(_instead(node, above)[mutant.place]), node)
+        if hasattr(node, "ctx") and hasattr(other, "ctx"):
+            other.ctx = node.ctx  # x for x[0], also where something is put there
+        ast.fix_missing_locations(other)
         faults.put(function, mutant.way, other)
         try:
             return use()
@@ -222,7 +224,8 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[faults.Way, int, tuple[
             statements[way] = (node.lineno, node.col_offset)
         made = {ast.dump(node)}  # one less than 1 is 0 too
         for place, other in enumerate(_instead(node, above)):
-            if ast.dump(other) not in made:
+            fits = not isinstance(getattr(node, "ctx", None), ast.Store) or hasattr(other, "ctx")
+            if fits and ast.dump(other) not in made:
                 made.add(ast.dump(other))
                 longest = max((one for one in statements if way[: len(one)] == one), key=len)
                 yield way, place, statements[longest]
@@ -246,9 +249,10 @@ def sample(of: list[Source], size: int) -> dict[str, list[Mutant]]:
 
 
 def change(before: str, after: str) -> str:
-    """A fault as a list of lines that go and come."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
-    return "\n".join(line for line in lines if line[:3] not in ("---", "+++") and not line.startswith("@@"))
+    """A fault in a line: what stands there, and what instead."""
+    lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    old, new = (" ".join(line[2:].strip() for line in lines if line[:2] == sign) for sign in ("- ", "+ "))
+    return f"{old} => {new}"
 
 
 # How faults get into a library that is loaded: a function's code is exchanged, so that whoever imported it has it.
@@ -590,15 +594,14 @@ def listed() -> dict[str, dict[str, list[str]]]:
 
 
 def importers(names: set[str], everything: list[Source]) -> set[str]:
-    """Modules that import one of these."""
+    """Modules that import one of these, or whose tests do."""
     found = set()
     for source in everything:
-        text = source.path.read_text(encoding="utf-8")
+        text = "\n".join(path.read_text(encoding="utf-8") for path in (source.path, *own_tests(source.name)))
         for name in names:
             room, _, module = _dotted(name).rpartition(".")
-            if re.search(
-                rf"^from {re.escape(room)}\.{module} import|^from {re.escape(room)} import .*\b{module}\b", text, re.M
-            ):
+            within = rf"^from {re.escape(room)} import (?:.*|\([^)]*)\b{module}\b"
+            if re.search(rf"^from {re.escape(_dotted(name))} import|{within}", text, re.M):
                 found.add(source.name)
     return found
 

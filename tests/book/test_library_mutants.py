@@ -67,9 +67,9 @@ def test_a_fault_survives_without_its_test_and_is_killed_with_it(tmp_path):
 
     What is killed is not tried again, what may survive is listed, and what is listed has to survive.
     """
-    dies = "-        total += n\n+        total -= n"
-    live = [f"unseen: -    while n > 0:\n+    while {same}:" for same in ("n >= 0", "n > -1")]
-    other = "seen: -    return x + x\n+    return x - x"
+    dies = "total += n => total -= n"
+    live = [f"unseen: while n > 0: => while {same}:" for same in ("n >= 0", "n > -1")]
+    other = "seen: return x + x => return x - x"
     said, status, first = tried(tmp_path, OF_ONE, [other])
     assert status == 1
     assert {(row["function"], row["kind"]) for row in first} == {("seen", "killed"), ("unseen", "survived")}
