@@ -13,7 +13,7 @@ as the function and the test that killed stand as they stood, a survival until a
 Not made are faults in what is said and not computed: messages, f-strings, whole `raise` statements and warnings;
 annotations, signatures and what stands outside functions; another variable in place of one; a conversion that leaves
 the number as it is (`float`, `list`, `np.asarray`, `.item()` and the like); the arguments `device`, `strict`,
-`stacklevel` and `encoding` left out; the two arguments of `min` and its like exchanged. Nor can code be exchanged in a
+`stacklevel` and `encoding`; the two arguments of `min` and its like exchanged. Nor can code be exchanged in a
 method that would lose its `super`: such a fault is said, and not counted. Mutants that survive with a reason stand in
 `tests/mutants.yml`; the status is 1 if one survives that is not listed, or a listed one is killed.
 
@@ -186,6 +186,8 @@ def _unsaid(node: ast.AST, above: ast.AST, field: str) -> bool:
         case ast.Raise() | ast.JoinedStr() | ast.Expr(value=ast.Constant()):
             return True
         case ast.Expr(value=value) if _called(value) in SAID:
+            return True
+        case ast.keyword(arg=arg) if arg in KEYWORDS:
             return True
     return isinstance(above, ast.AnnAssign) and field == "annotation"
 
