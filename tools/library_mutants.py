@@ -1,4 +1,4 @@
-"""Mutants of the library: python tools/library_mutants.py [theory/s6 ...] [-n 1000] [--part 1/8]
+"""Mutants of the library: python tools/library_mutants.py [theory/s6 ...] [-n 1000] [--part 1/8 or week]
 
 A mutant is the library with one small fault (`tools/faults.py`) in the body of one function. It is killed if a test
 fails, or runs for far longer than it should. Tried on it are the tests that lie at the module's own place, and those of
@@ -27,6 +27,7 @@ import argparse
 import ast
 import contextlib
 import copy
+import datetime
 import difflib
 import functools
 import gc
@@ -694,12 +695,13 @@ class Run:
 
     def _others(self, bench: Bench, name: str, survivors: list[tuple[Mutant, str, Outcome]]) -> None:
         """Try what has survived by the tests of others, as far as they are quick."""
+        near = {path for other in importers({name}, self.everything) for path in own_tests(other)}
+        others = sorted(near - {*own_tests(name), *self.house})
         for one in list(survivors):
             mutant, _, first = one
             key, tests, _ = self._key(mutant)
             known = self.kept.known(key, tests)
             if known is None or not known[1]:
-                others = [path for path in self.files if path not in {*own_tests(name), *self.house}]
                 asked = [test for path in others for test in bench.without_fault(path)]
                 outcome = bench.tried(self.of[name], mutant, asked, most=MOST)
                 outcome = Outcome(outcome.kind, outcome.by, outcome.tests + first.tests)
@@ -748,10 +750,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", metavar="module", help="theory/s6, or theory for a room; all if none is")
     parser.add_argument("-n", type=int, default=1000, help="so many mutants, shared out among the modules")
-    parser.add_argument("--part", default="1/1", help="1/8: of the sample that of every eighth module")
+    parser.add_argument(
+        "--part", default="1/1", help="1/8: of the sample that of every eighth module; week: this one's"
+    )
     parser.add_argument("--own", action="store_true", help="ask no tests but a module's own and the house's")
     given = parser.parse_args()
-    part, parts = map(int, given.part.split("/"))
+    week = f"{datetime.date.today().isocalendar().week % 8 + 1}/8"
+    part, parts = map(int, (week if given.part == "week" else given.part).split("/"))
     of = sources(given.modules)
     chosen = sample(of, given.n)
     chosen = {name: chosen[name] for name in list(chosen)[part - 1 :: parts]}
