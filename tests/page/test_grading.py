@@ -221,7 +221,7 @@ def test_seeds_are_the_label_and_the_secret(monkeypatch):
 
 
 def test_what_is_at_hand_belongs_to_its_module():
-    """A function that was imported before the answer is the barred module's, by where it was defined; others are not."""
+    """A function imported before the answer is the barred module's, by where it was defined; others are not."""
     assert grading._belongs(json.loads, {"json": json}) == "json"
     assert grading._belongs(json, {"json": json}) == "json"
     assert grading._belongs(np.dot, {"json": json}) == ""

@@ -115,7 +115,7 @@ def test_moments_increase_in_the_forgetting_factor(lam, other, gamma, n, sigma_w
 @pytest.mark.parametrize("gamma", [0.0, 0.8, 1.0, 1.3])
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_relative_moments_have_the_shares_of_the_moments(gamma, n):
-    """D1^2 / (D2 D4) and D3 / D2 are the same in both units, for factors on both sides of 1 and of gamma. rtol 1e-11."""
+    """D1^2 / (D2 D4) and D3 / D2 are the same in both units, for lam on both sides of 1 and of gamma. rtol 1e-11."""
     lam = np.array([0.3, 0.8, 1.0, 1.2, 1.5])
     tasks = [DriftingRegression(2, n, gamma, sigma_w=w, sigma_e=e) for w, e in ((0.7, 0.4), (0.0, 1.5), (1.3, 0.0))]
     for task in [*tasks, SmoothDrift(2, n, 2, 0.7)]:
