@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 
 # Two workers with a thread each beat one that takes every core and another that waits.
-book page again test browser course paper article: export OMP_NUM_THREADS := 1
-book page again test browser course paper article: export MKL_NUM_THREADS := 1
-book page again test browser course paper article: export OPENBLAS_NUM_THREADS := 1
-book page again test browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
+book page again test mutants browser course paper article: export OMP_NUM_THREADS := 1
+book page again test mutants browser course paper article: export MKL_NUM_THREADS := 1
+book page again test mutants browser course paper article: export OPENBLAS_NUM_THREADS := 1
+book page again test mutants browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
 
 # Some machines forbid it; but what is not kept each kernel and each test worker compiles anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,6 +39,10 @@ again: setup ## run two downloads again, others at each commit (ALL=1: all), and
 .PHONY: test
 test: setup ## run the tests of the library and the book's sources, in two workers
 	$(PY) -m pytest -n 2 --dist worksteal --ignore=tests/browser
+
+.PHONY: mutants
+mutants: setup ## plant small faults in the library and see its tests fail (N=1000; MODULE=theory/s6, a room too; PART=1/8 or week)
+	$(PY) tools/library_mutants.py $(MODULE) -n $(or $(N),1000) $(if $(PART),--part $(PART))
 
 .PHONY: lab
 lab: setup ## open the chapters as notebooks in JupyterLab
@@ -74,7 +78,7 @@ pdf: setup ## print the built book into dist/learning-to-adapt.pdf, with Chromiu
 course: setup ## make the course kit in dist/course (ALL=1: and do all of its long checks)
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/course
-	$(if $(ALL),$(PY) tools/mutants.py --jobs 2)
+	$(if $(ALL),$(PY) tools/solution_mutants.py --jobs 2)
 	$(if $(ALL),$(PY) tools/course/projects.py --check)
 	$(if $(ALL),$(PY) tools/course/nbgrader_round_trip.py)
 

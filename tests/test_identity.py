@@ -166,6 +166,23 @@ def test_it_is_another_program(identify, library):
     assert before["icl.theory.forms.loss"] != after["icl.theory.forms.loss"]
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "return sum(minus(each) for each in x)",
+        "return {minus(each): each for each in x}",
+        "for each in x:\n                total.append(minus(each))\n            return total",
+        "if x:\n                pass\n            else:\n                return minus(x)",
+    ],
+)
+def test_what_stands_further_inside_is_reached(identify, inner):
+    """What is called in a comprehension, in a loop or in a branch alone enters the identity too."""
+    library = edited("theory/forms.py", ("return sum(total) - minus(base.step(x[0]))", inner))
+    below = edited("base.py", ("x - SLACK", "x + SLACK"))["base.py"]
+    before, after = identify(library), identify(library | {"base.py": below})
+    assert before["icl.theory.forms.loss"] != after["icl.theory.forms.loss"]
+
+
 def test_circles_have_an_identity(identify):
     """Definitions that call one another have identities of their own, which follow a change of either."""
     cells = ["from icl import base\nbase.even(2), base.odd(2)"]

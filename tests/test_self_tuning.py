@@ -12,7 +12,7 @@ from icl.tasks import UnknownDrift
 from icl.theory.steady import Steady, best_unit_delta
 from icl.theory.unknown_drift import bank_predictions
 
-D, V = 5, 0.2
+D, V = 5, 0.3  # noise of a variance that is not its root
 SPEEDS = np.array([0.05, 0.4, 3.0])
 TASK = UnknownDrift(D, 60, np.sqrt(1 - SPEEDS / D), np.sqrt(SPEEDS / D), np.sqrt(V * D))
 NOISE = float(np.sqrt(V * D))

@@ -557,3 +557,13 @@ def test_conjugate_scalars_that_overflow_are_refused():
         solvers.conjugate_scalars(H, b, 2)
     with pytest.raises(FloatingPointError, match="diverged"):
         solvers.run_solver(solvers.conjugate_gradients(), H, b, 2)
+
+
+@pytest.mark.parametrize("rule", [solvers.momentum, solvers.nesterov])
+@pytest.mark.parametrize("name", ["eta", "beta"])
+def test_settings_for_other_problems_are_refused(rule, name):
+    """A step or a momentum for each of two problems does not fit three, whichever of them it is."""
+    H = torch.eye(2, dtype=torch.float64).repeat(3, 1, 1)
+    both = {"eta": 0.1, "beta": 0.5} | {name: torch.full((2,), 0.2, dtype=torch.float64)}
+    with pytest.raises(ValueError, match=f"{name} must have one number for each of 3 problems, got 2"):
+        rule(**both).init(H, torch.ones(3, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64))

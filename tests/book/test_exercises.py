@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
 
 import attempts  # noqa: E402
-import mutants  # noqa: E402
+import solution_mutants as mutants  # noqa: E402
 
 LABELS = attempts.labels()
 WRONG = attempts.mistakes()
@@ -56,7 +56,7 @@ def other(alpha, gamma):
 
 #: Whose solution takes seconds; the build sees it pass.
 SLOW = {"ex-flow-safe"}
-#: So many mutants of each solution are tried here; `tools/mutants.py` tries all.
+#: So many mutants of each solution are tried here; `tools/solution_mutants.py` tries all.
 SAMPLE = 5
 
 

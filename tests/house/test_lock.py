@@ -108,7 +108,20 @@ def workflow(name: str) -> list[dict]:
 
 def test_set_up_ci_and_publication_go_through_the_lock():
     makefile = (ROOT / "Makefile").read_text()
-    for target in ("book", "page", "again", "test", "check", "course", "release", "browser", "lab", "bench", "paper"):
+    for target in (
+        "book",
+        "page",
+        "again",
+        "test",
+        "check",
+        "course",
+        "release",
+        "browser",
+        "lab",
+        "bench",
+        "paper",
+        "mutants",
+    ):
         assert re.search(rf"^{target}: setup\b", makefile, re.MULTILINE), target
 
     ci = (ROOT / ".ci" / "run").read_text()

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from icl.models import counting
 from icl.models.counting import cost
 from icl.models.layers import FastWeights, Weights
 
@@ -108,3 +109,9 @@ def test_an_operation_without_a_rule_is_refused_by_name():
     """An operation that the count does not know is no free operation."""
     with pytest.raises(NotImplementedError, match="cost has no rule for the operation special_bessel_j0"):
         cost(_Unheard(3))
+
+
+def test_sides_of_a_system_are_counted_one_by_one():
+    """Of 4 equations: 4 * 3 * 17 / 6 to eliminate, and 2 * 16 - 4 for each of three sides; for two systems."""
+    A, b = torch.eye(4).repeat(2, 1, 1), torch.ones(2, 4, 3)
+    assert counting._solving(torch.linalg.solve_ex(A, b), (A, b)) == 2 * (34 + 3 * 28)

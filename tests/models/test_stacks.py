@@ -395,3 +395,16 @@ def test_reads_are_strict(time, heads, key, seed):
     k[:, t:], v[:, t:], decay[:, t:] = 1e6, 1e6, 0.5
     assert torch.equal(read_strictly(q, k, v, decay)[:, : t + 1], before[:, : t + 1])
     assert not before[:, 0].any()
+
+
+def test_a_key_of_0_has_a_strength():
+    """Write strengths fall with a power of the key's length; of a key of 0 errors and gradients are finite."""
+    model, (x, y) = GatedStack(3, 2, dtype=torch.float64), data(9)
+    with torch.no_grad():
+        model.p.fill_(0.5)
+    x = x.clone()
+    x[:, 2] = 0.0
+    errors = model.errors(x, y)
+    assert torch.isfinite(errors).all()
+    errors.square().sum().backward()
+    assert torch.isfinite(model.p.grad).all()

@@ -166,3 +166,13 @@ def test_heads_without_b_are_one_head():
         P, Q = zip(*(token_form.parameters(head) for head in A), strict=True)
         state = state + sum(token_form.attention(state, P[h][layer], Q[h][layer]) for h in range(heads)) / n
         assert close(one[:, layer + 1], state)
+
+
+def test_scalars_of_another_precision_are_refused():
+    """Steps and memories have the dtype of the tokens."""
+    Z, P, Q = torch.ones(2, 3, 3, dtype=torch.float64), *torch.ones(2, 2, 3, 3, dtype=torch.float64)
+    scalars = {name: torch.ones(2, dtype=torch.float64) for name in ("alpha", "gamma")}
+    token_form.one_register(Z, P, Q, **scalars)
+    for name, right in scalars.items():
+        with pytest.raises(ValueError, match=f"{name} must .*to match Z"):
+            token_form.one_register(Z, P, Q, **scalars | {name: right.float()})

@@ -218,3 +218,11 @@ def test_seeds_are_the_label_and_the_secret(monkeypatch):
     assert draw("ps1") == draw("ps1", "a")
     monkeypatch.delenv(grading.SECRET_VARIABLE)
     assert draw("ps1") == draw("ps1", grading.DEFAULT_SECRET)
+
+
+def test_what_is_at_hand_belongs_to_its_module():
+    """A function imported before the answer is the barred module's, by where it was defined; others are not."""
+    assert grading._belongs(json.loads, {"json": json}) == "json"
+    assert grading._belongs(json, {"json": json}) == "json"
+    assert grading._belongs(np.dot, {"json": json}) == ""
+    assert grading._belongs(3.0, {"json": json}) == ""

@@ -21,6 +21,7 @@ def test_noise_is_drawn_after_the_prompt():
         assert torch.equal(clean(prompt), plain.y)
         drawn[sigma_y] = prompt.y - plain.y
     assert not drawn[0.0].any()
+    assert 0.3 < drawn[0.5].std() < 0.7  # of 78 numbers
     torch.testing.assert_close(drawn[2.0], 4 * drawn[0.5], rtol=1e-9, atol=1e-12)
     pd.testing.assert_frame_equal(
         pd.DataFrame(Noisy(DRIFT, 1.0).weight_kernel()), pd.DataFrame(DRIFT.weight_kernel()), check_exact=True

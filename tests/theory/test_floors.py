@@ -668,3 +668,9 @@ def test_hidden_floors_lie_between_nothing_and_the_zero_predictor(d, n, slow, fa
         found = floors.gaussian_errors(x, task)
         assert (found >= 0).all()
         assert (found <= d * np.diag(task.weight_kernel()) * (1 + 1e-9)).all()
+
+
+def test_an_old_error_shrinks_by_the_share_of_what_is_added():
+    """What rounding did before shrinks by `added` over the trace, and what the step does is far smaller. rtol 1e-12."""
+    found = floors._worse(1.0, np.eye(2)[None], np.array([2.0]), np.array([0.5]), np.array([3.0]), np.array([1.0]))
+    np.testing.assert_allclose(found, [1 - 0.5 / (4 * 2 + 2 * 0.5)], rtol=1e-12)

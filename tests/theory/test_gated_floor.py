@@ -459,3 +459,9 @@ def test_fits_exceed_the_floor_by_the_constant():
     ratio = excess * N / np.array(constants)
     chance.assert_within(ratio.sum(1), stats.chi2(fits))
     assert constants[0] > 10 * constants[1]
+
+
+def test_a_row_that_is_left_free_is_zero():
+    """Of a singular system with one column the dependent row of the solution is 0, and has that column."""
+    one, three = Fraction(1), Fraction(3)
+    assert gated_floor._eliminated([[one, one], [one, one]], [[three], [three]]) == [[three], [Fraction()]]

@@ -41,6 +41,12 @@ def test_errors_are_conditional_variances(task):
         np.testing.assert_allclose(row, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_inputs_of_single_precision_are_computed_with_in_double():
+    """Of float32 inputs the errors are those of the same numbers in float64, bit for bit."""
+    x = inputs(TASKS[1]).astype(np.float32)
+    np.testing.assert_array_equal(joint.label_errors(x, TASKS[1]), joint.label_errors(x.astype(np.float64), TASKS[1]))
+
+
 @pytest.mark.statistical(2)
 def test_averaged_over_the_last_input_it_is_the_recursion():
     """With 20,000 last inputs behind the same earlier ones the mean is tr(Lambda P) of Riccati's recursion, with a

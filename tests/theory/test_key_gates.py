@@ -247,6 +247,20 @@ def test_a_window_of_everything_is_the_kalman_filter():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+def test_a_window_of_everything_is_the_kalman_filter_of_any_drift():
+    """The same for dense matrices, of which no two change places: Riccati's step for one key at a time, rtol 1e-9."""
+    drift = uneven()
+    x = np.random.default_rng(8).normal(size=(2, 5, 2))
+    prior = np.diag([0.5, 1.0, 2.0, 0.7]) + 0.2
+    found = kg.windowed_errors(x, drift, 5, prior)
+    for keys, errors in zip(x, found, strict=True):
+        P = prior
+        for key, error in zip(keys, errors, strict=True):
+            np.testing.assert_allclose(error, np.trace(drift.Lambda @ drift.H @ P @ drift.H.T), rtol=1e-9)
+            s = drift.H.T @ key
+            P = drift.F @ (P - np.outer(P @ s, P @ s) / (s @ P @ s + drift.sigma_y**2)) @ drift.F.T + drift.Q
+
+
 # Refusals
 
 

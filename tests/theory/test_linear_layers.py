@@ -41,6 +41,17 @@ def carried(layer, F, q, d, sigma_y, steps=4000):
     return d * (G[0, 0] - G[0, r:] @ np.linalg.solve(G[r:, r:], G[r:, 0]))
 
 
+@pytest.mark.parametrize("eta", [0.0, 0.3])
+def test_the_heavy_ball_is_its_two_lines(eta):
+    """In one dimension a step of the layer is m <- eta m + mu (y - w x) x, w <- keep (w + m). rtol 1e-12."""
+    keep, mu, w, m, x, y = 0.85, 0.05, 0.7, -1.2, 1.3, 0.4
+    layer = ll.heavy_ball(keep, mu, eta=eta)
+    before = np.array([w, m])[: len(layer.keep)]
+    m = eta * m + mu * (y - w * x) * x
+    after = layer.keep @ before + layer.write * y * x + layer.correct @ before * x**2
+    np.testing.assert_allclose(after, np.array([keep * (w + m), m])[: len(before)], rtol=1e-12)
+
+
 SECOND = np.array([[1.5, -0.6], [1.0, 0.0]])
 LAYERS = {
     "two heads": ll.attention_heads(np.array([0.6, 0.9])),

@@ -110,3 +110,17 @@ def test_moments_increase_in_the_forgetting_factor(lam, other, gamma, n, sigma_w
     for name in ("D1", "D2", "D3"):
         assert getattr(low, name) <= getattr(high, name) * (1 + 1e-12)
     assert low.D4 == high.D4
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.8, 1.0, 1.3])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_relative_moments_have_the_shares_of_the_moments(gamma, n):
+    """D1^2 / (D2 D4) and D3 / D2 are the same in both units, for lam on both sides of 1 and of gamma. rtol 1e-11."""
+    lam = np.array([0.3, 0.8, 1.0, 1.2, 1.5])
+    tasks = [DriftingRegression(2, n, gamma, sigma_w=w, sigma_e=e) for w, e in ((0.7, 0.4), (0.0, 1.5), (1.3, 0.0))]
+    for task in [*tasks, SmoothDrift(2, n, 2, 0.7)]:
+        own, other = moments.task_moments(task, lam), moments.relative(task, lam)
+        if not own.D4.all():  # weights that are gone with the first step
+            continue
+        np.testing.assert_allclose(other.D1**2 / (other.D2 * other.D4), own.D1**2 / (own.D2 * own.D4), rtol=1e-11)
+        np.testing.assert_allclose(other.D3 / other.D2, own.D3 / own.D2, rtol=1e-11, atol=1e-13)

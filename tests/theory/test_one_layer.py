@@ -890,3 +890,10 @@ def test_weights_whose_squares_leave_float64_are_refused(gamma, sigma):
             call()
     longer = DriftingRegression(5, 10_000, 1.2)
     assert one_layer.optimal_forgetting(longer, upper=2) == pytest.approx(1.2, rel=1e-6)
+
+
+def test_weights_that_are_all_zero_are_answered_without_error():
+    """A task without weights has no scale of its own: its error is 0, in each direction too, and not refused."""
+    task = DriftingRegression(d=2, n=4, gamma=0.9, sigma_w=0.0, sigma_e=0.0)
+    assert one_layer.training_error(task, lam=0.9) == 0
+    assert (one_layer.error_by_direction(task, lam=0.9) == 0).all()

@@ -219,6 +219,12 @@ def test_term_in_one_over_d():
         np.testing.assert_allclose((found - eps) * d, (eps + v) * (B + V), rtol=1e-2)
 
 
+def test_the_corrected_floor_is_in_units_of_the_labels():
+    """With weights and noise twice as large the floor is four times as large; rtol 1e-9."""
+    small, large = (fw.Steady(10, 0.9, 0.2 * unit, 0.3 * unit) for unit in (1, 2))
+    np.testing.assert_allclose(spectra.corrected_floor(large), 4 * spectra.corrected_floor(small), rtol=1e-9)
+
+
 # Statistics
 
 

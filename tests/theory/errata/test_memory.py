@@ -49,6 +49,15 @@ def test_each_erratum_tells_printed_from_mended(number, size):
     assert printed == np.inf if number in SHAPELESS else 0.05 < printed < np.inf
 
 
+def test_no_model_has_the_layers_that_the_printed_indices_ask_for():
+    """The layer n + 1 that the printed line looks up is beyond the deepest model, which has n layers."""
+    p = problem(3, 4, 4)
+    (number,) = [n for n, display in memory.MEMORY.items() if "indices" in display.where]
+    assert memory.deviation(number, p, tokens_of(p), mended=False) == np.inf
+    with pytest.raises(IndexError):
+        memory.MEMORY[number].form(p, False)
+
+
 def test_symmetric_preconditioners_need_no_transpose():
     """With symmetric A, as at every optimum of the paper's problem, the transpose of erratum 4 makes no difference."""
     p = problem(3, 7, 4, symmetric=True)

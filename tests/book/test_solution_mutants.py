@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-import mutants
+import solution_mutants as mutants
 
 SOLUTION = """
 def weights(x, lam, n):

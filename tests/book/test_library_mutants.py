@@ -1,0 +1,88 @@
+"""A fault of the library that no test sees is found, one that a test sees is killed, and nothing is tried twice."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+
+MODULE = '''"""A module."""
+
+
+def seen(x):
+    """Twice x, for x of at most 9."""
+    if x > 9:
+        raise ValueError(f"x must be at most {9 - 0}, got {x}")
+    return x + x
+
+
+def unseen(n: int) -> int:
+    """The sum of 1 .. n, slowly."""
+    total: "int | 2 + 2" = 0
+    while n > 0:
+        total += n
+        n -= 1
+    return float(total)
+'''
+OF_ONE = """
+import pytest
+from icl.small import seen, unseen
+
+
+def test_seen():
+    assert seen(3) == 6
+    assert [seen(9), seen(8.5)] == [18, 17]
+    with pytest.raises(ValueError, match="got 10"):
+        seen(9.5 + 0.5)
+    with pytest.raises(ValueError, match="got 9.5"):
+        seen(9.5)
+"""
+OF_BOTH = f"""{OF_ONE}
+
+def test_unseen():
+    assert [unseen(-2), unseen(0), unseen(1), unseen(4)] == [0, 0, 1, 10]
+"""
+START = "import sys, pathlib, library_mutants as m; m.ROOT, m.LEAST = pathlib.Path.cwd(), 0.05; sys.exit(m.main())"
+
+
+def tried(folder, tests, listed):
+    """What the tool says of a library of one module with these tests, its status, and the lines it has kept."""
+    (folder / "lib/icl").mkdir(parents=True, exist_ok=True)
+    (folder / "tests").mkdir(exist_ok=True)
+    (folder / "lib/icl/__init__.py").touch()
+    (folder / "lib/icl/small.py").write_text(MODULE)
+    (folder / "tests/test_small.py").write_text(tests)
+    (folder / "tests/mutants.yml").write_text(json.dumps({"small": {"a reason": listed}}))
+    (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["lib"]\n')
+    command, paths = [sys.executable, "-c", START, "small"], {"PYTHONPATH": str(TOOLS)}
+    done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr[-1000:]
+    kept = [json.loads(line) for line in (folder / ".mutants/tried.jsonl").read_text().splitlines()]
+    return done.stdout, done.returncode, kept
+
+
+def test_a_fault_survives_without_its_test_and_is_killed_with_it(tmp_path):
+    """Of one function the faults die, of the other they live until it has a test; an endless one is too long.
+
+    What is killed is not tried again, what may survive is listed, and what is listed has to survive.
+    """
+    dies = "total += n => total -= n"
+    live = [f"unseen: while n > 0: => while {same}:" for same in ("n >= 0", "n > -1")]
+    other = "seen: return x + x => return x - x"
+    said, status, first = tried(tmp_path, OF_ONE, [other])
+    assert status == 1
+    assert {(row["function"], row["kind"]) for row in first} == {("seen", "killed"), ("unseen", "survived")}
+    assert f"no test gets there): unseen: {dies}" in said
+    assert f"listed, but killed: {other}" in said
+
+    said, status, both = tried(tmp_path, OF_BOTH, live)
+    again = both[len(first) :]
+    assert {row["function"] for row in again} == {"unseen"}
+    assert {row["kind"] for row in again} == {"killed", "too long", "survived"}
+    count = len({row["key"] for row in first})
+    assert f"{count - 2:4}/{count:<4} killed" in said
+    assert "2 survive,   2 of them listed" in said
+    assert "survives" not in said
+    assert status == 0
+    assert "9 -" not in said

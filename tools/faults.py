@@ -1,0 +1,226 @@
+"""Small faults, made in a program's syntax tree: the exercises' solutions are tried with them, and so is the library.
+
+A fault is another operator or number, a term or a statement less, two arguments swapped, a condition turned round, or
+one name for another. `tools/solution_mutants.py` and `tools/library_mutants.py` use this.
+"""
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from typing import Any
+
+OPERATORS: dict[type, tuple[type, ...]] = {
+    ast.Add: (ast.Sub, ast.Mult),
+    ast.Sub: (ast.Add, ast.Div),
+    ast.Mult: (ast.Div, ast.Add),
+    ast.Div: (ast.Mult, ast.Sub),
+    ast.FloorDiv: (ast.Div, ast.Mult),
+    ast.Mod: (ast.FloorDiv,),
+    ast.Pow: (ast.Mult, ast.Div),
+    ast.MatMult: (ast.Mult, ast.Add),
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.And: (ast.Or,),
+    ast.Or: (ast.And,),
+}
+#: Functions and methods that are taken for one another.
+RELATED = {
+    name: other
+    for pair in (
+        ("sum", "mean"),
+        ("min", "max"),
+        ("minimum", "maximum"),
+        ("std", "var"),
+        ("log", "exp"),
+        ("zeros", "ones"),
+        ("zeros_like", "ones_like"),
+        ("cumsum", "cumprod"),
+        ("floor", "ceil"),
+        ("sin", "cos"),
+        ("solve", "lstsq"),
+        ("argmin", "argmax"),
+        ("any", "all"),
+    )
+    for name, other in (pair, pair[::-1])
+}
+ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A faulty solution; `change` has the lines that are new in it, or says which are gone."""
+
+    source: str
+    change: str
+
+
+@cache
+def mutants(source: str) -> tuple[Mutant, ...]:
+    """All mutants of a function, each once, in the order of its text."""
+    tree = ast.parse(source)
+    original = ast.unparse(tree)
+    names = _names(tree)
+    found: dict[str, Mutant] = {}
+    for path, node, above in [*nodes(tree, ())]:
+        for other in [*instead(node, above, names)]:
+            put(tree, path, other)
+            text = ast.unparse(tree)
+            put(tree, path, node)
+            if text == original or text in found:
+                continue
+            try:
+                compile(text, "mutant", "exec")
+            except SyntaxError:
+                continue
+            found[text] = Mutant(text, change(original, text))
+    return tuple(found.values())
+
+
+def _names(tree: ast.Module) -> list[str]:
+    """What a solution calls its arguments and its own variables."""
+    names = [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
+    names += [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return sorted({name for name in names if name != "_"})
+
+
+Way = tuple[tuple[str, int | None], ...]
+
+
+def nodes(node: ast.AST, path: Way) -> Iterator[tuple[Way, ast.AST, ast.AST]]:
+    """The nodes below one, each with its way there and the node above; no signature, decorator or note of a type."""
+    for field, value in ast.iter_fields(node):
+        if field in ("args", "returns", "annotation", "decorator_list") and isinstance(node, ast.FunctionDef | ast.arg):
+            continue
+        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if isinstance(child, ast.AST):
+                way = (*path, (field, index))
+                yield way, child, node
+                yield from nodes(child, way)
+
+
+def put(tree: ast.AST, path: Way, other: ast.AST) -> None:
+    for field, index in path[:-1]:
+        below = getattr(tree, field)
+        tree = below if index is None else below[index]
+    field, index = path[-1]
+    if index is None:
+        setattr(tree, field, other)
+    else:
+        getattr(tree, field)[index] = other
+
+
+def _like(node: ast.AST, **fields: Any) -> Any:
+    made = copy.copy(node)  # what is below is shared: a tree is changed by what stands in it, and is read as it stands
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+def instead(node: ast.AST, above: ast.AST, names: list[str]) -> Iterator[ast.AST]:
+    """What may stand in a node's place."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right):
+            yield from (_like(node, op=other()) for other in OPERATORS.get(type(op), ()))
+            yield from (left, right)
+            if isinstance(op, ORDERED):
+                yield _like(node, left=right, right=left)
+            if isinstance(op, ast.MatMult):
+                turned = [s if isinstance(s, ast.Attribute) and s.attr == "T" else _turned(s) for s in (left, right)]
+                yield from (_like(node, left=turned[0]), _like(node, right=turned[1]))
+        case ast.AugAssign(op=op):
+            yield from (_like(node, op=other()) for other in OPERATORS.get(type(op), ()))
+            yield ast.Pass()
+        case ast.BoolOp(op=op, values=values):
+            yield _like(node, op=OPERATORS[type(op)][0]())
+            yield from values
+        case ast.Compare(ops=[op]):
+            yield from (_like(node, ops=[other()]) for other in OPERATORS.get(type(op), ()))
+        case ast.Compare(ops=ops):
+            for place, op in enumerate(ops):
+                for other in OPERATORS.get(type(op), ()):
+                    yield _like(node, ops=[*ops[:place], other(), *ops[place + 1 :]])
+        case ast.UnaryOp(operand=operand):
+            yield operand
+        case ast.Constant(value=bool(value)):
+            yield ast.Constant(not value)
+        case ast.Constant(value=int() | float() as value):
+            yield from (ast.Constant(other) for other in (value + 1, value - 1, type(value)(0)) if other != value)
+        case ast.Attribute(value=value, attr="T"):
+            yield value
+        case ast.Attribute(attr=attr) if attr in RELATED:
+            yield _like(node, attr=RELATED[attr])
+        case ast.Call(args=args):
+            yield from _calls(node, args)
+        case ast.Subscript(value=value):
+            yield value
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            yield from (
+                _like(node, **{field: None})
+                for field, there in (("lower", lower), ("upper", upper), ("step", step))
+                if there is not None
+            )
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from (body, orelse)
+        case ast.If(test=test) | ast.While(test=test):
+            yield _like(node, test=ast.UnaryOp(ast.Not(), test))
+            if isinstance(node, ast.If):
+                yield from (_like(node, test=ast.Constant(value)) for value in (True, False))
+        case ast.Assign() | ast.Expr():
+            yield ast.Pass()
+        case ast.Return(value=value) if value is not None:
+            yield from (_like(node, value=ast.Name(name)) for name in names)
+        case ast.Name(id=name, ctx=ast.Load()) if name in names:
+            yield from (ast.Name(other) for other in names if other != name)
+            if not _signless(above):
+                yield ast.UnaryOp(ast.USub(), node)
+
+
+def _signless(above: ast.AST) -> bool:
+    """Whether the sign of what stands below a node makes no difference: in a square, or where a length is asked for."""
+    match above:
+        case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=2)):
+            return True
+        case ast.Call(func=ast.Name(id="len") | ast.Attribute(attr="zeros_like" | "ones_like")):
+            return True
+        case ast.Attribute(attr="shape"):
+            return True
+    return False
+
+
+def _turned(node: ast.expr) -> ast.expr:
+    return ast.Attribute(node, "T", ast.Load())
+
+
+def _calls(node: ast.Call, args: list[ast.expr]) -> Iterator[ast.AST]:
+    for place in range(len(args) - 1):
+        yield _like(node, args=[*args[:place], args[place + 1], args[place], *args[place + 2 :]])
+    if len(args) == 1 and not isinstance(args[0], ast.Starred | ast.GeneratorExp):
+        yield args[0]
+    if isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name):
+        yield node.func.value  # a method's result for what it is called on
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name in ("range", "arange") and args:
+        ends = args[:1] if len(args) == 1 else args[:2]
+        for place, end in enumerate(ends):
+            for op in (ast.Add(), ast.Sub()):
+                further = ast.BinOp(end, op, ast.Constant(1))
+                yield _like(node, args=[*args[:place], further, *args[place + 1 :]])
+    for keyword in node.keywords:
+        yield _like(node, keywords=[other for other in node.keywords if other.arg != keyword.arg])
+
+
+def change(original: str, text: str) -> str:
+    before, after = original.splitlines(), text.splitlines()
+    blocks = [b for b in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if b[0] != "equal"]
+    new = [line.strip() for _, _, _, a, b in blocks for line in after[a:b]]
+    gone = [line.strip() for _, a, b, _, _ in blocks for line in before[a:b]]
+    return "; ".join(new) if new and new != ["pass"] else f"without {'; '.join(gone)}"
