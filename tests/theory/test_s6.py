@@ -623,7 +623,6 @@ def test_small_steps_go_down(d, N, d_h, alpha, seed):
 
 # Statistics
 
-TOTAL = 100_000
 D, N, D_H = 4, 50, 6
 KNOWN = Coefficients(D, N, s6.assumed_alpha(N))
 

@@ -8,15 +8,8 @@ from icl.theory import s6
 from icl.theory.errata import selection
 from icl.theory.s6 import Coefficients
 
-TOTAL = 100_000
 D, N, D_H = 4, 50, 6
 KNOWN = Coefficients(D, N, s6.assumed_alpha(N))
-
-
-def judged(values, expected):
-    """z of a mean, and its standard error as a part of what is expected."""
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    return (values.mean() - expected) / error, error / expected
 
 
 @pytest.mark.statistical(2)
