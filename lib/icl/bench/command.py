@@ -6,6 +6,7 @@ exit code 1; an interruption in how to go on, and 130. `--debug`, or ICL_DEBUG=1
 
 import argparse
 import contextlib
+import errno
 import math
 import os
 import shlex
@@ -464,6 +465,8 @@ def _sentence(error: BaseException) -> str:
     """What an error says, in full sentences."""
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        if error.errno == errno.ENOSPC:
+            text += "; free some, and the same command goes on from what is done"
     else:
         text = " ".join(str(error).split()) or type(error).__name__
     return text if text.endswith((".", "!", "?")) else f"{text}."
