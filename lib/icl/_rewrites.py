@@ -61,13 +61,14 @@ with tempfile.TemporaryDirectory() as folder:
 #: A commit where filters and solvers copied their settings to the device of their data at every step.
 _AT_EVERY_STEP = "1715b72dd1577c576f826403bf93c3a369dfadeb"
 
+# Nearer to gamma = 1 the quadrature's last digits are the processor's, and with them which of the two forms is taken.
 _UNIT_KEYS = """
 from dataclasses import astuple
 from icl.theory import steady
 results = [
     astuple(steady.best_unit_delta(steady.Steady(d, gamma, sigma_e, sigma_y)))
     for d in (12, 20, 50)
-    for gamma in (0.6, 0.9, 0.99)
+    for gamma in (0.6, 0.9)
     for sigma_e in (0.1, 1.0)
     for sigma_y in (0.0, 1.0, 3.0)
 ]
