@@ -176,8 +176,8 @@ def test_a_weight_can_be_made_without_notes():
 def test_memory_of_a_step_is_told_from_two_prompts(name):
     """Against the count of the whole batch: what a batch takes once is within a seventh, and nothing is left out.
 
-    Measured once beside it: processes that took two steps of `gla` and `softmax` at budgets small and medium grew by 1.3
-    to 1.6 times what is told without the copies.
+    Measured once beside it: processes that took two steps of `gla` and `softmax` at budgets small and medium grew by
+    1.3 to 1.6 times what is told without the copies.
     """
     contestant, batch = resolve(name), 12
     model = contestant.build(SHAPE)
