@@ -123,6 +123,16 @@ def test_time_is_told_from_what_a_token_takes(monkeypatch):
     assert [command._long(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
 
 
+def test_memory_is_told_of_whom_it_takes_most(monkeypatch):
+    """Of the largest of those that can be counted, with the batch that the tasks make; of none, nothing."""
+    plan = running.plan(["gla", "softmax", "answer-0"], tasks=["switches"])
+    sizes = {"gla": 10 * 2**20, "softmax": 1_000 * 2**20, "answer-0": 0}
+    monkeypatch.setattr(weighing, "step_bytes", lambda c, shape, batch: batch == 32 and sizes[c.name])
+    assert command._memory(plan) == "1,600 MiB for softmax"
+    monkeypatch.setattr(weighing, "step_bytes", lambda *_: 1 / 0)
+    assert command._memory(plan) == ""
+
+
 class Weighed:
     us_per_token = 10.0
 

@@ -222,6 +222,16 @@ def test_a_failing_cell_names_its_chapter(tiny, capsys):
     assert [runs.cached(f"book/{name}") is not None for name in "abcd"] == [False, False, True, False]
 
 
+def test_paper_says_how_long_the_records_took():
+    """Seconds of all that `make paper` recorded for a chapter; of a page without records none."""
+    names = chapters.records_of(chapters.source("book/adaptation/depth"))
+    took = [build.evidence.recorded(name).provenance for name in names]
+    assert len(took) > 5
+    expected = sum(each["seconds"] for each in took if each["command"] == "make paper")
+    assert build._recorded("book/adaptation/depth") == pytest.approx(expected)
+    assert build._recorded("book/start/how-to-run") == 0
+
+
 SLEEPS = "import os, pathlib, time\npathlib.Path({root!r}, f'{{os.getpid()}}.pid').touch()\n# {long}\ntime.sleep(600)"
 
 

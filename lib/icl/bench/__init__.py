@@ -104,7 +104,7 @@ from icl.bench.tasks import (
     mixture,
     told_kalman,
 )
-from icl.bench.weighing import Weight, count, weigh
+from icl.bench.weighing import Weight, count, step_bytes, weigh
 
 __all__ = [
     "BENCH_TASKS",
@@ -210,6 +210,7 @@ __all__ = [
     "source_hash",
     "specs",
     "squared_errors",
+    "step_bytes",
     "submit",
     "summary",
     "tasks",

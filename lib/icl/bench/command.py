@@ -325,7 +325,25 @@ def _describe(plan: running.Plan, asked: argparse.Namespace, seconds: float) -> 
     where = f"the workers of {asked.dask}" if asked.dask else f"{asked.jobs} process{'es' * (asked.jobs > 1)}"
     if not math.isnan(seconds):
         _say(f"Time: about {_long(seconds)} on {where}{', as measured on this machine' if asked.dask else ''}")
+    if memory := _memory(plan):
+        _say(f"Memory: about {memory} a process, beside Python's own")
     _say(f"What is done stays in {asked.out}; the same command goes on after a stop")
+
+
+def _memory(plan: running.Plan) -> str:
+    """The most that a step of training takes, and whose; "" where that cannot be counted before it is examined."""
+    tasks = max(map(len, plan.trained_on.values()))
+    most: dict[str, int] = {}
+    for contestant in plan.contestants:
+        # Whatever is wrong with it is said when it is examined, in better words.
+        with contextlib.suppress(Exception):
+            batch = plan.budget.config(plan.budget.rates[0], tasks).batch
+            most[contestant.name] = weighing.step_bytes(contestant, plan.budget.shape, batch)
+    name = max(most, key=lambda each: most[each], default="")
+    if not most.get(name):
+        return ""
+    # With what the system gives beyond what is asked for.
+    return f"{max(1.6 * most[name] / 2**20, 1):,.0f} MiB for {name}"
 
 
 def _long(seconds: float) -> str:
