@@ -155,7 +155,7 @@ def assert_counts(counts, total, probability):
 
 
 def assert_above(values, *, by):
-    """Refuse values (N, ...) whose mean is not above 0, where it is so many standard errors above: see `assert_far`."""
+    """Refuse values (N, ...) whose mean is not above 0, where it is so many standard errors above; see `assert_far`."""
     assert_far(deviations(values, 0.0)[0], by=by)
 
 
@@ -167,8 +167,8 @@ def assert_mostly(hits, *, by):
 def assert_far(z, *, by):
     """Refuse z below a quarter of `by`, where they are `by` or more on average.
 
-    Over fresh seeds z was seen to spread by a ninth of `by` or less, so that a quarter of it is more than six spreads
-    off: a z spreads like a normal number if it is small, and by more if it is large.
+    A quarter of `by` is more than six of the spreads below the average that z had over fresh seeds; where z is large,
+    and spreads with the error that it is measured in, that error would have to come out four times too large.
     """
     made.append("far")
     assert by >= 9

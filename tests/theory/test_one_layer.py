@@ -869,14 +869,19 @@ def test_training_error_of_other_inputs_against_prompts(law):
     """With inputs of another law, the training error is the mean squared error that the model makes on 100,000 fresh
     prompts.
 
-    A standard error is below 1.2 % of the error; that for Gaussian inputs is more than 8 % away, and is seen.
+    A standard error is below 0.8 % of the error, for Laplace's inputs, whose tails are heavy, 2.5 %; the error for
+    Gaussian inputs is more than 8 % away, from Laplace's 20 %, and is seen.
     """
     diagonal = {"d": 3, "n": 3, "Lambda": np.diag([3.0, 0.5, 0.2])}
     task = DriftingRegression(gamma=0.95, sigma_e=0.1, inputs=law, **diagonal)
     expected = one_layer.training_error(task, lam=0.9)
-    chance.assert_mean(simulated(task, task, 0.9, f"inputs {law.name}"), expected, error=0.015 * expected)
+    chance.assert_mean(
+        simulated(task, task, 0.9, f"inputs {law.name}"),
+        expected,
+        error=(0.025 if law is LAPLACE else 0.008) * expected,
+    )
     as_gaussian = one_layer.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
-    assert abs(as_gaussian / expected - 1) > 0.08
+    assert abs(as_gaussian / expected - 1) > (0.2 if law is LAPLACE else 0.08)
 
 
 @pytest.mark.parametrize(("gamma", "sigma"), [(1.2, 1.0), (0.9, 1e-85)])
