@@ -680,6 +680,7 @@ class Run:
                 self.kept.keep(key, tests, mutant, outcome, wide=False)
             else:
                 outcome = known[0]
+                self.counts[name]["elsewhere"] += known[1] and outcome.kind in ("killed", "too long")
             self.counts[name][outcome.kind] += 1
             if outcome.kind == "survived" and label in reasons:
                 self.counts[name]["listed"] += 1

@@ -279,6 +279,8 @@ def test_risk_against_clean_labels():
         y_hat = one_step_ahead(filters.rls(lam), prompt).numpy()
         squares = ((y_hat - (prompt.w * prompt.x).sum(-1).numpy()) ** 2)[:, -4:].mean(1)
         np.testing.assert_allclose((mean[i], error[i]), (squares.mean(), squares.std(ddof=1) / 20**0.5), rtol=1e-12)
+    whole = ((one_step_ahead(filters.rls(0.9), prompt) - (prompt.w * prompt.x).sum(-1)) ** 2).mean().item()
+    np.testing.assert_allclose(clean_risk(filters.rls(0.9), prompt, last=prompt.n + 1)[0], whole, rtol=1e-12)
 
 
 def test_risks_on_a_series():

@@ -73,6 +73,7 @@ def test_one_layer_ends_at_its_minimum(kind):
         best = (inverse @ white.mean(0) @ np.linalg.inv((white @ white).mean(0)) @ inverse).T
     least = ((root @ (np.eye(D) - best.T @ H) @ inverse) ** 2).sum((1, 2)).mean()
     found = minimise(model, lambda: expected_loss(model, X))
+    assert 0 <= found.seconds < 600
     np.testing.assert_allclose(model.preconditioner.A()[0].detach().numpy(), best, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found.losses[-1], least, rtol=1e-12)
 

@@ -138,3 +138,15 @@ def test_a_comparison_in_small(tmp_path):
     assert late["λ"]["gate in layer 1 alone"] == "0.900 0.900 | 1.000 1.000"
     assert late["λ"]["softmax"] == ""
     assert len(list(tmp_path.iterdir())) == 5 + 2
+
+
+def test_every_rule_has_weights_of_variance_1():
+    """However fast it drifts, a rule starts and stays at variance 1; rtol 1e-12."""
+    for gamma in (0.0, 0.9, 1.0):
+        kernel = rule_arms.rule_language(gamma).rule.weight_kernel()
+        np.testing.assert_allclose(np.diag(kernel), 1, rtol=1e-12)
+
+
+def test_at_least_one_training_is_reported():
+    with pytest.raises(ValueError, match="seeds must be an integer >= 1, got 0"):
+        rule_arms.compare_arms([0.9], rates=[0.1], seeds=0, prompts=2, folder=None)
