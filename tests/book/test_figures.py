@@ -77,7 +77,7 @@ TYPED = {
     "book/adaptation/gated-linear-attention": 3,
     "book/adaptation/how-much-to-forget": 20,
     "book/adaptation/when-the-test-differs": 15,
-    "book/adaptation/adaptive-filters": 8,
+    "book/adaptation/adaptive-filters": 1,
     "book/adaptation/depth": 1,
     "book/adaptation/from-regression-to-language": 1,
     "book/adaptation/beyond-first-order": 1,

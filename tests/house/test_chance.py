@@ -174,7 +174,7 @@ def test_fresh_seeds_draw_other_numbers_each_time_the_same(monkeypatch):
     monkeypatch.setattr(chance, "FRESH", "8")
     assert all(len(set(each)) == 3 for each in zip(usual, seven, drawn(), strict=True))
     assert chance.fixed("a", seed=2).initial_seed() == fixed
-    with pytest.raises(ValueError, match="name must be a non-empty string"):
+    with pytest.raises(ValueError, match="name must be a text"):
         profile.streams("")
 
 
