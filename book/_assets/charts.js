@@ -74,12 +74,23 @@
     if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5, 400);
   }
 
-  /* Where rows have names, these would leave a phone no room for the plot: names and the axis title take more lines,
-     and the limits' names stay inside. Returns the room that is left for the plot. */
+  /* The titles of the axis below and of a scale of colours, in lines of a width. */
+  function captioned(spec, width) {
+    for (const {encoding} of [spec, ...spec.layer ?? []]) {
+      for (const titled of [encoding?.x, encoding?.color?.legend]) {
+        if (typeof titled?.title === "string") titled.title = broken(titled.title, width, 12.5, 400, spec.config.font);
+      }
+    }
+  }
+
+  /* What a phone leaves for the plot, with the title below in as many lines as that takes. Names of rows would leave no
+     room: they take more lines too, and the limits' names stay inside. */
   function named(spec, width) {
     const rows = (spec.layer ?? []).map(layer => layer.encoding?.y).find(y => y?.type === "nominal" && y.sort)?.sort;
     if (width >= 520) return width;
-    if (!rows) return width - 57;  // for the title of the axis and its labels
+    const beside = width - 57;  // the title of the axis at the left, and its labels
+    captioned(spec, rows ? 0.5 * width : beside - 30);  // it is centred below the plot, whose numbers may be longer
+    if (!rows) return beside;
     const font = spec.config.font;
     const lines = Object.fromEntries(rows.map(row => [row, broken(row, 0.36 * width, 12, 400, font)]));
     const most = Math.max(...Object.values(lines).map(row => row.length));
@@ -91,9 +102,6 @@
       if (encoding?.y?.type === "nominal") {
         const labelExpr = `${JSON.stringify(lines)}[datum.label]`;
         encoding.y.axis = {...encoding.y.axis, labelExpr, labelBaseline: "middle"};
-      }
-      if (typeof encoding?.x?.title === "string") {
-        encoding.x.title = broken(encoding.x.title, 0.5 * width, 12.5, 400, font);
       }
       if (encoding?.text?.field === "name") {
         const [row] = spec.datasets[data.name], {type, domain} = encoding.x.scale;
