@@ -187,27 +187,36 @@ class _Made(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def moved(value: Any, device: torch.device = THERE) -> Any:
-    """A copy of something with all its tensors on a device: models, prompts, states, and what holds such.
+def changed(value: Any, change: Any) -> Any:
+    """A copy of something with `change` of every model, tensor and generator in it: prompts, states, what holds such.
 
-    Generators begin anew, and settings inside of functions stay where they are.
+    Settings inside of functions stay as they are.
     """
-    if isinstance(value, torch.nn.Module):
-        return copy.deepcopy(value).to(device)
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone().to(device).requires_grad_(value.requires_grad)
-    if isinstance(value, torch.Generator):
-        return torch.Generator().manual_seed(value.initial_seed())
+    if isinstance(value, torch.nn.Module | torch.Tensor | torch.Generator):
+        return change(value)
     if isinstance(value, dict):
-        return {name: moved(each, device) for name, each in value.items()}
+        return {name: changed(each, change) for name, each in value.items()}
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(moved(each, device) for each in value)
+        return type(value)(changed(each, change) for each in value)
     if type(value).__module__.startswith("icl.") and hasattr(value, "__dict__"):
         made = copy.copy(value)
         for name, each in vars(value).items():
-            object.__setattr__(made, name, moved(each, device))
+            object.__setattr__(made, name, changed(each, change))
         return made
     return value
+
+
+def moved(value: Any, device: torch.device = THERE) -> Any:
+    """A copy of something with all its tensors on a device; generators begin anew."""
+
+    def move(each: Any) -> Any:
+        if isinstance(each, torch.Generator):
+            return torch.Generator().manual_seed(each.initial_seed())
+        if isinstance(each, torch.Tensor):
+            return each.detach().clone().to(device).requires_grad_(each.requires_grad)
+        return copy.deepcopy(each).to(device)
+
+    return changed(value, move)
 
 
 def parts(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ import re
 
 import pytest
 import torch
-from elsewhere import parts
+from elsewhere import changed, parts
 from house.test_bad_input import ASKED_OF, call_of
 from house.test_devices import HERE
 
@@ -36,20 +36,14 @@ OTHERWISE = {
 
 def cast(value, dtype):
     """A copy of something with all its floating tensors in a dtype."""
-    if isinstance(value, torch.nn.Module):
-        return copy.deepcopy(value).to(dtype)
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone().to(dtype) if value.is_floating_point() else value
-    if isinstance(value, dict):
-        return {name: cast(each, dtype) for name, each in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(cast(each, dtype) for each in value)
-    if type(value).__module__.startswith("icl.") and hasattr(value, "__dict__"):
-        made = copy.copy(value)
-        for name, each in vars(value).items():
-            object.__setattr__(made, name, cast(each, dtype))
-        return made
-    return value
+
+    def rounded(each):
+        if isinstance(each, torch.nn.Module):
+            return copy.deepcopy(each).to(dtype)
+        floating = isinstance(each, torch.Tensor) and each.is_floating_point()
+        return each.detach().clone().to(dtype) if floating else each
+
+    return changed(value, rounded)
 
 
 def asked():
