@@ -36,11 +36,19 @@ _ASIDE = re.compile(rf"\{{[\w:-]+\}}`[^`]*`|`[^`]*`|\]\([^)]*\)|\$[^$]+\$|{_PLAC
 
 def text_of(source: str) -> str:
     """What a page says in words and formulas, in one line; its cells, options and displays gone."""
+    return flat(_without_displays(source))
+
+
+def paragraphs(source: str) -> list[str]:
+    """The same, in one line for each paragraph, list or table."""
+    return [flat(part) for part in re.split(r"\n\s*\n", _without_displays(source)) if part.strip()]
+
+
+def _without_displays(source: str) -> str:
     text = re.sub(r"\A---\n.*?\n---\n", "", source, flags=re.S)
     text = re.sub(r"^`{3,}\{code-cell\}[^\n]*\n.*?^`{3,}", "", text, flags=re.S | re.M)
     text = re.sub(r"\$\$.*?\$\$|\\begin\{(equation\*?|align\*?)\}.*?\\end\{\1\}", "", text, flags=re.S)
-    text = re.sub(r"^[`:]{3,}(?:\{[\w:-]+\})?|^:[\w-]+:.*$|^%.*$", "", text, flags=re.M)
-    return " ".join(text.replace("*", "").split())
+    return re.sub(r"^[`:]{3,}(?:\{[\w:-]+\})?|^:[\w-]+:.*$|^%.*$", "", text, flags=re.M)
 
 
 def weighty(text: str) -> list[re.Match[str]]:
