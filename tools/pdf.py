@@ -405,7 +405,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     # A build that is at work empties the site that is to be printed.
-    return build.guarded(work)
+    return build.guarded(work, asked.to.resolve().parent)
 
 
 if __name__ == "__main__":

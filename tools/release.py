@@ -302,21 +302,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--verify", action="store_true", help="compare a release with its sums, and make nothing")
     asked = parser.parse_args(arguments)
 
-    def work() -> int:
+    def look() -> int:
         if asked.verify:
             wrong = verify(asked.to.resolve())
             print("\n".join(wrong) or f"As its {SUMS} says.")
             return int(bool(wrong))
         if asked.tag is not None:
             tagged(asked.tag)
-        if asked.check:
-            print(f"Version {version()}.")
-            return 0
+        print(f"Version {version()}.")
+        return 0
+
+    def make() -> int:
+        if asked.tag is not None:
+            tagged(asked.tag)
         for path in release(asked.to.resolve()):
             print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")
         return 0
 
-    return build.guarded(work)
+    if asked.verify or asked.check:
+        return build.told(look)
+    return build.guarded(make, asked.to.resolve().parent)
 
 
 if __name__ == "__main__":
