@@ -11,7 +11,7 @@ from icl import _checks, filters, solvers
 from icl.page import claims
 from icl.profile import streams
 from icl.tasks import DriftingRegression, HeavyTailedDrift, quadratics, square_root
-from icl.theory import adversary, floors, moments, one_layer, polynomial_floor, population, steady
+from icl.theory import adversary, floors, lfom, moments, one_layer, population, steady
 from icl.theory import lms_family as lms
 from icl.theory.errata import memory
 
@@ -115,8 +115,7 @@ def test_truths_are_truths(value, as_installed):
 
 
 TOO_LARGE = {
-    "layers": lambda: polynomial_floor.optimal_risks(5, 20, 10**6),
-    "degree": lambda: polynomial_floor.wishart_moments(5, 20, 200),
+    "layers": lambda: lfom.gradient_descent_table(0.1, 10**6),
     "d": lambda: DriftingRegression(10**7, 3, 0.9),
     "batch": lambda: DriftingRegression(10, 10**13, 0.9).sample(5, generator=streams("x")),
     "nodes": lambda: steady.squared_lengths(3, nodes=10**7),
