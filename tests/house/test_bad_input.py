@@ -920,7 +920,11 @@ entry(
         ({"sigma_y": 1e-3}, "sigma_y must leave widths less unequal"),
     ],
 )
-entry(rule_arms.exact_answers, also=[({"language": rules.RuleLanguage(SMOOTH, np.eye(2))}, "rule must be")])
+entry(
+    rule_arms.exact_answers,
+    given={"spacing": 0.5},
+    also=[({"language": rules.RuleLanguage(SMOOTH, np.eye(2))}, "rule must be")],
+)
 ANSWERS = np.full((2, 3), 0.5)
 entry(
     rule_arms.judge_answers,
