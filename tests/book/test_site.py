@@ -42,7 +42,7 @@ def test_a_list_of_titles_reads_titles_and_lists_of_pages():
     """As Sphinx does by itself, of a copy; what a page lists in its sidebar is thus the same, and sooner found."""
     toctree, environment = wrapped(dict)
     found = toctree(titles_only=True)
-    assert [node.astext() for node in found.values()] == ["Page", "Part"]
+    assert [node.astext().strip() for node in found.values()] == ["Page", "Part"]
     assert [len(list(node.findall(addnodes.toctree))) for node in found.values()] == [0, 1]
     assert environment.tocs == {"page": HEADINGS, "part": LISTING}  # only meanwhile
     assert HEADINGS.astext().split() == ["Page", "Heading", "Another"]
