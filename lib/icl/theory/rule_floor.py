@@ -72,10 +72,9 @@ def positive_probability(
     side = _REACH * spreads.max()
     width = _narrowest(rule, float((x**2).sum(-1).max(initial=0.0)) / sigma_y**2, time)
     if rule.sigma_e and spacing * width * rule.gamma > rule.sigma_e:
-        most = int(999 * rule.sigma_e / (rule.gamma * width)) / 1000
         raise ValueError(
-            f"spacing must be at most {most} for a rule whose steps, sigma_e = {rule.sigma_e}, are narrower than what "
-            f"these labels leave open, {width:.2g}, got {spacing!r}"
+            f"spacing must be at most {int(999 * rule.sigma_e / (rule.gamma * width)) / 1000} for a rule whose steps, "
+            f"sigma_e = {rule.sigma_e}, are narrower than what these labels leave open, {width:.2g}, got {spacing!r}"
         )
     count = int(np.ceil(2 * side / (spacing * width))) + 1
     if count > _MOST:
