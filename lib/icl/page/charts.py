@@ -51,7 +51,13 @@ METHODS: dict[str, str] = {
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue. Any two are 20 and
 #: more apart in CIELAB, for readers who do not tell red from green too.
 SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
-#: Axes of the running figure of Parts II, III and IV. A reader knows the picture again, and sees what is new in it.
+#: Axes of the running figure of Parts I to IV. A reader knows the picture again, and sees what is new in it.
+BY_EXAMPLES: dict[str, Any] = {
+    "x_title": "examples in the prompt",
+    "y_title": "error, as a share of answering 0",
+    "log_x": True,
+    "y_domain": (-0.02, 1.1),
+}
 BY_LAYERS: dict[str, Any] = {
     "x_title": "layers, or steps",
     "y_title": "ln of the population risk",
