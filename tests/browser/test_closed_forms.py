@@ -263,8 +263,8 @@ def test_errors_of_filters_are_the_librarys(forms):
 
 
 def test_steady_floor_is_near_the_librarys(forms):
-    """The browser's Riccati floor in the steady state, over its own 20 random sequences, is within 0.5% of the library's
-    over 200.
+    """The browser's Riccati floor in the steady state, over its own 20 random sequences, is within 0.5% of the
+    library's over 200.
 
     In one dimension a single label tells the weight, and the floor is sigma_e^2 exactly.
     """
