@@ -42,7 +42,9 @@ def lines(data=DATA, **options):
 
 
 @pytest.mark.parametrize(
-    "axes", [charts.BY_LAYERS, charts.BY_LENGTH, charts.BY_DRIFT], ids=["layers", "length", "drift"]
+    "axes",
+    [charts.BY_EXAMPLES, charts.BY_LAYERS, charts.BY_LENGTH, charts.BY_DRIFT],
+    ids=["examples", "layers", "length", "drift"],
 )
 def test_a_running_figure_has_the_same_axes_whatever_it_draws(axes):
     """Titles, scales and limits of the heights are those of the picture; lines beyond them are cut, not followed."""
