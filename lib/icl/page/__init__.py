@@ -12,6 +12,7 @@
 from icl.page import charts, claims, exercises, grading, notation, prose, records
 from icl.page.charts import (
     BY_DRIFT,
+    BY_EXAMPLES,
     BY_LAYERS,
     BY_LENGTH,
     METHODS,
@@ -54,6 +55,7 @@ from icl.page.records import Record, record, recorded, sealed
 
 __all__ = [
     "BY_DRIFT",
+    "BY_EXAMPLES",
     "BY_LAYERS",
     "BY_LENGTH",
     "CHECK_MIME",
