@@ -43,6 +43,14 @@ OF_BOTH = f"""{OF_ONE}
 def test_unseen():
     assert [unseen(-2), unseen(0), unseen(1), unseen(4)] == [0, 0, 1, 10]
 """
+#: As the book's own tests do: what is set aside has to be found all the same.
+SETTING_ASIDE = """
+import gc
+
+
+def pytest_collection_finish():
+    gc.freeze()
+"""
 START = "import sys, pathlib, library_mutants as m; m.ROOT, m.LEAST = pathlib.Path.cwd(), 0.05; sys.exit(m.main())"
 
 
@@ -52,6 +60,7 @@ def tried(folder, tests, listed):
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "lib/icl/__init__.py").touch()
     (folder / "lib/icl/small.py").write_text(MODULE)
+    (folder / "tests/conftest.py").write_text(SETTING_ASIDE)
     (folder / "tests/test_small.py").write_text(tests)
     (folder / "tests/mutants.yml").write_text(json.dumps({"small": {"a reason": listed}}))
     (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["lib"]\n')
