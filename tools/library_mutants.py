@@ -59,6 +59,7 @@ import hypothesis
 import pytest
 import yaml
 from _pytest.runner import runtestprotocol
+from _pytest.warnings import catch_warnings_for_item
 from jaxtyping._import_hook import JaxtypingTransformer
 
 #: Bytes that a mutant may take beyond what is there; seconds that a test may take, and all those of other modules.
@@ -70,7 +71,7 @@ HOUSE = ("house/test_bad_input.py", "house/test_out_of_range.py")
 #: Where modules that are nobody's to call have their tests.
 ELSEWHERE = {
     "_checks": ("test_filters.py", "page/test_claims.py"),
-    "_files": ("runs/test_checkpoint.py", "page/test_records.py", "bench/test_results.py"),
+    "_files": ("test_files.py", "runs/test_checkpoint.py", "page/test_records.py", "bench/test_results.py"),
     "bench/_markup": ("bench/test_report.py",),
 }
 #: It holds the older forms with which rewritten code is compared, and is compared with nothing itself.
@@ -387,7 +388,8 @@ class Outcome:
 
 
 def _failed(item: pytest.Item, following: pytest.Item | None) -> bool:
-    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+    with catch_warnings_for_item(item.config, item.ihook, "runtest", item=item):  # as its marks would have it
+        return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
 def _split(work: Callable[[int], int]) -> tuple[bytes, int]:

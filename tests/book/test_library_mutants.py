@@ -26,11 +26,15 @@ def unseen(n: int) -> int:
     return float(total)
 '''
 OF_ONE = """
+import warnings
+
 import pytest
 from icl.small import seen, unseen
 
 
+@pytest.mark.filterwarnings("ignore:as marked")
 def test_seen():
+    warnings.warn("as marked")
     assert seen(3) == 6
     assert [seen(9), seen(8.5)] == [18, 17]
     with pytest.raises(ValueError, match="got 10"):
@@ -63,7 +67,9 @@ def tried(folder, tests, listed):
     (folder / "tests/conftest.py").write_text(SETTING_ASIDE)
     (folder / "tests/test_small.py").write_text(tests)
     (folder / "tests/mutants.yml").write_text(json.dumps({"small": {"a reason": listed}}))
-    (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["lib"]\n')
+    (folder / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\npythonpath = ["lib"]\nfilterwarnings = ["error:as marked"]\n'
+    )
     command, paths = [sys.executable, "-c", START, "small"], {"PYTHONPATH": str(TOOLS)}
     done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr[-1000:]
