@@ -70,7 +70,7 @@ LISTED, KEPT = "tests/mutants.yml", ".mutants/tried.jsonl"
 HOUSE = ("house/test_bad_input.py", "house/test_out_of_range.py")
 #: Where modules that are nobody's to call have their tests.
 ELSEWHERE = {
-    "_checks": ("test_filters.py", "page/test_claims.py"),
+    "_checks": ("test_filters.py", "tasks/test_drifts.py", "page/test_claims.py"),
     "_files": ("test_files.py", "runs/test_checkpoint.py", "page/test_records.py", "bench/test_results.py"),
     "bench/_markup": ("bench/test_report.py",),
 }

@@ -63,6 +63,7 @@ def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path):
     assert len(names) == 1 + len(others)
     assert of(mine, budget=replace(TINY, prompts=6, seeds=3, name="other")).files(tmp_path) == one.files(tmp_path)
     assert of(mine, device="cuda:0").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
+    assert of(mine, device="cuda").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
 
 
 def test_a_cell_that_is_there_is_read_and_asked_for_more_tests_adds_them(mine, tmp_path, monkeypatch):

@@ -122,6 +122,8 @@ def test_a_run_becomes_a_row_and_a_line(results, folder):
         assert each["ratio_se"] > 0
     found = leaderboard.board(rows)
     assert found.contestant.tolist() == ["other", "mine"]
+    origin = ["device", "by", "commit", "link", "date"]
+    assert found[origin].values.tolist() == [[made[name] for name in origin] for made in rows[::-1]]
     tests = leaderboard.by_task(rows)
     for mean, variant, shifted in (
         ("trained on", "same", False),
