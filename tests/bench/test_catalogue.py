@@ -104,7 +104,6 @@ def test_operators_without_gates_hold_everything():
     ("made", "message"),
     [
         (lambda: Softmax(0), "width must be"),
-        (lambda: Softmax(10**7), r"width must be smaller, 10000000 takes at least 4e\+14 bytes"),
         (lambda: Softmax(16, 3), "width must be a multiple of heads"),
         (lambda: Softmax(16, 0), "heads must be"),
         (lambda: Rotary(15, 5)(torch.zeros(1, 2, 15)), "even number of dimensions"),

@@ -67,6 +67,7 @@ def test_signs_have_the_kernel_of_the_papers_drift(flip):
     np.testing.assert_allclose(task.sign_kernel(), drift.weight_kernel(), atol=1e-12)
     prompt = task.sample(20_000, generator=streams(f"signs {flip}"), dtype=torch.float64)
     sign = (prompt.y * torch.as_tensor(TABLE.labels)[rows_of(TABLE, prompt.x)]).numpy()
+    assert (np.abs(sign) == 1).all()
     one, other = np.triu_indices(6, 1)
     alike = (sign[:, one] == sign[:, other]).sum(0)
     chance.assert_counts(alike, 20_000, (1 + task.sign_kernel()[one, other]) / 2)
