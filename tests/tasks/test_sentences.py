@@ -128,9 +128,12 @@ def test_shuffled_prompts_hold_the_same_demonstrations():
 
 
 def test_packed_features_come_back_to_a_sixteenth():
-    """Within half a step where they fit into eight bits, cut where they do not."""
+    """Within half a step where they fit into eight bits, cut where they do not; rows come one after another, however
+    they lie in memory.
+    """
     x = np.random.default_rng(3).standard_normal((50, 4))
     assert np.abs(unpacked(packed(x), d=4) - x).max() <= 1 / 32
+    assert np.abs(unpacked(packed(x.T), d=50) - x.T).max() <= 1 / 32
     np.testing.assert_array_equal(unpacked(packed(np.array([[9.0, -9.0]])), d=2), [[127 / 16, -127 / 16]])
 
 
