@@ -86,8 +86,8 @@ def results():
 def written(results, tmp_path_factory):
     place = tmp_path_factory.mktemp("written")
     for who in ("mine", "other"):
-        leaderboard.submit(results, who, commit=COMMIT, link="https://x.org/y", by="N", folder=place / "rows")
-    return place / "rows"
+        leaderboard.submit(results, who, commit=COMMIT, link="https://x.org/y", by="N", folder=place / "new" / "rows")
+    return place / "new" / "rows"
 
 
 @pytest.fixture

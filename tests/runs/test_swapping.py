@@ -37,7 +37,7 @@ def test_units_are_kept_and_none_is_taken_for_another(tmp_path, monkeypatch):
     monkeypatch.setitem(language.PRINTED_K, "toy", (1, 4))
     parts = {"train": texts(), "validation": texts(seed=1)}
     plan = [("toy", SwapArm("as it is", trained=False), 0), ("toy", SwapArm("gated", 0.9), 1)]
-    sizes = {"config": course(3), "prompts": 8, "folder": tmp_path / "kept"}
+    sizes = {"config": course(3), "prompts": 8, "folder": tmp_path / "new" / "kept"}
     told = []
     first = swap(tiny(), {"toy": parts}, plan, **sizes, say=told.append)
     assert len(told) == 2
