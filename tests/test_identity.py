@@ -69,6 +69,11 @@ CELLS = ["import icl\nfrom icl import theory\n", "from icl.base import step\nthe
 def identify(monkeypatch, tmp_path):
     """A function from a library's files to the identity of all that its definitions are, by dotted name."""
 
+    def forget():
+        for cached in vars(_identity).values():
+            if hasattr(cached, "cache_clear"):
+                cached.cache_clear()
+
     numbers = itertools.count()
 
     def read(files, cells=CELLS):
@@ -79,13 +84,11 @@ def identify(monkeypatch, tmp_path):
         (root / "__init__.py").write_text("")
         monkeypatch.setattr(_identity, "_ROOT", root)
         monkeypatch.setattr(_identity, "_known", {})
-        for cached in (_identity._module, _identity._read, _identity._only_refuses, _identity.everything):
-            cached.cache_clear()
+        forget()
         return _identity.reached(cells)
 
     yield read
-    for cached in (_identity._module, _identity._read, _identity._only_refuses, _identity.everything):
-        cached.cache_clear()
+    forget()
 
 
 def edited(name, *changes):

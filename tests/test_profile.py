@@ -1,14 +1,8 @@
 """The two profiles, what the environment asks for and nothing else; and streams of random numbers, which repeat."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-import icl
 from icl import profile
 from icl.profile import streams
 
@@ -50,13 +44,9 @@ def test_streams_repeat_and_do_not_overlap():
     assert len(drawn.flatten().unique()) == drawn.numel()
 
 
-def test_streams_are_the_same_in_every_process():
-    """A stream starts at the same seed in another process, whatever Python's own hashes are there."""
-    here = streams("prompts", seed=3).initial_seed()
-    code = "from icl.profile import streams; print(streams('prompts', seed=3).initial_seed())"
-    environment = os.environ | {"PYTHONHASHSEED": "1234", "PYTHONPATH": str(Path(icl.__file__).parents[1])}
-    there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert int(there.stdout) == here
+def test_streams_are_the_same_everywhere():
+    """A stream starts at the same seed in every process and on every machine: at this one."""
+    assert streams("prompts", seed=3).initial_seed() == 2658786049282718546
 
 
 # Bad input

@@ -42,6 +42,16 @@ def source(page: str) -> str:
 
 def pages() -> list[str]:
     """Document names of the whole book, in the reader's order, from `_toc.yml`; Broken if one has no file."""
+    names = _listed(words(ROOT / "_toc.yml"))
+    for name in names:
+        if not (ROOT / f"{name}.md").is_file():
+            raise Broken(f"_toc.yml: {name}: there is no {name}.md")
+    return list(names)
+
+
+@cache
+def _listed(text: str) -> tuple[str, ...]:
+    """All files that a table of contents names, in its order."""
 
     def walk(node: Any) -> list[str]:
         if isinstance(node, list):
@@ -50,14 +60,10 @@ def pages() -> list[str]:
         return here + [n for key in ("parts", "chapters", "sections") for n in walk(node.get(key, []))]
 
     try:
-        toc = yaml.safe_load(words(ROOT / "_toc.yml"))
-        names = [toc["root"], *walk(toc)]
+        toc = yaml.safe_load(text)
+        return (toc["root"], *walk(toc))
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise Broken(f"_toc.yml: not a table of contents ({' '.join(str(error).split())})") from error
-    for name in names:
-        if not (ROOT / f"{name}.md").is_file():
-            raise Broken(f"_toc.yml: {name}: there is no {name}.md")
-    return names
 
 
 def with_cells() -> list[str]:

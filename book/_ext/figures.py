@@ -66,8 +66,9 @@ def drawn(text: str) -> list[Figure]:
 
 def _kind(node: ast.AST) -> str | None:
     """Which function of `charts` is called, if one is."""
-    if isinstance(node, ast.Call) and (name := ast.unparse(node.func)).startswith("charts."):
-        return name.removeprefix("charts.") if name.removeprefix("charts.") in _CALLS else None
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name("charts"), attr=name)) if name in _CALLS:
+            return name
     return None
 
 

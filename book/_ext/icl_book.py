@@ -19,6 +19,7 @@ import previews
 import projects
 import runs
 import searching
+import sidebar
 import teaching
 from sphinx.application import Sphinx
 
@@ -44,6 +45,23 @@ def _follow_words(app: Sphinx, env: Any, added: set[str], changed: set[str], rem
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _one_document(app: Sphinx, doctree: Any) -> None:
+    """All that is on a page belongs to its document.
+
+    What autodoc writes comes with documents of its own, whose settings hold all that Sphinx knows of the book: with
+    them each page of the library was kept as 26 MB, to be written once and read twice.
+    """
+    for node in doctree.findall():
+        node.document = doctree
+
+
+def _own_code(app: Sphinx, environment: Any) -> None:
+    """The pages that show code show the library's; of what it wraps, they would show Python's too."""
+    modules = getattr(environment, "_viewcode_modules", {})
+    for name in [name for name in modules if not name.startswith("icl.")]:
+        del modules[name]
 
 
 def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -97,6 +115,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     directives.setup(app)
     front.setup(app)
     searching.setup(app)
+    sidebar.setup(app)
     aids.setup(app)
     previews.setup(app)
     teaching.setup(app)
@@ -107,6 +126,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", _repository)
     app.connect("builder-inited", _assets)
     app.connect("source-read", _follow_run)
+    app.connect("doctree-read", _one_document)
+    app.connect("env-updated", _own_code)
     app.connect("env-get-outdated", _follow_words)
     app.connect("build-finished", _lay_claims)
     app.connect("html-page-context", _lay_pictures)

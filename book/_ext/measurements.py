@@ -4,6 +4,8 @@ import ast
 import hashlib
 import json
 import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,8 @@ def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
             draft.replace(path)
 
 
-def reading(text: str) -> dict[str, int]:
+@cache
+def reading(text: str) -> Mapping[str, int]:
     """What there is to read in a page's main line: words, formulas, displayed ones, figures, lines of code in sight.
 
     The main line ends where the exercises begin; what stands in a dropdown or after the exercises is beside it.
@@ -68,7 +71,8 @@ def reading(text: str) -> dict[str, int]:
     }
 
 
-def pace(text: str) -> dict[str, int]:
+@cache
+def pace(text: str) -> Mapping[str, int]:
     """How far apart the figures of a page's main line stand, and what else there is to look at.
 
     Words are those of its sentences and headings: a formula, a table, a link's target and what a directive writes count
@@ -136,7 +140,7 @@ def _shown(cell: str, drawing: set[str]) -> dict[str, int]:
     }
 
 
-def minutes(of_page: dict[str, int]) -> float:
+def minutes(of_page: Mapping[str, int]) -> float:
     """Minutes that this takes a careful reader."""
     return sum(MINUTES[kind] * count for kind, count in of_page.items())
 

@@ -65,22 +65,26 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
 
 def _bound(body: Iterable[ast.AST]) -> Iterator[str]:
     """Names that statements bind in the scope they stand in, those of comprehensions and inner functions apart."""
-    for node in body:
+    ahead = list(body)[::-1]
+    while ahead:
+        node = ahead.pop()
         match node:
+            case ast.Name(id=name, ctx=context):  # by far the most
+                if not isinstance(context, ast.Load):
+                    yield name
+                continue
+            case ast.Constant() | ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                continue
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name
                 continue
-            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                continue
-            case ast.Name(ctx=ast.Store() | ast.Del()):
-                yield node.id
             case ast.Import() | ast.ImportFrom():
                 yield from _imported(node)
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
                 yield name
             case ast.MatchMapping(rest=str(name)):
                 yield name
-        yield from _bound(ast.iter_child_nodes(node))
+        ahead += list(ast.iter_child_nodes(node))[::-1]
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
@@ -107,10 +111,20 @@ def _module(name: str) -> _Module | None:
     return None
 
 
-def modules() -> list[str]:
+@cache
+def modules() -> tuple[str, ...]:
     """Return the dotted names of all files of the library, packages' own apart."""
     paths = sorted(path.relative_to(_ROOT) for path in _ROOT.rglob("*.py") if path.name != "__init__.py")
-    return [".".join(("icl", *path.with_suffix("").parts)) for path in paths]
+    return tuple(".".join(("icl", *path.with_suffix("").parts)) for path in paths)
+
+
+def files() -> str:
+    """Return a hash of all files of the library as they are written, words, names and places included."""
+    digest = hashlib.sha256()
+    for path in sorted(_ROOT.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(_ROOT).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def _names(module: str) -> list[str]:
@@ -357,7 +371,7 @@ def _read(dotted: str) -> tuple[str, tuple[str, ...]] | None:
             for target in ast.walk(done):
                 if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store):
                     target.id = "itself"
-        texts.append(ast.unparse(ast.fix_missing_locations(done)))
+        texts.append(ast.unparse(done))
     return "\n".join(texts), tuple(reader.used)
 
 

@@ -463,8 +463,8 @@ REWRITES: tuple[Rewrite, ...] = (
     # What is checked, how trials are cut into blocks, and the running of one block stand apart.
     Rewrite("icl.filters._scan", "89c74b71ad09bba6", "0831e59629fe5d66", _ROOMS, _FILTERS),
     # How a fingerprint is made is no part of what is computed: `_identity` counts by name.
-    Rewrite("icl.runs.grid.Grid", "aa8dab89e7ebf248", "c6a4b2c3012cbb59", _ROOMS, _GRID),
-    Rewrite("icl.runs.grid.run_grid", "422a1348f84ce760", "5fb71b0a1a2e5582", _ROOMS, _GRID),
+    Rewrite("icl.runs.grid.Grid", "aa8dab89e7ebf248", "44efc8d600bbada7", _ROOMS, _GRID),
+    Rewrite("icl.runs.grid.run_grid", "422a1348f84ce760", "247f7cd3b6afaa10", _ROOMS, _GRID),
     # Products of traces, the recursion under any measure and another start than the identity stand apart.
     Rewrite("icl.theory.polynomial_floor._traces", "ed3337b0b06ae203", "79081fcfe5eeb8be", _ROOMS, _FLOORS),
     Rewrite("icl.theory.polynomial_floor._exact", "3e00388645094eea", "d3230ce3dfc0e1ba", _ROOMS, _FLOORS),

@@ -59,15 +59,6 @@ def test_a_run_has_every_row_once_and_chooses_the_better_rate(whole):
     assert any("rate tried" in warning for warning in told["warnings"])
 
 
-def test_two_processes_give_the_same_bits_and_a_second_run_trains_nothing(mine, whole, tmp_path, monkeypatch):
-    """Two processes of joblib, the file in another folder; then `fit` is taken away: all is read."""
-    alone, _ = whole
-    two = running.run([mine], folder=tmp_path / "two", jobs=2, **settings())
-    same(two.table, alone.table)
-    monkeypatch.setattr(cells, "fit", None)
-    same(running.run([mine], folder=tmp_path / "two", **settings()).table, alone.table)
-
-
 @pytest.mark.parametrize("at", [1, 7, 20, 31])
 def test_a_run_that_was_killed_ends_where_it_would_have(mine, whole, tmp_path, monkeypatch, at):
     """Stopped at some step of some training, state kept at every second step: the same bits, dropout and all."""

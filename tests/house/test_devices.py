@@ -56,7 +56,7 @@ def ran(name, *, device, generator=None):
     Args:
         generator: to draw from, in place of one of the processor.
     """
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     function, kind = ASKED_OF[name]
     call = call_of(function, kind)
     takes = "device" in call.parameters

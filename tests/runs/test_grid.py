@@ -6,10 +6,7 @@ import functools
 import json
 import math
 import shutil
-import sys
-from pathlib import Path
 
-import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
@@ -119,9 +116,6 @@ def test_seeds_are_pooled_by_their_own_errors():
 
 # Properties
 
-# Worker processes cannot import a test: they are handed its functions whole.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
 TASKS = {f"γ = {g}": DriftingRegression(d=3, n=8, gamma=g) for g in (0.8, 0.95)}
 FORGETTING = 0.9
 
@@ -175,19 +169,8 @@ def alone():
     return run_grid(grid()).table
 
 
-@pytest.fixture
-def importable(monkeypatch):
-    """Worker processes find the library under test."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(benchmark.__file__).parents[1]))
-
-
 def same(table, expected):
     pd.testing.assert_frame_equal(table, expected, check_exact=True)
-
-
-def test_two_processes_give_the_same_bits(alone, importable, tmp_path):
-    same(run_grid(grid(), tmp_path, jobs=2).table, alone)
-    same(run_grid(grid(), tmp_path).table, alone)
 
 
 def test_a_run_that_was_killed_goes_on(alone, tmp_path, monkeypatch):
@@ -266,14 +249,12 @@ def fails(task):
     return filters.rls(0.9)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_predictor_that_fails_is_named(importable, tmp_path, jobs):
-    """With task, seed and its own message, from another process too; cells that were finished stay."""
+def test_a_predictor_that_fails_is_named(tmp_path):
+    """With task, seed and its own message; cells that were finished stay."""
     message = r"broken failed on γ = 0.95, seed 0: ArithmeticError: no such thing"
     with pytest.raises(CellFailed, match=message):
-        run_grid(grid(makers=MAKERS | {"broken": fails}, seeds=1), tmp_path, jobs=jobs)
-    if jobs == 1:
-        assert [path.name for path in tmp_path.iterdir()] == ["%CE%B3 = 0.8.0.json"]
+        run_grid(grid(makers=MAKERS | {"broken": fails}, seeds=1), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["%CE%B3 = 0.8.0.json"]
 
 
 @pytest.mark.parametrize(

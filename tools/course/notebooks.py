@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import borrowed
@@ -40,7 +40,13 @@ def pages() -> list[str]:
 
 def version() -> str:
     """The package's version."""
-    return str(tomllib.loads(chapters.words(ROOT / "pyproject.toml"))["project"]["version"])
+    return _project(chapters.words(ROOT / "pyproject.toml"))["version"]
+
+
+@cache
+def _project(text: str) -> dict[str, str]:
+    project = tomllib.loads(text)["project"]
+    return {name: str(project[name]) for name in ("version", "requires-python")}
 
 
 def student(page: str) -> nbformat.NotebookNode:
@@ -125,7 +131,7 @@ def _finished(notebook: nbformat.NotebookNode, page: str, edition: str) -> nbfor
 
 
 def _python() -> str:
-    needed = tomllib.loads(chapters.words(ROOT / "pyproject.toml"))["project"]["requires-python"]
+    needed = _project(chapters.words(ROOT / "pyproject.toml"))["requires-python"]
     return f"{needed.removeprefix('>=')} or newer"
 
 

@@ -121,7 +121,11 @@ def torch_seeded(seed: int = 0, *, device: str = "cpu") -> contextlib.AbstractCo
 @contextlib.contextmanager
 def _torch_seeded(seed: int, device: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.startswith("cuda") else []):
-        torch.manual_seed(seed)
+        if device.startswith("cuda"):
+            torch.manual_seed(seed)
+        else:
+            # The same, but for what the other leaves to be done on GPUs, and for each where it was asked from.
+            torch.default_generator.manual_seed(seed)
         yield
 
 

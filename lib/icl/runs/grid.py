@@ -199,8 +199,8 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None =
     )
     with tqdm(total=len(cells), initial=len(done), file=sys.stdout, leave=False, unit=" cells") as bar:
         for cell, rows, there in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if ahead else ():
-            if there != _surroundings():
-                raise ValueError(f"workers must have this library and these versions, {_surroundings()}, got {there}")
+            if there != _installed():
+                raise ValueError(f"workers must have this library and these versions, {_installed()}, got {there}")
             if home is not None:
                 _write(_path(home, *cell), cell, prints[cell[0]], rows)
             done[cell] = rows
@@ -228,7 +228,7 @@ def _cell(
     for method, own in errors.items():
         numbers = (*_mean(own), *_mean(own - errors[reference]))
         rows.append({"method": method} | dict(zip(_NUMBERS, numbers, strict=True)))
-    return cell, rows, _surroundings()
+    return cell, rows, _installed()
 
 
 def _errors(maker: Maker, task: Task, prompt: Prompt, last: int, method: str, cell: tuple[str, int]) -> np.ndarray:
@@ -282,7 +282,20 @@ def _read(path: Path, task: str, seed: int, fingerprint: str, methods: list[str]
 
 @functools.cache
 def _surroundings() -> dict[str, Any]:
-    """What every cell depends on beside its grid: code and versions."""
+    """What every cell depends on beside its grid: code, whatever it is called and wherever it stands, and versions."""
     library = hashlib.sha256("".join(sorted(_identity.everything())).encode()).hexdigest()[:16]
+    return {"library": library, "versions": _versions()}
+
+
+@functools.cache
+def _installed() -> dict[str, Any]:
+    """What a worker has to have as it is here: the library's files, to the byte, and versions.
+
+    Each worker tells it, and to read files takes milliseconds where to understand them takes seconds.
+    """
+    return {"files": _identity.files(), "versions": _versions()}
+
+
+def _versions() -> dict[str, str]:
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
-    return {"library": library, "versions": versions | {"python": platform.python_version()}}
+    return versions | {"python": platform.python_version()}
