@@ -109,10 +109,10 @@ window.icl = (() => {
     return total / sequences;
   }
 
-  /* icl.theory.floors.kalman_risk in the steady state: over the last 50 of 150 positions of fixed random input sequences, for
+  /* icl.theory.floors.kalman_risk in the steady state: over the last 400 of 500 positions of fixed random input sequences, for
      weights that have been drifting forever */
-  function steadyFloor({d, gamma, sigma_e = 1}, sequences = 40) {
-    const n = 150, last = 50, sigma_w = sigma_e / Math.sqrt(1 - gamma ** 2), x = normals(sequences * n * d, 1);
+  function steadyFloor({d, gamma, sigma_e = 1}, sequences = 20) {
+    const n = 500, last = 400, sigma_w = sigma_e / Math.sqrt(1 - gamma ** 2), x = normals(sequences * n * d, 1);
     let total = 0;
     for (let b = 0; b < sequences; b++) {
       const P = startCovariance({d, gamma, sigma_w, sigma_e});

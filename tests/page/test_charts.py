@@ -1,6 +1,7 @@
 """Figures say what they show, show it twice the same way, and carry nothing that could break the page."""
 
 import base64
+import colorsys
 import functools
 import itertools
 import json
@@ -41,7 +42,9 @@ def lines(data=DATA, **options):
 
 
 @pytest.mark.parametrize(
-    "axes", [charts.BY_LAYERS, charts.BY_LENGTH, charts.BY_DRIFT], ids=["layers", "length", "drift"]
+    "axes",
+    [charts.BY_EXAMPLES, charts.BY_LAYERS, charts.BY_LENGTH, charts.BY_DRIFT],
+    ids=["examples", "layers", "length", "drift"],
 )
 def test_a_running_figure_has_the_same_axes_whatever_it_draws(axes):
     """Titles, scales and limits of the heights are those of the picture; lines beyond them are cut, not followed."""
@@ -608,15 +611,28 @@ def test_a_sequence_can_be_told_apart(sight):
     assert apart(("#6aa9d6", "#4590c9", "#2376b8", "#125a94", "#06335a")) < 13
 
 
+def turned(colour):
+    """What `turned` of book/_assets/charts.js makes of a colour on a dark page."""
+    hue, light, strength = colorsys.rgb_to_hls(*(part / 255 for part in bytes.fromhex(colour[1:])))
+    parts = colorsys.hls_to_rgb(hue, 0.95 - 0.8 * light, 0.9 * strength)
+    return "#" + bytes(round(255 * part) for part in parts).hex()
+
+
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_the_layer_can_be_told_from_other_methods(sight):
-    """The blue of the layers under study is 12 and more in CIELAB from each other method's colour that is not its own,
-    for colour-blind readers too; an older violet of NLMS and Nesterov was 4 from it for readers without red cones.
+def test_methods_can_be_told_apart(sight):
+    """Colours of two methods that are not the same are 12 and more apart in CIELAB, 9 on a dark page, for colour-blind
+    readers too. Older ones were not: a red of RLS beside Kalman's brown, a green of faded ridge beside linear
+    attention's orange, a blue of ridge regression beside NLMS's violet, a violet of NLMS beside the layer's blue.
     """
-    blue = lab(charts.METHODS["GLA"], sight)
-    others = {colour for colour in charts.METHODS.values() if colour != charts.METHODS["GLA"]}
-    assert min(np.linalg.norm(lab(colour, sight) - blue) for colour in others) > 12
-    assert np.linalg.norm(lab("#7a5bb5", "no red") - lab(charts.METHODS["GLA"], "no red")) < 5
+    apart = lambda a, b: np.linalg.norm(lab(a, sight) - lab(b, sight))  # noqa: E731
+    pairs = list(itertools.combinations(dict.fromkeys(charts.METHODS.values()), 2))
+    assert min(apart(a, b) for a, b in pairs) > 12
+    assert min(apart(turned(a), turned(b)) for a, b in pairs) > 9
+    alike = {
+        "no green": [("#c0392b", "Kalman")],
+        "no red": [("#6b8e00", "linear attention"), ("#1c22b4", "NLMS"), ("#7a5bb5", "GLA")],
+    }
+    assert all(apart(older, charts.METHODS[other]) < 8 for older, other in alike.get(sight, []))
 
 
 def test_curves_of_one_kind_stay_apart():

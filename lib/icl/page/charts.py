@@ -29,29 +29,35 @@ METHODS: dict[str, str] = {
     "LMS": "#b0357f",
     "NLMS": "#6000c0",
     "APA": "#2a8a4a",
-    "RLS": "#c0392b",
+    "RLS": "#b83a35",
     "Kalman": "#8a5a00",
     "true weight": "#111111",
     "delta rule": "#643030",
     "normalised delta rule": "#0e1f39",
     "sliding window": "#3344aa",
-    "ridge regression": "#1c22b4",
-    "faded ridge": "#6b8e00",
+    "ridge regression": "#0a007a",
+    "faded ridge": "#3a3d00",
     "gradient descent": "#c9711a",
     "momentum": "#b0357f",
     "Nesterov": "#6000c0",
-    "conjugate gradients": "#c0392b",
+    "conjugate gradients": "#b83a35",
     "preconditioned CG": "#643030",
     "Chebyshev": "#2a8a4a",
     "Memformer": "#0b6fb8",
     "GD++": "#0e1f39",
-    "Newton": "#6b8e00",
+    "Newton": "#3a3d00",
     "polynomial floor": "#8a5a00",
 }
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue. Any two are 20 and
 #: more apart in CIELAB, for readers who do not tell red from green too.
 SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
-#: Axes of the running figure of Parts II, III and IV. A reader knows the picture again, and sees what is new in it.
+#: Axes of the running figure of Parts I to IV. A reader knows the picture again, and sees what is new in it.
+BY_EXAMPLES: dict[str, Any] = {
+    "x_title": "examples in the prompt",
+    "y_title": "error, as a share of answering 0",
+    "log_x": True,
+    "y_domain": (-0.02, 1.1),
+}
 BY_LAYERS: dict[str, Any] = {
     "x_title": "layers, or steps",
     "y_title": "ln of the population risk",
