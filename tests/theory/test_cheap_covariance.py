@@ -159,6 +159,7 @@ def test_curves_run_from_the_delta_rule_to_kalman(s, v):
     number kept too.
     """
     top, floor = large_d.eps_delta(s, v), large_d.kalman_large_d(s, v)
+    assert cc.eps_blocks(1, s, v) == floor
     for curve in (cc.eps_blocks, cc.eps_low_rank, cc.eps_thinned):
         np.testing.assert_allclose([curve(0, s, v), curve(1, s, v)], [top, floor], rtol=1e-9)
         values = [curve(share, s, v) for share in (0, 1e-3, 0.1, 0.3, 0.6, 0.9, 0.999, 1)]
@@ -245,6 +246,8 @@ def test_unequal_keys():
 
 
 def test_bad_input():
+    with pytest.raises(ValueError, match=r"^v must be finite and >= 0 and <= 1e\+06, got"):
+        cc.eps_spread(0.5, 0.5, 1e6 + 0.5)
     law, x = at(3, 0.3), keys(2, 5, 3)
     with pytest.raises(ValueError, match=r"^variances must be one or 3 to match law, got 2"):
         cc.summary_errors(x, law, cc.Frozen((1.0, 2.0)))
