@@ -23,6 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+import alone
+import build
+
+from icl import _files
 from icl.theory import any_gates, key_gates, large_d, mesa, spectra, steady
 
 HERE = Path(__file__).resolve().parent
@@ -404,12 +411,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--numbers", action="store_true", help="numbers and figures only")
     asked = parser.parse_args(arguments)
-    BUILD.mkdir(exist_ok=True)
-    (BUILD / "numbers.tex").write_text(numbers(), encoding="utf-8")
-    for name, draw in FIGURES.items():
-        (BUILD / f"{name}.pdf").write_bytes(pdf_of(draw()))
-    return 0 if asked.numbers else typeset()
+
+    def work() -> int:
+        with alone.within(BUILD):
+            _files.write(BUILD / "numbers.tex", numbers().encode())
+            for name, draw in FIGURES.items():
+                _files.write(BUILD / f"{name}.pdf", pdf_of(draw()))
+            return 0 if asked.numbers else typeset()
+
+    return build.told(work, BUILD)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    build.leave(main())

@@ -5,6 +5,11 @@ numbers it looks at, and a right program fails it with probability `FALSE_FAILUR
 it makes, `@pytest.mark.statistical(3)`, or one if it says nothing; a test that makes more, or makes one unmarked, fails
 (conftest.py), and `tests/house/test_chance.py` adds up all of them.
 
+Not in the sum is what holds for the numbers it draws and might not for others, from the same seeds in every run: tests
+marked `@pytest.mark.one_draw(of)`, a training, a search from one start, a sample whose law has no limit; and the cells
+of chapters, which compare with a few standard errors. They pass or fail as the program and its versions do, not by
+chance; new versions or another processor may draw other numbers, and then a failure says nothing yet.
+
 `ICL_FRESH=7` runs the marked tests alone and gives every stream and every `rng` of theirs other numbers, for each value
 its own; without it numbers are the same in every run. What a test is about, its matrices and tables, comes from
 `fixed` or from numpy's own `default_rng`, and is the same under every seed.

@@ -194,7 +194,9 @@ def pytest_collection_modifyitems(config, items):
 def pytest_report_collectionfinish(items):
     """Say how often chance fails the run."""
     count, rate = chance.total(items)
-    return f"{count} assertions that chance could fail: at most {rate:.1e} a run" if count else None
+    of_one = sum(1 for item in items if item.get_closest_marker("one_draw"))
+    said = [f"{count} assertions that chance could fail: at most {rate:.1e} a run"] if count else []
+    return said + ([f"{of_one} tests that hold for what they draw, outside of this sum"] if of_one else [])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -272,27 +272,40 @@ REFUSED = {
     errno.EROFS: "Make it writable, or copy the repository to where you may write",
     errno.EACCES: "Make it yours to write, or copy the repository to where you may write",
     errno.EPERM: "Make it yours to write, or copy the repository to where you may write",
+    errno.EFBIG: "Allow larger files (ulimit -f)",
     errno.EMFILE: "Allow more open files (ulimit -n)",
     errno.ENOMEM: "Free some memory",
     errno.EAGAIN: "Allow more processes (ulimit -u)",
 }
 
 
-def guarded(work: Callable[[], int]) -> int:
-    """Do it, alone in `_build`; what is broken or refused, or whoever stops it, ends it in one line and a status."""
+def guarded(work: Callable[[], int], *folders: Path) -> int:
+    """Do it, alone in `_build`, as `told` does."""
+
+    def alone_there() -> int:
+        with alone.within(chapters.built()), remembered.within(chapters.built() / "remembered"):
+            return work()
+
+    return told(alone_there, *folders)
+
+
+def told(work: Callable[[], int], *folders: Path) -> int:
+    """Do it; what is broken or refused, or whoever stops it, ends it in one line and a status.
+
+    `folders` are those that it writes to beside a build's.
+    """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with alone.within(chapters.built()), remembered.within(chapters.built() / "remembered"):
-            return work()
+        return work()
     except chapters.Broken as fault:
         print(fault, file=sys.stderr)
         return 1
     except OSError as error:
         if error.errno not in REFUSED:
             raise
-        where = error.filename or _fullest()
+        where = error.filename or _fullest(*folders)
         again = "run the same command again: what had finished is kept."
         print(f"{where}: {error.strerror}. {REFUSED[error.errno]}, then {again}", file=sys.stderr)
         return 1
@@ -306,9 +319,9 @@ def guarded(work: Callable[[], int]) -> int:
         return 128 + signal.SIGINT
 
 
-def _fullest() -> str:
-    """The folder with the least space that a build writes to: the system may not say what it could not write."""
-    folders = [chapters.built(), chapters.ROOT / "book/results", Path(tempfile.gettempdir())]
+def _fullest(*others: Path) -> str:
+    """Of a build's folders and others that with the least space: the system may not say what it could not write."""
+    folders = [*others, chapters.built(), chapters.ROOT / "book/results", Path(tempfile.gettempdir())]
     return str(
         min((folder for folder in folders if folder.is_dir()), key=lambda folder: shutil.disk_usage(folder).free)
     )

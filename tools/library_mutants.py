@@ -39,6 +39,7 @@ import math
 import os
 import re
 import resource
+import shutil
 import signal
 import struct
 import sys
@@ -64,6 +65,8 @@ from jaxtyping._import_hook import JaxtypingTransformer
 
 #: Bytes that a mutant may take beyond what is there; seconds that a test may take, and all those of other modules.
 SPACE, LEAST, MOST = 4 * 2**30, 2.0, 20.0
+#: Bytes that tests need on the disk; and what ends a test that is no fault's doing: it is tried again the next time.
+ROOM, OUTSIDE = 2**20, ("ended from outside, most likely for want of memory", "no space is left on the disk")
 ROOT = Path(__file__).resolve().parents[1]
 LISTED, KEPT = "tests/mutants.yml", ".mutants/tried.jsonl"
 #: Tests of the house that call every public function.
@@ -392,6 +395,11 @@ def _failed(item: pytest.Item, following: pytest.Item | None) -> bool:
         return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
+def full() -> bool:
+    """Whether a test may have failed for want of space."""
+    return shutil.disk_usage(tempfile.gettempdir()).free < ROOM
+
+
 def _split(work: Callable[[int], int]) -> tuple[bytes, int]:
     """Do something in a process of its own, silently; what it wrote, and how it ended."""
     reading, writing = os.pipe()
@@ -511,7 +519,7 @@ class Bench:
                 signal.setitimer(signal.ITIMER_REAL, 60 + 20 * test.wall)
                 following = chosen[place + 1].item if place + 1 < len(chosen) else None
                 if _failed(test.item, following):
-                    return 1
+                    return 4 if full() else 1
             return 0
 
         said, status = _split(work)
@@ -519,10 +527,14 @@ class Bench:
         by = chosen[struct.unpack("i", said[-4:])[0]].item.nodeid if count else ""
         if os.WIFSIGNALED(status):
             late = os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
+            if os.WTERMSIG(status) == signal.SIGKILL:
+                return Outcome("not tried", OUTSIDE[0], count)
             return Outcome("too long" if late else "killed", by, count)
         code = os.WEXITSTATUS(status)
         if code == 0:
             return Outcome("survived", "", count)
+        if code == 4:
+            return Outcome("not tried", OUTSIDE[1], count)
         return Outcome("killed", by, count) if code == 1 else Outcome("not tried", f"status {code}", count)
 
 
@@ -692,6 +704,7 @@ class Run:
             elif outcome.kind == "survived":
                 survivors.append((mutant, label, outcome))
             elif outcome.kind == "not tried":
+                self.status |= outcome.by in OUTSIDE
                 print(f"    not tried ({outcome.by}): {label}")
             elif label in reasons:
                 self.status = 1
@@ -766,6 +779,12 @@ def main() -> int:
     of = sources(given.modules)
     chosen = sample(of, given.n)
     chosen = {name: chosen[name] for name in list(chosen)[part - 1 :: parts]}
+    try:
+        (ROOT / KEPT).parent.mkdir(exist_ok=True)
+        (ROOT / KEPT).touch()
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}: what was tried could not be kept", file=sys.stderr)
+        return 1
     return run(of, chosen, Kept(ROOT / KEPT), not given.own)
 
 

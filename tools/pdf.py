@@ -27,6 +27,7 @@ from pypdf import PdfReader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
+import build
 import chapters
 import chromium
 import dates
@@ -393,15 +394,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=Path, default=chapters.ROOT / "dist" / "learning-to-adapt.pdf")
     asked = parser.parse_args(arguments)
-    site = chapters.built() / "html"
-    try:
-        sheets = make(parts_of(chapters.ROOT / "_toc.yml"), site, asked.to.resolve())
-    except (chapters.Broken, RuntimeError) as fault:
-        print(fault, file=sys.stderr)
-        return 1
-    print(f"{sheets} pages, {asked.to.stat().st_size / 1e6:.1f} MB. Open {asked.to}")
-    return 0
+
+    def work() -> int:
+        try:
+            sheets = make(parts_of(chapters.ROOT / "_toc.yml"), chapters.built() / "html", asked.to.resolve())
+        except RuntimeError as fault:
+            print(fault, file=sys.stderr)
+            return 1
+        print(f"{sheets} pages, {asked.to.stat().st_size / 1e6:.1f} MB. Open {asked.to}")
+        return 0
+
+    # A build that is at work empties the site that is to be printed.
+    return build.guarded(work, asked.to.resolve().parent)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    build.leave(main())

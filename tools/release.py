@@ -30,6 +30,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
+import build
 import chapters
 import courses
 import dates
@@ -265,14 +266,25 @@ def verify(folder: Path) -> list[str]:
 
 
 def release(out: Path) -> list[Path]:
-    """Make a release of what is built, in a folder that is emptied first."""
+    """Make a release of what is built, beside its folder: what an earlier one left there stays until it is whole."""
     own, when = version(), dates.moment()
-    dist = chapters.ROOT / "dist"
-    pdf = dist / f"{NAME}.pdf"
+    pdf = chapters.ROOT / "dist" / f"{NAME}.pdf"
     if not pdf.is_file():
         raise chapters.Broken(f"{pdf} is not there: run `make pdf` first")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    draft = out.with_name(f"{out.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        made = _made(draft, own, when, pdf)
+        shutil.rmtree(out, ignore_errors=True)
+        draft.rename(out)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return [out / path.name for path in made]
+
+
+def _made(out: Path, own: str, when: datetime.datetime, pdf: Path) -> list[Path]:
+    dist = chapters.ROOT / "dist"
     with tempfile.TemporaryDirectory() as folder:
         # Made by the release's workflow alone: the tool is no part of the lock.
         materials = dist / f"{NAME}.cdx.json"
@@ -289,24 +301,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="look at the version and the tag, and make nothing")
     parser.add_argument("--verify", action="store_true", help="compare a release with its sums, and make nothing")
     asked = parser.parse_args(arguments)
-    try:
+
+    def look() -> int:
         if asked.verify:
             wrong = verify(asked.to.resolve())
             print("\n".join(wrong) or f"As its {SUMS} says.")
             return int(bool(wrong))
         if asked.tag is not None:
             tagged(asked.tag)
-        if asked.check:
-            print(f"Version {version()}.")
-            return 0
-        made = release(asked.to.resolve())
-    except chapters.Broken as fault:
-        print(fault, file=sys.stderr)
-        return 1
-    for path in made:
-        print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")
-    return 0
+        print(f"Version {version()}.")
+        return 0
+
+    def make() -> int:
+        if asked.tag is not None:
+            tagged(asked.tag)
+        for path in release(asked.to.resolve()):
+            print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")
+        return 0
+
+    if asked.verify or asked.check:
+        return build.told(look)
+    return build.guarded(make, asked.to.resolve().parent)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    build.leave(main())

@@ -143,12 +143,6 @@ class Drawn(NamedTuple):
     spec: dict[str, Any]
 
 
-def heading(spec: dict[str, Any]) -> str:
-    """The title of a figure, in one line."""
-    text = spec["title"] if isinstance(spec["title"], str) else spec["title"]["text"]
-    return text if isinstance(text, str) else " ".join(text)
-
-
 def function(spec: dict[str, Any]) -> str | None:
     """The name of what moves a figure; None for one that does not move."""
     explorable = spec.get("usermeta", {}).get("icl", {}).get("explorable")
@@ -165,9 +159,9 @@ def figure(page: str, which: str, run: nbformat.NotebookNode) -> Drawn:
     ]
     asked = which.strip()
     found = [one for one in drawn if asked and asked == function(one.spec)]
-    found = found or [one for one in drawn if asked and heading(one.spec).startswith(asked)]
+    found = found or [one for one in drawn if asked and runs.heading(one.spec).startswith(asked)]
     if len(found) != 1:
-        there = "; ".join(function(one.spec) or heading(one.spec) for one in drawn)
+        there = "; ".join(function(one.spec) or runs.heading(one.spec) for one in drawn)
         raise chapters.Broken(f"{page} has {len(found) or 'no'} figure {asked!r}; it has: {there}")
     return found[0]
 

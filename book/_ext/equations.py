@@ -1,9 +1,11 @@
-"""Whether a number of an equation is one that a page shows: (16) in the text is `\\tag{16}` on a page of the same part.
+"""Whether a number of an equation is one that is shown: (16) in the text is `\\tag{16}` here, or on a page linked here.
 
-Each part retells one paper and numbers its equations as the paper does. Those that are spoken of and shown nowhere are
-listed in `book/equations.yml` with what they are.
+Each part retells one paper and numbers its equations as the paper does. A page names those that it shows itself, and
+those of another page that it links in a paragraph where it names them. What is shown nowhere is listed in
+`book/equations.yml`, under the page that names it, with what it is.
 """
 
+import posixpath
 import re
 from typing import Any
 
@@ -13,23 +15,14 @@ import yaml
 
 _TAG = re.compile(r"\\tag\{([^}]*)\}")
 _NUMBER = r"\d{1,2}(?:\.\d{1,2})?"
-#: An equation's number in brackets, and what follows it; after another number, brackets hold a standard error.
-_NAMED = re.compile(rf"(?<![\w`\]^}}])(?<!\d )\((?!0\.)({_NUMBER})\)(?!\w)(?P<of> of \[)?")
-#: Pages that speak of every paper.
-_OF_ALL = ("evidence", "synthesis", "start", "course", "reference")
+#: An equation's number in brackets; after another number, brackets hold a standard error.
+_NAMED = re.compile(rf"(?<![\w`\]^}}])(?<!\d )\((?!0\.)({_NUMBER})\)(?!\w)")
+_LINK = re.compile(r"\]\(([^)#\s]+)\.md(?:#[^)]*)?\)")
 
 
 def tagged(texts: dict[str, str]) -> dict[str, set[str]]:
-    """Numbers that the pages of each part show, by the part's folder."""
-    found: dict[str, set[str]] = {}
-    for page, text in texts.items():
-        for tag in _TAG.findall(text):
-            found.setdefault(_part(page), set()).update(_numbers(tag))
-    return found
-
-
-def _part(page: str) -> str:
-    return page.split("/")[1] if page.count("/") > 1 else ""
+    """Numbers that each page shows."""
+    return {page: {number for tag in _TAG.findall(text) for number in _numbers(tag)} for page, text in texts.items()}
 
 
 def _numbers(tag: str) -> list[str]:
@@ -39,27 +32,46 @@ def _numbers(tag: str) -> list[str]:
     return re.findall(_NUMBER, tag)
 
 
+def _named(paragraph: str) -> list[re.Match[str]]:
+    return list(_NAMED.finditer(re.sub(r"\$[^$]*\$|`[^`]*`", lambda m: " " * len(m.group()), paragraph)))
+
+
+def _linked(page: str, paragraph: str) -> list[str]:
+    """The pages that a paragraph links."""
+    return [posixpath.normpath(f"{posixpath.dirname(page)}/{target}") for target in _LINK.findall(paragraph)]
+
+
 def faults(texts: dict[str, str], untold: dict[str, dict[str, str]]) -> list[str]:
-    """Numbers that no page of the part shows, in sentences; `untold` has those shown nowhere, by part and number."""
-    shown = tagged(texts)
-    wrong, told = list[str](), {part: set(numbers) for part, numbers in untold.items()}
-    anywhere = set().union(*shown.values(), *told.values())
+    """Numbers that a page neither shows nor links, in sentences; `untold` has those shown nowhere, by page."""
+    shown, wrong = tagged(texts), list[str]()
     for page, text in texts.items():
-        part = _part(page)
-        of_all = part in _OF_ALL or part not in shown
-        known = anywhere if of_all else shown[part] | told.get(part, set())
-        words = re.sub(r"\$[^$]*\$|`[^`]*`", " ", prose.text_of(text))
-        for found in _NAMED.finditer(words):
-            if found[1] not in (anywhere if found["of"] else known):
-                around = words[max(0, found.start() - 40) : found.end() + 20]
-                wrong.append(f"{page}.md: no page of this part shows equation ({found[1]}), in: …{around}…")
-    for part, numbers in told.items():
-        wrong += [f"book/equations.yml: ({number}) of {part} is shown" for number in numbers & shown.get(part, set())]
-    return wrong
+        told, used = untold.get(page, {}), set[str]()
+        parts = prose.paragraphs(text)
+        beside = {
+            found[1]
+            for part in parts
+            for found in _named(part)
+            if any(found[1] in shown.get(other, ()) for other in _linked(page, part))
+        }
+        for part in parts:
+            for found in _named(part):
+                used.add(found[1])
+                if found[1] not in shown[page] | beside | set(told):
+                    around = part[max(0, found.start() - 40) : found.end() + 20]
+                    wrong.append(
+                        f"{page}.md: this page does not show equation ({found[1]}), nor does one that it links beside "
+                        f"the number, in: …{around}…"
+                    )
+        for number in told:
+            if number not in used:
+                wrong.append(f"book/equations.yml: {page} does not name ({number})")
+            elif number in shown[page] | beside:
+                wrong.append(f"book/equations.yml: ({number}) of {page} is shown")
+    return wrong + [f"book/equations.yml: there is no page {page}" for page in untold if page not in texts]
 
 
 def untold() -> dict[str, dict[str, str]]:
-    """Equations that are spoken of and shown nowhere, by part and number; Broken if the list is not that."""
+    """Equations that are spoken of and shown nowhere, by page and number; Broken if the list is not that."""
     path = chapters.ROOT / "book/equations.yml"
     try:
         listed: Any = yaml.safe_load(chapters.words(path)) if path.exists() else {}
@@ -69,11 +81,11 @@ def untold() -> dict[str, dict[str, str]]:
         isinstance(numbers, dict) and all(isinstance(each, str) and each for pair in numbers.items() for each in pair)
         for numbers in listed.values()
     ):
-        raise chapters.Broken("book/equations.yml: under each part stand numbers, in quotes, and what they are of")
-    return listed
+        raise chapters.Broken("book/equations.yml: under each page stand numbers, in quotes, and what they are of")
+    return {f"book/{page}": numbers for page, numbers in listed.items()}
 
 
 def examine() -> None:
-    """Broken, with all that is wrong, if a page of the book names an equation by a number that nobody shows."""
+    """Broken, with all that is wrong, if a page of the book names an equation by a number that it does not show."""
     if found := faults({page: chapters.source(page) for page in chapters.pages()}, untold()):
         raise chapters.Broken("\n".join(found))

@@ -1,11 +1,14 @@
 """Whether the text of a page says what was computed.
 
-A chapter's cells say sentences of its text again, with their own digits (`icl.page.said`): each must stand in the text.
-And each of the words always, never, all, none and every, each decimal and each percentage of the text must be within
-such a sentence, or within a piece of text that `book/prose/<page>.yml` lists under the reason why no cell says it.
+A chapter's cells say sentences of its text again, with their own digits (`icl.page.said`): each must stand in the text,
+or in the title of a figure. And each of the words always, never, all, none and every, each decimal and each percentage
+of the text must be within such a sentence, or within a piece of it that `book/prose/<page>.yml` lists under the reason
+why no cell says it; so must each of these words in the title of a figure. (Numbers of titles: `figures.py`.)
 """
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +39,19 @@ _ASIDE = re.compile(rf"\{{[\w:-]+\}}`[^`]*`|`[^`]*`|\]\([^)]*\)|\$[^$]+\$|{_PLAC
 
 def text_of(source: str) -> str:
     """What a page says in words and formulas, in one line; its cells, options and displays gone."""
+    return flat(_without_displays(source))
+
+
+def paragraphs(source: str) -> list[str]:
+    """The same, in one line for each paragraph, list or table."""
+    return [flat(part) for part in re.split(r"\n\s*\n", _without_displays(source)) if part.strip()]
+
+
+def _without_displays(source: str) -> str:
     text = re.sub(r"\A---\n.*?\n---\n", "", source, flags=re.S)
     text = re.sub(r"^`{3,}\{code-cell\}[^\n]*\n.*?^`{3,}", "", text, flags=re.S | re.M)
     text = re.sub(r"\$\$.*?\$\$|\\begin\{(equation\*?|align\*?)\}.*?\\end\{\1\}", "", text, flags=re.S)
-    text = re.sub(r"^[`:]{3,}(?:\{[\w:-]+\})?|^:[\w-]+:.*$|^%.*$", "", text, flags=re.M)
-    return " ".join(text.replace("*", "").split())
+    return re.sub(r"^[`:]{3,}(?:\{[\w:-]+\})?|^:[\w-]+:.*$|^%.*$", "", text, flags=re.M)
 
 
 def weighty(text: str) -> list[re.Match[str]]:
@@ -79,19 +90,30 @@ def reasons(page: str) -> dict[str, list[str]]:
     return listed
 
 
-def faults(page: str, source: str, said: list[str], why: dict[str, list[str]] | None) -> list[str]:
-    """What is wrong with a page's text, in sentences; `why` is None for a page that is not yet read this way."""
+def faults(
+    page: str, source: str, said: list[str], why: dict[str, list[str]] | None, titles: Sequence[str] = ()
+) -> list[str]:
+    """What is wrong with a page's text, in sentences; `why` is None for a page that is not yet read this way.
+
+    `titles` are those of the figures that its run drew.
+    """
     text = text_of(source)
-    wrong = [f"a cell says {words!r}, the text does not" for words in said if flat(words) not in text]
+    texts = "\n".join([text, *titles])
+    wrong = [f"a cell says {words!r}, the text does not" for words in said if flat(words) not in texts]
     if why is None:
         return wrong
     listed = [piece for pieces in why.values() for piece in pieces]
-    wrong += [f"{piece!r} has a reason but is not in the text" for piece in listed if flat(piece) not in text]
+    wrong += [f"{piece!r} has a reason but is not in the text" for piece in listed if flat(piece) not in texts]
     covered = spans(text, [*said, *listed])
     for found in weighty(text):
         if not any(start <= found.start() and found.end() <= end for start, end in covered):
             around = text[max(0, found.start() - 40) : found.end() + 40]
             wrong.append(f"no cell says {found.group()!r} in: …{around}…")
+    for title in dict.fromkeys(titles):
+        covered = spans(title, [*said, *listed])
+        for found in re.finditer(_WORD, title, re.I):
+            if not any(start <= found.start() and found.end() <= end for start, end in covered):
+                wrong.append(f"no cell says {found.group()!r} in the title of a figure: {title!r}")
     return wrong
 
 
@@ -102,6 +124,7 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
         if page in executed:
             why = reasons(page) if reasons_at(page).exists() else None
             said = runs.outputs(executed[page], runs.SAID)
-            found += [f"{page}.md: {fault}" for fault in faults(page, chapters.source(page), said, why)]
+            titles = [flat(runs.heading(json.loads(chart))) for chart in runs.charts(executed[page])]
+            found += [f"{page}.md: {fault}" for fault in faults(page, chapters.source(page), said, why, titles)]
     if found:
         raise chapters.Broken("\n".join(found))

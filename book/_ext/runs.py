@@ -116,3 +116,9 @@ def specifications(html: str) -> list[str]:
 def charts(notebook: nbformat.NotebookNode) -> list[str]:
     """The chart specifications of an executed notebook."""
     return [spec for html in outputs(notebook, "text/html") for spec in specifications(html)]
+
+
+def heading(spec: dict[str, Any]) -> str:
+    """The title of a figure, in one line."""
+    text = spec["title"] if isinstance(spec["title"], str) else spec["title"]["text"]
+    return text if isinstance(text, str) else " ".join(text)

@@ -39,6 +39,9 @@ _QUADRATURE = "c21a46978b375aa7a512154038f16212c1af180a"
 #: A commit where all who wrote a file shared its draft.
 _ONE_DRAFT = "1715b72dd1577c576f826403bf93c3a369dfadeb"
 
+#: A commit where traces were sums over all partitions, and integrals of products sums of fractions.
+_IN_FRACTIONS = "7cf7b74d248f697c2e588ad6c53e990096ecd577"
+
 _WRITE = """
 import tempfile
 from pathlib import Path
@@ -147,6 +150,20 @@ for d, n in ((1, 1), (5, 20), (3, 2), (4, 200)):
     H, A = X @ X.swapaxes(1, 2) / n, rng.normal(size=(d, d))
     results.append(floors._squares(A @ H, np.arange(41) < 20, 4))
     results.append(floors.floor(H, np.diag(1.0 + np.arange(d)), 5, A))
+"""
+
+
+_LEAST = """
+from fractions import Fraction
+from icl.theory import polynomial_floor as floors
+results = []
+for d, n in ((1, 1), (5, 20), (3, 2), (7, 7)):
+    results.append([str(v) for v in floors._traces(d, n, 26)])
+points = [Fraction(k * k + 1, 3 * k + 2) for k in range(6)]
+for count, degree in ((1, 4), (3, 10), (6, 14)):
+    moments = [sum(t**k / (i + 2) for i, t in enumerate(points[:count])) for k in range(degree + 1)]
+    best = floors._least([Fraction(moment) for moment in moments])
+    results.append([[str(v) for v in part] for part in (best.risks, best.alpha, best.gamma, best.norms, best.residual)])
 """
 
 
@@ -465,8 +482,10 @@ REWRITES: tuple[Rewrite, ...] = (
     # How a fingerprint is made is no part of what is computed: `_identity` counts by name.
     Rewrite("icl.runs.grid.Grid", "aa8dab89e7ebf248", "44efc8d600bbada7", _ROOMS, _GRID),
     Rewrite("icl.runs.grid.run_grid", "422a1348f84ce760", "247f7cd3b6afaa10", _ROOMS, _GRID),
-    # Products of traces, the recursion under any measure and another start than the identity stand apart.
-    Rewrite("icl.theory.polynomial_floor._traces", "ed3337b0b06ae203", "79081fcfe5eeb8be", _ROOMS, _FLOORS),
+    # Products of traces, the recursion under any measure and another start than the identity stand apart; traces are
+    # sums over few partitions, and integrals of products are taken in integers.
+    Rewrite("icl.theory.polynomial_floor._traces", "ed3337b0b06ae203", "44bd0a54e2e340e6", _ROOMS, _FLOORS),
+    Rewrite("icl.theory.polynomial_floor._least", "fe079c2030afe333", "1cca288ae7f0cfb1", _IN_FRACTIONS, _LEAST),
     Rewrite("icl.theory.polynomial_floor._exact", "3e00388645094eea", "d3230ce3dfc0e1ba", _ROOMS, _FLOORS),
     Rewrite("icl.theory.polynomial_floor._squares", "f33c6bd2af0b57a3", "4889373dfabdb3ed", _ROOMS, _FLOORS),
     # The squares above the floor serve the limit of many dimensions too.

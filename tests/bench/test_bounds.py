@@ -214,6 +214,7 @@ def test_who_is_at_best_meets_the_floor():
     chance.assert_mean(squares(torch.as_tensor(y_hat), prompt, 6) - found["Bayes"], 0, error=0.0095)
 
 
+@pytest.mark.one_draw("the squares have no variance")
 def test_the_kernels_filter_is_best_linear_on_leaps():
     """3,000 prompts of 12 of one draw: squares of leaps have no variance, and no other draw is sure to agree."""
     task = BENCH_TASKS["leaps"].make(2, 12)

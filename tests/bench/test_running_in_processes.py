@@ -24,8 +24,9 @@ ASKED = {"tasks": ["ar1-0.9", "switches"], "only_tested": [], "budget": TINY, "q
 
 @pytest.fixture(scope="module", autouse=True)
 def _importable():
-    """Other processes find the library under test."""
+    """Other processes find the library under test; and a file of one's own does not stay on the path."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
         patch.setenv("PYTHONPATH", str(Path(grid.__file__).parents[2]))
         yield
 

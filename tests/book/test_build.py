@@ -285,7 +285,7 @@ EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: on
         ({"book/a.md": ["charts.lines(x, x_title='x', y_title='%', title='')"]}, r"book/a\.md: the figure '', cell at"),
         ({"book/index.md": b"# A\n\n![](a.png)\n"}, r"book/index\.md: the picture 'a.png' needs words"),
         ({"book/index.md": b"# A\n\n````{note}\nText.\n"}, r"book/index\.md: the fence '````{note}' of line 3"),
-        ({"book/index.md": b"# A\n\nBy (61) it is so.\n"}, r"book/index\.md: no page .* shows equation \(61\)"),
+        ({"book/index.md": b"# A\n\nBy (61) it is so.\n"}, r"book/index\.md: this page does not show equation \(61\)"),
         ({"book/a.md": ["raise SystemExit"]}, r"book/a\.md: .* uses SystemExit"),
         ({"book/a.md": ["try:\n    1 / 0\nexcept Exception as e:\n    print(e)"]}, r"book/a\.md: .* catches Exception"),
         ({"book/a.md": ["try:\n    1 / 0\nexcept:\n    x = 2"]}, r"book/a\.md: .* catches everything"),
@@ -410,6 +410,7 @@ def test_a_site_whose_build_was_killed_is_made_anew(tiny, monkeypatch, capsys):
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), r"/\S+: No space left on device. Free some space, then run"),
         (OSError(errno.EROFS, os.strerror(errno.EROFS), "a"), "a: Read-only file system. Make it writable, or copy"),
         (OSError(errno.EACCES, os.strerror(errno.EACCES), "a"), "a: Permission denied. Make it yours to write, or"),
+        (OSError(errno.EFBIG, os.strerror(errno.EFBIG), "a"), "a: File too large. Allow larger files"),
         (MemoryError(), "No memory is left. Free some, then run the same command again"),
     ],
 )
@@ -424,6 +425,19 @@ def test_what_the_system_refuses_is_told_with_what_to_do(tiny, capsys, fault, sa
     assert said.count("\n") == 1
     assert re.match(says, said), said
     assert "what had finished is kept" in said
+
+
+def test_the_full_folder_is_named(tiny, tmp_path, monkeypatch, capsys):
+    """Where the system does not say what it could not write, the folder that is full is named, be it another's."""
+    free = {str(tmp_path / "kit"): 0}
+    monkeypatch.setattr(build.shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=free.get(str(folder), 9)))
+    (tmp_path / "kit").mkdir()
+
+    def work():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert build.guarded(work, tmp_path / "kit") == 1
+    assert capsys.readouterr().err.startswith(f"{tmp_path / 'kit'}: No space left on device")
 
 
 def test_a_fault_of_the_code_keeps_its_trace(tiny):

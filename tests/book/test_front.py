@@ -72,8 +72,8 @@ def run(*specs, said=(SAID,), measured="error 0.5321 at 12 of 15, 14.7% above"):
 def test_a_figure_is_named():
     """By the function that moves it or the start of its title; one that is not there, or not alone, is refused."""
     drawn = run(SPEC, STILL)
-    assert borrowed.heading(borrowed.figure("depth", "moves", drawn).spec) == "A finding, drawn"
-    assert borrowed.heading(borrowed.figure("depth", "A finding that", drawn).spec) == "A finding that stays"
+    assert runs.heading(borrowed.figure("depth", "moves", drawn).spec) == "A finding, drawn"
+    assert runs.heading(borrowed.figure("depth", "A finding that", drawn).spec) == "A finding that stays"
     for asked, says in (
         ("gone", "depth has no figure 'gone'; it has: moves; A finding that stays"),
         ("", "no figure ''"),

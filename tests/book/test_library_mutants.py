@@ -58,7 +58,7 @@ def pytest_collection_finish():
 START = "import sys, pathlib, library_mutants as m; m.ROOT, m.LEAST = pathlib.Path.cwd(), 0.05; sys.exit(m.main())"
 
 
-def tried(folder, tests, listed):
+def tried(folder, tests, listed, start=START):
     """What the tool says of a library of one module with these tests, its status, and the lines it has kept."""
     (folder / "lib/icl").mkdir(parents=True, exist_ok=True)
     (folder / "tests").mkdir(exist_ok=True)
@@ -70,7 +70,7 @@ def tried(folder, tests, listed):
     (folder / "pyproject.toml").write_text(
         '[tool.pytest.ini_options]\npythonpath = ["lib"]\nfilterwarnings = ["error:as marked"]\n'
     )
-    command, paths = [sys.executable, "-c", START, "small"], {"PYTHONPATH": str(TOOLS)}
+    command, paths = [sys.executable, "-c", start, "small"], {"PYTHONPATH": str(TOOLS)}
     done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr[-1000:]
     kept = [json.loads(line) for line in (folder / ".mutants/tried.jsonl").read_text().splitlines()]
@@ -101,3 +101,22 @@ def test_a_fault_survives_without_its_test_and_is_killed_with_it(tmp_path):
     assert "survives" not in said
     assert status == 0
     assert "9 -" not in said
+
+
+def test_what_ends_from_outside_kills_no_fault(tmp_path):
+    """A test that the system killed, or that failed on a full disk, says nothing of a fault: it is tried again."""
+    ended = OF_ONE.replace("    assert seen(3) == 6", "    if seen(3) != 6:\n        os.kill(os.getpid(), 9)")
+    said, status, first = tried(tmp_path, f"import os\n{ended}", [])
+    assert status == 1
+    assert "not tried (ended from outside, most likely for want of memory): seen: return x + x => return x - x" in said
+    assert ("seen", "not tried") in {(row["function"], row["kind"]) for row in first}
+
+    full = START.replace("; sys.exit", "; m.full = lambda: True; sys.exit")
+    said, status, second = tried(tmp_path, OF_BOTH, [], full)
+    assert status == 1
+    assert "not tried (no space is left on the disk): seen: return x + x => return x - x" in said
+    assert {row["kind"] for row in second[len(first) :]} == {"not tried", "survived", "too long"}
+
+    said, _, third = tried(tmp_path, OF_BOTH, [])
+    assert "not tried" not in said
+    assert {row["kind"] for row in third[len(second) :]} == {"killed"}

@@ -1,6 +1,7 @@
 """How the chapters read: their length, their words, and what a self-check gives away."""
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -197,6 +198,33 @@ def test_text_says_what_cells_found(said, why, wrong):
         assert start in fault
 
 
+TITLES = ["All starts arrive here", "At γ = 0.9 none is lost"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "wrong"),
+    [
+        (["All starts arrive here", "none is lost"], {}, []),
+        (["At γ = 0.9 none is lost"], {"algebra": ["All starts"]}, []),
+        (["none is lost"], {}, ["'All' in the title of a figure: 'All starts arrive here'"]),
+        (["All starts arrive here", "all are lost"], {}, ["a cell says 'all are lost'", "'none' in the title"]),
+        (["All starts arrive here", "none is lost"], {"source": ["never"]}, ["'never' has a reason but"]),
+    ],
+)
+def test_titles_of_figures_say_what_cells_found(said, why, wrong):
+    """A strong word of a title is within what a cell says, or has a reason; their numbers are read elsewhere."""
+    found = prose.faults("book/page", "# Page\n\nNothing.\n", said, why, TITLES)
+    assert len(found) == len(wrong)
+    for fault, start in zip(found, wrong, strict=True):
+        assert start in fault
+
+
+def test_headings_are_read():
+    """They are a page's text as its paragraphs are."""
+    found = prose.faults("book/page", "# All of it\n\n## At a price\n\n### It never ends\n", [], {})
+    assert [fault.split("'")[1] for fault in found] == ["All", "never"]
+
+
 @pytest.fixture
 def page(monkeypatch, tmp_path):
     """A book of one page, and a run of it whose cells said what is asked; what the build thinks of it."""
@@ -204,10 +232,13 @@ def page(monkeypatch, tmp_path):
     (tmp_path / "book/page.md").write_text(SOURCE)
     monkeypatch.setattr(chapters, "ROOT", tmp_path)
 
-    def examined(*said, reasons=None):
+    def examined(*said, reasons=None, title="A figure"):
         why = tmp_path / "book/prose/page.yml"
         why.unlink(missing_ok=True) if reasons is None else why.write_text(reasons)
         data = [nbformat.v4.new_output("display_data", {runs.SAID: words}) for words in said]
+        chart = json.dumps({"title": {"text": title, "subtitle": ["setting"]}})
+        html = f'<script type="application/json">{chart}</script>'
+        data.append(nbformat.v4.new_output("display_data", {"text/html": html}))
         run = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("never = 0.5", outputs=data)])
         prose.examine(["book/page"], {"book/page": run})
 
@@ -224,6 +255,11 @@ def test_a_page_that_says_otherwise_is_not_built(page):
         page("No start arrives", "14.7% above", "1.4 times", reasons="{}")
     with pytest.raises(chapters.Broken, match=r"book/page.md: no cell says '1.4' in"):
         page("All starts arrive", "14.7% above", reasons="{}")
+    with pytest.raises(
+        chapters.Broken, match=r"book/page.md: no cell says 'never' in the title of a figure: 'It never"
+    ):
+        page("All starts arrive", "14.7% above", "1.4 times", reasons="{}", title="It never ends")
+    page("All starts arrive", "14.7% above", "1.4 times", "It never ends", reasons="{}", title="It never ends")
     for reasons in ("luck: [All starts]", "setting: 1.4", "setting: ['']", "- a", "a: [b"):
         with pytest.raises(chapters.Broken, match=r"book/prose/page.yml: "):
             page("All starts arrive", "14.7% above", "1.4 times", reasons=reasons)

@@ -1,9 +1,11 @@
 """A release: equal bytes from equal files, nothing of this computer, no solution for students, sums that tell."""
 
 import datetime
+import functools
 import os
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -14,10 +16,12 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
 
+import alone  # noqa: E402
 import chapters  # noqa: E402
 import dates  # noqa: E402
 import directives  # noqa: E402
 import measurements  # noqa: E402
+import pdf  # noqa: E402
 import release  # noqa: E402
 
 WHEN = datetime.datetime(2026, 5, 4, 3, 2, 2, tzinfo=datetime.UTC)
@@ -170,6 +174,59 @@ def sources(folder, *, package="1.2.3", cited="1.2.3", day="2026-05-04", change=
     (folder / "CITATION.cff").write_text(f'version: {cited}\ndate-released: "{day}"\n')
     (folder / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n## [{change}\n")
     return folder
+
+
+def test_a_release_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
+    """It is made beside the folder: until it is whole, what is there stays, and nothing is left of what was begun."""
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+    monkeypatch.setattr(release, "version", lambda: "9.9.9")
+    monkeypatch.setattr(dates, "moment", lambda: WHEN)
+    (tmp_path / "dist").mkdir()
+    (tmp_path / f"dist/{release.NAME}.pdf").touch()
+
+    def one(out, *words, fails=False):
+        (out / release.SUMS).write_text("sums")
+        if fails:
+            raise chapters.Broken("a path of this computer")
+        return [out / release.SUMS]
+
+    monkeypatch.setattr(release, "_made", one)
+    out = tmp_path / "dist/release"
+    assert release.release(out) == [out / release.SUMS]
+    (out / "last").touch()
+    monkeypatch.setattr(release, "_made", functools.partial(one, fails=True))
+    with pytest.raises(chapters.Broken, match="this computer"):
+        release.release(out)
+    assert {path.name for path in out.iterdir()} == {release.SUMS, "last"}
+    assert list(out.parent.glob("*.part")) == []
+
+
+@pytest.mark.parametrize("tool", [release, pdf], ids=["release", "pdf"])
+def test_nothing_is_made_of_what_a_build_is_writing(tool, tmp_path, monkeypatch, capsys):
+    """Both wait until nobody else is at work in `_build`, and say so."""
+    monkeypatch.setattr(chapters, "built", lambda: tmp_path)
+    done = threading.Event()
+
+    def none(*arguments):
+        assert done.is_set()
+        raise chapters.Broken("what is built is whole")
+
+    monkeypatch.setattr(tool, "release" if tool is release else "make", none)
+    holding = threading.Event()
+
+    def build():
+        with alone.within(tmp_path):
+            holding.set()
+            while "waits" not in capsys.readouterr().out:
+                time.sleep(0.01)
+            done.set()
+
+    building = threading.Thread(target=build)
+    building.start()
+    assert holding.wait(60)
+    assert tool.main(["--to", str(tmp_path / "out")]) == 1
+    building.join(60)
+    assert capsys.readouterr().err == "what is built is whole\n"
 
 
 def test_version_and_day_are_the_same_everywhere():

@@ -17,6 +17,7 @@ import collections.abc
 import functools
 import importlib
 import inspect
+import json
 import math
 import pkgutil
 import re
@@ -920,7 +921,11 @@ entry(
         ({"sigma_y": 1e-3}, "sigma_y must leave widths less unequal"),
     ],
 )
-entry(rule_arms.exact_answers, also=[({"language": rules.RuleLanguage(SMOOTH, np.eye(2))}, "rule must be")])
+entry(
+    rule_arms.exact_answers,
+    given={"spacing": 0.5},
+    also=[({"language": rules.RuleLanguage(SMOOTH, np.eye(2))}, "rule must be")],
+)
 ANSWERS = np.full((2, 3), 0.5)
 entry(
     rule_arms.judge_answers,
@@ -2082,8 +2087,8 @@ class Floored(core.DriftingRegression):
 
 FIXTURES |= {own.OwnTask: lambda: own.OwnTask("t", Floored(2, 3, 0.9), 2, 3)}
 entry(specs.nearest, given={"name": "a", "known": ["a"]}, free={"name": "all", "known": "all"})
-entry(specs.load, given={"spec": "icl.tasks.core:Task"}, also=rows("spec", "must be", "a", "a.py", ":b"))
-entry(specs.home_of, specs.source_hash, given={"file": Path(icl.__file__)})
+entry(specs.load, given={"spec": "json:JSONDecoder"}, also=rows("spec", "must be", "a", "a.py", ":b"))
+entry(specs.home_of, specs.source_hash, given={"file": Path(json.__file__)})
 
 # --- the benchmark's tool
 TINY_BUDGET = budgets.Budget("tiny", 2, 8, 8, 1, 2, 4, (1e-3,), 1, 5, 8, 4)

@@ -25,15 +25,7 @@ SAID = re.compile(r"\|z\||by chance|[Ff]alse failure|fails falsely")
 LOOKS_LIKE = re.compile(rf"\b({'|'.join(sorted(SPREADS))}|sample|reveal)\b|{SAID.pattern}")
 #: Tests that look like it, and why chance has no part in them.
 NOT = {
-    # Numbers of one draw, whose law has tails that no limit holds: under fresh seeds nobody knows how often they fail.
-    "test_the_kernels_filter_is_best_linear_on_leaps": "one draw: the squares have no variance",
-    "test_a_mixture_is_bracketed_at_four_and_five_layers": "one draw: tails, as its docstring says",
-    "test_floor_in_many_dimensions": "one draw: six sequences at d = 100",
     "test_rates_hold_where_they_can_be_counted": "one draw, counted",
-    # What is trained or fitted on one draw, and judged exactly, or far from the limit.
-    "test_two_layers_train": "one training",
-    "test_deep_normalised_stacks_stay_finite": "one training",
-    "test_one_layer_forgets_where_the_rule_drifts": "one fit, against a search on the same prompts",
     # A spread is what is tested, or shows that a test is not empty.
     "test_gates_are_their_formulas": "gates differ",
     "test_the_gated_delta_rule_is_the_field_s_operator": "gates differ",
@@ -56,7 +48,7 @@ def undeclared(source: str) -> list[str]:
     for test in ast.parse(source).body:
         if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test_"):
             continue
-        if any("mark.statistical" in ast.unparse(mark) for mark in test.decorator_list):
+        if any(re.search(r"mark\.(statistical|one_draw)", ast.unparse(mark)) for mark in test.decorator_list):
             continue
         asserted = [node for each in ast.walk(test) if isinstance(each, ast.Assert) for node in ast.walk(each.test)]
         compared = [
@@ -90,6 +82,15 @@ def test_every_statistical_test_says_so():
     assert sorted(NOT.keys() - found) == []
 
 
+def test_a_test_of_one_draw_says_of_what(request):
+    """It holds for the numbers that it draws, is outside of the sum, says why, and makes no assertion of chance.py."""
+    for item in request.session.items:
+        if mark := item.get_closest_marker("one_draw"):
+            assert len(mark.args) == 1, item.name
+            assert isinstance(mark.args[0], str), item.name
+            assert item.get_closest_marker("statistical") is None, item.name
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -107,6 +108,7 @@ def test_an_unmarked_one_is_found(line):
     test = f"def test_it():\n    {line}\n"
     assert undeclared(test) == ["test_it"]
     assert undeclared(f"@pytest.mark.statistical(2)\n{test}") == []
+    assert undeclared(f"@pytest.mark.one_draw('one training')\n{test}") == []
     assert undeclared("def test_it():\n    assert abs(x.mean() - 1) < 1e-9\n") == []
 
 

@@ -28,7 +28,7 @@ from icl.tasks import (
     quadratics,
     square_root,
 )
-from icl.theory import adversary, floors, lfom, moments, one_layer, polynomial_floor, population, steady
+from icl.theory import adversary, floors, lfom, moments, one_layer, population, steady
 from icl.theory import lms_family as lms
 from icl.theory.errata import memory
 
@@ -132,8 +132,7 @@ def test_truths_are_truths(value, as_installed):
 
 
 TOO_LARGE = {
-    "layers": lambda: polynomial_floor.optimal_risks(5, 20, 10**6),
-    "degree": lambda: polynomial_floor.wishart_moments(5, 20, 200),
+    "layers": lambda: lfom.gradient_descent_table(0.1, 10**6),
     "d": lambda: DriftingRegression(10**7, 3, 0.9),
     "batch": lambda: DriftingRegression(10, 10**13, 0.9).sample(5, generator=streams("x")),
     "nodes": lambda: steady.squared_lengths(3, nodes=10**7),

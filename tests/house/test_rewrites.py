@@ -104,8 +104,8 @@ TURN = turns(head(), os.environ.get("ALL"))
 
 
 def test_the_turn_comes_to_each():
-    """A commit has a part of the proofs, another one others, and over a few dozen commits each had its turn."""
-    parts = [turns(f"{number:040x}", None) for number in range(40)]
+    """A commit has a part of the proofs, another one others, and over a few hundred commits each had its turn."""
+    parts = [turns(f"{number:040x}", None) for number in range(200)]
     assert all(SAMPLE <= len(part) < len(REWRITES) for part in parts)
     assert {rewrite.definition for part in parts for rewrite in part} == set(NAMES)
     assert turns("a", "1") == turns("", None) == list(REWRITES)

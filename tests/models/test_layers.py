@@ -273,6 +273,7 @@ def test_costs_are_those_counted_by_hand(name):
     assert (counted.parameters, counted.state, counted.flops) == HAND[name]
 
 
+@pytest.mark.one_draw("one training")
 @pytest.mark.usefixtures("as_installed")
 def test_training_finds_the_best_forgetting_factor():
     """Trained on prompts of 30 examples by the loss at the query, GLA ends at the theory's lam* and mu.

@@ -334,6 +334,7 @@ def judged():
     return p, (y_hat - p.y)[:, 91:].square().mean(1)
 
 
+@pytest.mark.one_draw("one training")
 @pytest.mark.parametrize(
     ("make", "steps", "lr", "below"),
     [
@@ -361,6 +362,7 @@ def test_two_layers_train(make, steps, lr, below, judged):
     assert excess.mean() > -4 * excess.std() / len(excess) ** 0.5
 
 
+@pytest.mark.one_draw("one training")
 @pytest.mark.usefixtures("as_installed")
 def test_deep_normalised_stacks_stay_finite():
     """Eight normalised layers give finite errors below those of answering 0, untrained and after 30 steps of training,

@@ -60,6 +60,7 @@ def test_only_the_named_part_of_a_copy_moves(names, config):
     assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), after.values(), strict=True))
 
 
+@pytest.mark.one_draw("one sample")
 def test_prompts_of_the_training_law_leave_the_optimum():
     """4,000 labels of the law that the gates are best for: by L-BFGS the exact risk rises by less than 1 %.
 

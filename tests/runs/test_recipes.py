@@ -252,6 +252,7 @@ def test_the_published_recipe_returns_its_batch():
     assert published(other, steps=5, generator=streams("published", seed=1))[0].losses[0] != run.losses[0]
 
 
+@pytest.mark.one_draw("one start")
 @pytest.mark.usefixtures("as_installed")
 def test_few_evaluations_where_adam_needs_many():
     """On a fixed batch of inputs L-BFGS is at its minimum after fewer than 50 evaluations; Adam is not after 100.
@@ -426,6 +427,7 @@ def test_dtype_of_the_start_is_that_of_the_training(dtype):
     np.testing.assert_allclose(ended.numpy(), np.stack(expected), rtol=0, atol=1e-4)
 
 
+@pytest.mark.one_draw("one training")
 @pytest.mark.usefixtures("as_installed")
 def test_training_approaches_the_minimum():
     """Trained from small weights without decay, the population loss falls to half the training error (16) and not below

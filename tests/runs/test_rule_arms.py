@@ -66,6 +66,7 @@ def test_one_layer_by_its_sum(prompt):
             np.testing.assert_allclose(scores[:, t], want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.one_draw("one fit, against a search on the same prompts")
 def test_one_layer_forgets_where_the_rule_drifts():
     """The best factor of a grid, searched anew, is where the search ends (0.01); about 1 for a rule that stays."""
     drawn = LANGUAGE.sample(1_000, generator=streams("best"), dtype=torch.float64)

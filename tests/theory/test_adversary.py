@@ -209,6 +209,7 @@ def test_in_the_ball_one_path_may_not_decide():
     assert layer.value + 0.05 < adversary.path_error(circle, lam=layer.lam, a=layer.a) < bound
 
 
+@pytest.mark.one_draw("one start of a search")
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("d", [2, 3, 10])
 def test_the_search_finds_the_line(d):

@@ -131,6 +131,7 @@ def test_more_memory_is_less_error():
             chance.assert_above(more - less, by=20)
 
 
+@pytest.mark.one_draw("one set of inputs")
 def test_curves_in_many_dimensions():
     """The belief at d = 16 and 32, extrapolated in 1/d, is within 1.5 % of the large-d curve, s = 0.3 and 1, v = 0, .1.
 

@@ -419,6 +419,7 @@ def test_a_bracket_is_around_the_floor():
     chance.assert_mostly(above > 0, by=10)
 
 
+@pytest.mark.one_draw("tails, as its docstring says")
 def test_a_mixture_is_bracketed_at_four_and_five_layers():
     """30 samples of 2,000 prompts of a mixture with means, scalar inputs, whose floor is known in fractions.
 

@@ -25,6 +25,7 @@ def sampled_floor(d, s, v, batch, late, name):
     return means.mean(), means.std(ddof=1) / np.sqrt(batch), law
 
 
+@pytest.mark.one_draw("six sequences at d = 100")
 def test_floor_in_many_dimensions():
     """At s = 1, v = 0 the floor by Riccati's recursion at d = 5, 10, 20, 50, 100 falls on a line in 1/d whose value at
     0 is the closed form.

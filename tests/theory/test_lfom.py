@@ -47,6 +47,7 @@ def test_risks_of_any_table(d, n):
         np.testing.assert_allclose(lfom.table_risks(Gamma, d, n, 0.5), lfom.table_risks(Gamma / 2, d, n), rtol=1e-12)
 
 
+@pytest.mark.one_draw("the tables, whose next term is left out")
 @pytest.mark.parametrize("c", [Fraction(1, 4), Fraction(1), Fraction(2)])
 def test_risks_of_any_table_in_high_dimension(c):
     """The limiting risk of a random table is that of its polynomials' coefficients under the law's moments (Narayana's

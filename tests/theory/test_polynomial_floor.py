@@ -96,14 +96,30 @@ def test_moments_are_sums_over_pairings(d, n):
 
 
 def test_moments_of_high_degree():
-    """To degree 16: of one dimension they are chi-square's, n (n+2) .. (n+2k-2); of two those of Bartlett's factors;
-    and G'G has the traces of GG' for k >= 1, which the recursion does not know. All as integers.
+    """To degree 40: of one dimension they are chi-square's, n (n+2) .. (n+2k-2); to 16 of two those of Bartlett's
+    factors, and of any those of integration by parts, over all partitions. All as integers.
     """
     for n in (1, 2, 20):
-        assert polynomial_floor._traces(1, n, 16) == tuple(prod(n + 2 * i for i in range(k)) for k in range(17))
+        assert polynomial_floor._traces(1, n, 40) == tuple(prod(n + 2 * i for i in range(k)) for k in range(41))
         assert polynomial_floor._traces(2, n, 16) == tuple(bartlett(n, 16))
-    for d, n in ((5, 20), (10, 20), (3, 7)):
-        assert polynomial_floor._traces(d, n, 16)[1:] == polynomial_floor._traces(n, d, 16)[1:]
+    for d, n in ((5, 20), (10, 20), (3, 7), (7, 3)):
+        mean = polynomial_floor._products(d, n)
+        assert polynomial_floor._traces(d, n, 16) == tuple(mean(k) for k in range(17))
+
+
+@pytest.mark.parametrize(
+    ("refused", "says"),
+    [
+        (lambda: polynomial_floor.optimal_risks(5, 20, 61), "layers must be at most 60, got 61"),
+        (lambda: polynomial_floor.optimal_registers(5, 20, 10**6), "layers must be at most 60, got 1000000"),
+        (lambda: polynomial_floor.wishart_moments(5, 20, 121), "degree must be at most 120, got 121"),
+    ],
+)
+def test_what_takes_minutes_is_refused(refused, says):
+    """Thirty layers take a second, which was over a minute; of more than sixty the digits are too many."""
+    assert polynomial_floor.optimal_risks(5, 20, 30)[-1] == pytest.approx(1.67748460738e-06, rel=1e-11)
+    with pytest.raises(ValueError, match=says):
+        refused()
 
 
 SIZES = [(1, 1), (1, 20), (5, 20), (10, 20), (3, 2), (4, 200)]

@@ -1,6 +1,7 @@
 """The floor of a drifting label rule against orthant probabilities, and what no answer may depend on."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -43,8 +44,26 @@ def test_three_labels_by_the_arcsine_law(d, gamma, sigma_w, sigma_e):
     found = rule_floor.positive_probability(x, labels, rule, sigma_y=0.6, spacing=0.8)
     want = [orthants(x[0], row, rule, 0.6) for row in labels]
     np.testing.assert_allclose(found, want, rtol=1e-9)
-    coarse = rule_floor.positive_probability(x, labels, rule, sigma_y=0.6)
+    coarse = rule_floor.positive_probability(x, labels, rule, sigma_y=0.6, spacing=0.95)
     np.testing.assert_allclose(coarse, found, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("shortest", [0.02, 0.1, 0.3, 1.0])
+def test_a_grid_wider_than_a_step_of_the_rule_is_refused(shortest):
+    """Short sentences leave wide beliefs, whose grid a slow rule's steps fell through: answers were off by up to 0.03.
+
+    Refused with the spacing that will do, and that has the promised 1e-7 (1e-9 with 0.8 of it).
+    """
+    rule = DriftingRegression(d=1, n=4, gamma=0.9, sigma_w=1.0, sigma_e=0.1)
+    x = np.repeat(shortest * np.array([[[1.0], [-0.5], [1.0]]]), 8, axis=0)
+    labels = np.array(list(itertools.product([False, True], repeat=3)))
+    with pytest.raises(ValueError, match=r"spacing must be at most .* steps, sigma_e = 0\.1,") as refused:
+        rule_floor.positive_probability(x, labels, rule, sigma_y=0.6)
+    most = float(re.search(r"at most (\S+) ", str(refused.value))[1])
+    want = [orthants(x[0], row, rule, 0.6) for row in labels]
+    for share, near in ((1.0, 1e-7), (0.8, 1e-9)):
+        found = rule_floor.positive_probability(x, labels, rule, sigma_y=0.6, spacing=share * most)
+        np.testing.assert_allclose(found, want, rtol=0, atol=near)
 
 
 RULE = DriftingRegression(d=2, n=6, gamma=0.9, sigma_w=1.0, sigma_e=0.19**0.5)
@@ -84,8 +103,8 @@ def test_one_prompt_alone_is_answered_as_among_its_copies():
     x, labels = rng.normal(size=(1, 12, 1)), rng.random((1, 12)) > 0.5
     for count in (0, 1, 12, 20):
         copies = (np.repeat(each, count, axis=0) for each in (x, labels))
-        found = rule_floor.positive_probability(*copies, rule, sigma_y=0.6)
-        alone = rule_floor.positive_probability(x, labels, rule, sigma_y=0.6)
+        found = rule_floor.positive_probability(*copies, rule, sigma_y=0.6, spacing=0.5)
+        alone = rule_floor.positive_probability(x, labels, rule, sigma_y=0.6, spacing=0.5)
         assert found.shape == (count, 12)
         np.testing.assert_allclose(found, np.repeat(alone, count, axis=0), rtol=1e-12)
 

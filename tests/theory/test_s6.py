@@ -274,6 +274,7 @@ def test_fixed_points_of_descent(kept):
     assert np.abs(s6.gradient(at((0.5, 1, 1)), known).W_B).max() > 0.01
 
 
+@pytest.mark.one_draw("one start")
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("d", "d_h", "N", "steps"), [(4, 80, 50, 2000), (2, 8, 10, 1000), (6, 6, 30, 30_000)])
 def test_descent_ends_at_the_optimum(d, d_h, N, steps):
@@ -517,6 +518,7 @@ def test_shifted_loss_is_the_average_over_all_prompts(d, N, alpha):
         assert found == pytest.approx(least, rel=1e-12) if made_for == N else found > least
 
 
+@pytest.mark.one_draw("one start")
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("d", "d_h", "N", "seed"), [(4, 80, 50, 0), (4, 80, 50, 1), (3, 20, 30, 2), (2, 5, 10, 3)])
 def test_rate_is_the_slope_of_descent(d, d_h, N, seed):

@@ -3,6 +3,7 @@ against the literal layers, run over prompts.
 """
 
 import functools
+from fractions import Fraction
 
 import chance
 import mpmath as mp
@@ -75,6 +76,20 @@ def test_without_noise_other_rooms_agree(law):
         np.testing.assert_allclose(
             fw.delta_error(law, lam=lam, mu=mu), lms_family.steady_error(task(law), mu, lam=lam), rtol=1e-9
         )
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.95, 1 - 1e-6, 1 - 1e-9, 1 - 1e-12, 1 - 1e-14])
+def test_gated_attention_s_error_is_as_near_as_it_says(gamma):
+    """E w w_hat and E w_hat^2 by hand, in fractions: float64 loses what the docstring says, and no more."""
+    law, g, q, s2 = fw.Steady(5, gamma, 0.1, 0.2), Fraction(gamma), Fraction(0.1) ** 2, Fraction(0.2) ** 2
+    k = q / (1 - g**2)
+    for lam in (0.0, 0.5, 0.999, 1 - 1e-6, 1 - 1e-9):
+        for mu in (0.0, 1e-3, 0.3, 1 - lam):
+            fade, write = Fraction(lam), Fraction(lam) * Fraction(mu)
+            c = write * g * k / (1 - fade * g)
+            left = k - 2 * c + (2 * fade * write * c + write**2 * (7 * k + s2)) / (1 - fade**2)
+            off = abs(Fraction(fw.gla_error(law, lam=lam, mu=mu)) / (5 * left) - 1)
+            assert off < 2e-16 / (1 - gamma) + 2e-16 / (1 - lam) + 1e-14
 
 
 @pytest.mark.usefixtures("as_installed")

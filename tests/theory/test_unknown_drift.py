@@ -182,6 +182,7 @@ def test_unit_delta_error_is_the_recursion_run_to_its_end():
     chance.assert_mean(off, exact)
 
 
+@pytest.mark.one_draw("one set of worlds")
 @given(
     slow=st.floats(0.0, 0.995),
     faster=st.floats(0.01, 0.99),

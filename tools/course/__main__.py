@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
         with alone.within(to):
             return kit(parts, to)
 
-    return build.guarded(work)
+    return build.guarded(work, to)
 
 
 def kit(parts: Sequence[str], to: Path) -> int:

@@ -21,6 +21,7 @@ import borrowed
 import chapters
 import chromium
 import pdf
+import runs
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from playwright.sync_api import Browser
@@ -332,7 +333,7 @@ def _figure(drawn: borrowed.Drawn, page: str, height: int) -> str:
     """A chapter's figure, alive, with its description and what its subtitle says."""
     picture = re.search(r"<img[^>]*>", drawn.html)
     if picture is None:
-        raise chapters.Broken(f"{page}: a figure has no picture: {borrowed.heading(drawn.spec)}")
+        raise chapters.Broken(f"{page}: a figure has no picture: {runs.heading(drawn.spec)}")
     title = drawn.spec["title"]
     subtitle = title.get("subtitle", "") if isinstance(title, dict) else ""
     told = re.sub(r"([;:,.]) · ", r"\1 ", " · ".join([subtitle] if isinstance(subtitle, str) else subtitle))

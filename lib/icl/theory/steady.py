@@ -484,6 +484,8 @@ def _own_error(law: Steady, step: Update) -> float:
 def gla_error(law: Steady, *, lam: float, mu: float) -> float:
     """Error of w <- lam (w + mu y x) at any lam and mu, its state read as it is.
 
+    Off by some 1e-16 / (1 - gamma) + 1e-16 / (1 - lam) of itself, as it would be by the rounding of gamma and lam.
+
     Raises:
         ValueError: if it does not settle (lam >= 1).
     """
