@@ -60,6 +60,7 @@ import hypothesis
 import pytest
 import yaml
 from _pytest.runner import runtestprotocol
+from _pytest.warnings import catch_warnings_for_item
 from jaxtyping._import_hook import JaxtypingTransformer
 
 #: Bytes that a mutant may take beyond what is there; seconds that a test may take, and all those of other modules.
@@ -72,8 +73,8 @@ LISTED, KEPT = "tests/mutants.yml", ".mutants/tried.jsonl"
 HOUSE = ("house/test_bad_input.py", "house/test_out_of_range.py")
 #: Where modules that are nobody's to call have their tests.
 ELSEWHERE = {
-    "_checks": ("test_filters.py", "page/test_claims.py"),
-    "_files": ("runs/test_checkpoint.py", "page/test_records.py", "bench/test_results.py"),
+    "_checks": ("test_filters.py", "tasks/test_drifts.py", "page/test_claims.py"),
+    "_files": ("test_files.py", "runs/test_checkpoint.py", "page/test_records.py", "bench/test_results.py"),
     "bench/_markup": ("bench/test_report.py",),
 }
 #: It holds the older forms with which rewritten code is compared, and is compared with nothing itself.
@@ -390,7 +391,8 @@ class Outcome:
 
 
 def _failed(item: pytest.Item, following: pytest.Item | None) -> bool:
-    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+    with catch_warnings_for_item(item.config, item.ihook, "runtest", item=item):  # as its marks would have it
+        return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
 def full() -> bool:
@@ -439,8 +441,11 @@ class Bench:
         self.marks = Marks(everything)
         self.folder = folder
         self.library = _hash(*(source.path.read_text(encoding="utf-8") for source in everything))
+        gc.unfreeze()  # what tests/conftest.py has set aside is not among the objects that are looked through
         gc.collect()
         self.alive, self.memories = alive(), memories()
+        if lost := [one.name for one in everything if one.functions and str(one.path) not in self.alive]:
+            raise SystemExit(f"no function is found of the modules that are loaded: {', '.join(lost)}")
         gc.freeze()
 
     def forget(self) -> None:

@@ -47,9 +47,10 @@ class _Module:
             self.statements.pop(bound, None)
 
     def fresh(self, node: ast.stmt) -> ast.stmt:
-        """The statement read anew, for a reader to take apart."""
+        """The statement read anew, for a reader to take apart; in the library it has its lines for itself."""
         first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-        return ast.parse("\n".join(self._lines[first - 1 : node.end_lineno])).body[0]
+        (alone,) = ast.parse("\n".join(self._lines[first - 1 : node.end_lineno])).body
+        return alone
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:

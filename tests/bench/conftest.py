@@ -88,6 +88,7 @@ def _made_up(
             "parameters": 17_000 + place,
             "flops": 34_000.0,
             "state_bytes": 2_048 if place else None,
+            "state_grows": True,
             "us_per_token": 7.5,
             "rates": {"all": {"0.001": 0.9, "0.004": 0.5 + place / 10, "0.016": 0.7}},
             "rate": {"all": "0.004"},

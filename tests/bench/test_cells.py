@@ -63,16 +63,18 @@ def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path):
     assert len(names) == 1 + len(others)
     assert of(mine, budget=replace(TINY, prompts=6, seeds=3, name="other")).files(tmp_path) == one.files(tmp_path)
     assert of(mine, device="cuda:0").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
+    assert of(mine, device="cuda").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
 
 
 def test_a_cell_that_is_there_is_read_and_asked_for_more_tests_adds_them(mine, tmp_path, monkeypatch):
     """A second call reads; another test is made from the kept state, without a step, and added."""
-    first = cells.work(of(mine), SAME, tmp_path)
-    more = cells.work(of(mine), {"ar1-0.9": ("same", "longer")}, tmp_path)
+    folder = tmp_path / "new" / "run"
+    first = cells.work(of(mine), SAME, folder)
+    more = cells.work(of(mine), {"ar1-0.9": ("same", "longer")}, folder)
     np.testing.assert_array_equal(more.errors["ar1-0.9", "same"], first.errors["ar1-0.9", "same"])
     assert more.errors["ar1-0.9", "longer"].shape == (TINY.prompts,)
     monkeypatch.setattr(cells, "_trained", None)
-    again = cells.work(of(mine), SAME, tmp_path)
+    again = cells.work(of(mine), SAME, folder)
     assert again.validation == first.validation
     assert set(again.errors) == set(more.errors)
 

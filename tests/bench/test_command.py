@@ -164,6 +164,14 @@ def test_two_layers_of_one_name_are_told_apart(say, runs, made_up):
     assert re.search(r"^softmax \(new\) +", out, re.M)
     code, out, _ = say("compare", runs / "one", runs / "one")
     assert "(" not in out
+    # Folders of one name: the runs' places tell the third version from the second.
+    for place, source in (("a", "ab"), ("b", "ef")):
+        again.meta["contestants"]["gla"]["source"] = source * 32
+        (runs / place / "one").mkdir(parents=True)
+        write_results(runs / place / "one" / "results.parquet", again)
+    code, out, _ = say("compare", runs / "one", runs / "a" / "one", runs / "b" / "one")
+    assert code == 0
+    assert all(re.search(rf"^gla{mark} +1", out, re.M) for mark in ("", r" \(one\)", r" \(one, 3\)"))
 
 
 def test_tasks_and_layers_are_listed(say):

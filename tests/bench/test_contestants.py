@@ -8,7 +8,7 @@ import torch
 
 from icl.bench import foreign
 from icl.bench.contestants import Shape, resolve, torch_seeded
-from icl.bench.sequence import InContext, heads_for
+from icl.bench.sequence import InContext, Projected, heads_for
 from icl.tasks import DriftingRegression
 
 pytestmark = pytest.mark.usefixtures("as_installed")
@@ -140,7 +140,9 @@ def test_a_kind_can_be_forced(own):
     contestant = resolve("my_layer.py:factory", kind="model")
     assert contestant.kind == "model"
     assert type(contestant.build(SHAPE).body).__name__ == "MyLayer"
-    assert resolve("gla", kind="operator").kind == "operator"
+    known = resolve("gla", kind="operator")
+    assert known.kind == "operator"
+    assert [type(block.mixer) for block in known.build(SHAPE).body] == SHAPE.depth * [Projected]
 
 
 def test_what_is_called_otherwise_is_the_same(own):

@@ -89,6 +89,19 @@ def test_the_body_of_gpt2_answers_as_the_model_does_on_the_same_vectors(models):
         assert torch.equal(body(h), whole(inputs_embeds=h).last_hidden_state)
 
 
+def test_a_configuration_is_told_what_it_has_parameters_for(models):
+    """One with the three sizes of Mamba-2 and no more: inner width twice the width, in heads of sixteen."""
+    import transformers
+
+    class Sizes(transformers.PretrainedConfig):
+        def __init__(self, expand=1, num_heads=1, head_dim=1):
+            super().__init__()
+            self.expand, self.num_heads, self.head_dim = expand, num_heads, head_dim
+
+    config = foreign.configured(Sizes, width=32, depth=2, longest=9)
+    assert (config.expand, config.num_heads * config.head_dim) == (2, 64)
+
+
 def test_a_model_that_is_no_decoder_is_refused(models):
     contestant = resolve("models.py:BertModel")
     with pytest.raises(ValueError, match=r"BertModel looks ahead: .*of transformers, a model that is no decoder"):

@@ -86,8 +86,8 @@ def results():
 def written(results, tmp_path_factory):
     place = tmp_path_factory.mktemp("written")
     for who in ("mine", "other"):
-        leaderboard.submit(results, who, commit=COMMIT, link="https://x.org/y", by="N", folder=place / "rows")
-    return place / "rows"
+        leaderboard.submit(results, who, commit=COMMIT, link="https://x.org/y", by="N", folder=place / "new" / "rows")
+    return place / "new" / "rows"
 
 
 @pytest.fixture
@@ -122,6 +122,8 @@ def test_a_run_becomes_a_row_and_a_line(results, folder):
         assert each["ratio_se"] > 0
     found = leaderboard.board(rows)
     assert found.contestant.tolist() == ["other", "mine"]
+    origin = ["device", "by", "commit", "link", "date"]
+    assert found[origin].values.tolist() == [[made[name] for name in origin] for made in rows[::-1]]
     tests = leaderboard.by_task(rows)
     for mean, variant, shifted in (
         ("trained on", "same", False),

@@ -83,7 +83,9 @@ def test_it_says_what_was_measured(read, made_up):
     for _, row in tables.overall(results, against="softmax").iterrows():
         if row["contestant"] == "gla":
             assert report.plain(row["ratio"], row["ratio_se"]) in page.words
-    for word in ("17,000", "34,000", "2,048", "123.4", "0123456789abcdef", "2.7.0", "width 32", "AR(1), γ = .9"):
+    for word in ("grows with the prompt", "2,048, and grows"):
+        assert word in page.words
+    for word in ("17,000", "34,000", "123.4", "0123456789abcdef", "2.7.0", "width 32", "AR(1), γ = .9"):
         assert word in page.words
 
 

@@ -190,6 +190,11 @@ def test_a_ratio_and_its_error_by_a_second_derivation(made_up):
     risk = errors.mean(0).var(ddof=1) / floor.size + errors.mean(1).var(ddof=1) / 3 - both(errors)
     assert found["se"] == pytest.approx(risk**0.5, rel=1e-12)
     assert (found["low"], found["high"]) == pytest.approx((seeds.min(), seeds.max()), rel=1e-12)
+    # Seeds that differ by less than their prompts' noise take nothing off what prompts alone leave open.
+    level, mine = errors / errors.mean(1, keepdims=True), own.index[own["contestant"] == "gla"]
+    table.loc[mine, "errors"] = pd.Series(list(level), index=mine)
+    found = summary(results).set_index(["contestant", "task", "variant"]).loc[("gla", "switches", "same")]
+    assert found["se"] == pytest.approx((level.mean(0).var(ddof=1) / floor.size) ** 0.5, rel=1e-12)
     assert (found["reference"], found["seeds"], found["group"]) == ("best linear", 3, "trained on")
 
 
@@ -264,7 +269,9 @@ def test_over_tasks_ratios_are_averaged_geometrically(made_up):
         assert row["tasks"] == len(own)
     alone = tests[(tests["contestant"] == "gla") & (tests["group"] == "shifted")].iloc[0]
     assert means.loc[("gla", "shifted"), "ratio_se"] == pytest.approx(alone["ratio_se"], rel=1e-12)
-    assert list(overall(results)["contestant"].unique()) == results.contestants
+    late = made_up(("z", "a"))
+    order = [(name, group) for name in (ZERO, "z", "a") for group in tables.GROUPS]
+    assert list(overall(late)[["contestant", "group"]].itertuples(index=False, name=None)) == order
 
 
 def test_what_floors_say(made_up):
@@ -378,6 +385,8 @@ def test_runs_are_put_together(made_up):
     found = summary(both).set_index(keys)
     pd.testing.assert_frame_equal(found.loc[["mine"]], summary(other).set_index(keys).loc[["mine"]])
     assert set(both.meta["contestants"]) == {"gla", "softmax", "mine"}
+    own = [made_up((name,), train="each") for name in ("gla", "mine")]
+    assert [together(runs).meta["train"] for runs in (own, [own[1], one])] == ["each", "all"]
     twice = together([one, one])
     same(twice.table, one.table)
     assert twice.meta == one.meta
@@ -406,6 +415,10 @@ def test_runs_that_cannot_be_compared_are_refused(made_up, path, to, reason):
     other = BenchResults(one.table, changed(one.meta, *path, to=to))
     with pytest.raises(ValueError, match=reason):
         together([one, other])
+    headed = BenchResults(one.table, one.meta | {"budget": {**one.meta["budget"], "heads": 2}})
+    for runs, reason in (([one, headed], "heads None and 2"), ([headed, one], "heads 2 and None")):
+        with pytest.raises(ValueError, match=f"the same budget, got {reason}"):
+            together(runs)
 
 
 def test_runs_with_other_numbers_for_the_same_are_refused(made_up):

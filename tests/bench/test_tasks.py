@@ -15,6 +15,7 @@ from icl.bench.tasks import (
     BENCH_TASKS,
     BenchTask,
     SeveralTasks,
+    _catalogue,
     best_possible,
     drifting_tasks,
     find_tasks,
@@ -100,6 +101,7 @@ def test_the_chapters_come_first_under_their_titles():
     which are of nu = 5 here and 3 there.
     """
     first = list(BENCH_TASKS.values())[:15]
+    assert [task.title for task in _catalogue()] == [task.title for task in BENCH_TASKS.values()]
     assert [task.title for task in first] == [title for title in TASKS if not title.startswith("leaps")]
     assert BENCH_TASKS["leaps"].make(3, 12).nu == 5
     for task in first:

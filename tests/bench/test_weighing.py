@@ -111,6 +111,7 @@ def test_a_state_that_is_no_number_is_refused():
         (lambda x: nn.functional.conv1d(x[None], x[:, None, :2], groups=4), 2 * 4 * 2 * 2),
         (lambda x: torch.linalg.solve_triangular(x[:, :1] * torch.eye(4), x, upper=False), 16 + 12 * 4),
         (lambda x: torch.linalg.solve(torch.eye(4), x), 4 * 3 * 17 // 6 + 12 * 7),
+        (lambda x: torch.linalg.solve(torch.ones(4, 1, 1), x[:, None]), 12),
         (lambda x: nn.functional.softplus(x), 12),
     ],
 )

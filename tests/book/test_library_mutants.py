@@ -26,11 +26,15 @@ def unseen(n: int) -> int:
     return float(total)
 '''
 OF_ONE = """
+import warnings
+
 import pytest
 from icl.small import seen, unseen
 
 
+@pytest.mark.filterwarnings("ignore:as marked")
 def test_seen():
+    warnings.warn("as marked")
     assert seen(3) == 6
     assert [seen(9), seen(8.5)] == [18, 17]
     with pytest.raises(ValueError, match="got 10"):
@@ -43,6 +47,14 @@ OF_BOTH = f"""{OF_ONE}
 def test_unseen():
     assert [unseen(-2), unseen(0), unseen(1), unseen(4)] == [0, 0, 1, 10]
 """
+#: As the book's own tests do: what is set aside has to be found all the same.
+SETTING_ASIDE = """
+import gc
+
+
+def pytest_collection_finish():
+    gc.freeze()
+"""
 START = "import sys, pathlib, library_mutants as m; m.ROOT, m.LEAST = pathlib.Path.cwd(), 0.05; sys.exit(m.main())"
 
 
@@ -52,9 +64,12 @@ def tried(folder, tests, listed, start=START):
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "lib/icl/__init__.py").touch()
     (folder / "lib/icl/small.py").write_text(MODULE)
+    (folder / "tests/conftest.py").write_text(SETTING_ASIDE)
     (folder / "tests/test_small.py").write_text(tests)
     (folder / "tests/mutants.yml").write_text(json.dumps({"small": {"a reason": listed}}))
-    (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["lib"]\n')
+    (folder / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\npythonpath = ["lib"]\nfilterwarnings = ["error:as marked"]\n'
+    )
     command, paths = [sys.executable, "-c", start, "small"], {"PYTHONPATH": str(TOOLS)}
     done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr[-1000:]

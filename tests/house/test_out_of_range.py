@@ -3,14 +3,31 @@
 Several rooms at once: what one refuses the others refuse in the same words.
 """
 
+import os
+import re
+
 import numpy as np
 import pytest
 import torch
 
 from icl import _checks, filters, solvers
+from icl.bench.catalogue import Lstm, Softmax
+from icl.bench.sequence import Block, InContext, Projected
+from icl.models.memformer import Full, Memory
+from icl.models.one_layer import OneLayerGLA
+from icl.models.readings import LITERAL, FullStack
+from icl.models.s6 import S6, FixedStep, S6Stack, Selective
+from icl.models.scalar_heads import ScalarHeads
 from icl.page import claims
 from icl.profile import streams
-from icl.tasks import DriftingRegression, HeavyTailedDrift, quadratics, square_root
+from icl.tasks import (
+    DriftingRegression,
+    GaussianComponents,
+    HeavyTailedDrift,
+    UnknownDrift,
+    quadratics,
+    square_root,
+)
 from icl.theory import adversary, floors, lfom, moments, one_layer, population, steady
 from icl.theory import lms_family as lms
 from icl.theory.errata import memory
@@ -129,3 +146,50 @@ def test_what_no_memory_holds_is_refused(name, as_installed):
         ValueError, match=rf"^{name} must be smaller, \d+ takes at least \S+ bytes and there are \S+, got"
     ):
         TOO_LARGE[name]()
+
+
+FAST = HeavyTailedDrift(2, 4, 0.9)
+SPEEDS = UnknownDrift(2, 4, (0.5, 0.9), 0.3)
+CLUSTERS = GaussianComponents(2, 4, [2.5, -1], [0.5, 2], [0.2, 0.8])
+S6_LAYER = S6(*(Selective(3, 4) for _ in range(2)), FixedStep(0.1), -torch.ones(4, dtype=torch.float64))
+#: Settings by name, calls with them, and the bytes of their largest array.
+BYTES = {
+    "a task's prompts": ("batch", lambda: TASK.sample(7, generator=streams("x")), 8 * 7 * 5 * 2),
+    "steps revealed": ("batch", lambda: FAST.reveal(7, generator=streams("x")), 8 * 7 * 5 * 2),
+    "speeds revealed": ("batch", lambda: SPEEDS.reveal(7, generator=streams("x")), 8 * 7 * 5 * 2),
+    "components": ("batch", lambda: CLUSTERS.sample(7, generator=streams("x")), 8 * 7 * 5 * 2),
+    "a rotation": ("d", lambda: quadratics.rotation(30, generator=streams("x")), 8 * 30**2),
+    "one layer": ("d", lambda: OneLayerGLA(30, lam=0.9, scale=0.1, generator=streams("x")), 8 * 30**2),
+    "a reading": (
+        "d",
+        lambda: FullStack(30, 3, reading=LITERAL, scale=0.1, generator=streams("x")),
+        16 * 3 * 30**2,
+    ),
+    "S6 layers": ("d_e", lambda: S6Stack([S6_LAYER], 30), 8 * 30**2),
+    "scalar heads": ("layers", lambda: ScalarHeads(1, 30, 6), 8 * 30**2),
+    "matrices of a memformer": ("d", lambda: Full(30, 3), 8 * 3 * 30**2),
+    "a memory": ("layers", lambda: Memory(30), 8 * 30**2),
+    "gradient descent": ("layers", lambda: lfom.gradient_descent_table(0.1, 30), 8 * 30**2),
+    "the heavy ball": ("layers", lambda: lfom.momentum_table(0.1, 0.9, 30), 8 * 30**2),
+    "Nesterov's method": ("layers", lambda: lfom.nesterov_table(0.1, 0.9, 30), 8 * 30**2),
+    "nodes of a quadrature": ("nodes", lambda: steady.squared_lengths(3, nodes=30), 8 * 30**2),
+    "softmax attention": ("width", lambda: Softmax(32), 4 * 32**2),
+    "an LSTM": ("width", lambda: Lstm(32), 4 * 32**2),
+    "a block": ("width", lambda: Block(32, torch.nn.Identity()), 4 * 32**2),
+    "projections": ("width", lambda: Projected(lambda q, k, v: v, 32), 4 * 32**2),
+    "a model in context": ("width", lambda: InContext(3, 32, torch.nn.Identity()), 4 * 32**2),
+}
+
+
+@pytest.mark.parametrize("what", BYTES)
+def test_what_memory_just_holds_is_taken(what, monkeypatch, as_installed):
+    """On a machine with as many bytes as the largest array has; with one less it is refused."""
+    name, call, size = BYTES[what]
+    memory = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": size}
+    monkeypatch.setattr(os, "sysconf", memory.__getitem__)
+    call()
+    memory["SC_PHYS_PAGES"] -= 1
+    with pytest.raises(
+        ValueError, match=rf"^{name} must be smaller, \d+ takes at least {re.escape(f'{size:.3g}')} bytes"
+    ):
+        call()

@@ -156,8 +156,8 @@ def _program(monkeypatch):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """A folder with all cells of the grid, for tests to copy or to leave as it is."""
-    folder = tmp_path_factory.mktemp("kept")
+    """A folder with all cells of the grid, for tests to copy or to leave as it is; it and the one it is in are new."""
+    folder = tmp_path_factory.mktemp("kept") / "grids" / "a"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_identity, "running", lambda: [PROGRAM])
         run_grid(grid(), folder)

@@ -218,7 +218,7 @@ def test_a_model_is_asked_on_prefixes():
     """A model is called once for 1, 2, .., n examples, with exactly the prompt up to that query, and its answers stand
     at these positions; before any example the prediction is 0.
 
-    5 prompts of 9 positions; bit for bit. A module with parameters is as good as a function.
+    5 prompts of 9 positions, or of 2; bit for bit. A module with parameters is as good as a function.
     """
     prompt, lengths = Replay().sample(5, generator=unused(), dtype=torch.float64), []
 
@@ -231,6 +231,8 @@ def test_a_model_is_asked_on_prefixes():
     y_hat = one_step_ahead(model, prompt)
     assert lengths == [*range(1, 9)]
     assert torch.equal(y_hat, torch.cat([torch.zeros(5, 1), torch.arange(1.0, 9) + prompt.x[:, 1:, 0]], 1))
+    shortest = Prompt(*(part[:, :2] for part in vars(prompt).values()))
+    assert torch.equal(one_step_ahead(model, shortest), y_hat[:, :2])
     module = OneLayerGLA(3, lam=0.8, scale=0.1, generator=streams("layer"), dtype=torch.float64)
     module.set_weights(np.diag([0, 0, 0, 1.0]), np.diag([0.1, 0.1, 0.1, 0]))
     answers = one_step_ahead(module, prompt)

@@ -3,6 +3,10 @@
 No data set, no weights: texts are random tokens.
 """
 
+import itertools
+import json
+import re
+
 import chance
 import numpy as np
 import pytest
@@ -15,8 +19,9 @@ pytest.importorskip("transformers", reason="the language extra is not installed"
 from icl.models import with_attention
 from icl.profile import streams
 from icl.runs import language
-from icl.runs.language import JudgedText, answered, fine_tune, judge_text, label_logits, label_loss
+from icl.runs.language import JudgedText, answered, fine_tune, judge_text, label_logits, label_loss, text_tasks
 from icl.runs.training import AdamW, Config
+from icl.tasks.text import TEXT_CLASSES
 
 FAST = AdamW(lr=1e-2)
 
@@ -148,6 +153,41 @@ def test_errors_count_texts_that_come_back():
         for numbers, told in ((mean, error), (more, more_error)):
             low, _ = chance.assert_errors(numbers, told**2, order=0.1)
             assert low > 0.6
+
+
+@pytest.mark.parametrize(
+    ("corpus", "asked", "n"), [("sst2", None, 20), ("sst2", 6, 6), ("mnli", None, 10), ("mnli", 3, 3)]
+)
+def test_prompts_of_a_corpus_are_its_rows_with_their_words(tmp_path, monkeypatch, corpus, asked, n):
+    """The paper's number of demonstrations, or what is asked for: a row of the part and its label's word each."""
+    monkeypatch.setenv("ICL_DATA", str(tmp_path))
+    (tmp_path / corpus).mkdir()
+    shortest, longest = language.TEXT_LENGTHS[corpus]
+    rows = {}
+    for part, name in (("train", "train"), ("validation", "dev" if corpus == "sst2" else "dev_matched")):
+        of = itertools.product(range(shortest, longest + 1), enumerate(TEXT_CLASSES[corpus]), range(3))
+        made = [(f"{part}-{length}-{word}-{k}" + " of" * (length - 4), c, word) for length, (c, word), k in of]
+        if corpus == "sst2":
+            rows[part] = [(f"{text} the last words", c) for text, c, _ in made]
+            lines = ["label\tsentence", *(f"{c}\t{text}" for text, c in rows[part])]
+            (tmp_path / f"sst2/{name}.tsv").write_text("\n".join(lines))
+        else:
+            rows[part] = [(f"{text}\nand so", c) for text, c, _ in made]
+            told = [{"premise": text, "hypothesis": "and so", "label": word} for text, _, word in made]
+            (tmp_path / f"mnli/{name}.jsonl").write_text("\n".join(map(json.dumps, told)))
+    known = []
+
+    def encode(text):
+        pieces = re.findall(r" ?[^ \n]+|\n", text)
+        known.extend(piece for piece in pieces if piece not in known)
+        return [known.index(piece) for piece in pieces]
+
+    for part, task in text_tasks(corpus, encode, demonstrations=asked).items():
+        for tokens in task.sample(3, generator=streams("corpus")).tokens:
+            text = "".join(known[token] for token in tokens)
+            words = language.LABEL_WORDS[corpus]
+            assert sum(f"{row} ->{words[c]}\n" in text for row, c in rows[part]) == task.n == n
+            assert sum(f"{row} ->" in text for row, _ in rows[part]) == n + 1
 
 
 def test_bad_sizes_are_refused():

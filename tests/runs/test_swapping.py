@@ -37,7 +37,7 @@ def test_units_are_kept_and_none_is_taken_for_another(tmp_path, monkeypatch):
     monkeypatch.setitem(language.PRINTED_K, "toy", (1, 4))
     parts = {"train": texts(), "validation": texts(seed=1)}
     plan = [("toy", SwapArm("as it is", trained=False), 0), ("toy", SwapArm("gated", 0.9), 1)]
-    sizes = {"config": course(3), "prompts": 8, "folder": tmp_path / "kept"}
+    sizes = {"config": course(3), "prompts": 8, "folder": tmp_path / "new" / "kept"}
     told = []
     first = swap(tiny(), {"toy": parts}, plan, **sizes, say=told.append)
     assert len(told) == 2
@@ -99,6 +99,7 @@ def test_learned_gates_are_a_unit_of_their_own(tmp_path):
     assert made[0].accuracy_more.notna().tolist() == [True] * 3 + [False] * 3
     (kept,) = (json.loads(path.read_text()) for path in tmp_path.iterdir() if "learned" in path.name)
     assert np.shape(kept["lam"]) == (2, 2)
+    assert {type(each) for row in kept["correct"] for each in row} == {int}
     odds = np.log(0.9 / 0.1)
     assert np.abs(np.log(np.array(kept["lam"]) / (1 - np.array(kept["lam"]))) - odds).max() > 0.5
 

@@ -502,6 +502,15 @@ def test_signs_are_balanced_and_independent(task):
         chance.assert_within((products > 0).sum(1), stats.binom(products.shape[1], 0.5))
 
 
+def test_laplace_inputs_take_two_numbers_each():
+    """Differences of two exponentials, rtol 1e-12; what is drawn after them begins at the third."""
+    ours, by_hand = streams("laplace"), streams("laplace")
+    drawn = LAPLACE.draw((3, 4), ours, torch.float64, None)
+    u, v = torch.rand((2, 3, 4), generator=by_hand, dtype=torch.float64)
+    torch.testing.assert_close(drawn, (torch.log1p(-v) - torch.log1p(-u)) / 2**0.5, rtol=1e-12, atol=0)
+    assert torch.equal(ours.get_state(), by_hand.get_state())
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("law", [*LAWS, RADEMACHER], ids=lambda law: law.name)
 def test_laws_of_inputs_state_their_kurtosis(law):

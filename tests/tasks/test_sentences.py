@@ -67,6 +67,7 @@ def test_signs_have_the_kernel_of_the_papers_drift(flip):
     np.testing.assert_allclose(task.sign_kernel(), drift.weight_kernel(), atol=1e-12)
     prompt = task.sample(20_000, generator=streams(f"signs {flip}"), dtype=torch.float64)
     sign = (prompt.y * torch.as_tensor(TABLE.labels)[rows_of(TABLE, prompt.x)]).numpy()
+    assert (np.abs(sign) == 1).all()
     one, other = np.triu_indices(6, 1)
     alike = (sign[:, one] == sign[:, other]).sum(0)
     chance.assert_counts(alike, 20_000, (1 + task.sign_kernel()[one, other]) / 2)
@@ -127,9 +128,12 @@ def test_shuffled_prompts_hold_the_same_demonstrations():
 
 
 def test_packed_features_come_back_to_a_sixteenth():
-    """Within half a step where they fit into eight bits, cut where they do not."""
+    """Within half a step where they fit into eight bits, cut where they do not; rows come one after another, however
+    they lie in memory.
+    """
     x = np.random.default_rng(3).standard_normal((50, 4))
     assert np.abs(unpacked(packed(x), d=4) - x).max() <= 1 / 32
+    assert np.abs(unpacked(packed(x.T), d=50) - x.T).max() <= 1 / 32
     np.testing.assert_array_equal(unpacked(packed(np.array([[9.0, -9.0]])), d=2), [[127 / 16, -127 / 16]])
 
 

@@ -166,6 +166,11 @@ def test_the_borders_of_the_map():
     assert far["Mesa"] == pytest.approx(v[-1])
 
 
+def test_drifts_beyond_the_table_are_refused_before_anything_is_computed():
+    with pytest.raises(ValueError, match=r"^s must be finite and >= 0\.0001 and <= 10, got"):
+        mesa.mesa_over_floor(np.array([1e-5]), np.array([]))
+
+
 def test_a_table_that_does_not_fit():
     """`least_noise` names what is wrong with a table."""
     s, v, table = np.array([1.0]), np.array([0.1, 1.0]), np.array([[1.2, 1.1]])

@@ -96,6 +96,19 @@ def test_what_an_answer_depends_on():
     np.testing.assert_allclose(p[3, 4], 0.5, atol=1e-12)
 
 
+def test_one_prompt_alone_is_answered_as_among_its_copies():
+    """Of a rule that grows, so that the grid has to reach for the last sentence's; no prompts have no answers."""
+    rule = DriftingRegression(d=1, n=11, gamma=1.2, sigma_w=0.5, sigma_e=0.5)
+    rng = np.random.default_rng(5)
+    x, labels = rng.normal(size=(1, 12, 1)), rng.random((1, 12)) > 0.5
+    for count in (0, 1, 12, 20):
+        copies = (np.repeat(each, count, axis=0) for each in (x, labels))
+        found = rule_floor.positive_probability(*copies, rule, sigma_y=0.6, spacing=0.5)
+        alone = rule_floor.positive_probability(x, labels, rule, sigma_y=0.6, spacing=0.5)
+        assert found.shape == (count, 12)
+        np.testing.assert_allclose(found, np.repeat(alone, count, axis=0), rtol=1e-12)
+
+
 def test_what_a_grid_cannot_do():
     """Three dimensions, a rule that is 0 for sure or shrinks without innovations, and too unequal widths: refused."""
     x, labels = np.ones((1, 2, 2)), np.ones((1, 2), dtype=bool)

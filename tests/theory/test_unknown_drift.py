@@ -187,7 +187,7 @@ def test_unit_delta_error_is_the_recursion_run_to_its_end():
     slow=st.floats(0.0, 0.995),
     faster=st.floats(0.01, 0.99),
     lam=st.floats(0.01, 1.0),
-    eps=st.floats(0.0, 50.0),
+    eps=st.one_of(st.just(0.0), st.floats(1e-300, 50.0)),
     noise=st.one_of(st.just(0.0), st.floats(1e-6, 3.0)),
     d=st.sampled_from([2, 3, 10, 40]),
 )
@@ -301,7 +301,12 @@ def test_gates_are_found_again_under_any_noise(d, sigma_y):
 
 
 def test_what_has_no_error_or_is_not_seen_is_refused():
-    """Keys of length 1 and noisy labels in up to two dimensions: E 1 / r is infinite, and nodes made 4.4 of it."""
+    """Keys of length 1 and noisy labels in up to two dimensions: E 1 / r is infinite, and nodes made 4.4 of it; an eps
+    so small that it has few digits.
+    """
+    for eps in (5e-324, 1e-320):
+        with pytest.raises(ValueError, match=f"eps must be 0 or at least 1e-300, got {eps}"):
+            ud.unit_delta_error(Steady(3, 0.9, 0.4, 0.1), lam=0.9, eps=eps)
     with pytest.raises(ValueError, match="eps must be > 0 for noisy labels in 2 dimensions"):
         ud.unit_delta_error(Steady(2, 0.95, 0.3, 0.5), lam=0.95, eps=0.0)
     mixed = [Steady(1, 0.95, 0.3)] * 4 + [Steady(1, 0.95, 0.3, 0.35)]

@@ -85,7 +85,6 @@ def _descend(
     d = H.shape[-1]
     _checks.shape("A", A, (None, d, d), "to match H")
     _checks.dtype("A", A, H.dtype, "to match H")
-    _checks.tensor("Gamma", Gamma)
     _checks.dtype("Gamma", Gamma, H.dtype, "to match H")
     layers = len(A)
     # A prompt, a layer, a register and a row of it; the last row is the labels'.

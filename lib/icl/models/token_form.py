@@ -276,7 +276,6 @@ def _follow(X: Tensor, left: Tensor, M: Tensor, A: Tensor, Gamma: Tensor, B: Ten
     _checks.shape("A", A, (None, d, d), "to match X")
     _checks.dtype("A", A, X.dtype, "to match X")
     layers = len(A)
-    _checks.tensor("Gamma", Gamma)
     _checks.dtype("Gamma", Gamma, X.dtype, "to match X")
     # A prompt, a layer, a register, its token and a row of it; the last row is the labels'.
     weights = Gamma[None, ..., None] if Gamma.dim() == 3 else Gamma

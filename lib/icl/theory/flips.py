@@ -65,7 +65,7 @@ def sign_layer(rows: LabelledRows, *, lam: float, flip: float, n: int) -> Float[
         n: number of demonstrations, >= 1.
     """
     _checks.instance("rows", rows, LabelledRows)
-    _checks.number("flip", flip, at_least=0, at_most=0.5)
+    _checks.number("flip", flip)
     m = sign_moments(_checks.number("lam", lam, above=0), flip=flip, n=n)
     w = rows.fit
     return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))

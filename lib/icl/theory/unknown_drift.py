@@ -206,11 +206,13 @@ def unit_delta_error(law: Steady, *, lam: float, eps: float) -> float:
         eps: added to r, >= 0, in x^2.
 
     Raises:
-        ValueError: if an argument is out of range, or eps is 0 for noisy labels in up to two dimensions, where the
-            error is infinite.
+        ValueError: if an argument is out of range, eps is above 0 and below 1e-300, or it is 0 for noisy labels in up
+            to two dimensions, where the error is infinite.
     """
     law = _law(law)
     lam, eps = _checks.number("lam", lam, at_least=0, at_most=1), _checks.number("eps", eps, at_least=0)
+    if 0 < eps < 1e-300:  # such numbers have few digits
+        raise ValueError(f"eps must be 0 or at least 1e-300, got {eps!r}")
     if law.sigma_y and not eps and law.d < 3:
         raise ValueError(f"eps must be > 0 for noisy labels in {law.d} dimensions, where E 1 / r is infinite")
     if _apart(law, eps) <= 1e-12:
