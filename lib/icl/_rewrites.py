@@ -36,6 +36,9 @@ _ONE_WEIGHT_A_TOKEN = "50079f108b88cf59065ab555c239ba7d10c8a03d"
 #: A commit where the error of unit keys was a quadrature and nothing else.
 _QUADRATURE = "c21a46978b375aa7a512154038f16212c1af180a"
 
+#: A commit where a list ended where it ends, and no list was larger than 0.
+_SAID_TWICE = "a6757ad287441d2e2c1f266af5a2887c74e6cef6"
+
 #: A commit where all who wrote a file shared its draft.
 _ONE_DRAFT = "1715b72dd1577c576f826403bf93c3a369dfadeb"
 
@@ -407,6 +410,22 @@ results = [known_risks(2, n, 2, generator=torch.Generator().manual_seed(1), prom
 """
 
 
+_POWERS = """
+from fractions import Fraction
+from icl.theory.mixture_floor import _powers
+numbers = Fraction(0), Fraction(3, 2), Fraction(0.3)
+results = [[str(each) for each in _powers(m, v, k)] for m in numbers for v in numbers[1:] for k in range(6)]
+"""
+
+_POLES = """
+from icl.theory.spectra import pole_spectrum
+results = [
+    pole_spectrum(poles, k=k, n=n)
+    for poles in (0.0, [0.9], [-0.5, 0.97], [0.8 + 0.5j, 0.8 - 0.5j, 0.1])
+    for k, n in ((1.0, 4096), (2.5, 2048))
+]
+"""
+
 _RULES = """
 import torch
 from icl.runs import rule_arms
@@ -546,4 +565,7 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     Rewrite("icl.runs.rule_arms.one_layer_scores", "2654d96592bb77cd", "697dfda01c929444", _AT_EVERY_STEP, _RULES),
     Rewrite("icl.runs.gating.over_bound", "e9f3762e97a9094f", "e9675ef3abb8bc9b", _AT_EVERY_STEP, _OVER_BOUND),
+    # What held in any case is not said again.
+    Rewrite("icl.theory.mixture_floor._powers", "27da08e3ebe407cb", "cd416e0dd999587c", _SAID_TWICE, _POWERS),
+    Rewrite("icl.theory.spectra.pole_spectrum", "b563600f1c7b6421", "e5e7e415e7b07104", _SAID_TWICE, _POLES),
 )

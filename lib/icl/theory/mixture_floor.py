@@ -38,7 +38,7 @@ def _powers(mean: Fraction, variance: Fraction, degree: int) -> list[Fraction]:
     moments = [Fraction(1), mean]
     for j in range(2, 2 * degree + 1):
         moments.append(mean * moments[-1] + (j - 1) * variance * moments[-2])
-    return moments[: 2 * degree + 1 : 2]
+    return moments[::2]
 
 
 def _means(single: list[Fraction], n: int) -> list[Fraction]:

@@ -67,7 +67,7 @@ def pole_spectrum(poles: Any, *, k: float = 1.0, n: int = 4096) -> Float[np.ndar
     whitens = np.poly(found)
     if np.abs(np.imag(whitens)).max() > 1e-12 * np.abs(whitens).max():
         raise ValueError(f"poles must be real or in conjugate pairs, got {poles!r}")
-    size = np.abs(found).max(initial=0.0)
+    size = np.abs(found).max()
     if size**n > 1e-13:
         raise ValueError(f"n must be larger for a pole of size {size:g}, got {n}")
     f = 1 / np.abs(np.polyval(np.real(whitens), np.exp(1j * omega))) ** 2
