@@ -371,6 +371,9 @@ def test_a_direction_of_its_own():
         np.testing.assert_allclose(fw.delta_shared(law, white)[0], fw.best_delta(law).error, rtol=1e-9)
         assert fw.gla_per_channel(law, SPECTRUM) < fw.gla_shared(law, SPECTRUM)[0]
         assert fw.delta_diagonal(law, SPECTRUM) < fw.delta_shared(law, SPECTRUM)[0]
+    # An error is flat where it is least: its decay is found as well as float64 can tell it.
+    law = fw.Steady(3, 0.8, 0.1, 0.5)
+    np.testing.assert_allclose(fw.gla_shared(law, np.ones(3))[1], fw.best_gla(law).lam, rtol=1e-7)
     law = fw.Steady(3, 0.95, 0.2)
     one = task(law, np.diag(SPECTRUM))
     found = optimize.minimize_scalar(
