@@ -267,6 +267,43 @@ def unbacked(row, text):
     return [number for number in numbers(row.reason) if number not in known]
 
 
+#: How a reason begins that cannot stand beside these verdicts.
+CONTRARY = {
+    "reproduced": r"(do|does) not hold|(is|are) (wrong|false)|fails?\b|refuted|not reproduced|misprint",
+    "not reproduced": r"(?<!not )\b(it holds|they hold|agrees?|(is|are) right|reproduced|confirmed)\b",
+    "misprint": r"(?<!not )\b(it holds|they hold|agrees?|(is|are) right|reproduced|confirmed)\b",
+}
+
+
+def contradicts(row):
+    """Whether the first sentence of a row's reason says the contrary of its verdict."""
+    first = re.split(r"(?<=[.;:]) ", " ".join(row.reason.split()))[0]
+    return bool(row.verdict in CONTRARY and re.search(CONTRARY[row.verdict], first, re.IGNORECASE))
+
+
+def test_reasons_say_what_verdicts_say():
+    """As far as their first sentences go; what a check finds, the verdict says, and is held to it by the build."""
+    assert [row.id for row in evidence.ledger().values() if row.reason and contradicts(row)] == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason", "found"),
+    [
+        ("reproduced", "It does not hold: at γ = 1 it fails.", True),
+        ("reproduced", "The second factor is wrong. It holds without.", True),
+        ("reproduced", "It holds: no prompt is worse. Elsewhere it fails.", False),
+        ("not reproduced", "It holds: all runs arrive.", True),
+        ("misprint", "Both printed forms\nagree with ours.", True),
+        ("not reproduced", "Not consistently. At one depth it holds.", False),
+        ("holds more narrowly", "It holds on samples.", False),
+    ],
+)
+def test_a_reason_that_contradicts_is_found(verdict, reason, found):
+    """By its first sentence alone; verdicts in between may begin either way."""
+    row = next(row for row in evidence.ledger().values() if row.reason)
+    assert contradicts(replace(row, verdict=verdict, reason=reason)) is found
+
+
 #: Numbers of a reason that the chapter does not have, by row: why nobody computes them there.
 FROM_ELSEWHERE = {
     ("gla.nlp.sizes", "124"): "what the authors of the model corrected their number to",
