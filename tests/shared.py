@@ -2,6 +2,8 @@
 
 import multiprocessing
 
+import numpy as np
+import pandas as pd
 import torch
 
 from icl.models import untrained
@@ -14,6 +16,13 @@ def started(function, *args):
     process = multiprocessing.get_context("fork").Process(target=function, args=args)
     process.start()
     return process
+
+
+def same_runs(one, other):
+    """Two tables of the benchmark's runs are the same, to the bit."""
+    pd.testing.assert_frame_equal(one.drop(columns="errors"), other.drop(columns="errors"), check_exact=True)
+    for a, b in zip(one["errors"], other["errors"], strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def stirred(model, size=0.3):

@@ -1,7 +1,6 @@
 """The contents at the side of a page list titles; to make them, Sphinx copies every heading of every page, each time.
 
-So it is handed the titles alone. What comes out is the same, and a site of 180 pages is written in three quarters of
-the time.
+So it is handed the titles alone. What comes out is the same, for a fifth less of the work that a site of 180 pages is.
 """
 
 from functools import lru_cache

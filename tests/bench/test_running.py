@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from shared import started
+from shared import same_runs, started
 
 from icl.bench import cells, running
 from icl.bench.budgets import Budget
@@ -38,13 +37,6 @@ def settings(**change):
     return {"tasks": TASKS, "budget": TINY, "only_tested": [], "quiet": True} | change
 
 
-def same(one, other):
-    """Two tables, to the bit."""
-    pd.testing.assert_frame_equal(one.drop(columns="errors"), other.drop(columns="errors"), check_exact=True)
-    for a, b in zip(one["errors"], other["errors"], strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_a_run_has_every_row_once_and_chooses_the_better_rate(whole):
     """Two seeds at the rate of least validation error, a filter once, floors and answer 0; the file reads back."""
     found, folder = whole
@@ -55,7 +47,7 @@ def test_a_run_has_every_row_once_and_chooses_the_better_rate(whole):
     assert set(own.rate) == {min(tried, key=tried.get)} == {float(told["rate"]["all"])}
     assert set(found.table[found.table.kind == "floor"].contestant) <= {"genie", "Bayes", "best linear"}
     assert all(len(errors) == TINY.prompts for errors in found.table.errors)
-    same(read_results(folder / "results.parquet").table, found.table)
+    same_runs(read_results(folder / "results.parquet").table, found.table)
     assert any("rate tried" in warning for warning in told["warnings"])
 
 
@@ -76,7 +68,7 @@ def test_a_run_that_was_killed_ends_where_it_would_have(mine, whole, tmp_path, m
         running.run([mine], folder=tmp_path / "out", **settings())
     assert not (tmp_path / "out" / "results.parquet").exists()
     monkeypatch.setattr(cells, "_loss", loss)
-    same(running.run([mine], folder=tmp_path / "out", **settings()).table, whole[0].table)
+    same_runs(running.run([mine], folder=tmp_path / "out", **settings()).table, whole[0].table)
 
 
 def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path, monkeypatch):
@@ -98,7 +90,7 @@ def test_a_killed_process_leaves_nothing_half_made(mine, tmp_path, monkeypatch):
     assert process.exitcode == -signal.SIGKILL
     assert not (tmp_path / "out" / "results.parquet").exists()
     after = running.run([mine], folder=tmp_path / "out", **asked)
-    same(after.table, running.run([mine], **asked).table)
+    same_runs(after.table, running.run([mine], **asked).table)
 
 
 def test_a_worker_ends_with_the_process_that_shared_the_cells_out(monkeypatch):

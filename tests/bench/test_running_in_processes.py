@@ -8,9 +8,9 @@ from pathlib import Path
 
 import cloudpickle
 import joblib
-import numpy as np
 import pandas as pd
 import pytest
+from shared import same_runs
 
 from icl import _identity, filters
 from icl.bench import cells, running
@@ -60,13 +60,6 @@ def here(layer):
     return running.run([layer], **ASKED).table
 
 
-def same(one, other):
-    """Two tables of runs, to the bit."""
-    pd.testing.assert_frame_equal(one.drop(columns="errors"), other.drop(columns="errors"), check_exact=True)
-    for a, b in zip(one["errors"], other["errors"], strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 # Processes of joblib cannot import a test: they are handed its functions whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -92,9 +85,9 @@ def asked(makers, *, seeds=2):
 
 def test_a_run_in_two_processes_gives_the_same_bits_and_a_second_trains_nothing(layer, here, tmp_path, monkeypatch):
     """Then `fit` is taken away: all is read."""
-    same(running.run([layer], folder=tmp_path, jobs=2, **ASKED).table, here)
+    same_runs(running.run([layer], folder=tmp_path, jobs=2, **ASKED).table, here)
     monkeypatch.setattr(cells, "fit", None)
-    same(running.run([layer], folder=tmp_path, **ASKED).table, here)
+    same_runs(running.run([layer], folder=tmp_path, **ASKED).table, here)
 
 
 def test_a_grid_in_two_processes_gives_the_same_bits(tmp_path, monkeypatch):
@@ -129,6 +122,6 @@ def test_a_grid_on_a_cluster_gives_the_same_bits(cluster):
 
 def test_a_run_on_a_cluster_gives_the_same_bits(cluster, layer, here, tmp_path):
     """By the scheduler's address."""
-    same(running.run([layer], dask=cluster.scheduler_address, folder=tmp_path / "out", **ASKED).table, here)
+    same_runs(running.run([layer], dask=cluster.scheduler_address, folder=tmp_path / "out", **ASKED).table, here)
     # The states of its trainings were written by the workers.
     assert len(list((tmp_path / "out" / "mine").glob("*.safetensors"))) == 3
