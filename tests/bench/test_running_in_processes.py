@@ -1,15 +1,20 @@
 """Cells in other processes, a run's of the benchmark and a grid's: two of joblib's, two of a Dask cluster.
 
-They are here together because a process takes seconds to start: both use the same four.
+They are here together because processes take a while to start: both use the same four.
 """
 
+import contextlib
+import importlib
+import os
 import sys
-from pathlib import Path
+from multiprocessing import forkserver, popen_forkserver, resource_tracker
 
 import cloudpickle
 import joblib
 import pandas as pd
 import pytest
+from joblib.externals import loky
+from joblib.externals.loky.backend.process import LokyProcess
 from shared import same_runs
 
 from icl import _identity, filters
@@ -22,13 +27,38 @@ TINY = Budget("tiny", 2, 8, 8, 1, 4, 4, (1e-3, 1e-2), 2, 5, 8, 4)
 ASKED = {"tasks": ["ar1-0.9", "switches"], "only_tested": [], "budget": TINY, "quiet": True}
 
 
+def copied(path, given, descriptors):
+    """Start a fork server: a copy of this process, in place of a new program that has all to import."""
+    if process := os.fork():
+        return process
+    try:
+        kept = {0, 1, 2, resource_tracker.getfd(), *descriptors}
+        for other in {int(name) for name in os.listdir("/dev/fd")} - kept:
+            with contextlib.suppress(OSError):
+                os.close(other)
+        exec(given[-1])
+    finally:
+        os._exit(0)
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _importable():
-    """Other processes find the library under test; and a file of one's own does not stay on the path."""
+def _quick():
+    """Other processes, joblib's and Dask's, are copies of this one as it was before any test here: see `copied`.
+
+    What cells need is imported before; a layer of one's own is not. And such a layer's file does not stay on the path.
+    """
+    importlib.import_module("distributed")
+    importlib.import_module("torch._dynamo")
+    resource_tracker.ensure_running()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver.util, "spawnv_passfds", copied)
+        forkserver.ensure_running()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", list(sys.path))
-        patch.setenv("PYTHONPATH", str(Path(grid.__file__).parents[2]))
+        patch.setattr(LokyProcess, "_Popen", staticmethod(popen_forkserver.Popen))
         yield
+        loky.get_reusable_executor().shutdown(kill_workers=True)
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +66,12 @@ def cluster():
     """Two worker processes of Dask."""
     import dask
     from distributed import LocalCluster
-    from distributed.utils import get_mp_context
 
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        # What both import, they are copies of a process that has.
-        get_mp_context().set_forkserver_preload(["distributed", "icl.bench.running", "torch._dynamo"])
-        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made:
-            yield made
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made,
+    ):
+        yield made
 
 
 @pytest.fixture(scope="module")
