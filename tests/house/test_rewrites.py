@@ -1,15 +1,19 @@
 """Rewritten definitions that keep their identity: each still stands, and computes what its older form computed."""
 
 import hashlib
-import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import tarfile
+import warnings
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from shared import started
 
 from icl import _identity
 from icl._rewrites import REWRITES
@@ -19,61 +23,52 @@ NAMES = [rewrite.definition for rewrite in REWRITES]
 #: So many of the proofs are computed anew at a commit, others at each; with ALL in the environment all are, as weekly.
 SAMPLE = 2
 
-#: Reads libraries, each with cases, and prints for each library a hash of what each case leaves in `results`;
-#: everything is hashed by value. Each library has a process of its own, a copy of one that has loaded what both import.
-PROGRAM = """
-import hashlib, json, os, sys, types
-import numpy as np
-import pandas, scipy.linalg, scipy.optimize, torch
-
-# Optimisers mark what the compiler shall pass over. Nothing is compiled here, and the compiler takes 3 s to load.
-torch._dynamo = sys.modules["torch._dynamo"] = types.SimpleNamespace(
-    disable=lambda function, *how, **more: function, graph_break=lambda: None
-)
 
 def told(value):
+    """A result as bytes, by value."""
     if isinstance(value, dict):
         return told([(key, value[key]) for key in sorted(value)])
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple):
         return b"(" + b",".join(map(told, value)) + b")"
     if isinstance(value, torch.Tensor):
         value = value.detach().numpy()
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes()
-    assert isinstance(value, (int, float, str)) or value is None, type(value)
+    assert isinstance(value, int | float | str) or value is None, type(value)
     return repr(value).encode()
 
-torch.set_num_threads(1)
-for library, everything in json.load(sys.stdin):
-    if copy := os.fork():
-        assert os.waitpid(copy, 0)[1] == 0
-        continue
-    assert not any(name.split(".")[0] == "icl" for name in sys.modules)
-    sys.path.insert(0, library)
+
+def _work(library, everything, answers):
+    """Compute cases with a library that stands in a folder, in a process of its own.
+
+    It is a copy of this one, which has torch loaded; what it has of the library, and with whose annotations checked,
+    is forgotten.
+    """
+    for name in [name for name in sys.modules if name.split(".")[0] == "icl"]:
+        del sys.modules[name]
+    sys.meta_path[:] = [each for each in sys.meta_path if not type(each).__module__.startswith("jaxtyping")]
+    sys.path.insert(0, str(library))
+    warnings.resetwarnings()
     digests = {}
     for cases in everything:
         space = {}
         exec(cases, space)
         digests[cases] = [hashlib.sha256(told(result)).hexdigest() for result in space["results"]]
-    print(json.dumps([sys.modules["icl"].__file__, digests]), flush=True)
-    break
-"""
+    answers.send((sys.modules["icl"].__file__, digests))
 
 
 def computed(libraries):
     """Digests of what cases compute, {cases: digests} for each of some libraries; `libraries` is (folder, cases)."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        input=json.dumps([(str(folder), cases) for folder, cases in libraries]),
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [place for place, _ in found] == [str(folder / "icl" / "__init__.py") for folder, _ in libraries]
-    return [digests for _, digests in found]
+    found = []
+    for folder, cases in libraries:
+        here, there = multiprocessing.Pipe(duplex=False)
+        process = started(_work, folder, cases, there)
+        there.close()
+        place, digests = here.recv()
+        process.join()
+        assert place == str(folder / "icl" / "__init__.py")
+        found.append(digests)
+    return found
 
 
 def older(commit, folder):
