@@ -1,4 +1,4 @@
-"""Results made up, a layer from a file, and `sys.path` left as it was."""
+"""Results made up, pages without pictures, a layer from a file, and `sys.path` left as it was."""
 
 import sys
 import textwrap
@@ -9,6 +9,7 @@ import pytest
 
 from icl.bench.contestants import resolve
 from icl.bench.results import COLUMNS, FORMAT, ZERO, BenchResults
+from icl.page import charts
 
 TASKS = {
     "ar1-0.9": ("AR(1), γ = .9", False, "Bayes", 0.2),
@@ -117,6 +118,12 @@ def _made_up(
 def made_up():
     """The function that makes them."""
     return _made_up
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Empty pictures: to draw a page's takes half a second, and they are no part of its words."""
+    monkeypatch.setattr(charts.Figure, "svg", lambda figure, width=680: '<svg width="480" height="100"></svg>')
 
 
 @pytest.fixture(scope="session")

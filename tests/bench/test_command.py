@@ -14,6 +14,8 @@ from icl.bench.budgets import BUDGETS
 from icl.bench.command import main
 from icl.bench.results import read_results, write_results
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 EXAMPLE = re.compile(r"error, times the floor +trained on +shifted +longer")
 
 

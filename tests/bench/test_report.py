@@ -190,16 +190,16 @@ def test_many_contestants_are_one_page_below_a_megabyte(made_up):
     assert f"and last of 25 {order[-1]} at" in page.words
 
 
-def test_a_rate_at_the_edge_is_pointed_at(read, made_up):
+@pytest.mark.usefixtures("undrawn")
+def test_a_rate_at_the_edge_is_pointed_at(made_up):
     """Only where it is one; a sweep of one rate has no edge."""
     results = made_up()
-    _, page = read("two", results, against="softmax")
-    assert "At the edge." not in page.words
+    assert "At the edge." not in Reader(report.page(results)).words
     results.meta["contestants"]["softmax"]["rates"]["all"]["0.016"] = 0.1
     results.meta["contestants"]["gla"]["rates"]["all"] = {"0.004": 0.5}
-    _, page = read("edge", results)
-    assert "The best rate is at an edge of what was tried for softmax (0.016)." in page.words
-    assert "gla (" not in page.words[page.words.index("At the edge.") :].partition("What each costs")[0]
+    words = Reader(report.page(results)).words
+    assert "The best rate is at an edge of what was tried for softmax (0.016)." in words
+    assert "gla (" not in words[words.index("At the edge.") :].partition("What each costs")[0]
 
 
 def test_warnings_say_what_to_know_before_believing(made_up):
