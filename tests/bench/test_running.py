@@ -10,6 +10,7 @@ import time
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,6 +100,7 @@ def test_a_worker_ends_with_the_process_that_shared_the_cells_out(monkeypatch):
     Planted: without the watch, two workers of `--jobs 2` trained on after kill -9, in a folder no longer theirs.
     """
     monkeypatch.setattr(cells, "_program", dict)
+    monkeypatch.setattr(running, "time", SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 50)))
     heard, say = os.pipe()
     if not (asker := os.fork()):
         try:
@@ -198,7 +200,7 @@ def test_a_training_that_diverges_is_a_result(mine):
 
 def test_what_does_not_fit_is_refused_before_anything_is_trained(mine, monkeypatch):
     """By name, with what may be given instead."""
-    monkeypatch.setattr(running, "_PATIENCE", 1)
+    monkeypatch.setattr(running, "_PATIENCE", 0.1)
     for asked, change, words in (
         ([], {}, "at least one contestant"),
         ([mine, mine], {}, "two contestants are called"),

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ FILES = sorted(path for path in (ROOT / "tests").rglob("test_*.py") if path.pare
 SPREADS = {"std", "sem", "var", "se", "isf", "ppf", "pvalue", "ttest_1samp", "kstest", "binomtest"}
 INEQUALITIES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 SAID = re.compile(r"\|z\||by chance|[Ff]alse failure|fails falsely")
-#: A file without any of these words has no test that is found: most need not be parsed.
+#: What has none of these words is no test that is found: most need not be looked into.
 LOOKS_LIKE = re.compile(rf"\b({'|'.join(sorted(SPREADS))}|sample|reveal)\b|{SAID.pattern}")
 #: Tests that look like it, and why chance has no part in them.
 NOT = {
@@ -45,8 +46,11 @@ def undeclared(source: str) -> list[str]:
     found = []
     if not LOOKS_LIKE.search(source):
         return found
+    lines = source.splitlines()
     for test in ast.parse(source).body:
         if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test_"):
+            continue
+        if not LOOKS_LIKE.search("\n".join(lines[test.lineno - 1 : test.end_lineno])):
             continue
         if any(re.search(r"mark\.(statistical|one_draw)", ast.unparse(mark)) for mark in test.decorator_list):
             continue
@@ -234,13 +238,8 @@ def test_each_assertion_sees_a_fault(assertion):
     chance.made.clear()
 
 
-def test_fresh_seeds_are_numbers():
+def test_fresh_seeds_are_numbers(monkeypatch):
     """Another value is refused when the tests begin."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import os; os.environ['ICL_FRESH'] = 'x'; import chance"],
-        cwd=ROOT / "tests",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "ICL_FRESH must be a whole number, or empty for the usual seeds, got 'x'" in done.stderr
+    monkeypatch.setenv("ICL_FRESH", "x")
+    with pytest.raises(ValueError, match="^ICL_FRESH must be a whole number, or empty for the usual seeds, got 'x'$"):
+        runpy.run_path(chance.__file__)

@@ -4,6 +4,7 @@ library, few rooms touch files, and every module has its tests at its own place.
 
 import ast
 import collections
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ TESTS = Path(__file__).resolve().parents[1]
 OF_NO_MODULE = ("house", "book", "browser", "course")
 
 
+@functools.cache
 def public(path):
     """Public names that a file defines."""
     names = []
@@ -31,7 +33,7 @@ def public(path):
                 names += [target.id for target in node.targets if isinstance(target, ast.Name)]
             case ast.AnnAssign():
                 names.append(node.target.id)
-    return [name for name in names if not name.startswith("_")]
+    return tuple(name for name in names if not name.startswith("_"))
 
 
 def inside(package):
@@ -101,14 +103,19 @@ def test_a_public_name_means_one_thing():
     assert {stem for stem, count in stems.items() if count > 1} == {"one_layer", "s6"}
 
 
+@functools.cache
 def calls_of(source):
     """Every dotted call and every import of a module."""
+    found = set()
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.Call(func=ast.Name() | ast.Attribute()):
-                yield ast.unparse(node.func)
+            case ast.Call(func=ast.Name(id=name)):
+                found.add(name)
+            case ast.Call(func=ast.Attribute()):
+                found.add(ast.unparse(node.func))
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (f"import {getattr(node, 'module', '')}.{alias.name}" for alias in names)
+                found |= {f"import {getattr(node, 'module', '')}.{alias.name}" for alias in names}
+    return found
 
 
 IO = ("open", "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "unlink", "save", "save_file", "to_csv")
