@@ -74,7 +74,9 @@ AXE = """async ([only, enough, whole]) => {
     const aside = ['pre', ...whole ? [] : ['mjx-container'], ...only ? ['.icl-chart__view svg'] : []].join();
     const boxes = [...document.querySelectorAll(aside)]
         .filter(box => !box.querySelector('[data-look]'))
-        .map(box => ({box, parts: [...box.childNodes], size: box.matches('mjx-container') && box.getBoundingClientRect()}));
+        .map(box => ({
+            box, parts: [...box.childNodes], size: box.matches('mjx-container') && box.getBoundingClientRect(),
+        }));
     for (const {box, size} of boxes) {
         box.replaceChildren(...box.matches('pre') ? [box.textContent] : []);
         if (!size) continue;
