@@ -2502,7 +2502,11 @@ entry(
     free={"theta": ("nan", "complex")},
 )
 entry(population.PopulationLoss.hessian, free={"theta": "nan"})
-entry(population.gradient_flow, given={"start": np.eye(3), "until": 0.1}, bounds={"until": "> 0", "slope": "> 0", "rtol": "> 0"})
+entry(
+    population.gradient_flow,
+    given={"start": np.eye(3), "until": 0.1},
+    bounds={"until": "> 0", "slope": "> 0", "rtol": "> 0"},
+)
 entry(
     population.linear_rate,
     given={"minimum": population.global_minimum(PLAIN, lam=0.9)},
