@@ -238,5 +238,5 @@ def test_each_assertion_sees_a_fault(assertion):
 def test_fresh_seeds_are_numbers(monkeypatch):
     """Another value is refused when the tests begin."""
     monkeypatch.setenv("ICL_FRESH", "x")
-    with pytest.raises(ValueError, match="^ICL_FRESH must be a whole number, or empty for the usual seeds, got 'x'$"):
+    with pytest.raises(ValueError, match=r"^ICL_FRESH must be a whole number, or empty for the usual seeds, got 'x'$"):
         runpy.run_path(chance.__file__)
