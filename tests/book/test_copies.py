@@ -86,9 +86,9 @@ def test_ctrl_c_leaves_no_process(tiny):
     with tiny.building(loaded=LIGHT, processes=3) as process:
         assert all(map(tiny.running, tiny.numbers()))
         os.killpg(process.pid, signal.SIGINT)
-        _, complained = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert complained == "Stopped; what had finished is kept.\n"
+        process.join(60)
+    assert process.exitcode == 130
+    assert tiny.complained() == "Stopped; what had finished is kept.\n"
     assert len(tiny.numbers()) == 3
     assert not any(map(tiny.running, tiny.numbers()))
 
