@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import io
 import multiprocessing
 import os
 import signal
@@ -68,9 +69,8 @@ class Tiny:
         import copies
 
         os.setsid()
-        with (self.root / "complained").open("w") as said:
-            os.dup2(said.fileno(), 2)
-        sys.stdout, sys.stderr = open(os.devnull, "w"), open(2, "w", closefd=False)
+        sys.stdout, sys.stderr = io.StringIO(), (self.root / "complained").open("w")
+        os.dup2(sys.stderr.fileno(), 2)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background is deaf to it
         copies.LOADED, copies.SUPPORTED = loaded, bool(loaded)
         atexit._clear()
