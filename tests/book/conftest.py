@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import gc
 import io
 import multiprocessing
 import os
@@ -129,12 +128,3 @@ def laid_out():
 def tiny(laid_out, tmp_path, monkeypatch) -> Tiny:
     """The little book, in place of the real one; its kernels have this session's environment."""
     return laid_out(tmp_path, monkeypatch)
-
-
-@pytest.fixture(scope="package", autouse=True)
-def seldom_collected():
-    """Chapters are read as trees of ten thousand nodes, none of which is garbage before a test has ended."""
-    before = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 50)
-    yield
-    gc.set_threshold(*before)
