@@ -27,7 +27,7 @@ def noisy(task, batch, sigma_y, dtype=torch.float64):
     return p.x, p.y + sigma_y * torch.randn(p.y.shape, generator=streams("label noise"), dtype=dtype)
 
 
-def started(task, P_0, sigma_y, batch=4):
+def started(task, P_0, sigma_y, batch=2):
     """Inputs and labels of the drift whose weights start with covariance P_0, as numpy arrays."""
     generator = np.random.default_rng(0)
     x, e = generator.normal(size=(2, batch, task.n + 1, task.d))
@@ -65,7 +65,7 @@ def test_kalman_is_the_brute_force_posterior(gamma, sigma_e, sigma_y, start):
     """At every position the estimate is the mean, and P the covariance, of the weight given all labels before, by
     conditioning one joint Gaussian of weights and labels.
 
-    4 trials of 9 positions in 3 dimensions; the task's start takes the joint law from `task.weight_kernel()`. Tolerance
+    2 trials of 9 positions in 3 dimensions; the task's start takes the joint law from `task.weight_kernel()`. Tolerance
     1e-9 of the largest estimate, and of the largest variance beforehand. Planted: the posterior one label earlier is
     a thousandth away at least, unless nothing is to be learnt.
     """
