@@ -468,9 +468,9 @@ def test_conjugate_gradients_stay_where_they_arrive(d, n, decades, dtype):
     see, where they were seen to go up to 0.6 of the solution's size with a slack of a tenth.
     """
     eps = torch.finfo(dtype).eps
-    x = torch.randn(80, n, d, generator=streams("past the end", seed=d), dtype=torch.float64)
+    x = torch.randn(200, n, d, generator=streams("past the end", seed=d), dtype=torch.float64)
     x = (x * torch.logspace(0, -decades, d, dtype=torch.float64)).to(dtype)
-    w_star = torch.randn(80, d, generator=streams("past the end, weights", seed=d), dtype=torch.float64).to(dtype)
+    w_star = torch.randn(200, d, generator=streams("past the end, weights", seed=d), dtype=torch.float64).to(dtype)
     H = x.mT @ x / n
     b = times(H, w_star)
     w = solvers.run_solver(solvers.conjugate_gradients(), H, b, 8 * d)
