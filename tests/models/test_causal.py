@@ -45,6 +45,7 @@ def models(dtype=torch.float64):
 
 
 @pytest.mark.parametrize("name", models())
+@torch.no_grad()
 def test_a_prediction_is_an_error_taken_from_nothing(name):
     """Asked for a query's label, a model gives minus its error there for a label of 0, and the label itself is not
     seen, bit for bit; `predictions` and the label less the error are the same.
@@ -58,8 +59,9 @@ def test_a_prediction_is_an_error_taken_from_nothing(name):
         Z = p.tokens()
         y_hat = model(p)
         assert close(y_hat, -model.errors(Z[..., :-1], Z[..., -1])[:, -1])
-        assert close(y_hat, model.predictions(p)[:, -1])
-        assert torch.equal(model.predictions(p), p.y - model.errors(p.x, p.y))
+        predictions = model.predictions(p)
+        assert close(y_hat, predictions[:, -1])
+        assert torch.equal(predictions, p.y - model.errors(p.x, p.y))
         other = p.y.clone()
         other[:, -1] = 1e6
         # Inside `Normalised` the label is divided before it is dropped.
@@ -169,6 +171,7 @@ def everything():
 
 
 @pytest.mark.parametrize("name", everything())
+@torch.no_grad()
 def test_prompts_of_a_batch_are_independent(name):
     """Replacing one prompt leaves the errors of the others as they were, bit for bit; prompts in another order have
     their errors in that order, and the same loss.
@@ -187,6 +190,7 @@ def test_prompts_of_a_batch_are_independent(name):
 
 
 @pytest.mark.parametrize("name", everything())
+@torch.no_grad()
 def test_the_loss_starts_where_it_is_told(name):
     """The loss is the mean of squared errors over prompts and positions since .. n, by default all of them, and at n
     the query alone.
