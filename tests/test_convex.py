@@ -101,11 +101,11 @@ def test_conjugate_gradients_written_out(kind):
 
 
 @every_kind
-@pytest.mark.parametrize("method", [convex.newton, convex.nonlinear_conjugate_gradients])
-def test_steps_descend_and_end_at_the_minimiser(kind, method):
+@pytest.mark.parametrize(("method", "steps"), [(convex.newton, 12), (convex.nonlinear_conjugate_gradients, 40)])
+def test_steps_descend_and_end_at_the_minimiser(kind, method, steps):
     """No step raises f beyond rounding; along the step nothing is left to gain; rows start at 0."""
     objective, prompt = KINDS[kind], drawn(kind, 50)
-    walk = method(objective, prompt, 60)
+    walk = method(objective, prompt, steps)
     values = objective.value(prompt, walk)
     assert not walk[:, 0].any()
     assert bool((values.diff(dim=1) <= 1e-15 * values[:, :1]).all())

@@ -27,7 +27,7 @@ def noisy(task, batch, sigma_y, dtype=torch.float64):
     return p.x, p.y + sigma_y * torch.randn(p.y.shape, generator=streams("label noise"), dtype=dtype)
 
 
-def started(task, P_0, sigma_y, batch=4):
+def started(task, P_0, sigma_y, batch=2):
     """Inputs and labels of the drift whose weights start with covariance P_0, as numpy arrays."""
     generator = np.random.default_rng(0)
     x, e = generator.normal(size=(2, batch, task.n + 1, task.d))
@@ -65,7 +65,7 @@ def test_kalman_is_the_brute_force_posterior(gamma, sigma_e, sigma_y, start):
     """At every position the estimate is the mean, and P the covariance, of the weight given all labels before, by
     conditioning one joint Gaussian of weights and labels.
 
-    4 trials of 9 positions in 3 dimensions; the task's start takes the joint law from `task.weight_kernel()`. Tolerance
+    2 trials of 9 positions in 3 dimensions; the task's start takes the joint law from `task.weight_kernel()`. Tolerance
     1e-9 of the largest estimate, and of the largest variance beforehand. Planted: the posterior one label earlier is
     a thousandth away at least, unless nothing is to be learnt.
     """
@@ -98,14 +98,14 @@ def test_kalman_is_the_brute_force_posterior(gamma, sigma_e, sigma_y, start):
     ],
 )
 def test_its_covariance_stays_one(gamma, sigma_e, sigma_y, dtype):
-    """Over 5,000 steps P stays symmetric, to 1e-10 of its largest entry, and positive semi-definite, to 1e-12 of it,
+    """Over 2,000 steps P stays symmetric, to 1e-10 of its largest entry, and positive semi-definite, to 1e-12 of it,
     for growing weights and for inputs in float32 too.
 
     2 trials in 4 dimensions; looked at after every 50 steps. The update contracts what P lacks in symmetry as it
     contracts errors of the estimate; planted: with P x and x'P confused, which are the same if P is symmetric, the
     asymmetry grows to more than 0.1 for gamma = 1.02 in 1,500 steps, and P is no longer definite.
     """
-    task = DriftingRegression(d=4, n=4999, gamma=gamma, sigma_e=sigma_e)
+    task = DriftingRegression(d=4, n=1999, gamma=gamma, sigma_e=sigma_e)
     x, y = noisy(task, 2, sigma_y)
     # P sees no label; in float32 those of so long a growing drift do not exist.
     x, y = x.to(dtype), y.to(dtype) if dtype == torch.float64 else torch.zeros_like(y, dtype=dtype)
@@ -118,7 +118,7 @@ def test_its_covariance_stays_one(gamma, sigma_e, sigma_y, dtype):
         P.diagonal().add_(sigma_e**2)
         return filters.LeastSquares(state.w_hat, P)
 
-    def worst(filter, steps=5000):
+    def worst(filter, steps=2000):
         states = list(read(filter, x[:, :steps], y[:, :steps]))[::50]
         P = torch.stack([state.P.expand(4, 4, 2) for state in states]).movedim(-1, 0)
         size = P.abs().amax((-1, -2))
@@ -165,14 +165,14 @@ def test_josephs_form_is_worth_its_second_product():
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("gamma", "d"), [(0.95, 3), (1.0, 1), (1.02, 8)])
 def test_what_is_known_stays_known(gamma, d):
-    """With sigma_e = 0 and labels without noise the weights are known after d examples: for 2,000 steps from there on
+    """With sigma_e = 0 and labels without noise the weights are known after d examples: for 1,000 steps from there on
     no prediction is wrong by more than 1e-7 of |w| |x|.
 
     20 trials. Directions that have 1e-12 of the largest variance left still teach, which turns a rounding of 1e-16 into
     1e-10; an unlucky few in a row are left room for. P, after 100 steps, is below 1e-9 of what it would be had nothing
     been read. Planted: with noise of 1e-6 in the labels the limit is passed.
     """
-    task = DriftingRegression(d=d, n=1999, gamma=gamma, sigma_e=0.0)
+    task = DriftingRegression(d=d, n=999, gamma=gamma, sigma_e=0.0)
     p = task.sample(20, generator=streams("known"), dtype=torch.float64)
     filter, size = filters.kalman(task), p.w.norm(dim=-1) * p.x.norm(dim=-1)
     assert ((filters.run_filter(filter, p.x, p.y) - p.y)[:, d:].abs() <= 1e-7 * size[:, d:]).all()
@@ -342,20 +342,21 @@ def test_kalman_attains_the_floor(gamma):
     """The Kalman filter's mean squared error is the floor of `theory.floors` on the same inputs, at every position.
 
     20,000 sequences of 31 positions; each one's floor is its control. A standard error is below 2.2 % of the floor: 16
-    % are seen. Planted: RLS at its best forgetting of three is above the floor.
+    % are seen. Planted: RLS at its best forgetting of three is above the floor, on 5,000.
     """
     task = DriftingRegression(d=3, n=30, gamma=gamma, sigma_e=0.3, Lambda=np.diag([0.5, 1, 2]))
     p = task.sample(20_000, generator=streams(f"Kalman {gamma}"), dtype=torch.float64)
-    floor, (mean, _) = floors.expected_errors(p.x.numpy(), task), floors.kalman_risk(task, p.x.numpy())
+    floor = floors.expected_errors(p.x.numpy(), task)
 
-    def excess(filter):
+    def excess(filter, batch=20_000):
         """Squared error less the floor."""
-        return (filters.run_filter(filter, p.x, p.y) - p.y).square().numpy() - floor
+        x, y = p.x[:batch], p.y[:batch]
+        return (filters.run_filter(filter, x, y) - y).square().numpy() - floor[:batch]
 
     over = excess(filters.kalman(task))
-    chance.assert_mean(over, 0, error=0.022 * mean)
+    chance.assert_mean(over, 0, error=0.022 * floor.mean(0))
     for lam in (0.7, 0.8, 0.9):
-        chance.assert_above(excess(filters.rls(lam))[:, 10:].mean(1), by=20)
+        chance.assert_above(excess(filters.rls(lam), 5_000)[:, 10:].mean(1), by=20)
 
 
 @pytest.mark.statistical(2)

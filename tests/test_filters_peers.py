@@ -63,7 +63,7 @@ def test_apa_is_padasips(d, n, seed, K, eps):
 
 
 @pytest.mark.parametrize("lam", [0.8, 0.95, 1.0])
-@pytest.mark.parametrize(("d", "n", "seed"), [*DATA, (8, 1500, 3)])
+@pytest.mark.parametrize(("d", "n", "seed"), [*DATA, (8, 700, 3)])
 def test_rls_is_padasips(d, n, seed, lam):
     """RLS predicts what padasip's FilterRLS does, whose `mu` is lam and whose R starts at I / eps.
 

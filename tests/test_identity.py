@@ -1,5 +1,6 @@
 """Has the program changed? The identity of code, in a small library of its own."""
 
+import functools
 import itertools
 import sys
 import textwrap
@@ -68,13 +69,8 @@ CELLS = ["import icl\nfrom icl import theory\n", "from icl.base import step\nthe
 @pytest.fixture
 def identify(monkeypatch, tmp_path):
     """A function from a library's files to the identity of all that its definitions are, by dotted name."""
-
-    def forget():
-        for cached in vars(_identity).values():
-            if hasattr(cached, "cache_clear"):
-                cached.cache_clear()
-
     numbers = itertools.count()
+    remembering = {name: each for name, each in vars(_identity).items() if hasattr(each, "cache_clear")}
 
     def read(files, cells=CELLS):
         root = tmp_path / f"{next(numbers)}" / "icl"
@@ -84,11 +80,12 @@ def identify(monkeypatch, tmp_path):
         (root / "__init__.py").write_text("")
         monkeypatch.setattr(_identity, "_ROOT", root)
         monkeypatch.setattr(_identity, "_known", {})
-        forget()
+        # Memories of their own: what is remembered of the real library took seconds.
+        for name, each in remembering.items():
+            monkeypatch.setattr(_identity, name, functools.cache(each.__wrapped__))
         return _identity.reached(cells)
 
-    yield read
-    forget()
+    return read
 
 
 def edited(name, *changes):

@@ -66,19 +66,24 @@ class Mutant:
 @cache
 def mutants(source: str) -> tuple[Mutant, ...]:
     """All mutants of a function, each once, in the order of its text."""
-    tree = ast.parse(source)
-    original = ast.unparse(tree)
+    original = ast.unparse(ast.parse(source))
+    tree, lines = ast.parse(original), original.split("\n")
     names = _names(tree)
     found: dict[str, Mutant] = {}
     for path, node, above in [*nodes(tree, ())]:
+        way, statement = _statement(tree, path)
+        before, after = lines[: statement.lineno - 1], lines[statement.end_lineno :]
+        choice = lines[len(before)].startswith("elif ", statement.col_offset)
         for other in [*instead(node, above, names)]:
             put(tree, path, other)
-            text = ast.unparse(tree)
+            new = _indented(_at(tree, way), statement.col_offset // 4)  # all other lines are as they were
             put(tree, path, node)
+            said = [new[0].replace("if", "elif", 1) if choice else new[0], *new[1:]]
+            text = "\n".join([*before, *said, *after])
             if text == original or text in found:
                 continue
             try:
-                compile(text, "mutant", "exec")
+                compile("\n".join(["def _():", " while _:", *("  " + line for line in new)]), "mutant", "exec")
             except SyntaxError:
                 continue
             found[text] = Mutant(text, change(original, text))
@@ -107,11 +112,28 @@ def nodes(node: ast.AST, path: Way) -> Iterator[tuple[Way, ast.AST, ast.AST]]:
                 yield from nodes(child, way)
 
 
-def put(tree: ast.AST, path: Way, other: ast.AST) -> None:
-    for field, index in path[:-1]:
+def _statement(tree: ast.Module, path: Way) -> tuple[Way, ast.stmt]:
+    """The innermost statement on the way to a node or at its end, and the way there."""
+    ways = (path[:length] for length in range(len(path), 0, -1))
+    return next((way, node) for way in ways if isinstance(node := _at(tree, way), ast.stmt))
+
+
+def _indented(statement: ast.stmt, depth: int) -> list[str]:
+    """The lines of a statement, as so far below others."""
+    for _ in range(depth):
+        statement = ast.While(ast.Constant(True), [statement], [])
+    return ast.unparse(statement).split("\n")[depth:]
+
+
+def _at(tree: ast.AST, path: Way) -> Any:
+    for field, index in path:
         below = getattr(tree, field)
         tree = below if index is None else below[index]
-    field, index = path[-1]
+    return tree
+
+
+def put(tree: ast.AST, path: Way, other: ast.AST) -> None:
+    tree, (field, index) = _at(tree, path[:-1]), path[-1]
     if index is None:
         setattr(tree, field, other)
     else:

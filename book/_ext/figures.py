@@ -7,6 +7,7 @@ are listed in `book/figures.yml` by their titles, with the reason.
 
 import ast
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 import chapters
@@ -53,15 +54,16 @@ class Figure(NamedTuple):
     limits: bool
 
 
-def drawn(text: str) -> list[Figure]:
+@cache
+def drawn(text: str) -> tuple[Figure, ...]:
     """The figures that a chapter's cells draw."""
     found, known = list[Figure](), dict[str, ast.expr]()
     for source, line in chapters.cells(text):
-        for node in ast.walk(tree := ast.parse(source)):
+        for node in (inside := chapters.nodes(ast.parse(source))):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 known[node.targets[0].id] = node.value
-        found += [_figure(node, line, known) for node in ast.walk(tree) if _kind(node)]
-    return found
+        found += [_figure(node, line, known) for node in inside if _kind(node)]
+    return tuple(found)
 
 
 def _kind(node: ast.AST) -> str | None:
@@ -117,14 +119,14 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
 
 def typed(text: str) -> list[str]:
     """Numbers typed into what a figure says besides its title (`alt`, `subtitle`) that the page has nowhere else."""
-    trees = [ast.parse(source) for source, _ in chapters.cells(text)]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and _kind(node)]
+    cells = [chapters.nodes(ast.parse(source)) for source, _ in chapters.cells(text)]
+    calls = [node for nodes in cells for node in nodes if isinstance(node, ast.Call) and _kind(node)]
     told = [keyword.value for call in calls for keyword in call.keywords if keyword.arg in ("alt", "subtitle")]
     inside = {id(each) for value in told for each in ast.walk(value)}
     settings = " ".join(
         f"{each.value:g} {each.value}" if isinstance(each.value, int | float) else str(each.value)
-        for tree in trees
-        for each in ast.walk(tree)
+        for nodes in cells
+        for each in nodes
         if isinstance(each, ast.Constant) and id(each) not in inside and not isinstance(each.value, bool)
     )
     known = set(re.findall(r"\d+(?:\.\d+)?", f"{prose.text_of(text)} {settings}".replace(",", "")))

@@ -56,6 +56,7 @@ def execute(
         client = _Client(
             notebook,
             timeout=timeout,
+            shell_timeout_interval=1,  # seconds until it looks whether a kernel that says nothing has died
             resources={"metadata": {"path": str(folder)}},
             # The kernel's own start-up notices would land between the lines of progress.
             extra_arguments=["--IPKernelApp.log_level=40"],

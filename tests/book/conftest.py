@@ -1,10 +1,13 @@
 """A book of a few lines, which the build's own code runs in seconds."""
 
+import atexit
 import contextlib
-import json
+import io
+import multiprocessing
 import os
-import subprocess
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,19 +15,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
-
-#: The build of the book in the current folder; its kernels are copies of a process with these modules, if any.
-BUILD = f"""
-import json, pathlib, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background is deaf to it
-sys.path[:0] = {sys.path[:2]!r}
-import build, chapters, copies, environments
-copies.LOADED = json.loads(sys.argv[1])
-copies.SUPPORTED = bool(copies.LOADED)
-chapters.ROOT = pathlib.Path.cwd()
-environments._installed = lambda: pathlib.Path({str(ROOT / "lib")!r})
-sys.exit(build.main(sys.argv[2:]))
-"""
 
 HEAD = "---\nkernelspec:\n  display_name: Python 3\n  name: python3\n---\n\n# A chapter\n\n"
 
@@ -73,21 +63,45 @@ class Tiny:
         except OSError:
             return False
 
+    def _build(self, loaded: tuple[str, ...], options: tuple[str, ...]) -> None:
+        """The build in this process, as the main program of one started from a terminal; it complains into a file."""
+        import build
+        import copies
+
+        os.setsid()
+        sys.stdout, sys.stderr = io.StringIO(), (self.root / "complained").open("w")
+        os.dup2(sys.stderr.fileno(), 2)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background is deaf to it
+        copies.LOADED, copies.SUPPORTED = loaded, bool(loaded)
+        atexit._clear()
+        try:
+            build.leave(build.main([*options]))
+        finally:  # a process that was forked would end without
+            threading._shutdown()
+            atexit._run_exitfuncs()
+
     @contextlib.contextmanager
     def building(self, *options: str, loaded: tuple[str, ...] = (), processes: int):
-        """The build in a process of its own, once so many processes have left their number; killed in the end."""
-        command = [sys.executable, "-c", BUILD, json.dumps(loaded), *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(command, cwd=self.root, start_new_session=True, **pipes)
+        """The build in a process of its own, once so many processes have left their number; killed in the end.
+
+        It is a copy of this one. Its kernels are copies of a process with the modules `loaded`, if any.
+        """
+        process = multiprocessing.get_context("fork").Process(target=self._build, args=(loaded, options))
+        process.start()
         try:
             limit = time.monotonic() + 120
             while len(self.numbers()) < processes:
-                assert process.poll() is None, process.stderr.read()
+                assert process.is_alive(), self.complained()
                 assert time.monotonic() < limit
                 time.sleep(0.02)
             yield process
         finally:
             process.kill()
+            process.join()
+
+    def complained(self) -> str:
+        """What `building` wrote to standard error."""
+        return (self.root / "complained").read_text()
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,18 @@
 """Downloads run again: a chapter that differs from its page is named, and every chapter gets its turn."""
 
+import os
 import re
 import shutil
 
 import again
 import build
 import chapters
+import copies
 import nbformat
 import pytest
 import runs
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 CHART = """from IPython.display import HTML
 HTML('<script type="application/json">{"mark": 1}</script>')"""
@@ -26,7 +30,16 @@ def lay(root, page):
 
 
 @pytest.fixture(scope="module")
-def built(laid_out, tmp_path_factory):
+def copied():
+    """Kernels are copies of a process that has loaded them: of each chapter here there are two or three."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copies, "LOADED", ("ipykernel.kernelapp", "IPython.display"))
+        with copies.made(os.environ):
+            yield
+
+
+@pytest.fixture(scope="module")
+def built(copied, laid_out, tmp_path_factory):
     """A book of two chapters, built once."""
     with pytest.MonkeyPatch.context() as patch:
         tiny = laid_out(tmp_path_factory.mktemp("built"), patch)
@@ -68,21 +81,22 @@ def test_a_page_that_is_not_its_run_is_named(site, capsys, shown):
     assert capsys.readouterr().err.startswith("book/a: not what the chapter as it is now puts out")
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "import random\nprint(random.random())",
-        "import random\nrandom.random()",
-        CHART.replace("HTML('", "import random\nHTML(f'").replace('{"mark": 1}', "{random.random()}"),
-    ],
-)
-def test_an_unseeded_draw_is_named(tiny, capsys, cell):
+def test_an_unseeded_draw_is_named(tiny, capsys):
     """A number that no seed fixes, printed, returned or drawn in a chart, shows as a difference of the two runs."""
-    tiny.chapters(a=[CHART, cell])
-    build.run(["book/a"])
-    lay(tiny.root / "_build/html", "book/a")
+    draws = {
+        "printed": "import random\nprint(random.random())",
+        "returned": "import random\nrandom.random()",
+        "drawn": CHART.replace("HTML('", "import random\nHTML(f'").replace('{"mark": 1}', "{random.random()}"),
+    }
+    tiny.chapters(**{name: [CHART, cell] for name, cell in draws.items()})
+    pages = [f"book/{name}" for name in draws]
+    build.run(pages)
+    for page in pages:
+        lay(tiny.root / "_build/html", page)
     assert again.main(["--all"]) == 1
-    assert re.search(r"FAILED .* book/a\nCode cell 2 put out", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    for page in pages:
+        assert re.search(rf"FAILED .* {page}\nCode cell 2 put out", said), page
 
 
 def test_what_is_not_built_is_named(site, tiny, capsys):

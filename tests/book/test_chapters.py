@@ -78,7 +78,7 @@ def test_every_page_is_in_the_table_of_contents():
 def test_chapters_draw_through_the_library(page):
     """No chapter imports Altair itself: only the library's figures carry a description and work without a network."""
     for source in chapters.code_cells(TEXTS[page]):
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(ast.parse(source)) if "altair" in source else ():
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.split(".")[0] == "altair" for name in names)
@@ -113,8 +113,9 @@ def test_cited_tests_run():
 @pytest.mark.parametrize("page", [p for p, t in TEXTS.items() if chapters.is_chapter(t)])
 def test_no_tag_hides_a_failure(page):
     """Cells may fold their code away, and no more: other tags let errors pass, skip a cell or drop what it put out."""
-    cells = chapters.read(TEXTS[page], ROOT / f"{page}.md").cells
-    assert {tag for cell in cells for tag in cell.metadata.get("tags", [])} <= {"hide-input"}
+    if "tags" in TEXTS[page].replace("\n:tags: [hide-input]\n", "\n"):  # to read a page as the build does takes long
+        cells = chapters.read(TEXTS[page], ROOT / f"{page}.md").cells
+        assert {tag for cell in cells for tag in cell.metadata.get("tags", [])} <= {"hide-input"}
 
 
 def test_a_chapter_depends_on_what_it_reaches(monkeypatch):

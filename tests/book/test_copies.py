@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import chapters
@@ -40,7 +41,7 @@ def test_a_copy_has_what_was_loaded_and_nothing_of_other_chapters(tiny, light, m
     """Three chapters, one after another, find the module that was loaded, not the package, nothing that another has
     left, an empty folder and the environment that was given; outside, kernels are processes of this one as before.
 
-    A kernel that is killed in between is reported as dead.
+    A kernel that is killed meanwhile is reported as dead.
     """
     dies = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
     tiny.chapters(a=[LOOKS], b=[LOOKS], killed=[dies], c=[LOOKS], after=[LOOKS])
@@ -54,10 +55,12 @@ def test_a_copy_has_what_was_loaded_and_nothing_of_other_chapters(tiny, light, m
         found[name] = [json.loads(o.text) for c in notebook.cells for o in c.get("outputs", []) if "text" in o]
         assert all(each.pop("folder") == str(folder) for each in found[name])
 
-    with copies.made(given):
+    with copies.made(given), ThreadPoolExecutor() as pool:
         original = copies._original.pid
-        for name in ("a", "b", "killed", "c"):
+        killed = pool.submit(run, "killed")
+        for name in ("a", "b", "c"):
             run(name)
+        killed.result()
     run("after")
     new = {"package": False, "left": [False, False], "path": False, "given": "this", "files": []}
     copied = [new | {"loaded": True, "parent": original}]
@@ -86,9 +89,9 @@ def test_ctrl_c_leaves_no_process(tiny):
     with tiny.building(loaded=LIGHT, processes=3) as process:
         assert all(map(tiny.running, tiny.numbers()))
         os.killpg(process.pid, signal.SIGINT)
-        _, complained = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert complained == "Stopped; what had finished is kept.\n"
+        process.join(60)
+    assert process.exitcode == 130
+    assert tiny.complained() == "Stopped; what had finished is kept.\n"
     assert len(tiny.numbers()) == 3
     assert not any(map(tiny.running, tiny.numbers()))
 

@@ -60,6 +60,7 @@ SLOW = {"ex-flow-safe"}
 SAMPLE = 5
 
 
+@pytest.mark.usefixtures("as_installed")  # a reader's attempts meet the library without checks of its annotations
 @pytest.mark.parametrize("page", LABELS)
 def test_self_checks_tell_right_from_wrong(page):
     """A chapter's solutions pass, written otherwise too; each of three or more wrong answers is refused and named.

@@ -82,8 +82,10 @@ def typed_limits(text):
     """
     cells = [ast.parse(cell) for cell in chapters.code_cells(text)]
     tests = {}
-    for node in (n for cell in cells for n in ast.walk(cell)):
-        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Compare | ast.BoolOp) for n in ast.walk(node.value)):
+    for node in (n for cell in cells for n in chapters.nodes(cell)):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(n, ast.Compare | ast.BoolOp) for n in chapters.nodes(node.value)
+        ):
             tests |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
     return [
         (claim, number)
@@ -96,13 +98,13 @@ def typed_limits(text):
 
 def _settled(cell):
     """Each claim's id with what must be true for it, in one cell."""
-    rows = {}
-    for node in ast.walk(cell):
+    rows, inside = {}, chapters.nodes(cell)
+    for node in inside:
         if isinstance(node, ast.Assign):
             many = isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
             pairs = zip(node.targets[0].elts, node.value.elts, strict=True) if many else [(node.targets[0], node.value)]
             rows |= {to.id: _id(value) for to, value in pairs if isinstance(value, ast.Call) and _id(value)}
-    for node in ast.walk(cell):
+    for node in inside:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
         if node.func.attr not in ("holds", "agrees"):
@@ -331,11 +333,11 @@ def test_a_number_changed_in_a_reason_is_found():
 
 def typed_notes(text):
     """Numbers typed into the note of a check that the page has neither in its words nor as a setting of its cells."""
-    cells = [ast.parse(cell) for cell in chapters.code_cells(text)]
+    cells = [chapters.nodes(ast.parse(cell)) for cell in chapters.code_cells(text)]
     notes = [
         keyword.value
         for cell in cells
-        for node in ast.walk(cell)
+        for node in cell
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("holds", "agrees")
         for keyword in node.keywords
         if keyword.arg == "note"
@@ -344,7 +346,7 @@ def typed_notes(text):
     settings = [
         each.value
         for cell in cells
-        for each in ast.walk(cell)
+        for each in cell
         if isinstance(each, ast.Constant) and id(each) not in inside and not isinstance(each.value, bool)
     ]
     said = " ".join(f"{v:g} {v}" if isinstance(v, int | float) else str(v) for v in settings)

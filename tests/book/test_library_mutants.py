@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 MODULE = '''"""A module."""
@@ -55,10 +57,35 @@ import gc
 def pytest_collection_finish():
     gc.freeze()
 """
-START = "import sys, pathlib, library_mutants as m; m.ROOT, m.LEAST = pathlib.Path.cwd(), 0.05; sys.exit(m.main())"
+#: It loads the tool once. Each line that it reads is a folder, in which a copy of it then is the tool, and whether the
+#: disk is full there; it answers with the tool's status.
+START = """
+import os, pathlib, sys
+import library_mutants as tool
+for line in sys.stdin:
+    folder, full = line.split()
+    if not (child := os.fork()):
+        os.chdir(folder)
+        sys.stdout, sys.stderr = open("said", "w"), open("complained", "w")
+        os.dup2(sys.stderr.fileno(), 2)
+        sys.argv, tool.ROOT, tool.LEAST = ["tool", "small"], pathlib.Path.cwd(), 0.05
+        tool.full = (lambda: True) if full == "full" else tool.full
+        sys.exit(tool.main())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
-def tried(folder, tests, listed, start=START):
+@pytest.fixture(scope="module")
+def tool():
+    """The process in which the tool is loaded."""
+    pipe = subprocess.PIPE
+    command, lean = [sys.executable, "-c", START], {"PYTHONPATH": str(TOOLS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    with subprocess.Popen(command, env=lean, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
+def tried(tool, folder, tests, listed, full="no"):
     """What the tool says of a library of one module with these tests, its status, and the lines it has kept."""
     (folder / "lib/icl").mkdir(parents=True, exist_ok=True)
     (folder / "tests").mkdir(exist_ok=True)
@@ -70,14 +97,16 @@ def tried(folder, tests, listed, start=START):
     (folder / "pyproject.toml").write_text(
         '[tool.pytest.ini_options]\npythonpath = ["lib"]\nfilterwarnings = ["error:as marked"]\n'
     )
-    command, paths = [sys.executable, "-c", start, "small"], {"PYTHONPATH": str(TOOLS)}
-    done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True, check=False)
-    assert not done.stderr, done.stderr[-1000:]
+    tool.stdin.write(f"{folder} {full}\n")
+    tool.stdin.flush()
+    status = int(tool.stdout.readline())
+    complained = (folder / "complained").read_text()
+    assert not complained, complained[-1000:]
     kept = [json.loads(line) for line in (folder / ".mutants/tried.jsonl").read_text().splitlines()]
-    return done.stdout, done.returncode, kept
+    return (folder / "said").read_text(), status, kept
 
 
-def test_a_fault_survives_without_its_test_and_is_killed_with_it(tmp_path):
+def test_a_fault_survives_without_its_test_and_is_killed_with_it(tool, tmp_path):
     """Of one function the faults die, of the other they live until it has a test; an endless one is too long.
 
     What is killed is not tried again, what may survive is listed, and what is listed has to survive.
@@ -85,13 +114,13 @@ def test_a_fault_survives_without_its_test_and_is_killed_with_it(tmp_path):
     dies = "total += n => total -= n"
     live = [f"unseen: while n > 0: => while {same}:" for same in ("n >= 0", "n > -1")]
     other = "seen: return x + x => return x - x"
-    said, status, first = tried(tmp_path, OF_ONE, [other])
+    said, status, first = tried(tool, tmp_path, OF_ONE, [other])
     assert status == 1
     assert {(row["function"], row["kind"]) for row in first} == {("seen", "killed"), ("unseen", "survived")}
     assert f"no test gets there): unseen: {dies}" in said
     assert f"listed, but killed: {other}" in said
 
-    said, status, both = tried(tmp_path, OF_BOTH, live)
+    said, status, both = tried(tool, tmp_path, OF_BOTH, live)
     again = both[len(first) :]
     assert {row["function"] for row in again} == {"unseen"}
     assert {row["kind"] for row in again} == {"killed", "too long", "survived"}
@@ -103,20 +132,19 @@ def test_a_fault_survives_without_its_test_and_is_killed_with_it(tmp_path):
     assert "9 -" not in said
 
 
-def test_what_ends_from_outside_kills_no_fault(tmp_path):
+def test_what_ends_from_outside_kills_no_fault(tool, tmp_path):
     """A test that the system killed, or that failed on a full disk, says nothing of a fault: it is tried again."""
     ended = OF_ONE.replace("    assert seen(3) == 6", "    if seen(3) != 6:\n        os.kill(os.getpid(), 9)")
-    said, status, first = tried(tmp_path, f"import os\n{ended}", [])
+    said, status, first = tried(tool, tmp_path, f"import os\n{ended}", [])
     assert status == 1
     assert "not tried (ended from outside, most likely for want of memory): seen: return x + x => return x - x" in said
     assert ("seen", "not tried") in {(row["function"], row["kind"]) for row in first}
 
-    full = START.replace("; sys.exit", "; m.full = lambda: True; sys.exit")
-    said, status, second = tried(tmp_path, OF_BOTH, [], full)
+    said, status, second = tried(tool, tmp_path, OF_BOTH, [], "full")
     assert status == 1
     assert "not tried (no space is left on the disk): seen: return x + x => return x - x" in said
     assert {row["kind"] for row in second[len(first) :]} == {"not tried", "survived", "too long"}
 
-    said, _, third = tried(tmp_path, OF_BOTH, [])
+    said, _, third = tried(tool, tmp_path, OF_BOTH, [])
     assert "not tried" not in said
     assert {row["kind"] for row in third[len(second) :]} == {"killed"}

@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
+import faults
 import solution_mutants as mutants
 
 SOLUTION = """
@@ -18,6 +19,24 @@ def weights(x, lam, n):
     for k in range(n):
         total += lam**k
     return np.sum(x[1:], axis=0) / total
+"""
+
+NESTED = """
+def weights(x, n):
+    def half(a):
+        '''Half of it,
+        and no more.'''
+        return a / 2
+    if n > 2:
+        y = half(x)
+    elif n > 1:
+        y = 'a' + f'{x!r}\\n'
+    else:
+
+        def third(a):
+            return a / 3
+        y = third(x)
+    return y
 """
 
 
@@ -62,6 +81,26 @@ def test_each_mutant_is_another_function():
     assert ast.unparse(ast.parse(SOLUTION)) not in texts
     assert all(text.startswith("def weights(x, lam, n):") for text in texts)
     assert mutants.sample(SOLUTION, 5, "a") == mutants.sample(SOLUTION, 5, "a") != mutants.sample(SOLUTION, 5, "b")
+
+
+@pytest.mark.parametrize("source", [SOLUTION, NESTED])
+def test_a_mutant_is_the_whole_function_with_one_fault(source):
+    """Its lines are those of the whole syntax tree, wherever in it the statement with the fault stands.
+
+    Planted: a fault in the `elif` made an `if` of it.
+    """
+    tree, texts = ast.parse(source), set()
+    for path, node, above in [*faults.nodes(tree, ())]:
+        for other in [*faults.instead(node, above, faults._names(tree))]:
+            faults.put(tree, path, other)
+            texts.add(ast.unparse(tree))
+            faults.put(tree, path, node)
+    made = {mutant.source for mutant in faults.mutants(source)}
+    assert len(made) > 20
+    assert made <= texts
+    for text in texts - made - {ast.unparse(tree)}:
+        with pytest.raises(SyntaxError):
+            compile(text, "mutant", "exec")
 
 
 def test_an_endless_mutant_is_refused():

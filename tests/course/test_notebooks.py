@@ -36,7 +36,7 @@ def nothing_is_collected():
     """A million nodes of trees live until the end: to look through them again and again takes seconds."""
     gc.disable()
     yield
-    for kept in (book, secrets, students, cells.tree, leaks.trees_of):
+    for kept in (book, secrets, students, cells.tree, cells.nodes, leaks.trees_of):
         kept.cache_clear()
     gc.enable()
 

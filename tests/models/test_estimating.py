@@ -175,7 +175,7 @@ def test_training_leaves_the_truth_where_it_is():
     sigma_e, sigma_y and P_0 have a direction in which they do nothing to the answers: the two deviations
     twice as large and the variance four times. In it the gradient is 0 up to rounding.
     """
-    task = DriftingRegression(d=3, n=30, gamma=0.9, sigma_e=0.3, sigma_w=1.0)
+    task = DriftingRegression(d=3, n=15, gamma=0.9, sigma_e=0.3, sigma_w=1.0)
     prompt = task.sample(2000, generator=streams("truth"), dtype=torch.float64)
     noise = 0.5 * torch.randn(prompt.y.shape, generator=streams("truth noise"), **F64)
     noisy = Prompt(prompt.x, prompt.y + noise, prompt.w)

@@ -380,7 +380,7 @@ def test_a_gate_that_reads_the_scale_takes_it_away(scale, factor):
 # Training
 
 
-def trained(model, X, rates, steps=200):
+def trained(model, X, rates, steps=100):
     """The losses of Adam's steps on the mean risk, one rate for each group of parameters."""
     optimiser, losses = torch.optim.Adam([{"params": list(p), "lr": lr} for p, lr in rates]), []
     for _ in range(steps):
@@ -394,7 +394,7 @@ def trained(model, X, rates, steps=200):
 
 @pytest.mark.usefixtures("as_installed")
 def test_heads_are_a_rate_for_adam():
-    """200 steps of rate eta on three heads, B = 0, one memory trained along, are 200 steps of rate 3 eta on their sum.
+    """100 steps of rate eta on three heads, B = 0, one memory trained along, are 100 steps of rate 3 eta on their sum.
 
     Losses, the blocks' sum and the memory agree to 1e-9. One head of rate eta is off by more than 1 % within 50 steps.
 

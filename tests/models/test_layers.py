@@ -278,12 +278,12 @@ def test_costs_are_those_counted_by_hand(name):
 def test_training_finds_the_best_forgetting_factor():
     """Trained on prompts of 30 examples by the loss at the query, GLA ends at the theory's lam* and mu.
 
-    lam is within .02 and the layer's exact risk within 1e-3 (relative) of the least: 250 steps of 128 prompts from
+    lam is within .02 and the layer's exact risk within 1e-3 (relative) of the least: 120 steps of 256 prompts from
     lam = .7 and mu = .02, where the risk is more than a tenth above the least.
     """
     task = DriftingRegression(d=3, n=30, gamma=0.95, sigma_e=0.3)
     layer = GLA(3, lam=0.7, mu=0.02, **F64)
-    recipe = Config(250, 128, AdamW(lr=5e-2, weight_decay=0.0, beta2=0.99), anneal_to=0.0)
+    recipe = Config(120, 256, AdamW(lr=0.1, weight_decay=0.0, beta2=0.99), anneal_to=0.0)
     fit(layer, lambda model, prompt: model.loss(prompt, since=30), task, recipe, generator=streams("fit GLA"))
     lam, mu = layer.lam.item(), layer.mu.item()
     best = theory.optimal_forgetting(task)
@@ -361,7 +361,7 @@ def near(got, expected):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(j=st.integers(0, 29))
 def test_the_future_never_changes_the_past(name, j):
     """Other labels from position j on and other inputs after it leave earlier errors as they were, bit for bit, and the
@@ -390,7 +390,7 @@ def test_the_past_matters(name):
 
 @pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(d=st.integers(1, 4), time=st.integers(1, 12), batch=st.integers(1, 5))
 def test_steps_are_the_scan(name, d, time, batch):
     """`start`, `read` and `step`, one token after another, are `errors` bit for bit, or up to rounding where a layer

@@ -46,13 +46,13 @@ def test_a_folder_gives_the_model_back(tmp_path, kind):
     model = small(kind)
     model.save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
-    for source in (tmp_path, str(tmp_path)):
-        read, words = models.pretrained(source)
+    for source, dtype in ((tmp_path, None), (str(tmp_path), torch.bfloat16)):
+        read, words = models.pretrained(source, dtype=dtype) if dtype else models.pretrained(source)
         assert not read.training
+        assert read.dtype == (dtype or torch.float32)
         for name, weight in model.state_dict().items():
-            assert torch.equal(read.state_dict()[name], weight), name
+            assert torch.equal(read.state_dict()[name], weight.to(read.dtype)), name
         assert words(TEXT).input_ids == [3, 4, 1, 2]
-    assert models.pretrained(tmp_path, dtype=torch.bfloat16)[0].dtype == torch.bfloat16
 
 
 def write_gguf(file, model):

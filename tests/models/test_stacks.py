@@ -309,18 +309,18 @@ def test_the_newest_pair_is_known():
 
 
 # A stationary start: sigma_w is the weights' own standard deviation.
-TRAINED_ON = DriftingRegression(d=10, n=100, gamma=0.95, sigma_w=0.1 / (1 - 0.95**2) ** 0.5, sigma_e=0.1)
+TRAINED_ON = DriftingRegression(d=10, n=60, gamma=0.95, sigma_w=0.1 / (1 - 0.95**2) ** 0.5, sigma_e=0.1)
 
 
 def trained(model, *, steps, lr):
-    """The model after training on fresh prompts, 32 a step, at positions 50 .. 100: Adam, warm-up, cosine to 0."""
+    """The model after training on fresh prompts, 32 a step, at positions 30 .. 60: Adam, warm-up, cosine to 0."""
     generator = streams("training")
     rule = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.99))
     for step in range(steps):
         for group in rule.param_groups:
             group["lr"] = lr * min(1, (step + 1) / 20) * (1 + np.cos(np.pi * step / steps)) / 2
         rule.zero_grad()
-        model.loss(TRAINED_ON.sample(32, generator=generator), since=50).backward()
+        model.loss(TRAINED_ON.sample(32, generator=generator), since=30).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         rule.step()
     return model
@@ -328,35 +328,35 @@ def trained(model, *, steps, lr):
 
 @pytest.fixture(scope="module")
 def judged():
-    """4,000 prompts and the squared errors of the Kalman filter in their last ten contexts, 91 .. 100."""
-    p = TRAINED_ON.sample(4000, generator=streams("test"))
+    """2,000 prompts and the squared errors of the Kalman filter in their last ten contexts, 51 .. 60."""
+    p = TRAINED_ON.sample(2000, generator=streams("test"))
     y_hat = filters.run_filter(filters.kalman(TRAINED_ON), p.x.double(), p.y.double())
-    return p, (y_hat - p.y)[:, 91:].square().mean(1)
+    return p, (y_hat - p.y)[:, 51:].square().mean(1)
 
 
 @pytest.mark.one_draw("one training")
 @pytest.mark.parametrize(
-    ("make", "steps", "lr", "below"),
+    ("make", "below"),
     [
-        (lambda: Stack(10, 2), 60, 3e-2, 0.585),
-        (lambda: Normalised(Stack(10, 2)), 60, 4.5e-2, 0.545),
-        (lambda: DeltaStack(10, 2), 60, 4.5e-2, 0.51),
+        (lambda: Stack(10, 2), 0.585),
+        (lambda: Normalised(Stack(10, 2)), 0.55),
+        (lambda: DeltaStack(10, 2), 0.515),
     ],
     ids=["stack", "normalised", "delta"],
 )
 @pytest.mark.usefixtures("as_installed")
-def test_two_layers_train(make, steps, lr, below, judged):
-    """Two layers, trained for a second, come below an error that one layer cannot reach, and never below Kalman's.
+def test_two_layers_train(make, below, judged):
+    """Two layers, trained for 40 steps, come below an error that one layer cannot reach, and never below Kalman's.
 
-    Float32, seeds fixed. The errors of 4,000 prompts are averaged over contexts 91 .. 100; the best single layer
-    is at 0.673, with normalised inputs at 0.641, the delta rule's at 0.533. No method may beat the Kalman filter on the
+    Float32, seeds fixed. The errors of 2,000 prompts are averaged over contexts 51 .. 60; the best single layer
+    is at 0.674, with normalised inputs at 0.641, the delta rule's at 0.532. No method may beat the Kalman filter on the
     same prompts by more than 4 standard errors of the paired difference (3e-5 by chance). Planted: no steps on the
     inputs, labels read before they are due.
     """
     p, floor = judged
-    model = trained(make(), steps=steps, lr=lr)
+    model = trained(make(), steps=40, lr=6e-2)
     with torch.no_grad():
-        risk = model.errors(p.x, p.y)[:, 91:].square().mean(1)
+        risk = model.errors(p.x, p.y)[:, 51:].square().mean(1)
     assert risk.mean() < below
     excess = risk - floor
     assert excess.mean() > -4 * excess.std() / len(excess) ** 0.5
@@ -365,19 +365,19 @@ def test_two_layers_train(make, steps, lr, below, judged):
 @pytest.mark.one_draw("one training")
 @pytest.mark.usefixtures("as_installed")
 def test_deep_normalised_stacks_stay_finite():
-    """Eight normalised layers give finite errors below those of answering 0, untrained and after 30 steps of training,
+    """Eight normalised layers give finite errors below those of answering 0, untrained and after 15 steps of training,
     on inputs half as long again too.
 
-    1,000 prompts, float32.
+    300 prompts, float32.
     """
-    p = TRAINED_ON.sample(1000, generator=streams("test"))
+    p = TRAINED_ON.sample(300, generator=streams("test"))
     model = Normalised(Stack(10, 8))
-    for at in (model, trained(model, steps=30, lr=2e-2)):
+    for at in (model, trained(model, steps=15, lr=2e-2)):
         with torch.no_grad():
             for c in (1.0, 1.5):
                 errors = at.errors(c * p.x, c * p.y)
                 assert torch.isfinite(errors).all()
-                assert errors[:, 50:].square().mean() < (c * p.y)[:, 50:].square().mean()
+                assert errors[:, 30:].square().mean() < (c * p.y)[:, 30:].square().mean()
 
 
 # Properties

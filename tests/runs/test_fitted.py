@@ -94,13 +94,13 @@ def test_few_equations_are_solved_by_the_shortest_polynomial():
 
 @pytest.mark.statistical
 def test_many_prompts_have_the_polynomial_of_the_law():
-    """Fits of 8,000 labels, d = 3, n = 12, two layers: N excess / C is that of a sum of squares of mean C.
+    """Fits of 2,000 labels, d = 3, n = 12, two layers: N excess / C is that of a sum of squares of mean C.
 
     The excess of a fit is a quadratic form in two nearly normal numbers, a weighted sum of two chi-squares, and widest
     where all weight is on one: 60 fits' sum is within what chi-square with 60 degrees of freedom leaves, from 0.2 to
     2.5 times its mean, and a fit of the wrong sign is 1e4 off.
     """
-    N, fits = 8_000, 60
+    N, fits = 2_000, 60
     moments = polynomial_floor.wishart_moments(d, n, 4)
     hankel = moments[np.add.outer(range(3), range(3))]
     floor, C = polynomial_floor.optimal_risks(d, n, 2)[-1], gated_floor.excess_constants(d, n, 2)[0][-1]

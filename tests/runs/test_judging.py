@@ -72,9 +72,9 @@ def naive(predictors, prompt, against=None, last=None):
     rows = []
     for name, v in values.items():
         less = v - values[against] if against else v
-        for *setting, position in np.ndindex(*v.shape[:-2], v.shape[-1]):
-            one, other = v[(*setting, slice(None), position)], less[(*setting, slice(None), position)]
-            rows.append((name, tuple(setting), position, one.mean(), stats.sem(one), other.mean(), stats.sem(other)))
+        numbers = [v.mean(-2), stats.sem(v, axis=-2), less.mean(-2), stats.sem(less, axis=-2)]
+        for *setting, position in np.ndindex(numbers[0].shape):
+            rows.append((name, tuple(setting), position, *(each[(*setting, position)] for each in numbers)))
     columns = ["method", "setting", "position", "risk", "se", "difference", "difference_se"]
     return pd.DataFrame(rows, columns=columns)
 

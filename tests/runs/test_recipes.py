@@ -257,17 +257,17 @@ def test_the_published_recipe_returns_its_batch():
 def test_few_evaluations_where_adam_needs_many():
     """On a fixed batch of inputs L-BFGS is at its minimum after fewer than 50 evaluations; Adam is not after 100.
 
-    Four scaled layers on Sigma^-1, whose best steps are all found; Adam's loss is then still above by a thousandth of
-    it and more, and after 1,000 steps it is the same to 1e-9: that was the minimum.
+    Three scaled layers on Sigma^-1, whose best steps are all found; Adam's loss is then still above by a thousandth of
+    it and more, and after 300 steps it is the same to 1e-9: that was the minimum.
     """
     X, K = inputs(), torch.tensor(np.linalg.inv(SIGMA))
-    quick, slow = (Memformer(Scaled(K, 4), Without(4)) for _ in range(2))
+    quick, slow = (Memformer(Scaled(K, 3), Without(3)) for _ in range(2))
     with torch.no_grad():
         for model in (quick, slow):
-            model.preconditioner.a.copy_(torch.linspace(0.4, 1.0, 4))
+            model.preconditioner.a.copy_(torch.linspace(0.4, 1.0, 3))
     found = minimise(quick, lambda: expected_loss(quick, X))
     rule, losses = torch.optim.Adam(slow.parameters(), lr=recipes.THEN.optimiser.lr), []
-    for _ in range(1_000):
+    for _ in range(300):
         rule.zero_grad()
         loss = expected_loss(slow, X)
         loss.backward()
@@ -433,7 +433,7 @@ def test_training_approaches_the_minimum():
     """Trained from small weights without decay, the population loss falls to half the training error (16) and not below
     it.
 
-    800 steps of 500 prompts (d = 2, n = 6, lam = 0.8), the step size falling from one training to the next: within 2 %
+    240 steps of 500 prompts (d = 2, n = 6, lam = 0.8), the step size falling from one training to the next: within 2 %
     at the end, where the start was more than 20 % away. Deterministic: the streams are named.
     """
     task = DriftingRegression(d=2, n=6, gamma=0.9, sigma_e=0.3)
@@ -443,10 +443,10 @@ def test_training_approaches_the_minimum():
     theta[:, 2, :2] = theta[:, :2, 2] = 0
     theta[:, 2, 2] = theta[:, 2, 2].abs()
     losses, generator = [loss.value(theta[0].numpy())], streams("falling")
-    for lr in (3e-2, 1e-2, 3e-3, 1e-3):
+    for lr in (1e-1, 3e-2, 1e-2, 3e-3):
         optimiser = AdamW(lr=lr, weight_decay=0.0)
         theta = train_side_by_side(
-            task, theta, lam=np.array([0.8]), steps=200, batch=500, optimiser=optimiser, generator=generator
+            task, theta, lam=np.array([0.8]), steps=60, batch=500, optimiser=optimiser, generator=generator
         )
         losses.append(loss.value(theta[0].numpy()))
     assert losses[0] > 1.2 * least

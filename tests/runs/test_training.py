@@ -44,12 +44,12 @@ def each(model, prompt):
 
 
 CONFIGS = {
-    "plain": Config(30, 8),
-    "Adam": Config(30, 8, AdamW(lr=0.05, weight_decay=0.0, momentum=0.5, beta2=0.9)),
-    "warm-up": Config(30, 8, AdamW(lr=0.05), warm_up=7),
-    "annealed": Config(30, 8, AdamW(lr=0.05), anneal_to=0.1),
-    "clipped": Config(30, 8, AdamW(lr=0.05), clip=0.3),
-    "everything": Config(30, 8, AdamW(lr=0.05), warm_up=5, anneal_to=0.0, clip=0.3),
+    "plain": Config(12, 8),
+    "Adam": Config(12, 8, AdamW(lr=0.05, weight_decay=0.0, momentum=0.5, beta2=0.9)),
+    "warm-up": Config(12, 8, AdamW(lr=0.05), warm_up=7),
+    "annealed": Config(12, 8, AdamW(lr=0.05), anneal_to=0.1),
+    "clipped": Config(12, 8, AdamW(lr=0.05), clip=0.3),
+    "everything": Config(12, 8, AdamW(lr=0.05), warm_up=5, anneal_to=0.0, clip=0.3),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icl import filters
@@ -177,6 +177,7 @@ def test_what_diverges_is_left_out():
         tune(replace(lms, axes={"mu": [50.0]}), prompt)
 
 
+@settings(max_examples=20)
 @given(st.integers(1, 3), st.integers(0, N))
 def test_a_finer_grid_never_leaves_the_neighbours_of_the_best(rounds, since):
     """Each round is as many values between the neighbours of the last best; one axis, any positions."""

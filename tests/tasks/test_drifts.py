@@ -290,10 +290,10 @@ def test_a_drift_without_innovations_has_no_tails():
 @pytest.mark.parametrize(
     "task",
     [
-        RegimeSwitching(d=4, n=30, gamma=0.95, switch=0.02),
-        RegimeSwitching(d=4, n=30, gamma=0.95, switch=0.2),
-        HeavyTailedDrift(d=4, n=30, gamma=0.95, nu=9.0),
-        ar2(4, 30, rho=0.95, omega=0.2),
+        RegimeSwitching(d=2, n=12, gamma=0.95, switch=0.02),
+        RegimeSwitching(d=2, n=12, gamma=0.95, switch=0.2),
+        HeavyTailedDrift(d=2, n=12, gamma=0.95, nu=9.0),
+        ar2(2, 12, rho=0.95, omega=0.2),
     ],
     ids=["switching", "switching often", "heavy tails", "AR(2)"],
 )
@@ -301,7 +301,7 @@ def test_one_layer_pays_for_the_kernel_alone(task):
     """(16), which knows the kernel alone, is the mean squared error of one layer on 100,000 prompts of each law.
 
     The layer is the best for it (nu = 9 leaves squared errors a third moment and more). A standard error is below
-    1.5 %, so that an error 10 % off is seen. Where weights switch, the drift (3) without switches would be 15 % off.
+    1.5 %, so that an error 10 % off is seen. Where weights switch, the drift (3) without switches would be 40 % off.
     """
     lam = one_layer.optimal_forgetting(task)
     A = torch.as_tensor(one_layer.optimum(task, lam=lam).A)
@@ -314,8 +314,8 @@ def test_one_layer_pays_for_the_kernel_alone(task):
     expected = one_layer.training_error(task, lam=lam)
     chance.assert_mean(squares, expected, error=0.015 * expected)
     if isinstance(task, RegimeSwitching):
-        unaware = DriftingRegression(d=4, n=30, gamma=0.95)
-        assert abs(one_layer.layer_risk(A.numpy(), unaware, lam=lam) - expected) > 0.15 * expected
+        unaware = DriftingRegression(d=2, n=12, gamma=0.95)
+        assert abs(one_layer.layer_risk(A.numpy(), unaware, lam=lam) - expected) > 0.4 * expected
 
 
 # Bad input

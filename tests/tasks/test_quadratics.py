@@ -159,6 +159,7 @@ def test_prompts_have_white_inputs_and_weights_once_whitened():
 
 
 @pytest.mark.statistical(2)
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize("d", [2, 3, 5])
 def test_rotations_are_uniform(d):
     """Orthogonal to rounding; each entry q of a uniform one has (q + 1) / 2 ~ Beta((d-1)/2, (d-1)/2), as a coordinate

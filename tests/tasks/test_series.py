@@ -72,7 +72,7 @@ def test_without_lags_it_is_the_usual_error():
 def test_the_search_ends_where_no_neighbour_is_likelier():
     """On a series of its own making, no drift 20% away in one parameter is likelier, nor is the truth."""
     rng, truth = np.random.default_rng(1), Drift(0.98, 0.01, 0.1)
-    x, w, y = rng.standard_normal((200, 2)), rng.standard_normal(2), []
+    x, w, y = rng.standard_normal((100, 2)), rng.standard_normal(2), []
     for row in x:
         y.append(row @ w + truth.s2**0.5 * rng.standard_normal())
         w = truth.gamma * w + truth.q**0.5 * rng.standard_normal(2)

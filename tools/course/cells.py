@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+import chapters
 import nbformat
 import prose
 
@@ -57,6 +58,12 @@ def for_students(cells: Cells, back: frozenset[str] = frozenset()) -> Cells:
 def tree(source: str) -> ast.Module:
     """A cell's tree, not to be changed."""
     return ast.parse(source)
+
+
+@lru_cache(maxsize=8192)
+def nodes(source: str) -> list[ast.AST]:
+    """All nodes of a cell's tree."""
+    return chapters.nodes(tree(source))
 
 
 @lru_cache(maxsize=8192)

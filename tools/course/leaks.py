@@ -163,7 +163,7 @@ def _by_name(chapter: Chapter, student: editions.Cells) -> Iterator[Leak]:
         yield from (Leak(exercise.label, "name", name, chapter.page) for name in sorted(named & (read | bound)))
         own = {chapter.cells[n].id for n in exercise.own} & set(own_cells)
         references = {ast.unparse(call.args[1]) for source in solution for _, call in editions.calls(source, "seal")}
-        for node in (node for name in own for node in ast.walk(editions.tree(own_cells[name].source))):
+        for node in (node for name in own if references for node in editions.nodes(own_cells[name].source)):
             if isinstance(node, ast.Name | ast.Attribute | ast.Lambda) and ast.unparse(node) in references:
                 yield Leak(exercise.label, "reference", ast.unparse(node), chapter.page)
         texts = _flat(chapter.cells[n] for n in exercise.solution)
@@ -213,7 +213,7 @@ def _strings(node: object) -> Iterator[str]:
 
 def _words_in(source: str) -> Iterator[str]:
     """Strings and comments of a cell; of a formatted string its words."""
-    for node in ast.walk(editions.tree(source)):
+    for node in editions.nodes(source):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(p.value) if isinstance(p, ast.Constant) else " 0 " for p in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -270,6 +270,12 @@ class Tree:
     node: ast.AST
 
 
+# Tuples, not unions, with which `isinstance` takes several times as long: all nodes of the book are asked.
+_NAMED = (ast.operator, ast.unaryop, ast.boolop)
+_GIVING = (ast.Return, ast.Lambda)
+_TOLD = (ast.Attribute, ast.keyword)
+
+
 @lru_cache(maxsize=8192)
 def trees_of(source: str) -> list[Tree]:
     """The expressions of a cell of `RETURNED` nodes or more, and the bodies of its functions."""
@@ -285,11 +291,14 @@ def trees_of(source: str) -> list[Tree]:
         parts: list[str] = []
         body: list[tuple[str, int]] = []
         size = 1
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, ast.operator | ast.unaryop | ast.boolop):
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, _NAMED):
                 parts.append(type(value).__name__)
-            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
-                shape, nodes = look(value, isinstance(node, ast.Return | ast.Lambda) and name in ("value", "body"))
+            elif isinstance(value, ast.expr_context):
+                pass
+            elif isinstance(value, ast.AST):
+                shape, nodes = look(value, isinstance(node, _GIVING) and name in ("value", "body"))
                 parts.append(shape)
                 size += nodes
             elif isinstance(value, list):
@@ -297,9 +306,9 @@ def trees_of(source: str) -> list[Tree]:
                 parts.append("[" + ",".join(shape for shape, _ in inside) + "]")
                 size += sum(nodes for _, nodes in inside)
                 body = inside if name == "body" else body
-            elif isinstance(value, str) and isinstance(node, ast.Attribute | ast.keyword):
+            elif isinstance(value, str) and isinstance(node, _TOLD):
                 parts.append(value)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
             parts = sorted(parts)
         shape = _short(f"{type(node).__name__}({';'.join(parts)})")
         if isinstance(node, ast.expr) and size >= RETURNED:

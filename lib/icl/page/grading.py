@@ -258,7 +258,8 @@ def _functions(dotted: str, target: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(target, types.ModuleType):
         yield dotted, target
         return
-    inside = [name for name in list(sys.modules) if name == dotted or name.startswith(f"{dotted}.")]
+    below = f"{dotted}."
+    inside = [name for name in list(sys.modules) if name == dotted or name.startswith(below)]
     for module in inside:
         for name, thing in list(vars(sys.modules[module]).items()):
             if getattr(thing, "__module__", None) != module or name.startswith("__"):
