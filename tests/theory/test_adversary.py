@@ -188,7 +188,7 @@ def test_beyond_half_a_turn_stopping_is_worse(n, d, delta):
 
 
 @pytest.mark.usefixtures("as_installed")
-@pytest.mark.parametrize(("n", "d", "delta"), [(100, 10, 0.1), (100, 30, 0.05), (100, 30, 0.2)])
+@pytest.mark.parametrize(("n", "d", "delta"), [(50, 10, 0.1), (50, 30, 0.1), (60, 30, 0.2)])
 def test_the_line_is_the_worst_path_in_the_ball(n, d, delta):
     """Here the layer that is best against the straight line has no worse path in the ball: it is minimax, to 1e-9.
 

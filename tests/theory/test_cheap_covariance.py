@@ -158,6 +158,7 @@ def test_curves_in_many_dimensions():
             assert abs((2 * at_d[1] - at_d[0]) / curve(share, s, v) - 1) < 0.015
 
 
+@pytest.mark.usefixtures("as_installed")
 @pytest.mark.parametrize(("s", "v"), [(0.003, 0.0), (0.3, 0.0), (1.0, 0.1), (4.0, 0.02), (10.0, 3.0)])
 def test_curves_run_from_the_delta_rule_to_kalman(s, v):
     """Ends within 1e-9 of the delta rule and the floor, monotone between, and a small rank has the slope of its spread.

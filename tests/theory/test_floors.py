@@ -591,7 +591,7 @@ def drifts(draw, most=1.4):
 
 
 @given(drifts())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_floors_lie_between_nothing_and_the_zero_predictor(case):
     """Every floor of every sequence is at least 0 and at most D4 tr(Lambda) at its position, to 1e-8 of that; the
     same by all routes, to 1e-8.

@@ -102,6 +102,7 @@ def test_two_limits_of_the_settings():
     np.testing.assert_allclose(mesa.mesa_large_d(s, v, theta, ridge) - 1, m2 - 2 * m1, rtol=1e-3)
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_between_the_floor_and_the_rules_of_the_key():
     """On a grid of s and v the best Mesa is above the floor and below the best layer with gates of the key, and nearer
     to the floor the noisier the labels; a sweep that starts at its neighbour finds the same.
@@ -143,6 +144,7 @@ def test_the_layer_itself(s, v):
     assert 0.05 < 1 - best.error * law.zero / mean < 0.12
 
 
+@pytest.mark.usefixtures("as_installed")
 def test_the_borders_of_the_map():
     """At each border the layer's error is 1 + within floors, to 1e-9, for layers with closed forms; Mesa's border is
     where Mesa itself is there, to 1e-3 of it: the table has 11 columns. Borders are an end of the range where a layer

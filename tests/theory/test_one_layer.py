@@ -846,7 +846,9 @@ SETTINGS = [
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("task", "lam", "total"), SETTINGS, ids=[f"{type(t).__name__}-{lam}" for t, lam, _ in SETTINGS])
+@pytest.mark.parametrize(
+    ("task", "lam", "total"), SETTINGS, ids=[f"{type(t).__name__}-{lam}" for t, lam, _ in SETTINGS]
+)
 def test_training_error_against_prompts(task, lam, total):
     """(16) is the mean squared error that the model makes on 16,000 to 80,000 fresh prompts, for drifts and covariances
     of six kinds.

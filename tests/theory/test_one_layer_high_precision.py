@@ -72,10 +72,10 @@ def test_no_overflow_chooses_the_forgetting_factor(d, n, gamma, upper):
         assert abs(found - best) < Decimal("1e-6") * best
 
 
-@pytest.mark.parametrize(("n", "gamma", "lam"), [(10_000, 1.0, 0.9970), (2_500, 1.2, 1.2)])
+@pytest.mark.parametrize(("n", "gamma", "lam"), [(4_000, 1.0, 0.9953), (2_500, 1.2, 1.2)])
 def test_long_prompts_choose_their_forgetting_factor(n, gamma, lam):
-    """At n = 10,000 and upper = 2, where lam^(2 n) is 1e6020: 1e-4 of the steady values; at gamma = 1.2, whose weights
-    themselves outgrow float64, n = 2,500, lam* tends to gamma.
+    """At n = 4,000 and upper = 2, where lam^(2 n) is 1e2408: 1e-4 of what golden section finds in 60 digits; at gamma =
+    1.2, whose weights themselves outgrow float64, lam* tends to gamma.
     """
     assert abs(one_layer.optimal_forgetting(DriftingRegression(10, n, gamma), upper=2.0) - lam) < 1e-4
 

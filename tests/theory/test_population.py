@@ -18,7 +18,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
@@ -393,7 +393,7 @@ STARTS = {
 
 @pytest.fixture(scope="module")
 def flows():
-    """The loss, its minimum, and the path from each of the starts.
+    """The loss, its minimum, and the path from each of the starts: steps good to 1e-8, from the random start to 1e-9.
 
     Without the checks of annotations, which take most of the time in a million small calls; other tests have them.
     """
@@ -402,7 +402,10 @@ def flows():
     starts = {key: population.assumption_1(Theta, sigma=part * bound) for key, (Theta, part) in STARTS.items()}
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
-        paths = {key: population.gradient_flow(loss, start) for key, start in starts.items()}
+        paths = {
+            key: population.gradient_flow(loss, start, rtol=1e-9 if key == "random" else 1e-8)
+            for key, start in starts.items()
+        }
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
     return loss, population.global_minimum(FLOW, lam=0.8), starts, paths
@@ -414,7 +417,7 @@ def test_gradient_flow_reaches_the_optimum(flows, start):
 
     Starts far below the bound and near it, random and singular Theta, and one at five times the bound, which the
     theorem does not cover. Within 1e-7: at the end the slope is 1e-9 and the least curvature 1.35; along
-    (r, W) -> (c r, W / c), where minima go on, the steps of the solver, good to 1e-9, keep the path in place.
+    (r, W) -> (c r, W / c), where minima go on, the steps of the solver, good to 1e-8, keep the path in place.
     """
     loss, optimum, starts, paths = flows
     path = paths[start]
@@ -430,7 +433,7 @@ def test_gradient_flow_reaches_the_optimum(flows, start):
 def test_gradient_flow_conserves_and_descends(flows, start):
     """Along the flow the loss never rises, p and q stay exactly 0, and v^2 - |U|^2 stays 0, as the starts have it.
 
-    Kept to 1e-6 of the largest v^2 by a solver whose steps are good to 1e-9; the loss may rise by 1e-12 of its start,
+    Kept to 1e-6 of the largest v^2 by a solver whose steps are good to 1e-8; the loss may rise by 1e-12 of its start,
     for rounding. The path's losses are those of its parameters.
     """
     loss, _, _, paths = flows
@@ -542,6 +545,8 @@ def test_the_seventh_erratum_depends_on_units():
 
 ROUNDING = 1e-13
 
+some = settings(max_examples=30)
+
 
 @st.composite
 def cases(draw):
@@ -570,6 +575,7 @@ def made(case):
 
 
 @given(cases())
+@some
 def test_squares_are_never_negative(case):
     """Both parts of the loss are means of squares: never negative, beyond rounding.
 
@@ -583,6 +589,7 @@ def test_squares_are_never_negative(case):
 
 
 @given(cases(), st.floats(-2, 2), st.sampled_from([-1, 1]))
+@some
 def test_rescaling_values_and_keys_changes_nothing(case, power, sign):
     """(r, W) -> (c r, W / c) leaves both parts of the loss as they are, for c between -100 and 100, 0 left out.
 
@@ -599,6 +606,7 @@ def test_rescaling_values_and_keys_changes_nothing(case, power, sign):
 
 
 @given(cases())
+@some
 def test_turning_labels_round_changes_nothing(case):
     """(p, q) -> (-p, -q) leaves both parts of the loss as they are: it predicts -y_hat where the labels are -y.
 
@@ -614,6 +622,7 @@ def test_turning_labels_round_changes_nothing(case):
 
 
 # Statistics
+
 
 def wide_covariance(d, seed):
     root = np.random.default_rng(seed).normal(size=(d, d))

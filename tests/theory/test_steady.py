@@ -435,7 +435,9 @@ LATE = {0.8: (100, 20), 0.95: (200, 80)}
 @functools.lru_cache(maxsize=1)
 def sequences(law):
     """1,000 sequences and their labels' noise, the same for every layer."""
-    task = DriftingRegression(d=law.d, n=LATE[law.gamma][0] - 1, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e)
+    task = DriftingRegression(
+        d=law.d, n=LATE[law.gamma][0] - 1, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e
+    )
     generator = streams(f"fast weights, {law}")
     p = task.sample(TRIALS, generator=generator, dtype=torch.float64)
     return p, law.sigma_y * torch.randn(p.y.shape, generator=generator, dtype=torch.float64)
