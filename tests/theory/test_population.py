@@ -521,9 +521,9 @@ def test_linear_rate_is_measured(flows, start):
 def test_the_seventh_erratum_depends_on_units():
     """The bound on sigma with Lambda~, as mended, does not change with the units of the labels; as printed it does.
 
-    Labels measured in units c times smaller multiply sigma_w and sigma_e by c, here a tenth and ten. The end of the flow
-    from sigma = 1/2 stays where it is (1e-6, by the solver and where it stops), the mended bound too (1e-12 by
-    rounding); the printed one grows by the factor c.
+    Labels measured in units c times smaller multiply sigma_w and sigma_e by c, a tenth and ten. The end of the flow from
+    sigma = 1/2 stays where it is (1e-6, by the solver and where it stops), the mended bound too (1e-12 by rounding);
+    the printed one grows by the factor c.
     """
     task = DriftingRegression(d=3, n=12, gamma=0.9, sigma_e=0.2, Lambda=np.diag([2.0, 1.0, 0.5]))
     units, ends, printed_bound, mended_bound = np.array([1.0, 0.1, 10.0]), [], [], []
