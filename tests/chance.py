@@ -3,7 +3,7 @@
 Whatever is compared with random numbers is asserted by a function of this file. A call is one assertion, however many
 numbers it looks at, and a right program fails it with probability `FALSE_FAILURE` at most. A test says how many calls
 it makes, `@pytest.mark.statistical(3)`, or one if it says nothing; a test that makes more, or makes one unmarked, fails
-(conftest.py), and `tests/house/test_chance.py` adds up all of them.
+(harness.py), and `tests/house/test_chance.py` adds up all of them.
 
 Not in the sum is what holds for the numbers it draws and might not for others, from the same seeds in every run: tests
 marked `@pytest.mark.one_draw(of)`, a training, a search from one start, a sample whose law has no limit; and the cells

@@ -314,7 +314,7 @@ def exchange(code: types.CodeType, functions: dict[tuple[str, int], list[types.F
 def memories() -> list[Any]:
     """The functions of the library and of the tests that remember what they returned."""
     caches = [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
-    homes = ("icl", "test", "shared", "conftest")
+    homes = ("icl", "test", "shared", "harness")
     return [found for found in caches if (getattr(found, "__module__", None) or "").startswith(homes)]
 
 
@@ -441,7 +441,7 @@ class Bench:
         self.marks = Marks(everything)
         self.folder = folder
         self.library = _hash(*(source.path.read_text(encoding="utf-8") for source in everything))
-        gc.unfreeze()  # what tests/conftest.py has set aside is not among the objects that are looked through
+        gc.unfreeze()  # what tests/harness.py has set aside is not among the objects that are looked through
         gc.collect()
         self.alive, self.memories = alive(), memories()
         if lost := [one.name for one in everything if one.functions and str(one.path) not in self.alive]:

@@ -29,8 +29,10 @@ SEEN = ["color-contrast", "scrollable-region-focusable"]
 # first page that has it. A look is what stands behind the text (of its ancestors those that put something there, or
 # change it) and the text's own style. Of a single character, of punctuation and of hidden text axe does not say that
 # its contrast is too low. And it need not look for regions that scroll among elements that hold no more than they
-# show.
-AXE = """async ([only, enough]) => {
+# show. Each element takes it time as well: until axe is done code without new looks is its text alone, formulas, which
+# one program makes, are boxes of their size where the page is not one of `KINDS`, and drawings without new looks are
+# empty where axe has `only` these two to judge.
+AXE = """async ([only, enough, whole]) => {
     const TRANSPARENT = {
         position: 'static', backgroundColor: 'rgba(0, 0, 0, 0)', backgroundImage: 'none', opacity: '1',
         mixBlendMode: 'normal', filter: 'none',
@@ -38,27 +40,48 @@ AXE = """async ([only, enough]) => {
     const PUNCTUATION = /[\\u2000-\\u206F\\u2E00-\\u2E7F\\\\'!"#$%&£¢¥§€()*+,\\-.\\/:;<=>?@\\[\\]^_`{|}~±]/g;
     // A cell of a table is one of its kind, and the page the same when it has scrolled.
     const kind = e => e === document.body ? '' : `${e.getAttribute('class')}`.replace(/\\d+/g, '');
-    const behind = new Map(), judged = new Set(enough), met = new Map();
+    const stood = new Map(), judged = new Set(enough), met = new Map();
     // Two hashes of 32 bits stand for a look.
     const numberOf = look => [31, 131].map(factor => {
         let hash = 7;
         for (let i = 0; i < look.length; i++) hash = Math.imul(hash, factor) + look.charCodeAt(i) | 0;
         return hash;
     }).join();
-    for (const e of document.querySelectorAll('*')) {
-        const style = getComputedStyle(e), above = behind.get(e.parentElement);
-        const puts = Object.keys(TRANSPARENT).filter(s => style[s] !== TRANSPARENT[s]).map(s => style[s]);
+    const behind = e => {
+        if (e && !stood.has(e)) {
+            const style = getComputedStyle(e), above = behind(e.parentElement);
+            const puts = Object.keys(TRANSPARENT).filter(s => style[s] !== TRANSPARENT[s]).map(s => style[s]);
+            stood.set(e, puts.length ? numberOf([above, e.localName, kind(e), ...puts].join()) : above);
+        }
+        return stood.get(e);
+    };
+    // What a fold hides need not even be laid out.
+    const folded = e => e.localName !== 'summary' && e.parentElement?.matches('details:not([open])');
+    const seen = document.createTreeWalker(document.body, NodeFilter.SHOW_ELEMENT,
+        e => folded(e) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+    for (let e = seen.root; e; e = seen.nextNode()) {
         if (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight) e.dataset.more = '';
-        behind.set(e, puts.length ? numberOf([above, e.localName, kind(e), ...puts].join()) : above);
         const text = [...e.childNodes].map(n => n.nodeType === Node.TEXT_NODE ? n.data : '').join('').trim();
         if (text.length < 2 || !text.replace(PUNCTUATION, '').trim()) continue;
         if (!e.checkVisibility() || e.closest('mjx-assistive-mml')) continue;
-        const {display, color, textShadow, fontSize, fontWeight} = style;
+        const {display, color, textShadow, fontSize, fontWeight} = getComputedStyle(e);
         const own = [e.localName, kind(e), e.disabled];
-        const look = numberOf([behind.get(e), own, display, color, textShadow, fontSize, fontWeight].join());
+        const look = numberOf([behind(e), own, display, color, textShadow, fontSize, fontWeight].join());
         if (judged.has(look)) continue;
         met.set(look, (met.get(look) ?? 0) + 1);
         if (met.get(look) <= 3) e.dataset.look = '';
+    }
+    const aside = ['pre', ...whole ? [] : ['mjx-container'], ...only ? ['.icl-chart__view svg'] : []].join();
+    const boxes = [...document.querySelectorAll(aside)]
+        .filter(box => !box.querySelector('[data-look]'))
+        .map(box => ({
+            box, parts: [...box.childNodes], size: box.matches('mjx-container') && box.getBoundingClientRect(),
+        }));
+    for (const {box, size} of boxes) {
+        box.replaceChildren(...box.matches('pre') ? [box.textContent] : []);
+        if (!size) continue;
+        const filler = box.appendChild(document.createElement('span'));
+        filler.style.cssText = `display: inline-block; width: ${size.width}px; height: ${size.height}px`;
     }
     axe.configure({rules: [
         {id: 'color-contrast', selector: '[data-look]'},
@@ -66,6 +89,7 @@ AXE = """async ([only, enough]) => {
     ]});
     const rules = only ? {runOnly: only} : {};
     const {violations} = await axe.run({...rules, resultTypes: ['violations'], preload: {assets: ['media']}});
+    boxes.forEach(({box, parts}) => box.replaceChildren(...parts));
     document.querySelectorAll('[data-look]').forEach(e => delete e.dataset.look);
     document.querySelectorAll('[data-more]').forEach(e => delete e.dataset.more);
     return {
@@ -141,8 +165,8 @@ def test_page(visit, subtests, name, place):
             assert state["untyped"] <= 0
             assert all(figure == [theme, True] for figure in state["figures"]), state["figures"]
             if theme == themes[0] or name in KINDS:
-                judged = JUDGED[theme, width]
-                told = page.evaluate(AXE, [None if "wide" in place or name in KINDS else SEEN, list(judged)])
+                judged, only = JUDGED[theme, width], None if "wide" in place or name in KINDS else SEEN
+                told = page.evaluate(AXE, [only, list(judged), name in KINDS])
                 assert not told["found"], "\n".join(told["found"])
                 judged.update(told["looks"])
     if "narrow" in place:

@@ -16,7 +16,7 @@ from icl.tasks import Prompt
 def test_wrong_shapes_are_caught_by_the_annotations():
     """In tests, an array whose shape or dtype contradicts a function's annotation is refused before the function runs.
 
-    One function and one dataclass stand for all: without the hook of conftest.py these calls would reach the library's
+    One function and one dataclass stand for all: without the hook of harness.py these calls would reach the library's
     own checks, which raise another error.
     """
     x = torch.zeros(2, 3, 4)
