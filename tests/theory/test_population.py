@@ -521,7 +521,7 @@ def test_linear_rate_is_measured(flows, start):
 def test_the_seventh_erratum_depends_on_units():
     """The bound on sigma with Lambda~, as mended, does not change with the units of the labels; as printed it does.
 
-    Labels measured in units c times smaller multiply sigma_w and sigma_e by c, a tenth and ten. The end of the flow from
+    Labels in units c times smaller multiply sigma_w and sigma_e by c, a tenth and ten. The end of the flow from
     sigma = 1/2 stays where it is (1e-6, by the solver and where it stops), the mended bound too (1e-12 by rounding);
     the printed one grows by the factor c.
     """
