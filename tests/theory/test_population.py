@@ -534,7 +534,7 @@ def test_the_seventh_erratum_depends_on_units():
         mended_bound.append(population.sigma_bound(float(D1), tilde))
         start = population.assumption_1(np.eye(3), sigma=0.5)
         loss = population.layer_loss(t, lam=0.8)
-        ends.append(population.gradient_flow(loss, start, slope=1e-7 * c**2).theta[-1])
+        ends.append(population.gradient_flow(loss, start, slope=1e-7 * c**2, rtol=1e-8).theta[-1])
     for end in ends[1:]:
         np.testing.assert_allclose(end, ends[0], atol=1e-6)
     np.testing.assert_allclose(mended_bound, mended_bound[0], rtol=1e-12)
