@@ -77,7 +77,7 @@ def test_a_star_stands_where_its_axis_goes(forms):
     assert stars > 100
 
 
-def test_the_first_chart_does_not_wait_for_the_end_of_the_page(visit):
+def test_the_first_chart_does_not_wait_for_the_end_of_the_page(visit, site):
     """While a script that the page's end waits for has not come, the first chart is drawn and can be moved; when the
     rest of the page has come it stands as it was, at the width that it had. What lies far below is not drawn yet.
     """
@@ -89,9 +89,9 @@ def test_the_first_chart_does_not_wait_for_the_end_of_the_page(visit):
     """
     held = []
     for width in (390, 1280, 1600):
-        page = visit("book/index", width=width, script=drawn).page
+        page = visit("404", width=width, script=drawn).page
         page.route("**/tex-chtml.js*", lambda route: held.append(route))
-        page.goto(page.url.replace("index", FORGET.removeprefix("book/")), wait_until="commit")
+        page.goto(f"{site}/{FORGET}.html", wait_until="commit")
         figure = page.locator("#explore-forgetting")
         figure.locator("input[name=gamma]").wait_for()
         assert page.evaluate("document.readyState") != "complete"
@@ -124,14 +124,14 @@ def test_the_address_says_the_setting(visit, place):
     assert page.url == link
     assert link.endswith(f"?from=lecture&forgetting.gamma={moved}#explore-forgetting")
     page.goto("about:blank")
-    page.goto(link)
+    page.goto(link, wait_until="commit")
     slider("gamma").wait_for()
     assert (slider("gamma").input_value(), readout()) == (moved, told)
     figure.get_by_role("button", name="Reset").tap()
     page.wait_for_function("!location.search.includes('forgetting')", polling=50)
     assert (slider("gamma").input_value(), readout()) == (value, first)
     page.goto("about:blank")
-    page.goto(link.split("?")[0] + "?forgetting.gamma=99&forgetting.d=many&forgetting.none=1")
+    page.goto(link.split("?")[0] + "?forgetting.gamma=99&forgetting.d=many&forgetting.none=1", wait_until="commit")
     slider("gamma").wait_for()
     assert slider("gamma").input_value() == slider("gamma").get_attribute("max")
     assert slider("d").input_value() == "10"
