@@ -12,10 +12,12 @@ os.environ["TQDM_DISABLE"] = "1"
 pytest.register_assert_rewrite("harness", "chance", "shared")
 
 
-def pytest_configure(config):
-    """Load what tests share, unless workers run them: they start when this process is ready, and it runs none."""
-    if config.getoption("dist", "no") == "no" or config.getoption("collectonly"):
-        config.pluginmanager.register(importlib.import_module("harness"), "harness")
+def pytest_addoption(pluginmanager):
+    """Load what tests share, before a folder's own conftest.py is; not where workers run them, who wait for this."""
+    asked = pluginmanager.get_plugin("pytestconfig").known_args_namespace
+    alone = asked.collectonly or (asked.dist == "no" and not asked.numprocesses)
+    if alone or "PYTEST_XDIST_WORKER" in os.environ:
+        pluginmanager.register(importlib.import_module("harness"), "harness")
 
 
 def pytest_report_header():

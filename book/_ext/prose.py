@@ -3,7 +3,8 @@
 A chapter's cells say sentences of its text again, with their own digits (`icl.page.said`): each must stand in the text,
 or in the title of a figure. And each of the words always, never, all, none and every, each decimal and each percentage
 of the text must be within such a sentence, or within a piece of it that `book/prose/<page>.yml` lists under the reason
-why no cell says it; so must each of these words in the title of a figure. (Numbers of titles: `figures.py`.)
+why no cell says it; so must each of these words in the title of a figure, and there only, no, cannot, nothing and any
+too. (Numbers of titles: `figures.py`.)
 """
 
 import json
@@ -27,6 +28,8 @@ REASONS = {
 }
 _IDIOM = r"(?<!\bat )(?<!\babove )(?<!\bafter )(?<!\bof )"
 _WORD = rf"{_IDIOM}\b(?:always|never|all|none|every)\b(?! the same\b)"
+#: In a title, which has no room to say of what, these say as much.
+_IN_TITLE = rf"{_WORD}|\b(?:only|no|cannot|nothing|any)\b"
 _NUMBER = r"(?<![\w.,^])(?:\d*\.?\d+\s?%|\d*\.\d+(?![\w.]*\w))"
 _WEIGHTY = re.compile(f"{_WORD}|{_NUMBER}", re.I)
 #: Places in a paper, and what is not the text's own: code, roles, targets of links, formulas.
@@ -111,7 +114,7 @@ def faults(
             wrong.append(f"no cell says {found.group()!r} in: …{around}…")
     for title in dict.fromkeys(titles):
         covered = spans(title, [*said, *listed])
-        for found in re.finditer(_WORD, title, re.I):
+        for found in re.finditer(_IN_TITLE, title, re.I):
             if not any(start <= found.start() and found.end() <= end for start, end in covered):
                 wrong.append(f"no cell says {found.group()!r} in the title of a figure: {title!r}")
     return wrong

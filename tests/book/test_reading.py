@@ -219,6 +219,16 @@ def test_titles_of_figures_say_what_cells_found(said, why, wrong):
         assert start in fault
 
 
+@pytest.mark.parametrize("word", ["only", "no", "cannot", "nothing", "any"])
+def test_titles_are_held_to_more_words_than_the_text(word):
+    """A title has no room to say of what it is true; the text around it has, and may use these words freely."""
+    title = f"Of these {word} start arrives"
+    (found,) = prose.faults("book/page", f"# Page\n\n{title}.\n", [], {}, [title])
+    assert found == f"no cell says {word!r} in the title of a figure: {title!r}"
+    assert prose.faults("book/page", f"# Page\n\n{title}.\n", [title], {}, [title]) == []
+    assert prose.faults("book/page", "# Page\n\nNothing.\n", [], {}, ["Nobody knows a company"]) == []
+
+
 def test_headings_are_read():
     """They are a page's text as its paragraphs are."""
     found = prose.faults("book/page", "# All of it\n\n## At a price\n\n### It never ends\n", [], {})

@@ -165,8 +165,10 @@ def test_methods_keep_their_colours():
     """A method without a colour is refused by name, in the curves, the points and the stars; one that brings its own is
     drawn.
 
-    A method has the same colour whatever else is in the figure.
+    A method has the same colour whatever else is in the figure, and no figure may give it another.
     """
+    with pytest.raises(ValueError, match=r"colours must not change \['GLA'\]"):
+        lines(colours={"GLA": "#123456"})
     strangers = DATA.assign(method=["GLA"] * 3 + ["stranger"] * 3)
     with pytest.raises(ValueError, match=r"colours must name \['stranger'\]"):
         lines(strangers)

@@ -47,6 +47,12 @@ METHODS: dict[str, str] = {
     "GD++": "#0e1f39",
     "Newton": "#3a3d00",
     "polynomial floor": "#8a5a00",
+    "GLA, 4 layers": "#3a9cc5",
+    "normalised GLA": "#2a8a4a",
+    "normalised, 4 layers": "#2a8a4a",
+    # Layers of the stacks divide by the squared length of the key, and have the colour of the rule that does.
+    "delta rule, 2 layers": "#0e1f39",
+    "gated delta rule, 2 layers": "#de726c",
 }
 #: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue. Any two are 20 and
 #: more apart in CIELAB, for readers who do not tell red from green too.
@@ -235,6 +241,8 @@ def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Sca
     missing = [name for name in names if name not in known]
     if missing:
         raise ValueError(f"colours must name {missing}: every method keeps one colour throughout the book")
+    if turned := [name for name in names if known[name] != METHODS.get(name, known[name])]:
+        raise ValueError(f"colours must not change {turned}: every method keeps one colour throughout the book")
     return altair.Scale(domain=list(names), range=[known[name] for name in names])
 
 

@@ -27,7 +27,7 @@ class Symbol:
 SYMBOLS = (
     Symbol("d", r"d", "scalar", "1", "dimension of the inputs", "§2"),
     Symbol("n", r"n", "scalar", "1", "number of labelled examples in a prompt", "§2"),
-    Symbol("batch", r"B", "scalar", "1", "number of prompts", "(11)"),
+    Symbol("batch", r"B", "scalar", "1", "number of prompts; bold, a matrix of GD++ or of S6", "(11)"),
     Symbol("x", r"\mathbf x_i", "(batch, n+1, d)", "x", "inputs; the last is the query", "(2)"),
     Symbol("y", r"y_i", "(batch, n+1)", "y", "labels ⟨w_i, x_i⟩; the last is to be predicted", "(2)"),
     Symbol("w", r"\mathbf w_i", "(batch, n+1, d)", "y/x", "regression weights at position i", "(2)"),
@@ -157,8 +157,8 @@ SYMBOLS = (
         r"\mathbf B_\ell",
         "(L, d, d)",
         "1/x²",
-        "blocks that change the inputs from layer to layer: GD++",
-        "II (2.8)",
+        "blocks that change the inputs from layer to layer: GD++; in Part III what S6 writes, W_B = (B b)",
+        "II (2.8); III (3)",
     ),
     Symbol("Q", r"\mathbf Q_\ell", "(L, d+1, d+1)", "", "merged key and query weights of a layer", "II (2.4)"),
     Symbol("R", r"\mathbf R_\ell", "(batch, n+1, d+1)", "", "memory register of a layer", "II (3.1), (3.3)"),
@@ -178,7 +178,14 @@ SYMBOLS = (
         "what GD++ has made of the inputs after ℓ layers",
         "models.memformer",
     ),
-    Symbol("alpha", r"\alpha_\ell", "(L,) or (batch, L)", "1/x²", "step along a register", "II (3.2)"),
+    Symbol(
+        "alpha",
+        r"\alpha_\ell",
+        "(L,) or (batch, L)",
+        "1/x²",
+        "step along a register; α_h the gate of a head; in Part III α is what S6 keeps at a token, exp(−Δ)",
+        "II (3.2); III (11)",
+    ),
     Symbol(
         "Gamma", r"\boldsymbol\Gamma_j^\ell", "(L, L)", "1/x²", "weight of layer j's register at layer ℓ", "II (3.4)"
     ),
@@ -196,12 +203,28 @@ SYMBOLS = (
     Symbol("N", r"N", "scalar", "1", "number of examples in a prompt in Part III", "III §3"),
     Symbol("d_e", r"d_e", "scalar", "1", "channels of a token, d + 1", "III §3"),
     Symbol("d_h", r"d_h", "scalar", "1", "size of the state of a channel", "III (1)"),
-    Symbol("kappa", r"\kappa", "scalar", "1", "sum of ω_l², ω_l = (1−α) α^(N+1−l) with α = exp(−Δ)", "theory.s6"),
+    Symbol(
+        "kappa",
+        r"\kappa",
+        "scalar",
+        "1",
+        "sum of ω_l², ω_l = (1−α) α^(N+1−l) with α = exp(−Δ); elsewhere a condition number (Part II), a kurtosis "
+        "(Part I), the largest share of the signal in a direction, or a likeness of inputs (Part IV)",
+        "theory.s6",
+    ),
     Symbol("beta3", r"\beta_3", "scalar", "1", "sum of ω_l: E g w' = β₃ I", "III Table 1"),
     Symbol("beta1", r"\beta_1", "scalar", "1", "E g g' = β₁ I, β₃² + (d+1) κ", "III Table 1"),
     Symbol("beta2", r"\beta_2", "scalar", "1", "E q², (d² + 2d)(β₃² + 2κ); misprinted in the paper", "III Table 1"),
     Symbol("k0", r"k", "scalar", "y²/x²", "steady variance of a coordinate of the weights", "theory.steady"),
     Symbol("p", r"p", "scalar", "y²/x²", "what a layer misses of it, E (w − ŵ)²", "theory.steady"),
-    Symbol("s", r"s", "scalar", "1", "dimensions over memory, d (1 − γ²)", "theory.large_d"),
+    Symbol(
+        "s",
+        r"s",
+        "scalar",
+        "1",
+        "dimensions over memory, d (1 − γ²); in Part I the share of the unknown that an example removes, and s_x, s_y "
+        "what a layer of a stack takes away; in Part II a variance of the inputs; in Part III the faded sum of labels",
+        "theory.large_d",
+    ),
     Symbol("zeta", r"\zeta", "scalar", "1", "−z where two roots of the resolvent touch", "theory.large_d"),
 )
