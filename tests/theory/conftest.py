@@ -1,18 +1,16 @@
 """Prompts that tests of the S6 layer and of its errata share."""
 
 import pytest
+import torch
+
+from icl.models import s6 as model
+from icl.profile import streams
+from icl.tasks import StationaryRegression, blocks
 
 
 @pytest.fixture(scope="session")
 def s6_prompts():
     """Statistics and labels of 100,000 prompts, to seven digits; they do not depend on the weights."""
-    # Not above: a folder's own file is read before what all tests share, which has to come before the library.
-    import torch
-
-    from icl.models import s6 as model
-    from icl.profile import streams
-    from icl.tasks import StationaryRegression, blocks
-
     layer = model.assumed(4, 6, 50, generator=streams("unused")).to(torch.float32)
     known, labels = [], []
     for prompt in blocks(StationaryRegression(4, 50), 100_000, generator=streams("S6"), dtype=torch.float32):
