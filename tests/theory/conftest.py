@@ -10,11 +10,11 @@ from icl.tasks import StationaryRegression, blocks
 
 @pytest.fixture(scope="session")
 def s6_prompts():
-    """Statistics and labels of 100,000 prompts; they do not depend on the weights."""
-    layer = model.assumed(4, 6, 50, generator=streams("unused"))
+    """Statistics and labels of 100,000 prompts, to seven digits; they do not depend on the weights."""
+    layer = model.assumed(4, 6, 50, generator=streams("unused")).to(torch.float32)
     known, labels = [], []
-    for prompt in blocks(StationaryRegression(4, 50), 100_000, generator=streams("S6"), dtype=torch.float64):
+    for prompt in blocks(StationaryRegression(4, 50), 100_000, generator=streams("S6"), dtype=torch.float32):
         known.append(model.statistics(prompt, layer))
         labels.append(prompt.y[:, -1])
-    joint = (torch.cat([getattr(k, name) for k in known]) for name in ("g", "s", "e"))
-    return model.Statistics(*joint), torch.cat(labels)
+    joint = (torch.cat([getattr(k, name) for k in known]).double() for name in ("g", "s", "e"))
+    return model.Statistics(*joint), torch.cat(labels).double()

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from icl import filters
 from icl.models.one_layer import features
@@ -64,15 +63,26 @@ def test_floor_given_the_inputs():
 LAMBDA = np.array([[2.0, 0.6], [0.6, 0.5]])
 
 
-def posterior(x, y, kernel):
-    """Mean and covariance of w_i, and the log density of the labels before it, for each i: one joint Gaussian."""
-    time, d = x.shape
-    for i in range(time):
-        cross = (kernel[i, :i, None] * x[:i]).T
-        labels = kernel[:i, :i] * (x[:i] @ x[:i].T)
+def gains(x, kernel):
+    """Gain and covariance of w_i given the labels before it, for each i: Gaussian conditioning on all of them at once.
+
+    Written over the stacked weights, cov(w_i, y_j) = k_ij x_j and cov(y_j, y_l) = k_jl x_j'x_l; the pseudo-inverse
+    takes labels that repeat what others said. Kernels may be many, (..., time, time), and x of many sequences.
+    """
+    products, eye = x @ x.swapaxes(-1, -2), np.eye(x.shape[-1])
+    for i in range(x.shape[-2]):
+        cross = kernel[..., i, None, :i] * x[..., :i, :].swapaxes(-1, -2)
+        labels = kernel[..., :i, :i] * products[..., :i, :i]
         gain = cross @ np.linalg.pinv(labels, rcond=1e-10, hermitian=True)
-        density = stats.multivariate_normal.logpdf(y[:i], cov=labels, allow_singular=True) if i else 0.0
-        yield gain @ y[:i], kernel[i, i] * np.eye(d) - gain @ cross.T, density
+        yield gain, kernel[..., i, i, None, None] * eye - gain @ cross.swapaxes(-1, -2)
+
+
+def densities(x, y, kernel):
+    """Log density of the labels (time,) before each i, under each of many kernels."""
+    labels = kernel * (x @ x.T)
+    for i in range(len(x)):
+        size, vectors = np.linalg.eigh(labels[..., :i, :i])
+        yield -(np.log(2 * np.pi * size) + (y[:i] @ vectors) ** 2 / size).sum(-1) / 2
 
 
 def drawn(task, batch, name):
@@ -106,7 +116,7 @@ def test_linear_drift_errors_are_the_joint_posterior(task):
     The posterior conditions one joint Gaussian whose kernel is built from powers of F. Tolerance 1e-9 of the largest
     error before any label; at the query it is also `kalman.query_errors`, to 1e-8.
     """
-    x, y = drawn(task, 5, "linear")
+    x, _ = drawn(task, 5, "linear")
     covariances = [task.P_0]
     for _ in range(7):
         covariances.append(task.F @ covariances[-1] @ task.F.T + task.Q)
@@ -118,9 +128,8 @@ def test_linear_drift_errors_are_the_joint_posterior(task):
     scale = np.diag(kernel).max() * np.trace(LAMBDA)
     np.testing.assert_allclose(task.weight_kernel(), kernel, rtol=0, atol=1e-13 * np.diag(kernel).max())
     errors = floors.linear_drift_errors(x, task)
-    for row, labels, found in zip(x, y, errors, strict=True):
-        expected = [np.trace(LAMBDA @ P) for _, P, _ in posterior(row, 0 * labels, kernel)]
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * scale)
+    expected = np.stack([np.einsum("ij,bji->b", LAMBDA, P) for _, P in gains(x, kernel)], axis=1)
+    np.testing.assert_allclose(errors, expected, rtol=0, atol=1e-9 * scale)
     np.testing.assert_allclose(errors[:, -1], floors.query_errors(x, task), rtol=0, atol=1e-8 * scale)
 
 
@@ -199,16 +208,17 @@ def test_switching_predictions_are_the_posterior_over_all_patterns(task):
     """
     x, y = drawn(task, 6, "patterns")
     found_y, found = floors.switching_predictions(x, y, task)
+    probabilities, _, kernels = (np.array(each) for each in zip(*patterns(task), strict=True))
     for row, labels, y_hat, errors in zip(x, y, found_y, found, strict=True):
-        ways = [(p, list(posterior(row, labels, kernel))) for p, _, kernel in patterns(task)]
-        for i in range(task.n + 1):
-            logs = np.array([np.log(p) + way[i][2] for p, way in ways])
+        each = zip(gains(row, kernels), densities(row, labels, kernels), strict=True)
+        for i, ((gain, covariances), density) in enumerate(each):
+            logs = np.log(probabilities) + density
             weight = np.exp(logs - logs.max())
             weight /= weight.sum()
-            means = np.array([way[i][0] for _, way in ways])
+            means = gain @ labels[:i]
             mean = weight @ means
             apart = means - mean
-            spread = np.einsum("j,jab->ab", weight, [way[i][1] for _, way in ways]) + (weight * apart.T) @ apart
+            spread = np.einsum("j,jab->ab", weight, covariances) + (weight * apart.T) @ apart
             assert abs(y_hat[i] - row[i] @ mean) < 1e-9
             assert abs(errors[i] - np.trace(task.Lambda @ spread)) < 1e-9
 
@@ -219,18 +229,16 @@ def test_what_switching_costs_who_does_not_know(task):
 
     The kernel that the task states is the mean over all 64 patterns, to rounding. Tolerance 1e-9 for the errors.
     """
-    x, y = drawn(task, 64, "genie")
-    ways = list(patterns(task))
-    kernel = sum(p * k for p, _, k in ways)
+    x, _ = drawn(task, 64, "genie")
+    probabilities, restart, kernels = (np.array(each) for each in zip(*patterns(task), strict=True))
+    kernel = np.einsum("p,pij->ij", probabilities, kernels)
     np.testing.assert_allclose(task.weight_kernel(), kernel, rtol=1e-13)
-    restart = np.array([flags for _, flags, _ in ways])
     variance = np.where(restart, task.sigma_w**2, task.sigma_e**2)
     genie, linear = floors.genie_errors(x, task, variance, restart), floors.best_linear_errors(x, task)
     np.testing.assert_allclose(linear[:, -1], floors.query_errors(x, task), rtol=0, atol=1e-9)
-    for row, labels, told, unaware, (_, _, switched) in zip(x, y, genie, linear, ways, strict=True):
-        for law, errors in ((switched, told), (kernel, unaware)):
-            expected = [np.trace(task.Lambda @ P) for _, P, _ in posterior(row, labels, law)]
-            np.testing.assert_allclose(errors, expected, rtol=0, atol=1e-9)
+    for law, errors in ((kernels, genie), (kernel, linear)):
+        expected = np.stack([np.einsum("ij,bji->b", task.Lambda, P) for _, P in gains(x, law)], axis=1)
+        np.testing.assert_allclose(errors, expected, rtol=0, atol=1e-9)
 
 
 @every_switching
@@ -259,7 +267,7 @@ def test_switching_at_its_edges():
 
     rtol 1e-9. And the first label's error is the variance of w_1, whatever the law.
     """
-    x, y = drawn(RegimeSwitching(d=3, n=20, gamma=0.9, switch=0.1), 20, "edges")
+    x, y = drawn(RegimeSwitching(d=3, n=20, gamma=0.9, switch=0.1), 5, "edges")
     never, known = RegimeSwitching(d=3, n=20, gamma=0.9, switch=0.0), DriftingRegression(d=3, n=20, gamma=0.9)
     y_hat, errors = floors.switching_predictions(x, y, never)
     np.testing.assert_allclose(errors, floors.expected_errors(x, known), rtol=1e-9)
@@ -299,9 +307,9 @@ def test_floors_know_the_past_alone():
 
 @functools.cache
 def compared(switch):
-    """Genie's, posterior mean's and best linear errors at each position of 1,500 prompts, and squared errors."""
+    """Genie's, posterior mean's and best linear errors at each position of 700 prompts, and squared errors."""
     task = RegimeSwitching(d=5, n=40, gamma=0.95, sigma_w=1.0, sigma_e=0.1, switch=switch)
-    prompt, hidden = task.reveal(1500, generator=streams("compared"), dtype=torch.float64)
+    prompt, hidden = task.reveal(700, generator=streams("compared"), dtype=torch.float64)
     x, y = prompt.x.numpy(), prompt.y.numpy()
     y_hat, bayes = floors.switching_predictions(x, y, task)
     genie = floors.genie_errors(x, task, hidden.variance.numpy(), hidden.restart.numpy())
@@ -315,11 +323,11 @@ def late(rows):
 
 @pytest.mark.statistical(3)
 @pytest.mark.usefixtures("as_installed")
-@pytest.mark.parametrize("switch", [0.02, 0.1])
+@pytest.mark.parametrize("switch", [0.04, 0.1])
 def test_the_three_floors_stand_in_order(switch):
     """Genie below posterior mean below best linear, and the posterior mean's expected error is its squared error.
 
-    1,500 prompts, paired. Squared errors have a standard error below 4 % of what is expected.
+    700 prompts, paired. Squared errors have a standard error below 4 % of what is expected.
     """
     genie, bayes, linear, squared = compared(switch)
     chance.assert_mean(late(squared - bayes), 0, error=0.04 * late(bayes).mean())
@@ -358,20 +366,6 @@ def test_inputs_of_another_law_change_no_floor():
 LAMBDA_3 = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
 
 
-def gains(x, kernel):
-    """Gain and covariance of w_i given the labels before it, for each i: Gaussian conditioning on all of them at once.
-
-    Written over the stacked weights, cov(w_i, y_j) = k_ij x_j and cov(y_j, y_l) = k_jl x_j'x_l; the pseudo-inverse
-    takes labels that repeat what others said.
-    """
-    time, d = x.shape
-    for i in range(time):
-        cross = (kernel[i, :i, None] * x[:i]).T
-        labels = kernel[:i, :i] * (x[:i] @ x[:i].T)
-        gain = cross @ np.linalg.pinv(labels, rcond=1e-10, hermitian=True)
-        yield gain, kernel[i, i] * np.eye(d) - gain @ cross.T
-
-
 @pytest.mark.parametrize("sigma_e", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9, 1.0, 1.02])
 def test_floor_is_the_brute_force_posterior(gamma, sigma_e):
@@ -385,9 +379,8 @@ def test_floor_is_the_brute_force_posterior(gamma, sigma_e):
     x = task.sample(5, generator=streams("floor"), dtype=torch.float64).x.numpy()
     floor = floors.expected_errors(x, task)
     kernel = task.weight_kernel()
-    for row, errors in zip(x, floor, strict=True):
-        expected = [np.trace(LAMBDA_3 @ P) for _, P in gains(row, kernel)]
-        np.testing.assert_allclose(errors, expected, rtol=0, atol=1e-9 * max(np.diag(kernel)) * np.trace(LAMBDA_3))
+    expected = np.stack([np.einsum("ij,bji->b", LAMBDA_3, P) for _, P in gains(x, kernel)], axis=1)
+    np.testing.assert_allclose(floor, expected, rtol=0, atol=1e-9 * max(np.diag(kernel)) * np.trace(LAMBDA_3))
     if sigma_e == 0:
         assert (floor[:, 3:] <= 1e-9 * floor[:, :1]).all()
 
@@ -533,7 +526,7 @@ def test_query_errors_refuse_weights_with_a_covariance():
 @functools.cache
 def simulated(gamma):
     """(prompts, floor at their queries) of a small task, 50,000 of them."""
-    task = DriftingRegression(d=3, n=10, gamma=gamma, sigma_w=1.0, sigma_e=0.3, Lambda=LAMBDA_3)
+    task = DriftingRegression(d=3, n=6, gamma=gamma, sigma_w=1.0, sigma_e=0.3, Lambda=LAMBDA_3)
     prompt = task.sample(50_000, generator=streams(f"floor {gamma}"), dtype=torch.float64)
     return task, prompt, floors.expected_errors(prompt.x.numpy(), task)[:, -1]
 
@@ -548,10 +541,10 @@ def test_the_posterior_mean_attains_the_floor(gamma):
     task, prompt, floor = simulated(gamma)
     x, y = prompt.x.numpy(), prompt.y.numpy()
     kernel = task.weight_kernel()
-    past = kernel[:-1, :-1] * np.einsum("bti,bsi->bts", x[:, :-1], x[:, :-1])
+    past = kernel[:-1, :-1] * (x[:, :-1] @ x[:, :-1].swapaxes(1, 2))
     cross = kernel[-1, :-1] * np.einsum("bti,bi->bt", x[:, :-1], x[:, -1])
     y_hat = (np.linalg.solve(past, y[:, :-1, None])[..., 0] * cross).sum(-1)
-    chance.assert_mean((y_hat - y[:, -1]) ** 2 - floor, 0, error=0.0055 if gamma < 1 else 0.0085)
+    chance.assert_mean((y_hat - y[:, -1]) ** 2 - floor, 0, error=0.0055 if gamma < 1 else 0.0082)
 
 
 @pytest.mark.statistical(3)
@@ -566,7 +559,7 @@ def test_no_predictor_beats_it(gamma):
     lam = one_layer.optimal_forgetting(task)
     A = one_layer.optimum(task, lam=lam).A
     attention = np.einsum("bi,ij,bj->b", features(prompt, lam).numpy(), A, x[:, -1])
-    gram = np.einsum("bti,btj->bij", x[:, :-1], x[:, :-1]) + 0.3 * np.eye(3)
+    gram = x[:, :-1].swapaxes(1, 2) @ x[:, :-1] + 0.3 * np.eye(3)
     ridge = np.linalg.solve(gram, np.einsum("bt,bti->bi", y[:, :-1], x[:, :-1])[..., None])[..., 0]
     for y_hat in (attention, (ridge * x[:, -1]).sum(-1), np.zeros(len(y))):
         chance.assert_above((y_hat - y[:, -1]) ** 2 - floor, by=9)
@@ -590,14 +583,14 @@ seeds = st.integers(0, 2**32 - 1)
 @st.composite
 def drifts(draw, most=1.4):
     """(task, inputs (4, n + 1, d)) with inputs along their own axes, of sizes up to 1e6 apart."""
-    d, n = draw(st.integers(1, 4)), draw(st.integers(1, 40))
+    d, n = draw(st.integers(1, 4)), draw(st.integers(1, 20))
     roots = 10.0 ** np.array(draw(st.lists(st.floats(-6, 0), min_size=d, max_size=d)))
     task = DriftingRegression(d, n, draw(st.floats(0, most)), draw(spreads), draw(spreads), Lambda=np.diag(roots**2))
     return task, np.random.default_rng(draw(seeds)).normal(size=(4, n + 1, d)) * roots
 
 
 @given(drifts())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_floors_lie_between_nothing_and_the_zero_predictor(case):
     """Every floor of every sequence is at least 0 and at most D4 tr(Lambda) at its position, to 1e-8 of that; the
     same by all routes, to 1e-8.

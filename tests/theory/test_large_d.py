@@ -1,5 +1,7 @@
 """The floor in many dimensions against second derivations: touching roots, limits, 60 digits and more."""
 
+from decimal import Decimal, localcontext
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -109,10 +111,14 @@ def digits():
 
 
 def precisely(s, v):
-    s, v = mp.mpf(s), mp.mpf(v)
-    roots = mp.polyroots([1, 2 - s - v * s, -(s + 3 * v * s), -2 * v * s], maxsteps=500, extraprec=500)
-    (t,) = [mp.re(r) for r in roots if abs(mp.im(r)) < mp.mpf(10) ** -40 * abs(r) and mp.re(r) > 0]
-    return t * t / (s * (1 + t)) * mp.exp(s * (1 + v) / t + s * v / t**2 - 1) - v
+    """The floor from the one positive root of its cubic, to which Newton's method falls from above."""
+    with localcontext(prec=120):
+        s, v = Decimal(s), Decimal(v)
+        a, b, c = 2 - s - v * s, -(s + 3 * v * s), -2 * v * s
+        t, before = 1 + max(abs(a), abs(b), abs(c)), Decimal("Infinity")
+        while t < before:
+            before, t = t, t - (((t + a) * t + b) * t + c) / ((3 * t + 2 * a) * t + b)
+        return t * t / (s * (1 + t)) * (s * (1 + v) / t + s * v / t**2 - 1).exp() - v
 
 
 @pytest.mark.parametrize("s", [1e-12, 1e-9, 1e-6, 1e-3, 0.3, 5.0, 80.0, 1e4])

@@ -63,15 +63,18 @@ def test_the_ball_is_of_the_risks_it_says():
 
 
 def drawn(d, n, batch, seed):
-    """H, query, weights, and x_q' H^k w* for k = 0 .. 3 by eigenvalues."""
+    """H, query, weights, and x_q' H^k w* for k = 0 .. 3; n >= d, H from the triangle that inputs are times a rotation
+    [Bartlett 1933].
+    """
     rng = chance.rng(seed)
-    X = rng.normal(size=(batch, d, n))
-    H = X @ X.swapaxes(1, 2) / n
+    L = rng.normal(size=(batch, d, d)) * np.tri(d, k=-1)
+    L[:, range(d), range(d)] = np.sqrt(rng.chisquare(n - np.arange(d), size=(batch, d)))
+    H = L @ L.swapaxes(1, 2) / n
     x, w = rng.normal(size=(2, batch, d))
-    t, V = np.linalg.eigh(H)
-    along = [np.einsum("bij,bi->bj", V, v) for v in (x, w)]
-    z = along[0] * along[1]
-    return H, x, w, np.stack([(z * t**k).sum(1) for k in range(4)], axis=1)
+    powers = [w]
+    for _ in range(3):
+        powers.append((H @ powers[-1][..., None])[..., 0])
+    return H, x, w, np.stack([(x * v).sum(1) for v in powers], axis=1)
 
 
 @pytest.mark.parametrize("times", [None, 4.0])

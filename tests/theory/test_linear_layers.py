@@ -27,7 +27,7 @@ def test_layers_with_a_closed_form_have_it(law):
         np.testing.assert_allclose(error(ll.heavy_ball(unit.lam, 1 / law.d), law, unit=True), unit.error, rtol=1e-9)
 
 
-def carried(layer, F, q, d, sigma_y, steps=4000):
+def carried(layer, F, q, d, sigma_y, steps=600):
     """Second moments of weights and states from 0, one step after another, and the best read-out of the last."""
     r, K = len(F), len(layer.keep)
     A, C = np.zeros((2, r + K, r + K))

@@ -80,11 +80,14 @@ def brute(task, mu, lam, normalised):
 
 
 def radius(task, mu, lam, normalised):
-    """Spectral radius of the mean of T (x) T for what the estimate does by itself, T = lam (I - mu M)."""
+    """Spectral radius of the mean of T (x) T for what the estimate does by itself, T = lam (I - mu M): of
+    any settings, (*settings).
+    """
     M, mass = projections(task, normalised)
-    T = lam * (np.eye(task.d) - mu * M)
-    square = np.einsum("m,mij,mkl->ikjl", mass, T, T).reshape(task.d**2, task.d**2)
-    return np.abs(np.linalg.eigvals(square)).max()
+    mu, lam, eye = np.asarray(mu)[..., None, None], np.asarray(lam)[..., None, None], np.eye(task.d)
+    once, square = np.tensordot(mass, M, 1), np.einsum("m,mij,mkl->ikjl", mass, M, M).reshape(task.d**2, task.d**2)
+    mean = np.eye(task.d**2) - mu * (np.kron(once, eye) + np.kron(eye, once)) + mu**2 * square
+    return np.abs(np.linalg.eigvals(lam**2 * mean)).max(-1)
 
 
 def drift(d, gamma, *, n=12, sigma_e=0.3, **options):
@@ -161,18 +164,18 @@ def test_errors_of_many_settings_are_each_of_them():
 
 @pytest.mark.parametrize(("task", "normalised"), SETTLING)
 def test_steady_error_is_where_errors_settle(task, normalised):
-    """The closed form of the settled error is the error after 2,000 examples, wherever it has settled by then.
+    """The closed form of the settled error is the error after 1,100 examples, wherever it has settled by then.
 
     A grid of 5 steps and 4 fadings, those left out whose slowest memory has not sunk below 1e-14; rtol 1e-10.
     """
-    long, compared = dataclasses.replace(task, n=2000), 0
+    long, compared = dataclasses.replace(task, n=1100), 0
     mu, lam = np.array([0.01, 0.05, 0.1, 0.2, 0.5])[:, None], np.array([0.3, 0.8, 0.95, 1.0])
     with np.errstate(over="ignore", invalid="ignore"):
         late = lms_family.errors(long, mu, lam=lam, normalised=normalised)[..., -1]
     settled = lms_family.steady_error(task, mu, lam=lam, normalised=normalised)
+    slowest = radius(task, mu, lam, normalised)
     for at in np.ndindex(5, 4):
-        slowest = radius(task, mu[at[0], 0], lam[at[1]], normalised)
-        if slowest < 0.98:
+        if slowest[at] < 0.97:
             np.testing.assert_allclose(settled[at], late[at], rtol=1e-10)
             compared += 1
     assert compared >= 15
@@ -189,8 +192,7 @@ def test_a_step_too_large_never_settles(task, normalised):
     for lam in (0.3, 0.8, 0.95, 1.0, 1.05, 1.3):
         mu = np.geomspace(0.01, 4, 25)
         settled = lms_family.steady_error(task, mu, lam=lam, normalised=normalised)
-        for step, error in zip(mu, settled, strict=True):
-            size = radius(task, step, lam, normalised)
+        for step, size, error in zip(mu, radius(task, mu, lam, normalised), settled, strict=True):
             if abs(size - 1) > 1e-6:
                 assert np.isfinite(error) == (size < 1), (step, lam, size)
                 assert error > 0
@@ -291,9 +293,9 @@ def test_what_diverges_becomes_infinite(task, normalised):
     """Where a step is too large, errors grow beyond what a float holds and are infinite from there on, never NaN and
     without a warning.
 
-    2,001 positions with steps of 5 and of 1e200; a small step beside them stays finite.
+    601 positions with steps of 5 and of 1e200; a small step beside them stays finite.
     """
-    found = lms_family.errors(dataclasses.replace(task, n=2000), np.array([5.0, 1e200, 0.1]), normalised=normalised)
+    found = lms_family.errors(dataclasses.replace(task, n=600), np.array([5.0, 1e200, 0.1]), normalised=normalised)
     assert (found[:2, -1] == np.inf).all()
     assert not np.isnan(found).any()
     assert (np.diff(np.isinf(found[:2]).astype(int)) >= 0).all()

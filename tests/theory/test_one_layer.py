@@ -235,12 +235,16 @@ def diagonal_tasks(d, n, law):
     ]
 
 
+@functools.cache
+def combinations(law, numbers):
+    """All combinations of a law's nodes for so many numbers, (combinations, numbers), and their mass."""
+    return tuple(np.array(list(itertools.product(each, repeat=numbers))) for each in RULES[law])
+
+
 def every_input(task, positions):
     """All combinations of nodes for the inputs at so many positions, (combinations, positions, d), and their mass."""
-    nodes, mass = RULES[task.inputs]
-    shape = (-1, positions, task.d)
-    grid = np.array(list(itertools.product(nodes, repeat=positions * task.d))).reshape(shape)
-    masses = np.array(list(itertools.product(mass, repeat=positions * task.d))).prod(-1)
+    nodes, masses = combinations(task.inputs, positions * task.d)
+    grid, masses = nodes.reshape(-1, positions, task.d), masses.prod(-1)
     values, vectors = np.linalg.eigh(task.Lambda)
     return grid @ (vectors * np.sqrt(values.clip(min=0))) @ vectors.T, masses
 
@@ -284,7 +288,7 @@ def test_rules_have_the_moments_of_their_laws(law):
 
 @every_law
 @pytest.mark.parametrize("lam", [0.7, 1.0])
-@pytest.mark.parametrize(("d", "n"), [(1, 1), (1, 4), (2, 3)])
+@pytest.mark.parametrize(("d", "n"), [(1, 1), (1, 4), (2, 2)])
 def test_every_law_of_inputs_is_a_brute_force_expectation(law, d, n, lam):
     """For inputs of any law, risk, effective covariance, training error and the error for Lambda = I are expectations
     over all combinations of inputs.
@@ -325,11 +329,12 @@ def test_the_optimum_of_every_law_has_no_slope(law):
     what they rise by; from an A that is 1 % larger, along itself, it is a fiftieth of that.
     """
     generator = np.random.default_rng(1)
-    for task in diagonal_tasks(2, 3, law):
+    for task in diagonal_tasks(2, 2, law):
         best = one_layer.optimum(task, lam=0.8).A
+        here = exact_risk(best, task, 0.8)
         for _ in range(5):
             step = generator.normal(size=(2, 2))
-            ahead, here, behind = (exact_risk(best + k * step, task, 0.8) for k in (1, 0, -1))
+            ahead, behind = (exact_risk(best + k * step, task, 0.8) for k in (1, -1))
             rise = ahead + behind - 2 * here
             assert rise > 0
             assert abs(ahead - behind) < 1e-9 * rise
@@ -429,20 +434,28 @@ def test_without_a_shift_19_is_16(task):
     )
 
 
+def least_on_grid(errors, upper):
+    """(argument, least, step) of errors on 20,000 steps in (0, upper]: of every 50th, then of those around the best."""
+    step = upper / 20_000
+    best = 50 * (1 + errors(step * np.arange(50, 20_001, 50)).argmin())
+    near = step * np.arange(best - 49, min(best + 50, 20_001))
+    found = errors(near)
+    return near[found.argmin()], found.min(), step
+
+
 @pytest.mark.parametrize("task", [*tasks(3, 50), DriftingRegression(d=10, n=100, gamma=0.95)], ids=name)
 @pytest.mark.parametrize("upper", [0.7, 1.0, 1.2])
 def test_optimal_forgetting_is_the_grid_minimum(task, upper):
-    """lam* is within one step of the best of 20,001 forgetting factors in (0, upper], and its error no larger than
+    """lam* is within one step of the best of 20,000 forgetting factors in (0, upper], and its error no larger than
     theirs.
 
     "No larger" leaves 1e-12 for rounding.
     """
-    grid = np.linspace(0, upper, 20_002)[1:]
-    errors = one_layer.training_error(task, lam=grid)
+    at, least, step = least_on_grid(lambda lam: one_layer.training_error(task, lam=lam), upper)
     best = one_layer.optimal_forgetting(task, upper=upper)
     assert 0 < best <= upper
-    assert abs(best - grid[errors.argmin()]) <= grid[0] * (1 + 1e-9)
-    assert one_layer.training_error(task, lam=best) <= errors.min() * (1 + 1e-12)
+    assert abs(best - at) <= step * (1 + 1e-9)
+    assert one_layer.training_error(task, lam=best) <= least * (1 + 1e-12)
 
 
 def test_growing_weights_want_more_than_one():
@@ -467,14 +480,19 @@ def stationary_drift(d, n, gamma, Lambda=None):
 @pytest.mark.parametrize("d", [1, 10])
 @pytest.mark.parametrize("gamma", [0.5, 0.8, 0.95, 0.99])
 def test_kalman_pole_is_the_limit(gamma, d):
-    """For n = 2000 the best forgetting factor is the closed form's pole with crosstalk d + 1.
+    """For long prompts the best forgetting factor is the closed form's pole with crosstalk d + 1, and the error there
+    the closed form.
 
-    lam^2000 < 1e-10 here, so that n is infinite to that many digits. Tolerance 1e-6: a minimum of a function known to
-    1e-15 is known to the square root of that, times its width.
+    lam^n < 1e-10 here, so that n is infinite to that many digits. Tolerance 1e-6: a minimum of a function known to
+    1e-15 is known to the square root of that, times its width. Of the error, rtol 1e-9: lam^n is squared.
     """
     pole = one_layer.kalman_pole(gamma, crosstalk=d + 1)
-    assert pole**2000 < 1e-10
-    assert abs(one_layer.optimal_forgetting(stationary_drift(d, 2000, gamma)) - pole) < 1e-6
+    task = stationary_drift(d, int(np.log(1e-10) / np.log(pole)) + 1, gamma)
+    best = one_layer.optimal_forgetting(task)
+    assert abs(best - pole) < 1e-6
+    np.testing.assert_allclose(
+        one_layer.steady_identity_error(task), one_layer.training_error(task, lam=best), rtol=1e-9
+    )
 
 
 def test_kalman_pole_solves_its_equation():
@@ -496,12 +514,13 @@ def test_an_anisotropic_input_wants_a_pole_a_direction():
     """In an eigendirection of Lambda with eigenvalue s, the best forgetting factor is the pole with crosstalk 1 + tr /
     s.
 
-    The error (16) is a sum over directions; each is minimised alone here, at n = 2000. The one shared lam* lies between
+    The error (16) is a sum over directions; each is minimised alone here, at n = 400. The one shared lam* lies between
     the poles. Tolerance 1e-6, as for equal directions.
     """
     s = np.array([0.2, 1.0, 3.0])
-    task = stationary_drift(3, 2000, 0.9, Lambda=np.diag(s))
+    task = stationary_drift(3, 400, 0.9, Lambda=np.diag(s))
     poles = one_layer.kalman_pole(0.9, crosstalk=1 + s.sum() / s)
+    assert poles.max() ** 400 < 1e-10
     for direction, pole in zip(s, poles, strict=True):
 
         def error(lam, direction=direction):
@@ -512,17 +531,6 @@ def test_an_anisotropic_input_wants_a_pole_a_direction():
         found = minimize_scalar(error, bounds=(0.3, 0.95), method="bounded", options={"xatol": 1e-10})
         assert abs(found.x - pole) < 1e-6
     assert poles.min() < one_layer.optimal_forgetting(task) < poles.max()
-
-
-@pytest.mark.parametrize("d", [1, 10])
-@pytest.mark.parametrize("gamma", [0.5, 0.8, 0.95, 0.99])
-def test_steady_error_is_the_limit(gamma, d):
-    """For n = 2000 the error at the best forgetting factor is the closed form. rtol 1e-9: lam^2000 < 1e-10, and it is
-    squared.
-    """
-    task = stationary_drift(d, 2000, gamma)
-    error = one_layer.training_error(task, lam=one_layer.optimal_forgetting(task))
-    np.testing.assert_allclose(one_layer.steady_identity_error(task), error, rtol=1e-9)
 
 
 def test_best_positions_are_exponential():
@@ -570,22 +578,23 @@ def test_crosstalk_is_a_ratio_of_variances(law):
         np.testing.assert_allclose(equal, np.full(d, d + law.kurtosis - 2), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_law
 def test_each_direction_has_its_best_forgetting(law):
-    """Each direction's forgetting factor is within one step of the best of 20,001, and no direction is worse off than
+    """Each direction's forgetting factor is within one step of the best of 20,000, and no direction is worse off than
     with one for all.
 
     "No larger" leaves 1e-12 for rounding. Unequal variances gain; equal ones want the shared lam* (to 1e-6, the
     square root of rounding times the valley's width). One example gives lam nothing to do: the largest is returned.
     """
-    grid = np.linspace(0, 1.2, 20_002)[1:]
     for task in diagonal_tasks(3, 30, law):
         best = one_layer.forgetting_by_direction(task, upper=1.2)
-        errors = one_layer.error_by_direction(task, lam=grid)
         assert best.shape == (3,)
-        assert (np.abs(best - grid[errors.argmin(0)]) <= grid[0] * (1 + 1e-9)).all()
-        at_best = np.array([one_layer.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(best)])
-        assert (at_best <= errors.min(0) * (1 + 1e-12)).all()
+        at_best = one_layer.error_by_direction(task, lam=best).diagonal()
+        for j in range(3):
+            at, least, step = least_on_grid(lambda lam: one_layer.error_by_direction(task, lam=lam)[:, j], 1.2)  # noqa: B023
+            assert abs(best[j] - at) <= step * (1 + 1e-9)
+            assert at_best[j] <= least * (1 + 1e-12)
         shared = one_layer.error_by_direction(task, lam=one_layer.optimal_forgetting(task, upper=1.2))
         assert (at_best <= shared * (1 + 1e-12)).all()
         if isinstance(task, DriftingRegression):
@@ -613,6 +622,7 @@ def test_each_direction_has_its_pole(law):
     assert apart < one_layer.training_error(task, lam=one_layer.optimal_forgetting(task)) * (1 - 1e-4)
 
 
+@pytest.mark.usefixtures("as_installed")
 @every_law
 @pytest.mark.parametrize("d", [1, 2, 10])
 def test_steady_error_of_every_law(law, d):
@@ -702,19 +712,19 @@ def test_position_weights_become_exponential(law):
     """In the long run the best weights on positions are powers of each direction's pole, to the age of the example, and
     scaled as (14) scales them.
 
-    The drift starts with the variance it keeps; the last 150 of 400 positions are looked at, the pole to the power of
-    250 being below 1e-14. Their error is that of a gate a direction. rtol 1e-9, and 1e-14 of the newest weight, as
+    The drift starts with the variance it keeps; the last 60 of 200 positions are looked at, the pole to the power of
+    140 being below 1e-14. Their error is that of a gate a direction. rtol 1e-9, and 1e-14 of the newest weight, as
     one linear system finds them all.
     """
-    task = dataclasses.replace(stationary_drift(3, 400, 0.9, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
-    poles = one_layer.kalman_pole(0.9, crosstalk=one_layer.crosstalk(task))
-    assert poles.max() ** 250 < 1e-14
+    task = dataclasses.replace(stationary_drift(3, 200, 0.8, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
+    poles = one_layer.kalman_pole(0.8, crosstalk=one_layer.crosstalk(task))
+    assert poles.max() ** 140 < 1e-14
     weights, error = one_layer.position_weights(task), 0.0
     for j, pole in enumerate(poles):
-        age = np.arange(400, 0, -1)
+        age = np.arange(200, 0, -1)
         scale = np.sort(np.diag(one_layer.optimum(task, lam=pole).A))[::-1][j]
-        expected = scale * pole ** age[-150:]
-        np.testing.assert_allclose(weights[j, -150:], expected, rtol=1e-9, atol=1e-14 * expected[-1])
+        expected = scale * pole ** age[-60:]
+        np.testing.assert_allclose(weights[j, -60:], expected, rtol=1e-9, atol=1e-14 * expected[-1])
         error += one_layer.error_by_direction(task, lam=pole)[j]
     np.testing.assert_allclose(one_layer.position_error(task), error, rtol=1e-9)
     equal = dataclasses.replace(task, Lambda=np.eye(3))
@@ -804,8 +814,8 @@ def wide_covariance(d, seed):
     return root @ root.T / d
 
 
-def simulated(task, trained, lam, name):
-    """Squared errors of the model at the optimum for `trained`, on prompts of `task`.
+def simulated(task, trained, lam, name, total=TOTAL):
+    """Squared errors of the model at the optimum for `trained`, on so many prompts of `task`.
 
     The label's square has a known mean, E y^2 = tr(Lambda) k; what it happens to be is taken out by regression, which
     leaves the mean as it is (to 1/n) and makes it sharper.
@@ -815,7 +825,7 @@ def simulated(task, trained, lam, name):
     model.set_weights(optimum.W_V, optimum.W_KQ)
     squares, labels = [], []
     # Seven digits are plenty for a mean of which two are known.
-    for prompt in blocks(task, TOTAL, size=10_000, generator=streams(name), dtype=torch.float32):
+    for prompt in blocks(task, total, size=10_000, generator=streams(name), dtype=torch.float32):
         with torch.no_grad():
             squares.append((model(prompt) - prompt.y[:, -1]).numpy() ** 2)
         labels.append(prompt.y[:, -1].numpy() ** 2)
@@ -824,26 +834,29 @@ def simulated(task, trained, lam, name):
     return e2 - slope * (y2 - one_layer.zero_predictor(task))
 
 
+# With how many prompts a standard error is 1 % of the error.
 SETTINGS = [
-    (DriftingRegression(d=4, n=30, gamma=0.8, Lambda=wide_covariance(4, 1)), 0.75),
-    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 2)), 0.9),
-    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 3)), 1.0),
-    (DriftingRegression(d=3, n=20, gamma=1.02, sigma_w=0.5, sigma_e=0.3, Lambda=wide_covariance(3, 4)), 0.95),
-    (StationaryRegression(d=4, n=30, Lambda=wide_covariance(4, 5)), 1.0),
-    (SmoothDrift(d=4, n=30, Lambda=wide_covariance(4, 6)), 0.9),
+    (DriftingRegression(d=4, n=30, gamma=0.8, Lambda=wide_covariance(4, 1)), 0.75, 16_000),
+    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 2)), 0.9, 33_000),
+    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 3)), 1.0, 33_000),
+    (DriftingRegression(d=3, n=20, gamma=1.02, sigma_w=0.5, sigma_e=0.3, Lambda=wide_covariance(3, 4)), 0.95, 42_000),
+    (StationaryRegression(d=4, n=30, Lambda=wide_covariance(4, 5)), 1.0, 80_000),
+    (SmoothDrift(d=4, n=30, Lambda=wide_covariance(4, 6)), 0.9, 20_000),
 ]
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("task", "lam"), SETTINGS, ids=[f"{type(t).__name__}-{lam}" for t, lam in SETTINGS])
-def test_training_error_against_prompts(task, lam):
-    """(16) is the mean squared error that the model makes on 100,000 fresh prompts, for drifts and covariances of six
-    kinds.
+@pytest.mark.parametrize(
+    ("task", "lam", "total"), SETTINGS, ids=[f"{type(t).__name__}-{lam}" for t, lam, _ in SETTINGS]
+)
+def test_training_error_against_prompts(task, lam, total):
+    """(16) is the mean squared error that the model makes on 16,000 to 80,000 fresh prompts, for drifts and covariances
+    of six kinds.
 
     A standard error is below 1.1 % of the error, so that a formula 8 % off is seen; errata 1 to 5 change the error by 2
     % at most and are not, which is why the D's are tested one by one (theory/test_moments.py).
     """
-    squares = simulated(task, task, lam, f"theorem 2, {lam}")
+    squares = simulated(task, task, lam, f"theorem 2, {lam}", total)
     expected = one_layer.training_error(task, lam=lam)
     chance.assert_mean(squares, expected, error=0.011 * expected)
 
@@ -887,13 +900,19 @@ def test_training_error_of_other_inputs_against_prompts(law):
 @pytest.mark.parametrize(("gamma", "sigma"), [(1.2, 1.0), (0.9, 1e-85)])
 def test_weights_whose_squares_leave_float64_are_refused(gamma, sigma):
     """Squares of variances entered as infinity or nothing: an error of -infinity, or that of answering 0, and 2.0 for
-    the best lam. Where the variance itself has left, units of its own give the right lam.
+    the best lam.
     """
     task = DriftingRegression(5, 1000, gamma, sigma, sigma)
     for call in (lambda: one_layer.training_error(task, lam=0.9), lambda: one_layer.optimal_forgetting(task, upper=2)):
         with pytest.raises(ValueError, match="variance of the query's weight must be from 1e-140 to 1e140"):
             call()
-    longer = DriftingRegression(5, 10_000, 1.2)
+
+
+def test_weights_that_leave_float64_have_a_best_forgetting():
+    """Where the variance itself has left float64, units of its own give the right lam."""
+    longer = DriftingRegression(5, 2_500, 1.2)
+    with np.errstate(over="ignore"):
+        assert np.isinf(longer.gamma ** (2.0 * np.float64(longer.n)))
     assert one_layer.optimal_forgetting(longer, upper=2) == pytest.approx(1.2, rel=1e-6)
 
 

@@ -213,7 +213,7 @@ def test_shared_floor_of_two_layers(d, n):
 
 @pytest.mark.usefixtures("as_installed")
 def test_shared_floor_is_that_of_its_coefficients_and_least():
-    """Its c, as the table Gamma_j for all layers, has the risk that is returned; 10 searches a depth by a method
+    """Its c, as the table Gamma_j for all layers, has the risk that is returned; 5 searches a depth by a method
     without slopes, from starts of another law, find none lower (to 1e-9) and come within 1 %; from two layers on it is
     more than twice the floor, which no memory at all reaches.
 
@@ -237,7 +237,7 @@ def test_shared_floor_is_that_of_its_coefficients_and_least():
             p = lfom.polynomials(np.tri(len(c)) * c)[-1]
             return p @ hankel @ p
 
-        found = [optimize.minimize(risk, rng.normal(size=depth), method="Nelder-Mead").fun for _ in range(10)]
+        found = [optimize.minimize(risk, rng.normal(size=depth), method="Nelder-Mead").fun for _ in range(5)]
         assert min(found) >= risks[depth] * (1 - 1e-9)
         assert min(found) <= risks[depth] * 1.01
 
@@ -412,14 +412,14 @@ def test_floors_approach_their_limits(c):
 @pytest.mark.statistical
 @pytest.mark.parametrize("c", [0.25, 1.0, 2.0])
 def test_a_sample_in_high_dimension_has_the_limits_floor(c):
-    """`floor` of 12 prompts of 160 dimensions, per coordinate, is the limit but for the 6 % that are left of order 1/d,
+    """`floor` of 24 prompts of 160 dimensions, per coordinate, is the limit but for the 6 % that are left of order 1/d,
     at each of four layers.
     """
-    H = curvatures(160, round(160 / c), 12, 3)
+    H = curvatures(160, round(160 / c), 24, 3)
     risks, se = polynomial_floor.floor(H, None, 4)
     limit = 160 * polynomial_floor.limit_risks(c, 4)
     far = np.maximum(0, np.abs(risks - limit) - 0.06 * limit)[1:]
-    chance.assert_z(far / se[1:], of=12)
+    chance.assert_z(far / se[1:], of=24)
     assert (se <= 0.05 * limit).all()
 
 
@@ -506,7 +506,7 @@ def test_floors_vanish_with_many_examples(d):
 
 
 @pytest.mark.usefixtures("as_installed")
-@given(dims, examples, st.integers(1, 4))
+@given(dims, examples, st.integers(1, 3))
 @settings(max_examples=8)
 def test_shared_floor_lies_between(d, n, layers):
     """Scalars that all layers share are never below the floor, equal to it at depth 1, above it from depth 2 on, and
@@ -545,7 +545,13 @@ D = np.array([1.0, 1.0, 0.5, 0.25, 1.0])
 
 
 def curvatures(d, n, batch, seed, scales=1.0):
-    X = chance.rng(seed).normal(size=(batch, d, n)) * np.broadcast_to(scales, (d,))[:, None]
+    """X X'/n of so many prompts; where n >= d from the triangle that X is times a rotation [Bartlett 1933]."""
+    rng = chance.rng(seed)
+    X = rng.normal(size=(batch, d, min(n, d)))
+    if n >= d:
+        X *= np.tri(d, k=-1)
+        X[:, range(d), range(d)] = np.sqrt(rng.chisquare(n - np.arange(d), size=(batch, d)))
+    X *= np.broadcast_to(scales, (d,))[:, None]
     return X @ X.swapaxes(1, 2) / n
 
 

@@ -18,7 +18,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
@@ -393,7 +393,7 @@ STARTS = {
 
 @pytest.fixture(scope="module")
 def flows():
-    """The loss, its minimum, and the path from each of the starts.
+    """The loss, its minimum, and the path from each of the starts: steps good to 1e-8, from the random start to 1e-9.
 
     Without the checks of annotations, which take most of the time in a million small calls; other tests have them.
     """
@@ -402,7 +402,10 @@ def flows():
     starts = {key: population.assumption_1(Theta, sigma=part * bound) for key, (Theta, part) in STARTS.items()}
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
-        paths = {key: population.gradient_flow(loss, start) for key, start in starts.items()}
+        paths = {
+            key: population.gradient_flow(loss, start, rtol=1e-9 if key == "random" else 1e-8)
+            for key, start in starts.items()
+        }
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
     return loss, population.global_minimum(FLOW, lam=0.8), starts, paths
@@ -414,7 +417,7 @@ def test_gradient_flow_reaches_the_optimum(flows, start):
 
     Starts far below the bound and near it, random and singular Theta, and one at five times the bound, which the
     theorem does not cover. Within 1e-7: at the end the slope is 1e-9 and the least curvature 1.35; along
-    (r, W) -> (c r, W / c), where minima go on, the steps of the solver, good to 1e-9, keep the path in place.
+    (r, W) -> (c r, W / c), where minima go on, the steps of the solver, good to 1e-8, keep the path in place.
     """
     loss, optimum, starts, paths = flows
     path = paths[start]
@@ -430,7 +433,7 @@ def test_gradient_flow_reaches_the_optimum(flows, start):
 def test_gradient_flow_conserves_and_descends(flows, start):
     """Along the flow the loss never rises, p and q stay exactly 0, and v^2 - |U|^2 stays 0, as the starts have it.
 
-    Kept to 1e-6 of the largest v^2 by a solver whose steps are good to 1e-9; the loss may rise by 1e-12 of its start,
+    Kept to 1e-6 of the largest v^2 by a solver whose steps are good to 1e-8; the loss may rise by 1e-12 of its start,
     for rounding. The path's losses are those of its parameters.
     """
     loss, _, _, paths = flows
@@ -447,20 +450,20 @@ def test_gradient_flow_is_the_flow(as_installed):
     """From any start the path solves d theta / dt = -grad L: another solver finds the same, and conserves |r|^2 -
     |W|^2.
 
-    The other is explicit, of order 8, with the slope by complex steps of the loss. Compared at time 2, when the loss
-    has fallen to a tenth. Tolerance 1e-6: hundreds of steps that are good to 1e-9.
+    The other is explicit, of order 8, with the slope by complex steps of the loss. Compared at time 1/2, when the
+    loss has fallen to a hundredth. Tolerance 1e-6: hundreds of steps that are good to 1e-9.
     """
     loss, start = population.layer_loss(FLOW, lam=0.8), random_theta(3, seed=3)
-    path = population.gradient_flow(loss, start, until=2.0)
+    path = population.gradient_flow(loss, start, until=0.5)
     steps = 1e-30j * np.eye(16).reshape(16, 4, 4)
 
     def downhill(_, flat):
         return -loss.value(flat.reshape(4, 4) + steps).imag / 1e-30
 
-    other = solve_ivp(downhill, (0, 2.0), start.ravel(), method="DOP853", rtol=1e-11, atol=1e-12).y[:, -1]
+    other = solve_ivp(downhill, (0, 0.5), start.ravel(), method="DOP853", rtol=1e-9, atol=1e-11).y[:, -1]
     assert not path.settled
-    assert path.time[-1] == 2.0
-    assert path.loss[-1] < 0.1 * path.loss[0]
+    assert path.time[-1] == 0.5
+    assert path.loss[-1] < 0.01 * path.loss[0]
     np.testing.assert_allclose(path.theta[-1].ravel(), other, rtol=0, atol=1e-6)
     r, W = path.theta[..., -1], path.theta[..., :-1]
     kept = (r**2).sum(1) - (W**2).sum((1, 2))
@@ -514,38 +517,41 @@ def test_linear_rate_is_measured(flows, start):
     np.testing.assert_allclose(population.linear_rate(loss, optimum), measured, rtol=0.01)
 
 
-@pytest.mark.parametrize("c", [0.1, 10.0])
-def test_the_seventh_erratum_depends_on_units(c):
+@pytest.mark.usefixtures("as_installed")
+def test_the_seventh_erratum_depends_on_units():
     """The bound on sigma with Lambda~, as mended, does not change with the units of the labels; as printed it does.
 
-    Labels measured in units c times smaller multiply sigma_w and sigma_e by c. The end of the flow from sigma = 1/2
-    stays where it is (1e-6, by the solver), the mended bound too (1e-12 by rounding); the printed one grows by the
-    factor c.
+    Labels in units c times smaller multiply sigma_w and sigma_e by c, a tenth and ten. The end of the flow from
+    sigma = 1/2 stays where it is (1e-6, by the solver and where it stops), the mended bound too (1e-12 by rounding);
+    the printed one grows by the factor c.
     """
     task = DriftingRegression(d=3, n=12, gamma=0.9, sigma_e=0.2, Lambda=np.diag([2.0, 1.0, 0.5]))
-    scaled = dataclasses.replace(task, sigma_w=c * task.sigma_w, sigma_e=c * task.sigma_e)
-    ends, printed_bound, mended_bound = [], [], []
-    for t in (task, scaled):
+    units, ends, printed_bound, mended_bound = np.array([1.0, 0.1, 10.0]), [], [], []
+    for c in units:
+        t = dataclasses.replace(task, sigma_w=c * task.sigma_w, sigma_e=c * task.sigma_e)
         D1, tilde = moments.task_moments(t, 0.8).D1, one_layer.lambda_tilde(t, lam=0.8)
         printed_bound.append(population.sigma_bound(float(D1), t.Lambda))
         mended_bound.append(population.sigma_bound(float(D1), tilde))
         start = population.assumption_1(np.eye(3), sigma=0.5)
-        slope = 1e-9 * (t.sigma_w / task.sigma_w) ** 2
-        ends.append(population.gradient_flow(population.layer_loss(t, lam=0.8), start, slope=slope).theta[-1])
-    np.testing.assert_allclose(ends[1], ends[0], atol=1e-6)
-    assert mended_bound[1] == pytest.approx(mended_bound[0], rel=1e-12)
-    assert printed_bound[1] == pytest.approx(c * printed_bound[0], rel=1e-12)
+        loss = population.layer_loss(t, lam=0.8)
+        ends.append(population.gradient_flow(loss, start, slope=1e-7 * c**2, rtol=1e-8).theta[-1])
+    for end in ends[1:]:
+        np.testing.assert_allclose(end, ends[0], atol=1e-6)
+    np.testing.assert_allclose(mended_bound, mended_bound[0], rtol=1e-12)
+    np.testing.assert_allclose(printed_bound, units * printed_bound[0], rtol=1e-12)
 
 
 # Properties
 
 ROUNDING = 1e-13
 
+some = settings(max_examples=30)
+
 
 @st.composite
 def cases(draw):
-    """Numbers for a task and for parameters: d to 4, n to 8, variances from 0, entries 0 or of sizes 1e-3 to 1e3."""
-    d = draw(st.integers(1, 4))
+    """Numbers for a task and for parameters: d to 3, n to 8, variances from 0, entries 0 or of sizes 1e-3 to 1e3."""
+    d = draw(st.integers(1, 3))
     entry = st.just(0.0) | st.builds(lambda sign, power: sign * 10**power, st.sampled_from([-1, 1]), st.floats(-3, 3))
     return {
         "n": draw(st.integers(1, 8)),
@@ -569,6 +575,7 @@ def made(case):
 
 
 @given(cases())
+@some
 def test_squares_are_never_negative(case):
     """Both parts of the loss are means of squares: never negative, beyond rounding.
 
@@ -582,6 +589,7 @@ def test_squares_are_never_negative(case):
 
 
 @given(cases(), st.floats(-2, 2), st.sampled_from([-1, 1]))
+@some
 def test_rescaling_values_and_keys_changes_nothing(case, power, sign):
     """(r, W) -> (c r, W / c) leaves both parts of the loss as they are, for c between -100 and 100, 0 left out.
 
@@ -598,6 +606,7 @@ def test_rescaling_values_and_keys_changes_nothing(case, power, sign):
 
 
 @given(cases())
+@some
 def test_turning_labels_round_changes_nothing(case):
     """(p, q) -> (-p, -q) leaves both parts of the loss as they are: it predicts -y_hat where the labels are -y.
 
@@ -614,8 +623,6 @@ def test_turning_labels_round_changes_nothing(case):
 
 # Statistics
 
-TOTAL = 100_000
-
 
 def wide_covariance(d, seed):
     root = np.random.default_rng(seed).normal(size=(d, d))
@@ -624,28 +631,29 @@ def wide_covariance(d, seed):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("task", "lam"),
+    ("task", "lam", "total"),
     [
-        (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 2)), 0.9),
-        (StationaryRegression(d=4, n=10, Lambda=wide_covariance(4, 5)), 1.0),
-        (SmoothDrift(d=3, n=12, Lambda=wide_covariance(3, 6)), 0.8),
+        (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 2)), 0.9, 67_000),
+        (StationaryRegression(d=4, n=10, Lambda=wide_covariance(4, 5)), 1.0, 63_000),
+        (SmoothDrift(d=3, n=12, Lambda=wide_covariance(3, 6)), 0.8, 90_000),
     ],
     ids=["drifting", "stationary", "smooth"],
 )
-def test_population_loss_against_prompts(task, lam):
+def test_population_loss_against_prompts(task, lam, total):
     """Twice the population loss is the mean squared error of the model with random weights, all entries filled, on
-    100,000 fresh prompts.
+    63,000 to 90,000 fresh prompts.
 
     A standard error is below 1 % of the mean, so that a loss 7 % off is seen; each of its two squares is more than 20 %
     of it.
     """
     model = OneLayerGLA(task.d, lam=lam, scale=0.1, generator=chance.fixed("random weights"), dtype=torch.float64)
-    squares = []
-    for prompt in blocks(task, TOTAL, size=10_000, generator=streams("all parameters"), dtype=torch.float64):
+    theta = population.pack(model.W_V.detach().numpy(), model.W_KQ.detach().numpy())
+    # Seven digits are plenty for a mean of which two are known.
+    model, squares = model.to(torch.float32), []
+    for prompt in blocks(task, total, size=10_000, generator=streams("all parameters"), dtype=torch.float32):
         with torch.no_grad():
             squares.append((model(prompt) - prompt.y[:, -1]).numpy() ** 2)
-    e2 = np.concatenate(squares)
-    theta = population.pack(model.W_V.detach().numpy(), model.W_KQ.detach().numpy())
+    e2 = np.concatenate(squares).astype(np.float64)
     loss = population.layer_loss(task, lam=lam)
     expected = 2 * loss.value(theta)
     chance.assert_mean(e2, expected, error=0.011 * expected)

@@ -276,7 +276,7 @@ def test_fixed_points_of_descent(kept):
 
 @pytest.mark.one_draw("one start")
 @pytest.mark.usefixtures("as_installed")
-@pytest.mark.parametrize(("d", "d_h", "N", "steps"), [(4, 80, 50, 2000), (2, 8, 10, 1000), (6, 6, 30, 30_000)])
+@pytest.mark.parametrize(("d", "d_h", "N", "steps"), [(4, 80, 50, 2000), (2, 8, 10, 1000), (4, 4, 30, 12_000)])
 def test_descent_ends_at_the_optimum(d, d_h, N, steps):
     """From N(0, 1) and biases 0 descent at eta = 1 / (2 d^2 d_h) comes to C'B = beta I and the least loss, to 1e-9,
     and goes down all the way.
@@ -655,22 +655,24 @@ def test_population_loss_against_prompts(s6_prompts, seed):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("N_test", [10, 50, 200])
-def test_shifted_loss_against_prompts(N_test):
-    """The layer whose step and beta are made for N = 50, on 40,000 prompts of 10, 50 and 200 examples: `shifted_loss`.
+@pytest.mark.parametrize(("N_test", "total"), [(10, 26_000), (50, 36_000), (200, 33_000)])
+def test_shifted_loss_against_prompts(N_test, total):
+    """The layer whose step and beta are made for N = 50, on 26,000 to 36,000 prompts of 10, 50 and 200 examples:
+    `shifted_loss`.
 
-    A standard error is below 1.5 % of the loss, so that 10 % are seen. The losses differ from one another by a third
+    A standard error is below 1.4 % of the loss, so that 10 % are seen. The losses differ from one another by a third
     and more.
     """
     beta, least = s6.optimal_beta(D, N, KNOWN.alpha)
     W = np.hstack([math.sqrt(beta) * np.eye(D), np.zeros((D, 1))])
-    layer = model_of(S6Weights(W, W, np.zeros(D), np.zeros(D)))
+    # Seven digits are plenty for a mean of which two are known.
+    layer = model_of(S6Weights(W, W, np.zeros(D), np.zeros(D))).to(torch.float32)
     losses = []
     task = StationaryRegression(D, N_test)
-    for prompt in blocks(task, 40_000, size=5_000, generator=streams("shifted", seed=N_test), dtype=torch.float64):
+    for prompt in blocks(task, total, size=5_000, generator=streams("shifted", seed=N_test), dtype=torch.float32):
         with torch.no_grad():
             errors = model.read_out(layer, model.statistics(prompt, layer)) - prompt.y[:, -1]
-        losses.append(errors.numpy() ** 2 / 2)
+        losses.append(errors.double().numpy() ** 2 / 2)
     expected = s6.shifted_loss(D, N_test, KNOWN.alpha, beta)
     chance.assert_mean(np.concatenate(losses), expected, error=0.014 * expected)
     assert N_test == N or expected > 1.3 * least

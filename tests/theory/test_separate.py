@@ -267,14 +267,14 @@ def test_a_learned_gate_frees_the_layer_where_its_best_is_right_of_the_border(as
     1e-6), at 0.5 in the trap at lam*.
     """
     for gamma, free in ((0.95, True), (0.5, False)):
-        task = DriftingRegression(d=4, n=20, gamma=gamma)
-        loss, star = separate.separate_loss(task, width=4), one_layer.optimal_forgetting(task)
-        start = separate.separate_trap(task, width=4, lam=0.6)
+        task = DriftingRegression(d=3, n=10, gamma=gamma)
+        loss, star = separate.separate_loss(task, width=3), one_layer.optimal_forgetting(task)
+        start = separate.separate_trap(task, width=3, lam=0.6)
         start[:-1] += 0.1 * np.random.default_rng(0).normal(size=loss.size - 1)
         flow = separate.separate_flow(loss, start, rtol=1e-3, slope=1e-6)
-        assert (separate.head_curvature(task, width=4, lam=star) < 0) == free
+        assert (separate.head_curvature(task, width=3, lam=star) < 0) == free
         goal = one_layer.training_error(task, lam=star) / 2
-        trap = loss.value(separate.separate_trap(task, width=4, lam=star))
+        trap = loss.value(separate.separate_trap(task, width=3, lam=star))
         np.testing.assert_allclose(flow.loss[-1], goal if free else trap, rtol=1e-6)
         np.testing.assert_allclose(flow.z[-1, -1], star, atol=3e-3)
 

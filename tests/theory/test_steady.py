@@ -3,6 +3,7 @@ against the literal layers, run over prompts.
 """
 
 import functools
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import chance
@@ -109,7 +110,7 @@ def test_settings_are_the_best(law):
 
     for lam, mu in ((0.8, 0.1), (0.5, 0.02)):
         np.testing.assert_allclose(fw.gla_error(law, lam=lam, mu=mu), by_hand(lam, mu, (d + 1) * k + s2), rtol=1e-9)
-    options = {"xatol": 1e-5, "fatol": 1e-9, "maxiter": 150}
+    options = {"xatol": 1e-4, "fatol": 1e-7, "maxiter": 150}
 
     def inside(error):
         return lambda at: error(*at) if 0 < at[0] < 0.99999 and at[1] > 0 else 1e9
@@ -228,7 +229,7 @@ def test_gates_that_see_the_length(law):
         error.backward()
         return float(error.detach()), at.grad.numpy()
 
-    options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-10}
+    options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-10, "maxcor": 40}
     found = optimize.minimize(searched, np.zeros(64), jac=True, method="L-BFGS-B", options=options)
     np.testing.assert_allclose(found.fun, held.error, rtol=1e-6)
     assert found.fun >= held.error * (1 - 1e-9)
@@ -318,8 +319,7 @@ def test_no_linear_layer_beats_the_delta_rule(law):
         found = optimize.minimize(
             lambda z: min(error(2, z[:4].reshape(2, 2), z[4:6], z[6:].reshape(2, 2)), 1e3),
             np.concatenate([part.ravel() for part in two_states(law, np.random.default_rng(1), 2)]),
-            method="Nelder-Mead",
-            options={"maxfev": 2500, "adaptive": True, "fatol": 1e-10, "xatol": 1e-7},
+            method="L-BFGS-B",
         )
         assert bound * (1 - 1e-9) <= found.fun < bound * (1 + 1e-3)
     own = fw.best_delta(law)
@@ -334,24 +334,27 @@ def test_chunks_lie_between_the_delta_rule_and_gated_attention():
     """
     law = fw.Steady(10, 0.95, 0.1)
 
-    def chunk(size):
+    def chunk(size, start, exact):
         def error(at):
             lam, mu = at
             # States: the chunk's first weights, fading too, and the weights; a chunk begins by taking these for those.
-            start = fw.Update(np.array([[1.0, 0, 0], [0, 0, 1], [0, 0, 1]]), np.zeros((3, 3)), np.zeros((3, 3)))
+            begun = fw.Update(np.array([[1.0, 0, 0], [0, 0, 1], [0, 0, 1]]), np.zeros((3, 3)), np.zeros((3, 3)))
             keep, correct = np.diag([lam, lam]), np.array([[0, 0], [-lam * mu, 0.0]])
             inside = fw.update(law, keep, np.array([0, lam * mu]), correct)
             try:
-                G = fw.second_moments([start] + [inside] * size, law.d)[1:]
+                G = fw.second_moments([begun] + [inside] * size, law.d)[1:]
             except ValueError:
                 return 1e3
             return float(np.mean(G[:, 0, 0] - 2 * G[:, 0, 2] + G[:, 2, 2]) * law.d)
 
-        return optimize.minimize(error, (0.9, 0.05), method="Nelder-Mead", options={"fatol": 1e-8, "xatol": 1e-5}).fun
+        options = {"fatol": exact * law.zero, "xatol": 100 * exact}
+        return optimize.minimize(error, start, method="Nelder-Mead", options=options).fun
 
-    errors = [chunk(size) for size in (1, 8, 128)]
+    gla = fw.best_gla(law)
+    # A long chunk is best set as gated attention is, and is looked at to a hundredth of what is asked of it.
+    errors = [chunk(1, (0.9, 0.05), 1e-8), chunk(8, (0.9, 0.05), 1e-7), chunk(128, (gla.lam, gla.mu), 1e-4)]
     np.testing.assert_allclose(errors[0], fw.best_delta(law).error, rtol=1e-6)
-    assert errors[0] < errors[1] < errors[2] < fw.best_gla(law).error < 1.01 * errors[2]
+    assert errors[0] < errors[1] < errors[2] < gla.error < 1.01 * errors[2]
 
 
 def test_a_direction_of_its_own():
@@ -424,26 +427,30 @@ def test_steady_errors_under_heavy_noise():
 
 # Statistics
 
-TRIALS, LATE = 1_000, 150
+TRIALS = 1_000
+#: Positions of a sequence, and the first that is looked at.
+LATE = {0.8: (100, 20), 0.95: (200, 80)}
 
 
 @functools.lru_cache(maxsize=1)
 def sequences(law):
-    """1,000 sequences of 300 positions and their labels' noise, the same for every layer."""
-    task = DriftingRegression(d=law.d, n=299, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e)
+    """1,000 sequences and their labels' noise, the same for every layer."""
+    task = DriftingRegression(
+        d=law.d, n=LATE[law.gamma][0] - 1, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e
+    )
     generator = streams(f"fast weights, {law}")
     p = task.sample(TRIALS, generator=generator, dtype=torch.float64)
     return p, law.sigma_y * torch.randn(p.y.shape, generator=generator, dtype=torch.float64)
 
 
 def simulated(law, filter):
-    """Mean squared errors of the clean label over positions 150 to 300 of 1,000 sequences.
+    """Mean squared errors of the clean label over the late positions of 1,000 sequences.
 
-    Weights start from their steady spread; a sequence's mean counts once. By position 150 what the start left has sunk
-    below 1e-3 of the error in all settings used here (gamma^300 < 1e-6).
+    Weights start from their steady spread; a sequence's mean counts once. By then what the start left has sunk below
+    1e-3 of the error in all settings used here (gamma^40 and gamma^160 < 3e-4).
     """
     p, noise = sequences(law)
-    return (filters.run_filter(filter, p.x, p.y + noise) - p.y).square().numpy()[:, LATE:].mean(-1)
+    return (filters.run_filter(filter, p.x, p.y + noise) - p.y).square().numpy()[:, LATE[law.gamma][1] :].mean(-1)
 
 
 def estimate(step):
@@ -585,16 +592,16 @@ def test_a_steady_error_below_rounding_is_right_or_refused():
 
 def one_gain_each(law, s):
     """`delta_diagonal` in 50 digits, T by bisection."""
-    with mp.workdps(50):
-        g2, q, noise = mp.mpf(law.gamma) ** 2, mp.mpf(law.sigma_e) ** 2, mp.mpf(law.sigma_y) ** 2
-        s = [mp.mpf(float(one)) for one in s]
+    with localcontext(prec=50):
+        g2, q, noise = Decimal(law.gamma) ** 2, Decimal(law.sigma_e) ** 2, Decimal(law.sigma_y) ** 2
+        s = [Decimal(float(one)) for one in s]
         low, high = q * sum(s), q / (1 - g2) * sum(s)
         for _ in range(150):
-            T, found = mp.sqrt(low * high), mp.mpf(0)
+            T, found = (low * high).sqrt(), Decimal(0)
             for one in s:
                 R, A = (T + noise) / one, 2 - g2
                 B = R * (1 - g2) - 2 * q
-                found += one * (mp.sqrt(B**2 + 4 * A * R * q) - B) / (2 * A)
+                found += one * ((B**2 + 4 * A * R * q).sqrt() - B) / (2 * A)
             low, high = (T, high) if found > T else (low, T)
         return float(high)
 
