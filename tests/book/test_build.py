@@ -28,6 +28,8 @@ from jupyter_client.channels import AsyncZMQSocketChannel
 from icl import _identity
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Tests that look at other processes.
+sees_processes = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes in /proc")
 
 
 def executed(page):
@@ -240,6 +242,7 @@ def test_paper_says_how_long_the_records_took():
 SLEEPS = "import os, pathlib, time\npathlib.Path({root!r}, f'{{os.getpid()}}.pid').touch()\n# {long}\ntime.sleep(600)"
 
 
+@sees_processes
 @pytest.mark.parametrize(
     ("options", "number", "status"),
     [([], signal.SIGINT, 130), ([], signal.SIGTERM, 143), (["--profile", "paper"], signal.SIGINT, 130)],
@@ -482,6 +485,7 @@ def test_a_second_build_waits_for_the_first(tmp_path, capsys):
         assert capsys.readouterr().out == ""
 
 
+@sees_processes
 def test_ctrl_c_while_it_loads_leaves_no_trace():
     """What a build imports takes seconds to load; whoever stops it then need not read where that was."""
     command, pipe = [sys.executable, ROOT / "tools/build.py", "--help"], subprocess.PIPE

@@ -447,6 +447,7 @@ def test_the_old_checkpoint_survives_a_failed_writing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of open files in /proc")
 def test_it_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
     """The draft is synchronised before it takes the checkpoint's name, the folder after."""
     done = []
