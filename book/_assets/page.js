@@ -12,6 +12,8 @@ document.addEventListener("DOMContentLoaded", () => {
     box.append(table);
     // The corner above a table's row names heads nothing.
     for (const cell of table.querySelectorAll("th:empty")) cell.replaceWith(document.createElement("td"));
+    // A number with its error, or a name, is read in one piece.
+    for (const cell of table.querySelectorAll("td, th")) cell.classList.toggle("icl-short", cell.textContent.trim().length <= 16);
   }
   // Where something wide goes on, its edge fades, until it is scrolled to the end.
   const wide = [...document.querySelectorAll(".bd-article :is(.icl-scroll, div.math, pre)")];

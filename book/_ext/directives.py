@@ -127,7 +127,7 @@ def _recorded_runs(provenances: list[dict[str, Any]]) -> list[str]:
         days = sorted({p["date"] for p in mine})
         when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
         seconds = sum(p["seconds"] for p in mine)
-        lines.append(f"**Recorded runs** {len(mine)}, {seconds:.0f} s ({_literal(f'{device}, {when}')})")
+        lines.append(f"**Recorded runs** {len(mine)} ({seconds:.0f} s; {_literal(f'{device}, {when}')})")
     return lines
 
 

@@ -286,7 +286,7 @@ class Check:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         text = f"{self.id}: {self.verdict}. {self.measured}"
         whom = "" if self.judges == "paper" else f" ({html.escape(self.judges)})"
-        drawn = f" <span class='icl-check__aside'>{html.escape(self.samples)}</span>" if self.samples else ""
+        drawn = f" <span class='icl-check__aside'>({html.escape(self.samples)})</span>" if self.samples else ""
         return {
             "text/plain": text,
             "text/html": (

@@ -90,7 +90,7 @@ class Record:
         sizes = ", ".join(f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}" for k, v in p["config"].items())
         source = (
             f"<p class='icl-record'>Recorded {html.escape(p['date'])} by <code>{html.escape(p['command'])}</code> on "
-            f"{html.escape(p['device'])} in {p['seconds']:.0f} s; {html.escape(sizes)}.{age}</p>"
+            f"{html.escape(p['device'])} in {p['seconds']:.0f} s{'; ' * bool(sizes)}{html.escape(sizes)}.{age}</p>"
         )
         if self.table.empty:
             return source
