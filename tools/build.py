@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import errno
 import gc
+import importlib
 import multiprocessing
 import os
 import shutil
@@ -32,7 +33,6 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import alone
-import borrowed
 import chapters
 import copies
 import environments
@@ -41,16 +41,12 @@ import figures
 import kernels
 import keys
 import markup
-import measurements
 import nbformat
 import prose
-import recordings
 import remembered
 import runs
 import unchanged
 import yaml
-
-from icl.page import records as evidence
 
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
 LONG = 30  # seconds; a chapter should take no longer
@@ -59,8 +55,11 @@ ALONE = ["mystnb.unknown_mime_type", "myst.xref_missing", "myst.iref_missing", "
 SECONDS_A_CHARACTER = 1 / 500  # of code, where nothing was measured
 
 
-def run(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
-    """Have every one of these chapters run as it is now, the longest first; return those that are."""
+def run(pages: list[str], meanwhile: Callable[[], None] = lambda: None) -> dict[str, nbformat.NotebookNode]:
+    """Have every one of these chapters run as it is now, the longest first; return those that are.
+
+    `meanwhile` is called as they run, if any has to.
+    """
     done = {page: notebook for page in pages if (notebook := runs.cached(page)) is not None}
     for page, notebook in done.items():
         print(f"   cached  {notebook.metadata.icl.seconds:6.1f} s  {page}", flush=True)
@@ -81,7 +80,21 @@ def run(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
 
     # One or two kernels are sooner there by themselves.
     with copies.made(environment) if copies.SUPPORTED and len(stale) > 2 else contextlib.nullcontext():
-        return done | {page: notebooks[page][0] for page in kernels.each(one, stale, workers=2)}
+        return done | {page: notebooks[page][0] for page in kernels.each(one, stale, workers=2, meanwhile=meanwhile)}
+
+
+def load() -> None:
+    """Load what comes after the chapters: it takes seconds, in which a kernel does not need this process.
+
+    A kernel that starts would wait for PyTorch, which these modules load, were they imported above. What cannot be
+    loaded, whoever needs it says so.
+    """
+    with contextlib.suppress(Exception):
+        from sphinx.application import builtin_extensions
+
+        own = yaml.safe_load(chapters.words(chapters.ROOT / "_config.yml"))["sphinx"]["config"]["extensions"]
+        for name in ("borrowed", "measurements", "jupyter_book.sphinx", *builtin_extensions, *own):
+            importlib.import_module(name)
 
 
 def _expected(page: str) -> float:
@@ -92,6 +105,8 @@ def _expected(page: str) -> float:
 
 def record(pages: list[str], *, anew: bool) -> bool:
     """Make the records of the chapters that have any, one after another; return whether all of them are made."""
+    import recordings
+
     pages = [page for page in pages if chapters.makes_records(chapters.source(page))]
     done = {} if anew else {p: seconds for p in pages if (seconds := recordings.seconds_behind(p)) is not None}
     for page, seconds in done.items():
@@ -113,6 +128,8 @@ def record(pages: list[str], *, anew: bool) -> bool:
 
 def _recorded(page: str) -> float:
     """Seconds that the records of a chapter took, wherever they were made; those that are not there count as none."""
+    from icl.page import records as evidence
+
     seconds = 0.0
     for name in chapters.records_of(chapters.source(page)):
         with contextlib.suppress(ValueError):
@@ -182,7 +199,8 @@ def examine(pages: list[str]) -> None:
     chapters.examine(pages)
     markup.examine(pages)
     equations.examine()
-    figures.examine([page for page in pages if page in chapters.with_cells()])
+    with_cells = set(chapters.with_cells())
+    figures.examine([page for page in pages if page in with_cells])
 
 
 def book() -> int:
@@ -195,12 +213,15 @@ def book() -> int:
     examine(chapters.pages())
     names = chapters.with_cells()
     print("Chapters:", flush=True)
-    executed = run(names)
+    executed = run(names, meanwhile=load)
     if failed := len(names) - len(executed):
         print(f"{failed} chapter(s) failed; the site was not built.", file=sys.stderr)
         return 1
     if slow := [f"{p} {s:.0f} s" for p in names if (s := executed[p].metadata.icl.seconds) > LONG]:
         print(f"Longer than {LONG} s: {', '.join(slow)}", flush=True)
+    import borrowed
+    import measurements
+
     prose.examine(names, executed)
     borrowed.examine(chapters.pages(), executed)
     measurements.collect(chapters.pages(), executed)
@@ -221,6 +242,9 @@ def one_page(name: str) -> int:
     if page not in chapters.pages():
         raise chapters.Broken(f"_toc.yml: it has no page {page!r}")
     examine([page])
+    import borrowed
+    import measurements
+
     lenders = borrowed.lenders(chapters.source(page)) if borrowed.borrows(chapters.source(page)) else []
     mine = [*([page] if page in chapters.with_cells() else []), *(name for name in lenders if name != page)]
     executed = run(mine)
@@ -328,8 +352,11 @@ def _fullest(*others: Path) -> str:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process. One that was stopped does not first take apart all that it had loaded, which takes seconds."""
-    if status == 128 + signal.SIGINT:
+    """End this process. One that has done its work, or was stopped, does not first take apart what it holds.
+
+    The pages of a book are millions of objects: that took four seconds.
+    """
+    if status in (0, 128 + signal.SIGINT):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

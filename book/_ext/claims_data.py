@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import chapters
+import markup
 
 from icl.page import claims
 
 #: The papers whose claims the ledger holds, by how its names begin.
 PAPERS = {"gla": "Learning to Adapt", "mem": "Memformers", "mamba": "Mamba as online gradient descent"}
-NAMES = ("claims.json", "claims.csv")
+NAMES = markup.LAID
 
 
 def line(claim: claims.Claim) -> int | None:

@@ -7,13 +7,14 @@ puts a chapter before one that its card asks for, is refused by name.
 import ast
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
 import borrowed
 import chapters
 import measurements
+import remembered
 import yaml
 
 SYLLABI = "book/course/syllabi.yml"
@@ -186,7 +187,7 @@ def reading(page: str) -> int:
 
 @cache
 def _reading(text: str) -> int:
-    return max(1, round(_read(text)))
+    return max(1, round(measurements.minutes(measurements.reading(text))))
 
 
 def exercises(page: str) -> list[Exercise]:
@@ -196,6 +197,11 @@ def exercises(page: str) -> list[Exercise]:
 
 @cache  # a page asks for all of them with each of its sessions
 def _exercises(page: str, text: str) -> tuple[Exercise, ...]:
+    found = remembered.of(f"exercises of {page}", text, lambda text: [*map(asdict, _worked_out(page, text))])
+    return tuple(Exercise(**each) for each in found)
+
+
+def _worked_out(page: str, text: str) -> list[Exercise]:
     found = []
     for each in _EXERCISE.finditer(text):
         solution = re.search(
@@ -212,12 +218,12 @@ def _exercises(page: str, text: str) -> tuple[Exercise, ...]:
         }[kind]
         minutes = STEP * max(1, round((_read(each["task"]) + work) / STEP))
         found.append(Exercise(each["label"], each["title"].strip(), page, kind, minutes))
-    return tuple(found)
+    return found
 
 
 def _read(text: str) -> float:
     """Minutes to read a piece of a page, at the rates of `measurements`."""
-    return measurements.minutes(measurements.reading(text))
+    return measurements.minutes(measurements.counted(text))
 
 
 def _lines(solution: str) -> int:
@@ -235,7 +241,7 @@ def every_exercise() -> dict[str, Exercise]:
 def syllabi() -> dict[str, Syllabus]:
     """The syllabi by name, each of them sound; Broken if one is not."""
     try:
-        written = yaml.safe_load(chapters.words(chapters.ROOT / SYLLABI))
+        written = chapters.loaded(chapters.words(chapters.ROOT / SYLLABI))
         found = {name: _syllabus(name, entry) for name, entry in written["syllabi"].items()}
         about = {name: tuple(f"book/{page}" for page in pages) for name, pages in written["problem_sets"].items()}
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -303,7 +309,7 @@ def shown_in(deck: str) -> tuple[str, ...] | None:
     path = chapters.ROOT / "book/course/slides" / f"{deck}.md"
     if not path.is_file():
         return None
-    head = yaml.safe_load(chapters.words(path).split("\n---", 1)[0])
+    head = chapters.loaded(chapters.words(path).split("\n---", 1)[0])
     return tuple(f"book/{page}" for page in head["chapters"])
 
 
@@ -332,7 +338,7 @@ def asked(pages: tuple[str, ...]) -> dict[str, list[int]]:
 @cache  # a page asks for all of them with each of its sessions
 def _about(text: str) -> tuple[str, ...]:
     """The chapter of each question of a part, from its file's text."""
-    return tuple(f"book/{entry['chapter']}" for entry in yaml.safe_load(text))
+    return tuple(f"book/{entry['chapter']}" for entry in chapters.loaded(text))
 
 
 def title(page: str) -> str:

@@ -18,8 +18,8 @@ import claims_data
 import dates
 import measurements
 import prose
+import remembered
 import searching
-import yaml
 from claims_data import PAPERS
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -104,6 +104,7 @@ class PageCard(Generated):
         records = measurements.of(self.env.docname)["records"]
         return [
             measurements.place(self.env.docname),
+            measurements.clock(self.env.docname),
             *(chapters.ROOT / "book/results" / f"{name}.json" for name in records),
         ]
 
@@ -364,7 +365,7 @@ class Terms(Generated):
         pages = [*(page for page in chapters.with_cells() if page != "book/index"), "book/start/how-to-read"]
         texts = {page: prose.text_of(chapters.source(page)) for page in pages}
         lines = ["```{glossary}"]
-        for entry in sorted(yaml.safe_load(chapters.words(self._list())), key=lambda entry: entry["term"].lower()):
+        for entry in sorted(chapters.loaded(chapters.words(self._list())), key=lambda entry: entry["term"].lower()):
             try:
                 for field, said in entry.items():
                     only_words(said, f"{self._list().name}: {entry['term']}: {field}")
@@ -384,7 +385,7 @@ class Timings(Generated):
 
     def shown(self) -> list[Path]:
         """What every page measured."""
-        return _all_measured()
+        return _all_measured() + [measurements.clock(page) for page in chapters.pages()]
 
     def markdown(self) -> str:
         """A table of times, a table of versions; of a release, the versions."""
@@ -452,11 +453,16 @@ def test_functions() -> dict[str, tuple[str, str]]:
     found = {}
     for path in _test_files():
         where = path.relative_to(chapters.ROOT / "tests").as_posix()
-        for node in ast.parse(chapters.words(path)).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                anchor = f"{where}-{node.name}".replace("/", "-").replace(".py", "").replace("_", "-").lower()
-                found[f"{where}::{node.name}"] = (anchor, ast.get_docstring(node) or "")
+        for name, said in remembered.of("tests", chapters.words(path), _tests):
+            anchor = f"{where}-{name}".replace("/", "-").replace(".py", "").replace("_", "-").lower()
+            found[f"{where}::{name}"] = (anchor, said)
     return found
+
+
+def _tests(text: str) -> list[tuple[str, str]]:
+    """Names and docstrings of a file's tests."""
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return [(node.name, ast.get_docstring(node) or "") for node in functions if node.name.startswith("test_")]
 
 
 class Tests(Generated):

@@ -8,6 +8,7 @@ are listed in `book/figures.yml` by their titles, with the reason.
 import ast
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import chapters
@@ -15,7 +16,7 @@ import prose
 import remembered
 import yaml
 
-from icl.page import charts
+import icl
 
 #: What tells a reader in what an axis is measured. Inputs, labels and weights of made-up tasks have no unit: what is
 #: computed from them is in the task's own. All else, a time or a size of memory, has to name one.
@@ -100,7 +101,8 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
         case ast.Name() if node.id in known:
             return _read(known[node.id], known, depth + 1)
         case ast.Attribute() if ast.unparse(node.value) == "charts":
-            return getattr(charts, node.attr, COMPUTED)
+            settings = _settings()
+            return _read(settings[node.attr], settings, depth + 1) if node.attr in settings else COMPUTED
         case ast.List() | ast.Tuple():
             return tuple(_read(each, known, depth + 1) for each in node.elts)
         case ast.Dict():
@@ -115,6 +117,17 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
             whole = _read(node.value, known, depth + 1)
             return whole.get(node.slice.value, COMPUTED) if isinstance(whole, dict) else COMPUTED
     return COMPUTED
+
+
+@cache
+def _settings() -> dict[str, ast.expr]:
+    """What the module `charts` names. It is read and not imported: that would load PyTorch before any chapter runs."""
+    body = ast.parse((Path(icl.__file__).parent / "page/charts.py").read_text(encoding="utf-8")).body
+    return {
+        node.target.id if isinstance(node, ast.AnnAssign) else node.targets[0].id: node.value
+        for node in body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+    }
 
 
 def typed(text: str) -> list[str]:

@@ -111,15 +111,23 @@ def stop() -> None:
         time.sleep(0.05)
 
 
-def each(one: Callable[[str], tuple[float, str | None]], pages: list[str], *, workers: int) -> list[str]:
+def each(
+    one: Callable[[str], tuple[float, str | None]],
+    pages: list[str],
+    *,
+    workers: int,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[str]:
     """Run chapters side by side, begun in this order, with a line each; return those that had no error.
 
     `one` runs a chapter and returns the seconds it took and the error, if any. Whatever stops this stops the kernels.
+    `meanwhile` is called once they have begun, in this thread.
     """
     whole = []
     with ThreadPoolExecutor(workers) as pool:
         jobs = {pool.submit(one, page): page for page in pages}
         try:
+            meanwhile()
             for job in as_completed(jobs):
                 seconds, error = job.result()
                 print(f"{'   FAILED' if error else ' executed'}  {seconds:6.1f} s  {jobs[job]}", flush=True)

@@ -14,7 +14,6 @@ import remembered
 import yaml
 
 from icl import _identity
-from icl.page import claims
 
 
 def key(text: str) -> str:
@@ -55,12 +54,17 @@ def ledger_rows(path: Path) -> list[dict[str, Any]]:
         raise chapters.Broken(f"{name}: not a ledger ({' '.join(str(error).split())})") from error
 
 
-class _Once(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The quicker loader; it refuses a row that says a thing twice, as the library does."""
+class _Once(chapters.LOADER):  # type: ignore[misc]
+    """The quicker loader; it refuses a row that says a thing twice, as the library does.
+
+    The library's own check is not imported: that would load PyTorch before any chapter runs.
+    """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         """Build a dict, once it is clear that no key stands there twice."""
-        claims._each_once(node)
+        names = [key.value for key, _ in node.value]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {twice[0]!r} stands there twice")
         return super().construct_mapping(node, deep)
 
 

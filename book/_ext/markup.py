@@ -7,7 +7,6 @@ without a text is told by its file's name; and where raw HTML leads, or what it 
 import re
 
 import chapters
-import claims_data
 import remembered
 
 _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|:{3,}|~{3,})(?P<info>.*)$")
@@ -15,8 +14,9 @@ _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|:{3,}|~{3,})(?P<info>.*)$")
 _VERBATIM = re.compile(r"\{(code-cell|code|code-block|math|bibliography|eval-rst|literalinclude|door|figure-of)\}")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)[^)]*\)")
 _TAG = re.compile(r"<(?:[A-Za-z][\w-]*(?=[\s/>])[^>]*|!--.*?--|/[A-Za-z][\w-]*\s*)>", re.S)
-#: Links to what the build itself lays beside the page of claims, which Markdown could not find among the sources.
-_LAID = re.compile(rf'<a href="(?:{"|".join(map(re.escape, claims_data.NAMES))})" download>|</a>')
+#: What the build itself lays beside the page of claims; Markdown could not find links to it among the sources.
+LAID = ("claims.json", "claims.csv")
+_LAID = re.compile(rf'<a href="(?:{"|".join(map(re.escape, LAID))})" download>|</a>')
 #: What a reader does not see, or what turns the order of what is seen: text and code would not be what they seem.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 LEAST = 3  # words that tell what a picture shows

@@ -15,6 +15,7 @@ from typing import Any
 
 import chapters
 import nbformat
+import remembered
 import runs
 import yaml
 
@@ -82,7 +83,7 @@ def reasons(page: str) -> dict[str, list[str]]:
     path = reasons_at(page)
     name = path.relative_to(chapters.ROOT).as_posix()
     try:
-        listed = yaml.safe_load(chapters.words(path)) or {}
+        listed = chapters.loaded(chapters.words(path)) or {}
     except yaml.YAMLError as error:
         raise chapters.Broken(f"{name}: {' '.join(str(error).split())}") from error
     if not isinstance(listed, dict) or not set(listed) <= set(REASONS):
@@ -128,6 +129,11 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
             why = reasons(page) if reasons_at(page).exists() else None
             said = runs.outputs(executed[page], runs.SAID)
             titles = [flat(runs.heading(json.loads(chart))) for chart in runs.charts(executed[page])]
-            found += [f"{page}.md: {fault}" for fault in faults(page, chapters.source(page), said, why, titles)]
+            asked = json.dumps([page, chapters.source(page), said, why, titles])
+            found += [f"{page}.md: {fault}" for fault in remembered.of("prose", asked, _faults)]
     if found:
         raise chapters.Broken("\n".join(found))
+
+
+def _faults(asked: str) -> list[str]:
+    return faults(*json.loads(asked))

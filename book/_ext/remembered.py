@@ -2,6 +2,8 @@
 
 A build asks the same of thirty chapters each time, and has most often changed one. What is kept is a function of the
 text and of the code that reads it, the library's included: both are in its name, so that nothing kept is ever stale.
+What other code said is dropped; what is said of older texts stays until the code changes, for which texts a build asks
+of depends on which pages it reads.
 Only a build keeps anything (`within`); everywhere else the functions are computed.
 """
 
@@ -18,7 +20,6 @@ from icl import _files
 
 _ROOT = Path(__file__).resolve().parents[2]
 _folder: Path | None = None
-_asked: set[Path] = set()
 
 
 @contextlib.contextmanager
@@ -27,7 +28,6 @@ def within(folder: Path) -> Iterator[None]:
     global _folder
     folder.mkdir(parents=True, exist_ok=True)
     _folder = folder
-    _asked.clear()
     try:
         yield
     finally:
@@ -44,9 +44,8 @@ def of(what: str, text: str, find: Callable[[str], Any]) -> Any:
     """
     if _folder is None:
         return find(text)
-    name = hashlib.sha256(f"{_code()}\0{what}\0{text}".encode()).hexdigest()[:24]
-    path = _folder / f"{name}.json"
-    _asked.add(path)
+    name = hashlib.sha256(f"{what}\0{text}".encode()).hexdigest()[:24]
+    path = _folder / f"{_code()[:12]}-{name}.json"
     # What is not there, or damaged, is found out anew.
     with contextlib.suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
@@ -56,10 +55,11 @@ def of(what: str, text: str, find: Callable[[str], Any]) -> Any:
 
 
 def tidy() -> None:
-    """Drop what nobody asked for, at the end of a build of the whole book."""
+    """Drop what other code said, at the end of a build of the whole book."""
     if _folder is not None:
-        for path in set(_folder.iterdir()) - _asked:
-            path.unlink()
+        for path in _folder.iterdir():
+            if not path.name.startswith(_code()[:12]):
+                path.unlink()
 
 
 @cache

@@ -12,7 +12,6 @@ import unicodedata
 from typing import Any
 
 import chapters
-import yaml
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -120,7 +119,7 @@ def _say_what_it_is(app: Sphinx, doctree: nodes.document, page: str) -> None:
     if page == NOTATION:
         entries = [(form, anchor(s.code)) for s in notation.SYMBOLS for form in forms(s.latex, s.code)]
     elif page == GLOSSARY:
-        for entry in yaml.safe_load(chapters.words(chapters.ROOT / "book/start/terms.yml")):
+        for entry in chapters.loaded(chapters.words(chapters.ROOT / "book/start/terms.yml")):
             place = nodes.make_id(f"term-{entry['term']}")
             entries += [(form, place) for form in forms(entry.get("letter", ""))]
     if entries:

@@ -26,6 +26,7 @@ import runs
 from jupyter_client.channels import AsyncZMQSocketChannel
 
 from icl import _identity
+from icl.page import records
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Tests that look at other processes.
@@ -232,7 +233,7 @@ def test_a_failing_cell_names_its_chapter(tiny, capsys):
 def test_paper_says_how_long_the_records_took():
     """Seconds of all that `make paper` recorded for a chapter; of a page without records none."""
     names = chapters.records_of(chapters.source("book/adaptation/depth"))
-    took = [build.evidence.recorded(name).provenance for name in names]
+    took = [records.recorded(name).provenance for name in names]
     assert len(took) > 5
     expected = sum(each["seconds"] for each in took if each["command"] == "make paper")
     assert build._recorded("book/adaptation/depth") == pytest.approx(expected)

@@ -68,15 +68,21 @@ def test_a_damaged_answer_is_found_out_anew(asked, tmp_path):
     assert len(asked.answered) == 2
 
 
-def test_a_whole_build_drops_what_it_did_not_ask(asked, tmp_path):
-    """What belongs to a text that is gone goes with it."""
+def test_a_whole_build_drops_what_other_code_said(asked, tmp_path, monkeypatch):
+    """What the code as it is says stays, asked in this build or not; what other code said goes."""
     asked("old")
-    remembered._asked.clear()
+    monkeypatch.setattr(remembered, "_code", lambda: "changed")
     asked("new")
     remembered.tidy()
     assert len(list((tmp_path / "remembered").iterdir())) == 1
     asked("new")
     assert asked.answered == ["old", "new"]
+    asked("another")
+    with remembered.within(tmp_path / "remembered"):
+        remembered.tidy()
+        asked("new")
+        asked("another")
+    assert asked.answered == ["old", "new", "another"]
 
 
 def test_outside_a_build_nothing_is_kept():
