@@ -12,6 +12,7 @@ import claims_data
 import dates
 import directives
 import front
+import myst_nb.sphinx_ext
 import nbformat
 import notebooks
 import pictures
@@ -20,6 +21,7 @@ import projects
 import runs
 import searching
 import sidebar
+import sphinx_exercise
 import teaching
 from sphinx.application import Sphinx
 
@@ -87,6 +89,10 @@ def _lay_pictures(app: Sphinx, page: str, template: str, context: dict[str, Any]
 
 def _assets(app: Sphinx) -> None:
     assets.lay(Path(app.outdir) / "_static")
+    # These two lay theirs when all is written, and a page names the digest of a style sheet that is there: pages that
+    # are written anew would differ from those of a build from nothing.
+    sphinx_exercise.copy_asset_files(app, None)
+    myst_nb.sphinx_ext.add_global_html_resources(app, None)
 
 
 def _lay_claims(app: Sphinx, fault: Exception | None) -> None:

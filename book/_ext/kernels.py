@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import ipykernel.kernelspec  # noqa: F401 (starting a kernel loads both: here once, not in several threads at a time)
+import IPython  # noqa: F401
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError

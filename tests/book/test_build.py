@@ -160,7 +160,7 @@ def test_the_longest_runs_first(tiny, monkeypatch):
     monkeypatch.setattr(runs, "seconds_of", seconds.get)
     begun = []
 
-    def each(one, pages, workers):
+    def each(one, pages, **options):
         begun.extend(pages)
         return []
 
@@ -228,6 +228,58 @@ def test_a_failing_cell_names_its_chapter(tiny, capsys):
     assert re.search(r"FAILED .* book/d\nThe kernel died", said)
     assert "3 chapter(s) failed" in complained
     assert [runs.cached(f"book/{name}") is not None for name in "abcd"] == [False, False, True, False]
+
+
+def test_what_comes_after_is_loaded_as_chapters_run():
+    """Until kernels run, nothing is loaded that takes seconds; then all that the site needs.
+
+    Planted: `figures` imported `icl.page`: PyTorch was loaded.
+    """
+    code = """
+import sys
+sys.path.insert(0, "tools")
+import build, chapters, keys
+page = "book/adaptation/depth"
+build.examine([page])
+keys.key(chapters.source(page))
+print({"altair", "pandas", "sphinx", "torch"} & {*sys.modules})
+build.load()
+print({"altair", "pandas", "sphinx", "torch", "icl_book", "jupyter_book.sphinx", "measurements"} - {*sys.modules})
+build.leave(0)
+"""
+    around = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=around, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\nset()\n"
+
+
+def test_meanwhile_is_while_chapters_run(capsys):
+    """What is done meanwhile is done once they have begun, before any has ended."""
+    begun, done = threading.Event(), threading.Event()
+
+    def one(page):
+        begun.set()
+        return 1.0, None if done.wait(20) else "It waited in vain."
+
+    def meanwhile():
+        assert begun.wait(20)
+        done.set()
+
+    assert kernels.each(one, ["book/a"], workers=2, meanwhile=meanwhile) == ["book/a"]
+    assert capsys.readouterr().out.count("executed") == 1
+
+
+def test_what_stops_meanwhile_stops_the_kernels(monkeypatch):
+    """Ctrl-C as something is loaded is Ctrl-C."""
+    stopped = threading.Event()
+    monkeypatch.setattr(kernels, "stop", stopped.set)
+
+    def meanwhile():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kernels.each(lambda page: (1.0, None), ["book/a"], workers=1, meanwhile=meanwhile)
+    assert stopped.is_set()
 
 
 def test_paper_says_how_long_the_records_took():

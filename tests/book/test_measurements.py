@@ -1,6 +1,8 @@
 """What a page card says of a page: how long it takes to read."""
 
 import measurements
+import nbformat
+import runs
 
 PAGE = """# A page
 
@@ -109,3 +111,31 @@ def test_reading_time_counts_what_is_in_sight():
     alone = {kind: measurements.minutes({kind: 60}) for kind in measurements.MINUTES}
     assert alone == {"words": 0.4, "formulas": 9, "displayed": 30, "figures": 40.2, "lines": 1.5}
     assert measurements.minutes(counted | {"figures": 3}) == 6 / 150 + 0.15 + 1 + 3 * 0.67 + 2 / 40
+
+
+def test_what_is_known_is_not_written_again(tiny):
+    """A run says the same when it has just ended and when it is read from its file; its seconds stand apart.
+
+    Planted: with keys in the order in which a kernel said them, every page of a book that was built from nothing was
+    read and written again by the next build.
+    """
+    tiny.chapters(a=["x = 1"])
+    said = {runs.CHECK: {"id": "gla.x", "verdict": "correct", "measured": "1", "a": 1}}
+    cell = nbformat.v4.new_code_cell("x = 1", outputs=[nbformat.v4.new_output("display_data", said)])
+    run = nbformat.v4.new_notebook(cells=[cell], metadata={"icl": {"seconds": 2.5}})
+    measurements.collect(["book/a"], {"book/a": run})
+    assert measurements.of("book/a")["seconds"] == 2.5
+    assert measurements.of("book/a")["checks"] == [said[runs.CHECK]]
+
+    def written():
+        return [path("book/a").stat().st_mtime_ns for path in (measurements.place, measurements.clock)]
+
+    before = written()
+    measurements.collect(["book/a"], {"book/a": nbformat.reads(nbformat.writes(run), as_version=4)})
+    assert written() == before
+    run.metadata.icl.seconds = 3.5
+    measurements.collect(["book/a"], {"book/a": run})
+    assert [now == then for now, then in zip(written(), before, strict=True)] == [True, False]
+    assert measurements.of("book/a")["seconds"] == 3.5
+    measurements.collect(["book/a"], {})
+    assert "seconds" not in measurements.of("book/a")
