@@ -104,7 +104,6 @@ class PageCard(Generated):
         records = measurements.of(self.env.docname)["records"]
         return [
             measurements.place(self.env.docname),
-            measurements.clock(self.env.docname),
             *(chapters.ROOT / "book/results" / f"{name}.json" for name in records),
         ]
 
@@ -146,10 +145,11 @@ class Claims(Watching):
     """The ledger's rows: this page's without an argument; all of a paper's with `gla`, `mem` or `mamba`."""
 
     def shown(self) -> list[Path]:
-        """The ledger, the formulas on trial, and what settles its rows."""
-        return (
-            _ledger() + _misprints() + (_all_measured() if self.arguments else [measurements.place(self.env.docname)])
-        )
+        """The ledger, the formulas on trial, and what settles its rows; of a paper, the lines that do, too."""
+        if not self.arguments:
+            return [*_ledger(), *_misprints(), measurements.place(self.env.docname)]
+        lines = [chapters.ROOT / f"{page}.md" for page in chapters.with_cells()]
+        return [*_ledger(), *_misprints(), *_all_measured(), *lines]
 
     def run(self) -> list[nodes.Node]:
         """One block a claim, in the ledger's order, coloured by its verdict."""
@@ -385,7 +385,7 @@ class Timings(Generated):
 
     def shown(self) -> list[Path]:
         """What every page measured."""
-        return _all_measured() + [measurements.clock(page) for page in chapters.pages()]
+        return _all_measured()
 
     def markdown(self) -> str:
         """A table of times, a table of versions; of a release, the versions."""

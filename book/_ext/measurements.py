@@ -1,4 +1,4 @@
-"""What the executed chapters measured: two small files a page, rewritten only if they say something new."""
+"""What the executed chapters measured: one small file a page, rewritten only if it says something new."""
 
 import ast
 import hashlib
@@ -26,39 +26,28 @@ def place(page: str) -> Path:
     return chapters.built() / "measurements" / f"{page}.json"
 
 
-def clock(page: str) -> Path:
-    """The file of a page's seconds, which are others each time: few pages show them."""
-    return chapters.built() / "measurements" / f"{page}.seconds.json"
-
-
 def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> None:
     """Write down words, records, seconds, checks and charts of these pages, given those that were executed."""
     for page in pages:
         text = chapters.source(page)
-        seconds: dict[str, float] = {}
         entry: dict[str, Any] = {
             "reading": reading(text),
             "records": chapters.records_of(text) if chapters.is_chapter(text) else [],
         }
         if page in executed:
             drawn = runs.charts(executed[page])
-            seconds = {"seconds": executed[page].metadata.icl.seconds}
             entry |= {
+                "seconds": executed[page].metadata.icl.seconds,
                 "checks": runs.outputs(executed[page], runs.CHECK),
                 "charts": [hashlib.sha256(s.encode()).hexdigest()[:16] for s in drawn],
             }
-        _keep(place(page), entry)
-        _keep(clock(page), seconds)
-
-
-def _keep(path: Path, entry: dict[str, Any]) -> None:
-    # What a kernel has just said and the same read from its file have their keys in other orders.
-    new = json.dumps(entry, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    if not path.exists() or path.read_text(encoding="utf-8") != new:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".part")
-        draft.write_text(new, encoding="utf-8")
-        draft.replace(path)
+        # What a kernel has just said and the same read from its file have their keys in other orders.
+        new, path = json.dumps(entry, indent=1, ensure_ascii=False, sort_keys=True) + "\n", place(page)
+        if not path.exists() or path.read_text(encoding="utf-8") != new:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(".part")
+            draft.write_text(new, encoding="utf-8")
+            draft.replace(path)
 
 
 @cache
@@ -165,10 +154,8 @@ def minutes(of_page: Mapping[str, int]) -> float:
 
 def of(page: str) -> dict[str, Any]:
     """What a page measured; nothing in a build that did not come to it."""
-    found: dict[str, Any] = {"reading": {}, "records": []}
-    for path in (place(page), clock(page)):
-        found |= json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    path = place(page)
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"reading": {}, "records": []}
 
 
 def of_all() -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -433,6 +434,12 @@ def test_a_row_shows_the_formula_on_trial():
     assert len(directives.on_trial(ledger["gla.thm1.d3.general"])) == 4
     assert "errata.md" in directives.on_trial(ledger["mem.errata.displayed"])[0]
     assert directives.on_trial(ledger["gla.eq6.unroll"]) == []
+
+
+def test_the_page_of_claims_follows_the_lines_it_names():
+    """It names the line of the chapter that checks a claim: prose above that moves the line is no new measurement."""
+    of_a_paper = directives.Claims.shown(SimpleNamespace(arguments=["gla"], env=None))
+    assert {ROOT / f"{page}.md" for page in CHAPTERS} <= {*of_a_paper}
 
 
 def test_the_ledger_as_data(tmp_path):
