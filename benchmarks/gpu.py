@@ -1,0 +1,98 @@
+"""Train contestants of `icl-bench` on a GPU and on the processor: time, memory, errors. Not part of `make bench`.
+
+python benchmarks/gpu.py              print the table; three minutes on a machine with a GPU
+python benchmarks/gpu.py --record     also write book/results/gpu-bench.json
+
+A step is all that a training does in one: prompts drawn on the processor and moved, loss, gradients, AdamW. Errors are
+those of the budget small cut to fewer steps, on the prompts that rates are chosen on; "again" is a second training on
+the GPU, which need not give the same bits.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import joblib
+import pandas as pd
+import torch
+
+from icl.bench import cells, running, weighing
+from icl.bench.budgets import BUDGETS
+from icl.page import records
+
+NAMES = ("examples/my_layer.py:MyLayer", "softmax", "linear-attention", "gla", "delta-rule", "gated-delta", "lstm")
+NAMES += ("book-gla", "book-delta-rule", "book-kalman", "book-s6", "book-gla-6")
+#: Of a training that is timed, on the processor and on the GPU; 0 where a step would take minutes.
+STEPS = {"small": (60, 60), "medium": (4, 20), "large": (0, 6)}
+RATE, MIB = 8e-3, 2**20
+
+
+def trained(name: str, budget: str, device: str, steps: int) -> cells.Outcome:
+    """The cell of a contestant whose training is so many steps long."""
+    cut = replace(BUDGETS[budget], steps=steps)
+    plan = running.plan([name], budget=cut, device=device)
+    (found,) = plan.contestants
+    asked = cells.Sought(found.spec, found.kind, found.name, found.path, found.source)
+    return cells.work(cells.Cell(asked, cut, "all", plan.training, plan.paths, RATE, 0, device), {}, None)
+
+
+def milliseconds(name: str, budget: str, device: str, steps: int) -> tuple[float, float]:
+    """Of a step, after two that do not count; and the error."""
+    trained(name, budget, device, 2)
+    found = trained(name, budget, device, steps)
+    return 1e3 * found.seconds / steps, found.validation
+
+
+def memory(name: str, budget: str) -> dict[str, float]:
+    """Of a training on the GPU, in MiB: as told for its tensors beforehand, and the most that torch held."""
+    plan = running.plan([name], budget=budget)
+    batch = plan.budget.config(RATE, len(plan.training)).batch
+    told = weighing.step_bytes(plan.contestants[0], plan.budget.shape, batch)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    trained(name, budget, "cuda:0", 2)
+    return {"mib_told": told / MIB, "mib_taken": (torch.cuda.max_memory_allocated() - before) / MIB}
+
+
+def rows(jobs: int) -> Iterator[dict[str, object]]:
+    """A row for each contestant and budget; the processor's are timed in several processes, one thread each."""
+    asked = [(name, budget, "cpu", here) for budget, (here, _) in STEPS.items() for name in NAMES if here]
+    found = joblib.Parallel(n_jobs=jobs)(joblib.delayed(milliseconds)(*each) for each in asked)
+    here = dict(zip(((name, budget) for name, budget, *_ in asked), found, strict=True))
+    for budget, (_, steps) in STEPS.items():
+        for name in NAMES:
+            cpu, error = here.get((name, budget), (float("nan"), float("nan")))
+            row: dict[str, object] = {"contestant": name.split(":")[-1], "budget": budget, "cpu_ms": cpu}
+            try:
+                row["gpu_ms"], there = milliseconds(name, budget, "cuda:0", steps)
+                row |= memory(name, budget)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                yield row | {"gpu_ms": float("inf")}
+                continue
+            if budget == "small":
+                again = trained(name, budget, "cuda:0", steps).validation
+                row |= {"error_cpu": error, "error_gpu": there, "error_gpu_again": again}
+            print({word: f"{each:.6g}" if isinstance(each, float) else each for word, each in row.items()}, flush=True)
+            yield row
+
+
+def main() -> None:
+    """Measure, print, and record on request."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="write book/results/gpu-bench.json")
+    parser.add_argument("--jobs", type=int, default=6, help="processes that time the processor; default 6")
+    asked = parser.parse_args()
+    start = time.monotonic()
+    table = pd.DataFrame(list(rows(asked.jobs)))
+    print(table.to_string(index=False))
+    if asked.record:
+        config = {"rate": RATE, "processes on the processor": asked.jobs, "threads": 1}
+        config |= {f"steps, {budget}": f"{here} and {there}" for budget, (here, there) in STEPS.items()}
+        command = "python benchmarks/gpu.py --record"
+        records.record("gpu-bench", table, config=config, seconds=time.monotonic() - start, command=command)
+
+
+if __name__ == "__main__":
+    main()
