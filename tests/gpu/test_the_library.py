@@ -1,7 +1,7 @@
 """On a real GPU: everything that takes tensors stays there, with the processor's numbers to a few roundings.
 
-What is called is the table of `house/test_devices.py`, which shows the same on a device that is made up, to the bit; here
-the GPU's own kernels round in their own way.
+What is called is the table of `house/test_devices.py`, which shows the same on a device that is made up, to the bit;
+here the GPU's own kernels round in their own way.
 """
 
 import warnings
