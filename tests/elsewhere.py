@@ -240,5 +240,5 @@ def numbers(value: Any) -> np.ndarray:
     if isinstance(value, Elsewhere):
         value = value.inner
     with contextlib.suppress(AttributeError):
-        value = value.detach()
+        value = value.detach().cpu()
     return np.asarray(value)

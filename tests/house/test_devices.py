@@ -164,7 +164,7 @@ def solving(solver):
 
 def reading(name):
     def work(time):
-        model = moved(call_of(*ASKED_OF[name]).owner)
+        model = moved(call_of(*ASKED_OF[name]).owner, THERE)
         like = next(model.parameters())
         x, y = drawn(3, time, model.d).to(like), drawn(3, time).to(like)
         return lambda: model.errors(x, y)

@@ -18,7 +18,7 @@ ROOT = Path(icl.__file__).parent
 PACKAGES = sorted(path.parent for path in ROOT.rglob("__init__.py") if path.parent != ROOT)
 TESTS = Path(__file__).resolve().parents[1]
 #: Tests of the house, of the book and of its pages in a browser; all others are about one module.
-OF_NO_MODULE = ("house", "book", "browser", "course")
+OF_NO_MODULE = ("gpu", "house", "book", "browser", "course")
 
 
 @functools.cache
