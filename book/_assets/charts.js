@@ -17,13 +17,26 @@
   const dark = () => document.documentElement.dataset.theme === "dark";
   const theme = () => dark() ? "dark" : "light";
 
-  /* On a dark page every colour keeps its hue and saturation, and its lightness is turned over. */
+  /* On a dark page every colour keeps its hue and saturation, and its lightness is turned over. What is not nearly white
+     on a light page, as the low end of a heat map is, becomes at least three times as bright as the page. */
   function turned(hex) {
     const [r, g, b] = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16) / 255);
     const high = Math.max(r, g, b), low = Math.min(r, g, b), l = (high + low) / 2, span = high - low;
-    const s = span === 0 ? 0 : span / (1 - Math.abs(2 * l - 1));
+    const s = span === 0 ? 0 : 0.9 * span / (1 - Math.abs(2 * l - 1));
     const h = span === 0 ? 0 : high === r ? ((g - b) / span + 6) % 6 : high === g ? (b - r) / span + 2 : (r - g) / span + 4;
-    return `hsl(${(60 * h).toFixed(1)}, ${(90 * s).toFixed(1)}%, ${(95 - 80 * l).toFixed(1)}%)`;
+    let light = 0.95 - 0.8 * l;
+    while (l < 0.93 && brightness(h, s, light) + 0.05 < 3 * (PAGE + 0.05)) light += 0.01;
+    return `hsl(${(60 * h).toFixed(1)}, ${(100 * s).toFixed(1)}%, ${(100 * light).toFixed(1)}%)`;
+  }
+
+  /* Relative luminance, of #121212 and of a hue of six, a saturation and a lightness. */
+  const PAGE = 0.006;
+  function brightness(h, s, light) {
+    const part = n => {
+      const k = (n + 2 * h) % 12, value = light - s * Math.min(light, 1 - light) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
+      return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    };
+    return 0.2126 * part(0) + 0.7152 * part(8) + 0.0722 * part(4);
   }
 
   function themed(spec) {

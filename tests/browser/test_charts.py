@@ -167,6 +167,24 @@ def test_figures_follow_the_switch_and_hand_out_their_data(visit):
     assert not watched.faults
 
 
+def test_no_curve_is_lost_on_a_dark_page(visit):
+    """Every curve is three times as bright as the page, those in a pale sister of another's colour too."""
+    watched = visit("book/memory/more-layers", theme="dark")
+    watched.read_through()
+    curves = """[...document.querySelectorAll('.icl-chart__view path[aria-roledescription="line mark"]')]
+        .map(curve => getComputedStyle(curve).stroke).concat(getComputedStyle(document.body).backgroundColor)"""
+    *found, page = map(brightness, watched.page.evaluate(curves))
+    assert len(found) > 20
+    assert min(found) + 0.05 > 0.99 * 3 * (page + 0.05)
+
+
+def brightness(colour):
+    """Relative luminance of `rgb(...)`, as the guidelines for accessible pages have it."""
+    gamma = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in gamma]
+    return sum(a * b for a, b in zip([0.2126, 0.7152, 0.0722], linear, strict=True))
+
+
 def test_search_finds_a_term(visit):
     """Searching for a word of a chapter lists that chapter."""
     watched = visit("search", query="?q=pseudo-observations")

@@ -631,8 +631,20 @@ def test_a_sequence_can_be_told_apart(sight):
 def turned(colour):
     """What `turned` of book/_assets/charts.js makes of a colour on a dark page."""
     hue, light, strength = colorsys.rgb_to_hls(*(part / 255 for part in bytes.fromhex(colour[1:])))
-    parts = colorsys.hls_to_rgb(hue, 0.95 - 0.8 * light, 0.9 * strength)
-    return "#" + bytes(round(255 * part) for part in parts).hex()
+    shade = 0.95 - 0.8 * light
+    while True:
+        parts = colorsys.hls_to_rgb(hue, shade, 0.9 * strength)
+        found = "#" + bytes(round(255 * part) for part in parts).hex()
+        if light >= 0.93 or brightness(found) + 0.05 >= 3 * (brightness("#121212") + 0.05):
+            return found
+        shade += 0.01
+
+
+def brightness(colour):
+    """Relative luminance of a colour, as the guidelines for accessible pages have it."""
+    gamma = np.array(list(bytes.fromhex(colour[1:]))) / 255
+    linear = np.where(gamma <= 0.04045, gamma / 12.92, ((gamma + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
