@@ -283,7 +283,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--page is for the profile quick")
     # Sphinx reads pages as trees of a million small objects, none of which is garbage before it ends: a third of a
     # build's time went into looking for some.
-    gc.set_threshold(200_000, 20, 50)
+    gc.set_threshold(1_000_000, 20, 50)
     if asked.profile == "paper":
         return guarded(lambda: records(anew=asked.all))
     return guarded(lambda: one_page(asked.page) if asked.page else book())
