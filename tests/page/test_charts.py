@@ -495,6 +495,32 @@ def test_dots_that_cannot_be_drawn_are_refused(number):
         dots(floors={"Kalman": 0.0}, log_x=True)
 
 
+def test_dots_that_would_hide_one_another_stand_apart():
+    """One above the other in the order of the legend, with their ranges; those that are apart stay in the middle, and
+    where all are, nothing is added to the data. On a logarithmic axis a distance is a ratio.
+    """
+    near = {"a": [1.01, 1.0, 1.02], "b": [1.0, 2.0, 3.0], "c": [100.0, 1.0, 101.0]}
+    table = pd.DataFrame([(k, m, v) for k, row in near.items() for m, v in zip("xyz", row, strict=True)])
+    table.columns = ["model", "method", "error"]
+    table = table.assign(low=table.error / 1.1, high=table.error * 1.1).iloc[::-1]
+    colours = dict(zip("xyz", charts.SEQUENCE, strict=False))
+
+    def lanes(data, **options):
+        chart = dots(data, colours=colours, **options).chart
+        return {(one.model, one.method): one.lane for one in chart.data.itertuples()}, chart
+
+    found, chart = lanes(table, log_x=True)
+    assert [found["a", name] for name in "zyx"] == [-1, 0, 1]  # the table, and so the legend, is from z to x
+    assert [found["b", name] for name in "xyz"] == [0, 0, 0]
+    assert [found["c", name] for name in "zyx"] == [-0.5, 0, 0.5]
+    assert [layer["encoding"]["yOffset"]["field"] for layer in chart.to_dict()["layer"]] == ["lane", "lane"]
+    assert lanes(table)[0]["b", "x"] != 0  # 1 and 2 are near on an axis to 100
+    alone = dots(table[table.model == "b"], colours=colours).chart
+    assert "lane" not in alone.data
+    assert all("yOffset" not in layer["encoding"] for layer in alone.to_dict()["layer"])
+    assert max(charts._lanes(pd.Series([0.5] * 5), pd.Series(["a"] * 5), pd.Series(range(5)))) == 2
+
+
 def test_floors_of_dots_are_lit_on_a_dark_page():
     """A floor's line and name have their colour in the mark, where a dark page turns it, and none in the data, which it
     leaves alone. Planted: a column of colours, drawn without a scale.

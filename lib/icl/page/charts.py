@@ -85,6 +85,8 @@ BY_DRIFT: dict[str, Any] = {
 }
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _VEGALITE = "6.4"
+#: Two dots of a row that are nearer, as a share of the axis, hide one another.
+_HIDDEN = 0.025
 
 
 def theme() -> dict[str, Any]:
@@ -470,6 +472,8 @@ def dots(
 ) -> Figure:
     """Draw one row per name, with its values as dots: for methods, models or tasks, which no axis of numbers orders.
 
+    Dots of a row that would hide one another stand one above the other, in the order of the legend.
+
     Args:
         data: tidy table with the columns x, y and by; `low` and `high` too where a range is to be drawn.
         x: column of the values.
@@ -495,17 +499,27 @@ def dots(
     rows, names = list(dict.fromkeys(data[y])), list(dict.fromkeys(data[by]))
     # With one series the rows' names say all.
     legend = altair.Legend(title=None, symbolType="circle") if len(names) > 1 else None
-    scale = altair.Scale(type="log" if log_x else "linear", domain=list(_limits([*numbers, limits], log_x)), nice=False)
+    ends = _limits([*numbers, limits], log_x)
+    scale = altair.Scale(type="log" if log_x else "linear", domain=list(ends), nice=False)
     across = altair.X(f"{x}:Q", title=x_title, scale=scale)
     down = altair.Y(f"{y}:N", title=None, sort=rows, axis=altair.Axis(labelLimit=260, grid=True))
     colour = altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend)
+    data = data.reset_index(drop=True)
+    ruler = np.log([*data[x], *ends]) if log_x else np.array([*data[x], *ends])
+    place = pd.Series((ruler[:-2] - ruler[-2]) / (np.ptp(ruler[-2:]) or 1))
+    lanes = _lanes(place, data[y], data[by].map(names.index))
+    deep = int(2 * lanes.max() + 1)
+    where: list[Any] = [colour]
+    if deep > 1:
+        data = data.assign(lane=lanes)
+        edge = max(deep, 3) / 2
+        where.append(altair.YOffset("lane:Q", scale=altair.Scale(domain=[-edge, edge])))
     chart, layers = altair.Chart(data), []
     if floors:
         known = _colours(list(floors), colours)["range"]
         marks = pd.DataFrame({x: limits.to_numpy(), "name": list(floors)})
         # Above their lines and inside the plot; neighbours would overlap, so each stands above the one before. Their
         # colours stand in the marks, not in the data, which a dark page leaves as they are.
-        ends = _limits([*numbers, limits], log_x)
         for turn, (colour_of, (_, mark)) in enumerate(zip(known, marks.iterrows(), strict=True)):
             one = altair.Chart(mark.to_frame().T)
             layers.append(one.mark_rule(strokeDash=[5, 4], strokeWidth=1.6, color=colour_of).encode(across))
@@ -515,13 +529,29 @@ def dots(
             text = one.mark_text(align=side, dx=shift, dy=-4 - 14 * turn, baseline="bottom", color=colour_of)
             layers.append(text.encode(across, text="name:N", y=altair.value(0)))
     if ranged:
-        low = altair.X("low:Q", title=x_title, scale=scale)
-        layers.append(chart.mark_rule(strokeWidth=1.6).encode(low, altair.X2("high:Q"), down, colour))
+        least = altair.X("low:Q", title=x_title, scale=scale)
+        layers.append(chart.mark_rule(strokeWidth=1.6).encode(least, altair.X2("high:Q"), down, *where))
     hover = [altair.Tooltip(f"{c}:N", title=" ") for c in dict.fromkeys((y, by))]
     hover.append(altair.Tooltip(f"{x}:Q", format=".4~g"))
-    layers.append(chart.mark_point(filled=True, size=60, opacity=1).encode(across, down, colour, tooltip=hover))
-    whole = altair.layer(*layers).properties(width="container", height=max(120, 26 * len(rows)))
+    layers.append(chart.mark_point(filled=True, size=60, opacity=1).encode(across, down, *where, tooltip=hover))
+    whole = altair.layer(*layers).properties(width="container", height=max(120, max(26, 9 * deep) * len(rows)))
     return Figure(whole, title=title, alt=alt, subtitle=subtitle)
+
+
+def _lanes(place: pd.Series, row: pd.Series, rank: pd.Series) -> pd.Series:
+    """How many lanes off the middle of its row each dot stands: those that would hide one another stand apart.
+
+    Args:
+        place: on the axis, from 0 at one end to 1 at the other.
+        row: which the dot is in.
+        rank: those that stand apart are in this order, from the top.
+    """
+    lanes: pd.Series = pd.Series(0.0, index=place.index)
+    for _, one in place.sort_values(kind="stable").groupby(row, sort=False):
+        for _, near in one.groupby((one.diff() > _HIDDEN).cumsum()):
+            order = rank[near.index].sort_values(kind="stable").index
+            lanes[order] = [turn - (len(order) - 1) / 2 for turn in range(len(order))]
+    return lanes
 
 
 def heatmap(
