@@ -121,8 +121,9 @@ def _axes(**settings: Kept) -> tuple[int, ...]:
     """Shape of what is tried at once, without the axis of trials."""
     shapes = [tuple(setting.shape) for setting in settings.values()]
     try:
-        return tuple(torch.broadcast_shapes(*shapes))[:-1]
-    except RuntimeError:
+        # Not torch's, which loads a library for algebra first, a third of a second.
+        return np.broadcast_shapes(*shapes)[:-1]
+    except ValueError:
         names, sizes = " and ".join(settings), " and ".join(map(str, shapes))
         raise ValueError(f"{names} must broadcast against each other, got {sizes}") from None
 
@@ -499,7 +500,7 @@ def _scan(
     x, y, w_0 = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0), w_0.movedim(-1, 0)
     # One step of one trial tells how large a trial's state is.
     one = filter.step(filter.init(w_0[..., :1]), x[0, ..., :1], y[0, ..., :1], y[0, ..., :1])
-    shape = torch.broadcast_shapes(one.w_hat.shape[1:-1], filter.settings)
+    shape = np.broadcast_shapes(one.w_hat.shape[1:-1], filter.settings)
     size = max(1, _CACHE // sum(part.numel() for part in vars(one).values()))
     # Made and dropped: until it has seen one this large go, the C library hands the memory of every step back at once.
     x.new_empty(2**21)
