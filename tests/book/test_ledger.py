@@ -563,10 +563,11 @@ def test_the_times_of_records_are_theirs(monkeypatch):
     assert len(minutes) > 20
     made = [path.stem for path in (ROOT / "book/results").glob("*.json")]
     made = [records.recorded(name).provenance for name in made]
-    seconds = [each["seconds"] for each in made if each["command"] == "make paper"]
+    made = [each for each in made if each["command"] == "make paper"]
+    seconds = [each["seconds"] for each in made]
     assert f"**{len(seconds)}** | **{sum(seconds) / 60:.0f}**" in text
     assert all(each["device"].startswith("CPU") for each in made)
     assert "None of them on a GPU." in text
-    of_a_gpu = records.Record("x", pd.DataFrame(), made[0] | {"command": "make paper", "device": "A GPU"})
+    of_a_gpu = records.Record("x", pd.DataFrame(), made[0] | {"device": "A GPU"})
     monkeypatch.setattr(directives.evidence, "recorded", lambda name: of_a_gpu)
     assert "Some of them on a GPU." in directives.recorded_times()
