@@ -6,9 +6,11 @@ its stemmer. Rows of the notation table and terms of the glossary that have a le
 too, so that a symbol's first hit says what it is.
 """
 
+import contextlib
 import json
 import re
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 import chapters
@@ -126,13 +128,22 @@ def _say_what_it_is(app: Sphinx, doctree: nodes.document, page: str) -> None:
         doctree += addnodes.index(entries=[("single", form, place, "main", None) for form, place in entries])
 
 
-def _write_again(app: Sphinx, environment: Any) -> list[str]:
-    """Where only some pages are written, Sphinx forgets the index entries of all others."""
-    return [page for page in (NOTATION, GLOSSARY) if page in environment.found_docs]
+def _know_again(app: Sphinx, environment: Any) -> None:
+    """Give Sphinx back the index entries of pages that it does not write again: of all that its search knew of them, it
+    forgets these alone.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        written = (Path(app.outdir) / "searchindex.js").read_text(encoding="utf-8")
+        known = json.loads(written.removeprefix("Search.setIndex(").removesuffix(")"))
+        for entry, places in known["indexentries"].items():
+            for number, place, first in places:
+                if (page := known["docnames"][number]) in environment.all_docs:
+                    entries = environment._search_index_index_entries.setdefault(page, [])
+                    entries.append((entry, place, "main" if first else ""))
 
 
 def setup(app: Sphinx) -> None:
     """Register it in place of Sphinx's own English."""
     app.add_search_language(Symbols)
-    app.connect("env-updated", _write_again)
+    app.connect("env-updated", _know_again)
     app.connect("doctree-resolved", _say_what_it_is)

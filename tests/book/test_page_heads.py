@@ -1,8 +1,10 @@
 """What the build says of pages: a sentence each, a picture, how to cite one; and what the search makes of text."""
 
 import io
+import json
 import re
 import subprocess
+from types import SimpleNamespace
 
 import aids
 import chapters
@@ -123,3 +125,18 @@ def test_a_symbol_is_found_by_letter_and_name():
     assert searching.forms("D_3", "D3") == ["d3", "d_3"]
     assert searching.forms(r"\bar{\mathbf\Lambda}", "Lambda_bar") == ["lambda_bar"]
     assert searching.forms(r"$\mathbf R_\ell$") == []
+
+
+def test_the_search_keeps_index_entries_of_pages_that_stay(tmp_path):
+    """Those that the last build wrote down are known again, but for a page that is gone; a first build knows none."""
+    app = SimpleNamespace(outdir=tmp_path)
+    environment = SimpleNamespace(all_docs={"a": 0, "b": 0}, _search_index_index_entries={})
+    searching._know_again(app, environment)
+    assert environment._search_index_index_entries == {}
+    index = {
+        "docnames": ["a", "gone"],
+        "indexentries": {"lms": [[0, "lms", True], [1, "x", True]], "rls": [[0, "r", False]]},
+    }
+    (tmp_path / "searchindex.js").write_text(f"Search.setIndex({json.dumps(index)})")
+    searching._know_again(app, environment)
+    assert environment._search_index_index_entries == {"a": [("lms", "lms", "main"), ("rls", "r", "")]}
