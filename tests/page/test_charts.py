@@ -246,11 +246,13 @@ def test_labels_at_the_ends_do_not_overlap(log_y):
     """Labels of curves that end together are moved apart by a line of text, 15 pixels, and stay in the order of the
     curves.
 
-    Three curves end within a pixel at the upper edge. Tolerance 1e-6 of a pixel.
+    Three curves end within a pixel at the upper edge. Tolerance 1e-6 of a pixel. The label of a fourth, which has room,
+    stays where its curve ends.
     """
     names = ["GLA", "Kalman", "linear attention"]
+    ends = {"RLS": 0.2} | {name: 0.9 + i / 1e4 for i, name in enumerate(names)}
     data = pd.concat(
-        [pd.DataFrame({"lam": [0.5, 1.0], "error": [0.1, 0.9 + i / 1e4], "method": m}) for i, m in enumerate(names)]
+        [pd.DataFrame({"lam": [0.5, 1.0], "error": [0.1, end], "method": name}) for name, end in ends.items()]
     )
     spec = lines(data, log_y=log_y, height=300).spec
     low, high = spec["layer"][0]["encoding"]["y"]["scale"]["domain"]
@@ -260,6 +262,7 @@ def test_labels_at_the_ends_do_not_overlap(log_y):
     pixels = 300 * (scale(rows.error[names]) - scale(low)) / (scale(high) - scale(low))
     assert (np.diff(pixels) > 15 - 1e-6).all()
     assert (pixels < 300 + 1e-6).all()
+    assert rows.error["RLS"] == pytest.approx(0.2, rel=1e-9)
 
 
 @either_in_full
