@@ -1,12 +1,13 @@
 """Train contestants of `icl-bench` on a GPU and on the processor: time, memory, errors. Not part of `make bench`.
 
-python benchmarks/gpu.py              print the table; five minutes on a machine with a GPU
+python benchmarks/gpu.py              print the table; seven minutes on a machine with an H200
 python benchmarks/gpu.py --record     also write book/results/gpu-bench.json
 
 A step is all that a training does in one: prompts drawn on the processor and moved, loss, gradients, AdamW. Errors are
 those of the budget small cut to fewer steps, on the prompts that rates are chosen on: "again" from a second training
 on the GPU, which need not give the same bits; "moved" from one on the processor whose weights were multiplied by
-1 + 1e-7 times normal numbers at its start, which says how much a rounding may come to.
+1 + 1e-7 times normal numbers at its start, which says how much a rounding may come to. Rows of one run are of one
+machine; those of several may be put together in one table.
 """
 
 import argparse
@@ -50,13 +51,13 @@ def milliseconds(name: str, budget: str, device: str, steps: int) -> tuple[float
 
 def moved(name: str, budget: str, steps: int) -> float:
     """The error on the processor, from a start that is nearly the same."""
-    built = cells._built
+    built, generator = cells._built, streams("moved")
 
     def nearly(*asked: Any) -> Any:
         model = built(*asked)
         with torch.no_grad():
             for each in model.parameters():
-                each *= 1 + MOVED * torch.randn(each.shape, generator=streams("moved"))
+                each *= 1 + MOVED * torch.randn(each.shape, generator=generator)
         return model
 
     with mock.patch.object(cells, "_built", nearly):
@@ -64,7 +65,7 @@ def moved(name: str, budget: str, steps: int) -> float:
 
 
 def memory(name: str, budget: str) -> dict[str, float]:
-    """Of a training on the GPU, in MiB: as told for its tensors beforehand, and the most that torch held."""
+    """In MiB: tensors of a training as counted beforehand; the most that torch held in one and in judging its end."""
     plan = running.plan([name], budget=budget)
     batch = plan.budget.config(RATE, len(plan.training)).batch
     told = weighing.step_bytes(plan.contestants[0], plan.budget.shape, batch)
@@ -96,7 +97,7 @@ def rows(jobs: int) -> Iterator[dict[str, object]]:
                 row |= memory(name, budget)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
-                yield row | {"gpu_ms": float("inf")}
+                yield row
                 continue
             if budget == "small":
                 again = trained(name, budget, "cuda:0", steps).validation
@@ -104,7 +105,13 @@ def rows(jobs: int) -> Iterator[dict[str, object]]:
             yield row
     asked = [("gla", "medium", "cuda:0", 2 * STEPS["medium"][1])] * SHARERS
     together = joblib.Parallel(n_jobs=SHARERS)(joblib.delayed(milliseconds)(*each) for each in asked)
-    yield {"contestant": "gla", "budget": "medium", "processes": SHARERS, "gpu_ms": max(ms for ms, _ in together)}
+    yield {
+        "run": 1,
+        "contestant": "gla",
+        "budget": "medium",
+        "processes": SHARERS,
+        "gpu_ms": max(ms for ms, _ in together),
+    }
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 """On a real GPU: contestants answer and learn there as on the processor, in one process and in two, and after a kill.
 
 The processor's numbers come again to the bit. A GPU's need not: some of its kernels add up in an order of their own.
-What is asked here are the same numbers within limits; how often they were the same to the bit is on the page *Hardware
-and timings*, from `benchmarks/gpu.py`.
+What is asked here are the same numbers within limits.
 """
 
 import signal
@@ -27,7 +26,6 @@ from icl.bench.catalogue import CONTESTANTS
 from icl.bench.command import main
 from icl.bench.contestants import Shape, resolve
 from icl.bench.results import read_results
-from icl.models.causal import Causal
 from icl.profile import streams
 from icl.tasks import DriftingRegression
 
@@ -38,9 +36,11 @@ SHAPE = Shape(d=5, n=64, width=32, depth=2, longest=257)
 TINY = Budget("tiny", 2, 8, 8, 1, 12, 4, (1e-3, 1e-2), 2, 5, 8, 4)
 NAMES = ("gla", "gated-delta", "softmax", "book-gla")
 ASKED = {"tasks": ["ar1-0.9", "ar1-0.95-noise"], "only_tested": [], "budget": TINY, "quiet": True}
-#: Of the largest number: of one pass and its gradients; of errors after twelve steps of training, of which each adds
-#: to what the one before it rounded.
+#: Of the largest number: of one pass and its gradients; of errors after some steps of training, of which each adds to
+#: what the one before it rounded.
 PASS, TRAINED = 1e-3, 1e-2
+#: All that are trained by gradients; others answer on the processor.
+LEARNING = [name for name in CONTESTANTS if not name.startswith("tuned-") and name != "answer-0"]
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +58,14 @@ def agree(one, other, limit):
         np.testing.assert_allclose(a, b, rtol=0, atol=limit * max(np.max(a), 1))
 
 
-@pytest.mark.parametrize("name", [name for name, known in CONTESTANTS.items() if name != "answer-0"])
+@pytest.mark.parametrize("name", LEARNING)
 def test_every_contestant_answers_and_learns_as_on_the_processor(name):
-    """Answers to prompts and gradients of a model that is moved there."""
+    """Answers to prompts and gradients of a model that is moved there. A gradient's limit is of its own largest number;
+    of a hundredth of the model's largest, if that is more.
+    """
     pytest.importorskip((CONTESTANTS[name].needs or ("torch",))[0])
     torch.manual_seed(0)
-    made = resolve(name).build(SHAPE)
-    if not isinstance(made, Causal):
-        return
-    found = []
+    made, found = resolve(name).build(SHAPE), []
     for device in (HERE, GPU):
         model = moved(made, device)
         prompt = DriftingRegression(5, 64, 0.9).sample(4, generator=streams("contestants"), device=device)
@@ -74,8 +73,9 @@ def test_every_contestant_answers_and_learns_as_on_the_processor(name):
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
         assert all(each.device == device for each in gradients)
         found.append([numbers(each) for each in (model.predictions(prompt), *gradients)])
-    for here, far in zip(*found, strict=True):
-        assert np.abs(here - far).max() <= PASS * max(np.abs(here).max(), 1)
+    least = max(np.abs(each).max() for each in found[0][1:]) / 100
+    for place, (here, far) in enumerate(zip(*found, strict=True)):
+        assert np.abs(here - far).max() <= PASS * max(np.abs(here).max(), least if place else 0)
 
 
 def test_a_run_there_finds_what_the_processor_finds(there):
@@ -90,33 +90,38 @@ def test_two_processes_find_what_one_finds(there, tmp_path):
 _RUN = """
 import sys
 from dataclasses import replace
-from icl.bench import running
+from icl.bench import cells, running
 from icl.bench.budgets import BUDGETS
+loss, steps = cells._loss, []
+cells._loss = lambda *given: steps.append(1) or loss(*given)
 budget = replace(BUDGETS["small"], steps=int(sys.argv[2]), rates=(8e-3,), seeds=1)
 running.run(["delta-rule"], budget=budget, only_tested=[], device="cuda", quiet=True, folder=sys.argv[1])
+print(len(steps))
 """
 
 
 def test_a_killed_run_goes_on(tmp_path):
-    """kill -9 when a state is kept: the same call goes on from there, and ends near where it would have ended."""
+    """kill -9 when a state is kept: the same call goes on from there, and ends where it would have ended."""
     steps, library = 240, Path(running.__file__).parents[2]
 
     def begin(folder):
         command = [sys.executable, "-c", _RUN, str(tmp_path / folder), str(steps)]
-        return subprocess.Popen(command, cwd=library)
+        return subprocess.Popen(command, cwd=library, stdout=subprocess.PIPE, text=True)
 
     killed, until = begin("killed"), time.monotonic() + 120
-    while not (state := next((tmp_path / "killed").glob("*/*.safetensors"), None)):
-        assert time.monotonic() < until
-        assert killed.poll() is None
-        time.sleep(0.01)
-    killed.kill()
-    assert killed.wait() == -signal.SIGKILL
+    try:
+        while not next((tmp_path / "killed").glob("*/*.safetensors"), None):
+            assert time.monotonic() < until
+            assert killed.poll() is None
+            time.sleep(0.01)
+    finally:
+        killed.kill()
+        killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed/results.parquet").exists()
-    done = int(state.with_suffix(".steps").read_text())
-    assert 50 <= done < steps
-    assert begin("killed").wait() == 0
-    assert begin("whole").wait() == 0
+    taken = {folder: int(begin(folder).communicate()[0]) for folder in ("killed", "whole")}
+    assert taken["whole"] == steps
+    assert taken["killed"] in range(40, steps, 50)  # a state is kept every 50 steps
     after, whole = (read_results(tmp_path / name / "results.parquet").table for name in ("killed", "whole"))
     for a, b in zip(after["errors"], whole["errors"], strict=True):
         assert abs(np.mean(a) / np.mean(b) - 1) < TRAINED
@@ -132,8 +137,8 @@ def test_the_command_runs_there(tmp_path, capsys, monkeypatch):
     assert list((tmp_path / "out").glob("*.html"))
 
 
-@pytest.mark.parametrize("name", ["gla", "softmax", "delta-rule"])
-def test_memory_of_a_step_is_what_was_told(name):
+@pytest.mark.parametrize("name", ["gla", "softmax", "delta-rule", "lstm"])
+def test_memory_of_a_step_is_near_what_was_told(name):
     """Torch's own count on the GPU, of two steps of AdamW at the budget small: at most what is told beforehand for a
     process, 1.6 times the tensors that are counted on the processor.
     """
