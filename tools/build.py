@@ -86,14 +86,16 @@ def run(pages: list[str], meanwhile: Callable[[], None] = lambda: None) -> dict[
 def load() -> None:
     """Load what comes after the chapters: it takes seconds, in which a kernel does not need this process.
 
-    A kernel that starts would wait for PyTorch, which these modules load, were they imported above. What cannot be
-    loaded, whoever needs it says so.
+    A kernel that starts would wait for PyTorch, which these modules load, were they imported above. What of Sphinx
+    cannot be loaded, Sphinx says.
     """
+    for name in ("borrowed", "measurements"):
+        importlib.import_module(name)
     with contextlib.suppress(Exception):
         from sphinx.application import builtin_extensions
 
         own = yaml.safe_load(chapters.words(chapters.ROOT / "_config.yml"))["sphinx"]["config"]["extensions"]
-        for name in ("borrowed", "measurements", "jupyter_book.sphinx", *builtin_extensions, *own):
+        for name in ("jupyter_book.sphinx", *builtin_extensions, *own):
             importlib.import_module(name)
 
 
@@ -357,8 +359,9 @@ def leave(status: int) -> NoReturn:
     The pages of a book are millions of objects: that took four seconds.
     """
     if status in (0, 128 + signal.SIGINT):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # closed by who called
+                stream.flush()
         os._exit(status)
     sys.exit(status)
 

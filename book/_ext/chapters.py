@@ -69,7 +69,7 @@ def _listed(text: str) -> tuple[str, ...]:
         return here + [n for key in ("parts", "chapters", "sections") for n in walk(node.get(key, []))]
 
     try:
-        toc = loaded(text)
+        toc = yaml.safe_load(text)  # as strictly as jupyter-book will
         return (toc["root"], *walk(toc))
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise Broken(f"_toc.yml: not a table of contents ({' '.join(str(error).split())})") from error

@@ -123,11 +123,9 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
 def _settings() -> dict[str, ast.expr]:
     """What the module `charts` names. It is read and not imported: that would load PyTorch before any chapter runs."""
     body = ast.parse((Path(icl.__file__).parent / "page/charts.py").read_text(encoding="utf-8")).body
-    return {
-        node.target.id if isinstance(node, ast.AnnAssign) else node.targets[0].id: node.value
-        for node in body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-    }
+    set_ = [node for node in body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    targets = [(node.target if isinstance(node, ast.AnnAssign) else node.targets[0], node.value) for node in set_]
+    return {target.id: value for target, value in targets if isinstance(target, ast.Name)}
 
 
 def typed(text: str) -> list[str]:

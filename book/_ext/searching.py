@@ -128,18 +128,25 @@ def _say_what_it_is(app: Sphinx, doctree: nodes.document, page: str) -> None:
         doctree += addnodes.index(entries=[("single", form, place, "main", None) for form, place in entries])
 
 
-def _know_again(app: Sphinx, environment: Any) -> None:
+def _know_again(app: Sphinx, environment: Any) -> list[str]:
     """Give Sphinx back the index entries of pages that it does not write again: of all that its search knew of them, it
-    forgets these alone.
+    forgets these alone. The two that list symbols are written again, for what they list is said here.
     """
-    with contextlib.suppress(FileNotFoundError):
+    entries = environment._search_index_index_entries
+    entries.clear()  # Sphinx keeps those that it was given by the build before
+    # A damaged one Sphinx itself complains of.
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
         written = (Path(app.outdir) / "searchindex.js").read_text(encoding="utf-8")
         known = json.loads(written.removeprefix("Search.setIndex(").removesuffix(")"))
-        for entry, places in known["indexentries"].items():
-            for number, place, first in places:
-                if (page := known["docnames"][number]) in environment.all_docs:
-                    entries = environment._search_index_index_entries.setdefault(page, [])
-                    entries.append((entry, place, "main" if first else ""))
+        found = [
+            (known["docnames"][number], (entry, place, "main" if first else ""))
+            for entry, places in known["indexentries"].items()
+            for number, place, first in places
+        ]
+        for page, one in sorted(found):
+            if page in environment.all_docs:
+                entries.setdefault(page, []).append(one)
+    return [page for page in (NOTATION, GLOSSARY) if page in environment.found_docs]
 
 
 def setup(app: Sphinx) -> None:

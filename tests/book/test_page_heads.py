@@ -128,15 +128,22 @@ def test_a_symbol_is_found_by_letter_and_name():
 
 
 def test_the_search_keeps_index_entries_of_pages_that_stay(tmp_path):
-    """Those that the last build wrote down are known again, but for a page that is gone; a first build knows none."""
+    """Those that the last build wrote down are known again, once, and no others, such as of a page that is gone or of
+    one that has lost an entry; a first build knows none, and so does one whose index is damaged.
+    """
     app = SimpleNamespace(outdir=tmp_path)
-    environment = SimpleNamespace(all_docs={"a": 0, "b": 0}, _search_index_index_entries={})
-    searching._know_again(app, environment)
-    assert environment._search_index_index_entries == {}
-    index = {
-        "docnames": ["a", "gone"],
-        "indexentries": {"lms": [[0, "lms", True], [1, "x", True]], "rls": [[0, "r", False]]},
-    }
+    kept = {"a": [("older", "older", "")], "gone": [("x", "x", "")]}
+    environment = SimpleNamespace(all_docs={"a": 0, "b": 0}, found_docs={"a"}, _search_index_index_entries=kept)
+    assert searching._know_again(app, environment) == []
+    assert kept == {}
+    entries = {"lms": [[0, "lms", True], [1, "x", True]], "rls": [[0, "r", False]]}
+    index = {"docnames": ["a", "gone"], "indexentries": entries}
     (tmp_path / "searchindex.js").write_text(f"Search.setIndex({json.dumps(index)})")
+    for _ in range(2):
+        searching._know_again(app, environment)
+        assert kept == {"a": [("lms", "lms", "main"), ("rls", "r", "")]}
+    (tmp_path / "searchindex.js").write_text("Search.setIndex({")
     searching._know_again(app, environment)
-    assert environment._search_index_index_entries == {"a": [("lms", "lms", "main"), ("rls", "r", "")]}
+    assert kept == {}
+    environment.found_docs.add(searching.GLOSSARY)
+    assert searching._know_again(app, environment) == [searching.GLOSSARY]

@@ -510,16 +510,21 @@ def test_dots_that_would_hide_one_another_stand_apart():
 
     def lanes(data, **options):
         chart = dots(data, colours=colours, **options).chart
-        return {(one.model, one.method): one.lane for one in chart.data.itertuples()}, chart
+        return {
+            (one.model, one.method): lane
+            for one, lane in zip(chart.data.itertuples(), chart.data["_lane"], strict=True)
+        }, chart
 
     found, chart = lanes(table, log_x=True)
     assert [found["a", name] for name in "zyx"] == [-1, 0, 1]  # the table, and so the legend, is from z to x
     assert [found["b", name] for name in "xyz"] == [0, 0, 0]
     assert [found["c", name] for name in "zyx"] == [-0.5, 0, 0.5]
-    assert [layer["encoding"]["yOffset"]["field"] for layer in chart.to_dict()["layer"]] == ["lane", "lane"]
+    assert [layer["encoding"]["yOffset"]["field"] for layer in chart.to_dict()["layer"]] == ["_lane", "_lane"]
     assert lanes(table)[0]["b", "x"] != 0  # 1 and 2 are near on an axis to 100
+    kinds = pd.Categorical(table.method, categories=["y", "x", "z"])  # the legend is in the table's order all the same
+    assert lanes(table.assign(method=kinds), log_x=True)[0] == found
     alone = dots(table[table.model == "b"], colours=colours).chart
-    assert "lane" not in alone.data
+    assert "_lane" not in alone.data
     assert all("yOffset" not in layer["encoding"] for layer in alone.to_dict()["layer"])
     assert max(charts._lanes(pd.Series([0.5] * 5), pd.Series(["a"] * 5), pd.Series(range(5)))) == 2
 

@@ -507,13 +507,13 @@ def dots(
     data = data.reset_index(drop=True)
     ruler = np.log([*data[x], *ends]) if log_x else np.array([*data[x], *ends])
     place = pd.Series((ruler[:-2] - ruler[-2]) / (np.ptp(ruler[-2:]) or 1))
-    lanes = _lanes(place, data[y], data[by].map(names.index))
-    deep = int(2 * lanes.max() + 1)
+    lanes = _lanes(place, data[y], pd.Series([names.index(each) for each in data[by]]))
+    deep = int(2 * max(lanes, default=0) + 1)
     where: list[Any] = [colour]
     if deep > 1:
-        data = data.assign(lane=lanes)
+        data = data.assign(_lane=lanes)
         edge = max(deep, 3) / 2
-        where.append(altair.YOffset("lane:Q", scale=altair.Scale(domain=[-edge, edge])))
+        where.append(altair.YOffset("_lane:Q", scale=altair.Scale(domain=[-edge, edge])))
     chart, layers = altair.Chart(data), []
     if floors:
         known = _colours(list(floors), colours)["range"]
