@@ -143,7 +143,7 @@ def _know_again(app: Sphinx, environment: Any) -> list[str]:
             for entry, places in known["indexentries"].items()
             for number, place, first in places
         ]
-        for page, one in sorted(found):
+        for page, one in sorted(set(found)):
             if page in environment.all_docs:
                 entries.setdefault(page, []).append(one)
     return [page for page in (NOTATION, GLOSSARY) if page in environment.found_docs]
