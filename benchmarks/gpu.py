@@ -87,6 +87,7 @@ def rows(jobs: int) -> Iterator[dict[str, object]]:
                 continue  # token by token, minutes for what little they have
             cpu, error = here.get((name, budget), (float("nan"), float("nan")))
             row: dict[str, object] = {
+                "run": 1,
                 "contestant": name.split(":")[-1],
                 "budget": budget,
                 "processes": 1,
