@@ -116,8 +116,8 @@ def test_reading_time_counts_what_is_in_sight():
 def test_what_is_known_is_not_written_again(tiny):
     """A run says the same when it has just ended and when it is read from its file.
 
-    Planted: with keys in the order in which a kernel said them, every page of a book that was built from nothing was
-    read and written again by the next build.
+    Planted: with keys in the order in which a kernel said them, the page of a chapter that had just run was read and
+    written again by the next build.
     """
     tiny.chapters(a=["x = 1"])
     said = {runs.CHECK: {"id": "gla.x", "verdict": "correct", "measured": "1", "a": 1}}
