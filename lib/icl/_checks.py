@@ -82,7 +82,12 @@ def function(name: str, value: Any) -> None:
 
 
 def fits(name: str, value: Any, size: float) -> None:
-    """Refuse a setting whose arrays, of `size` bytes in all, are larger than this machine's memory."""
+    """Refuse a setting whose arrays, of `size` bytes in all, are larger than this machine's memory.
+
+    Windows has no `os.sysconf` to ask: there the allocation itself fails, if it does.
+    """
+    if not hasattr(os, "sysconf"):
+        return
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise ValueError(

@@ -1,11 +1,10 @@
 """Files that are whole or not there: a draft beside the old one, on the disk in full, then renamed."""
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 
 def write(path: Path, content: bytes) -> None:
@@ -16,6 +15,7 @@ def write(path: Path, content: bytes) -> None:
 
     Raises:
         OSError: naming the path, if the disk refuses; `path` is then as it was.
+        NotImplementedError: on Windows, as `lock` does.
     """
     draft = path.with_name(f"{path.name}.part")
     try:
@@ -41,13 +41,27 @@ def write(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
+def lock(file: IO[Any], *, wait: bool = True) -> None:
+    """Lock an open file against other processes; the system gives the lock back when this one ends, however it ends.
+
+    Raises:
+        BlockingIOError: if another process has the lock and this one is not to wait for it.
+        NotImplementedError: on Windows, which has no locks of this kind.
+    """
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        raise NotImplementedError("files are written under POSIX locks: on Windows, use WSL") from None
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @contextlib.contextmanager
 def _own(draft: Path) -> Iterator[BinaryIO]:
     """A draft, open, that nobody else writes to; a lock ends with its process, however that ends."""
     while True:
         # Not emptied before it is ours.
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as out:
-            fcntl.flock(out, fcntl.LOCK_EX)
+            lock(out)
             there = os.fstat(out.fileno())
             # Whoever had it may have given it its name meanwhile, or removed it.
             if there.st_nlink and _is(draft, there):

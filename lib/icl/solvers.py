@@ -89,6 +89,8 @@ class Conjugate:
         peak: the largest curvature s'H s / p's met so far.
         alpha: length of the step that led to w; 0 if the problem is done with.
         gamma: that step's coefficient of the direction before; 0 at the first step, and if the problem is done with.
+        slack: what rounding explains of s'H s, in units of (the sum of |s_i|)^2.
+        bend: the least s'H s / s's met so far that rounding does not explain; 0 if none is negative.
     """
 
     w: Float[Tensor, "batch d"]
@@ -101,6 +103,8 @@ class Conjugate:
     peak: Float[Tensor, "batch 1"]
     alpha: Float[Tensor, "batch 1"]
     gamma: Float[Tensor, "batch 1"]
+    slack: Float[Tensor, "batch 1"]
+    bend: Float[Tensor, "batch 1"]
 
 
 def _setting(name: str, value: _Setting, **bounds: float) -> Kept:
@@ -121,7 +125,8 @@ def _fits(H: Tensor, **settings: Kept) -> None:
 
 def _interval(low: _Setting, high: _Setting) -> tuple[Kept, Kept]:
     """The bounds of a spectrum in float64, 0 < low <= high."""
-    least, most = _setting("low", low, above=0), _setting("high", high, above=0)
+    # Steps are in units of 1 / high, which float64 has to hold.
+    least, most = _setting("low", low, above=0), _setting("high", high, at_least=1e-300)
     if least.shape and most.shape and least.shape != most.shape:
         raise ValueError(f"low and high must be for the same problems, got {least.shape[0]} and {most.shape[0]}")
     if (least.numbers > most.numbers).any():
@@ -212,8 +217,8 @@ def tuned_momentum(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
     for name, value in (("low", low), ("high", high)):
         _checks.instance(name, value, int, float, np.number, np.ndarray, Tensor)
     _interval(low, high)
-    total = high**0.5 + low**0.5
-    return 4 / total**2, ((high**0.5 - low**0.5) / total) ** 2
+    root = (low / high) ** 0.5
+    return 4 / (1 + root) ** 2 / high, ((1 - root) / (1 + root)) ** 2
 
 
 def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
@@ -232,8 +237,9 @@ def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
     for name, value in (("low", low), ("high", high)):
         _checks.instance(name, value, int, float, np.number, np.ndarray, Tensor)
     _interval(low, high)
-    c = (3 * high / low + 1) ** 0.5
-    return 4 / (3 * high + low), (c - 2) / (c + 2)
+    share = low / high
+    root = (share / (3 + share)) ** 0.5  # 1 / c
+    return 4 / (3 + share) / high, (1 - 2 * root) / (1 + 2 * root)
 
 
 def chebyshev(low: _Setting, high: _Setting) -> Solver:
@@ -267,11 +273,13 @@ def _chebyshev_step(ratio: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, T
     """(eta, beta, ratio) of the next step, the ratio being 0 before the first.
 
     With rho_k = T_(k-1)(c/h) / T_k(c/h) the three-term recurrence of Chebyshev's polynomials is
-    rho_(k+1) = 1 / (2 c/h - rho_k); the ratio, rho_k / h, stays finite where low = high, which is gradient descent.
+    rho_(k+1) = 1 / (2 c/h - rho_k); the ratio, rho_k / h in units of 1 / high, stays finite where low = high, which is
+    gradient descent.
     """
-    double, square = low + high, ((high - low) / 2) ** 2
+    least = low / high
+    double, square = 1 + least, ((1 - least) / 2) ** 2
     after = torch.where(ratio == 0, 2 / double, 1 / (double - square * ratio))
-    return torch.where(ratio == 0, after, 2 * after), square * after * ratio, after
+    return torch.where(ratio == 0, after, 2 * after) / high, square * after * ratio, after
 
 
 def chebyshev_scalars(low: float, high: float, steps: int) -> tuple[Float[Tensor, " steps"], Float[Tensor, " steps"]]:
@@ -327,7 +335,8 @@ def conjugate_gradients(M: Any = None) -> Solver:
 
     The residual -g is carried along, not computed anew. Each problem stops by itself, and from then on stays where it
     is to the last bit: when g'M g is at rounding of what it began with, or of b'M b, or when no curvature that could be
-    told from rounding is left along s, as on a singular H. 0/0 is never formed.
+    told from rounding is left along s, as on a singular H. 0/0 is never formed. An s along which s'H s is negative, and
+    not by rounding, proves that f has no minimum: the run is then refused at its end.
 
     Args:
         M: preconditioner, the better the nearer M H is to a multiple of the identity: (d, d), or (batch, d, d) with one
@@ -349,7 +358,9 @@ def conjugate_gradients(M: Any = None) -> Solver:
         rho, asked = (_dot(v, precondition(v)) for v in (r, b / unit))
         none = torch.zeros_like(rho)
         before = torch.full_like(rho, torch.inf)  # so that the first gamma is 0
-        return Conjugate(w_0, unit, r, torch.zeros_like(r), rho, before, torch.maximum(rho, asked), none, none, none)
+        size = torch.maximum(rho, asked)
+        slack = _rounding(H) * H.abs().amax((-2, -1))[:, None]
+        return Conjugate(w_0, unit, r, torch.zeros_like(r), rho, before, size, none, none, none, slack, none)
 
     def step(state: Conjugate, H: Tensor, b: Tensor) -> Conjugate:
         gamma = state.rho / state.before
@@ -357,9 +368,11 @@ def conjugate_gradients(M: Any = None) -> Solver:
         s = precondition(p)
         Hs = _times(H, s)
         length, curvature = _dot(p, s), _dot(s, Hs)
-        rounding = _SLACK * H.shape[-1] * torch.finfo(H.dtype).eps
+        rounding = _rounding(H)
         # Asked this way round so that what is not a number goes on, for `run_solver` to find.
-        goes = ~((state.rho <= rounding**2 * state.size) | (curvature <= rounding * state.peak * length))
+        open_ = ~(state.rho <= rounding**2 * state.size)
+        goes = open_ & ~(curvature <= rounding * state.peak * length)
+        bends = open_ & (curvature < -state.slack * s.abs().sum(-1, keepdim=True) ** 2)
         alpha = torch.where(goes, state.rho / torch.where(goes, curvature, 1.0), 0.0)
         r = state.r - alpha * Hs
         # What is done with keeps all of its state, and so comes to the same end at every further step.
@@ -374,6 +387,8 @@ def conjugate_gradients(M: Any = None) -> Solver:
             peak=torch.where(goes, torch.maximum(state.peak, curvature / torch.where(goes, length, 1.0)), state.peak),
             alpha=alpha,
             gamma=torch.where(goes, gamma, 0.0),
+            slack=state.slack,
+            bend=torch.where(bends, torch.minimum(curvature / _dot(s, s), state.bend), state.bend),
         )
 
     return Solver(init, step)
@@ -381,6 +396,21 @@ def conjugate_gradients(M: Any = None) -> Solver:
 
 def _dot(u: Tensor, v: Tensor) -> Tensor:
     return (u * v).sum(-1, keepdim=True)
+
+
+def _rounding(H: Tensor) -> float:
+    return _SLACK * H.shape[-1] * torch.finfo(H.dtype).eps
+
+
+def _semidefinite(state: Conjugate) -> None:
+    """Refuse an H that conjugate gradients have found a direction of negative curvature of."""
+    bend = state.bend[:, 0]
+    if (bend < 0).any():
+        one = int((bend < 0).nonzero()[0])
+        raise ValueError(
+            f"H must be positive semi-definite, got s'Hs = {bend[one].item():.3g} s's along a direction s of problem "
+            f"{one}: w'Hw / 2 - b'w has no minimum"
+        )
 
 
 def _start(H: Tensor, b: Tensor, steps: int, w_0: Tensor | None) -> Tensor:
@@ -416,13 +446,15 @@ def run_solver(
 
     Args:
         solver: such as `conjugate_gradients()`.
-        H: symmetric, positive semi-definite matrices; whether they are semi-definite is left to the caller to know.
+        H: symmetric, positive semi-definite matrices; that they are semi-definite is left to the caller to know, but
+            for conjugate gradients, which see it where they meet a direction of negative curvature.
         b: the right-hand sides, in the range of H.
         steps: gradients to take, >= 0.
         w_0: initial iterates, (d,) or one a problem; default 0.
 
     Raises:
-        ValueError: if H, b and w_0 do not fit together or the solver, or are not finite, or H is not symmetric.
+        ValueError: if H, b and w_0 do not fit together or the solver, or are not finite, or H is not symmetric; or if
+            conjugate gradients find that H is not semi-definite.
         FloatingPointError: if the method diverges, with the step whose iterate stopped being finite.
     """
     _checks.instance("solver", solver, Solver)
@@ -433,6 +465,8 @@ def run_solver(
         state = solver.step(state, H, b)
         iterates.append(state.w)
     w = torch.stack(iterates, 1)
+    if isinstance(state, Conjugate):
+        _semidefinite(state)
     if not torch.isfinite(w).all():
         first = int((~torch.isfinite(w)).any(-1).any(0).nonzero()[0])
         raise FloatingPointError(f"the solver diverged: its iterate after step {first} is not finite")
@@ -467,6 +501,7 @@ def conjugate_scalars(
     for k in range(steps):
         state = solver.step(state, H, b)
         scalars[0, :, k], scalars[1, :, k] = state.alpha[:, 0], state.gamma[:, 0]
+    _semidefinite(state)
     if not torch.isfinite(scalars).all():
         raise FloatingPointError("conjugate gradients overflowed: products of H and M must be finite")
     return scalars[0], scalars[1]

@@ -7,7 +7,6 @@ same versions of packages; a worker that has not is refused by name.
 """
 
 import contextlib
-import fcntl
 import functools
 import json
 import math
@@ -29,7 +28,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from icl import _checks, filters
+from icl import _checks, _files, filters
 from icl.bench import cells, contestants, sound, weighing
 from icl.bench import results as tables
 from icl.bench import tasks as tasks_of
@@ -238,9 +237,8 @@ def _home(folder: Path | str | None) -> Iterator[Path]:
         raise ValueError(f"folder {folder} cannot be written to: {error.strerror}") from error
     with lock:
         try:
-            # Given back by the system when the process ends, however it ends.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            _files.lock(lock, wait=False)
+        except BlockingIOError as error:
             raise ValueError(
                 f"folder {folder} is in use by another run: wait for it, or give another folder"
             ) from error

@@ -41,12 +41,13 @@ def _checked(lam: float, a: float, kurtosis: float) -> None:
 
 
 def _limits(R: float, delta: float) -> None:
-    _checks.number("R", R, above=0)
-    _checks.number("delta", delta, at_least=0)
+    # Squares of both, and of paths, are within float64.
+    _checks.number("R", R, at_least=1e-150, at_most=1e150)
+    _checks.number("delta", delta, at_least=0, at_most=1e150)
 
 
 def _path(w: Any, name: str = "w") -> np.ndarray:
-    w = np.asarray(_checks.real(name, w), dtype=np.float64)
+    w = np.asarray(_checks.real(name, w, at_least=-1e150, at_most=1e150), dtype=np.float64)
     if w.ndim < 2 or w.shape[-2] < 2 or not w.shape[-1]:
         raise ValueError(f"{name} must have shape (..., n + 1, d) with n, d >= 1, got {w.shape}")
     return w
@@ -138,7 +139,8 @@ def _bound(w: Any, R: float, delta: float, lam: float, a: float, kurtosis: float
     columns = np.concatenate([radial, along, -radial]).reshape(3 * time - 1, -1).T
     use = np.concatenate([*touched, np.full(time, on_sphere)])
     found = np.zeros(3 * time - 1)
-    found[use] = nnls(columns[:, use], (G @ w).ravel())[0]
+    if use.any():  # an interior path touches no limit, and alpha alone has to make S positive semi-definite
+        found[use] = nnls(columns[:, use], (G @ w).ravel())[0]
     alpha, beta = found[:time] - found[2 * time - 1 :], found[time : 2 * time - 1]
     lowest = np.linalg.eigvalsh(np.diag(alpha) + (D.T * beta) @ D - G)[0]
     return float(R**2 * (alpha.sum() + time * max(0.0, -lowest)) + delta**2 * beta.sum())

@@ -375,7 +375,8 @@ def spread_needed(eps: Any, s: Any, v: Any) -> Any:
     """
     eps = np.asarray(_checks.real("eps", eps, above=0), dtype=np.float64)
     s, v = _checks.real("s", s, above=0), _checks.real("v", v, at_least=0)
-    return (np.asarray(s) * (1 - eps) * (eps + np.asarray(v)) / eps**2 - 1)[()]
+    # Each factor over its own eps, whose square float64 may not hold.
+    return (np.asarray(s) * ((1 - eps) / eps) * ((eps + np.asarray(v)) / eps) - 1)[()]
 
 
 def diagonal_spread(d: int, s: float, v: float) -> float:

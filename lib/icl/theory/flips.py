@@ -39,8 +39,8 @@ def sign_moments(lam: Any, *, flip: Any, n: int) -> _moments.Moments:
         flip: in [0, 0.5].
         n: number of demonstrations, >= 1.
     """
-    gamma = 1 - 2 * np.asarray(_checks.real("flip", flip, at_least=0, at_most=0.5), dtype=np.float64)
-    return _moments.recursion(lam, gamma=gamma, n=n, sigma_w=1.0, sigma_e=np.sqrt(1 - gamma**2))
+    flip = np.asarray(_checks.real("flip", flip, at_least=0, at_most=0.5), dtype=np.float64)
+    return _moments.recursion(lam, gamma=1 - 2 * flip, n=n, sigma_w=1.0, sigma_e=2 * np.sqrt(flip * (1 - flip)))
 
 
 def sign_error(m: _moments.Moments, explained: float) -> Any:
@@ -52,7 +52,9 @@ def sign_error(m: _moments.Moments, explained: float) -> Any:
     """
     _checks.instance("m", m, _moments.Moments)
     rho = _checks.number("explained", explained, above=0, at_most=1)
-    return m.D4 - rho**2 * m.D1**2 / (m.D2 + rho * m.D3)
+    # With D4 = 1, a sum of what is positive.
+    residual = m.D2 + m.D3 - m.D1**2 if m.residual is None else m.residual
+    return (rho * residual + (1 - rho) * (rho * m.D1**2 + m.D2)) / (m.D2 + rho * m.D3)
 
 
 def sign_layer(rows: LabelledRows, *, lam: float, flip: float, n: int) -> Float[np.ndarray, "d d"]:
@@ -66,7 +68,10 @@ def sign_layer(rows: LabelledRows, *, lam: float, flip: float, n: int) -> Float[
     """
     _checks.instance("rows", rows, LabelledRows)
     _checks.number("flip", flip)
-    m = sign_moments(_checks.number("lam", lam, above=0), flip=flip, n=n)
+    with np.errstate(over="ignore", invalid="ignore"):
+        m = sign_moments(_checks.number("lam", lam, above=0), flip=flip, n=n)
+    if not one_layer._moments_fit(m):
+        raise ValueError(f"lam must keep D1 .. D4 within float64, which {lam!r} does not for {n} demonstrations")
     w = rows.fit
     return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))
 
@@ -111,9 +116,9 @@ def sign_drift(*, flip: float, n: int, explained: float) -> DriftingRegression:
         A task for closed forms; its sampler still draws Gaussian inputs.
     """
     flip, rho = _settings(flip, explained)
-    gamma = 1 - 2 * flip
+    sigma_e = float(2 * np.sqrt(flip * (1 - flip)))
     inputs: InputLaw = replace(GAUSSIAN, name="of the kurtosis 1 / rho", kurtosis=1 / rho)
-    return DriftingRegression(1, n, gamma=gamma, sigma_w=1.0, sigma_e=float(np.sqrt(1 - gamma**2)), inputs=inputs)
+    return DriftingRegression(1, n, gamma=1 - 2 * flip, sigma_w=1.0, sigma_e=sigma_e, inputs=inputs)
 
 
 def sign_forgetting(*, flip: float, n: int, explained: float) -> float:

@@ -90,14 +90,15 @@ def covering_excess(
     largest, slope = _checks.number("largest", largest, above=0), _checks.number("slope", slope, above=0)
     delta = _share(delta)
 
-    def at(s: float, count: float) -> float:
-        cover = p * math.log1p(2 * radius / s) + math.log(2 / delta)
-        return 2 * (largest * math.sqrt(cover / (2 * count)) + 2 * slope * s)
+    def at(ln: float, count: float) -> float:
+        cover = p * math.log1p(2 * math.exp(math.log(radius) - ln)) + math.log(2 / delta)
+        return 2 * (largest * math.sqrt(cover / (2 * count)) + 2 * slope * math.exp(ln))
 
     def best(count: float) -> float:
         # The bound first falls and then rises in ln s: where the slope's part alone is that of the cheapest cover.
-        low, high = math.log(radius) - 60, math.log(radius) + 60
-        return float(minimize_scalar(lambda ln: at(math.exp(ln), count), bounds=(low, high), method="bounded").fun)
+        equal = math.log(largest) - math.log(slope) - math.log(count) / 2
+        low, high = min(math.log(radius), equal) - 60, max(math.log(radius), equal) + 60
+        return float(minimize_scalar(at, args=(count,), bounds=(low, high), method="bounded").fun)
 
     return np.array([best(count) for count in counts.ravel()]).reshape(counts.shape)
 
@@ -124,6 +125,9 @@ def prompts_needed(
 
     Returns:
         A number >= 1, not rounded up: it may be 1e10 and more.
+
+    Raises:
+        ValueError: if an argument is out of range, or it takes more than e^709 prompts.
     """
     excess = _checks.number("excess", excess, above=0)
 
@@ -133,8 +137,10 @@ def prompts_needed(
     if gap(0.0) <= 0:
         return 1.0
     high = 1.0
-    while gap(high) > 0:
-        high *= 2
+    while high < 709 and gap(high) > 0:
+        high = min(2 * high, 709.0)
+    if gap(high) > 0:
+        raise ValueError(f"excess must leave a number of prompts that float64 holds, got {excess!r}")
     return math.exp(float(brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-13)))
 
 

@@ -106,36 +106,37 @@ def errors(
 def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False) -> Any:
     """What `errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
 
-    The recurrence's fixed point: a diagonal plus a rank-one system, solved by hand. For Lambda = I and lam = 1 the
-    limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.
+    The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand. With b_j = lam (1 - mu s_j),
+
+        e_j <- lam^2 (1 - 2 mu s_j) e_j + lam^2 mu^2 [(kurtosis - 1) s_j^2 e_j + s_j sum_i s_i e_i] + f_j,
+        f_j  = k [(1 - lam)^2 (1 + gamma b_j) + 2 lam (1 - gamma) (1 - b_j)] / (1 - gamma b_j)
+
+    where f_j is what drift and fading add, all of it positive for lam <= 1. For Lambda = I and lam = 1 the limit on mu
+    is 2 / (d + kurtosis - 1), 2 when normalised.
 
     Raises:
-        ValueError: if gamma >= 1: weights that never settle leave nothing to settle at; or so close to it that the
-            error is rounding beside the weights' variance.
+        ValueError: if gamma >= 1: weights that never settle leave nothing to settle at.
     """
     f = _settings(task, mu, lam, normalised)
     if task.gamma >= 1:
         raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
-    k = task.sigma_e**2 / (1 - task.gamma**2)
+    k = task.sigma_e**2 / ((1 - task.gamma) * (1 + task.gamma))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        c = task.gamma * f.lam * f.mu * f.s * k / (1 - task.gamma * f.lam * (1 - f.mu * f.s))
-        square = f.lam**2 * f.mu**2
-        left = 1 - f.lam**2 * (1 - 2 * f.mu * f.s) - square * f.own  # of a_j itself
-        e_without_a = k - 2 * c
-        driven = 2 * f.lam**2 * f.mu * f.s * c + square * (
-            f.own * e_without_a + f.s * (f.across * e_without_a).sum(-1, keepdims=True)
-        )
+        step, square = f.mu * f.s, f.lam**2 * f.mu**2
+        # 1 - lam, 1 - b, 1 - gamma b and what a step leaves of e, none of them a difference of near equals.
+        fades = 1 - f.lam
+        less = fades + f.lam * step
+        moves = (1 - task.gamma) + task.gamma * less
+        left = fades * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.own)
+        added = k * (fades**2 * (2 - moves) + 2 * f.lam * (1 - task.gamma) * less) / moves
+        # Where nothing moves, neither stepping nor fading, w_hat stays 0: the formula's 0/0.
+        still = (step == 0) & (f.lam == 1)
+        left, added = np.where(still, 1.0, left), np.where(still, k, added)
         shared = 1 - square * (f.across * f.s / left).sum(-1, keepdims=True)
-        total = (f.across * driven / left).sum(-1, keepdims=True) / shared
-        a = (driven + square * f.s * total) / left
-        settles = (
-            (left > 0).all(-1) & (shared > 0)[..., 0] & (np.abs(task.gamma * f.lam * (1 - f.mu * f.s)) < 1).all(-1)
-        )
-        error = (f.out * (e_without_a + a)).sum(-1)
-    _told(np.where(settles, error, np.inf), k * f.out.sum())
-    # Not moving at all, neither stepping nor fading, stays at 0: the formula's 0/0.
-    still = ((f.mu == 0) & (f.lam == 1))[..., 0]
-    return np.where(still, k * f.out.sum(), np.where(settles, error, np.inf))[()]
+        total = (f.across * added / left).sum(-1, keepdims=True) / shared
+        error = (f.out * (added + square * f.s * total) / left).sum(-1)
+        settles = (left > 0).all(-1) & (shared > 0)[..., 0] & (np.abs(1 - moves) < 1).all(-1)
+    return np.where(settles, error, np.inf)[()]
 
 
 def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[float, float, float]:
@@ -152,4 +153,5 @@ def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here: each eigendirection would want a step of its own")
     mu, learnt = (1.0, 1 / task.d) if normalised else (1 / (task.d + task.inputs.kurtosis - 1),) * 2
-    return mu, task.gamma, task.d * task.sigma_e**2 / (1 - task.gamma**2 * (1 - learnt))
+    left = (1 - task.gamma) * (1 + task.gamma) + task.gamma**2 * learnt
+    return mu, task.gamma, task.d * task.sigma_e**2 / left

@@ -264,7 +264,7 @@ def mesa_for(law: Steady) -> float:
     `best_mesa` finds for d -> infinity.
 
     Args:
-        law: drift and noise, with s from 1e-4 to 10 and v at most 100.
+        law: drift and noise, with d >= 5, s from 1e-4 to 10 and v at most 100.
     """
     law = _law(law)
     times = best_mesa(law.s, law.v).error / kalman_large_d(law.s, law.v)

@@ -10,6 +10,7 @@ its register (`icl.theory.polynomial_floor`, under this measure). None of it is 
 mixture. For more dimensions `icl.theory.gated_floor.least_by_sample` has brackets.
 """
 
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
@@ -59,14 +60,13 @@ def _laws(task: GaussianComponents, degree: int) -> list[tuple[Fraction, list[Fr
     laws = [tuple(Fraction(value) for value in each) for each in numbers]
     total = sum(share for _, _, share in laws)
     shares = [share / total for _, _, share in laws]
-    single = [_powers(mean, variance, degree) for mean, variance, _ in laws]
+    most = max(degree, 1)  # E x^2 is asked for in any case
+    single = [_powers(mean, variance, most) for mean, variance, _ in laws]
     if task.per_token:
-        mixed = [
-            sum((s * each[k] for s, each in zip(shares, single, strict=True)), Fraction()) for k in range(degree + 1)
-        ]
+        mixed = [sum((s * each[k] for s, each in zip(shares, single, strict=True)), Fraction()) for k in range(most + 1)]
         single = [mixed] * len(laws)
     return [
-        (share * one[1] * (1 / variance + mean**2), _means(one, task.n))
+        (share * one[1] * (1 / variance + mean**2), _means(one[: degree + 1], task.n))
         for share, one, (mean, variance, _) in zip(shares, single, laws, strict=True)
     ]
 
@@ -79,6 +79,8 @@ def curvature_moments(task: GaussianComponents, degree: int) -> Float[np.ndarray
         degree: largest power, >= 0.
     """
     laws = _laws(_scalar(task), _checks.integer("degree", degree, at_least=0))
+    if max(max(moments) for _, moments in laws) > sys.float_info.max:
+        raise ValueError(f"degree must leave moments that float64 holds, got {degree}")
     return np.array([[float(moment) for moment in moments] for _, moments in laws])
 
 

@@ -24,12 +24,17 @@ from icl.tasks import DriftingRegression, Task
 
 @dataclass(frozen=True)
 class Moments:
-    """D1 .. D4, each a float64 array of the shape that lam, gamma and the scales broadcast to; in units of (y/x)^2."""
+    """D1 .. D4, each a float64 array of the shape that lam, gamma and the scales broadcast to; in units of (y/x)^2.
+
+    `residual`, D2 + D3 - D1^2 / D4, is the variance that sum_i a_i w_i has given w_{n+1}; None where it is not asked
+    for.
+    """
 
     D1: Float[np.ndarray, "*shape"]
     D2: Float[np.ndarray, "*shape"]
     D3: Float[np.ndarray, "*shape"]
     D4: Float[np.ndarray, "*shape"]
+    residual: Float[np.ndarray, "*shape"] | None = None
 
 
 def _moments(*values: Any) -> Moments:
@@ -44,7 +49,11 @@ def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any 
 
         D3 <- lam^2 (D3 + 2 D1)    D2 <- lam^2 (D2 + k)    D1 <- lam gamma (D1 + k)    k <- gamma^2 k + sigma_e^2
 
-    (in this order), from D1 = D2 = D3 = 0; at the end D4 = k. Arrays broadcast.
+    (in this order), from D1 = D2 = D3 = 0; at the end D4 = k. With the new k and V = D2 + D3, the residual is
+
+        R <- (lam^2 gamma^2 (the old k) R + sigma_e^2 V) / k
+
+    where D2 + D3 - D1^2 / D4 would be a difference of near equals for weights that hardly move. Arrays broadcast.
 
     Args:
         lam: forgetting factor, >= 0, dimensionless (the paper's (0, 1], and beyond for its Theorem 4).
@@ -62,14 +71,21 @@ def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any 
     lam, gamma, sigma_w, sigma_e = np.broadcast_arrays(
         *(np.asarray(v, dtype=np.float64) for v in (lam, gamma, sigma_w, sigma_e))
     )
-    D1, D2, D3 = np.zeros(lam.shape), np.zeros(lam.shape), np.zeros(lam.shape)
+    D1, D2, D3, R = (np.zeros(lam.shape) for _ in range(4))
     k = gamma**2 * sigma_w**2 + sigma_e**2
     for _ in range(n):
         D3 = lam**2 * (D3 + 2 * D1)
         D2 = lam**2 * (D2 + k)
         D1 = lam * gamma * (D1 + k)
-        k = gamma**2 * k + sigma_e**2
-    return _moments(D1, D2, D3, k)
+        kept, k = gamma**2 * k, gamma**2 * k + sigma_e**2
+        R = _residual(lam**2 * R, D2 + D3, kept, sigma_e**2)
+    return _moments(D1, D2, D3, k, R)
+
+
+def _residual(R: Any, V: Any, kept: Any, pushed: Any) -> Any:
+    """Variance of a sum of weights given the last of them, after a step of it from variance `kept` by `pushed`."""
+    k = kept + pushed
+    return np.where(k > 0, (kept * R + pushed * V) / np.where(k > 0, k, 1.0), V)
 
 
 def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments:
@@ -88,10 +104,10 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     if a.shape[-1:] != (n,):
         raise ValueError(f"weights must have {n} entries on their last axis to match kernel, got shape {a.shape}")
     past, variance = kernel[:n, :n], np.diag(kernel)
-    D2 = a**2 @ variance[:n]
-    return _moments(
-        a @ kernel[:n, n], D2, np.einsum("...i,ij,...j->...", a, past, a) - D2, np.full(D2.shape, variance[n])
-    )
+    D1, D2, D4 = a @ kernel[:n, n], a**2 @ variance[:n], variance[n]
+    whole = np.einsum("...i,ij,...j->...", a, past, a)
+    residual = (whole - (D1**2 / D4 if D4 > 0 else 0.0)).clip(min=0)
+    return _moments(D1, D2, whole - D2, np.full(D2.shape, D4), residual)
 
 
 def task_moments(task: Task, lam: Any) -> Moments:
@@ -131,7 +147,7 @@ def relative(task: Task, lam: Any) -> Moments:
             kernel = task.weight_kernel()
             powers = small[..., None] ** np.arange(task.n - 1, -1, -1) / large[..., None] ** np.arange(task.n)
             return from_kernel(powers, kernel / (np.abs(kernel).max() or 1.0))
-        D1, D2, D3, fresh = np.zeros(lam.shape), np.zeros(lam.shape), np.zeros(lam.shape), np.ones(lam.shape)
+        D1, D2, D3, R, fresh = *(np.zeros(lam.shape) for _ in range(4)), np.ones(lam.shape)
         unit, grows = np.hypot(task.gamma * task.sigma_w, task.sigma_e), max(task.gamma, 1.0)
         k, kept, pushed = float(unit > 0), task.gamma / grows, task.sigma_e / (unit or 1.0) / grows
         units, later = np.maximum(grows / large, 1), np.minimum(grows / large, 1)
@@ -139,6 +155,7 @@ def relative(task: Task, lam: Any) -> Moments:
             D3 = (small / units) ** 2 * D3 + 2 * small / units * fresh * (D1 / units)
             D2 = (small / units) ** 2 * D2 + (fresh / units) ** 2 * k
             D1 = kept * (small * D1 + fresh * k) / units
+            R = _residual((small / units) ** 2 * R, D2 + D3, kept**2 * k, pushed**2)
             k = kept**2 * k + pushed**2
             fresh, pushed = fresh * later, pushed / grows
-    return _moments(D1, D2, D3, np.full(lam.shape, k))
+    return _moments(D1, D2, D3, np.full(lam.shape, k), R)

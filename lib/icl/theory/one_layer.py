@@ -45,13 +45,14 @@ def _in_range(task: Task, lam: Any) -> _moments.Moments:
     other = _moments.relative(task, np.where(lost, lam, 1.0))
     with np.errstate(under="ignore"):
         unit = m.D4 / other.D4
-        pairs = ((m.D1, other.D1), (m.D2, other.D2), (m.D3, other.D3))
-        D1, D2, D3 = (np.where(lost, theirs * unit, ours) for ours, theirs in pairs)
-    return _moments.Moments(D1, D2, D3, m.D4)
+        pairs = ((m.D1, other.D1), (m.D2, other.D2), (m.D3, other.D3), (m.residual, other.residual))
+        D1, D2, D3, residual = (np.where(lost, theirs * unit, ours) for ours, theirs in pairs)
+    return _moments.Moments(D1, D2, D3, m.D4, residual)
 
 
 def _moments_fit(m: _moments.Moments) -> bool:
-    return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all())
+    """Whether D1 .. D4 are within float64, and D2, a sum of squares, with all its digits."""
+    return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all() and (m.D2 > 1e-300 or not m.D4 > 0))
 
 
 def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
@@ -150,10 +151,13 @@ def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]
 
 
 def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
-    D1, D2, D3, D4 = (D[..., None] for D in (m.D1, m.D2, m.D3, m.D4))
+    assert m.residual is not None
+    D2, D3, D4, residual = (D[..., None] for D in (m.D2, m.D3, m.D4, m.residual))
     s = _spectrum(task)
-    tilde = D2 * ((task.inputs.kurtosis - 1) * s + s.sum()) + D3 * s
-    return D4 * s - np.divide(s**2 * D1**2, tilde, out=np.zeros(tilde.shape), where=tilde > 0)
+    crosstalk = D2 * ((task.inputs.kurtosis - 2) * s + s.sum())
+    tilde = crosstalk + (D2 + D3) * s
+    # D4 - D1^2 s / s~ as a sum of what is positive: nothing cancels, however little of D4 is left.
+    return D4 * s * np.divide(crosstalk + residual * s, tilde, out=np.ones(tilde.shape), where=tilde > 0)
 
 
 def training_error(task: Task, *, lam: Any) -> Any:
@@ -170,8 +174,10 @@ def identity_error(task: Task, *, lam: Any) -> Any:
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
     m = _in_range(task, _checks.real("lam", lam, above=0))
-    a = (task.d + task.inputs.kurtosis - 1) * m.D2 + m.D3
-    return task.d * (m.D4 - m.D1**2 / np.where(a > 0, a, 1.0))
+    assert m.residual is not None
+    crosstalk = (task.d + task.inputs.kurtosis - 2) * m.D2
+    a = crosstalk + m.D2 + m.D3
+    return task.d * m.D4 * np.where(a > 0, (crosstalk + m.residual) / np.where(a > 0, a, 1.0), 1.0)
 
 
 def zero_predictor(task: Task) -> float:
@@ -291,8 +297,9 @@ def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
     if (gamma >= 1).any():
         raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {gamma.max()!r}")
     crosstalk = np.asarray(_checks.real("crosstalk", crosstalk, above=0), dtype=np.float64)
-    b = ((1 + gamma**2) + (1 - gamma**2) / crosstalk) / gamma
-    return 2 / (b + np.sqrt(b**2 - 4))  # the smaller root, without cancellation
+    # gamma (b - 2), a sum of what b is above 2 by: b^2 - 4 would lose 1 - lam where gamma is close to 1.
+    above = (1 - gamma) ** 2 + (1 - gamma) * (1 + gamma) / crosstalk
+    return 2 * gamma / (2 * gamma + above + np.sqrt(above) * np.sqrt(above + 4 * gamma))
 
 
 def steady_identity_error(task: DriftingRegression) -> float:
@@ -307,4 +314,7 @@ def steady_identity_error(task: DriftingRegression) -> float:
     if task.gamma >= 1:
         raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
     q, c = task.sigma_e**2, crosstalk(task)[0]
-    return task.d * q / 2 * (np.sqrt((c - 1) ** 2 + 4 * c / (1 - task.gamma**2)) - (c - 1))
+    # Whichever form has no difference of equals, as sqrt(..) and c - 1 are in many dimensions.
+    inside = 4 * c / ((1 - task.gamma) * (1 + task.gamma))
+    root = np.sqrt((c - 1) ** 2 + inside)
+    return task.d * q / 2 * (inside / (root + c - 1) if c > 1 else root + 1 - c)

@@ -70,15 +70,18 @@ def positive_probability(
     if not rule.sigma_e and rule.gamma != 1:
         raise ValueError(f"rule must have innovations or gamma = 1, got sigma_e = 0 and gamma = {rule.gamma}")
     side = _REACH * spreads.max()
-    width = _narrowest(rule, float((x**2).sum(-1).max(initial=0.0)) / sigma_y**2, time)
+    with np.errstate(over="ignore"):
+        # 1e300 is far past what any grid can follow, and its inverse is still a number.
+        information = min(float(((x / sigma_y) ** 2).sum(-1).max(initial=0.0)), 1e300)
+    width = _narrowest(rule, information, time)
     if rule.sigma_e and spacing * width * rule.gamma > rule.sigma_e:
         raise ValueError(
             f"spacing must be at most {int(999 * rule.sigma_e / (rule.gamma * width)) / 1000} for a rule whose steps, "
             f"sigma_e = {rule.sigma_e}, are narrower than what these labels leave open, {width:.2g}, got {spacing!r}"
         )
-    count = int(np.ceil(2 * side / (spacing * width))) + 1
-    if count > _MOST:
+    if 2 * side > (_MOST - 1) * spacing * width:
         raise ValueError(f"sigma_y must leave widths less unequal than {width:.2g} and {side:.2g}, got {sigma_y!r}")
+    count = int(np.ceil(2 * side / (spacing * width))) + 1
     z = np.linspace(-side, side, count)
     first = np.exp(-((z / spreads[0]) ** 2) / 2)
     if rule.d == 2:

@@ -332,7 +332,7 @@ def corrected_floor(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None
     if not noise + error:
         return 0.0
     B = log_det_bias(f, values, sigma_y=law.sigma_y)
-    V = (law.q * values.sum() - (1 - law.gamma**2) * error) / (noise + error)
+    V = (law.q * values.sum() - law.renewed * error) / (noise + error)
     return float(error + (noise + error) * (B + V))
 
 

@@ -70,12 +70,17 @@ class Steady:
     @property
     def k0(self) -> float:
         """Steady variance of a weight's coordinate, sigma_e^2 / (1 - gamma^2)."""
-        return self.sigma_e**2 / (1 - self.gamma**2)
+        return self.sigma_e**2 / self.renewed
+
+    @property
+    def renewed(self) -> float:
+        """Share of a weight's variance that a step replaces, 1 - gamma^2, in full digits close to gamma = 1."""
+        return (1 - self.gamma) * (1 + self.gamma)
 
     @property
     def s(self) -> float:
         """Dimensions over memory, d (1 - gamma^2), small where there is time to learn."""
-        return self.d * (1 - self.gamma**2)
+        return self.d * self.renewed
 
     @property
     def v(self) -> float:
@@ -115,8 +120,7 @@ def _law(law: Any) -> Steady:
 
 def _positive_root(law: Steady, own: Any, other: Any) -> Any:
     """The positive p of the one equation for D = own p + other, a quadratic; `other` may be an array."""
-    fades = 1 - law.gamma**2
-    A, B, C = own * fades + law.gamma**2, other * fades - own * law.q, other * law.q
+    A, B, C = own * law.renewed + law.gamma**2, other * law.renewed - own * law.q, other * law.q
     root = np.sqrt(B**2 + 4 * A * C)
     # The form without cancellation on either side of B = 0.
     return np.where(B > 0, 2 * C / np.where(B > 0, B + root, 1.0), (root - B) / (2 * A))
@@ -226,14 +230,14 @@ def _settle(law: Steady, heard: Any) -> float:
         return float((law.q + law.gamma**2 * (p - heard(p)) - p) / law.k0)
 
     # At p = q the right side is at least q, and at p = k0 at most k0.
-    return float(brentq(gap, 1 - law.gamma**2, 1.0, xtol=1e-15, rtol=1e-14)) * law.k0
+    return float(brentq(gap, law.renewed, 1.0, xtol=1e-15, rtol=1e-14)) * law.k0
 
 
 def _exactly(law: Steady, heard: Any) -> float:
     """The same p from (1 - gamma^2) p + gamma^2 heard(p) = q, where nothing cancels: to rounding, however small."""
 
     def gap(p: float) -> float:
-        return float((1 - law.gamma**2) * p + law.gamma**2 * heard(p) - law.q)
+        return float(law.renewed * p + law.gamma**2 * heard(p) - law.q)
 
     # Between the bounds, which rounding may cross where labels tell all or nothing.
     if gap(law.q) >= 0:

@@ -138,7 +138,7 @@ def linear_predictions(
     m = len(gammas)
     mean, P = np.zeros((batch, m * d)), np.empty((batch, m * d, m * d))
     P[:] = np.diag(np.repeat(share, d))
-    fade, added = np.repeat(gammas, d), np.repeat(share * (1 - gammas**2), d)
+    fade, added = np.repeat(gammas, d), np.repeat(share * (1 - gammas) * (1 + gammas), d)
     y_hat, errors, diagonal = np.empty(y.shape), np.empty(y.shape), np.arange(m * d)
     for i in range(time):
         errors[:, i] = np.einsum("bjckf,cf->b", P.reshape(batch, m, d, m, d), task.Lambda)
