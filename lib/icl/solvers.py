@@ -89,8 +89,8 @@ class Conjugate:
         peak: the largest curvature s'H s / p's met so far.
         alpha: length of the step that led to w; 0 if the problem is done with.
         gamma: that step's coefficient of the direction before; 0 at the first step, and if the problem is done with.
-        slack: what rounding explains of s'H s, in units of (the sum of |s_i|)^2.
-        bend: the least s'H s / s's met so far that rounding does not explain; 0 if none is negative.
+        entry: the largest entry of H; 1 if that is 0.
+        bend: the least s'H s / s's met so far of those that prove H indefinite; infinite if none does.
     """
 
     w: Float[Tensor, "batch d"]
@@ -103,7 +103,7 @@ class Conjugate:
     peak: Float[Tensor, "batch 1"]
     alpha: Float[Tensor, "batch 1"]
     gamma: Float[Tensor, "batch 1"]
-    slack: Float[Tensor, "batch 1"]
+    entry: Float[Tensor, "batch 1"]
     bend: Float[Tensor, "batch 1"]
 
 
@@ -335,8 +335,8 @@ def conjugate_gradients(M: Any = None) -> Solver:
 
     The residual -g is carried along, not computed anew. Each problem stops by itself, and from then on stays where it
     is to the last bit: when g'M g is at rounding of what it began with, or of b'M b, or when no curvature that could be
-    told from rounding is left along s, as on a singular H. 0/0 is never formed. An s along which s'H s is negative, and
-    not by rounding, proves that f has no minimum: the run is then refused at its end.
+    told from rounding is left along s, as on a singular H. 0/0 is never formed. A semi-definite H has |H s|^2 at most
+    its norm times s'H s; an s with more, and not by rounding, proves that f has no minimum, and the run is refused.
 
     Args:
         M: preconditioner, the better the nearer M H is to a multiple of the identity: (d, d), or (batch, d, d) with one
@@ -358,9 +358,9 @@ def conjugate_gradients(M: Any = None) -> Solver:
         rho, asked = (_dot(v, precondition(v)) for v in (r, b / unit))
         none = torch.zeros_like(rho)
         before = torch.full_like(rho, torch.inf)  # so that the first gamma is 0
-        size = torch.maximum(rho, asked)
-        slack = _rounding(H) * H.abs().amax((-2, -1))[:, None]
-        return Conjugate(w_0, unit, r, torch.zeros_like(r), rho, before, size, none, none, none, slack, none)
+        size, entry = torch.maximum(rho, asked), H.abs().amax((-2, -1))[:, None]
+        entry = torch.where(entry > 0, entry, 1.0)
+        return Conjugate(w_0, unit, r, torch.zeros_like(r), rho, before, size, none, none, none, entry, before)
 
     def step(state: Conjugate, H: Tensor, b: Tensor) -> Conjugate:
         gamma = state.rho / state.before
@@ -368,11 +368,15 @@ def conjugate_gradients(M: Any = None) -> Solver:
         s = precondition(p)
         Hs = _times(H, s)
         length, curvature = _dot(p, s), _dot(s, Hs)
-        rounding = _rounding(H)
+        rounding = _SLACK * H.shape[-1] * torch.finfo(H.dtype).eps
         # Asked this way round so that what is not a number goes on, for `run_solver` to find.
-        open_ = ~(state.rho <= rounding**2 * state.size)
-        goes = open_ & ~(curvature <= rounding * state.peak * length)
-        bends = open_ & (curvature < -state.slack * s.abs().sum(-1, keepdim=True) ** 2)
+        unsolved = ~(state.rho <= rounding**2 * state.size)
+        goes = unsolved & ~(curvature <= rounding * state.peak * length)
+        # In units of H's largest entry, whose norm is then at most d.
+        u = Hs / state.entry
+        indefinite = unsolved & (
+            _dot(u, u) > H.shape[-1] * (_dot(s, u) + rounding * s.abs().sum(-1, keepdim=True) ** 2)
+        )
         alpha = torch.where(goes, state.rho / torch.where(goes, curvature, 1.0), 0.0)
         r = state.r - alpha * Hs
         # What is done with keeps all of its state, and so comes to the same end at every further step.
@@ -387,8 +391,8 @@ def conjugate_gradients(M: Any = None) -> Solver:
             peak=torch.where(goes, torch.maximum(state.peak, curvature / torch.where(goes, length, 1.0)), state.peak),
             alpha=alpha,
             gamma=torch.where(goes, gamma, 0.0),
-            slack=state.slack,
-            bend=torch.where(bends, torch.minimum(curvature / _dot(s, s), state.bend), state.bend),
+            entry=state.entry,
+            bend=torch.where(indefinite, torch.minimum(curvature / _dot(s, s), state.bend), state.bend),
         )
 
     return Solver(init, step)
@@ -398,18 +402,14 @@ def _dot(u: Tensor, v: Tensor) -> Tensor:
     return (u * v).sum(-1, keepdim=True)
 
 
-def _rounding(H: Tensor) -> float:
-    return _SLACK * H.shape[-1] * torch.finfo(H.dtype).eps
-
-
 def _semidefinite(state: Conjugate) -> None:
-    """Refuse an H that conjugate gradients have found a direction of negative curvature of."""
-    bend = state.bend[:, 0]
-    if (bend < 0).any():
-        one = int((bend < 0).nonzero()[0])
+    """Refuse an H that a direction of conjugate gradients has proved indefinite."""
+    proved = state.bend[:, 0] < torch.inf
+    if proved.any():
+        one = int(proved.nonzero()[0])
         raise ValueError(
-            f"H must be positive semi-definite, got s'Hs = {bend[one].item():.3g} s's along a direction s of problem "
-            f"{one}: w'Hw / 2 - b'w has no minimum"
+            f"H must be positive semi-definite, got s'Hs = {state.bend[one].item():.3g} s's along a direction s of "
+            f"problem {one}, too little for its Hs: w'Hw / 2 - b'w has no minimum"
         )
 
 
@@ -447,14 +447,14 @@ def run_solver(
     Args:
         solver: such as `conjugate_gradients()`.
         H: symmetric, positive semi-definite matrices; that they are semi-definite is left to the caller to know, but
-            for conjugate gradients, which see it where they meet a direction of negative curvature.
+            for conjugate gradients, which refuse an H that their own directions prove indefinite.
         b: the right-hand sides, in the range of H.
         steps: gradients to take, >= 0.
         w_0: initial iterates, (d,) or one a problem; default 0.
 
     Raises:
         ValueError: if H, b and w_0 do not fit together or the solver, or are not finite, or H is not symmetric; or if
-            conjugate gradients find that H is not semi-definite.
+            conjugate gradients prove H indefinite.
         FloatingPointError: if the method diverges, with the step whose iterate stopped being finite.
     """
     _checks.instance("solver", solver, Solver)

@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from icl import _checks
 from icl.tasks import DriftingRegression
+from icl.theory.steady import _driven
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,8 @@ def errors(
 def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False) -> Any:
     """What `errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
 
-    The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand. With b_j = lam (1 - mu s_j),
-
-        e_j <- lam^2 (1 - 2 mu s_j) e_j + lam^2 mu^2 [(kurtosis - 1) s_j^2 e_j + s_j sum_i s_i e_i] + f_j,
-        f_j  = k [(1 - lam)^2 (1 + gamma b_j) + 2 lam (1 - gamma) (1 - b_j)] / (1 - gamma b_j)
-
-    where f_j is what drift and fading add, all of it positive for lam <= 1. For Lambda = I and lam = 1 the limit on mu
-    is 2 / (d + kurtosis - 1), 2 when normalised.
+    The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; what drift and fading add to it is
+    a sum of positive terms. For Lambda = I and lam = 1 the limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.
 
     Raises:
         ValueError: if gamma >= 1: weights that never settle leave nothing to settle at.
@@ -123,19 +119,15 @@ def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalise
     k = task.sigma_e**2 / ((1 - task.gamma) * (1 + task.gamma))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step, square = f.mu * f.s, f.lam**2 * f.mu**2
-        # 1 - lam, 1 - b, 1 - gamma b and what a step leaves of e, none of them a difference of near equals.
-        fades = 1 - f.lam
-        less = fades + f.lam * step
-        moves = (1 - task.gamma) + task.gamma * less
-        left = fades * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.own)
-        added = k * (fades**2 * (2 - moves) + 2 * f.lam * (1 - task.gamma) * less) / moves
+        left = (1 - f.lam) * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.own)
+        added = _driven(k, task.gamma, f.lam, step)
         # Where nothing moves, neither stepping nor fading, w_hat stays 0: the formula's 0/0.
         still = (step == 0) & (f.lam == 1)
         left, added = np.where(still, 1.0, left), np.where(still, k, added)
         shared = 1 - square * (f.across * f.s / left).sum(-1, keepdims=True)
         total = (f.across * added / left).sum(-1, keepdims=True) / shared
         error = (f.out * (added + square * f.s * total) / left).sum(-1)
-        settles = (left > 0).all(-1) & (shared > 0)[..., 0] & (np.abs(1 - moves) < 1).all(-1)
+        settles = (left > 0).all(-1) & (shared > 0)[..., 0] & (np.abs(task.gamma * f.lam * (1 - step)) < 1).all(-1)
     return np.where(settles, error, np.inf)[()]
 
 

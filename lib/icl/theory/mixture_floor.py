@@ -63,7 +63,9 @@ def _laws(task: GaussianComponents, degree: int) -> list[tuple[Fraction, list[Fr
     most = max(degree, 1)  # E x^2 is asked for in any case
     single = [_powers(mean, variance, most) for mean, variance, _ in laws]
     if task.per_token:
-        mixed = [sum((s * each[k] for s, each in zip(shares, single, strict=True)), Fraction()) for k in range(most + 1)]
+        mixed = [
+            sum((s * each[k] for s, each in zip(shares, single, strict=True)), Fraction()) for k in range(most + 1)
+        ]
         single = [mixed] * len(laws)
     return [
         (share * one[1] * (1 / variance + mean**2), _means(one[: degree + 1], task.n))

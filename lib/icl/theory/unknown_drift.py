@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl.tasks.speeds import UnknownDrift
-from icl.theory.steady import Steady, SteadyOptimum, _law, _left_out, best_unit_delta, squared_lengths
+from icl.theory.steady import Steady, SteadyOptimum, _driven, _law, _left_out, best_unit_delta, squared_lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,11 +227,11 @@ def _written(r: np.ndarray, weight: np.ndarray, eps: float, d: int) -> tuple[flo
 
 
 def _error(law: Steady, lam: float, moments: tuple[float, float, float]) -> float:
-    (b1, b2, b3), k = moments, law.k0
-    C = law.gamma * lam * b1 * k / (1 - law.gamma * lam * (1 - b1))
+    b1, b2, b3 = moments
     heard = b3 * law.sigma_y**2 if law.sigma_y else 0.0
-    H = lam**2 * (2 * b1 * C + b2 * (k - 2 * C) + heard) / (1 - lam**2 * (1 - 2 * b1 + b2))
-    return float(law.d * (k - 2 * C + H))
+    left = (1 - lam) * (1 + lam) + lam**2 * (2 * b1 - b2)
+    # k - 2 C + H, where nothing cancels.
+    return float(law.d * (_driven(law.k0, law.gamma, lam, b1) + lam**2 * heard) / left)
 
 
 def _gates_at_by_nodes(law: Steady, p: float) -> tuple[float, float]:
