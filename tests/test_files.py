@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -63,3 +65,24 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
     """In the error, as whoever asked knows it."""
     with pytest.raises(FileNotFoundError, match="gone/a'"):
         _files.write(tmp_path / "gone" / "a", b"")
+
+
+def test_the_library_is_imported_without_what_windows_lacks(tmp_path):
+    """No `fcntl` and no `os.sysconf`: all is imported, tasks are made, and a write says what it lacks."""
+    program = f"""
+import os, pathlib, sys
+import joblib, scipy, torch  # what they ask of this system is their own affair
+sys.modules["fcntl"] = None
+del os.sysconf
+import icl.bench.running, icl.page.records, icl.theory
+from icl import _files
+from icl.tasks import DriftingRegression
+print(DriftingRegression(3, 5, 0.9).d)
+try:
+    _files.write(pathlib.Path({str(tmp_path)!r}) / "a", b"")
+except NotImplementedError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["3", "files are written under POSIX locks: on Windows, use WSL"]

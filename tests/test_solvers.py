@@ -2,6 +2,7 @@
 and laws that they keep whatever the problem, its size and the settings.
 """
 
+import mpmath as mp
 import numpy as np
 import pytest
 import torch
@@ -567,3 +568,76 @@ def test_settings_for_other_problems_are_refused(rule, name):
     both = {"eta": 0.1, "beta": 0.5} | {name: torch.full((2,), 0.2, dtype=torch.float64)}
     with pytest.raises(ValueError, match=f"{name} must have one number for each of 3 problems, got 2"):
         rule(**both).init(H, torch.ones(3, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64))
+
+
+INDEFINITE = {
+    "negative": ([[-1.0, 0], [0, -2]], [1.0, 1]),
+    "one of two": ([[1.0, 0], [0, -1]], [2.0, 1]),
+    "no curvature but a slope": ([[1.0, 0], [0, -1]], [1.0, 1]),
+    "none on its diagonal": ([[0.0, 1], [1, 0]], [1.0, 0]),
+}
+
+
+@pytest.mark.parametrize("M", [None, np.diag([1.0, 3.0])], ids=["plain", "preconditioned"])
+@pytest.mark.parametrize(("H", "b"), INDEFINITE.values(), ids=INDEFINITE)
+def test_an_indefinite_H_is_refused(H, b, M):
+    """f has no minimum, which the method's own directions prove; it answered (0, 0) and (3.33, 1.67). Which of the
+    problems it is, is said, by the run and by the scalars.
+    """
+    H = torch.stack([torch.eye(2, dtype=torch.float64), torch.tensor(H, dtype=torch.float64)])
+    b = torch.tensor([[1.0, 2.0], b], dtype=torch.float64)
+    for size in (1.0, 1e-200, 1e200):
+        with pytest.raises(ValueError, match=r"H must be positive semi-definite, got s'Hs = .* of problem 1, "):
+            solvers.run_solver(solvers.conjugate_gradients(M), size * H, b, 4)
+    with pytest.raises(ValueError, match=r"H must be positive semi-definite, got s'Hs = .* of problem 1, "):
+        solvers.conjugate_scalars(H, b, 4, M)
+
+
+def test_one_eigenvalue_below_zero_is_found():
+    """In each of 200 random problems of six dimensions with an eigenvalue of -1; with its absolute value, in none."""
+    g = streams("indefinite")
+    Q = torch.linalg.qr(torch.randn(200, 6, 6, generator=g, dtype=torch.float64)).Q
+    values = 0.1 + 3 * torch.rand(200, 6, generator=g, dtype=torch.float64)
+    values[:, 0] = 1
+    b = torch.randn(200, 6, generator=g, dtype=torch.float64)
+    H = (Q * values[:, None]) @ Q.mT
+    w = solvers.run_solver(solvers.conjugate_gradients(), (H + H.mT) / 2, b, 12)[:, -1]
+    assert (times(H, w) - b).abs().max() < 1e-9
+    values[:, 0] = -1
+    H = (Q * values[:, None]) @ Q.mT
+    for each, right in zip((H + H.mT) / 2, b, strict=True):
+        with pytest.raises(ValueError, match="H must be positive semi-definite"):
+            solvers.run_solver(solvers.conjugate_gradients(), each[None], right[None], 12)
+
+
+def test_hilberts_matrix_is_semi_definite():
+    """Its condition is 1e16 in 12 dimensions: solved as far as b tells, and not taken for indefinite."""
+    i = torch.arange(1, 13, dtype=torch.float64)
+    H = (1 / (i[:, None] + i - 1))[None]
+    w = solvers.run_solver(solvers.conjugate_gradients(), H, H.sum(-1), 40)[:, -1]
+    assert (times(H, w) - H.sum(-1)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(("low", "high"), [(5e-324, 1.0), (1.0, 1e300), (1e307, 1.5e308), (1e-290, 1e-280), (0.2, 3.0)])
+def test_settings_at_the_ends_of_float64(low, high):
+    """The formulas in 60 digits, to 1e-14, where squares, sums and ratios of low and high leave float64."""
+    with mp.workdps(60):
+        least, most = mp.mpf(low), mp.mpf(high)
+        root, c = mp.sqrt(most) + mp.sqrt(least), mp.sqrt(3 * most / least + 1)
+        heavy = (4 / root**2, ((mp.sqrt(most) - mp.sqrt(least)) / root) ** 2)
+        ahead = (4 / (3 * most + least), (c - 2) / (c + 2))
+        double, square = least + most, ((most - least) / 2) ** 2
+        eta, beta, ratio = [2 / double], [mp.mpf(0)], 2 / double
+        for _ in range(4):
+            after = 1 / (double - square * ratio)
+            eta, beta, ratio = [*eta, 2 * after], [*beta, square * after * ratio], after
+    np.testing.assert_allclose(solvers.tuned_momentum(low, high), np.array(heavy, dtype=float), rtol=1e-14)
+    np.testing.assert_allclose(solvers.tuned_nesterov(low, high), np.array(ahead, dtype=float), rtol=1e-14)
+    found = solvers.chebyshev_scalars(low, high, 5)
+    np.testing.assert_allclose(torch.stack(found), np.array([eta, beta], dtype=float), rtol=1e-14)
+
+
+def test_an_interval_without_steps_is_refused():
+    for tuned in (solvers.tuned_momentum, solvers.tuned_nesterov, solvers.chebyshev):
+        with pytest.raises(ValueError, match="high must be finite and >= 1e-300, got .*1e-310"):
+            tuned(1e-320, 1e-310)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv from requirements.lock and installs this package in it. Returns at once when nothing has changed.
 # Files are taken only if their SHA-256 stands in requirements.hashes; PyTorch, which has many builds, comes without.
-#   PYTHON=python3.12   which Python to use: 3.11 or newer
+#   PYTHON=python3.12   which Python to use: 3.11 or newer, but none of 3.12.0-3.12.8, 3.13.0 and 3.13.1
 #   TORCH=cpu           PyTorch's small CPU build; without it Linux gets the CUDA build
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,23 +18,29 @@ die() {
     exit 1
 }
 
-is_new_enough() {
-    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+needs='Python 3.11 or newer (3.12 from 3.12.9 and 3.13 from 3.13.2 on)'
+
+# The ast.unparse of 3.12.0-3.12.8, 3.13.0 and 3.13.1 writes f-strings in other quotes, and definitions are told apart by
+# what it writes: recorded runs would be called older than they are.
+is_good() {
+    "$1" -c 'import sys
+v = sys.version_info[:3]
+sys.exit(v < (3, 11) or (3, 12) <= v < (3, 12, 9) or (3, 13) <= v < (3, 13, 2))' 2>/dev/null
 }
 
 # 3.11 comes first: it is what CI and Binder run. A name on the PATH may be a shim that does not run, so each is tried.
 choose_python() {
     if [ -n "${PYTHON:-}" ]; then
-        command -v "$PYTHON" >/dev/null || die "PYTHON=$PYTHON was not found; name a Python 3.11 or newer."
-        is_new_enough "$PYTHON" ||
-            die "PYTHON=$PYTHON is $("$PYTHON" --version 2>&1 | tail -n 1); the book needs Python 3.11 or newer."
+        command -v "$PYTHON" >/dev/null || die "PYTHON=$PYTHON was not found; name a $needs."
+        is_good "$PYTHON" ||
+            die "PYTHON=$PYTHON is $("$PYTHON" --version 2>&1 | tail -n 1); the book needs $needs."
         python=$PYTHON
         return
     fi
     for python in python3.11 python3.12 python3.13 python3; do
-        if command -v "$python" >/dev/null && is_new_enough "$python"; then return; fi
+        if command -v "$python" >/dev/null && is_good "$python"; then return; fi
     done
-    die "no Python 3.11 or newer was found; install one, or name it: make PYTHON=/path/to/python3"
+    die "no $needs was found; install one, or name it: make PYTHON=/path/to/python3"
 }
 
 # What the environment was made from, and where, for it holds absolute paths. TORCH is not part of it: it counts only when
@@ -120,7 +126,8 @@ last_error() {
 pip_install() {
     logged "$new/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile "$@" && return
     error=$(last_error)
-    die "pip failed: ${error:-$(tail -n 1 $log)} (the whole log: $log)"
+    broken=$(grep -o 'connection broken by .*' $log | tail -n 1 || true)
+    die "pip failed: ${error:-$(tail -n 1 $log)}${broken:+; before that, $broken} (the whole log: $log)"
 }
 
 echo "setup: making .venv with $("$python" --version 2>&1): $(grep -c == $lock) packages, a minute or more (log: $log)"

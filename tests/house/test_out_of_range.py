@@ -26,9 +26,21 @@ from icl.tasks import (
     HeavyTailedDrift,
     UnknownDrift,
     quadratics,
+    sentences,
     square_root,
 )
-from icl.theory import adversary, floors, lfom, moments, one_layer, population, steady
+from icl.theory import (
+    adversary,
+    cheap_covariance,
+    flips,
+    floors,
+    lfom,
+    moments,
+    one_layer,
+    population,
+    rule_floor,
+    steady,
+)
 from icl.theory import lms_family as lms
 from icl.theory.errata import memory
 
@@ -179,6 +191,50 @@ BYTES = {
     "projections": ("width", lambda: Projected(lambda q, k, v: v, 32), 4 * 32**2),
     "a model in context": ("width", lambda: InContext(3, 32, torch.nn.Identity()), 4 * 32**2),
 }
+
+
+CIRCLE = adversary.great_circle(3, 2, R=1.0, delta=0.1)
+LAYER = {"lam": 0.8, "a": 0.1}
+ROWS = sentences.LabelledRows(np.array([[1.0], [-1.0]]), np.array([1.0, -1.0]))
+ONE = DriftingRegression(1, 3, 0.9)
+UNHELD = {
+    "a radius": (lambda R: adversary.step_angle(R, 0.1), "R must be finite and >= 1e-150", [1e300, 1e-300]),
+    "a ball": (lambda R: adversary.upper_bound(CIRCLE, R=R, delta=0.1, **LAYER), "R must be", [1e300, 1e-300]),
+    "a sphere": (lambda R: adversary.minimax_on_sphere(3, 2, R=R, delta=0.1), "R must be", [1e300, 1e-300]),
+    "a search": (lambda R: adversary.worst_path(CIRCLE, R=R, delta=0.1, **LAYER), "R must be", [1e300, 1e-300]),
+    "a step": (lambda s: adversary.upper_bound(CIRCLE, R=1.0, delta=s, **LAYER), "delta must be", [1e300]),
+    "a path": (lambda w: adversary.best_layer(w * CIRCLE), "w must be finite and >= -1e", [1e300]),
+    "its error": (lambda w: adversary.path_error(w * CIRCLE, **LAYER), "w must be finite and >= -1e", [1e300]),
+    "a trap": (lambda lam: population.trap_curvature(TASK, lam=lam), "lam must keep Lambda~", [1e-300]),
+    "signs": (lambda lam: flips.sign_layer(ROWS, lam=lam, flip=0.1, n=3), "lam must keep D1", [1e150, 1e-300]),
+    "a grid": (
+        lambda s: rule_floor.positive_probability(np.ones((1, 3, 1)), np.ones((1, 3), bool), ONE, sigma_y=s),
+        "sigma_y must leave widths less unequal",
+        [1e-160, 1e-300, 5e-324],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNHELD)
+@pytest.mark.filterwarnings("error")
+def test_what_float64_does_not_hold_is_refused_by_name(what, as_installed):
+    """No OverflowError, ZeroDivisionError or NaN, and no warning of what is then refused."""
+    call, message, values = UNHELD[what]
+    for value in values:
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            call(value)
+
+
+def test_labels_of_boundless_noise_tell_nothing():
+    """An even chance each, where the noise's square leaves float64."""
+    x, positive, rule = np.ones((1, 3, 1)), np.ones((1, 3), dtype=bool), DriftingRegression(1, 3, 0.5, sigma_e=0.8)
+    np.testing.assert_allclose(rule_floor.positive_probability(x, positive, rule, sigma_y=1e300), 0.5, rtol=1e-9)
+
+
+def test_a_spread_is_what_it_tends_to_where_squares_leave_float64():
+    """s (1 - eps) (eps + v) / eps^2 - 1 tends to -s - 1 as eps grows and to s v / eps^2 as it falls."""
+    assert cheap_covariance.spread_needed(1e300, 0.1, 0.1) == pytest.approx(-1.1, rel=1e-12)
+    assert cheap_covariance.spread_needed(1e-170, 1e-100, 1e-60) == pytest.approx(1e180, rel=1e-12)
 
 
 @pytest.mark.parametrize("what", BYTES)

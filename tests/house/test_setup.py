@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +31,13 @@ esac
 OLD = f"""#!/bin/sh
 if [ "$1" = --version ]; then echo "Python 3.9.2"; exit; fi
 exec {sys.executable} -c "import sys; sys.version_info = (3, 9, 2); $2"
+"""
+# A stand-in of another version.
+OTHER = """#!/bin/sh
+if [ "$1" = --version ]; then echo "Python {version}"; exit; fi
+case "$2" in *version_info*) exec {python} -c "import sys; sys.version_info = {numbers}
+$2" ;; esac
+exec "$(dirname "$0")/stand-in" "$@"
 """
 SHIM = """#!/bin/sh
 echo "command not found" >&2; exit 127
@@ -169,6 +178,28 @@ def test_a_python_that_is_too_old(clone):
     assert "is Python 3.9.2; the book needs Python 3.11 or newer" in clone.refusal(PYTHON=old)
 
 
+def of_version(path: Path, version: str) -> Path:
+    return script(
+        path, OTHER.format(version=version, python=sys.executable, numbers=tuple(map(int, version.split("."))))
+    )
+
+
+@pytest.mark.parametrize("version", ["3.12.0", "3.12.3", "3.12.8", "3.13.0", "3.13.1"])
+def test_a_python_that_tells_recorded_runs_wrongly(clone, version):
+    """Named with the cure, and refused by pip too."""
+    said = clone.refusal(PYTHON=of_version(clone.root / "other", version))
+    assert (
+        f"is Python {version}; the book needs Python 3.11 or newer (3.12 from 3.12.9 and 3.13 from 3.13.2 on)" in said
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert not SpecifierSet(project["requires-python"]).contains(version)
+
+
+@pytest.mark.parametrize("version", ["3.11.0", "3.12.9", "3.13.2", "3.14.0"])
+def test_a_python_beside_those(clone, version):
+    assert clone.run(PYTHON=of_version(clone.root / "other", version)).returncode == 0
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A PATH with the tools that setup.sh calls, and no Python."""
@@ -181,7 +212,9 @@ def path(tmp_path: Path) -> Path:
 
 def test_no_python_on_the_path_is_new_enough(clone, path):
     script(path / "python3", OLD)
-    assert "no Python 3.11 or newer was found" in clone.refusal(PYTHON="", PATH=path)
+    assert "no Python 3.11 or newer (3.12 from 3.12.9 and 3.13 from 3.13.2 on) was found" in clone.refusal(
+        PYTHON="", PATH=path
+    )
 
 
 def test_a_name_on_the_path_that_does_not_run_is_passed_over(clone, path):
@@ -189,6 +222,13 @@ def test_a_name_on_the_path_that_does_not_run_is_passed_over(clone, path):
     script(path / "python3", STAND_IN)
     assert clone.run(PYTHON="", PATH=path).returncode == 0
     assert clone.ready()
+
+
+def test_a_python_that_tells_recorded_runs_wrongly_is_passed_over(clone, path):
+    of_version(path / "python3.12", "3.12.3")
+    script(path / "python3", STAND_IN)
+    done = clone.run(PYTHON="", PATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_python_without_venv(clone):
@@ -231,6 +271,18 @@ def test_pip_fails(clone):
     assert "ERROR: No matching distribution found for leaf==1.0" in sentence
     assert ".setup.log" in sentence
     assert "a hint" in (clone.root / ".setup.log").read_text()
+
+
+def test_an_index_that_is_out_of_reach_is_named(clone):
+    """What pip makes of it, a conflict, is not the cause."""
+    broken = (
+        "WARNING: Retrying (Retry(total=0)) after connection broken by NewConnectionError(no route): /whl/cpu/torch/"
+    )
+    sentence = clone.refusal(PIP_DOES=f"echo '{broken}'; echo 'ERROR: ResolutionImpossible: see above'; exit 1")
+    assert (
+        "ERROR: ResolutionImpossible: see above; before that, connection broken by NewConnectionError(no route)"
+        in sentence
+    )
 
 
 @pytest.mark.parametrize(("pin", "pip"), [("leaf", ":"), ("leaf==2.0", "exit 1")])

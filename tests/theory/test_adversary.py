@@ -256,3 +256,23 @@ def test_the_search_climbs_by_the_right_slope():
     ]
     assert max(found) <= worst + 1e-12
     np.testing.assert_allclose(max(found), worst, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "w", [np.zeros((7, 3)), adversary.great_circle(6, 3, R=1.0, delta=0.1)], ids=["zero", "inside"]
+)
+@pytest.mark.parametrize("lam", [0.0, 0.8, 1.1])
+def test_a_path_that_touches_no_limit_bounds_all_the_same(w, lam):
+    """No multiplier is asked of it, so that alpha_i is G's largest eigenvalue throughout: R^2 (n + 1) of it. SciPy's
+    least squares without a column ended the process. With delta = 0 paths stand still and all touch that limit.
+    """
+    layer = {"lam": lam, "a": 0.1}
+    c = 0.1 * lam ** np.arange(6.0, 0, -1)
+    G = np.outer([*c, -1], [*c, -1]) + np.diag([*(4 * c**2), 0])
+    found = adversary.upper_bound(w, R=2.0, delta=0.2, **layer)
+    np.testing.assert_allclose(found, 4 * 7 * np.linalg.eigvalsh(G)[-1], rtol=1e-12)
+    line = adversary.straight_line(6, 3, R=2.0, delta=0.2)
+    assert adversary.path_error(line, **layer) <= found
+    assert adversary.upper_bound(np.zeros((7, 3)), R=2.0, delta=0.0, **layer) >= adversary.path_error(
+        np.full((7, 3), 2 / 3**0.5), **layer
+    )

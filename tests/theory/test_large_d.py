@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from icl.theory import large_d
+from icl.theory import floors, large_d, mesa
 from icl.theory import steady as fw
 
 GRID = [(s, v) for s in (0.01, 0.3, 1.0, 5.0, 80.0) for v in (0.0, 0.01, 1.0, 30.0)]
@@ -152,3 +152,40 @@ def test_what_leaves_float64_is_refused():
     for theta in (1e-12, 1e4):
         with pytest.raises(ValueError, match="theta must be finite and >= 1e-07 and <= 1000"):
             large_d.rls_random_walk(1.0, theta)
+
+
+def test_the_fit_is_refused_below_the_dimensions_it_is_for():
+    """At d = 1 and gamma = 0.99 it was 20 % above the floor, sigma_e^2 without noise, where a label tells the weight.
+
+    So says `kalman_errors`, which the refusal names, to rounding. A weight without memory is known to nobody.
+    """
+    for d in (1, 2, 3, 4):
+        law = fw.Steady(d, 0.99, 0.3)
+        for fit in (large_d.kalman_floor, mesa.mesa_for):
+            with pytest.raises(
+                ValueError, match=f"law must have d >= 5 for this fit, got d = {d}: average `theory.kalm"
+            ):
+                fit(law)
+        assert large_d.kalman_floor(fw.Steady(d, 0.0, 0.3)) == fw.Steady(d, 0.0, 0.3).zero
+    law = fw.Steady(1, 0.99, 0.3)
+    x = np.random.default_rng(1).standard_normal((3, 20, 1))
+    np.testing.assert_allclose(floors.kalman_errors(x, law)[:, 1:], law.q, rtol=1e-12)
+    assert large_d.kalman_floor(fw.Steady(5, 0.99, 0.3)) > 0
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.99, 1 - 1e-10, 1 - 1e-15], ids=str)
+def test_a_slow_drift_keeps_its_digits(gamma):
+    """The weights' variance and the errors that follow from it in 60 digits, to 1e-14: 1 - gamma^2 lost 3e-7 of itself
+    at 1 - 1e-10.
+    """
+    law = fw.Steady(5, gamma, 0.3, 0.2)
+    with mp.workdps(60):
+        g, q, s2 = mp.mpf(gamma), mp.mpf(law.sigma_e) ** 2, mp.mpf(law.sigma_y) ** 2
+        k = q / (1 - g**2)
+        right = [k, 5 * (1 - g**2)]
+        # p = q + g^2 (p - p^2 / D), a quadratic for D = own p + noise.
+        for own, noise in ((1, 6 * k + s2), (7, s2)):
+            a, b = own * (1 - g**2) + g**2, noise * (1 - g**2) - own * q
+            right.append(5 * (mp.sqrt(b**2 + 4 * a * noise * q) - b) / (2 * a))
+    found = [law.k0, law.s, fw.best_gla(law).error, fw.best_delta(law).error]
+    np.testing.assert_allclose(found, [float(each) for each in right], rtol=1e-14)

@@ -166,3 +166,18 @@ def test_bounds_grow_with_the_ball():
     for bound in (learnability.mean_worst_loss, learnability.moment_constants, learnability.ball):
         for small, large in itertools.pairwise((1.5, 2.0, 4.0)):
             assert (bound(3, 8, 3, small) < bound(3, 8, 3, large)).all()
+
+
+@pytest.mark.parametrize("excess", [1e-8, 1e-30, 1e-150])
+def test_prompts_for_next_to_no_excess(excess):
+    """For each radius s of the cover the number of prompts is a formula; its least over s, on a grid, to 1e-7. The
+    search over s ended at e^-60 of the ball's radius, and the one over numbers in an OverflowError.
+    """
+    p, radius, largest, slope, delta = 3, 2.0, 5.0, 0.7, 0.05
+    s = excess / (4 * slope) * np.linspace(1e-4, 0.2, 20_001)
+    cover = p * np.log1p(2 * radius / s) + np.log(2 / delta)
+    least = (np.log(cover / 2) - 2 * np.log((excess / 2 - 2 * slope * s) / largest)).min()
+    found = learnability.prompts_needed(excess, p, radius, largest, slope, delta)
+    assert np.log(found) == pytest.approx(least, abs=1e-7)
+    with pytest.raises(ValueError, match="excess must leave a number of prompts that float64 holds, got 1e-160"):
+        learnability.prompts_needed(1e-160, p, radius, largest, slope)

@@ -7,6 +7,7 @@ polynomials of degree 4 that it takes, and nothing is diagonalised.
 
 import dataclasses
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -343,7 +344,69 @@ def test_errors_below_rounding_are_refused():
     """
     with pytest.raises(ValueError, match=r"task must leave errors of 1e-9 of the zero predictor's"):
         theory.errors(DriftingRegression(2, 200, 1.0, sigma_e=0.0), 1.0, normalised=True)
-    with pytest.raises(ValueError, match=r"task must leave errors of 1e-9 of the zero predictor's"):
-        theory.steady_error(DriftingRegression(2, 2, 1 - 1e-12), 1.0, normalised=True)
     found = theory.errors(DriftingRegression(2, 19, 1.0, sigma_e=0.0), 1.0, normalised=True)
     np.testing.assert_allclose(found, 2.0 * 0.5 ** np.arange(20), rtol=1e-9)
+
+
+def in_digits(task, mu, lam, normalised):
+    """The recurrence's own fixed point, c_j and then a_j, in digits enough for the smallest step."""
+    with mp.workdps(400):
+        d, g, mu, lam = task.d, mp.mpf(task.gamma), mp.mpf(mu), mp.mpf(lam)
+        k, size = mp.mpf(task.sigma_e) ** 2 / (1 - g**2), [mp.mpf(v) for v in np.diag(task.Lambda)]
+        s = [mp.mpf(1) / d] * d if normalised else size
+        own = s if normalised else [(mp.mpf(task.inputs.kurtosis) - 1) * each**2 for each in size]
+        across = [mp.mpf(0)] * d if normalised else size
+        c = [g * lam * mu * each * k / (1 - g * lam * (1 - mu * each)) for each in s]
+        without = [k - 2 * each for each in c]
+        system, right = mp.matrix(d, d), mp.matrix(d, 1)
+        for j in range(d):
+            for i in range(d):
+                system[j, i] = -(lam**2) * mu**2 * s[j] * across[i]
+            system[j, j] += 1 - lam**2 * (1 - 2 * mu * s[j] + mu**2 * own[j])
+            shared = sum(a * e for a, e in zip(across, without, strict=True))
+            right[j] = lam**2 * (2 * mu * s[j] * c[j] + mu**2 * (own[j] * without[j] + s[j] * shared))
+        a = mp.lu_solve(system, right)
+        return float(sum(v * (e + each) for v, e, each in zip(size, without, a, strict=True)))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.99, 1 - 1e-9, 1 - 1e-12], ids=str)
+@pytest.mark.parametrize("mu", [1e-300, 1e-17, 1e-12, 1e-6, 1e-3, 0.1, 1.0])
+def test_steps_of_any_size_in_many_digits(mu, gamma):
+    """1e-12 of the fixed point from the smallest step on, which leaves d k, and for drift however slow.
+
+    1 - lam^2 (1 - 2 mu s + ..) was 0, and the error infinite, below mu = 1e-16; and errors that are a small share of
+    the weights' variance were refused, or off by 6e-8.
+    """
+    tasks = [DriftingRegression(3, 2, gamma), DriftingRegression(3, 2, gamma, Lambda=np.diag([0.1, 1.0, 2.0]))]
+    settled = 0
+    for task, normalised in ((tasks[0], False), (tasks[0], True), (tasks[1], False)):
+        for lam in {1.0, 0.99, gamma} - {0.0}:
+            found = theory.steady_error(task, mu, lam=lam, normalised=normalised)
+            if not normalised and mu == 1.0:
+                assert found == np.inf
+                continue
+            settled += 1
+            assert found == pytest.approx(in_digits(task, mu, lam, normalised), rel=1e-12)
+    assert settled
+    if mu <= 1e-17 and gamma < 0.999:
+        assert theory.steady_error(tasks[0], mu) == pytest.approx(3 * 0.01 / (1 - gamma**2), rel=1e-12)
+
+
+def test_a_direction_without_inputs_does_not_keep_the_others_from_settling():
+    """Nothing moves along it and no input asks for it, so that the error is that of one dimension less."""
+    flat = DriftingRegression(3, 2, 0.9, Lambda=np.diag([0.0, 1.0, 2.0]))
+    whole = DriftingRegression(2, 2, 0.9, Lambda=np.diag([1.0, 2.0]))
+    for lam in (1.0, 0.95):
+        assert theory.steady_error(flat, 0.1, lam=lam) == pytest.approx(
+            theory.steady_error(whole, 0.1, lam=lam), rel=1e-12
+        )
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1 - 1e-10], ids=str)
+def test_the_best_settled_error_of_slow_drift(gamma):
+    """Its closed form in 60 digits, to 1e-14."""
+    task = DriftingRegression(4, 2, gamma)
+    for normalised, learnt in ((False, mp.mpf(1) / 6), (True, mp.mpf(1) / 4)):
+        with mp.workdps(60):
+            right = 4 * mp.mpf(task.sigma_e) ** 2 / (1 - mp.mpf(gamma) ** 2 * (1 - learnt))
+        assert theory.best_steady(task, normalised=normalised)[2] == pytest.approx(float(right), rel=1e-14)

@@ -133,3 +133,13 @@ def test_one_quadrature_of_the_density():
     best = mixture_floor.least_over_components(task, 1)
     assert best.risks[0] == pytest.approx(1.5 * 3.0, rel=1e-12)
     assert best.risks[1] == pytest.approx(1.5 * 3.0 * (1 - one**2 / two), rel=1e-7)
+
+
+def test_moments_of_the_lowest_and_of_too_high_a_degree():
+    """E h^0 is 1, and degree 0 raised an IndexError; one beyond float64 is refused by the degree, no OverflowError."""
+    for task in (PAPER, TOKENS):
+        np.testing.assert_array_equal(mixture_floor.curvature_moments(task, 0), np.ones((3, 1)))
+    small = GaussianComponents(1, 2, [0.5], [1.0], [1.0])
+    assert np.isfinite(mixture_floor.curvature_moments(small, 120)).all()
+    with pytest.raises(ValueError, match="degree must leave moments that float64 holds, got 300"):
+        mixture_floor.curvature_moments(small, 300)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icl.tasks import DriftingRegression
-from icl.theory import one_layer
+from icl.theory import flips, one_layer
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +110,56 @@ def test_forgetting_that_does_not_fit_is_refused():
     errors = one_layer.layer_risk(np.eye(3), DriftingRegression(3, 10_000, 0.9), lam=np.array([0.5, 2.0]))
     assert np.isfinite(errors[0])
     assert errors[1] == np.inf
+
+
+@pytest.mark.parametrize("crosstalk", [0.01, 1.0, 11.0, 1e6])
+@pytest.mark.parametrize(
+    "gamma", [5e-324, 1e-300, 1e-10, 0.5, 0.9, 1 - 1e-6, 1 - 1e-10, 1 - 1e-12, 1 - 2.0**-53], ids=str
+)
+def test_the_pole_near_one_and_near_zero(gamma, crosstalk):
+    """The smaller root in 60 digits, to a few roundings of lam: with b^2 - 4 it was off by 2e-6 of 1 - lam at gamma = 1 -
+    1e-10, 1.0 at 1 - 2^-53 and 0 at 1e-300.
+    """
+    g, c = Decimal(gamma), Decimal(crosstalk)
+    b = ((1 + g**2) + (1 - g**2) / c) / g
+    right = 2 / (b + (b**2 - 4).sqrt())
+    lam = one_layer.kalman_pole(gamma, crosstalk=crosstalk)
+    assert abs(Decimal(float(lam)) - right) <= max(Decimal(2.0**-51) * right, Decimal("5e-324"))
+
+
+@pytest.mark.parametrize("d", [1, 10, 300])
+@pytest.mark.parametrize("gamma", [0.0, 0.9, 1 - 1e-10], ids=str)
+def test_the_settled_error_in_60_digits(d, gamma):
+    """`steady_identity_error` to 1e-14: 1 - gamma^2 lost 3e-7 of itself at gamma = 1 - 1e-10."""
+    task = DriftingRegression(d, 5, gamma, sigma_e=0.3)
+    q, c = Decimal(task.sigma_e) ** 2, Decimal(d + 1)
+    right = d * q / 2 * (((c - 1) ** 2 + 4 * c / (1 - Decimal(gamma) ** 2)).sqrt() - (c - 1))
+    assert one_layer.steady_identity_error(task) == pytest.approx(float(right), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("n", "gamma", "lam", "sigma_e"),
+    [(100_000, 1.0, 1.0, 1e-4), (10_000, 1.0, 1.0, 1e-7), (3_000, 1 - 1e-9, 0.9999, 1e-5), (50, 0.9, 0.8, 0.1)],
+)
+def test_errors_far_below_the_labels_variance(n, gamma, lam, sigma_e):
+    """What a long prompt of weights that hardly move leaves, 1e-9 of what 60 digits say; as D4 - D1^2 / .. it was off
+    by 5e-9 with 100,000 examples.
+    """
+    task = DriftingRegression(10, n, gamma, sigma_e=sigma_e)
+    zero = one_layer.zero_predictor(task)
+    right = float(share_left(task, lam)) * zero
+    assert one_layer.training_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
+    assert one_layer.identity_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
+
+
+@pytest.mark.parametrize("flip", [1e-12, 1e-5, 0.1])
+@pytest.mark.parametrize("rho", [0.3, 1.0])
+def test_errors_of_signs_that_hardly_turn(flip, rho):
+    """1 - rho^2 D1^2 / (D2 + rho D3) of a long prompt in 60 digits, to 1e-9."""
+    lam, g = Decimal("0.9999"), 1 - 2 * Decimal(flip)
+    D1 = D2 = D3 = Decimal(0)
+    for _ in range(3_000):
+        D3, D2, D1 = lam**2 * (D3 + 2 * D1), lam**2 * (D2 + 1), lam * g * (D1 + 1)
+    right = 1 - Decimal(rho) ** 2 * D1**2 / (D2 + Decimal(rho) * D3)
+    found = flips.sign_error(flips.sign_moments(float(lam), flip=flip, n=3_000), rho)
+    assert found == pytest.approx(float(right), rel=1e-9)

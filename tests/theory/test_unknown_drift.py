@@ -271,7 +271,8 @@ def in_digits(law, lam, eps):
             return 2 ** (k - p) * mp.rf(s, k) * mp.hyperu(p, 1 + p - s - k, x)
 
         b1, b2, b3 = (mean(k, p) / law.d for k, p in ((1, 1), (2, 2), (1, 2)))
-        k, g = mp.mpf(law.k0), mp.mpf(law.gamma)
+        g = mp.mpf(law.gamma)
+        k = mp.mpf(law.sigma_e) ** 2 / (1 - g**2)
         C = g * lam * b1 * k / (1 - g * lam * (1 - b1))
         H = lam**2 * (2 * b1 * C + b2 * (k - 2 * C) + b3 * law.sigma_y**2) / (1 - lam**2 * (1 - 2 * b1 + b2))
         return float(law.d * (k - 2 * C + H))
@@ -312,3 +313,14 @@ def test_what_has_no_error_or_is_not_seen_is_refused():
     quiet, third = Steady(1, 0.95, 0.3), Steady(3, 0.95, 0.3, 0.5)
     assert ud.unit_delta_error(quiet, lam=0.95, eps=0.0) == pytest.approx(best_unit_delta(quiet).error)
     assert ud.unit_delta_error(third, lam=0.95, eps=0.0) == pytest.approx(in_digits(third, 0.95, 0), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "lam", "eps"), [(0.9, 1.0, 1e17), (1 - 1e-10, 1.0, 1e6), (1 - 1e-10, 1 - 1e-10, 5.0)]
+)
+def test_errors_of_layers_that_hardly_move(gamma, lam, eps):
+    """1e-9 of 30 digits where the steps are next to nothing, or the drift is so slow that little of the weights'
+    variance is left: k - 2 C + H was infinite, or off by 6e-8.
+    """
+    law = Steady(5, gamma, 0.3)
+    assert ud.unit_delta_error(law, lam=lam, eps=eps) == pytest.approx(in_digits(law, mp.mpf(lam), eps), rel=1e-9)

@@ -127,7 +127,7 @@ def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
     """
     less = (1 - lam) + lam * taken  # 1 - b
     moves = (1 - gamma) + gamma * less  # 1 - gamma b
-    return k * ((1 - lam) ** 2 * (2 - moves) + 2 * lam * (1 - gamma) * less) / moves
+    return k * ((1 - lam) ** 2 * (2 - moves) / moves + 2 * lam * ((1 - gamma) / moves) * less)
 
 
 def _positive_root(law: Steady, own: Any, other: Any) -> Any:
