@@ -197,9 +197,9 @@ class Mesa(FastWeights[Sums]):
         return Sums(self.lam * G, self.lam * torch.addcmul(state.b, X, y.double().unsqueeze(-1)))
 
     def _read(self, state: Sums, x: Tensor) -> Tensor:
-        held = state.G.clone()
+        held = state.G.to(torch.float64, copy=True)
         held.diagonal(dim1=-2, dim2=-1).add_(self.eps)
-        return (self.c * (torch.linalg.solve(held, state.b) * x).sum(-1)).to(x)
+        return (self.c * (torch.linalg.solve(held, state.b.double()) * x).sum(-1)).to(x)
 
 
 class Kalman(FastWeights[Belief]):
