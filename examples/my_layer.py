@@ -19,11 +19,11 @@ class MyLayer(nn.Module):
         """(batch, time, width) to the same."""
         q, k, v = self.qkv(h).chunk(3, dim=-1)
         q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-        log_a, log_b = F.logsigmoid(self.gates(h)).unbind(-1)
-        age = log_a.cumsum(1)[:, :, None] - log_a.cumsum(1)[:, None]
-        later = torch.ones_like(age).triu(1).bool()
-        left = age.masked_fill(later, -torch.inf).exp()  # at i, of what j wrote
-        b = log_b.exp()[:, :, None]
+        a, b = torch.sigmoid(self.gates(h)).split(1, dim=-1)
+        past = torch.ones(h.shape[1], h.shape[1], device=h.device).tril(-1).bool()
+        # At i, of what j wrote: the product of a between them, formed as a product. A difference of summed logarithms
+        # would lose its digits after one small a.
+        left = torch.where(past, a, 1.0).cumprod(1).tril()
         known = b * left * (k @ k.mT)
         # u_i + sum of known_ij u_j over j < i = b_i v_i: all tokens at once.
         u = torch.linalg.solve_triangular(known, b * v, upper=False, unitriangular=True)

@@ -52,7 +52,8 @@ def text(name: str, value: Any, what: str = "a text") -> str:
 def integer(name: str, value: Any, *, at_least: int) -> int:
     """Return `value` if it is an integer >= `at_least`; ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise ValueError(f"{name} must be an integer >= {at_least}, got {value!r}")
+        shown = value.item() if isinstance(value, np.generic) else value
+        raise ValueError(f"{name} must be an integer >= {at_least}, got {shown!r}")
     return int(value)
 
 
@@ -117,7 +118,7 @@ def real(
     if wrong.any():
         bounds = [f"> {above:g}"] * (above > -math.inf) + [f">= {at_least:g}"] * (at_least > -math.inf)
         bounds += [f"<= {at_most:g}"] * (at_most < math.inf)
-        worst = array[wrong].flat[0]
+        worst = array[wrong].flat[0].item()
         raise ValueError(f"{name} must be finite{''.join(f' and {b}' for b in bounds)}, got {worst!r}")
     return value
 

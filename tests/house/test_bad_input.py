@@ -1855,7 +1855,7 @@ SCAN = [
         ({"Delta": torch.ones(shape)}, r"Delta must have shape \(2 or 1, 5\) to match u")
         for shape in ((5,), (3, 5), (1, 4))
     ),
-    *(({"Delta": value * STEPS}, "Delta must be finite and > 0") for value in (0, NAN, INF)),
+    *(({"Delta": value * STEPS}, "Delta must be finite and >= 0") for value in (-1, NAN, INF)),
     *(
         ({name: value.double()}, f"{name} must have dtype torch.float32 to match u")
         for name, value in (("A", -torch.ones(1)), ("B", STATES), ("C", STATES), ("Delta", STEPS))

@@ -8,6 +8,7 @@ computed in float64: rounding is within 1e-12 of the same sums over absolute val
 same gradient at absolute values, whichever is larger.
 """
 
+import copy
 import math
 
 import numpy as np
@@ -116,6 +117,36 @@ def test_short_steps_after_a_long_one_keep_their_digits():
         A = -1e5 * (normal(rates, seed=3).abs() + 0.1)
         expected = s6.scan(u, A, B, C, Delta)
         assert (s6.scan_chunked(u, A, B, C, Delta) - expected).abs().max() <= 1e-12 * expected.abs().max()
+
+
+@pytest.mark.parametrize("rates", [1, 3])
+def test_a_step_that_underflows_leaves_the_state_alone(rates):
+    """One token at z = -120, where softplus is 0 in float32: all forms give the output of float64, where it is
+    8e-53, to 1e-6 of the largest, with a finite gradient; later tokens read what they would if this one were not there.
+    """
+    layer = S6(Selective(3, 3), Selective(3, 3), Step(3, 0.3), -normal(rates, seed=5).abs() - 0.2)
+    with torch.no_grad():
+        for part in (layer.B, layer.C):
+            part.W.copy_(normal(3, 3, seed=6))
+        layer.step.w[0] = 1.0
+    u = normal(2, 20, 3)
+    u[:, 4, 0] = -120.0
+    expected = layer(u)
+    single = copy.deepcopy(layer).float()
+    single.log_rate.requires_grad_(True)
+    arguments = (u.float(), single.A, single.B(u.float()), single.C(u.float()), single.step(u.float()))
+    assert bool((arguments[-1][:, 4] == 0).all())
+    forms = [s6.scan, s6.scan_chunked, lambda *a: s6.scan_chunked(*a, size=3), *([s6.dual] if rates == 1 else [])]
+    for form in forms:
+        found = form(*arguments)
+        assert (found - expected).abs().max() <= 1e-6 * expected.abs().max()
+        shorter = form(*(each if each.dim() == 1 else each[:, torch.arange(20) != 4] for each in arguments))
+        torch.testing.assert_close(found[:, 5:], shorter[:, 4:], rtol=1e-4, atol=1e-6 * expected.abs().max().item())
+        single.zero_grad()
+        found.square().sum().backward(retain_graph=True)
+        assert all(bool(p.grad.isfinite().all()) for p in single.parameters())
+    with pytest.raises(ValueError, match="Delta must be finite and > 0"):
+        FixedStep(0.0)
 
 
 @pytest.mark.parametrize("Delta", [1e-8, 0.01, 1.0, 20.5, 1e4])
@@ -482,8 +513,8 @@ def test_dtype_is_kept(form, dtype):
 # Bad input
 
 
-@pytest.mark.parametrize(("A", "Delta"), [(1.0, 0.1), (0.0, 0.1), (-np.nan, 0.1), (-1.0, 0.0), (-1.0, np.inf)])
+@pytest.mark.parametrize(("A", "Delta"), [(1.0, 0.1), (0.0, 0.1), (-np.nan, 0.1), (-1.0, -0.1), (-1.0, np.inf)])
 def test_a_hold_needs_a_decay(A, Delta):
-    """Zero-order hold refuses rates that do not decay and steps that are none."""
+    """Zero-order hold refuses rates that do not decay and steps back."""
     with pytest.raises(ValueError, match="must be finite and"):
         s6.held(torch.tensor([A]), torch.tensor([[Delta]]))

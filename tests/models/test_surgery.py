@@ -217,6 +217,35 @@ def test_the_model_itself_stays_as_it_was(model, tokens):
 
 
 @pytest.mark.parametrize("name", ["softmax", *RULES])
+def test_no_saved_model_is_loaded_as_another(model, tokens, name, tmp_path):
+    """A folder of `save_pretrained` gives the altered logits to whoever loads it, or there is none: the altered model
+    and what stands under its head refuse to write it, and say what to do. What they say to do gives the logits back.
+    """
+    settings = {"lam": None} if name == "softmax" else RULES[name]
+    changed = models.with_attention(model, **settings)
+    expected = logits(changed, tokens)
+    if name == "softmax":
+        changed.save_pretrained(tmp_path)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
+        # Its norms are transformers' own again, which round to float32.
+        assert close(logits(loaded, tokens), expected, 1e-5)
+        return
+    for altered in (changed, changed.base_model, copy.deepcopy(changed)):
+        with pytest.raises(ValueError, match=r"^save_pretrained must not be .* state_dict.*with_attention"):
+            altered.save_pretrained(tmp_path)
+    assert not list(tmp_path.iterdir())
+    torch.save(changed.state_dict(), tmp_path / "weights.pt")
+    again = models.with_attention(model, **settings)
+    with torch.no_grad():
+        for weight in again.parameters():
+            weight.zero_()
+    again.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    assert torch.equal(logits(again, tokens), expected)
+    # With softmax put back it is a model that files can hold.
+    models.with_attention(changed, lam=None).save_pretrained(tmp_path / "softmax")
+
+
+@pytest.mark.parametrize("name", ["softmax", *RULES])
 def test_the_future_never_changes_the_past(name):
     """Reads before a changed token are as they were, to rounding."""
     read = SoftmaxMemory() if name == "softmax" else memory(name, size=5)

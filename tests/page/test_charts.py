@@ -112,6 +112,29 @@ either = pytest.mark.parametrize("draw", [lines, heatmap, dots])
 either_in_full = pytest.mark.parametrize("draw", [full, full_heatmap, full_dots])
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: lines(DATA.iloc[:0]),
+        lambda: lines(DATA.iloc[:0], labels="legend"),
+        lambda: lines(DATA.iloc[:0], points=DOTS.iloc[:0]),
+        lambda: dots(NAMED.iloc[:0]),
+        lambda: heatmap(TILES.iloc[:0]),
+        lambda: heatmap(TILES.iloc[:0], domain=(1.0, 2.0)),
+    ],
+)
+def test_an_empty_table_is_refused(draw):
+    """With nothing to draw, every chart says so by name."""
+    with pytest.raises(ValueError, match=r"^data must have at least one row, got none$"):
+        draw()
+
+
+def test_tables_of_marks_may_be_empty():
+    """No points and no stars are no fault."""
+    for figure in (lines(points=DOTS.iloc[:0], stars=DOTS.iloc[:0]), heatmap(stars=MARKS.iloc[:0])):
+        assert "<svg" in figure.svg()
+
+
 class Page(HTMLParser):
     """The elements of a figure's HTML with their attributes, and the text of its script."""
 

@@ -26,8 +26,8 @@ class Causal(nn.Module):
         _checks.shape("x", x, (None, None, self.d), "to match the model")
         _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
         _checks.dtype("y", y, x.dtype, "to match x")
-        for parameter in self.parameters():
-            _checks.dtype("x", x, parameter.dtype, "to match the model")
+        for name, parameter in self.named_parameters():
+            _checks.dtype("x", x, parameter.dtype, f"to match the model's parameter {name}")
         if x.shape[1] == 0:
             raise ValueError("x must hold at least one position in time, got 0")
 

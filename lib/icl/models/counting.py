@@ -101,7 +101,9 @@ def _solving(out: Any, args: Sequence[Any]) -> int:
 _RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
     **dict.fromkeys(("add", "add_", "sub", "rsub", "mul", "div", "neg", "reciprocal"), _one),
     **dict.fromkeys(("pow", "sqrt", "rsqrt", "exp", "expm1", "log1p", "sigmoid", "softplus"), _one),
-    **dict.fromkeys(("unsqueeze", "slice", "select", "diagonal", "repeat", "clone", "detach", "view"), _free),
+    **dict.fromkeys(
+        ("unsqueeze", "slice", "select", "diagonal", "repeat", "clone", "detach", "view", "_to_copy"), _free
+    ),
     **dict.fromkeys(("expand", "unbind", "stack", "cat", "clamp", "t", "transpose", "permute", "_unsafe_view"), _free),
     **dict.fromkeys(("mm", "bmm", "mv"), _product),
     **dict.fromkeys(("zeros_like", "new_zeros", "where", "scalar_tensor", "_linalg_check_errors"), _free),

@@ -51,7 +51,7 @@ class Heads:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """State of Mesa: the faded sums of x x', in units of x^2, and of y x."""
+    """State of Mesa: the faded sums of x x', in units of x^2, and of y x, both in float64."""
 
     G: Float[Tensor, "batch d d"]
     b: Float[Tensor, "batch d"]
@@ -75,7 +75,7 @@ class Hidden:
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """State of the Kalman layer: its estimate, and P, the covariance of what that still misses."""
+    """State of the Kalman layer: its estimate, and P, the covariance of what that still misses, in float64."""
 
     w_hat: Float[Tensor, "batch d"]
     P: Float[Tensor, "batch d d"]

@@ -4,7 +4,8 @@
 
 `recurrent` is the definition, `parallel` one masked matrix product, `chunked` parallel inside blocks of time and
 recurrent between them: its cost grows linearly with time and it keeps the hardware busy. All three take and return the
-same things and agree in value and gradient. Decay 1 everywhere is plain linear attention. Products of decays are formed
+same things and agree in value and gradient; reads have the dtype of v, under autocast too, where products of matrices
+are formed in its dtype. Decay 1 everywhere is plain linear attention. Products of decays are formed
 as products (never as exponentials of summed logarithms), so that 0 is an ordinary value, gradient included.
 
 The delta rule writes the error of what was read, not the value itself [Schlag et al. 2021; Yang et al. 2024]:
@@ -61,7 +62,7 @@ def recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
     for qt, kt, vt, gt in zip(q.unbind(1), k.unbind(1), v.unbind(1), decay.unbind(1), strict=True):
         state = gt[..., None, None] * state + vt.unsqueeze(-1) * kt.unsqueeze(-2)
         outputs.append((state @ qt.unsqueeze(-1)).squeeze(-1))
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1).to(v)
 
 
 def _mask(decay: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ def parallel(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
     """(5) unrolled as in (6): o_i = sum_{j <= i} (g_{j+1} ... g_i) (q_i'k_j) v_j. Cost and memory grow with time^2."""
     decay = _checked(q, k, v, decay)
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * _mask(decay)
-    return torch.einsum("bhij,bjhd->bihd", scores, v)
+    return torch.einsum("bhij,bjhd->bihd", scores, v).to(v)
 
 
 def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: int = 32) -> _Values:
@@ -100,7 +101,7 @@ def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: int = 32) -> 
         outputs.append(torch.einsum("bhij,bjhd->bihd", scores, vb) + past)
         kept = kb * mask[..., -1, :].transpose(1, 2).unsqueeze(-1)
         state = age[:, -1, :, None, None] * state + torch.einsum("bjhv,bjhk->bhvk", vb, kept)
-    return torch.cat(outputs, dim=1)
+    return torch.cat(outputs, dim=1).to(v)
 
 
 def _delta_checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,7 +134,7 @@ def delta_recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate) -
         outputs.append((state @ qt.unsqueeze(-1)).squeeze(-1))
         error = vt - (state @ kt.unsqueeze(-1)).squeeze(-1)
         state = gt[..., None, None] * (state + bt[..., None, None] * error.unsqueeze(-1) * kt.unsqueeze(-2))
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1).to(v)
 
 
 def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, size: int = 32) -> _Values:
@@ -163,4 +164,4 @@ def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, 
         # At the block's end: written at i, faded by g_i to the last.
         end = g.flip(-1).cumprod(dim=-1).flip(-1)
         state = end[..., :1, None] * state + error.transpose(-1, -2) @ (K * (end * b).unsqueeze(-1))
-    return torch.cat(outputs, dim=1)
+    return torch.cat(outputs, dim=1).to(v)

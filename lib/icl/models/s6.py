@@ -53,12 +53,12 @@ def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch
     """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A.
 
     Raises:
-        ValueError: if A is not < 0 or Delta not > 0 throughout, or one of them is not finite.
+        ValueError: if A is not < 0 or Delta not >= 0 throughout, or one of them is not finite.
     """
     if not bool(((A < 0) & (-math.inf < A)).all()):
         raise ValueError(f"A must be finite and < 0, got {A.min().item():g} to {A.max().item():g}")
-    if not bool(((Delta > 0) & (Delta < math.inf)).all()):
-        raise ValueError(f"Delta must be finite and > 0, got {Delta.min().item():g} to {Delta.max().item():g}")
+    if not bool(((Delta >= 0) & (Delta < math.inf)).all()):
+        raise ValueError(f"Delta must be finite and >= 0, got {Delta.min().item():g} to {Delta.max().item():g}")
     exponent = Delta.unsqueeze(-1) * A
     return exponent.exp(), torch.expm1(exponent) / A
 
@@ -71,7 +71,7 @@ def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _S
         A: diagonal, < 0: one number a state, or one for all.
         B: what is written, before zero-order hold.
         C: what is read.
-        Delta: step of each token, > 0; one row for all prompts or one each.
+        Delta: step of each token, >= 0; one row for all prompts or one each. A token of step 0 is passed over.
     """
     _checked(u, A, B, C, Delta)
     decay, gain = held(A, Delta)
@@ -81,7 +81,7 @@ def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _S
     for ut, kept, written, read in zip(*steps, strict=True):
         state = kept.unsqueeze(1) * state + ut.unsqueeze(-1) * written.unsqueeze(1)
         outputs.append((state @ read.unsqueeze(-1)).squeeze(-1))
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1).to(u)  # under autocast products have its dtype
 
 
 def dual(u: _Tokens, A: Float[Tensor, "1"], B: _States, C: _States, Delta: _Steps) -> _Tokens:
@@ -122,7 +122,7 @@ def scan_chunked(
         age = (step.cumsum(1).unsqueeze(-1) * A).exp()
         outputs.append(scores @ ub + torch.einsum("bls,bcs->blc", read * age, state))
         state = age[:, -1].unsqueeze(1) * state + torch.einsum("bjc,bjs->bcs", ub, written * between[:, -1])
-    return torch.cat(outputs, dim=1)
+    return torch.cat(outputs, dim=1).to(u)
 
 
 class Selective(nn.Module):

@@ -257,6 +257,15 @@ def _per_head(name: str, value: Any, layers: int, heads: int) -> np.ndarray:
     return np.broadcast_to(array if array.ndim != 1 else array[:, None], (layers, heads))
 
 
+def _save_refused(*_: Any, **__: Any) -> None:
+    """Refuse `save_pretrained`: its files name no attention, so that they would be loaded as a softmax model."""
+    raise ValueError(
+        "save_pretrained must not be called on an altered model: loading its files would give softmax attention again. "
+        "Save its state_dict(); to load it, call icl.models.with_attention on the original model with the same "
+        "settings, then load_state_dict"
+    )
+
+
 def with_attention(
     model: nn.Module,
     *,
@@ -270,6 +279,8 @@ def with_attention(
     """A copy of a language model with another attention, all its trained weights kept; the model stays as it was.
 
     Dropout of attention weights, where a model trains with it, stays for softmax alone: the others have no weights.
+    The altered model refuses `save_pretrained`, whose files would be loaded with softmax again. Save its `state_dict()`
+    instead; to load it, call `with_attention` on the original model with the same settings, then `load_state_dict`.
 
     Args:
         model: causal model of transformers, GPT-2 or of Llama's blocks.
@@ -284,7 +295,8 @@ def with_attention(
         size: tokens in a block of the chunked form.
 
     Raises:
-        ValueError: for models of another kind, and settings out of range. The altered model itself refuses padding.
+        ValueError: for models of another kind, and settings out of range. The altered model itself refuses padding
+            and `save_pretrained`.
     """
     attentions = _attentions(model)
     if lam is None and (beta is not None or learned is not False or normalised is not False):
@@ -293,6 +305,10 @@ def with_attention(
     _transformers().AttentionMaskInterface.register(_NAME, _unpadded)
     changed: Any = copy.deepcopy(model)
     changed.set_attn_implementation(_NAME)
+    for module in changed.modules():
+        module.__dict__.pop("save_pretrained", None)
+        if lam is not None and hasattr(module, "save_pretrained"):
+            module.save_pretrained = _save_refused
     for settings in (changed.config, changed.generation_config):
         settings.use_cache = False  # transformers' cache is for keys and values
     rows: dict[str, Any] = {}

@@ -345,6 +345,8 @@ def lines(
     tables = {name: t for name, t in (("data", data), ("points", points), ("stars", stars)) if t is not None}
     _check_tables(tables, x, y, by)
     names = list(dict.fromkeys(name for table in tables.values() for name in table[by]))
+    if not names:
+        raise ValueError("data must have at least one row, got none")
     if unknown := set(floors) - set(names):
         raise ValueError(f"floors must be values of {by!r}, got {sorted(unknown)}")
     moves = explorable is not None
@@ -490,6 +492,8 @@ def dots(
     floors = floors or {}
     if absent := {x, y, by} - set(data.columns):
         raise ValueError(f"data must have the columns {sorted(absent)}")
+    if data.empty:
+        raise ValueError("data must have at least one row, got none")
     ranged = {"low", "high"} <= set(data.columns)
     numbers = [data[column] for column in (x, *(("low", "high") if ranged else ()))]
     limits = pd.Series(floors, dtype=float)
@@ -585,6 +589,8 @@ def heatmap(
     for name, table, columns in (("data", data, {x, y, value}), ("stars", stars, {x, y})):
         if table is not None and (absent := columns - set(table.columns)):
             raise ValueError(f"{name} must have the columns {sorted(absent)}")
+    if data.empty:
+        raise ValueError("data must have at least one row, got none")
     for column in (x, y, value):
         if not data[column].abs().lt(float("inf")).all():
             raise ValueError(f"data must hold finite numbers only in {column!r}")

@@ -19,7 +19,7 @@ from icl.models.convolved import Convolved
 from icl.models.estimating import Longhorn
 from icl.profile import streams
 from icl.runs.at_best import steady_task
-from icl.runs.training import AdamW, Config, Run, fit
+from icl.runs.training import AdamW, Config, Diverged, Run, fit
 from icl.tasks import Prompt
 from icl.theory import steady
 
@@ -108,6 +108,9 @@ def over_bound(
         prompts: how many, at least 2.
         generator: the stream of prompts.
         size: prompts at a time, at least 1.
+
+    Raises:
+        icl.runs.training.Diverged: if an error of the model is not finite.
     """
     _fits(model, law)
     if law.sigma_y:
@@ -125,6 +128,8 @@ def over_bound(
             mine, its = (each.errors(prompt.x, prompt.y)[:, -GATED_LAST:].double().square() for each in (model, best))
             differences.append((mine - its).mean(1))
     found = torch.cat(differences) / bound.error
+    if not bool(found.isfinite().all()):
+        raise Diverged("training diverged: on the judge's prompts some of the model's errors are not finite")
     return 1 + float(found.mean()), float(found.std()) / prompts**0.5
 
 
@@ -152,6 +157,9 @@ def gated_run(
         lr: step size, > 0.
         prompts: how many it is judged on, at least 2.
         recipe: of the training.
+
+    Raises:
+        icl.runs.training.Diverged: if the training, or an error of the trained layer, is not finite.
     """
     _checks.instance("law", law, steady.Steady)
     _checks.integer("seed", seed, at_least=0)

@@ -240,7 +240,7 @@ def _errors(maker: Maker, task: Task, prompt: Prompt, last: int, method: str, ce
         else:
             squares = (one_step_ahead(predictor, prompt) - clean(prompt)).square().numpy(force=True)
         _checks.shape("errors", squares, tuple(prompt.y.shape), "one a prompt and position")
-        _checks.real("errors", squares, at_least=0)
+        _checks.real("errors", squares, at_least=0, at_most=1e150)  # their squares are averaged too
     except Exception as error:
         raise CellFailed(f"{method} failed on {cell[0]}, seed {cell[1]}: {type(error).__name__}: {error}") from error
     return squares[:, -last:].mean(1)

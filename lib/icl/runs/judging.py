@@ -66,6 +66,12 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
     return torch.stack([torch.zeros_like(answers[0]), *answers], dim=-1)
 
 
+def _finite(name: str, *numbers: np.ndarray) -> None:
+    """Refuse risks and standard errors that overflowed: they would go on as inf and NaN."""
+    if not all(bool(np.isfinite(each).all()) for each in numbers):
+        raise FloatingPointError(f"squared errors of {name} overflow, or their squares do: no risk, no standard error")
+
+
 def clean_risk(
     predictor: Predictor, prompt: Prompt, *, last: int
 ) -> tuple[Float[np.ndarray, "*settings"], Float[np.ndarray, "*settings"]]:
@@ -78,7 +84,7 @@ def clean_risk(
 
     Raises:
         ValueError: if the prompts are too few or too short, or predictions do not fit them.
-        FloatingPointError: if a filter diverges.
+        FloatingPointError: if a filter diverges, or errors are so large that their squares overflow.
     """
     _checks.instance("prompt", prompt, Prompt)
     _checks.precision(prompt.x.dtype)
@@ -87,8 +93,9 @@ def clean_risk(
     if _checks.integer("last", last, at_least=1) > prompt.n + 1:
         raise ValueError(f"last must be at most the {prompt.n + 1} positions of the prompt, got {last}")
     squares = (one_step_ahead(predictor, prompt) - clean(prompt)).square()[..., -last:].mean(-1)
-    mean, error = squares.mean(-1), squares.std(-1) / prompt.batch**0.5
-    return mean.numpy(force=True), error.numpy(force=True)
+    mean, error = (each.numpy(force=True) for each in (squares.mean(-1), squares.std(-1) / prompt.batch**0.5))
+    _finite("the predictor", mean, error)
+    return mean, error
 
 
 def _risks(
@@ -126,6 +133,7 @@ def _risks(
             terms = (values, values.square(), values - reference, (values - reference).square())
             # Over the batch, the last axis but one, whatever axes settings have put before it.
             sums[name] = [s + t.sum(-2).numpy(force=True) for s, t in zip(sums[name], terms, strict=True)]
+            _finite(name, *sums[name])
 
     def error(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.sqrt(np.maximum(second / total - (first / total) ** 2, 0) / (total - 1))
@@ -181,6 +189,7 @@ def risk_curve(
     Raises:
         ValueError: if total is less than 2, there are no predictors, or `against` is none of them or has settings that
             another has not.
+        FloatingPointError: if a filter diverges, or errors are so large that squares of their squares overflow.
     """
     risks = _risks(
         predictors,
@@ -263,6 +272,7 @@ def squared_error(
 
     Raises:
         ValueError: if total is less than 2 or a prediction does not fit the prompts or is not finite.
+        FloatingPointError: if errors are so large that squares of their squares overflow.
     """
     if not callable(predict):
         raise ValueError(f"predict must be a function of prompts, got {predict!r}")
@@ -278,6 +288,7 @@ def squared_error(
             raise ValueError("predict must return finite numbers, got some that are not")
         first = first + squares.sum(-1).numpy(force=True)
         second = second + squares.square().sum(-1).numpy(force=True)
+        _finite("predict", first, second)
     mean = first / total
     # The same error in every prompt has variance 0, and rounding may put the difference below it.
     return mean, np.sqrt(np.maximum(second / total - mean**2, 0) / (total - 1))

@@ -158,6 +158,9 @@ def judge_text(
         prompts: a multiple of batch, at least 2.
         generator: the stream that prompts are drawn from, on the CPU.
         batch: prompts a pass, at least 1; those of one pass share the order of their texts' lengths.
+
+    Raises:
+        FloatingPointError: if a logit of a class word is not finite.
     """
     _checks.instance("task", task, InContextText)
     if _checks.integer("prompts", prompts, at_least=2) % _checks.integer("batch", batch, at_least=1):
@@ -168,6 +171,8 @@ def judge_text(
     for _ in range(prompts // batch):
         prompt = task.sample(batch, generator=generator, device=device)
         chosen = label_logits(model, prompt).gather(2, prompt.words)
+        if not bool(chosen.isfinite().all()):
+            raise FloatingPointError("logits of the class words must be finite, got some that are not")
         correct.append(chosen.argmax(-1) == prompt.labels)
         confidence.append(chosen.softmax(-1).amax(-1))
         rows.append(prompt.rows)

@@ -42,6 +42,9 @@ def match_scale(
 
     Returns:
         What each head's columns were multiplied by: root mean square of softmax's reads, over that of the others.
+
+    Raises:
+        FloatingPointError: if a head of the changed model reads nothing but 0, or numbers that are not finite.
     """
     softmax = surgery.with_attention(model, lam=None)
     factors: dict[int, Tensor] = {}
@@ -55,11 +58,14 @@ def match_scale(
         hook = functools.partial(compare, theirs.memory, layer)
         mine.memory.register_forward_hook(lambda _, read, out, hook=hook: hook(read, out))
     surgery.logits_at(softmax, tokens, torch.zeros(len(tokens), 1, dtype=torch.int64, device=tokens.device))
+    scale = torch.stack([factors[layer] for layer in range(len(pairs))])
+    if not bool(scale.isfinite().all()):
+        raise FloatingPointError("reads must be finite and not all 0 to be scaled, got a head whose reads are")
     for layer, (_, theirs) in enumerate(pairs):
         # GPT-2's projection is kept the other way round.
         weight = theirs.o_proj.weight.T if hasattr(theirs, "o_proj") else theirs.c_proj.weight
-        weight.mul_(factors[layer].repeat_interleave(len(weight) // len(factors[layer]))[:, None])
-    return torch.stack([factors[layer] for layer in range(len(pairs))])
+        weight.mul_(scale[layer].repeat_interleave(len(weight) // len(scale[layer]))[:, None])
+    return scale
 
 
 class _Times(nn.Module):

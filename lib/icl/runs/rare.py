@@ -89,6 +89,9 @@ def full_risks(
 
     Returns:
         Risks in units of y^2, and their standard errors: 0 where A_l are multiples of I.
+
+    Raises:
+        FloatingPointError: if A is so large that the risks overflow.
     """
     for name, value in (("A", A), ("Gamma", Gamma)):
         _checks.tensor(name, value)
@@ -115,4 +118,7 @@ def full_risks(
         parts.append(v[:, None] * rest.sum((-2, -1))[:, 1:])
     rest = torch.cat(parts)
     exact = lfom.table_risks(Gamma.tril().cpu().numpy(), d, n, a.cpu().numpy())[1:]
-    return exact + rest.mean(0).cpu().numpy(), (rest.std(0) / len(rest) ** 0.5).cpu().numpy()
+    risks, errors = exact + rest.mean(0).cpu().numpy(), (rest.std(0) / len(rest) ** 0.5).cpu().numpy()
+    if not (np.isfinite(risks).all() and np.isfinite(errors).all()):
+        raise FloatingPointError(f"risks must be finite, got {risks.tolist()} with errors {errors.tolist()}")
+    return risks, errors

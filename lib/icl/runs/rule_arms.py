@@ -6,6 +6,7 @@ numbers, read the same prompts, and are judged on the same prompts by the floor'
 (`icl.theory.rule_floor`), so that the toss of the label itself is not in the comparison.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -304,7 +305,8 @@ def compare_arms(
         for arm in [*RULE_ARMS, *(GATE_IN_ONE_LAYER if gamma < 1 else ())]:
             if arm in RULE_ARMS:
                 tried = {lr: float(rule_loss(trained(arm, lr, 0).model, to_choose).detach()) for lr in rates}
-                chosen[arm] = min(tried, key=lambda lr, tried=tried: tried[lr])  # type: ignore[misc]
+                # NaN is no least loss.
+                chosen[arm] = min(tried, key=lambda lr, tried=tried: (math.isnan(tried[lr]), tried[lr]))  # type: ignore[misc]
             lr = chosen[arm if arm in RULE_ARMS else "GLA, λ = 0.9"]
             for seed in range(seeds):
                 found = trained(arm, lr, seed)

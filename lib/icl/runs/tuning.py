@@ -290,7 +290,7 @@ def simplex(
     """Settings of least error by Nelder and Mead's search, and that error: for errors known without sampling.
 
     Args:
-        error: from settings to an error; infinite where there is none.
+        error: from settings to an error; infinite or NaN where there is none.
         start: settings to begin with, at least one, any numbers.
         evaluations: of the error, at most, at least 1.
         ceiling: larger errors count as this one, so that the search may begin beside what does not settle; > 0.
@@ -305,7 +305,7 @@ def simplex(
     options: Any = {"maxfev": evaluations, "xatol": 1e-6, "fatol": 1e-9}
 
     def capped(z: np.ndarray) -> Any:
-        return min(float(error(z)), ceiling)
+        return min(ceiling, float(error(z)))  # in this order NaN is the ceiling
 
     found = minimize(capped, first, method="Nelder-Mead", options=options)
     return np.asarray(found.x), float(found.fun)
