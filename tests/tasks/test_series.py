@@ -101,9 +101,9 @@ def test_the_known_part_is_white_and_the_rest_does_not_touch_it():
     known = series.x[:20]
     np.testing.assert_allclose(known.T @ known / 20, np.eye(4), atol=1e-9)
     assert series.y[:20].std() == pytest.approx(1.0, rel=1e-12)
-    # Weights go back to the inputs' units through turn and scale.
+    # Weights go back to the inputs' units through whitening and scale.
     w = np.linalg.lstsq(series.x, series.y)[0]
-    np.testing.assert_allclose(series.scale * series.turn @ w[1:], [1.0, -2.0, 0.5], rtol=1e-9)
+    np.testing.assert_allclose(series.scale * series.whitening @ w[1:], [1.0, -2.0, 0.5], rtol=1e-9)
     later = inputs.copy()
     later[20:] = 1e6
     np.testing.assert_array_equal(prepare(later, labels, 0.4).x[:20], series.x[:20])
