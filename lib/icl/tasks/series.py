@@ -64,7 +64,7 @@ def prepare(
     Raises:
         ValueError: if sizes do not fit, numbers are missing or not finite, or the known rows do not tell inputs apart.
     """
-    names = [repr(name) for name in getattr(inputs, "columns", range(np.shape(inputs)[-1] if np.ndim(inputs) else 0))]
+    columns = getattr(inputs, "columns", None)
     inputs = _checks.numbers("inputs", inputs).astype(np.float64)
     labels = _checks.numbers("labels", labels).astype(np.float64)
     _checks.shape("inputs", _checks.real("inputs", inputs), (None, None))
@@ -72,6 +72,7 @@ def prepare(
     count = int(_checks.number("known", known, above=0, at_most=1) * len(inputs))
     if not inputs.shape[1] + 1 < count < len(inputs):
         raise ValueError(f"known must leave more rows than columns before it and some after it, got {known!r}")
+    names = [repr(column) for column in (range(inputs.shape[1]) if columns is None else columns)]
     if still := [name for name, varies in zip(names, np.ptp(inputs, axis=0), strict=True) if not varies]:
         raise ValueError(
             f"inputs must have no intercept, column {still[0]} is constant: prepare adds the intercept itself, drop it"
