@@ -10,6 +10,15 @@ import numpy as np
 import torch
 
 
+def shown(value: Any) -> str:
+    """A value as a message quotes it: as Python writes it, or its kind and shape where that takes many lines."""
+    text = repr(value)
+    if len(text) <= 200 and "\n" not in text:
+        return text
+    size = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"that starts {text[:60]!r}"
+    return f"a {type(value).__name__} {size}"
+
+
 def unmasked(name: str, value: Any) -> None:
     """Refuse a masked array: made an ordinary one it would show what is behind its mask."""
     if isinstance(value, np.ma.MaskedArray):
@@ -19,27 +28,40 @@ def unmasked(name: str, value: Any) -> None:
 def plain(name: str, value: Any) -> None:
     """Refuse what numpy makes no ordinary array of: a masked array, and a tensor that waits for a gradient."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
-        raise ValueError(f"{name} must be real numbers, detached from what they are a gradient's, got {value!r}")
+        raise ValueError(f"{name} must be real numbers, detached from what they are a gradient's, got {shown(value)}")
     unmasked(name, value)
 
 
 def numbers(name: str, value: Any) -> np.ndarray:
     """Return `value` as an array of real numbers; ValueError if it is none, is masked, or waits for a gradient."""
     plain(name, value)
+    if hasattr(value, "isna") and hasattr(value, "to_numpy"):
+        return _pandas(name, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # a ragged list; a tensor on another device
-        raise ValueError(f"{name} must be real, got {value!r}") from error
+        raise ValueError(f"{name} must be real, got {shown(value)}") from error
     if array.dtype.kind not in "fiu":
-        raise ValueError(f"{name} must be real, got {value!r}")
+        raise ValueError(f"{name} must be real, got {shown(value)}")
     return array
+
+
+def _pandas(name: str, value: Any) -> np.ndarray:
+    """Numbers of a DataFrame or a Series: nullable, Arrow-backed and boolean (dummies) too; refused by column."""
+    columns = [(f" in column {label!r}", value.iloc[:, at]) for at, label in enumerate(getattr(value, "columns", ()))]
+    for where, column in columns if value.ndim == 2 else [("", value)]:
+        if column.dtype.kind not in "fiub":
+            raise ValueError(f"{name} must be real, got dtype {column.dtype}{where}")
+        if missing := int(column.isna().sum()):
+            raise ValueError(f"{name} must be finite, got {missing} missing{where}: fill them, or drop their rows")
+    return np.asarray(value.to_numpy(dtype=np.float64))
 
 
 def instance(name: str, value: Any, *kinds: type) -> None:
     """Refuse what is none of these kinds; a class has what its objects have, and is none."""
     if isinstance(value, type) or not isinstance(value, kinds):
         wanted = " or ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
-        raise ValueError(f"{name} must be an {wanted}, got {value!r}")
+        raise ValueError(f"{name} must be an {wanted}, got {shown(value)}")
 
 
 def text(name: str, value: Any, what: str = "a text") -> str:
@@ -126,7 +148,7 @@ def real(
 def number(name: str, value: Any, **bounds: float) -> float:
     """Return `value` as a float if it is one real number, finite and in range; ValueError otherwise."""
     if np.ndim(value) != 0:
-        raise ValueError(f"{name} must be one number, got {value!r}")
+        raise ValueError(f"{name} must be one number, got {shown(value)}")
     return float(real(name, value, **bounds))
 
 
@@ -172,7 +194,7 @@ def shape(name: str, value: Any, expected: tuple[int | None, ...], why: str = ""
     """Refuse an array whose shape is not `expected` (None matches any size)."""
     wanted = "(" + ", ".join("any" if e is None else str(e) for e in expected) + ")"
     if not isinstance(value, np.ndarray | np.generic | torch.Tensor):
-        raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {value!r}")
+        raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {shown(value)}")
     actual = tuple(value.shape)
     if len(actual) != len(expected) or any(e is not None and a != e for a, e in zip(actual, expected, strict=True)):
         raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {actual}")

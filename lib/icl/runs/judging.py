@@ -7,6 +7,7 @@ position, with the examples before it as its prompt. `squared_error` measures th
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -295,7 +296,7 @@ def squared_error(
 
 
 def series_risks(
-    y: Float[np.ndarray, " time"], answers: Mapping[str, Float[np.ndarray, " time"]], *, since: int, against: str
+    y: Float[np.ndarray, " time"] | Any, answers: Mapping[str, Any], *, since: int, against: str
 ) -> pd.DataFrame:
     """Errors on one series from some row on, and differences from those of one method, neighbours being alike.
 
@@ -313,14 +314,16 @@ def series_risks(
         the next; gap, the difference from the error of `against`, and its standard error. Columns error, s.e.,
         neighbours, gap, gap s.e.
     """
-    _checks.shape("y", np.asarray(_checks.real("y", y)), (None,))
+    y = _checks.numbers("y", y)
+    _checks.shape("y", _checks.real("y", y), (None,))
     if _checks.integer("since", since, at_least=0) > len(y) - 3:
         raise ValueError(f"since must leave at least three of {len(y)} rows, got {since}")
     _checks.instance("answers", answers, Mapping)
     _checks.one_of("against", against, answers)
     errors = {}
     for method, y_hat in answers.items():
-        _checks.shape(f"answers[{method!r}]", np.asarray(_checks.real(f"answers[{method!r}]", y_hat)), (len(y),))
+        y_hat = _checks.numbers(name := f"answers[{method!r}]", y_hat)
+        _checks.shape(name, _checks.real(name, y_hat), (len(y),))
         errors[method] = (y - y_hat)[since:]
     base, rows = errors[against] ** 2, {}
     lags = int(1.5 * len(base) ** (1 / 3))

@@ -9,6 +9,9 @@ is (3) with noise in the labels, and what its parameters are is asked of the kno
 float64 numpy, without sampling.
 """
 
+import itertools
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,46 +35,65 @@ class Series:
         x: inputs: first 1, then columns that over the known rows have mean 0 and covariance I.
         y: labels, of mean 0 and variance 1 over the known rows.
         known: number of rows from the start that settings may be chosen on.
-        turn: matrix that makes x of inputs less their mean: x = (1, turn'(inputs - mean)).
+        whitening: matrix that makes x of inputs less their mean: x = (1, (inputs - mean) @ whitening).
         scale: standard deviation of the known labels, in units of y.
     """
 
     x: _Inputs
     y: _Labels
     known: int
-    turn: Float[np.ndarray, "columns columns"]
+    whitening: Float[np.ndarray, "columns columns"]
     scale: float
 
 
-def prepare(inputs: Float[np.ndarray, "rows columns"], labels: Float[np.ndarray, " rows"], known: float) -> Series:
+def prepare(
+    inputs: Float[np.ndarray, "rows columns"] | Any, labels: Float[np.ndarray, " rows"] | Any, known: float
+) -> Series:
     """Centre, scale and whiten a series by what its first rows say, and by nothing else.
 
+    Whitened by the symmetric inverse root of the correlation matrix (ZCA-cor), which unlike eigenvectors has no signs
+    or rotations to choose, and leaves every column as near to its own input as white columns can be [Kessy, Lewin &
+    Strimmer 2018].
+
     Args:
-        inputs: columns in any units; none constant, and none a sum of others, over the known rows.
+        inputs: an array, a tensor or a DataFrame of columns in any units; none constant, and none a sum of others, over
+            the known rows.
         labels: in any units.
         known: share of the rows that is known in advance, in (0, 1).
 
     Raises:
-        ValueError: if sizes do not fit, numbers are not finite, or the known rows do not tell inputs apart.
+        ValueError: if sizes do not fit, numbers are missing or not finite, or the known rows do not tell inputs apart.
     """
-    inputs = np.asarray(_checks.real("inputs", inputs), dtype=np.float64)
-    labels = np.asarray(_checks.real("labels", labels), dtype=np.float64)
-    _checks.shape("inputs", inputs, (None, None))
-    _checks.shape("labels", labels, (len(inputs),), "to match inputs")
+    columns = getattr(inputs, "columns", None)
+    inputs = _checks.numbers("inputs", inputs).astype(np.float64)
+    labels = _checks.numbers("labels", labels).astype(np.float64)
+    _checks.shape("inputs", _checks.real("inputs", inputs), (None, None))
+    _checks.shape("labels", _checks.real("labels", labels), (len(inputs),), "to match inputs")
     count = int(_checks.number("known", known, above=0, at_most=1) * len(inputs))
     if not inputs.shape[1] + 1 < count < len(inputs):
         raise ValueError(f"known must leave more rows than columns before it and some after it, got {known!r}")
-    mean, centre, scale = inputs[:count].mean(0), labels[:count].mean(), labels[:count].std()
-    spread = inputs[:count].std(0)
-    if not (scale > 0 and (spread > 0).all()):
-        raise ValueError(f"known must reach rows where every column varies, got {known!r}")
-    # Eigenvectors of the correlations: those of the covariance would depend on the columns' units.
-    values, U = np.linalg.eigh(np.cov((inputs[:count] / spread).T, ddof=0).reshape(len(mean), len(mean)))
-    if values[0] < 1e-9 * values[-1]:
-        raise ValueError(f"known must reach rows that tell inputs apart, got {known!r}: one is a sum of others there")
-    turn = U / spread[:, None] / np.sqrt(values)
-    x = np.concatenate([np.ones((len(inputs), 1)), (inputs - mean) @ turn], axis=1)
-    return Series(x, (labels - centre) / scale, count, turn, float(scale))
+    names = [repr(column) for column in (range(inputs.shape[1]) if columns is None else columns)]
+    if still := [name for name, varies in zip(names, np.ptp(inputs, axis=0), strict=True) if not varies]:
+        raise ValueError(
+            f"inputs must have no intercept, column {still[0]} is constant: prepare adds the intercept itself, drop it"
+        )
+    x, y = inputs[:count], labels[:count]
+    still = [f"column {name} is" for name, varies in zip(names, np.ptp(x, axis=0), strict=True) if not varies]
+    if still := still + ["labels are"] * (not np.ptp(y)):
+        raise ValueError(f"known must reach rows where every column varies, got {known!r}: {still[0]} constant there")
+    mean, spread = x.mean(0), x.std(0)
+    z = (x - mean) / spread
+    values, U = np.linalg.eigh(z.T @ z / count)
+    lost = values < 1e-9 * values[-1]
+    if lost.any():
+        among = [name for name, share in zip(names, (U[:, lost] ** 2).sum(1), strict=True) if share > 1e-6]
+        raise ValueError(
+            f"known must reach rows that tell inputs apart, got {known!r}: of columns {', '.join(among)} one is a "
+            "sum of others there"
+        )
+    whitening = (U / np.sqrt(values)) @ U.T / spread[:, None]
+    x = np.concatenate([np.ones((len(inputs), 1)), (inputs - mean) @ whitening], axis=1)
+    return Series(x, (labels - y.mean()) / y.std(), count, whitening, float(y.std()))
 
 
 def as_prompt(series: Series, *, dtype: torch.dtype = torch.float64) -> Prompt:
@@ -88,19 +110,23 @@ class Drift:
 
     Attributes:
         gamma: autoregressive coefficient in [0, 1], dimensionless.
-        q: variance added to each weight at each step, >= 0, in units of (y/x)^2.
+        q: variance added to each weight at each step, >= 0, in units of scale^2.
         s2: variance of the noise in labels, > 0, in units of y^2.
+        scale: standard deviation of the weights in the first row, > 0, in units of y/x: one number, or one for each.
     """
 
     gamma: float
     q: float
     s2: float
+    scale: float | tuple[float, ...] = 1.0
 
     def __post_init__(self) -> None:
         """Refuse parameters out of range, by name."""
         _checks.number("gamma", self.gamma, at_least=0, at_most=1)
         _checks.number("q", self.q, at_least=0)
         _checks.number("s2", self.s2, above=0)
+        if np.ndim(_checks.real("scale", self.scale, above=0)) > 1:
+            raise ValueError(f"scale must be one number or one for each weight, got shape {np.shape(self.scale)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,93 +144,153 @@ class WeightPath:
     log_likelihood: float
 
 
-def _checked(x: np.ndarray, y: np.ndarray, drift: Drift) -> None:
-    for name, value in (("x", x), ("y", y)):
-        _checks.instance(name, value, np.ndarray)
-        _checks.real(name, value)
-    _checks.shape("x", x, (None, None))
-    _checks.shape("y", y, (len(x),), "to match x")
+def _checked(x: Any, y: Any) -> tuple[_Inputs, _Labels]:
+    x, y = (_checks.numbers(name, value).astype(np.float64) for name, value in (("x", x), ("y", y)))
+    _checks.shape("x", _checks.real("x", x), (None, None))
+    _checks.shape("y", _checks.real("y", y), (len(x),), "to match x")
+    if not len(x):
+        raise ValueError("x must have at least one row, got none")
+    return x, y
+
+
+def _array_filter(x: _Inputs, y: _Labels, gamma: Any, q: Any, s2: Any) -> Iterator[tuple[np.ndarray, ...]]:
+    """Kalman filters side by side, one for each entry of gamma; by row w and R of N(w, R'R), and -2 log density of y.
+
+    One QR decomposition takes in the label and adds the drift, and no variance is a difference of others, which would
+    lose its digits where a precise label meets a wide prior [Kailath, Sayed & Hassibi 2000, sec. 12.1]:
+
+        (s, 0; R x, gamma R; 0, sqrt(q) I) = Q (sqrt(S), gamma x'P / sqrt(S); 0, R of the next row),    S = x'P x + s2.
+    """
+    d, gamma = x.shape[1], np.reshape(gamma, (-1, 1))
+    w, R = np.zeros((len(gamma), d)), np.tile(np.eye(d), (len(gamma), 1, 1))
+    array = np.zeros((len(gamma), 1 + 2 * d, 1 + d))
+    array[:, 0, 0] = np.sqrt(s2)
+    array[:, 1 + d :, 1:] = np.sqrt(q)[:, None, None] * np.eye(d)
+    for xt, yt in zip(x, y, strict=True):
+        array[:, 1 : 1 + d, 0] = R @ xt
+        array[:, 1 : 1 + d, 1:] = gamma[..., None] * R
+        after: Any = np.linalg.qr(array, mode="r")
+        root = after[:, 0, :1]
+        error = (yt - w @ xt)[:, None] / root
+        yield w, R, (np.log(2 * np.pi * root**2) + error**2)[:, 0]
+        w, R = gamma * w + after[:, 0, 1:] * error, after[:, 1:, 1:]
+
+
+def _before_labels(x: Any, y: Any, drift: Drift) -> Any:
+    """x and w in the units of the weights' scales, y, by row the R of w's law before the label, scales, likelihood."""
+    x, y = _checked(x, y)
     if not isinstance(drift, Drift):
         raise ValueError(f"drift must be an icl.tasks.series.Drift, got {drift!r}")
+    _checks.broadcasts("drift.scale", drift.scale, x.shape[1:])
+    scale = np.broadcast_to(drift.scale, x.shape[1:])
+    x = x * scale
+    size = (x**2).sum(1).max()
+    if drift.s2 + drift.q * size < 1e-20 * size:
+        raise ValueError(
+            f"drift must have s2 of at least 1e-20 of labels' variance in advance, {size:.3g}, if q is so small: "
+            f"float64 does not tell it from 0, got {drift!r}"
+        )
+    rows = _array_filter(x, y, [drift.gamma], [drift.q], [drift.s2])
+    w, R, minus = (np.concatenate(part) for part in zip(*rows, strict=True))
+    return x, y, w, R, scale, -minus.sum() / 2
 
 
-def filtered(x: _Inputs, y: _Labels, drift: Drift) -> WeightPath:
+def filtered(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
     """The Kalman filter: the weights' law at each row given the labels before it, and the likelihood it hands out.
 
     A label's law given those before is N(x'w, S), S = x'P x + s2, and the densities of all multiply up
     [Schweppe 1965].
+
+    Raises:
+        ValueError: if x and y do not fit together or are not finite, or s2 and q are too small for float64 to tell.
     """
-    _checked(x, y, drift)
-    d = x.shape[1]
-    w, P, total = np.zeros(d), np.eye(d), len(x) * np.log(2 * np.pi)
-    means, covariances = np.empty((len(x), d)), np.empty((len(x), d, d))
-    square, added = drift.gamma**2, drift.q * np.eye(d)
-    for t, (xt, yt) in enumerate(zip(x, y, strict=True)):
-        means[t], covariances[t] = w, P
-        Px = P @ xt
-        S = xt @ Px + drift.s2
-        error = yt - w @ xt
-        total += np.log(S) + error * error / S
-        w = drift.gamma * (w + Px * (error / S))
-        P = square * (P - np.outer(Px, Px / S)) + added
-    return WeightPath(means, covariances, float(-total / 2))
+    _, _, w, R, scale, likelihood = _before_labels(x, y, drift)
+    return WeightPath(w * scale, (R.mT @ R) * np.outer(scale, scale), float(likelihood))
 
 
-def smoothed(x: _Inputs, y: _Labels, drift: Drift) -> WeightPath:
+def smoothed(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
     """The weights' law at each row given all labels, past and future [Rauch, Tung & Striebel 1965].
 
     For looking back only: nothing here may predict a label.
-    """
-    path = filtered(x, y, drift)
-    means, covariances = path.mean.copy(), path.covariance.copy()
-    later_mean, later = None, None
-    for t in range(len(x) - 1, -1, -1):
-        P, xt = path.covariance[t], x[t]
-        Px = P @ xt
-        S = xt @ Px + drift.s2
-        mean = path.mean[t] + Px * ((y[t] - path.mean[t] @ xt) / S)
-        P = P - np.outer(Px, Px / S)
-        if later is not None:
-            ahead = path.covariance[t + 1]
-            gain = drift.gamma * np.linalg.solve(ahead, P).T
-            mean = mean + gain @ (later_mean - path.mean[t + 1])
-            P = P + gain @ (later - ahead) @ gain.T
-        means[t], covariances[t] = mean, P
-        later_mean, later = mean, P
-    return WeightPath(means, covariances, path.log_likelihood)
-
-
-def most_likely(x: _Inputs, y: _Labels) -> Drift:
-    """The drift under which these labels are likeliest, by a simplex search from several starts.
-
-    1 - gamma runs from 1e-6 to 1, q from 1e-12 and s2 from 1e-8: a random walk, and weights that stand still, are as
-    near as makes no difference. At gamma = 0 weights are drawn anew in every row and teach nothing: likeliest where
-    labels do not pay for weights that last.
 
     Raises:
-        ValueError: if x and y do not fit together or are not finite.
+        ValueError: if x and y do not fit together or are not finite, or s2 and q are too small for float64 to tell.
     """
-    _checked(x, y, Drift(1.0, 0.0, 1.0))
+    x, y, w, R, scale, likelihood = _before_labels(x, y, drift)
+    d = x.shape[1]
+    means, covariances = np.empty_like(w), np.empty_like(R)
+    array = np.zeros((1 + 2 * d, 1 + 2 * d))
+    array[0, 0] = np.sqrt(drift.s2)
+    array[1 + d :, 1 : 1 + d] = np.sqrt(drift.q) * np.eye(d)
+    for t in range(len(x) - 1, -1, -1):
+        # The filter's decomposition with the weights of this row beside those of the next [Park & Kailath 1995].
+        array[1 : 1 + d] = np.column_stack([R[t] @ x[t], drift.gamma * R[t], R[t]])
+        after: Any = np.linalg.qr(array, mode="r")
+        ahead, shared, own = after[1 : 1 + d, 1 : 1 + d], after[1 : 1 + d, 1 + d :], after[1 + d :, 1 + d :]
+        mean = w[t] + after[0, 1 + d :] * ((y[t] - w[t] @ x[t]) / after[0, 0])
+        if t + 1 == len(x):
+            covariance = shared.T @ shared
+        else:
+            # Least squares: a weight without variance is known ahead, and teaches nothing of this row.
+            gain = np.linalg.lstsq(ahead, shared)[0].T
+            mean = mean + gain @ (means[t + 1] - w[t + 1])
+            covariance = gain @ covariances[t + 1] @ gain.T
+        means[t], covariances[t] = mean, covariance + own.T @ own
+    return WeightPath(means * scale, covariances * np.outer(scale, scale), float(likelihood))
 
-    def drift(z: np.ndarray) -> Drift:
-        leak, q, s2 = np.exp(np.clip(z, np.log([1e-6, 1e-12, 1e-8]), np.log([1.0, 1e3, 1e6])))
-        return Drift(float(1 - leak), float(q), float(s2))
 
-    def unlikely(z: np.ndarray) -> Any:
-        return -filtered(x, y, drift(z)).log_likelihood
+def most_likely(x: _Inputs | Any, y: _Labels | Any) -> Drift:
+    """The drift under which these labels are likeliest.
 
-    def search(start: np.ndarray) -> Any:
-        options: Any = {"xatol": 1e-2, "fatol": 1e-3, "maxfev": 250}
-        return minimize(unlikely, start, method="Nelder-Mead", options=options)
+    Searched in units of the labels' and of every input's root mean square, so that units do not matter; the first
+    weights have a standard deviation of 1 in these units. From the best of a grid on, L-BFGS-B on the logarithms of
+    1 - gamma from 1e-6 to 1, q from 1e-12 to 1e3 and s2 from 1e-8 to 1e3; gamma = 1 and q = 0 are taken where they are
+    as likely. At gamma = 0 weights are drawn anew in every row and teach nothing: likeliest where labels do not pay for
+    weights that last.
 
-    starts = np.log([[1e-3, 1e-4, 0.3], [1e-2, 1e-2, 0.03]])
-    ends = [search(start) for start in starts]
-    best = min(ends, key=lambda end: float(end.fun))
-    # A simplex can shrink before it has arrived; a new one around its end goes on, or stays.
-    return drift(search(best.x).x)
+    Raises:
+        ValueError: if x and y do not fit together or are not finite, or y is 0 throughout.
+
+    Warns:
+        RuntimeWarning: if the search ends at the least s2 or the largest q: labels without noise, or too large for x.
+    """
+    x, y = _checked(x, y)
+    unit, sizes = np.sqrt(np.mean(y**2)), np.sqrt((x**2).mean(0))
+    if not unit > 0:
+        raise ValueError("y must not be 0 throughout: no noise is then small enough to be likeliest")
+    # A weight whose input is 0 throughout is in the units of the others.
+    sizes[sizes == 0] = np.sqrt(np.mean(sizes**2)) or 1.0
+    x, y = x / sizes, y / unit
+
+    def unlikely(gamma: Any, q: Any, s2: Any) -> np.ndarray:
+        return np.asarray(sum(minus for _, _, minus in _array_filter(x, y, gamma, q, s2))) / len(y)
+
+    def sloped(z: np.ndarray) -> tuple[float, np.ndarray]:
+        """The value at z and its gradient by central differences, from filters side by side."""
+        leak, q, s2 = np.exp(z + 1e-4 * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])).T
+        values = unlikely(1 - leak, q, s2)
+        return float(values[0]), (values[1:4] - values[4:]) / 2e-4
+
+    bounds = np.log([[1e-6, 1.0], [1e-12, 1e3], [1e-8, 1e3]])
+    starts = np.array(list(itertools.product([1e-3, 1e-2, 0.1, 1.0], [1e-6, 1e-4, 1e-2, 1.0], [1e-4, 0.01, 0.1, 0.8])))
+    best = starts[unlikely(1 - starts[:, 0], starts[:, 1], starts[:, 2]).argmin()]
+    options: Any = {"ftol": 1e-14, "gtol": 1e-8}
+    end: Any = minimize(sloped, np.log(best), jac=True, method="L-BFGS-B", bounds=bounds.tolist(), options=options)
+    for name, value, edge in (("s2", end.x[2], bounds[2, 0]), ("q", end.x[1], bounds[1, 1])):
+        if abs(value - edge) < 1e-3:
+            warnings.warn(
+                f"{name} = {np.exp(edge):.0e}, in units of the labels and inputs, is the edge of the search: a {name} "
+                "beyond it may be likelier",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    leak, q, s2 = np.exp(end.x)
+    gammas, qs = np.array([1.0, 1.0, 1 - leak, 1 - leak]), np.array([0.0, q, 0.0, q])
+    at = int(unlikely(gammas, qs, np.full(4, s2)).argmin())
+    return Drift(float(gammas[at]), float(qs[at]), float(s2 * unit**2), tuple((unit / sizes).tolist()))
 
 
-def mean_and_error(z: Float[np.ndarray, " time"], *, lags: int) -> tuple[float, float]:
+def mean_and_error(z: _Labels | Any, *, lags: int) -> tuple[float, float]:
     """Mean of a series and its standard error, neighbours being alike [Newey & West 1987].
 
     The variance of the mean is (c_0 + 2 sum_k (1 - k / (lags + 1)) c_k) / n, c_k the covariance k rows apart. With no
@@ -214,8 +300,8 @@ def mean_and_error(z: Float[np.ndarray, " time"], *, lags: int) -> tuple[float, 
         z: the series, stationary.
         lags: how many rows apart two may still be alike, >= 0.
     """
-    _checks.real("z", z)
-    _checks.shape("z", z, (None,))
+    z = _checks.numbers("z", z)
+    _checks.shape("z", _checks.real("z", z), (None,))
     if _checks.integer("lags", lags, at_least=0) >= len(z):
         raise ValueError(f"lags must be less than the {len(z)} rows of z, got {lags}")
     off, n = z - z.mean(), len(z)
