@@ -6,6 +6,7 @@ these alone are written anew, of all chapters if none is named: so little of a c
 """
 
 import argparse
+import itertools
 import os
 import sys
 import tempfile
@@ -58,7 +59,7 @@ def seal_wrong(name: str, labels: list[str]) -> None:
             for why, texts in mistakes.get(label, {}).items()
         }
         cases = page.cases(label)
-        right = iter(exercises._opened(label, len(cases)).right)
+        right = itertools.cycle(exercises._opened(label, len(cases)).right)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a wrong answer may divide by zero
             exercises.seal(label, lambda right=right, **_: next(right), cases, wrong)

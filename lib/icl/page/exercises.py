@@ -81,7 +81,7 @@ def check(
             raise
         return SelfCheck(name, False, "not yet: its answers are sealed further down")
     if atol is None:
-        atol = _ROUNDING * max(float(np.abs(right[np.isfinite(right)]).max(initial=0)) for right in sealed.right)
+        atol = _rounding(sealed.right)
     given: list[NDArray[np.float64] | None] = []
     for number, (case, right) in enumerate(zip(cases, sealed.right, strict=True), 1):
         told = f"not yet: {_told(case, number, len(cases))} it"
@@ -139,18 +139,47 @@ def seal(
         mistakes: usual wrong answers, by the words that follow "This is what comes out".
 
     Raises:
-        ValueError: if there are no cases, or the sealed numbers are not the function's.
+        ValueError: if there are no cases, the sealed numbers are not the function's, or numbers to be sealed are
+            rounding: inputs that move by 1e-12 of themselves must not move them by what `check` sees.
     """
     if not cases:
         raise ValueError("cases must hold at least one dict of keyword arguments")
     answers = _answers(reference, cases)
     if _sealing():
+        atol = _rounding(answers)
+        _refuse_unstable(f"the right answer to {label!r}", reference, cases, atol)
+        for why, mistake in (mistakes or {}).items():
+            _refuse_unstable(f"what comes out of {label!r} {why}", mistake, cases, atol)
         wrong = {why: _numbers(mistake, cases) for why, mistake in (mistakes or {}).items()}
         if mistakes is not None or not _holds(label, answers):
             _sealed(label).parent.mkdir(exist_ok=True)
             _files.write(_sealed(label), _written(answers, wrong))
     if not _holds(label, answers):
         raise ValueError(f"{label!r} is sealed with other answers: tools/seal.py writes them anew")
+
+
+def _refuse_unstable(what: str, function: Callable[..., Any], cases: Sequence[dict[str, Any]], atol: float) -> None:
+    """Refuse numbers that another machine's rounding would change, or another order of the same sums."""
+    moved = _numbers(function, [_moved(case) for case in cases])
+    for number, (one, other) in enumerate(zip(_numbers(function, cases), moved, strict=True), 1):
+        if not _same(other, one, 1e-6, atol):
+            raise ValueError(f"{what} is rounding in case {number}: inputs moved by 1e-12 change it")
+
+
+def _moved(value: Any) -> Any:
+    """Arguments with each float moved towards 0 by up to 1e-12 of itself; equal floats stay equal."""
+    if isinstance(value, dict):
+        return {key: _moved(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_moved, value))
+    if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype == np.float64):
+        return value * (1 - 1e-12 * np.sin(1e3 * value) ** 2)
+    return value
+
+
+def _rounding(right: list[NDArray[np.float64]]) -> float:
+    """Differences from the right answers that are rounding: 1e-10 of the largest number of all cases."""
+    return _ROUNDING * max(float(np.abs(one[np.isfinite(one)]).max(initial=0)) for one in right)
 
 
 @dataclass(frozen=True)

@@ -175,11 +175,18 @@ LAPLACE = InputLaw("Laplace", 6.0, _laplace)
 
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
-    """Symmetric square root; unlike Cholesky it takes singular covariances too."""
+    """Symmetric square root of a covariance, a singular one too.
+
+    The one root that depends on the matrix alone: a root built from eigenvectors also depends on the signs, and on the
+    rotation within an eigenspace, that LAPACK happens to choose on a machine.
+    """
     _checks.plain("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
-    return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
+    # The root of a zero eigenvalue's rounding would be 1e-8. Rounding is relative to the variances that an eigenvalue
+    # is a difference of, not to the largest of all.
+    values[values <= 1e-14 * (vectors**2).T @ matrix.diagonal()] = 0
+    return (vectors * np.sqrt(values)) @ vectors.T
 
 
 def _colour(white: Tensor, matrix: np.ndarray) -> Tensor:

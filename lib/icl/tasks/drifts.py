@@ -25,14 +25,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from icl import _checks
-from icl.tasks.core import DriftingRegression, Prompt, Regression, _normal, _recurrence
+from icl.tasks.core import DriftingRegression, Prompt, Regression, _normal, _recurrence, square_root
 
 
 def _factor(matrix: np.ndarray) -> np.ndarray:
-    """B with B B' = matrix and no more columns than its rank, so that no number is drawn to be multiplied by 0."""
-    values, vectors = np.linalg.eigh(matrix)
-    lives = values > 1e-14 * values[-1].clip(min=0)
-    return vectors[:, lives] * np.sqrt(values[lives])
+    """Symmetric square root without the columns of zero variance, so that no number is drawn to be multiplied by 0."""
+    return square_root(matrix)[:, matrix.diagonal() > 0]
 
 
 @dataclass(frozen=True, eq=False)
