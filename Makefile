@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 
 # Two workers with a thread each beat one that takes every core and another that waits.
-book page again test mutants browser course paper article: export OMP_NUM_THREADS := 1
-book page again test mutants browser course paper article: export MKL_NUM_THREADS := 1
-book page again test mutants browser course paper article: export OPENBLAS_NUM_THREADS := 1
-book page again test mutants browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
+book page again portable test mutants browser course paper article: export OMP_NUM_THREADS := 1
+book page again portable test mutants browser course paper article: export MKL_NUM_THREADS := 1
+book page again portable test mutants browser course paper article: export OPENBLAS_NUM_THREADS := 1
+book page again portable test mutants browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
 
 # Some machines forbid it; but what is not kept each kernel and each test worker compiles anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,6 +35,10 @@ again: setup ## run two downloads again, others at each commit (ALL=1: all), and
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/again.py $(if $(ALL),--all)
 	$(PY) tools/course/student_runs.py $(if $(ALL),--all --apart,--sample)
+
+.PHONY: portable
+portable: setup ## compare what pages show with runs as on other processors (ALL=1: all chapters and the tests; PAGE=...; PROCESSOR=Haswell)
+	$(PY) tools/portable.py $(if $(ALL),--all --tests) $(if $(PAGE),--page $(PAGE)) $(if $(PROCESSOR),--on $(PROCESSOR))
 
 .PHONY: test
 test: setup ## run the tests of the library and the book's sources, in two workers

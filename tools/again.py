@@ -30,9 +30,14 @@ import runs
 SAMPLE = 2
 
 
+def shuffled(pages: list[str], commit: str) -> list[str]:
+    """Chapters in an order that depends on the commit alone."""
+    return sorted(pages, key=lambda page: hashlib.sha256(f"{commit} {page}".encode()).digest())
+
+
 def sample(pages: list[str], commit: str) -> list[str]:
     """The chapters whose turn it is at a commit."""
-    return sorted(pages, key=lambda page: hashlib.sha256(f"{commit} {page}".encode()).digest())[:SAMPLE]
+    return shuffled(pages, commit)[:SAMPLE]
 
 
 def commit() -> str:
@@ -70,7 +75,7 @@ def difference(page: str, again: nbformat.NotebookNode) -> str | None:
     return None
 
 
-def _plain(cell: nbformat.NotebookNode) -> str:
+def outputs(cell: nbformat.NotebookNode) -> list[dict[str, Any]]:
     """A cell's outputs, printed text in one piece: how it is cut depends on when it was sent."""
     pieces: list[dict[str, Any]] = []
     for output in cell.outputs:
@@ -78,8 +83,16 @@ def _plain(cell: nbformat.NotebookNode) -> str:
             pieces[-1]["text"] += output.text
         else:
             pieces.append(dict(output))
-    # Addresses in memory differ by nature.
-    return re.sub(r" at 0x\w+", "", json.dumps(pieces, sort_keys=True))
+    return pieces
+
+
+def without_addresses(text: str) -> str:
+    """A text without the addresses of objects in memory, which differ from run to run."""
+    return re.sub(r" at 0x\w+", "", text)
+
+
+def _plain(cell: nbformat.NotebookNode) -> str:
+    return without_addresses(json.dumps(outputs(cell), sort_keys=True))
 
 
 def again(pages: list[str]) -> int:

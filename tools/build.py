@@ -63,7 +63,7 @@ def run(pages: list[str], meanwhile: Callable[[], None] = lambda: None) -> dict[
     done = {page: notebook for page in pages if (notebook := runs.cached(page)) is not None}
     for page, notebook in done.items():
         print(f"   cached  {notebook.metadata.icl.seconds:6.1f} s  {page}", flush=True)
-    stale = sorted((page for page in pages if page not in done), key=_expected, reverse=True)
+    stale = sorted((page for page in pages if page not in done), key=expected, reverse=True)
     if not stale:
         return done
     environment = environments.quick()
@@ -99,7 +99,7 @@ def load() -> None:
             importlib.import_module(name)
 
 
-def _expected(page: str) -> float:
+def expected(page: str) -> float:
     """Seconds that a chapter will take: as many as the last time, or by the size of its cells."""
     before = runs.seconds_of(page)
     return SECONDS_A_CHARACTER * sum(map(len, chapters.code_cells(chapters.source(page)))) if before is None else before
@@ -158,6 +158,8 @@ def render(target: Path, *, page: str | None = None, whole: bool = True) -> bool
             shutil.rmtree(made, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished.touch()
+    # sphinx_external_toc looks at every object that is not frozen, and one of torch's warns when it is looked at.
+    gc.freeze()
     try:
         status = build_sphinx(
             str(chapters.ROOT),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import chapters
 
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
 
 def quick() -> dict[str, str]:
     """For the pages: the package from its wheel, made now; nothing of the repository's `lib` can be imported."""
@@ -27,10 +29,9 @@ def sealing() -> dict[str, str]:
 
 def _around(profile: str, package: Path) -> dict[str, str]:
     # One thread a kernel: two chapters run side by side, and sums come out the same on any number of cores.
-    threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
     # A page shows what a chapter found; bars are for those who wait, and tqdm reads this in each kernel.
     own = {"ICL_PROFILE": profile, "TQDM_DISABLE": "1", "PYTHONPATH": str(package)}
-    return os.environ | dict.fromkeys(threads, "1") | own
+    return os.environ | dict.fromkeys(THREADS, "1") | own
 
 
 def _installed() -> Path:

@@ -18,20 +18,26 @@ import IPython  # noqa: F401
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.util import ensure_async
 
 STARTS = 3  # two kernels that start at the same moment may choose the same port, and one of them dies of it
 
 
 class _Client(NotebookClient):
-    """Asks its kernel once more after the last cell: nobody else would miss one that has died by then."""
+    """A client that asks its kernel once more after the last cell, to notice one that has died, and then kills it.
+
+    To shut it down would first interrupt it, and a kernel that is interrupted as it answers logs an error.
+    """
 
     async def async_execute_cell(
         self, cell: nbformat.NotebookNode, cell_index: int, *args: Any, **more: Any
     ) -> nbformat.NotebookNode:
         """Execute a cell."""
         done = await super().async_execute_cell(cell, cell_index, *args, **more)
-        if cell_index == len(self.nb.cells) - 1 and self.kc is not None:
+        if cell_index == len(self.nb.cells) - 1 and self.kc is not None and self.km is not None:
             await self.async_wait_for_reply(self.kc.kernel_info())
+            with contextlib.suppress(ProcessLookupError):
+                await ensure_async(self.km.signal_kernel(signal.SIGKILL))
         return done
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import io
 import os
 import re
@@ -228,6 +229,39 @@ def test_a_failing_cell_names_its_chapter(tiny, capsys):
     assert re.search(r"FAILED .* book/d\nThe kernel died", said)
     assert "3 chapter(s) failed" in complained
     assert [runs.cached(f"book/{name}") is not None for name in "abcd"] == [False, False, True, False]
+
+
+#: A kernel that is still at its answer when whoever asked has it.
+LINGERS = """
+import time
+handlers = get_ipython().kernel.shell_handlers
+answer = handlers["kernel_info_request"]
+async def linger(*message):
+    await answer(*message)
+    time.sleep(2)
+handlers["kernel_info_request"] = linger
+"""
+
+
+def test_a_kernel_that_has_done_its_work_complains_of_nothing(tiny, capfd):
+    """It is not interrupted as it answers the last question, of which it would log an error."""
+    tiny.chapters(a=[LINGERS])
+    executed("book/a")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_walk_over_all_objects_meets_nothing_that_was_loaded(tiny, monkeypatch):
+    """As sphinx_external_toc asks each for its class; one of torch's warns then, and a warning is an error here."""
+    import torch.distributed  # noqa: F401
+
+    gc.unfreeze()  # what the harness has frozen
+
+    classes = set()
+    monkeypatch.setattr(
+        "jupyter_book.sphinx.build_sphinx", lambda *_, **__: classes.update(each.__class__ for each in gc.get_objects())
+    )
+    build.render(tiny.root / "_build/html")
+    assert classes
 
 
 def test_what_comes_after_is_loaded_as_chapters_run():

@@ -115,6 +115,7 @@ def test_set_up_ci_and_publication_go_through_the_lock():
         "book",
         "page",
         "again",
+        "portable",
         "test",
         "check",
         "course",
@@ -129,7 +130,7 @@ def test_set_up_ci_and_publication_go_through_the_lock():
 
     ci = (ROOT / ".ci" / "run").read_text()
     steps = re.search(r"set -- ([a-z ]+);", ci)[1].split()
-    assert steps == ["check", "test", "book", "again", "course", "browser"]
+    assert steps == ["check", "test", "book", "again", "portable", "course", "browser"]
     for name in steps:
         assert re.search(rf"^{name}: setup\b", makefile, re.MULTILINE), name
     each, weekly = ([step["run"] for step in workflow(name) if "run" in step] for name in ("check.yml", "weekly.yml"))

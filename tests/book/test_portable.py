@@ -1,0 +1,130 @@
+"""Chapters as other processors compute them: every value that a page shows counts, and is named if it differs."""
+
+import json
+import os
+import re
+
+import chapters
+import nbformat
+import portable
+import pytest
+import runs
+
+SPEC = {
+    "title": "A figure",
+    "description": "It falls to 0.5.",
+    "encoding": {
+        "x": {"field": "n", "type": "quantitative", "scale": {"type": "log", "domain": [1e-6, 1.0]}},
+        "y": {"field": "error", "type": "quantitative", "scale": {"type": "linear", "domain": [-1.0, 1.0]}},
+    },
+    "datasets": {"data-1a": [{"n": 1e-3, "error": 0.0}, {"n": 1.0, "error": 0.5}], "data-2b": [{"free": 3.0}]},
+}
+TABLE = "<table><tr><th>filter</th><th>error</th></tr><tr><td>RLS</td><td>0.529</td></tr></table>"
+CLAIM = {"id": "gla.x", "verdict": "reproduced", "measured": "z = -4.3", "samples": None}
+
+
+def chapter(*, said="lost in 4 of 9", printed="rest 0.12", table=TABLE, claim=CLAIM, spec=SPEC):
+    """An executed chapter with one output of every kind."""
+    spec = spec if isinstance(spec, str) else json.dumps(spec)
+    figure = f'<figure><img alt="" src="data:{hash(spec)}"><script type="application/json">{spec}</script></figure>'
+    bundles = [
+        {runs.SAID: said, "text/html": "<!-- checked -->", "text/plain": ""},
+        {"text/html": table, "text/plain": "shown nowhere"},
+        {runs.CHECK: claim, "text/html": f"<p>{claim['measured']}</p>", "text/plain": ""},
+        {"text/html": figure, "text/plain": ""},
+    ]
+    outputs = [nbformat.v4.new_output("display_data", data=data) for data in bundles]
+    outputs += [nbformat.v4.new_output("stream", name="stdout", text=part) for part in (printed[:5], printed[5:])]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(outputs=outputs)])
+
+
+def test_a_second_run_that_shows_the_same_is_no_difference():
+    """Addresses, pieces of printed text, bytes of pictures and data within a thousandth of the axis do not count."""
+    assert portable.differences(chapter(), chapter()) == []
+    at = [chapter(printed=f"a<b at 0x{address}>\nrest") for address in ("7f01", "7f02ab")]
+    assert portable.differences(*at) == []
+    near = json.dumps(SPEC).replace("data-1a", "data-9f").replace('"error": 0.5', '"error": 0.5019')
+    near = near.replace('"n": 0.001', '"n": 0.001013').replace("3.0", "3.0029")
+    assert portable.differences(chapter(), chapter(spec=near)) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        ({"said": "lost in 5 of 9"}, "cell 1, sentence: lost in 4 … lost in [4 -> 5]"),
+        ({"printed": "rest 0.13"}, "cell 1, text: rest 0.12 … rest [0.12 -> 0.13]"),
+        ({"table": TABLE.replace("0.529", "0.545")}, "cell 1, text: RLS | 0.529 … RLS | [0.529 -> 0.545]"),
+        (
+            {"claim": CLAIM | {"measured": "z = -5.0"}},
+            "cell 1, claim gla.x: reproduced: z = … reproduced: z = [-4.3 -> -5.0]",
+        ),
+        (
+            {"claim": CLAIM | {"verdict": "misprint"}},
+            "cell 1, claim gla.x: reproduced: z = … [reproduced: -> misprint:]",
+        ),
+    ],
+)
+def test_another_value_is_named(other, line):
+    """A sentence, a printed number, a cell of a table, what a claim measured and its verdict."""
+    (found,) = portable.differences(chapter(), chapter(**other))
+    assert found.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('"error": 0.5', '"error": 0.5021', "error 0.5 … [0.5 -> 0.5021]"),
+        ('"error": 0.0', '"error": null', "error 0.0 … [0.0 -> None]"),
+        ('"n": 0.001', '"n": 0.0010141', "n 0.001 … [0.001 -> 0.0010141]"),
+        ("3.0", "3.0031", "free 3.0 … [3.0 -> 3.0031]"),
+        ("to 0.5.", "to 0.6.", "description It falls to … It falls to [0.5. -> 0.6.]"),
+        ('{"free": 3.0}', '{"free": 3.0}, {"free": 3.0}', "24 -> 26 parts"),
+    ],
+)
+def test_another_datum_of_a_figure_is_named(old, new, line):
+    """By more than a thousandth of the axis, on a logarithm's scale too; a word of the figure, and a row more."""
+    spec = json.dumps(SPEC)
+    assert spec.count(old) >= 1
+    found = portable.differences(chapter(), chapter(spec=spec.replace(old, new, 1)))
+    (found,) = [re.sub(r"\d+ -> \d+ parts", "24 -> 26 parts", each) for each in found]
+    assert found == f"cell 1, figure 'A figure': {line}"
+
+
+def test_a_chapter_that_differs_is_named_with_its_failure(tiny, monkeypatch, capfd):
+    """A cell that fails there is a difference, and so is what comes after it; a chapter that is the same passes."""
+    setting = {"other": {"THERE": "1"}}
+    monkeypatch.setattr(portable, "PROCESSORS", setting)
+    monkeypatch.setattr(portable, "acting", lambda names, environment: iter(names))
+    fails = "import os\nassert 'THERE' not in os.environ, 'gla.x: not so'"
+    tiny.chapters(a=[fails, "print(os.environ.get('THERE', 0))"], b=["print(2)"])
+    assert portable.main(["--page", "a", "b"]) == 1
+    said, complained = capfd.readouterr()
+    assert "cell 1, error: nothing -> AssertionError: gla.x: not so\ncell 2, text: 0 … [0 -> 1]\n" in said
+    assert said.count("FAILED") == 1
+    assert complained == "Not as on this machine: book/a on other\n"
+    assert portable.main(["--page", "b"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_a_processor_acts_or_is_left_out_by_name(capsys):
+    """The libraries are asked which code they take: it is what was asked for, and another than without asking."""
+    environment = dict(os.environ)
+    own = portable.chosen(environment)
+    found = list(portable.acting(list(portable.PROCESSORS), environment))
+    for name in found:
+        asked, got = portable.PROCESSORS[name], portable.chosen(environment | portable.PROCESSORS[name])
+        assert got != own
+        assert got.items() & asked.items() == {(key, asked[key]) for key in got.keys() & asked.keys()}
+    said = capsys.readouterr().out.splitlines()
+    assert {line.partition(" is left out")[0] for line in said} == portable.PROCESSORS.keys() - found
+    assert portable.chosen({**environment, "ATEN_CPU_CAPABILITY": "default"})["ATEN_CPU_CAPABILITY"] == "default"
+
+
+def test_every_chapter_gets_its_turn(monkeypatch):
+    """The commit draws them, as many as fit; a hundred commits draw all."""
+    monkeypatch.setattr(portable.build, "expected", lambda page: 10.0)
+    pages = chapters.with_cells()
+    drawn = [portable.fitting(pages, f"{commit:040x}", 30) for commit in range(100)]
+    assert drawn[7] == portable.fitting(pages, f"{7:040x}", 30)
+    assert all(len(set(each)) == 6 for each in drawn)
+    assert {page for each in drawn for page in each} == set(pages)
