@@ -639,5 +639,5 @@ def test_settings_at_the_ends_of_float64(low, high):
 
 def test_an_interval_without_steps_is_refused():
     for tuned in (solvers.tuned_momentum, solvers.tuned_nesterov, solvers.chebyshev):
-        with pytest.raises(ValueError, match="high must be finite and >= 1e-300, got .*1e-310"):
+        with pytest.raises(ValueError, match=r"high must be finite and >= 1e-300, got .*1e-310"):
             tuned(1e-320, 1e-310)

@@ -2830,6 +2830,8 @@ entry(closed.rate, given={"eta": 1e-3}, also=[OTHER_D, ({"weights": EYE, "eta": 
 
 # --- theory: every fast weight in steady state
 LAW = fast.Steady(3, 0.9, 0.1)
+LAWS_BELOW_FIVE = [({"law": LAW}, "law must have d >= 5 for this fit, got d = 3")]
+entry(large_d.kalman_floor, mesa.mesa_for, given={"law": fast.Steady(5, 0.9, 0.1)}, also=LAWS_BELOW_FIVE)
 FIXTURES |= {fast.Steady: lambda: LAW}
 entry(
     fast.best_normalised_gla,

@@ -117,8 +117,8 @@ def test_forgetting_that_does_not_fit_is_refused():
     "gamma", [5e-324, 1e-300, 1e-10, 0.5, 0.9, 1 - 1e-6, 1 - 1e-10, 1 - 1e-12, 1 - 2.0**-53], ids=str
 )
 def test_the_pole_near_one_and_near_zero(gamma, crosstalk):
-    """The smaller root in 60 digits, to a few roundings of lam: with b^2 - 4 it was off by 2e-6 of 1 - lam at gamma = 1 -
-    1e-10, 1.0 at 1 - 2^-53 and 0 at 1e-300.
+    """The smaller root in 60 digits, to a few roundings of lam: with b^2 - 4 it was off by 2e-6 of 1 - lam at gamma =
+    1 - 1e-10, 1.0 at 1 - 2^-53 and 0 at 1e-300.
     """
     g, c = Decimal(gamma), Decimal(crosstalk)
     b = ((1 + g**2) + (1 - g**2) / c) / g

@@ -52,9 +52,8 @@ def sign_error(m: _moments.Moments, explained: float) -> Any:
     """
     _checks.instance("m", m, _moments.Moments)
     rho = _checks.number("explained", explained, above=0, at_most=1)
-    # With D4 = 1, a sum of what is positive.
-    residual = m.D2 + m.D3 - m.D1**2 if m.residual is None else m.residual
-    return (rho * residual + (1 - rho) * (rho * m.D1**2 + m.D2)) / (m.D2 + rho * m.D3)
+    # 1 is D4; as a sum of what is positive.
+    return (rho * m.D4 * m.residual + (1 - rho) * (rho * m.D1**2 + m.D2 * m.D4)) / (m.D2 + rho * m.D3)
 
 
 def sign_layer(rows: LabelledRows, *, lam: float, flip: float, n: int) -> Float[np.ndarray, "d d"]:

@@ -21,20 +21,22 @@ from jaxtyping import Float
 from icl import _checks
 from icl.tasks import DriftingRegression, Task
 
+#: The least number above 0, which keeps 0 / 0 at 0.
+_LEAST = 5e-324
+
 
 @dataclass(frozen=True)
 class Moments:
     """D1 .. D4, each a float64 array of the shape that lam, gamma and the scales broadcast to; in units of (y/x)^2.
 
-    `residual`, D2 + D3 - D1^2 / D4, is the variance that sum_i a_i w_i has given w_{n+1}; None where it is not asked
-    for.
+    `residual`, D2 + D3 - D1^2 / D4, is the variance that sum_i a_i w_i has given w_{n+1}; 0 where D4 is.
     """
 
     D1: Float[np.ndarray, "*shape"]
     D2: Float[np.ndarray, "*shape"]
     D3: Float[np.ndarray, "*shape"]
     D4: Float[np.ndarray, "*shape"]
-    residual: Float[np.ndarray, "*shape"] | None = None
+    residual: Float[np.ndarray, "*shape"]
 
 
 def _moments(*values: Any) -> Moments:
@@ -72,20 +74,15 @@ def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any 
         *(np.asarray(v, dtype=np.float64) for v in (lam, gamma, sigma_w, sigma_e))
     )
     D1, D2, D3, R = (np.zeros(lam.shape) for _ in range(4))
-    k = gamma**2 * sigma_w**2 + sigma_e**2
+    squares, fade, q = lam**2, gamma**2, sigma_e**2
+    k = fade * sigma_w**2 + q
     for _ in range(n):
-        D3 = lam**2 * (D3 + 2 * D1)
-        D2 = lam**2 * (D2 + k)
+        D3 = squares * (D3 + 2 * D1)
+        D2 = squares * (D2 + k)
         D1 = lam * gamma * (D1 + k)
-        kept, k = gamma**2 * k, gamma**2 * k + sigma_e**2
-        R = _residual(lam**2 * R, D2 + D3, kept, sigma_e**2)
+        kept, k = fade * k, fade * k + q
+        R = (kept * squares * R + q * (D2 + D3)) / np.maximum(k, _LEAST)
     return _moments(D1, D2, D3, k, R)
-
-
-def _residual(R: Any, V: Any, kept: Any, pushed: Any) -> Any:
-    """Variance of a sum of weights given the last of them, after a step of it from variance `kept` by `pushed`."""
-    k = kept + pushed
-    return np.where(k > 0, (kept * R + pushed * V) / np.where(k > 0, k, 1.0), V)
 
 
 def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments:
@@ -106,7 +103,7 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     past, variance = kernel[:n, :n], np.diag(kernel)
     D1, D2, D4 = a @ kernel[:n, n], a**2 @ variance[:n], variance[n]
     whole = np.einsum("...i,ij,...j->...", a, past, a)
-    residual = (whole - (D1**2 / D4 if D4 > 0 else 0.0)).clip(min=0)
+    residual = (whole - (D1**2 / D4 if D4 > 0 else whole)).clip(min=0)
     return _moments(D1, D2, whole - D2, np.full(D2.shape, D4), residual)
 
 
@@ -155,7 +152,7 @@ def relative(task: Task, lam: Any) -> Moments:
             D3 = (small / units) ** 2 * D3 + 2 * small / units * fresh * (D1 / units)
             D2 = (small / units) ** 2 * D2 + (fresh / units) ** 2 * k
             D1 = kept * (small * D1 + fresh * k) / units
-            R = _residual((small / units) ** 2 * R, D2 + D3, kept**2 * k, pushed**2)
-            k = kept**2 * k + pushed**2
+            aged, k = kept**2 * k, kept**2 * k + pushed**2
+            R = (aged * (small / units) ** 2 * R + pushed**2 * (D2 + D3)) / max(k, _LEAST)
             fresh, pushed = fresh * later, pushed / grows
     return _moments(D1, D2, D3, np.full(lam.shape, k), R)

@@ -151,7 +151,6 @@ def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]
 
 
 def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
-    assert m.residual is not None
     D2, D3, D4, residual = (D[..., None] for D in (m.D2, m.D3, m.D4, m.residual))
     s = _spectrum(task)
     crosstalk = D2 * ((task.inputs.kurtosis - 2) * s + s.sum())
@@ -174,7 +173,6 @@ def identity_error(task: Task, *, lam: Any) -> Any:
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
     m = _in_range(task, _checks.real("lam", lam, above=0))
-    assert m.residual is not None
     crosstalk = (task.d + task.inputs.kurtosis - 2) * m.D2
     a = crosstalk + m.D2 + m.D3
     return task.d * m.D4 * np.where(a > 0, (crosstalk + m.residual) / np.where(a > 0, a, 1.0), 1.0)

@@ -144,7 +144,8 @@ class SeparateLoss:
 
     def _loss(self, values: np.ndarray) -> PopulationLoss:
         """The loss with these moments."""
-        D = _moments.Moments(*(np.asarray(value) for value in values[:4]))
+        # Of the loss, which the residual does not enter.
+        D = _moments.Moments(*(np.asarray(value) for value in (*values[:4], np.nan)))
         Lambda = self.merged.R @ self.merged.R
         tilde = D.D2 * (2 * Lambda + np.trace(Lambda) * np.eye(self.d)) + D.D3 * Lambda
         S1, S2, E1, E2 = (float(value) for value in values[4:])
