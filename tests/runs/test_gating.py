@@ -79,12 +79,11 @@ def test_what_diverged_is_no_row():
     """
     recipe = replace(SHORT, batch=4)
     for layer in ("Mamba-2", "gated delta"):
-        what = (LAW, layer, "own filter, labels", 2, 1)
-        row = gating.gated_run(*what, 10.0, 20, recipe=recipe)
+        row = gating.gated_run(LAW, layer, "own filter, labels", 2, 1, 10.0, 20, recipe=recipe)
         assert 1 < row["ratio"] < np.inf
         assert 0 < row["se"] < np.inf
-        with pytest.raises(Diverged, match="on the judge's prompts"):
-            gating.gated_run(*what, 1e30, 20, recipe=replace(recipe, steps=1))
+    with pytest.raises(Diverged, match="on the judge's prompts"):
+        gating.gated_run(LAW, "Mamba-2", "one filter", 2, 1, 1e4, 20, recipe=replace(recipe, steps=1))
     model = gating.gated_layer("delta rule", "one filter", 2, 4, generator=streams("start"))
     with pytest.raises(Diverged, match="training diverged at step 2"):
         gating.train_gated(model, LAW, 1e30, generator=streams("prompts"), recipe=recipe)
