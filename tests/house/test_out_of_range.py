@@ -249,3 +249,15 @@ def test_what_memory_just_holds_is_taken(what, monkeypatch, as_installed):
         ValueError, match=rf"^{name} must be smaller, \d+ takes at least {re.escape(f'{size:.3g}')} bytes"
     ):
         call()
+
+
+@pytest.mark.parametrize("value", [np.float64(np.nan), np.float32(np.inf), np.array([1.0, -3.0]), [1.0, -np.inf]])
+def test_messages_print_plain_numbers(value, as_installed):
+    """A number of numpy is told as Python's own, without its type."""
+    for check in (
+        lambda: _checks.real("lam", value, above=0),
+        lambda: filters.delta_rule(value, lam=0.9),
+        lambda: _checks.integer("n", np.int64(-2), at_least=1),
+    ):
+        with pytest.raises(ValueError, match=r"got (nan|inf|-inf|-3\.0|-2)$"):
+            check()

@@ -12,6 +12,7 @@ import shared
 import torch
 
 from icl.models.causal import Causal, Normalised
+from icl.models.estimating import DeltaRule
 from icl.models.readings import BEST, LITERAL, FullStack, Reading
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack
 from icl.profile import streams
@@ -298,3 +299,15 @@ def test_a_model_without_parameters_is_a_model():
         x, y = data(dtype=dtype)
         for model in (Zero(), Normalised(Zero())):
             torch.testing.assert_close(model.errors(x, y), y)
+
+
+def test_a_parameter_of_another_dtype_is_named():
+    """Of a model with one layer in float64 among others in float32, the message names what is float64."""
+    model = Normalised(DeltaRule(2, lam=0.9, mu=0.1))
+    model.model.log_mu = torch.nn.Parameter(model.model.log_mu.detach().double())
+    x, y = torch.ones(1, 3, 2), torch.ones(1, 3)
+    with pytest.raises(
+        ValueError,
+        match=r"x must have dtype torch.float64 to match the model's parameter model.log_mu, got torch.float32",
+    ):
+        model.errors(x, y)

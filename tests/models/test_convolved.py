@@ -3,6 +3,7 @@
 Float64. Values are sums of products over at most 30 tokens; 1e-10 of the largest covers the triangular system.
 """
 
+import copy
 import functools
 
 import pytest
@@ -129,3 +130,17 @@ def test_every_parameter_is_trained():
             assert parameter.grad is not None, name
             moved = parameter.grad[1:] if name == "head" and not model.fades else parameter.grad
             assert bool(moved.any()), name
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_gate_that_closes_forgets_all(kind):
+    """Where sigmoid(-120) is 0 in float32, errors are those of float64 to 1e-5 of the largest, gradients finite."""
+    model = layer(**kind)
+    with torch.no_grad():
+        model.log_odds.fill_(-120.0)
+    x, y = data()
+    single = copy.deepcopy(model).float()
+    found = single.errors(x.float(), y.float())
+    found.square().mean().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in single.parameters() if p.grad is not None)
+    assert (found - model.errors(x, y)).abs().max() <= 1e-5 * y.abs().max()

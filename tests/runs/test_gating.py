@@ -10,6 +10,7 @@ import torch
 from icl.models.convolved import Convolved
 from icl.profile import streams
 from icl.runs import gating
+from icl.runs.training import Diverged
 from icl.theory import steady
 
 LAW = steady.Steady(4, 0.9, (1 - 0.9**2) ** 0.5)
@@ -69,6 +70,28 @@ def test_a_row_can_be_had_again():
     rows = [gating.gated_run(LAW, "gated delta", "own filter", 2, 1, 1e-2, 20, recipe=SHORT) for _ in range(2)]
     assert rows[0] == rows[1]
     assert rows[0] != gating.gated_run(LAW, "gated delta", "own filter", 2, 2, 1e-2, 20, recipe=SHORT)
+
+
+def test_what_diverged_is_no_row():
+    """A training whose last step leaves finite parameters, and a layer whose errors are not, is refused as its sister
+    refuses one that diverges before; the judge refuses any layer whose errors are not finite. A step size of 10 closes
+    gates, and closed gates are no divergence: errors of such a layer are large and finite.
+    """
+    recipe = replace(SHORT, batch=4)
+    for layer in ("Mamba-2", "gated delta"):
+        row = gating.gated_run(LAW, layer, "own filter, labels", 2, 1, 10.0, 20, recipe=recipe)
+        assert 1 < row["ratio"] < np.inf
+        assert 0 < row["se"] < np.inf
+    with pytest.raises(Diverged, match="on the judge's prompts"):
+        gating.gated_run(LAW, "Mamba-2", "one filter", 2, 1, 1e4, 20, recipe=replace(recipe, steps=1))
+    model = gating.gated_layer("delta rule", "one filter", 2, 4, generator=streams("start"))
+    with pytest.raises(Diverged, match="training diverged at step 2"):
+        gating.train_gated(model, LAW, 1e30, generator=streams("prompts"), recipe=recipe)
+    broken = at_best()
+    with torch.no_grad():
+        broken.log_odds.fill_(torch.nan)
+    with pytest.raises(Diverged, match="on the judge's prompts"):
+        gating.over_bound(broken, LAW, 20, generator=streams("judge"))
 
 
 def test_all_are_compared():

@@ -263,6 +263,10 @@ def test_a_predictor_that_fails_is_named(tmp_path):
         (lambda task: 3, "Type.*Error"),
         (lambda task: Expected(lambda prompt: np.zeros(2)), r"errors must have shape \(6, 9\)"),
         (lambda task: Expected(lambda prompt: np.full(prompt.y.shape, np.nan)), "errors must be finite"),
+        (
+            lambda task: Expected(lambda prompt: np.full(prompt.y.shape, 1e160)),
+            r"errors must be finite .*, got 1e\+160",
+        ),
         (lambda task: filters.rls(torch.tensor([[0.8], [0.9]])), r"errors must have shape \(6, 9\)"),
         (lambda task: filters.lms(1e90), "FloatingPointError"),
     ],

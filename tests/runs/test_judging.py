@@ -11,7 +11,7 @@ from scipy import stats
 from icl import filters
 from icl.models.one_layer import OneLayerGLA, features, predict_from_features
 from icl.profile import streams
-from icl.runs.judging import clean_risk, one_step_ahead, risk_curve, series_risks, settled_risk
+from icl.runs.judging import clean_risk, one_step_ahead, risk_curve, series_risks, settled_risk, squared_error
 from icl.tasks import DriftingRegression, Noisy, Prompt, mean_and_error
 
 TASK = DriftingRegression(d=3, n=8, gamma=0.9, sigma_e=0.3)
@@ -301,3 +301,22 @@ def test_risks_on_a_series():
         np.testing.assert_allclose(found.loc[method].tolist(), expected, rtol=1e-12)
     assert found.loc["zero", ["gap", "gap s.e."]].tolist() == [0, 0]
     assert list(found.columns) == ["error", "s.e.", "neighbours", "gap", "gap s.e."]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize(("size", "dtype"), [(1e80, torch.float64), (1e160, torch.float64), (1e25, torch.float32)])
+def test_errors_that_overflow_are_refused(size, dtype):
+    """Finite predictions whose squared errors, or squares of these, are not: no risk is NaN or infinite in silence."""
+
+    def far(prompt):
+        return size * prompt.x.sum((1, 2))
+
+    how = {"generator": streams("overflow"), "dtype": dtype}
+    with pytest.raises(FloatingPointError, match="squared errors of far overflow"):
+        risk_curve({"far": far}, TASK, 10, **how)
+    with pytest.raises(FloatingPointError, match="squared errors of far overflow"):
+        settled_risk({"far": far}, TASK, 10, last=2, **how)
+    with pytest.raises((FloatingPointError, ValueError), match=r"squared errors of predict overflow|finite numbers"):
+        squared_error(far, TASK, 10, **how)
+    with pytest.raises(FloatingPointError, match="squared errors of the predictor overflow"):
+        clean_risk(far, TASK.sample(10, generator=streams("overflow"), dtype=dtype), last=2)

@@ -191,6 +191,15 @@ def test_prompts_of_a_corpus_are_its_rows_with_their_words(tmp_path, monkeypatch
             assert sum(f"{row} ->" in text for row, _ in rows[part]) == n + 1
 
 
+def test_a_model_that_diverged_is_not_judged():
+    """NaN is the largest logit to `argmax`, and would be an answer like any other."""
+    model: torch.nn.Module = with_attention(tiny(), lam=0.9)
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match="logits of the class words must be finite"):
+        judge_text(model, texts(), prompts=4, generator=streams("diverged"))
+
+
 def test_bad_sizes_are_refused():
     with pytest.raises(ValueError, match="prompts must be a multiple of batch = 4, got 6"):
         judge_text(tiny(), texts(), prompts=6, generator=streams("judge"))

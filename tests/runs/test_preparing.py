@@ -47,6 +47,15 @@ def test_matched_reads_have_the_size_of_softmaxs(kind):
         torch.testing.assert_close(ratio, factors[0].repeat_interleave(8)[:, None].expand_as(ratio))
 
 
+def test_reads_of_nothing_have_no_size_to_match():
+    """The delta rule reads 0 at the first token: with one token there is no factor, and weights stay as they were."""
+    model = untrained("llama", generator=streams("tiny"), layers=2, width=16, heads=2, words=64, places=64, spread=0.3)
+    changed = with_attention(model, lam=0.9, beta=0.5)
+    with pytest.raises(FloatingPointError, match="reads must be finite and not all 0"):
+        preparing.match_scale(model, changed, torch.ones(3, 1, dtype=torch.int64))
+    assert all(torch.equal(weight, changed.state_dict()[name]) for name, weight in model.state_dict().items())
+
+
 def test_the_first_layers_of_a_model_are_its_first_layers():
     """A model cut to one of two layers gives what the first layer alone gives, under the same norm and head."""
     model = tiny()

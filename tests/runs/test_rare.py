@@ -114,3 +114,13 @@ def test_bad_input_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match=said):
             stretched(**({"Z": torch.ones(2, 3, 2)} | given))
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
+def test_risks_that_overflow_are_refused():
+    """Matrices so large that a risk, or its standard error, is not finite."""
+    for size in (1e100, 1e160):
+        with pytest.raises(FloatingPointError, match="risks must be finite, got"):
+            full_risks(
+                size * normal(2, 3, 3, name="large"), torch.ones(2, 2).double(), 5, 20, generator=streams("overflow")
+            )

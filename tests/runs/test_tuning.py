@@ -1,5 +1,6 @@
 """The one tuning of any layer: against searches written out for each layer of the benchmark, and on its own terms."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -210,6 +211,15 @@ def test_a_simplex_finds_the_least_of_a_bowl():
 
 
 @pytest.mark.usefixtures("as_installed")
+def test_a_simplex_turns_back_from_what_is_no_number():
+    """An error of NaN counts as the ceiling, wherever it lies, as an infinite one does."""
+    for nowhere in (math.nan, math.inf):
+        found, least = simplex(lambda z, far=nowhere: (z[0] - 1) ** 2 if z[0] < 1.5 else far, [0.2])
+        assert abs(found[0] - 1) < 1e-4
+        assert least < 1e-8
+    assert simplex(lambda z: math.nan, [0.2], ceiling=7.0)[1] == 7.0
+
+
 def test_bad_settings_are_refused_by_name():
     prompt, made = prompt_of(TASKS[0]), lambda d, lam: filters.rls(lam)
     with pytest.raises(ValueError, match="lam, or what it is less than 1, must be finite and > 0"):

@@ -117,11 +117,11 @@ class Convolved(Causal):
         u, v, length = _unit(x, y)
         a, c = self._gates(u, v, length)
         written = torch.einsum("btj,btjd->btd", c, newest(u, self.width))
-        # Written at i and read at t > i: faded by a_i .. a_{t-1}.
-        aged = torch.cat([torch.zeros_like(a[:, :1]), a.log().cumsum(1)], dim=1)[:, :-1]
-        lags = aged.unsqueeze(2) - aged.unsqueeze(1)
-        later = torch.ones_like(lags[0], dtype=torch.bool).tril(-1)
-        heard = (u @ written.transpose(1, 2)) * lags.masked_fill(~later, -math.inf).exp()
+        # Written at i and read at t > i: faded by a_i .. a_{t-1}, whose product may be 0.
+        before = torch.cat([torch.ones_like(a[:, :1]), a[:, :-1]], dim=1)
+        later = torch.ones(a.shape[1], a.shape[1], dtype=torch.bool, device=a.device).tril(-1)
+        faded = torch.where(later, before.unsqueeze(2), 1.0).cumprod(1).tril(-1)
+        heard = (u @ written.transpose(1, 2)) * faded
         if not self.corrects:
             return length * (v - torch.einsum("bti,bi->bt", heard, v))
         _checks.precision(heard.dtype)  # no system is solved in another

@@ -67,7 +67,7 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
     return torch.stack([torch.zeros_like(answers[0]), *answers], dim=-1)
 
 
-def _finite(name: str, *numbers: np.ndarray) -> None:
+def _finite(name: str, *numbers: np.ndarray | np.generic) -> None:
     """Refuse risks and standard errors that overflowed: they would go on as inf and NaN."""
     if not all(bool(np.isfinite(each).all()) for each in numbers):
         raise FloatingPointError(f"squared errors of {name} overflow, or their squares do: no risk, no standard error")
