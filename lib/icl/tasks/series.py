@@ -157,7 +157,7 @@ def _array_filter(x: _Inputs, y: _Labels, gamma: Any, q: Any, s2: Any) -> Iterat
     """Kalman filters side by side, one for each entry of gamma; by row w and R of N(w, R'R), and -2 log density of y.
 
     One QR decomposition takes in the label and adds the drift, and no variance is a difference of others, which would
-    lose its digits where a precise label meets a wide prior [Kailath, Sayed & Hassibi 2000, sec. 12.1]:
+    lose its digits where a precise label meets a wide prior [Kailath, Sayed & Hassibi 2000, ch. 12]:
 
         (s, 0; R x, gamma R; 0, sqrt(q) I) = Q (sqrt(S), gamma x'P / sqrt(S); 0, R of the next row),    S = x'P x + s2.
     """
