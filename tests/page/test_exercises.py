@@ -218,6 +218,33 @@ def test_wrong_answers_stay_sealed_with_right_ones(answers, monkeypatch):
     assert json.loads((answers / "ex-weights.json").read_text())["wrong"] == {}
 
 
+def test_rounding_is_not_sealed(answers, monkeypatch):
+    """An answer, right or wrong, that inputs moved by 1e-12 change is refused by label, misconception and case.
+
+    Refused are lost digits, a tie and a pole. What a check forgives is sealed: a rounded zero beside
+    larger answers. Equal numbers move alike, so that a symmetric matrix stays symmetric.
+    """
+    b = np.random.default_rng(0).standard_normal((5, 3))
+    cases = [{"b": b[:2], "q": 0.3}, {"b": b, "q": 0.1}]
+    unstable = {
+        "with digits that are lost": lambda b, q: b * np.sin(1e12 * q) * (len(b) > 2),
+        "with a tie": lambda b, q: np.ceil(len(b) * (1 / q - 1)),
+        "with a pole": lambda b, q: 1 / (q - 0.1),
+    }
+    stable = {"with a rounded zero": lambda b, q: [len(b), (q + 0.2) - (q + 0.1) - 0.1]}
+    monkeypatch.setenv("ICL_SEAL", "1")
+    seal("ex-b", lambda b, q: b.sum(), cases, stable)
+    for why, mistake in unstable.items():
+        with pytest.raises(ValueError, match=f"what comes out of 'ex-b' {why} is rounding in case 2"):
+            seal("ex-b", lambda b, q: b.sum(), cases, stable | {why: mistake})
+        with pytest.raises(ValueError, match="the right answer to 'ex-c' is rounding in case 2"):
+            seal("ex-c", mistake, cases)
+    assert [*json.loads((answers / "ex-b.json").read_text())["wrong"]] == [*stable]
+    assert not (answers / "ex-c.json").exists()
+    seal("ex-c", lambda S: float((S == S.T).all()), [{"S": b @ b.T + (b @ b.T).T}])
+    assert json.loads((answers / "ex-c.json").read_text())["right"] == [1.0]
+
+
 def test_a_broken_seal_is_an_error(answers):
     """Answers of another function, of other cases or of none are the book's fault: raised, where they are sealed."""
     seal("ex-weights", reference, CASES)

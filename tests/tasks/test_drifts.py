@@ -109,6 +109,29 @@ def test_where_switches_fall_does_not_hang_on_the_dtype():
             np.testing.assert_allclose(hidden.variance.numpy(), 4.0 if expected else 0.01, rtol=1e-6)
 
 
+@pytest.mark.parametrize("P_0", [[[1.0, 0.6, 0.0], [0.6, 1.0, 0.0], [0.0, 0.0, 0.0]], 2 * np.eye(3) - 0.5])
+def test_a_sample_is_a_function_of_its_covariances(monkeypatch, P_0):
+    """Another LAPACK's eigenvectors, with other signs and turned within each eigenspace, give the same prompts.
+
+    The covariances: one with a zero variance, one with a repeated eigenvalue. Tolerance 1e-12: rounding of a few
+    products. A factor of eigenvectors would draw prompts that differ by about 1.
+    """
+    eigh, rng = np.linalg.eigh, np.random.default_rng(0)
+    task = LinearDrift(2, 4, F=0.9 * np.eye(3), Q=P_0, h=[1.0, -0.5, 2.0], P_0=P_0)
+
+    def turned(matrix):
+        values, vectors = eigh(matrix)
+        alike = np.isclose(values[:, None], values, rtol=0, atol=1e-9)
+        turns = np.linalg.qr(rng.normal(size=alike.shape) * alike)[0] * rng.choice([-1, 1], len(values))
+        return values, vectors @ turns
+
+    one = task.sample(3, generator=streams("turned"), dtype=torch.float64)
+    monkeypatch.setattr(np.linalg, "eigh", turned)
+    other = task.sample(3, generator=streams("turned"), dtype=torch.float64)
+    for name in ("x", "y", "w"):
+        torch.testing.assert_close(getattr(other, name), getattr(one, name), rtol=0, atol=1e-12)
+
+
 def assert_is_a_covariance(kernel):
     np.testing.assert_array_equal(kernel, kernel.T)
     values = np.linalg.eigvalsh(kernel)

@@ -658,3 +658,38 @@ def test_population_loss_against_prompts(task, lam, total):
     expected = 2 * loss.value(theta)
     chance.assert_mean(e2, expected, error=0.011 * expected)
     assert min(loss.parts(theta)) > 0.2 * expected
+
+
+@pytest.fixture
+def other_lapack(monkeypatch):
+    """A function that turns eigenvectors within each eigenspace, and their signs, from now on."""
+    eigh, rng = np.linalg.eigh, np.random.default_rng(0)
+
+    def turned(matrix):
+        values, vectors = eigh(matrix)
+        alike = np.isclose(values[:, None], values, rtol=0, atol=1e-9)
+        turns = np.linalg.qr(rng.normal(size=alike.shape) * alike)[0] * rng.choice([-1, 1], len(values))
+        return values, vectors @ turns
+
+    return lambda: monkeypatch.setattr(np.linalg, "eigh", turned)
+
+
+@pytest.mark.parametrize("matrix", [np.eye(3), 2 * np.eye(4) - 0.5, [[2.0, -1, 0], [-1, 2, 0], [0, 0, 3]]])
+def test_eigenvectors_are_a_function_of_the_matrix(other_lapack, matrix):
+    """Eigenvectors are the same with another LAPACK's signs and rotations, orthonormal, and those of the matrix.
+
+    With a repeated eigenvalue and with entries of one size, whose order rounding would decide. Tolerance 1e-12.
+    """
+    values, vectors = population._eigenvectors(matrix)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(matrix)), atol=1e-12)
+    np.testing.assert_allclose(np.asarray(matrix) @ vectors, vectors * values, atol=1e-12)
+    other_lapack()
+    np.testing.assert_allclose(population._eigenvectors(matrix)[1], vectors, atol=1e-12)
+
+
+def test_the_trap_is_a_function_of_the_task(other_lapack):
+    """The rank-one trap is the same with another LAPACK's signs and rotations. Tolerance 1e-12."""
+    task = dataclasses.replace(FLOW, Lambda=2 * np.eye(FLOW.d) - 0.5)
+    first = population.rank_one_trap(task, lam=0.8)
+    other_lapack()
+    np.testing.assert_allclose(population.rank_one_trap(task, lam=0.8), first, atol=1e-12)

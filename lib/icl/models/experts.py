@@ -359,7 +359,9 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
                         "heads must have weights or matrices in proportion for one head to be their sum: "
                         f"layer {j} has two parts, of {sizes[0]:.3g} and {sizes[1]:.3g}"
                     )
-                largest = U[:, 0].abs().argmax()
+                # The first of those that are equal but for rounding, so that the sign does not depend on it.
+                reach = U[:, 0].abs()
+                largest = int((reach > (1 - rounding) * reach.max()).nonzero()[0])
                 memory.weights[:, j] = U[:, 0] / U[largest, 0]
                 summed[j] = (sizes[0] * U[largest, 0] * V[0]).reshape(d, d)
         blocks, curvature = Full(d, layers, dtype=dtype).to(A.device), None

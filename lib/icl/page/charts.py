@@ -262,7 +262,8 @@ def _placed(
     data: pd.DataFrame, x: str, y: str, by: str, limits: tuple[float, float], log: bool, height: int
 ) -> pd.DataFrame:
     """Where each curve ends, moved apart so that no two labels overlap."""
-    ends = data.sort_values(x).groupby(by, sort=False).tail(1)[[x, y, by]].sort_values(y).reset_index(drop=True)
+    ends = data.sort_values(x, kind="stable").groupby(by, sort=False).tail(1)[[x, y, by]]
+    ends = ends.sort_values(y, kind="stable", ignore_index=True)
     scale: Any = np.log if log else np.asarray
     low, high = scale(limits[0]), scale(limits[1])
     at = ((scale(ends[y].clip(*limits).to_numpy()) - low) / (high - low) * height).tolist()

@@ -226,6 +226,29 @@ def global_minimum(task: Task, *, lam: float) -> Float[np.ndarray, "tokens token
     return pack(best.W_V, best.W_KQ)
 
 
+def _eigenvectors(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    """Eigenvalues of a symmetric matrix, ascending, and eigenvectors that are a function of the matrix alone.
+
+    `numpy.linalg.eigh` leaves their signs, and a rotation within an eigenspace, to LAPACK. Here each eigenspace is
+    spanned by the axes' projections on it, the longest first, orthogonalised.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    edges = np.flatnonzero(np.diff(values) > 1e-10 * np.abs(values).max()) + 1
+    chosen = []
+    for space in np.split(vectors, edges, axis=1):
+        left = space @ space.T
+        for _ in range(space.shape[1]):
+            along = left[:, _first_largest(left.diagonal())]
+            chosen.append(along / np.sqrt(along @ along))
+            left = left - np.outer(chosen[-1], chosen[-1])
+    return values, np.stack(chosen, axis=1)
+
+
+def _first_largest(values: Float[np.ndarray, " n"]) -> int:
+    """Index of the largest of some numbers >= 0, the first of those that are equal but for rounding."""
+    return int(np.argmax(values >= (1 - 1e-9) * values.max()))
+
+
 def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
     """A stationary point that is no global minimum (not in the paper): v = 0, U = 0 and A = p q' of rank one.
 
@@ -234,10 +257,10 @@ def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens
     minimum or a saddle, its Hessian tells.
     """
     _checks.instance("task", task, Task)
-    s, vectors = np.linalg.eigh(task.Lambda)
+    s, vectors = _eigenvectors(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
     A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
-    best = int((s**2 * A).argmax())
+    best = _first_largest(s**2 * A)
     theta = np.zeros((task.d + 1, task.d + 1))
     theta[:-1, -1] = theta[-1, :-1] = np.sqrt(A[best]) * vectors[:, best]
     return theta

@@ -24,7 +24,7 @@ from icl import _checks
 from icl.tasks import Task
 from icl.theory import moments as _moments
 from icl.theory import one_layer
-from icl.theory.population import PopulationLoss, layer_loss, rank_one_trap
+from icl.theory.population import PopulationLoss, _eigenvectors, layer_loss, rank_one_trap
 
 # Of differences that have no error but rounding: neither so small that digits are lost nor so large that others are.
 _STEP = 0.01
@@ -256,7 +256,7 @@ def _directions(task: Task, rank: int) -> tuple[np.ndarray, np.ndarray]:
     _checks.instance("task", task, Task)
     if _checks.integer("rank", rank, at_least=0) > task.d:
         raise ValueError(f"rank must be at most d = {task.d}, got {rank}")
-    s, vectors = np.linalg.eigh(task.Lambda)
+    s, vectors = _eigenvectors(task.Lambda)
     return s[::-1], vectors[:, ::-1]
 
 
