@@ -17,9 +17,9 @@ EVERY = {
     "NLMS": filters.nlms(0.7),
     "delta rule": filters.delta_rule(0.05, lam=0.9),
     "normalised delta rule": filters.normalised_delta_rule(0.7, lam=0.9),
-    "APA": filters.apa(0.5, K=2),
-    "RLS": filters.rls(0.9),
-    "window": filters.window(4),
+    "APA": filters.apa(0.5, K=2, eps=1e-6),
+    "RLS": filters.rls(0.9, eps=0.01),
+    "window": filters.window(4, eps=0.01),
     "ridge": filters.ridge(0.1),
     "faded ridge": filters.faded_ridge(0.9, eps=0.5),
     "Kalman": filters.kalman(TASK, sigma_y=0.1),
@@ -33,8 +33,8 @@ MANY = {
     "LMS": filters.lms(several),
     "delta rule": filters.delta_rule(several, lam=several[:, None] + 0.9),
     "normalised delta rule": filters.normalised_delta_rule(several, lam=several[:2, None] + 0.9),
-    "APA": filters.apa(several, K=2),
-    "RLS": filters.rls(several + 0.5),
+    "APA": filters.apa(several, K=2, eps=1e-6),
+    "RLS": filters.rls(several + 0.5, eps=0.01),
     "faded ridge": filters.faded_ridge(several + 0.5, eps=several[:2, None]),
 }
 
@@ -226,7 +226,7 @@ def test_settings_on_two_axes():
         functools.partial(filters.delta_rule, 0.05),
         functools.partial(filters.normalised_delta_rule, 0.5),
         functools.partial(filters.apa, K=2, eps=0.1),
-        filters.rls,
+        functools.partial(filters.rls, eps=0.01),
     ],
     ids=["LMS", "NLMS", "delta mu", "delta lam", "normalised lam", "APA", "RLS"],
 )
@@ -283,7 +283,7 @@ def test_a_divergence_hidden_by_blocks_is_found(monkeypatch):
     monkeypatch.setattr(filters, "_CACHE", 1)
     x, y = prompts(6)
     x[4, 10], y[4, 10:] = 1e200, 1e200
-    with pytest.raises(FloatingPointError, match="diverged: its prediction at position 11 is not finite"):
+    with pytest.raises(FloatingPointError, match="diverged: its prediction at position 11 of series 4 is not finite"):
         filters.run_filter(filters.lms(0.05), x, y)
     large = filters.run_filter(
         filters.zero(), torch.ones_like(x), 0 * y, w_0=torch.tensor([1e308, 0, 0], dtype=x.dtype)

@@ -79,7 +79,7 @@ def in_logs(q, k, v, log_g): return v
 def three(width): return 3
 def layer_of(d): return GLA(d, lam=0.9, mu=0.05)
 def wrong_d(): return GLA(2, lam=0.9, mu=0.05)
-def forgetting(d, n): return filters.rls(1 - 1 / n)
+def forgetting(d, n): return filters.rls(1 - 1 / n, eps=0.01)
 def several(): return filters.lms(torch.tensor([[0.1], [0.2]]))
 def tuned(d): return LAYERS["RLS"]
 lms = filters.lms

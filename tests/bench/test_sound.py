@@ -251,7 +251,7 @@ def test_the_global_stream_and_the_model_are_left_as_they_were():
 def test_filters_tunables_and_fast_weights_are_examined_too():
     shape = Shape(d=3, n=7, width=8, depth=1, longest=33)
     assert audit(resolve("answer-0"), shape) == ()
-    assert examine(filters.rls(0.9), "mine", shape) == ()
+    assert examine(filters.rls(0.9, eps=0.01), "mine", shape) == ()
     assert examine(GLA(3, lam=0.9, mu=0.1), "mine", shape) == ()
     tunable = Tunable(lambda d, mu: filters.lms(mu), {"mu": [0.01, 0.05, 0.1]})
     assert examine(tunable, "mine", shape) == ()

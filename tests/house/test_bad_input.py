@@ -1162,7 +1162,7 @@ RUN = [
 RUN = [
     (changes | {"filter": made}, says)
     for changes, says in RUN
-    for made in (filters.rls(0.9), filters.window(2), filters.lms(0.1))
+    for made in (filters.rls(0.9, eps=0.01), filters.window(2, eps=0.01), filters.lms(0.1))
 ]
 RUN += [
     ({"filter": made, "x": torch.zeros(2, 4, 3), "y": Y, "w_0": None}, r"x must have shape \(2, any\) as")
@@ -1992,7 +1992,7 @@ entry(
         ({"loss": unsteady()}, "loss must return the shape of its steps before"),
     ],
 )
-TUNABLE = tuning.Tunable(lambda d, lam: filters.rls(lam), {"lam": [0.9, 0.8]})
+TUNABLE = tuning.Tunable(lambda d, lam: filters.rls(lam, eps=0.01), {"lam": [0.9, 0.8]})
 ATTEMPTS = tuning.Attempts({"lam": [0.9, 0.8]}, torch.zeros(2, 2, 4))
 FIXTURES |= {tuning.Tunable: lambda: TUNABLE, tuning.Attempts: lambda: ATTEMPTS}
 AXES = [

@@ -31,7 +31,7 @@ def zero(task):
 
 
 def rls(task):
-    return filters.rls(0.9)
+    return filters.rls(0.9, eps=0.01)
 
 
 def noisy_kalman(task):
@@ -121,7 +121,7 @@ FORGETTING = 0.9
 
 
 def least_squares(task):
-    return filters.rls(FORGETTING)
+    return filters.rls(FORGETTING, eps=0.01)
 
 
 def delta(task):
@@ -142,7 +142,7 @@ PROGRAM = """
 from icl import filters
 makers = {
     "Kalman": filters.kalman,
-    "RLS": lambda task: filters.rls(0.9),
+    "RLS": lambda task: filters.rls(0.9, eps=0.01),
     "delta": lambda task: filters.delta_rule(0.2, lam=task.gamma),
 }
 """
@@ -246,7 +246,7 @@ def test_another_grid_in_the_same_folder_is_refused(kept):
 def fails(task):
     if task.gamma > 0.9:
         raise ArithmeticError("no such thing")
-    return filters.rls(0.9)
+    return filters.rls(0.9, eps=0.01)
 
 
 def test_a_predictor_that_fails_is_named(tmp_path):
@@ -267,7 +267,7 @@ def test_a_predictor_that_fails_is_named(tmp_path):
             lambda task: Expected(lambda prompt: np.full(prompt.y.shape, 1e160)),
             r"errors must be finite .*, got 1e\+160",
         ),
-        (lambda task: filters.rls(torch.tensor([[0.8], [0.9]])), r"errors must have shape \(6, 9\)"),
+        (lambda task: filters.rls(torch.tensor([[0.8], [0.9]]), eps=0.01), r"errors must have shape \(6, 9\)"),
         (lambda task: filters.lms(1e90), "FloatingPointError"),
     ],
 )
@@ -285,11 +285,11 @@ def test_a_worker_with_another_library_is_refused(monkeypatch):
 
 def test_another_program_has_another_fingerprint(monkeypatch):
     """The program that runs counts, its comments and layout do not; so does what it reaches in the library."""
-    program = "from icl import filters\nmake = lambda task: filters.rls(0.9)"
+    program = "from icl import filters\nmake = lambda task: filters.rls(0.9, eps=0.01)"
     prints = {}
     for name, text in (
         ("as it is", program),
-        ("laid out", program.replace("filters.rls(0.9)", "filters.rls(\n    0.9)  # why")),
+        ("laid out", program.replace("filters.rls(0.9, eps=0.01)", "filters.rls(\n    0.9, eps=0.01)  # why")),
         ("another number", program.replace("0.9", "0.8")),
     ):
         monkeypatch.setattr(_identity, "running", lambda text=text: [text])

@@ -43,11 +43,11 @@ def layer(prompt, lam=0.8):
 
 
 METHODS = {
-    "RLS": filters.rls(0.9),
+    "RLS": filters.rls(0.9, eps=0.01),
     "layer": layer,
     "zero": filters.zero(),
     "layers": functools.partial(layer, lam=[0.5, 0.9]),
-    "RLS of three": filters.rls(LAM),
+    "RLS of three": filters.rls(LAM, eps=0.01),
 }
 unused = functools.partial(streams, "unused")
 
@@ -139,7 +139,7 @@ def test_differences_are_paired():
 
     300 trials; RLS at lam = 0.9 and 0.901.
     """
-    methods = {"one": filters.rls(0.9), "other": filters.rls(0.901)}
+    methods = {"one": filters.rls(0.9, eps=0.01), "other": filters.rls(0.901, eps=0.01)}
     found = risk_curve(methods, Replay(), TOTAL, generator=unused(), against="one").set_index(["method", "position"])
     one, other = found.loc["one"], found.loc["other"]
     assert not one.difference.any()
@@ -154,7 +154,7 @@ def test_tables_have_the_columns_that_are_needed():
     """Without `against` there are no differences, without settings no column for them; rows keep the order of methods,
     also when the one compared with is not the first, and of positions.
     """
-    methods = {"b": filters.zero(), "a": filters.rls(0.9)}
+    methods = {"b": filters.zero(), "a": filters.rls(0.9, eps=0.01)}
     plain = risk_curve(methods, Replay(), 5, generator=unused())
     assert list(plain) == ["method", "position", "risk", "se"]
     assert list(plain.method) == ["b"] * 9 + ["a"] * 9
@@ -164,7 +164,7 @@ def test_tables_have_the_columns_that_are_needed():
     pd.testing.assert_frame_equal(compared[["method", "position", "risk", "se"]], plain)
     settled = settled_risk(methods, Replay(), 5, last=2, generator=unused())
     assert list(settled) == ["method", "risk", "se"]
-    several = settled_risk({"RLS": filters.rls(LAM[:, None])}, Replay(), 5, last=2, generator=unused())
+    several = settled_risk({"RLS": filters.rls(LAM[:, None], eps=0.01)}, Replay(), 5, last=2, generator=unused())
     assert list(several.setting) == [(0, 0), (1, 0), (2, 0)]
 
 
@@ -172,14 +172,14 @@ def test_against_a_method_with_settings():
     """Compared with a method that tries several settings, one with the same settings differs setting by setting; one
     with others, or none, is refused by name.
     """
-    methods = {"RLS": filters.rls(LAM), "again": filters.rls(LAM), "other": filters.lms(0.1 * LAM)}
+    methods = {"RLS": filters.rls(LAM, eps=0.01), "again": filters.rls(LAM, eps=0.01), "other": filters.lms(0.1 * LAM)}
     found = settled_risk(methods, Replay(), TOTAL, last=3, generator=unused(), against="RLS")
     same(found, naive(methods, Replay().pool, "RLS", 3).drop(columns="position"))
     assert not found.difference[:6].any()
     assert found.difference[6:].all()
-    for name, filter, shape in (("none", filters.zero(), r"\(\)"), ("two", filters.rls(LAM[:2]), r"\(2,\)")):
+    for name, filter, shape in (("none", filters.zero(), r"\(\)"), ("two", filters.rls(LAM[:2], eps=0.01), r"\(2,\)")):
         with pytest.raises(ValueError, match=rf"^against must be one .* {name}, {shape}, got 'RLS' with \(3,\)"):
-            risk_curve({name: filter, "RLS": filters.rls(LAM)}, TASK, 5, generator=unused(), against="RLS")
+            risk_curve({name: filter, "RLS": filters.rls(LAM, eps=0.01)}, TASK, 5, generator=unused(), against="RLS")
 
 
 def test_trials_come_from_the_generator():
@@ -276,13 +276,13 @@ def test_risk_against_clean_labels():
     filter of three settings has three of each.
     """
     prompt = Noisy(TASK, 0.7).sample(20, generator=streams("clean"), dtype=torch.float64)
-    mean, error = clean_risk(filters.rls(LAM), prompt, last=4)
+    mean, error = clean_risk(filters.rls(LAM, eps=0.01), prompt, last=4)
     for i, lam in enumerate(LAM.flatten().tolist()):
-        y_hat = one_step_ahead(filters.rls(lam), prompt).numpy()
+        y_hat = one_step_ahead(filters.rls(lam, eps=0.01), prompt).numpy()
         squares = ((y_hat - (prompt.w * prompt.x).sum(-1).numpy()) ** 2)[:, -4:].mean(1)
         np.testing.assert_allclose((mean[i], error[i]), (squares.mean(), squares.std(ddof=1) / 20**0.5), rtol=1e-12)
-    whole = ((one_step_ahead(filters.rls(0.9), prompt) - (prompt.w * prompt.x).sum(-1)) ** 2).mean().item()
-    np.testing.assert_allclose(clean_risk(filters.rls(0.9), prompt, last=prompt.n + 1)[0], whole, rtol=1e-12)
+    whole = ((one_step_ahead(filters.rls(0.9, eps=0.01), prompt) - (prompt.w * prompt.x).sum(-1)) ** 2).mean().item()
+    np.testing.assert_allclose(clean_risk(filters.rls(0.9, eps=0.01), prompt, last=prompt.n + 1)[0], whole, rtol=1e-12)
 
 
 def test_risks_on_a_series():

@@ -94,7 +94,7 @@ def written_out(prompt):
     found["delta rule"] = {"lam": 1 - f, "mu": mu}
     f, eps = search(of_longhorn, np.append(1e-6, forget), np.geomspace(0.01, 100, 7))
     found["Longhorn"] = {"lam": 1 - f, "eps": eps}
-    (f,) = search(lambda f: error(filters.rls(t(1 - f, -1, 1))), np.geomspace(0.002, 0.4, 10))
+    (f,) = search(lambda f: error(filters.rls(t(1 - f, -1, 1), eps=0.01)), np.geomspace(0.002, 0.4, 10))
     found["RLS"] = {"lam": 1 - f}
     f, eps = search(of_mesa, np.geomspace(0.002, 0.8, 7), np.geomspace(0.03, 30, 6))
     return found | {"Mesa": {"lam": 1 - f, "eps": eps}}
@@ -183,7 +183,7 @@ def test_what_diverges_is_left_out():
 def test_a_finer_grid_never_leaves_the_neighbours_of_the_best(rounds, since):
     """Each round is as many values between the neighbours of the last best; one axis, any positions."""
     prompt, lams = prompt_of(TASKS[0], 3), 1 - np.geomspace(0.01, 0.5, 5)
-    layer = Tunable(lambda d, lam: filters.rls(lam), {"lam": lams}, fades=("lam",), at_once=("lam",))
+    layer = Tunable(lambda d, lam: filters.rls(lam, eps=0.01), {"lam": lams}, fades=("lam",), at_once=("lam",))
     settings = tune(layer, prompt, positions=slice(since, None), rounds=rounds).settings
     first = tune(layer, prompt, positions=slice(since, None)).settings
     at = int(np.flatnonzero(lams == first["lam"])[0])
@@ -221,7 +221,7 @@ def test_a_simplex_turns_back_from_what_is_no_number():
 
 
 def test_bad_settings_are_refused_by_name():
-    prompt, made = prompt_of(TASKS[0]), lambda d, lam: filters.rls(lam)
+    prompt, made = prompt_of(TASKS[0]), lambda d, lam: filters.rls(lam, eps=0.01)
     with pytest.raises(ValueError, match="lam, or what it is less than 1, must be finite and > 0"):
         tune(Tunable(made, {"lam": [0.9, 1.0]}, fades=("lam",)), prompt, rounds=2)
     with pytest.raises(ValueError, match="linear must name settings that are not among the axes"):

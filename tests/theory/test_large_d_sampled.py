@@ -81,7 +81,7 @@ def test_rls_on_a_random_walk(nu, theta):
     generator = streams(f"RLS on a random walk {nu}")
     p = task.sample(56, generator=generator, dtype=torch.float64)
     noise = torch.randn(p.y.shape, generator=generator, dtype=torch.float64) * np.sqrt(nu) * d
-    track = filters.track(filters.rls(1 - theta / d), p.x, p.y + noise)
+    track = filters.track(filters.rls(1 - theta / d, eps=0.01), p.x, p.y + noise)
     miss = (track.w_hat[:, :-1] - p.w).square().sum(-1)[:, late:].mean(-1).numpy() / d**2
     form = large_d.rls_random_walk(nu, theta)
     chance.assert_mean(miss, np.clip(miss.mean(), 0.96 * form, 1.04 * form), normal=True)

@@ -192,7 +192,7 @@ def _checked_axes(axes: Any) -> dict[str, np.ndarray]:
 
 
 def attempt(tunable: Tunable, prompt: Prompt) -> Attempts:
-    """Run a predictor with every combination of its settings on the same prompts; NaN where a filter diverges.
+    """Run a predictor with every combination of its settings on the same prompts; NaN where a filter fails.
 
     Args:
         tunable: what is tried.
@@ -213,10 +213,10 @@ def attempt(tunable: Tunable, prompt: Prompt) -> Attempts:
             continue
         try:
             answers[at] = one_step_ahead(tunable.made(prompt.d, **settings), prompt)
-        except FloatingPointError:
-            # One of those tried at once diverges: the others are found by themselves.
-            if tunable.at_once:
-                return attempt(replace(tunable, at_once=()), prompt)
+        except filters.FilterFailure as failure:
+            assert failure.y_hat is not None
+            failed = failure.y_hat.isnan().any((-2, -1), keepdim=True)
+            answers[at] = failure.y_hat.masked_fill(failed, math.nan)
     return Attempts(tunable.axes, answers, tunable.linear)
 
 
@@ -344,7 +344,10 @@ LAYERS: dict[str, Tunable] = {
         at_once=("lam",),
     ),
     "RLS": Tunable(
-        lambda d, lam: filters.rls(lam), {"lam": 1 - np.geomspace(0.002, 0.4, 10)}, fades=("lam",), at_once=("lam",)
+        lambda d, lam: filters.rls(lam, eps=0.01),
+        {"lam": 1 - np.geomspace(0.002, 0.4, 10)},
+        fades=("lam",),
+        at_once=("lam",),
     ),
     "Mesa": Tunable(
         lambda d, lam, eps: filters.faded_ridge(lam, eps=eps),
