@@ -77,8 +77,6 @@ ELSEWHERE = {
     "_files": ("test_files.py", "runs/test_checkpoint.py", "page/test_records.py", "bench/test_results.py"),
     "bench/_markup": ("bench/test_report.py",),
 }
-#: It holds the older forms with which rewritten code is compared, and is compared with nothing itself.
-LEFT_OUT = {"_rewrites"}
 
 CONVERSIONS = {"array", "as_tensor", "asarray", "bool", "float", "int", "list", "str", "tensor", "tuple"}
 UNWRAPPED = {"contiguous", "cpu", "item", "numpy", "tolist"}
@@ -163,7 +161,7 @@ def sources(names: list[str]) -> list[Source]:
     for path in sorted(lib.rglob("*.py")):
         name = path.relative_to(lib).with_suffix("").as_posix()
         asked = not names or any(f"{name}/".startswith(f"{one.removesuffix('.py')}/") for one in names)
-        if path.name != "__init__.py" and name not in LEFT_OUT and asked:
+        if path.name != "__init__.py" and asked:
             found.append(Source(name, path))
     if not found:
         raise SystemExit(f"no module of lib/icl is called {' or '.join(names)}: theory/s6, say, or theory for a room")

@@ -6,8 +6,7 @@ The identity of a definition is a hash of its statement, in which every other de
 replaced by that one's identity. So it changes with anything it computes with, however deep, and not with a move to
 another file or another name, an import line, a comment, a docstring, an annotation or the layout. Nor does it change
 with a refusal (`if ...: raise`, or a bare call of `_checks`), which can end a run, and no run that it ended gave
-numbers; nor with how a checkpoint is stored, which gives back what it was given or refuses. A definition that was
-rewritten and shown to do what it did, to the bit, keeps the identity it had (`icl._rewrites`).
+numbers; nor with how a checkpoint is stored, which gives back what it was given or refuses.
 
 One reading of code serves records, the pages' cache, benchmarks and recordings.
 """
@@ -19,8 +18,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-
-from icl._rewrites import REWRITES
 
 _ROOT = Path(__file__).resolve().parent
 _CHECKS = "icl._checks"
@@ -378,9 +375,6 @@ def _read(dotted: str) -> tuple[str, tuple[str, ...]] | None:
 _known: dict[str, str] = {}
 
 
-#: Identities that rewritten definitions have kept, by the hash of what they do now.
-_kept = {rewrite.now: rewrite.before for rewrite in REWRITES}
-
 
 def _hashed(dotted: str, above: tuple[str, ...] = ()) -> tuple[str, int]:
     """The identity of a definition seen from those `above` it, and the highest of them that it refers to."""
@@ -401,7 +395,6 @@ def _hashed(dotted: str, above: tuple[str, ...] = ()) -> tuple[str, int]:
     hashes = [each for each, _ in found]
     # The order of definitions in a module is no part of what it is.
     digest = hashlib.sha256("\0".join([text, *(sorted(hashes) if whole else hashes)]).encode()).hexdigest()[:16]
-    digest = _kept.get(digest, digest)
     highest = min((top for _, top in found), default=len(inside))
     # Within a circle of definitions the hash depends on where one came in.
     if highest >= len(above):

@@ -226,19 +226,6 @@ def test_records_are_whole():
         assert len(records.recorded(name).table) > 0
 
 
-#: Records of an older library that are shown all the same, and why; their pages say that they are older.
-OLDER: dict[str, str] = {}
-
-
-def test_records_are_of_this_library():
-    """What computed a record is what the library computes now, or the record is declared as older with a reason; a
-    record that is current again is declared no more.
-    """
-    outdated = {path.stem: records.recorded(path.stem).outdated for path in (ROOT / "book/results").glob("*.json")}
-    assert {name for name, changed in outdated.items() if changed} == set(OLDER), outdated
-    assert all(OLDER.values())
-
-
 def unsaid(released, now, changelog):
     """Rows that promise something else than at the last release, and are not named in the changelog since."""
     since = changelog.partition("\n## [")[2].partition("\n## [")[0]

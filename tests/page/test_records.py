@@ -71,7 +71,7 @@ def test_a_record_of_an_older_library_says_so(book):
     whose code stands elsewhere by now is not either."""
     record("run", TABLE, config={"model": "<b>"}, seconds=1, command="make <b>")
     fresh = recorded("run")
-    assert "older library" not in fresh._repr_html_()
+    assert "has changed since" not in fresh._repr_html_()
     assert "<b>" not in fresh._repr_html_()
     assert fresh._repr_html_().count("&lt;b&gt;") == 2
     ((name, made),) = fresh.provenance["code"].items()
@@ -80,7 +80,7 @@ def test_a_record_of_an_older_library_says_so(book):
     older = dataclasses.replace(fresh, provenance=fresh.provenance | {"code": {name: "0" * 16}})
     assert not older.current
     assert older.outdated == [name]
-    assert "older library" in older._repr_html_()
+    assert "has changed since" in older._repr_html_()
 
 
 def test_a_quick_run_is_not_recorded(book, monkeypatch):

@@ -86,7 +86,7 @@ class Record:
 
     def _repr_html_(self) -> str:
         p = self.provenance
-        age = "" if self.current else " Recorded with an older library."
+        age = "" if self.current else f" The library has changed since (commit {(p.get('commit') or 'unknown')[:8]})."
         sizes = ", ".join(f"{k} {v:,}" if isinstance(v, int) else f"{k} {v}" for k, v in p["config"].items())
         source = (
             f"<p class='icl-record'>Recorded {html.escape(p['date'])} by <code>{html.escape(p['command'])}</code> on "
