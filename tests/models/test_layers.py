@@ -260,13 +260,8 @@ HAND = {
     "LFOM": (3, d**2 + d + 1, 2 * d**2 + 2 * d + 1 + d + DOT + 1 + 2 * (d * DOT + d + DOT + 1 + 1)),
     # G + x x' and b + y x, each faded; eps on the diagonal, elimination (a third of 2 n^3 to leading order), x'w, c.
     "Mesa": (3, d**2 + d, 3 * d**2 + 3 * d + d + (d * (d - 1) * (4 * d + 1) // 6 + 2 * d**2 - d) + DOT + 1),
-    # P x; x'P x + s2; k; the error; w + k e and gamma. Joseph's form: P - P x k', x' times that, - s2 k,
-    # - k times that, gamma^2, the diagonal.
-    "Kalman": (
-        4,
-        d**2 + d,
-        DOT + d * DOT + DOT + 1 + d + DOT + 1 + 3 * d + 2 * d**2 + d * DOT + 2 * d + 2 * d**2 + d**2 + d,
-    ),
+    # P x; x'P x + s2; the error and its quotient; w + P x e and gamma; 1 / sqrt, u; P - u u', gamma^2, the diagonal.
+    "Kalman": (4, d**2 + d, DOT + d * DOT + DOT + 1 + DOT + 2 + 3 * d + 1 + d + 3 * d**2 + d),
     # Twice: x'x, its root, x / |x|; then y / |x| and |x| y_hat, and the delta rule.
 }
 

@@ -107,7 +107,7 @@ _RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
     **dict.fromkeys(("expand", "unbind", "stack", "cat", "clamp", "t", "transpose", "permute", "_unsafe_view"), _free),
     **dict.fromkeys(("mm", "bmm", "mv"), _product),
     **dict.fromkeys(("zeros_like", "new_zeros", "where", "scalar_tensor", "_linalg_check_errors"), _free),
-    **dict.fromkeys(("gt", "lt", "bitwise_and", "all", "_local_scalar_dense"), _free),
+    **dict.fromkeys(("gt", "ge", "lt", "bitwise_and", "all", "_local_scalar_dense"), _free),
     "sum": lambda out, args: int(args[0].numel() - out.numel()),
     "addcmul": lambda out, args: 2 * int(out.numel()),
     "_linalg_solve_ex": _solving,

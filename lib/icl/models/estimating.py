@@ -209,27 +209,28 @@ class Kalman(FastWeights[Belief]):
 
     and P = P_0 I before the first example. No layer beats it on its own drift, if the parameters are the drift's.
 
-    P is in float64 in every dtype and updated in Joseph's form, as in `icl.filters.kalman`: the first examples reduce
-    it from P_0 to about sigma_y^2 / x'x, a difference whose relative error is the dtype's rounding times
-    P_0 x'x / sigma_y^2. Answers are right to 1e-3 of the rms error while that ratio is below about 1e12; beyond it
-    they stay finite but lose their digits, and a smaller P_0 is as uninformative.
+    P is in float64 in every dtype: the first examples reduce it from P_0 to about sigma_y^2 / x'x, a difference whose
+    relative error is the dtype's rounding times P_0 x'x / sigma_y^2. Hence the bound on P_0, up to which answers are
+    right to a few thousandths of the rms error; a smaller P_0 is as uninformative.
 
     Args:
         d: dimension of the inputs.
         gamma: autoregressive coefficient, > 0.
         sigma_e: standard deviation of each coordinate of the innovations, > 0, in units of y/x.
         sigma_y: standard deviation of noise in the labels, > 0, in units of y.
-        P_0: variance of each coordinate of the first weights, > 0, in units of y^2/x^2.
+        P_0: variance of each coordinate of the first weights, > 0 and at most 1e12 sigma_y^2, in units of y^2/x^2.
         dtype: of the parameters.
     """
 
     def __init__(
         self, d: int, *, gamma: float, sigma_e: float, sigma_y: float, P_0: float, dtype: torch.dtype = torch.float32
     ) -> None:
-        """Keep the law."""
+        """Keep the law; ValueError if float64 has no digits for P_0 beside sigma_y^2."""
         super().__init__(d)
         self.log_gamma, self.log_sigma_e = _log("gamma", gamma, dtype), _log("sigma_e", sigma_e, dtype)
         self.log_sigma_y, self.log_P_0 = _log("sigma_y", sigma_y, dtype), _log("P_0", P_0, dtype)
+        if P_0 > 1.000001e12 * sigma_y**2:
+            raise ValueError(f"P_0 must be at most 1e12 sigma_y^2, or float64 loses its digits, got {P_0} and {sigma_y}")
 
     @property
     def gamma(self) -> Float[Tensor, ""]:
@@ -256,15 +257,16 @@ class Kalman(FastWeights[Belief]):
         return Belief(w_hat, first.repeat(len(w_hat), 1, 1))
 
     def _write(self, state: Belief, x: Tensor, y: Tensor) -> Belief:
-        X, noise = x.double(), self.sigma_y.double().square()
+        X = x.double()
         Px = (state.P * X.unsqueeze(-2)).sum(-1)
-        k = Px / ((Px * X).sum(-1) + noise).unsqueeze(-1)
+        s = (Px * X).sum(-1, keepdim=True)
+        # Where rounding has left no variance, a direction is known as far as P has digits: no update.
+        scale = torch.where(s > 0, s + self.sigma_y.double().square(), torch.inf)
         error = (y - self._read(state, x)).unsqueeze(-1)
-        w_hat = self.gamma * torch.addcmul(state.w_hat, k.to(x), error)
-        # Joseph's form. P x on the right, x'P on the left: taken one for the other, asymmetry of P grows without bound.
-        P = torch.addcmul(state.P, Px.unsqueeze(-1), k.unsqueeze(-2), value=-1)
-        rest = (P * X.unsqueeze(-1)).sum(-2) - noise * k
-        P = self.gamma.square() * torch.addcmul(P, k.unsqueeze(-1), rest.unsqueeze(-2), value=-1)
+        w_hat = self.gamma * torch.addcmul(state.w_hat, Px.to(x), (error / scale).to(x))
+        # k x'P as u u', symmetric to the last bit: asymmetry of P would grow.
+        u = Px * scale.rsqrt()
+        P = self.gamma.square() * torch.addcmul(state.P, u.unsqueeze(-1), u.unsqueeze(-2), value=-1)
         P.diagonal(dim1=-2, dim2=-1).add_(self.sigma_e.square())
         return Belief(w_hat, P)
 
