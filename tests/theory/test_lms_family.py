@@ -386,10 +386,10 @@ def test_steps_of_any_size_in_many_digits(mu, gamma):
                 assert found == np.inf
                 continue
             settled += 1
-            assert found == pytest.approx(in_digits(task, mu, lam, normalised), rel=1e-12)
+            assert found == pytest.approx(in_digits(task, mu, lam, normalised), rel=1e-12, abs=0)
     assert settled
     if mu <= 1e-17 and gamma < 0.999:
-        assert theory.steady_error(tasks[0], mu) == pytest.approx(3 * 0.01 / (1 - gamma**2), rel=1e-12)
+        assert theory.steady_error(tasks[0], mu) == pytest.approx(3 * 0.01 / (1 - gamma**2), rel=1e-12, abs=0)
 
 
 def test_a_direction_without_inputs_does_not_keep_the_others_from_settling():
@@ -409,4 +409,4 @@ def test_the_best_settled_error_of_slow_drift(gamma):
     for normalised, learnt in ((False, mp.mpf(1) / 6), (True, mp.mpf(1) / 4)):
         with mp.workdps(60):
             right = 4 * mp.mpf(task.sigma_e) ** 2 / (1 - mp.mpf(gamma) ** 2 * (1 - learnt))
-        assert theory.best_steady(task, normalised=normalised)[2] == pytest.approx(float(right), rel=1e-14)
+        assert theory.best_steady(task, normalised=normalised)[2] == pytest.approx(float(right), rel=1e-14, abs=0)

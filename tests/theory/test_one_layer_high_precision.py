@@ -90,8 +90,8 @@ def test_no_forgetting_factor_leaves_float64(gamma, lam):
     task = DriftingRegression(3, 60, gamma)
     k = Decimal(task.weight_kernel()[-1, -1])
     right = float(3 * k * share_left(task, lam))
-    assert one_layer.training_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
-    assert one_layer.identity_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
+    assert one_layer.training_error(task, lam=lam) == pytest.approx(right, rel=1e-9, abs=0)
+    assert one_layer.identity_error(task, lam=lam) == pytest.approx(right, rel=1e-9, abs=0)
     both = one_layer.training_error(task, lam=np.array([lam, 0.9]))
     np.testing.assert_array_equal(both, [one_layer.training_error(task, lam=v) for v in (lam, 0.9)])
     assert 0 <= one_layer.xi(task, lam=lam) <= k * 60
@@ -134,7 +134,7 @@ def test_the_settled_error_in_60_digits(d, gamma):
     task = DriftingRegression(d, 5, gamma, sigma_e=0.3)
     q, c = Decimal(task.sigma_e) ** 2, Decimal(d + 1)
     right = d * q / 2 * (((c - 1) ** 2 + 4 * c / (1 - Decimal(gamma) ** 2)).sqrt() - (c - 1))
-    assert one_layer.steady_identity_error(task) == pytest.approx(float(right), rel=1e-14)
+    assert one_layer.steady_identity_error(task) == pytest.approx(float(right), rel=1e-14, abs=0)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_errors_far_below_the_labels_variance(n, gamma, lam, sigma_e):
     task = DriftingRegression(10, n, gamma, sigma_e=sigma_e)
     zero = one_layer.zero_predictor(task)
     right = float(share_left(task, lam)) * zero
-    assert one_layer.training_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
-    assert one_layer.identity_error(task, lam=lam) == pytest.approx(right, rel=1e-9)
+    assert one_layer.training_error(task, lam=lam) == pytest.approx(right, rel=1e-9, abs=0)
+    assert one_layer.identity_error(task, lam=lam) == pytest.approx(right, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("flip", [1e-12, 1e-5, 0.1])
@@ -162,4 +162,4 @@ def test_errors_of_signs_that_hardly_turn(flip, rho):
         D3, D2, D1 = lam**2 * (D3 + 2 * D1), lam**2 * (D2 + 1), lam * g * (D1 + 1)
     right = 1 - Decimal(rho) ** 2 * D1**2 / (D2 + Decimal(rho) * D3)
     found = flips.sign_error(flips.sign_moments(float(lam), flip=flip, n=3_000), rho)
-    assert found == pytest.approx(float(right), rel=1e-9)
+    assert found == pytest.approx(float(right), rel=1e-9, abs=0)
