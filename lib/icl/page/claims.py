@@ -153,12 +153,12 @@ class Claim:
         if kind == "truth":
             raise ValueError(f"{self.id} is checked with .holds: its tolerance is a truth, not a number")
         deviation = _deviation(kind, measured, expected, standard_error)
-        shown = f"{_UNITS[kind]} {deviation:.2g} (limit {limit:g})"
+        shown = f"{_UNITS[kind]} {residue(deviation, limit)} (limit {limit:g})"
         amended = caveat
         if mended is not None:
             mended_deviation = _deviation(kind, mended, expected, standard_error)
             amended = mended_deviation <= limit and (caveat is None or bool(caveat))
-            shown += f"; mended: {mended_deviation:.2g}"
+            shown += f"; mended: {residue(mended_deviation, limit)}"
         return self._settle(
             deviation <= limit, amended, mended is not None, f"{shown}{'; ' * bool(note)}{note}", samples, of
         )
@@ -239,6 +239,19 @@ def readable(text: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"text must be a text, got {text!r}")
     return _LETTER.sub(lambda m: _LETTERS[m.group(0)], text)
+
+
+def residue(deviation: float, limit: float = 1.0) -> str:
+    """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
+
+    The bound is 1e-9 or 1e-12, at least ten times the deviation, but not above the limit that the deviation keeps.
+
+    >>> residue(0.0312), residue(3e-11), residue(2.5e-15), residue(2.5e-15, limit=1e-13)
+    ('0.031', 'below 1e-09', 'below 1e-12', 'below 1e-13')
+    """
+    if not abs(deviation) <= 1e-10 or limit == 0:  # NaN has no bound
+        return f"{deviation:.2g}"
+    return f"below {min(limit, 1e-12 if abs(deviation) <= 1e-13 else 1e-9):g}"
 
 
 _UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| ="}
