@@ -241,17 +241,17 @@ def readable(text: str) -> str:
     return _LETTER.sub(lambda m: _LETTERS[m.group(0)], text)
 
 
-def residue(deviation: float, limit: float = 1.0) -> str:
+def residue(deviation: float, limit: float = 1e-9) -> str:
     """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
 
-    The bound is 1e-9 or 1e-12, at least ten times the deviation, but not above the limit that the deviation keeps.
+    Rounding is what is at most 1e-10, and the bound is 1e-9 or the limit that the deviation keeps, if that is less.
 
-    >>> residue(0.0312), residue(3e-11), residue(2.5e-15), residue(2.5e-15, limit=1e-13)
-    ('0.031', 'below 1e-09', 'below 1e-12', 'below 1e-13')
+    >>> residue(0.0312), residue(2.5e-15), residue(2.5e-15, limit=1e-12)
+    ('0.031', 'less than 1e-09', 'less than 1e-12')
     """
     if not abs(deviation) <= 1e-10 or limit == 0:  # NaN has no bound
         return f"{deviation:.2g}"
-    return f"below {min(limit, 1e-12 if abs(deviation) <= 1e-13 else 1e-9):g}"
+    return f"less than {min(limit, 1e-9):g}"
 
 
 _UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| ="}
