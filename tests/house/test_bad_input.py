@@ -724,6 +724,7 @@ ELSEWHERE = {
     *(text.LabelledTexts, text.labelled_texts, text.encoded, text.InContextText),  # of prompts of text
     *(records.record, records.recorded, records.sealed, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
     claims.Claim.limit,
+    claims.residue,
     charts.Figure.svg,
     *(leaderboard.row, leaderboard.write_row, leaderboard.submit),  # of rows, which are of whole runs
     # of models of transformers, which take seconds to import

@@ -283,6 +283,30 @@ def test_heads_in_proportion_are_one(proportional):
         assert close(merged.memory.Gamma()[:, [0, 2]], torch.ones(L, L).tril()[:, [0, 2]].double())
 
 
+def test_a_merged_head_does_not_depend_on_an_svd(monkeypatch):
+    """With weights of one size and both signs, another LAPACK's signs and last digits give the same head."""
+    svd, generator = torch.linalg.svd, streams("another svd")
+    matrix = normal(2, 2, name="matrix")
+    alone = [Memformer(Scaled(matrix, L), Free(L)) for _ in range(HEADS)]
+    with torch.no_grad():
+        for factor, head in enumerate(alone, 1):
+            head.preconditioner.a.fill_(factor)
+            head.memory.weights.copy_((-1.0) ** torch.arange(L)[:, None].expand(L, L))
+        alone[0].memory.weights.mul_(2)
+
+    def another(*given):
+        U, sizes, V = svd(*given)
+        sign = -1 if torch.rand((), generator=generator) < 0.5 else 1
+        return sign * U * (1 + 1e-15 * torch.randn(U.shape, generator=generator, dtype=U.dtype)), sizes, sign * V
+
+    merged = merge(alone)
+    monkeypatch.setattr(torch.linalg, "svd", another)
+    for _ in range(10):
+        again = merge(alone)
+        assert close(again.memory.Gamma(), merged.memory.Gamma())
+        assert close(again.preconditioner.A(), merged.preconditioner.A())
+
+
 def test_heads_with_scalar_b_are_one():
     """Multiples a_h of one A and b_h of one B move tokens as one head of sum_h a_h and sum_h a_h b_h / sum_h a_h does.
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icl.page import claims
-from icl.page.claims import CHECK_MIME, QUALIFIED, VERDICTS, Check, Claim, VerdictChanged
+from icl.page.claims import CHECK_MIME, QUALIFIED, VERDICTS, Check, Claim, VerdictChanged, residue
 
 
 def claim(verdict="reproduced", tolerance=None, **fields):
@@ -136,6 +136,16 @@ def test_tolerances_mean_what_they_say(tolerance, inside, outside):
     assert claim("not reproduced", tolerance).agrees(*outside).verdict == "not reproduced"
 
 
+@pytest.mark.parametrize("size", [2.5, 5.9])
+def test_rounding_is_shown_as_a_bound(size):
+    """A residue has the same text on machines whose digits differ; what is no rounding has two digits, or its limit."""
+    assert residue(size * 1e-15) == residue(-size * 1e-12) == residue(0.0) == residue(0.0, 1e-3) == "less than 1e-09"
+    assert residue(size * 1e-15, limit=1e-13) == "less than 1e-13"
+    assert residue(0.0, limit=0) == "0"
+    assert residue(0.00312) == "0.0031"
+    assert residue(np.nan) == "nan"
+
+
 def test_z_is_counted_in_standard_errors():
     """A tolerance in z compares the distance with the standard error given, entry by entry."""
     four = {"z": 4}
@@ -208,6 +218,8 @@ def test_a_check_says_what_was_measured():
         "measured": check.measured,
         "samples": "12,000 flows",
     }
+    exact = claim(tolerance={"absolute": 1e-9}).agrees([1.0, 2.0], [1.0, 2.0 + 2e-15])
+    assert exact.measured == "deviation less than 1e-09 (limit 1e-09)"
     misprint = claim("misprint", {"absolute": 0.1}).agrees(2.0, 1.0, mended=1.05)
     assert misprint.measured == "deviation 1 (limit 0.1); mended: 0.05"
     assert "prompts" not in misprint._repr_mimebundle_()["text/html"]

@@ -674,7 +674,7 @@ def other_lapack(monkeypatch):
     return lambda: monkeypatch.setattr(np.linalg, "eigh", turned)
 
 
-@pytest.mark.parametrize("matrix", [np.eye(3), 2 * np.eye(4) - 0.5, [[2.0, -1, 0], [-1, 2, 0], [0, 0, 3]]])
+@pytest.mark.parametrize("matrix", [np.eye(3), 2 * np.eye(4) - 0.5, np.array([[2.0, -1, 0], [-1, 2, 0], [0, 0, 3]])])
 def test_eigenvectors_are_a_function_of_the_matrix(other_lapack, matrix):
     """Eigenvectors are the same with another LAPACK's signs and rotations, orthonormal, and those of the matrix.
 
@@ -682,7 +682,7 @@ def test_eigenvectors_are_a_function_of_the_matrix(other_lapack, matrix):
     """
     values, vectors = population._eigenvectors(matrix)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(matrix)), atol=1e-12)
-    np.testing.assert_allclose(np.asarray(matrix) @ vectors, vectors * values, atol=1e-12)
+    np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=1e-12)
     other_lapack()
     np.testing.assert_allclose(population._eigenvectors(matrix)[1], vectors, atol=1e-12)
 

@@ -214,7 +214,7 @@ def _by_task(results: BenchResults, names: Sequence[str]) -> Html:
             low=(drawn["ratio"] - drawn["ratio_se"].fillna(0)).clip(lower=drawn["ratio"] / 2),
             high=drawn["ratio"] + drawn["ratio_se"].fillna(0),
         )
-        in_order = drawn.sort_values("ratio")
+        in_order = drawn.sort_values("ratio", kind="stable")
         best, worst = in_order.iloc[0], in_order.iloc[-1]
         title = f"Furthest from the floor: {worst['label']} on {worst['row']}"
         told = [f"{row['label']} on {row['row']}, {plain(row['ratio'], row['ratio_se'])}" for row in (best, worst)]
@@ -338,7 +338,7 @@ def _sweep(results: BenchResults) -> Html:
     )
     if not several and len(tried) <= _FEW and points["rate"].nunique() > 1:
         names = list(dict.fromkeys(points["contestant"]))
-        stars = points.sort_values("loss").drop_duplicates("contestant")
+        stars = points.sort_values("loss", kind="stable").drop_duplicates("contestant")
         low = stars.iloc[0]
         best_rates = [f"{star['contestant']} at {star['rate']:g}" for _, star in stars.iterrows()]
         title = f"Least on the choosing prompts: {low['contestant']} at rate {low['rate']:g}"

@@ -153,12 +153,12 @@ class Claim:
         if kind == "truth":
             raise ValueError(f"{self.id} is checked with .holds: its tolerance is a truth, not a number")
         deviation = _deviation(kind, measured, expected, standard_error)
-        shown = f"{_UNITS[kind]} {deviation:.2g} (limit {limit:g})"
+        shown = f"{_UNITS[kind]} {residue(deviation, limit)} (limit {limit:g})"
         amended = caveat
         if mended is not None:
             mended_deviation = _deviation(kind, mended, expected, standard_error)
             amended = mended_deviation <= limit and (caveat is None or bool(caveat))
-            shown += f"; mended: {mended_deviation:.2g}"
+            shown += f"; mended: {residue(mended_deviation, limit)}"
         return self._settle(
             deviation <= limit, amended, mended is not None, f"{shown}{'; ' * bool(note)}{note}", samples, of
         )
@@ -239,6 +239,19 @@ def readable(text: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"text must be a text, got {text!r}")
     return _LETTER.sub(lambda m: _LETTERS[m.group(0)], text)
+
+
+def residue(deviation: float, limit: float = 1e-9) -> str:
+    """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
+
+    Rounding is what is at most 1e-10, and the bound is 1e-9 or the limit that the deviation keeps, if that is less.
+
+    >>> residue(0.0312), residue(2.5e-15), residue(2.5e-15, limit=1e-12)
+    ('0.031', 'less than 1e-09', 'less than 1e-12')
+    """
+    if not abs(deviation) <= 1e-10 or limit == 0:  # NaN has no bound
+        return f"{deviation:.2g}"
+    return f"less than {min(limit, 1e-9):g}"
 
 
 _UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| ="}
