@@ -579,7 +579,12 @@ def test_divergence_of_one_setting_is_named():
     """
     x, y = prompts(n=99)
     big = torch.tensor([[0.5], [1e40]], dtype=torch.float64)
-    for filter in (filters.lms(big / 100), filters.nlms(big), filters.apa(big, K=2, eps=1e-6), filters.rls(1 / (1 + big), eps=0.01)):
+    for filter in (
+        filters.lms(big / 100),
+        filters.nlms(big),
+        filters.apa(big, K=2, eps=1e-6),
+        filters.rls(1 / (1 + big), eps=0.01),
+    ):
         with pytest.raises(FloatingPointError, match=r"its prediction at position \d+ of series \(1, \d\) is not"):
             filters.run_filter(filter, x[None], y[None])
 
