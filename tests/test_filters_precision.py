@@ -2,6 +2,7 @@
 directions, missing labels; every prediction is right, or refused with those before it at hand.
 """
 
+import doctest
 import functools
 
 import mpmath as mp
@@ -304,6 +305,12 @@ def test_normalised_filters_do_not_know_the_units_of_inputs():
         assert torch.equal(filters.run_filter(filter, 2.0**-60 * x, y), filters.run_filter(filter, x, y))
 
 
+def test_a_refused_setting_is_printed_plainly():
+    """The message about a setting prints a number, not numpy's name for its type."""
+    with pytest.raises(ValueError, match="mu must be finite and > 0, got nan$"):
+        filters.lms(np.float64("nan"))
+
+
 @pytest.mark.parametrize(("make", "settings"), [("window", (3,)), ("rls", (0.9,)), ("apa", (0.5,))])
 def test_regularisation_has_no_default(make, settings):
     """A regularisation in units of x^2, where one is needed, must be given."""
@@ -372,6 +379,12 @@ def test_a_stream_refuses_what_would_spoil_its_state(filter):
         with pytest.raises(ValueError, match=says):
             filter.update(state, bad_x, bad_y)
     assert torch.equal(state.w_hat, before)
+
+
+def test_the_example_of_update():
+    """The example in the docstring of `Filter.update` says what comes out."""
+    (example,) = doctest.DocTestFinder().find(filters.Filter.update, "update", globs=dict(vars(filters)))
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_a_stream_that_diverges_is_refused():

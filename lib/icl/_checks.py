@@ -113,7 +113,7 @@ def real(
         bounds = [f"> {above:g}"] * (above > -math.inf) + [f">= {at_least:g}"] * (at_least > -math.inf)
         bounds += [f"<= {at_most:g}"] * (at_most < math.inf)
         worst = array[wrong].flat[0]
-        raise ValueError(f"{name} must be finite{''.join(f' and {b}' for b in bounds)}, got {worst!r}")
+        raise ValueError(f"{name} must be finite{''.join(f' and {b}' for b in bounds)}, got {worst.item()!r}")
     return value
 
 
