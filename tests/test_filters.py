@@ -603,7 +603,7 @@ def least_squares(x, y, lam, eps):
 @pytest.mark.parametrize(("lam", "eps"), [(0.9, 1e-2), (0.5, 1e-2), (0.2, 1e-2), (0.05, 1e-2), (0.99, 1e-8)])
 @pytest.mark.parametrize("d", [2, 5])
 def test_least_squares_lose_what_is_said(d, lam, eps):
-    """RLS on inputs of variance 1 is off by at most 1e-14 / (lam^d eps) of its predictions, as its docstring says."""
+    """RLS on inputs of variance 1 is off by at most 1e-14 / (lam^d eps) of its predictions."""
     rng = np.random.default_rng(d)
     x, w = rng.normal(size=(24, d)), rng.normal(size=(24, d)).cumsum(0)
     y = (w * x).sum(-1)

@@ -265,6 +265,14 @@ def test_a_window_shorter_than_the_dimensions_interpolates(K, eps):
     np.testing.assert_allclose(found, right, rtol=0, atol=(1e-9 + 1e3 * eps) * np.abs(y).max())
 
 
+def test_a_singular_problem_is_named():
+    """A column twice, with an eps below rounding, is refused by window and faded ridge with the remedy."""
+    x, y = tensors(np.ones((4, 2)), np.ones(4))
+    for filter in (filters.window(3, eps=1e-20), filters.faded_ridge(0.5, eps=1e-20)):
+        with pytest.raises(filters.FilterFailure, match="singular to rounding; choose a larger eps: its prediction at"):
+            filters.run_filter(filter, x, y)
+
+
 # Units
 
 
@@ -307,7 +315,7 @@ def test_normalised_filters_do_not_know_the_units_of_inputs():
 
 def test_a_refused_setting_is_printed_plainly():
     """The message about a setting prints a number, not numpy's name for its type."""
-    with pytest.raises(ValueError, match="mu must be finite and > 0, got nan$"):
+    with pytest.raises(ValueError, match=r"mu must be finite and > 0, got nan$"):
         filters.lms(np.float64("nan"))
 
 

@@ -2,14 +2,15 @@
 
 Longer than most files, because all filters share their settings, their states and one scan.
 
-All estimate the weights behind y_i = <w_i, x_i> while reading, and are judged by their a-priori predictions
+All estimate the weights of y_i = <w_i, x_i> recursively, and are judged by their a-priori predictions
 y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them from the initial weights. Notation of
 [Sayed 2011]. There is one recurrence,
 
     w <- lam (w + k (y - w'x)),
 
 and most filters are a gain k and a fading lam, often lam = 1. Of the others, `gla` and `steady_kalman` have a gain that
-is fixed and no feedback, `window` and `faded_ridge` solve for w anew, and `zero` writes nothing.
+is fixed and no feedback, `window` and `faded_ridge` solve for w anew, and `zero` never updates. `Filter.update` takes
+examples one by one, as they come.
 
 Inside a filter the axes of trials come last, behind the d of x and P: one step is then a few operations on long
 vectors, many times faster than the same on small matrices (`benchmarks/filters.py`). Outside, trials come first as
@@ -173,6 +174,7 @@ _WIND_UP = (
     "RLS lost its precision (covariance wind-up): the inputs have not excited all directions for too long, or eps is "
     "too small; use faded_ridge, which keeps its regularisation (regularised forgetting), or window"
 )
+_SINGULAR = "the regularised least-squares problem is singular to rounding; choose a larger eps"
 # Numbers in a block's state: 2 MiB of float64. More leave the caches, fewer are too short for their operations.
 _CACHE = 2**18
 
@@ -340,7 +342,7 @@ def window(K: int, *, eps: float) -> Filter:
             w_hat = _solve(_held((X[:, :, None] * X[:, None]).sum(0), eps), (X * Y[:, None]).sum(0))
         return Window(w_hat.to(x), X, Y, n)
 
-    return Filter(init, step)
+    return Filter(init, step, failure=_SINGULAR)
 
 
 def rls(lam: _Setting, *, eps: float) -> Filter:
@@ -354,11 +356,11 @@ def rls(lam: _Setting, *, eps: float) -> Filter:
 
     Along directions that the inputs do not excite P grows by 1 / lam at every step (covariance wind-up), and rounds its
     other directions away. A series is stopped, with a `FilterFailure`, when the rounding of x'P x, 2^-52 sum_i x_i^2
-    P_ii, exceeds 2e-6 of what the update leaves of it, lam x'P x / (lam + x'P x) before the division by lam; up to
-    there predictions were right to 1e-6 of the largest label on all inputs tried: white, autoregressive, sinusoidal,
-    constant, lam from 0.05 to 1. The remedies are `faded_ridge`, which keeps its regularisation, and `window`. Inputs
-    of variance 1 in all directions are stopped for eps below some 1e-9, or, with eps = 1e-2, when lam^d is below some
-    1e-8: a memory of fewer than 2 examples for 20 weights.
+    P_ii, exceeds 2e-6 of its value after the update, x'P x / (lam + x'P x); up to there predictions were right to 1e-6
+    of the largest label on all inputs tried: white, autoregressive, sinusoidal, constant, lam from 0.05 to 1. The
+    remedies are `faded_ridge`, which keeps its regularisation, and `window`. Inputs of variance 1 in all directions are
+    stopped for eps below some 1e-9, or, with eps = 1e-2, when lam^d is below some 1e-8: a memory of fewer than 2
+    examples for 20 weights.
 
     Args:
         lam: forgetting factor in (0, 1], dimensionless; w does not decay, examples are forgotten as others come.
@@ -420,7 +422,7 @@ def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
         G, b = fading * torch.addcmul(state.G, X[:, None], X), fading * torch.addcmul(state.b, X, y.to(X))
         return FadedSums(_solve(_held(G, keep.to(G)), b).to(x), G, b)
 
-    return Filter(init, step, _axes(lam=factor, eps=keep))
+    return Filter(init, step, _axes(lam=factor, eps=keep), _SINGULAR)
 
 
 def _drifting(task: Any) -> None:
