@@ -323,7 +323,8 @@ def window(K: int, *, eps: float) -> Filter:
 
     Args:
         K: number of examples, >= 1.
-        eps: regularisation, > 0, in units of x^2: a share of the mean squared input, e.g. 1e-2 * x.square().mean().
+        eps: regularisation, > 0, in units of x^2: a share of the mean square of the smallest column, e.g.
+            1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     _checks.integer("K", K, at_least=1)
     _checks.number("eps", eps, above=0)
@@ -364,8 +365,8 @@ def rls(lam: _Setting, *, eps: float) -> Filter:
 
     Args:
         lam: forgetting factor in (0, 1], dimensionless; w does not decay, examples are forgotten as others come.
-        eps: initial regularisation, > 0, in units of x^2, the inverse of the initial P: a share of the mean squared
-            input, e.g. 1e-2 * x.square().mean().
+        eps: initial regularisation, > 0, in units of x^2, the inverse of the initial P: a share of the mean square of
+            the smallest column, e.g. 1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     factor = _setting("lam", lam, at_most=1.0)
     _checks.number("eps", eps, above=0)
@@ -409,7 +410,8 @@ def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
 
     Args:
         lam: forgetting factor in (0, 1], dimensionless.
-        eps: regularisation, > 0, in units of x^2: a share of the mean squared input, e.g. 1e-2 * x.square().mean().
+        eps: regularisation, > 0, in units of x^2: a share of the mean square of the smallest column, e.g.
+            1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     factor, keep = _setting("lam", lam, at_most=1.0), _setting("eps", eps)
 
