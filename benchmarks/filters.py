@@ -62,7 +62,10 @@ def filter_speed() -> pd.DataFrame:
     pairs = {
         "LMS": (filters.lms(0.01), lambda: peers.FilterLMS(n=10, mu=0.01, w="zeros").run(Y, X)),
         "NLMS": (filters.nlms(0.5), lambda: peers.FilterNLMS(n=10, mu=0.5, w="zeros").run(Y, X)),
-        "APA, K = 4": (filters.apa(0.5, K=4, eps=1e-6), lambda: peers.FilterAP(n=10, order=4, mu=0.5, w="zeros").run(Y, X)),
+        "APA, K = 4": (
+            filters.apa(0.5, K=4, eps=1e-6),
+            lambda: peers.FilterAP(n=10, order=4, mu=0.5, w="zeros").run(Y, X),
+        ),
         "RLS": (filters.rls(0.98, eps=0.01), lambda: peers.FilterRLS(n=10, mu=0.98, w="zeros").run(Y, X)),
         "Kalman": (filters.kalman(task, sigma_y=1e-3**0.5), partial(filterpy_kalman, X, Y, task)),
         "GLA": (filters.gla(0.05 * np.eye(10), lam=0.9), None),

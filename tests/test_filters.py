@@ -579,7 +579,12 @@ def test_divergence_of_one_setting_is_named():
     """
     x, y = prompts(n=99)
     big = torch.tensor([[0.5], [1e40]], dtype=torch.float64)
-    for filter in (filters.lms(big / 100), filters.nlms(big), filters.apa(big, K=2, eps=1e-6), filters.rls(1 / (1 + big), eps=0.01)):
+    for filter in (
+        filters.lms(big / 100),
+        filters.nlms(big),
+        filters.apa(big, K=2, eps=1e-6),
+        filters.rls(1 / (1 + big), eps=0.01),
+    ):
         with pytest.raises(FloatingPointError, match=r"its prediction at position \d+ of series \(1, \d\) is not"):
             filters.run_filter(filter, x[None], y[None])
 
@@ -598,7 +603,7 @@ def least_squares(x, y, lam, eps):
 @pytest.mark.parametrize(("lam", "eps"), [(0.9, 1e-2), (0.5, 1e-2), (0.2, 1e-2), (0.05, 1e-2), (0.99, 1e-8)])
 @pytest.mark.parametrize("d", [2, 5])
 def test_least_squares_lose_what_is_said(d, lam, eps):
-    """RLS on inputs of variance 1 is off by at most 1e-14 / (lam^d eps) of its predictions, as its docstring says."""
+    """RLS on inputs of variance 1 is off by at most 1e-14 / (lam^d eps) of its predictions."""
     rng = np.random.default_rng(d)
     x, w = rng.normal(size=(24, d)), rng.normal(size=(24, d)).cumsum(0)
     y = (w * x).sum(-1)

@@ -2,14 +2,15 @@
 
 Longer than most files, because all filters share their settings, their states and one scan.
 
-All estimate the weights behind y_i = <w_i, x_i> while reading, and are judged by their a-priori predictions
+All estimate the weights of y_i = <w_i, x_i> recursively, and are judged by their a-priori predictions
 y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them from the initial weights. Notation of
 [Sayed 2011]. There is one recurrence,
 
     w <- lam (w + k (y - w'x)),
 
 and most filters are a gain k and a fading lam, often lam = 1. Of the others, `gla` and `steady_kalman` have a gain that
-is fixed and no feedback, `window` and `faded_ridge` solve for w anew, and `zero` writes nothing.
+is fixed and no feedback, `window` and `faded_ridge` solve for w anew, and `zero` never updates. `Filter.update` takes
+examples one by one, as they come.
 
 Inside a filter the axes of trials come last, behind the d of x and P: one step is then a few operations on long
 vectors, many times faster than the same on small matrices (`benchmarks/filters.py`). Outside, trials come first as
@@ -39,14 +40,14 @@ class FilterFailure(FloatingPointError):
 
     Attributes:
         y_hat: all predictions, in the shape of `run_filter`'s result: complete for the series that did not fail, NaN
-            from its first prediction that was not finite on for one that did. None in streaming use.
-        position: the first position, over all series, whose prediction is not finite. None in streaming use.
+            from its first prediction that was not finite on for one that did.
+        position: the first position, over all series, whose prediction is not finite; 0 in `Filter.update`.
         series: index of the series that failed there, settings first, () for a single series.
     """
 
-    y_hat: Tensor | None = None
-    position: int | None = None
-    series: tuple[int, ...] = ()
+    y_hat: Float[Tensor, "*series time"]
+    position: int
+    series: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Filter:
         y_hat = (w_hat * x).sum(0)
         if not _is_finite(y_hat):
             _finite("x", x)
-            raise FilterFailure(f"{self.failure}: its prediction is not finite")
+            raise _failure(self, y_hat[..., None])
         return y_hat, self.step(state, x, y, y_hat)
 
 
@@ -166,13 +167,14 @@ class Track:
     w_hat: Float[Tensor, "*trials after d"]
 
 
-# RLS: largest rounding of x'P x. Over inputs and lam from 0.05 to 1 the error of a prediction was at most half of it,
-# in units of the largest label.
+# RLS: largest relative rounding of x'P x, in units of 2^-52. The error of predictions, relative to the largest label,
+# was at most half of it over all inputs tried.
 _LOST = 2e-6 * 2**52
 _WIND_UP = (
     "RLS lost its precision (covariance wind-up): the inputs have not excited all directions for too long, or eps is "
     "too small; use faded_ridge, which keeps its regularisation (regularised forgetting), or window"
 )
+_SINGULAR = "the regularised least-squares problem is singular to rounding; choose a larger eps"
 # Numbers in a block's state: 2 MiB of float64. More leave the caches, fewer are too short for their operations.
 _CACHE = 2**18
 
@@ -290,7 +292,8 @@ def apa(mu: _Setting, *, K: int, eps: float) -> Filter:
         mu: step size, > 0, dimensionless.
         K: number of examples, >= 1; 1 is NLMS.
         eps: regularisation, > 0, in units of x^2: a small share of the mean squared length of an input, e.g.
-            1e-6 * x.square().sum(-1).mean(). It also stands in for examples that have not come yet.
+            1e-6 * x.square().sum(-1).mean(). It also stands in for examples that have not come yet. With K > d
+            predictions are off by up to some 1e-15 E x^2 / eps of the largest label.
     """
     size = _setting("mu", mu)
     _checks.integer("K", K, at_least=1)
@@ -320,7 +323,8 @@ def window(K: int, *, eps: float) -> Filter:
 
     Args:
         K: number of examples, >= 1.
-        eps: regularisation, > 0, in units of x^2: a share of the mean squared input, e.g. 1e-2 * x.square().mean().
+        eps: regularisation, > 0, in units of x^2: a share of the mean square of the smallest column, e.g.
+            1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     _checks.integer("K", K, at_least=1)
     _checks.number("eps", eps, above=0)
@@ -339,7 +343,7 @@ def window(K: int, *, eps: float) -> Filter:
             w_hat = _solve(_held((X[:, :, None] * X[:, None]).sum(0), eps), (X * Y[:, None]).sum(0))
         return Window(w_hat.to(x), X, Y, n)
 
-    return Filter(init, step)
+    return Filter(init, step, failure=_SINGULAR)
 
 
 def rls(lam: _Setting, *, eps: float) -> Filter:
@@ -353,15 +357,16 @@ def rls(lam: _Setting, *, eps: float) -> Filter:
 
     Along directions that the inputs do not excite P grows by 1 / lam at every step (covariance wind-up), and rounds its
     other directions away. A series is stopped, with a `FilterFailure`, when the rounding of x'P x, 2^-52 sum_i x_i^2
-    P_ii, exceeds 2e-6; up to there predictions were right to 1e-6 of the largest label on all inputs tried: white,
-    autoregressive, sinusoidal, constant, lam from 0.05 to 1. The remedies are `faded_ridge`, which keeps its
-    regularisation, and `window`. With inputs of variance 1 in all directions that takes an eps below some 1e-9, or, for
-    eps = 1e-2, lam = 0.1 with d = 10 or lam = 0.35 with d = 20.
+    P_ii, exceeds 2e-6 of its value after the update, x'P x / (lam + x'P x); up to there predictions were right to 1e-6
+    of the largest label on all inputs tried: white, autoregressive, sinusoidal, constant, lam from 0.05 to 1. The
+    remedies are `faded_ridge`, which keeps its regularisation, and `window`. Inputs of variance 1 in all directions are
+    stopped for eps below some 1e-9, or, with eps = 1e-2, when lam^d is below some 1e-8: a memory of fewer than 2
+    examples for 20 weights.
 
     Args:
         lam: forgetting factor in (0, 1], dimensionless; w does not decay, examples are forgotten as others come.
-        eps: initial regularisation, > 0, in units of x^2, the inverse of the initial P: a share of the mean squared
-            input, e.g. 1e-2 * x.square().mean().
+        eps: initial regularisation, > 0, in units of x^2, the inverse of the initial P: a share of the mean square of
+            the smallest column, e.g. 1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     factor = _setting("lam", lam, at_most=1.0)
     _checks.number("eps", eps, above=0)
@@ -375,9 +380,9 @@ def rls(lam: _Setting, *, eps: float) -> Filter:
         Px = products.sum(0)  # P being symmetric to the last bit, along the axis that is summed faster
         s = (Px * x).sum(0)
         scale = age + s
-        # Against x'P x after the update, s / scale, of which no digits may be lost to P's largest entries.
-        digits = (products.diagonal().movedim(-1, 0) * x).sum(0) * scale
-        scale = torch.where(digits > _LOST * s, torch.nan, scale)
+        # Rounding of x'P x, compared with x'P x after the update, s / scale.
+        rounding = (products.diagonal().movedim(-1, 0) * x).sum(0) * scale
+        scale = torch.where(rounding > _LOST * s, torch.nan, scale)
         u = Px * (scale * age).rsqrt()
         P = (state.P * (1 / age)).addcmul_(u[:, None], u, value=-1)
         return LeastSquares(torch.addcmul(state.w_hat, Px.to(x), ((y - y_hat) / scale).to(x)), P)
@@ -395,16 +400,18 @@ def ridge(eps: float) -> Filter:
 
 
 def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
-    """RLS that keeps its regularisation: w = (G + eps I)^-1 b, solved anew at every step [von Oswald et al. 2025].
+    """Regularised-forgetting RLS: w = (G + eps I)^-1 b, solved anew at every step [von Oswald et al. 2025].
 
         G <- lam (G + x x'),    b <- lam (b + y x)
 
-    RLS forgets its eps as it forgets examples, and then fits without restraint what little it remembers. Here w stays
-    a shrunken estimate, as the posterior mean is. Costs d^3 / 3 a step.
+    RLS forgets its eps as it forgets examples, and then overfits the few that it remembers. Here w stays a shrunken
+    estimate, as the posterior mean is, and inputs need not excite all directions. Costs d^3 / 3 a step. Where G is
+    singular, as before d examples, predictions are off by up to some 1e-15 E x^2 / eps of the largest label.
 
     Args:
         lam: forgetting factor in (0, 1], dimensionless.
-        eps: regularisation, > 0, in units of x^2.
+        eps: regularisation, > 0, in units of x^2: a share of the mean square of the smallest column, e.g.
+            1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     factor, keep = _setting("lam", lam, at_most=1.0), _setting("eps", eps)
 
@@ -417,7 +424,7 @@ def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
         G, b = fading * torch.addcmul(state.G, X[:, None], X), fading * torch.addcmul(state.b, X, y.to(X))
         return FadedSums(_solve(_held(G, keep.to(G)), b).to(x), G, b)
 
-    return Filter(init, step, _axes(lam=factor, eps=keep))
+    return Filter(init, step, _axes(lam=factor, eps=keep), _SINGULAR)
 
 
 def _drifting(task: Any) -> None:
@@ -433,12 +440,16 @@ def _spread(matrix: Any, w_hat: Tensor) -> Tensor:
 
 
 def kalman(task: DriftingRegression, *, sigma_y: float = 0.0, P_0: Any = None) -> Filter:
-    """The Kalman filter of the drift (3) [Kalman 1960]: the posterior mean, which no filter beats on this task.
+    """The Kalman filter of the drift (3) [Kalman 1960]: the posterior mean, optimal on this task.
 
         k = P x / (x'P x + sigma_y^2);  w <- gamma (w + k (y - w'x));  P <- gamma^2 (P after the label) + sigma_e^2 I
 
     P after the label in Joseph's form, (I - k x') P (I - k x')' + sigma_y^2 k k', whose second product takes back what
-    rounding left of the first. A direction that is known already (x'P x = 0, when sigma_e = 0) teaches nothing.
+    rounding left of the first. Without label noise, an input along a direction that is known exactly (x'P x = 0, when
+    sigma_e = 0) changes nothing.
+
+    A diffuse start costs precision: with P_0 = kappa I predictions are off by up to some 1e-15 kappa E x^2 / sigma_y^2
+    of the largest label, unless inputs lie along the axes. A kappa of 1e6 sigma_y^2 / E x^2 is as good as infinite.
 
     Args:
         task: gives d, gamma, sigma_w and sigma_e; the inputs' law does not matter to it.

@@ -140,7 +140,7 @@ def meta_delta(p: Any, lam: Any, *, sigma_y: float, theta: float, start: float |
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2; log p is kept within them.
         lam: their fades, in [0, 1].
         sigma_y: standard deviation of the noise in the labels, >= 0, in units of y.
-        theta: step of log p, >= 0, dimensionless; 0 keeps p at its start.
+        theta: step of log p, >= 0, dimensionless; with 0, p stays at `start`.
         start: p before the first label, > 0; None is the geometric mean of the table's ends.
     """
     ps, lams = _table(p, lam)

@@ -214,7 +214,6 @@ def attempt(tunable: Tunable, prompt: Prompt) -> Attempts:
         try:
             answers[at] = one_step_ahead(tunable.made(prompt.d, **settings), prompt)
         except filters.FilterFailure as failure:
-            assert failure.y_hat is not None
             failed = failure.y_hat.isnan().any((-2, -1), keepdim=True)
             answers[at] = failure.y_hat.masked_fill(failed, math.nan)
     return Attempts(tunable.axes, answers, tunable.linear)
