@@ -375,7 +375,6 @@ def _read(dotted: str) -> tuple[str, tuple[str, ...]] | None:
 _known: dict[str, str] = {}
 
 
-
 def _hashed(dotted: str, above: tuple[str, ...] = ()) -> tuple[str, int]:
     """The identity of a definition seen from those `above` it, and the highest of them that it refers to."""
     if dotted in _known:

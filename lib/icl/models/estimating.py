@@ -229,8 +229,10 @@ class Kalman(FastWeights[Belief]):
         super().__init__(d)
         self.log_gamma, self.log_sigma_e = _log("gamma", gamma, dtype), _log("sigma_e", sigma_e, dtype)
         self.log_sigma_y, self.log_P_0 = _log("sigma_y", sigma_y, dtype), _log("P_0", P_0, dtype)
-        if P_0 > 1.000001e12 * sigma_y**2:
-            raise ValueError(f"P_0 must be at most 1e12 sigma_y^2, or float64 loses its digits, got {P_0} and {sigma_y}")
+        if 1.000001e12 * sigma_y**2 < P_0:
+            raise ValueError(
+                f"P_0 must be at most 1e12 sigma_y^2, or float64 loses its digits, got {P_0} and {sigma_y}"
+            )
 
     @property
     def gamma(self) -> Float[Tensor, ""]:
