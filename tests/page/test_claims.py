@@ -142,6 +142,7 @@ def test_rounding_is_shown_as_a_bound(size):
     assert residue(size * 1e-15) == residue(-size * 1e-12) == residue(0.0) == residue(0.0, 1e-3) == "less than 1e-09"
     assert residue(size * 1e-15, limit=1e-13) == "less than 1e-13"
     assert residue(0.0, limit=0) == "0"
+    assert residue(2e-11, limit=1e-12) == "2e-11"
     assert residue(0.00312) == "0.0031"
     assert residue(np.nan) == "nan"
 

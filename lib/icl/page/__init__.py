@@ -36,6 +36,7 @@ from icl.page.claims import (
     folder,
     ledger,
     readable,
+    residue,
 )
 from icl.page.exercises import EXERCISE_MIME, SelfCheck, check, seal
 from icl.page.grading import (
@@ -101,6 +102,7 @@ __all__ = [
     "record",
     "recorded",
     "records",
+    "residue",
     "said",
     "seal",
     "sealed",

@@ -244,12 +244,12 @@ def readable(text: str) -> str:
 def residue(deviation: float, limit: float = 1e-9) -> str:
     """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
 
-    Rounding is what is at most 1e-10, and the bound is 1e-9 or the limit that the deviation keeps, if that is less.
+    Rounding is what is at most 1e-10 and within the limit, and the bound is 1e-9 or the limit, if that is less.
 
     >>> residue(0.0312), residue(2.5e-15), residue(2.5e-15, limit=1e-12)
     ('0.031', 'less than 1e-09', 'less than 1e-12')
     """
-    if not abs(deviation) <= 1e-10 or limit == 0:  # NaN has no bound
+    if not abs(deviation) <= min(1e-10, limit) or limit == 0:  # NaN has no bound
         return f"{deviation:.2g}"
     return f"less than {min(limit, 1e-9):g}"
 
