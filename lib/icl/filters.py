@@ -45,7 +45,7 @@ class FilterFailure(FloatingPointError):
         series: index of the series that failed there, settings first, () for a single series.
     """
 
-    y_hat: Float[Tensor, "*series time"]
+    y_hat: Tensor
     position: int
     series: tuple[int, ...]
 

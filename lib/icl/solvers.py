@@ -335,8 +335,8 @@ def conjugate_gradients(M: Any = None) -> Solver:
 
     The residual -g is carried along, not computed anew. Each problem stops by itself, and from then on stays where it
     is to the last bit: when g'M g is at rounding of what it began with, or of b'M b, or when no curvature that could be
-    told from rounding is left along s, as on a singular H. 0/0 is never formed. A semi-definite H has |H s|^2 at most
-    its norm times s'H s; an s with more, and not by rounding, proves that f has no minimum, and the run is refused.
+    told from rounding is left along s, as on a singular H. 0/0 is never formed. For a semi-definite H, (H s)'(H s) is
+    at most its norm times s'H s; an s with more, and not by rounding, proves that f has no minimum: the run is refused.
 
     Args:
         M: preconditioner, the better the nearer M H is to a multiple of the identity: (d, d), or (batch, d, d) with one
