@@ -263,7 +263,8 @@ def _placed(
 ) -> pd.DataFrame:
     """Where each curve ends, moved apart so that no two labels overlap."""
     ends = data.sort_values(x, kind="stable").groupby(by, sort=False).tail(1)[[x, y, by]]
-    ends = ends.sort_values(y, kind="stable", ignore_index=True)
+    # Curves that end at one point but for rounding keep the order of the data.
+    ends = ends.sort_values(y, kind="stable", ignore_index=True, key=lambda v: v.map(lambda end: float(f"{end:.9g}")))
     scale: Any = np.log if log else np.asarray
     low, high = scale(limits[0]), scale(limits[1])
     at = ((scale(ends[y].clip(*limits).to_numpy()) - low) / (high - low) * height).tolist()

@@ -244,14 +244,16 @@ def readable(text: str) -> str:
 def residue(deviation: float, limit: float = 1e-9) -> str:
     """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
 
-    Rounding is what is at most 1e-10 and within the limit, and the bound is 1e-9 or the limit, if that is less.
+    Rounding is what is within the limit and at most 1e-10, or, where rounding is amplified, 1e-7; the bound is ten times
+    that, or the limit if it is less.
 
     >>> residue(0.0312), residue(2.5e-15), residue(2.5e-15, limit=1e-12)
     ('0.031', 'less than 1e-09', 'less than 1e-12')
     """
-    if not abs(deviation) <= min(1e-10, limit) or limit == 0:  # NaN has no bound
-        return f"{deviation:.2g}"
-    return f"less than {min(limit, 1e-9):g}"
+    for rounding in (1e-10, 1e-7):
+        if limit and abs(deviation) <= min(rounding, limit):
+            return f"less than {min(limit, 10 * rounding):g}"
+    return f"{deviation:.2g}"
 
 
 _UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| ="}
