@@ -244,7 +244,7 @@ def readable(text: str) -> str:
 def residue(deviation: float, limit: float = 1e-9) -> str:
     """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
 
-    Rounding is what is within the limit and at most 1e-10, or, where rounding is amplified, 1e-7; the bound is ten times
+    Rounding is what is within the limit and at most 1e-10, or, where it is amplified, 1e-7; the bound is ten times
     that, or the limit if it is less.
 
     >>> residue(0.0312), residue(2.5e-15), residue(2.5e-15, limit=1e-12)
