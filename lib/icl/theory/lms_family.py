@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from icl import _checks
 from icl.tasks import DriftingRegression
-from icl.theory.steady import _driven
+from icl.theory.moments import _driven
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,18 @@ def _moments(*values: Any) -> Moments:
     return Moments(*(np.asarray(value) for value in values))
 
 
+def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
+    """What drift and fading add to E (w - w_hat)^2 of a coordinate in a step that takes the mean share `taken` of it.
+
+        k [(1 - lam)^2 (1 + gamma b) + 2 lam (1 - gamma) (1 - b)] / (1 - gamma b),    b = lam (1 - taken)
+
+    All of it is positive for lam <= 1, and no difference of near equals.
+    """
+    less = (1 - lam) + lam * taken  # 1 - b
+    moves = (1 - gamma) + gamma * less  # 1 - gamma b
+    return k * ((1 - lam) ** 2 * (2 - moves) / moves + 2 * lam * ((1 - gamma) / moves) * less)
+
+
 def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any = 0.1) -> Moments:
     """D1 .. D4 for the drift (3), one step of time after another.
 

@@ -118,18 +118,6 @@ def _law(law: Any) -> Steady:
     return law
 
 
-def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
-    """What drift and fading add to E (w - w_hat)^2 of a coordinate in a step that takes the mean share `taken` of it.
-
-        k [(1 - lam)^2 (1 + gamma b) + 2 lam (1 - gamma) (1 - b)] / (1 - gamma b),    b = lam (1 - taken)
-
-    All of it is positive for lam <= 1, and no difference of near equals.
-    """
-    less = (1 - lam) + lam * taken  # 1 - b
-    moves = (1 - gamma) + gamma * less  # 1 - gamma b
-    return k * ((1 - lam) ** 2 * (2 - moves) / moves + 2 * lam * ((1 - gamma) / moves) * less)
-
-
 def _positive_root(law: Steady, own: Any, other: Any) -> Any:
     """The positive p of the one equation for D = own p + other, a quadratic; `other` may be an array."""
     A, B, C = own * law.renewed + law.gamma**2, other * law.renewed - own * law.q, other * law.q

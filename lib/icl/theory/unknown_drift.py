@@ -21,7 +21,8 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl.tasks.speeds import UnknownDrift
-from icl.theory.steady import Steady, SteadyOptimum, _driven, _law, _left_out, best_unit_delta, squared_lengths
+from icl.theory.moments import _driven
+from icl.theory.steady import Steady, SteadyOptimum, _law, _left_out, best_unit_delta, squared_lengths
 
 
 @dataclass(frozen=True, eq=False)
