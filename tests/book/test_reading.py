@@ -27,7 +27,6 @@ TOLD = [
     for page in chapters.pages()
     if not page.startswith("book/reference/library") and page != "book/course/projects"
 ]
-LONGEST = 25  # minutes
 FARTHEST = 300  # words of main line a picture
 #: The picture that every chapter of a part draws again with a line more. Four chapters have it on axes of their own:
 #: with the trained models' dots, in multiples of the error of answering 0, and the two on language, whose answers are
@@ -87,12 +86,6 @@ def in_sight(text: str) -> list[str]:
 def test_only_those_that_wait_are_unread():
     """A chapter has its reasons in book/prose, or is listed as waiting; the list names no other page."""
     assert {page for page in CHAPTERS if not prose.reasons_at(page).exists()} == WAITING
-
-
-@pytest.mark.parametrize("page", READ)
-def test_main_line_takes_at_most_25_minutes(page):
-    """Words, formulas, figures and visible code up to the exercises, what is folded away apart."""
-    assert measurements.minutes(measurements.reading(chapters.source(page))) <= LONGEST
 
 
 @pytest.mark.parametrize("page", READ)
