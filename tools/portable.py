@@ -177,7 +177,8 @@ def compare(pages: list[str], environment: Mapping[str, str]) -> list[str]:
         return seconds, error or "\n".join(differences(here[page], notebook))
 
     with copies.made(environment) if copies.SUPPORTED else contextlib.nullcontext():
-        alike = kernels.each(one, pages, workers=2)
+        # Two threads of two chapters on two cores would wait for one another.
+        alike = kernels.each(one, pages, workers=2 // int(environment.get("OMP_NUM_THREADS", 1)))
     return [page for page in pages if page not in alike]
 
 
