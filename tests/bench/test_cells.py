@@ -11,8 +11,9 @@ import torch
 from icl.bench import cells
 from icl.bench.budgets import Budget
 from icl.bench.contestants import resolve
+from icl.profile import streams
 from icl.runs.training import AdamW
-from icl.tasks import clean
+from icl.tasks import DriftingRegression, clean
 
 TINY = Budget("tiny", 2, 8, 8, 1, 12, 4, (1e-3, 1e-2), 2, 5, 8, 4)
 SAME = {"ar1-0.9": ("same",)}
@@ -157,3 +158,13 @@ def test_what_is_kept_is_plain_json(mine, tmp_path):
     assert len(seal) == 64
     assert content["what"] == cell.described()
     assert set(content["found"]) == {"validation", "seconds", "errors", "settings", "trouble"}
+
+
+def test_the_digest_of_prompts_is_that_of_every_processor():
+    """Prompts that differ by rounding, or by the sign of a 0, have one digest; others have another."""
+    prompt = DriftingRegression(4, 30).sample(20, generator=streams("digest"))
+    rounded = replace(prompt, x=prompt.x * (1 + 1e-14), w=prompt.w * (1 - 1e-14))
+    assert cells._digest(rounded) == cells._digest(prompt)
+    assert cells._digest(replace(prompt, y=prompt.y + 1e-4)) != cells._digest(prompt)
+    zeros = replace(prompt, y=0 * prompt.y)
+    assert cells._digest(zeros) == cells._digest(replace(prompt, y=-0.0 * prompt.y))
