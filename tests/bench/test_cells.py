@@ -162,7 +162,7 @@ def test_what_is_kept_is_plain_json(mine, tmp_path):
 
 def test_the_digest_of_prompts_is_that_of_every_processor():
     """Prompts that differ by rounding, or by the sign of a 0, have one digest; others have another."""
-    prompt = DriftingRegression(4, 30).sample(20, generator=streams("digest"))
+    prompt = DriftingRegression(4, 30, 0.9).sample(20, generator=streams("digest"), dtype=torch.float64)
     rounded = replace(prompt, x=prompt.x * (1 + 1e-14), w=prompt.w * (1 - 1e-14))
     assert cells._digest(rounded) == cells._digest(prompt)
     assert cells._digest(replace(prompt, y=prompt.y + 1e-4)) != cells._digest(prompt)
