@@ -45,7 +45,7 @@ test: setup ## run the tests of the library and the book's sources, in two worke
 	$(PY) -m pytest -n 2 --dist worksteal --ignore=tests/browser
 
 .PHONY: mutants
-mutants: setup ## plant small faults in the library and see its tests fail (N=1000; MODULE=theory/s6, a room too; PART=1/8 or week)
+mutants: setup ## plant small faults in the library and see its tests fail (N=1000; MODULE=icl/theory/s6, a room too; PART=1/8 or week)
 	$(PY) tools/library_mutants.py $(MODULE) -n $(or $(N),1000) $(if $(PART),--part $(PART))
 
 .PHONY: lab

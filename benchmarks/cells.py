@@ -15,9 +15,9 @@ import pandas as pd
 import torch
 from torch import nn
 
-from icl.bench import cells, running
-from icl.bench.budgets import BUDGETS
 from icl.profile import streams
+from icl_bench import cells, running
+from icl_bench.budgets import BUDGETS
 
 NAMES, ROUNDS, STEPS = ("gla", "softmax-alibi"), 5, 120
 

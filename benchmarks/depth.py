@@ -16,9 +16,9 @@ from torch import Tensor
 
 from icl.models import operators
 from icl.models.stacks import Stack
-from icl.page import records
 from icl.profile import streams
 from icl.tasks import DriftingRegression, Prompt
+from icl_book import records
 
 
 def printed(stack: Stack, prompt: Prompt) -> Tensor:

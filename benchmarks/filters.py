@@ -19,9 +19,9 @@ import torch
 from run import median_ms
 
 from icl import filters
-from icl.page import records
 from icl.profile import streams
 from icl.tasks import DriftingRegression
+from icl_book import records
 
 TRIALS, STEPS = 10_000, 1_000
 

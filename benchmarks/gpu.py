@@ -21,10 +21,10 @@ import joblib
 import pandas as pd
 import torch
 
-from icl.bench import cells, running, weighing
-from icl.bench.budgets import BUDGETS
-from icl.page import records
 from icl.profile import streams
+from icl_bench import cells, running, weighing
+from icl_bench.budgets import BUDGETS
+from icl_book import records
 
 NAMES = ("examples/my_layer.py:MyLayer", "softmax", "linear-attention", "gla", "delta-rule", "gated-delta", "lstm")
 NAMES += ("book-gla", "book-delta-rule", "book-gla-6")

@@ -18,9 +18,9 @@ from icl.models.causal import Normalised
 from icl.models.layered import LayeredDelta, LayeredGLA, Selected
 from icl.models.s6 import S6, Selective, Step
 from icl.models.stacks import GatedDeltaStack, Stack
-from icl.page import records
 from icl.profile import streams
 from icl.tasks import DriftingRegression
+from icl_book import records
 
 BATCH, N, D, ROUNDS = 256, 199, 10, 8
 

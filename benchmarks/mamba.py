@@ -15,9 +15,9 @@ from run import forward_backward, median_ms
 from torch import Tensor
 
 from icl.models import s6
-from icl.page import records
 from icl.profile import streams
 from icl.tasks import StationaryRegression
+from icl_book import records
 
 BATCH, N, D, D_H = 512, 50, 4, 80
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from icl.models import memformer, token_form
 from icl.models.memformer import Fixed, Full, Memformer, OneRegister
-from icl.page import records
 from icl.profile import streams
 from icl.runs import recipes
 from icl.tasks import Prompt, quadratics
 from icl.theory import polynomial_floor
+from icl_book import records
 
 N = 20
 

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from icl import solvers
 from icl.models import memformer, token_form
-from icl.page import records
 from icl.profile import streams
 from icl.runs import recipes
 from icl.tasks import quadratics
 from icl.theory import lfom, polynomial_floor
+from icl_book import records
 
 SIZES, RATIOS, CONDITIONS = (5, 10, 20, 50), (2, 4), (1, 10, 100)
 DEPTHS, CURVED, BATCHES = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4), (1, 1_000)

@@ -18,9 +18,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
 from icl.models import one_layer, operators
-from icl.page import records
 from icl.profile import streams
 from icl.tasks import DriftingRegression
+from icl_book import records
 
 
 def median_ms(run: Callable[[], object], *, seconds: float = 1.5) -> float:

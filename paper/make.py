@@ -308,7 +308,7 @@ def ladder_figure() -> Any:
     """Error against the window over d, one curve a dimension."""
     import pandas as pd
 
-    from icl.page import charts
+    from icl_book import charts
 
     rows = [
         {"window": max(window / d, 1 / 64), "error": mean, "method": f"d = {d}"}
@@ -341,7 +341,7 @@ def levels_figure() -> Any:
     """Errors over the floor as d grows against s, clean labels."""
     import pandas as pd
 
-    from icl.page import charts
+    from icl_book import charts
 
     rows = []
     for s in np.geomspace(0.05, 8, 25):

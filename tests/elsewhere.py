@@ -198,7 +198,7 @@ def changed(value: Any, change: Any) -> Any:
         return {name: changed(each, change) for name, each in value.items()}
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return type(value)(changed(each, change) for each in value)
-    if type(value).__module__.startswith("icl.") and hasattr(value, "__dict__"):
+    if type(value).__module__.startswith(("icl.", "icl_bench.", "icl_book.")) and hasattr(value, "__dict__"):
         made = copy.copy(value)
         for name, each in vars(value).items():
             object.__setattr__(made, name, changed(each, change))
@@ -231,7 +231,7 @@ def parts(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         for place, each in enumerate(value):
             yield from parts(each, f"{where}[{place}]")
-    elif type(value).__module__.startswith("icl.") and hasattr(value, "__dict__"):
+    elif type(value).__module__.startswith(("icl.", "icl_bench.", "icl_book.")) and hasattr(value, "__dict__"):
         yield from parts(vars(value), where)
 
 

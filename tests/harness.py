@@ -19,6 +19,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("icl", "icl_bench", "icl_book")
 
 # What importing and collecting make is there until the end: it is not looked through for garbage again and again.
 gc.disable()
@@ -27,7 +28,7 @@ gc.disable()
 torch.set_num_threads(1)
 
 # Modules imported before the hook would go unchecked, and silently.
-if early := sorted(name for name in sys.modules if name.split(".")[0] == "icl"):
+if early := sorted(name for name in sys.modules if name.split(".")[0] in PACKAGES):
     raise RuntimeError(f"imported before the hook that checks their annotations: {early}")
 
 # PEP 484's numeric tower, as mypy has it: an int is welcome where an annotation says float.
@@ -162,8 +163,9 @@ _shapes = jaxtyping.jaxtyped
 jaxtyping.jaxtyped = _jaxtyped
 # All modules but one: it reads programs, in hundreds of thousands of small calls, and there is no array in it.
 _UNCHECKED = {"_identity"}
-_modules = {path.stem for path in (ROOT / "lib" / "icl").iterdir() if not path.name.startswith("__")}
-jaxtyping.install_import_hook([f"icl.{name}" for name in sorted(_modules - _UNCHECKED)], "icl_checker.check")
+_modules = {path.stem for path in (ROOT / "lib" / "icl").iterdir() if not path.name.startswith("__")} - _UNCHECKED
+_checked = [*(f"icl.{name}" for name in sorted(_modules)), "icl_bench", "icl_book"]
+jaxtyping.install_import_hook(_checked, "icl_checker.check")
 
 import chance  # noqa: E402
 

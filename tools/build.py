@@ -130,7 +130,7 @@ def record(pages: list[str], *, anew: bool) -> bool:
 
 def _recorded(page: str) -> float:
     """Seconds that the records of a chapter took, wherever they were made; those that are not there count as none."""
-    from icl.page import records as evidence
+    from icl_book import records as evidence
 
     seconds = 0.0
     for name in chapters.records_of(chapters.source(page)):

@@ -1,7 +1,7 @@
 """Lint and format the code cells of the chapters with ruff, as the notebook each chapter is.
 
 python tools/check_cells.py          report findings and cells that are not formatted, by chapter and line
-python tools/check_cells.py --fix    format them in place
+python tools/check_cells.py --fix    mend what ruff can, and format them in place
 """
 
 import argparse
@@ -74,6 +74,8 @@ def main() -> int:
         # Ruff finds the settings for a path below the folder of its configuration, so that goes along.
         Path(scratch, "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
 
+        if fix:
+            ruff("check", scratch, "--fix-only", "--quiet")
         for finding in json.loads(ruff("check", scratch, "--output-format", "json")):
             chapter = copies[Path(finding["filename"]).resolve()]
             start, _ = chapters[chapter][finding["cell"] - 1]

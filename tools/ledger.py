@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from icl.page import claims
+from icl_book import claims
 
 RELEASED = Path(__file__).resolve().parents[1] / "tests" / "book" / "released_ledger.json"
 PROMISED = ("verdict", "judges", "tolerance", "limits", "printed")

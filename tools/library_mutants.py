@@ -1,4 +1,4 @@
-"""Mutants of the library: python tools/library_mutants.py [theory/s6 ...] [-n 1000] [--part 1/8 or week]
+"""Mutants of the library: python tools/library_mutants.py [icl/theory/s6 ...] [-n 1000] [--part 1/8 or week]
 
 A mutant is the library with one small fault (`tools/faults.py`) in the body of one function. It is killed if a test
 fails, or runs for far longer than it should. Tried on it are the tests that lie at the module's own place, and those of
@@ -73,9 +73,12 @@ LISTED, KEPT = "tests/mutants.yml", ".mutants/tried.jsonl"
 HOUSE = ("house/test_bad_input.py", "house/test_out_of_range.py")
 #: Where modules that are nobody's to call have their tests.
 ELSEWHERE = {
-    "_checks": ("test_filters.py", "tasks/test_drifts.py", "page/test_claims.py"),
-    "_files": ("test_files.py", "runs/test_checkpoint.py", "page/test_records.py", "bench/test_results.py"),
-    "bench/_markup": ("bench/test_report.py",),
+    "icl/_checks": ("icl/test_filters.py", "icl/tasks/test_drifts.py", "icl_book/test_claims.py"),
+    "icl/_files": (
+        *("icl/test_files.py", "icl/runs/test_checkpoint.py"),
+        *("icl_book/test_records.py", "icl_bench/test_results.py"),
+    ),
+    "icl_bench/_markup": ("icl_bench/test_report.py",),
 }
 
 CONVERSIONS = {"array", "as_tensor", "asarray", "bool", "float", "int", "list", "str", "tensor", "tuple"}
@@ -157,14 +160,16 @@ class Source:
 
 def sources(names: list[str]) -> list[Source]:
     """The modules that are named, or that lie in the rooms that are; all of them if none is."""
-    lib, found = ROOT / "lib/icl", []
+    lib, found = ROOT / "lib", []
     for path in sorted(lib.rglob("*.py")):
         name = path.relative_to(lib).with_suffix("").as_posix()
         asked = not names or any(f"{name}/".startswith(f"{one.removesuffix('.py')}/") for one in names)
         if path.name != "__init__.py" and asked:
             found.append(Source(name, path))
     if not found:
-        raise SystemExit(f"no module of lib/icl is called {' or '.join(names)}: theory/s6, say, or theory for a room")
+        raise SystemExit(
+            f"no module of lib is called {' or '.join(names)}: icl/theory/s6, say, or icl/theory for a room"
+        )
     return found
 
 
@@ -273,7 +278,7 @@ def _compiled(source: Source, tree: ast.Module) -> types.CodeType:
 
 
 def _dotted(name: str) -> str:
-    return f"icl.{name.replace('/', '.')}"
+    return name.replace("/", ".")
 
 
 def _inner(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -457,7 +462,7 @@ class Bench:
 
         Of the tests of the house those with the name of a module alone, if they are named so.
         """
-        items = [item for item in self.by_file[path] if not about or "[icl." not in item.nodeid or about in item.nodeid]
+        items = [item for item in self.by_file[path] if not about or "[icl" not in item.nodeid or about in item.nodeid]
         file = self.folder / f"{_hash(str(path.relative_to(ROOT)), about)}.json"
         now = _hash(path.read_text(encoding="utf-8"), self.library)
         kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
@@ -542,7 +547,7 @@ def own_tests(name: str) -> list[Path]:
     if name in ELSEWHERE:
         return [tests / file for file in ELSEWHERE[name]]
     folder, stem = (tests / name).parent, Path(name).name.lstrip("_")
-    others = {path.stem for path in (ROOT / "lib/icl" / name).parent.glob("*.py")} - {stem, Path(name).name}
+    others = {path.stem for path in (ROOT / "lib" / name).parent.glob("*.py")} - {stem, Path(name).name}
     files = []
     for file in sorted(folder.glob(f"test_{stem}*.py")):
         aspect = file.stem.removeprefix("test_")
@@ -765,7 +770,9 @@ def run(of: list[Source], chosen: dict[str, list[Mutant]], kept: Kept, wide: boo
 def main() -> int:
     """Try; return an exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modules", nargs="*", metavar="module", help="theory/s6, or theory for a room; all if none is")
+    parser.add_argument(
+        "modules", nargs="*", metavar="module", help="icl/theory/s6, or icl/theory for a room; all if none is"
+    )
     parser.add_argument("-n", type=int, default=1000, help="so many mutants, shared out among the modules")
     parser.add_argument(
         "--part", default="1/1", help="1/8: of the sample that of every eighth module; week: this one's"

@@ -20,7 +20,7 @@ import environments
 import kernels
 import runs
 
-from icl.page import exercises
+from icl_book import exercises
 
 
 def main() -> int:

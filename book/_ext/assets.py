@@ -7,7 +7,7 @@ import chapters
 import vl_convert
 
 from icl import _files
-from icl.page import charts
+from icl_book import charts
 
 #: What TeX input and CommonHTML output load, and no more: about a quarter of the package.
 MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions", "a11y", "sre")

@@ -16,7 +16,7 @@ from typing import Any
 import chapters
 import yaml
 
-from icl.page import exercises
+from icl_book import exercises
 
 #: The usual wrong answers, by label.
 MISTAKES = chapters.ROOT / "book/course/misconceptions.yml"

@@ -17,7 +17,7 @@ import prose
 import remembered
 import runs
 
-from icl.page import claims
+from icl_book import claims
 
 #: Directives and roles by which a page borrows.
 _BORROWS = re.compile(r"\{(?:figure-of|door)\}|\{(?:said|measured)\}`")

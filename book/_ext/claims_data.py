@@ -10,7 +10,7 @@ from typing import Any
 import chapters
 import markup
 
-from icl.page import claims
+from icl_book import claims
 
 #: The papers whose claims the ledger holds, by how its names begin.
 PAPERS = {"gla": "Learning to Adapt", "mem": "Memformers", "mamba": "Mamba as online gradient descent"}

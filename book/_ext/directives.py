@@ -27,8 +27,8 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from icl.page import claims, notation
-from icl.page import records as evidence
+from icl_book import claims, notation
+from icl_book import records as evidence
 
 logger = logging.getLogger(__name__)
 TESTS = "book/reference/tests"
@@ -320,7 +320,7 @@ class Errata(Generated):
 
 
 class Notation(Generated):
-    """The symbol table of `icl.page.notation`, each row a place that a link or the search may lead to."""
+    """The symbol table of `icl_book.notation`, each row a place that a link or the search may lead to."""
 
     def run(self) -> list[nodes.Node]:
         """Name the rows."""

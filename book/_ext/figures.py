@@ -1,6 +1,6 @@
 """Whether a chapter's figures say what they show: units on the axes, the floor of an error, numbers that were computed.
 
-Read are the calls of `icl.page.charts` in a chapter's cells, before any of them runs. A number of a title is computed,
+Read are the calls of `icl_book.charts` in a chapter's cells, before any of them runs. A number of a title is computed,
 or it is one of the page's text, where a cell says it or `book/prose` has a reason. Figures that have no floor to draw
 are listed in `book/figures.yml` by their titles, with the reason.
 """
@@ -8,15 +8,12 @@ are listed in `book/figures.yml` by their titles, with the reason.
 import ast
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import chapters
 import prose
 import remembered
 import yaml
-
-import icl
 
 #: What tells a reader in what an axis is measured. Inputs, labels and weights of made-up tasks have no unit: what is
 #: computed from them is in the task's own. All else, a time or a size of memory, has to name one.
@@ -46,7 +43,7 @@ COMPUTED = "\N{HORIZONTAL ELLIPSIS}"
 
 
 class Figure(NamedTuple):
-    """What a call of `icl.page.charts` says, as far as its text tells."""
+    """What a call of `icl_book.charts` says, as far as its text tells."""
 
     line: int
     title: str
@@ -122,7 +119,7 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
 @cache
 def _settings() -> dict[str, ast.expr]:
     """What the module `charts` names. It is read and not imported: that would load PyTorch before any chapter runs."""
-    body = ast.parse((Path(icl.__file__).parent / "page/charts.py").read_text(encoding="utf-8")).body
+    body = ast.parse((chapters.ROOT / "lib/icl_book/charts.py").read_text(encoding="utf-8")).body
     set_ = [node for node in body if isinstance(node, ast.Assign | ast.AnnAssign)]
     targets = [(node.target if isinstance(node, ast.AnnAssign) else node.targets[0], node.value) for node in set_]
     return {target.id: value for target, value in targets if isinstance(target, ast.Name)}

@@ -24,7 +24,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
-from icl.page import claims
+from icl_book import claims
 
 logger = logging.getLogger(__name__)
 CLAIMS = "book/evidence/claims"

@@ -1,6 +1,6 @@
 """Whether the text of a page says what was computed.
 
-A chapter's cells say sentences of its text again, with their own digits (`icl.page.said`): each must stand in the text,
+A chapter's cells say sentences of its text again, with their own digits (`icl_book.said`): each must stand in the text,
 or in the title of a figure. And each of the words always, never, all, none and every, each decimal and each percentage
 of the text must be within such a sentence, or within a piece of it that `book/prose/<page>.yml` lists under the reason
 why no cell says it; so must each of these words in the title of a figure, and there only, no, cannot, nothing and any

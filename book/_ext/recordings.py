@@ -9,7 +9,7 @@ import chapters
 import nbformat
 
 from icl import _files, _identity
-from icl.page import records as evidence
+from icl_book import records as evidence
 
 
 def _note(page: str) -> Path:

@@ -19,7 +19,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
-from icl.page import notation
+from icl_book import notation
 
 NOTATION, GLOSSARY = "book/start/notation", "book/start/glossary"
 #: Greek letters and their names in TeX.

@@ -7,9 +7,9 @@
 - `models`: the recurrences, and modules with trainable parameters
 - `theory`: closed forms, strangers to the models and filters they judge
 - `runs`: training, judging, comparing
-- `bench`: any sequence layer on drifting tasks, against the best possible error (`icl-bench`)
-- `page`: what a chapter shows; it imports none of the others
 - `profile`: quick or paper, the device, named random streams
+
+On top of it stand `icl_bench`, the benchmark tool, and `icl_book`, what pages show.
 """
 
 __version__ = "0.1.0"

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parent
+_ROOT = Path(__file__).resolve().parents[1]
+_PACKAGES = ("icl", "icl_bench", "icl_book")
 _CHECKS = "icl._checks"
 # Of the checks, the one that returns something else than what it was given: the identity for None.
 _COMPUTES = "icl._checks.covariance"
@@ -99,9 +100,9 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
 def _module(name: str) -> _Module | None:
     """A module of the library by its dotted name, None if there is no such file."""
     parts = name.split(".")
-    if parts[0] != "icl":
+    if parts[0] not in _PACKAGES:
         return None
-    place = _ROOT.joinpath(*parts[1:])
+    place = _ROOT.joinpath(*parts)
     for path in (place / "__init__.py", place.with_suffix(".py")):
         if path.is_file() and (path.name == "__init__.py" or len(parts) > 1):
             return _Module(name, path.read_text(encoding="utf-8"))
@@ -112,7 +113,7 @@ def _module(name: str) -> _Module | None:
 def modules() -> tuple[str, ...]:
     """Return the dotted names of all files of the library, packages' own apart."""
     paths = sorted(path.relative_to(_ROOT) for path in _ROOT.rglob("*.py") if path.name != "__init__.py")
-    return tuple(".".join(("icl", *path.with_suffix("").parts)) for path in paths)
+    return tuple(".".join(path.with_suffix("").parts) for path in paths)
 
 
 def files() -> str:

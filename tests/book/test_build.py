@@ -15,10 +15,10 @@ import types
 from pathlib import Path
 
 import alone
+import book_site
 import build
 import chapters
 import environments
-import icl_book
 import kernels
 import keys
 import nbformat
@@ -27,7 +27,7 @@ import runs
 from jupyter_client.channels import AsyncZMQSocketChannel
 
 from icl import _identity
-from icl.page import records
+from icl_book import records
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Tests that look at other processes.
@@ -267,7 +267,7 @@ def test_a_walk_over_all_objects_meets_nothing_that_was_loaded(tiny, monkeypatch
 def test_what_comes_after_is_loaded_as_chapters_run():
     """Until kernels run, nothing is loaded that takes seconds; then all that the site needs.
 
-    Planted: `figures` imported `icl.page`: PyTorch was loaded.
+    Planted: `figures` imported `icl_book`: PyTorch was loaded.
     """
     code = """
 import sys
@@ -278,7 +278,7 @@ build.examine([page])
 keys.key(chapters.source(page))
 print({"altair", "pandas", "sphinx", "torch"} & {*sys.modules})
 build.load()
-print({"altair", "pandas", "sphinx", "torch", "icl_book", "jupyter_book.sphinx", "measurements"} - {*sys.modules})
+print({"altair", "pandas", "sphinx", "torch", "book_site", "jupyter_book.sphinx", "measurements"} - {*sys.modules})
 build.leave(0)
 """
     around = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
@@ -599,7 +599,7 @@ def heeding():
         ("claim('gla.y')", False),
         ("name = 'r'\nrecorded(name)", True),
         ("tables = map(recorded, ['r'])", True),
-        ("from icl.page.records import recorded as read\nread('r')", True),
+        ("from icl_book.records import recorded as read\nread('r')", True),
         ("recorded(f'{1}r')", True),
         ("claim(f'gla.{1}')", True),
     ],
@@ -618,7 +618,7 @@ def test_a_page_with_an_older_time_is_read_again(tiny, tmp_path):
     """Words count, and a chapter's run, not the times of files: a copy, or a clock that was set back, may be older."""
     tiny.chapters(a=["x = 1"], b=["x = 1"])
     env = types.SimpleNamespace(found_docs={"book/a", "book/b"}, doc2path=lambda name: tiny.root / f"{name}.md")
-    outdated = lambda: icl_book._follow_words(None, env, set(), set(), set())  # noqa: E731
+    outdated = lambda: book_site._follow_words(None, env, set(), set(), set())  # noqa: E731
     assert outdated() == outdated() == []
     path = tiny.root / "book/a.md"
     path.write_text(path.read_text() + "More.\n")

@@ -18,7 +18,7 @@ import notebooks  # noqa: E402
 import recordings  # noqa: E402
 
 from icl import _identity  # noqa: E402
-from icl.page import claims, records  # noqa: E402
+from icl_book import claims, records  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}

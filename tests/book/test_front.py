@@ -136,7 +136,7 @@ def test_lenders_are_the_chapters_named():
 
 def test_a_small_picture_is_drawn_of_any_figure():
     """Without title, legend and names; the same bytes each time; what it is drawn from stays as it was."""
-    from icl.page import charts
+    from icl_book import charts
 
     table = {"x": [1.0, 2.0, 1.0, 2.0], "y": [1.0, 2.0, 2.0, 1.0], "by": ["GLA", "GLA", "Kalman", "Kalman"]}
     pandas = pytest.importorskip("pandas")

@@ -17,9 +17,9 @@ from markdown_it.renderer import RendererHTML
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
 
-from icl.page import claims as evidence
-from icl.page import records
 from icl.theory import errata
+from icl_book import claims as evidence
+from icl_book import records
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]

@@ -88,12 +88,12 @@ def tool():
 def tried(tool, folder, tests, listed, full="no"):
     """What the tool says of a library of one module with these tests, its status, and the lines it has kept."""
     (folder / "lib/icl").mkdir(parents=True, exist_ok=True)
-    (folder / "tests").mkdir(exist_ok=True)
+    (folder / "tests/icl").mkdir(parents=True, exist_ok=True)
     (folder / "lib/icl/__init__.py").touch()
     (folder / "lib/icl/small.py").write_text(MODULE)
     (folder / "tests/conftest.py").write_text(SETTING_ASIDE)
-    (folder / "tests/test_small.py").write_text(tests)
-    (folder / "tests/mutants.yml").write_text(json.dumps({"small": {"a reason": listed}}))
+    (folder / "tests/icl/test_small.py").write_text(tests)
+    (folder / "tests/mutants.yml").write_text(json.dumps({"icl/small": {"a reason": listed}}))
     (folder / "pyproject.toml").write_text(
         '[tool.pytest.ini_options]\npythonpath = ["lib"]\nfilterwarnings = ["error:as marked"]\n'
     )

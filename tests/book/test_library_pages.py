@@ -12,7 +12,7 @@ PAGES = [page for page in chapters.pages() if page.startswith(f"{FRONT}/")]
 def modules():
     """Public modules of the library, by dotted name."""
     lib = chapters.ROOT / "lib"
-    files = [path for path in (lib / "icl").rglob("*.py") if not path.stem.startswith("_")]
+    files = [path for path in lib.rglob("[!_]*.py")]
     return {".".join(path.relative_to(lib).with_suffix("").parts) for path in files}
 
 

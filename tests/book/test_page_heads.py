@@ -14,7 +14,7 @@ import pytest
 import searching
 from PIL import Image
 
-from icl.page import notation
+from icl_book import notation
 
 SVG = (
     '<svg version="1.1" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '

@@ -3,7 +3,7 @@
 import pickle
 from types import SimpleNamespace
 
-import icl_book
+import book_site
 import pytest
 import sidebar
 from docutils import nodes
@@ -73,7 +73,7 @@ def test_a_page_is_kept_without_what_its_parts_came_from():
     paragraph = nodes.paragraph("", "Words.")
     other += paragraph
     page += paragraph
-    icl_book._one_document(None, page)
+    book_site._one_document(None, page)
     assert all(node.document is page for node in page.findall())
     page.reporter = None
     assert len(pickle.dumps(page)) < 100_000
@@ -82,6 +82,6 @@ def test_a_page_is_kept_without_what_its_parts_came_from():
 def test_pages_of_code_are_the_librarys():
     """Python's modules, whose functions wrap some of the library's, have none."""
     environment = SimpleNamespace(_viewcode_modules={"icl.filters": (), "functools": (), "iclones": False})
-    icl_book._own_code(None, environment)
+    book_site._own_code(None, environment)
     assert list(environment._viewcode_modules) == ["icl.filters"]
-    icl_book._own_code(None, SimpleNamespace())
+    book_site._own_code(None, SimpleNamespace())

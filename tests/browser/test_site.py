@@ -10,7 +10,7 @@ import pictures
 import pytest
 import runs
 
-from icl.page import claims
+from icl_book import claims
 
 ROOT = chapters.ROOT
 HTML = ROOT / "_build" / "html"

@@ -18,10 +18,10 @@ from course import assignments, nbgrader_round_trip
 
 from icl import filters, solvers
 from icl.models import one_layer, operators, s6, stacks, token_form
-from icl.page import grading
 from icl.tasks import DriftingRegression, Prompt
 from icl.theory import lfom, lms_family, polynomial_floor
 from icl.theory import one_layer as closed
+from icl_book import grading
 
 SETS = assignments.names()
 EXERCISES = [(name, exercise) for name in SETS for exercise in assignments.points(name)]

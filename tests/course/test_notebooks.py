@@ -318,7 +318,7 @@ More words.
 ```{code-cell}
 from math import cos, sin
 
-from icl.page.exercises import check, seal
+from icl_book.exercises import check, seal
 
 print(cos(0.0))
 ```
@@ -385,7 +385,7 @@ def test_a_student_gets_the_blank_and_the_hint(one):
     notebook = notebooks.student(one[0])
     text = notebooks.text_of(notebook).decode()
     assert "def twice(x): ...  # your code\\n\\n\\ncheck(twice" in text
-    assert "from math import cos\\n\\nfrom icl.page.exercises import check\\n\\nprint" in text
+    assert "from math import cos\\n\\nfrom icl_book.exercises import check\\n\\nprint" in text
     assert "<details><summary>Hint</summary>\\n\\nAdd.\\n\\n</details>" in text
     assert "version 1.2" in text
     for gone in ("sin", "seal", "itself", "twice_solution", "Solution", "2 * x"):

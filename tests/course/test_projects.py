@@ -16,11 +16,11 @@ from course import projects as kit
 from scipy.stats import multivariate_normal
 
 from icl import profile
-from icl.bench.tasks import drifting_tasks, told_kalman
 from icl.filters import kalman, track
 from icl.runs.judging import one_step_ahead
 from icl.tasks import clean
 from icl.theory import floors
+from icl_bench.tasks import drifting_tasks, told_kalman
 
 PROJECTS = projects.load()
 PAGE = chapters.source("book/course/projects")

@@ -13,7 +13,7 @@ import pytest
 import runs
 from course import decks, slides
 
-from icl.page import charts
+from icl_book import charts
 
 PAGE = "book/adaptation/how-much-to-forget"
 DECK = """---

@@ -20,14 +20,14 @@ if not torch.cuda.is_available():
 
 from elsewhere import moved, numbers
 
-from icl.bench import running, weighing
-from icl.bench.budgets import BUDGETS, Budget
-from icl.bench.catalogue import CONTESTANTS
-from icl.bench.command import main
-from icl.bench.contestants import Shape, resolve
-from icl.bench.results import read_results
 from icl.profile import streams
 from icl.tasks import DriftingRegression
+from icl_bench import running, weighing
+from icl_bench.budgets import BUDGETS, Budget
+from icl_bench.catalogue import CONTESTANTS
+from icl_bench.command import main
+from icl_bench.contestants import Shape, resolve
+from icl_bench.results import read_results
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -90,8 +90,8 @@ def test_two_processes_find_what_one_finds(there, tmp_path):
 _RUN = """
 import sys
 from dataclasses import replace
-from icl.bench import cells, running
-from icl.bench.budgets import BUDGETS
+from icl_bench import cells, running
+from icl_bench.budgets import BUDGETS
 loss, steps = cells._loss, []
 cells._loss = lambda *given: steps.append(1) or loss(*given)
 budget = replace(BUDGETS["small"], steps=int(sys.argv[2]), rates=(8e-3,), seeds=1)

@@ -35,26 +35,6 @@ import torch
 
 import icl
 from icl import convex, filters, profile, self_tuning, solvers
-from icl.bench import (
-    bounds,
-    budgets,
-    catalogue,
-    cells,
-    command,
-    contest,
-    contestants,
-    foreign,
-    leaderboard,
-    own,
-    report,
-    results,
-    running,
-    sequence,
-    sound,
-    specs,
-    weighing,
-)
-from icl.bench import tasks as bench_tasks
 from icl.models import (
     causal,
     convolved,
@@ -76,7 +56,6 @@ from icl.models import (
 )
 from icl.models import layers as fast_weights
 from icl.models import s6 as mamba
-from icl.page import charts, claims, exercises, grading, notation, prose, records
 from icl.runs import (
     adapting,
     checkpoint,
@@ -134,6 +113,27 @@ from icl.theory import one_layer as theory_one_layer
 from icl.theory import s6 as closed
 from icl.theory import steady as fast
 from icl.theory.errata import adaptation, erratum, memory, selection
+from icl_bench import (
+    bounds,
+    budgets,
+    catalogue,
+    cells,
+    command,
+    contest,
+    contestants,
+    foreign,
+    leaderboard,
+    own,
+    report,
+    results,
+    running,
+    sequence,
+    sound,
+    specs,
+    weighing,
+)
+from icl_bench import tasks as bench_tasks
+from icl_book import charts, claims, exercises, grading, notation, prose, records
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 

@@ -27,19 +27,19 @@ pytestmark = pytest.mark.usefixtures("as_installed")
 #: Of the processor by design: what there, and why.
 HERE = {
     "icl.theory.": "closed forms in numpy's float64; they take no tensors",
-    "icl.page.": "what a page shows: tables, words and charts",
-    "icl.bench.report.": "tables and words",
-    "icl.bench.results.": "tables",
-    "icl.bench.leaderboard.": "tables",
-    "icl.bench.contest.compare": "a grid of predictors and tasks, judged where `run_grid` draws them",
+    "icl_book.": "what a page shows: tables, words and charts",
+    "icl_bench.report.": "tables and words",
+    "icl_bench.results.": "tables",
+    "icl_bench.leaderboard.": "tables",
+    "icl_bench.contest.compare": "a grid of predictors and tasks, judged where `run_grid` draws them",
     "icl.tasks.series.": "one series of a few thousand rows, in numpy",
 }
 #: Not asked below: what, and why.
 OTHERWISE = {
-    "icl.bench.contestants.torch_seeded": "takes a device by its name: tests/bench/test_contestants.py",
-    "icl.bench.running.plan": "takes a device by its name: tests/bench/test_running_on_devices.py",
-    "icl.bench.sound.audit": "takes a device by its name: tests/bench/test_running_on_devices.py",
-    "icl.bench.weighing.weigh": "takes a device by its name: tests/bench/test_running_on_devices.py",
+    "icl_bench.contestants.torch_seeded": "takes a device by its name: tests/icl_bench/test_contestants.py",
+    "icl_bench.running.plan": "takes a device by its name: tests/icl_bench/test_running_on_devices.py",
+    "icl_bench.sound.audit": "takes a device by its name: tests/icl_bench/test_running_on_devices.py",
+    "icl_bench.weighing.weigh": "takes a device by its name: tests/icl_bench/test_running_on_devices.py",
     "icl.profile.streams": "makes a generator of torch's own for a device of torch's own",
     "icl.runs.recipes.minimise": "its loss is about a model that it does not see: asked by itself below",
 }

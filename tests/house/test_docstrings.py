@@ -6,7 +6,7 @@ from pathlib import Path
 
 import icl
 
-ROOT = Path(icl.__file__).parent
+ROOT = Path(icl.__file__).parents[1]
 MODULES = {
     path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
     for path in sorted(ROOT.rglob("*.py"))

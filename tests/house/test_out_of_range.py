@@ -11,14 +11,11 @@ import pytest
 import torch
 
 from icl import _checks, filters, solvers
-from icl.bench.catalogue import Lstm, Softmax
-from icl.bench.sequence import Block, InContext, Projected
 from icl.models.memformer import Full, Memory
 from icl.models.one_layer import OneLayerGLA
 from icl.models.readings import LITERAL, FullStack
 from icl.models.s6 import S6, FixedStep, S6Stack, Selective
 from icl.models.scalar_heads import ScalarHeads
-from icl.page import claims
 from icl.profile import streams
 from icl.tasks import (
     DriftingRegression,
@@ -43,6 +40,9 @@ from icl.theory import (
 )
 from icl.theory import lms_family as lms
 from icl.theory.errata import memory
+from icl_bench.catalogue import Lstm, Softmax
+from icl_bench.sequence import Block, InContext, Projected
+from icl_book import claims
 
 TASK = DriftingRegression(2, 4, 0.9)
 LAMS = np.ma.array([0.5, 0.6], mask=[False, True])

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("as_installed")
 ROUNDINGS = 8
 #: Where rounding grows: what, and how many units.
 MORE = {
-    "icl.bench.sequence.InContext.": 128,  # norms that add the eps of the dtype to a small square
+    "icl_bench.sequence.InContext.": 128,  # norms that add the eps of the dtype to a small square
     "icl.convex.": 64,  # two steps whose lengths are searched for
 }
 #: What the answer does not come back in the dtype that was given, and why.

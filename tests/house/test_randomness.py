@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
 
 import chapters
 
-SOURCES = sorted(Path(icl.__file__).parent.rglob("*.py"))
+SOURCES = sorted(Path(icl.__file__).parents[1].rglob("*.py"))
 
 DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "binomial"}
 DRAWS |= {f"{name}_" for name in ("normal", "uniform", "bernoulli", "random", "exponential", "cauchy", "geometric")}
@@ -101,7 +101,7 @@ def test_the_library_draws_from_generators_alone():
     for path in SOURCES:
         source = path.read_text(encoding="utf-8")
         lines = [source.splitlines()[line - 1].strip() for line in unseeded(source)]
-        others = SET_FOR_OTHERS.get(path.name, 0) if path.parent.name == "bench" else 0
+        others = SET_FOR_OTHERS.get(path.name, 0) if path.parent.name == "icl_bench" else 0
         assert len(lines) == others, path
         assert all(line.startswith(("torch.manual_seed(", "torch.default_generator.manual_seed(")) for line in lines)
         assert source.count("torch.random.fork_rng(") >= bool(others)

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 import icl
-from icl.page import claims
 
-ROOT = Path(icl.__file__).parent
-PACKAGES = sorted(path.parent for path in ROOT.rglob("__init__.py") if path.parent != ROOT)
+ROOT = Path(icl.__file__).parents[1]
+PACKAGES = sorted(path.parent for path in ROOT.rglob("__init__.py") if path.parent != ROOT / "icl")
 TESTS = Path(__file__).resolve().parents[1]
 #: Tests of the house, of the book and of its pages in a browser; all others are about one module.
 OF_NO_MODULE = ("gpu", "house", "book", "browser", "course")
@@ -43,7 +42,7 @@ def inside(package):
 
 
 def dotted(package):
-    return ".".join(("icl", *package.relative_to(ROOT).parts))
+    return ".".join(package.relative_to(ROOT).parts)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=dotted)
@@ -80,7 +79,7 @@ def test_tests_lie_as_the_library_does():
 
 def test_the_library_names_its_rooms():
     """The docstring of `icl` names every room."""
-    rooms = [name for name in inside(ROOT)]
+    rooms = [name for name in inside(ROOT / "icl")]
     assert len(rooms) >= 8
     for name in rooms:
         assert f"`{name}`" in icl.__doc__
@@ -138,16 +137,15 @@ def test_files_are_touched_in_few_rooms_and_nothing_is_unpickled():
     """Of the library's files only those named here read or write files, and none imports pickle
     or calls torch.save, torch.load, np.save or np.load. joblib is there for its processes. Planted lines are found.
     """
-    root = Path(icl.__file__).parent
-    sources = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
     assert {name for name, source in sources.items() if touches_files(source)} == {
-        *("_files.py", "_identity.py", "page/claims.py", "page/exercises.py", "page/records.py"),
-        *(f"bench/{name}.py" for name in ("cells", "leaderboard", "results", "running", "specs")),
-        *("runs/checkpoint.py", "runs/grid.py", "runs/swapping.py", "tasks/text.py"),
+        *("icl/_files.py", "icl/_identity.py", *(f"icl_book/{name}.py" for name in ("claims", "exercises", "records"))),
+        *(f"icl_bench/{name}.py" for name in ("cells", "leaderboard", "results", "running", "specs")),
+        *(f"icl/{name}.py" for name in ("runs/checkpoint", "runs/grid", "runs/swapping", "tasks/text")),
     }
     processes = {"import .joblib", "joblib.Parallel", "joblib.delayed"}
-    expected = {name: set() for name in sources} | {"runs/grid.py": processes}
-    expected["bench/running.py"] = processes | {"joblib.parallel_config"}
+    expected = {name: set() for name in sources} | {"icl/runs/grid.py": processes}
+    expected["icl_bench/running.py"] = processes | {"joblib.parallel_config"}
     assert {name: unpickles(source) for name, source in sources.items()} == expected
     for line in (
         "torch.save(x, f)",
@@ -164,7 +162,7 @@ def test_files_are_touched_in_few_rooms_and_nothing_is_unpickled():
 
 def test_packages_compute_nothing():
     """Every `__init__.py` holds words, imports and names, and no code: it is a door and not a room."""
-    inits = sorted(Path(claims.__file__).parents[1].rglob("__init__.py"))
+    inits = sorted(ROOT.rglob("__init__.py"))
     assert len(inits) >= 3
     for init in inits:
         for node in ast.parse(init.read_text(encoding="utf-8")).body:

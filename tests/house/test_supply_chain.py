@@ -17,7 +17,7 @@ import directives  # noqa: E402
 import projects  # noqa: E402
 import release  # noqa: E402
 
-from icl.page import notation  # noqa: E402
+from icl_book import notation  # noqa: E402
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 #: A commit and the version it is of, or an image by its digest.

@@ -11,7 +11,7 @@ def test_the_wheel_holds_ledger_and_records(installed):
     """Ledger and records travel with the package: a downloaded notebook has no repository to read them from."""
     for kind, suffix in (("claims", "yml"), ("results", "json")):
         there = {p.name for p in (ROOT / "book" / kind).glob(f"*.{suffix}")}
-        assert {p.name for p in (installed / "icl" / kind).glob(f"*.{suffix}")} == there
+        assert {p.name for p in (installed / "icl_book" / kind).glob(f"*.{suffix}")} == there
         assert there
 
 
@@ -22,8 +22,8 @@ def test_the_installed_package_stands_by_itself(installed, tmp_path):
     extras = ["IPython", "jupyter_book", "nbclient", "pyarrow", "dask", "transformers"]
     script = (
         f"import pathlib, sys; sys.modules |= dict.fromkeys({extras});"
-        "import icl, icl.bench, icl.page, icl.runs, icl.models, icl.theory, icl.tasks;"
-        "from icl.page import claims, records;"
+        "import icl, icl_bench, icl_book, icl.runs, icl.models, icl.theory, icl.tasks;"
+        "from icl_book import claims, records;"
         f"assert pathlib.Path(icl.__file__).is_relative_to({str(installed)!r}), icl.__file__;"
         "assert len(claims.ledger()) > 100;"
         "[records.recorded(p.stem) for p in claims.folder('results').glob('*.json')]"

@@ -32,7 +32,7 @@ STUB = 'raise NotImplementedError("not written yet")'
 #: A hidden test begins with these lines: what students did to the names, or to the module, is undone.
 FRESH = """import numpy as np
 from importlib import reload
-from icl.page import grading
+from icl_book import grading
 grading = reload(grading)"""
 BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
 _SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.M | re.S)

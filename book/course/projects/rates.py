@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from icl import profile
-from icl.bench.tasks import drifting_tasks, told_kalman
 from icl.runs.judging import one_step_ahead
 from icl.tasks import Mixture, Prompt, Task, clean
 from icl.theory import joint
+from icl_bench.tasks import drifting_tasks, told_kalman
 
 D, N, LAST, PROMPTS = 10, 100, 50, 500
 TASKS = {name: task for name, task in drifting_tasks(D, N).items() if "γ" in name and "noise" not in name}

@@ -3,12 +3,12 @@
 import torch
 
 from icl import profile
-from icl.bench.contest import tuned_for
-from icl.bench.tasks import drifting_tasks
 from icl.runs.judging import one_step_ahead
 from icl.runs.tuning import LAYERS
 from icl.tasks import clean
 from icl.theory import joint
+from icl_bench.contest import tuned_for
+from icl_bench.tasks import drifting_tasks
 
 PROMPTS, LAST, TUNING = 400, 50, 50
 

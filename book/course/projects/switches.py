@@ -3,12 +3,12 @@
 import torch
 
 from icl import profile
-from icl.bench.contest import makers
-from icl.bench.tasks import drifting_tasks, told_kalman
-from icl.page.records import recorded
 from icl.runs.judging import clean_risk, one_step_ahead
 from icl.tasks import clean
 from icl.theory import floors
+from icl_bench.contest import makers
+from icl_bench.tasks import drifting_tasks, told_kalman
+from icl_book.records import recorded
 
 NAME = "switches"
 DEEP = "gated delta, 4 layers, one for all"

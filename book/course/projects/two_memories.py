@@ -3,11 +3,11 @@
 import torch
 
 from icl import profile
-from icl.bench.contest import tuned_for
 from icl.runs.judging import one_step_ahead
 from icl.runs.tuning import LAYERS
 from icl.tasks import clean, two_timescales
 from icl.theory import floors
+from icl_bench.contest import tuned_for
 
 D, N, PROMPTS, LAST = 10, 200, 400, 50
 TASK = two_timescales(D, N, gammas=(0.999, 0.9), variances=(0.5 / D, 0.5 / D))

@@ -4,11 +4,11 @@ import numpy as np
 import torch
 
 from icl import profile
-from icl.bench.tasks import drifting_tasks
 from icl.filters import normalised_delta_rule
 from icl.runs.judging import one_step_ahead
 from icl.tasks import DriftingRegression, Prompt, clean
 from icl.theory import floors
+from icl_bench.tasks import drifting_tasks
 
 PROMPTS, LAST, SHARE, SIZE = 400, 50, 0.05, 5.0
 

@@ -1,0 +1,272 @@
+"""Who the tool has names for: layers of full width, the book's layers as they are, filters, models of other packages.
+
+Four families, told apart by their names:
+
+- `gla`, `softmax` and others without a prefix are layers of full width between embedding, norms, MLPs and read-out, as
+  a layer of one's own is;
+- `gpt2`, `mambapy` and the like are models of another package in place of all blocks;
+- `book-gla` and others of that prefix are layers of the book on inputs and labels themselves: told which number is
+  which, with a handful of parameters that start as they do in the chapter *One benchmark on drifting tasks*;
+- `tuned-gla` and others of that prefix are the same recurrences with one or two settings, found by a search on the task
+  instead of trained.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks, filters
+from icl.models import operators
+from icl.models.causal import Causal, Normalised
+from icl.models.convolved import Convolved
+from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
+from icl.models.layered import LayeredDelta, LayeredGLA, selected_at_random
+from icl.models.layers import GLA, LengthGate, LinearAttention, Mamba2, RetNet, retention
+from icl.models.stacks import DeltaStack, GatedDeltaStack, Stack
+from icl.runs.tuning import LAYERS
+from icl_bench.foreign import MambaPy, hugging_face
+from icl_bench.sequence import Projected, heads_for
+
+_Sequence = Float[Tensor, "batch tokens width"]
+_Heads = Float[Tensor, "batch heads tokens dim"]
+
+
+class Softmax(nn.Module):
+    """Softmax attention that looks back only, without positions.
+
+    Args:
+        width: numbers a token, a multiple of heads.
+        heads: how many; None is one for each sixteen numbers.
+    """
+
+    def __init__(self, width: int, heads: int | None = None) -> None:
+        """Make the projections."""
+        super().__init__()
+        _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
+        self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
+        if width % self.heads:
+            raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")
+        self.width = width
+        self.inward = nn.Linear(width, 3 * width, bias=False)
+        self.outward = nn.Linear(width, width, bias=False)
+
+    def state_numel(self, time: int) -> int:
+        """A key and a value of each token."""
+        _checks.integer("time", time, at_least=1)
+        return 2 * time * self.width
+
+    def forward(self, h: _Sequence) -> _Sequence:
+        """Every token reads itself and those before it."""
+        batch, time, width = h.shape
+        q, k, v = self.inward(h).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        made: Tensor = self.outward(self._attend(q, k, v).transpose(1, 2).reshape(batch, time, width))
+        return made
+
+    def _attend(self, q: _Heads, k: _Heads, v: _Heads) -> _Heads:
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Alibi(Softmax):
+    """Softmax attention that prefers what is near: a score loses m_h for each token back [Press et al. 2022].
+
+    m_h = 2^(-8 h / heads) for h = 1 .. heads.
+    """
+
+    def _attend(self, q: _Heads, k: _Heads, v: _Heads) -> _Heads:
+        time = q.shape[-2]
+        place = torch.arange(time, device=q.device)
+        back = (place.unsqueeze(-1) - place).to(q.dtype)
+        slope = 2.0 ** (-8 / self.heads * torch.arange(1, self.heads + 1, device=q.device, dtype=q.dtype))
+        # With an axis for the batch: without one torch takes a path that is several times as slow.
+        bias = torch.where(back >= 0, -slope[:, None, None] * back, -torch.inf).unsqueeze(0)
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+class Rotary(Softmax):
+    """Softmax attention whose scores depend on how far apart two tokens are: q and k are turned [Su et al. 2021]."""
+
+    def _attend(self, q: _Heads, k: _Heads, v: _Heads) -> _Heads:
+        time, dim = q.shape[-2:]
+        if dim % 2:
+            raise ValueError(f"width must give each head an even number of dimensions, got {dim}")
+        rate = 10_000.0 ** (-torch.arange(0, dim, 2, device=q.device, dtype=q.dtype) / dim)
+        angle = torch.arange(time, device=q.device, dtype=q.dtype).unsqueeze(-1) * rate
+        cos, sin = angle.cos(), angle.sin()
+
+        def turned(u: Tensor) -> Tensor:
+            a, b = u[..., : dim // 2], u[..., dim // 2 :]
+            return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+        return super()._attend(turned(q), turned(k), v)
+
+
+class Lstm(nn.Module):
+    """One layer of LSTM, as torch has it [Hochreiter & Schmidhuber 1997].
+
+    Args:
+        width: numbers a token, and of hidden and cell state each.
+    """
+
+    def __init__(self, width: int) -> None:
+        """Make the layer."""
+        super().__init__()
+        self.width = _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+
+    def state_numel(self, time: int) -> int:
+        """Hidden and cell state."""
+        _checks.integer("time", time, at_least=1)
+        return 2 * self.width
+
+    def forward(self, h: _Sequence) -> _Sequence:
+        """The hidden state after every token."""
+        out: Tensor = self.lstm(h)[0]
+        return out
+
+
+def _held(q: Tensor) -> Tensor:
+    return q.new_ones(1, 1, 1)
+
+
+def linear(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Linear attention: S <- S + v k', nothing is forgotten [Katharopoulos et al. 2020].
+
+    Args:
+        q: queries, (batch, time, heads, dim).
+        k: keys, the same.
+        v: values, the same.
+    """
+    return operators.chunked(q, k, v, _held(q))
+
+
+def delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
+    """The delta rule: S <- S + beta (v - S k) k' [Schlag et al. 2021].
+
+    Args:
+        q: queries, (batch, time, heads, dim).
+        k: keys, the same.
+        v: values, the same.
+        beta: write strengths, (batch, time, heads).
+    """
+    return operators.delta_chunked(q, k, v, _held(q), beta)
+
+
+def _projected(operator: Callable[..., Tensor]) -> Callable[..., nn.Module]:
+    def made(width: int, heads: int) -> nn.Module:
+        # One matrix a head, dim by dim.
+        return Projected(operator, width, heads=heads, state=lambda time: width * width // heads)
+
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A contestant that the tool has a name for.
+
+    Attributes:
+        kind: as `icl_bench.contestants.Contestant` has it.
+        about: one plain sentence.
+        made: what makes it, or what it is.
+        needs: packages that have to be installed.
+    """
+
+    kind: str
+    about: str
+    made: Any
+    needs: tuple[str, ...] = ()
+
+
+def _layer(operator: Callable[..., Tensor], about: str) -> Known:
+    return Known("operator", about, _projected(operator))
+
+
+def _borrowed(about: str, config: str, *needs: str, **settings: Any) -> Known:
+    made = hugging_face(config, **settings)
+    return Known("transformers", f"transformers' {about}.", made, ("transformers", *needs))
+
+
+_FULL = {
+    "softmax": Known("layer", "Softmax attention without positions.", Softmax),
+    "softmax-alibi": Known("layer", "Softmax attention that prefers what is near (ALiBi).", Alibi),
+    "softmax-rotary": Known("layer", "Softmax attention with rotary positions.", Rotary),
+    "linear-attention": _layer(linear, "Linear attention, which forgets nothing."),
+    "gla": _layer(operators.chunked, "Gated linear attention: a gate per token and head says how much is held."),
+    "delta-rule": _layer(delta, "The delta rule: writes what the state got wrong."),
+    "gated-delta": _layer(operators.delta_chunked, "The delta rule with a gate per token and head."),
+    "lstm": Known("layer", "torch's LSTM.", Lstm),
+}
+
+_OTHERS = {
+    "gpt2": _borrowed("GPT-2, learned positions", "GPT2Config"),
+    "llama": _borrowed("Llama, rotary positions", "LlamaConfig"),
+    # Where no kernels of a GPU are, mambapy's scan is twice as fast in training as the loop that transformers has.
+    "mamba": _borrowed("Mamba", "MambaConfig", "mambapy", use_mambapy=True),
+    "mamba2": _borrowed("Mamba-2", "Mamba2Config"),
+    "mambapy": Known("model", "mambapy's Mamba, whose scan is parallel in time.", MambaPy, ("mambapy",)),
+}
+
+
+def _generator() -> torch.Generator:
+    """A stream that torch's global one, which the caller has seeded, decides."""
+    return torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=torch.default_generator).item()))
+
+
+def _s6(d: int) -> Causal:
+    return selected_at_random(d, generator=_generator())
+
+
+def _lfom(d: int) -> Causal:
+    """Four steps of gradient descent of size s: sum_j s (1 - s H)^j in powers of H."""
+    s = 0.3
+    return LFOM(d, c=[4 * s, -6 * s**2, 4 * s**3, -(s**4)])
+
+
+def _convolved(d: int) -> Causal:
+    return Convolved(d, width=4, generator=_generator())
+
+
+def _gated_delta(d: int) -> Causal:
+    return GatedDelta(d, LengthGate(d), LengthGate(d), lam=0.95, beta=0.9)
+
+
+#: Single layers start as `icl_bench.contest` starts those that it trains, and others like them.
+_BOOK: dict[str, tuple[str, Callable[[int], Causal]]] = {
+    "linear-attention": ("w <- w + mu y x", lambda d: LinearAttention(d, mu=0.01)),
+    "gla": ("w <- lam (w + mu y x)", lambda d: GLA(d, lam=0.9, mu=0.06)),
+    "retnet": ("four of these at fixed lam, read together", lambda d: RetNet(d, lam=retention(4), mu=0.03)),
+    "mamba2": ("lam and mu from the length of x", lambda d: Mamba2(d, LengthGate(d), A=1.0, Delta=0.1, mu=0.5)),
+    "delta-rule": ("w <- lam (w + mu (y - w'x) x)", lambda d: DeltaRule(d, lam=0.95, mu=0.07)),
+    "gated-delta": ("the same on keys of length 1, gated by the length of x", _gated_delta),
+    "longhorn": ("w <- lam (w + (y - w'x) x / (eps + x'x))", lambda d: Longhorn(d, lam=0.95, eps=0.5)),
+    "lfom": ("four steps on the mean of all examples, none forgotten", _lfom),
+    "mesa": ("ridge regression that fades its examples", lambda d: Mesa(d, lam=0.95, eps=1.0)),
+    "kalman": (
+        "the Kalman filter of a first-order drift",
+        lambda d: Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.2, P_0=0.1),
+    ),
+    "s6": ("the S6 layer of Mamba, a state of 16", _s6),
+    "gla-6": ("six layers of it on normalised inputs", lambda d: LayeredGLA(Normalised(Stack(d, 6)))),
+    "delta-rule-4": ("four layers of it", lambda d: LayeredDelta(DeltaStack(d, 4))),
+    "convolved": ("a delta rule whose gates see the newest four inputs", _convolved),
+    "gated-delta-4": ("four layers of it", lambda d: LayeredDelta(GatedDeltaStack(d, 4))),
+}
+
+#: Every contestant that has a name, in the order of lists.
+CONTESTANTS: dict[str, Known] = {
+    **_FULL,
+    **_OTHERS,
+    **{f"book-{name}": Known("causal", f"The book's layer: {about}.", made) for name, (about, made) in _BOOK.items()},
+    **{
+        f"tuned-{name.lower().replace(' ', '-')}": Known(
+            "tunable", f"{name}, its settings searched on the task.", layer
+        )
+        for name, layer in LAYERS.items()
+    },
+    "answer-0": Known("filter", "Answers 0 to everything.", filters.zero),
+}

@@ -1,0 +1,388 @@
+"""A leaderboard of runs: one file a contestant, sealed, and refused by name where its numbers do not hold together.
+
+A row holds what a contestant's run found on each task, in multiples of the floor with standard errors, what it cost,
+how it was trained, and where its code is: a commit and a link. Rows are compared because all were tested on the same
+prompts: hashes of the prompts and the floors on them stand in each row, must be those of the other rows, and
+`read_rows` makes them anew where it is asked to. The seal guards against a slip of the hand, not against who wants to
+deceive: who doubts a row runs it again, which is what its commit is for.
+"""
+
+import datetime
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from icl import _checks, _files
+from icl_bench import cells
+from icl_bench import results as tables
+from icl_bench import tasks as tasks_of
+from icl_bench.budgets import BUDGETS, Budget
+from icl_bench.results import BenchResults
+
+_FORMAT = "icl-bench row 1"
+#: Geometric means are over tasks trained on, tasks nobody is trained on, and prompts twice as long.
+MEANS = tables.GROUPS
+_NUMBERS = ("floor", "risk", "se", "ratio", "ratio_se", "low", "high")
+_COSTS = ("parameters", "flops", "state_bytes", "us_per_token", "seconds")
+_WORDS = ("contestant", "kind", "about", "spec", "source", "by", "link", "commit", "date", "device", "library")
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+
+
+def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "") -> dict[str, Any]:
+    """What of a run goes to the leaderboard for one contestant.
+
+    Args:
+        results: of a run on all tasks at once at one of `icl_bench.budgets.BUDGETS`, with the shifted ones.
+        contestant: its name there.
+        commit: of the code that was run, at least seven digits of its hash.
+        link: where that code is, https://...
+        by: who ran it.
+
+    Raises:
+        ValueError: if the run has no such contestant, or is not one that can be compared: by what is missing.
+    """
+    _checks.instance("results", results, BenchResults)
+    for name, value in (("contestant", contestant), ("commit", commit), ("link", link), ("by", by)):
+        if not isinstance(value, str):
+            raise ValueError(f"{name} must be a string, got {value!r}")
+    meta = results.meta
+    told = meta.get("contestants", {}).get(contestant)
+    if told is None:
+        known = ", ".join(meta.get("contestants", {})) or "none"
+        raise ValueError(f"contestant must be one of the run's, {known}, got {contestant!r}")
+    found = tables.summary(results)
+    found = found[found["contestant"] == contestant]
+    least = tables.least(results)
+    floors = least[least["is_reference"]].set_index(["task", "variant"])["risk"]
+    by_task = [
+        {
+            "task": each.task,
+            "variant": each.variant,
+            "shifted": bool(meta["tasks"][each.task]["shifted"]),
+            "reference": each.reference,
+            "prompts": meta["tasks"][each.task]["prompts"][each.variant],
+            "floor": _number(floors.get((each.task, each.variant))),
+        }
+        | {name: _number(getattr(each, name)) for name in _NUMBERS[1:]}
+        for each in found.itertuples()
+    ]
+    made = {
+        "contestant": contestant,
+        "kind": told["kind"],
+        "about": told["about"],
+        # Of a file's place on somebody's machine only its name.
+        "spec": told["spec"].replace("\\", "/").rpartition("/")[2],
+        "source": told["source"],
+        "by": by,
+        "link": link,
+        "commit": commit,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": str(meta["device"]),
+        "library": meta["library"],
+        "versions": meta["versions"],
+        "budget": meta["budget"],
+        "train": meta["train"],
+        "rates": {rate: _number(loss) for rate, loss in told["rates"].get("all", {}).items()},
+        "rate": told["rate"].get("all", ""),
+        "warnings": list(told["warnings"]),
+        "tasks": by_task,
+        "means": _means(results, contestant, by_task),
+    } | {name: _number(told[name]) for name in _COSTS}
+    _examine(made, "this run")
+    return made
+
+
+def _number(value: Any) -> float | int | None:
+    """A number as JSON holds it: what is infinite or not known is null."""
+    if value is None or not math.isfinite(value):
+        return None
+    return int(value) if isinstance(value, int | np.integer) else float(value)
+
+
+def _means(results: BenchResults, contestant: str, by_task: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Geometric means over the three sets of tests, with the standard errors that the run has for them."""
+    found = tables.overall(results)
+    errors = found[found["contestant"] == contestant].set_index("group")["ratio_se"]
+    return {name: {"ratio": _geometric(_of(by_task, name)), "se": _number(errors.get(name))} for name in MEANS}
+
+
+def _of(by_task: Sequence[Mapping[str, Any]], mean: str) -> list[Mapping[str, Any]]:
+    """The tests that a mean is over."""
+    kind = {"trained on": ("same", False), "shifted": ("same", True), "longer": ("longer", False)}[mean]
+    return [each for each in by_task if (each["variant"], each["shifted"]) == kind]
+
+
+def _geometric(tests: Sequence[Mapping[str, Any]]) -> float | None:
+    ratios = [each["ratio"] for each in tests]
+    if not ratios or any(ratio is None for ratio in ratios):
+        return None
+    return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
+
+
+def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
+    """Write a row as `<contestant>.json`, sealed, whole or not at all.
+
+    Args:
+        made: what `row` made.
+        folder: made if it is not there.
+
+    Raises:
+        ValueError: if its numbers do not hold together, or the folder cannot be written to.
+    """
+    _checks.instance("made", made, Mapping)
+    _examine(made, "this row")
+    path = _place(folder) / f"{made['contestant']}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"format": _FORMAT, "seal": _seal(made), "row": made}, indent=1, ensure_ascii=False)
+        _files.write(path, f"{text}\n".encode())
+    except OSError as error:
+        raise ValueError(f"folder {folder} cannot be written to: {error.strerror}") from error
+    return path
+
+
+def submit(
+    results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "", folder: Path | str = "."
+) -> Path:
+    """Write the file that goes into a pull request: `row`, then `write_row`.
+
+    Args:
+        results: of a run on all tasks at once at one of `icl_bench.budgets.BUDGETS`, with the shifted ones.
+        contestant: its name there.
+        commit: of the code that was run, at least seven digits of its hash.
+        link: where that code is, https://...
+        by: who ran it.
+        folder: where to write it.
+
+    Raises:
+        ValueError: if the run cannot be compared, by what is missing; or the folder cannot be written to.
+    """
+    return write_row(row(results, contestant, commit=commit, link=link, by=by), folder)
+
+
+def _place(folder: Path | str) -> Path:
+    return Path(_checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path"))
+
+
+def _seal(made: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+
+
+def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """All rows of a folder, in the order of their names, each looked through.
+
+    Args:
+        folder: `<contestant>.json` files of `write_row`; without one, no rows.
+        budget: that all of them must be of.
+        again: names of tasks whose test prompts and floors are made anew and compared, for both variants.
+
+    Raises:
+        ValueError: with the file and the reason: a broken seal, another format or budget, numbers that do not follow
+            from one another, prompts or floors that are not this library's or not those of the other rows, no commit.
+    """
+    place = _place(folder)
+    if isinstance(again, str) or not isinstance(again, Sequence):
+        raise ValueError(f"again must be names of tasks, in a list, got {again!r}")
+    _checks.one_of("budget", budget, BUDGETS)
+    found: list[dict[str, Any]] = []
+    for path in sorted(place.glob("*.json")):
+        try:
+            found.append(_read(path, budget))
+            _same_tests(found[0], found[-1])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{path} is no row of this leaderboard: {reason}") from error
+        if found[-1]["contestant"] != path.stem:
+            raise ValueError(f"{path} is no row of this leaderboard: it is of {found[-1]['contestant']}")
+    if found:
+        _made_anew(found[0], again, BUDGETS[budget], place)
+    return found
+
+
+def _read(path: Path, budget: str) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    if content["format"] != _FORMAT:
+        raise ValueError(f"it has the format {content['format']!r}, not {_FORMAT!r}")
+    made: dict[str, Any] = content["row"]
+    if content["seal"] != _seal(made):
+        raise ValueError("its seal is broken: something in it was changed by hand")
+    _examine(made, path.name)
+    if made["budget"]["name"] != budget:
+        raise ValueError(f"it is of the budget {made['budget']['name']}, and this leaderboard of {budget}")
+    return made
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"it says {name} where a number or null must stand")
+
+
+def _examine(made: Mapping[str, Any], who: str) -> None:
+    """Refuse a row that says too little, or whose numbers do not follow from one another."""
+    for name in _WORDS:
+        if not isinstance(made[name], str):
+            raise ValueError(f"{who}: {name} must be a string, got {made[name]!r}")
+    if not _NAME.fullmatch(made["contestant"]):
+        raise ValueError(f"{who}: contestant must be a name that a file can have, got {made['contestant']!r}")
+    if not re.fullmatch(r"[0-9a-f]{7,64}", made["commit"]):
+        raise ValueError(
+            f"{who}: commit must be the hash of the code that was run, seven hexadecimal digits or more, "
+            f"got {made['commit']!r}"
+        )
+    if made["link"] and not re.fullmatch(r"https://\S+", made["link"]):
+        raise ValueError(f"{who}: link must begin with https://, or be left out, got {made['link']!r}")
+    known = BUDGETS.get(made["budget"].get("name", ""))
+    if known is None or known.described() != made["budget"]:
+        raise ValueError(f"{who}: budget must be one of {', '.join(BUDGETS)} as this library has it")
+    if made["train"] != "all":
+        raise ValueError(f"{who}: it must be trained on all tasks at once, got train {made['train']!r}")
+    _examine_rates(made, known, who)
+    _examine_tests(made, who)
+    _examine_means(made, who)
+    for name in _COSTS:
+        if made[name] is not None and not (math.isfinite(made[name]) and made[name] >= 0):
+            raise ValueError(f"{who}: {name} must be a number >= 0 or null, got {made[name]!r}")
+
+
+def _examine_rates(made: Mapping[str, Any], budget: Budget, who: str) -> None:
+    """What is trained was tried at each rate, and went on with the best."""
+    tried = {float(rate): math.inf if loss is None else loss for rate, loss in made["rates"].items()}
+    if tried and set(tried) != set(budget.rates):
+        raise ValueError(f"{who}: rates must be those of the budget, {budget.rates}, got {tuple(tried)}")
+    if tried and tried.get(float(made["rate"] or "nan")) != min(tried.values()):
+        raise ValueError(f"{who}: rate must be the one with the least error, got {made['rate']}")
+
+
+def _examine_tests(made: Mapping[str, Any], who: str) -> None:
+    """Every task once a variant, with multiples that are the risk over the floor."""
+    pairs = [(each["task"], each["variant"]) for each in made["tasks"]]
+    wanted = [
+        (name, variant)
+        for name, task in tasks_of.BENCH_TASKS.items()
+        for variant in (cells.VARIANTS[:1] if task.shifted else cells.VARIANTS)
+    ]
+    if sorted(pairs) != sorted(wanted):
+        odd = sorted(set(pairs) ^ set(wanted)) or sorted(pair for pair in pairs if pairs.count(pair) > 1)
+        raise ValueError(f"{who}: it must have every task of the benchmark once a variant; look at {odd[:4]}")
+    for each in made["tasks"]:
+        at = f"{who}: {each['task']}, {each['variant']}"
+        for name in _NUMBERS:
+            value = each[name]
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
+                raise ValueError(f"{at}: {name} must be a number >= 0, or null where it diverged, got {value!r}")
+        if each["shifted"] != tasks_of.BENCH_TASKS[each["task"]].shifted:
+            raise ValueError(f"{at}: shifted must say whether nobody is trained on it, got {each['shifted']}")
+        if each["floor"] is None or not each["floor"] > 0:
+            raise ValueError(f"{at}: floor must be above 0, got {each['floor']!r}")
+        if (each["risk"] is None) != (each["ratio"] is None):
+            raise ValueError(f"{at}: risk and ratio must both be there, or both null")
+        if each["ratio"] is None:
+            continue
+        if not math.isclose(each["ratio"], each["risk"] / each["floor"], rel_tol=1e-9):
+            raise ValueError(
+                f"{at}: ratio must be risk / floor, {each['risk'] / each['floor']:.6g}, got {each['ratio']!r}"
+            )
+        ends = [each["low"], each["high"]]
+        if None not in ends and not ends[0] * (1 - 1e-9) <= each["ratio"] <= ends[1] * (1 + 1e-9):
+            raise ValueError(f"{at}: ratio must lie between low and high, got {each['ratio']:.6g} and {ends}")
+
+
+def _examine_means(made: Mapping[str, Any], who: str) -> None:
+    """Geometric means follow from the multiples; of their errors a bound is known."""
+    for name in MEANS:
+        told, tests = made["means"][name], _of(made["tasks"], name)
+        right = _geometric(tests)
+        if (told["ratio"] is None) != (right is None) or (
+            right is not None and not math.isclose(told["ratio"], right, rel_tol=1e-9)
+        ):
+            raise ValueError(f"{who}: the mean {name!r} must be {right}, as its multiples say, got {told['ratio']}")
+        if right is None or told["se"] is None:
+            continue
+        # However tests hang together, a mean's relative error is to first order at most the mean of theirs.
+        most = 1.5 * right * float(np.mean([each["ratio_se"] / each["ratio"] for each in tests]))
+        if not 0 <= told["se"] <= most:
+            raise ValueError(f"{who}: the mean {name!r} must have a standard error up to {most:.4g}, got {told['se']}")
+
+
+def _same_tests(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Refuse two rows that were tested on other prompts, or against other floors."""
+    theirs = {(each["task"], each["variant"]): each for each in one["tasks"]}
+    for each in other["tasks"]:
+        first = theirs[each["task"], each["variant"]]
+        at = f"{each['task']}, {each['variant']}"
+        if each["prompts"] != first["prompts"]:
+            raise ValueError(f"{at}: its test prompts are not those of {one['contestant']}")
+        if each["reference"] != first["reference"] or not math.isclose(each["floor"], first["floor"], rel_tol=1e-9):
+            raise ValueError(f"{at}: its floor is not that of {one['contestant']}, {first['floor']!r}")
+
+
+def _made_anew(made: Mapping[str, Any], again: Sequence[str], budget: Budget, folder: Path) -> None:
+    """Test prompts and floors of some tasks once more; all rows have the same, so one row stands for them."""
+    for name, task in tasks_of.find_tasks(again).items() if again else ():
+        for each in (each for each in made["tasks"] if each["task"] == name):
+            sized, prompt = cells.prompts_for(name, each["variant"], budget)
+            reference = task.reference(sized)
+            floor = np.asarray(task.floors(sized)[reference].errors(prompt))[:, -budget.last :].mean()
+            at = f"{folder}: {name}, {each['variant']}"
+            if cells._digest(prompt) != each["prompts"]:
+                raise ValueError(f"{at}: the rows' test prompts are not this library's")
+            if reference != each["reference"] or not math.isclose(floor, each["floor"], rel_tol=1e-9):
+                raise ValueError(f"{at}: the rows' floor, {each['floor']!r}, is not this library's, {float(floor)!r}")
+
+
+def _only_rows(rows: Any) -> None:
+    """Refuse what `read_rows` does not return."""
+    _checks.instance("rows", rows, Sequence)
+    for row in rows:
+        _checks.instance("rows", row, Mapping)
+
+
+def by_task(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """All tests of all rows, one a line: contestant, task, variant, shifted, reference and the numbers.
+
+    Args:
+        rows: what `read_rows` returned.
+    """
+    _only_rows(rows)
+    lines = [{"contestant": made["contestant"]} | dict(each) for made in rows for each in made["tasks"]]
+    return _filled(pd.DataFrame(lines, columns=["contestant", "task", "variant", "shifted", "reference", *_NUMBERS]))
+
+
+def board(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One line a contestant, the nearest to the floor first.
+
+    For each of `MEANS` the geometric mean of its multiples and, after it, its standard error; infinite where a test's
+    error is. Then what it costs, the rate that was chosen, how many warnings it has, and where it is from.
+
+    Args:
+        rows: what `read_rows` returned.
+    """
+    _only_rows(rows)
+    lines = []
+    for made in rows:
+        line = {"contestant": made["contestant"], "kind": made["kind"], "about": made["about"]}
+        for name in MEANS:
+            line |= {name: made["means"][name]["ratio"], f"{name}, se": made["means"][name]["se"]}
+        line |= {name: made[name] for name in (*_COSTS, "rate")} | {"warnings": len(made["warnings"])}
+        lines.append(line | {name: made[name] for name in ("device", "by", "commit", "link", "date")})
+    means = [part for name in MEANS for part in (name, f"{name}, se")]
+    columns = ["contestant", "kind", "about", *means, *_COSTS, "rate", "warnings"]
+    columns += ["device", "by", "commit", "link", "date"]
+    table = _filled(pd.DataFrame(lines, columns=columns), MEANS)
+    return table.sort_values([MEANS[0], "contestant"], ignore_index=True)
+
+
+def _filled(table: pd.DataFrame, infinite: Sequence[str] = ("risk", "ratio", "high")) -> pd.DataFrame:
+    """With numbers in place of nulls: infinite where something diverged, else not a number."""
+    for name in table.columns:
+        if name in infinite:
+            table[name] = table[name].astype(float).fillna(math.inf)
+        elif name in (*_NUMBERS, *_COSTS) or name.endswith(", se"):
+            table[name] = table[name].astype(float)
+    return table

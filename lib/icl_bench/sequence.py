@@ -1,0 +1,274 @@
+"""Any layer as a model that learns in context: tokens of a prompt, embedding, blocks, read-out.
+
+A prompt of n examples and a query is a sequence of 2 n + 1 tokens, the query for each label before the example:
+
+    (x_1, 0, 0), (x_1, y_1, 1), (x_2, 0, 0), (x_2, y_2, 1), ..., (x_{n+1}, 0, 0)
+
+    h = E token + e
+    h <- h + mixer(RMSNorm(h)),    h <- h + MLP(RMSNorm(h)),    a few times, the MLP of width 2 * width with GELU
+    answer = r'RMSNorm(h) + c at the queries
+
+`InContext` is that around any layer. A layer that never looks ahead answers every label from what is before it, in one
+pass; whether it looks ahead is tested by `icl_bench.sound`. `Projected` makes a layer of a bare operator on queries,
+keys, values and gates. Tokens have no positions: a layer that needs some brings its own.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl.models.causal import Causal
+from icl.tasks import Prompt
+
+_Sequence = Float[Tensor, "batch tokens width"]
+_Labels = Float[Tensor, "batch time"]
+
+#: Numbers that one head of attention works with.
+HEAD = 16
+#: A gate sigmoid(a'h + 3) starts at 0.95: it holds the last twenty tokens or so.
+_HOLDS = 3.0
+
+
+def heads_for(width: int) -> int:
+    """How many heads a layer of this width has: one for each sixteen numbers, at least one.
+
+    Args:
+        width: of the layer.
+    """
+    return max(1, _checks.integer("width", width, at_least=1) // HEAD)
+
+
+def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch tokens d+2"]:
+    """The 2 time - 1 tokens of a prompt: at even places queries (x_i, 0, 0), at odd ones examples (x_i, y_i, 1).
+
+    Args:
+        x: inputs.
+        y: their labels; the last is not read.
+    """
+    _checks.shape("x", x, (None, None, None))
+    _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
+    _checks.dtype("y", y, x.dtype, "that of x")
+    batch, time, d = x.shape
+    made = x.new_zeros(batch, 2 * time - 1, d + 2)
+    made[:, ::2, :d] = x
+    made[:, 1::2, :d] = x[:, :-1]
+    made[:, 1::2, d] = y[:, :-1]
+    made[:, 1::2, d + 1] = 1
+    return made
+
+
+def _same_shape(who: str, out: Any, h: Tensor) -> Tensor:
+    """What a layer returned, or the first item of it, if it fits what the layer was given.
+
+    Args:
+        who: the layer, as a message calls it.
+        out: what it returned.
+        h: what it was given.
+
+    Raises:
+        ValueError: if that is no tensor of the same shape and dtype: it would be stretched to fit, and hide a fault.
+    """
+    first = out[0] if isinstance(out, tuple | list) and out else out
+    if not isinstance(first, Tensor):
+        raise ValueError(f"{who} must return a tensor, or a tuple with one in front, got {type(first).__name__}")
+    if first.shape != h.shape:
+        raise ValueError(
+            f"{who} must return (batch, time, width) = {tuple(h.shape)} as it was given, got {tuple(first.shape)}"
+        )
+    if first.dtype != h.dtype:
+        raise ValueError(f"{who} must return {h.dtype} as it was given, got {first.dtype}")
+    return first
+
+
+class Block(nn.Module):
+    """h + mixer(RMSNorm h), then h + MLP(RMSNorm h).
+
+    Args:
+        width: numbers a token.
+        mixer: the layer, (batch, time, width) to the same; of a tuple the first item counts.
+    """
+
+    def __init__(self, width: int, mixer: nn.Module) -> None:
+        """Put norms and an MLP around the layer."""
+        super().__init__()
+        _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
+        _checks.instance("mixer", mixer, nn.Module)
+        self.norm, self.mixer = nn.RMSNorm(width), mixer
+        self.mlp = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, h: _Sequence) -> _Sequence:
+        """The sequence after this block."""
+        normed = self.norm(h)
+        h = h + _same_shape(type(self.mixer).__name__, self.mixer(normed), normed)
+        made: Tensor = h + self.mlp(h)
+        return made
+
+
+class BlockStack(nn.Sequential):
+    """Blocks on top of each other, one a layer.
+
+    Args:
+        width: numbers a token.
+        mixers: the layers, at least one.
+    """
+
+    def __init__(self, width: int, mixers: Sequence[nn.Module]) -> None:
+        """Make a block of each layer."""
+        _checks.instance("mixers", mixers, Sequence)
+        blocks = [Block(width, mixer) for mixer in mixers]
+        if not blocks:
+            raise ValueError("mixers must hold at least one layer, got none")
+        super().__init__(*blocks)
+
+
+class InContext(Causal):
+    """A model of prompts around anything that maps a sequence to a sequence.
+
+    Args:
+        d: dimension of the inputs.
+        width: numbers a token.
+        body: `BlockStack` of layers, or a whole model in their place, (batch, time, width) to the same; of a tuple the
+            first item counts.
+    """
+
+    def __init__(self, d: int, width: int, body: nn.Module) -> None:
+        """Put an embedding and a read-out around it."""
+        super().__init__()
+        self.d = _checks.integer("d", d, at_least=1)
+        self.width = _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
+        _checks.instance("body", body, nn.Module)
+        self.embedding = nn.Linear(d + 2, width)
+        self.body = body
+        self.norm, self.readout = nn.RMSNorm(width), nn.Linear(width, 1)
+
+    def answers(self, x: Float[Tensor, "batch time d"], y: _Labels) -> _Labels:
+        """y_hat_j at every position, from the tokens up to its query; the last label is not read."""
+        self.checked(x, y)
+        h = self.embedding(tokens(x, y))
+        h = _same_shape(type(self.body).__name__, self.body(h), h)
+        read: Tensor = self.readout(self.norm(h[:, ::2])).squeeze(-1)
+        return read
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: _Labels) -> _Labels:
+        """y_j - y_hat_j at every position."""
+        return y - self.answers(x, y)
+
+    def predictions(self, prompt: Prompt) -> _Labels:
+        """Predict every label; its own does not enter, by rounding neither."""
+        _checks.instance("prompt", prompt, Prompt)
+        return self.answers(prompt.x, prompt.y)
+
+
+_OPERATOR = ("q", "k", "v", "g", "decay", "beta")
+
+
+def operator_gates(operator: Callable[..., Any]) -> tuple[str, ...]:
+    """Which gates an operator asks for: of "g" (or "decay", the same by another name) and "beta".
+
+    Args:
+        operator: a function of q, k, v.
+
+    Raises:
+        ValueError: if it is no such function, or needs what it would not be told.
+    """
+    if not callable(operator):
+        raise ValueError(f"operator must be a function of q, k and v, got {operator!r}")
+    parameters = inspect.signature(operator).parameters
+    if not {"q", "k", "v"} <= set(parameters):
+        raise ValueError(f"operator must have parameters named q, k and v, got {', '.join(parameters) or 'none'}")
+    if {"g", "decay"} <= set(parameters):
+        raise ValueError("operator must have one of g and decay, which are the same, got both")
+    lacking = [
+        name
+        for name, each in parameters.items()
+        if name not in _OPERATOR
+        and each.default is each.empty
+        and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if lacking:
+        raise ValueError(
+            f"operator is told q, k, v and, if it asks for them, g (or decay) and beta, but it needs "
+            f"{', '.join(lacking)}: give a default, or write a function of these that calls it (g.log() is the "
+            "logarithm of a gate)"
+        )
+    return tuple(name for name in ("g", "decay", "beta") if name in parameters)
+
+
+class Projected(nn.Module):
+    """A bare operator as a layer: projections around it, and gates if it asks for them.
+
+    q, k, v = three linear maps of h, (batch, time, heads, dim) with heads * dim = width; what the operator returns has
+    the shape of v, and one linear map more makes the layer's output of it. Gates are (batch, time, heads), one number
+    a token and head, each from a linear map of h through a sigmoid and so strictly between 0 and 1:
+
+    - g (or decay) says how much of its state the operator keeps at this token; 1 keeps all. It is not a logarithm, and
+      0.95 to begin with, up to the linear map's start;
+    - beta says how strongly the token is written; 0.5 to begin with.
+
+    Scales: q is divided by sqrt(dim); with beta, which a delta rule asks for, q and k have length 1 instead.
+
+    Args:
+        operator: a function with parameters named q, k, v and, if it wants them, g or decay, and beta.
+        width: numbers a token, a multiple of heads.
+        heads: how many; None is one for each sixteen numbers.
+        state: numbers that the operator has to carry on after so many tokens, where that is known.
+
+    Raises:
+        ValueError: if the operator does not ask for q, k and v, or needs what it is not told.
+    """
+
+    def __init__(
+        self,
+        operator: Callable[..., Any],
+        width: int,
+        *,
+        heads: int | None = None,
+        state: Callable[[int], int] | None = None,
+    ) -> None:
+        """Make the projections."""
+        super().__init__()
+        self.gates = operator_gates(operator)
+        _checks.integer("width", width, at_least=1)
+        _checks.fits("width", width, 4 * width**2)
+        self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
+        if width % self.heads:
+            raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")
+        if state is not None and not callable(state):
+            raise ValueError(f"state must be a function of the number of tokens, got {state!r}")
+        self.operator, self.state = operator, state
+        # One matrix for all: a product of three times the width is faster than three.
+        self.inward = nn.Linear(width, 3 * width, bias=False)
+        self.gate = nn.Linear(width, len(self.gates) * self.heads) if self.gates else None
+        if self.gate is not None:
+            holds = [_HOLDS if name != "beta" else 0.0 for name in self.gates]
+            with torch.no_grad():
+                self.gate.bias.copy_(torch.tensor(holds).repeat_interleave(self.heads))
+        self.outward = nn.Linear(width, width, bias=False)
+
+    def state_numel(self, time: int) -> int | None:
+        """Numbers carried on after so many tokens, if that is known."""
+        _checks.integer("time", time, at_least=1)
+        return None if self.state is None else self.state(time)
+
+    def forward(self, h: _Sequence) -> _Sequence:
+        """Project, operate, project back."""
+        batch, time, width = h.shape
+        q, k, v = self.inward(h).view(batch, time, 3, self.heads, -1).unbind(2)
+        gates: dict[str, Tensor] = {}
+        if self.gate is not None:
+            opened = torch.sigmoid(self.gate(h)).view(batch, time, len(self.gates), self.heads)
+            gates = dict(zip(self.gates, opened.unbind(2), strict=True))
+        if "beta" in gates:
+            q, k = nn.functional.normalize(q, dim=-1), nn.functional.normalize(k, dim=-1)
+        else:
+            q = q * (width // self.heads) ** -0.5
+        out = _same_shape(getattr(self.operator, "__name__", "the operator"), self.operator(q=q, k=k, v=v, **gates), v)
+        made: Tensor = self.outward(out.reshape(batch, time, width))
+        return made

@@ -1,0 +1,402 @@
+"""The benchmark's tasks by name: what moves, how well it can be followed at best, and tasks of one's own.
+
+`BENCH_TASKS` are those that models are trained and tested on, and shifted ones that they are only tested on. Weights
+are those of `drifting_tasks`, whose clean label has variance 1, and of two more: inputs with heavy tails, and drift
+whose speed nobody tells. `BenchTask.floors` are the least errors that are known exactly. `find_tasks` finds tasks by
+name, those of one's own too (`OwnTask`), and `mixture` is what a model for several of them is trained on.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icl import _checks, filters
+from icl.runs.grid import Expected
+from icl.tasks import (
+    LAPLACE,
+    DriftingRegression,
+    HeavyTailedDrift,
+    InputLaw,
+    LinearDrift,
+    Noisy,
+    Prompt,
+    RegimeSwitching,
+    Regression,
+    SmoothDrift,
+    Task,
+    UnknownDrift,
+    ar2,
+    noise_level,
+)
+from icl.theory import floors, joint
+from icl_bench import specs
+from icl_bench.bounds import known_floors, telling
+from icl_bench.own import OwnTask
+
+#: Variance of the noise in labels that have some, in units of the clean label's, and of a loud one.
+_NOISE, _LOUD = 0.1, 0.4
+#: Speeds of the drift whose speed nobody tells.
+_SPEEDS = (0.7, 0.9, 0.97, 0.99, 0.997)
+
+
+def drifting_tasks(d: int = 10, n: int = 200, *, v: float = 0.1) -> dict[str, Task]:
+    """Drifts of first and second order, smooth ones, switches and leaps, of one scale: the clean label has variance 1.
+
+    A coordinate of the weights has variance 1/d throughout, and the inputs' covariance has trace d.
+
+    Args:
+        d: dimension of the inputs.
+        n: labelled examples a prompt.
+        v: variance of the noise, where labels have some, >= 0, in units of y^2.
+    """
+    _checks.integer("d", d, at_least=1)
+    _checks.integer("n", n, at_least=1)
+    _checks.number("v", v, at_least=0)
+    k0 = 1 / d
+    first = {f"AR(1), γ = {gamma}": _first_order(d, n, gamma) for gamma in (0.8, 0.9, 0.95, 0.975, 0.99)}
+    noisy = {f"{name}, noise": Noisy(task, v**0.5) for name, task in first.items()}
+    slow = 0.95, math.sqrt(k0), math.sqrt((1 - 0.95**2) * k0)
+    spectrum = np.geomspace(1, 16, d)
+    return {
+        **first,
+        **noisy,
+        "AR(2), poles .95 and .8": _real_poles(d, n, 0.95, 0.8),
+        "AR(2), poles .95 exp(±.3i)": ar2(d, n, rho=0.95, omega=0.3, variance=k0),
+        "smooth curves, noise": Noisy(SmoothDrift(d, n, 3, math.sqrt(k0)), v**0.5),
+        "switches": RegimeSwitching(d, n, 0.99, math.sqrt(k0), math.sqrt((1 - 0.99**2) * k0), switch=0.02),
+        "leaps, t with ν = 3": HeavyTailedDrift(d, n, *slow, nu=3.0),
+        "inputs of condition 16": _first_order(d, n, 0.95, Lambda=np.diag(spectrum * d / spectrum.sum())),
+    }
+
+
+def _first_order(d: int, n: int, gamma: float, Lambda: np.ndarray | None = None) -> DriftingRegression:
+    """AR(1) from its steady state, every weight of variance 1/d."""
+    push = math.sqrt((1 - gamma**2) / d)
+    return DriftingRegression(d, n, gamma, sigma_w=math.sqrt(1 / d), sigma_e=push, Lambda=Lambda)
+
+
+def _real_poles(d: int, n: int, a: float, b: float) -> LinearDrift:
+    """AR(2) whose poles are a and b, from its steady state, every weight of variance 1/d."""
+    one, two, k0 = a + b, -a * b, 1 / d
+    lag = one / (1 - two)
+    pushed = (1 + two) * ((1 - two) ** 2 - one**2) / (1 - two)
+    P_0 = k0 * np.array([[1, lag], [lag, 1]])
+    return LinearDrift(d, n, F=[[one, two], [1, 0]], Q=[[pushed * k0, 0], [0, 0]], h=[1, 0], P_0=P_0)
+
+
+def best_possible(task: Task) -> Expected:
+    """The least error of any predictor, against the clean label: the posterior mean's, given the inputs.
+
+    For `RegimeSwitching` the mean over all times that the last switch can have had; otherwise that of Gaussian weights
+    with the task's kernel, which for weights that are not Gaussian is the best predictor linear in the labels.
+    """
+    _checks.instance("task", task, Task)
+    if isinstance(task, RegimeSwitching):
+        return Expected(lambda prompt: floors.switching_predictions(prompt.x.numpy(), prompt.y.numpy(), task)[1])
+    return Expected(lambda prompt: joint.label_errors(prompt.x.numpy(), task))
+
+
+def told_kalman(task: Task) -> filters.Filter:
+    """The Kalman filter of first-order drift with the task's variance, lag-one correlation and noise.
+
+    On first-order drift that is the whole truth; elsewhere it shows what a wrong law costs.
+
+    Raises:
+        ValueError: if the weights' variance changes along the prompt.
+    """
+    _checks.instance("task", task, Task)
+    k = np.asarray(task.weight_kernel())
+    k0 = float(k[0, 0])
+    if not np.allclose(np.diag(k), k0, rtol=1e-6):
+        raise ValueError(f"task must have weights of one variance, got {np.diag(k).min():g} to {np.diag(k).max():g}")
+    gamma = min(float(k[1, 0]) / k0, 0.9999)
+    law = DriftingRegression(task.d, task.n, gamma, sigma_w=math.sqrt(k0), sigma_e=math.sqrt((1 - gamma**2) * k0))
+    return filters.kalman(law, sigma_y=noise_level(task))
+
+
+@dataclass(frozen=True, eq=False)
+class BenchTask:
+    """A task by name.
+
+    Attributes:
+        name: on the command line.
+        title: for people.
+        about: what it is, one plain sentence.
+        make: (d, n) -> the task at these sizes. Of the library's tasks clean labels have variance 1; a prompt of one
+            that hides what decided it is a `RevealedPrompt`.
+        shifted: whether nobody is trained on it.
+    """
+
+    name: str
+    title: str
+    about: str
+    make: Callable[[int, int], Any]
+    shifted: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what has no name, or does not make a task."""
+        for name in ("name", "title", "about"):
+            given: Any = getattr(self, name)
+            if not isinstance(given, str) or not given:
+                raise ValueError(f"{name} must be a non-empty string, got {given!r}")
+        if not callable(self.make):
+            raise ValueError(f"make must be a function of (d, n), got {self.make!r}")
+        _checks.flag("shifted", self.shifted)
+
+    def floors(self, task: Any) -> dict[str, Expected]:
+        """What is known exactly of the least error, from prompts to expected squared errors against the clean label.
+
+        - "genie": of who is told what tasks that switch, leap or have one of several speeds hide;
+        - "Bayes": the posterior mean's, which no predictor beats; of a task of one's own, its `floor`;
+        - "best linear": of the best predictor linear in the labels. Where weights are Gaussian it is Bayes', and only
+          that is there.
+
+        Args:
+            task: one that `make` made, at any size.
+        """
+        if isinstance(task, OwnTask):
+            return {"Bayes": Expected(task.floor)} if task.has_floor else known_floors(task.task)
+        _checks.instance("task", task, Task)
+        return known_floors(task)
+
+    def reference(self, task: Any) -> str:
+        """The floor that multiples are of: "Bayes" if it is known, else "best linear"; "" if neither is."""
+        known = self.floors(task)
+        return next((name for name in ("Bayes", "best linear") if name in known), "")
+
+
+def _of_chapter(title: str, d: int, n: int) -> Task:
+    return telling(_chapters(d, n)[title])
+
+
+@cache
+def _chapters(d: int, n: int) -> dict[str, Task]:
+    """All of them at once, as they are made; a run asks for one at a time, hundreds of times."""
+    return drifting_tasks(d, n, v=_NOISE)
+
+
+def _speed(gamma: float, d: int, n: int) -> Task:
+    return _first_order(d, n, gamma)
+
+
+def _loud(d: int, n: int) -> Task:
+    return Noisy(_first_order(d, n, 0.95), math.sqrt(_LOUD))
+
+
+def _condition(ratio: float, d: int, n: int) -> Task:
+    spectrum = np.geomspace(1, ratio, d)
+    return _first_order(d, n, 0.95, Lambda=np.diag(spectrum * d / spectrum.sum()))
+
+
+def _inputs(law: InputLaw, d: int, n: int) -> Task:
+    return replace(_first_order(d, n, 0.95), inputs=law)
+
+
+def _switching(switch: float, d: int, n: int) -> Task:
+    within = math.sqrt((1 - 0.99**2) / d)
+    return telling(RegimeSwitching(d, n, 0.99, math.sqrt(1 / d), within, switch=switch))
+
+
+def _leaping(d: int, n: int) -> Task:
+    return telling(HeavyTailedDrift(d, n, 0.95, math.sqrt(1 / d), math.sqrt((1 - 0.95**2) / d), nu=5.0))
+
+
+def _swinging(d: int, n: int) -> Task:
+    return ar2(d, n, rho=0.95, omega=0.6, variance=1 / d)
+
+
+def _unknown_speed(d: int, n: int) -> Task:
+    gammas = np.array(_SPEEDS)
+    return telling(UnknownDrift(d, n, gammas, np.sqrt((1 - gammas**2) / d), math.sqrt(_NOISE)))
+
+
+def _students_t(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
+    """Student's t with 5 degrees of freedom, scaled to variance 1."""
+    _checks.drawing(generator, dtype)
+    normal = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
+    # Half a chi-square of 5 degrees of freedom is a gamma number of shape 5/2; in float64 it is never 0.
+    halves = torch.full(shape, 5 / 2, dtype=torch.float64, device=generator.device)
+    drawn = normal * (1.5 / torch._standard_gamma(halves, generator=generator)).sqrt().to(dtype)
+    return drawn if device is None else drawn.to(device)
+
+
+_STUDENT = InputLaw("Student's t, 5 degrees of freedom", 9.0, _students_t)
+
+
+def _catalogue() -> Iterator[BenchTask]:
+    told = "noise of a tenth of their variance"
+    for noisy in (False, True):
+        for gamma in (0.8, 0.9, 0.95, 0.975, 0.99):
+            title = f"AR(1), γ = {gamma}{', noise' if noisy else ''}"
+            about = (
+                f"Each weight is {gamma} times the one before, plus noise; labels carry {told if noisy else 'none'}."
+            )
+            yield BenchTask(f"ar1-{gamma}{'-noise' if noisy else ''}", title, about, partial(_of_chapter, title))
+    for name, title, about in (
+        ("ar2-creep", "AR(2), poles .95 and .8", "Weights have a velocity, and creep from one place to the next."),
+        ("ar2-swing", "AR(2), poles .95 exp(±.3i)", "Weights swing, once in about 21 examples."),
+        ("smooth-noise", "smooth curves, noise", f"Weights run along a smooth random curve; labels carry {told}."),
+        ("switches", "switches", "Weights hardly move, and all are drawn anew once in about 50 examples."),
+        ("condition-16", "inputs of condition 16", "As ar1-0.95, but one input varies 16 times as much as another."),
+    ):
+        yield BenchTask(name, title, about, partial(_of_chapter, title))
+    # Not the chapter's ν = 3: up to 4 squared errors have no variance, and one prompt may decide a comparison.
+    about = "As ar1-0.95, but most steps are small and some are leaps."
+    yield BenchTask("leaps", "leaps, t with ν = 5", about, _leaping)
+    yield BenchTask(
+        "heavy-inputs",
+        "inputs with heavy tails",
+        "As ar1-0.95, but inputs have Laplace's law: many are small and some are large.",
+        partial(_inputs, LAPLACE),
+    )
+    slow, fast = _SPEEDS[-1], _SPEEDS[0]
+    yield BenchTask(
+        "unknown-speed",
+        "unknown speed, noise",
+        f"AR(1) of one of {len(_SPEEDS)} speeds, γ = {fast} to {slow}, drawn for each prompt; labels carry {told}.",
+        _unknown_speed,
+    )
+    for name, title, about, make in (
+        ("ar1-0.6", "faster: AR(1), γ = 0.6", "Faster than all that is trained on.", partial(_speed, 0.6)),
+        ("ar1-0.995", "slower: AR(1), γ = 0.995", "Slower than all that is trained on.", partial(_speed, 0.995)),
+        ("loud-noise", "louder: AR(1), γ = 0.95", "As ar1-0.95-noise, with four times the noise.", _loud),
+        ("ar2-fast-swing", "AR(2), poles .95 exp(±.6i)", "Weights swing, once in about 10 examples.", _swinging),
+        ("switches-rare", "rare switches", "As switches, once in about 200 examples.", partial(_switching, 0.005)),
+        ("switches-often", "frequent switches", "As switches, once in about 17 examples.", partial(_switching, 0.06)),
+        ("condition-64", "inputs of condition 64", "As condition-16, but 64 times.", partial(_condition, 64.0)),
+        (
+            "heavier-inputs",
+            "inputs with heavier tails",
+            "As heavy-inputs, but of Student's t with 5 degrees of freedom.",
+            partial(_inputs, _STUDENT),
+        ),
+    ):
+        yield BenchTask(name, title, about, make, shifted=True)
+
+
+#: All tasks that the benchmark knows in the order of tables, those that models are trained on before shifted ones.
+BENCH_TASKS: dict[str, BenchTask] = {task.name: task for task in _catalogue()}
+
+
+def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
+    """Tasks by name, each once, in the order given.
+
+    Args:
+        names: of `BENCH_TASKS`; "all", those that are not shifted; "shifted", those that are; or `file.py:Name` or
+            `package.module:Name` of a task of one's own (`icl_bench.own`), which keeps this for its name.
+
+    Raises:
+        ValueError: if there is no task of a name, with the nearest names.
+    """
+    given: Any = names
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise ValueError(f'names must be at least one name of a task, such as ["all"], got {given!r}')
+    found: dict[str, BenchTask] = {}
+    for name in given:
+        if not isinstance(name, str):
+            raise ValueError(f"names must be names of tasks, got {name!r}")
+        if name in ("all", "shifted"):
+            found |= {key: task for key, task in BENCH_TASKS.items() if task.shifted == (name == "shifted")}
+        elif ":" in name:
+            found[name] = _brought(name)
+        elif name in BENCH_TASKS:
+            found[name] = BENCH_TASKS[name]
+        else:
+            near = specs.nearest(name, [*BENCH_TASKS, "all", "shifted"])
+            raise ValueError(
+                f"names must be of tasks of the benchmark, or file.py:Name of one's own, got {name!r}{near} "
+                f"(icl-bench tasks lists them)"
+            )
+    return found
+
+
+def _brought(spec: str) -> BenchTask:
+    maker, _ = specs.load(spec)
+    if not callable(maker):
+        raise ValueError(f"names must be of classes or functions of (d, n), got {spec!r}, {type(maker).__qualname__}")
+    about = (inspect.getdoc(maker) or "").partition("\n")[0] if "__doc__" in vars(maker) else ""
+    title = getattr(maker, "title", None)
+    return BenchTask(
+        spec,
+        title if isinstance(title, str) else spec.rpartition(":")[2],
+        about or "A task of one's own.",
+        partial(_own, spec, maker),
+    )
+
+
+def _own(spec: str, maker: Callable[[int, int], Any], d: int, n: int) -> Any:
+    try:
+        made = maker(d, n)
+    except Exception as error:
+        raise ValueError(
+            f"{spec} must make a task when called with (d, n), got {type(error).__name__}: {error}"
+        ) from error
+    own = OwnTask(spec, made, d, n)
+    ready = isinstance(made, Regression | Noisy) and type(made).__module__.startswith("icl.tasks.")
+    return telling(made) if ready else own
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralTasks:
+    """Prompts of several tasks in equal parts, in one batch, task after task, of whatever kinds they are.
+
+    As `icl.tasks.Mixture`, but nothing is asked of the tasks besides d, n and sample: theirs may be several laws of
+    inputs, and they need no kernel.
+
+    Attributes:
+        tasks: at least one, all of the same d and n.
+    """
+
+    tasks: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        """Refuse what are no tasks, and tasks of several sizes."""
+        _checks.instance("tasks", self.tasks, Sequence)
+        for task in self.tasks:
+            if isinstance(task, type) or not all(hasattr(task, name) for name in ("d", "n", "sample")):
+                raise ValueError(f"tasks must have d, n and sample, got {task!r}")
+        sizes = {(task.d, task.n) for task in self.tasks}
+        if len(sizes) != 1:
+            raise ValueError(f"tasks must be at least one, of one d and one n, got {sorted(sizes)}")
+
+    @property
+    def d(self) -> int:
+        """Dimension of the inputs."""
+        return int(self.tasks[0].d)
+
+    @property
+    def n(self) -> int:
+        """Number of labelled examples."""
+        return int(self.tasks[0].n)
+
+    def sample(
+        self,
+        batch: int,
+        *,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> Prompt:
+        """Draw `batch` prompts, a multiple of the number of tasks, from `generator`, in `dtype`, on `device`."""
+        share, rest = divmod(_checks.integer("batch", batch, at_least=1), len(self.tasks))
+        if rest:
+            raise ValueError(f"batch must be a multiple of the {len(self.tasks)} tasks, got {batch}")
+        _checks.drawing(generator, dtype)
+        each = [task.sample(share, generator=generator, dtype=dtype, device=device) for task in self.tasks]
+        return Prompt(*(torch.cat([getattr(prompt, part) for prompt in each]) for part in "xyw"))
+
+
+def mixture(tasks: Sequence[Any]) -> SeveralTasks:
+    """What a model for several tasks is trained on: prompts of each in equal parts.
+
+    Args:
+        tasks: at least one, all of one d and n, those of one's own as `BenchTask.make` made them.
+    """
+    return SeveralTasks(tasks)

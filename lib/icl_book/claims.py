@@ -1,0 +1,353 @@
+"""The ledger of claims.
+
+A chapter settles a claim with one line,
+
+    claim("gla.thm2.training-error").agrees(mse, formula, standard_error=se)
+    claim("gla.thm2.lam-eq-gamma").holds(error_at_gamma > error_at_best)
+    row = claim("gla.depth.single-timescale")
+    row.holds(gain > row.limit("gain"))
+
+The verdict follows from the numbers and must be the one that the ledger holds: if it is not, the cell fails and with it
+the build. Tolerances, and the limits of statements, stand in the ledger, where they were written before the run.
+"""
+
+import html
+import re
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+#: What a claim is that holds together with something else, which is checked too.
+QUALIFIED = ("holds more narrowly", "holds for another reason", "answered here")
+VERDICTS = ("reproduced", *QUALIFIED, "not reproduced", "misprint", "beyond our means", "still open", "not yet")
+#: Whom a row speaks of; what a post or a summary adds is not the paper's.
+JUDGED = ("paper", "blog", "summary", "paper and blog", "paper and summary")
+#: How a check is shown in a notebook's output so that the book can collect it.
+CHECK_MIME = "application/vnd.icl.check+json"
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class VerdictChanged(AssertionError):
+    """A measurement contradicts the verdict that the ledger holds."""
+
+
+def _truths(**statements: Any) -> None:
+    """Refuse what is merely truthy, like a list, a text, NaN or a function; None stands for nothing said."""
+    for name, value in statements.items():
+        if value is not None and not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def folder(name: str) -> Path:
+    """Return `book/<name>` of the repository, or its copy inside the installed package."""
+    if not isinstance(name, str):
+        raise ValueError(f"name must be a folder's, got {name!r}")
+    for candidate in (_REPOSITORY / "book" / name, Path(__file__).parent / name):
+        if candidate.is_dir():
+            return candidate
+    raise ValueError(f"no folder {name!r}: neither beside the sources nor inside the installed package")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the ledger.
+
+    Attributes:
+        id: its name, `gla.`, `mem.` or `mamba.` first.
+        source: paper, section, equation or figure.
+        judges: one of `JUDGED`: the paper itself, a blog post on it, or a summary of it.
+        claim: what the paper says, in our words.
+        how: how it is checked.
+        verdict: one of `VERDICTS`.
+        reason: why, in a sentence; empty for 'not yet'.
+        tolerance: one of {"relative": x}, {"absolute": x}, {"z": x} or {"truth": True}; None for 'not yet'.
+        printed: the paper's number, if it prints one.
+        chapter: the page that checks it, relative to `book/`; None for 'not yet'.
+        limits: thresholds of the statement by name, which the chapter's condition compares with: see `limit`.
+        errata: numbers in the paper's list of errata (`icl.theory.errata`) of the printed formulas that it is about.
+    """
+
+    id: str
+    source: str
+    judges: str
+    claim: str
+    how: str
+    verdict: str
+    reason: str = ""
+    tolerance: dict[str, Any] | None = None
+    printed: Any = None
+    chapter: str | None = None
+    limits: dict[str, Any] = field(default_factory=dict)
+    errata: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse rows that say too little or contradict themselves."""
+        # These two stand in addresses and marks of a page, where they are not written as text.
+        if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", self.id):
+            raise ValueError(f"id must be words of letters, digits and '-', joined by dots, got {self.id!r}")
+        if self.chapter is not None and not re.fullmatch(r"[\w-]+(/[\w-]+)*", self.chapter):
+            raise ValueError(f"{self.id}: chapter must be a page's name, got {self.chapter!r}")
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"{self.id}: verdict must be one of {VERDICTS}, got {self.verdict!r}")
+        if self.judges not in JUDGED:
+            raise ValueError(f"{self.id}: judges must be one of {JUDGED}, got {self.judges!r}")
+        settled = self.verdict not in ("not yet", "beyond our means")
+        if settled and not (self.reason and self.chapter and self.tolerance):
+            raise ValueError(f"{self.id}: a settled claim needs a reason, a chapter and a tolerance")
+        if self.tolerance and (
+            len(self.tolerance) != 1 or next(iter(self.tolerance)) not in ("relative", "absolute", "z", "truth")
+        ):
+            raise ValueError(
+                f"{self.id}: tolerance must be one of relative, absolute, z or truth, got {self.tolerance}"
+            )
+        if self.tolerance:
+            ((kind, limit),) = self.tolerance.items()
+            # YAML reads 1e-9 as text: 1.0e-9 is the number.
+            number = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if limit is not True if kind == "truth" else not (number and 0 <= limit < float("inf")):
+                raise ValueError(f"{self.id}: tolerance must be a number >= 0, or truth: true, got {self.tolerance}")
+        for name, limit in self.limits.items():
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not np.isfinite(limit):
+                raise ValueError(f"{self.id}: limit {name!r} must be a finite number, got {limit!r}")
+
+    def limit(self, name: str) -> float:
+        """Return the threshold of that name, which stands in the ledger; ValueError if the row has none."""
+        if name not in self.limits:
+            raise ValueError(f"{self.id} has no limit {name!r} in the ledger, only {sorted(self.limits)}")
+        return self.limits[name]
+
+    def agrees(
+        self,
+        measured: Any,
+        expected: Any,
+        *,
+        standard_error: Any = None,
+        samples: int | None = None,
+        of: str = "prompts",
+        mended: Any = None,
+        caveat: bool | np.bool_ | None = None,
+        note: str = "",
+    ) -> "Check":
+        """Check numbers the paper gives (or implies) against numbers computed here, within the ledger's tolerance.
+
+        Args:
+            measured: what the claim says, computed as printed; a number or an array.
+            expected: what it must equal, computed another way; broadcasts with `measured`.
+            standard_error: of `measured - expected`; needed when the tolerance is in standard errors.
+            samples: how many independent draws are behind `measured`.
+            of: of what they are draws: prompts, sequences, flows.
+            mended: the corrected form, for a misprint: it must pass where the printed one fails.
+            caveat: what must be true beside the claim; a verdict of `QUALIFIED` needs it.
+            note: numbers to show, when the deviation alone says too little.
+
+        Raises:
+            ValueError: if measured or expected is not real and finite, or the caveat neither True nor False.
+            VerdictChanged: if the numbers lead to another verdict than the ledger's.
+        """
+        _truths(caveat=caveat)
+        kind, limit = self._tolerance()
+        if kind == "truth":
+            raise ValueError(f"{self.id} is checked with .holds: its tolerance is a truth, not a number")
+        deviation = _deviation(kind, measured, expected, standard_error)
+        shown = f"{_UNITS[kind]} {residue(deviation, limit)} (limit {limit:g})"
+        amended = caveat
+        if mended is not None:
+            mended_deviation = _deviation(kind, mended, expected, standard_error)
+            amended = mended_deviation <= limit and (caveat is None or bool(caveat))
+            shown += f"; mended: {residue(mended_deviation, limit)}"
+        return self._settle(
+            deviation <= limit, amended, mended is not None, f"{shown}{'; ' * bool(note)}{note}", samples, of
+        )
+
+    def holds(
+        self,
+        condition: bool | np.bool_,
+        *,
+        note: str,
+        caveat: bool | np.bool_ | None = None,
+        instead: bool | np.bool_ | None = None,
+        samples: int | None = None,
+        of: str = "prompts",
+    ) -> "Check":
+        """Check a statement that is true or false.
+
+        Args:
+            condition: what the paper says.
+            note: the numbers behind it, for the reader.
+            caveat: what must be true beside it; a verdict of `QUALIFIED` needs it.
+            instead: what is true in its place, for a claim that is not reproduced.
+            samples: how many independent draws are behind it.
+            of: of what they are draws: prompts, sequences, flows.
+
+        Raises:
+            ValueError: if condition, caveat or instead is neither True nor False.
+            VerdictChanged: if this leads to another verdict than the ledger's.
+        """
+        if condition is None:
+            raise ValueError("condition must be True or False, got None")
+        _truths(condition=condition, caveat=caveat, instead=instead)
+        if self._tolerance()[0] != "truth":
+            raise ValueError(f"{self.id} is checked with .agrees: its tolerance is {self.tolerance}")
+        if condition and instead is not None:
+            raise VerdictChanged(f"{self.id}: the claim holds after all ({note})")
+        return self._settle(bool(condition), caveat if instead is None else instead, False, note, samples, of)
+
+    def _tolerance(self) -> tuple[str, float]:
+        if self.tolerance is None:
+            raise VerdictChanged(
+                f"{self.id} stands as {self.verdict!r} in the ledger: give it a tolerance and a verdict"
+            )
+        return next(iter(self.tolerance.items()))
+
+    def _settle(
+        self,
+        passed: bool,
+        amended: bool | np.bool_ | None,
+        by_mending: bool,
+        shown: str,
+        samples: int | None,
+        of: str,
+    ) -> "Check":
+        if amended is not None and not amended:
+            raise VerdictChanged(f"{self.id}: what should hold beside the claim does not ({shown})")
+        if passed:
+            # How much weighs what is true beside the claim, the ledger says; that it is true, the numbers.
+            fitting = ("reproduced", *QUALIFIED) if amended and not by_mending else ("reproduced",)
+        else:
+            fitting = ("misprint",) if by_mending else ("not reproduced",)
+        if self.verdict not in fitting:
+            found = " or ".join(map(repr, fitting))
+            raise VerdictChanged(f"{self.id}: measured {found}, but the ledger says {self.verdict!r} ({shown})")
+        drawn = None if samples is None else f"{samples:,} {of}"
+        return Check(self.id, self.verdict, self.claim, self.judges, shown, drawn)
+
+
+#: The ledger is written in ASCII; its letters and relations are shown as the book prints them.
+_LETTERS = {"lambda": "λ", "Lambda": "Λ", "gamma": "γ", "Gamma": "Γ", "sigma": "σ", "Sigma": "Σ", "alpha": "α"}
+_LETTERS |= {"beta": "β", "Delta": "Δ", "xi": "ξ", "eta": "η", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→"}
+_LETTER = re.compile(
+    r"(?<![A-Za-z])(lambda|Lambda|gamma|Gamma|sigma|Sigma|alpha|beta|Delta|xi|eta)(?![a-z])|<=|>=|!=|->"
+)
+
+
+def readable(text: str) -> str:
+    """Return a text of the ledger with Greek letters and relation signs in place of their ASCII names."""
+    if not isinstance(text, str):
+        raise ValueError(f"text must be a text, got {text!r}")
+    return _LETTER.sub(lambda m: _LETTERS[m.group(0)], text)
+
+
+def residue(deviation: float, limit: float = 1e-9) -> str:
+    """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
+
+    Rounding is what is within the limit and at most 1e-10, or, where it is amplified, 1e-7; the bound is ten times
+    that, or the limit if it is less.
+
+    >>> residue(0.0312), residue(2.5e-15), residue(2.5e-15, limit=1e-12)
+    ('0.031', 'less than 1e-09', 'less than 1e-12')
+    """
+    for rounding in (1e-10, 1e-7):
+        if limit and abs(deviation) <= min(rounding, limit):
+            return f"less than {min(limit, 10 * rounding):g}"
+    return f"{deviation:.2g}"
+
+
+_UNITS = {"relative": "relative deviation", "absolute": "deviation", "z": "|z| ="}
+
+
+def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> float:
+    for name, value in (("measured", measured), ("expected", expected)):
+        if isinstance(value, np.ma.MaskedArray) or np.iscomplexobj(value):
+            raise ValueError(f"{name} must be real and without a mask, got {value!r}")
+    measured, expected = np.asarray(measured, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    if not (np.isfinite(measured).all() and np.isfinite(expected).all()):
+        raise ValueError("measured and expected must be finite")
+    gap = np.abs(measured - expected)
+    if kind == "z":
+        spread = np.asarray(np.nan if standard_error is None else standard_error, dtype=np.float64)
+        if not (np.isfinite(spread) & (spread > 0)).all():
+            raise ValueError(f"standard_error must be positive and finite for a tolerance in z, got {standard_error!r}")
+        return float((gap / standard_error).max())
+    if kind == "relative":
+        # 0 = 0 agrees; anything else against 0 does not.
+        return float(np.divide(gap, np.abs(expected), out=np.where(gap == 0, 0.0, np.inf), where=expected != 0).max())
+    return float(gap.max())
+
+
+@dataclass(frozen=True)
+class Check:
+    """A claim settled.
+
+    Attributes:
+        id: the claim's.
+        verdict: the ledger's, to which the measurement has led.
+        claim: what is claimed, as the ledger has it.
+        judges: whom the verdict speaks of.
+        measured: the numbers.
+        samples: how many draws of what are behind them; None if nothing was drawn.
+    """
+
+    id: str
+    verdict: str
+    claim: str
+    judges: str
+    measured: str
+    samples: str | None
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        text = f"{self.id}: {self.verdict}. {self.measured}"
+        whom = "" if self.judges == "paper" else f" ({html.escape(self.judges)})"
+        drawn = f" <span class='icl-check__aside'>({html.escape(self.samples)})</span>" if self.samples else ""
+        return {
+            "text/plain": text,
+            "text/html": (
+                f"<p class='icl-check' id='check-{html.escape(self.id)}' data-verdict='{html.escape(self.verdict)}'>"
+                f"<b>Claim{whom}.</b> {html.escape(readable(self.claim))} "
+                f"<span class='icl-check__aside'><code>{html.escape(self.id)}</code></span><br>"
+                f"<b>{html.escape(self.verdict.capitalize())}.</b> {html.escape(self.measured)}{drawn}</p>"
+            ),
+            CHECK_MIME: asdict(self),
+        }
+
+
+def _each_once(node: Any) -> None:
+    """Refuse a mapping of YAML in which a key stands twice."""
+    keys = [key.value for key, _ in node.value]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {twice[0]!r} stands there twice")
+
+
+class _Once(yaml.SafeLoader):
+    """Refuses a row that says a thing twice, of which YAML keeps the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Build a dict, once it is clear that no key stands there twice."""
+        _each_once(node)
+        return super().construct_mapping(node, deep)
+
+
+@cache
+def ledger() -> dict[str, Claim]:
+    """Return every row of `book/claims/*.yml` by its id; ValueError for duplicate or malformed rows."""
+    rows: dict[str, Claim] = {}
+    for path in sorted(folder("claims").glob("*.yml")):
+        try:
+            claims = [Claim(**row) for row in yaml.load(path.read_text(encoding="utf-8"), _Once)]
+        except (TypeError, ValueError, yaml.YAMLError) as error:
+            raise ValueError(f"{path.name}: {error}") from error
+        for claim in claims:
+            if claim.id in rows:
+                raise ValueError(f"{path.name}: {claim.id} stands in the ledger twice")
+            rows[claim.id] = claim
+    return rows
+
+
+def claim(id: str) -> Claim:
+    """Return the ledger's row; ValueError if there is none of that name."""
+    if id not in list(ledger()):  # what has no hash is none of them either
+        raise ValueError(f"no claim {id!r} in the ledger (book/claims/)")
+    return ledger()[id]

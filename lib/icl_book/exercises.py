@@ -1,0 +1,302 @@
+"""Self-checks for the book's exercises: a stub fails them, a solution passes, and neither stops the notebook.
+
+What an attempt is compared with is not in plain sight: the numbers of a right answer lie sealed in `book/answers`, and
+the code that made them stands in the exercise's solution, which opens when it is asked for. Beside them lie the numbers
+of the usual wrong answers, so that an attempt which gives these is told what it has mistaken.
+"""
+
+import copy
+import html
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from icl import _files
+from icl_book.claims import _REPOSITORY, folder
+
+#: How a self-check is shown in a notebook's output so that the book's tests can collect it.
+EXERCISE_MIME = "application/vnd.icl.exercise+json"
+#: Of the largest number among the answers: what differs by less from a 0 is rounding.
+_ROUNDING = 1e-10
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """The outcome of one attempt."""
+
+    name: str
+    passed: bool
+    message: str
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        sign = "✓" if self.passed else "✗"
+        return {
+            "text/plain": f"{sign} {self.name}: {self.message}",
+            "text/html": (
+                f"<p class='icl-selfcheck' data-passed='{str(self.passed).lower()}'>"
+                f"<b>{sign} {html.escape(self.name)}</b> {html.escape(self.message)}</p>"
+            ),
+            EXERCISE_MIME: asdict(self),
+        }
+
+
+def check(
+    attempt: Callable[..., Any],
+    answer: str | Callable[..., Any],
+    cases: Sequence[dict[str, Any]],
+    *,
+    rtol: float = 1e-6,
+    atol: float | None = None,
+    name: str | None = None,
+) -> SelfCheck:
+    """Compare a reader's function with the right answer on each case (a dict of keyword arguments).
+
+    An attempt that raises, returns nothing or returns other numbers is not an error here: it is an exercise not yet
+    solved, and the message says on which case and how. If its numbers are those of a sealed wrong answer on all cases
+    (two mistakes may agree on one), the message says which.
+
+    Args:
+        attempt: the reader's function.
+        answer: the label under which `seal` keeps the right numbers, or a function that gives them.
+        cases: arguments to try.
+        rtol: how far from a right number an attempt may be, as a part of it.
+        atol: how far besides; by default rounding, 1e-10 of the largest right number of all cases.
+        name: what to call the attempt; the function's own name by default.
+
+    Raises:
+        ValueError: if there are no cases, or not as many as there are sealed answers.
+    """
+    _refuse(attempt, answer, cases, {"rtol": rtol, "atol": 0 if atol is None else atol}, name)
+    name = name or attempt.__name__
+    try:
+        sealed = _opened(answer, len(cases)) if isinstance(answer, str) else _Sealed(_answers(answer, cases), {})
+    except ValueError:
+        if not (isinstance(answer, str) and _sealing()):
+            raise
+        return SelfCheck(name, False, "not yet: its answers are sealed further down")
+    if atol is None:
+        atol = _rounding(sealed.right)
+    given: list[NDArray[np.float64] | None] = []
+    for number, (case, right) in enumerate(zip(cases, sealed.right, strict=True), 1):
+        told = f"not yet: {_told(case, number, len(cases))} it"
+        try:
+            got = attempt(**copy.deepcopy(case))  # what it does to its arguments stays with it
+            actual = np.asarray(got, dtype=np.float64)
+        except Exception as error:
+            return SelfCheck(name, False, f"{told} raised {type(error).__name__}: {error}")
+        if got is None:
+            return SelfCheck(name, False, f"{told} returned nothing, {_shape(right)} is wanted")
+        given.append(_finite(actual))
+        if _same(actual, right, rtol, atol):
+            continue
+        shaped = actual.shape == right.shape
+        how = f"is {_off(actual, right)}" if shaped else f"returned {_shape(actual)}, {_shape(right)} is wanted"
+        if sealed.wrong:
+            given += _numbers(attempt, cases[number:])
+        mistake = next((why for why, wrong in sealed.wrong.items() if _all_same(given, wrong, rtol, atol)), None)
+        return SelfCheck(name, False, f"{told} {how}" + (f". This is what comes out {mistake}." if mistake else ""))
+    return SelfCheck(name, True, f"right on all {len(cases)} cases")
+
+
+def _refuse(attempt: Any, answer: Any, cases: Any, near: dict[str, Any], name: Any) -> None:
+    """Refuse what `check` cannot compare, by the argument's name."""
+    if not callable(attempt):
+        raise ValueError(f"attempt must be a function, got {attempt!r}")
+    if not callable(answer) and not isinstance(answer, str):
+        raise ValueError(f"answer must be a label or a function, got {answer!r}")
+    if not isinstance(cases, Sequence) or not all(isinstance(case, dict) for case in cases):
+        raise ValueError(f"cases must be dicts of keyword arguments, in a list, got {cases!r}")
+    if not cases:
+        raise ValueError("cases must hold at least one dict of keyword arguments")
+    for said, value in near.items():
+        if not isinstance(value, int | float) or not value >= 0:
+            raise ValueError(f"{said} must be a number >= 0, got {value!r}")
+    if name is not None and not isinstance(name, str):
+        raise ValueError(f"name must be a text, got {name!r}")
+
+
+def seal(
+    label: str,
+    reference: Callable[..., Any],
+    cases: Sequence[dict[str, Any]],
+    mistakes: Mapping[str, Callable[..., Any]] | None = None,
+) -> None:
+    """Hold the answers sealed under an exercise's label against the function that made them.
+
+    With the environment variable `ICL_SEAL` they are written anew (`tools/seal.py` does it for a chapter), with the
+    numbers of `mistakes` beside them, if these are given.
+
+    Args:
+        label: of the exercise.
+        reference: a right answer.
+        cases: arguments to try.
+        mistakes: usual wrong answers, by the words that follow "This is what comes out".
+
+    Raises:
+        ValueError: if there are no cases, the sealed numbers are not the function's, or numbers to be sealed are
+            rounding: inputs that move by 1e-12 of themselves must not move them by what `check` sees.
+    """
+    if not cases:
+        raise ValueError("cases must hold at least one dict of keyword arguments")
+    answers = _answers(reference, cases)
+    if _sealing():
+        atol = _rounding(answers)
+        _refuse_unstable(f"the right answer to {label!r}", reference, cases, atol)
+        for why, mistake in (mistakes or {}).items():
+            _refuse_unstable(f"what comes out of {label!r} {why}", mistake, cases, atol)
+        wrong = {why: _numbers(mistake, cases) for why, mistake in (mistakes or {}).items()}
+        if mistakes is not None or not _holds(label, answers):
+            _sealed(label).parent.mkdir(exist_ok=True)
+            _files.write(_sealed(label), _written(answers, wrong))
+    if not _holds(label, answers):
+        raise ValueError(f"{label!r} is sealed with other answers: tools/seal.py writes them anew")
+
+
+def _refuse_unstable(what: str, function: Callable[..., Any], cases: Sequence[dict[str, Any]], atol: float) -> None:
+    """Refuse numbers that another machine's rounding would change, or another order of the same sums."""
+    moved = _numbers(function, [_moved(case) for case in cases])
+    for number, (one, other) in enumerate(zip(_numbers(function, cases), moved, strict=True), 1):
+        if not _same(other, one, 1e-6, atol):
+            raise ValueError(f"{what} is rounding in case {number}: inputs moved by 1e-12 change it")
+
+
+def _moved(value: Any) -> Any:
+    """Arguments with each float moved towards 0 by up to 1e-12 of itself; equal floats stay equal."""
+    if isinstance(value, dict):
+        return {key: _moved(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_moved, value))
+    if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype == np.float64):
+        return value * (1 - 1e-12 * np.sin(1e3 * value) ** 2)
+    return value
+
+
+def _rounding(right: list[NDArray[np.float64]]) -> float:
+    """Differences from the right answers that are rounding: 1e-10 of the largest number of all cases."""
+    return _ROUNDING * max(float(np.abs(one[np.isfinite(one)]).max(initial=0)) for one in right)
+
+
+@dataclass(frozen=True)
+class _Sealed:
+    """The numbers of one label, case by case: the right ones, and by their mistakes wrong ones (None: no numbers)."""
+
+    right: list[NDArray[np.float64]]
+    wrong: dict[str, list[NDArray[np.float64] | None]]
+
+
+def _sealing() -> bool:
+    return bool(os.environ.get("ICL_SEAL"))
+
+
+def _sealed(label: str) -> Path:
+    """Where the repository keeps the answers of a label."""
+    return _REPOSITORY / "book" / "answers" / f"{label}.json"
+
+
+def _answers(reference: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> list[NDArray[np.float64]]:
+    return [np.asarray(reference(**case), dtype=np.float64) for case in cases]
+
+
+def _numbers(function: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> list[NDArray[np.float64] | None]:
+    """What a function gives on each case; None where it raises, or gives what is no finite number."""
+    found: list[NDArray[np.float64] | None] = []
+    for case in cases:
+        try:
+            got = np.asarray(function(**copy.deepcopy(case)), dtype=np.float64)
+        except Exception:
+            found.append(None)
+        else:
+            found.append(_finite(got))
+    return found
+
+
+def _finite(numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _all_same(
+    given: list[NDArray[np.float64] | None], wrong: list[NDArray[np.float64] | None], rtol: float, atol: float
+) -> bool:
+    return all(_same(one, other, rtol, atol) for one, other in zip(given, wrong, strict=True))
+
+
+def _same(one: NDArray[np.float64] | None, other: NDArray[np.float64] | None, rtol: float, atol: float) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and np.allclose(one, other, rtol=rtol, atol=atol)
+
+
+def _opened(label: str, cases: int) -> _Sealed:
+    path = folder("answers") / f"{label}.json"
+    if not path.is_file():
+        raise ValueError(f"no answers are sealed as {label!r}: tools/seal.py writes them")
+    held = json.loads(path.read_text(encoding="utf-8"))
+    right = [np.asarray(answer, dtype=np.float64) for answer in held["right"]]
+    if len(right) != cases:
+        raise ValueError(f"{label!r} is sealed with {len(right)} answers, there are {cases} cases")
+    wrong = {
+        why: [None if numbers is None else np.asarray(numbers, dtype=np.float64) for numbers in answers]
+        for why, answers in held["wrong"].items()
+    }
+    return _Sealed(right, wrong)
+
+
+def _holds(label: str, answers: list[NDArray[np.float64]]) -> bool:
+    """Whether these are the right answers that are sealed."""
+    try:
+        sealed = _opened(label, len(answers)).right
+    except ValueError:
+        if _sealing():
+            return False
+        raise
+    return all(
+        one.shape == other.shape and np.allclose(one, other, rtol=1e-7, atol=1e-12, equal_nan=True)
+        for one, other in zip(sealed, answers, strict=True)
+    )
+
+
+def _written(right: list[NDArray[np.float64]], wrong: dict[str, list[NDArray[np.float64] | None]]) -> bytes:
+    """The file of a label, a line a kind of answer: right numbers as they are, wrong ones to ten digits."""
+    lines = [f'"right": {json.dumps([answer.tolist() for answer in right])},', '"wrong": {']
+    for why, answers in wrong.items():
+        short = [None if a is None else _rounded(a.tolist()) for a in answers]
+        comma = "" if why == [*wrong][-1] else ","
+        lines.append(f"{json.dumps(why)}: {json.dumps(short)}{comma}")
+    return ("{" + "\n".join([*lines, "}}"]) + "\n").encode()
+
+
+def _rounded(values: Any) -> Any:
+    return [_rounded(value) for value in values] if isinstance(values, list) else float(f"{values:.10g}")
+
+
+def _shape(numbers: NDArray[np.float64]) -> str:
+    return f"shape {numbers.shape}" if numbers.shape else "a number"
+
+
+def _told(case: dict[str, Any], number: int, cases: int) -> str:
+    """A case in the exercise's own letters; of what is too large to print, its shape."""
+    parts = []
+    for key, value in case.items():
+        shape = np.shape(value) if not callable(value) else ()
+        parts.append(f"{key} of shape {tuple(shape)}" if shape else f"{key}={value!r}")
+    which = f" (case {number} of {cases})" if any(np.ndim(v) for v in case.values() if not callable(v)) else ""
+    return f"with {', '.join(parts)}{which}"
+
+
+def _off(actual: NDArray[np.float64], right: NDArray[np.float64]) -> str:
+    """How far an answer is from the right one, without the right one."""
+    if not np.isfinite(actual[np.isfinite(right)]).all():
+        return "not finite"
+    if not np.isfinite(right).all():
+        return "finite, and should not be" if np.isfinite(actual).all() else "wrong"
+    gap = np.abs(actual - right)
+    where = np.unravel_index(gap.argmax(), gap.shape)
+    entry = f", most at entry {tuple(int(i) for i in where)}" if gap.ndim else ""
+    size = abs(float(right[where]))
+    return f"off by {100 * float(gap[where]) / size:.3g}%{entry}" if size else f"off by {float(gap[where]):.3g}{entry}"

@@ -1,0 +1,25 @@
+"""Sentences that stand beside what makes them true."""
+
+import numpy as np
+import pytest
+
+from icl_book.claims import VerdictChanged
+from icl_book.prose import SAID_MIME, Said, said
+
+
+def test_what_is_said_is_kept_unseen(monkeypatch):
+    """True words go into the notebook's output, where the build finds them and a reader sees nothing."""
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    said("3 of 10 starts", np.bool_(True))
+    said("no condition")
+    assert shown == [Said("3 of 10 starts"), Said("no condition")]
+    bundle = shown[0]._repr_mimebundle_()
+    assert bundle[SAID_MIME] == "3 of 10 starts"
+    assert bundle["text/html"].startswith("<!--")
+
+
+def test_what_is_not_so_stops_the_cell():
+    """A condition that does not hold is an error that quotes the sentence."""
+    with pytest.raises(VerdictChanged, match="the page says 'all arrive', and it is not so"):
+        said("all arrive", np.bool_(False))
