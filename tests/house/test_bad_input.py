@@ -34,6 +34,8 @@ import pytest
 import torch
 
 import icl
+import icl_bench
+import icl_book
 from icl import convex, filters, profile, self_tuning, solvers
 from icl.models import (
     causal,
@@ -138,6 +140,7 @@ from icl_book import charts, claims, exercises, grading, notation, prose, record
 pytestmark = pytest.mark.usefixtures("as_installed")
 
 NAN, INF = float("nan"), float("inf")
+OURS = ("icl.", "icl_bench.", "icl_book.")
 PERHAPS = None  # in place of a message: what may be taken, and if not is refused by name
 
 # What a docstring declares.
@@ -192,7 +195,7 @@ def described(documented):
     said, names, inside = {}, [], False
     if inspect.isclass(documented):
         for base in reversed(documented.__bases__):
-            said |= described(base) if base.__module__.startswith("icl.") else {}
+            said |= described(base) if base.__module__.startswith(OURS) else {}
     for line in inspect.cleandoc(documented.__doc__ or "").splitlines():
         if re.fullmatch(r"\w+:", line):
             names, inside = [], line in ("Args:", "Attributes:")
@@ -213,10 +216,15 @@ def public():
     A class has the methods of its bases too.
     """
     found = {}
-    for room in pkgutil.walk_packages(icl.__path__, "icl."):
+    rooms = [
+        room
+        for package in (icl, icl_bench, icl_book)
+        for room in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+    for room in rooms:
         for name, thing in vars(importlib.import_module(room.name)).items():
             where = getattr(thing, "__module__", "")
-            if name.startswith("_") or not where.startswith("icl.") or "._" in where:
+            if name.startswith("_") or not where.startswith(OURS) or "._" in where:
                 continue
             dotted = f"{where}.{getattr(thing, '__qualname__', '')}"
             if inspect.isfunction(thing):
@@ -225,7 +233,7 @@ def public():
                 found[dotted] = thing, None
                 for method in dir(thing):
                     function = inspect.getattr_static(thing, method)
-                    own = inspect.isfunction(function) and function.__module__.startswith("icl.")
+                    own = inspect.isfunction(function) and function.__module__.startswith(OURS)
                     if own and not method.startswith("_") and len(inspect.signature(function).parameters) > 1:
                         found[f"{dotted}.{method}"] = function, thing
     return found
@@ -342,7 +350,7 @@ def value_of(name, parameter, special, instance):
         return NAMED[name](instance) if inspect.isfunction(NAMED[name]) else NAMED[name]
     for option in members(parameter.annotation):
         option = typing.get_origin(option) or option
-        if option in FIXTURES or (inspect.isclass(option) and option.__module__.startswith("icl.")):
+        if option in FIXTURES or (inspect.isclass(option) and option.__module__.startswith(OURS)):
             return made(option)
         if option is int:
             return SIZES.get(name, 2)
@@ -429,7 +437,7 @@ def wrong(name, parameter, call, free):
             pd.DataFrame,
         ):
             values = (1.5, object()) if not {int, float} & set(options) and not shaped else ()
-        elif inspect.isclass(origin) and (origin in FIXTURES or origin.__module__.startswith("icl.")):
+        elif inspect.isclass(origin) and (origin in FIXTURES or origin.__module__.startswith(OURS)):
             values = (0, "text", origin)
         else:
             values = ()
