@@ -24,7 +24,7 @@ setup: ## make .venv from requirements.lock (the other targets do it by themselv
 
 .PHONY: book
 book: setup ## run every chapter and build _build/html; a warning is an error
-	$(PY) tools/build.py
+	.venv/bin/jupyter-book build . --warningiserror --nitpick --keep-going --quiet
 
 .PHONY: page
 page: setup ## build one page alone: make page PAGE=adaptation/depth
@@ -106,7 +106,7 @@ bench: setup ## compare the library's speed with its peers
 
 .PHONY: paper
 paper: setup ## run the long experiments not yet recorded here (ALL=1: all anew; a GPU helps) in book/results
-	$(PY) tools/build.py --profile paper $(if $(ALL),--all)
+	$(PY) tools/build.py --records $(if $(ALL),--all)
 
 .PHONY: article
 article: setup ## make the short paper's numbers, figures and PDF in paper/build (the PDF needs LaTeX)

@@ -26,8 +26,7 @@ from scipy.optimize import minimize
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
-import alone
-import build
+import chapters
 
 from icl import _files
 from icl.theory import any_gates, key_gates, large_d, mesa, spectra, steady
@@ -413,14 +412,13 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
 
     def work() -> int:
-        with alone.within(BUILD):
-            _files.write(BUILD / "numbers.tex", numbers().encode())
-            for name, draw in FIGURES.items():
-                _files.write(BUILD / f"{name}.pdf", pdf_of(draw()))
-            return 0 if asked.numbers else typeset()
+        _files.write(BUILD / "numbers.tex", numbers().encode())
+        for name, draw in FIGURES.items():
+            _files.write(BUILD / f"{name}.pdf", pdf_of(draw()))
+        return 0 if asked.numbers else typeset()
 
-    return build.told(work, BUILD)
+    return chapters.command(work, BUILD)
 
 
 if __name__ == "__main__":
-    build.leave(main())
+    sys.exit(main())

@@ -1,10 +1,10 @@
-"""Run downloads again and compare them with their pages: two runs of a chapter give the same bits.
+"""Run downloads again, with the package as a reader installs it, and compare them with their pages to the bit.
 
     python tools/again.py         two chapters, which the commit draws, so that all get their turn
     python tools/again.py --all   every chapter
 
 Compared is everything that the cells put out: chart specifications, tables, verdicts and printed text. The two runs
-share nothing but the library, so an unseeded draw in a chapter shows here.
+share nothing but the code, so an unseeded draw in a chapter shows here.
 """
 
 import argparse
@@ -13,18 +13,14 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
-import build
 import chapters
-import environments
-import kernels
 import runs
 
 SAMPLE = 2
@@ -47,19 +43,16 @@ def commit() -> str:
     return done.stdout.strip()
 
 
-def strangers(pages: list[str]) -> list[str]:
-    """The pages whose HTML does not show the charts of the chapter's run, as it is now, or shows none."""
-    found = []
-    for page in pages:
-        html = (chapters.built() / "html" / f"{page}.html").read_text(encoding="utf-8")
-        run = runs.cached(page)
-        if run is None or not runs.charts(run) or runs.specifications(html) != runs.charts(run):
-            found.append(page)
-    return found
+def offered(page: str) -> nbformat.NotebookNode:
+    """The download that lies beside a built page; Broken if it is not there."""
+    path = chapters.built() / "html" / "_sources" / f"{page}.ipynb"
+    if not path.exists():
+        raise chapters.Broken(f"{page}.md: its download is not built: run `make book`")
+    return nbformat.read(path, as_version=4)
 
 
-def difference(page: str, again: nbformat.NotebookNode) -> str | None:
-    """Where an executed download and the built page part, None if they do not."""
+def difference(page: str, again: nbformat.NotebookNode) -> str:
+    """Where an executed download and the chapter's run part, "" if they do not."""
     run = runs.cached(page)
     if run is None:
         return "It was not run as it is now: run `make book`."
@@ -72,7 +65,7 @@ def difference(page: str, again: nbformat.NotebookNode) -> str | None:
             at = next((k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), 0)
             part = slice(max(at - 60, 0), at + 60)
             return f"Code cell {number} put out\n  {ours[part]}\non the page, and in its download\n  {theirs[part]}"
-    return None
+    return ""
 
 
 def outputs(cell: nbformat.NotebookNode) -> list[dict[str, Any]]:
@@ -97,16 +90,13 @@ def _plain(cell: nbformat.NotebookNode) -> str:
 
 def again(pages: list[str]) -> int:
     """Run the downloads of these chapters as the site offers them; return an exit status."""
-    environment = environments.quick()
-
-    def one(page: str) -> tuple[float, str | None]:
-        notebook = nbformat.read(chapters.built() / "html" / "_sources" / f"{page}.ipynb", as_version=4)
-        with tempfile.TemporaryDirectory() as empty:
-            seconds, error = kernels.execute(notebook, Path(empty), environment, build.TIMEOUT["quick"])
-        return seconds, error or difference(page, notebook)
-
-    print(f"Downloads, run again: {', '.join(pages)}", flush=True)
-    return int(len(kernels.each(one, pages, workers=2)) < len(pages))
+    work, wrong = {page: offered(page) for page in pages}, 0
+    with runs.wheel() as package:
+        for page, notebook, _, error in runs.side_by_side(work, runs.around(package=package)):
+            if not error and (error := difference(page, notebook)):
+                print(f"{page}: {error}", flush=True)
+            wrong += bool(error)
+    return int(bool(wrong))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,17 +104,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="every chapter, not only those whose turn it is")
     everything = parser.parse_args(arguments).all
-
-    def work() -> int:
-        pages = chapters.with_cells()
-        if missing := [p for p in pages if not (chapters.built() / "html" / "_sources" / f"{p}.ipynb").exists()]:
-            raise chapters.Broken(f"{missing[0]}.md: its download is not built: run `make book`")
-        if others := strangers(pages):
-            raise chapters.Broken(f"{', '.join(others)}: not what the chapter as it is now puts out: run `make book`")
-        return again(pages if everything else sample(pages, commit()))
-
-    return build.guarded(work)
+    pages = chapters.with_cells()
+    return chapters.command(lambda: again(pages if everything else sample(pages, commit())))
 
 
 if __name__ == "__main__":
-    build.leave(main())
+    sys.exit(main())

@@ -27,7 +27,6 @@ from pypdf import PdfReader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
-import build
 import chapters
 import chromium
 import dates
@@ -405,8 +404,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     # A build that is at work empties the site that is to be printed.
-    return build.guarded(work, asked.to.resolve().parent)
+    return chapters.command(work)
 
 
 if __name__ == "__main__":
-    build.leave(main())
+    sys.exit(main())

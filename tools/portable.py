@@ -12,7 +12,6 @@ within a thousandth of their axis. No page shows a time (`make again` compares b
 """
 
 import argparse
-import contextlib
 import difflib
 import html
 import itertools
@@ -22,7 +21,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,11 +30,8 @@ import nbformat
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import again
-import build
 import chapters
-import copies
-import environments
-import kernels
+import measurements
 import runs
 
 #: A sample is run on the first that is not like this machine. Prescott's code calls itself Katmai; Zen has Haswell's in
@@ -45,7 +40,7 @@ PROCESSORS = {
     "Haswell": {"OPENBLAS_CORETYPE": "Haswell", "ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2"},
     "SkylakeX": {"OPENBLAS_CORETYPE": "SkylakeX", "ATEN_CPU_CAPABILITY": "avx512", "MKL_CBWR": "AVX512"},
     "Prescott": {"OPENBLAS_CORETYPE": "Katmai", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"},
-    "two-threads": dict.fromkeys(environments.THREADS, "2"),
+    "two-threads": dict.fromkeys(runs.THREADS, "2"),
 }
 TOLERANCE = 1e-3  # of the length of an axis; of the value, where there is none
 SECONDS = 180  # for the chapters of a sample in two workers, as long as they last took
@@ -164,27 +159,23 @@ def _gap(was: float, now: float, axis: tuple[float, float, bool] | None) -> floa
 
 def compare(pages: list[str], environment: Mapping[str, str]) -> list[str]:
     """Run chapters in this environment; return those that are not as their pages, with a line for every value."""
-    here = build.run(pages)
-    if failed := [page for page in pages if page not in here]:
-        raise chapters.Broken(f"{', '.join(failed)}: there is nothing to compare with")
-
-    def one(page: str) -> tuple[float, str | None]:
-        notebook = runs.download(page)
+    here, work = runs.bring_up_to_date(pages), {page: runs.download(page) for page in pages}
+    for notebook in work.values():
         for cell in notebook.cells:  # a failure is a difference, and so may be what comes after it
             cell.metadata.setdefault("tags", []).append("raises-exception")
-        with tempfile.TemporaryDirectory() as empty:
-            seconds, error = kernels.execute(notebook, Path(empty), environment, build.TIMEOUT["quick"])
-        return seconds, error or "\n".join(differences(here[page], notebook))
-
-    with copies.made(environment) if copies.SUPPORTED else contextlib.nullcontext():
-        # Two threads of two chapters on two cores would wait for one another.
-        alike = kernels.each(one, pages, workers=2 // int(environment.get("OMP_NUM_THREADS", 1)))
-    return [page for page in pages if page not in alike]
+    # Two threads of two chapters on two cores would wait for one another.
+    workers, wrong = 2 // int(environment["OMP_NUM_THREADS"]), []
+    for page, notebook, _, error in runs.side_by_side(work, environment, workers):
+        if lines := [error] if error else differences(here[page], notebook):
+            print("\n".join(lines), flush=True)
+            wrong.append(page)
+    return wrong
 
 
 def fitting(pages: list[str], commit: str, seconds: float) -> list[str]:
     """Of the chapters, in an order that the commit draws, as many as two workers run in these seconds."""
-    ends = itertools.accumulate(map(build.expected, drawn := again.shuffled(pages, commit)))
+    drawn = again.shuffled(pages, commit)
+    ends = itertools.accumulate(measurements.of(page)["seconds"] for page in drawn)
     return [page for page, end in zip(drawn, ends, strict=True) if end <= 2 * seconds]
 
 
@@ -198,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
 
     def work() -> int:
-        environment, wrong = environments.quick(), []
+        environment, wrong = runs.around(), []
         pages = [f"book/{page.removeprefix('book/')}" for page in asked.page or ()] or chapters.with_cells()
         names = acting(asked.on or list(PROCESSORS), environment)
         if not (asked.all or asked.page):
@@ -215,8 +206,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"Not as on this machine: {', '.join(wrong)}", file=sys.stderr)
         return int(bool(wrong))
 
-    return build.guarded(work)
+    return chapters.command(work)
 
 
 if __name__ == "__main__":
-    build.leave(main())
+    sys.exit(main())

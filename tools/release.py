@@ -30,7 +30,6 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
-import build
 import chapters
 import courses
 import dates
@@ -320,9 +319,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     if asked.verify or asked.check:
-        return build.told(look)
-    return build.guarded(make, asked.to.resolve().parent)
+        return chapters.command(look)
+    return chapters.command(make)
 
 
 if __name__ == "__main__":
-    build.leave(main())
+    sys.exit(main())

@@ -9,15 +9,12 @@ import argparse
 import itertools
 import os
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
 import attempts
-import environments
-import kernels
 import runs
 
 from icl_book import exercises
@@ -33,14 +30,12 @@ def main() -> int:
     pages = [f"book/{name.removeprefix('book/').removesuffix('.md')}" for name in given.pages] or [*labels]
     if not (given.pages or given.wrong) or not set(pages) <= set(labels):
         parser.error("name pages with sealed answers")
-    around, status = environments.sealing(), 0
-    os.environ["ICL_SEAL"] = around["ICL_SEAL"]
+    os.environ["ICL_SEAL"], status = "1", 0
     for page in pages:
-        seconds, error = 0.0, None
+        seconds, error = 0.0, ""
         if not given.wrong:
-            with tempfile.TemporaryDirectory() as empty:
-                seconds, error = kernels.execute(runs.download(page), Path(empty), around, 600)
-        if error is None:
+            _, seconds, error = runs.execute(runs.download(page), runs.around(), timeout=600)
+        if not error:
             try:
                 seal_wrong(page, labels[page])
             except Exception as fault:

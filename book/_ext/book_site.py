@@ -1,52 +1,89 @@
-"""The Sphinx extension: chapters are read with the outputs of their runs; downloads and scripts lie beside them."""
+"""The Sphinx extension: chapters are run, read with their outputs, and offered as notebooks."""
 
-import hashlib
+import gc
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import aids
 import assets
+import borrowed
 import chapters
 import claims_data
 import dates
 import directives
+import equations
+import figures
 import front
+import markup
+import measurements
 import myst_nb.sphinx_ext
 import nbformat
 import notebooks
 import pictures
 import previews
 import projects
+import prose
 import runs
 import searching
 import sidebar
 import sphinx_exercise
 import teaching
+from docutils import nodes
 from sphinx.application import Sphinx
 
 
-def _readers(app: Sphinx, config: Any) -> None:
-    """Have myst-nb read each chapter through `runs.as_page`."""
+def _settings(app: Sphinx, config: Any) -> None:
+    """Have myst-nb find each chapter's run, two processes read and write pages, and one build at a time work here."""
+    app.icl_lock = chapters.alone(Path(app.outdir).parent)  # until this process ends
     config.nb_custom_formats = {f"/{page}.md": ["runs.as_page", {"page": page}] for page in chapters.with_cells()}
+    config.nb_execution_cache_path = str(runs.folder())
+    app.parallel = max(app.parallel, runs.WORKERS)
+    # Pages are trees of a million small objects, none of which is garbage before a build ends.
+    gc.set_threshold(1_000_000, 20, 50)
+
+
+def _begin_anew(app: Sphinx, config: Any) -> None:
+    """Read all pages if the last build was cut short or had warnings: Sphinx would not warn of them again."""
+    mark = _mark(app)
+    if mark.exists():
+        shutil.rmtree(app.doctreedir, ignore_errors=True)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _end(app: Sphinx, fault: Exception | None) -> None:
+    if fault is None and not app._warncount:
+        _mark(app).unlink(missing_ok=True)
+
+
+def _mark(app: Sphinx) -> Path:
+    """A file that is there from a build's beginning to its good end."""
+    return Path(app.outdir).parent / ".unfinished"
+
+
+def _run(app: Sphinx) -> None:
+    """Run the chapters that changed, examine what they say, and write down what they measured."""
+    alone = os.environ.get("ICL_PAGE", "")
+    pages = [alone] if alone else chapters.pages()
+    chapters.examine(pages)
+    markup.examine(pages)
+    equations.examine()
+    with_cells = [page for page in pages if page in chapters.with_cells()]
+    figures.examine(with_cells)
+    lenders = [lender for page in pages if alone for lender in borrowed.lenders(chapters.source(page))]
+    executed = runs.bring_up_to_date(list(dict.fromkeys([*with_cells, *lenders])))
+    prose.examine(with_cells, executed)
+    borrowed.examine(pages, executed)
+    measurements.collect(pages, executed)
 
 
 def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
-    """A page is read again when its chapter was run again, or the making of downloads changed."""
+    """A page is read again when its chapter has put out something else, or the making of downloads changed."""
     if chapters.is_chapter(source[0]):
-        app.env.note_dependency(str(runs.place(docname)))
+        app.env.note_dependency(str(measurements.place(docname)))
         app.env.note_dependency(notebooks.__file__)
-
-
-def _follow_words(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
-    """A page is read again when its words or its run are others, whatever their times: a copy may be older."""
-    now = {name: [_digest(Path(env.doc2path(name))), _digest(runs.place(name))] for name in env.found_docs}
-    before, env.icl_words = getattr(env, "icl_words", {}), now
-    return [name for name in now if name in before and before[name] != now[name]]
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _one_document(app: Sphinx, doctree: Any) -> None:
@@ -57,6 +94,18 @@ def _one_document(app: Sphinx, doctree: Any) -> None:
     """
     for node in doctree.findall():
         node.document = doctree
+
+
+def _nothing_to_see(app: Sphinx, doctree: Any) -> None:
+    """What a cell says of the text is for the build: the page shows nothing of it."""
+    for output in list(
+        doctree.findall(lambda node: "cell_output" in getattr(node, "get", lambda *_: ())("classes", ()))
+    ):
+        for bundle in list(output.children):
+            if any(text.strip() == "<!-- checked -->" for text in bundle.findall(nodes.Text)):
+                output.remove(bundle)
+        if not output.children:
+            output.parent.remove(output)
 
 
 def _own_code(app: Sphinx, environment: Any) -> None:
@@ -128,14 +177,17 @@ def setup(app: Sphinx) -> dict[str, Any]:
     projects.setup(app)
     # It does not say so itself: it numbers sections once all pages have been read.
     app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
-    app.connect("config-inited", _readers)
+    app.connect("config-inited", _settings)
+    app.connect("config-inited", _begin_anew)
     app.connect("config-inited", _repository)
+    app.connect("builder-inited", _run)
     app.connect("builder-inited", _assets)
     app.connect("source-read", _follow_run)
     app.connect("doctree-read", _one_document)
+    app.connect("doctree-read", _nothing_to_see)
     app.connect("env-updated", _own_code)
-    app.connect("env-get-outdated", _follow_words)
     app.connect("build-finished", _lay_claims)
+    app.connect("build-finished", _end)
     app.connect("html-page-context", _lay_pictures)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
     return {"version": "3", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import chapters
 import nbformat
 import prose
-import remembered
 import runs
 
 from icl_book import claims
@@ -286,7 +285,7 @@ _DRAW = "import json, sys, vl_convert; print(vl_convert.vegalite_to_svg(json.loa
 
 def small_picture(spec: dict[str, Any]) -> str:
     """A figure as a small picture, in SVG."""
-    return str(remembered.of("a small picture", json.dumps(small(spec), sort_keys=True), _svg))
+    return _svg(json.dumps(small(spec), sort_keys=True))
 
 
 def _svg(drawing: str) -> str:

@@ -2,15 +2,18 @@
 
 import ast
 import re
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import remembered
 import yaml
+from filelock import FileLock, Timeout
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
+from sphinx.errors import SphinxError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,13 +22,40 @@ ROOT = Path(__file__).resolve().parents[2]
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Broken(Exception):
+class Broken(SphinxError):
     """Something among the book's sources cannot be built; the message names the file."""
+
+    category = "Broken"
 
 
 def built() -> Path:
     """Where everything that is built lies."""
     return ROOT / "_build"
+
+
+def alone(folder: Path) -> FileLock:
+    """A folder's lock, taken, to be used as a context: one command at a time works there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"Another command is at work in {folder}; this one waits for it.", flush=True)
+        lock.acquire()
+    return lock
+
+
+def command(work: Callable[[], int], folder: Path | None = None) -> int:
+    """Do a command's work, alone in a folder (`_build`); what is Broken ends it in one line and a status."""
+    try:
+        with alone(folder or built()):
+            return work()
+    except Broken as fault:
+        print(fault, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped; what had finished is kept.", file=sys.stderr)
+        return 130
 
 
 def loaded(text: str) -> Any:
@@ -93,13 +123,9 @@ def code_cells(text: str) -> list[str]:
 @cache
 def cells(text: str) -> tuple[tuple[str, int], ...]:
     """Sources of the code cells, and the line before each one's fence."""
-    return tuple((source, line) for source, line in remembered.of("cells", text, _read_cells))
-
-
-def _read_cells(text: str) -> list[tuple[str, int]]:
     notebook = read(text, Path("chapter.md"))
     lines = notebook.metadata["source_map"]
-    return [(c.source, line) for c, line in zip(notebook.cells, lines, strict=True) if c.cell_type == "code"]
+    return tuple((c.source, line) for c, line in zip(notebook.cells, lines, strict=True) if c.cell_type == "code")
 
 
 def read(text: str, path: Path) -> nbformat.NotebookNode:
@@ -132,39 +158,6 @@ def records_of(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-@cache
-def by_name(function: str, text: str) -> bool:
-    """Whether all that a chapter asks of a function, `claim` or `recorded`, is written out where it is called.
-
-    `recorded(name)` may read any record, and so may a function that is handed `recorded`.
-    """
-    return bool(remembered.of(f"by name {function}", text, lambda text: _by_name(function, text)))
-
-
-def _by_name(function: str, text: str) -> bool:
-    for cell in code_cells(text):
-        if function not in cell:
-            continue
-        named, written_out = 0, 0
-        for node in ast.walk(ast.parse(cell)):
-            match node:
-                case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name):
-                    named += name == function
-                case ast.alias(name=name, asname=str()):
-                    named += name == function
-            match node:
-                case ast.Call(ast.Name(id=name) | ast.Attribute(attr=name), [ast.Constant(str()), *_]):
-                    written_out += name == function
-        if named > written_out:
-            return False
-    return True
-
-
-def reads_leaderboard(text: str) -> bool:
-    """Whether a chapter reads the rows of the leaderboard, `book/results/leaderboard`."""
-    return any(re.search(r"\bread_rows\(", cell) for cell in code_cells(text))
-
-
 def answers_of(text: str) -> list[str]:
     """Labels of the sealed answers that a chapter compares attempts with."""
     asked = r"""\b(?:check\(\s*\w+\s*,|seal\()\s*["']([^"']+)["']"""
@@ -189,7 +182,7 @@ def examine(names: list[str]) -> None:
             labels[label] = page
         if not is_chapter(text) and re.search(r"^`{3,}\{code-cell\}", text, re.M):
             raise Broken(f"{page}.md: it has cells and no kernelspec in its head: they would be shown and not run")
-        if is_chapter(text) and (fault := remembered.of("fault", text, _fault)):
+        if is_chapter(text) and (fault := _fault(text)):
             raise Broken(f"{page}.md: {fault}")
 
 

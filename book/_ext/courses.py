@@ -7,14 +7,13 @@ puts a chapter before one that its card asks for, is refused by name.
 import ast
 import posixpath
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import borrowed
 import chapters
 import measurements
-import remembered
 import yaml
 
 SYLLABI = "book/course/syllabi.yml"
@@ -197,8 +196,7 @@ def exercises(page: str) -> list[Exercise]:
 
 @cache  # a page asks for all of them with each of its sessions
 def _exercises(page: str, text: str) -> tuple[Exercise, ...]:
-    found = remembered.of(f"exercises of {page}", text, lambda text: [*map(asdict, _worked_out(page, text))])
-    return tuple(Exercise(**each) for each in found)
+    return tuple(_worked_out(page, text))
 
 
 def _worked_out(page: str, text: str) -> list[Exercise]:

@@ -18,7 +18,6 @@ import claims_data
 import dates
 import measurements
 import prose
-import remembered
 import searching
 from claims_data import PAPERS
 from docutils import nodes
@@ -391,7 +390,7 @@ class Timings(Generated):
         """A table of times, a table of versions; of a release, the versions."""
         measured = measurements.of_all()
         rows = [
-            [f"[](/{page}.md)", f"{m['seconds']:.1f}", str(len(m["checks"])), str(len(m["charts"]))]
+            [f"[](/{page}.md)", f"{m['seconds']:.1f}", str(len(m["checks"])), str(m["charts"])]
             for page, m in measured.items()
             if "seconds" in m
         ]
@@ -453,7 +452,7 @@ def test_functions() -> dict[str, tuple[str, str]]:
     found = {}
     for path in _test_files():
         where = path.relative_to(chapters.ROOT / "tests").as_posix()
-        for name, said in remembered.of("tests", chapters.words(path), _tests):
+        for name, said in _tests(chapters.words(path)):
             anchor = f"{where}-{name}".replace("/", "-").replace(".py", "").replace("_", "-").lower()
             found[f"{where}::{name}"] = (anchor, said)
     return found
@@ -486,7 +485,7 @@ class Tests(Generated):
 
 
 class TestRole(SphinxRole):
-    """{test}`theory/test_moments.py::test_name`: a link to the test that holds an equation; it must exist."""
+    """{test}`icl/theory/test_moments.py::test_name`: a link to the test that holds an equation; it must exist."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Link to the entry on the page of tests."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import chapters
 import prose
-import remembered
 import yaml
 
 #: What tells a reader in what an axis is measured. Inputs, labels and weights of made-up tasks have no unit: what is
@@ -205,7 +204,7 @@ def examine(pages: list[str]) -> None:
         # Of the list, what concerns this page: a change for another has nothing to do with it.
         text = chapters.source(page)
         mine = "\n".join(title for title in listed if title in text)
-        found += [f"{page}.md: {fault}" for fault in remembered.of("figures", f"{mine}\0{text}", _faults)]
+        found += [f"{page}.md: {fault}" for fault in _faults(f"{mine}\0{text}")]
     if found:
         raise chapters.Broken("\n".join(found))
 

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import borrowed
 import chapters
 import measurements
-import runs
 from directives import Generated, Watching
 from docutils import nodes
 from docutils.parsers.rst import directives as options
@@ -40,7 +39,7 @@ class FigureOf(Watching):
 
     def shown(self) -> list[Path]:
         """The chapter's run, and how it is shown."""
-        return [runs.place(borrowed.chapter(self.arguments[0])), *OWN]
+        return [measurements.place(borrowed.chapter(self.arguments[0])), *OWN]
 
     def run(self) -> list[nodes.Node]:
         """What the cell put out, or a small picture of it."""
@@ -96,7 +95,7 @@ class Proved(SphinxRole):
         try:
             found = borrowed.proof(self.name, self.text)
             page = borrowed.page_of(found)
-            self.env.note_dependency(str(runs.place(page)))
+            self.env.note_dependency(str(measurements.place(page)))
             whole = borrowed.sentence(found, borrowed.run_of(page))
         except chapters.Broken as fault:
             logger.warning("%s", fault, location=self.get_location())

@@ -7,7 +7,6 @@ without a text is told by its file's name; and where raw HTML leads, or what it 
 import re
 
 import chapters
-import remembered
 
 _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|:{3,}|~{3,})(?P<info>.*)$")
 #: Directives whose content is no Markdown.
@@ -74,8 +73,6 @@ def _told(options: list[str]) -> bool:
 
 def examine(pages: list[str]) -> None:
     """Broken, with all that is wrong, if one of these pages would lose something."""
-    found = [
-        f"{page}.md: {fault}" for page in pages for fault in remembered.of("markup", chapters.source(page), faults)
-    ]
+    found = [f"{page}.md: {fault}" for page in pages for fault in faults(chapters.source(page))]
     if found:
         raise chapters.Broken("\n".join(found))

@@ -15,7 +15,6 @@ from typing import Any
 
 import chapters
 import nbformat
-import remembered
 import runs
 import yaml
 
@@ -130,7 +129,7 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
             said = runs.outputs(executed[page], runs.SAID)
             titles = [flat(runs.heading(json.loads(chart))) for chart in runs.charts(executed[page])]
             asked = json.dumps([page, chapters.source(page), said, why, titles])
-            found += [f"{page}.md: {fault}" for fault in remembered.of("prose", asked, _faults)]
+            found += [f"{page}.md: {fault}" for fault in _faults(asked)]
     if found:
         raise chapters.Broken("\n".join(found))
 

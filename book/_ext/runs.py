@@ -1,100 +1,247 @@
-"""The runs that the pages show: of each chapter the notebook that is offered for download, executed.
+"""The chapters' runs: every chapter is executed once, in an empty folder, and kept by jupyter-cache.
 
-One file a chapter, `_build/runs/<page>.ipynb`. Its metadata say what it depended on, how long it took, and what its
-outputs were: a file that was cut short or altered is thrown away, and the chapter is run again.
+jupyter-cache knows a run by the notebook's code cells and its kernelspec, into which `as_page` writes a digest of all
+else that the outputs depend on. So a chapter runs again when its cells have changed, a module that they import, its
+claims, records or sealed answers, or the lock.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import chapters
-import keys
+import joblib
 import nbformat
 import notebooks
+import yaml
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from icl import _files
+from icl_book import closure
 
 CHECK, EXERCISE = "application/vnd.icl.check+json", "application/vnd.icl.exercise+json"
 SAID = "application/vnd.icl.said+json"
+WORKERS = 2
+TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
+STARTS = 3  # two kernels that start at the same moment may choose the same port, and one of them dies of it
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
-def place(page: str) -> Path:
-    """The file of a chapter's run."""
-    return chapters.built() / "runs" / f"{page}.ipynb"
+# What a run depends on.
 
 
-def store(page: str, notebook: nbformat.NotebookNode, key: str, seconds: float) -> None:
-    """Keep an executed chapter, in place of its older run; `key` is what it depended on when it began."""
-    notebook.metadata["icl"] = {"key": key, "seconds": round(seconds, 1), "outputs": _digest(notebook)}
-    path = place(page)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _files.write(path, (nbformat.writes(notebook) + "\n").encode())
+def needs(text: str) -> str:
+    """A digest of what a chapter's outputs depend on beyond its own cells."""
+    root, code = chapters.ROOT, "\n".join(chapters.code_cells(text))
+    digest = hashlib.sha256((root / "requirements.lock").read_bytes() + closure.digest(code).encode())
+    rows = [row for path in sorted((root / "book/claims").glob("*.yml")) for row in ledger_rows(path)]
+    if "ledger(" not in code:
+        asked = set(chapters.claims_of(text))
+        rows = [row for row in rows if row["id"] in asked]
+    digest.update(json.dumps(rows, sort_keys=True, default=str).encode())
+    for path in _read(text, code):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:20]
 
 
-def _digest(notebook: nbformat.NotebookNode) -> str:
-    put_out = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
-    return hashlib.sha256(json.dumps(put_out, sort_keys=True).encode()).hexdigest()
+def _read(text: str, code: str) -> list[Path]:
+    """The records, rows of the leaderboard and sealed answers that a chapter reads."""
+    results, answers = chapters.ROOT / "book/results", chapters.ROOT / "book/answers"
+    named = chapters.records_of(text)
+    # One that is not named where it is read may be any.
+    by_name = len(re.findall(r"\brecorded\b", code)) <= len(
+        re.findall(r"""\brecorded\(\s*["']|import.*\brecorded\b""", code)
+    )
+    found = [results / f"{name}.json" for name in named] if by_name else sorted(results.glob("*.json"))
+    if "read_rows(" in code:
+        found += sorted((results / "leaderboard").glob("*.json"))
+    found += [answers / f"{label}.json" for label in chapters.answers_of(text)]
+    return [path for path in found if path.exists()]
 
 
-def _load(page: str) -> nbformat.NotebookNode | None:
-    """A chapter's last run; None if there is none. A damaged one is thrown away, with a line that says so."""
-    path = place(page)
+def ledger_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of one of the ledger's files as they are written; Broken if it is not a list of rows with an id."""
     try:
-        notebook = nbformat.read(path, as_version=4)
-        about = notebook.metadata["icl"]
-        if not isinstance(about["seconds"], float) or about["outputs"] != _digest(notebook):
-            raise ValueError("its outputs are not what was stored")
-        return notebook
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, nbformat.ValidationError) as error:
-        path.unlink()
-        shown = " ".join(str(error).split())[:100]
-        print(f"  damaged  {path.relative_to(chapters.ROOT)} is thrown away ({shown})", flush=True)
-        return None
+        return _rows(chapters.words(path))
+    except (yaml.YAMLError, ValueError) as error:
+        name = path.relative_to(chapters.ROOT).as_posix()
+        raise chapters.Broken(f"{name}: not a ledger ({' '.join(str(error).split())})") from error
 
 
-def cached(page: str) -> nbformat.NotebookNode | None:
-    """The executed chapter, if it was run as it is now: the same cells, and all else that it depends on."""
-    notebook, text = _load(page), chapters.source(page)
-    if notebook is None or notebook.metadata.icl.key != keys.key(text):
-        return None
-    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    return notebook if cells == chapters.code_cells(text) else None
+@cache
+def _rows(text: str) -> list[dict[str, Any]]:
+    rows = chapters.loaded(text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
+        raise ValueError("every entry of its list needs an id")
+    return rows
 
 
-def seconds_of(page: str) -> float | None:
-    """How long a chapter's last run took, be it as it is now or not."""
-    notebook = _load(page)
-    return None if notebook is None else float(notebook.metadata.icl.seconds)
+# What is kept.
+
+
+def folder() -> Path:
+    """Where jupyter-cache keeps the runs."""
+    return chapters.built() / ".jupyter_cache"
 
 
 def as_page(text: str, page: str) -> nbformat.NotebookNode:
-    """Read a chapter for its page, with the outputs that its download has put out; Broken if it was not run."""
-    notebook, run = chapters.read(text, chapters.ROOT / f"{page}.md"), cached(page)
-    if run is None:
-        raise chapters.Broken(f"{page}.md: it was not run as it is now")
-    notebook.metadata["language_info"] = run.metadata["language_info"]  # it names the colours of the code
-    ran = (cell for cell in run.cells if cell.cell_type == "code")
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            twin = next(ran)
-            # What a cell says of the text is for the build: there is nothing of it to see.
-            cell.outputs = [output for output in twin.outputs if SAID not in output.get("data", {})]
-            cell.execution_count = twin.execution_count
+    """Read a chapter as myst-nb does, with a digest of what it depends on in its kernelspec."""
+    notebook = chapters.read(text, chapters.ROOT / f"{page}.md")
+    notebook.metadata["kernelspec"]["needs"] = needs(text)
     return notebook
 
 
 def download(page: str) -> nbformat.NotebookNode:
-    """The notebook that a chapter's page offers, which is also the one that is run for it."""
+    """The notebook that a chapter's page offers: the page's code cells, and its text as Jupyter shows it."""
     text = chapters.source(page)
     try:
         return notebooks.notebook(text)
     except Exception as error:  # whatever the converter stumbles over, it is over this page
         raise chapters.Broken(f"{page}.md: {' '.join(str(error).split())}") from error
+
+
+def cached(page: str) -> nbformat.NotebookNode | None:
+    """A chapter's code cells with their outputs, if it was run as it is now; its time is in `metadata.icl.seconds`."""
+    notebook, runs = as_page(chapters.source(page), page), get_cache(str(folder()))
+    try:
+        record = runs.match_cache_notebook(notebook)
+    except KeyError:
+        return None
+    return _loaded(record.hashkey, record.data["execution_seconds"])
+
+
+@cache
+def _loaded(key: str, seconds: float) -> nbformat.NotebookNode:
+    runs = get_cache(str(folder()))
+    run = runs.get_cache_bundle(next(r.pk for r in runs.list_cache_records() if r.hashkey == key)).nb
+    run.metadata["icl"] = {"seconds": round(seconds, 1)}
+    return run
+
+
+def keep(page: str, notebook: nbformat.NotebookNode, seconds: float) -> None:
+    """Keep an executed chapter."""
+    bundle = CacheBundleIn(notebook, page, data={"execution_seconds": seconds})
+    get_cache(str(folder())).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+
+
+# How a notebook is run.
+
+
+def around(profile: str = "quick", package: Path | None = None) -> dict[str, str]:
+    """A kernel's environment: the profile, one thread, no progress bars, and the package, by default the repository's.
+
+    With one thread two chapters run side by side, and sums come out the same on any number of cores.
+    """
+    own = {"ICL_PROFILE": profile, "TQDM_DISABLE": "1", "PYTHONPATH": str(package or chapters.ROOT / "lib")}
+    return os.environ | dict.fromkeys(THREADS, "1") | own
+
+
+@contextlib.contextmanager
+def wheel() -> Iterator[Path]:
+    """The package as a reader installs it: its wheel, built now and unpacked."""
+    with tempfile.TemporaryDirectory() as place:
+        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", place]
+        done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise chapters.Broken(f"pyproject.toml: the package cannot be built: {done.stderr.strip()[-500:]}")
+        (made,) = Path(place).glob("*.whl")
+        zipfile.ZipFile(made).extractall(Path(place, "site"))
+        yield Path(place, "site")
+
+
+def execute(
+    notebook: nbformat.NotebookNode,
+    environment: Mapping[str, str],
+    place: Path | None = None,
+    timeout: int = TIMEOUT["quick"],
+) -> tuple[nbformat.NotebookNode, float, str]:
+    """Run a notebook in an empty folder, or in `place`; return it with its outputs, seconds, and the error or ""."""
+    began, error = time.monotonic(), ""
+    with tempfile.TemporaryDirectory() as empty:
+        for start in range(STARTS):
+            client = NotebookClient(
+                notebook,
+                timeout=timeout,
+                shutdown_kernel="immediate",
+                resources={"metadata": {"path": str(place or empty)}},
+                extra_arguments=["--IPKernelApp.log_level=50"],  # it would log that it is shut down
+                record_timing=False,
+            )
+            try:
+                asyncio.run(client.async_execute(env=dict(environment)))
+            except (CellExecutionError, CellTimeoutError) as failure:
+                error = _plain(str(failure))
+            except (DeadKernelError, RuntimeError) as failure:
+                if client.code_cells_executed == 0 and start < STARTS - 1:
+                    continue
+                error = f"The kernel died, most likely for want of memory ({failure})."
+            break
+    return notebook, time.monotonic() - began, error
+
+
+def _plain(trace: str) -> str:
+    """A traceback without colours, from the failing cell on."""
+    trace = re.sub(r"\x1b\[[0-9;]*m", "", trace)
+    return trace[max(trace.find("An error occurred while executing"), 0) :].strip()
+
+
+def side_by_side(
+    work: Mapping[str, nbformat.NotebookNode], environment: Mapping[str, str], workers: int = WORKERS, **how: Any
+) -> Iterator[tuple[str, nbformat.NotebookNode, float, str]]:
+    """Execute notebooks by name in processes of their own, begun in this order; yield name and `execute`'s answer."""
+    jobs = (joblib.delayed(_named)(name, notebook, environment, how) for name, notebook in work.items())
+    for name, notebook, seconds, error in joblib.Parallel(workers, return_as="generator_unordered")(jobs):
+        print(f"{'   FAILED' if error else ' executed'}  {seconds:6.1f} s  {name}", flush=True)
+        if error:
+            print(error, flush=True)
+        yield name, notebook, seconds, error
+
+
+def _named(name: str, notebook: nbformat.NotebookNode, environment: Mapping[str, str], how: Mapping[str, Any]) -> Any:
+    return name, *execute(notebook, environment, **how)
+
+
+def bring_up_to_date(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
+    """Run those of these chapters that were not run as they are now, the longest first; return all runs.
+
+    Raises:
+        Broken: with their names, if some failed; what has run is kept.
+    """
+    stale = {page: as_page(chapters.source(page), page) for page in pages if cached(page) is None}
+    failed = []
+    for page, notebook, seconds, error in side_by_side(dict(sorted(stale.items(), key=_length)), around()):
+        if error:
+            failed.append(f"{page}.md")
+        else:
+            keep(page, notebook, seconds)
+    if failed:
+        raise chapters.Broken(f"{', '.join(failed)}: a cell failed, see above")
+    runs = {page: run for page in pages if (run := cached(page)) is not None}
+    if changed := [page for page in pages if page not in runs]:
+        raise chapters.Broken(f"{', '.join(changed)}: changed while it ran; build again")
+    return runs
+
+
+def _length(item: tuple[str, nbformat.NotebookNode]) -> int:
+    """A chapter's code, the longest first: what it took the last time is not known of one that has changed."""
+    return -sum(len(cell.source) for cell in item[1].cells if cell.cell_type == "code")
+
+
+# What a run holds.
 
 
 def outputs(notebook: nbformat.NotebookNode, mime: str) -> list[Any]:

@@ -74,8 +74,8 @@ def text(name: str, value: Any, what: str = "a text") -> str:
 def integer(name: str, value: Any, *, at_least: int) -> int:
     """Return `value` if it is an integer >= `at_least`; ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        shown = value.item() if isinstance(value, np.generic) else value
-        raise ValueError(f"{name} must be an integer >= {at_least}, got {shown!r}")
+        told = value.item() if isinstance(value, np.generic) else value
+        raise ValueError(f"{name} must be an integer >= {at_least}, got {told!r}")
     return int(value)
 
 

@@ -132,7 +132,7 @@ def plan(
     """
     chosen = BUDGETS.get(budget) if isinstance(budget, str) else budget
     if not isinstance(chosen, Budget):
-        raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, or an icl_bench.Budget, got {budget!r}")
+        raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, or an icl_bench.budgets.Budget, got {budget!r}")
     _checks.instance("asked", asked, Sequence)
     if isinstance(asked, str) or not asked:
         raise ValueError(f"asked must name at least one contestant, in a list, got {asked!r}")

@@ -1,14 +1,7 @@
-"""A book of a few lines, which the build's own code runs in seconds."""
+"""A book of a few lines, of which the build's own code runs every chapter in seconds."""
 
-import atexit
-import contextlib
-import io
-import multiprocessing
 import os
-import signal
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -63,46 +56,6 @@ class Tiny:
         except OSError:
             return False
 
-    def _build(self, loaded: tuple[str, ...], options: tuple[str, ...]) -> None:
-        """The build in this process, as the main program of one started from a terminal; it complains into a file."""
-        import build
-        import copies
-
-        os.setsid()
-        sys.stdout, sys.stderr = io.StringIO(), (self.root / "complained").open("w")
-        os.dup2(sys.stderr.fileno(), 2)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background is deaf to it
-        copies.LOADED, copies.SUPPORTED = loaded, bool(loaded)
-        atexit._clear()
-        try:
-            build.leave(build.main([*options]))
-        finally:  # a process that was forked would end without
-            threading._shutdown()
-            atexit._run_exitfuncs()
-
-    @contextlib.contextmanager
-    def building(self, *options: str, loaded: tuple[str, ...] = (), processes: int):
-        """The build in a process of its own, once so many processes have left their number; killed in the end.
-
-        It is a copy of this one. Its kernels are copies of a process with the modules `loaded`, if any.
-        """
-        process = multiprocessing.get_context("fork").Process(target=self._build, args=(loaded, options))
-        process.start()
-        try:
-            limit = time.monotonic() + 120
-            while len(self.numbers()) < processes:
-                assert process.is_alive(), self.complained()
-                assert time.monotonic() < limit
-                time.sleep(0.02)
-            yield process
-        finally:
-            process.kill()
-            process.join()
-
-    def complained(self) -> str:
-        """What `building` wrote to standard error."""
-        return (self.root / "complained").read_text()
-
 
 @pytest.fixture(scope="session")
 def laid_out():
@@ -110,14 +63,8 @@ def laid_out():
 
     def lay_out(root: Path, patch: pytest.MonkeyPatch) -> Tiny:
         import chapters
-        import copies
-        import environments
 
         patch.setattr(chapters, "ROOT", root)
-        patch.setattr(environments, "_installed", lambda: ROOT / "lib")
-        # To load what real chapters import takes longer than all kernels of a little book; test_copies.py has copies.
-        patch.setattr(copies, "SUPPORTED", False)
-        patch.delenv("PYTHONPATH", raising=False)
         assert "ICL_PROFILE" not in os.environ
         return Tiny(root)
 

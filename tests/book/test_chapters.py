@@ -1,7 +1,6 @@
 """Every chapter has all its parts, and the build knows what each depends on."""
 
 import ast
-import os
 import re
 import sys
 from pathlib import Path
@@ -12,13 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
-import kernels  # noqa: E402
-import keys  # noqa: E402
 import notebooks  # noqa: E402
-import recordings  # noqa: E402
-
-from icl import _identity  # noqa: E402
-from icl_book import claims, records  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
@@ -118,149 +111,11 @@ def test_no_tag_hides_a_failure(page):
         assert {tag for cell in cells for tag in cell.metadata.get("tags", [])} <= {"hide-input"}
 
 
-def test_a_chapter_depends_on_what_it_reaches(monkeypatch):
-    """A chapter's key changes with what its cells reach in the library, however deep, and with nothing else of it."""
-    text = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nfrom icl.models import one_layer\n```\n"
-    asked = text.replace("one_layer\n", "one_layer\none_layer.predict\n")
-    before = keys.key(asked)
-    assert keys.key(text) != before
-    identity = _identity.identity
-    changed = lambda name: lambda other: "changed" if other == name else identity(other)  # noqa: E731
-    monkeypatch.setattr(_identity, "identity", changed("icl.models.one_layer.predict"))
-    assert keys.key(asked) != before
-    monkeypatch.setattr(_identity, "identity", changed("icl.theory.one_layer.training_error"))
-    assert keys.key(asked) == before
-
-
-def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
-    """A changed verdict, record, answer or lock changes the key of the chapters that use it, and only of those."""
-    cells = "claim('gla.x')\nrecorded('run')\ncheck(mine, 'ex', [{}])\nseal('ex', f, [{}])"
-    uses = f"---\nkernelspec:\n  name: python3\n---\n\n```{{code-cell}}\n{cells}\n```\n"
-    other = uses.replace("gla.x", "gla.y").replace("'run'", "'walk'").replace("'ex'", "'other'")
-    assert chapters.answers_of(uses) == ["ex"]
-    for folder in ("book/claims", "book/results", "book/answers"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "requirements.lock").write_text("torch==1\n")
-    row = "- {{id: gla.x, verdict: {}}}\n- {{id: gla.y, verdict: open}}\n"
-    (tmp_path / "book/claims/a.yml").write_text(row.format("open"))
-    (tmp_path / "book/results/run.json").write_text("1")
-    monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    found = [(keys.key(uses), keys.key(other))]
-    (tmp_path / "book/claims/a.yml").write_text(row.format("misprint"))
-    found.append((keys.key(uses), keys.key(other)))
-    (tmp_path / "book/results/run.json").write_text("2")
-    found.append((keys.key(uses), keys.key(other)))
-    (tmp_path / "book/answers/ex.json").write_text("[1]")
-    found.append((keys.key(uses), keys.key(other)))
-    (tmp_path / "requirements.lock").write_text("torch==2\n")
-    found.append((keys.key(uses), keys.key(other)))
-    assert len({mine for mine, _ in found}) == 5
-    assert len({others for _, others in found}) == 2
-
-
-def test_a_chapter_depends_on_the_leaderboard_it_reads(monkeypatch, tmp_path):
-    """A row more or another digit changes the key of a chapter that reads the rows, and of no other."""
-    head = "---\nkernelspec:\n  name: python3\n---\n\n```{{code-cell}}\n{}\n```\n"
-    uses, other = head.format("leaderboard.read_rows(1)"), head.format("leaderboard.board(1)")
-    rows = tmp_path / "book/results/leaderboard"
-    rows.mkdir(parents=True)
-    (tmp_path / "requirements.lock").write_text("torch==1\n")
-    monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    found = [(keys.key(uses), keys.key(other))]
-    for name, text in (("a", "1"), ("a", "2"), ("b", "2")):
-        (rows / f"{name}.json").write_text(text)
-        found.append((keys.key(uses), keys.key(other)))
-    assert len({mine for mine, _ in found}) == 4
-    assert len({others for _, others in found}) == 1
-
-
 def test_a_record_that_is_read_twice_is_named_once():
     """A page's card names each record once, in the order in which the chapter first reads them."""
     cells = ['a = recorded("later")', 'b = recorded("sooner")', 'c = recorded("later")']
     text = "".join(f"```{{code-cell}}\n{cell}\n```\n\n" for cell in cells)
     assert chapters.records_of(text) == ["later", "sooner"]
-
-
-PAPER = """---
-kernelspec:
-  display_name: Python 3
-  name: python3
----
-
-```{code-cell}
-import json, pathlib
-size = 3
-```
-
-```{code-cell}
-run = {"id": "run", "provenance": PROVENANCE, "table": [{"size": size}], "seal": SEAL}
-pathlib.Path("results/run.json").write_text(json.dumps(run))  # as record("run") does
-```
-
-```{code-cell}
-print(size)
-```
-"""
-
-
-def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
-    """`make paper` skips a chapter that ran to its end as long as its records are there as written, made by the library
-    and the cells as they are now: those up to the one that recorded last. Prose, comments and later cells may change.
-    """
-    made = {"command": "make paper", "config": {}, "code": _identity.reached(["from icl.tasks import blocks\nblocks"])}
-    made |= {"versions": {}, "device": "CPU", "seconds": 2.5, "date": "2026-01-01"}
-    seal = records.sealed({"id": "run", "provenance": made, "table": [{"size": 3}]})["seal"]
-    text = PAPER.replace("PROVENANCE", repr(made)).replace("SEAL", repr(seal))
-    page, result = tmp_path / "book/page.md", tmp_path / "book/results/run.json"
-    result.parent.mkdir(parents=True)
-    (result.parent / "other.json").write_text("not of this chapter")
-    page.write_text(text)
-    monkeypatch.setattr(chapters, "ROOT", tmp_path)
-    monkeypatch.setattr(claims, "_REPOSITORY", tmp_path)
-    assert recordings.seconds_behind("book/page") is None
-    notebook, around = notebooks.notebook(text), dict(os.environ)
-    run = lambda after: kernels.execute(notebook, page.parent, around, 60, after)  # noqa: E731
-    seconds, error = recordings.keep("book/page", notebook, run)
-    assert error is None
-    assert seconds > 0
-    assert recordings.seconds_behind("book/page") == 2.5
-
-    for same in (
-        text.replace("print(size)", "print(2 * size)"),
-        text.replace("size = 3", "size = 3  # three"),
-        text.replace("```{code-cell}\nimport", "Some prose.\n\n+++\n\nMore.\n\n```{code-cell}\nimport"),
-    ):
-        assert same != text
-        page.write_text(same)
-        assert recordings.seconds_behind("book/page") == 2.5
-    page.write_text(text.replace("size = 3", "size = 4"))
-    assert recordings.seconds_behind("book/page") is None
-    page.write_text(text)
-    whole = result.read_text()
-    for edited in (whole.replace('"size": 3', '"size": 5'), "{"):
-        result.write_text(edited)
-        assert recordings.seconds_behind("book/page") is None
-    result.unlink()
-    assert recordings.seconds_behind("book/page") is None
-    result.write_text(whole)
-    assert recordings.seconds_behind("book/page") == 2.5
-    with monkeypatch.context() as patch:
-        patch.setattr(_identity, "identity", lambda name: "another")
-        patch.setattr(_identity, "everything", frozenset)
-        assert recordings.seconds_behind("book/page") is None
-
-    # Stopped by an error after it had recorded, a chapter is run again; so is one that recorded nothing.
-    def fails(after):
-        result.write_text(whole)
-        after(1)
-        return 1.0, "an error"
-
-    for run in (fails, lambda after: (1.0, None)):
-        recordings.keep("book/page", notebook, run)
-        assert recordings.seconds_behind("book/page") is None
-        assert not list((tmp_path / "_build/recordings").iterdir())
-    (tmp_path / "_build/recordings/book.page.json").write_text("[]")
-    assert recordings.seconds_behind("book/page") is None
 
 
 @pytest.mark.parametrize("page", CHAPTERS)

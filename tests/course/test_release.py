@@ -5,7 +5,6 @@ import functools
 import os
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from pathlib import Path
@@ -16,7 +15,6 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
 
-import alone  # noqa: E402
 import chapters  # noqa: E402
 import dates  # noqa: E402
 import directives  # noqa: E402
@@ -201,34 +199,6 @@ def test_a_release_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
     assert list(out.parent.glob("*.part")) == []
 
 
-@pytest.mark.parametrize("tool", [release, pdf], ids=["release", "pdf"])
-def test_nothing_is_made_of_what_a_build_is_writing(tool, tmp_path, monkeypatch, capsys):
-    """Both wait until nobody else is at work in `_build`, and say so."""
-    monkeypatch.setattr(chapters, "built", lambda: tmp_path)
-    done = threading.Event()
-
-    def none(*arguments):
-        assert done.is_set()
-        raise chapters.Broken("what is built is whole")
-
-    monkeypatch.setattr(tool, "release" if tool is release else "make", none)
-    holding = threading.Event()
-
-    def build():
-        with alone.within(tmp_path):
-            holding.set()
-            while "waits" not in capsys.readouterr().out:
-                time.sleep(0.01)
-            done.set()
-
-    building = threading.Thread(target=build)
-    building.start()
-    assert holding.wait(60)
-    assert tool.main(["--to", str(tmp_path / "out")]) == 1
-    building.join(60)
-    assert capsys.readouterr().err == "what is built is whole\n"
-
-
 def test_version_and_day_are_the_same_everywhere():
     """The book's own: package, citation and changelog name one version, and the day is a day."""
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
@@ -279,7 +249,7 @@ def test_a_build_has_the_time_of_its_commit(monkeypatch):
 
 def test_a_release_says_nothing_of_the_machine(monkeypatch):
     """Pages of a release have no seconds and no cores, which no other computer would repeat."""
-    measured = {"book/a": {"seconds": 3.25, "checks": [], "charts": [1, 2]}}
+    measured = {"book/a": {"seconds": 3.25, "checks": [], "charts": 2}}
     monkeypatch.setattr(measurements, "of_all", lambda: measured)
     page = object.__new__(directives.Timings)
     monkeypatch.delenv("ICL_RELEASE", raising=False)
@@ -303,7 +273,6 @@ def test_the_workflow_refuses_other_tags():
 
 def test_two_prints_name_their_table_headers_alike():
     """Names that two prints do not share become the same, in the page's order, and the list of names stays sorted."""
-    import pdf
 
     def printed(first, second, pairs):
         cells = b"".join(b"<</ID (node%08d)>> <</Headers [(node%08d)]>> " % (n, n) for n in (first, second))

@@ -47,10 +47,12 @@ def dotted(package):
 
 @pytest.mark.parametrize("package", PACKAGES, ids=dotted)
 def test_a_door_names_what_is_inside(package):
-    """A package's docstring has a line for each of its modules, and it exports them and every public name in them."""
+    """A package's docstring has a line for each of its modules; those of `icl` export them and every name in them."""
     door = importlib.import_module(dotted(package))
     rooms = inside(package)
     assert re.findall(r"^- `(\w+)`: \S", door.__doc__, re.M) == sorted(rooms)
+    if package.parent == ROOT:
+        return
     names = [name for name, path in rooms.items() if path.name != "__init__.py" for name in public(path)]
     assert sorted(door.__all__) == sorted([*rooms, *names])
     assert all(hasattr(door, name) for name in door.__all__)

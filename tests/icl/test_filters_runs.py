@@ -1,5 +1,6 @@
 """The scan that runs every filter: initial weights, what is kept on the way, blocks, layouts and gradients."""
 
+import doctest
 import functools
 
 import numpy as np
@@ -305,3 +306,63 @@ def test_what_is_not_finite_and_unread_is_refused():
             y[1, position] = bad
             with pytest.raises(ValueError, match=f"y must be finite, got {bad}"):
                 filters.run_filter(filters.lms(0.05), x, y)
+
+
+# Streaming
+
+
+@every_filter
+def test_a_stream_is_a_run(filter):
+    """One example after another, `update` gives the predictions of `run_filter`, for one series and for four side by
+    side; 1e-12 of the largest.
+    """
+    p = TASK.sample(4, generator=streams("stream"), dtype=torch.float64)
+    right = filters.run_filter(filter, p.x, p.y)
+    for x, y, expected in ((p.x[0], p.y[0], right[0]), (p.x.permute(1, 2, 0), p.y.T, right.T)):
+        state, found = filter.init(torch.zeros_like(x[0])), []
+        for xt, yt in zip(x, y, strict=True):
+            y_hat, state = filter.update(state, xt, yt)
+            found.append(y_hat)
+        assert (torch.stack(found) - expected).abs().max() <= 1e-12 * right.abs().max()
+
+
+@pytest.mark.usefixtures("as_installed")
+@every_filter
+def test_a_stream_refuses_what_would_spoil_its_state(filter):
+    """`update` refuses an input or label that is not finite, an input of another length or dtype, and labels of
+    another shape, all by name; the state is as it was.
+    """
+    x, y = torch.ones(3, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64)
+    state = filter.init(0 * x)
+    *_, state = filter.update(state, x, y)
+    before = state.w_hat.clone()
+    nan = float("nan")
+    for bad_x, bad_y, says in (
+        (x[:1], y, r"x must have shape \(3, \*trials\) to match the state, got \(1,\)"),
+        (x[0], y, r"x must have shape \(3, \*trials\)"),
+        (x[:, None], y[None], "x must have shape"),
+        (x.float(), y.float(), "x must have dtype torch.float64 to match the state"),
+        (x.tolist(), y, "x must be a torch.Tensor"),
+        (x * nan, y, "x must be finite, got nan"),
+        (x, y * nan, "y must be finite, got nan: for a missing label"),
+        (x, y[None], r"y must have shape \(\) to match x"),
+        (x, y.float(), "y must have dtype torch.float64 to match x"),
+        (x, 1.0, "y must be a torch.Tensor"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            filter.update(state, bad_x, bad_y)
+    assert torch.equal(state.w_hat, before)
+
+
+def test_the_example_of_update():
+    """The example in the docstring of `Filter.update` says what comes out."""
+    (example,) = doctest.DocTestFinder().find(filters.Filter.update, "update", globs=dict(vars(filters)))
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_a_stream_that_diverges_is_refused():
+    """In streaming use too a prediction that is not finite is an error that says why."""
+    one = torch.ones(2, dtype=torch.float64)
+    for filter, says in ((filters.lms(1e200), "the filter diverged"), (filters.rls(0.5, eps=1e-2), "faded_ridge")):
+        with pytest.raises(filters.FilterFailure, match=says):
+            functools.reduce(lambda state, _: filter.update(state, one, one[0])[1], range(60), filter.init(0 * one))

@@ -21,8 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
 
-import alone
-import build
 import chapters
 
 from course import ROOT, Missing
@@ -97,11 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts = [part for part in PARTS if (part in options.parts if options.parts else there(part))]
     to = options.to.resolve()
 
-    def work() -> int:
-        with alone.within(to):
-            return kit(parts, to)
-
-    return build.guarded(work, to)
+    return chapters.command(lambda: kit(parts, to))
 
 
 def kit(parts: Sequence[str], to: Path) -> int:
@@ -121,4 +115,4 @@ def kit(parts: Sequence[str], to: Path) -> int:
 
 
 if __name__ == "__main__":
-    build.leave(main())
+    sys.exit(main())

@@ -1,6 +1,5 @@
 """Run the students' notebooks as a student would, and again with the solutions filled in.
 
-    python tools/course/student_runs.py                     the chapters that changed since they last passed
     python tools/course/student_runs.py adaptation/depth    these
     python tools/course/student_runs.py --sample            two, which the commit draws
     python tools/course/student_runs.py --all               every chapter (the weekly check)
@@ -10,16 +9,12 @@ A student's notebook runs in an empty folder with the package from its wheel. No
 yet", and with the exercise's solution under the blank's name the same check passes. One run shows both: after a blank's
 cell follow its solution and the check once more, and then the names are put back as they were. With --apart that run is
 compared with one of the student's notebook alone: every cell has to put out the same.
-
-What passed is kept in _build/course/student, with what it depended on.
 """
 
 import argparse
-import hashlib
 import json
 import re
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,17 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
 
 import again
-import build
 import chapters
-import environments
-import kernels
-import keys
 import nbformat
 import runs
 
 from course import cells, notebooks
 
-_FILLED = "filled-"
+_FILLED, _APART = "filled-", ", alone"
 _BEFORE = "__names = dict(globals())\n"
 _AFTER = """
 for __name in set(globals()) - set(__names):
@@ -109,58 +100,27 @@ def plain(cell: nbformat.NotebookNode) -> str:
     return re.sub(r" at 0x\w+", "", json.dumps([text, rest], sort_keys=True))
 
 
-def key(page: str) -> str:
-    """What a chapter's run depends on."""
-    student = notebooks.student(page)
-    digest = hashlib.sha256(keys.key(chapters.source(page)).encode())
-    for notebook in (student, filled(page, student)):
-        digest.update(notebooks.text_of(notebook))
-    return digest.hexdigest()[:20]
-
-
-def _stamp(page: str) -> Path:
-    return chapters.built() / "course" / "student" / f"{page}.json"
-
-
-def changed(page: str) -> bool:
-    """Whether a chapter is another than the one that last passed."""
-    try:
-        return bool(json.loads(_stamp(page).read_text(encoding="utf-8"))["key"] != key(page))
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
-
-
 def run(pages: list[str], apart: bool = False, workers: int = 2) -> int:
     """Run these chapters' students' notebooks; return an exit status."""
-    environment = environments.quick()
+    students = {page: notebooks.student(page) for page in pages}
+    work = {page: filled(page, student) for page, student in students.items()}
+    work |= {f"{page}{_APART}": student for page, student in students.items() if apart}
     outcomes: dict[str, Outcome] = {}
-    prepared = {page: (notebooks.student(page), key(page)) for page in pages}
+    ran, wrong = dict[str, nbformat.NotebookNode](), dict[str, list[str]]()
+    with runs.wheel() as package:
+        for name, notebook, _, error in runs.side_by_side(work, runs.around(package=package), workers):
+            ran[name] = notebook
+            if error:
+                wrong.setdefault(name.removesuffix(_APART), []).append(error)
+    for page in pages:
+        if page not in wrong:
+            outcomes[page] = judged(page, ran[page])
+            wrong[page] = list(outcomes[page].faults)
+            wrong[page] += differences(ran[page + _APART], ran[page]) if apart else []
+        if wrong[page]:
+            print(f"{page}:", *wrong[page], sep="\n")
 
-    def execute(notebook: nbformat.NotebookNode) -> tuple[float, str | None]:
-        with tempfile.TemporaryDirectory() as empty:
-            return kernels.execute(notebook, Path(empty), environment, build.TIMEOUT["quick"])
-
-    def one(page: str) -> tuple[float, str | None]:
-        student, was = prepared[page]
-        together = filled(page, student)
-        seconds, error = execute(together)
-        if error:
-            return seconds, error
-        outcome = judged(page, together)
-        faults = list(outcome.faults)
-        if apart:
-            more, error = execute(student)
-            seconds += more
-            faults += [error] if error else differences(student, together)
-        outcomes[page] = outcome
-        _stamp(page).unlink(missing_ok=True)
-        if not faults:
-            _stamp(page).parent.mkdir(parents=True, exist_ok=True)
-            about = {"key": was, "seconds": round(seconds, 1), "blanks": outcome.blanks}
-            _stamp(page).write_text(json.dumps(about, sort_keys=True) + "\n", encoding="utf-8")
-        return seconds, "\n".join(faults) or None
-
-    whole = kernels.each(one, pages, workers=workers)
+    whole = [page for page in pages if not wrong[page]]
     counts = [sum(getattr(o, name) for o in outcomes.values()) for name in ("blanks", "not_yet", "passed")]
     print("{} blanks: {} say not yet, {} pass when filled".format(*counts), end=", ")
     print(f"in {len(whole)} of {len(pages)} chapters nothing is wrong")
@@ -170,12 +130,14 @@ def run(pages: list[str], apart: bool = False, workers: int = 2) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pages", nargs="*", metavar="page", help="such as adaptation/depth; those that changed if none")
-    parser.add_argument("--sample", action="store_true", help="those that the commit draws, changed or not")
-    parser.add_argument("--all", action="store_true", help="every chapter, changed or not")
+    parser.add_argument("pages", nargs="*", metavar="page", help="such as adaptation/depth")
+    parser.add_argument("--sample", action="store_true", help="those that the commit draws")
+    parser.add_argument("--all", action="store_true", help="every chapter")
     parser.add_argument("--apart", action="store_true", help="the two versions in two runs, compared with one")
     parser.add_argument("--workers", type=int, default=2, help="kernels at a time")
     options = parser.parse_args(arguments)
+    if not (options.pages or options.sample or options.all):
+        parser.error("name pages, or ask for --sample or --all")
 
     def work() -> int:
         named = [f"book/{page.removeprefix('book/').removesuffix('.md')}" for page in options.pages]
@@ -183,13 +145,9 @@ def main(arguments: list[str] | None = None) -> int:
             raise chapters.Broken(f"{min(unknown)}: there is no such chapter")
         if options.sample:
             named = again.sample(notebooks.pages(), again.commit())
-        pages = named or [page for page in notebooks.pages() if options.all or changed(page)]
-        if not pages:
-            print("No chapter has changed since it last passed.")
-            return 0
-        return run(pages, options.apart, options.workers)
+        return run(named or notebooks.pages(), options.apart, options.workers)
 
-    return build.guarded(work)
+    return chapters.command(work)
 
 
 if __name__ == "__main__":
