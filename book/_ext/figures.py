@@ -123,9 +123,7 @@ def faults(text: str, without_floor: set[str]) -> list[str]:
         where = f"the figure {figure.title!r}, cell at line {figure.line}"
         for name, title in figure.axes.items():
             if title is None or title.strip() in ("", COMPUTED):
-                wrong.append(
-                    f"{where}: {name} must name what the axis shows, in a text that is read before the cell runs"
-                )
+                wrong.append(f"{where}: {name} must name the axis in a text that is read before the cell runs")
             elif not has_unit(title):
                 wrong.append(f"{where}: {name} {title!r} does not say in what it is measured, as in 'time (µs)'")
         bare = _ERROR.search(figure.measured) and not _FROM_THE_FLOOR.search(figure.measured) and not figure.limits

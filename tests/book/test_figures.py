@@ -23,7 +23,7 @@ def test_the_books_figures_say_what_they_show():
 
 OWN = {"x_title": "", "before": "AXES = {'x_title': 'energy'}\n", "after": ", **AXES"}
 FAULTS = {
-    "an empty title": ({"y_title": '""'}, "y_title must name what the axis shows"),
+    "an empty title": ({"y_title": '""'}, "y_title must name the axis"),
     "a time without a unit": ({"x_title": '"time per prompt"'}, "x_title 'time per prompt' does not say"),
     "no axis": ({"x_title": ""}, "x_title must name"),
     "an axis that nobody can read": ({"x_title": "titles[0]"}, "x_title must name"),
