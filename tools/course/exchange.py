@@ -39,13 +39,11 @@ def _written(root: ET.Element) -> bytes:
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:
-    """A zip of these files, the manifest first, with no trace of when or where it was made."""
+    """A zip of these files, the manifest first."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files, key=lambda name: (name != "imsmanifest.xml", name)):
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3
-            archive.writestr(entry, files[name])
+            archive.writestr(name, files[name])
     return packed.getvalue()
 
 
