@@ -11,14 +11,14 @@ import chapters
 import numpy as np
 import pytest
 import yaml
-from course import questions, sheets
+from course import bank, sheets
 
 from icl import solvers, tasks, theory
 
-BANK = questions.load()
+BANK = bank.load()
 BY_ID = {question.id: question for question in BANK}
-CHAPTERS = [page.removeprefix("book/") for page in chapters.with_cells() if page.split("/")[1] in questions.PARTS]
-PARTS = {part: [question for question in BANK if question.part == part] for part in questions.PARTS}
+CHAPTERS = [page.removeprefix("book/") for page in chapters.with_cells() if page.split("/")[1] in bank.PARTS]
+PARTS = {part: [question for question in BANK if question.part == part] for part in bank.PARTS}
 #: With two questions at least: what the two lectures and the week are made of.
 CORE = [
     *("adaptation/why-stationarity-fails", "adaptation/time-varying-regression", "adaptation/gated-linear-attention"),
@@ -28,7 +28,7 @@ CORE = [
 ]
 
 
-def written(question: questions.Question) -> list[str]:
+def written(question: bank.Question) -> list[str]:
     """All texts of a question."""
     return [question.ask, question.because, *(t for o in question.options for t in (o.text, o.believes))]
 
@@ -82,7 +82,7 @@ def test_neither_length_nor_place_tells_the_right_answer():
 def test_formulas_are_closed_and_no_markup_is_left():
     for question in BANK:
         for text in written(question):
-            shown = questions.marked(text)
+            shown = bank.marked(text)
             assert shown.count(r"\(") == shown.count(r"\)") == text.count("$") // 2
             assert not re.search(r"[$*`]|\{=", shown)
             ET.fromstring(f"<p>{shown}</p>")
@@ -181,7 +181,7 @@ def test_what_right_choices_say_is_so():
 # Faults are found
 
 
-LISTED = yaml.safe_load((questions.BANK / "adaptation.yml").read_text(encoding="utf-8"))
+LISTED = yaml.safe_load((bank.SOURCES / "adaptation.yml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -209,20 +209,20 @@ def test_a_fault_is_named(name, change, told):
     question = copy.deepcopy(next(one for one in LISTED if one["id"] == name))
     change(question)
     with pytest.raises((chapters.Broken, ValueError, KeyError), match=told):
-        questions._question(question, "adaptation", 0)
+        bank._question(question, "adaptation", 0)
 
 
 def test_a_bank_with_a_fault_names_the_question(tmp_path):
-    for part in questions.PARTS:
-        text = (questions.BANK / f"{part}.yml").read_text(encoding="utf-8")
+    for part in bank.PARTS:
+        text = (bank.SOURCES / f"{part}.yml").read_text(encoding="utf-8")
         text = text.replace("read: why-do-more-examples-hurt", "read: why-do-fewer-examples-hurt", 1)
         (tmp_path / f"{part}.yml").write_text(text, encoding="utf-8")
     with pytest.raises(chapters.Broken, match=r"adaptation.yml: stationarity-curve: why-do-fewer-examples-hurt"):
-        questions.load(tmp_path)
+        bank.load(tmp_path)
 
 
 def test_headings_are_those_of_the_site():
-    found = questions.headings("adaptation/how-much-to-forget")
+    found = bank.headings("adaptation/how-much-to-forget")
     assert found["why-not-simply-lambda-gamma"].heading == r"Why not simply $\lambda = \gamma$?"
     assert found[""].text == "How much to forget"
 
@@ -230,7 +230,7 @@ def test_headings_are_those_of_the_site():
 # On paper
 
 
-@pytest.mark.parametrize("part", questions.PARTS)
+@pytest.mark.parametrize("part", bank.PARTS)
 def test_a_sheet_shows_no_answer_and_a_key_all_of_them(part):
     sheet, key = (sheets.sheet(PARTS[part], key=key) for key in (False, True))
     assert sheet.count("<section>") == key.count("<section>") == len(PARTS[part])

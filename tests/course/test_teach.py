@@ -193,11 +193,11 @@ def test_problem_sets_have_minutes_by_the_rule(monkeypatch):
 
 def test_questions_have_the_numbers_of_their_sheets():
     """A session names the questions on its chapters as the printed sheets number them, and each has at least one."""
-    from course import questions, sheets
+    from course import bank, sheets
 
-    bank = questions.load()
+    questions = bank.load()
     for name, part in courses.PARTS.items():
-        mine = [question for question in bank if question.part == name]
+        mine = [question for question in questions if question.part == name]
         assert f"<h1>Part {part}: " in sheets.sheet(mine, key=True)
         for page in {question.chapter.page for question in mine}:
             numbers = [number for number, question in enumerate(mine, 1) if question.chapter.page == page]

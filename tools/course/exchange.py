@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import courses
 
-from course import questions as bank
-from course.questions import LETTERS, Option, Question
+from course import bank
+from course.bank import LETTERS, Option, Question
 
 #: Of a package's resource: its identifier, type and file, and the identifiers of what it needs.
 Resource = tuple[str, str, str, Sequence[str]]

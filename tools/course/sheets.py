@@ -12,9 +12,8 @@ from pathlib import Path
 import chapters
 import courses
 
-from course import Missing
-from course import questions as bank
-from course.questions import Question
+from course import Missing, bank
+from course.bank import Question
 
 
 def _set(text: str) -> str:
