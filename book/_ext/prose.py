@@ -62,14 +62,9 @@ def numbers(text: str) -> list[re.Match[str]]:
     return list(_NUMBER.finditer(without_asides(text)))
 
 
-def spans(text: str, pieces: list[str]) -> list[tuple[int, int]]:
-    """Where in a page's text these pieces of it stand."""
-    return [(m.start(), m.end()) for p in pieces for m in re.finditer(re.escape(flat(p)), text)]
-
-
 def uncovered(text: str, found: list[re.Match[str]], pieces: list[str]) -> list[tuple[str, str]]:
     """The matches that lie in none of these pieces of a text, each with the text around it."""
-    covered = spans(text, pieces)
+    covered = [m.span() for piece in pieces for m in re.finditer(re.escape(flat(piece)), text)]
     return [
         (match.group(), text[max(0, match.start() - 40) : match.end() + 40])
         for match in found
