@@ -82,7 +82,6 @@ pdf: setup ## print the built book into dist/learning-to-adapt.pdf, with Chromiu
 course: setup ## make the course kit in dist/course (ALL=1: and do all of its long checks)
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/course
-	$(if $(ALL),$(PY) tools/solution_mutants.py --jobs 2)
 	$(if $(ALL),$(PY) tools/course/projects.py --check)
 	$(if $(ALL),$(PY) tools/course/nbgrader_round_trip.py)
 

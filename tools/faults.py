@@ -1,15 +1,11 @@
-"""Small faults, made in a program's syntax tree: the exercises' solutions are tried with them, and so is the library.
+"""Small faults, made in a program's syntax tree, with which `tools/library_mutants.py` tries the library.
 
-A fault is another operator or number, a term or a statement less, two arguments swapped, a condition turned round, or
-one name for another. `tools/solution_mutants.py` and `tools/library_mutants.py` use this.
+A fault is another operator or number, a term or a statement less, two arguments swapped, or a condition turned round.
 """
 
 import ast
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from functools import cache
 from typing import Any
 
 OPERATORS: dict[type, tuple[type, ...]] = {
@@ -55,48 +51,6 @@ RELATED = {
 ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A faulty solution; `change` has the lines that are new in it, or says which are gone."""
-
-    source: str
-    change: str
-
-
-@cache
-def mutants(source: str) -> tuple[Mutant, ...]:
-    """All mutants of a function, each once, in the order of its text."""
-    original = ast.unparse(ast.parse(source))
-    tree, lines = ast.parse(original), original.split("\n")
-    names = _names(tree)
-    found: dict[str, Mutant] = {}
-    for path, node, above in [*nodes(tree, ())]:
-        way, statement = _statement(tree, path)
-        before, after = lines[: statement.lineno - 1], lines[statement.end_lineno :]
-        choice = lines[len(before)].startswith("elif ", statement.col_offset)
-        for other in [*instead(node, above, names)]:
-            put(tree, path, other)
-            new = _indented(_at(tree, way), statement.col_offset // 4)  # all other lines are as they were
-            put(tree, path, node)
-            said = [new[0].replace("if", "elif", 1) if choice else new[0], *new[1:]]
-            text = "\n".join([*before, *said, *after])
-            if text == original or text in found:
-                continue
-            try:
-                compile("\n".join(["def _():", " while _:", *("  " + line for line in new)]), "mutant", "exec")
-            except SyntaxError:
-                continue
-            found[text] = Mutant(text, change(original, text))
-    return tuple(found.values())
-
-
-def _names(tree: ast.Module) -> list[str]:
-    """What a solution calls its arguments and its own variables."""
-    names = [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
-    names += [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    return sorted({name for name in names if name != "_"})
-
-
 Way = tuple[tuple[str, int | None], ...]
 
 
@@ -110,19 +64,6 @@ def nodes(node: ast.AST, path: Way) -> Iterator[tuple[Way, ast.AST, ast.AST]]:
                 way = (*path, (field, index))
                 yield way, child, node
                 yield from nodes(child, way)
-
-
-def _statement(tree: ast.Module, path: Way) -> tuple[Way, ast.stmt]:
-    """The innermost statement on the way to a node or at its end, and the way there."""
-    ways = (path[:length] for length in range(len(path), 0, -1))
-    return next((way, node) for way in ways if isinstance(node := _at(tree, way), ast.stmt))
-
-
-def _indented(statement: ast.stmt, depth: int) -> list[str]:
-    """The lines of a statement, as so far below others."""
-    for _ in range(depth):
-        statement = ast.While(ast.Constant(True), [statement], [])
-    return ast.unparse(statement).split("\n")[depth:]
 
 
 def _at(tree: ast.AST, path: Way) -> Any:
@@ -147,7 +88,7 @@ def _like(node: ast.AST, **fields: Any) -> Any:
     return made
 
 
-def instead(node: ast.AST, above: ast.AST, names: list[str]) -> Iterator[ast.AST]:
+def instead(node: ast.AST) -> Iterator[ast.AST]:
     """What may stand in a node's place."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
@@ -198,24 +139,6 @@ def instead(node: ast.AST, above: ast.AST, names: list[str]) -> Iterator[ast.AST
                 yield from (_like(node, test=ast.Constant(value)) for value in (True, False))
         case ast.Assign() | ast.Expr():
             yield ast.Pass()
-        case ast.Return(value=value) if value is not None:
-            yield from (_like(node, value=ast.Name(name)) for name in names)
-        case ast.Name(id=name, ctx=ast.Load()) if name in names:
-            yield from (ast.Name(other) for other in names if other != name)
-            if not _signless(above):
-                yield ast.UnaryOp(ast.USub(), node)
-
-
-def _signless(above: ast.AST) -> bool:
-    """Whether the sign of what stands below a node makes no difference: in a square, or where a length is asked for."""
-    match above:
-        case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=2)):
-            return True
-        case ast.Call(func=ast.Name(id="len") | ast.Attribute(attr="zeros_like" | "ones_like")):
-            return True
-        case ast.Attribute(attr="shape"):
-            return True
-    return False
 
 
 def _turned(node: ast.expr) -> ast.expr:
@@ -238,11 +161,3 @@ def _calls(node: ast.Call, args: list[ast.expr]) -> Iterator[ast.AST]:
                 yield _like(node, args=[*args[:place], further, *args[place + 1 :]])
     for keyword in node.keywords:
         yield _like(node, keywords=[other for other in node.keywords if other.arg != keyword.arg])
-
-
-def change(original: str, text: str) -> str:
-    before, after = original.splitlines(), text.splitlines()
-    blocks = [b for b in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if b[0] != "equal"]
-    new = [line.strip() for _, _, _, a, b in blocks for line in after[a:b]]
-    gone = [line.strip() for _, a, b, _, _ in blocks for line in before[a:b]]
-    return "; ".join(new) if new and new != ["pass"] else f"without {'; '.join(gone)}"

@@ -134,8 +134,8 @@ class Source:
     def changed(self, mutant: Mutant, use: Callable[[], Any]) -> Any:
         """What `use` gives while the fault stands in the tree."""
         function = self.function(mutant)
-        node, above = _at(function, mutant.way)
-        other = ast.copy_location(copy.copy(_instead(node, above)[mutant.place]), node)
+        node, _ = _at(function, mutant.way)
+        other = ast.copy_location(copy.copy(_instead(node)[mutant.place]), node)
         if hasattr(node, "ctx") and hasattr(other, "ctx"):
             other.ctx = node.ctx  # x for x[0], also where something is put there
         ast.fix_missing_locations(other)
@@ -200,9 +200,9 @@ def _unsaid(node: ast.AST, above: ast.AST, field: str) -> bool:
     return isinstance(above, ast.AnnAssign) and field == "annotation"
 
 
-def _instead(node: ast.AST, above: ast.AST) -> list[ast.AST]:
+def _instead(node: ast.AST) -> list[ast.AST]:
     """What may stand in a node's place, without what changes nothing, a type, a device or a guard that Python has."""
-    others = list(faults.instead(node, above, []))
+    others = list(faults.instead(node))
     if not isinstance(node, ast.Call):
         return others
     name, named = _called(node), {keyword.arg for keyword in node.keywords}
@@ -234,7 +234,7 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[faults.Way, int, tuple[
         if isinstance(node, ast.stmt):
             statements[way] = (node.lineno, node.col_offset)
         made = {ast.dump(node)}  # one less than 1 is 0 too
-        for place, other in enumerate(_instead(node, above)):
+        for place, other in enumerate(_instead(node)):
             fits = not isinstance(getattr(node, "ctx", None), ast.Store) or hasattr(other, "ctx")
             if fits and ast.dump(other) not in made:
                 made.add(ast.dump(other))

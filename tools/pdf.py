@@ -324,7 +324,7 @@ def print_(page: Path, browser: Browser) -> bytes:
             pdf = printed(tagged=True, outline=True)
             if (found := targets(pdf)) == numbers:
                 tab.close()
-                return pdf
+                return outlined(pdf)
         numbers = found
     raise chapters.Broken(f"{page}: its sheets turn whenever the contents get their numbers")
 
@@ -343,34 +343,10 @@ def targets_of(reader: PdfReader) -> dict[str, int]:
     }
 
 
-_NAME = re.compile(rb"\(node\d{8}\)")
-_NAMES = re.compile(rb"(/Limits \[)\(node\d{8}\) \(node\d{8}\)(\]\n/Names \[)((?:\(node\d{8}\) \d+ 0 R ?)+)(\])")
-
-
-def _numbered(pdf: bytes) -> bytes:
-    """The same file, no byte moved, its table headers named in the order in which they stand.
-
-    Chromium names a header that cells refer to by a number that no two prints share; the list of names is sorted.
+def outlined(pdf: bytes) -> bytes:
+    """The same file with the words of every bookmark once: of a heading that moves to the next sheet Chromium writes
+    them twice, as it was laid out on both. No byte moves, so that the file's own table of its objects stays right.
     """
-    tree = _NAMES.search(pdf)
-    if tree is None:
-        return pdf
-    new = {old: b"(node%08d)" % n for n, old in enumerate(dict.fromkeys(re.findall(rb"/ID (\(node\d{8}\))", pdf)), 1)}
-    at = dict(re.findall(rb"(\(node\d{8}\)) (\d+ 0 R)", tree[3]))
-    names = list(new.values())
-    listed = b" ".join(name + b" " + at[old] for old, name in new.items())
-    before, after = (_NAME.sub(lambda m: new[m[0]], part) for part in (pdf[: tree.start()], pdf[tree.end() :]))
-    return before + tree[1] + names[0] + b" " + names[-1] + tree[2] + listed + tree[4] + after
-
-
-def settled(pdf: bytes, when: datetime.datetime) -> bytes:
-    """The same file, no byte moved: with the date of what it prints, each bookmark's words once, headers in order.
-
-    Of a heading that moves to the next sheet Chromium writes the words twice, as it was laid out on both.
-    """
-    pdf = _numbered(pdf)
-    moment = f"{when:%Y%m%d%H%M%S}+00'00'".encode()
-    pdf = re.sub(rb"(/(?:Creation|Mod)Date \(D:)\d{14}\+00'00'", rb"\g<1>" + moment, pdf)
     once = lambda m: (m[1] + m[2] + m[4]).ljust(len(m[0]))  # noqa: E731
     pdf = re.sub(rb"(/Title \()((?:[^()\\\n]|\\.){4,}?)(\2)+(\))", once, pdf)
     return re.sub(rb"(/Title <FEFF)((?:[0-9A-F]{4}){4,}?)(\2)+(>)", once, pdf)
@@ -382,7 +358,7 @@ def make(parts: Sequence[Part], site: Path, target: Path) -> int:
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(assemble(parts, site, front(site)), encoding="utf-8")
     with chromium.launched() as browser:
-        pdf = settled(print_(page, browser), built_on(site))
+        pdf = print_(page, browser)
     target.parent.mkdir(parents=True, exist_ok=True)
     _files.write(target, pdf)
     return len(re.findall(rb"/Type /Page\b", pdf))

@@ -6,15 +6,13 @@ Of a bill of materials, dist/learning-to-adapt.cdx.json, a copy is put in if it 
     python tools/release.py --tag v0.1.0   only if that is the version everywhere
     python tools/release.py --verify       whether dist/release is still what its SHA256SUMS says
 
-The same commit gives the same bytes: archives are sorted, their times are the commit's, and a file that names a path of
-this computer is refused. So are solutions in the students' archive.
+A file that names a path of this computer is refused, and so are solutions in the students' archive.
 """
 
 import argparse
 import datetime
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -32,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
 import chapters
 import courses
-import dates
 
 SUMS = "SHA256SUMS"
 NAME = "learning-to-adapt"
@@ -103,17 +100,14 @@ def files_in(folder: Path) -> dict[str, Path]:
     return found
 
 
-def archive(target: Path, members: Mapping[str, Path | bytes], when: datetime.datetime) -> Path:
-    """Write a zip whose bytes depend on these members and this time alone; each lies in a folder of the zip's name."""
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as made:
-        for name in sorted(members):
-            entry = zipfile.ZipInfo(f"{target.stem}/{name}", when.timetuple()[:6])
-            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o100644 << 16
-            content = members[name]
+def archive(target: Path, members: Mapping[str, Path | bytes]) -> Path:
+    """Write a zip of these members, in a folder of the zip's name."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in sorted(members.items()):
             data = content if isinstance(content, bytes) else content.read_bytes()
             if fault := local(data):
                 raise chapters.Broken(f"{target.name}: {name} names a path of this computer: {fault}")
-            made.writestr(entry, data)
+            made.writestr(f"{target.stem}/{name}", data)
     return target
 
 
@@ -191,18 +185,17 @@ def _start(release: str, whom: str, what: str) -> dict[str, bytes]:
     return {"README.md": _START.format(version=release, whom=whom, what=what).encode()}
 
 
-def wheel(folder: Path, when: datetime.datetime) -> Path:
-    """Build the package's wheel there, with this time in it."""
+def wheel(folder: Path) -> Path:
+    """Build the package's wheel there."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    around = os.environ | {"SOURCE_DATE_EPOCH": str(int(when.timestamp()))}
-    done = subprocess.run(command, cwd=chapters.ROOT, env=around, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise chapters.Broken(f"pyproject.toml: the package cannot be built: {done.stderr.strip()[-500:]}")
     (made,) = folder.glob("*.whl")
     return made
 
 
-def put_together(built: Built, out: Path, release: str, when: datetime.datetime, legal: Iterable[Path]) -> list[Path]:
+def put_together(built: Built, out: Path, release: str, legal: Iterable[Path]) -> list[Path]:
     """Write a release of what was built into an empty folder, and its sums; return its files."""
     words = {path.name: path for path in legal}
     plan = {"syllabi.md": syllabi()}
@@ -212,14 +205,12 @@ def put_together(built: Built, out: Path, release: str, when: datetime.datetime,
         archive(
             out / f"{stem}-students.zip",
             {**words, **plan, **_start(release, "for students", _FOR_STUDENTS), **for_students(built.kit)},
-            when,
         ),
         archive(
             out / f"{stem}-teachers.zip",
             {**words, **plan, **_start(release, "for teachers", _FOR_TEACHERS), **files_in(built.kit)},
-            when,
         ),
-        archive(out / f"{stem}-site.zip", {**words, **site}, when),
+        archive(out / f"{stem}-site.zip", {**words, **site}),
         out / f"{stem}.pdf",
         out / built.wheel.name,
     ]
@@ -266,7 +257,7 @@ def verify(folder: Path) -> list[str]:
 
 def release(out: Path) -> list[Path]:
     """Make a release of what is built, beside its folder: what an earlier one left there stays until it is whole."""
-    own, when = version(), dates.moment()
+    own = version()
     pdf = chapters.ROOT / "dist" / f"{NAME}.pdf"
     if not pdf.is_file():
         raise chapters.Broken(f"{pdf} is not there: run `make pdf` first")
@@ -274,7 +265,7 @@ def release(out: Path) -> list[Path]:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
-        made = _made(draft, own, when, pdf)
+        made = _made(draft, own, pdf)
         shutil.rmtree(out, ignore_errors=True)
         draft.rename(out)
     finally:
@@ -282,14 +273,14 @@ def release(out: Path) -> list[Path]:
     return [out / path.name for path in made]
 
 
-def _made(out: Path, own: str, when: datetime.datetime, pdf: Path) -> list[Path]:
+def _made(out: Path, own: str, pdf: Path) -> list[Path]:
     dist = chapters.ROOT / "dist"
     with tempfile.TemporaryDirectory() as folder:
         # Made by the release's workflow alone: the tool is no part of the lock.
         materials = dist / f"{NAME}.cdx.json"
-        made, found = wheel(Path(folder), when), materials if materials.is_file() else None
+        made, found = wheel(Path(folder)), materials if materials.is_file() else None
         built = Built(chapters.built() / "html", dist / "course", pdf, made, found)
-        return put_together(built, out, own, when, [chapters.ROOT / name for name in LEGAL])
+        return put_together(built, out, own, [chapters.ROOT / name for name in LEGAL])
 
 
 def main(arguments: list[str] | None = None) -> int:

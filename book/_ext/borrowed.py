@@ -1,8 +1,8 @@
-"""What a page shows and says that chapters found: their figures, words and verdicts; no digit is typed.
+"""What a page shows and says that chapters found: their figures, words and verdicts; no number is typed.
 
 A page names a chapter's figure (`{figure-of}`), repeats words that a cell of a chapter says (`{said}`) or that a check
-measured (`{measured}`), and leads to the chapter that proves it (`{door}`). The words of such a page are borrowed: each
-digit and each strong word outside those roles has to stand in `book/prose/<page>.yml` under a reason, as in a chapter.
+measured (`{measured}`), and leads to the chapter that proves it (`{door}`). A number outside those roles has to stand
+in `book/prose/<page>.yml` under a reason, as in a chapter.
 """
 
 import json
@@ -26,12 +26,8 @@ _DIRECTIVE = re.compile(
 )
 _ROLE = re.compile(r"\{(?P<name>said|measured)\}`(?P<body>[^`]*)`")
 _BODY = re.compile(r"(?P<words>.*?)\s*<(?P<where>[^<>]+)>\s*", re.S)
-#: Stricter than in a chapter, which has its computation beside it: any digit, any word that counts or excludes.
-_WEIGHTY = re.compile(
-    r"\d[\d.,]*(?<![.,])|\b(?:always|never|all|none|every|no|nobody|nothing|cannot|exactly|"
-    r"half|halves|twice|double[ds]?|\w+fold|hundreds?|thousands?|thousandth|tenth|millions?)\b",
-    re.I,
-)
+#: Stricter than in a chapter, which has its computation beside it: any number; S6 is a name.
+NUMBER = re.compile(r"(?<!\w)\d[\d.,]*(?<![.,])")
 #: What is not the page's own word: borrowed words, and targets of links. A number in code or in a formula is its own.
 _ASIDE = re.compile(
     rf"\{{cite[\w:]*\}}`[^`]*`|{_ROLE.pattern.replace('?P<name>', '?:').replace('?P<body>', '?:')}|\]\([^)]*\)", re.S
@@ -221,24 +217,15 @@ def badges(body: str) -> list[claims.Claim]:
 
 
 def _unproved(page: str, source: str, said: list[str]) -> list[str]:
-    """Digits and strong words that no chapter says, nor a cell of the page, and no reason covers."""
+    """Numbers that no chapter says, nor a cell of the page, and no reason covers."""
     text = prose.text_of(_LAYOUT.sub("", _DIRECTIVE.sub("", source)))
-    why = prose.reasons(page) if prose.reasons_at(page).exists() else {}
-    listed = [piece for pieces in why.values() for piece in pieces]
+    listed = prose.reasons(page)
     wrong = [f"{piece!r} has a reason but is not in the text" for piece in listed if prose.flat(piece) not in text]
-    covered = prose.spans(text, [*listed, *said])
-    text = _named_pages(text)
-    for found in _WEIGHTY.finditer(_ASIDE.sub(lambda m: " " * len(m.group()), text)):
-        if not any(start <= found.start() and found.end() <= end for start, end in covered):
-            around = text[max(0, found.start() - 40) : found.end() + 40]
-            wrong.append(f"no chapter says {found.group()!r} in: …{around}…")
-    return wrong
-
-
-def _named_pages(text: str) -> str:
-    """A text in which links that say the title of a page say nothing: a title is not the page's own word."""
-    titles = {title(page) for page in chapters.pages()}
-    return re.sub(r"\[([^\]]+)\]\([^)]*\)", lambda m: " " * len(m[0]) if m[1] in titles else m[0], text)
+    found = list(NUMBER.finditer(_ASIDE.sub(lambda m: " " * len(m.group()), text)))
+    return wrong + [
+        f"no chapter says {number!r} in: …{around}…"
+        for number, around in prose.uncovered(text, found, [*listed, *said])
+    ]
 
 
 def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> None:

@@ -1,6 +1,5 @@
 """What the executed chapters measured: one small file a page, rewritten only if it says something new."""
 
-import ast
 import hashlib
 import json
 import re
@@ -12,7 +11,6 @@ from typing import Any
 import borrowed
 import chapters
 import nbformat
-import prose
 import runs
 
 #: Minutes that one of each takes a careful reader. Three of them, a part each, noted theirs for 24 chapters: these
@@ -62,7 +60,7 @@ def reading(text: str) -> Mapping[str, int]:
 
 def counted(text: str) -> Mapping[str, int]:
     """The same, computed: for pieces of a page, too many to remember each."""
-    figures = pace(text)["figures"] + borrowed.pictures(text)
+    pictures = borrowed.pictures(text)
     text = _main_line(borrowed.told(text))
     cells = re.findall(_CELL, text, flags=re.S | re.M)
     shown = [cell for cell in cells if not re.match(r":tags:.*(hide|remove)-(input|cell)", cell)]
@@ -73,78 +71,20 @@ def counted(text: str) -> Mapping[str, int]:
         "words": len(re.findall(r"\w+", words)),
         "formulas": formulas,
         "displayed": displayed,
-        "figures": figures,
+        "figures": pictures + len(_CHART.findall("\n".join(cells))),
         "lines": sum(bool(line.strip()) for cell in shown for line in cell.split("\n") if not line.startswith(":")),
     }
 
 
-@cache
-def pace(text: str) -> Mapping[str, int]:
-    """How far apart the figures of a page's main line stand, and what else there is to look at.
-
-    Words are those of its sentences and headings: a formula, a table, a link's target and what a directive writes count
-    for nothing. A figure is a chart that a cell draws, by itself or by a function of its page. `explorables` are those
-    figures that have sliders; `displays` are equations that stand alone; `tables` are tables of the text and cells that
-    end in a table. `stretch` is the longest run of words without a figure.
-    """
-    pieces = re.split(_CELL, _main_line(text), flags=re.S | re.M)
-    counts = dict.fromkeys(("words", "figures", "explorables", "displays", "tables", "stretch"), 0)
-    since, drawing = 0, set(_CHARTS)
-    for said, cell in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
-        here = _words(said)
-        counts["words"] += here
-        counts["displays"] += len(re.findall(_DISPLAY, said, flags=re.S))
-        counts["tables"] += len(re.findall(r"^\|[-:| ]+\|$", said, flags=re.M))
-        since += here
-        counts["stretch"] = max(counts["stretch"], since)
-        for kind, found in _shown(cell, drawing).items():
-            counts[kind] += found
-            since = 0 if kind == "figures" and found else since
-    return counts
-
-
 _CELL = r"^```\{code-cell\}\n(.*?)^```"
 _DISPLAY = r"\$\$.*?\$\$|\\begin\{equation\*?\}.*?\\end\{equation\*?\}"
-_CHARTS = ("charts.lines", "charts.heatmap", "charts.dots")
-#: Calls at the end of a cell that show no table.
-_NO_TABLE = re.compile(r"check|print|record|said|seal|(?:claim|.*\.)(?:holds|agrees)?")
+_CHART = re.compile(r"\bcharts\.(?:lines|heatmap|dots)\(")
 
 
 def _main_line(text: str) -> str:
     """A page up to its exercises, without its dropdowns."""
     text = text.partition("\n## Exercises\n")[0]
     return re.sub(r"^(`{3,})\{dropdown\}.*?^\1$", "", text, flags=re.S | re.M)
-
-
-def _words(said: str) -> int:
-    """Words of sentences and headings."""
-    told = prose.text_of(re.sub(r"^\|.*$", "", said, flags=re.M))
-    told = re.sub(r"\{[\w:-]+\}(?=`)|\$[^$]+\$|(?<=\])\([^)]*\)", "", told)
-    return sum(bool(re.search(r"\w", word)) for word in told.split())
-
-
-def _shown(cell: str, drawing: set[str]) -> dict[str, int]:
-    """Figures, explorables and tables of a cell; functions of it that draw are added to `drawing`."""
-    body = ast.parse("\n".join(line for line in cell.split("\n") if not line.startswith(":"))).body
-
-    def called(node: ast.stmt) -> list[str]:
-        return [ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)]
-
-    calls: list[str] = []
-    for node in body:
-        if not isinstance(node, ast.FunctionDef):
-            calls += called(node)
-        elif drawing & set(called(node)):
-            drawing.add(node.name)
-    figures = sum(name in drawing for name in calls)
-    last = body[-1].value if body and isinstance(body[-1], ast.Expr) else None
-    called_last = "" if last is None else ast.unparse(last).split("(")[0]
-    table = last is not None and not isinstance(last, ast.Constant) and not _NO_TABLE.fullmatch(called_last)
-    return {
-        "figures": figures,
-        "explorables": calls.count("charts.Explorable"),
-        "tables": int(table and not figures),
-    }
 
 
 def minutes(of_page: Mapping[str, int]) -> float:
@@ -161,19 +101,3 @@ def of(page: str) -> dict[str, Any]:
 def of_all() -> dict[str, dict[str, Any]]:
     """What every page measured, in the reader's order."""
     return {page: of(page) for page in chapters.pages()}
-
-
-def _print_paces() -> None:
-    """A line a chapter: minutes and pace of its main line."""
-    print(f"{'':36}min  words figures sliders displays tables stretch  words a figure, a look")
-    for page in chapters.with_cells():
-        text = chapters.source(page)
-        found = pace(text)
-        look = found["figures"] + found["displays"] + found["tables"]
-        row = [f"{found[k]:7d}" for k in ("words", "figures", "explorables", "displays", "tables", "stretch")]
-        ratios = f"{found['words'] / max(1, found['figures']):9.0f} {found['words'] / max(1, look):7.0f}"
-        print(f"{page.removeprefix('book/'):34}{minutes(reading(text)):5.1f}", *row, ratios)
-
-
-if __name__ == "__main__":
-    _print_paces()

@@ -1,8 +1,10 @@
 """Temporary."""
 
-import ast, hashlib
+import ast
+import hashlib
 from functools import cache
 from pathlib import Path
+
 import grimp
 
 PACKAGES = ("icl", "icl_bench", "icl_book")

@@ -12,7 +12,6 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import borrowed  # noqa: E402
 import chapters  # noqa: E402
-import measurements  # noqa: E402
 import notebooks  # noqa: E402
 import runs  # noqa: E402
 
@@ -22,27 +21,15 @@ CARDS = re.findall(r"^:::\{grid-item-card\} (.*?)\n(.*?)^:::$", chapters.source(
 DEPTH, CLAIM = "adaptation/depth", "gla.depth.gating-stabilises"
 
 
-def test_there_are_ten():
-    """As many results as the page says, in about as many minutes, counted as chapters are."""
-    assert len(RESULTS) == 10
-    found = measurements.reading(chapters.source(TEN))
-    assert found["figures"] == 10
-    assert measurements.minutes(found) < 10.5
-
-
 @pytest.mark.parametrize("result", RESULTS, ids=lambda text: text.partition("\n")[0][:40])
-def test_a_result_is_a_picture_a_paragraph_and_a_door(result):
-    """A short heading, one figure of a chapter, one paragraph of at most 100 words, claims and a door."""
-    heading, _, body = result.partition("\n")
-    assert 3 <= len(heading.split()) <= 12
+def test_a_result_has_a_picture_and_a_door(result):
+    """A figure of a chapter, claims and a door to the chapter that proves them."""
+    body = result.partition("\n")[2]
     (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: \S.*\n```$", body, re.M)
     (door,) = re.findall(r"^```\{door\} (\S+)\n((?:\S+ ?)+)\n```$", body, re.M)
     assert borrowed.chapter(figure)
     assert borrowed.chapter(door[0])
     assert borrowed.badges(door[1])
-    paragraphs = [words for words in borrowed.told(body).split("\n\n") if words.strip()]
-    assert len(paragraphs) == 1
-    assert len(paragraphs[0].split()) <= 100
 
 
 def test_cards_are_the_parts():
@@ -101,9 +88,8 @@ def test_a_figure_is_named():
         (f"{{measured}}`12 of 1 <{CLAIM}>`", ["did not measure '12 of 1'"]),
         ("{measured}`0.5 <gla.nothing>`", ["no claim 'gla.nothing' in the ledger"]),
         ("It is 12 times, $0.4$ or `7`.", ["no chapter says '12'", "no chapter says '0.4'", "no chapter says '7'"]),
-        ("It never fails, and nothing is twice as good.", ["says 'never'", "says 'nothing'", "says 'twice'"]),
-        ("See [Every model is a decayed fast weight](../a.md), {cite}`mamba2025`.", []),
-        ("See [every 5th](../a.md).", ["says 'every'", "says '5'"]),
+        ("See [The S6 layer](../a9.md), {cite}`mamba2025`.", []),
+        ("See [every 5th](../a.md).", ["says '5'"]),
         (f"```{{figure-of}} {DEPTH}\n:which: moves\n```\n```{{door}} {DEPTH}\n{CLAIM}\n```\n", []),
         (f"```{{figure-of}} {DEPTH}\n:which: gone\n```\n", ["has no figure 'gone'"]),
         ("```{figure-of} adaptation/deep\n:which: gone\n```\n", ["the book has no chapter 'adaptation/deep'"]),
@@ -112,7 +98,7 @@ def test_a_figure_is_named():
     ],
 )
 def test_words_are_borrowed(text, wrong):
-    """A changed digit, a cut one, an unknown place, a number or a strong word of the page's own: each is seen."""
+    """A changed digit, a cut one, an unknown place, a number of the page's own: each is seen."""
     found = borrowed.faults("book/start/nowhere", text, {f"book/{DEPTH}": run(SPEC)})
     assert len(found) == len(wrong)
     for fault, says in zip(found, wrong, strict=True):

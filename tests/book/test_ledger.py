@@ -28,7 +28,6 @@ import chapters  # noqa: E402
 import claims_data  # noqa: E402
 import directives  # noqa: E402
 import ledger as promises  # noqa: E402
-import prose  # noqa: E402
 
 CHAPTERS = {
     page: text
@@ -239,130 +238,6 @@ def test_a_changed_promise_stands_in_the_changelog():
     released = json.loads(promises.RELEASED.read_text(encoding="utf-8"))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert unsaid(released, promises.promises(evidence.ledger()), changelog) == {}
-
-
-_NUMBER = re.compile(r"(?<![\w.^])(?:\d[\d,]*\.\d+|\d[\d,]*\d|\d(?=\s?%))(?!\w)")
-
-
-def numbers(text):
-    """Decimals, percentages and numbers of two digits and more."""
-    return [number.replace(",", "") for number in _NUMBER.findall(re.sub(r"\(\d+\)", " ", prose._ASIDE.sub(" ", text)))]
-
-
-def unbacked(row, text):
-    """Numbers of a row's reason that neither the row nor its chapter has: in its words, its settings or its limits."""
-    own = " ".join(map(str, (row.claim, row.how, row.source, row.printed, row.limits, row.tolerance)))
-    cells = " ".join(chapters.code_cells(text)).replace("_", "")
-    known = set(re.findall(r"\d+(?:\.\d+)?", f"{prose.text_of(text)} {own} {cells}".replace(",", "")))
-    return [number for number in numbers(row.reason) if number not in known]
-
-
-#: How a reason begins that cannot stand beside these verdicts.
-CONTRARY = {
-    "reproduced": r"(do|does) not hold|(is|are) (wrong|false)|fails?\b|refuted|not reproduced|misprint",
-    "not reproduced": r"(?<!not )\b(it holds|they hold|agrees?|(is|are) right|reproduced|confirmed)\b",
-    "misprint": r"(?<!not )\b(it holds|they hold|agrees?|(is|are) right|reproduced|confirmed)\b",
-}
-
-
-def contradicts(row):
-    """Whether the first sentence of a row's reason says the contrary of its verdict."""
-    first = re.split(r"(?<=[.;:]) ", " ".join(row.reason.split()))[0]
-    return bool(row.verdict in CONTRARY and re.search(CONTRARY[row.verdict], first, re.IGNORECASE))
-
-
-def test_reasons_say_what_verdicts_say():
-    """As far as their first sentences go; what a check finds, the verdict says, and is held to it by the build."""
-    assert [row.id for row in evidence.ledger().values() if row.reason and contradicts(row)] == []
-
-
-@pytest.mark.parametrize(
-    ("verdict", "reason", "found"),
-    [
-        ("reproduced", "It does not hold: at γ = 1 it fails.", True),
-        ("reproduced", "The second factor is wrong. It holds without.", True),
-        ("reproduced", "It holds: no prompt is worse. Elsewhere it fails.", False),
-        ("not reproduced", "It holds: all runs arrive.", True),
-        ("misprint", "Both printed forms\nagree with ours.", True),
-        ("not reproduced", "Not consistently. At one depth it holds.", False),
-        ("holds more narrowly", "It holds on samples.", False),
-    ],
-)
-def test_a_reason_that_contradicts_is_found(verdict, reason, found):
-    """By its first sentence alone; verdicts in between may begin either way."""
-    row = next(row for row in evidence.ledger().values() if row.reason)
-    assert contradicts(replace(row, verdict=verdict, reason=reason)) is found
-
-
-#: Numbers of a reason that the chapter does not have, by row: why nobody computes them there.
-FROM_ELSEWHERE = {
-    ("gla.nlp.sizes", "124"): "what the authors of the model corrected their number to",
-    ("mem.fig5.batch-1", "26"): "one more than the 25 that the chapter has",
-    ("mamba.fig1b.alignment", "0.15"): "in words of the chapter: below 0",
-    ("mamba.rate-one-over-n", "0.96"): "25/26, which the chapter has",
-}
-
-
-def test_numbers_of_reasons_are_the_chapters():
-    """A number of a row's reason is one of its chapter's, which says it by a cell, or of the row; or it is listed."""
-    rows = [row for row in evidence.ledger().values() if row.chapter and row.reason]
-    found = {(row.id, number) for row in rows for number in unbacked(row, chapters.source(row.chapter))}
-    assert found == set(FROM_ELSEWHERE)
-
-
-def test_a_number_changed_in_a_reason_is_found():
-    """97% of a chapter that says 98%, and a decimal that it has not; its own limits and words are none."""
-    row = next(c for c in evidence.ledger().values() if c.verdict == "reproduced")
-    text = "# A\n\nOf 1,000 runs 98% arrive.\n\n```{code-cell}\nruns = 1_000\n```\n"
-    row = replace(row, reason="Of 1,000 runs 97% arrive within 0.31 of it, as (16) says.", limits={"near": 0.31})
-    assert unbacked(row, text) == ["97"]
-    assert unbacked(replace(row, limits={}), text) == ["97", "0.31"]
-
-
-def typed_notes(text):
-    """Numbers typed into the note of a check that the page has neither in its words nor as a setting of its cells."""
-    cells = [chapters.nodes(ast.parse(cell)) for cell in chapters.code_cells(text)]
-    notes = [
-        keyword.value
-        for cell in cells
-        for node in cell
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("holds", "agrees")
-        for keyword in node.keywords
-        if keyword.arg == "note"
-    ]
-    inside = {id(each) for note in notes for each in ast.walk(note)}
-    settings = [
-        each.value
-        for cell in cells
-        for each in cell
-        if isinstance(each, ast.Constant) and id(each) not in inside and not isinstance(each.value, bool)
-    ]
-    said = " ".join(f"{v:g} {v}" if isinstance(v, int | float) else str(v) for v in settings)
-    known = set(re.findall(r"\d+(?:\.\d+)?", f"{prose.text_of(text)} {said}".replace(",", "")))
-    return [number for note in notes for words in _words(note) for number in numbers(words) if number not in known]
-
-
-def _words(node):
-    """What is typed of a text, what is computed within it left out."""
-    if isinstance(node, ast.Constant):
-        return [node.value] if isinstance(node.value, str) else []
-    if isinstance(node, ast.FormattedValue | ast.Subscript):
-        return []
-    return [words for child in ast.iter_child_nodes(node) for words in _words(child)]
-
-
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_notes_are_computed(page):
-    """A number typed into the note of a check is a setting of the page, or one of its text's."""
-    assert typed_notes(CHAPTERS[page]) == []
-
-
-def test_a_number_typed_into_a_note_is_found():
-    """What was computed, and what is a setting, is let through."""
-    cell = (
-        """n = 40\nclaim("a").holds(x, note=f"{gap:.2f} at n = 40, {', '.join(f'{v:.20f}' for v in c)}; 0.31 before")"""
-    )
-    assert typed_notes(CELL.format(cell)) == ["0.31"]
 
 
 LOOSENED = {

@@ -68,7 +68,7 @@ for line in sys.stdin:
         os.chdir(folder)
         sys.stdout, sys.stderr = open("said", "w"), open("complained", "w")
         os.dup2(sys.stderr.fileno(), 2)
-        sys.argv, tool.ROOT, tool.LEAST = ["tool", "small"], pathlib.Path.cwd(), 0.05
+        sys.argv, tool.ROOT, tool.LEAST = ["tool", "icl/small"], pathlib.Path.cwd(), 0.05
         tool.full = (lambda: True) if full == "full" else tool.full
         sys.exit(tool.main())
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

@@ -41,69 +41,6 @@ charts.dots(table)
 """
 
 
-LINE = """# A page
-
-Six words and `code` ({py:func}`icl.a`) of $x$, [a label](elsewhere.md).
-
-| a | table |
-|---|---|
-| not | counted |
-
-$$y = 1$$
-
-```{code-cell}
-:tags: [hide-input]
-
-def drawn(table):
-    return charts.lines(table)
-
-
-claim("one").holds(True)
-```
-
-Four words come now.
-
-```{code-cell}
-drawn(table)
-drawn(other, explorable=charts.Explorable("f", []))
-```
-
-```{code-cell}
-table.round(2)
-```
-
-More.
-
-```{code-cell}
-row.holds(True)
-```
-
-## Exercises
-
-No more.
-"""
-
-
-def test_pace_counts_words_between_figures():
-    """Words without formulas, tables and targets of links; each call of a function that draws; sliders; the stretch."""
-    assert measurements.pace(LINE) == {
-        "words": 15,
-        "figures": 2,
-        "explorables": 1,
-        "displays": 1,
-        "tables": 2,
-        "stretch": 14,
-    }
-    assert measurements.pace("# Bare\n\nThree words here.\n") == {
-        "words": 4,
-        "figures": 0,
-        "explorables": 0,
-        "displays": 0,
-        "tables": 0,
-        "stretch": 4,
-    }
-
-
 def test_reading_time_counts_what_is_in_sight():
     """Words, formulas, displays, figures and lines of code that are not folded, up to the exercises; no dropdown."""
     counted = measurements.reading(PAGE)

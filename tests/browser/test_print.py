@@ -89,7 +89,7 @@ def book(browser):
     page = HTML.parent / "pdf" / "some-pages.html"
     page.parent.mkdir(exist_ok=True)
     page.write_text(pdf.assemble(PARTS, HTML, pdf.front(HTML)), encoding="utf-8")
-    return PdfReader(io.BytesIO(pdf.settled(pdf.print_(page, browser), pdf.built_on(HTML))))
+    return PdfReader(io.BytesIO(pdf.print_(page, browser)))
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,11 @@
 """Students' notebooks hold no solution, whatever is looked at; instructors' hold all, and their notes."""
 
 import ast
-import builtins
 import contextlib
 import copy
 import functools
-import gc
 import importlib
+import re
 from pathlib import Path
 
 import chapters
@@ -14,258 +13,74 @@ import course
 import nbformat
 import pytest
 import runs
-from course import cells, leaks, notebooks, student_runs
+from course import cells, notebooks, student_runs
 
-#: Pieces of solutions that a notebook may show all the same: where, and why.
-SHOWN = {
-    "gamma * (w_hat + mu * (y - w_hat @ x) * x)": ("depth", "a layer of that chapter is this rule, and says so"),
-    "kalman_pole(1 - 2 * p, crosstalk=1 / rho - 1)": ("when-text-drifts", "the text before it names all of it"),
-    "moments[0] - right @ np.linalg.solve(hankel, right)": (
-        "heads-and-experts",
-        "it needs this floor of other moments",
-    ),
-    "(gap.mean(), gap.std(ddof=1) / len(gap) ** 0.5)": ("one-benchmark", "a mean and its error, which any study takes"),
-    "1 - 2 * beta * b3 + beta ** 2 * b1": ("past-the-assumptions", "asked are the coefficients of the parabola"),
-    "d / 2 * (1 - 2 * beta * b3 + beta ** 2 * b1)": ("past-the-assumptions", "asked are the coefficients"),
-    "1 - 2 * learnt * beta3 + learnt ** 2 * beta1": ("past-the-assumptions", "the hint displays it"),
-    "d / 2 * (1 - 2 * learnt * beta3 + learnt ** 2 * beta1)": ("past-the-assumptions", "the hint displays it"),
-    "there the query enters through its own decay alone": ("why-selection", "what follows; asked is the proof"),
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_collected():
-    """A million nodes of trees live until the end: to look through them again and again takes seconds."""
-    gc.disable()
-    yield
-    for kept in (book, secrets, students, cells.tree, cells.nodes, leaks.trees_of):
-        kept.cache_clear()
-    gc.enable()
-
-
-@functools.cache
-def book() -> list[leaks.Chapter]:
-    found = []
-    for page in notebooks.pages():
-        whole = notebooks.whole(page).cells
-        found.append(leaks.Chapter(page, whole, cells.exercises(whole, notebooks.labels(page))))
-    return found
-
-
-@functools.cache
-def secrets() -> list[leaks.Secret]:
-    return leaks.secrets(book())
+SOLUTIONS = re.compile(r"^```\{solution-start\}.*?^```\{solution-end\}", re.S | re.M)
+PAGES = notebooks.pages()
 
 
 @functools.cache
 def students() -> dict[str, nbformat.NotebookNode]:
-    return {page: notebooks.student(page) for page in notebooks.pages()}
+    return {page: notebooks.student(page) for page in PAGES}
 
 
-def found(editions):
-    """The leaks of these editions' cells, but for what may be shown."""
-    return [leak for leak in leaks.leaks(book(), secrets(), editions) if not may_be_shown(leak)]
+@functools.cache
+def parts(page):
+    """A chapter's solutions, as its source marks them, and the rest of its source."""
+    text = chapters.source(page)
+    return "\n".join(SOLUTIONS.findall(text)), SOLUTIONS.sub("", text)
 
 
-def may_be_shown(leak):
-    """Of a sentence its runs of words, too."""
-    told = leak.piece.removeprefix("…") if leak.kind == "text" else leak.piece
-    return any(
-        told == piece or (leak.kind == "text" and told in piece) for piece in SHOWN if at(leak) == SHOWN[piece][0]
-    )
+def lines(text):
+    """Lines long enough that no other text has them by chance."""
+    return {short for line in text.split("\n") if len(short := line.strip(" #>")) >= 24}
 
 
-def at(leak):
-    return leak.page.rsplit("/", 1)[-1]
+@functools.cache
+def secret():
+    """Lines of solutions that stand outside of solutions nowhere in the book."""
+    solved, rest = (set().union(*(lines(parts(page)[side]) for page in PAGES)) for side in (0, 1))
+    return solved - rest
+
+
+def leaks(some):
+    """Names and lines of solutions in the cells of a student's notebook, by page.
+
+    A name is that of a function that only the chapter's solutions define, or `seal`.
+    """
+    found = []
+    for page, inside in some.items():
+        solved, rest = parts(page)
+        names = {"seal", *re.findall(r"^def (\w+)", solved, re.M)} - {*re.findall(r"\bdef (\w+)", rest)}
+        read = set(re.findall(r"\w+", "\n".join(cells.code(inside))))
+        found += [(page, name) for name in sorted(names & read)]
+        found += [(page, line) for line in sorted(secret() & lines("\n".join(cell.source for cell in inside)))]
+    return found
 
 
 def test_nothing_of_a_solution_is_left():
-    """No sentence, formula, expression, function or reference of any solution, in any chapter; and no outputs."""
-    assert found({page: notebook.cells for page, notebook in students().items()}) == []
+    """No name and no line of any solution, in any chapter, and no outputs; nor what an appendix keeps back."""
+    assert leaks({page: notebook.cells for page, notebook in students().items()}) == []
     for page, notebook in students().items():
         for cell in notebook.cells:
             assert cell.cell_type == "markdown" or (cell.outputs == [] and cell.execution_count is None), page
             assert "attachments" not in cell
             assert "solution" not in cell.metadata.get("tags", [])
-
-
-def test_what_may_be_shown_is_shown():
-    """Each exception is one; and what an appendix keeps back is a leak, and nothing else needs it."""
-    editions = {page: notebook.cells for page, notebook in students().items()}
-    left = {(leak.piece, at(leak)) for leak in leaks.leaks(book(), secrets(), editions)}
-    assert {(piece, page) for piece, (page, _) in SHOWN.items()} <= left
     for page, names in notebooks.BACK.items():
+        assert names & cells.read(cells.code(notebooks.whole(page).cells))
+        assert not names & cells.read(cells.code(students()[page].cells))
+
+
+@pytest.mark.parametrize("kind", ["code", "markdown"])
+def test_a_solution_that_is_left_is_found(kind):
+    """Of each exercise in turn a cell of the solution that has lost its tag."""
+    for page in PAGES:
         whole = notebooks.whole(page).cells
-        kept = cells.for_students(whole)
-        assert {leak.page for leak in found({page: kept})} == {page}
-        assert not names & cells.read(cells.code(cells.for_students(whole, names)))
-
-
-def asks(cell):
-    return cell.cell_type == "code" and list(cells.calls(cell.source, "check"))
-
-
-def everything(chapter):
-    """No solution is taken out."""
-    return chapter.cells
-
-
-def without_code(chapter):
-    """The code of solutions is out, their text is not."""
-    return [c for c in chapter.cells if not (cells.solves(c) and c.cell_type == "code")]
-
-
-def without_text(chapter):
-    """The text of solutions is out, their code is not."""
-    return [c for c in chapter.cells if not (cells.solves(c) and c.cell_type == "markdown")]
-
-
-def first_cells_only(chapter):
-    """Of each solution the cell with its mark is out, and what follows is not."""
-    first = {exercise.solution[0] for exercise in chapter.exercises}
-    return [c for n, c in enumerate(chapter.cells) if n not in first]
-
-
-def seals(chapter):
-    """Of the solutions' code the references and their `seal` are left."""
-    out = []
-    for cell in chapter.cells:
-        if cells.solves(cell) and cell.cell_type == "code":
-            sealed = [node for node, _ in cells.calls(cell.source, "seal")]
-            asked = {name for node in sealed for name in cells.read([ast.unparse(node)])}
-            kept = [n for n in ast.parse(cell.source).body if getattr(n, "name", "") in asked]
-            out += [nbformat.v4.new_code_cell("\n\n".join(map(ast.unparse, [*kept, *sealed])))] if sealed else []
-        elif not cells.solves(cell):
-            out.append(cell)
-    return out
-
-
-def references(chapter):
-    """Checks compare with the reference itself, as they once did."""
-    out = [nbformat.from_dict(dict(c)) for c in chapter.cells if not cells.solves(c)]
-    by_id = {c.id: c for c in out}
-    for exercise in chapter.exercises:
-        code = cells.code(chapter.cells[n] for n in exercise.solution)
-        for source in code:
-            for _, call in cells.calls(source, "seal"):
-                inner = ast.unparse(call.args[1])
-                functions = [n for s in code for n in ast.parse(s).body if getattr(n, "name", None) == inner]
-                (own,) = (
-                    by_id[chapter.cells[n].id]
-                    for n in exercise.own
-                    if asks(chapter.cells[n]) and repr(call.args[0].value)[1:-1] in chapter.cells[n].source
-                )
-                label = ast.unparse(call.args[0]).replace("'", '"')
-                assert label in own.source
-                own.source = "\n\n".join([*map(ast.unparse, functions), own.source.replace(label, inner)])
-    return out
-
-
-class Disguise(ast.NodeTransformer):
-    """Other names, and the sums and products the other way round."""
-
-    def visit_Name(self, node):
-        known = node.id in dir(builtins) or node.id in ("check", "seal", "said")
-        return node if known else ast.copy_location(ast.Name(f"{node.id}_1", node.ctx), node)
-
-    def visit_arg(self, node):
-        return ast.arg(f"{node.arg}_1")
-
-    def visit_FunctionDef(self, node):
-        self.generic_visit(node)
-        node.name = f"{node.name}_1"
-        node.body = [ast.Expr(ast.Constant("Other words.")), *node.body]
-        return node
-
-    def visit_BinOp(self, node):
-        self.generic_visit(node)
-        if isinstance(node.op, ast.Add | ast.Mult):
-            node.left, node.right = node.right, node.left
-        return node
-
-
-def disguised(chapter):
-    """The code of solutions is left, with other names."""
-    out = []
-    for cell in without_text(chapter):
-        if cells.solves(cell):
-            calls = {ast.unparse(node) for node, _ in cells.calls(cell.source, "seal", "check")}
-            tree = Disguise().visit(ast.parse(cell.source))
-            source = ast.unparse(ast.fix_missing_locations(tree))
-            gone = {node for node, _ in cells.calls(source, "seal", "check")} if calls else set()
-            source = "\n".join(
-                ast.unparse(n) for n in ast.parse(source).body if ast.unparse(n) not in map(ast.unparse, gone)
-            )
-            cell = nbformat.v4.new_code_cell(source)
-        out.append(cell)
-    return out
-
-
-def tucked_away(chapter):
-    """Solutions stand where nobody looks: text in a cell's metadata or output, code in comments and in fences."""
-    out = [copy.deepcopy(c) for c in chapter.cells if not cells.solves(c)]
-    code = [c for c in out if c.cell_type == "code"]
-    for number, cell in enumerate(c for c in chapter.cells if cells.solves(c)):
-        if cell.cell_type == "code" and number % 2:
-            code[0].source += "\n" + "\n".join(f"# {line}" for line in cell.source.split("\n"))
-        elif cell.cell_type == "code":
-            out[0].source += f"\n\n```python\n{cell.source}\n```\n"
-        elif number % 2:
-            out[0].metadata[f"alt {number}"] = {"text": cell.source}
-        else:
-            code[0].outputs.append(nbformat.v4.new_output("stream", text=cell.source))
-    return out
-
-
-def has_text(exercise, chapter):
-    texts = [chapter.cells[n].source for n in exercise.solution if chapter.cells[n].cell_type == "markdown"]
-    return bool("".join(texts).replace("#### Solution", "").strip())
-
-
-def has_code(exercise, chapter):
-    return any(chapter.cells[n].cell_type == "code" for n in exercise.solution)
-
-
-def is_sealed(exercise, chapter):
-    return any(list(cells.calls_of(chapter.cells[n], "seal")) for n in exercise.solution)
-
-
-def is_any(exercise, chapter):
-    return True
-
-
-@pytest.mark.parametrize(
-    ("naive", "concerns", "least"),
-    [
-        (everything, is_any, 130),
-        (first_cells_only, has_code, 70),
-        (without_code, has_text, 100),
-        (without_text, has_code, 70),
-        (seals, is_sealed, 70),
-        (references, is_sealed, 70),
-        (disguised, has_code, 70),
-        (tucked_away, is_any, 130),
-    ],
-)
-def test_a_naive_edition_is_found_out_at_every_exercise(naive, concerns, least):
-    """An edition that leaves some of the solutions leaks at each exercise that has what it leaves."""
-    wanted = {e.label for chapter in book() for e in chapter.exercises if concerns(e, chapter)}
-    caught = {leak.label for leak in found({chapter.page: naive(chapter) for chapter in book()})}
-    assert sorted(wanted - caught) == []
-    assert len(wanted) >= least
-
-
-#: Hints that hold a piece of their solution: why they may.
-HINTED = {
-    "ex-layer": "the update is the chapter's own; asked is the order of reading and writing, and what is subtracted",
-    "ex-text-sorted": "the library's call is given; asked is what the fit shows",
-    "ex-gate": "an open question; what the gate sees is where the answer begins",
-}
-
-
-def test_hints_hold_no_solution():
-    """Of no other hint does a sentence, or an expression of eight nodes, stand in its solution."""
-    assert {leak.label for chapter in book() for leak in leaks.hinted(chapter)} <= set(HINTED)
+        for number, cell in enumerate(whole):
+            if cells.solves(cell) and cell.cell_type == kind and lines(cell.source) & lines(parts(page)[0]):
+                untagged = nbformat.from_dict({**cell, "metadata": {}})
+                planted = cells.for_students([*whole[:number], untagged, *whole[number + 1 :]])
+                assert leaks({page: planted}), cell.source
 
 
 def test_every_blank_can_be_filled():
@@ -288,9 +103,9 @@ def test_every_blank_can_be_filled():
 
 def test_notes_stand_under_headings_that_are_there():
     """Each teaching note has its heading in its chapter."""
-    for chapter in book():
-        notes = notebooks.notes(chapter.page)
-        longer = notebooks.with_notes(chapter.cells, chapter.page, notes)
+    for page in PAGES:
+        notes = notebooks.notes(page)
+        longer = notebooks.with_notes(notebooks.whole(page).cells, page, notes)
         assert sum("instructor" in cell.metadata.get("tags", []) for cell in longer) == len(notes)
 
 

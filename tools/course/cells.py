@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-import chapters
 import nbformat
 import prose
 
@@ -61,12 +60,6 @@ def tree(source: str) -> ast.Module:
 
 
 @lru_cache(maxsize=8192)
-def nodes(source: str) -> list[ast.AST]:
-    """All nodes of a cell's tree."""
-    return chapters.nodes(tree(source))
-
-
-@lru_cache(maxsize=8192)
 def _names(source: str) -> tuple[frozenset[str], frozenset[str]]:
     """Names that a cell reads, and those that it imports, defines or assigns outside of functions."""
     top = symtable.symtable(source, "cell", "exec")
@@ -87,11 +80,6 @@ def _defines(cell: nbformat.NotebookNode) -> set[str]:
 def functions(sources: Iterable[str]) -> set[str]:
     """Functions that some cells define."""
     return {node.name for source in sources for node in tree(source).body if isinstance(node, ast.FunctionDef)}
-
-
-def imported(sources: Iterable[str]) -> set[str]:
-    """Names that some cells import."""
-    return {name for source in sources for node in tree(source).body for name in _imported(node)}
 
 
 def read(sources: Iterable[str]) -> set[str]:

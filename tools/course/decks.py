@@ -1,4 +1,4 @@
-"""Decks of slides as text: what a deck says, and whether the chapters say it.
+"""Decks of slides as text, and checks that their figures and numbers are the chapters'.
 
 A deck is `book/course/slides/<deck>.md`: settings (title, minutes, the chapters it teaches, reasons for its own words),
 then one slide a heading `# A claim, in a sentence`, with options below it:
@@ -38,12 +38,6 @@ KINDS = {
 DIRECTIVES = ("figure-of", "code-of", "exercise-of", "say", "answer")
 _BLOCK = re.compile(
     r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w-]+)\}[ ]*(?P<argument>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.M | re.S
-)
-#: Any digit, and the words that count or exclude; in formulas decimals only, for there 1 and 2 are algebra.
-_WEIGHTY = re.compile(
-    r"\d[\d.,]*(?<![.,])|(?<!\babove )(?<!\bin )(?<!\bof )(?<!\bat )\b(?:always|never|all|none|every|half(?!-life)|"
-    r"halves|twice|double[ds]?|\w+fold|hundreds?|thousands?)\b",
-    re.I,
 )
 _DECIMAL = re.compile(r"\d+\.\d+")
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$", re.S)
@@ -100,7 +94,7 @@ class Deck:
         subtitle: what it answers, in a sentence.
         minutes: its length.
         chapters: the chapters that it teaches, by room and file.
-        reasons: pieces of its text that no chapter says, by reason, as in book/prose.
+        reasons: pieces of its text whose numbers no chapter says, by reason, as in book/prose.
         slides: in order.
     """
 
@@ -236,26 +230,12 @@ def faults(deck: Deck, executed: dict[str, nbformat.NotebookNode] | None = None,
     wrong = []
     if (total := sum(slide.minutes for slide in deck.slides)) != deck.minutes:
         wrong.append(f"its slides take {total:g} minutes, the lecture {deck.minutes:g}")
-    wrong += _rhythm(deck)
     figures = [one.options.get("which", "") for s in deck.slides for one in s.blocks("figure-of")]
     wrong += [f"figure {one!r} stands twice" for one in sorted({f for f in figures if figures.count(f) > 1})]
     for slide in deck.slides:
         for fault in _slide_faults(slide, executed, notes=notes):
             wrong.append(f"{slide.title!r}: {fault}")
     return [f"{deck.name}.md: {fault}" for fault in wrong + _unproved(deck)]
-
-
-def _rhythm(deck: Deck) -> list[str]:
-    """The room is asked something at least once in twelve minutes, and told what the lecture does not say."""
-    wrong, talked = [], 0.0
-    for slide in deck.slides:
-        talked = 0.0 if slide.kind in ("question", "play", "exercise") else talked + slide.minutes
-        if talked > 12:
-            wrong.append(f"the room is asked nothing for {talked:g} minutes, up to {slide.title!r}")
-            talked = 0.0
-    if "limits" not in [slide.kind for slide in deck.slides]:
-        wrong.append("no slide says what the lecture does not say (:kind: limits)")
-    return wrong
 
 
 def _slide_faults(slide: Slide, executed: dict[str, nbformat.NotebookNode] | None, *, notes: bool) -> list[str]:
@@ -270,8 +250,6 @@ def _slide_faults(slide: Slide, executed: dict[str, nbformat.NotebookNode] | Non
     def run(page: str) -> nbformat.NotebookNode:
         return executed[page] if executed and page in executed else borrowed.run_of(page)
 
-    if len(slide.title.split()) < 3:
-        wrong.append("a title is a sentence")
     if not slide.said():
         wrong.append("nothing is said: {say} is missing")
     for one in slide.blocks():
@@ -303,16 +281,14 @@ def own_words(deck: Deck) -> str:
 
 
 def _unproved(deck: Deck) -> list[str]:
-    """Digits and counting words that are not borrowed, and have no reason."""
+    """Numbers that are not borrowed, and have no reason."""
     text = own_words(deck)
     listed = [str(piece) for pieces in deck.reasons.values() for piece in pieces]
     wrong = [f"{piece!r} has a reason but is not in the text" for piece in listed if prose.flat(piece) not in text]
-    covered = prose.spans(text, listed)
-    for found in _WEIGHTY.finditer(text):
-        if not any(start <= found.start() and found.end() <= end for start, end in covered):
-            around = text[max(0, found.start() - 40) : found.end() + 40]
-            wrong.append(f"no chapter says {found.group()!r} in: …{around}…")
-    return wrong
+    found = list(borrowed.NUMBER.finditer(text))
+    return wrong + [
+        f"no chapter says {number!r} in: …{around}…" for number, around in prose.uncovered(text, found, listed)
+    ]
 
 
 def lenders(deck: Deck) -> list[str]:
@@ -322,21 +298,6 @@ def lenders(deck: Deck) -> list[str]:
         for role in borrowed._ROLE.finditer(slide.title + "\n" + slide.text):
             named.append(borrowed.page_of(proof(role["name"], role["body"])))
     return list(dict.fromkeys(named))
-
-
-#: Of reading aloud: words a minute; and minutes for a figure or code, for a displayed formula, for what the note puts
-#: on the board, for a question (to think, and hands), for sliders (to predict, and to play).
-_WORDS, _LOOK, _FORMULA_SHOWN, _BOARD, _ASK, _PLAY = 130.0, 1 / 3, 1 / 2, 1.0, 1.5, 2.5
-
-
-def spoken(slide: Slide) -> float:
-    """Minutes that a slide takes, read aloud: title and what is said, and time to look, to write, and to think."""
-    looks = len(slide.blocks("figure-of", "code-of"))
-    formulas = slide.text.count("$$") / 2
-    board = bool(slide.notes) and "**On the board" in note(slide.notes) and slide.kind == "claim"
-    thought = {"question": _ASK, "play": _PLAY}.get(slide.kind, 0.0)
-    words = len(slide.title.split()) + len(slide.said().split())
-    return words / _WORDS + looks * _LOOK + formulas * _FORMULA_SHOWN + board * _BOARD + thought
 
 
 def runs_of(deck: Deck) -> dict[str, nbformat.NotebookNode]:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import courses
 
-from course import questions as bank
-from course.questions import LETTERS, Option, Question
+from course import bank
+from course.bank import LETTERS, Option, Question
 
 #: Of a package's resource: its identifier, type and file, and the identifiers of what it needs.
 Resource = tuple[str, str, str, Sequence[str]]
@@ -39,13 +39,11 @@ def _written(root: ET.Element) -> bytes:
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:
-    """A zip of these files, the manifest first, with no trace of when or where it was made."""
+    """A zip of these files, the manifest first."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files, key=lambda name: (name != "imsmanifest.xml", name)):
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3
-            archive.writestr(entry, files[name])
+            archive.writestr(name, files[name])
     return packed.getvalue()
 
 

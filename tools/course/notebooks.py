@@ -230,7 +230,7 @@ def with_notes(cells: Cells, page: str, by_heading: dict[str, str]) -> Cells:
 
 
 def text_of(notebook: nbformat.NotebookNode) -> bytes:
-    """A notebook's file, the same bytes at each making."""
+    """A notebook as the text of its file."""
     return (json.dumps(notebook, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 

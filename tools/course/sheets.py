@@ -3,7 +3,6 @@
 A question stands on one page. Formulas are set by the MathJax that the book brings, so nothing is asked of any network.
 """
 
-import datetime
 import importlib.metadata
 import re
 import tempfile
@@ -13,9 +12,8 @@ from pathlib import Path
 import chapters
 import courses
 
-from course import Missing
-from course import questions as bank
-from course.questions import Question
+from course import Missing, bank
+from course.bank import Question
 
 
 def _set(text: str) -> str:
@@ -130,7 +128,7 @@ def printed(pages: Mapping[str, str]) -> dict[str, bytes]:
                 if faults := tab.locator("mjx-merror").all_inner_texts() + tab.evaluate(_CUT, WIDTH):
                     raise chapters.Broken(f"{name}: {'; '.join(faults[:5])}")
                 made = tab.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
-                found[name] = pdf.settled(made, datetime.datetime(1980, 1, 1, tzinfo=datetime.UTC))
+                found[name] = pdf.outlined(made)
                 tab.close()
     except RuntimeError as fault:
         raise Missing(str(fault)) from fault

@@ -20,7 +20,6 @@ import assets
 import borrowed
 import chapters
 import chromium
-import pdf
 import runs
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -369,5 +368,5 @@ def print_(page: Path, browser: Browser) -> Path:
     if faults or number != slides:
         raise chapters.Broken(f"{page}: {number} sheets of {slides} slides; {'; '.join(faults[:5])}")
     target = page.parent.with_suffix(".pdf")
-    target.write_bytes(pdf.settled(sheets, pdf.built_on(chapters.built() / "html")))
+    target.write_bytes(sheets)
     return target

@@ -1,0 +1,106 @@
+"""The lint of numbers: a decimal or a percentage of a chapter's text is said by a cell, quoted, or has a reason."""
+
+import json
+
+import chapters
+import nbformat
+import prose
+import pytest
+import runs
+
+SOURCE = """---
+kernelspec:
+  name: python3
+---
+
+# Page
+
+All starts arrive, as (2.11) and `every_one` say, 14.7% above in $\\gamma = 0.85$. At all sizes *it is 1.4 times* more.
+
+```{code-cell}
+never = 0.5
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "listed", "wrong"),
+    [
+        (["14.7% above", "it is 1.4 times more"], [], []),
+        (["14.7% above"], ["is 1.4 times"], []),
+        (["14.7% above"], [], ["no cell says '1.4'"]),
+        (["Never a start arrives", "14.7% above"], ["1.4"], ["'Never a start arrives'"]),
+        (["14.8% above"], ["1.4"], ["a cell says '14.8% above'", "'14.7%'"]),
+        (["14.7% above"], ["1.4", "9.9"], ["'9.9' has a reason but"]),
+    ],
+)
+def test_text_says_what_cells_found(said, listed, wrong):
+    """A wrong word, a wrong digit, a number no cell says and a reason for nothing are reported, and nothing else.
+
+    Words need no computation, nor do numbers of equations, formulas and code.
+    """
+    found = prose.faults(SOURCE, said, listed)
+    assert len(found) == len(wrong)
+    for fault, start in zip(found, wrong, strict=True):
+        assert start in fault
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('They say "it is 1.4 times more" and stop.', []),
+        ("They say “it is 1.4 times more” and stop.", []),
+        ('They say "more" at 1.4 times "less".', ["1.4"]),
+        ('A quotation that "does not end is 1.4 times more.', ["1.4"]),
+        ("Figure 2.1, Section 3.2, (4.1) and arXiv 2410.07799 at 3 of 40.", []),
+        ("# At 0.9\n\n- by 5 %\n", ["0.9", "5 %"]),
+    ],
+)
+def test_what_is_a_number_of_the_text(text, found):
+    """Decimals and percentages, in headings and lists too; none of a quotation, and none that names a place."""
+    assert [number.group() for number in prose.numbers(prose.text_of(text))] == found
+
+
+@pytest.fixture
+def page(monkeypatch, tmp_path):
+    """A book of one page, and a run of it whose cells said what is asked, given to the build's check."""
+    (tmp_path / "book/prose").mkdir(parents=True)
+    (tmp_path / "book/page.md").write_text(SOURCE)
+    monkeypatch.setattr(chapters, "ROOT", tmp_path)
+
+    def examined(*said, reasons=None, title="A figure"):
+        why = tmp_path / "book/prose/page.yml"
+        why.unlink(missing_ok=True) if reasons is None else why.write_text(reasons)
+        data = [nbformat.v4.new_output("display_data", {runs.SAID: words}) for words in said]
+        chart = json.dumps({"title": {"text": title, "subtitle": ["setting"]}})
+        html = f'<script type="application/json">{chart}</script>'
+        data.append(nbformat.v4.new_output("display_data", {"text/html": html}))
+        run = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("never = 0.5", outputs=data)])
+        prose.examine(["book/page"], {"book/page": run})
+
+    return examined
+
+
+def test_a_page_that_says_otherwise_is_not_built(page):
+    """The build stops, with the page's name, over a wrong digit, a wrong word, and reasons that are none."""
+    page("14.7% above", "1.4 times")
+    page("14.7% above", "1.4 times", "It never ends", title="It never ends")
+    page("14.7% above", reasons="setting: [1.4 times]")
+    with pytest.raises(chapters.Broken, match=r"book/page.md: a cell says '14.8% above', the text does not"):
+        page("14.8% above", "1.4 times")
+    with pytest.raises(chapters.Broken, match=r"book/page.md: a cell says 'No start arrives'"):
+        page("No start arrives", "14.7% above", "1.4 times")
+    with pytest.raises(chapters.Broken, match=r"book/page.md: no cell says '1.4' in"):
+        page("14.7% above")
+    for reasons in ("luck: [All starts]", "setting: 1.4", "setting: ['']", "- a", "a: [b", ""):
+        with pytest.raises(chapters.Broken, match=r"book/prose/page.yml: "):
+            page("14.7% above", "1.4 times", reasons=reasons)
+
+
+def test_reasons_are_of_chapters_and_in_their_text():
+    """Every file of reasons is a chapter's, and every piece covers a number of its text that has no other cover."""
+    names = {page.rsplit("/", 1)[-1]: page for page in chapters.with_cells()}
+    for path in (chapters.ROOT / "book/prose").iterdir():
+        text = prose.text_of(chapters.source(names[path.stem]))
+        for piece in prose.reasons(names[path.stem]):
+            assert len(prose.uncovered(text, prose.numbers(text), [piece])) < len(prose.numbers(text)), piece

@@ -1,0 +1,251 @@
+"""The question bank as it is written, and the questions that are read from it.
+
+A bank is a file a part, book/course/questions/<part>.yml, a list of questions:
+
+    id: forget-pole                       unlike any other
+    chapter: adaptation/how-much-to-forget
+    kind: choice                          or several, number
+    level: apply                          or recall, understand, analyse
+    minutes: 2
+    settings: [0.95]                      decimals of the text that are settings; any other number is computed:
+    values: {error: "EXPRESSION => .2f"}  what {=error} in the text stands for
+    ask: ...
+    right: ...                            of several: a list
+    answer: {compute: EXPRESSION, tolerance: 0.01, show: .2f}      of number, in the place of right
+    because: ...                          why, in one sentence
+    wrong:                                a list; of number each has `compute` in the place of `say`
+      - say: ...
+        believes: ...                     what one would have to believe to choose it
+        read: a-heading                   what cures it: a heading of the chapter, or part/page#heading
+
+Text is Markdown with formulas in $...$ and *emphasis*, and no more. An expression is Python over `np`, `tasks` and
+`theory`, so no result is typed. What a reader is sent to has to be there: a page, and a heading on it.
+"""
+
+import hashlib
+import html
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import chapters
+import numpy as np
+import yaml
+from docutils.nodes import make_id
+
+from course import ROOT
+from icl import tasks, theory
+
+SOURCES = ROOT / "book" / "course" / "questions"
+PARTS = ("adaptation", "memory", "selection", "synthesis")
+KINDS = ("choice", "several", "number")
+LEVELS = ("recall", "understand", "apply", "analyse")
+LETTERS = "ABCDEF"
+_T = TypeVar("_T")
+_KEYS = {
+    "id",
+    "chapter",
+    "kind",
+    "level",
+    "minutes",
+    "settings",
+    "values",
+    "ask",
+    "right",
+    "answer",
+    "because",
+    "wrong",
+}
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of a page, and the page's title, both as Markdown; without a heading the page itself."""
+
+    page: str
+    title: str
+    heading: str = ""
+
+    @property
+    def text(self) -> str:
+        """How a reader is sent there."""
+        return f"{self.title} › {self.heading}" if self.heading else self.title
+
+
+@dataclass(frozen=True)
+class Option:
+    """One answer that can be given: its text, and if it is wrong, the belief behind it and what to read.
+
+    Of questions that ask for a number it has the number too.
+    """
+
+    text: str
+    right: bool
+    believes: str = ""
+    read: Heading | None = None
+    value: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question, its text as Markdown with numbers filled in, its options in the order of the sheet.
+
+    `margin` is how far a given number may be from the right one; of other kinds it is 0.
+    """
+
+    id: str
+    part: str
+    chapter: Heading
+    kind: str
+    level: str
+    minutes: int
+    ask: str
+    options: tuple[Option, ...]
+    because: str
+    margin: float = 0.0
+
+    @property
+    def right(self) -> tuple[int, ...]:
+        """Places of the right options, from 0."""
+        return tuple(place for place, option in enumerate(self.options) if option.right)
+
+    def feedback(self, option: Option) -> str:
+        """What whoever gave this answer is told."""
+        if option.right:
+            return self.because
+        assert option.read is not None
+        return f"Belief behind this answer: {option.believes} Read: {option.read.text}"
+
+
+@cache
+def computed(expression: str) -> float:
+    """What an expression over `np`, `tasks` and `theory` gives; Broken if it cannot be computed."""
+    try:
+        return float(eval(expression, {"np": np, "tasks": tasks, "theory": theory}))
+    except Exception as error:
+        raise chapters.Broken(f"{expression}: cannot be computed ({error})") from error
+
+
+@cache
+def headings(page: str) -> Mapping[str, Heading]:
+    """The headings of a page by their ids, the page itself under the empty one; Broken if there is no such page."""
+    if f"book/{page}" not in chapters.pages():
+        raise chapters.Broken(f"{page}: there is no such page")
+    found, title, fence = dict[str, Heading](), "", ""
+    for line in chapters.source(f"book/{page}").splitlines():
+        if mark := re.match(r"`{3,}", line):
+            fence = "" if fence and line.startswith(fence) else fence or mark[0]
+        elif not fence and (head := re.match(r"(#{1,4}) (.+)", line)):
+            title = title or head[2].strip()
+            found[make_id(re.sub(r"[$*`]", "", head[2]))] = Heading(page, title, head[2].strip())
+    return {"": Heading(page, title)} | found
+
+
+def heading(read: str, page: str) -> Heading:
+    """What `read` of a question on this page points to; Broken if it is not there."""
+    at, sharp, name = read.partition("#") if "/" in read else (page, "#", read)
+    if not sharp or not name or name not in headings(at):
+        raise chapters.Broken(f"{read}: no heading of {at}")
+    return headings(at)[name]
+
+
+def load(folder: Path = SOURCES) -> list[Question]:
+    """All questions, part by part; Broken, with the question's id, if one is not as it should be."""
+    found = list[Question]()
+    for part in PARTS:
+        listed = yaml.safe_load((folder / f"{part}.yml").read_text(encoding="utf-8"))
+        choices = 0
+        for entry in listed:
+            try:
+                found.append(_question(entry, part, choices))
+            except (chapters.Broken, KeyError, TypeError, ValueError) as fault:
+                raise chapters.Broken(f"{part}.yml: {entry.get('id', entry)}: {fault}") from fault
+            choices += found[-1].kind == "choice"
+    if len({question.id for question in found}) < len(found):
+        raise chapters.Broken("two questions share an id")
+    return found
+
+
+def _question(entry: dict[str, Any], part: str, count: int) -> Question:
+    """A question as it is written; `count` is how many of the part's choices stand before it."""
+    if unknown := set(entry) - _KEYS:
+        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+    if entry["kind"] not in KINDS or entry["level"] not in LEVELS or not isinstance(entry["minutes"], int):
+        raise ValueError("kind, level or minutes is none of those there are")
+    if not re.fullmatch(r"[a-z][a-z0-9-]+", entry["id"]) or entry["chapter"].partition("/")[0] != part:
+        raise ValueError("its id or its chapter does not fit")
+    values = dict[str, str]()
+    for name, value in entry.get("values", {}).items():
+        expression, _, shape = value.rpartition("=>")
+        values[name] = format(computed(expression.strip()), shape.strip())
+
+    def filled(text: str) -> str:
+        text = re.sub(r"\{=(\w+)\}", lambda found: values[found[1]], " ".join(text.split()))
+        _complain_of(text, entry.get("settings", []), values.values())
+        return text
+
+    chapter = headings(entry["chapter"])[""]
+    cure = [(filled(wrong["believes"]), heading(wrong["read"], entry["chapter"])) for wrong in entry["wrong"]]
+    margin = 0.0
+    if entry["kind"] == "number":
+        answer = entry["answer"]
+        value, shape = computed(answer["compute"]), answer["show"]
+        margin = answer["tolerance"] * abs(value)
+        if abs(float(format(value, shape)) - value) > margin + 1e-12:
+            raise ValueError("the number as it is shown would be refused")
+        options = [Option(format(value, shape), True, value=value)]
+        for wrong, (believes, read) in zip(entry["wrong"], cure, strict=True):
+            other = computed(wrong["compute"])
+            if abs(other - value) <= 2 * margin or any(abs(other - o.value) <= 2 * margin for o in options):
+                raise ValueError(f"the wrong answer {other:.6g} is too near another")
+            options.append(Option(f"{other:.4g}", False, believes, read, other))
+    else:
+        right = entry["right"] if entry["kind"] == "several" else [entry["right"]]
+        options = [Option(filled(text), True) for text in right]
+        for wrong, (believes, read) in zip(entry["wrong"], cure, strict=True):
+            options.append(Option(filled(wrong["say"]), False, believes, read))
+        options = _shuffled(entry["id"], options)
+        if entry["kind"] == "choice":
+            if len(options) != 4:
+                raise ValueError("a choice has one right and three wrong answers")
+            # The right one comes to each place once in four questions.
+            place = _shuffled(f"{part} {count // 4}", list(range(4)))[count % 4]
+            first = next(option for option in options if option.right)
+            options.remove(first)
+            options.insert(place, first)
+        elif len(right) < 2 or len(options) < 4:
+            raise ValueError("several: at least two right answers, and four in all")
+    ask, because = filled(entry["ask"]), filled(entry["because"])
+    return Question(
+        *(entry["id"], part, chapter, entry["kind"], entry["level"], entry["minutes"]),
+        *(ask, tuple(options), because, margin),
+    )
+
+
+def _complain_of(text: str, settings: Sequence[float], values: Collection[str]) -> None:
+    """ValueError if a formula does not end, or a decimal or a percentage is neither a setting nor computed."""
+    if text.count("$") % 2 or any(f.count("{") != f.count("}") for f in text.split("$")[1::2]):
+        raise ValueError(f"a formula is not closed: {text}")
+    known = {str(setting) for setting in settings} | set(values)
+    plain = re.sub(r"\(\d+\.\d+[a-z]?\)", "", text)  # numbers of equations
+    for number in re.findall(r"(?<![\w.])\d+\.\d+|\d+(?:\.\d+)?\s?\\?%", plain):
+        if number not in known:
+            raise ValueError(f"{number} is neither computed nor a setting")
+
+
+def _shuffled(seed: str, things: Sequence[_T]) -> list[_T]:
+    """In an order that depends on the seed and on nothing else."""
+    draws = [hashlib.sha256(f"{seed} {place}".encode()).digest() for place in range(len(things))]
+    return [thing for _, thing in sorted(zip(draws, things, strict=True), key=lambda pair: pair[0])]
+
+
+def marked(text: str) -> str:
+    r"""Markdown as HTML, formulas as \(...\)."""
+    pieces = text.split("$")
+    for place, piece in enumerate(pieces):
+        piece = html.escape(piece, quote=False)
+        pieces[place] = rf"\({piece}\)" if place % 2 else re.sub(r"\*([^*]+)\*", r"<em>\1</em>", piece)
+    return "".join(pieces)
