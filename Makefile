@@ -16,7 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  The first target makes .venv. TORCH=cpu takes PyTorch's small CPU build, PYTHON=python3.12 another Python."
+	@echo "  The first target makes .venv. TORCH=cpu takes PyTorch's small CPU build, PYTHON=python3.12 another Python; to change"
+	@echo "  them later, make distclean first."
 
 # The first that is there, runs, and is new enough.
 NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
