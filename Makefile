@@ -16,11 +16,37 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  The first target makes .venv. TORCH=cpu takes PyTorch's small CPU build, PYTHON=python3.12 another Python."
+	@echo "  The first target makes .venv. TORCH=cpu takes PyTorch's small CPU build, PYTHON=python3.12 another Python; to change"
+	@echo "  them later, make distclean first."
+
+# The first that is there, runs, and is new enough.
+NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c $(NEW_ENOUGH) 2>/dev/null && echo $$p && break; done)
 
 .PHONY: setup
-setup: ## make .venv from requirements.lock (the other targets do it by themselves)
-	@tools/setup.sh
+setup: .venv/.ready ## make .venv from requirements.lock (the other targets do it by themselves)
+
+# A stamp, written last, so that what was cut short is made anew. It names the folder, because an environment holds
+# absolute paths: after a move, it is made anew as well.
+ifneq ($(CURDIR),$(shell cat .venv/.ready 2>/dev/null))
+.PHONY: .venv/.ready
+endif
+.venv/.ready: requirements.lock pyproject.toml
+	@$(or $(PYTHON),false) -c $(NEW_ENOUGH) || { echo "Python 3.11 or newer is needed: make setup PYTHON=/path/to/python3" >&2; exit 1; }
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	@$(MAKE) --no-print-directory install PY=.venv/bin/python
+	@echo '$(CURDIR)' >$@
+
+# PyTorch comes last, when all that it needs is there, and by its version alone, because the hashes of its builds differ.
+# Modules are compiled by all cores at once: pip would do so one after another, a third of its time.
+.PHONY: install
+install: PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-input --no-compile
+install: ## install the lock and this package where you say (conda, Binder): make install PY=python
+	$(PIP) --no-deps --require-hashes -r requirements.lock
+	$(PIP) $$(sed -n 's/^# torch==/torch==/p' requirements.lock) $(if $(filter cpu,$(TORCH)),--index-url https://download.pytorch.org/whl/cpu)
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@$(PY) -W ignore -c 'import compileall, sysconfig; compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2, workers=0)'
 
 .PHONY: book
 book: setup ## run every chapter and build _build/html; a warning is an error
@@ -112,8 +138,14 @@ article: setup ## make the short paper's numbers, figures and PDF in paper/build
 	$(PY) paper/make.py
 
 .PHONY: lock
-lock: ## remake requirements.lock from pyproject.toml
-	tools/lock.sh
+lock: ## remake requirements.lock from pyproject.toml: the newest versions it allows, for every Python and platform
+	$(PYTHON) -m venv --clear _build/lock
+	_build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	_build/lock/bin/uv pip compile --quiet --no-header --no-annotate --universal --fork-strategy fewest --all-extras \
+		--generate-hashes pyproject.toml >_build/lock/pins
+	{ sed '/^[^#]/,$$d; /^# torch==/d' requirements.lock; sed -n 's/^\(torch==[^ ]*\).*/# \1/p' _build/lock/pins; \
+		awk '/^[^ ]/ { kept = !/^(cuda|nvidia|torch==|triton)/ } kept' _build/lock/pins; } >_build/lock/new
+	mv _build/lock/new requirements.lock
 
 .PHONY: clean
 clean: ## remove what was built, and the caches
@@ -122,4 +154,4 @@ clean: ## remove what was built, and the caches
 
 .PHONY: distclean
 distclean: clean ## remove .venv as well
-	rm -rf .venv .venvs .setup.log
+	rm -rf .venv .venvs

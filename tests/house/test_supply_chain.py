@@ -1,4 +1,6 @@
-"""What runs elsewhere: actions are pinned by hash, jobs have the least rights, and text from files stays text."""
+"""What runs elsewhere: every change and every release go through the lock, actions are pinned by hash, jobs have the
+least rights, and a release says what it is made with.
+"""
 
 import json
 import re
@@ -12,17 +14,12 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
 
 import chapters  # noqa: E402
-import directives  # noqa: E402
-import projects  # noqa: E402
 import release  # noqa: E402
 
-from icl_book import notation  # noqa: E402
-
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
+WORKFLOWS = {name: yaml.safe_load(text) for name, text in TEXTS.items()}
 #: A commit and the version it is of, or an image by its digest.
-PINNED = re.compile(
-    r"uses: (?:[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|docker://[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64})"
-)
+PINNED = r"uses: (?:[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|docker://[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64})"
 #: Which jobs may do more than read the repository.
 MORE = {
     ("check.yml", "publish"): {"pages": "write", "id-token": "write"},
@@ -30,86 +27,80 @@ MORE = {
 }
 
 
-def unpinned(text: str) -> list[str]:
-    """The lines of a workflow that use what is not pinned."""
-    used = [line.strip().removeprefix("- ") for line in text.splitlines() if re.match(r"\s*(- )?uses:", line)]
-    return [line for line in used if not PINNED.fullmatch(line)]
-
-
-def too_much(name: str, text: str) -> list[str]:
-    """What of a workflow's rights is missing, or more than it needs."""
-    told = yaml.safe_load(text)
-    least = told.get("permissions") == {"contents": "read"}
-    wrong = [] if least else [f"{name}: all jobs should begin with permissions to read contents alone"]
-    for job, steps in told["jobs"].items():
-        given = steps.get("permissions", told.get("permissions"))  # a job that says nothing has the workflow's
-        if given != MORE.get((name, job), {"contents": "read"}):
-            wrong.append(f"{name}: {job}: permissions are {given}")
-        for step in steps["steps"]:
-            keeps = step.get("with", {}).get("persist-credentials", True)
-            if step.get("uses", "").startswith("actions/checkout@") and keeps is not False:
-                wrong.append(f"{name}: {job}: the checkout leaves its token behind")
-    return wrong
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_action_is_pinned_by_hash(path):
-    """Each `uses:` is a commit with its version, or an image with its digest; one version has one hash."""
-    text = path.read_text(encoding="utf-8")
-    assert "uses:" in text
-    assert not unpinned(text)
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_action_is_pinned_by_hash(name):
+    """Each `uses:` is a commit with its version, or an image with its digest."""
+    used = re.findall(r"^\s*(?:- )?(uses:.*)$", TEXTS[name], re.M)
+    assert used
+    assert [line for line in used if not re.fullmatch(PINNED, line)] == []
 
 
 def test_one_version_of_an_action_everywhere():
     """No action stands in two versions, and a version never with two hashes."""
-    used = {m for path in WORKFLOWS for m in re.findall(r"uses: ([\w./-]+)@(\S+) # (\S+)", path.read_text("utf-8"))}
+    used = {found for text in TEXTS.values() for found in re.findall(r"uses: ([\w./-]+)@(\S+) # (\S+)", text)}
     assert len({name for name, *_ in used}) == len(used)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "actions/checkout@v6",
-        "actions/checkout@main # v6.0.2",
-        "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd",
-        "actions/checkout@de0fac2 # v6.0.2",
-        "docker://rhysd/actionlint:1.7.12",
-        "docker://rhysd/actionlint:latest",
-    ],
-)
-def test_a_tag_is_no_pin(line):
-    """A tag, a branch, half a hash, a hash of no version and an image by its tag are found."""
-    assert unpinned(f"    steps:\n      - uses: {line}\n") == [f"uses: {line}"]
-    assert unpinned(f"      - id: one\n        uses: {line}\n") == [f"uses: {line}"]
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_each_job_has_the_rights_that_it_needs(path):
-    """A workflow begins with reading, a job asks for what it needs, and no checkout leaves its token behind."""
-    assert not too_much(path.name, path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("\npermissions:\n  contents: read\n", "\n", "all jobs should begin with"),
-        ("\npermissions:\n  contents: read\n", "\npermissions: write-all\n", "all jobs should begin with"),
-        ("      contents: read\n", "      contents: write\n", "check: permissions are"),
-        ("          persist-credentials: false\n", "          fetch-depth: 0\n", "leaves its token behind"),
-    ],
-)
-def test_more_rights_than_needed_are_found(old, new, told):
-    """A planted fault in the workflow of each commit is named."""
-    text = (ROOT / ".github" / "workflows" / "check.yml").read_text(encoding="utf-8")
-    assert old in text
-    assert told in " ".join(too_much("check.yml", text.replace(old, new, 1)))
 
 
 def test_tools_of_one_job_are_pinned():
     """What a job alone installs, for the audit and the bill of materials, is one version of it."""
-    asked = [found for path in WORKFLOWS for found in re.findall(r"pipx run (\S+ \S+)", path.read_text("utf-8"))]
-    assert sorted(re.sub(r"==.*", "", each) for each in asked) == ["--spec cyclonedx-bom", "--spec pip-audit"]
-    assert all(re.fullmatch(r"--spec [a-z-]+==\d+\.\d+\.\d+", each) for each in asked)
+    asked = sorted(found for text in TEXTS.values() for found in re.findall(r"pipx run --spec (\S+)", text))
+    assert [re.sub(r"==\d+\.\d+\.\d+$", " by version", each) for each in asked] == [
+        "cyclonedx-bom by version",
+        "pip-audit by version",
+    ]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_each_job_has_the_rights_that_it_needs(name):
+    """A workflow begins with reading, a job asks for what it needs, and no checkout leaves its token behind."""
+    least = {"contents": "read"}
+    assert WORKFLOWS[name]["permissions"] == least
+    for job, told in WORKFLOWS[name]["jobs"].items():
+        assert told.get("permissions", least) == MORE.get((name, job), least), job
+        for step in told["steps"]:
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False, job
+
+
+def runs(name: str) -> dict[str, list[str]]:
+    """The commands of each job of a workflow."""
+    return {job: [s["run"] for s in told["steps"] if "run" in s] for job, told in WORKFLOWS[name]["jobs"].items()}
+
+
+def test_every_step_of_ci_is_set_up_from_the_lock():
+    """Steps are targets of make that call the set-up; each change runs all of them, and no workflow calls pip."""
+    ci = (ROOT / ".ci" / "run").read_text()
+    steps = re.search(r"set -- ([a-z ]+);", ci)[1].split()
+    targets = set(re.findall(r"^([a-z]+): setup\b", (ROOT / "Makefile").read_text(), re.M))
+    assert {*steps, "page", "lab", "bench", "paper", "release"} <= targets
+    each = [run for job in runs("check.yml").values() for run in job]
+    weekly = [run for job, commands in runs("weekly.yml").items() if job != "audit" for run in commands]
+    assert all(run.startswith("bash .ci/run ") for run in each + weekly)
+    assert sorted(" ".join(run.removeprefix("bash .ci/run ") for run in each).split()) == sorted(steps)
+    assert not re.search(r"\bpip\b", ci)
+
+
+def test_nothing_is_published_that_did_not_pass():
+    jobs = WORKFLOWS["check.yml"]["jobs"]
+    assert set(jobs["publish"]["needs"]) == set(jobs) - {"publish"}
+    assert all(job["timeout-minutes"] <= 20 for job in jobs.values())
+    assert [name for name, text in TEXTS.items() if "deploy-pages" in text] == ["check.yml"]
+
+
+def test_the_lock_is_audited_each_week():
+    """By name and version, PyTorch's among them; a fault that is found turns the run red."""
+    names, audit = runs("weekly.yml")["audit"]
+    pattern = re.fullmatch(r"grep -oE '(.+)' requirements\.lock >pins\.txt", names)[1]
+    lock = (ROOT / "requirements.lock").read_text()
+    pins = re.findall(pattern, lock)
+    assert len(pins) == len(re.findall(r"^(?:# )?[a-z0-9-]+==", lock, re.M))
+    assert any(pin.startswith("torch==") for pin in pins)
+    assert audit.split()[4:] == ["pip-audit", "--requirement", "pins.txt", "--no-deps", "--disable-pip"]
+    job = WORKFLOWS["weekly.yml"]["jobs"]["audit"]
+    assert {"if", "continue-on-error"}.isdisjoint(job)
+
+
+MATERIALS = {"bomFormat": "CycloneDX", "components": [{"name": "leaf", "version": "1.0"}]}
 
 
 def released(folder, materials):
@@ -122,9 +113,6 @@ def released(folder, materials):
     (folder / "out").mkdir()
     built = release.Built(folder / "site", folder / "kit", folder / "book.pdf", folder / "one.whl", bom)
     return {path.name: path for path in release.put_together(built, folder / "out", "9.9.9", [])}
-
-
-MATERIALS = {"bomFormat": "CycloneDX", "components": [{"name": "leaf", "version": "1.0"}]}
 
 
 def test_a_release_sums_its_bill_of_materials(tmp_path, monkeypatch):
@@ -158,63 +146,11 @@ def test_what_is_no_bill_of_materials_is_refused(tmp_path, monkeypatch, material
 
 def test_the_release_makes_its_bill_before_it_is_put_together():
     """The workflow makes the file that `tools/release.py` looks for, and stops if the sums do not list it."""
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))["jobs"]
-    runs = [step.get("run", "") for step in jobs["build"]["steps"]]
-    bill, together = (next(k for k, run in enumerate(runs) if part in run) for part in ("cyclonedx-py", "make release"))
+    commands = runs("release.yml")["build"]
+    bill, together = (
+        next(k for k, run in enumerate(commands) if part in run) for part in ("cyclonedx", "make release")
+    )
     assert bill < together
-    assert f"--output-file dist/{release.NAME}.cdx.json" in runs[bill]
-    assert "--output-reproducible" in runs[bill]
-    assert f"grep -q 'cdx[.]json$' dist/release/{release.SUMS}" in runs[together + 1]
-
-
-#: What does something on a page if it is read as more than words.
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "see <img src=x onerror=alert(1)>",
-    "{{ 7 * 7 }}",
-    "{raw}`<b>`",
-    "[here](javascript:alert(1))",
-    "![](http://elsewhere.example/a.png)",
-    "first\n```{raw} html\n<b>\n```",
-    "first\n::::{raw} html\n<b>\n::::",
-    "[a]: javascript:b\n[a]",
-    "before $x$ <b onclick=f()> after $y$",
-]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_word_of_the_glossary_is_no_more_than_words(text):
-    """HTML, roles, blocks and links by a scheme are refused by name in the words of the glossary and in projects."""
-    with pytest.raises(chapters.Broken, match=r"terms\.yml: drift: more than words"):
-        directives.only_words(text, "terms.yml: drift")
-
-
-@pytest.mark.parametrize(
-    "text", ["$a<b$", "`{{ x }}` and `<b>`", "*so* [it is](/book/a.md)", "a < b", "$\\{x\\}$ {here}"]
-)
-def test_words_formulas_code_and_links_pass(text):
-    """What the texts are written in passes unchanged."""
-    assert directives.only_words(text, "here") == text
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_project_is_no_more_than_words(text):
-    """A hostile text is named with its project wherever it stands: in its brief, among its pitfalls, in the rubric."""
-    source = yaml.safe_load((ROOT / projects.SOURCE).read_text(encoding="utf-8"))
-    one = source["projects"][0]
-    for plant in ({"brief": text}, {"pitfalls": [text]}, {"words": {"mean": text}}):
-        planted = {"projects": [one | plant]}
-        with pytest.raises(chapters.Broken, match=f"{one['name']}: more than words"):
-            projects.load(yaml.safe_dump(planted))
-
-
-@pytest.mark.parametrize("text", [*HOSTILE, "a | b", "w* and v* of *x*"])
-def test_a_row_of_the_notation_is_text(monkeypatch, text):
-    """Meaning, shape, unit and place of a symbol are shown letter for letter; a bar ends no cell."""
-    symbol = notation.Symbol("d", "d", text, text, text, text)
-    monkeypatch.setattr(notation, "SYMBOLS", [symbol])
-    row = directives.Notation.markdown(None).splitlines()[-1]
-    cells = re.split(r"(?<!\\)\|", row)[3:-1]
-    plain = " ".join(text.split())
-    assert [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in cells] == [plain] * 4
-    assert all(re.fullmatch(r"(?:[\w\s]|\\[!-/:-@\[-`{-~])*", cell) for cell in cells)
+    assert f"--output-file dist/{release.NAME}.cdx.json" in commands[bill]
+    assert "--output-reproducible" in commands[bill]
+    assert f"grep -q 'cdx[.]json$' dist/release/{release.SUMS}" in commands[together + 1]

@@ -196,7 +196,7 @@ def environment(folder: Path) -> Path:
         site = next(path for path in sys.path if path.endswith("site-packages"))
         own = next((folder / "lib").glob("python*/site-packages"))
         (own / "book.pth").write_text(f"import site; site.addsitedir({site!r})\n", encoding="utf-8")
-        wanted = ["-r", str(assignments.SOURCES / "requirements.txt"), "-c", str(ROOT / "requirements.lock")]
+        wanted = ["-r", str(assignments.SOURCES / "requirements.txt")]
         pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, *wanted], check=True)
     return programs
