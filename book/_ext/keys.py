@@ -13,7 +13,7 @@ import chapters
 import remembered
 import yaml
 
-from icl import _identity
+from icl_book import closure
 
 
 def key(text: str) -> str:
@@ -41,8 +41,8 @@ def key(text: str) -> str:
 
 
 def _reached(text: str) -> list[str]:
-    """Identities of what a chapter's cells name of the library."""
-    return list(_identity.reached(chapters.code_cells(text)).values())
+    """Hash of the modules of the library that a chapter's cells reach."""
+    return [closure.digest("\n".join(chapters.code_cells(text)))]
 
 
 def ledger_rows(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import chapters
 import nbformat
 
-from icl import _files, _identity
+from icl import _files
+from icl_book import closure
 from icl_book import records as evidence
 
 
@@ -24,6 +25,11 @@ def _results() -> dict[str, tuple[int, int]]:
 
 def _digest(name: str) -> str:
     return hashlib.sha256((chapters.ROOT / "book/results" / f"{name}.json").read_bytes()).hexdigest()
+
+
+def _program(cells: list[str]) -> str:
+    text = "\n".join(cells)
+    return hashlib.sha256(f"{closure.digest(text)}\n{text}".encode()).hexdigest()
 
 
 def keep(
@@ -53,7 +59,7 @@ def keep(
     if not error and written:
         kept = {
             "cells": len(made_by),
-            "program": _identity.program(made_by),
+            "program": _program(made_by),
             "records": {name: _digest(name) for name in sorted(written)},
         }
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +76,7 @@ def seconds_behind(page: str) -> float | None:
     try:
         kept = json.loads(_note(page).read_text(encoding="utf-8"))
         cells = chapters.code_cells(chapters.source(page))
-        if _identity.program(cells[: kept["cells"]]) != kept["program"]:
+        if _program(cells[: kept["cells"]]) != kept["program"]:
             return None
         records = [evidence.recorded(name) for name, digest in kept["records"].items() if _digest(name) == digest]
     except (OSError, ValueError, KeyError, TypeError):

@@ -26,8 +26,7 @@ import pytest
 import runs
 from jupyter_client.channels import AsyncZMQSocketChannel
 
-from icl import _identity
-from icl_book import records
+from icl_book import closure, records
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Tests that look at other processes.
@@ -111,7 +110,7 @@ def test_a_chapter_runs_again_when_it_changed(tiny, monkeypatch, capsys):
         assert runs.cached("book/a") is None, name
         file.unlink() if before is None else file.write_bytes(before)
         assert runs.cached("book/a") is not None, name
-    monkeypatch.setattr(_identity, "reached", lambda cells: {"icl.tasks": "another"})
+    monkeypatch.setattr(closure, "digest", lambda code: "another")
     assert runs.cached("book/a") is None
 
 

@@ -17,8 +17,8 @@ import keys  # noqa: E402
 import notebooks  # noqa: E402
 import recordings  # noqa: E402
 
-from icl import _identity  # noqa: E402
-from icl_book import claims, records  # noqa: E402
+from icl import _files  # noqa: E402
+from icl_book import claims, closure  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
@@ -119,17 +119,15 @@ def test_no_tag_hides_a_failure(page):
 
 
 def test_a_chapter_depends_on_what_it_reaches(monkeypatch):
-    """A chapter's key changes with what its cells reach in the library, however deep, and with nothing else of it."""
+    """A chapter's key changes with the modules its cells reach in the library, and with no other."""
     text = "---\nkernelspec:\n  name: python3\n---\n\n```{code-cell}\nfrom icl.models import one_layer\n```\n"
-    asked = text.replace("one_layer\n", "one_layer\none_layer.predict\n")
-    before = keys.key(asked)
+    before = keys.key(text)
+    file_hash = closure.file_hash
+    changed = lambda name: lambda other: "changed" if other == name else file_hash(other)  # noqa: E731
+    monkeypatch.setattr(closure, "file_hash", changed("icl.models.one_layer"))
     assert keys.key(text) != before
-    identity = _identity.identity
-    changed = lambda name: lambda other: "changed" if other == name else identity(other)  # noqa: E731
-    monkeypatch.setattr(_identity, "identity", changed("icl.models.one_layer.predict"))
-    assert keys.key(asked) != before
-    monkeypatch.setattr(_identity, "identity", changed("icl.theory.one_layer.training_error"))
-    assert keys.key(asked) == before
+    monkeypatch.setattr(closure, "file_hash", changed("icl.theory.one_layer"))
+    assert keys.key(text) == before
 
 
 def test_a_chapter_depends_on_its_claims_and_records(monkeypatch, tmp_path):
@@ -193,7 +191,7 @@ size = 3
 ```
 
 ```{code-cell}
-run = {"id": "run", "provenance": PROVENANCE, "table": [{"size": size}], "seal": SEAL}
+run = {"id": "run", "provenance": PROVENANCE, "table": [{"size": size}], "checksum": CHECKSUM}
 pathlib.Path("results/run.json").write_text(json.dumps(run))  # as record("run") does
 ```
 
@@ -205,12 +203,12 @@ print(size)
 
 def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     """`make paper` skips a chapter that ran to its end as long as its records are there as written, made by the library
-    and the cells as they are now: those up to the one that recorded last. Prose, comments and later cells may change.
+    and the cells as they are now: those up to the one that recorded last. Prose and later cells may change.
     """
-    made = {"command": "make paper", "config": {}, "code": _identity.reached(["from icl.tasks import blocks\nblocks"])}
+    made = {"command": "make paper", "config": {}, "modules": {"icl.tasks": closure.file_hash("icl.tasks")}}
     made |= {"versions": {}, "device": "CPU", "seconds": 2.5, "date": "2026-01-01"}
-    seal = records.sealed({"id": "run", "provenance": made, "table": [{"size": 3}]})["seal"]
-    text = PAPER.replace("PROVENANCE", repr(made)).replace("SEAL", repr(seal))
+    checksum = _files.checksum({"id": "run", "provenance": made, "table": [{"size": 3}]})
+    text = PAPER.replace("PROVENANCE", repr(made)).replace("CHECKSUM", repr(checksum))
     page, result = tmp_path / "book/page.md", tmp_path / "book/results/run.json"
     result.parent.mkdir(parents=True)
     (result.parent / "other.json").write_text("not of this chapter")
@@ -227,7 +225,6 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
 
     for same in (
         text.replace("print(size)", "print(2 * size)"),
-        text.replace("size = 3", "size = 3  # three"),
         text.replace("```{code-cell}\nimport", "Some prose.\n\n+++\n\nMore.\n\n```{code-cell}\nimport"),
     ):
         assert same != text
@@ -245,8 +242,7 @@ def test_a_recorded_chapter_is_not_run_again(monkeypatch, tmp_path):
     result.write_text(whole)
     assert recordings.seconds_behind("book/page") == 2.5
     with monkeypatch.context() as patch:
-        patch.setattr(_identity, "identity", lambda name: "another")
-        patch.setattr(_identity, "everything", frozenset)
+        patch.setattr(closure, "file_hash", lambda name: "another")
         assert recordings.seconds_behind("book/page") is None
 
     # Stopped by an error after it had recorded, a chapter is run again; so is one that recorded nothing.

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -102,12 +103,13 @@ def test_another_source_than_the_one_asked_for_is_refused(mine):
         lambda text: text[:100],
         lambda text: text.replace("0.", "1.", 1),
         lambda text: "",
-        lambda text: text.replace(text[:64], "0" * 64),
+        lambda text: re.sub(r'"checksum": "\w+"', '"checksum": "0"', text),
+        lambda text: "[]",
         lambda text: "\xff",
     ],
 )
 def test_a_damaged_cell_is_refused_with_its_path(mine, tmp_path, edit):
-    """Cut short, a digit changed, empty, another seal, no text: none is taken for whole."""
+    """Cut short, a digit changed, empty, another checksum, no text: none is taken for whole."""
     cell = of(mine)
     cells.work(cell, SAME, tmp_path)
     path = cell.files(tmp_path).with_suffix(".json")
@@ -117,7 +119,7 @@ def test_a_damaged_cell_is_refused_with_its_path(mine, tmp_path, edit):
 
 
 def test_a_cell_of_something_else_is_refused(mine, tmp_path):
-    """A whole and sealed file under another cell's name."""
+    """A whole file under another cell's name."""
     one, other = of(mine), of(mine, seed=1)
     cells.work(one, {}, tmp_path)
     one.files(tmp_path).with_suffix(".json").rename(other.files(tmp_path).with_suffix(".json"))
@@ -150,12 +152,11 @@ def test_squared_errors_are_against_clean_labels_and_infinite_where_an_answer_is
 
 
 def test_what_is_kept_is_plain_json(mine, tmp_path):
-    """A seal, then JSON that says what it is of: nothing has to be unpickled to be read."""
+    """JSON that says what it is of: nothing has to be unpickled to be read."""
     cell = of(mine)
     cells.work(cell, SAME, tmp_path)
-    seal, text = cell.files(tmp_path).with_suffix(".json").read_text().splitlines()
-    content = json.loads(text)
-    assert len(seal) == 64
+    content = json.loads(cell.files(tmp_path).with_suffix(".json").read_text())
+    assert set(content) == {"format", "what", "found", "checksum"}
     assert content["what"] == cell.described()
     assert set(content["found"]) == {"validation", "seconds", "errors", "settings", "trouble"}
 
