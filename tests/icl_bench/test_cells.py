@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from icl import _source
 from icl.profile import streams
 from icl.runs.training import AdamW
 from icl.tasks import DriftingRegression, clean
@@ -53,8 +54,10 @@ def test_a_cell_is_a_training_written_by_hand(mine):
     np.testing.assert_allclose(found.errors["ar1-0.9", "same"], squares, rtol=1e-5)
 
 
-def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path):
-    """Rate, seed, sizes, tasks and the contestant's source each give files of another name; what tests are of not."""
+def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path, monkeypatch):
+    """Rate, seed, sizes, tasks, the contestant's source, library and tool each give files of another name; what tests
+    are of not.
+    """
     one = of(mine)
     others = [
         *(of(mine, seed=1), of(mine, rate=2e-2), of(mine, training=("ar1-0.9",), trained_on="ar1-0.9")),
@@ -66,6 +69,14 @@ def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path):
     assert of(mine, budget=replace(TINY, prompts=6, seeds=3, name="other")).files(tmp_path) == one.files(tmp_path)
     assert of(mine, device="cuda:0").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
     assert of(mine, device="cuda").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
+    monkeypatch.setattr(cells, "_program", cells._program.__wrapped__)
+    of_libraries = set()
+    for files in ({"icl": "a", "icl_bench": "a"}, {"icl": "b", "icl_bench": "a"}, {"icl": "a", "icl_bench": "b"}):
+        monkeypatch.setattr(
+            _source, "digest", lambda *packages, files=files: " ".join(files[each] for each in packages)
+        )
+        of_libraries.add(one.files(tmp_path).name)
+    assert len(of_libraries) == 3
 
 
 def test_a_cell_that_is_there_is_read_and_asked_for_more_tests_adds_them(mine, tmp_path, monkeypatch):
