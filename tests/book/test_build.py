@@ -277,7 +277,7 @@ build.examine([page])
 keys.key(chapters.source(page))
 print({"altair", "pandas", "sphinx", "torch"} & {*sys.modules})
 build.load()
-print({"altair", "pandas", "sphinx", "torch", "book_site", "jupyter_book.sphinx", "measurements"} - {*sys.modules})
+print({"altair", "pandas", "sphinx", "book_site", "jupyter_book.sphinx", "measurements"} - {*sys.modules})
 build.leave(0)
 """
     around = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
