@@ -161,9 +161,7 @@ def _jaxtyped(*, typechecker):
 
 _shapes = jaxtyping.jaxtyped
 jaxtyping.jaxtyped = _jaxtyped
-# All modules but one: it reads programs, in hundreds of thousands of small calls, and there is no array in it.
-_UNCHECKED = {"_identity"}
-_modules = {path.stem for path in (ROOT / "lib" / "icl").iterdir() if not path.name.startswith("__")} - _UNCHECKED
+_modules = {path.stem for path in (ROOT / "lib" / "icl").iterdir() if not path.name.startswith("__")}
 _checked = [*(f"icl.{name}" for name in sorted(_modules)), "icl_bench", "icl_book"]
 jaxtyping.install_import_hook(_checked, "icl_checker.check")
 

@@ -78,6 +78,7 @@ ELSEWHERE = {
         *("icl/test_files.py", "icl/runs/test_checkpoint.py"),
         *("icl_book/test_records.py", "icl_bench/test_results.py"),
     ),
+    "icl/_source": ("icl/test_source.py",),
     "icl_bench/_markup": ("icl_bench/test_report.py",),
 }
 

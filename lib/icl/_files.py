@@ -1,76 +1,39 @@
-"""Files that are whole or not there: a draft beside the old one, on the disk in full, then renamed."""
+"""Files that are whole or not there, and the checksum by which a reader knows."""
 
 import contextlib
+import hashlib
+import json
 import os
-from collections.abc import Iterator
+import secrets
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any
 
 
 def write(path: Path, content: bytes) -> None:
     """Write a file in place of what stands there, which stays untouched until the new one is on the disk.
 
-    A draft, `<name>.part`, is never read, and removed if it cannot be finished. Of several that write the same file,
-    each has the draft for itself; the last one's stands in the end.
+    The draft beside it has a name of its own, `<name>.<random>.part`: writers at once do not meet.
 
     Raises:
         OSError: naming the path, if the disk refuses; `path` is then as it was.
-        NotImplementedError: on Windows, as `lock` does.
     """
-    draft = path.with_name(f"{path.name}.part")
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with _own(draft) as out:
-            try:
-                out.truncate()
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-                draft.replace(path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    draft.unlink()
-                raise
+        with draft.open("xb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(path)
     except OSError as error:
         # The operating system does not always say which file it could not write.
         raise OSError(error.errno, error.strerror, str(path)) from error
-    # The new name is on the disk once its folder is.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
     finally:
-        os.close(folder)
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
-def lock(file: IO[Any], *, wait: bool = True) -> None:
-    """Lock an open file against other processes; the system gives the lock back when this one ends, however it ends.
-
-    Raises:
-        BlockingIOError: if another process has the lock and this one is not to wait for it.
-        NotImplementedError: on Windows, which has no locks of this kind.
-    """
-    try:
-        import fcntl
-    except ModuleNotFoundError:
-        raise NotImplementedError("files are written under POSIX locks: on Windows, use WSL") from None
-    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-@contextlib.contextmanager
-def _own(draft: Path) -> Iterator[BinaryIO]:
-    """A draft, open, that nobody else writes to; a lock ends with its process, however that ends."""
-    while True:
-        # Not emptied before it is ours.
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as out:
-            lock(out)
-            there = os.fstat(out.fileno())
-            # Whoever had it may have given it its name meanwhile, or removed it.
-            if there.st_nlink and _is(draft, there):
-                yield out
-                return
-
-
-def _is(path: Path, there: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(path.stat(), there)
-    except FileNotFoundError:
-        return False
+def checksum(content: Any) -> str:
+    """Return a hash of what JSON makes of a value: the same before writing and after reading, in any layout."""
+    # Read back first: of a dict's keys JSON makes strings, and sorts numbers as numbers.
+    plain = json.dumps(json.loads(json.dumps(content)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()[:32]

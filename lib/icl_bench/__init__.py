@@ -8,7 +8,7 @@
 - `contest`: the comparison of *One benchmark*, who is told, tuned or taught what
 - `contestants`: any layer, model, operator or filter, by name, by module or by file
 - `foreign`: models of other packages
-- `leaderboard`: sealed rows, one a contestant, and what is checked of them
+- `leaderboard`: rows, one a contestant, and what is checked of them
 - `own`: tasks of one's own
 - `report`: one self-contained page
 - `results`: the table of a run: kept, summed up, compared

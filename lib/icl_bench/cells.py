@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from icl import _checks, _files, _identity, profile
+from icl import _checks, _files, _source, profile
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.runs.judging import Predictor, one_step_ahead
@@ -36,7 +36,7 @@ from icl_bench.budgets import Budget
 
 #: A test is of prompts as long as those trained on, or twice as long.
 VARIANTS = ("same", "longer")
-_FORMAT = "icl-bench cell 1"
+_FORMAT = "icl-bench cell 2"
 _CHUNK = 100
 _EVERY, _TOLD = 50, 10
 
@@ -77,10 +77,10 @@ class Sought:
 
 @functools.cache
 def _program() -> dict[str, Any]:
-    """What every cell depends on beside what it is of: the code that a cell can reach, and versions."""
+    """What every cell depends on beside what it is of: the library's files and this tool's, and versions."""
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
     return {
-        "library": _identity.identity("icl_bench.cells"),
+        "library": _source.digest("icl", "icl_bench"),
         "versions": versions | {"python": platform.python_version()},
     }
 
@@ -355,9 +355,10 @@ def _built(contestant: contestants.Contestant, budget: Budget, seed: int) -> Any
 
 
 def _keep(path: Path, what: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """Write what was found for a description, sealed, whole or not at all."""
-    text = json.dumps({"format": _FORMAT, "what": what, "found": content})
-    _files.write(path, f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n".encode())
+    """Write what was found for a description, whole or not at all."""
+    whole: dict[str, Any] = {"format": _FORMAT, "what": what, "found": content}
+    whole["checksum"] = _files.checksum(whole)
+    _files.write(path, f"{json.dumps(whole)}\n".encode())
 
 
 def _kept(path: Path, what: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -369,14 +370,13 @@ def _kept(path: Path, what: Mapping[str, Any]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        seal, _, text = path.read_text(encoding="utf-8").rstrip("\n").partition("\n")
-        if hashlib.sha256(text.encode()).hexdigest() != seal:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("checksum", None) != _files.checksum(content):
             raise ValueError("it is damaged")
-        content = json.loads(text)
         if (content["format"], content["what"]) != (_FORMAT, what):
             raise ValueError("it is of something else")
         return dict(content["found"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be used ({error}): remove it and run again") from error
 
 

@@ -1,14 +1,13 @@
-"""A leaderboard of runs: one file a contestant, sealed, and refused by name where its numbers do not hold together.
+"""A leaderboard of runs: one file a contestant, refused by name where its numbers do not hold together.
 
 A row holds what a contestant's run found on each task, in multiples of the floor with standard errors, what it cost,
 how it was trained, and where its code is: a commit and a link. Rows are compared because all were tested on the same
 prompts: hashes of the prompts and the floors on them stand in each row, must be those of the other rows, and
-`read_rows` makes them anew where it is asked to. The seal guards against a slip of the hand, not against who wants to
-deceive: who doubts a row runs it again, which is what its commit is for.
+`read_rows` makes them anew where it is asked to. A checksum says that a file is whole, not that it is true: who doubts
+a row runs it again, which is what its commit is for.
 """
 
 import datetime
-import hashlib
 import json
 import math
 import re
@@ -127,7 +126,7 @@ def _geometric(tests: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
-    """Write a row as `<contestant>.json`, sealed, whole or not at all.
+    """Write a row as `<contestant>.json` with its checksum, whole or not at all.
 
     Args:
         made: what `row` made.
@@ -141,7 +140,8 @@ def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
     path = _place(folder) / f"{made['contestant']}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"format": _FORMAT, "seal": _seal(made), "row": made}, indent=1, ensure_ascii=False)
+        content = {"format": _FORMAT, "checksum": _files.checksum(made), "row": made}
+        text = json.dumps(content, indent=1, ensure_ascii=False)
         _files.write(path, f"{text}\n".encode())
     except OSError as error:
         raise ValueError(f"folder {folder} cannot be written to: {error.strerror}") from error
@@ -171,10 +171,6 @@ def _place(folder: Path | str) -> Path:
     return Path(_checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path"))
 
 
-def _seal(made: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
-
-
 def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str] = ()) -> list[dict[str, Any]]:
     """All rows of a folder, in the order of their names, each looked through.
 
@@ -184,7 +180,7 @@ def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str]
         again: names of tasks whose test prompts and floors are made anew and compared, for both variants.
 
     Raises:
-        ValueError: with the file and the reason: a broken seal, another format or budget, numbers that do not follow
+        ValueError: with the file and the reason: another checksum, format or budget, numbers that do not follow
             from one another, prompts or floors that are not this library's or not those of the other rows, no commit.
     """
     place = _place(folder)
@@ -211,8 +207,8 @@ def _read(path: Path, budget: str) -> dict[str, Any]:
     if content["format"] != _FORMAT:
         raise ValueError(f"it has the format {content['format']!r}, not {_FORMAT!r}")
     made: dict[str, Any] = content["row"]
-    if content["seal"] != _seal(made):
-        raise ValueError("its seal is broken: something in it was changed by hand")
+    if content["checksum"] != _files.checksum(made):
+        raise ValueError("its checksum is not that of its row: it is not as it was written")
     _examine(made, path.name)
     if made["budget"]["name"] != budget:
         raise ValueError(f"it is of the budget {made['budget']['name']}, and this leaderboard of {budget}")

@@ -14,7 +14,6 @@ prompt by prompt, those of runs made at different times too.
   same training on all tasks, so its part is the spread of the geometric means that each seed has by itself.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ import pandas as pd
 from icl import _checks, _files
 
 #: What `meta` says of the form of table and meta.
-FORMAT = "icl-bench 1"
+FORMAT = "icl-bench 2"
 #: Columns of a table, in order. A row is a contestant, one training of it at one rate from one seed, and one test.
 COLUMNS = ("contestant", "kind", "trained_on", "rate", "seed", "task", "variant", "errors")
 #: Who answers 0 to everything; ratios are of it where no floor is known.
@@ -38,7 +37,7 @@ GROUPS = ("trained on", "shifted", "longer")
 
 _FLOOR = "floor"
 _ALL = "all"
-_KEY, _SEAL = b"icl-bench", b"icl-bench-seal"
+_KEY, _CHECKSUM = b"icl-bench", b"icl-bench-checksum"
 _TEXT = ("contestant", "kind", "trained_on", "task", "variant")
 
 
@@ -84,7 +83,7 @@ class BenchResults:
 def write_results(path: Path, results: BenchResults) -> None:
     """Write a table as one Parquet file, whole or not at all; its meta stands in the file's metadata as "icl-bench".
 
-    A seal over both is written beside it, so that what was changed by hand is not taken for what was measured.
+    A checksum of both is written beside it, so that what was damaged is not taken for what was measured.
 
     Raises:
         ValueError: if a row is not what `BenchResults` says, or the meta is nothing that JSON holds.
@@ -106,8 +105,7 @@ def write_results(path: Path, results: BenchResults) -> None:
         table = arrow.table(columns, schema=schema)
     except (arrow.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"table must hold names, numbers and lists of errors: {error}") from error
-    seal = _seal(columns, meta)
-    table = table.replace_schema_metadata({_KEY: meta.encode(), _SEAL: seal.encode()})
+    table = table.replace_schema_metadata({_KEY: meta.encode(), _CHECKSUM: _files.checksum([columns, meta]).encode()})
     buffer = arrow.BufferOutputStream()
     # Names repeat; errors do not, and a dictionary would not tell 0 from -0.
     parquet.write_table(table, buffer, compression="zstd", use_dictionary=list(_TEXT))
@@ -154,7 +152,8 @@ def read_results(path: Path) -> BenchResults:
             f"wrote it, or make the results again"
         )
     try:
-        whole = list(columns) == list(COLUMNS) and held.get(_SEAL) == _seal(columns, held[_KEY].decode()).encode()
+        told = held.get(_CHECKSUM, b"").decode()
+        whole = list(columns) == list(COLUMNS) and told == _files.checksum([columns, held[_KEY].decode()])
     except (TypeError, ValueError) as error:  # numbers where names should be
         raise ValueError(changed) from error
     if not whole:
@@ -585,18 +584,3 @@ def _pyarrow() -> tuple[Any, Any]:
             "results are kept as Parquet, by the package pyarrow: pip install 'icl-book[bench]'"
         ) from error
     return pyarrow, parquet
-
-
-def _seal(columns: Mapping[str, Sequence[Any]], meta: str) -> str:
-    """Hash of a table to the bit, and of what is said of it."""
-    digest = hashlib.sha256(meta.encode())
-    for name in COLUMNS:
-        values = columns[name]
-        if name == "errors":
-            digest.update(np.array([len(each) for each in values], dtype="<i8").tobytes())
-            digest.update(np.array([error for each in values for error in each], dtype="<f8").tobytes())
-        elif name in ("rate", "seed"):
-            digest.update(np.array(values, dtype="<f8" if name == "rate" else "<i8").tobytes())
-        else:
-            digest.update(json.dumps(list(values)).encode())
-    return digest.hexdigest()

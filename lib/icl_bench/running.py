@@ -22,13 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import filelock
 import joblib
 import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
 
-from icl import _checks, _files, filters
+from icl import _checks, filters
 from icl_bench import cells, contestants, sound, weighing
 from icl_bench import results as tables
 from icl_bench import tasks as tasks_of
@@ -230,25 +231,23 @@ def _home(folder: Path | str | None) -> Iterator[Path]:
             yield Path(place)
         return
     home = Path(folder)
+    lock = filelock.FileLock(home / ".lock")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        lock = (home / ".lock").open("w")
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise ValueError(f"folder {folder} is in use by another run: wait for it, or give another folder") from error
     except OSError as error:
         raise ValueError(f"folder {folder} cannot be written to: {error.strerror}") from error
-    with lock:
-        try:
-            _files.lock(lock, wait=False)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"folder {folder} is in use by another run: wait for it, or give another folder"
-            ) from error
-        try:
-            yield home
-        except OSError as error:
-            if error.errno is None or error.filename is not None:
-                raise
-            # The operating system does not always say which file it could not write.
-            raise OSError(error.errno, error.strerror, str(home)) from error
+    try:
+        yield home
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        # The operating system does not always say which file it could not write.
+        raise OSError(error.errno, error.strerror, str(home)) from error
+    finally:
+        lock.release()
 
 
 def _agree(before: BenchResults, plan_: Plan, table: Path) -> None:

@@ -2,7 +2,7 @@
 
 - `charts`: figures
 - `claims`: the ledger of claims and their checks
-- `closure`: modules that code reaches, and their hash
+- `closure`: which modules of the library a piece of Python reaches
 - `exercises`: self-checks of exercises
 - `grading`: graded exercises: secret cases, barred calls, time
 - `notation`: every symbol of the book

@@ -1,12 +1,11 @@
 """Records of long runs: their tables, and where they come from.
 
-A record is written once, at the profile `paper`, and read at every build. It names the code that made it by identities
-that a move or a rename does not change, and says so when that code has changed since. A seal over its table and its
-provenance, written by the run, shows whether a hand has changed either.
+A record is written once, at the profile `paper`, and read at every build. It names the modules of the library that made
+it, each with a hash of its file, and says so when one of them has changed since. A checksum shows that the file is
+whole. `python -m icl_book.records` lists the records that are not current.
 """
 
 import datetime
-import hashlib
 import html
 import json
 import os
@@ -14,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,18 +22,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from icl import _files, _identity
+from icl import _files, _source
+from icl_book import closure
 from icl_book.claims import _REPOSITORY, VerdictChanged, folder
 
-#: Modules that show and judge what others computed: a record does not get older with them.
-_APART = ("icl_book",)
 
-
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a record with the seal over the rest of it: a hash of what JSON makes of all its values."""
-    kept = {name: value for name, value in content.items() if name != "seal"}
-    plain = json.dumps(json.loads(json.dumps(kept)), sort_keys=True, separators=(",", ":"))
-    return kept | {"seal": hashlib.sha256(plain.encode()).hexdigest()[:32]}
+def _computes(module: str) -> bool:
+    """Whether a record gets older with a module: not with those that show, judge and write files."""
+    shows = module.startswith("icl_book") and not module.startswith("icl_book.chapters.")
+    return not shows and module not in ("icl._files", "icl._source")
 
 
 def _device() -> str:
@@ -54,15 +51,9 @@ class Record:
 
     @property
     def current(self) -> bool:
-        """Whether the code that made it still stands in the library, wherever and under whatever name."""
-        return not self.outdated
-
-    @property
-    def outdated(self) -> list[str]:
-        """What of the code that made it has changed since, by the names it had then."""
-        code = self.provenance["code"]
-        moved = [name for name, identity in code.items() if _identity.identity(name) != identity]
-        return [name for name in moved if code[name] not in _identity.everything()] if moved else []
+        """Whether the modules that made it are what they were; False where the record does not name them."""
+        made_by = self.provenance.get("modules")
+        return made_by is not None and all(closure.file_hash(name) == was for name, was in made_by.items())
 
     @property
     def origin(self) -> "Record":
@@ -122,7 +113,7 @@ def record(
     provenance = {
         "command": command,
         "config": config,
-        "code": _identity.reached(_identity.running(), but=_APART),
+        "modules": {name: closure.file_hash(name) for name in closure.modules(_source.program()) if _computes(name)},
         "commit": commit.stdout.strip() or None,
         "versions": {p: metadata.version(p) for p in ("torch", "numpy", "scipy", "pandas")}
         | {"python": platform.python_version()},
@@ -131,24 +122,37 @@ def record(
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
     path = folder("results") / f"{id}.json"
-    content = sealed({"id": id, "provenance": provenance, "table": table.to_dict(orient="records")})
+    content = {"id": id, "provenance": provenance, "table": table.to_dict(orient="records")}
+    content["checksum"] = _files.checksum(content)
     _files.write(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 
 
 def recorded(id: str) -> Record:
-    """Read a long run; ValueError with its path and the reason if it is missing, unreadable, foreign or not as made."""
+    """Read a long run; ValueError with its path and the reason if it is missing, unreadable, foreign or damaged."""
     path = folder("results") / f"{id}.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["id"] != id:
             raise ValueError(f"it holds the record {content['id']!r}")
-        needed = {"command", "config", "code", "versions", "device", "seconds", "date"}
+        needed = {"command", "config", "versions", "device", "seconds", "date"}
         missing = needed - set(content["provenance"])
         if missing:
             raise ValueError(f"its provenance lacks {sorted(missing)}")
-        if content.get("seal") != sealed(content)["seal"]:
-            raise ValueError("its seal is not that of its table and provenance: a hand changed it, or there is none")
+        if content.pop("checksum", None) != _files.checksum(content):
+            raise ValueError("its checksum is not that of its content: it is not as the run wrote it")
         return Record(id, pd.DataFrame(content["table"]), content["provenance"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"cannot read the record {path}: {error}") from error
+
+
+def _stale() -> Iterator[str]:
+    """A line for each record that is not current: its id, day and commit."""
+    for path in sorted(folder("results").glob("*.json")):
+        found = recorded(path.stem)
+        if not found.current:
+            yield f"{found.id}  {found.provenance['date']}  {(found.provenance.get('commit') or 'unknown')[:8]}"
+
+
+if __name__ == "__main__":
+    print(*_stale(), sep="\n")

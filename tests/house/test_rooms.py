@@ -61,7 +61,7 @@ def test_a_door_names_what_is_inside(package):
 def subject(file):
     """The module that a file of tests is about, by place and name; None if there is none.
 
-    `theory/test_s6.py` is about `theory/s6.py`, `test_identity.py` about `_identity.py`, and `test_filters_kalman.py`,
+    `theory/test_s6.py` is about `theory/s6.py`, `test_files.py` about `_files.py`, and `test_filters_kalman.py`,
     which has one aspect more in its name, about `filters.py`.
     """
     folder = ROOT / file.parent.relative_to(TESTS)
@@ -141,7 +141,8 @@ def test_files_are_touched_in_few_rooms_and_nothing_is_unpickled():
     """
     sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
     assert {name for name, source in sources.items() if touches_files(source)} == {
-        *("icl/_files.py", "icl/_identity.py", *(f"icl_book/{name}.py" for name in ("claims", "exercises", "records"))),
+        *("icl/_files.py", "icl/_source.py"),
+        *(f"icl_book/{name}.py" for name in ("claims", "closure", "exercises", "records")),
         *(f"icl_bench/{name}.py" for name in ("cells", "leaderboard", "results", "running", "specs")),
         *(f"icl/{name}.py" for name in ("runs/checkpoint", "runs/grid", "runs/swapping", "tasks/text")),
     }

@@ -19,7 +19,7 @@ def test_the_installed_package_stands_by_itself(installed, tmp_path):
     """In an empty folder the unpacked package reads its own ledger and records; and every room can be imported without
     what plain `pip install icl-book` does not bring.
     """
-    extras = ["IPython", "jupyter_book", "nbclient", "pyarrow", "dask", "transformers"]
+    extras = ["IPython", "jupyter_book", "nbclient", "grimp", "pyarrow", "dask", "transformers"]
     script = (
         f"import pathlib, sys; sys.modules |= dict.fromkeys({extras});"
         "import icl, icl_bench, icl_book, icl.runs, icl.models, icl.theory, icl.tasks;"

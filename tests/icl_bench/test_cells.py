@@ -2,12 +2,14 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from icl import _source
 from icl.profile import streams
 from icl.runs.training import AdamW
 from icl.tasks import DriftingRegression, clean
@@ -52,8 +54,10 @@ def test_a_cell_is_a_training_written_by_hand(mine):
     np.testing.assert_allclose(found.errors["ar1-0.9", "same"], squares, rtol=1e-5)
 
 
-def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path):
-    """Rate, seed, sizes, tasks and the contestant's source each give files of another name; what tests are of not."""
+def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path, monkeypatch):
+    """Rate, seed, sizes, tasks, the contestant's source, library and tool each give files of another name; what tests
+    are of not.
+    """
     one = of(mine)
     others = [
         *(of(mine, seed=1), of(mine, rate=2e-2), of(mine, training=("ar1-0.9",), trained_on="ar1-0.9")),
@@ -65,6 +69,14 @@ def test_a_cell_has_another_name_for_all_that_decides_it(mine, tmp_path):
     assert of(mine, budget=replace(TINY, prompts=6, seeds=3, name="other")).files(tmp_path) == one.files(tmp_path)
     assert of(mine, device="cuda:0").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
     assert of(mine, device="cuda").files(tmp_path) == of(mine, device="cuda:1").files(tmp_path)
+    monkeypatch.setattr(cells, "_program", cells._program.__wrapped__)
+    of_libraries = set()
+    for files in ({"icl": "a", "icl_bench": "a"}, {"icl": "b", "icl_bench": "a"}, {"icl": "a", "icl_bench": "b"}):
+        monkeypatch.setattr(
+            _source, "digest", lambda *packages, files=files: " ".join(files[each] for each in packages)
+        )
+        of_libraries.add(one.files(tmp_path).name)
+    assert len(of_libraries) == 3
 
 
 def test_a_cell_that_is_there_is_read_and_asked_for_more_tests_adds_them(mine, tmp_path, monkeypatch):
@@ -102,12 +114,13 @@ def test_another_source_than_the_one_asked_for_is_refused(mine):
         lambda text: text[:100],
         lambda text: text.replace("0.", "1.", 1),
         lambda text: "",
-        lambda text: text.replace(text[:64], "0" * 64),
+        lambda text: re.sub(r'"checksum": "\w+"', '"checksum": "0"', text),
+        lambda text: "[]",
         lambda text: "\xff",
     ],
 )
 def test_a_damaged_cell_is_refused_with_its_path(mine, tmp_path, edit):
-    """Cut short, a digit changed, empty, another seal, no text: none is taken for whole."""
+    """Cut short, a digit changed, empty, another checksum, no text: none is taken for whole."""
     cell = of(mine)
     cells.work(cell, SAME, tmp_path)
     path = cell.files(tmp_path).with_suffix(".json")
@@ -117,7 +130,7 @@ def test_a_damaged_cell_is_refused_with_its_path(mine, tmp_path, edit):
 
 
 def test_a_cell_of_something_else_is_refused(mine, tmp_path):
-    """A whole and sealed file under another cell's name."""
+    """A whole file under another cell's name."""
     one, other = of(mine), of(mine, seed=1)
     cells.work(one, {}, tmp_path)
     one.files(tmp_path).with_suffix(".json").rename(other.files(tmp_path).with_suffix(".json"))
@@ -150,12 +163,11 @@ def test_squared_errors_are_against_clean_labels_and_infinite_where_an_answer_is
 
 
 def test_what_is_kept_is_plain_json(mine, tmp_path):
-    """A seal, then JSON that says what it is of: nothing has to be unpickled to be read."""
+    """JSON that says what it is of: nothing has to be unpickled to be read."""
     cell = of(mine)
     cells.work(cell, SAME, tmp_path)
-    seal, text = cell.files(tmp_path).with_suffix(".json").read_text().splitlines()
-    content = json.loads(text)
-    assert len(seal) == 64
+    content = json.loads(cell.files(tmp_path).with_suffix(".json").read_text())
+    assert set(content) == {"format", "what", "found", "checksum"}
     assert content["what"] == cell.described()
     assert set(content["found"]) == {"validation", "seconds", "errors", "settings", "trouble"}
 

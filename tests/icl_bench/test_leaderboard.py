@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
+from icl import _files
 from icl_bench import cells, leaderboard
 from icl_bench.budgets import BUDGETS
 from icl_bench.results import COLUMNS, FORMAT, BenchResults
@@ -95,13 +96,13 @@ def folder(written, tmp_path):
     return Path(shutil.copytree(written, tmp_path / "rows"))
 
 
-def changed(folder, change, *, sealed=True, who="mine"):
-    """A row's file changed, and sealed again unless a test is about the seal."""
+def changed(folder, change, *, summed=True, who="mine"):
+    """A row's file changed, with its checksum made anew unless a test is about that."""
     path = folder / f"{who}.json"
     content = json.loads(path.read_text())
     change(content["row"])
-    if sealed:
-        content["seal"] = leaderboard._seal(content["row"])
+    if summed:
+        content["checksum"] = _files.checksum(content["row"])
     path.write_text(json.dumps(content))
 
 
@@ -152,7 +153,11 @@ def test_a_training_that_diverged_is_infinite_on_the_board(results, tmp_path):
 
 
 PLANTED = {
-    "a digit without a seal": (lambda m: first(m, risk=m["tasks"][0]["risk"] * 1.1), False, "seal is broken"),
+    "a digit alone": (
+        lambda m: first(m, risk=m["tasks"][0]["risk"] * 1.1),
+        False,
+        "its checksum is not that of its row",
+    ),
     "a risk": (lambda m: first(m, risk=m["tasks"][0]["risk"] * 1.0001), True, "ar1-0.8, same: ratio must be risk"),
     "a ratio": (lambda m: first(m, ratio=m["tasks"][0]["ratio"] * 0.9), True, "ratio must be risk / floor"),
     "a seed": (lambda m: first(m, low=m["tasks"][0]["ratio"] * 1.1), True, "must lie between low and high"),
@@ -185,9 +190,9 @@ PLANTED = {
 
 @pytest.mark.parametrize("what", PLANTED)
 def test_a_planted_fault_is_refused_by_name(folder, what):
-    """One thing changed in one row of two, sealed again: the file is named, and what is wrong with it."""
-    change, sealed, words = PLANTED[what]
-    changed(folder, change, sealed=sealed)
+    """One thing changed in one row of two, its checksum made anew: the file is named, and what is wrong with it."""
+    change, summed, words = PLANTED[what]
+    changed(folder, change, summed=summed)
     with pytest.raises(
         ValueError, match=rf"mine\.json is no row of this leaderboard: .*({words})|other\.json.*{words}"
     ):
@@ -254,7 +259,7 @@ def test_what_cannot_be_compared_is_not_written(results, tmp_path):
 
 
 def test_the_repositorys_rows_hold_together():
-    """All of them: seal, form, numbers that follow from one another; prompts and floors of two tasks made anew."""
+    """All of them: checksum, form, numbers that follow from one another; prompts and floors of two tasks made anew."""
     rows = leaderboard.read_rows(ROWS, again=["ar1-0.95-noise", "ar1-0.6"])
     assert all(made["by"] for made in rows)
     # Filters are not trained, and a search that takes a moment is told as none.

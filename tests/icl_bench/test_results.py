@@ -48,7 +48,7 @@ def test_others_can_read_the_file(made_up, tmp_path):
 
 
 def rewritten(path, change_table=lambda table: table, change_meta=lambda meta: meta):
-    """A file somebody else wrote: another table or meta with the same seal."""
+    """A file somebody else wrote: another table or meta with the same checksum."""
     table = pyarrow.parquet.read_table(path)
     held = dict(table.schema.metadata)
     held[b"icl-bench"] = change_meta(held[b"icl-bench"])
@@ -87,8 +87,8 @@ def with_another_name(table):
         (lambda p: rewritten(p, change_meta=lambda m: m.replace(b"17000", b"17001")), "was changed by hand"),
         (lambda p: rewritten(p, change_meta=lambda m: m[:-1]), "damaged or was changed by hand"),
         (
-            lambda p: rewritten(p, change_meta=lambda m: m.replace(b"bench 1", b"bench 2")),
-            "of the format 'icl-bench 2'",
+            lambda p: rewritten(p, change_meta=lambda m: m.replace(b"bench 2", b"bench 1")),
+            "of the format 'icl-bench 1'",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from joblib.externals import loky
 from joblib.externals.loky.backend.process import LokyProcess
 from shared import same_runs
 
-from icl import _identity, filters
+from icl import _source, filters
 from icl.runs import grid
 from icl.tasks import DriftingRegression
 from icl_bench import cells, running
@@ -122,7 +122,7 @@ def test_a_run_in_two_processes_gives_the_same_bits_and_a_second_trains_nothing(
 def test_a_grid_in_two_processes_gives_the_same_bits(tmp_path, monkeypatch):
     """Its makers may be a notebook's own: they are sent as they are."""
     # The program that runs; under pytest it is pytest's own.
-    monkeypatch.setattr(_identity, "running", lambda: ["makers = ..."])
+    monkeypatch.setattr(_source, "program", lambda: "makers = ...")
     given = asked(MAKERS | {"LMS": lms, "RLS": lambda task: filters.rls(task.gamma, eps=0.01)})
     alone = grid.run_grid(given).table
     pd.testing.assert_frame_equal(grid.run_grid(given, tmp_path, jobs=2).table, alone, check_exact=True)
@@ -143,7 +143,7 @@ def test_a_grid_on_a_cluster_gives_the_same_bits(cluster):
         with joblib.parallel_config(backend="dask"):
             found = grid.run_grid(asked(MAKERS)).table
         # The work was done there and not here: who works on a cell says with what it was made.
-        worked = client.run(lambda: __import__("icl.runs.grid").runs.grid._installed.cache_info().currsize)
+        worked = client.run(lambda: __import__("icl.runs.grid").runs.grid._surroundings.cache_info().currsize)
     assert len(worked) == 2
     assert any(worked.values())
     pd.testing.assert_frame_equal(found, grid.run_grid(asked(MAKERS)).table, check_exact=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from icl import _identity
+from icl import _source
 from icl_book import claims, records
 
 #: A program that a record is made by.
-RUNNING = ["from icl.tasks import blocks\nblocks"]
+RUNNING = "from icl.tasks import blocks\nfrom icl_book import records"
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def book(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     for module in (claims, records):
         monkeypatch.setattr(module, "folder", lambda name: tmp_path / name)
-    monkeypatch.setattr(_identity, "running", lambda: RUNNING)
+    monkeypatch.setattr(_source, "program", lambda: RUNNING)
     claims.ledger.cache_clear()
     yield tmp_path
     claims.ledger.cache_clear()

@@ -28,7 +28,7 @@ _BLANK = "0" * 64
 def write(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
     """Write tensors and notes to `path`: a draft beside it, on the disk in full, then renamed.
 
-    Until the draft is whole, what stood at `path` stays there untouched; a draft, `<name>.part`, is never read.
+    Until the draft is whole, what stood at `path` stays there untouched; a draft, `<name>.*.part`, is never read.
 
     Args:
         path: the file; its folder must exist.

@@ -33,7 +33,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from icl import _checks, _files, _identity, profile
+from icl import _checks, _files, _source, profile
 from icl.runs.checkpoint import described
 from icl.runs.judging import Predictor, one_step_ahead
 from icl.tasks import Prompt, Task, clean
@@ -110,8 +110,9 @@ class Grid:
     def fingerprint(self, task: str) -> str:
         """Hash of all that decides a cell of this task, its seed apart: task, sizes, program, library and versions.
 
-        What the makers do is told by the program that runs now, the notebook's cells so far or the file that was
-        started, and by what it reaches in the library. So a cell is worked on again when any of its code has changed.
+        What the makers do is told by the text of the program that runs now, the notebook's cells so far or the file
+        that was started, and by the library's files. So what was kept is never taken for something else; a comment
+        that changes makes another program too.
 
         Raises:
             ValueError: if the task refers to something that cannot be written down.
@@ -119,7 +120,7 @@ class Grid:
         _checks.one_of("task", task, self.tasks)
         what = {name: getattr(self, name) for name in ("batch", "last", "reference", "stream")}
         what |= {"name": task, "task": described(self.tasks[task]), "makers": list(self.makers)}
-        text = json.dumps([what, _identity.program(_identity.running()), _surroundings()], sort_keys=True)
+        text = json.dumps([what, _source.program(), _surroundings()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -177,7 +178,7 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None =
     _checks.instance("grid", grid, Grid)
     if folder is not None:
         _checks.instance("folder", folder, str, Path)
-    if folder is not None and not _identity.running():
+    if folder is not None and not _source.program():
         raise ValueError("folder must be None where there is no notebook and no file that says what the makers do")
     prints = {task: grid.fingerprint(task) for task in grid.tasks}
     home = None if folder is None else Path(folder)
@@ -199,8 +200,8 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None =
     )
     with tqdm(total=len(cells), initial=len(done), file=sys.stdout, leave=False, unit=" cells") as bar:
         for cell, rows, there in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if ahead else ():
-            if there != _installed():
-                raise ValueError(f"workers must have this library and these versions, {_installed()}, got {there}")
+            if there != _surroundings():
+                raise ValueError(f"workers must have this library and these versions, {_surroundings()}, got {there}")
             if home is not None:
                 _write(_path(home, *cell), cell, prints[cell[0]], rows)
             done[cell] = rows
@@ -228,7 +229,7 @@ def _cell(
     for method, own in errors.items():
         numbers = (*_mean(own), *_mean(own - errors[reference]))
         rows.append({"method": method} | dict(zip(_NUMBERS, numbers, strict=True)))
-    return cell, rows, _installed()
+    return cell, rows, _surroundings()
 
 
 def _errors(maker: Maker, task: Task, prompt: Prompt, last: int, method: str, cell: tuple[str, int]) -> np.ndarray:
@@ -282,20 +283,6 @@ def _read(path: Path, task: str, seed: int, fingerprint: str, methods: list[str]
 
 @functools.cache
 def _surroundings() -> dict[str, Any]:
-    """What every cell depends on beside its grid: code, whatever it is called and wherever it stands, and versions."""
-    library = hashlib.sha256("".join(sorted(_identity.everything())).encode()).hexdigest()[:16]
-    return {"library": library, "versions": _versions()}
-
-
-@functools.cache
-def _installed() -> dict[str, Any]:
-    """What a worker has to have as it is here: the library's files, to the byte, and versions.
-
-    Each worker tells it, and to read files takes milliseconds where to understand them takes seconds.
-    """
-    return {"files": _identity.files(), "versions": _versions()}
-
-
-def _versions() -> dict[str, str]:
+    """What every cell depends on beside its grid, and a worker has to have as it is here: the library and versions."""
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
-    return versions | {"python": platform.python_version()}
+    return {"library": _source.digest("icl"), "versions": versions | {"python": platform.python_version()}}

@@ -1,9 +1,8 @@
 """Attentions of a language model compared: the same weights, the same training, another memory.
 
 The comparison of the paper on gated linear attention, sec. 4, in units of one training (`swap_unit`): a unit is kept
-when it is done, so that a killed run goes on with the next, and a later one with more seeds.
-
-Longer than most files: the names of finished units hold the arms' names here, so that arms stay beside their units.
+when it is done, so that a killed run goes on with the next, and a later one with more seeds. A unit is named by its
+description and by the library's files, so that what is kept is never taken for something else.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from icl import _checks, _files, _identity
+from icl import _checks, _files, _source
 from icl.models import surgery
 from icl.profile import streams
 from icl.runs.checkpoint import described
@@ -230,8 +229,7 @@ def _units(
     for corpus, arm, seed in plan:
         stream = f"swap/{corpus}"
         quick = isinstance(arm, GateArm)
-        code = _identity.identity("icl.runs.swapping." + ("gate_unit" if quick else "swap_unit"))
-        key = _told([settings, designs[corpus], weights, arm, stream, seed, code])
+        key = _told([settings, designs[corpus], weights, arm, stream, seed, _source.digest("icl")])
         path = None if folder is None else folder / f"{corpus}, {arm.name}, {arm.lam}, {seed}.{key}.json"
         if path is not None and path.exists():
             done = json.loads(path.read_text(encoding="utf-8"))

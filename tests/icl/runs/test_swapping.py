@@ -16,6 +16,7 @@ from shared import tiny_llama as tiny
 
 pytest.importorskip("transformers", reason="the language extra is not installed")
 
+from icl import _source
 from icl.models import surgery, with_attention
 from icl.profile import streams
 from icl.runs import language, preparing, swapping
@@ -31,8 +32,8 @@ def course(steps, batch=1):
 
 
 def test_units_are_kept_and_none_is_taken_for_another(tmp_path, monkeypatch):
-    """A second call reads what stands, row for row; of another size, task or model nothing is read. A unit is what
-    training and testing by hand gives, and no text stands in its file.
+    """A second call reads what stands, row for row; of another size, task, model or library nothing is read. A unit is
+    what training and testing by hand gives, and no text stands in its file.
     """
     monkeypatch.setitem(language.PRINTED_K, "toy", (1, 4))
     parts = {"train": texts(), "validation": texts(seed=1)}
@@ -65,6 +66,9 @@ def test_units_are_kept_and_none_is_taken_for_another(tmp_path, monkeypatch):
     for changes, tasks, model in others:
         with pytest.raises(pytest.fail.Exception, match="trained again"):
             swap(model, {"toy": tasks}, plan, **(sizes | changes))
+    monkeypatch.setattr(_source, "digest", lambda *packages: "another")
+    with pytest.raises(pytest.fail.Exception, match="trained again"):
+        swap(tiny(), {"toy": parts}, plan, **sizes)
 
 
 def test_a_gate_is_compared_with_no_gate_prompt_by_prompt(tmp_path):
