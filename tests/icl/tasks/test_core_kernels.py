@@ -55,8 +55,8 @@ def drifts(kind=Regression):
 def test_weights_have_the_covariance_of_the_kernel(kind):
     """E w_i w_j' = k_ij I for all positions i and j, the second moments of all coordinates being compared.
 
-    With 20,000 prompts a right sampler fails with probability 1e-9. It detects one coordinate's variance at one position
-    off by 8 %, and a correlation between two positions or coordinates off by 0.08.
+    With 20,000 prompts a right sampler fails with probability 1e-9. Detected are a variance of one coordinate at one
+    position that is off by 8 %, and a correlation between two positions or coordinates that is off by 0.08.
     """
     assert kind in EXAMPLES, f"{kind.__name__} has no example here: give it one with general settings"
     task = EXAMPLES[kind]
