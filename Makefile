@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 
 # Two workers with a thread each beat one that takes every core and another that waits.
-book page again portable test mutants browser course paper article: export OMP_NUM_THREADS := 1
-book page again portable test mutants browser course paper article: export MKL_NUM_THREADS := 1
-book page again portable test mutants browser course paper article: export OPENBLAS_NUM_THREADS := 1
-book page again portable test mutants browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
+book page again portable test quick mutants browser course paper article: export OMP_NUM_THREADS := 1
+book page again portable test quick mutants browser course paper article: export MKL_NUM_THREADS := 1
+book page again portable test quick mutants browser course paper article: export OPENBLAS_NUM_THREADS := 1
+book page again portable test quick mutants browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
 
 # Some machines forbid it; but what is not kept each kernel and each test worker compiles anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -69,6 +69,15 @@ portable: setup ## compare what pages show with runs as on other processors (ALL
 .PHONY: test
 test: setup ## run the tests of the library and the book's sources, in two workers
 	$(PY) -m pytest -n 2 --dist worksteal --ignore=tests/browser
+
+# Closed forms, floors and oracles of what most of the library rests on.
+QUICK := tests/icl/test_{filters,filters_kalman,solvers}.py tests/icl/models/test_operators.py \
+	tests/icl/tasks/test_core_kernels.py tests/icl/theory/test_{floors,one_layer,moments,steady,lms_family,lfom,joint}.py \
+	tests/icl/theory/errata tests/house/test_examples.py
+
+.PHONY: quick
+quick: setup ## run the tests to run while you work: about 30 s on one core
+	$(PY) -m pytest -q $(QUICK)
 
 .PHONY: mutants
 mutants: setup ## plant small faults in the library and see its tests fail (N=1000; MODULE=icl/theory/s6, a room too; PART=1/8 or week)

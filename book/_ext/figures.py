@@ -7,6 +7,7 @@ draw are listed in `book/figures.yml` by their titles, with the reason.
 import ast
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import chapters
@@ -104,7 +105,7 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
 @cache
 def _settings() -> dict[str, ast.expr]:
     """What the module `charts` names. It is read and not imported: that would load PyTorch before any chapter runs."""
-    body = ast.parse((chapters.ROOT / "lib/icl_book/charts.py").read_text(encoding="utf-8")).body
+    body = ast.parse((Path(__file__).resolve().parents[2] / "lib/icl_book/charts.py").read_text(encoding="utf-8")).body
     set_ = [node for node in body if isinstance(node, ast.Assign | ast.AnnAssign)]
     targets = [(node.target if isinstance(node, ast.AnnAssign) else node.targets[0], node.value) for node in set_]
     return {target.id: value for target, value in targets if isinstance(target, ast.Name)}

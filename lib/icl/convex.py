@@ -1,12 +1,13 @@
 """Convex objectives minimised: nonlinear conjugate gradients and Newton's method, batched over prompts.
 
-For the problems of `icl.tasks.objectives`, whose losses need not be squares; the methods of `icl.solvers` are for
-squares. Both methods here choose their steps for each prompt by a line search to rounding. A step costs one gradient
-and one more product with the inputs: along w + t p the n predictions are s + t u with u_i = <p, x_i>, so that the
-search sees n numbers and no more inputs. Newton's method has a d by d system besides.
+For the problems of :mod:`icl.tasks.objectives`, whose losses need not be squares; the methods of :mod:`icl.solvers` are
+for squares. Both methods here choose their steps for each prompt by a line search to rounding. A step costs one
+gradient and one more product with the inputs: along w + t p the n predictions are s + t u with u_i = <p, x_i>, so that
+the search sees n numbers and no more inputs. Newton's method has a d by d system besides.
 
-With `shared_minimiser` one vector of coefficients is fitted to many prompts at once, w = K theta with a basis K that
-each prompt has of its own: what all methods of a linear family can reach with the same coefficients for all prompts.
+With :func:`shared_minimiser` one vector of coefficients is fitted to many prompts at once, w = K theta with a basis K
+that each prompt has of its own: what all methods of a linear family can reach with the same coefficients for all
+prompts.
 """
 
 import torch
@@ -161,7 +162,7 @@ def nonlinear_conjugate_gradients(
 
         p <- -g + beta p,    beta = max(0, g'(g - the g before) / (that one's square)), 0 at first;    w <- w + t p
 
-    On squares, where that beta is Fletcher and Reeves', they are the conjugate gradients of `icl.solvers`.
+    On squares, where that beta is Fletcher and Reeves', they are the conjugate gradients of :mod:`icl.solvers`.
 
     Args:
         objective: convex, with a ridge > 0.

@@ -1,6 +1,4 @@
-"""Adaptive filters as (init, step) pairs, batched over trials; one scan, `run_filter`, runs any of them.
-
-Longer than most files, because all filters share their settings, their states and one scan.
+"""Adaptive filters as (init, step) pairs, batched over trials; one scan, :func:`run_filter`, runs any of them.
 
 All estimate the weights of y_i = <w_i, x_i> recursively, and are judged by their a-priori predictions
 y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them from the initial weights. Notation of
@@ -8,9 +6,9 @@ y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them
 
     w <- lam (w + k (y - w'x)),
 
-and most filters are a gain k and a fading lam, often lam = 1. Of the others, `gla` and `steady_kalman` have a gain that
-is fixed and no feedback, `window` and `faded_ridge` solve for w anew, and `zero` never updates. `Filter.update` takes
-examples one by one, as they come.
+and most filters are a gain k and a fading lam, often lam = 1. Of the others, :func:`gla` and :func:`steady_kalman` have
+a gain that is fixed and no feedback, :func:`window` and :func:`faded_ridge` solve for w anew, and :func:`zero` never
+updates. :meth:`Filter.update` takes examples one by one, as they come.
 
 Inside a filter the axes of trials come last, behind the d of x and P: one step is then a few operations on long
 vectors, many times faster than the same on small matrices (`benchmarks/filters.py`). Outside, trials come first as
@@ -39,9 +37,9 @@ class FilterFailure(FloatingPointError):
     """A prediction that is not finite, because a filter diverged or lost its precision; the predictions before it.
 
     Attributes:
-        y_hat: all predictions, in the shape of `run_filter`'s result: complete for the series that did not fail, NaN
-            from its first prediction that was not finite on for one that did.
-        position: the first position, over all series, whose prediction is not finite; 0 in `Filter.update`.
+        y_hat: all predictions, in the shape of :func:`run_filter`'s result: complete for the series that did not fail,
+            NaN from its first prediction that was not finite on for one that did.
+        position: the first position, over all series, whose prediction is not finite; 0 in :meth:`Filter.update`.
         series: index of the series that failed there, settings first, () for a single series.
     """
 
@@ -59,9 +57,9 @@ class Filter:
     Attributes:
         init: from initial weights, d by trials, to a state: any dataclass with the estimate `w_hat`.
         step: from a state, an input x (d by trials), its label y and the prediction y_hat = w_hat'x of it to the state
-            after that example. It checks nothing; `update` does.
+            after that example. It checks nothing; :meth:`update` does.
         settings: shape of what it tries at once, () if that is one thing.
-        failure: why a prediction may fail to be finite, and the remedy, for the message of `FilterFailure`.
+        failure: why a prediction may fail to be finite, and the remedy, for the message of :exc:`FilterFailure`.
     """
 
     init: Callable[[Tensor], Any]
@@ -275,7 +273,7 @@ def normalised_delta_rule(mu: _Setting, *, lam: _Setting, eps: float = 0.0) -> F
     Args:
         mu: step size, > 0, dimensionless.
         lam: decay, > 0, dimensionless; 1 is NLMS.
-        eps: regularisation, >= 0, in units of x^2, as in `nlms`.
+        eps: regularisation, >= 0, in units of x^2, as in :func:`nlms`.
     """
     fading, size, inner = _setting("lam", lam), _setting("mu", mu), nlms(mu, eps=eps)
 
@@ -356,12 +354,12 @@ def rls(lam: _Setting, *, eps: float) -> Filter:
     whatever x is, because float32 has no room for its largest and smallest eigenvalues together.
 
     Along directions that the inputs do not excite P grows by 1 / lam at every step (covariance wind-up), and rounds its
-    other directions away. A series is stopped, with a `FilterFailure`, when the rounding of x'P x, 2^-52 sum_i x_i^2
-    P_ii, exceeds 2e-6 of its value after the update, x'P x / (lam + x'P x); up to there predictions were right to 1e-6
-    of the largest label on all inputs tried: white, autoregressive, sinusoidal, constant, lam from 0.05 to 1. The
-    remedies are `faded_ridge`, which keeps its regularisation, and `window`. Inputs of variance 1 in all directions are
-    stopped for eps below some 1e-9, or, with eps = 1e-2, when lam^d is below some 1e-8: a memory of fewer than 2
-    examples for 20 weights.
+    other directions away. A series is stopped, with a :exc:`FilterFailure`, when the rounding of x'P x, 2^-52 sum_i
+    x_i^2 P_ii, exceeds 2e-6 of its value after the update, x'P x / (lam + x'P x); up to there predictions were right to
+    1e-6 of the largest label on all inputs tried: white, autoregressive, sinusoidal, constant, lam from 0.05 to 1. The
+    remedies are :func:`faded_ridge`, which keeps its regularisation, and :func:`window`. Inputs of variance 1 in all
+    directions are stopped for eps below some 1e-9, or, with eps = 1e-2, when lam^d is below some 1e-8: a memory of
+    fewer than 2 examples for 20 weights.
 
     Args:
         lam: forgetting factor in (0, 1], dimensionless; w does not decay, examples are forgotten as others come.
@@ -394,7 +392,7 @@ def ridge(eps: float) -> Filter:
     """Ridge regression on all examples so far: RLS with lam = 1.
 
     Args:
-        eps: regularisation, > 0, in units of x^2, as in `rls`.
+        eps: regularisation, > 0, in units of x^2, as in :func:`rls`.
     """
     return rls(1.0, eps=eps)
 
@@ -491,7 +489,7 @@ def steady_kalman(task: DriftingRegression) -> Filter:
         P = gamma^2 (I - K Lambda) P + sigma_e^2 I,    N = k (tr(Lambda) Lambda + (kurtosis - 2) Lambda^2)
 
     (not in the paper), k the weights' steady variance: the best filter whose gain does not look at x. For Lambda = I it
-    is one layer of gated attention at lam*, after a prompt without end; `gla` is the same recurrence written out.
+    is one layer of gated attention at lam*, after a prompt without end; :func:`gla` is the same recurrence written out.
 
     Raises:
         ValueError: if gamma >= 1 or sigma_e = 0, which have no steady state, or Lambda is singular.
@@ -671,7 +669,8 @@ def run_filter(
     """A-priori predictions: position i is predicted from the examples before it, the first from w_0.
 
     A missing label is an input of zeros with a label of 0: no filter learns from it, and those that model time, as
-    `kalman` does, make their step of pure prediction. The prediction there is 0; `track` has the estimate for another.
+    :func:`kalman` does, make their step of pure prediction. The prediction there is 0; :func:`track` has the estimate
+    for another.
 
     Fastest on arrays whose memory has the trials last, as its own results have: others are copied, some steps at a
     time.

@@ -1,17 +1,17 @@
 """Filters that learn from their own errors how fast the weights move (not in the papers).
 
-For `icl.tasks.speeds.UnknownDrift`. Each is a `filters.Filter` and sees labels by its errors alone; what it may look up
-is a table of steady layers, one row a speed: p, the variance a layer leaves in a weight's coordinate, and lam, its fade
-(`icl.theory.steady.best_unit_delta`). A row is a whole layer,
+For :class:`~icl.tasks.speeds.UnknownDrift`. Each is a :class:`~icl.filters.Filter` and sees labels by its errors alone;
+what it may look up is a table of steady layers, one row a speed: p, the variance a layer leaves in a weight's
+coordinate, and lam, its fade (:func:`~icl.theory.steady.best_unit_delta`). A row is a whole layer,
 
     w <- lam (w + (y - w'x) x / (r + eps)),    eps = sigma_y^2 / p,    r = x'x
 
 and a filter here chooses rows as it reads:
 
-- `gauged_delta`: the row whose p is what the mean size of its own errors says; one number more than a layer;
-- `meta_delta`: the row to which the gradient of its own squared errors leads [Sutton 1992]; one vector more;
-- `mixed_deltas`: all rows at once, a layer each, weighed by how well each has told the labels;
-- `bank`: the same of Kalman filters, the posterior mean [Magill 1965], which no filter beats.
+- :func:`gauged_delta`: the row whose p is what the mean size of its own errors says; one number more than a layer;
+- :func:`meta_delta`: the row to which the gradient of its own squared errors leads [Sutton 1992]; one vector more;
+- :func:`mixed_deltas`: all rows at once, a layer each, weighed by how well each has told the labels;
+- :func:`bank`: the same of Kalman filters, the posterior mean [Magill 1965], which no filter beats.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from icl.tasks.speeds import UnknownDrift
 
 @dataclass(frozen=True)
 class Gauged:
-    """State of `gauged_delta`: the estimate, and the running mean of its squared errors."""
+    """State of :func:`gauged_delta`: the estimate, and the running mean of its squared errors."""
 
     w_hat: Float[Tensor, "d *trials"]
     size: Float[Tensor, " *trials"]
@@ -38,7 +38,7 @@ class Gauged:
 
 @dataclass(frozen=True)
 class Meta:
-    """State of `meta_delta`: the estimate, log p, and how the estimate would change with it."""
+    """State of :func:`meta_delta`: the estimate, log p, and how the estimate would change with it."""
 
     w_hat: Float[Tensor, "d *trials"]
     log_p: Float[Tensor, " *trials"]
@@ -47,7 +47,7 @@ class Meta:
 
 @dataclass(frozen=True)
 class Mixed:
-    """State of `mixed_deltas`: the mean estimate, each layer's, and the logarithms of their weights."""
+    """State of :func:`mixed_deltas`: the mean estimate, each layer's, and the logarithms of their weights."""
 
     w_hat: Float[Tensor, "d *trials"]
     each: Float[Tensor, "m d *trials"]
@@ -56,7 +56,7 @@ class Mixed:
 
 @dataclass(frozen=True)
 class KalmanBank:
-    """State of `bank`: the posterior mean, each member's estimate and covariance, and log weights."""
+    """State of :func:`bank`: the posterior mean, each member's estimate and covariance, and log weights."""
 
     w_hat: Float[Tensor, "d *trials"]
     each: Float[Tensor, "m d *trials"]
@@ -100,7 +100,7 @@ def gauged_delta(p: Any, lam: Any, *, sigma_y: float, beta: float, start: float 
     In steady state a layer errs by d p + sigma_y^2 in the mean square, so that its errors say which row it should be.
     The mean over time has one rest, the row of its own speed: with the gates of a faster row a slower world is followed
     better than that row's p, and p falls; with those of a slower one it rises
-    (`theory.unknown_drift.unit_delta_error`).
+    (:func:`~icl.theory.unknown_drift.unit_delta_error`).
 
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
@@ -175,7 +175,7 @@ def mixed_deltas(p: Any, lam: Any, *, sigma_y: Any, keep: float = 1.0) -> Filter
         log weight_j <- keep log weight_j - (log s_j + (y - w_j'x)^2 / s_j) / 2,    s_j = r p_j + sigma_y_j^2
 
     Each layer takes its error for normal with the variance that it believes; the weights are then what Bayes' rule
-    makes of that, and `keep` < 1 lets them forget. It is `bank` with a number p_j in place of each matrix.
+    makes of that, and `keep` < 1 lets them forget. It is :func:`bank` with a number p_j in place of each matrix.
 
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
@@ -217,8 +217,9 @@ def _weighed(each: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def bank(task: UnknownDrift) -> Filter:
     """The posterior mean when the drift is one of several: a Kalman filter for each, weighed by Bayes [Magill 1965].
 
-    The weights are the probabilities of the members given the labels so far; `theory.unknown_drift.bank_predictions`
-    has them, and the error they expect. A direction that is known already teaches nothing, and its label tells nothing.
+    The weights are the probabilities of the members given the labels so far;
+    :func:`~icl.theory.unknown_drift.bank_predictions` has them, and the error they expect. A direction that is known
+    already teaches nothing, and its label tells nothing.
 
     Args:
         task: gives d, the members and their probabilities; the inputs' law does not matter to it.

@@ -1,12 +1,10 @@
-"""First-order methods on quadratics as (init, step) pairs, batched over problems; `run_solver` runs any of them.
-
-Longer than most files, because the methods share their states and one run.
+"""First-order methods on quadratics as (init, step) pairs, batched over problems; :func:`run_solver` runs any of them.
 
 All minimise f(w) = w'Hw / 2 - b'w, whose gradient is H w - b, with H symmetric and positive semi-definite and b in its
 range; there a minimiser solves H w = b. For the least-squares problem of a prompt [Dutta & Sra 2025, (2.11)] H is
-`icl.tasks.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates differ from
-w_0 by combinations of the gradients so far (the linear first-order methods of the paper, sec. 2.2), and from w_0 = 0
-they lie in the Krylov spaces span(b, H b, H^2 b, ..).
+:func:`~icl.tasks.quadratics.hessians` and b = H w*. Every method here sees H through gradients alone: its iterates
+differ from w_0 by combinations of the gradients so far (the linear first-order methods of the paper, sec. 2.2), and
+from w_0 = 0 they lie in the Krylov spaces span(b, H b, H^2 b, ..).
 
 Problems come first: H (batch, d, d), b (batch, d). A setting is one number, or a tensor (batch,) with one for each
 problem. Steps are in units of 1/H.
@@ -162,7 +160,7 @@ def momentum(eta: _Setting, beta: _Setting) -> Solver:
         v <- beta v - eta (H w - b);    w <- w + v,    from v = 0
 
     Args:
-        eta: step size, > 0, in units of 1/H; `tuned_momentum` gives the best.
+        eta: step size, > 0, in units of 1/H; :func:`tuned_momentum` gives the best.
         beta: how much of the last step is taken again, in [0, 1], dimensionless; with 1 it need not converge.
     """
     size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
@@ -186,7 +184,7 @@ def nesterov(eta: _Setting, beta: _Setting) -> Solver:
     The gradient is taken at the point u that momentum alone would lead to, not at w.
 
     Args:
-        eta: step size, > 0, in units of 1/H; `tuned_nesterov` gives the best.
+        eta: step size, > 0, in units of 1/H; :func:`tuned_nesterov` gives the best.
         beta: how much of the last step is taken again, in [0, 1], dimensionless.
     """
     size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
@@ -222,7 +220,7 @@ def tuned_momentum(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
 
 
 def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
-    """The (eta, beta) with which `nesterov` converges fastest when H's eigenvalues fill [low, high].
+    """The (eta, beta) with which :func:`nesterov` converges fastest when H's eigenvalues fill [low, high].
 
         eta = 4 / (3 high + low),    beta = (c - 2) / (c + 2),    c = sqrt(3 high / low + 1)
 
@@ -245,7 +243,7 @@ def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
 def chebyshev(low: _Setting, high: _Setting) -> Solver:
     """Chebyshev's semi-iteration, momentum with the best eta and beta of every step [Golub & Varga 1961].
 
-        v <- beta_k v - eta_k (H w - b);    w <- w + v    with the coefficients of `chebyshev_scalars`
+        v <- beta_k v - eta_k (H w - b);    w <- w + v    with the coefficients of :func:`chebyshev_scalars`
 
     After k steps w - w* = p(H) (w_0 - w*) with p the polynomial of degree k, p(0) = 1, whose size on [low, high]
     peaks least: p(z) = T_k((c - z) / h) / T_k(c / h) for Chebyshev's T_k, the middle c and half the width h.
@@ -488,10 +486,10 @@ def conjugate_scalars(
         H: symmetric, positive semi-definite matrices.
         b: the right-hand sides, in the range of H.
         steps: how many, >= 0.
-        M: preconditioner, as of `conjugate_gradients`.
+        M: preconditioner, as of :func:`conjugate_gradients`.
 
     Raises:
-        ValueError: as `run_solver` does.
+        ValueError: as :func:`run_solver` does.
         FloatingPointError: if products of H and M overflow.
     """
     w_0 = _start(H, b, steps, None)

@@ -1,8 +1,9 @@
 """The least error of a task, as far as it is known exactly, and prompts that keep what a genie is told.
 
 Between the genie's floor and that of the best predictor linear in the labels lies the posterior mean's, Bayes', which
-no predictor beats. Where weights are Gaussian all three are one. Elsewhere (`icl.theory.floors`,
-`icl.theory.unknown_drift`) the genie has to be told what the task hides: a task of `telling` keeps it with the prompt.
+no predictor beats. Where weights are Gaussian all three are one. Elsewhere (:mod:`icl.theory.floors`,
+:mod:`icl.theory.unknown_drift`) the genie has to be told what the task hides: a task of :func:`telling` keeps it with
+the prompt.
 """
 
 import contextlib
@@ -87,7 +88,7 @@ _TELLING: dict[type, Any] = {
 
 
 def telling(task: Task) -> Task:
-    """The same task, with prompts that keep what decided them (`RevealedPrompt`), if it hides anything.
+    """The same task, with prompts that keep what decided them (:class:`RevealedPrompt`), if it hides anything.
 
     Args:
         task: one that switches, leaps or has one of several speeds is made anew; any other is given back.
@@ -215,15 +216,15 @@ def known_floors(task: Any) -> dict[str, Expected]:
     """What is known exactly of a task's least error, from prompts to expected squared errors against the clean label.
 
     By name, the lowest first: "genie", "Bayes" and "best linear", each only where it is known; where weights are
-    Gaussian all three are one, and only "Bayes" is there. A drift of one's own (`icl.tasks.core.Regression`) is known
-    by its kernel, which tells the best linear predictor. Of what is no drift nothing is known, nor where labels follow
-    from those before them: the least error is then 0, and has no multiples.
+    Gaussian all three are one, and only "Bayes" is there. A drift of one's own (:class:`~icl.tasks.core.Regression`) is
+    known by its kernel, which tells the best linear predictor. Of what is no drift nothing is known, nor where labels
+    follow from those before them: the least error is then 0, and has no multiples.
 
     Each is an expectation given a part of the prompt: its inputs; Bayes', where the law is not Gaussian, its labels,
     too; the genie's, and both of leaps, what decided it. Their averages over prompts are the floors.
 
     Args:
-        task: any; there is a genie for one of `telling`, whose floors need prompts that it drew.
+        task: any; there is a genie for one of :func:`telling`, whose floors need prompts that it drew.
     """
     inner = task.task if isinstance(task, Noisy) else task
     if not _lawful(inner, noisy=inner is not task) or _follows(task):

@@ -170,7 +170,7 @@ class Known:
     """A contestant that the tool has a name for.
 
     Attributes:
-        kind: as `icl_bench.contestants.Contestant` has it.
+        kind: as :class:`~icl_bench.contestants.Contestant` has it.
         about: one plain sentence.
         made: what makes it, or what it is.
         needs: packages that have to be installed.

@@ -1,9 +1,10 @@
 """Who is told or taught what, and all of them on the same prompts: the contest of *One benchmark on drifting tasks*.
 
-Tasks, floors and the filter that is told a task's law are in `icl_bench.tasks`. `tuned_for` finds the settings of any
-layer for one of them (`icl.runs.tuning`); `untaught` are models with one setting for all, which `teach` trains on all
-tasks at once. `compare` sets all of them against the floor. A layer of one's own enters as a `Tunable` or as a model,
-in a `Grid` beside `contestants`; or from the command line, in `icl_bench.running`.
+Tasks, floors and the filter that is told a task's law are in :mod:`icl_bench.tasks`. :func:`tuned_for` finds the
+settings of any layer for one of them (:mod:`icl.runs.tuning`); :func:`untaught` are models with one setting for all,
+which :func:`teach` trains on all tasks at once. :func:`compare` sets all of them against the floor. A layer of one's
+own enters as a :class:`~icl.runs.tuning.Tunable` or as a model, in a :class:`~icl.runs.grid.Grid` beside `contestants`;
+or from the command line, in :mod:`icl_bench.running`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,7 @@ def tuned_for(
 
     Args:
         task: where prompts come from.
-        tunable: any layer (`icl.runs.tuning.LAYERS`, or one's own).
+        tunable: any layer (:data:`~icl.runs.tuning.LAYERS`, or one's own).
         prompts: how many.
         last: how many positions, counted from the end, the error is averaged over.
         rounds: grids, each as fine again as the one before it.
@@ -127,11 +128,11 @@ def tuned_settings(tasks: Mapping[str, Task], *, prompts: int = 100, last: int =
 def taught_numbers(
     tasks: Mapping[str, Task], models: Mapping[str, tuple[Callable[[], Causal], Config]]
 ) -> pd.DataFrame:
-    """The numbers of models that `teach` trained on all tasks at once: "all", method, setting, value.
+    """The numbers of models that :func:`teach` trained on all tasks at once: "all", method, setting, value.
 
     Args:
         tasks: by name.
-        models: by name, how one is made and trained (`untaught`); prompts come from streams of these names.
+        models: by name, how one is made and trained (:func:`untaught`); prompts come from streams of these names.
     """
     _checks.instance("models", models, Mapping)
     rows = []
@@ -151,7 +152,7 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
     Args:
         task: gives the dimension.
         name: its name in the settings.
-        settings: rows of `tuned_settings` and `taught_numbers`.
+        settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
     """
     _checks.instance("task", task, Task)
     _checks.text("name", name)
@@ -194,7 +195,7 @@ def compare(
 
     Args:
         tasks: by name.
-        settings: rows of `tuned_settings` and `taught_numbers`.
+        settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
         batch: prompts a task and seed, at least 2.
         seeds: number of cells a task.
         last: how many positions, counted from the end, are averaged.

@@ -1,15 +1,16 @@
 """Who takes part: what a name, a file or a module stands for, found out and made ready.
 
-`resolve` takes the name of something the tool has (`CONTESTANTS`), or of something of one's own, `my_layer.py:MyLayer`
-or `package.module:Name`, and `called=my_layer.py:MyLayer` calls it otherwise. What it may be, and how it is told apart:
+:func:`resolve` takes the name of something the tool has (`CONTESTANTS`), or of something of one's own,
+`my_layer.py:MyLayer` or `package.module:Name`, and `called=my_layer.py:MyLayer` calls it otherwise. What it may be, and
+how it is told apart:
 
     layer         a class of nn.Module, or a function that returns one; called once a block with the width
     model         the same, with a parameter called depth: called once, in place of all blocks
-    operator      a function with parameters called q, k and v (`icl_bench.sequence.Projected`)
+    operator      a function with parameters called q, k and v (:class:`~icl_bench.sequence.Projected`)
     transformers  a configuration of transformers, a function that returns one, a class of either, or of models
-    causal        a class of `icl.models.causal.Causal`, as all `FastWeights` are, or a function that returns one
-    filter        an `icl.filters.Filter`, or a function that returns one; used as it is
-    tunable       an `icl.runs.tuning.Tunable`; tuned by `icl.runs.tuning.tune`
+    causal        a class of :class:`~icl.models.causal.Causal`, as all :class:`~icl.models.layers.FastWeights` are, or
+    a function that returns one filter        an :class:`~icl.filters.Filter`, or a function that returns one; used as
+    it is tunable       an :class:`~icl.runs.tuning.Tunable`; tuned by :func:`~icl.runs.tuning.tune`
 
 Layers and models get the width as `width` if they have a parameter of that name, and as their first argument otherwise.
 They are told these too, by name, if they ask for them: `depth`, blocks; `longest`, the most tokens that they will ever

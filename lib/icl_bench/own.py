@@ -29,7 +29,7 @@ from icl.tasks import Prompt
 
 @dataclass(frozen=True, eq=False)
 class OwnTask:
-    """A task of one's own at some sizes; what it draws is checked, and made a `Prompt`.
+    """A task of one's own at some sizes; what it draws is checked, and made a :class:`~icl.tasks.core.Prompt`.
 
     Attributes:
         name: what it was asked for as, for errors.

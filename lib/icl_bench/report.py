@@ -1,6 +1,6 @@
 """A report of one page: who is how far from what is possible, how sure that is, and what was done to find it.
 
-Longer than most files, a function for each part of the page. The page needs nothing but itself, and no network:
+The page needs nothing but itself, and no network:
 pictures are drawn into it, it follows the reader's light or dark theme, and is read on a phone and on paper too. All
 that comes from outside, names first of all, is text in it and never markup.
 """
@@ -43,7 +43,7 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
     """The report as one self-contained page of HTML.
 
     Args:
-        results: of one run, or of several `icl_bench.results.together`.
+        results: of one run, or of several :func:`~icl_bench.results.together`.
         against: name of a contestant that all others are compared with too, prompt by prompt.
     """
     _checks.instance("results", results, BenchResults)
@@ -80,8 +80,8 @@ def write_report(path: Path, results: BenchResults, *, against: str | None = Non
 
     Args:
         path: of the file.
-        results: of one run, or of several `icl_bench.results.together`.
-        against: see `page`.
+        results: of one run, or of several :func:`~icl_bench.results.together`.
+        against: see :func:`page`.
     """
     _checks.instance("path", path, Path)
     _files.write(path, page(results, against=against).encode())

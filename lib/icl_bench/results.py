@@ -1,7 +1,5 @@
 """What a run found: a table with a row for each contestant, seed and test, and where it came from.
 
-Longer than most files, as what is in the table, what may be compared and how uncertain it is are one thing.
-
 A row holds one error a test prompt. Test prompts depend on task, variant and budget alone, so contestants are compared
 prompt by prompt, those of runs made at different times too.
 
@@ -46,11 +44,11 @@ class BenchResults:
     """What a run found.
 
     Attributes:
-        table: columns `COLUMNS`; `kind` is "floor" for limits, whose contestant is then "genie", "Bayes" or "best
+        table: columns :data:`COLUMNS`; `kind` is "floor" for limits, whose contestant is then "genie", "Bayes" or "best
             linear"; `trained_on` is "all", a task's name, or "" where nothing is trained; `rate` is then NaN; `errors`
             are squared errors against the clean label, averaged over the last positions, one a test prompt, and
             infinite where a training diverged.
-        meta: budget, tasks, contestants and surroundings, as JSON holds them; its "format" is `FORMAT`.
+        meta: budget, tasks, contestants and surroundings, as JSON holds them; its "format" is :data:`FORMAT`.
 
     Raises:
         ValueError: if columns are missing, errors are none, or a meta of another format.
@@ -86,7 +84,7 @@ def write_results(path: Path, results: BenchResults) -> None:
     A checksum of both is written beside it, so that what was damaged is not taken for what was measured.
 
     Raises:
-        ValueError: if a row is not what `BenchResults` says, or the meta is nothing that JSON holds.
+        ValueError: if a row is not what :class:`BenchResults` says, or the meta is nothing that JSON holds.
         ImportError: without the package pyarrow.
         OSError: naming the path, if the disk refuses.
     """
@@ -113,7 +111,7 @@ def write_results(path: Path, results: BenchResults) -> None:
 
 
 def read_results(path: Path) -> BenchResults:
-    """Read what `write_results` wrote, equal to the bit.
+    """Read what :func:`write_results` wrote, equal to the bit.
 
     Raises:
         ValueError: if there is no such file, or it is damaged, changed by hand, foreign or of another format: with its
@@ -166,9 +164,9 @@ def summary(results: BenchResults) -> pd.DataFrame:
 
     Columns: contestant, kind, trained_on, task, variant; risk, the mean squared error, and se; ratio, risk over that of
     the reference on the same prompts, and ratio_se; low and high, the least and the greatest ratio that a seed has by
-    itself; reference, what the ratio is of: a floor, `ZERO` where none is known, or "" where that is missing too and
-    the ratio NaN; seeds, how many; group, one of `GROUPS`. The risk is infinite if a seed diverged, and its standard
-    error NaN.
+    itself; reference, what the ratio is of: a floor, :data:`ZERO` where none is known, or "" where that is missing too
+    and the ratio NaN; seeds, how many; group, one of :data:`GROUPS`. The risk is infinite if a seed diverged, and its
+    standard error NaN.
     """
     tests = _Tests(results)
     rows = []
@@ -194,12 +192,13 @@ def least(results: BenchResults) -> pd.DataFrame:
 def overall(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
     """Each contestant over all tasks of a group: the geometric mean of its ratios.
 
-    Columns: contestant, kind, trained_on ("each" for one training a task), group (one of `GROUPS`); tasks, how many;
-    ratio and ratio_se; low and high, the least and the greatest ratio of a task; reference, "floor" for each task's
-    own, or `ZERO` if no task of the group has one. Tasks without a floor are left out of a mean of others that have.
+    Columns: contestant, kind, trained_on ("each" for one training a task), group (one of :data:`GROUPS`); tasks, how
+    many; ratio and ratio_se; low and high, the least and the greatest ratio of a task; reference, "floor" for each
+    task's own, or :data:`ZERO` if no task of the group has one. Tasks without a floor are left out of a mean of others
+    that have.
 
     Args:
-        results: of one run, or of several `together`.
+        results: of one run, or of several :func:`together`.
         against: name of a contestant that all are compared with, in place of floors; reference is then this name.
     """
     if against is not None:
@@ -228,7 +227,7 @@ def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFra
     reference, what the ratio is of.
 
     Args:
-        results: of one run, or of several `together`.
+        results: of one run, or of several :func:`together`.
         against: name of a contestant that all are compared with, in place of floors.
     """
     if against is not None:
@@ -247,8 +246,8 @@ def paired(results: BenchResults, one: str, other: str) -> pd.DataFrame:
     """Two contestants on each test that both have taken, prompt by prompt.
 
     Columns: trained_on, task, variant; ratio, risk of `one` over that of `other`, and ratio_se; difference of the two
-    risks, and difference_se; group, one of `GROUPS`. Where both have the same seeds, which read the same prompts in
-    training, the spread is that of the seeds' own ratios and differences.
+    risks, and difference_se; group, one of :data:`GROUPS`. Where both have the same seeds, which read the same prompts
+    in training, the spread is that of the seeds' own ratios and differences.
 
     Raises:
         ValueError: if one of them is not in the results, or they have no test in common.

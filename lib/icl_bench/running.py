@@ -1,9 +1,9 @@
 """A run: contestants, tasks and a budget, in as many processes as there are, resumed where it was stopped.
 
 First every contestant is tried at each learning rate from the first seed, then trained at its best rate from the
-others; then all are tested on the same prompts. `run` shares the cells out by joblib: to this process, to several on
-this machine, or to the workers of a Dask cluster by its address. They have to see the contestants' files and have the
-same versions of packages; a worker that has not is refused by name.
+others; then all are tested on the same prompts. :func:`run` shares the cells out by joblib: to this process, to several
+on this machine, or to the workers of a Dask cluster by its address. They have to see the contestants' files and have
+the same versions of packages; a worker that has not is refused by name.
 """
 
 import contextlib
@@ -116,14 +116,14 @@ def plan(
     train: str = _ALL,
     device: str = "cpu",
 ) -> Plan:
-    """What `run` would do, everything found and nothing begun.
+    """What :func:`run` would do, everything found and nothing begun.
 
     Args:
-        asked: contestants, or what `icl_bench.contestants.resolve` finds them by.
-        tasks: names of tasks to train on, and to test on (`icl_bench.tasks.find_tasks`).
+        asked: contestants, or what :func:`~icl_bench.contestants.resolve` finds them by.
+        tasks: names of tasks to train on, and to test on (:func:`~icl_bench.tasks.find_tasks`).
         only_tested: names of tasks that nobody is trained on; None is all that the tool has where all are trained on,
             and none elsewhere.
-        budget: one of `icl_bench.budgets.BUDGETS` by name, or one's own.
+        budget: one of :data:`~icl_bench.budgets.BUDGETS` by name, or one's own.
         train: "all", "each", or the name of one of the tasks.
         device: what models are trained on: "cpu", "cuda", which is all GPUs in turn, or one of them as "cuda:1". The
             machine that starts the run examines and weighs the contestants there, so it needs a GPU of its own too.
@@ -180,7 +180,7 @@ def run(
     """Train, choose and test all contestants, and return the table.
 
     Args:
-        asked: a plan, or what `plan` makes one of, with the further arguments of `plan`.
+        asked: a plan, or what :func:`plan` makes one of, with the further arguments of :func:`plan`.
         folder: where finished cells and states of trainings are kept, so that the same call goes on where it was
             stopped; `results.parquet` is written there too. None keeps nothing.
         jobs: number of processes on this machine; GPUs are shared among them in turn.

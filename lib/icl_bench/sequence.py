@@ -8,9 +8,9 @@ A prompt of n examples and a query is a sequence of 2 n + 1 tokens, the query fo
     h <- h + mixer(RMSNorm(h)),    h <- h + MLP(RMSNorm(h)),    a few times, the MLP of width 2 * width with GELU
     answer = r'RMSNorm(h) + c at the queries
 
-`InContext` is that around any layer. A layer that never looks ahead answers every label from what is before it, in one
-pass; whether it looks ahead is tested by `icl_bench.sound`. `Projected` makes a layer of a bare operator on queries,
-keys, values and gates. Tokens have no positions: a layer that needs some brings its own.
+:class:`InContext` is that around any layer. A layer that never looks ahead answers every label from what is before it,
+in one pass; whether it looks ahead is tested by :mod:`icl_bench.sound`. :class:`Projected` makes a layer of a bare
+operator on queries, keys, values and gates. Tokens have no positions: a layer that needs some brings its own.
 """
 
 import inspect
@@ -133,8 +133,8 @@ class InContext(Causal):
     Args:
         d: dimension of the inputs.
         width: numbers a token.
-        body: `BlockStack` of layers, or a whole model in their place, (batch, time, width) to the same; of a tuple the
-            first item counts.
+        body: :class:`BlockStack` of layers, or a whole model in their place, (batch, time, width) to the same; of a
+            tuple the first item counts.
     """
 
     def __init__(self, d: int, width: int, body: nn.Module) -> None:

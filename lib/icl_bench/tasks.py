@@ -1,9 +1,10 @@
 """The benchmark's tasks by name: what moves, how well it can be followed at best, and tasks of one's own.
 
-`BENCH_TASKS` are those that models are trained and tested on, and shifted ones that they are only tested on. Weights
-are those of `drifting_tasks`, whose clean label has variance 1, and of two more: inputs with heavy tails, and drift
-whose speed nobody tells. `BenchTask.floors` are the least errors that are known exactly. `find_tasks` finds tasks by
-name, those of one's own too (`OwnTask`), and `mixture` is what a model for several of them is trained on.
+:data:`BENCH_TASKS` are those that models are trained and tested on, and shifted ones that they are only tested on.
+Weights are those of :func:`drifting_tasks`, whose clean label has variance 1, and of two more: inputs with heavy tails,
+and drift whose speed nobody tells. :meth:`BenchTask.floors` are the least errors that are known exactly.
+:func:`find_tasks` finds tasks by name, those of one's own too (:class:`~icl_bench.own.OwnTask`), and :func:`mixture` is
+what a model for several of them is trained on.
 """
 
 import inspect
@@ -94,8 +95,9 @@ def _real_poles(d: int, n: int, a: float, b: float) -> LinearDrift:
 def best_possible(task: Task) -> Expected:
     """The least error of any predictor, against the clean label: the posterior mean's, given the inputs.
 
-    For `RegimeSwitching` the mean over all times that the last switch can have had; otherwise that of Gaussian weights
-    with the task's kernel, which for weights that are not Gaussian is the best predictor linear in the labels.
+    For :class:`~icl.tasks.drifts.RegimeSwitching` the mean over all times that the last switch can have had; otherwise
+    that of Gaussian weights with the task's kernel, which for weights that are not Gaussian is the best predictor
+    linear in the labels.
     """
     _checks.instance("task", task, Task)
     if isinstance(task, RegimeSwitching):
@@ -130,7 +132,7 @@ class BenchTask:
         title: for people.
         about: what it is, one plain sentence.
         make: (d, n) -> the task at these sizes. Of the library's tasks clean labels have variance 1; a prompt of one
-            that hides what decided it is a `RevealedPrompt`.
+            that hides what decided it is a :class:`~icl_bench.bounds.RevealedPrompt`.
         shifted: whether nobody is trained on it.
     """
 
@@ -289,8 +291,8 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
     """Tasks by name, each once, in the order given.
 
     Args:
-        names: of `BENCH_TASKS`; "all", those that are not shifted; "shifted", those that are; or `file.py:Name` or
-            `package.module:Name` of a task of one's own (`icl_bench.own`), which keeps this for its name.
+        names: of :data:`BENCH_TASKS`; "all", those that are not shifted; "shifted", those that are; or `file.py:Name`
+            or `package.module:Name` of a task of one's own (:mod:`icl_bench.own`), which keeps this for its name.
 
     Raises:
         ValueError: if there is no task of a name, with the nearest names.
@@ -347,8 +349,8 @@ def _own(spec: str, maker: Callable[[int, int], Any], d: int, n: int) -> Any:
 class SeveralTasks:
     """Prompts of several tasks in equal parts, in one batch, task after task, of whatever kinds they are.
 
-    As `icl.tasks.Mixture`, but nothing is asked of the tasks besides d, n and sample: theirs may be several laws of
-    inputs, and they need no kernel.
+    As :class:`~icl.tasks.mixtures.Mixture`, but nothing is asked of the tasks besides d, n and sample: theirs may be
+    several laws of inputs, and they need no kernel.
 
     Attributes:
         tasks: at least one, all of the same d and n.
@@ -397,6 +399,6 @@ def mixture(tasks: Sequence[Any]) -> SeveralTasks:
     """What a model for several tasks is trained on: prompts of each in equal parts.
 
     Args:
-        tasks: at least one, all of one d and n, those of one's own as `BenchTask.make` made them.
+        tasks: at least one, all of one d and n, those of one's own as :attr:`BenchTask.make` made them.
     """
     return SeveralTasks(tasks)

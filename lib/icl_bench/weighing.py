@@ -1,7 +1,7 @@
 """What a contestant costs: parameters, operations and time a token, bytes of state.
 
-A prompt of n examples is 2 n + 1 tokens, a query before each example (`icl_bench.sequence`), and all is counted for one
-of these. A layer of the book reads a query and an example in one turn: its turn is two tokens.
+A prompt of n examples is 2 n + 1 tokens, a query before each example (:mod:`icl_bench.sequence`), and all is counted
+for one of these. A layer of the book reads a query and an example in one turn: its turn is two tokens.
 
 **Operations** are those of one forward pass over a prompt of the budget's length, divided by its tokens: what a batch
 of three costs less what a batch of two costs, so that masks and decays made once for all prompts are no prompt's. They
@@ -9,13 +9,13 @@ are counted while they run. Products of matrices, convolutions and attention cou
 (`torch.utils.flop_counter`): 2 m n k, and all scores of attention, those behind the mask too. A pointwise operation
 counts one for every element that it makes, an exponential too; a sum, mean or norm one for every element that it reads;
 a softmax five. Moving and comparing numbers is free. What there is no rule for is named in the notes and not in the
-number. Of the book's `FastWeights` it is the count that the book has, `icl.models.counting.cost`, halved: its turn is
-one read and one step.
+number. Of the book's :class:`~icl.models.layers.FastWeights` it is the count that the book has,
+:func:`~icl.models.counting.cost`, halved: its turn is one read and one step.
 
-**State** is what must be carried from one token to the next to go on, in bytes. Of `FastWeights` and filters it is what
-they start with; of a model of transformers its own cache, after a prompt of the budget's length; of any other layer
-what its method `state_numel(time)` says, the numbers it carries after so many tokens of one sequence. A layer that has
-no such method is not guessed at: None.
+**State** is what must be carried from one token to the next to go on, in bytes. Of
+:class:`~icl.models.layers.FastWeights` and filters it is what they start with; of a model of transformers its own
+cache, after a prompt of the budget's length; of any other layer what its method `state_numel(time)` says, the numbers
+it carries after so many tokens of one sequence. A layer that has no such method is not guessed at: None.
 
 **Time** is that of a forward pass in evaluation, the median of several: of a model on the device it is trained on, on
 the processor on one thread.
@@ -213,7 +213,7 @@ def step_bytes(contestant: Contestant, shape: Shape, batch: int) -> int:
 
     Counted on the processor while a step on one prompt and one on two run, and continued in a line; with the
     parameters, AdamW's two averages of each, and the two copies of all these that a training keeps
-    (`icl.runs.training.fit`). The system gave processes 1.3 to 1.6 times as much, beside Python and torch.
+    (:func:`~icl.runs.training.fit`). The system gave processes 1.3 to 1.6 times as much, beside Python and torch.
 
     Args:
         contestant: who.

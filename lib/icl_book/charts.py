@@ -1,10 +1,8 @@
 """Tidy tables to charts: one theme, one colour a method throughout the book, a description for everyone.
 
-Longer than most files, because every kind of figure shares its theme, its colours and its description.
-
-No mathematics here and no torch. A `Figure` shows itself in a notebook as a picture with its description; in the built
-book a script replaces the picture by the interactive chart, follows the page's light or dark theme, and offers the data
-and the specification for download.
+No mathematics here and no torch. A :class:`Figure` shows itself in a notebook as a picture with its description; in the
+built book a script replaces the picture by the interactive chart, follows the page's light or dark theme, and offers
+the data and the specification for download.
 """
 
 import base64
@@ -325,17 +323,17 @@ def lines(
         data: tidy table with the columns x, y and by; `low` and `high` too where a band is to be drawn.
         x, y, by: its columns.
         x_title, y_title: axis titles, units included.
-        title, alt, subtitle: see `Figure`.
+        title, alt, subtitle: see :class:`Figure`.
         points: measurements to draw over the curves: columns x, y, by, and `bar` for error bars of +- that much.
         stars: points to mark as optima: columns x, y, by.
         floors: values of `by` that are limits, drawn dashed.
-        colours: colours of values of `by` that `METHODS` does not hold.
+        colours: colours of values of `by` that :data:`METHODS` does not hold.
         log_x, log_y: logarithmic axes.
         y_domain: limits of the y axis; curves are cut there.
         labels: 'direct' at the end of each line, or 'legend' where the ends would collide.
         height: in pixels; the width is the page's.
         each: column that tells apart several curves of one value of `by`, which share its colour; for legends only.
-        explorable: see `Figure`; it replaces the curves, and the stars, under the names `curve` and `stars`.
+        explorable: see :class:`Figure`; it replaces the curves, and the stars, under the names `curve` and `stars`.
     """
     if labels not in ("direct", "legend"):
         raise ValueError(f"labels must be 'direct' or 'legend', got {labels!r}")
@@ -484,9 +482,9 @@ def dots(
         y: column of the rows' names, from the top in the order of the table.
         by: column that colours the dots.
         x_title: title of the axis, units included.
-        title, alt, subtitle: see `Figure`.
+        title, alt, subtitle: see :class:`Figure`.
         floors: limits to draw as dashed lines, by their names, which stand above them.
-        colours: colours of values of `by` and names of floors that `METHODS` does not hold.
+        colours: colours of values of `by` and names of floors that :data:`METHODS` does not hold.
         log_x: logarithmic axis.
     """
     if not isinstance(log_x, bool | np.bool_):
@@ -582,7 +580,7 @@ def heatmap(
         data: tidy table with a row for each pair of x and y.
         x, y, value: its columns; x and y are the tiles' places and need not be evenly spaced.
         x_title, y_title, value_title: titles of the axes and of the colour scale, units included.
-        title, alt, subtitle: see `Figure`.
+        title, alt, subtitle: see :class:`Figure`.
         stars: tiles of data to mark, for example the least of each row: columns x and y.
         domain: values between which the colour runs, logarithmically; tiles beyond it keep its end's colour. None is
             the range of the data.

@@ -59,7 +59,7 @@ class Claim:
     Attributes:
         id: its name, `gla.`, `mem.` or `mamba.` first.
         source: paper, section, equation or figure.
-        judges: one of `JUDGED`: the paper itself, a blog post on it, or a summary of it.
+        judges: one of :data:`JUDGED`: the paper itself, a blog post on it, or a summary of it.
         claim: what the paper says, in our words.
         how: how it is checked.
         verdict: one of `VERDICTS`.
@@ -67,7 +67,7 @@ class Claim:
         tolerance: one of {"relative": x}, {"absolute": x}, {"z": x} or {"truth": True}; None for 'not yet'.
         printed: the paper's number, if it prints one.
         chapter: the page that checks it, relative to `book/`; None for 'not yet'.
-        limits: thresholds of the statement by name, which the chapter's condition compares with: see `limit`.
+        limits: thresholds of the statement by name, which the chapter's condition compares with: see :meth:`limit`.
         errata: numbers in the paper's list of errata (`icl.theory.errata`) of the printed formulas that it is about.
     """
 
@@ -141,7 +141,7 @@ class Claim:
             samples: how many independent draws are behind `measured`.
             of: of what they are draws: prompts, sequences, flows.
             mended: the corrected form, for a misprint: it must pass where the printed one fails.
-            caveat: what must be true beside the claim; a verdict of `QUALIFIED` needs it.
+            caveat: what must be true beside the claim; a verdict of :data:`QUALIFIED` needs it.
             note: numbers to show, when the deviation alone says too little.
 
         Raises:
@@ -178,7 +178,7 @@ class Claim:
         Args:
             condition: what the paper says.
             note: the numbers behind it, for the reader.
-            caveat: what must be true beside it; a verdict of `QUALIFIED` needs it.
+            caveat: what must be true beside it; a verdict of :data:`QUALIFIED` needs it.
             instead: what is true in its place, for a claim that is not reproduced.
             samples: how many independent draws are behind it.
             of: of what they are draws: prompts, sequences, flows.

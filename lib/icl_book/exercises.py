@@ -63,7 +63,7 @@ def check(
 
     Args:
         attempt: the reader's function.
-        answer: the label under which `seal` keeps the right numbers, or a function that gives them.
+        answer: the label under which :func:`seal` keeps the right numbers, or a function that gives them.
         cases: arguments to try.
         rtol: how far from a right number an attempt may be, as a part of it.
         atol: how far besides; by default rounding, 1e-10 of the largest right number of all cases.
@@ -140,7 +140,7 @@ def seal(
 
     Raises:
         ValueError: if there are no cases, the sealed numbers are not the function's, or numbers to be sealed are
-            rounding: inputs that move by 1e-12 of themselves must not move them by what `check` sees.
+            rounding: inputs that move by 1e-12 of themselves must not move them by what :func:`check` sees.
     """
     if not cases:
         raise ValueError("cases must hold at least one dict of keyword arguments")

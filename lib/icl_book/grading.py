@@ -1,6 +1,6 @@
 """Graded exercises: cases drawn from a secret seed, calls that are not allowed, and limits of time.
 
-Longer than most files, because the ways to what is not allowed are many and read together.
+
 A problem set's tests use it, those that students see and those that they do not. An answer that is wrong, late or not
 allowed costs its own points and no others, and the message says why without showing what is right.
 
@@ -81,7 +81,7 @@ def earn(
 
     Raises:
         Refused: if the attempt is not right on all cases, takes too long, or uses what is not allowed.
-        ValueError: as `judge`.
+        ValueError: as :func:`judge`.
     """
     outcome = judge(attempt, cases, right, not_allowed=not_allowed, seconds=seconds, rtol=rtol, atol=atol)
     if not outcome.passed:
@@ -168,7 +168,7 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
 
     Args:
         attempt: the student's function.
-        not_allowed: dotted names of functions and modules, as those of `judge`.
+        not_allowed: dotted names of functions and modules, as those of :func:`judge`.
 
     Raises:
         ValueError: if one of them is the name of nothing.
@@ -209,7 +209,7 @@ def barred(not_allowed: Sequence[str] = ()) -> Iterator[None]:
     code in Python is replaced wherever a module names it.
 
     Args:
-        not_allowed: dotted names of functions and modules, as those of `judge`.
+        not_allowed: dotted names of functions and modules, as those of :func:`judge`.
 
     Raises:
         ValueError: if one of them is the name of nothing.

@@ -7,7 +7,7 @@
     Mesa                w = argmin sum_i lam^(n+1-i) (y_i - w'x_i)^2 + eps w'w      [von Oswald et al. 2025]
     Kalman              w = posterior mean under the drift (3)      [Kalman 1960]
 
-The interface and the rest is in `icl.models.layers`.
+The interface and the rest is in :mod:`icl.models.layers`.
 """
 
 from collections.abc import Sequence

@@ -1,22 +1,26 @@
 """Several heads, and gates on them: multi-head Memformers and mixtures of experts [Dutta & Sra 2025, sec. 4].
 
-Heads h = 1 .. H have blocks and weights of their own, each a `Memformer`. Gates alpha_h weigh them in one of two ways:
+Heads h = 1 .. H have blocks and weights of their own, each a :class:`~icl.models.memformer.Memformer`. Gates alpha_h
+weigh them in one of two ways:
 
-- on layers (`MultiHead`): all heads read the same tokens, and what they add is summed (sec. 4.1, gated in sec. 4.2),
+- on layers (:class:`MultiHead`): all heads read the same tokens, and what they add is summed (sec. 4.1, gated in sec.
+  4.2),
 
       Z_{l+1} = Z_l + 1/n sum_h alpha_h sum_{j<=l} Gamma_j^{h,l} R_j^h,    R_j^h = Attn_{P_j^h, Q_j^h}(Z_j)
 
-- on outputs (`OutputMixture`): every head runs alone, and predictions are summed, sum_h alpha_h Head_h(Z_0) (Thm 4.1)
+- on outputs (:class:`OutputMixture`): every head runs alone, and predictions are summed, sum_h alpha_h Head_h(Z_0) (Thm
+  4.1)
 
-Gates are free numbers (`FreeGate`), convex (`ConvexGate`), or read from the prompt's inputs (`PromptGate`).
+Gates are free numbers (:class:`FreeGate`), convex (:class:`ConvexGate`), or read from the prompt's inputs
+(:class:`PromptGate`).
 
 Two facts, not in the paper. A multi-head Memformer is one Memformer of H L layers: layer l's registers, one a head, are
 H layers of which only the last moves the tokens. That is how it is computed here; the recursion is that of
-`icl.models.memformer`. And where B = 0, H heads whose weights are in proportion are one head of L layers,
+:mod:`icl.models.memformer`. And where B = 0, H heads whose weights are in proportion are one head of L layers,
 
     Gamma_j^{h,l} = g_j^h c_j^l  =>  A_j = sum_h alpha_h g_j^h A_j^h with the weights c_j^l,
 
-since a head's output is linear in A. `merge` finds it.
+since a head's output is linear in A. :func:`merge` finds it.
 """
 
 import copy
@@ -104,7 +108,7 @@ class PromptGate(nn.Module):
         u: (heads,) where slopes start; dimensionless.
         v: (heads,) where offsets start, to match u.
         scale: function of H that returns a number > 0 for each prompt, in x^2, such as
-            `icl.tasks.quadratics.mean_curvature`.
+            :func:`~icl.tasks.quadratics.mean_curvature`.
         link: function of the (batch, heads) numbers, such as torch.exp; its result has the same shape.
     """
 
@@ -201,7 +205,7 @@ class MultiHead(_Gated):
 
     Heads that are given the same memory, as an object, share it and train it together. Where in addition B = 0 and the
     gates are the same for all prompts, they are summed before the layers run: one head's cost for all. Where a head's
-    memory is token-wise, the examples' labels are followed one by one (`icl.models.token_form.token_errors`).
+    memory is token-wise, the examples' labels are followed one by one (:func:`~icl.models.token_form.token_errors`).
 
     Args:
         heads: at least one, of as many layers and the same d and dtype; token-wise memories are for the same n.
@@ -222,7 +226,8 @@ class MultiHead(_Gated):
     def blocks(self, H: Float[Tensor, "batch d d"]) -> tuple[Tensor, Tensor, Tensor | None]:
         """A, Gamma and B of the one Memformer that this is (the module's head), of heads times L layers.
 
-        Gamma is as `error_matrices` takes it, or as `token_errors` does where a memory is token-wise.
+        Gamma is as :func:`~icl.models.memformer.error_matrices` takes it, or as
+        :func:`~icl.models.token_form.token_errors` does where a memory is token-wise.
         """
         gates, parts = self.gates(H), self._parts()
         curved = any(B is not None for _, _, B in parts)
@@ -325,7 +330,8 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
         alpha: gates; None is 1 for each head.
 
     Returns:
-        A Memformer with trainable (`Full`) blocks and the heads' memory if their weights are equal, else a `Free` one.
+        A Memformer with trainable (:class:`~icl.models.memformer.Full`) blocks and the heads' memory if their weights
+        are equal, else a :class:`~icl.models.memformer.Free` one.
 
     Raises:
         ValueError: if arguments do not fit together, or no single head does it.

@@ -1,7 +1,7 @@
 """Linear first-order methods with diagonal coefficients, and how their errors change with each coefficient.
 
-The methods of [Dutta & Sra 2025, (1.1), (3.5)] on the quadratics of `icl.tasks.quadratics`: every step starts anew at
-w_0 and adds up all gradients so far, each coordinate with a weight of its own,
+The methods of [Dutta & Sra 2025, (1.1), (3.5)] on the quadratics of :mod:`icl.tasks.quadratics`: every step starts anew
+at w_0 and adds up all gradients so far, each coordinate with a weight of its own,
 
     w_{k+1} = w_0 - sum_{i<=k} Lambda[k, i] o grad f(w_i),    grad f(w) = H (w - w*)
 
@@ -9,8 +9,9 @@ with the sign that descends: the paper's Lambda_i^k is -Lambda[k, i]. The errors
 
     M_0 = I,    M_{k+1} = I - sum_{i<=k} diag(Lambda[k, i]) H M_i
 
-A row of equal numbers is a scalar coefficient: `icl.theory.lfom.cumulative` has the tables of known methods. Of the
-d L (L + 1) / 2 numbers of L steps L (L - 1) / 2 are idle: what multiplies M_i by a number, its own row divides by it.
+A row of equal numbers is a scalar coefficient: :func:`~icl.theory.lfom.cumulative` has the tables of known methods. Of
+the d L (L + 1) / 2 numbers of L steps L (L - 1) / 2 are idle: what multiplies M_i by a number, its own row divides by
+it.
 """
 
 import torch
@@ -71,7 +72,7 @@ def diagonal_jacobian(
     With R_L = rows and R_i = -sum_{k>=i} R_{k+1} diag(Lambda[k, i]) H, what R M_L start feels of M_i start, that by
     Lambda[k, i, c] is the column c of -R_{k+1} times the row c of H M_i start.
 
-    Arguments as in `diagonal_errors`; rows: what the error is measured with, such as the query.
+    Arguments as in :func:`diagonal_errors`; rows: what the error is measured with, such as the query.
 
     Raises:
         ValueError: if shapes or dtypes do not match.

@@ -1,13 +1,14 @@
 """Deep stacks and S6 as recurrences on a stream of examples: what they keep, and what a token costs them.
 
-`Stack` and `DeltaStack` answer all positions of a prompt at once. On a stream the same models keep two memories per
-layer, both asked with the layer's own x: one of labels and, in all layers but the last, one of the inputs themselves. A
-token passes down through the layers; in each it reads, what it read moves it on, and it is written as it stood when it
-came in. A query passes down as well and writes nothing. Answers are the stacks' own, to rounding.
+:class:`~icl.models.stacks.Stack` and :class:`~icl.models.stacks.DeltaStack` answer all positions of a prompt at once.
+On a stream the same models keep two memories per layer, both asked with the layer's own x: one of labels and, in all
+layers but the last, one of the inputs themselves. A token passes down through the layers; in each it reads, what it
+read moves it on, and it is written as it stood when it came in. A query passes down as well and writes nothing. Answers
+are the stacks' own, to rounding.
 
-`Selected` is the S6 layer with every position a query. An example (x, y) writes to the state and a query (x, 0) reads
-it, both with the vectors and the step that the layer makes of that token; the query writes nothing, its label channel
-being 0.
+:class:`Selected` is the S6 layer with every position a query. An example (x, y) writes to the state and a query (x, 0)
+reads it, both with the vectors and the step that the layer makes of that token; the query writes nothing, its label
+channel being 0.
 """
 
 import torch
@@ -48,7 +49,7 @@ class _Layered(FastWeights[Memories]):
 
 
 class LayeredGLA(_Layered):
-    """Gated linear attention in layers, `stack.Stack`, as a recurrence; or the same on normalised prompts.
+    """Gated linear attention in layers, `stacks.Stack`, as a recurrence; or the same on normalised prompts.
 
     In each layer, with b and B its memories of labels and inputs,
 
@@ -57,7 +58,7 @@ class LayeredGLA(_Layered):
     where what is written are x and y as they came in.
 
     Args:
-        model: the stack, or `Normalised` of it; its parameters are shared, not copied.
+        model: the stack, or :class:`~icl.models.causal.Normalised` of it; its parameters are shared, not copied.
     """
 
     model: Stack | Normalised
@@ -107,7 +108,7 @@ class LayeredGLA(_Layered):
 
 
 class LayeredDelta(_Layered):
-    """The delta rule in layers, `delta.DeltaStack` or `delta.GatedDeltaStack`, as a recurrence.
+    """The delta rule in layers, `stacks.DeltaStack` or `stacks.GatedDeltaStack`, as a recurrence.
 
     In each layer, with r the length of x, u = x / r, and b and B its memories of labels and inputs,
 

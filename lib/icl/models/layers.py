@@ -1,18 +1,18 @@
 """Fast weights: the interface of all layers, their states and gates, and those that write what they are told.
 
-Longer than most files, because the interface, its states and its gates are read together. With the input as key and
-query and the label as value, each layer keeps an estimate w_hat of the weights behind y_i = <w_i, x_i> and predicts
-<w_hat, x> from it. They differ in what they write, and in who decides how much:
+With the input as key and query and the label as value, each layer keeps an estimate w_hat of the weights behind
+y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in what they write, and in who decides how much:
 
     linear attention    w <- w + mu y x                             [Katharopoulos et al. 2020]
     GLA                 w <- lam (w + mu y x)                       [Yang et al. 2023]
     RetNet              several of these, at fixed lam              [Sun et al. 2023]
     Mamba-2             w <- a_i w + mu Delta_i y x                 [Dao & Gu 2024]
 
-`icl.models.estimating` has those that write what they got wrong. One interface for all, `FastWeights`: a state that
-`start` makes, `step` advances by one example and `read` asks. They are `Causal` models: position i is predicted from
-the examples before it. Parameters are kept in unconstrained form (logarithms, log-odds) and trained as such;
-constructors take, and properties show, their natural values. What a layer costs is counted while it runs, by `cost`.
+:mod:`icl.models.estimating` has those that write what they got wrong. One interface for all, :class:`FastWeights`: a
+state that `start` makes, `step` advances by one example and `read` asks. They are :class:`~icl.models.causal.Causal`
+models: position i is predicted from the examples before it. Parameters are kept in unconstrained form (logarithms,
+log-odds) and trained as such; constructors take, and properties show, their natural values. What a layer costs is
+counted while it runs, by :func:`~icl.models.counting.cost`.
 
 The settings that fade or write may be one number or one per coordinate of x; the latter is for inputs whose coordinates
 differ in scale (a decay per channel, a diagonal gain).
@@ -68,7 +68,7 @@ class Counted:
 
 @dataclass(frozen=True, eq=False)
 class Hidden:
-    """State of an S6 layer (`icl.models.layered`): d_h numbers a prompt, in units of y."""
+    """State of an S6 layer (:mod:`icl.models.layered`): d_h numbers a prompt, in units of y."""
 
     h: Float[Tensor, "batch d_h"]
 
@@ -204,7 +204,7 @@ class FastWeights(Causal, Generic[S]):
         """The state after one more example a prompt.
 
         Args:
-            state: what `start` or `step` returned; it is left as it is.
+            state: what :meth:`start` or `step` returned; it is left as it is.
             x: inputs.
             y: their labels.
         """
@@ -363,8 +363,8 @@ class Mamba2(_Estimating):
     """w <- a_i w + mu Delta_i y x with a_i = exp(-A Delta_i): the token says how long it is held.
 
     Delta_i = softplus(b + gate(x_i, y_i)). A query is a token with label 0, whose own a fades the state before it is
-    read, as in `icl.models.s6`: that is S6 with one rate, W_B and W_C picking x, and Euler's rule in place of zero-
-    order hold.
+    read, as in :mod:`icl.models.s6`: that is S6 with one rate, W_B and W_C picking x, and Euler's rule in place of
+    zero-order hold.
 
     Args:
         d: dimension of the inputs.

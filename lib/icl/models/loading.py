@@ -68,7 +68,7 @@ def pretrained(source: str | Path, *, dtype: torch.dtype = torch.float32) -> tup
 
     A GGUF file of a hundred million parameters takes half a minute to read. `model.save_pretrained(folder)` and
     `tokenizer.save_pretrained(folder)` make a folder of it, which takes a second. (Models of
-    `icl.models.with_attention` are saved by their `state_dict()`.)
+    :func:`~icl.models.surgery.with_attention` are saved by their `state_dict()`.)
 
     Args:
         source: a folder as transformers saves models, a GGUF file, or a name on the hub such as "gpt2".

@@ -1,19 +1,19 @@
 """Memformers in reduced form: transformers that remember their layers' outputs [Dutta & Sra 2025, sec. 2 and 3].
 
-Longer than most files, because a Memformer is put together from the parts below. What its token equations
-(`icl.models.token_form`) do to a prompt's regression problem needs d numbers only. With H = X'X / n, rows of X being
-the n examples, and the layers' blocks A_l and B_l of (2.8),
+What a Memformer's token equations (:mod:`icl.models.token_form`) do to a prompt's regression problem needs d numbers
+only. With H = X'X / n, rows of X being the n examples, and the layers' blocks A_l and B_l of (2.8),
 
     w_{l+1} = w_l - sum_{j<=l} Gamma_j^l T_j' A_j' T_j (H w_j - b),        b = X'y / n,  w_0 = 0,
     T_{l+1} = T_l - sum_{j<=l} Gamma_j^l B_j T_j H T_j' A_j T_j,           T_0 = I,
 
 where token i holds T_l x_i and y_i - <w_l, x_i>: the label that is left. T stays I unless there are B (GD++). Since y
-holds <w*, x_i>, w_l - w* = -M_l w* with matrices M_l that depend on the inputs alone: `error_matrices`. From them
-`risks` has the expected squared error over query and w* in closed form, so that nothing but the inputs of a prompt is
-sampled.
+holds <w*, x_i>, w_l - w* = -M_l w* with matrices M_l that depend on the inputs alone: :func:`error_matrices`. From them
+:func:`risks` has the expected squared error over query and w* in closed form, so that nothing but the inputs of a
+prompt is sampled.
 
-A `Memformer` is a preconditioner (`Fixed`, `Scaled`, `Full`), a memory (`Without`, `OneRegister`, `Shared`, `Free`,
-`TokenWise`), and, for GD++, the blocks B as another preconditioner.
+A :class:`Memformer` is a preconditioner (:class:`Fixed`, :class:`Scaled`, :class:`Full`), a memory (:class:`Without`,
+:class:`OneRegister`, :class:`Shared`, :class:`Free`, :class:`TokenWise`), and, for GD++, the blocks B as another
+preconditioner.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def iterates(
         H: X'X / n of each prompt.
         b: X'y / n of each prompt.
         A: preconditioners as in (2.8).
-        Gamma: weights as in `error_matrices`.
+        Gamma: weights as in :func:`error_matrices`.
         B: the blocks that make it GD++; None is 0.
 
     Raises:
@@ -123,7 +123,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
     That is ||Sigma^(1/2) M_l Sigma^(-1/2)||_F^2: no query and no w* need be drawn.
 
     Args:
-        M: matrices with w_l - w* = -M_l w*, as `error_matrices` returns them.
+        M: matrices with w_l - w* = -M_l w*, as :func:`error_matrices` returns them.
         Sigma: covariance of the inputs; an array or a tensor.
 
     Raises:
@@ -240,7 +240,7 @@ class Without(Memory):
 
 
 class OneRegister(Memory):
-    """One register (3.1), (3.2): Gamma_j^l = alpha_l gamma_{j+1} ... gamma_l; starts as `Without`.
+    """One register (3.1), (3.2): Gamma_j^l = alpha_l gamma_{j+1} ... gamma_l; starts as :class:`Without`.
 
     Args:
         layers: L, at least 1.
@@ -282,7 +282,7 @@ class Shared(Memory):
 
 
 class Free(Memory):
-    """A register a layer and a weight for every pair of layers (3.4); starts as `Without`.
+    """A register a layer and a weight for every pair of layers (3.4); starts as :class:`Without`.
 
     Args:
         layers: L, at least 1.

@@ -1,6 +1,6 @@
 """Gated linear attention as an in-context regressor: the paper's one-layer model, literal and fast.
 
-The literal form runs the operator of `icl.models.operators` over the tokens and reads the last entry of the last
+The literal form runs the operator of :mod:`icl.models.operators` over the tokens and reads the last entry of the last
 output (7)-(9). The fast form notes that the prompt enters only through one weighted Gram matrix of the tokens,
 
     G = sum_{i=1}^{n+1} lam^(n+1-i) z_i z_i',    y_hat = w_V' G W x_{n+1},                      (9)
@@ -49,7 +49,7 @@ def predict(
 ) -> Float[Tensor, " batch"]:
     """The layer read off the paper: values W_V z_i, keys z_i, queries W_KQ z_i; last entry of the last output (7)-(9).
 
-    W_KQ is W_K' W_Q, so that keys are the bare tokens. The reference for `predict_from_gram`, and slower.
+    W_KQ is W_K' W_Q, so that keys are the bare tokens. The reference for :func:`predict_from_gram`, and slower.
 
     Args:
         Z: tokens (x_i, y_i), the query's label 0; rows in time.
@@ -120,8 +120,8 @@ def predict_from_features(
 class OneLayerGLA(nn.Module):
     """One layer of gated linear attention with merged weights W_V, W_KQ and one forgetting factor.
 
-    Parameters start as Gaussians of standard deviation `scale` (the paper's experiments); `set_weights` puts others in
-    their place, for example the optimum (14).
+    Parameters start as Gaussians of standard deviation `scale` (the paper's experiments); :meth:`set_weights` puts
+    others in their place, for example the optimum (14).
 
     Args:
         d: dimension of the inputs.

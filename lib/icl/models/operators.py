@@ -2,19 +2,19 @@
 
     S_t = g_t S_{t-1} + v_t k_t',    o_t = S_t q_t                                             (5)
 
-`recurrent` is the definition, `parallel` one masked matrix product, `chunked` parallel inside blocks of time and
-recurrent between them: its cost grows linearly with time and it keeps the hardware busy. All three take and return the
-same things and agree in value and gradient; reads have the dtype of v, under autocast too, where products of matrices
-are formed in its dtype. Decay 1 everywhere is plain linear attention. Products of decays are formed
+:func:`recurrent` is the definition, :func:`parallel` one masked matrix product, :func:`chunked` parallel inside blocks
+of time and recurrent between them: its cost grows linearly with time and it keeps the hardware busy. All three take and
+return the same things and agree in value and gradient; reads have the dtype of v, under autocast too, where products of
+matrices are formed in its dtype. Decay 1 everywhere is plain linear attention. Products of decays are formed
 as products (never as exponentials of summed logarithms), so that 0 is an ordinary value, gradient included.
 
 The delta rule writes the error of what was read, not the value itself [Schlag et al. 2021; Yang et al. 2024]:
 
     e_t = v_t - S_{t-1} k_t,    S_t = g_t (S_{t-1} + beta_t e_t k_t'),    o_t = S_{t-1} q_t
 
-Its reads are strict, as in `icl.filters.delta_rule`, whose recurrence this is with v = y and k = q = x.
-`delta_recurrent` is the definition. `delta_chunked` takes a block of time at once: inside it the errors solve a unit
-triangular system,
+Its reads are strict, as in :func:`~icl.filters.delta_rule`, whose recurrence this is with v = y and k = q = x.
+:func:`delta_recurrent` is the definition. :func:`delta_chunked` takes a block of time at once: inside it the errors
+solve a unit triangular system,
 
     (I + M) E = V - aged K S',    M_ti = (g_i .. g_{t-1}) beta_i k_i'k_t for i < t, 0 otherwise.
 

@@ -13,9 +13,9 @@ token's own prediction, a skip connection with no attention in it. So for weight
 
     w_{l+1} = w_l - sum_{j<=l} Gamma_j^l grad f(w_j),    w_0 = 0,
 
-first-order methods on f (`icl.tasks.objectives`), whatever the loss. `mapped_registers` has the tokens, and
-`mapped_iterates` the d numbers that they amount to. For psi = s - y they are the layers of `icl.models.memformer`,
-where one slot, y_i - s_i, is enough.
+first-order methods on f (:mod:`icl.tasks.objectives`), whatever the loss. :func:`mapped_registers` has the tokens, and
+:func:`mapped_iterates` the d numbers that they amount to. For psi = s - y they are the layers of
+:mod:`icl.models.memformer`, where one slot, y_i - s_i, is enough.
 """
 
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def mapped_registers(
     """All states Z_0 .. Z_L, token by token: the query's prediction is their last number, <w_l, x_q>.
 
     Args:
-        Z: tokens Z_0 as `mapped_tokens` makes them, the query's last.
+        Z: tokens Z_0 as :func:`mapped_tokens` makes them, the query's last.
         P: value blocks.
         Q: merged key and query blocks.
         Gamma: Gamma[l, j] weighs layer j's register at layer l >= j; for all prompts, or a table for each.
@@ -152,12 +152,12 @@ def mapped_registers(
 def mapped_iterates(
     prompt: Prompt, Gamma: Float[Tensor, "*#batch L L"], psi: _Slope, ridge: float = 0.0
 ) -> Float[Tensor, "batch states d"]:
-    """The weights w_0 = 0 .. w_L that `mapped_registers` with A = I amounts to: layer l predicts <w_l, x_q>.
+    """The weights w_0 = 0 .. w_L that :func:`mapped_registers` with A = I amounts to: layer l predicts <w_l, x_q>.
 
     Args:
         prompt: of which the query is not read.
         Gamma: Gamma[l, j] weighs the gradient at w_j in the step of layer l >= j; for all prompts, or a table for each.
-        psi: from labels and predictions to the examples' values, such as `icl.tasks.objectives.Logistic.slope`.
+        psi: from labels and predictions to the examples' values, such as :meth:`~icl.tasks.objectives.Objective.slope`.
         ridge: of the objective, >= 0.
 
     Raises:
@@ -197,7 +197,7 @@ class EqualSteps(Memory):
 
 
 class HeavyBall(Memory):
-    """Momentum: one step size and one share of the last step, both trained; starts as `EqualSteps`.
+    """Momentum: one step size and one share of the last step, both trained; starts as :class:`EqualSteps`.
 
     Args:
         layers: L, at least 1.
@@ -219,7 +219,7 @@ class HeavyBall(Memory):
 
 
 class StepALayer(Memory):
-    """Gradient descent with a step size for each layer, all trained; starts as `EqualSteps`.
+    """Gradient descent with a step size for each layer, all trained; starts as :class:`EqualSteps`.
 
     Args:
         layers: L, at least 1.
@@ -240,7 +240,8 @@ class Mapped(nn.Module):
     """A Memformer with one pointwise map, A = I.
 
     Args:
-        memory: how registers are weighed: this file's, or a `Free` or `OneRegister` of `icl.models.memformer`.
+        memory: how registers are weighed: this file's, or a :class:`~icl.models.memformer.Free` or
+            :class:`~icl.models.memformer.OneRegister` of :mod:`icl.models.memformer`.
         psi: from labels and predictions to the examples' values.
         ridge: of the objective, >= 0.
 

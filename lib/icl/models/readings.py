@@ -1,7 +1,8 @@
 """Gated linear attention in layers with full matrices, and what the paper leaves open about it.
 
 The paper gives one layer: values W_V z, keys z, queries W_KQ z, read-out of the last entry (5)-(9). For more layers it
-names neither a residual connection, nor whether a token reads itself, nor the read-out's sign. `Reading` states them.
+names neither a residual connection, nor whether a token reads itself, nor the read-out's sign. :class:`Reading` states
+them.
 
 Here every position is a query. That takes two streams: examples (x_j, y_j), which write and read, and queries (x_j, 0),
 which read the examples before them and are read by no one. Position j of the query stream is what the last token of
@@ -95,7 +96,7 @@ class FullStack(Causal):
         reading: what the paper leaves open.
         scale: standard deviation of the initial Gaussian weights (the paper's experiments).
         generator: where they are drawn from.
-        lam: where forgetting factors start (`icl.models.stacks.Stack`); freeze `log_odds` to hold them there.
+        lam: where forgetting factors start (:class:`~icl.models.stacks.Stack`); freeze `log_odds` to hold them there.
         dtype: of the parameters.
     """
 

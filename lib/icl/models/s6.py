@@ -1,19 +1,17 @@
 """The S6 layer of Mamba on regression prompts [Jiang et al. 2025, sec. 3]: selection, zero-order hold, recurrence.
 
-Longer than most files, because its three forms stand beside one another.
-
 Every channel i of the tokens u_l has a state h_l of d_h numbers that decays and is written to,
 
     h_l = exp(Delta_l A) h_{l-1} + A^-1 (exp(Delta_l A) - I) B_l u_l[i],    o_l[i] = C_l' h_l,            (1), (2)
     B_l = W_B u_l + b_B,    C_l = W_C u_l + b_C,    Delta_l = softplus(w_Delta' u_l + b_Delta),           (3) - (5)
 
 with A diagonal and negative and h_0 = 0. The prediction is the last channel at the last token, where the query's label
-would be. `scan` is these equations as they stand. When all states decay at one rate, scores C_l'B_j stand between
-tokens as q'k do in linear attention, whose forms (`icl.models.operators`) compute the layer then. `scan_chunked` is
-linear in length for any rates.
+would be. :func:`scan` is these equations as they stand. When all states decay at one rate, scores C_l'B_j stand between
+tokens as q'k do in linear attention, whose forms (:mod:`icl.models.operators`) compute the layer then.
+:func:`scan_chunked` is linear in length for any rates.
 
 If besides the step is fixed, states of the tokens' own products say all that the layer needs of a prompt, whatever its
-weights (`statistics`, `s6_features`): d_h drops out of the cost.
+weights (:func:`statistics`, :func:`s6_features`): d_h drops out of the cost.
 """
 
 import math
@@ -209,7 +207,7 @@ class FixedStep(nn.Module):
 
 
 class S6(nn.Module):
-    """One layer, tokens to tokens. With `Static` B and C and a `FixedStep` it is S4.
+    """One layer, tokens to tokens. With :class:`Static` B and C and a :class:`FixedStep` it is S4.
 
     Args:
         B: what is written.
@@ -327,7 +325,7 @@ def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
 def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kinds"]:
     """States of the tokens' own products: S_l = decay S_{l-1} + gain u_l (u_l, 1)', for every token.
 
-    The layer's output is o_l = S_l M (u_l, 1) with M = [W_B b_B]' [W_C b_C], (d_e + 1)^2 numbers: `collapsed`.
+    The layer's output is o_l = S_l M (u_l, 1) with M = [W_B b_B]' [W_C b_C], (d_e + 1)^2 numbers: :func:`collapsed`.
     """
     decay, gain = _fixed(layer)
     _checks.tensor("u", u, 3)
@@ -340,7 +338,7 @@ def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kin
 
 
 def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels kinds"]) -> _Tokens:
-    """The layer's output from `s6_features` of the same tokens; equals `layer(u)`."""
+    """The layer's output from :func:`s6_features` of the same tokens; equals `layer(u)`."""
     _checks.tensor("u", u, 3)
     _checks.shape("states", states, (*u.shape, u.shape[2] + 1), "to match u")
     _checks.dtype("states", states, u.dtype, "to match u")

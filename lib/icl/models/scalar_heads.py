@@ -6,8 +6,8 @@ for each register and token, and three gated heads cost what one head costs:
 
     r_i <- r_i - sum_{j<=l} c_{j,i} g_j x_i,        c_{j,i} = sum_h alpha_h Gamma_{j,i}^h a_j^h
 
-(with no memory, layer l's register alone). It is the special case of `icl.models.experts.MultiHead`, which has any
-dimension and matrices to multiply, with models side by side and numbers alone.
+(with no memory, layer l's register alone). It is the special case of :class:`~icl.models.experts.MultiHead`, which has
+any dimension and matrices to multiply, with models side by side and numbers alone.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def scalar_weights(
 class ScalarHeads(nn.Module):
     """Heads on inputs of one dimension, with steps a, weights Gamma shared by later layers, and free gates.
 
-    They start as Memformers of `icl.models.memformer` do: a = 1, the first register alone; gates at 1/heads.
+    They start as Memformers of :mod:`icl.models.memformer` do: a = 1, the first register alone; gates at 1/heads.
 
     Args:
         heads: H, at least 1.

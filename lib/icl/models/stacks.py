@@ -9,14 +9,15 @@ The read-out is the negative of what the last layer left in a query's label chan
 itself in that channel, what is left is the error y_j - y_hat_j, at every position in one causal pass, because the sums
 are strict and keys do not hold labels. The factor 1 - lam keeps a step's size when its memory is changed.
 
-`Stack` is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all that
-rotations of the inputs leave of it when their covariance is the identity, labels in keys apart. `icl.models.readings`
-has the full matrices and the other ways of reading the paper. A stack is linear in the labels, and an L-layer stack is
-a polynomial in x of a degree that grows as 3^L: `Normalised` takes the inputs' lengths out, which keeps rare long
-inputs from blowing deep stacks up.
+:class:`Stack` is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all
+that rotations of the inputs leave of it when their covariance is the identity, labels in keys apart.
+:mod:`icl.models.readings` has the full matrices and the other ways of reading the paper. A stack is linear in the
+labels, and an L-layer stack is a polynomial in x of a degree that grows as 3^L: :class:`~icl.models.causal.Normalised`
+takes the inputs' lengths out, which keeps rare long inputs from blowing deep stacks up.
 
-`GatedStack` lets decays and write strengths depend on the token, its label included: a gate acts on what is read later,
-and the model stays causal. `DeltaStack` and `GatedDeltaStack` write the errors of what was read in place of the values.
+:class:`GatedStack` lets decays and write strengths depend on the token, its label included: a gate acts on what is read
+later, and the model stays causal. :class:`DeltaStack` and :class:`GatedDeltaStack` write the errors of what was read in
+place of the values.
 """
 
 from collections.abc import Sequence
@@ -43,8 +44,8 @@ class DeltaStack(Causal):
 
     The write strength is beta_t = mu / ||x_t||^2: with mu = 1 and keys of any length the newest pair is known
     exactly once it is written. Linear in the labels, and errors scale with the inputs: f(c X, c y) = c f(X, y). One
-    layer with s_y = 1 is the normalised delta rule of `icl.filters`. The last layer has no use for a memory of inputs
-    and has none.
+    layer with s_y = 1 is the normalised delta rule of :mod:`icl.filters`. The last layer has no use for a memory of
+    inputs and has none.
 
     Args:
         d: dimension of the inputs.
@@ -107,7 +108,7 @@ class GatedDeltaStack(DeltaStack):
     longer linear in the labels when c is not. The gate fades after its token was read: the model stays causal.
 
     Args:
-        d, layers, lam, dtype: see `DeltaStack`.
+        d, layers, lam, dtype: see :class:`DeltaStack`.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ def read_strictly(
 ) -> Float[Tensor, "batch time heads value"]:
     """o_t = S_{t-1} q_t with S_t = g_t S_{t-1} + v_t k_t' (5): token t reads what those before it have left.
 
-    With one decay lam for all this is sum_{i<t} lam^(t-1-i) (q_t'k_i) v_i. Layout of `icl.models.operators`.
+    With one decay lam for all this is sum_{i<t} lam^(t-1-i) (q_t'k_i) v_i. Layout of :mod:`icl.models.operators`.
     """
     _checks.tensor("q", q, 4)
     # The state after token t - 1 is asked with the query of token t; the first token finds nothing.
@@ -157,7 +158,7 @@ class GatedStack(Causal):
         d: dimension of the inputs.
         layers: L, at least 1.
         channels: 1, or d for a decay of each channel of the keys (of each input coordinate, here).
-        lam: where forgetting factors start (`icl.models.stacks.Stack`).
+        lam: where forgetting factors start (:class:`Stack`).
         dtype: of the parameters.
     """
 

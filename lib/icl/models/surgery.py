@@ -1,19 +1,19 @@
 """Language models whose softmax attention is replaced by gated linear attention or the delta rule.
 
 A causal model of the transformers library calls one attention function per layer, with queries, keys (after rotary
-positions, where the model has them) and values. `with_attention` copies a model and has it call another:
+positions, where the model has them) and values. :func:`with_attention` copies a model and has it call another:
 
     softmax                 o_t = sum_{j <= t} softmax_j(scale k_j'q_t) v_j               [Vaswani et al. 2017]
     gated linear attention  o_t = S_t (scale q_t),      S_t = lam S_{t-1} + v_t k_t'      [Yang et al. 2023], (5)
     gated delta rule        o_t = S_{t-1} (scale q_t),  S_t = lam (S_{t-1} + beta (v_t - S_{t-1} k_t) k_t')
 
-The last is from [Yang et al. 2024].
+The last is that of [Yang et al. 2024]. Plain linear attention is gated with lam = 1, the delta rule takes keys of
+length 1, and the trained weights stay as they were. All heads run through :mod:`icl.models.operators`. GPT-2 and models
+of Llama's blocks are taken, with grouped heads too.
 
-with lam = 1 for plain linear attention, keys of length 1 for the delta rule, and the trained weights as they were. All
-heads run through `icl.models.operators`. GPT-2 and models of Llama's blocks are taken, with grouped heads too.
-
-What a layer remembers is an nn.Module beside its weights (`SoftmaxMemory`, `FadingMemory`); text goes on from the
-state of these modules (`generate`): for the fading ones (heads, value, key) numbers a layer, however long the text.
+What a layer remembers is an nn.Module beside its weights (:class:`SoftmaxMemory`, :class:`FadingMemory`); text goes on
+from the state of these modules (:func:`generate`): for the fading ones (heads, value, key) numbers a layer, however
+long the text.
 
 Sums are formed in float32 at least, whatever the model's dtype: bfloat16 has three digits, and would make of a gate of
 .99 one of .988, and of .999 one of 1.
@@ -92,7 +92,7 @@ class FadingMemory(nn.Module):
         beta: write strength of the delta rule of each head, (heads,), in (0, 1]; None writes values, not errors.
         learned: lam, and beta where there is one, are parameters, kept as log-odds; all have to be < 1 then.
         normalised: divide each read by the sum of the weights lam^(t-j); there is none for the delta rule.
-        form: "recurrent", "parallel" or "chunked" of `icl.models.operators`; the delta rule has no parallel one.
+        form: "recurrent", "parallel" or "chunked" of :mod:`icl.models.operators`; the delta rule has no parallel one.
         size: tokens in a block of the chunked form.
         dtype: of the parameters, torch.float32 or torch.float64.
     """
@@ -291,7 +291,7 @@ def with_attention(
             to be < 1 then. They want a larger rate than trained weights do, and no weight decay.
         normalised: divide each read by the sum of the weights lam^(t-j). A plain sum grows with the text for lam = 1,
             and is bounded for lam < 1: two gates differ in scale too.
-        form: "recurrent", "parallel" or "chunked" of `icl.models.operators`.
+        form: "recurrent", "parallel" or "chunked" of :mod:`icl.models.operators`.
         size: tokens in a block of the chunked form.
 
     Raises:
@@ -380,7 +380,7 @@ def generate(
     Fading memories keep as many numbers after a thousand tokens as after one; softmax keeps all keys and values.
 
     Args:
-        model: from `with_attention`, in its training or evaluation mode as it is.
+        model: from :func:`with_attention`, in its training or evaluation mode as it is.
         tokens: (batch, time) token numbers to go on from.
         new: how many tokens to add, at least 1; no token ends a text.
         generator: draws each token by its probability; None takes the most probable.

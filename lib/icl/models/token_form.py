@@ -1,7 +1,8 @@
 """Memformers by their token equations [Dutta & Sra 2025, sec. 2 and 3]: the literal form, the tests' reference.
 
 The paper's equations run on tokens: rows z_i = (x_i, y_i) of Z (the paper writes columns), and all of them change from
-layer to layer. `icl.models.memformer` has what they do to a prompt's regression problem, which needs d numbers only.
+layer to layer. :mod:`icl.models.memformer` has what they do to a prompt's regression problem, which needs d numbers
+only.
 """
 
 import torch
@@ -257,7 +258,7 @@ def token_iterates(
         X: inputs of the n examples, without the query's.
         y: their labels.
         A: preconditioners as in (2.8).
-        Gamma: weights as in `token_errors`.
+        Gamma: weights as in :func:`token_errors`.
         B: the blocks that make it GD++; None is 0.
 
     Raises:

@@ -1,9 +1,9 @@
 """Adapting a trained model at test time: a part of it on k labelled prompts, or a gate on inputs alone.
 
 [Dutta & Sra 2025, sec. 4.2] freezes a model's heads and trains the gates, and then the memory's Gamma too, on prompts
-of the law that it meets. `adapt` does that to a copy, for any model whose forward takes a prompt and returns its
+of the law that it meets. :func:`adapt` does that to a copy, for any model whose forward takes a prompt and returns its
 predictions: by AdamW, a number of steps, or by L-BFGS, to the minimum. Either draws nothing, so that the same prompts
-give the same copy. `rescale` is not in the paper: it reads the variance of the inputs, and needs no label.
+give the same copy. :func:`rescale` is not in the paper: it reads the variance of the inputs, and needs no label.
 """
 
 import copy
@@ -92,7 +92,7 @@ def adapt(
         prompt: the k labelled prompts, in the model's dtype.
         names: parts of parameters' names, such as ("gates",) or ("gate", "memory"); empty for all parameters.
         config: steps of AdamW, all of them on all prompts (its batch does not count); None is L-BFGS with a line
-            search (`icl.runs.recipes.minimise`).
+            search (:func:`~icl.runs.recipes.minimise`).
         iterations: of L-BFGS, at most; >= 1.
 
     Raises:
@@ -127,10 +127,10 @@ def rescale(model: MultiHead, X: Float[Tensor, "batch n d"], *, made_for: float)
 
     Where B = 0, gates that are g times as large make p(g t) of the error polynomial p(t) of inputs about 0: a model
     made for one variance is then made for that of these inputs, up to what k n d numbers say of a variance. A gate
-    that reads each prompt's own trace is `icl.models.experts.PromptGate`.
+    that reads each prompt's own trace is :class:`~icl.models.experts.PromptGate`.
 
     Args:
-        model: with a `FreeGate`, and without B; it is left as it is.
+        model: with a :class:`~icl.models.experts.FreeGate`, and without B; it is left as it is.
         X: inputs of the k prompts' examples.
         made_for: variance that the model is good at, > 0, in x^2.
     """

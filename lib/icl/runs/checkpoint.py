@@ -2,8 +2,8 @@
 
 A checkpoint is a safetensors file. Its header holds notes in JSON, saying what the tensors belong to, and a sha256 over
 every byte of the file (its own digits read as zeros), so that a single changed bit is seen. Nothing in it is ever run:
-there is no pickle on the way in or out. `icl.runs.training.fit` decides what a checkpoint holds; this file decides how
-it is written and what is refused.
+there is no pickle on the way in or out. :func:`~icl.runs.training.fit` decides what a checkpoint holds; this file
+decides how it is written and what is refused.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -
     Args:
         path: the file; its folder must exist.
         tensors: of any shape, dtype and device.
-        notes: what JSON can hold (see `described`).
+        notes: what JSON can hold (see :func:`described`).
 
     Raises:
         ValueError: if the notes are not JSON.

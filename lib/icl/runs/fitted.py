@@ -1,15 +1,15 @@
 """Coefficients of a method fitted to a few prompts: how much do they tell, and how does it do on others?
 
-A method with the error matrix M (`icl.models.first_order`) is asked for numbers on each prompt, rows M start, all of
-which should be 0. What is asked decides how many equations a prompt gives:
+A method with the error matrix M (:mod:`icl.models.first_order`) is asked for numbers on each prompt, rows M start, all
+of which should be 0. What is asked decides how many equations a prompt gives:
 
-- `ask_labels`: that the query's label is met. One.
-- `ask_values`: that f of [Dutta & Sra 2025, (2.11)] is small. d of them, on the scale of the examples.
-- `ask_risks`: that the expected squared error over query and w* is. d^2.
+- :func:`ask_labels`: that the query's label is met. One.
+- :func:`ask_values`: that f of [Dutta & Sra 2025, (2.11)] is small. d of them, on the scale of the examples.
+- :func:`ask_risks`: that the expected squared error over query and w* is. d^2.
 
 Scalar coefficients make M a polynomial of H with p(0) = 1: the loss is quadratic in its coefficients, and
-`fit_polynomial` is one least-squares problem. With diagonal ones it is a polynomial of degree 2 L in them, and
-`fit_diagonals` descends by Gauss-Newton steps in a trust region.
+:func:`fit_polynomial` is one least-squares problem. With diagonal ones it is a polynomial of degree 2 L in them, and
+:func:`fit_diagonals` descends by Gauss-Newton steps in a trust region.
 """
 
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ def prompt_losses(asked: Asked, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor,
 
     Args:
         asked: what of which prompts.
-        Lambda: coefficients as in `icl.models.first_order.diagonal_errors`.
+        Lambda: coefficients as in :func:`~icl.models.first_order.diagonal_errors`.
     """
     _checks.instance("asked", asked, Asked)
     _checks.tensor("Lambda", Lambda, 3)
@@ -165,8 +165,9 @@ class Fitted:
 def fit_diagonals(asked: Asked, Lambda: Float[Tensor, "L L d"], *, evaluations: int = 200) -> Fitted:
     """Diagonal coefficients of a locally least mean loss over the prompts, from given ones.
 
-    Gauss-Newton steps in a trust region (`scipy.optimize.least_squares`), with `diagonal_jacobian`. Where equations are
-    fewer than coefficients it ends on a solution near the start, for the steps are of least norm.
+    Gauss-Newton steps in a trust region (`scipy.optimize.least_squares`), with
+    :func:`~icl.models.first_order.diagonal_jacobian`. Where equations are fewer than coefficients it ends on a solution
+    near the start, for the steps are of least norm.
 
     Args:
         asked: what of which prompts, in float64.

@@ -1,9 +1,10 @@
 """Gated layers trained on a drift, against the bound for layers whose gates see the present key alone.
 
-What *What gating can buy* measures. Three layers (`GATED_LAYERS`), a convolution of width 1, 2 or 4 in front of them,
-three ways for it to be used (`GATED_FEEDS`): each is trained from several starts with `GATED_RECIPE` at the better of
-`GATED_RATES`, and judged in steady state as a multiple of the bound. The judge reads the layer and Longhorn at its best
-on the same prompts; as Longhorn's error is the bound exactly, only the difference of the two has to be estimated.
+What *What gating can buy* measures. Three layers (:data:`GATED_LAYERS`), a convolution of width 1, 2 or 4 in front of
+them, three ways for it to be used (:data:`GATED_FEEDS`): each is trained from several starts with :data:`GATED_RECIPE`
+at the better of :data:`GATED_RATES`, and judged in steady state as a multiple of the bound. The judge reads the layer
+and Longhorn at its best on the same prompts; as Longhorn's error is the bound exactly, only the difference of the two
+has to be estimated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,8 +58,8 @@ def gated_layer(layer: str, fed: str, width: int, d: int, *, generator: torch.Ge
     """A layer as it starts, float32.
 
     Args:
-        layer: one of `GATED_LAYERS`.
-        fed: one of `GATED_FEEDS`.
+        layer: one of :data:`GATED_LAYERS`.
+        fed: one of :data:`GATED_FEEDS`.
         width: tokens under its convolution.
         d: dimension of the inputs.
         generator: what its convolution is drawn from.
@@ -150,8 +151,8 @@ def gated_run(
 
     Args:
         law: drift, without noise on the labels.
-        layer: one of `GATED_LAYERS`.
-        fed: one of `GATED_FEEDS`.
+        layer: one of :data:`GATED_LAYERS`.
+        fed: one of :data:`GATED_FEEDS`.
         width: tokens under the convolution.
         seed: number of the start, at least 0.
         lr: step size, > 0.
@@ -173,10 +174,10 @@ def gated_run(
 def compare_gated(
     law: steady.Steady, *, seeds: int, prompts: int, widths: Sequence[int] = GATED_WIDTHS, recipe: Config = GATED_RECIPE
 ) -> pd.DataFrame:
-    """Every layer, every way to feed it and every width: a row for each of its seeds (`gated_run`).
+    """Every layer, every way to feed it and every width: a row for each of its seeds (:func:`gated_run`).
 
-    The step size of each is the better of `GATED_RATES` in a training from a start of its own, seed 0, on a tenth of
-    the prompts; the seeds reported are 1 .. seeds.
+    The step size of each is the better of :data:`GATED_RATES` in a training from a start of its own, seed 0, on a tenth
+    of the prompts; the seeds reported are 1 .. seeds.
 
     Args:
         law: drift, without noise on the labels.

@@ -1,9 +1,9 @@
 """How wrong is it? Predictions one step ahead, errors at the query, risk curves, and differences on the same trials.
 
-`one_step_ahead` makes any filter or model the same thing: a causal predictor of every label of a prompt. A filter reads
-on, and a causal model answers everywhere in one pass; a model that answers a query only is asked anew at every
-position, with the examples before it as its prompt. `squared_error` measures the error at a prompt's query,
-`risk_curve` and `settled_risk` take every label as a query.
+:func:`one_step_ahead` makes any filter or model the same thing: a causal predictor of every label of a prompt. A filter
+reads on, and a causal model answers everywhere in one pass; a model that answers a query only is asked anew at every
+position, with the examples before it as its prompt. :func:`squared_error` measures the error at a prompt's query,
+:func:`risk_curve` and :func:`settled_risk` take every label as a query.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,14 +26,15 @@ Predictor = filters.Filter | Callable[[Prompt], Tensor]
 def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*settings batch time"]:
     """Prediction of each label from the examples before it; the first, which has none, is 0.
 
-    A filter and a `models.causal.Causal` read the prompt once. Any other model reads n prompts of 1 to n examples:
-    exact for any model, and n / 2 times the work of one that keeps a state; such a model is better written as a filter
-    (as `icl.filters.gla` is).
+    A filter and a :class:`~icl.models.causal.Causal` read the prompt once. Any other model reads n prompts of 1 to n
+    examples: exact for any model, and n / 2 times the work of one that keeps a state; such a model is better written as
+    a filter (as :func:`~icl.filters.gla` is).
 
     Args:
-        predictor: a `filters.Filter`, which may try several settings, or a model that maps a prompt to predictions of
-            its query's label.
-        prompt: a batch of prompts; the last label is read by no one (in a `Causal`, it enters by rounding).
+        predictor: a :class:`~icl.filters.Filter`, which may try several settings, or a model that maps a prompt to
+            predictions of its query's label.
+        prompt: a batch of prompts; the last label is read by no one (in a :class:`~icl.models.causal.Causal`, it enters
+            by rounding).
 
     Raises:
         ValueError: if a model's predictions do not fit the prompt or are not finite.
@@ -216,7 +217,7 @@ def settled_risk(
     size: int = 5_000,
     dtype: torch.dtype = torch.float64,
 ) -> pd.DataFrame:
-    """`risk_curve` averaged over the last positions of each trial, once the start is forgotten.
+    """:func:`risk_curve` averaged over the last positions of each trial, once the start is forgotten.
 
     Neighbouring positions of a trial are not independent; its average is one number, and standard errors are those of
     independent trials.
@@ -232,7 +233,7 @@ def settled_risk(
         dtype: of trials and predictions.
 
     Returns:
-        The columns of `risk_curve` without position.
+        The columns of :func:`risk_curve` without position.
     """
     _checks.integer("last", last, at_least=1)
     _checks.instance("task", task, Task)
@@ -300,7 +301,7 @@ def series_risks(
 ) -> pd.DataFrame:
     """Errors on one series from some row on, and differences from those of one method, neighbours being alike.
 
-    Standard errors are `icl.tasks.series.mean_and_error`, with neighbours up to 1.5 n^(1/3) of n rows apart; two
+    Standard errors are :func:`~icl.tasks.series.mean_and_error`, with neighbours up to 1.5 n^(1/3) of n rows apart; two
     methods are compared by the differences of their squared errors, row by row [Diebold & Mariano 1995].
 
     Args:

@@ -1,8 +1,8 @@
 """Language models trained and tested in context [the paper on gated linear attention, sec. 4].
 
-A prompt of n demonstrations is a query at each K = 0 .. n (`icl.tasks.text`), in training, where the loss is that of
-all label tokens, and in testing. Weights and AdamW's state are float32; a pass computes in bfloat16, sums of a memory
-apart (`icl.models.surgery`). Logits are formed at labels only.
+A prompt of n demonstrations is a query at each K = 0 .. n (:mod:`icl.tasks.text`), in training, where the loss is that
+of all label tokens, and in testing. Weights and AdamW's state are float32; a pass computes in bfloat16, sums of a
+memory apart (:mod:`icl.models.surgery`). Logits are formed at labels only.
 """
 
 import functools
@@ -121,10 +121,10 @@ def fine_tune(
     checkpoint: Path | None = None,
     every: int = 100,
 ) -> Run:
-    """Train a causal language model of transformers in place by `icl.runs.training.fit`, on its device.
+    """Train a causal language model of transformers in place by :func:`~icl.runs.training.fit`, on its device.
 
     Args:
-        model: changed by `icl.models.with_attention` or not; float32 parameters.
+        model: changed by :func:`~icl.models.surgery.with_attention` or not; float32 parameters.
         task: where prompts come from.
         config: steps, prompts a step, AdamW; the paper's unless told otherwise.
         generator: the stream that prompts are drawn from, on the CPU.

@@ -37,7 +37,7 @@ def match_scale(
 
     Args:
         model: with softmax, from whose queries, keys and values both reads are formed, layer by layer.
-        changed: the same model with another attention (`icl.models.with_attention`).
+        changed: the same model with another attention (:func:`~icl.models.surgery.with_attention`).
         tokens: (batch, time) some texts.
 
     Returns:
@@ -90,7 +90,7 @@ def quicken(changed: nn.Module, speed: float) -> None:
     towards log-odds of 0, lam = .5, by the rate times the decay a step.
 
     Args:
-        changed: from `icl.models.with_attention`, with learned gates, not quick yet.
+        changed: from :func:`~icl.models.surgery.with_attention`, with learned gates, not quick yet.
         speed: > 0; 1 changes nothing.
     """
     _checks.number("speed", speed, above=0)

@@ -1,10 +1,11 @@
 """Recipes beside the plain training loop: as the Memformer notebooks train, by L-BFGS, and many models at once.
 
-`as_published` is the recipe of the public notebooks (GitHub, SanchayanDutta/NeurIPS-2025) on `icl.runs.training.fit`:
-`Held` gives it the same prompts again and again, as the recipe does. `minimise` is for a loss that draws nothing, such
-as the expected squared error of `icl.models.memformer.risks` on fixed inputs: there L-BFGS can end at the minimum after
-tens of evaluations where Adam needs hundreds. `train_side_by_side` trains one-layer models of several forgetting
-factors on the same prompts.
+:func:`as_published` is the recipe of the public notebooks (GitHub, SanchayanDutta/NeurIPS-2025) on
+:func:`~icl.runs.training.fit`: :class:`Held` gives it the same prompts again and again, as the recipe does.
+:func:`minimise` is for a loss that draws nothing, such as the expected squared error of
+:func:`~icl.models.memformer.risks` on fixed inputs: there L-BFGS can end at the minimum after tens of evaluations where
+Adam needs hundreds. :func:`train_side_by_side` trains one-layer models of several forgetting factors on the same
+prompts.
 """
 
 import math
@@ -34,7 +35,7 @@ DESCRIBED = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0), clip=1e-2)
 class Held:
     """A task that hands out the prompts of its last draw again, and draws new ones every so many times.
 
-    What it holds is no setting that a checkpoint could keep: `icl.runs.training.fit` refuses the two together.
+    What it holds is no setting that a checkpoint could keep: :func:`~icl.runs.training.fit` refuses the two together.
 
     Args:
         task: where prompts come from.
@@ -96,9 +97,9 @@ def as_published(
 ) -> tuple[Run, Prompt]:
     """Train in place as the public notebooks do; return the run and the one batch that most steps were on.
 
-    The steps of `FIRST`, on one batch, then those of `THEN` on another. There each matrix's gradient is clipped for
-    itself, here that of all parameters together. The paper's figures show the error on the second batch or on a fresh
-    one, by figure.
+    The steps of :data:`FIRST`, on one batch, then those of :data:`THEN` on another. There each matrix's gradient is
+    clipped for itself, here that of all parameters together. The paper's figures show the error on the second batch or
+    on a fresh one, by figure.
 
     Args:
         model: its parameters that require a gradient are trained, from where they are.
@@ -236,8 +237,8 @@ def train_side_by_side(
 
     Args:
         task: where prompts come from.
-        theta: starts [W | r]: first d columns of W_KQ, last row of W_V as last column (`icl.theory.population`). Its
-            dtype and device are those of the training.
+        theta: starts [W | r]: first d columns of W_KQ, last row of W_V as last column (:mod:`icl.theory.population`).
+            Its dtype and device are those of the training.
         lam: forgetting factor of each model, > 0.
         steps: number of steps, >= 1.
         batch: prompts a step.

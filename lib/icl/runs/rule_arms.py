@@ -1,9 +1,9 @@
 """Tiny language models trained from nothing on a language whose label rule drifts, a memory each (not in the papers).
 
-The language is `icl.tasks.rules`, with rules that follow (3); the models are Llama's blocks, two layers of width 32,
-with the attention of an arm in place of softmax (`icl.models.surgery.with_attention`); all arms start at the same
-numbers, read the same prompts, and are judged on the same prompts by the floor's own probabilities
-(`icl.theory.rule_floor`), so that the toss of the label itself is not in the comparison.
+The language is :mod:`icl.tasks.rules`, with rules that follow (3); the models are Llama's blocks, two layers of width
+32, with the attention of an arm in place of softmax (:func:`~icl.models.surgery.with_attention`); all arms start at the
+same numbers, read the same prompts, and are judged on the same prompts by the floor's own probabilities
+(:mod:`icl.theory.rule_floor`), so that the toss of the label itself is not in the comparison.
 """
 
 import math
@@ -63,7 +63,7 @@ def blank_model(language: RuleLanguage, memory: Mapping[str, Any], *, generator:
 
     Args:
         language: what it is to read.
-        memory: arguments of `with_attention`.
+        memory: arguments of :func:`~icl.models.surgery.with_attention`.
         generator: random stream; models from equal streams have equal matrices, whatever their memory.
 
     Raises:
@@ -121,7 +121,7 @@ def train_arm(
 
     Args:
         language: what it reads.
-        memory: arguments of `with_attention`.
+        memory: arguments of :func:`~icl.models.surgery.with_attention`.
         lr: step size, > 0.
         seed: of the first matrices and of the prompts, which all arms share; >= 0.
         steps: number of steps.
@@ -147,7 +147,7 @@ def exact_answers(
     """The floor's answers to a language with a rule of (3): P(label word is positive) given all that stands before it.
 
     Args:
-        language: whose rule is `DriftingRegression`.
+        language: whose rule is :class:`~icl.tasks.core.DriftingRegression`.
         prompt: its prompts, in float64.
         spacing: of the floor's grid, in (0, 2].
     """
@@ -264,9 +264,9 @@ def compare_arms(
 ) -> pd.DataFrame:
     """Train all arms under all rules and judge them beside the floor and one layer that knows the words.
 
-    Each of `RULE_ARMS` has, under each rule, the step size of least log loss after training with seed 0, on prompts of
-    their own; at that size seeds 0 .. seeds - 1 are trained and reported. `GATE_IN_ONE_LAYER` have that of "GLA,
-    λ = 0.9", and rules that drift alone.
+    Each of :data:`RULE_ARMS` has, under each rule, the step size of least log loss after training with seed 0, on
+    prompts of their own; at that size seeds 0 .. seeds - 1 are trained and reported. :data:`GATE_IN_ONE_LAYER` have
+    that of "GLA, λ = 0.9", and rules that drift alone.
 
     Args:
         gammas: the rules, each in [0, 1].
@@ -276,8 +276,10 @@ def compare_arms(
         folder: where trained arms are kept, and found again; it must exist, None keeps nothing.
         steps: of each training.
 
-    Returns: the columns of `judge_answers`, and: γ, arm, seed, lr, λ (a token, by layer and head), seconds of training.
-        The floor is the arm "Bayes"; "one layer, λ*" and "one layer, λ = 1" know what words mean, and are not trained.
+    Returns:
+        The columns of :func:`judge_answers`, and: γ, arm, seed, lr, λ (a token, by layer and head), seconds of
+        training. The floor is the arm "Bayes"; "one layer, λ*" and "one layer, λ = 1" know what words mean, and are not
+        trained.
     """
     if not len(rates):
         raise ValueError(f"rates must be at least one step size, got {rates!r}")

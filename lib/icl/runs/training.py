@@ -1,6 +1,6 @@
 """The book's one training loop: fresh prompts each step, AdamW, a bar, checkpoints that a killed run goes on from.
 
-`fit` trains any module on any task; `icl.runs.recipes` has what is built on it.
+:func:`fit` trains any module on any task; :mod:`icl.runs.recipes` has what is built on it.
 """
 
 import math
@@ -91,7 +91,7 @@ class Config:
 
 
 def deep(layers: int) -> Config:
-    """A recipe that trains stacks of 1 to 12 layers (`icl.models.stacks`) from their own starts.
+    """A recipe that trains stacks of 1 to 12 layers (:mod:`icl.models.stacks`) from their own starts.
 
     Adam with a short memory of squared gradients, a warm-up, a cosine to 0, clipped gradients; 250 + 75 L steps of 32
     prompts (chapter *Depth*).
@@ -118,7 +118,7 @@ class Run:
 
 @runtime_checkable
 class Samples(Protocol):
-    """What `fit` asks of a task: prompts, whatever they hold."""
+    """What :func:`fit` asks of a task: prompts, whatever they hold."""
 
     def sample(
         self,

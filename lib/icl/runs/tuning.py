@@ -1,10 +1,11 @@
 """The tuning of every layer is one function: settings on a grid, numbers that the answer is linear in by least squares.
 
-`Tunable` says how a predictor is made of its settings and which of them to try; `attempt` runs it with all of them on
-the same prompts; `Attempts.best` is the setting of least squared error, on whatever positions one may choose on; and
-`tune` does this again on a finer grid around the best. The predictor may be any that `icl.runs.judging` can judge: a
-filter, a layer of `icl.models`, a function of prompts. `LAYERS` has those of the chapter *One benchmark on drifting
-tasks*. Where an error is known exactly, as a function of the settings, `simplex` searches without a grid.
+:class:`Tunable` says how a predictor is made of its settings and which of them to try; :func:`attempt` runs it with all
+of them on the same prompts; :meth:`Attempts.best` is the setting of least squared error, on whatever positions one may
+choose on; and :func:`tune` does this again on a finer grid around the best. The predictor may be any that
+:mod:`icl.runs.judging` can judge: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS` has those of
+the chapter *One benchmark on drifting tasks*. Where an error is known exactly, as a function of the settings,
+:func:`simplex` searches without a grid.
 """
 
 import itertools
@@ -38,7 +39,7 @@ class Tunable:
         linear: settings in which the answer is linear; they are not tried but solved for.
         fades: settings that are 1 less a number whose size matters, as a forgetting factor is: a finer grid is spaced
             by equal factors in that number, for other settings in the setting itself.
-        at_once: settings of which `made` takes many as one tensor (`icl.filters`); the rest are tried one by one.
+        at_once: settings of which `made` takes many as one tensor (:mod:`icl.filters`); the rest are tried one by one.
     """
 
     made: Callable[..., Predictor]

@@ -1,7 +1,8 @@
 """Prompts from a Gaussian mixture whose components have means of their own [Dutta & Sra 2025, sec. 4.2, Thm 4.1].
 
-Component m has inputs x ~ N(mu_m, Sigma_m) and weights w* ~ N(mu_m, Sigma_m^-1). `icl.tasks.mixtures` has mixtures of
-drifts, in equal parts and about 0; here a component is drawn for each prompt, or for each token, and is kept beside it.
+Component m has inputs x ~ N(mu_m, Sigma_m) and weights w* ~ N(mu_m, Sigma_m^-1). :mod:`icl.tasks.mixtures` has mixtures
+of drifts, in equal parts and about 0; here a component is drawn for each prompt, or for each token, and is kept beside
+it.
 
 What a linear model's risk needs of a component are second moments about 0, not covariances:
 
@@ -61,7 +62,7 @@ def _matrices(name: str, values: Any, d: int) -> np.ndarray:
 class GaussianComponents:
     """Noiseless regression on a mixture of Gaussians: x ~ N(mu_m, Sigma_m), w* ~ N(mu_m, Sigma_m^-1), y = <w*, x>.
 
-    Samples as tasks do. It is no `icl.tasks.core.Task`: weights have a mean, and no kernel says their law.
+    Samples as tasks do. It is no :class:`~icl.tasks.core.Task`: weights have a mean, and no kernel says their law.
 
     Attributes:
         d: dimension of the inputs, at least 1.

@@ -6,9 +6,9 @@ rows here (the papers write columns). Every task is a frozen dataclass with
     .sample(batch, generator=..., dtype=..., device=...)   a Prompt
     .weight_kernel()                                       k_ij, the covariance of w_i and w_j in each coordinate
 
-so that a sampler and its law are never further apart than two methods. `Regression` samples for all of them: a drift
-says how its weights are drawn, and what their kernel is. Tasks hold arrays, so each equals only itself. Inputs are
-Gaussian unless a task is given another `InputLaw`.
+so that a sampler and its law are never further apart than two methods. :class:`Regression` samples for all of them: a
+drift says how its weights are drawn, and what their kernel is. Tasks hold arrays, so each equals only itself. Inputs
+are Gaussian unless a task is given another :class:`InputLaw`.
 """
 
 from abc import ABC, abstractmethod
@@ -151,7 +151,7 @@ class InputLaw:
     """Law of white inputs: independent coordinates, symmetric about 0, of variance 1.
 
     One layer of linear attention sees of it only the kurtosis: what is exact for Gaussian inputs is exact for all of
-    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1 (`icl.theory.one_layer`).
+    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1 (:mod:`icl.theory.one_layer`).
 
     Attributes:
         name: for tables and figures.
@@ -200,8 +200,9 @@ def _colour(white: Tensor, matrix: np.ndarray) -> Tensor:
 class Regression(ABC):
     """What all drifts share: sizes, the law of inputs, and the one sampler; a drift adds its settings and two methods.
 
-    To add a drift, write a frozen dataclass of this class with `weight_kernel`, and `_weights`, which draws w_1 ..
-    w_{n+1} (one for all positions if they do not move) from good arguments alone; they are drawn before the inputs.
+    To add a drift, write a frozen dataclass of this class with :meth:`weight_kernel`, and `_weights`, which draws
+    w_1 .. w_{n+1} (one for all positions if they do not move) from good arguments alone; they are drawn before the
+    inputs.
 
     Attributes:
         d: dimension of the inputs, at least 1.
@@ -263,7 +264,7 @@ class StationaryRegression(Regression):
     The classical setting of in-context regression [Garg et al. 2022; Zhang et al. 2024], and (3) with gamma = 1 and
     sigma_e = 0.
 
-    Sizes and inputs are those of every `Regression`.
+    Sizes and inputs are those of every :class:`Regression`.
 
     Attributes:
         Sigma_w: (d, d) covariance of the weights; None is the identity.
@@ -300,7 +301,7 @@ class DriftingRegression(Regression):
     gamma < 1 forgets its start and settles at the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
     gamma > 1 grows without bound. The prompt holds w_1 .. w_{n+1}; w_0 is never observed.
 
-    Sizes and inputs are those of every `Regression`.
+    Sizes and inputs are those of every :class:`Regression`.
 
     Attributes:
         gamma: autoregressive coefficient, >= 0, dimensionless.
@@ -348,7 +349,7 @@ class SmoothDrift(Regression):
     Over prompts its coordinates have variance sigma_w^2 at every u, and covariance
     k(u, v) = sigma_w^2 / (K + 1) * sum_k cos(pi k (u - v)).
 
-    Sizes and inputs are those of every `Regression`.
+    Sizes and inputs are those of every :class:`Regression`.
 
     Attributes:
         harmonics: K, at least 0; 0 is the stationary task, more bend faster.

@@ -1,8 +1,8 @@
 """Tasks whose weights drift otherwise than by first order (not in the papers).
 
-Each is a `tasks.core.Regression`: a frozen dataclass with its kernel and the drawing of its weights. `LinearDrift` is
-Gaussian with a hidden state of any order; `RegimeSwitching` and `HeavyTailedDrift` are not Gaussian, and `reveal` tells
-what `sample` hides.
+Each is a :class:`~icl.tasks.core.Regression`: a frozen dataclass with its kernel and the drawing of its weights.
+:class:`LinearDrift` is Gaussian with a hidden state of any order; :class:`RegimeSwitching` and
+:class:`HeavyTailedDrift` are not Gaussian, and `reveal` tells what `sample` hides.
 
 A model whose answer is linear in the labels, y_hat = sum_i c_i y_i with c_i = c_i(x_1 .. x_{n+1}) (one layer of linear
 attention with any gates on inputs, ridge regression, RLS, LMS, and every filter whose gain looks at inputs alone), sees
@@ -12,7 +12,7 @@ weights are independent, so that
     E (y_hat - y)^2 = E_x sum_ij c_i c_j x_i' E[w_i w_j'] x_j = sum_ij k_ij E_x[c_i c_j x_i'x_j]
 
 whenever E[w_i w_j'] = k_ij I, as it is for every task here. Heavy tails and switches neither help nor hurt such a model
-beyond their kernel; what they cost is that it is not the posterior mean (`icl.theory.floors`).
+beyond their kernel; what they cost is that it is not the posterior mean (:mod:`icl.theory.floors`).
 """
 
 from abc import abstractmethod
@@ -38,10 +38,10 @@ class LinearDrift(Regression):
     """Gaussian drift of any order: each coordinate of w_i is h's_i, with a hidden state s_i = F s_{i-1} + N(0, Q).
 
     The state has r numbers a coordinate of the weights, s_0 ~ N(0, P_0); coordinates are independent and alike. The
-    prompt holds w_1 .. w_{n+1}. With r = 1 it is `tasks.core.DriftingRegression`: F = gamma, Q = sigma_e^2,
-    P_0 = sigma_w^2, h = 1. `ar2`, `two_timescales` and `sinusoids` make the common ones.
+    prompt holds w_1 .. w_{n+1}. With r = 1 it is :class:`~icl.tasks.core.DriftingRegression`: F = gamma, Q = sigma_e^2,
+    P_0 = sigma_w^2, h = 1. :func:`ar2`, :func:`two_timescales` and :func:`sinusoids` make the common ones.
 
-    Sizes and inputs are those of every `tasks.core.Regression`.
+    Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
     Attributes:
         F: (r, r) transition of the state, dimensionless if all its numbers have the units of h's.
@@ -103,7 +103,7 @@ def ar2(d: int, n: int, *, rho: float, omega: float, variance: float = 1.0, **in
 
     Its poles are rho exp(+- i omega): a_1 = 2 rho cos(omega), a_2 = -rho^2. The innovations have the variance
     (1 + a_2) ((1 - a_2)^2 - a_1^2) / (1 - a_2) of the weights' own [Box et al. 2015, sec. 3.2.4]: none for rho = 1,
-    which is `sinusoids`; everything for rho = 0.
+    which is :func:`sinusoids`; everything for rho = 0.
 
     Args:
         d: dimension of the inputs.
@@ -154,7 +154,7 @@ def sinusoids(d: int, n: int, *, omega: float, variance: float = 1.0, **inputs: 
     """Sinusoids of random phase and amplitude: w_i = a cos(omega i) + b sin(omega i) with a, b ~ N(0, variance I).
 
     Nothing is added on the way: 2 d labels in general position tell all that follows. k_ij = variance cos(omega (i-j)),
-    which is that of the great circle of radius^2 = d variance (`theory.adversary`) but for the factor d.
+    which is that of the great circle of radius^2 = d variance (:mod:`icl.theory.adversary`) but for the factor d.
 
     Args:
         d: dimension of the inputs.
@@ -225,9 +225,9 @@ class RegimeSwitching(_Stepping):
 
     At each step, the one to w_1 included, w_i ~ N(0, sigma_w^2 I) anew with probability `switch`, and
     w_i = gamma w_{i-1} + N(0, sigma_e^2 I) otherwise; w_0 ~ N(0, sigma_w^2 I). With switch = 0 it is
-    `tasks.core.DriftingRegression`. `reveal` tells the steps that started afresh, with variance sigma_w^2.
+    :class:`~icl.tasks.core.DriftingRegression`. `reveal` tells the steps that started afresh, with variance sigma_w^2.
 
-    Sizes and inputs are those of every `tasks.core.Regression`.
+    Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
     Attributes:
         gamma: autoregressive coefficient within a regime, >= 0, dimensionless.
@@ -287,11 +287,11 @@ class HeavyTailedDrift(_Stepping):
 
     e_i = sigma_e sqrt((nu - 2) / c_i) N(0, I) with c_i chi-square of nu degrees of freedom, one for all coordinates of
     a step: a multivariate t of variance sigma_e^2 in each coordinate [Kotz & Nadarajah 2004, (1.2)]. Its kernel is that
-    of `DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for nu > 4 only:
-    below, squared errors have a mean but no variance, and their averages settle slowly. `reveal` tells the
+    of :class:`~icl.tasks.core.DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for
+    nu > 4 only: below, squared errors have a mean but no variance, and their averages settle slowly. `reveal` tells the
     variance sigma_e^2 (nu - 2) / c_i of each step; none starts afresh.
 
-    Sizes and inputs are those of every `tasks.core.Regression`.
+    Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
     Attributes:
         gamma: autoregressive coefficient, >= 0, dimensionless.

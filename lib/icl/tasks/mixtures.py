@@ -1,8 +1,8 @@
 """Prompts that are not all of one law: of several tasks in equal parts, or each with a drift and a noise of its own.
 
-`Mixture` is a task whose kernel, covariance and variance of noise are means, which is all that a predictor linear in
-the labels sees of it; what is more than second moments is not Gaussian. `ManyDrifts` samples as tasks do, and that is
-all.
+:class:`Mixture` is a task whose kernel, covariance and variance of noise are means, which is all that a predictor
+linear in the labels sees of it; what is more than second moments is not Gaussian. :class:`ManyDrifts` samples as tasks
+do, and that is all.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ class ManyDrifts:
 
     w_i = gamma w_{i-1} + N(0, (1 - gamma^2) k I) from its steady spread k = (1 - v) / d, y_i = <w_i, x_i> + N(0, v),
     with 1 - gamma between 0.1 and 0.001 and v between 0.8 and 0.003, both uniform in their logarithms. Inputs are
-    N(0, I) but for the first, which is 1, as that of a series is (`icl.tasks.series.prepare`).
+    N(0, I) but for the first, which is 1, as that of a series is (:func:`~icl.tasks.series.prepare`).
 
     Attributes:
         d: dimension of the inputs, at least 1.

@@ -21,7 +21,7 @@ def clean(prompt: Prompt) -> Float[Tensor, "batch time"]:
 def noise_level(task: Task) -> float:
     """Standard deviation of the noise in a task's labels, in units of y; 0 where there is none.
 
-    Of prompts of several tasks (`icl.tasks.mixtures.Mixture`) that of all labels together.
+    Of prompts of several tasks (:class:`~icl.tasks.mixtures.Mixture`) that of all labels together.
     """
     _checks.instance("task", task, Task)
     # What hands out another task's prompts keeps it as its `task`, and has its noise.
@@ -35,8 +35,8 @@ class Noisy:
     """Another task's prompts with noise in the labels: y_i = <w_i, x_i> + N(0, sigma_y^2), independent.
 
     Inputs and weights are, to the bit, those that the task draws from the same generator, whatever sigma_y: noise is
-    drawn after them, and none for sigma_y = 0. `weight_kernel` is that of the weights and does not know the noise:
-    theory that reads nothing but the kernel is for clean labels.
+    drawn after them, and none for sigma_y = 0. :meth:`weight_kernel` is that of the weights and does not know the
+    noise: theory that reads nothing but the kernel is for clean labels.
 
     Attributes:
         task: where inputs and weights come from.

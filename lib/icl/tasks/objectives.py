@@ -9,8 +9,8 @@ ridge w with psi = d phi / d s, one number an example: the slope. Squares have p
 [Dutta & Sra 2025, (2.11)]; the others are those of their sec. 6. Inputs are white, x ~ N(0, I), and the weights behind
 the labels w* ~ N(0, I).
 
-An `Objective` is the law of such prompts and the loss; it is no `Task`, whose labels are linear in the weights. What
-minimises it is in `icl.convex`.
+An :class:`Objective` is the law of such prompts and the loss; it is no :class:`~icl.tasks.core.Task`, whose labels are
+linear in the weights. What minimises it is in :mod:`icl.convex`.
 """
 
 from abc import ABC, abstractmethod
@@ -150,7 +150,7 @@ def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
 class Square(Objective):
     """Least squares, phi = (s - y)^2 / 2 and psi = s - y, with labels <w*, x> [Dutta & Sra 2025, (2.11)].
 
-    Attributes are those of every `Objective`.
+    Attributes are those of every :class:`Objective`.
     """
 
     def _loss(self, y: Tensor, s: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Logistic(Objective):
 
     phi = ln(1 + exp(-y s)) and psi = -y / (1 + exp(y s)), which lies between -1 and 1.
 
-    Attributes are those of every `Objective`.
+    Attributes are those of every :class:`Objective`.
     """
 
     def _loss(self, y: Tensor, s: Tensor) -> Tensor:
@@ -278,7 +278,7 @@ class Cauchy(_Contaminated):
 class Quartic(Objective):
     """The quartic of the residual, phi = (s - y)^4 / 4 and psi = (s - y)^3, with labels <w*, x>.
 
-    Attributes are those of every `Objective`.
+    Attributes are those of every :class:`Objective`.
     """
 
     def _loss(self, y: Tensor, s: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ A prompt of n noiseless examples y_i = <w*, x_i> is the quadratic
     R(w) = sum_i (<w, x_i> - y_i)^2 / 2n = (w - w*)' H (w - w*) / 2,    H = sum_i x_i x_i' / n                (2.11)
 
 with x_i ~ N(0, Sigma) and w* ~ N(0, Sigma^-1), so that n H is Wishart of n degrees of freedom. Sec. 3.3 has
-Sigma = U' diag(D) U with the D of `SECTION_3_3` and an orthogonal U drawn anew for each run. The prose there makes D
-the variances; drawing inputs as U D z makes them D^2, `SQUARED`, and so the problem a worse conditioned one.
+Sigma = U' diag(D) U with the D of :data:`SECTION_3_3` and an orthogonal U drawn anew for each run. The prose there
+makes D the variances; drawing inputs as U D z makes them D^2, :data:`SQUARED`, and so the problem a worse conditioned
+one.
 """
 
 from typing import Any
@@ -43,7 +44,8 @@ def covariance(D: Any, U: Any = None) -> Float[np.ndarray, "d d"]:
     """Sigma = U' diag(D) U, float64 and symmetric to the last bit.
 
     Args:
-        D: (d,) variances in the principal directions, > 0, in x^2; `SECTION_3_3` or `SQUARED` for the paper's.
+        D: (d,) variances in the principal directions, > 0, in x^2; :data:`SECTION_3_3` or :data:`SQUARED` for the
+            paper's.
         U: (d, d) orthogonal matrix whose rows are these directions; default the identity.
     """
     D = np.asarray(_checks.real("D", D, above=0), dtype=np.float64)
@@ -133,7 +135,7 @@ def sample_hessians(
     generator: torch.Generator,
     dtype: torch.dtype = torch.float64,
 ) -> Float[Tensor, "batch d d"]:
-    """Draw what `hessians` of `batch` prompts of `regression(Sigma, n)` are, without their queries and weights.
+    """Draw what :func:`hessians` of `batch` prompts of `regression(Sigma, n)` are, without their queries and weights.
 
     The law is that of a Wishart matrix of n degrees of freedom and scale Sigma, over n. Inputs are drawn some prompts
     at a time, so that a million Hessians need little more memory than they fill.

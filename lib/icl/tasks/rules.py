@@ -5,9 +5,9 @@ vectors over the root of their number. After each sentence stands one of two lab
 
     positive if  <w_t, x_t> + N(0, sigma_y^2) > 0,  negative otherwise,
 
-and w_t is the rule: the weights of any regression task, for (3) `icl.tasks.core.DriftingRegression`. A model sees
-numbers of tokens alone, and has to learn what words mean, and from each prompt what the rule is now. Where the best
-answer stands is known: `icl.theory.rule_floor`.
+and w_t is the rule: the weights of any regression task, for (3) :class:`~icl.tasks.core.DriftingRegression`. A model
+sees numbers of tokens alone, and has to learn what words mean, and from each prompt what the rule is now. Where the
+best answer stands is known: :mod:`icl.theory.rule_floor`.
 """
 
 from dataclasses import dataclass
@@ -75,11 +75,11 @@ def word_vectors(words: int, d: int, *, generator: torch.Generator) -> Float[np.
 class RuleLanguage:
     """Prompts of labelled sentences; samples as tasks do.
 
-    It is no `icl.tasks.core.Task`: its labels are words, not <w, x>.
+    It is no :class:`~icl.tasks.core.Task`: its labels are words, not <w, x>.
 
     Attributes:
         rule: the law of w_t, and how many labelled sentences a prompt has; its inputs are not used.
-        vectors: (words, d), what each word means, in units of x (`word_vectors`).
+        vectors: (words, d), what each word means, in units of x (:func:`word_vectors`).
         length: words a sentence, at least 1.
         sigma_y: standard deviation of the noise in scores, in units of y.
     """

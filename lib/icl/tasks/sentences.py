@@ -28,7 +28,7 @@ def packed(features: Float[np.ndarray, "rows d"]) -> str:
 
 
 def unpacked(text: str, *, d: int) -> Float[np.ndarray, "rows d"]:
-    """The features that `packed` wrote, rows of d numbers; ValueError if the text is none of its."""
+    """The features that :func:`packed` wrote, rows of d numbers; ValueError if the text is none of its."""
     _checks.integer("d", d, at_least=1)
     if not isinstance(text, str) or not text:  # type: ignore[redundant-expr]
         raise ValueError(f"text must be base64, got {text!r}")
@@ -115,8 +115,8 @@ class Demonstrations:
 
     With s_1 = 1, or either sign at random, s_i is -s_{i-1} with probability `flip` and s_{i-1} otherwise, and the label
     at position i is s_i times its row's. The weights of a prompt are s_i times the table's `fit`: what labels differ
-    from <w_i, x_i> by is the part that is not linear. It samples as tasks do and is no `icl.tasks.core.Task`: its
-    inputs are rows of a table and follow no `icl.tasks.core.InputLaw`.
+    from <w_i, x_i> by is the part that is not linear. It samples as tasks do and is no :class:`~icl.tasks.core.Task`:
+    its inputs are rows of a table and follow no :class:`~icl.tasks.core.InputLaw`.
 
     Attributes:
         rows: where demonstrations come from.

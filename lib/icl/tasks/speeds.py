@@ -1,9 +1,10 @@
 """Drift whose speed nobody tells: every prompt draws its own from a list (not in the papers).
 
-`UnknownDrift` is `tasks.core.DriftingRegression` with labels' noise, one member of a list a prompt. Members with the
-same steady variance of the weights have the same law of every single example, so that only how examples go
-together tells how fast the weights move. Kernel and noise are means over the members, which is all that a predictor
-linear in the labels sees of it (`icl.tasks.drifts`); the best predictor of all is in `icl.theory.unknown_drift`.
+:class:`UnknownDrift` is :class:`~icl.tasks.core.DriftingRegression` with labels' noise, one member of a list a prompt.
+Members with the same steady variance of the weights have the same law of every single example, so that only how
+examples go together tells how fast the weights move. Kernel and noise are means over the members, which is all that a
+predictor linear in the labels sees of it (:mod:`icl.tasks.drifts`); the best predictor of all is in
+:mod:`icl.theory.unknown_drift`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class UnknownDrift(Regression):
 
         w_i = gamma_j w_{i-1} + N(0, sigma_e_j^2 I),    y_i = <w_i, x_i> + N(0, sigma_y_j^2),    j drawn once a prompt
 
-    Sizes and inputs are those of every `tasks.core.Regression`.
+    Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
     Attributes:
         gammas: autoregressive coefficient of each member, in [0, 1), dimensionless.
@@ -104,7 +105,7 @@ class UnknownDrift(Regression):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Prompt, Int[Tensor, " batch"]]:
-        """Draw the prompts that `sample` draws, and tell which member each is of."""
+        """Draw the prompts that :meth:`sample` draws, and tell which member each is of."""
         _checks.integer("batch", batch, at_least=1)
         _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
         _checks.drawing(generator, dtype)

@@ -8,9 +8,9 @@ Prompts have no padding, and one number of tokens. The n+1 places share out the 
 as can be, in an order that is drawn for each batch and is the same for all its prompts; a place takes a text of its
 length, whole. A cut would lose words that carry the label. So a prompt of n demonstrations has the same number of
 tokens in training and testing, which matters to a model that adds up all it reads. The price: texts of other lengths
-are left out, and `InContextText.rows` says how many are left.
+are left out, and :attr:`InContextText.rows` says how many are left.
 
-Nothing here knows a tokenizer: `encoded` takes the function that makes tokens of a text.
+Nothing here knows a tokenizer: :func:`encoded` takes the function that makes tokens of a text.
 """
 
 import functools

@@ -12,8 +12,8 @@ term's sum. Its summands are independent, and E ||x x'w||^2 = sum_j w_j^2 E[x_j^
 
 J is the trace of W'G W for the rows W of the path, with G positive semi-definite: a convex function, whose maximum has
 to be searched for. But it is linear in the path's inner products, and so the error of all paths has a bound by duality
-(`upper_bound`, `sphere_bound`), which tells whether a path that was found is the worst of all. What they tell
-(theory/test_adversary.py):
+(:func:`upper_bound`, :func:`sphere_bound`), which tells whether a path that was found is the worst of all. What they
+tell (theory/test_adversary.py):
 
 - of paths that stay on the sphere, ||w_i|| = R, the great circle at full speed is the worst for the layer that is best
   against it, and that layer is minimax, as long as the n steps turn 2.5 radians at most; close to half a turn the bound
@@ -67,7 +67,7 @@ def path_error(w: Float[np.ndarray, "*paths time d"], *, lam: float, a: float, k
         w: path(s), one row a position, the query's last, in units of y/x.
         lam: forgetting factor, >= 0, dimensionless.
         a: the layer's scale, in 1/x^2.
-        kurtosis: of the inputs, `tasks.core.InputLaw.kurtosis`; 3 for Gaussian ones.
+        kurtosis: of the inputs, :attr:`~icl.tasks.core.InputLaw.kurtosis`; 3 for Gaussian ones.
 
     Raises:
         ValueError: if w has no two positions, or a number is not finite or out of range.
@@ -176,7 +176,7 @@ def upper_bound(
 def sphere_bound(
     w: Float[np.ndarray, "time d"], *, R: float, delta: float, lam: float, a: float, kurtosis: float = 3.0
 ) -> float:
-    """`upper_bound` for paths that stay on the sphere, ||w_i|| = R: lower, as alpha may then have either sign."""
+    """:func:`upper_bound` for paths that stay on the sphere, ||w_i|| = R: lower, as alpha may then have either sign."""
     return _bound(w, R, delta, lam, a, kurtosis, on_sphere=True)
 
 
@@ -208,7 +208,8 @@ def worst_path(
 
     Every path within the limits, and no other, is w_{n+1} = B_R(u_{n+1}), w_i = B_R(w_{i+1} + B_delta(u_i)) for some u,
     with B_r the nearest point of the ball of radius r: a point that the large ball pulls back is not taken farther from
-    w_{i+1} by that. So the search is free. It ends in a local maximum: take many starts, and `upper_bound` of the end.
+    w_{i+1} by that. So the search is free. It ends in a local maximum: take many starts, and :func:`upper_bound` of the
+    end.
 
     Args:
         start: a path; what of it lies outside the limits is pulled in first.
@@ -276,8 +277,9 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: float = 3.0) -> Laye
     """Forgetting factor in [1/400, 1] and scale a >= 0 of least error on the path w.
 
     With c_i = a lam^(n+1-i) the error is a^2 p - 2 a q + ||w_{n+1}||^2, least at a = q / p; a grid finds lam's valley,
-    a bounded search its floor. On `great_circle` it is the optimum of one layer for `tasks.drifts.sinusoids` with
-    variance R^2 / d, whose kernel is the circle's. Where lam comes out as 1/400 only the last example is of use.
+    a bounded search its floor. On :func:`great_circle` it is the optimum of one layer for
+    :func:`~icl.tasks.drifts.sinusoids` with variance R^2 / d, whose kernel is the circle's. Where lam comes out as
+    1/400 only the last example is of use.
     """
     w = _path(w)
     _checks.shape("w", w, (None, None))
@@ -303,7 +305,7 @@ def minimax_on_sphere(n: int, d: int, *, R: float, delta: float, kurtosis: float
 
     No layer of this form has a worst error below the first's `value`, as each meets the circle. Where the two agree
     the circle is the worst path on the sphere, the layer is minimax there and `value` the minimax error, proven. They
-    agree as long as n steps turn 2.5 radians at most, n `step_angle` <= 2.5; beyond, compare them.
+    agree as long as n steps turn 2.5 radians at most, n :func:`step_angle` <= 2.5; beyond, compare them.
 
     Args:
         n: number of examples, >= 1.

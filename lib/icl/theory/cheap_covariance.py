@@ -1,22 +1,22 @@
 """What a cheaper covariance than the Kalman filter's buys: filters that keep a summary of P (not in the papers).
 
-Longer than most files, because the filters and the curves they tend to are one subject.
-
-The task is the drift of `icl.theory.steady`. The Kalman filter keeps P, the d x d covariance of what it misses; a layer
-with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary of P,
+The task is the drift of :mod:`icl.theory.steady`. The Kalman filter keeps P, the d x d covariance of what it misses; a
+layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary of P,
 
     w_hat <- gamma (w_hat + (y - w_hat'x) g),    g = P x / (x'P x + s2),
     P <- gamma^2 kept[P - P x x'P / (x'P x + s2)] + q I,
 
-and differ in what is kept: `Blocks` of the diagonal (`Blocks(1)` is a diagonal P), the r best known directions
-(`LowRank`), the keys since the last restart (`Restarted`), every m-th key (`Thinned`), all of P in few bits
-(`Rounded`), or nothing but fixed variances (`Frozen`). `summary_errors` runs one. Labels are not needed: it carries the
-true covariance of what such gains leave, and the filter's own belief beside it. With P the mean of what is right, given
-what is kept, the belief is right on average, and the filter is the best that its memory of keys allows; the chapter *A
-cheaper covariance* proves it. Blocks, low rank and restarts are of that kind for white Gaussian keys.
+and differ in what is kept: :class:`Blocks` of the diagonal (`Blocks(1)` is a diagonal P), the r best known directions
+(:class:`LowRank`), the keys since the last restart (:class:`Restarted`), every m-th key (:class:`Thinned`), all of P in
+few bits (:class:`Rounded`), or nothing but fixed variances (:class:`Frozen`). :func:`summary_errors` runs one. Labels
+are not needed: it carries the true covariance of what such gains leave, and the filter's own belief beside it. With P
+the mean of what is right, given what is kept, the belief is right on average, and the filter is the best that its
+memory of keys allows; the chapter *A cheaper covariance* proves it. Blocks, low rank and restarts are of that kind for
+white Gaussian keys.
 
-As d grows the error of such a filter depends on one number, the spread of P's eigenvalues (`eps_spread`), and three of
-the kinds have curves of their own (`eps_blocks`, `eps_low_rank`, `eps_thinned`): mean field, checked by Monte Carlo.
+As d grows the error of such a filter depends on one number, the spread of P's eigenvalues (:func:`eps_spread`), and
+three of the kinds have curves of their own (:func:`eps_blocks`, :func:`eps_low_rank`, :func:`eps_thinned`): mean field,
+checked by Monte Carlo.
 """
 
 from collections.abc import Callable
@@ -279,10 +279,10 @@ def summary_errors(
     kind: Kept,
     Lambda: Float[np.ndarray, "d d"] | None = None,
 ) -> Tracked:
-    """Run a filter that keeps a summary of P on given keys, from P = k0 I (`Frozen` from its own).
+    """Run a filter that keeps a summary of P on given keys, from P = k0 I (:class:`Frozen` from its own).
 
-    Errors are exact given the keys, as by `errors_with_gains`. On white Gaussian keys the mean belief of `Blocks`,
-    `LowRank` and `Restarted` is their mean error, and averages some times faster.
+    Errors are exact given the keys, as by :func:`errors_with_gains`. On white Gaussian keys the mean belief of
+    :class:`Blocks`, :class:`LowRank` and :class:`Restarted` is their mean error, and averages some times faster.
 
     Args:
         x: keys, one sequence a row; the last is not used.
@@ -366,7 +366,7 @@ def eps_spread(spread: Any, s: Any, v: Any) -> Any:
 
 
 def spread_needed(eps: Any, s: Any, v: Any) -> Any:
-    """The spread of eigenvalues that `eps_spread` needs for this error: s (1 - eps) (eps + v) / eps^2 - 1.
+    """The spread of eigenvalues that :func:`eps_spread` needs for this error: s (1 - eps) (eps + v) / eps^2 - 1.
 
     Args:
         eps: error over d k0, > 0.

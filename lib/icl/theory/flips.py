@@ -1,9 +1,9 @@
 """One layer of gated attention on labelled rows whose sign turns: its best weights, error, accuracy, forgetting factor.
 
-For `icl.tasks.sentences.Demonstrations` with independent rows. Not in the paper, whose weights are Gaussian and whose
-labels are exactly linear; what is left of both is one number. Write rho for the share of the labels' square that the
-best linear fit w = Lambda^-1 m explains, and D1 .. D4 for the moments of the signs (`icl.theory.moments`), which are
-those of the drift (3) with gamma = 1 - 2 flip, begun in its steady spread. Then
+For :class:`~icl.tasks.sentences.Demonstrations` with independent rows. Not in the paper, whose weights are Gaussian and
+whose labels are exactly linear; what is left of both is one number. Write rho for the share of the labels' square that
+the best linear fit w = Lambda^-1 m explains, and D1 .. D4 for the moments of the signs (:mod:`icl.theory.moments`),
+which are those of the drift (3) with gamma = 1 - 2 flip, begun in its steady spread. Then
 
     E g y x' = D1 m m',    E g g' = D2 Lambda + D3 m m'    with g = sum_i lam^(n+1-i) y_i x_i,
 
@@ -203,7 +203,7 @@ def sign_accuracy(lam: Any, *, flip: float, n: int, explained: float, known: flo
         flip: in [0, 0.5].
         n: number of demonstrations, >= 1.
         explained: rho, in (0, 1).
-        known: accuracy of the fit's sign on the queries, in [0, 1]; None is `sign_ceiling`.
+        known: accuracy of the fit's sign on the queries, in [0, 1]; None is :func:`sign_ceiling`.
     """
     right = memory_right(lam, flip=flip, n=n, explained=explained)
     most = sign_ceiling(explained) if known is None else _checks.number("known", known, at_least=0, at_most=1)

@@ -1,16 +1,15 @@
-"""Exact floors beyond first-order Gaussian drift, at every position, given the inputs (not in the papers).
-
-Longer than most files, because all floors rest on one Riccati recursion and on how it is rounded.
+"""Exact floors at every position, given the inputs, for all drifts of `icl.tasks` (not in the papers).
 
 For one law of the weights there are up to three, of expected squared error, each below the next:
 
-- the genie's, who is told where switches fall and how large each innovation is (`genie_errors`);
-- the posterior mean's, which no causal predictor beats (`linear_drift_errors`, `switching_predictions`);
-- that of the best predictor linear in the labels (`best_linear_errors`), which is the posterior mean of the Gaussian
-  weights with the same kernel: errors of such predictors depend on the kernel alone (see `icl.tasks.drifts`).
+- the genie's, who is told where switches fall and how large each innovation is (:func:`genie_errors`);
+- the posterior mean's, which no causal predictor beats (:func:`linear_drift_errors`, :func:`switching_predictions`);
+- that of the best predictor linear in the labels (:func:`best_linear_errors`), which is the posterior mean of the
+  Gaussian weights with the same kernel: errors of such predictors depend on the kernel alone (see
+  :mod:`icl.tasks.drifts`).
 
 For Gaussian weights all three are one. Errors at position i are averages over the input x_i, tr(Lambda P), so that only
-the spread of the earlier inputs is left in them, and in the case of `switching_predictions` of the labels.
+the spread of the earlier inputs is left in them, and in the case of :func:`switching_predictions` of the labels.
 """
 
 from collections.abc import Callable
@@ -36,11 +35,11 @@ from icl.theory.steady import Steady, _law, _spectrum
 def kalman_errors(
     x: Float[np.ndarray, "batch time d"], law: Steady, spectrum: Float[np.ndarray, " d"] | None = None
 ) -> Float[np.ndarray, "batch time"]:
-    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i), `floors.riccati`.
+    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i), :func:`riccati`.
 
         P <- gamma^2 (P - P x x'P / (x'P x + s2)) + q I,    from P = k0 I, the weights' own spread
 
-    `theory.floors.expected_errors` is the same without noise. The traces of one long sequence, averaged after its
+    :func:`expected_errors` is the same without noise. The traces of one long sequence, averaged after its
     start, have a standard error some 30 times smaller than squared errors of predictions would.
 
     Args:
@@ -282,7 +281,7 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
         P <- F (P - P H H'P / H'P H) F' + Q,    from P = F P_0 F' + Q,    error tr(Lambda h'P h)
 
     with F, Q, h standing for their Kronecker products with I, on a root of P; once more with pivots where P has a root
-    1e5 times that of an error. For r = 1 it is `kalman.expected_errors`.
+    1e5 times that of an error. For r = 1 it is :func:`expected_errors`.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
@@ -328,8 +327,9 @@ def genie_errors(
         x: inputs, one sequence a row; the last input is not used.
         task: gives gamma, sigma_w and Lambda; x may have any length.
         variance: of what each step adds to each coordinate, the one to position 1 included, >= 0, in (y/x)^2
-            (`tasks.drifts.DrawnSteps.variance`).
-        restart: whether a step forgets what was before it (`tasks.drifts.DrawnSteps.restart`); default: none does.
+            (:attr:`~icl.tasks.drifts.DrawnSteps.variance`).
+        restart: whether a step forgets what was before it (:attr:`~icl.tasks.drifts.DrawnSteps.restart`); default: none
+            does.
 
     Raises:
         ValueError: if x, variance and restart do not fit together, or variance is negative or not finite.
@@ -402,16 +402,17 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
 
     It is the Kalman filter of the Gaussian weights with the task's kernel. The kernel has to be of first order,
     k_ij = g_i k_{i-1,j} for i > j, as that of every first-order recursion is whose steps are uncorrelated: with
-    g_i = k_{i,i-1} / k_{i-1,i-1} each step adds the variance k_ii - g_i^2 k_{i-1,i-1}. For `RegimeSwitching` g is
-    (1 - switch) gamma; for `HeavyTailedDrift` and `DriftingRegression` it is gamma. Their steps are taken from
-    their settings, those of other tasks from the kernel, where it tells them.
+    g_i = k_{i,i-1} / k_{i-1,i-1} each step adds the variance k_ii - g_i^2 k_{i-1,i-1}. For
+    :class:`~icl.tasks.drifts.RegimeSwitching` g is (1 - switch) gamma; for :class:`~icl.tasks.drifts.HeavyTailedDrift`
+    and :class:`~icl.tasks.core.DriftingRegression` it is gamma. Their steps are taken from their settings, those of
+    other tasks from the kernel, where it tells them.
 
     Args:
         x: inputs, one sequence of n + 1 a row; the last input is not used.
         task: gives the steps, or the kernel, and Lambda.
 
     Raises:
-        ValueError: if the kernel is not of first order (`kalman.query_errors` takes any, at the query) or its rounding
+        ValueError: if the kernel is not of first order (:func:`query_errors` takes any, at the query) or its rounding
             hides the innovations; if x does not match the task; or if an error is larger than float64 can hold.
     """
     _checks.instance("task", task, Task)
@@ -433,10 +434,10 @@ def _coefficients(task: Any) -> np.ndarray:
 def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
     """Error at each position of the posterior mean of Gaussian weights with the task's kernel, given all inputs.
 
-    By `riccati` for steps of first order, by `linear_drift_errors` for its tasks. Others are written as
+    By :func:`riccati` for steps of first order, by :func:`linear_drift_errors` for its tasks. Others are written as
     w_i = sum_r C_ir c_r with c_r ~ N(0, I) drawn once, and what labels tell of the c_r is the recursion without drift:
     slow, as C has up to n + 1 columns, and for tasks that are known by their kernel alone right to 1e-9 of the variance
-    at a position, not of the error. The waves of `tasks.core.SmoothDrift` are taken as they are.
+    at a position, not of the error. The waves of :class:`~icl.tasks.core.SmoothDrift` are taken as they are.
 
     Args:
         x: inputs, one sequence of n + 1 a row; the last input is not used.
@@ -553,7 +554,7 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
 def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegression) -> Float[np.ndarray, "batch time"]:
     """Error of the posterior mean at each position of each sequence, given the inputs before it.
 
-    Riccati's recursion (`floors.riccati`) for the drift (3) observed without noise; labels do not enter it:
+    Riccati's recursion (:func:`riccati`) for the drift (3) observed without noise; labels do not enter it:
 
         P <- gamma^2 (P - P x_i x_i' P / x_i' P x_i) + sigma_e^2 I,    from P = (gamma^2 sigma_w^2 + sigma_e^2) I
 
@@ -581,7 +582,7 @@ def kalman_risk(task: DriftingRegression, x: Float[np.ndarray, "batch time d"]) 
 def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, " batch"]:
     """Error of the posterior mean at the query of each sequence, given its inputs, for any Gaussian drift.
 
-    `floors.gaussian_errors` at the last position; for the drift (3) what `expected_errors` gives there.
+    :func:`gaussian_errors` at the last position; for the drift (3) what :func:`expected_errors` gives there.
 
     Args:
         x: inputs, one sequence of n + 1 a row; the last is averaged over and not used.

@@ -3,16 +3,17 @@
 A prompt of n inputs x ~ N(0, s I) with w* ~ N(0, I/s) has the curvature H = s W/n, W ~ Wishart_d(I, n), and an error
 polynomial p with p(0) = 1 has the mean squared error E ||p(s W/n)||_F^2 over prompts, query and w*. What follows holds
 for inputs N(0, s Sigma) with A = Sigma^-1 as well. None of it is in the paper but the gates of [Dutta & Sra 2025, sec.
-4.2, Thm 4.1]; `icl.theory.polynomial_floor` has the one variance.
+4.2, Thm 4.1]; :mod:`icl.theory.polynomial_floor` has the one variance.
 
 - Experts of variances s_h with gates alpha_h on their layers are one polynomial p(r t), r = s sum_h alpha_h / s_h, of
-  prompts of variance 1: p is the best polynomial, and r = 1 is the floor. `rescaled_risk`, `simplex_gate`
-- Gates on final outputs mix error polynomials, 1 - sum_h alpha_h + sum_h alpha_h p(t s / s_h). `output_gate`
+  prompts of variance 1: p is the best polynomial, and r = 1 is the floor. :func:`rescaled_risk`, :func:`simplex_gate`
+- Gates on final outputs mix error polynomials, 1 - sum_h alpha_h + sum_h alpha_h p(t s / s_h). :func:`output_gate`
 - Coefficients that read a scale of the prompt, p(t / scale), may lie below the floor of shared ones. For tr H / d the
   least is exact: W / tr W and tr W are independent and tr W is chi-square_{nd}, so that
-  E tr (W / tr W)^k = E tr W^k / (nd (nd+2) .. (nd+2k-2)). `least_by_trace`; for other scales `least_by_sample`
+  E tr (W / tr W)^k = E tr W^k / (nd (nd+2) .. (nd+2k-2)). :func:`least_by_trace`; for other scales
+  :func:`least_by_sample`
 - Coefficients fitted on N prompts have the excess risk C/N: with residuals r, features phi_k = t^k and G = E phi phi',
-  C = tr(G^-1 E r^2 phi phi'), exact by moments of products of traces. `excess_constants`
+  C = tr(G^-1 E r^2 phi phi'), exact by moments of products of traces. :func:`excess_constants`
 """
 
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ def rescaled_risk(ratio: Any, d: int, n: int, layers: int) -> Float[np.ndarray, 
     """E ||p(ratio W/n)||_F^2 of the p of degree `layers` that is best at ratio 1: a method at another variance.
 
     The ratio is that of the prompts' variance to the one it was made for, or for A = a I, that of a to 1/variance. At 1
-    it is `icl.theory.polynomial_floor.optimal_risks`; everywhere else it is more.
+    it is :func:`~icl.theory.polynomial_floor.optimal_risks`; everywhere else it is more.
 
     Args:
         ratio: one number or any shape, > 0, dimensionless.
@@ -98,7 +99,7 @@ def simplex_gate(
     """Least risk at a variance of gates on layers, >= 0 and of sum 1, over experts that are each the best at theirs.
 
     They reach every r = variance sum_h alpha_h / s_h between variance / max s_h and variance / min s_h, and nothing
-    beyond: the floor at variances between the experts', `rescaled_risk` elsewhere. Free gates reach r = 1 always.
+    beyond: the floor at variances between the experts', :func:`rescaled_risk` elsewhere. Free gates reach r = 1 always.
 
     Args:
         variance: of the prompts, > 0, in x^2.
@@ -158,7 +159,7 @@ def output_gate(
 
     The form of [Dutta & Sra 2025, Thm 4.1] for one component. The mixed polynomial 1 - sum_h alpha_h + sum_h alpha_h
     p(t s / s_h) has `layers` coefficients: as many experts of different variances reach the floor, fewer do only at
-    their own. Exact: normal equations in fractions. Arguments as in `simplex_gate`.
+    their own. Exact: normal equations in fractions. Arguments as in :func:`simplex_gate`.
 
     Returns:
         the risk, in units of y^2, and gates that have it, of any sign and sum; dimensionless.
@@ -186,7 +187,7 @@ def least_over_variances(
     """The best polynomial of prompts whose variance is one of several and is told to nobody: a mixture without a gate.
 
     Moments of the mixture's spectrum are sums, sum_s weight_s s^k E tr (W/n)^k. What it risks at one of the variances
-    is `icl.theory.lfom.table_risks` of its register with a = variance.
+    is :func:`~icl.theory.lfom.table_risks` of its register with a = variance.
 
     Args:
         variances: (count,) numbers > 0, in x^2.
@@ -305,9 +306,9 @@ def least_by_sample(
     mean over samples, between `lower` and `upper`.
 
     With scales such as the largest eigenvalue or tr H^2 / tr H the eigenvalues of H / scale are bounded, and standard
-    errors can be trusted. Without a scale they cannot from four layers on (`Bracket.share`): of 30 samples of 2,000
-    prompts of a mixture of scalar inputs one is 3.4 of its own standard errors below the floor at four layers, and one
-    5.6 at five, where a sample has no rare prompt and does not know it.
+    errors can be trusted. Without a scale they cannot from four layers on (:attr:`Bracket.share`): of 30 samples of
+    2,000 prompts of a mixture of scalar inputs one is 3.4 of its own standard errors below the floor at four layers,
+    and one 5.6 at five, where a sample has no rare prompt and does not know it.
 
     Args:
         H: curvatures X X'/n of at least four prompts, in x^2.

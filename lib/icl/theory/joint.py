@@ -5,7 +5,7 @@ Given the inputs, labels of Gaussian weights with the kernel k have the covarian
     K_ij = k_ij x_i'x_j + sigma_y^2 [i = j] = (L L')_ij,
 
 L lower triangular. L_ii^2 is the variance of label i once the labels before it are known. One factor answers for all
-positions and for any kernel, at the cost of n^3 / 3 a prompt; `icl.theory.floors` has recursions, which keep more
+positions and for any kernel, at the cost of n^3 / 3 a prompt; :mod:`icl.theory.floors` has recursions, which keep more
 digits, average over the last input and know drifts that are not Gaussian. Errors are those of the clean label.
 """
 
@@ -67,11 +67,11 @@ def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
 
     Computed as k_ii x_i'x_i less the squares left of the diagonal, so that no large noise is subtracted again. The
     least error of any predictor where the weights are Gaussian; where they are not, that of the best predictor
-    linear in the labels (`icl.theory.floors`).
+    linear in the labels (:mod:`icl.theory.floors`).
 
     Args:
         x: inputs, one sequence of n + 1 a row.
-        task: gives the kernel, and the noise of the labels (`icl.tasks.noise.Noisy`).
+        task: gives the kernel, and the noise of the labels (:class:`~icl.tasks.noise.Noisy`).
 
     Raises:
         ValueError: if x does not match the task, or a label follows, to rounding, from those before it.
@@ -98,8 +98,8 @@ def mistaken_errors(
     Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the covariance that it
     believes in; with K the true one its error is (R K R')_ii - sigma_y^2. Told the mean kernel and the mean noise of
     several tasks, it is the best of all predictors linear in the labels that do not know which task they read: on
-    average over tasks only second moments count, and those of a mixture are means (`label_errors` of a
-    `icl.tasks.mixtures.Mixture` is that average).
+    average over tasks only second moments count, and those of a mixture are means (:func:`label_errors` of a
+    :class:`~icl.tasks.mixtures.Mixture` is that average).
 
     Args:
         x: inputs, one sequence of n + 1 a row, the same for all tasks.

@@ -12,11 +12,9 @@ settles no lower, in the order of matrices, than the fixed point of
     P -> F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q,
 
 and one state of the size of z attains it. The chapter *What gating can buy* has the proof. Coefficients that do not see
-the key at all have a bound of their own (`data_free_bound`), and gates that see K earlier keys a lower one
-(`windowed_errors`, `one_earlier_key`). The map is a modified Riccati equation (De Koning 1984, Sinopoli et al. 2004),
-whose coefficients are the keys; none of the papers has it for layers.
-
-Longer than most files, because a bound and the layers that are held against it share one map.
+the key at all have a bound of their own (:func:`data_free_bound`), and gates that see K earlier keys a lower one
+(:func:`windowed_errors`, :func:`one_earlier_key`). The map is a modified Riccati equation (De Koning 1984, Sinopoli et
+al. 2004), whose coefficients are the keys; none of the papers has it for layers.
 """
 
 from collections.abc import Callable
@@ -123,7 +121,7 @@ def per_coordinate(
 
 
 def of_steady(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None) -> MovingWeights:
-    """The drift of a `Steady` law, w <- gamma w + e, under keys of any spectrum.
+    """The drift of a :class:`~icl.theory.steady.Steady` law, w <- gamma w + e, under keys of any spectrum.
 
     Args:
         law: its d, drift and noise.
@@ -300,7 +298,7 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
 def key_gated_bound(drift: MovingWeights) -> GateBound:
     """The least error of any layer h <- A(x) h + b(x) y of any size whose gates see the current key: a fixed point.
 
-    For drift of first order and Lambda = I it is `theory.steady.best_unit_delta`.
+    For drift of first order and Lambda = I it is :func:`~icl.theory.steady.best_unit_delta`.
 
     Args:
         drift: how the weights move; F inside the unit circle, or on it where keys see what would grow.
@@ -314,7 +312,7 @@ def key_gated_bound(drift: MovingWeights) -> GateBound:
 def data_free_bound(drift: MovingWeights) -> GateBound:
     """The same for layers whose coefficients are matrices and do not see the key: h_j <- A h + B y x + C x x'h.
 
-    For drift of first order and a diagonal Lambda it is `theory.steady.delta_diagonal`.
+    For drift of first order and a diagonal Lambda it is :func:`~icl.theory.steady.delta_diagonal`.
 
     Args:
         drift: how the weights move.

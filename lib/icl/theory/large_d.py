@@ -1,9 +1,10 @@
 """Steady errors of decayed fast weights as d grows, and the Kalman floor in closed form (not in the papers).
 
-In that limit the layers of `icl.theory.steady` and the floor depend on two numbers: s = d (1 - gamma^2), d over the
-weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows from what a smoother
-would leave, who sees the future too (`smoother_large_d`, `kalman_large_d`; proved in *The price of not knowing the
-future*, and for drifts of any spectrum in `icl.theory.spectra`); `kalman_floor` corrects it for finite d.
+In that limit the layers of :mod:`icl.theory.steady` and the floor depend on two numbers: s = d (1 - gamma^2), d over
+the weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows from what a
+smoother would leave, who sees the future too (:func:`smoother_large_d`, :func:`kalman_large_d`; proved in *The price of
+not knowing the future*, and for drifts of any spectrum in :mod:`icl.theory.spectra`); :func:`kalman_floor` corrects it
+for finite d.
 """
 
 from typing import Any
@@ -43,7 +44,7 @@ def eps_delta(s: Any, v: Any) -> Any:
 
 
 def touching_point(s: Any, v: Any) -> Any:
-    """Where the two roots of the floor's equation touch (`touching`): the one positive zeta with
+    """Where the two roots of the floor's equation touch (:func:`touching`): the one positive zeta with
 
     zeta^3 + (2 - s - v s) zeta^2 - (s + 3 v s) zeta - 2 v s = 0;    zeta = (s - 2 + sqrt(s^2 + 4)) / 2 without noise.
     """
@@ -69,7 +70,7 @@ def touching(zeta: Any, eps: Any, s: Any, v: Any) -> Any:
         s [(1 - z) m - 1] + log[(v - z - z^2 m) / (v + eps)] = 0.
 
     Far to the left m is one root of it and at z = 0 the other, and on the way, left of all eigenvalues, it is real:
-    the two must meet, H >= 0 with equality somewhere. That fixes eps (`kalman_large_d`).
+    the two must meet, H >= 0 with equality somewhere. That fixes eps (:func:`kalman_large_d`).
     """
     s, v = _sv(s, v)
     zeta = np.asarray(_checks.real("zeta", zeta, above=0), dtype=np.float64)
@@ -94,12 +95,12 @@ def smoother_large_d(s: Any, v: Any) -> Any:
 
 
 def kalman_large_d(s: Any, v: Any) -> Any:
-    """The floor over d k0 for d -> infinity, in closed form, from S of `smoother_large_d`:
+    """The floor over d k0 for d -> infinity, in closed form, from S of :func:`smoother_large_d`:
 
         (eps + v) / (S + v) = exp[S (1 - S) / ((S + v) (1 + S))]
 
     Without noise the past alone leaves up to e times what past and future leave. Found a second time, with H = H' = 0,
-    by `touching_point`. Taking P for p I instead would give `eps_delta`. Arrays broadcast.
+    by :func:`touching_point`. Taking P for p I instead would give :func:`eps_delta`. Arrays broadcast.
     """
     s, v = _sv(s, v)
     S = smoother_large_d(s, v)
@@ -111,11 +112,11 @@ _SHIFT = 0.8
 
 
 def kalman_floor(law: Steady) -> float:
-    """The floor for finite d: `kalman_large_d` with d' = d + 0.8 gamma^4 + 2 v / (v + eps) in place of d, a fit.
+    """The floor for finite d: :func:`kalman_large_d` with d' = d + 0.8 gamma^4 + 2 v / (v + eps) in place of d, a fit.
 
     s' = d' (1 - gamma^2) / gamma^2, v' = sigma_y^2 / (d' k0), and eps that of s and v. Where noise dominates, d + 2 is
     the delta rule's, exact as P is then nearly p I; the rest is measured. Within 1 % of Monte Carlo for d >= 5 in what
-    was tried; `kalman_errors` is exact.
+    was tried; :func:`~icl.theory.floors.kalman_errors` is exact.
 
     Raises:
         ValueError: if d < 5: below, the fit is too high, by up to 22 % at d = 1.

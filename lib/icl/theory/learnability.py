@@ -1,23 +1,24 @@
 """How many prompts does it take to learn scalar coefficients? [Dutta & Sra 2025, Thm 5.1, App. A.5] as a number.
 
-The prompts are those of `icl.theory.lfom`, in white coordinates. Methods of L layers with shared scalar coefficients
-have the error x_q' p(H) w*, p(0) = 1. About the best polynomial, with residual r and features phi_k = x_q' H^k w*, G =
-E phi phi', psi = G^(-1/2) phi, every other is a vector u with
+The prompts are those of :mod:`icl.theory.lfom`, in white coordinates. Methods of L layers with shared scalar
+coefficients have the error x_q' p(H) w*, p(0) = 1. About the best polynomial, with residual r and features phi_k = x_q'
+H^k w*, G = E phi phi', psi = G^(-1/2) phi, every other is a vector u with
 
     loss = (r + psi'u)^2,    risk = floor + ||u||^2,    E r psi = 0,    E psi psi' = I
 
 The theorem wants a compact set of parameters. Here it is all methods of at most some risk: the ball ||u|| <= rho, with
 rho^2 = that risk - floor. Without `times` they are those that are no worse than answering 0, whose risk is d; with it,
 those of at most `times` the floor. Over the ball the loss of one prompt is at most (||r|| + rho ||psi||)^2 and has
-slopes of at most 2 (||r|| + rho ||psi||) ||psi||: `worst_losses`. What the best of the ball on N prompts risks beyond
-the floor:
+slopes of at most 2 (||r|| + rho ||psi||) ||psi||: :func:`worst_losses`. What the best of the ball on N prompts risks
+beyond the floor:
 
-- If no loss exceeded a number, and no slope another: Hoeffding's inequality on a cover of the ball. `covering_excess`
+- If no loss exceeded a number, and no slope another: Hoeffding's inequality on a cover of the ball.
+  :func:`covering_excess`
 - For Gaussian prompts there are no such numbers. But what is the largest on each prompt has a mean, and by Minkowski's
   inequality at most (sqrt floor + sqrt(L) rho)^2, which is all that a uniform law of large numbers asks for [Jennrich
-  1969, Thm 2]: `mean_worst_loss`. And the three means that make the empirical risk, of r^2, r psi and psi psi', have
-  finite variances that are known, which bounds the excess by K / sqrt(N delta): `moment_constants`
-- In the mean over samples it is C/N + ..: `icl.theory.gated_floor.excess_constants`.
+  1969, Thm 2]: :func:`mean_worst_loss`. And the three means that make the empirical risk, of r^2, r psi and psi psi',
+  have finite variances that are known, which bounds the excess by K / sqrt(N delta): :func:`moment_constants`
+- In the mean over samples it is C/N + ..: :func:`~icl.theory.gated_floor.excess_constants`.
 """
 
 import math
@@ -113,7 +114,7 @@ def _share(delta: Any) -> float:
 def prompts_needed(
     excess: float, parameters: int, radius: float, largest: float, slope: float, delta: float = 0.05
 ) -> float:
-    """The number of prompts from which `covering_excess` is at most that.
+    """The number of prompts from which :func:`covering_excess` is at most that.
 
     Args:
         excess: > 0, in y^2.
@@ -154,7 +155,7 @@ def mean_worst_loss(d: int, n: int, layers: int, times: float | None = None) -> 
         d: dimension, >= 1.
         n: examples in a prompt, >= 1.
         layers: >= 1.
-        times: as in `ball`, > 1.
+        times: as in :func:`ball`, > 1.
 
     Returns:
         shape (layers,), in units of y^2.
@@ -172,8 +173,9 @@ def moment_constants(d: int, n: int, layers: int, times: float | None = None) ->
 
         K = 2 (sqrt(E r^4 - floor^2) + 2 rho sqrt(E r^2 ||psi||^2) + rho^2 sqrt(E ||psi||^4 - L))
 
-    where E r^2 ||psi||^2 is the C of `excess_constants`. Fourth moments of x_q' a(H) w* are exact: with f.g = sum over
-    eigenvalues of f g, E of a product of four is (a.b)(c.d) + (a.c)(b.d) + (a.d)(b.c) + 6 sum a b c d in the mean.
+    where E r^2 ||psi||^2 is the C of :func:`~icl.theory.gated_floor.excess_constants`. Fourth moments of x_q' a(H) w*
+    are exact: with f.g = sum over eigenvalues of f g, E of a product of four is (a.b)(c.d) + (a.c)(b.d) + (a.d)(b.c) +
+    6 sum a b c d in the mean.
 
     Four layers take a tenth of a second, six some seconds.
 
@@ -181,7 +183,7 @@ def moment_constants(d: int, n: int, layers: int, times: float | None = None) ->
         d: dimension, >= 1.
         n: examples in a prompt, >= 1.
         layers: >= 1.
-        times: as in `ball`, > 1.
+        times: as in :func:`ball`, > 1.
 
     Returns:
         shape (layers,), in units of y^2.
@@ -235,7 +237,7 @@ def worst_losses(
         features: x_q' H^k w* of each prompt for k = 0 .. L, L >= 1, in white coordinates; in y.
         d: dimension, >= 1.
         n: examples in a prompt, >= 1.
-        times: as in `ball`, > 1.
+        times: as in :func:`ball`, > 1.
 
     Returns:
         three arrays of shape (batch,), in units of y^2.

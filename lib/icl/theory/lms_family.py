@@ -80,7 +80,7 @@ def errors(
 
     Args:
         task: gives d, n, gamma, sigma_w, sigma_e, Lambda and the inputs' kurtosis.
-        mu: step size(s), >= 0: of `icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
+        mu: step size(s), >= 0: of :func:`~icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
         lam: fading(s), > 0; 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
         normalised: whether steps are divided by x'x (with eps = 0); for Lambda = s I only.
 
@@ -105,7 +105,7 @@ def errors(
 
 
 def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False) -> Any:
-    """What `errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
+    """What :func:`errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
 
     The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; what drift and fading add to it is
     a sum of positive terms. For Lambda = I and lam = 1 the limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.

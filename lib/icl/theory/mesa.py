@@ -5,8 +5,8 @@ Mesa answers x'w_hat, where w_hat is the minimum of a faded ridge regression ove
     w_hat = argmin_w sum_t lam^t (y_t - w'x_t)^2 + rho w'w.
 
 In many dimensions its fade and its ridge enter as theta and ridge, lam = exp(-theta / d) and rho = d ridge, and the
-drift as s = d (1 - gamma^2) and v = sigma_y^2 / (d k), as in `icl.theory.large_d`. The inverse G of the weighted sum of
-x x' has the trace e that solves
+drift as s = d (1 - gamma^2) and v = sigma_y^2 / (d k), as in :mod:`icl.theory.large_d`. The inverse G of the weighted
+sum of x x' has the trace e that solves
 
     1 = ridge e + log(1 + e) / theta,
 
@@ -20,7 +20,8 @@ integrals over their weights, a from 0 to 1, da / (theta a) being their number o
 
 and the error over d k is 1 - 2 m1 + m2. Mean field: quadratic forms of an input are replaced by their means (Sherman
 and Morrison's formula takes an example or a pair of them out of G first), which is right to order 1 / d and not proved
-here. Without ridge and for slow drift it is recursive least squares on a random walk, `large_d.rls_random_walk`.
+here. Without ridge and for slow drift it is recursive least squares on a random walk,
+:func:`~icl.theory.large_d.rls_random_walk`.
 """
 
 from collections.abc import Callable
@@ -214,16 +215,16 @@ def least_noise(
     """The least noise v, inside a range, from which on a layer is within a share of the floor, as d grows.
 
     A layer's error over the floor's falls as v grows, so that these are the borders of a map over s and v. Those of
-    gated attention and of the layers with gates of the key (`large_d.eps_delta`) come from closed forms, Mesa's from a
-    table, between whose columns the logarithm of its excess runs straight over log v.
+    gated attention and of the layers with gates of the key (:func:`~icl.theory.large_d.eps_delta`) come from closed
+    forms, Mesa's from a table, between whose columns the logarithm of its excess runs straight over log v.
 
     Args:
         s: dimensions over memory, (m,), > 0.
         within: share of the floor, > 0: 0.1 is 10 %.
         v: noises of the table's columns, (n,), > 0, increasing; the first and the last are the range.
-        mesa: Mesa's error over the floor's there, (m, n), > 1, as `mesa_over_floor` has it.
+        mesa: Mesa's error over the floor's there, (m, n), > 1, as :func:`mesa_over_floor` has it.
 
-    Returns: (m,) for each of `CHEAP_LAYERS`; an end of the range where the border is beyond it.
+    Returns: (m,) for each of :data:`CHEAP_LAYERS`; an end of the range where the border is beyond it.
     """
     s = np.asarray(_checks.real("s", s, above=0), dtype=np.float64)
     v = np.asarray(_checks.real("v", v, above=0), dtype=np.float64)
@@ -261,7 +262,7 @@ def mesa_for(law: Steady) -> float:
     """Error of Mesa at its best in d dimensions, a fit: `kalman_floor` times what Mesa has over it as d grows.
 
     That ratio hardly depends on d: within 2 % of Monte Carlo for d >= 5 in what was tried, at the settings that
-    `best_mesa` finds for d -> infinity.
+    :func:`best_mesa` finds for d -> infinity.
 
     Args:
         law: drift and noise, with d >= 5, s from 1e-4 to 10 and v at most 100.

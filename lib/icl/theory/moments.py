@@ -8,7 +8,7 @@ each coordinate:
     D3 = sum_{i != j} a_i a_j k_ij          how far the past agrees with itself
     D4 = k_{n+1,n+1}                        the variance of what is to be predicted
 
-Sums over i run from 1 to n. The paper prints closed forms (Theorem 1); `recursion` needs none, is exact for every
+Sums over i run from 1 to n. The paper prints closed forms (Theorem 1); :func:`recursion` needs none, is exact for every
 lam >= 0 and gamma >= 0, and, adding only terms of one sign, loses no digits.
 """
 
@@ -133,8 +133,8 @@ def task_moments(task: Task, lam: Any) -> Moments:
 def relative(task: Task, lam: Any) -> Moments:
     """D1 .. D4 in units in which nothing overflows, and nothing that matters vanishes, whatever lam > 0, gamma and n.
 
-    D1^2 / (D2 D4) and D3 / D2 are those of `task_moments`: the a_i and the weights have units of their own, which no
-    share of the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the
+    D1^2 / (D2 D4) and D3 / D2 are those of :func:`task_moments`: the a_i and the weights have units of their own, which
+    no share of the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the
     new example's a_i sqrt(k_ii) f, in units that grow by h = max(g / max(lam, 1), 1),
 
         D3 <- (u^2 D3 + 2 u f D1) / h^2    D2 <- (u^2 D2 + f^2 k) / h^2    D1 <- gamma (u D1 + f k) / (g h)

@@ -1,10 +1,10 @@
 """One layer of gated linear attention on drifting regression: its optimum, its error, how much it should forget.
 
-Everything depends on the task only through D1 .. D4 (`icl.theory.moments`) and the spectrum of Lambda, because Lambda~
-is a polynomial in Lambda and shares its eigenvectors. Prediction: y_hat = (sum_i a_i y_i x_i)' A x_{n+1}.
+Everything depends on the task only through D1 .. D4 (:mod:`icl.theory.moments`) and the spectrum of Lambda, because
+Lambda~ is a polynomial in Lambda and shares its eigenvectors. Prediction: y_hat = (sum_i a_i y_i x_i)' A x_{n+1}.
 
-The paper's inputs are Gaussian. Other laws of independent coordinates (`icl.tasks.core.InputLaw`) change one number in
-all of it: the 2 of Lambda~, which is E z^4 - 1 for Gaussian z, becomes kurtosis - 1.
+The paper's inputs are Gaussian. Other laws of independent coordinates (:class:`~icl.tasks.core.InputLaw`) change one
+number in all of it: the 2 of Lambda~, which is E z^4 - 1 for Gaussian z, becomes kurtosis - 1.
 """
 
 from collections.abc import Callable
@@ -162,7 +162,7 @@ def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
 def training_error(task: Task, *, lam: Any) -> Any:
     """Theorem 2, (16), reduced to a sum over the eigenvalues of Lambda. lam may be an array.
 
-    The literal traces stay in `icl.theory.errata.adaptation.printed_training_error`; the two agree to rounding.
+    The literal traces stay in :func:`~icl.theory.errata.adaptation.printed_training_error`; the two agree to rounding.
     """
     return error_by_direction(task, lam=lam).sum(-1)
 
@@ -259,7 +259,8 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
     """Best weights a_i on positions, of any shape, one row an eigendirection of Lambda (eigenvalues ascending).
 
     The Wiener filter on the pseudo-observations y_i x_i (not in the paper): (K + c diag K) a = k, with K the weights'
-    kernel on the examples, k its column at the query and c the direction's `crosstalk`. Rows are scaled so that A = I.
+    kernel on the examples, k its column at the query and c the direction's :func:`crosstalk`. Rows are scaled so that A
+    = I.
     """
     _checks.instance("task", task, Task)
     kernel = task.weight_kernel()

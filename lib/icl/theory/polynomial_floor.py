@@ -1,7 +1,7 @@
 """The polynomial floor: the least risk of any linear first-order method with shared coefficients, and its register.
 
-With the error polynomials p of `icl.theory.lfom` the mean squared error is E ||p(W/n)||_F^2, W ~ Wishart_d(I, n): an
-integral of p^2 over the mean spectrum dm of W/n. What is least, and how it is reached at every layer at once (not in
+With the error polynomials p of :mod:`icl.theory.lfom` the mean squared error is E ||p(W/n)||_F^2, W ~ Wishart_d(I, n):
+an integral of p^2 over the mean spectrum dm of W/n. What is least, and how it is reached at every layer at once (not in
 the paper):
 
 - Of all p of degree L with p(0) = 1 the best is orthogonal, under t dm, to every polynomial of lower degree.
@@ -239,7 +239,7 @@ def optimal_polynomial(d: int, n: int, layers: int) -> Float[np.ndarray, "depths
     """Ascending coefficients (1, c_1, ..) of the polynomial of degree `layers` that has the least risk.
 
     In float64, where values of a polynomial near its large roots suffer from cancellation; for steps that do not, see
-    `optimal_registers` and `optimal_steps`. Arguments as in `optimal_risks`.
+    :func:`optimal_registers` and :func:`optimal_steps`. Arguments as in :func:`optimal_risks`.
     """
     return _floats(_optimum(d, n, layers).residual)
 
@@ -248,7 +248,7 @@ def optimal_registers(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "l
     """Coefficients of the one register whose every layer has the least risk of its depth.
 
     s <- -A H e + gamma_l s, e <- e + alpha_l s [Dutta & Sra 2025, (3.1), (3.2)] with A = Sigma^-1; the module's head
-    derives them. Fewer layers want the first of the same numbers. Arguments as in `optimal_risks`.
+    derives them. Fewer layers want the first of the same numbers. Arguments as in :func:`optimal_risks`.
 
     Returns:
         alpha and gamma, each of shape (layers,) and dimensionless; gamma_0 = 0.
@@ -261,7 +261,7 @@ def optimal_steps(d: int, n: int, layers: int) -> Float[np.ndarray, "layers"]:
     """Step sizes a_l with prod_l (1 - a_l t) the polynomial of least risk: memoryless steps A_l = a_l Sigma^-1.
 
     They reach the floor after the last layer only; in what order they are taken matters before it.
-    Arguments as in `optimal_risks`.
+    Arguments as in :func:`optimal_risks`.
 
     Returns:
         shape (layers,), ascending, dimensionless.
@@ -301,7 +301,7 @@ def _limit(c: Any, layers: Any) -> _Register:
 
 
 def limit_risks(c: float, layers: int) -> Float[np.ndarray, "depths"]:
-    """What `optimal_risks` / d tends to as d and n grow with d/n = c: r_l = 1 / (1 + 1/c + .. + c^-l).
+    """What :func:`optimal_risks` / d tends to as d and n grow with d/n = c: r_l = 1 / (1 + 1/c + .. + c^-l).
 
     The least integral of p^2 with p(0) = 1 is one over the sum of phi_k(0)^2, phi_k the law's orthonormal polynomials
     (Christoffel). These are U_k + sqrt(c) U_{k-1} at (t - 1 - c) / (2 sqrt c), and phi_k(0)^2 = c^-k. In the long run
@@ -318,12 +318,12 @@ def limit_risks(c: float, layers: int) -> Float[np.ndarray, "depths"]:
 
 
 def limit_registers(c: float, layers: int) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
-    """What `optimal_registers` tends to: alpha_l = (1 - c^(l+1)) / (1 - c^(l+2)), gamma_l = c alpha_{l-1}^2.
+    """What :func:`optimal_registers` tends to: alpha_l = (1 - c^(l+1)) / (1 - c^(l+2)), gamma_l = c alpha_{l-1}^2.
 
     Under the semicircle t dm the best polynomials are p_l = U_l(x) / U_l(x_0), x = (t - 1 - c) / (2 sqrt c) and x_0
     its value at t = 0. Their <p_l, t p_l> = 1 / U_l(x_0)^2 = c^l / g_l^2 gives both numbers.
 
-    Arguments as in `limit_risks`.
+    Arguments as in :func:`limit_risks`.
 
     Returns:
         alpha and gamma, each of shape (layers,) and dimensionless; gamma_0 = 0.
@@ -333,9 +333,9 @@ def limit_registers(c: float, layers: int) -> tuple[Float[np.ndarray, "layers"],
 
 
 def limit_steps(c: float, layers: int) -> Float[np.ndarray, "layers"]:
-    """What `optimal_steps` tends to: one over the roots 1 + c + 2 sqrt(c) cos(k pi / (L+1)) of U_L.
+    """What :func:`optimal_steps` tends to: one over the roots 1 + c + 2 sqrt(c) cos(k pi / (L+1)) of U_L.
 
-    Arguments as in `limit_risks`.
+    Arguments as in :func:`limit_risks`.
 
     Returns:
         shape (layers,), ascending, dimensionless.
@@ -356,7 +356,7 @@ def limit_equal_steps(c: float, layers: int) -> tuple[float, Float[np.ndarray, "
         r_{l+1} = r_l - C_l z^l / (1+c),    z = c / (1+c)^2
 
     In the long run a layer multiplies the risk by 4 z if c < 1; if c > 1 it goes to 1 - 1/c, as the floor does.
-    Arguments as in `limit_risks`.
+    Arguments as in :func:`limit_risks`.
 
     Returns:
         the step, dimensionless, and shape (layers + 1,), per coordinate, in units of y^2; 1 first.

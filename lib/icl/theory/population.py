@@ -79,7 +79,7 @@ def _scaled(a: Any, matrix: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PopulationLoss:
-    """L(theta) = E (y_hat - y)^2 / 2 of (12), a polynomial; made by `layer_loss`. Values in y^2.
+    """L(theta) = E (y_hat - y)^2 / 2 of (12), a polynomial; made by :func:`layer_loss`. Values in y^2.
 
     Computed in white coordinates (x = R z with R R = Lambda), where all moments are those of standard normal vectors.
 
@@ -352,7 +352,7 @@ def gradient_flow(
     """Integrate d theta / dt = -grad L from `start` with an implicit solver (the flow is stiff: slow and fast valleys).
 
     Args:
-        loss: from `layer_loss`.
+        loss: from :func:`layer_loss`.
         start: initial theta.
         until: time at which to stop.
         slope: norm of the gradient below which a point counts as stationary; the path ends there.

@@ -1,4 +1,4 @@
-"""The floor of a language whose label rule drifts (`icl.tasks.rules`): the exact posterior (not in the papers).
+"""The floor of a language whose label rule drifts (:mod:`icl.tasks.rules`): the exact posterior (not in the papers).
 
 A label word says only the sign of a score, so that Kalman's filter, which wants the score, does not apply. The rule w_t
 has d numbers, and for d = 1 and 2 the recursion of Bayes can be carried out as it stands [Jazwinski 1970, ch. 6]:

@@ -1,6 +1,6 @@
 """One S6 layer with a fixed step on regression prompts, exactly: loss, gradient, descent, optimum, bounds.
 
-The layer is `icl.models.s6` with A = -I and Delta fixed [Jiang et al. 2025, Assumption 4.1], alpha = exp(-Delta).
+The layer is :mod:`icl.models.s6` with A = -I and Delta fixed [Jiang et al. 2025, Assumption 4.1], alpha = exp(-Delta).
 Prompts are w, x_i, x_q ~ N(0, I_d), y = w'x without noise. With W_B = (B b), W_C = (C c), the query's token (x_q, 0)
 and
 
@@ -184,10 +184,10 @@ def population_loss(weights: S6Weights, coefficients: Coefficients) -> float:
 
 
 def gradient(weights: S6Weights, coefficients: Coefficients) -> S6Weights:
-    """Slope of `population_loss` with respect to every parameter; that of c is 0.
+    """Slope of :func:`population_loss` with respect to every parameter; that of c is 0.
 
     dL/d(B b b_B) = (C b_C) G and dL/d(C b_C) = (B b b_B) G', with G_ij = m_j (K - K*)_ij. For biases 0 these are the
-    updates of Lemma 5.1, with the beta2 of `Coefficients`.
+    updates of Lemma 5.1, with the beta2 of :class:`Coefficients`.
     """
     _checked(weights, coefficients)
     bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
@@ -253,7 +253,7 @@ def descend(weights: S6Weights, coefficients: Coefficients, eta: float, steps: i
 def flow(
     weights: S6Weights, coefficients: Coefficients, time: Float[np.ndarray, " looks"], *, rtol: float = 1e-9
 ) -> DescentPath:
-    """Gradient flow, d theta / dt = -grad L: what `descend` becomes for small eta at time eta times steps.
+    """Gradient flow, d theta / dt = -grad L: what :func:`descend` becomes for small eta at time eta times steps.
 
     It conserves (B b b_B)(B b b_B)' - (C b_C)(C b_C)'.
 
@@ -334,7 +334,7 @@ def bound(d: int, N: int) -> float:
 
 
 def sharper_bound(d: int, N: int) -> float:
-    """d (d + 1) / (2 (d + 1 + 2 N / (3 ln 2))), a bound on `optimum` at alpha = 2^(-1/N) (not in the paper).
+    """d (d + 1) / (2 (d + 1 + 2 N / (3 ln 2))), a bound on :func:`least_loss` at alpha = 2^(-1/N) (not in the paper).
 
     There N_eff = coth(ln(2) / (2 N)) / 3 >= 2 N / (3 ln 2), as coth(z) > 1/z. It lies below d/2 for all N.
     """
@@ -345,7 +345,7 @@ def sharper_bound(d: int, N: int) -> float:
 def linear_attention_loss(d: int, N: int) -> float:
     """Least loss of one layer of linear attention, which weighs all examples alike: d (d + 1) / (2 (N + d + 1)).
 
-    It is what `optimum` tends to as alpha -> 1.
+    It is what :func:`least_loss` tends to as alpha -> 1.
     """
     _sizes(d, N)
     return d * (d + 1) / (2 * (N + d + 1))
@@ -377,7 +377,7 @@ def shifted_loss(d: int, N_test: int, alpha: float, beta: float) -> float:
 def rate(weights: S6Weights, coefficients: Coefficients, eta: float) -> float:
     """Rate a step at which ||P - beta I|| shrinks in the end, -ln(1 - eta beta1 (lmin(B'B) + lmin(C'C))).
 
-    Close to the optimum a step of `descend` takes E = P - beta I to E - eta beta1 (C'C E + E B'B), whose slowest
+    Close to the optimum a step of :func:`descend` takes E = P - beta I to E - eta beta1 (C'C E + E B'B), whose slowest
     direction this is. It is 0 where d_h < d.
 
     Args:

@@ -1,14 +1,15 @@
 """One layer with separate key and query matrices and a gate that is learned: where its descent waits, how it leaves.
 
-`population` has the loss over the merged matrix W_KQ = W_K' W_Q, at a given gate. Here W_K, (r, d+1), and the first d
-columns of W_Q, (r, d), are weights of their own (r is the width of the head), and so is lam. With W_K = (K, k),
+:mod:`icl.theory.population` has the loss over the merged matrix W_KQ = W_K' W_Q, at a given gate. Here W_K, (r, d+1),
+and the first d columns of W_Q, (r, d), are weights of their own (r is the width of the head), and so is lam. With W_K =
+(K, k),
 
     U = K' Q,    q = Q' k,    A = v U + p q' = (v K + k p')' Q,    of rank r at most.
 
-Two families of stationary points, with their curvatures in closed form: `plateau` (p = k = 0) and `separate_trap`
-(v = 0, K = 0). That layers with separate matrices and no gate wait at points of every rank is in Zhang, Singh, Latham
-and Saxe (2025); saddles whose Hessian has no negative eigenvalue are known of deep linear networks (Kawaguchi 2016;
-Achour, Malgouyres and Gerchinovitz 2024). The gate and the second family are our own.
+Two families of stationary points, with their curvatures in closed form: :func:`plateau` (p = k = 0) and
+:func:`separate_trap` (v = 0, K = 0). That layers with separate matrices and no gate wait at points of every rank is in
+Zhang, Singh, Latham and Saxe (2025); saddles whose Hessian has no negative eigenvalue are known of deep linear networks
+(Kawaguchi 2016; Achour, Malgouyres and Gerchinovitz 2024). The gate and the second family are our own.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ _STEP = 0.01
 
 @dataclass(frozen=True)
 class SeparateLoss:
-    """L(z) = E (y_hat - y)^2 / 2 over all weights, the gate too; made by `separate_loss`. Values in y^2.
+    """L(z) = E (y_hat - y)^2 / 2 over all weights, the gate too; made by :func:`separate_loss`. Values in y^2.
 
     A vector z holds the row (p, v), then W_K row after row, then W_Q row after row, then lam.
 
@@ -75,7 +76,7 @@ class SeparateLoss:
         return row, keys.reshape(r, d + 1), queries.reshape(r, d), float(lam[0])
 
     def theta(self, z: Float[np.ndarray, " weights"]) -> Float[np.ndarray, "tokens tokens"]:
-        """The merged weights of z, as `icl.theory.population` has them."""
+        """The merged weights of z, as :mod:`icl.theory.population` has them."""
         row, keys, queries, _ = self.split(z)
         return np.concatenate([keys.T @ queries, row[:, None]], axis=1)
 
@@ -196,7 +197,7 @@ def separate_flow(
     """Integrate dz / dt = -grad L from `start`, the gate moving with the other weights or held where it is.
 
     Args:
-        loss: from `separate_loss`.
+        loss: from :func:`separate_loss`.
         start: initial z.
         learn_gate: whether lam moves.
         until: time at which to stop.
@@ -264,7 +265,7 @@ def gate_at_rank(task: Task, *, rank: int) -> float:
     """The gate that is best while only the first `rank` eigendirections of Lambda are learnt, the largest first.
 
     Least D4 tr(Lambda) - sum over these directions of D1^2 s_j^2 / s~_j. For Lambda = I it is the same at every rank,
-    `one_layer.optimal_forgetting`; at rank d always.
+    :func:`~icl.theory.one_layer.optimal_forgetting`; at rank d always.
 
     Raises:
         ValueError: if rank is not in 1 .. d.
@@ -293,7 +294,7 @@ def plateau(task: Task, *, rank: int, width: int, lam: float) -> Float[np.ndarra
     """The stationary point with p = k = 0 at which the first `rank` eigendirections are learnt, one a row of the head.
 
     A_jj = D1 / s~_j in these and 0 in the others; balanced, as a small start leaves it: in each row keys and queries
-    are of one length, and v^2 is the sum of their squares. In lam it is stationary at `gate_at_rank`.
+    are of one length, and v^2 is the sum of their squares. In lam it is stationary at :func:`gate_at_rank`.
 
     Raises:
         ValueError: if rank is not in 1 .. d or larger than width, or Lambda~ is singular.
@@ -327,7 +328,7 @@ def escape_rates(task: Task, *, rank: int, lam: float) -> Float[np.ndarray, " le
 def separate_trap(task: Task, *, width: int, lam: float) -> Float[np.ndarray, " weights"]:
     """The rank-one trap (`population.rank_one_trap`) with separate matrices: one row of the head makes q, K = 0, v = 0.
 
-    In lam it is stationary at `gate_at_rank` of rank 1.
+    In lam it is stationary at :func:`gate_at_rank` of rank 1.
     """
     loss, theta = separate_loss(task, width=width), rank_one_trap(task, lam=lam)
     q = theta[-1, :-1]
@@ -374,8 +375,9 @@ def head_curvature(task: Task, *, width: int, lam: float) -> float:
     """The curvature that decides at the rank-one trap for a head of that width and Lambda = I.
 
     One row makes q; only width - 1 of the other d - 1 directions can be opened at once. Returned is the least
-    eigenvalue of `trap_form` over v, U_11 and one common entry in min(width, d) - 1 directions. Where it is positive
-    the trap is a local minimum, where it is negative a saddle; from width d on it is `population.trap_curvature`.
+    eigenvalue of :func:`trap_form` over v, U_11 and one common entry in min(width, d) - 1 directions. Where it is
+    positive the trap is a local minimum, where it is negative a saddle; from width d on it is
+    :func:`~icl.theory.population.trap_curvature`.
 
     Raises:
         ValueError: if Lambda is not I, or width is no positive integer.

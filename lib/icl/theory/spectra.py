@@ -6,13 +6,13 @@ channel is worth to somebody who sees its past, or all of it [Kolmogorov 1941; W
 
     L(R) = mean log(1 + f / R),    predicted p = R (exp(L(R)) - 1),    smoothed = mean f / (1 + f / R).
 
-What differs is R. Exact at every d, for white Gaussian inputs (`layer_error`; s2 = sigma_y^2):
+What differs is R. Exact at every d, for white Gaussian inputs (:func:`layer_error`; s2 = sigma_y^2):
 
     gated linear attention, any number of heads    R = (d + 1) k + s2
     delta rule on raw keys                         R = (d + 1) p + s2
     any gates of the current key (Longhorn)        R = D - p,  1/D = (1/d) E r / (r p + s2);  (d - 1) p without noise
 
-As d grows, for inputs with eigenvalues l_j (`filter_error`): with e the smoother's error and R = s2 + e,
+As d grows, for inputs with eigenvalues l_j (:func:`filter_error`): with e the smoother's error and R = s2 + e,
 
     e = sum_j l_j smoothed_j(R / l_j),    log(s2 + error) = log R + sum_j L_j(R / l_j) - e / R,
 
@@ -232,7 +232,7 @@ def filter_error(
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
         sigma_y: standard deviation of the labels' noise, >= 0.
 
-    Returns: the clean squared error; 0 where `smoother_error` is.
+    Returns: the clean squared error; 0 where :func:`smoother_error` is.
     """
     g, count = _scaled(f, spectrum)
     noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
@@ -309,12 +309,12 @@ def log_det_bias(
 
 
 def corrected_floor(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None, *, n: int = 4096) -> float:
-    """`filter_error` for a drift of first order with its term in 1/d (not proved): (s2 + error) (1 + B + V) - s2.
+    """:func:`filter_error` for a drift of first order with its term in 1/d (not proved): (s2 + error) (1 + B + V) - s2.
 
-    B is `log_det_bias`; V = tr(Lambda P Lambda P) / (s2 + error)^2 is what the spread of x'P x takes from a logarithm,
-    known from the balance of one step: V gamma^2 (s2 + error) = q tr Lambda - (1 - gamma^2) error.
+    B is :func:`log_det_bias`; V = tr(Lambda P Lambda P) / (s2 + error)^2 is what the spread of x'P x takes from a
+    logarithm, known from the balance of one step: V gamma^2 (s2 + error) = q tr Lambda - (1 - gamma^2) error.
     The drift's own spectrum at this d is in all three, so that no limit's convention of s enters. Alternatively, with
-    `large_d.kalman_large_d` in their place, s has to be -d log gamma^2.
+    :func:`~icl.theory.large_d.kalman_large_d` in their place, s has to be -d log gamma^2.
 
     Args:
         law: its d, drift and noise.
@@ -349,7 +349,8 @@ def state_space_errors(
 
     Riccati's recursion from the stationary covariance of z. The first result is tr(Lambda P_i), the error given the
     inputs before position i; the second tr(Lambda P_i Lambda P_i), half the variance of x'P_i x given them. Labels do
-    not enter. Plain covariances: for drifts so smooth that rounding matters, `floors.linear_drift_errors` has a root.
+    not enter. Plain covariances: for drifts so smooth that rounding matters,
+    :func:`~icl.theory.floors.linear_drift_errors` has a root.
 
     Args:
         x: inputs, one sequence a row, in the axes of Lambda; the last input is not used.

@@ -1,7 +1,5 @@
 """Steady errors of every decayed fast-weight layer, from one equation, and the floor (not in the papers).
 
-Longer than most files, because all layers solve one equation and differ in its terms only.
-
 The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after a prompt without end. A
 layer that learns by fixed rules leaves in every coordinate of the weights a variance p that solves
 
@@ -16,9 +14,8 @@ and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2
 
 The first two hear the crosstalk of the whole signal, k, the last two that of what they still miss, p. All four are
 exact for Gaussian inputs with Lambda = I. The Kalman filter keeps a matrix: its error is exact given the inputs
-(`kalman_errors`), and in the limit of many dimensions it has a closed form (`icl.theory.large_d`).
-
-Longer than most files, because what a layer loses with gates of its own and per channel is one subject with the above.
+(:func:`~icl.theory.floors.kalman_errors`), and in the limit of many dimensions it has a closed form
+(:mod:`icl.theory.large_d`).
 """
 
 from collections.abc import Sequence
@@ -131,7 +128,7 @@ def best_gla(law: Steady) -> SteadyOptimum:
 
     y x is w plus white noise of variance (d + 1) k0 + s2, through which the scalar Kalman filter of gain K = p / D
     listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
-    `theory.one_layer.steady_identity_error`.
+    :func:`~icl.theory.one_layer.steady_identity_error`.
     """
     law = _law(law)
     noise = (law.d + 1) * law.k0 + law.sigma_y**2
@@ -158,7 +155,7 @@ def best_normalised_gla(law: Steady) -> SteadyOptimum:
 def best_delta(law: Steady) -> SteadyOptimum:
     """Delta rule that fades, w <- lam (w + mu (y - w'x) x), at its best: D = (d + 2) p + s2, lam = gamma, mu = p / D.
 
-    Without noise the error is that of `theory.lms_family.best_steady`.
+    Without noise the error is that of :func:`~icl.theory.lms_family.best_steady`.
     """
     law = _law(law)
     noise = law.sigma_y**2
@@ -279,7 +276,7 @@ class Gates:
     Attributes:
         error: in steady state, in units of y^2.
         p: error / d.
-        r: squared lengths, the nodes of `squared_lengths`.
+        r: squared lengths, the nodes of :func:`squared_lengths`.
         a: what is kept at each, dimensionless.
         b: what is written at each, in 1/x^2.
     """
@@ -295,7 +292,8 @@ def free_gates(law: Steady) -> Gates:
     """The best gates a(r), b(r) of any form: 1/D = E (r/d) / (r ((d - 1) k0 + p) / d + s2).
 
     b = gamma p / (r ((d - 1) k0 + p) / d + s2) and a = gamma - b r / d. Without noise D = p + (d - 1) k0 and a does not
-    depend on r: of all data-dependent gates the best is `normalised_gla`, a constant decay with y x divided by r.
+    depend on r: of all data-dependent gates the best is :func:`best_normalised_gla`, a constant decay with y x divided
+    by r.
     """
     law = _law(law)
     r, _ = squared_lengths(law.d)
@@ -455,7 +453,7 @@ def second_moments(updates: Sequence[Update], d: int) -> Float[np.ndarray, "phas
 def readout_errors(
     moments: Float[np.ndarray, "phases m m"], d: int, *, hidden: int = 1
 ) -> Float[np.ndarray, " phases"]:
-    """Error of the best linear read-out of the states, from `second_moments`: d (G_ww - G_wh G_hh^-1 G_hw).
+    """Error of the best linear read-out of the states, from :func:`second_moments`: d (G_ww - G_wh G_hh^-1 G_hw).
 
     Args:
         moments: (phases, m, m).

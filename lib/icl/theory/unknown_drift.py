@@ -1,13 +1,14 @@
 """The least error when nobody says how fast the weights move, and what one fixed layer has (not in the papers).
 
-The task is `icl.tasks.speeds.UnknownDrift`. From below to above there are four levels:
+The task is :class:`~icl.tasks.speeds.UnknownDrift`. From below to above there are four levels:
 
-- the genie's, who knows the member: its Kalman filter (`Bank.each_error`);
+- the genie's, who knows the member: its Kalman filter (:attr:`Bank.each_error`);
 - the posterior mean's, which no causal predictor beats: a bank of Kalman filters, one a member, weighed by how well
-  each has told the labels so far [Magill 1965] (`bank_predictions`);
-- that of the best predictor linear in the labels (`linear_predictions`): gates that see keys only, however many
+  each has told the labels so far [Magill 1965] (:func:`bank_predictions`);
+- that of the best predictor linear in the labels (:func:`linear_predictions`): gates that see keys only, however many
   states and earlier keys they have, make coefficients of labels out of keys, and so cannot be below it;
-- one fixed layer's, unit keys with the best single step and fade (`best_fixed_unit_delta`, exact in the long run).
+- one fixed layer's, unit keys with the best single step and fade (:func:`best_fixed_unit_delta`, exact in the long
+  run).
 """
 
 import functools
@@ -120,7 +121,7 @@ def linear_predictions(
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:
     """Best predictor linear in the labels, and its expected squared error given the inputs, at each position.
 
-    It is the posterior mean of Gaussian weights with the task's kernel (`icl.tasks.drifts`), a sum of first-order
+    It is the posterior mean of Gaussian weights with the task's kernel (:mod:`icl.tasks.drifts`), a sum of first-order
     drifts, one a member, of variance weight_j k0_j: the Kalman filter of m d numbers. Averaged over prompts of all
     members its squared error is the second result; of one member's prompts it is not.
 
@@ -199,7 +200,7 @@ def unit_delta_error(law: Steady, *, lam: float, eps: float) -> float:
 
     and the error is d (k - 2 C + H). At the same k it falls as gamma grows, whatever lam and eps: the same layer
     follows the slower world better, so that the size of its errors tells how fast its world is. At
-    `theory.steady.best_unit_delta`'s lam and eps it is that error.
+    :func:`~icl.theory.steady.best_unit_delta`'s lam and eps it is that error.
 
     Args:
         law: the drift; its gamma need not be what lam is made for.
@@ -276,7 +277,8 @@ def gates_at(law: Steady, p: float) -> tuple[float, float]:
 def best_fixed_unit_delta(laws: Sequence[Steady], weights: Any = None) -> SteadyOptimum:
     """Unit keys with the one fade and the one eps that are best for several laws together.
 
-    Minimises the mean of `unit_delta_error` over the laws by Nelder and Mead's search, from the best settings of each.
+    Minimises the mean of :func:`unit_delta_error` over the laws by Nelder and Mead's search, from the best settings of
+    each.
 
     Args:
         laws: at least one.
@@ -286,7 +288,7 @@ def best_fixed_unit_delta(laws: Sequence[Steady], weights: Any = None) -> Steady
 
     Raises:
         ValueError: if laws and weights do not fit together, or the quadrature over lengths does not see to 1e-5 how
-            the eps found acts, or that of a law for itself (`theory.steady.best_unit_delta`).
+            the eps found acts, or that of a law for itself (:func:`~icl.theory.steady.best_unit_delta`).
     """
     _checks.instance("laws", laws, Sequence)
     if not laws or not all(isinstance(law, Steady) for law in laws):

@@ -1,8 +1,8 @@
 """The closed forms as the paper prints them, and the same with their misprints mended.
 
-`icl.theory.moments.recursion` is what the library computes with. This file exists so that the printed formulas can be
-executed: each takes `mend`, the numbers of the errata to correct. `mend=()` is the page as printed (in our scan);
-`mend=ADAPTATION` the corrected form, which the recursion confirms.
+:func:`~icl.theory.moments.recursion` is what the library computes with. This file exists so that the printed formulas
+can be executed: each takes `mend`, the numbers of the errata to correct. `mend=()` is the page as printed (in our
+scan); `mend=ADAPTATION` the corrected form, which the recursion confirms.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set

@@ -1,11 +1,9 @@
 """Displayed equations of the Memformer paper as printed, and mended [Dutta & Sra 2025, sec. 2, 3 and App. A].
 
-Longer than most files, because a display is compared with the model that it describes, built here in full.
-
 Each erratum is about a quantity that can be computed three ways: by the display as printed, by the display mended, and
-by reading it off the tokens of the model that the display describes. `deviation` compares one of the first two with the
-third. A printed form can be off in number, have another shape, or not be computable at all. When one erratum is judged,
-all others are mended.
+by reading it off the tokens of the model that the display describes. :func:`deviation` compares one of the first two
+with the third. A printed form can be off in number, have another shape, or not be computable at all. When one erratum
+is judged, all others are mended.
 
 Arrays are in columns here, as the paper writes them: x_i is X[:, i], and y_l of all tokens the last row of Z_l.
 """
