@@ -111,7 +111,7 @@ def _nothing_to_see(app: Sphinx, doctree: Any) -> None:
 def _own_code(app: Sphinx, environment: Any) -> None:
     """The pages that show code show the library's; of what it wraps, they would show Python's too."""
     modules = getattr(environment, "_viewcode_modules", {})
-    for name in [name for name in modules if not name.startswith("icl.")]:
+    for name in [name for name in modules if not name.startswith(("icl.", "icl_bench.", "icl_book."))]:
         del modules[name]
 
 
