@@ -37,7 +37,7 @@ from sphinx.application import Sphinx
 def _settings(app: Sphinx, config: Any) -> None:
     """Have myst-nb find each chapter's run, two processes read and write pages, and one build at a time work here."""
     app.icl_lock = chapters.alone(Path(app.outdir).parent)  # until this process ends
-    config.nb_custom_formats = {f"/{page}.md": ["runs.as_page", {"page": page}] for page in chapters.with_cells()}
+    config.nb_custom_formats = {f"/{page}.md": "runs.as_page" for page in chapters.with_cells()}
     config.nb_execution_cache_path = str(runs.folder())
     app.parallel = max(app.parallel, runs.WORKERS)
     # Pages are trees of a million small objects, none of which is garbage before a build ends.

@@ -1,6 +1,7 @@
 """The chapters as text: which pages the book has, and what their cells say and name."""
 
 import ast
+import copy
 import re
 import sys
 from collections.abc import Callable
@@ -123,15 +124,20 @@ def code_cells(text: str) -> list[str]:
 @cache
 def cells(text: str) -> tuple[tuple[str, int], ...]:
     """Sources of the code cells, and the line before each one's fence."""
-    notebook = read(text, Path("chapter.md"))
+    notebook = _read(text)
     lines = notebook.metadata["source_map"]
     return tuple((c.source, line) for c, line in zip(notebook.cells, lines, strict=True) if c.cell_type == "code")
 
 
-def read(text: str, path: Path) -> nbformat.NotebookNode:
+def read(text: str) -> nbformat.NotebookNode:
     """Read a chapter just as myst-nb does."""
+    return copy.deepcopy(_read(text))
+
+
+@cache
+def _read(text: str) -> nbformat.NotebookNode:
     config = MdParserConfig(enable_extensions={"colon_fence", "dollarmath", "amsmath"})
-    return read_myst_markdown_notebook(text, config, add_source_map=True, path=path)
+    return read_myst_markdown_notebook(text, config, add_source_map=True, path=Path("chapter.md"))
 
 
 def nodes(tree: ast.AST) -> list[ast.AST]:

@@ -98,9 +98,9 @@ def folder() -> Path:
     return chapters.built() / ".jupyter_cache"
 
 
-def as_page(text: str, page: str) -> nbformat.NotebookNode:
+def as_page(text: str) -> nbformat.NotebookNode:
     """Read a chapter as myst-nb does, with a digest of what it depends on in its kernelspec."""
-    notebook = chapters.read(text, chapters.ROOT / f"{page}.md")
+    notebook = chapters.read(text)
     notebook.metadata["kernelspec"]["needs"] = needs(text)
     return notebook
 
@@ -116,7 +116,7 @@ def download(page: str) -> nbformat.NotebookNode:
 
 def cached(page: str) -> nbformat.NotebookNode | None:
     """A chapter's code cells with their outputs, if it was run as it is now; its time is in `metadata.icl.seconds`."""
-    notebook, runs = as_page(chapters.source(page), page), get_cache(str(folder()))
+    notebook, runs = as_page(chapters.source(page)), get_cache(str(folder()))
     try:
         record = runs.match_cache_notebook(notebook)
     except KeyError:
@@ -221,7 +221,8 @@ def bring_up_to_date(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
     Raises:
         Broken: with their names, if some failed; what has run is kept.
     """
-    stale = {page: as_page(chapters.source(page), page) for page in pages if cached(page) is None}
+    runs = {page: cached(page) for page in pages}
+    stale = {page: as_page(chapters.source(page)) for page, run in runs.items() if run is None}
     failed = []
     for page, notebook, seconds, error in side_by_side(dict(sorted(stale.items(), key=_length)), around()):
         if error:
@@ -230,10 +231,10 @@ def bring_up_to_date(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
             keep(page, notebook, seconds)
     if failed:
         raise chapters.Broken(f"{', '.join(failed)}: a cell failed, see above")
-    runs = {page: run for page in pages if (run := cached(page)) is not None}
-    if changed := [page for page in pages if page not in runs]:
+    runs |= {page: cached(page) for page in stale}
+    if changed := [page for page, run in runs.items() if run is None]:
         raise chapters.Broken(f"{', '.join(changed)}: changed while it ran; build again")
-    return runs
+    return {page: run for page, run in runs.items() if run is not None}
 
 
 def _length(item: tuple[str, nbformat.NotebookNode]) -> int:

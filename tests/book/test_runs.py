@@ -43,7 +43,7 @@ def test_a_chapter_runs_once_as_what_it_is(tiny, capsys):
 def test_page_and_download_have_the_same_code(tiny):
     """The page finds its run by its code cells, and offers them in the notebook."""
     tiny.chapters(a=["x = 1\nx", "print(x)"])
-    page, download = runs.as_page(chapters.source("book/a"), "book/a"), runs.download("book/a")
+    page, download = runs.as_page(chapters.source("book/a")), runs.download("book/a")
     one, other = ([c.source for c in n.cells if c.cell_type == "code"] for n in (page, download))
     assert one == other == ["x = 1\nx", "print(x)"]
 

@@ -61,7 +61,7 @@ def notebook(name: str) -> NotebookNode:
 
 @functools.cache
 def _notebook(name: str, text: str) -> NotebookNode:
-    read = chapters.read(text, SOURCES / f"{name}.md")
+    read = chapters.read(text)
     cells, counts = [], dict[str, int]()
     for cell in read.cells:
         role, exercise, points = _role(name, cell)
