@@ -140,9 +140,10 @@ def _read(text: str) -> nbformat.NotebookNode:
     return read_myst_markdown_notebook(text, config, add_source_map=True, path=Path("chapter.md"))
 
 
-def nodes(tree: ast.AST) -> list[ast.AST]:
-    """What `ast.walk` gives, in its order and two thirds of its time: a chapter has ten thousand nodes."""
-    found = [tree]
+@cache
+def nodes(code: str) -> list[ast.AST]:
+    """What `ast.walk` gives of a cell, in its order and two thirds of its time: a chapter has ten thousand nodes."""
+    found: list[ast.AST] = [ast.parse(code)]
     for node in found:
         for name in node._fields:
             below = getattr(node, name, None)
@@ -200,11 +201,11 @@ def _fault(text: str) -> str | None:
         return " ".join(str(error).split())
     for cell, line in found:
         try:
-            tree = ast.parse(cell)
+            inside = nodes(cell)
         except (SyntaxError, ValueError) as error:
             shown = f"{error.msg}: {(error.text or '').strip()}" if isinstance(error, SyntaxError) else str(error)
             return f"the cell at line {line} is not plain Python, and magics are not either ({shown})"
-        for node in nodes(tree):
+        for node in inside:
             if hidden := _hides(node):
                 return f"the cell at line {line} {hidden}"
     return None

@@ -43,7 +43,7 @@ def drawn(text: str) -> tuple[Figure, ...]:
     """The figures that a chapter's cells draw."""
     found, known = list[Figure](), dict[str, ast.expr]()
     for source, line in chapters.cells(text):
-        for node in (inside := chapters.nodes(ast.parse(source))):
+        for node in (inside := chapters.nodes(source)):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 known[node.targets[0].id] = node.value
         found += [_figure(node, line, known) for node in inside if _kind(node)]

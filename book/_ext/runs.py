@@ -46,8 +46,9 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB
 
 def needs(text: str) -> str:
     """A digest of what a chapter's outputs depend on beyond its own cells."""
-    root, code = chapters.ROOT, "\n".join(chapters.code_cells(text))
-    digest = hashlib.sha256((root / "requirements.lock").read_bytes() + closure.digest(code).encode())
+    root, cells = chapters.ROOT, chapters.code_cells(text)
+    code, imports = "\n".join(cells), "\n".join(cell for cell in cells if "import" in cell)
+    digest = hashlib.sha256((root / "requirements.lock").read_bytes() + closure.digest(imports).encode())
     rows = [row for path in sorted((root / "book/claims").glob("*.yml")) for row in ledger_rows(path)]
     if "ledger(" not in code:
         asked = set(chapters.claims_of(text))

@@ -42,8 +42,13 @@ def file_hash(module: str) -> str:
     place = _ROOT.joinpath(*module.split("."))
     for path in (place / "__init__.py", place.with_suffix(".py")):
         if path.is_file():
-            return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            return _hash(path, path.stat().st_mtime_ns)
     return ""
+
+
+@cache
+def _hash(path: Path, written: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 @cache

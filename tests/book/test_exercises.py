@@ -111,7 +111,7 @@ def in_sight(text):
     """Self-checks that show what they compare an attempt with; a sealed answer is named by a label."""
     found = []
     for cell in chapters.code_cells(text):
-        for node in chapters.nodes(ast.parse(cell)) if "check" in cell else ():
+        for node in chapters.nodes(cell) if "check" in cell else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check":
                 answer = node.args[1] if len(node.args) > 1 else None
                 if not (isinstance(answer, ast.Constant) and isinstance(answer.value, str)):

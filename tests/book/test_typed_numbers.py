@@ -37,7 +37,7 @@ def unbacked(row, text):
 
 def typed(text):
     """Numbers typed into notes and descriptions that are neither in the page's words nor a setting of its cells."""
-    nodes = [node for cell in chapters.code_cells(text) for node in chapters.nodes(ast.parse(cell))]
+    nodes = [node for cell in chapters.code_cells(text) for node in chapters.nodes(cell)]
     calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     told = [k.value for call in calls for k in call.keywords if k.arg in TOLD.get(call.func.attr, ())]
     words = {id(each) for value in told for each in ast.walk(value) if isinstance(getattr(each, "value", 0), str)}
