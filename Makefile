@@ -1,15 +1,15 @@
-# Every way into the book. `make` alone lists them.
+# All commands of the book. `make` alone lists them.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-# Two workers with a thread each beat one that takes every core and another that waits.
+# Two workers with one thread each are faster than one that takes every core while the other waits.
 book page again portable test quick mutants browser course paper article: export OMP_NUM_THREADS := 1
 book page again portable test quick mutants browser course paper article: export MKL_NUM_THREADS := 1
 book page again portable test quick mutants browser course paper article: export OPENBLAS_NUM_THREADS := 1
 book page again portable test quick mutants browser course paper article: export VECLIB_MAXIMUM_THREADS := 1
 
-# Some machines forbid it; but what is not kept each kernel and each test worker compiles anew.
+# Some machines set it. Without bytecode on disk, each kernel and each test worker would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
@@ -19,15 +19,15 @@ help: ## list the targets
 	@echo "  The first target makes .venv. TORCH=cpu takes PyTorch's small CPU build, PYTHON=python3.12 another Python; to change"
 	@echo "  them later, make distclean first."
 
-# The first that is there, runs, and is new enough.
+# The first Python that exists, runs, and is new enough.
 NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c $(NEW_ENOUGH) 2>/dev/null && echo $$p && break; done)
 
 .PHONY: setup
-setup: .venv/.ready ## make .venv from requirements.lock (the other targets do it by themselves)
+setup: .venv/.ready ## make .venv from requirements.lock (the other targets do it themselves)
 
-# A stamp, written last, so that what was cut short is made anew. It names the folder, because an environment holds
-# absolute paths: after a move, it is made anew as well.
+# A stamp, written last: an interrupted installation starts again. It names the folder, because an environment holds
+# absolute paths and has to be made again after a move.
 ifneq ($(CURDIR),$(shell cat .venv/.ready 2>/dev/null))
 .PHONY: .venv/.ready
 endif
@@ -38,8 +38,8 @@ endif
 	@$(MAKE) --no-print-directory install PY=.venv/bin/python
 	@echo '$(CURDIR)' >$@
 
-# PyTorch comes last, when all that it needs is there, and by its version alone, because the hashes of its builds differ.
-# Modules are compiled by all cores at once: pip would do so one after another, a third of its time.
+# PyTorch comes last, after all its dependencies, and by its version alone, because the hashes of its builds differ.
+# All cores compile the modules together; pip would compile them one by one, which takes a third of its time.
 .PHONY: install
 install: PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-input --no-compile
 install: ## install the lock and this package where you say (conda, Binder): make install PY=python
@@ -57,20 +57,20 @@ page: setup ## build one page alone: make page PAGE=adaptation/depth
 	$(PY) tools/build.py --page $(or $(PAGE),$(error name the page: make page PAGE=adaptation/depth))
 
 .PHONY: again
-again: setup ## run two downloads again, others at each commit (ALL=1: all), and two students' notebooks
+again: setup ## rerun two downloads, others at each commit (ALL=1: all), and two students' notebooks
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/again.py $(if $(ALL),--all)
 	$(PY) tools/course/student_runs.py $(if $(ALL),--all --apart,--sample)
 
 .PHONY: portable
-portable: setup ## compare what pages show with runs as on other processors (ALL=1: all chapters and the tests; PAGE=...; PROCESSOR=Haswell)
+portable: setup ## compare the pages with runs as on other processors (ALL=1: all chapters and the tests; PAGE=...; PROCESSOR=Haswell)
 	$(PY) tools/portable.py $(if $(ALL),--all --tests) $(if $(PAGE),--page $(PAGE)) $(if $(PROCESSOR),--on $(PROCESSOR))
 
 .PHONY: test
-test: setup ## run the tests of the library and the book's sources, in two workers
+test: setup ## run the tests of the library and of the book's sources, in two workers
 	$(PY) -m pytest -n 2 --dist worksteal --ignore=tests/browser
 
-# Closed forms, floors and oracles of what most of the library rests on.
+# Closed forms, floors and oracles that most of the library rests on.
 QUICK := tests/icl/test_{filters,filters_kalman,solvers}.py tests/icl/models/test_operators.py \
 	tests/icl/tasks/test_core_kernels.py tests/icl/theory/test_{floors,one_layer,moments,steady,lms_family,lfom,joint}.py \
 	tests/icl/theory/errata tests/house/test_examples.py
@@ -80,7 +80,7 @@ quick: setup ## run the tests to run while you work: about 30 s on one core
 	$(PY) -m pytest -q $(QUICK)
 
 .PHONY: mutants
-mutants: setup ## plant small faults in the library and see its tests fail (N=1000; MODULE=icl/theory/s6, a room too; PART=1/8 or week)
+mutants: setup ## plant small faults in the library and see its tests fail (N=1000; MODULE=icl/theory/s6 or a package; PART=1/8 or week)
 	$(PY) tools/library_mutants.py $(MODULE) -n $(or $(N),1000) $(if $(PART),--part $(PART))
 
 .PHONY: lab
@@ -104,7 +104,7 @@ format: setup ## format the code, the chapters' cells too
 	$(PY) tools/check_cells.py --fix
 
 .PHONY: browser
-browser: setup ## look at the built pages in Chromium, the network off
+browser: setup ## test the built pages in Chromium, with the network off
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) -m pytest tests/browser -n 2 --dist worksteal
 
@@ -114,7 +114,7 @@ pdf: setup ## print the built book into dist/learning-to-adapt.pdf, with Chromiu
 	$(PY) tools/pdf.py
 
 .PHONY: course
-course: setup ## make the course kit in dist/course (ALL=1: and do all of its long checks)
+course: setup ## make the course kit in dist/course (ALL=1: and run its long checks)
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/course
 	$(if $(ALL),$(PY) tools/course/projects.py --check)
@@ -122,8 +122,8 @@ course: setup ## make the course kit in dist/course (ALL=1: and do all of its lo
 
 .PHONY: release
 release: export ICL_RELEASE := 1
-release: setup ## put the book, its PDF, the course kit and the package into dist/release, with their sums
-	rm -rf _build/html _build/.doctrees # pages that an earlier build left would be in it
+release: setup ## put the book, its PDF, the course kit and the package into dist/release, with checksums
+	rm -rf _build/html _build/.doctrees # without pages left by an earlier build
 	$(MAKE) book course pdf
 	$(PY) tools/release.py
 
@@ -139,7 +139,7 @@ bench: setup ## compare the library's speed with its peers
 	$(PY) benchmarks/cells.py
 
 .PHONY: paper
-paper: setup ## run the long experiments not yet recorded here (ALL=1: all anew; a GPU helps) in book/results
+paper: setup ## rerun the long experiments whose records in book/results are missing or stale (ALL=1: all; a GPU helps)
 	$(PY) tools/build.py --records $(if $(ALL),--all)
 
 .PHONY: article
