@@ -8,9 +8,10 @@ how it is told apart:
     model         the same, with a parameter called depth: called once, in place of all blocks
     operator      a function with parameters called q, k and v (:class:`~icl_bench.sequence.Projected`)
     transformers  a configuration of transformers, a function that returns one, a class of either, or of models
-    causal        a class of :class:`~icl.models.causal.Causal`, as all :class:`~icl.models.layers.FastWeights` are, or
-    a function that returns one filter        an :class:`~icl.filters.Filter`, or a function that returns one; used as
-    it is tunable       an :class:`~icl.runs.tuning.Tunable`; tuned by :func:`~icl.runs.tuning.tune`
+    causal        a class of :class:`~icl.models.causal.Causal`, as all fast-weight layers are, or a function that
+                  returns one
+    filter        an :class:`~icl.filters.Filter`, or a function that returns one; used as it is
+    tunable       an :class:`~icl.runs.tuning.Tunable`; tuned by :func:`~icl.runs.tuning.tune`
 
 Layers and models get the width as `width` if they have a parameter of that name, and as their first argument otherwise.
 They are told these too, by name, if they ask for them: `depth`, blocks; `longest`, the most tokens that they will ever

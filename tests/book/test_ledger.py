@@ -82,10 +82,8 @@ def typed_limits(text):
     """
     cells = [ast.parse(cell) for cell in chapters.code_cells(text)]
     tests = {}
-    for node in (n for cell in cells for n in chapters.nodes(cell)):
-        if isinstance(node, ast.Assign) and any(
-            isinstance(n, ast.Compare | ast.BoolOp) for n in chapters.nodes(node.value)
-        ):
+    for node in (n for cell in cells for n in ast.walk(cell)):
+        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Compare | ast.BoolOp) for n in ast.walk(node.value)):
             tests |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
     return [
         (claim, number)
@@ -98,7 +96,7 @@ def typed_limits(text):
 
 def _settled(cell):
     """Each claim's id with what must be true for it, in one cell."""
-    rows, inside = {}, chapters.nodes(cell)
+    rows, inside = {}, list(ast.walk(cell))
     for node in inside:
         if isinstance(node, ast.Assign):
             many = isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
