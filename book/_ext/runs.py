@@ -26,6 +26,7 @@ import joblib
 import nbformat
 import notebooks
 import yaml
+from joblib.externals.loky import get_reusable_executor
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from nbclient import NotebookClient
@@ -205,11 +206,15 @@ def side_by_side(
 ) -> Iterator[tuple[str, nbformat.NotebookNode, float, str]]:
     """Execute notebooks by name in processes of their own, begun in this order; yield name and `execute`'s answer."""
     jobs = (joblib.delayed(_named)(name, notebook, environment, how) for name, notebook in work.items())
-    for name, notebook, seconds, error in joblib.Parallel(workers, return_as="generator_unordered")(jobs):
-        print(f"{'   FAILED' if error else ' executed'}  {seconds:6.1f} s  {name}", flush=True)
-        if error:
-            print(error, flush=True)
-        yield name, notebook, seconds, error
+    try:
+        for name, notebook, seconds, error in joblib.Parallel(workers, return_as="generator_unordered")(jobs):
+            print(f"{'   FAILED' if error else ' executed'}  {seconds:6.1f} s  {name}", flush=True)
+            if error:
+                print(error, flush=True)
+            yield name, notebook, seconds, error
+    finally:
+        # joblib would keep its workers for the next call, and a process forked from this one would wait for them.
+        get_reusable_executor().shutdown(kill_workers=True)
 
 
 def _named(name: str, notebook: nbformat.NotebookNode, environment: Mapping[str, str], how: Mapping[str, Any]) -> Any:
