@@ -8,8 +8,7 @@ how it is told apart:
     model         the same, with a parameter called depth: called once, in place of all blocks
     operator      a function with parameters called q, k and v (:class:`~icl_bench.sequence.Projected`)
     transformers  a configuration of transformers, a function that returns one, a class of either, or of models
-    causal        a class of :class:`~icl.models.causal.Causal`, as all fast-weight layers are, or a function that
-                  returns one
+    causal        a class of :class:`~icl.models.causal.Causal`, or a function that returns one
     filter        an :class:`~icl.filters.Filter`, or a function that returns one; used as it is
     tunable       an :class:`~icl.runs.tuning.Tunable`; tuned by :func:`~icl.runs.tuning.tune`
 
