@@ -417,7 +417,7 @@ def main(arguments: list[str] | None = None) -> int:
             _files.write(BUILD / f"{name}.pdf", pdf_of(draw()))
         return 0 if asked.numbers else typeset()
 
-    return chapters.command(work, BUILD)
+    return chapters.run_command(work, BUILD)
 
 
 if __name__ == "__main__":

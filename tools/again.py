@@ -43,7 +43,7 @@ def commit() -> str:
     return done.stdout.strip()
 
 
-def offered(page: str) -> nbformat.NotebookNode:
+def built_download(page: str) -> nbformat.NotebookNode:
     """The download that lies beside a built page; Broken if it is not there."""
     path = chapters.built() / "html" / "_sources" / f"{page}.ipynb"
     if not path.exists():
@@ -90,9 +90,9 @@ def _plain(cell: nbformat.NotebookNode) -> str:
 
 def again(pages: list[str]) -> int:
     """Run the downloads of these chapters as the site offers them; return an exit status."""
-    work, wrong = {page: offered(page) for page in pages}, 0
-    with runs.wheel() as package:
-        for page, notebook, _, error in runs.side_by_side(work, runs.around(package=package)):
+    work, wrong = {page: built_download(page) for page in pages}, 0
+    with runs.unpacked_wheel() as package:
+        for page, notebook, _, error in runs.execute_in_parallel(work, runs.kernel_environment(package=package)):
             if not error and (error := difference(page, notebook)):
                 print(f"{page}: {error}", flush=True)
             wrong += bool(error)
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="every chapter, not only those whose turn it is")
     everything = parser.parse_args(arguments).all
     pages = chapters.with_cells()
-    return chapters.command(lambda: again(pages if everything else sample(pages, commit())))
+    return chapters.run_command(lambda: again(pages if everything else sample(pages, commit())))
 
 
 if __name__ == "__main__":

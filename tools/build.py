@@ -62,15 +62,17 @@ def make_records(*, anew: bool) -> int:
             continue
         how = {"place": (chapters.ROOT / page).parent, "timeout": runs.TIMEOUT["paper"]}
         work = {page: runs.download(page)}
-        status |= any(error for *_, error in runs.side_by_side(work, runs.around("paper"), 1, **how))
+        status |= any(error for *_, error in runs.execute_in_parallel(work, runs.kernel_environment("paper"), 1, **how))
     return status
 
 
 def _stale(name: str) -> bool:
+    """True for a record that is missing, and for a stale one that this command makes: benchmarks make others."""
     try:
-        return not records.recorded(name).current
-    except ValueError:  # it is missing
+        record = records.recorded(name)
+    except ValueError:
         return True
+    return record.provenance["command"] == "make paper" and not record.current
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -82,8 +84,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="with --records: those too that are current")
     asked = parser.parse_args(arguments)
     if asked.page:
-        return chapters.command(lambda: one_page(asked.page), chapters.built() / "page")
-    return chapters.command(lambda: make_records(anew=asked.all))
+        return chapters.run_command(lambda: one_page(asked.page), chapters.built() / "page")
+    return chapters.run_command(lambda: make_records(anew=asked.all))
 
 
 if __name__ == "__main__":

@@ -380,7 +380,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     # A build that is at work empties the site that is to be printed.
-    return chapters.command(work)
+    return chapters.run_command(work)
 
 
 if __name__ == "__main__":

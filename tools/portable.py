@@ -159,13 +159,13 @@ def _gap(was: float, now: float, axis: tuple[float, float, bool] | None) -> floa
 
 def compare(pages: list[str], environment: Mapping[str, str]) -> list[str]:
     """Run chapters in this environment; return those that are not as their pages, with a line for every value."""
-    here, work = runs.bring_up_to_date(pages), {page: runs.download(page) for page in pages}
+    here, work = runs.run_stale(pages), {page: runs.download(page) for page in pages}
     for notebook in work.values():
         for cell in notebook.cells:  # a failure is a difference, and so may be what comes after it
             cell.metadata.setdefault("tags", []).append("raises-exception")
     # Two threads of two chapters on two cores would wait for one another.
     workers, wrong = 2 // int(environment["OMP_NUM_THREADS"]), []
-    for page, notebook, _, error in runs.side_by_side(work, environment, workers):
+    for page, notebook, _, error in runs.execute_in_parallel(work, environment, workers):
         if lines := [error] if error else differences(here[page], notebook):
             print("\n".join(lines), flush=True)
             wrong.append(page)
@@ -189,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
 
     def work() -> int:
-        environment, wrong = runs.around(), []
+        environment, wrong = runs.kernel_environment(), []
         pages = [f"book/{page.removeprefix('book/')}" for page in asked.page or ()] or chapters.with_cells()
         names = acting(asked.on or list(PROCESSORS), environment)
         if not (asked.all or asked.page):
@@ -206,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"Not as on this machine: {', '.join(wrong)}", file=sys.stderr)
         return int(bool(wrong))
 
-    return chapters.command(work)
+    return chapters.run_command(work)
 
 
 if __name__ == "__main__":

@@ -310,8 +310,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     if asked.verify or asked.check:
-        return chapters.command(look)
-    return chapters.command(make)
+        return chapters.run_command(look)
+    return chapters.run_command(make)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def main() -> int:
     for page in pages:
         seconds, error = 0.0, ""
         if not given.wrong:
-            _, seconds, error = runs.execute(runs.download(page), runs.around(), timeout=600)
+            _, seconds, error = runs.execute(runs.download(page), runs.kernel_environment(), timeout=600)
         if not error:
             try:
                 seal_wrong(page, labels[page])

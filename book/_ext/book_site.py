@@ -34,9 +34,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 
-def _settings(app: Sphinx, config: Any) -> None:
-    """Have myst-nb find each chapter's run, two processes read and write pages, and one build at a time work here."""
-    app.icl_lock = chapters.alone(Path(app.outdir).parent)  # until this process ends
+def _configure(app: Sphinx, config: Any) -> None:
+    """Configure myst-nb's readers and cache, two processes for pages, and a lock that lasts as long as this process."""
+    app.icl_lock = chapters.lock(Path(app.outdir).parent)
     config.nb_custom_formats = {f"/{page}.md": "runs.as_page" for page in chapters.with_cells()}
     config.nb_execution_cache_path = str(runs.folder())
     app.parallel = max(app.parallel, runs.WORKERS)
@@ -44,26 +44,26 @@ def _settings(app: Sphinx, config: Any) -> None:
     gc.set_threshold(1_000_000, 20, 50)
 
 
-def _begin_anew(app: Sphinx, config: Any) -> None:
+def _discard_unfinished(app: Sphinx, config: Any) -> None:
     """Read all pages if the last build was cut short or had warnings: Sphinx would not warn of them again."""
-    mark = _mark(app)
+    mark = _unfinished_mark(app)
     if mark.exists():
         shutil.rmtree(app.doctreedir, ignore_errors=True)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
 
 
-def _end(app: Sphinx, fault: Exception | None) -> None:
+def _mark_finished(app: Sphinx, fault: Exception | None) -> None:
     if fault is None and not app._warncount:
-        _mark(app).unlink(missing_ok=True)
+        _unfinished_mark(app).unlink(missing_ok=True)
 
 
-def _mark(app: Sphinx) -> Path:
+def _unfinished_mark(app: Sphinx) -> Path:
     """A file that is there from a build's beginning to its good end."""
     return Path(app.outdir).parent / ".unfinished"
 
 
-def _run(app: Sphinx) -> None:
+def _run_chapters(app: Sphinx) -> None:
     """Run the chapters that changed, examine what they say, and write down what they measured."""
     alone = os.environ.get("ICL_PAGE", "")
     pages = [alone] if alone else chapters.pages()
@@ -73,7 +73,7 @@ def _run(app: Sphinx) -> None:
     with_cells = [page for page in pages if page in chapters.with_cells()]
     figures.examine(with_cells)
     lenders = [lender for page in pages if alone for lender in borrowed.lenders(chapters.source(page))]
-    executed = runs.bring_up_to_date(list(dict.fromkeys([*with_cells, *lenders])))
+    executed = runs.run_stale(list(dict.fromkeys([*with_cells, *lenders])))
     prose.examine(with_cells, executed)
     borrowed.examine(pages, executed)
     measurements.collect(pages, executed)
@@ -96,8 +96,8 @@ def _one_document(app: Sphinx, doctree: Any) -> None:
         node.document = doctree
 
 
-def _nothing_to_see(app: Sphinx, doctree: Any) -> None:
-    """What a cell says of the text is for the build: the page shows nothing of it."""
+def _drop_said_outputs(app: Sphinx, doctree: Any) -> None:
+    """Remove the outputs of `said`, which are for the build, and output areas that are then empty."""
     for output in list(
         doctree.findall(lambda node: "cell_output" in getattr(node, "get", lambda *_: ())("classes", ()))
     ):
@@ -177,17 +177,17 @@ def setup(app: Sphinx) -> dict[str, Any]:
     projects.setup(app)
     # It does not say so itself: it numbers sections once all pages have been read.
     app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
-    app.connect("config-inited", _settings)
-    app.connect("config-inited", _begin_anew)
+    app.connect("config-inited", _configure)
+    app.connect("config-inited", _discard_unfinished)
     app.connect("config-inited", _repository)
-    app.connect("builder-inited", _run)
+    app.connect("builder-inited", _run_chapters)
     app.connect("builder-inited", _assets)
     app.connect("source-read", _follow_run)
     app.connect("doctree-read", _one_document)
-    app.connect("doctree-read", _nothing_to_see)
+    app.connect("doctree-read", _drop_said_outputs)
     app.connect("env-updated", _own_code)
     app.connect("build-finished", _lay_claims)
-    app.connect("build-finished", _end)
+    app.connect("build-finished", _mark_finished)
     app.connect("html-page-context", _lay_pictures)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
     return {"version": "3", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

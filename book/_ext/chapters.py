@@ -34,22 +34,22 @@ def built() -> Path:
     return ROOT / "_build"
 
 
-def alone(folder: Path) -> FileLock:
-    """A folder's lock, taken, to be used as a context: one command at a time works there."""
+def lock(folder: Path) -> FileLock:
+    """Acquire a folder's lock, which a process may hold twice, and return it as a context manager."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
+    held = FileLock(folder / ".lock", is_singleton=True)
     try:
-        lock.acquire(timeout=0)
+        held.acquire(timeout=0)
     except Timeout:
         print(f"Another command is at work in {folder}; this one waits for it.", flush=True)
-        lock.acquire()
-    return lock
+        held.acquire()
+    return held
 
 
-def command(work: Callable[[], int], folder: Path | None = None) -> int:
-    """Do a command's work, alone in a folder (`_build`); what is Broken ends it in one line and a status."""
+def run_command(work: Callable[[], int], folder: Path | None = None) -> int:
+    """Run a command while holding a folder's lock (`_build`); print what is Broken in one line and return a status."""
     try:
-        with alone(folder or built()):
+        with lock(folder or built()):
             return work()
     except Broken as fault:
         print(fault, file=sys.stderr)

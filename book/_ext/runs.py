@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,30 +46,33 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB
 # What a run depends on.
 
 
-def needs(text: str) -> str:
+def inputs_digest(text: str) -> str:
     """A digest of what a chapter's outputs depend on beyond its own cells."""
     root, cells = chapters.ROOT, chapters.code_cells(text)
     code, imports = "\n".join(cells), "\n".join(cell for cell in cells if "import" in cell)
     digest = hashlib.sha256((root / "requirements.lock").read_bytes() + closure.digest(imports).encode())
     rows = [row for path in sorted((root / "book/claims").glob("*.yml")) for row in ledger_rows(path)]
-    if "ledger(" not in code:
+    if _all_literal("claim", code) and "ledger(" not in code:
         asked = set(chapters.claims_of(text))
         rows = [row for row in rows if row["id"] in asked]
     digest.update(json.dumps(rows, sort_keys=True, default=str).encode())
-    for path in _read(text, code):
+    for path in _data_files(text, code):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:20]
 
 
-def _read(text: str, code: str) -> list[Path]:
+def _all_literal(function: str, code: str) -> bool:
+    """True if each use of a function is a call with a string literal: what `recorded(name)` reads may be any record."""
+    literal = rf"""\b{function}\(\s*["']|^ *from .* import .*\b{function}\b(?! as)"""
+    return len(re.findall(rf"\b{function}\b", code)) == len(re.findall(literal, code, re.M))
+
+
+def _data_files(text: str, code: str) -> list[Path]:
     """The records, rows of the leaderboard and sealed answers that a chapter reads."""
     results, answers = chapters.ROOT / "book/results", chapters.ROOT / "book/answers"
-    named = chapters.records_of(text)
-    # One that is not named where it is read may be any.
-    by_name = len(re.findall(r"\brecorded\b", code)) <= len(
-        re.findall(r"""\brecorded\(\s*["']|import.*\brecorded\b""", code)
-    )
-    found = [results / f"{name}.json" for name in named] if by_name else sorted(results.glob("*.json"))
+    found = [results / f"{name}.json" for name in chapters.records_of(text)]
+    if not _all_literal("recorded", code):
+        found = sorted(results.glob("*.json"))
     if "read_rows(" in code:
         found += sorted((results / "leaderboard").glob("*.json"))
     found += [answers / f"{label}.json" for label in chapters.answers_of(text)]
@@ -103,7 +107,7 @@ def folder() -> Path:
 def as_page(text: str) -> nbformat.NotebookNode:
     """Read a chapter as myst-nb does, with a digest of what it depends on in its kernelspec."""
     notebook = chapters.read(text)
-    notebook.metadata["kernelspec"]["needs"] = needs(text)
+    notebook.metadata["kernelspec"]["needs"] = inputs_digest(text)
     return notebook
 
 
@@ -118,24 +122,26 @@ def download(page: str) -> nbformat.NotebookNode:
 
 def cached(page: str) -> nbformat.NotebookNode | None:
     """A chapter's code cells with their outputs, if it was run as it is now; its time is in `metadata.icl.seconds`."""
-    notebook, runs = as_page(chapters.source(page)), get_cache(str(folder()))
     try:
-        record = runs.match_cache_notebook(notebook)
+        record = get_cache(str(folder())).match_cache_notebook(as_page(chapters.source(page)))
     except KeyError:
         return None
-    return _loaded(record.hashkey, record.data["execution_seconds"])
+    try:
+        return _loaded(record.pk, record.hashkey, record.data["execution_seconds"])
+    except (KeyError, ValueError):  # a build was killed as it stored it
+        shutil.rmtree(folder() / "executed" / record.hashkey, ignore_errors=True)
+        return None
 
 
 @cache
-def _loaded(key: str, seconds: float) -> nbformat.NotebookNode:
-    runs = get_cache(str(folder()))
-    run = runs.get_cache_bundle(next(r.pk for r in runs.list_cache_records() if r.hashkey == key)).nb
+def _loaded(pk: int, key: str, seconds: float) -> nbformat.NotebookNode:
+    run = get_cache(str(folder())).get_cache_bundle(pk).nb
     run.metadata["icl"] = {"seconds": round(seconds, 1)}
     return run
 
 
-def keep(page: str, notebook: nbformat.NotebookNode, seconds: float) -> None:
-    """Keep an executed chapter."""
+def store(page: str, notebook: nbformat.NotebookNode, seconds: float) -> None:
+    """Store an executed chapter in the cache."""
     bundle = CacheBundleIn(notebook, page, data={"execution_seconds": seconds})
     get_cache(str(folder())).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
@@ -143,7 +149,7 @@ def keep(page: str, notebook: nbformat.NotebookNode, seconds: float) -> None:
 # How a notebook is run.
 
 
-def around(profile: str = "quick", package: Path | None = None) -> dict[str, str]:
+def kernel_environment(profile: str = "quick", package: Path | None = None) -> dict[str, str]:
     """A kernel's environment: the profile, one thread, no progress bars, and the package, by default the repository's.
 
     With one thread two chapters run side by side, and sums come out the same on any number of cores.
@@ -153,7 +159,7 @@ def around(profile: str = "quick", package: Path | None = None) -> dict[str, str
 
 
 @contextlib.contextmanager
-def wheel() -> Iterator[Path]:
+def unpacked_wheel() -> Iterator[Path]:
     """The package as a reader installs it: its wheel, built now and unpacked."""
     with tempfile.TemporaryDirectory() as place:
         command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", place]
@@ -201,7 +207,7 @@ def _plain(trace: str) -> str:
     return trace[max(trace.find("An error occurred while executing"), 0) :].strip()
 
 
-def side_by_side(
+def execute_in_parallel(
     work: Mapping[str, nbformat.NotebookNode], environment: Mapping[str, str], workers: int = WORKERS, **how: Any
 ) -> Iterator[tuple[str, nbformat.NotebookNode, float, str]]:
     """Execute notebooks by name in processes of their own, begun in this order; yield name and `execute`'s answer."""
@@ -221,7 +227,7 @@ def _named(name: str, notebook: nbformat.NotebookNode, environment: Mapping[str,
     return name, *execute(notebook, environment, **how)
 
 
-def bring_up_to_date(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
+def run_stale(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
     """Run those of these chapters that were not run as they are now, the longest first; return all runs.
 
     Raises:
@@ -230,11 +236,13 @@ def bring_up_to_date(pages: list[str]) -> dict[str, nbformat.NotebookNode]:
     runs = {page: cached(page) for page in pages}
     stale = {page: as_page(chapters.source(page)) for page, run in runs.items() if run is None}
     failed = []
-    for page, notebook, seconds, error in side_by_side(dict(sorted(stale.items(), key=_length)), around()):
+    for page, notebook, seconds, error in execute_in_parallel(
+        dict(sorted(stale.items(), key=_length)), kernel_environment()
+    ):
         if error:
             failed.append(f"{page}.md")
         else:
-            keep(page, notebook, seconds)
+            store(page, notebook, seconds)
     if failed:
         raise chapters.Broken(f"{', '.join(failed)}: a cell failed, see above")
     runs |= {page: cached(page) for page in stale}

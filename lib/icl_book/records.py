@@ -28,7 +28,7 @@ from icl_book.claims import _REPOSITORY, VerdictChanged, folder
 
 
 def _computes(module: str) -> bool:
-    """Whether a record gets older with a module: not with those that show, judge and write files."""
+    """True unless a module only displays, judges or writes files: its changes make no record stale."""
     shows = module.startswith("icl_book") and not module.startswith("icl_book.chapters.")
     return not shows and module not in ("icl._files", "icl._source")
 

@@ -24,7 +24,7 @@ def lay(root, page):
 @pytest.fixture(autouse=True)
 def no_wheel(monkeypatch):
     """The little chapters import nothing of the package, and to build it takes seconds."""
-    monkeypatch.setattr(runs, "wheel", lambda: contextlib.nullcontext(chapters.ROOT))
+    monkeypatch.setattr(runs, "unpacked_wheel", lambda: contextlib.nullcontext(chapters.ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def built(laid_out, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         tiny = laid_out(tmp_path_factory.mktemp("built"), patch)
         tiny.chapters(a=["print(2 + 2)", CHART], b=["print(object())", CHART])
-        runs.bring_up_to_date(["book/a", "book/b"])
+        runs.run_stale(["book/a", "book/b"])
         for page in ("book/a", "book/b"):
             lay(tiny.root / "_build/html", page)
     return tiny.root
@@ -69,7 +69,7 @@ def test_an_unseeded_draw_is_named(tiny, capsys):
     }
     tiny.chapters(**{name: [CHART, cell] for name, cell in draws.items()})
     pages = [f"book/{name}" for name in draws]
-    runs.bring_up_to_date(pages)
+    runs.run_stale(pages)
     for page in pages:
         lay(tiny.root / "_build/html", page)
     assert again.main(["--all"]) == 1

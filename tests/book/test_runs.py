@@ -13,8 +13,10 @@ from types import SimpleNamespace
 import book_site
 import build
 import chapters
+import nbformat
 import pytest
 import runs
+from nbclient.exceptions import DeadKernelError
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "---\nkernelspec:\n  name: python3\n  display_name: Python 3\n---\n\n```{{code-cell}}\n{}\n```\n"
@@ -28,16 +30,16 @@ def printed(notebook):
 def test_a_chapter_runs_once_as_what_it_is(tiny, capsys):
     """In an empty folder, at the profile quick; again when a cell has changed, and not for a word of its text."""
     tiny.chapters(a=["import os\nprint(os.listdir(), os.environ['ICL_PROFILE'])", "print(2 + 2)"])
-    run = runs.bring_up_to_date(["book/a"])["book/a"]
+    run = runs.run_stale(["book/a"])["book/a"]
     assert printed(run) == "[] quick\n4\n"
     assert "executed" in capsys.readouterr().out
     path = tiny.root / "book/a.md"
     path.write_text(path.read_text() + "More.\n")
-    assert printed(runs.bring_up_to_date(["book/a"])["book/a"]) == printed(run)
+    assert printed(runs.run_stale(["book/a"])["book/a"]) == printed(run)
     assert capsys.readouterr().out == ""
     path.write_text(path.read_text().replace("2 + 2", "2 + 3"))
     assert runs.cached("book/a") is None
-    assert printed(runs.bring_up_to_date(["book/a"])["book/a"]) == "[] quick\n5\n"
+    assert printed(runs.run_stale(["book/a"])["book/a"]) == "[] quick\n5\n"
 
 
 def test_page_and_download_have_the_same_code(tiny):
@@ -52,7 +54,7 @@ def test_a_failing_cell_names_its_chapter(tiny, capsys):
     """A failing cell, and a kernel that dies, fail the build by the chapter's name; the others' runs are kept."""
     tiny.chapters(a=["print(1 / 0)"], b=["import os\nos.kill(os.getpid(), 9)"], c=["x = 1"])
     with pytest.raises(chapters.Broken, match=r"^book/\w\.md, book/\w\.md: a cell failed"):
-        runs.bring_up_to_date(["book/a", "book/b", "book/c"])
+        runs.run_stale(["book/a", "book/b", "book/c"])
     said = capsys.readouterr().out
     assert re.search(r"FAILED .* book/a\n(?s:.*)ZeroDivisionError", said)
     assert re.search(r"FAILED .* book/b\nThe kernel died", said)
@@ -63,7 +65,7 @@ STOPPED = """
 import sys; sys.path[:0] = {path!r}
 import pathlib, chapters, runs
 chapters.ROOT = pathlib.Path({root!r})
-sys.exit(chapters.command(lambda: len(runs.bring_up_to_date(["book/a", "book/b"]))))
+sys.exit(chapters.run_command(lambda: len(runs.run_stale(["book/a", "book/b"]))))
 """
 
 
@@ -99,7 +101,7 @@ def test_a_run_depends_on_modules_claims_records_answers_and_lock(tiny, monkeypa
 
     def write(path, text):
         (tiny.root / path).write_text(text)
-        return runs.needs(uses), runs.needs(other)
+        return runs.inputs_digest(uses), runs.inputs_digest(other)
 
     found = [
         write("book/claims/a.yml", row.format("open")),
@@ -109,7 +111,7 @@ def test_a_run_depends_on_modules_claims_records_answers_and_lock(tiny, monkeypa
         write("requirements.lock", "torch==2\n"),
     ]
     monkeypatch.setattr(runs.closure, "digest", lambda code: "another")
-    found.append((runs.needs(uses), runs.needs(other)))
+    found.append((runs.inputs_digest(uses), runs.inputs_digest(other)))
     assert len({mine for mine, _ in found}) == 6
     assert len({others for _, others in found}) == 3  # lock and modules are everybody's
 
@@ -117,10 +119,10 @@ def test_a_run_depends_on_modules_claims_records_answers_and_lock(tiny, monkeypa
 def test_a_chapter_that_reads_the_leaderboard_depends_on_its_rows(tiny):
     """A row more changes the key of a chapter that reads them, and of no other."""
     texts = HEAD.format("leaderboard.read_rows(1)"), HEAD.format("leaderboard.board(1)")
-    before = [runs.needs(text) for text in texts]
+    before = [runs.inputs_digest(text) for text in texts]
     (tiny.root / "book/results/leaderboard").mkdir()
     (tiny.root / "book/results/leaderboard/a.json").write_text("1")
-    assert [runs.needs(text) != was for text, was in zip(texts, before, strict=True)] == [True, False]
+    assert [runs.inputs_digest(text) != was for text, was in zip(texts, before, strict=True)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -131,14 +133,46 @@ def test_a_chapter_that_reads_the_leaderboard_depends_on_its_rows(tiny):
         ("name = 'r'\nrecorded(name)", True),
         ("tables = map(recorded, ['r'])", True),
         ("recorded(f'{1}r')", True),
+        ("from icl_book.records import recorded as read\nread('r')", True),
+        ("claim('gla.y')", False),
+        ("claim(f'gla.{1}')", True),
     ],
 )
-def test_a_record_that_is_not_named_may_be_any(tiny, cell, changed):
-    """A chapter that does not write out which record it reads depends on all of them."""
+def test_a_record_or_claim_that_is_not_named_may_be_any(tiny, cell, changed):
+    """A chapter that does not write out which record or row it reads depends on all of them."""
     text = HEAD.format(cell)
-    before = runs.needs(text)
+    before = runs.inputs_digest(text)
     (tiny.root / "book/results/r.json").write_text("{}")
-    assert (runs.needs(text) != before) == changed
+    (tiny.root / "book/claims/gla.yml").write_text("- {id: gla.x, verdict: misprint}\n")
+    assert (runs.inputs_digest(text) != before) == changed
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut short"])
+def test_a_damaged_run_is_run_again(tiny, damage):
+    """A build that was killed as it stored a run leaves an entry without its notebook, or half of one."""
+    tiny.chapters(a=["print(2 + 2)"])
+    runs.run_stale(["book/a"])
+    (path,) = runs.folder().glob("executed/*/base.ipynb")
+    path.unlink() if damage == "gone" else path.write_text(path.read_text()[:-30])
+    runs._loaded.cache_clear()
+    assert runs.cached("book/a") is None
+    assert printed(runs.run_stale(["book/a"])["book/a"]) == "4\n"
+
+
+@pytest.mark.parametrize(("fails", "error"), [(2, ""), (3, "The kernel died, most likely for want of memory (died).")])
+def test_a_kernel_that_does_not_start_is_started_again(monkeypatch, fails, error):
+    """Twice; after that the chapter has failed."""
+    tried = []
+
+    async def start(client, **how):
+        tried.append(client)
+        client.code_cells_executed = 0
+        if len(tried) <= fails:
+            raise DeadKernelError("died")
+
+    monkeypatch.setattr(runs.NotebookClient, "async_execute", start)
+    assert runs.execute(nbformat.v4.new_notebook(), {})[2] == error
+    assert len(tried) == 3
 
 
 EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: one\n```\n"
@@ -153,6 +187,9 @@ EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: on
         ({"book/a.md": ["from contextlib import redirect_stderr"]}, r"book/a\.md: .* imports redirect_stderr"),
         ({"book/a.md": ["import sys\nsys.stderr = open('x', 'w')"]}, r"book/a\.md: .* in place of sys\.stderr"),
         ({"book/a.md": ["x = 1", "exit()"]}, r"book/a\.md: the cell at line 15 uses exit"),
+        ({"book/a.md": ["import os\nos._exit(0)"]}, r"book/a\.md: .* uses _exit"),
+        ({"book/a.md": ["raise SystemExit"]}, r"book/a\.md: .* uses SystemExit"),
+        ({"book/a.md": ["---\nx: [\n---\ny = 1"]}, r"book/a\.md: "),
         ({"book/a.md": ["from urllib.request import urlopen"]}, r"book/a\.md: the cell at line \d+ imports urllib"),
         ({"book/a.md": ["import subprocess"]}, r"book/a\.md: .* imports subprocess: a chapter needs no network"),
         ({"book/a.md": b"# A\n\n```{code-cell}\nx = 1\n```\n"}, r"book/a\.md: it has cells and no kernelspec"),
@@ -164,10 +201,14 @@ EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: on
         ({"book/a.md": ["try:\n    1 / 0\nexcept:\n    x = 2"]}, r"book/a\.md: .* catches everything"),
         ({"book/a.md": ["try:\n    1 / 0\nexcept ZeroDivisionError:\n    pass"]}, r"book/a\.md: .* swallows ZeroDiv"),
         ({"book/a.md": b"# Caf\xe9\n"}, r"book/a\.md: byte 5 is not UTF-8"),
+        ({"_toc.yml": b""}, r"_toc\.yml: not a table of contents"),
         ({"_toc.yml": b"root: [book"}, r"_toc\.yml: not a table of contents"),
+        ({"_toc.yml": b"chapters: []"}, r"_toc\.yml: not a table of contents \('root'\)"),
         ({"_toc.yml": b"root: book/index\nchapters: [{file: book/gone}]"}, r"_toc\.yml: book/gone: there is no "),
         ({"_toc.yml": None}, r"_toc\.yml: cannot be read \(No such file"),
+        ({"book/claims/gla.yml": b""}, r"book/claims/gla\.yml: not a ledger"),
         ({"book/claims/gla.yml": b"- {id: "}, r"book/claims/gla\.yml: not a ledger"),
+        ({"book/claims/gla.yml": b"\xff"}, r"book/claims/gla\.yml: byte 0 is not UTF-8"),
         ({"book/claims/gla.yml": b"- just text"}, r"book/claims/gla\.yml: not a ledger"),
         (
             {"book/index.md": EXERCISE, "book/a.md": EXERCISE},
@@ -187,7 +228,7 @@ def test_what_is_broken_is_named(tiny, files, says):
         else:
             path.write_bytes(content)
     with pytest.raises(chapters.Broken, match=f"^{says}"):
-        book_site._run(None)
+        book_site._run_chapters(None)
     assert not runs.folder().exists() or not any(runs.folder().glob("executed/*"))
 
 
@@ -196,26 +237,35 @@ def test_pages_are_read_anew_after_a_build_that_did_not_end_well(tmp_path):
     for warnings, fault, again in ((0, None, False), (1, None, True), (0, ValueError("x"), True)):
         trees = tmp_path / ".doctrees"
         app = SimpleNamespace(outdir=tmp_path / "html", doctreedir=trees, _warncount=warnings)
-        book_site._begin_anew(app, None)
+        book_site._discard_unfinished(app, None)
         trees.mkdir()
-        book_site._end(app, fault)
-        book_site._begin_anew(app, None)
+        book_site._mark_finished(app, fault)
+        book_site._discard_unfinished(app, None)
         assert trees.exists() != again
-        book_site._end(SimpleNamespace(outdir=app.outdir, _warncount=0), None)
+        book_site._mark_finished(SimpleNamespace(outdir=app.outdir, _warncount=0), None)
         if trees.exists():
             trees.rmdir()
 
 
 def test_one_command_at_a_time(tmp_path, capsys):
     """A second one says that it waits, and begins when the first is done."""
-    first, order = chapters.alone(tmp_path), []
-    second = threading.Thread(target=lambda: chapters.command(lambda: order.append("second") or 0, tmp_path))
+    first, order = chapters.lock(tmp_path), []
+    second = threading.Thread(target=lambda: chapters.run_command(lambda: order.append("second") or 0, tmp_path))
     second.start()
     until(lambda: "waits" in capsys.readouterr().out)
     order.append("first")
     first.release()
     second.join(60)
     assert order == ["first", "second"]
+
+
+def test_a_page_is_built_alone(tmp_path):
+    """The command of `make page`, on a page of the book without cells; it complains of nothing."""
+    script = f"import pathlib, build, chapters; chapters.built = lambda: pathlib.Path({str(tmp_path)!r})"
+    command = f"import sys; sys.path[:0] = {sys.path!r}; {script}; sys.exit(build.main(['--page', 'start/how-to-run']))"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "<h1>" in (tmp_path / "page/html/book/start/how-to-run.html").read_text(encoding="utf-8")
 
 
 def test_a_page_that_is_not_there_is_refused_by_name(tiny, capsys):
@@ -240,3 +290,16 @@ def test_records_are_made_where_they_are_missing_or_stale(tiny, monkeypatch):
         assert build.main(options) == 0
         assert made.read_text() == "paper"
         made.unlink()
+
+
+@pytest.mark.parametrize(
+    ("command", "current", "stale"),
+    [("make paper", False, True), ("make paper", True, False), ("python benchmarks/run.py --record", False, False)],
+)
+def test_a_record_of_a_benchmark_is_not_made_by_make_paper(monkeypatch, command, current, stale):
+    """A chapter would run for hours at each call for a record that it does not make; a missing one is to be made."""
+    record = SimpleNamespace(provenance={"command": command}, current=current)
+    monkeypatch.setattr(build.records, "recorded", lambda name: record)
+    assert build._stale("a") == stale
+    monkeypatch.undo()
+    assert build._stale("no-such-record")

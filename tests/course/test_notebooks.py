@@ -326,7 +326,7 @@ def test_the_kit_names_what_is_missing(tmp_path, monkeypatch, capsys):
 def test_students_notebooks_run(one, monkeypatch, capsys):
     """A solution that does not pass is a fault; with `--apart` so is a cell that puts out something else."""
     page, _, _ = one
-    monkeypatch.setattr(student_runs.runs, "wheel", lambda: contextlib.nullcontext(Path()))
+    monkeypatch.setattr(student_runs.runs, "unpacked_wheel", lambda: contextlib.nullcontext(Path()))
     right, noisy = True, False
 
     def side_by_side(work, *how):
@@ -340,7 +340,7 @@ def test_students_notebooks_run(one, monkeypatch, capsys):
                     cell.outputs.append(nbformat.v4.new_output("stream", text="other"))
             yield name, notebook, 1.0, ""
 
-    monkeypatch.setattr(student_runs.runs, "side_by_side", side_by_side)
+    monkeypatch.setattr(student_runs.runs, "execute_in_parallel", side_by_side)
     assert student_runs.run([page], apart=True) == 0
     assert "1 blanks: 1 say not yet, 1 pass when filled, in 1 of 1 chapters nothing is wrong" in capsys.readouterr().out
     right = False

@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts = [part for part in PARTS if (part in options.parts if options.parts else there(part))]
     to = options.to.resolve()
 
-    return chapters.command(lambda: kit(parts, to))
+    return chapters.run_command(lambda: kit(parts, to))
 
 
 def kit(parts: Sequence[str], to: Path) -> int:

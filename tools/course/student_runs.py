@@ -107,8 +107,10 @@ def run(pages: list[str], apart: bool = False, workers: int = 2) -> int:
     work |= {f"{page}{_APART}": student for page, student in students.items() if apart}
     outcomes: dict[str, Outcome] = {}
     ran, wrong = dict[str, nbformat.NotebookNode](), dict[str, list[str]]()
-    with runs.wheel() as package:
-        for name, notebook, _, error in runs.side_by_side(work, runs.around(package=package), workers):
+    with runs.unpacked_wheel() as package:
+        for name, notebook, _, error in runs.execute_in_parallel(
+            work, runs.kernel_environment(package=package), workers
+        ):
             ran[name] = notebook
             if error:
                 wrong.setdefault(name.removesuffix(_APART), []).append(error)
@@ -147,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
             named = again.sample(notebooks.pages(), again.commit())
         return run(named or notebooks.pages(), options.apart, options.workers)
 
-    return chapters.command(work)
+    return chapters.run_command(work)
 
 
 if __name__ == "__main__":
