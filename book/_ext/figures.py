@@ -154,14 +154,6 @@ def examine(pages: list[str]) -> None:
     listed = without_floor()
     found: list[str] = []
     for page in pages:
-        # Of the list, what concerns this page: a change for another has nothing to do with it.
-        text = chapters.source(page)
-        mine = "\n".join(title for title in listed if title in text)
-        found += [f"{page}.md: {fault}" for fault in _faults(f"{mine}\0{text}")]
+        found += [f"{page}.md: {fault}" for fault in faults(chapters.source(page), set(listed))]
     if found:
         raise chapters.Broken("\n".join(found))
-
-
-def _faults(listed_and_text: str) -> list[str]:
-    listed, _, text = listed_and_text.partition("\0")
-    return faults(text, {title for title in listed.split("\n") if title})

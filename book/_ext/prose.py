@@ -1,6 +1,6 @@
 """Lint of the numbers in a chapter's text: each decimal and each percentage is computed, quoted, or has a reason.
 
-A chapter's cells repeat sentences of its text with their own digits (`icl_book.said`): each must stand in the text, or
+A chapter's cells repeat sentences of its text with their own digits (`icl_book.prose.said`): each must stand in the text, or
 in the title of a figure. A decimal or a percentage of the text is within such a sentence, within quotation marks, or
 within a piece of text that `book/prose/<page>.yml` lists under the reason why no cell says it.
 """
@@ -116,11 +116,7 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
         if page in executed:
             said = runs.outputs(executed[page], runs.SAID)
             titles = [flat(runs.heading(json.loads(chart))) for chart in runs.charts(executed[page])]
-            asked = json.dumps([chapters.source(page), said, reasons(page), titles])
-            found += [f"{page}.md: {fault}" for fault in _faults(asked)]
+            wrong = faults(chapters.source(page), said, reasons(page), titles)
+            found += [f"{page}.md: {fault}" for fault in wrong]
     if found:
         raise chapters.Broken("\n".join(found))
-
-
-def _faults(asked: str) -> list[str]:
-    return faults(*json.loads(asked))
