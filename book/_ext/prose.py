@@ -1,8 +1,8 @@
 """Lint of the numbers in a chapter's text: each decimal and each percentage is computed, quoted, or has a reason.
 
-A chapter's cells repeat sentences of its text with their own digits (`icl_book.prose.said`): each must stand in the text, or
-in the title of a figure. A decimal or a percentage of the text is within such a sentence, within quotation marks, or
-within a piece of text that `book/prose/<page>.yml` lists under the reason why no cell says it.
+A chapter's cells repeat sentences of its text with their own digits (`icl_book.prose.said`): each must stand in the
+text, or in the title of a figure. A decimal or a percentage of the text is within such a sentence, within quotation
+marks, or within a piece of text that `book/prose/<page>.yml` lists under the reason why no cell says it.
 """
 
 import json
