@@ -1,8 +1,10 @@
 """Checks at the door: each refuses by naming the argument, its value and what is allowed."""
 
 import dataclasses
+import itertools
 import math
 import os
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -57,11 +59,24 @@ def _pandas(name: str, value: Any) -> np.ndarray:
     return np.asarray(value.to_numpy(dtype=np.float64))
 
 
+def _named(kind: type) -> str:
+    """Name of a class where it is imported from: torch.nn.Module, not torch.nn.modules.module.Module."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    packages = itertools.accumulate(kind.__module__.split("."), "{}.{}".format)
+    found = (name for name in packages if getattr(sys.modules.get(name), kind.__qualname__, None) is kind)
+    return f"{next(found, kind.__module__)}.{kind.__qualname__}"
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def instance(name: str, value: Any, *kinds: type) -> None:
     """Refuse what is none of these kinds; a class has what its objects have, and is none."""
     if isinstance(value, type) or not isinstance(value, kinds):
-        wanted = " or ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
-        raise ValueError(f"{name} must be an {wanted}, got {shown(value)}")
+        wanted = " or ".join(_article(_named(kind)) for kind in kinds)
+        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
 
 
 def text(name: str, value: Any, what: str = "a text") -> str:
@@ -71,11 +86,12 @@ def text(name: str, value: Any, what: str = "a text") -> str:
     return value
 
 
-def integer(name: str, value: Any, *, at_least: int) -> int:
-    """Return `value` if it is an integer >= `at_least`; ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+def integer(name: str, value: Any, *, at_least: int, at_most: float = math.inf) -> int:
+    """Return `value` if it is an integer in range; ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not at_least <= value <= at_most:
         told = value.item() if isinstance(value, np.generic) else value
-        raise ValueError(f"{name} must be an integer >= {at_least}, got {told!r}")
+        most = f" and <= {at_most}" * (at_most < math.inf)
+        raise ValueError(f"{name} must be an integer >= {at_least}{most}, got {told!r}")
     return int(value)
 
 
@@ -132,14 +148,15 @@ def real(
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
+    below: float = math.inf,
 ) -> Any:
     """Return `value` (a number or an array) if every entry is finite and in range; ValueError otherwise."""
     array = numbers(name, value)
     # `not (in range)` rather than `out of range`: NaN fails every comparison and must be refused.
-    wrong = ~(np.isfinite(array) & (array > above) & (array >= at_least) & (array <= at_most))
+    wrong = ~(np.isfinite(array) & (array > above) & (array >= at_least) & (array <= at_most) & (array < below))
     if wrong.any():
         bounds = [f"> {above:g}"] * (above > -math.inf) + [f">= {at_least:g}"] * (at_least > -math.inf)
-        bounds += [f"<= {at_most:g}"] * (at_most < math.inf)
+        bounds += [f"<= {at_most:g}"] * (at_most < math.inf) + [f"< {below:g}"] * (below < math.inf)
         worst = array[wrong].flat[0].item()
         raise ValueError(f"{name} must be finite{''.join(f' and {b}' for b in bounds)}, got {worst!r}")
     return value
@@ -207,17 +224,24 @@ def tensor(name: str, value: Any, axes: int | None = None) -> None:
         raise ValueError(f"{name} must be {wanted}, got {value.shape if isinstance(value, torch.Tensor) else value!r}")
 
 
-def drawing(generator: Any, dtype: Any) -> None:
+def generator(name: str, value: Any) -> torch.Generator:
+    """Return a generator; ValueError if it is none."""
+    if not isinstance(value, torch.Generator):
+        raise ValueError(f"{name} must be a torch.Generator (see icl.profile.streams), got {value!r}")
+    return value
+
+
+def drawing(source: Any, dtype: Any) -> None:
     """Refuse a missing generator, and a dtype that normal numbers are not drawn in here."""
-    if not isinstance(generator, torch.Generator):
-        raise ValueError(f"generator must be a torch.Generator (see icl.profile.streams), got {generator!r}")
-    precision(dtype)
+    generator("generator", source)
+    precision("dtype", dtype)
 
 
-def precision(dtype: Any) -> None:
-    """Refuse a dtype that parameters and prompts do not have here."""
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
+def precision(name: str, value: Any) -> torch.dtype:
+    """Return a dtype that parameters and prompts have here; ValueError for another."""
+    if value not in (torch.float32, torch.float64):
+        raise ValueError(f"{name} must be torch.float32 or torch.float64, got {value}")
+    return value
 
 
 def scales(dtype: Any, **deviations: float) -> None:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Natural, validated
 from icl.tasks.core import Prompt
 from icl.tasks.objectives import Objective
 
@@ -24,9 +25,9 @@ _MOST = 200
 _LEFT = 1e-12
 
 
+@validated
 def _convex(objective: Objective) -> None:
     """Refuse what is no objective, and one whose loss is not convex."""
-    _checks.instance("objective", objective, Objective)
     if not objective.convex:
         raise ValueError(f"objective must be convex, got a {type(objective).__name__}")
 
@@ -131,7 +132,8 @@ def minimiser(objective: Objective, prompt: Prompt) -> Float[Tensor, "batch d"]:
     return problem.solved()
 
 
-def newton(objective: Objective, prompt: Prompt, steps: int) -> Float[Tensor, "batch iterates d"]:
+@validated
+def newton(objective: Objective, prompt: Prompt, steps: Natural) -> Float[Tensor, "batch iterates d"]:
     """The iterates w_0 = 0 .. w_steps of Newton's method, each step as long as is best along its direction.
 
         w <- w - t (Hessian of f)^-1 grad f
@@ -139,14 +141,13 @@ def newton(objective: Objective, prompt: Prompt, steps: int) -> Float[Tensor, "b
     Args:
         objective: convex, with a ridge > 0.
         prompt: of its d.
-        steps: how many, >= 0.
+        steps: how many.
 
     Raises:
         ValueError: if the objective is not convex, or its ridge is 0, or the prompts are of another d.
     """
     problem = _problem(objective, prompt)
-    _checks.integer("steps", steps, at_least=0)
-    _checks.precision(prompt.x.dtype)  # no system is solved in another
+    _checks.precision("dtype", prompt.x.dtype)  # no system is solved in another
     walk = [torch.zeros_like(problem.features[:, 0])]
     for _ in range(steps):
         s = _times(problem.features, walk[-1])
@@ -155,8 +156,9 @@ def newton(objective: Objective, prompt: Prompt, steps: int) -> Float[Tensor, "b
     return torch.stack(walk, dim=1)
 
 
+@validated
 def nonlinear_conjugate_gradients(
-    objective: Objective, prompt: Prompt, steps: int
+    objective: Objective, prompt: Prompt, steps: Natural
 ) -> Float[Tensor, "batch iterates d"]:
     """The iterates w_0 = 0 .. w_steps of nonlinear conjugate gradients, with exact line search [Polak & Ribiere 1969].
 
@@ -167,13 +169,12 @@ def nonlinear_conjugate_gradients(
     Args:
         objective: convex, with a ridge > 0.
         prompt: of its d.
-        steps: how many, >= 0.
+        steps: how many.
 
     Raises:
         ValueError: if the objective is not convex, or its ridge is 0, or the prompts are of another d.
     """
     problem = _problem(objective, prompt)
-    _checks.integer("steps", steps, at_least=0)
     w = torch.zeros_like(problem.features[:, 0])
     walk, p, before = [w], torch.zeros_like(w), torch.zeros_like(w)
     for _ in range(steps):

@@ -18,15 +18,17 @@ the trials: one scan then tries them all on the same data.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Gt, Le
 from jaxtyping import Float
 from scipy.linalg import solve_discrete_are
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, validated
 from icl._kept import Kept
 from icl.tasks import DriftingRegression
 
@@ -216,11 +218,12 @@ def _solve(A: Tensor, b: Tensor) -> Tensor:
     return b
 
 
-def lms(mu: _Setting) -> Filter:
+@validated
+def lms(mu: Annotated[_Setting, Gt(0)]) -> Filter:
     """Least mean squares [Sayed 2011, alg. 10.1]: w <- w + mu (y - w'x) x.
 
     Args:
-        mu: step size, > 0, in units of 1/x^2.
+        mu: step size, in units of 1/x^2.
     """
     size = _setting("mu", mu)
 
@@ -230,16 +233,16 @@ def lms(mu: _Setting) -> Filter:
     return Filter(Estimate, step, _axes(mu=size))
 
 
-def nlms(mu: _Setting, *, eps: float = 0.0) -> Filter:
+@validated
+def nlms(mu: Annotated[_Setting, Gt(0)], *, eps: NonNegative = 0.0) -> Filter:
     """Normalised LMS [Sayed 2011, alg. 10.2]: w <- w + mu (y - w'x) x / (eps + x'x).
 
     Args:
-        mu: step size, > 0, dimensionless; 1 forgets all about the direction of x.
-        eps: regularisation, >= 0, in units of x^2. With 0 the units of x do not matter, and x = 0 changes nothing; to
+        mu: step size, dimensionless; 1 forgets all about the direction of x.
+        eps: regularisation, in units of x^2. With 0 the units of x do not matter, and x = 0 changes nothing; to
             learn less from small inputs take a share of the mean squared length, e.g. 0.01 * x.square().sum(-1).mean().
     """
     size = _setting("mu", mu)
-    _checks.number("eps", eps, at_least=0)
 
     def step(state: Estimate, x: Tensor, y: Tensor, y_hat: Tensor) -> Estimate:
         power = eps + x.square().sum(0)
@@ -250,12 +253,13 @@ def nlms(mu: _Setting, *, eps: float = 0.0) -> Filter:
     return Filter(Estimate, step, _axes(mu=size))
 
 
-def delta_rule(mu: _Setting, *, lam: _Setting) -> Filter:
+@validated
+def delta_rule(mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)]) -> Filter:
     """LMS that fades: w <- lam (w + mu (y - w'x) x), the delta rule of fast weights with decay [Yang et al. 2024].
 
     Args:
-        mu: step size, > 0, in units of 1/x^2.
-        lam: decay, > 0, dimensionless; 1 is LMS.
+        mu: step size, in units of 1/x^2.
+        lam: decay, dimensionless; 1 is LMS.
     """
     fading, size, inner = _setting("lam", lam), _setting("mu", mu), lms(mu)
 
@@ -265,15 +269,18 @@ def delta_rule(mu: _Setting, *, lam: _Setting) -> Filter:
     return Filter(Estimate, step, _axes(lam=fading, mu=size))
 
 
-def normalised_delta_rule(mu: _Setting, *, lam: _Setting, eps: float = 0.0) -> Filter:
+@validated
+def normalised_delta_rule(
+    mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)], eps: NonNegative = 0.0
+) -> Filter:
     """NLMS that fades: w <- lam (w + mu (y - w'x) x / (eps + x'x)), the delta rule with keys of length 1.
 
     With mu = 1 and lam = gamma it is the Kalman filter that never learns which directions it knows: P = p I throughout.
 
     Args:
-        mu: step size, > 0, dimensionless.
-        lam: decay, > 0, dimensionless; 1 is NLMS.
-        eps: regularisation, >= 0, in units of x^2, as in :func:`nlms`.
+        mu: step size, dimensionless.
+        lam: decay, dimensionless; 1 is NLMS.
+        eps: regularisation, in units of x^2, as in :func:`nlms`.
     """
     fading, size, inner = _setting("lam", lam), _setting("mu", mu), nlms(mu, eps=eps)
 
@@ -283,19 +290,18 @@ def normalised_delta_rule(mu: _Setting, *, lam: _Setting, eps: float = 0.0) -> F
     return Filter(Estimate, step, _axes(lam=fading, mu=size))
 
 
-def apa(mu: _Setting, *, K: int, eps: float) -> Filter:
+@validated
+def apa(mu: Annotated[_Setting, Gt(0)], *, K: Count, eps: Positive) -> Filter:
     """Affine projection onto the last K examples [Sayed 2011, alg. 13.1]: w <- w + mu X'(eps I + X X')^-1 (y - X w).
 
     Args:
-        mu: step size, > 0, dimensionless.
-        K: number of examples, >= 1; 1 is NLMS.
-        eps: regularisation, > 0, in units of x^2: a small share of the mean squared length of an input, e.g.
+        mu: step size, dimensionless.
+        K: number of examples; 1 is NLMS.
+        eps: regularisation, in units of x^2: a small share of the mean squared length of an input, e.g.
             1e-6 * x.square().sum(-1).mean(). It also stands in for examples that have not come yet. With K > d
             predictions are off by up to some 1e-15 E x^2 / eps of the largest label.
     """
     size = _setting("mu", mu)
-    _checks.integer("K", K, at_least=1)
-    _checks.number("eps", eps, above=0)
 
     # In float64, because more than d examples leave eps alone to tell X X' from a singular matrix.
     def init(w_hat: Tensor) -> Projection:
@@ -313,19 +319,18 @@ def apa(mu: _Setting, *, K: int, eps: float) -> Filter:
     return Filter(init, step, _axes(mu=size))
 
 
-def window(K: int, *, eps: float) -> Filter:
+@validated
+def window(K: Count, *, eps: Positive) -> Filter:
     """Ridge regression on the last K examples, solved anew at every step: w = (X'X + eps I)^-1 X'y.
 
     With fewer than d examples it solves w = X'(X X' + eps I)^-1 y, the same in exact arithmetic; X'X is then singular,
     and a small eps would be lost beside it.
 
     Args:
-        K: number of examples, >= 1.
-        eps: regularisation, > 0, in units of x^2: a share of the mean square of the smallest column, e.g.
+        K: number of examples.
+        eps: regularisation, in units of x^2: a share of the mean square of the smallest column, e.g.
             1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
-    _checks.integer("K", K, at_least=1)
-    _checks.number("eps", eps, above=0)
 
     def init(w_hat: Tensor) -> Window:
         kept = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
@@ -344,7 +349,8 @@ def window(K: int, *, eps: float) -> Filter:
     return Filter(init, step, failure=_SINGULAR)
 
 
-def rls(lam: _Setting, *, eps: float) -> Filter:
+@validated
+def rls(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Positive) -> Filter:
     """Exponentially weighted recursive least squares [Sayed 2011, alg. 30.1], from P = I / eps.
 
         k = P x / (lam + x'P x);    w <- w + k (y - w'x);    P <- (P - k x'P) / lam
@@ -362,12 +368,11 @@ def rls(lam: _Setting, *, eps: float) -> Filter:
     fewer than 2 examples for 20 weights.
 
     Args:
-        lam: forgetting factor in (0, 1], dimensionless; w does not decay, examples are forgotten as others come.
-        eps: initial regularisation, > 0, in units of x^2, the inverse of the initial P: a share of the mean square of
+        lam: forgetting factor, dimensionless; w does not decay, examples are forgotten as others come.
+        eps: initial regularisation, in units of x^2, the inverse of the initial P: a share of the mean square of
             the smallest column, e.g. 1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     factor = _setting("lam", lam, at_most=1.0)
-    _checks.number("eps", eps, above=0)
 
     def init(w_hat: Tensor) -> LeastSquares:
         return LeastSquares(w_hat, _spread(np.eye(len(w_hat)) / eps, w_hat))
@@ -388,16 +393,18 @@ def rls(lam: _Setting, *, eps: float) -> Filter:
     return Filter(init, step, _axes(lam=factor), _WIND_UP)
 
 
-def ridge(eps: float) -> Filter:
+@validated
+def ridge(eps: Positive) -> Filter:
     """Ridge regression on all examples so far: RLS with lam = 1.
 
     Args:
-        eps: regularisation, > 0, in units of x^2, as in :func:`rls`.
+        eps: regularisation, in units of x^2, as in :func:`rls`.
     """
     return rls(1.0, eps=eps)
 
 
-def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
+@validated
+def faded_ridge(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Annotated[_Setting, Gt(0)]) -> Filter:
     """Regularised-forgetting RLS: w = (G + eps I)^-1 b, solved anew at every step [von Oswald et al. 2025].
 
         G <- lam (G + x x'),    b <- lam (b + y x)
@@ -407,8 +414,8 @@ def faded_ridge(lam: _Setting, *, eps: _Setting) -> Filter:
     singular, as before d examples, predictions are off by up to some 1e-15 E x^2 / eps of the largest label.
 
     Args:
-        lam: forgetting factor in (0, 1], dimensionless.
-        eps: regularisation, > 0, in units of x^2: a share of the mean square of the smallest column, e.g.
+        lam: forgetting factor, dimensionless.
+        eps: regularisation, in units of x^2: a share of the mean square of the smallest column, e.g.
             1e-2 * x.square().mean(0).min() for x of shape (time, d).
     """
     factor, keep = _setting("lam", lam, at_most=1.0), _setting("eps", eps)
@@ -437,7 +444,8 @@ def _spread(matrix: Any, w_hat: Tensor) -> Tensor:
     return matrix.reshape(*matrix.shape, *[1] * len(trials)).expand(*matrix.shape, *trials)
 
 
-def kalman(task: DriftingRegression, *, sigma_y: float = 0.0, P_0: Any = None) -> Filter:
+@validated
+def kalman(task: DriftingRegression, *, sigma_y: NonNegative = 0.0, P_0: Any = None) -> Filter:
     """The Kalman filter of the drift (3) [Kalman 1960]: the posterior mean, optimal on this task.
 
         k = P x / (x'P x + sigma_y^2);  w <- gamma (w + k (y - w'x));  P <- gamma^2 (P after the label) + sigma_e^2 I
@@ -451,12 +459,12 @@ def kalman(task: DriftingRegression, *, sigma_y: float = 0.0, P_0: Any = None) -
 
     Args:
         task: gives d, gamma, sigma_w and sigma_e; the inputs' law does not matter to it.
-        sigma_y: standard deviation of noise in the labels, >= 0, in units of y. The task has none; real data do.
+        sigma_y: standard deviation of noise in the labels, in units of y. The task has none; real data do.
         P_0: covariance of w_1 - w_hat_1, before the first label: a number >= 0, for that times I, or a positive
             semi-definite (d, d) matrix. Default: the task's own, (gamma^2 sigma_w^2 + sigma_e^2) I.
     """
     _drifting(task)
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    noise = sigma_y**2
     start = task.gamma**2 * task.sigma_w**2 + task.sigma_e**2 if P_0 is None else P_0
     start = _checks.number("P_0", start, at_least=0) * np.eye(task.d) if np.ndim(start) == 0 else start
     start = _checks.covariance("P_0", start, task.d)
@@ -507,19 +515,19 @@ def steady_kalman(task: DriftingRegression) -> Filter:
     return _fixed_gain(K, task.gamma * (drift - K @ H), task.gamma)
 
 
-def gla(A: Any, *, lam: float) -> Filter:
+@validated
+def gla(A: Any, *, lam: Positive) -> Filter:
     """One layer of gated linear attention as the filter it is: w <- lam (w + y A'x), so that y_hat = g'A x (15).
 
     It writes y, where filters with feedback write the error of their own prediction.
 
     Args:
         A: (d, d) matrix of (15), `theory.one_layer.optimum(task, lam=lam).A` for one.
-        lam: forgetting factor, > 0, dimensionless.
+        lam: forgetting factor, dimensionless.
     """
     _checks.plain("A", A)
     A = np.asarray(_checks.real("A", np.asarray(A)), dtype=np.float64)
     _checks.shape("A", A, (len(A) if A.ndim else 1,) * 2)
-    lam = _checks.number("lam", lam, above=0)
     return _fixed_gain(A.T, lam * np.eye(len(A)), lam)
 
 
@@ -589,11 +597,11 @@ def _data(x: Tensor, y: Tensor, w_0: Tensor | None) -> tuple[Tensor, Tensor, Ten
     return x, _finite_labels(y), _finite("w_0", w_0.expand(starts))
 
 
+@validated
 def _scan(
     filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
 ) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
     """Predictions, and the estimates if they are to be kept; see `run_filter` and `track`."""
-    _checks.instance("filter", filter, Filter)
     x, y, w_0 = _data(x, y, w_0)
     alone = x.dim() == 2
     if alone:

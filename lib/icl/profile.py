@@ -11,6 +11,7 @@ from typing import Literal, TypeVar, cast
 import torch
 
 from icl import _checks
+from icl._bounds import Natural, validated
 
 Profile = Literal["quick", "paper"]
 T = TypeVar("T")
@@ -34,14 +35,14 @@ def device() -> torch.device:
     return torch.device("cuda" if current() == "paper" and torch.cuda.is_available() else "cpu")
 
 
-def streams(name: str, *, seed: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
+@validated
+def streams(name: str, *, seed: Natural = 0, device: torch.device | str = "cpu") -> torch.Generator:
     """Return a fresh generator for the random stream called `name`.
 
     Its seed is a hash of the name and of `seed`, so that streams with different names or seeds never overlap, adding an
     experiment changes no other, and the same call always starts the same stream. `seed` numbers replicates.
     """
     _checks.text("name", name, "a text, which tells streams apart")
-    _checks.integer("seed", seed, at_least=0)
     digest = hashlib.sha256(f"{name}/{seed}".encode()).digest()
     # 63 bits: torch refuses seeds of 2**64 and above, and a sign bit would be read differently on some devices.
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)

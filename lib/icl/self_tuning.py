@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import NonNegative, NonNegatives, Positive, Positives, PositiveUnit, UnitIntervals, validated
 from icl._kept import Kept
 from icl.filters import Filter
 from icl.tasks.speeds import UnknownDrift
@@ -64,12 +65,13 @@ class KalmanBank:
     log_weight: Float[Tensor, "m *trials"]
 
 
-def _table(p: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
+@validated
+def _table(p: Positives, lam: UnitIntervals) -> tuple[np.ndarray, np.ndarray]:
     """Rows of layers, slow ones first."""
-    ps = np.array(_checks.real("p", p, above=0), dtype=np.float64)
+    ps = np.array(p, dtype=np.float64)
     if ps.ndim != 1 or len(ps) < 2 or (np.diff(ps) <= 0).any():
         raise ValueError(f"p must be at least two numbers that rise, in one row, got {p!r}")
-    lams = np.array(_checks.real("lam", lam, at_least=0, at_most=1), dtype=np.float64)
+    lams = np.array(lam, dtype=np.float64)
     _checks.shape("lam", lams, (len(ps),), "to match p")
     return ps, lams
 
@@ -92,7 +94,10 @@ def _length(x: Tensor) -> Tensor:
     return torch.where(r == 0, torch.inf, r)
 
 
-def gauged_delta(p: Any, lam: Any, *, sigma_y: float, beta: float, start: float | None = None) -> Filter:
+@validated
+def gauged_delta(
+    p: Any, lam: Any, *, sigma_y: NonNegative, beta: PositiveUnit, start: Positive | None = None
+) -> Filter:
     """Unit keys whose step and fade are read off the size of their own errors.
 
         size <- size + beta ((y - w'x)^2 - size),    p = (size - sigma_y^2) / d, kept within the table
@@ -105,14 +110,13 @@ def gauged_delta(p: Any, lam: Any, *, sigma_y: float, beta: float, start: float 
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
         lam: their fades, in [0, 1].
-        sigma_y: standard deviation of the noise in the labels, >= 0, in units of y.
-        beta: share of the newest error in the mean, in (0, 1].
-        start: p before the first label, > 0; None is the geometric mean of the table's ends.
+        sigma_y: standard deviation of the noise in the labels, in units of y.
+        beta: share of the newest error in the mean.
+        start: p before the first label; None is the geometric mean of the table's ends.
     """
     ps, lams = _table(p, lam)
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
-    beta = _checks.number("beta", beta, above=0, at_most=1)
-    first = float(np.sqrt(ps[0] * ps[-1])) if start is None else _checks.number("start", start, above=0)
+    noise = sigma_y**2
+    first = float(np.sqrt(ps[0] * ps[-1])) if start is None else start
     places, fades = Kept(ps), Kept(lams)
 
     def init(w_hat: Tensor) -> Gauged:
@@ -128,7 +132,8 @@ def gauged_delta(p: Any, lam: Any, *, sigma_y: float, beta: float, start: float 
     return Filter(init, step)
 
 
-def meta_delta(p: Any, lam: Any, *, sigma_y: float, theta: float, start: float | None = None) -> Filter:
+@validated
+def meta_delta(p: Any, lam: Any, *, sigma_y: NonNegative, theta: NonNegative, start: Positive | None = None) -> Filter:
     """Unit keys whose row follows the gradient of their own squared errors, as step sizes do in IDBD [Sutton 1992].
 
         log p <- log p + theta (y - w'x) x'g / (r p + sigma_y^2),    g = dw / d log p
@@ -139,14 +144,13 @@ def meta_delta(p: Any, lam: Any, *, sigma_y: float, theta: float, start: float |
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2; log p is kept within them.
         lam: their fades, in [0, 1].
-        sigma_y: standard deviation of the noise in the labels, >= 0, in units of y.
-        theta: step of log p, >= 0, dimensionless; with 0, p stays at `start`.
-        start: p before the first label, > 0; None is the geometric mean of the table's ends.
+        sigma_y: standard deviation of the noise in the labels, in units of y.
+        theta: step of log p, dimensionless; with 0, p stays at `start`.
+        start: p before the first label; None is the geometric mean of the table's ends.
     """
     ps, lams = _table(p, lam)
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
-    theta = _checks.number("theta", theta, at_least=0)
-    first = float(np.sqrt(ps[0] * ps[-1])) if start is None else _checks.number("start", start, above=0)
+    noise = sigma_y**2
+    first = float(np.sqrt(ps[0] * ps[-1])) if start is None else start
     ends = np.log(ps)
     places, fades = Kept(ends), Kept(lams)
 
@@ -169,7 +173,8 @@ def meta_delta(p: Any, lam: Any, *, sigma_y: float, theta: float, start: float |
     return Filter(init, step)
 
 
-def mixed_deltas(p: Any, lam: Any, *, sigma_y: Any, keep: float = 1.0) -> Filter:
+@validated
+def mixed_deltas(p: Any, lam: Any, *, sigma_y: NonNegatives, keep: PositiveUnit = 1.0) -> Filter:
     """A layer of unit keys for each row, their answers weighed by how well each has told the labels so far.
 
         log weight_j <- keep log weight_j - (log s_j + (y - w_j'x)^2 / s_j) / 2,    s_j = r p_j + sigma_y_j^2
@@ -181,13 +186,12 @@ def mixed_deltas(p: Any, lam: Any, *, sigma_y: Any, keep: float = 1.0) -> Filter
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
         lam: their fades, in [0, 1].
         sigma_y: standard deviation of the noise in the labels, >= 0, in units of y: one number, or one for each row.
-        keep: what a step leaves of the log weights, in (0, 1]; 1 forgets nothing.
+        keep: what a step leaves of the log weights; 1 forgets nothing.
     """
     ps, lams = _table(p, lam)
-    noise = np.array(_checks.real("sigma_y", sigma_y, at_least=0), dtype=np.float64) ** 2
+    noise = np.array(sigma_y, dtype=np.float64) ** 2
     noise = np.full(len(ps), noise) if not noise.ndim else noise
     _checks.shape("sigma_y", noise, (len(ps),), "to match p")
-    keep = _checks.number("keep", keep, above=0, at_most=1)
     rows = [Kept(values) for values in (ps, lams, noise)]
 
     def init(w_hat: Tensor) -> Mixed:
@@ -214,6 +218,7 @@ def _weighed(each: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (log_weight.exp()[:, None] * each).sum(0), each, log_weight
 
 
+@validated
 def bank(task: UnknownDrift) -> Filter:
     """The posterior mean when the drift is one of several: a Kalman filter for each, weighed by Bayes [Magill 1965].
 
@@ -224,7 +229,6 @@ def bank(task: UnknownDrift) -> Filter:
     Args:
         task: gives d, the members and their probabilities; the inputs' law does not matter to it.
     """
-    _checks.instance("task", task, UnknownDrift)
     m, d = len(task.gammas), task.d
     members = [Kept(values) for values in (task.gammas, task.steps**2, task.noises**2)]
 

@@ -12,14 +12,16 @@ problem. Steps are in units of 1/H.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Natural, Positive, validated
 from icl._kept import Kept
 
 _Setting = float | Tensor
@@ -136,11 +138,12 @@ def _times(H: Tensor, w: Tensor) -> Tensor:
     return (H @ w[..., None])[..., 0]
 
 
-def gradient_descent(eta: _Setting) -> Solver:
+@validated
+def gradient_descent(eta: Annotated[_Setting, Gt(0)]) -> Solver:
     """Gradient descent (2.10) with A = eta I: w <- w - eta (H w - b).
 
     Args:
-        eta: step size, > 0, in units of 1/H; converges if below 2 over the largest eigenvalue of H.
+        eta: step size, in units of 1/H; converges if below 2 over the largest eigenvalue of H.
     """
     size = _setting("eta", eta, above=0)
 
@@ -154,14 +157,15 @@ def gradient_descent(eta: _Setting) -> Solver:
     return Solver(init, step)
 
 
-def momentum(eta: _Setting, beta: _Setting) -> Solver:
+@validated
+def momentum(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), Le(1)]) -> Solver:
     """Momentum gradient descent, the heavy ball [Polyak 1964; Dutta & Sra 2025, app. B.2].
 
         v <- beta v - eta (H w - b);    w <- w + v,    from v = 0
 
     Args:
-        eta: step size, > 0, in units of 1/H; :func:`tuned_momentum` gives the best.
-        beta: how much of the last step is taken again, in [0, 1], dimensionless; with 1 it need not converge.
+        eta: step size, in units of 1/H; :func:`tuned_momentum` gives the best.
+        beta: how much of the last step is taken again, dimensionless; with 1 it need not converge.
     """
     size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
 
@@ -176,7 +180,8 @@ def momentum(eta: _Setting, beta: _Setting) -> Solver:
     return Solver(init, step)
 
 
-def nesterov(eta: _Setting, beta: _Setting) -> Solver:
+@validated
+def nesterov(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), Le(1)]) -> Solver:
     """Nesterov's accelerated gradient [Nesterov 2004, sec. 2.2; Dutta & Sra 2025, app. B.1].
 
         u = w + beta (w - what w was before);    w <- u - eta (H u - b)
@@ -184,8 +189,8 @@ def nesterov(eta: _Setting, beta: _Setting) -> Solver:
     The gradient is taken at the point u that momentum alone would lead to, not at w.
 
     Args:
-        eta: step size, > 0, in units of 1/H; :func:`tuned_nesterov` gives the best.
-        beta: how much of the last step is taken again, in [0, 1], dimensionless.
+        eta: step size, in units of 1/H; :func:`tuned_nesterov` gives the best.
+        beta: how much of the last step is taken again, dimensionless.
     """
     size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
 
@@ -200,7 +205,8 @@ def nesterov(eta: _Setting, beta: _Setting) -> Solver:
     return Solver(init, step)
 
 
-def tuned_momentum(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
+@validated
+def tuned_momentum(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)]) -> tuple[_Setting, _Setting]:
     """The (eta, beta) with which `momentum` converges fastest when H's eigenvalues fill [low, high] [Polyak 1964].
 
         eta = 4 / (sqrt(high) + sqrt(low))^2,    beta = ((sqrt(high) - sqrt(low)) / (sqrt(high) + sqrt(low)))^2
@@ -209,7 +215,7 @@ def tuned_momentum(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
     give numbers, tensors (batch,) tensors.
 
     Args:
-        low: smallest eigenvalue, > 0.
+        low: smallest eigenvalue.
         high: largest eigenvalue, >= low.
     """
     for name, value in (("low", low), ("high", high)):
@@ -219,7 +225,8 @@ def tuned_momentum(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
     return 4 / (1 + root) ** 2 / high, ((1 - root) / (1 + root)) ** 2
 
 
-def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
+@validated
+def tuned_nesterov(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)]) -> tuple[_Setting, _Setting]:
     """The (eta, beta) with which :func:`nesterov` converges fastest when H's eigenvalues fill [low, high].
 
         eta = 4 / (3 high + low),    beta = (c - 2) / (c + 2),    c = sqrt(3 high / low + 1)
@@ -229,7 +236,7 @@ def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
     and slower on quadratics.
 
     Args:
-        low: smallest eigenvalue, > 0.
+        low: smallest eigenvalue.
         high: largest eigenvalue, >= low.
     """
     for name, value in (("low", low), ("high", high)):
@@ -240,7 +247,8 @@ def tuned_nesterov(low: _Setting, high: _Setting) -> tuple[_Setting, _Setting]:
     return 4 / (3 + share) / high, (1 - 2 * root) / (1 + 2 * root)
 
 
-def chebyshev(low: _Setting, high: _Setting) -> Solver:
+@validated
+def chebyshev(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)]) -> Solver:
     """Chebyshev's semi-iteration, momentum with the best eta and beta of every step [Golub & Varga 1961].
 
         v <- beta_k v - eta_k (H w - b);    w <- w + v    with the coefficients of :func:`chebyshev_scalars`
@@ -249,7 +257,7 @@ def chebyshev(low: _Setting, high: _Setting) -> Solver:
     peaks least: p(z) = T_k((c - z) / h) / T_k(c / h) for Chebyshev's T_k, the middle c and half the width h.
 
     Args:
-        low: lower bound of the eigenvalues it is to work for, > 0.
+        low: lower bound of the eigenvalues it is to work for.
         high: upper bound of them, >= low. An eigenvalue above it may make the iterates grow.
     """
     least, most = _interval(low, high)
@@ -280,15 +288,17 @@ def _chebyshev_step(ratio: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, T
     return torch.where(ratio == 0, after, 2 * after) / high, square * after * ratio, after
 
 
-def chebyshev_scalars(low: float, high: float, steps: int) -> tuple[Float[Tensor, " steps"], Float[Tensor, " steps"]]:
+@validated
+def chebyshev_scalars(
+    low: Positive, high: Positive, steps: Natural
+) -> tuple[Float[Tensor, " steps"], Float[Tensor, " steps"]]:
     """The (eta, beta) of every step of `chebyshev`, float64; beta[0] = 0, and both tend to those of `tuned_momentum`.
 
     Args:
-        low: smallest eigenvalue, > 0.
+        low: smallest eigenvalue.
         high: largest eigenvalue, >= low.
-        steps: how many, >= 0.
+        steps: how many.
     """
-    _checks.integer("steps", steps, at_least=0)
     least, most = (end.numbers for end in _interval(_checks.number("low", low), _checks.number("high", high)))
     eta, beta, ratio = torch.zeros(steps, dtype=torch.float64), torch.zeros(steps, dtype=torch.float64), 0 * least
     for k in range(steps):
@@ -411,9 +421,9 @@ def _semidefinite(state: Conjugate) -> None:
         )
 
 
-def _start(H: Tensor, b: Tensor, steps: int, w_0: Tensor | None) -> Tensor:
+@validated
+def _start(H: Tensor, b: Tensor, steps: Natural, w_0: Tensor | None) -> Tensor:
     """Refuse what is no batch of quadratics, and return the initial iterates, (batch, d)."""
-    _checks.integer("steps", steps, at_least=0)
     for name, array in (("H", H), ("b", b), ("w_0", w_0)):
         if not isinstance(array, Tensor) and (name != "w_0" or array is not None):
             raise ValueError(f"{name} must be a torch.Tensor, got {array!r}")
@@ -433,11 +443,12 @@ def _start(H: Tensor, b: Tensor, steps: int, w_0: Tensor | None) -> Tensor:
     return w_0.expand(b.shape)
 
 
+@validated
 def run_solver(
     solver: Solver,
     H: Float[Tensor, "batch d d"],
     b: Float[Tensor, "batch d"],
-    steps: int,
+    steps: Natural,
     w_0: Float[Tensor, "*#batch d"] | None = None,
 ) -> Float[Tensor, "batch after d"]:
     """The iterates of a method, from w_0 to the one after the last step: (batch, steps + 1, d), in the dtype of H.
@@ -447,7 +458,7 @@ def run_solver(
         H: symmetric, positive semi-definite matrices; that they are semi-definite is left to the caller to know, but
             for conjugate gradients, which refuse an H that their own directions prove indefinite.
         b: the right-hand sides, in the range of H.
-        steps: gradients to take, >= 0.
+        steps: gradients to take.
         w_0: initial iterates, (d,) or one a problem; default 0.
 
     Raises:
@@ -455,7 +466,6 @@ def run_solver(
             conjugate gradients prove H indefinite.
         FloatingPointError: if the method diverges, with the step whose iterate stopped being finite.
     """
-    _checks.instance("solver", solver, Solver)
     w_0 = _start(H, b, steps, w_0)
     state = solver.init(H, b, w_0)
     iterates = [state.w]
@@ -471,10 +481,11 @@ def run_solver(
     return w
 
 
+@validated
 def conjugate_scalars(
     H: Float[Tensor, "batch d d"],
     b: Float[Tensor, "batch d"],
-    steps: int,
+    steps: Natural,
     M: Any = None,
 ) -> tuple[Float[Tensor, "batch steps"], Float[Tensor, "batch steps"]]:
     """The alpha and gamma of every step of `conjugate_gradients(M)` from w_0 = 0, for each problem: they differ.
@@ -485,7 +496,7 @@ def conjugate_scalars(
     Args:
         H: symmetric, positive semi-definite matrices.
         b: the right-hand sides, in the range of H.
-        steps: how many, >= 0.
+        steps: how many.
         M: preconditioner, as of :func:`conjugate_gradients`.
 
     Raises:

@@ -18,6 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import validated
 from icl.runs.grid import Expected
 from icl.tasks import (
     DrawnSteps,
@@ -87,13 +88,13 @@ _TELLING: dict[type, Any] = {
 }
 
 
+@validated
 def telling(task: Task) -> Task:
     """The same task, with prompts that keep what decided them (:class:`RevealedPrompt`), if it hides anything.
 
     Args:
         task: one that switches, leaps or has one of several speeds is made anew; any other is given back.
     """
-    _checks.instance("task", task, Task)
     if isinstance(task, RegimeSwitching | HeavyTailedDrift | UnknownDrift) and type(task) in _TELLING:
         return _TELLING[type(task)](**{each.name: getattr(task, each.name) for each in fields(task)})
     return task

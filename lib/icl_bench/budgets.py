@@ -2,9 +2,12 @@
 
 import itertools
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from icl import _checks
+from icl._bounds import Count, Positive, validate_fields, validated
 from icl.runs.training import AdamW, Config
 from icl_bench.contestants import Shape
 
@@ -23,30 +26,28 @@ class Budget:
         batch: prompts a step, at least; as many more as make equal parts of the tasks trained on.
         rates: learning rates that are tried at the first seed, rising.
         seeds: trainings at the best of them, the first included, each from its own start on its own prompts.
-        prompts: test prompts a task and variant, the same for everybody, at least 2.
+        prompts: test prompts a task and variant, the same for everybody.
         choosing: prompts that the rate is chosen on.
         last: how many positions, counted from the end, an error is averaged over.
     """
 
     name: str
-    d: int
-    n: int
-    width: int
-    depth: int
-    steps: int
-    batch: int
+    d: Count
+    n: Count
+    width: Count
+    depth: Count
+    steps: Count
+    batch: Count
     rates: tuple[float, ...]
-    seeds: int
-    prompts: int
-    choosing: int
-    last: int
+    seeds: Count
+    prompts: Annotated[int, Ge(2)]
+    choosing: Count
+    last: Count
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, by name."""
+        validate_fields(self)
         _checks.text("name", self.name)
-        for name in ("d", "n", "width", "depth", "steps", "batch", "seeds", "choosing", "last"):
-            _checks.integer(name, getattr(self, name), at_least=1)
-        _checks.integer("prompts", self.prompts, at_least=2)
         if self.last > self.n + 1:
             raise ValueError(f"last must be at most the {self.n + 1} positions of a prompt, got {self.last}")
         _checks.instance("rates", self.rates, tuple, list)
@@ -60,13 +61,12 @@ class Budget:
         """Sizes that contestants are built for, and the most tokens that they will read at once."""
         return Shape(self.d, self.n, self.width, self.depth, 2 * (2 * self.n) + 1)
 
-    def config(self, rate: float, tasks: int) -> Config:
+    @validated
+    def config(self, rate: Positive, tasks: Count) -> Config:
         """How one training goes, at this learning rate on so many tasks at once.
 
         Adam with a short memory of squared gradients, a warm-up, a cosine to a twentieth, clipped gradients.
         """
-        _checks.integer("tasks", tasks, at_least=1)
-        _checks.number("rate", rate, above=0)
         return Config(
             self.steps,
             -(-self.batch // tasks) * tasks,
@@ -76,7 +76,8 @@ class Budget:
             clip=1.0,
         )
 
-    def with_seeds(self, seeds: int) -> "Budget":
+    @validated
+    def with_seeds(self, seeds: Count) -> "Budget":
         """The same with another number of seeds."""
         return replace(self, seeds=seeds)
 

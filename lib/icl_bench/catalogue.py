@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks, filters
+from icl._bounds import Count, validated
 from icl.models import operators
 from icl.models.causal import Causal, Normalised
 from icl.models.convolved import Convolved
@@ -43,21 +44,21 @@ class Softmax(nn.Module):
         heads: how many; None is one for each sixteen numbers.
     """
 
-    def __init__(self, width: int, heads: int | None = None) -> None:
+    @validated
+    def __init__(self, width: Count, heads: Count | None = None) -> None:
         """Make the projections."""
         super().__init__()
-        _checks.integer("width", width, at_least=1)
         _checks.fits("width", width, 4 * width**2)
-        self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
+        self.heads = heads_for(width) if heads is None else heads
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")
         self.width = width
         self.inward = nn.Linear(width, 3 * width, bias=False)
         self.outward = nn.Linear(width, width, bias=False)
 
-    def state_numel(self, time: int) -> int:
+    @validated
+    def state_numel(self, time: Count) -> int:
         """A key and a value of each token."""
-        _checks.integer("time", time, at_least=1)
         return 2 * time * self.width
 
     def forward(self, h: _Sequence) -> _Sequence:
@@ -112,16 +113,17 @@ class Lstm(nn.Module):
         width: numbers a token, and of hidden and cell state each.
     """
 
-    def __init__(self, width: int) -> None:
+    @validated
+    def __init__(self, width: Count) -> None:
         """Make the layer."""
         super().__init__()
-        self.width = _checks.integer("width", width, at_least=1)
+        self.width = width
         _checks.fits("width", width, 4 * width**2)
         self.lstm = nn.LSTM(width, width, batch_first=True)
 
-    def state_numel(self, time: int) -> int:
+    @validated
+    def state_numel(self, time: Count) -> int:
         """Hidden and cell state."""
-        _checks.integer("time", time, at_least=1)
         return 2 * self.width
 
     def forward(self, h: _Sequence) -> _Sequence:

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from icl import _checks, _files, _source, profile
+from icl._bounds import Count, validated
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.runs.judging import Predictor, one_step_ahead
@@ -135,9 +136,9 @@ class Cell:
         """Whether its contestant is trained at all."""
         return not math.isnan(self.rate)
 
+    @validated
     def files(self, folder: Path) -> Path:
         """Where its files are in a run's folder: all have this name, and endings of their own."""
-        _checks.instance("folder", folder, Path)
         return folder / self.asked.name / _hashed(self.described())
 
     def _training_tasks(self) -> dict[str, Any]:
@@ -167,6 +168,7 @@ def _digest(prompt: Prompt) -> str:
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
 
 
+@validated
 def prompts_for(name: str, variant: str, budget: Budget) -> tuple[Any, Prompt]:
     """A task at the sizes of a variant, and the prompts of it that everybody is tested on, float64.
 
@@ -176,7 +178,6 @@ def prompts_for(name: str, variant: str, budget: Budget) -> tuple[Any, Prompt]:
         budget: sizes, and how many prompts.
     """
     _checks.text("name", name, "that of a task")
-    _checks.instance("budget", budget, Budget)
     if variant not in VARIANTS:
         raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
     n = budget.n * (2 if variant == "longer" else 1)
@@ -185,7 +186,8 @@ def prompts_for(name: str, variant: str, budget: Budget) -> tuple[Any, Prompt]:
     return task, task.sample(budget.prompts, generator=generator, dtype=torch.float64)
 
 
-def squared_errors(predictor: Predictor, prompt: Prompt, last: int) -> np.ndarray:
+@validated
+def squared_errors(predictor: Predictor, prompt: Prompt, last: Count) -> np.ndarray:
     """Squared error against the clean label, averaged over the last positions, one a prompt; infinite where an answer
     is not finite.
 
@@ -194,9 +196,7 @@ def squared_errors(predictor: Predictor, prompt: Prompt, last: int) -> np.ndarra
         prompt: float64.
         last: how many positions, counted from the end.
     """
-    _checks.instance("prompt", prompt, Prompt)
-    _checks.precision(prompt.x.dtype)
-    _checks.integer("last", last, at_least=1)
+    _checks.precision("dtype", prompt.x.dtype)
     found = []
     for start in range(0, prompt.batch, _CHUNK):
         some = slice(start, start + _CHUNK)
@@ -252,6 +252,7 @@ class Outcome:
     trouble: str = ""
 
 
+@validated
 def work(cell: Cell, tests: Mapping[str, tuple[str, ...]], folder: Path | None) -> Outcome:
     """Train, choose and test, or read what was done before.
 
@@ -263,8 +264,6 @@ def work(cell: Cell, tests: Mapping[str, tuple[str, ...]], folder: Path | None) 
     Raises:
         ValueError: if contestant or tasks are not here, or a file of the cell is damaged.
     """
-    _checks.instance("cell", cell, Cell)
-    _checks.instance("tests", tests, Mapping)
     if folder is not None:
         _checks.instance("folder", folder, Path)
     threads = torch.get_num_threads()

@@ -9,12 +9,15 @@ or from the command line, in :mod:`icl_bench.running`.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
 import torch
+from annotated_types import Ge
 from torch.nn.utils import vector_to_parameters
 
 from icl import _checks, filters, profile
+from icl._bounds import Count, validated
 from icl.models.causal import Causal, Normalised
 from icl.models.estimating import DeltaRule, GatedDelta, Kalman, Longhorn
 from icl.models.layered import LayeredDelta, LayeredGLA, selected_at_random
@@ -38,13 +41,14 @@ _ALL = "all"
 _COLUMNS = ["task", "method", "setting", "value"]
 
 
+@validated
 def tuned_for(
     task: Task,
     tunable: Tunable,
     *,
-    prompts: int = 100,
-    last: int = 50,
-    rounds: int = 2,
+    prompts: Count = 100,
+    last: Count = 50,
+    rounds: Count = 2,
     stream: str = "benchmark, tuning",
 ) -> Tuned:
     """A layer tuned for a task: on prompts of its own, float64, by the clean error at the last positions.
@@ -57,25 +61,22 @@ def tuned_for(
         rounds: grids, each as fine again as the one before it.
         stream: name of the random stream; the same prompts for every layer of a task.
     """
-    _checks.instance("task", task, Task)
-    _checks.integer("prompts", prompts, at_least=1)
-    if _checks.integer("last", last, at_least=1) > task.n + 1:
+    if last > task.n + 1:
         raise ValueError(f"last must be at most the {task.n + 1} positions of the task, got {last}")
-    _checks.instance("stream", stream, str)
     if not stream:
         raise ValueError(f"stream must be a non-empty string, got {stream!r}")
     prompt = task.sample(prompts, generator=profile.streams(stream), dtype=torch.float64)
     return tune(tunable, prompt, positions=slice(-last, None), rounds=rounds)
 
 
-def untaught(d: int = 10) -> dict[str, tuple[Callable[[], Causal], Config]]:
+@validated
+def untaught(d: Count = 10) -> dict[str, tuple[Callable[[], Causal], Config]]:
     """Models to train and how, by name, each made anew by a call, float32: single layers from sensible settings, two
     deep stacks, an S6 layer.
 
     Args:
         d: dimension of the inputs.
     """
-    _checks.integer("d", d, at_least=1)
     return {
         "GLA": (lambda: GLA(d, lam=0.9, mu=0.06), SHORT),
         "Mamba-2": (lambda: Mamba2(d, LengthGate(d), A=1.0, Delta=0.1, mu=0.5), SHORT),
@@ -89,6 +90,7 @@ def untaught(d: int = 10) -> dict[str, tuple[Callable[[], Causal], Config]]:
     }
 
 
+@validated
 def teach(model: Causal, tasks: Sequence[Task], config: Config, *, generator: torch.Generator) -> Run:
     """Train a model in place for all tasks at once, on prompts of each in equal parts: the squared error of what it
     sees, the noisy labels, in the second half of the prompts.
@@ -99,7 +101,6 @@ def teach(model: Causal, tasks: Sequence[Task], config: Config, *, generator: to
         config: its batch has to be a multiple of the number of tasks.
         generator: the stream that prompts are drawn from.
     """
-    _checks.instance("model", model, Causal)
     mixture = Mixture(tasks)
 
     def loss(trained: torch.nn.Module, prompt: Prompt) -> torch.Tensor:
@@ -109,7 +110,8 @@ def teach(model: Causal, tasks: Sequence[Task], config: Config, *, generator: to
     return fit(model, loss, mixture, config, generator=generator)
 
 
-def tuned_settings(tasks: Mapping[str, Task], *, prompts: int = 100, last: int = 50) -> pd.DataFrame:
+@validated
+def tuned_settings(tasks: Mapping[str, Task], *, prompts: Count = 100, last: Count = 50) -> pd.DataFrame:
     """The settings that `tuned_for` finds for every layer of `icl.runs.tuning.LAYERS`: task, method, setting, value.
 
     Args:
@@ -125,6 +127,7 @@ def tuned_settings(tasks: Mapping[str, Task], *, prompts: int = 100, last: int =
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
+@validated
 def taught_numbers(
     tasks: Mapping[str, Task], models: Mapping[str, tuple[Callable[[], Causal], Config]]
 ) -> pd.DataFrame:
@@ -134,7 +137,6 @@ def taught_numbers(
         tasks: by name.
         models: by name, how one is made and trained (:func:`untaught`); prompts come from streams of these names.
     """
-    _checks.instance("models", models, Mapping)
     rows = []
     for method, (made, config) in models.items():
         model = made()
@@ -146,6 +148,7 @@ def taught_numbers(
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
+@validated
 def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
     """Makers of all that are compared on a task, with the settings that were found for it; the floor first.
 
@@ -154,7 +157,6 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
         name: its name in the settings.
         settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
     """
-    _checks.instance("task", task, Task)
     _checks.text("name", name)
     held = _settings(settings)
 
@@ -182,13 +184,14 @@ def _always(model: Causal) -> _Maker:
     return lambda task: model
 
 
+@validated
 def compare(
     tasks: Mapping[str, Task],
     settings: pd.DataFrame,
     *,
-    batch: int = 400,
-    seeds: int = 4,
-    last: int = 50,
+    batch: Annotated[int, Ge(2)] = 400,
+    seeds: Count = 4,
+    last: Count = 50,
     folder: Path | None = None,
 ) -> pd.DataFrame:
     """All contestants on these tasks, pooled over seeds (`icl.runs.grid.Results.pooled`), the floor for a reference.
@@ -196,7 +199,7 @@ def compare(
     Args:
         tasks: by name.
         settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
-        batch: prompts a task and seed, at least 2.
+        batch: prompts a task and seed.
         seeds: number of cells a task.
         last: how many positions, counted from the end, are averaged.
         folder: where finished cells are kept, those of each program in a folder of their own; None keeps nothing.

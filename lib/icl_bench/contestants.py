@@ -29,12 +29,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge
 from torch import nn
 
 from icl import _checks
+from icl._bounds import Count, Natural, validate_fields, validated
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.runs.judging import Predictor
@@ -63,16 +65,15 @@ class Shape:
         longest: most tokens that it will ever read.
     """
 
-    d: int
-    n: int
-    width: int
-    depth: int
-    longest: int
+    d: Count
+    n: Count
+    width: Count
+    depth: Count
+    longest: Annotated[int, Ge(7)]
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, by name."""
-        for name in ("d", "n", "width", "depth"):
-            _checks.integer(name, getattr(self, name), at_least=1)
+        validate_fields(self)
         _checks.integer("longest", self.longest, at_least=2 * self.n + 1)
 
 
@@ -107,14 +108,14 @@ class Contestant:
     depth_inside: bool
 
 
-def torch_seeded(seed: int = 0, *, device: str = "cpu") -> contextlib.AbstractContextManager[None]:
+@validated
+def torch_seeded(seed: Natural = 0, *, device: str = "cpu") -> contextlib.AbstractContextManager[None]:
     """Torch's global streams at a seed, and afterwards as they were: somebody's own module draws from nothing else.
 
     Args:
         seed: >= 0.
         device: whose streams are kept too, "cpu" or as "cuda:1".
     """
-    _checks.integer("seed", seed, at_least=0)
     _checks.text("device", device, "cpu, or one as cuda:1")
     return _torch_seeded(seed, device)
 
@@ -160,6 +161,7 @@ def resolve(spec: str, *, kind: str | None = None) -> Contestant:
     return _contestant(called or name, spec, found, _about(what), what, origin, _path(where, file))
 
 
+@validated
 def in_the_middle(tunable: Tunable, shape: Shape) -> Predictor:
     """A tunable's predictor before it is tuned: at the middle one of the values to try, 0.1 where it is solved for.
 
@@ -167,8 +169,6 @@ def in_the_middle(tunable: Tunable, shape: Shape) -> Predictor:
         tunable: any.
         shape: gives the dimension.
     """
-    _checks.instance("tunable", tunable, Tunable)
-    _checks.instance("shape", shape, Shape)
     settings = {axis: float(values[len(values) // 2]) for axis, values in tunable.axes.items()}
     return tunable.made(shape.d, **settings | dict.fromkeys(tunable.linear, 0.1))
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, validated
 from icl_bench.sequence import HEAD, heads_for
 
 _Sequence = Float[Tensor, "batch tokens width"]
@@ -59,7 +60,8 @@ def is_model_class(what: Any) -> bool:
     return _descends(what, _MODEL)
 
 
-def configured(kind: type, *, width: int, depth: int, longest: int) -> Any:
+@validated
+def configured(kind: type, *, width: Count, depth: Count, longest: Count) -> Any:
     """A configuration of the tool's sizes: width, depth, heads of sixteen numbers, MLPs of twice the width, no dropout.
 
     Args:
@@ -70,8 +72,6 @@ def configured(kind: type, *, width: int, depth: int, longest: int) -> Any:
     """
     if not is_config_class(kind):
         raise ValueError(f"kind must be a class of transformers' configurations, got {kind!r}")
-    for name, size in (("width", width), ("depth", depth), ("longest", longest)):
-        _checks.integer(name, size, at_least=1)
     heads = heads_for(width)
     wanted: dict[str, float] = {
         "hidden_size": width,
@@ -121,9 +121,9 @@ class Body(nn.Module):
             out: Tensor = self.model(inputs_embeds=h, use_cache=False)[0]
         return out
 
-    def state_numel(self, time: int) -> int:
+    @validated
+    def state_numel(self, time: Count) -> int:
         """Numbers in the model's own cache after so many tokens of one sequence, counted by reading them."""
-        _checks.integer("time", time, at_least=1)
         like = next(self.model.parameters())
         with torch.no_grad(), _quiet():
             out = self.model(inputs_embeds=like.new_zeros(1, time, self.width), use_cache=True)
@@ -150,7 +150,8 @@ def _tensors(what: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
         yield from _tensors(vars(what), seen)
 
 
-def body_of(what: Any, *, longest: int) -> Body:
+@validated
+def body_of(what: Any, *, longest: Count) -> Body:
     """The body of a configuration's model, made anew, or of a model that was just made.
 
     Args:
@@ -160,7 +161,6 @@ def body_of(what: Any, *, longest: int) -> Body:
     Raises:
         ValueError: if it has places for fewer tokens, or is neither.
     """
-    _checks.integer("longest", longest, at_least=1)
     if not is_config(what) and not is_model(what):
         raise ValueError(f"what must be a configuration or a model of transformers, got {what!r}")
     config = what if is_config(what) else what.config
@@ -222,18 +222,17 @@ class MambaPy(nn.Module):
         depth: blocks.
     """
 
-    def __init__(self, width: int, depth: int) -> None:
+    @validated
+    def __init__(self, width: Count, depth: Count) -> None:
         """Make the model, parallel scan and all else as mambapy has it."""
         super().__init__()
-        _checks.integer("width", width, at_least=1)
-        _checks.integer("depth", depth, at_least=1)
         from mambapy import mamba
 
         self.model = mamba.Mamba(mamba.MambaConfig(d_model=width, n_layers=depth))
 
-    def state_numel(self, time: int) -> int:
+    @validated
+    def state_numel(self, time: Count) -> int:
         """Numbers carried on: the states of the scans and what the convolutions remember."""
-        _checks.integer("time", time, at_least=1)
         config = self.model.config
         return int(config.n_layers * config.d_inner * (config.d_state + config.d_conv - 1))
 

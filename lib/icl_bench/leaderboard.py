@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from icl import _checks, _files
+from icl._bounds import validated
 from icl_bench import cells
 from icl_bench import results as tables
 from icl_bench import tasks as tasks_of
@@ -34,6 +35,7 @@ _WORDS = ("contestant", "kind", "about", "spec", "source", "by", "link", "commit
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
+@validated
 def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "") -> dict[str, Any]:
     """What of a run goes to the leaderboard for one contestant.
 
@@ -47,7 +49,6 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
     Raises:
         ValueError: if the run has no such contestant, or is not one that can be compared: by what is missing.
     """
-    _checks.instance("results", results, BenchResults)
     for name, value in (("contestant", contestant), ("commit", commit), ("link", link), ("by", by)):
         if not isinstance(value, str):
             raise ValueError(f"{name} must be a string, got {value!r}")
@@ -125,6 +126,7 @@ def _geometric(tests: Sequence[Mapping[str, Any]]) -> float | None:
     return math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
 
 
+@validated
 def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
     """Write a row as `<contestant>.json` with its checksum, whole or not at all.
 
@@ -135,7 +137,6 @@ def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
     Raises:
         ValueError: if its numbers do not hold together, or the folder cannot be written to.
     """
-    _checks.instance("made", made, Mapping)
     _examine(made, "this row")
     path = _place(folder) / f"{made['contestant']}.json"
     try:

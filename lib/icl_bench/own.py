@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, validate_fields, validated
 from icl.tasks import Prompt
 
 
@@ -34,20 +35,19 @@ class OwnTask:
     Attributes:
         name: what it was asked for as, for errors.
         task: an object with d, n and sample, and perhaps floor.
-        d: dimension of the inputs that it was asked for, at least 1.
-        n: labelled examples a prompt that it was asked for, at least 1.
+        d: dimension of the inputs that it was asked for.
+        n: labelled examples a prompt that it was asked for.
     """
 
     name: str
     task: Any
-    d: int
-    n: int
+    d: Count
+    n: Count
 
     def __post_init__(self) -> None:
         """Refuse, by name, what has other sizes or no `sample`, and what does not draw as it has to."""
+        validate_fields(self)
         _checks.text("name", self.name)
-        _checks.integer("d", self.d, at_least=1)
-        _checks.integer("n", self.n, at_least=1)
         for size in ("d", "n"):
             if getattr(self.task, size, None) != getattr(self, size):
                 raise ValueError(
@@ -78,9 +78,10 @@ class OwnTask:
         """Whether its least expected error is known."""
         return callable(getattr(self.task, "floor", None))
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
@@ -91,8 +92,6 @@ class OwnTask:
         Raises:
             ValueError: if `sample` gives anything else than finite prompts of these sizes, or raises an error.
         """
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
         try:
             found = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
         except Exception as error:
@@ -138,6 +137,7 @@ class OwnTask:
             found.append(part.detach().to(dtype=dtype, device=part.device if device is None else device))
         return found
 
+    @validated
     def floor(self, prompt: Prompt) -> Float[np.ndarray, "batch time"]:
         """The least expected squared error against the clean label that the task itself knows, a number a position.
 
@@ -147,8 +147,7 @@ class OwnTask:
         Raises:
             ValueError: if it knows none, or gives anything but numbers >= 0, one a prompt and position.
         """
-        _checks.instance("prompt", prompt, Prompt)
-        _checks.precision(prompt.x.dtype)
+        _checks.precision("dtype", prompt.x.dtype)
         if not self.has_floor:
             raise ValueError(f"task must have a method floor, got {self.name} without one")
         try:

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from icl import _checks, _files
+from icl._bounds import validated
 from icl_bench import _markup as markup
 from icl_bench import results as tables
 from icl_bench._markup import Html
@@ -39,6 +40,7 @@ _TIED = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 _FEW = 6
 
 
+@validated
 def page(results: BenchResults, *, against: str | None = None) -> str:
     """The report as one self-contained page of HTML.
 
@@ -46,7 +48,6 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
         results: of one run, or of several :func:`~icl_bench.results.together`.
         against: name of a contestant that all others are compared with too, prompt by prompt.
     """
-    _checks.instance("results", results, BenchResults)
     if against is not None and against not in results.contestants:
         raise ValueError(f"against must be one of {', '.join(results.contestants)}, got {against!r}")
     overall = tables.overall(results)
@@ -75,6 +76,7 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
     return markup.document(f"icl-bench: {', '.join(names[:3])}", Html(body), paints)
 
 
+@validated
 def write_report(path: Path, results: BenchResults, *, against: str | None = None) -> None:
     """Write the report, whole or not at all.
 
@@ -83,7 +85,6 @@ def write_report(path: Path, results: BenchResults, *, against: str | None = Non
         results: of one run, or of several :func:`~icl_bench.results.together`.
         against: see :func:`page`.
     """
-    _checks.instance("path", path, Path)
     _files.write(path, page(results, against=against).encode())
 
 

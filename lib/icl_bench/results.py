@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from icl import _checks, _files
+from icl._bounds import validate_fields, validated
 
 #: What `meta` says of the form of table and meta.
 FORMAT = "icl-bench 2"
@@ -59,8 +60,7 @@ class BenchResults:
 
     def __post_init__(self) -> None:
         """Refuse what no table of results is, by name."""
-        _checks.instance("table", self.table, pd.DataFrame)
-        _checks.instance("meta", self.meta, dict)
+        validate_fields(self)
         if tuple(self.table.columns) != COLUMNS:
             raise ValueError(f"table must have the columns {', '.join(COLUMNS)}, got {', '.join(self.table.columns)}")
         if self.meta.get("format") != FORMAT:
@@ -78,6 +78,7 @@ class BenchResults:
         return list(dict.fromkeys(self.table.loc[self.table["kind"] != _FLOOR, "contestant"]))
 
 
+@validated
 def write_results(path: Path, results: BenchResults) -> None:
     """Write a table as one Parquet file, whole or not at all; its meta stands in the file's metadata as "icl-bench".
 
@@ -88,8 +89,6 @@ def write_results(path: Path, results: BenchResults) -> None:
         ImportError: without the package pyarrow.
         OSError: naming the path, if the disk refuses.
     """
-    _checks.instance("path", path, Path)
-    _checks.instance("results", results, BenchResults)
     arrow, parquet = _pyarrow()
     try:
         meta = json.dumps(results.meta, ensure_ascii=False)
@@ -110,6 +109,7 @@ def write_results(path: Path, results: BenchResults) -> None:
     _files.write(path, buffer.getvalue().to_pybytes())
 
 
+@validated
 def read_results(path: Path) -> BenchResults:
     """Read what :func:`write_results` wrote, equal to the bit.
 
@@ -118,7 +118,6 @@ def read_results(path: Path) -> BenchResults:
             path and what to do.
         ImportError: without the package pyarrow.
     """
-    _checks.instance("path", path, Path)
     arrow, parquet = _pyarrow()
     if not path.is_file():
         raise ValueError(f"{path} is no file: give the results.parquet of a run")
@@ -242,6 +241,7 @@ def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFra
     return pd.DataFrame(rows, columns=names.split())
 
 
+@validated
 def paired(results: BenchResults, one: str, other: str) -> pd.DataFrame:
     """Two contestants on each test that both have taken, prompt by prompt.
 
@@ -268,6 +268,7 @@ def paired(results: BenchResults, one: str, other: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
+@validated
 def together(runs: Sequence[BenchResults]) -> BenchResults:
     """Several runs as one table; what is in more than one of them is taken once.
 
@@ -275,8 +276,6 @@ def together(runs: Sequence[BenchResults]) -> BenchResults:
         ValueError: if they cannot be compared, because budgets, test prompts, floors or the tasks that "all" means
             differ, or if two contestants of one name are not the same. It says which.
     """
-    if not isinstance(runs, Sequence):
-        raise ValueError(f"runs must be results, at least one, got {runs!r}")
     if not runs:
         raise ValueError("runs must be at least one, got none")
     for run in runs:
@@ -297,6 +296,7 @@ def together(runs: Sequence[BenchResults]) -> BenchResults:
     return BenchResults(pd.DataFrame(list(rows.values()), columns=list(COLUMNS)), meta)
 
 
+@validated
 def renamed(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
     """The same with other names for some contestants, so that two of one name can stand in one table.
 
@@ -307,8 +307,6 @@ def renamed(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
     Raises:
         ValueError: if an old name is not there, or a new one is taken.
     """
-    _checks.instance("results", results, BenchResults)
-    _checks.instance("names", names, Mapping)
     for old in names:
         _known(results, "names", old)
     after = [names.get(name, name) for name in results.contestants]
@@ -340,9 +338,9 @@ _Term = tuple[_Pair, _Test, _Test]
 class _Tests:
     """A table by what was tested, and what each test is measured by."""
 
+    @validated
     def __init__(self, results: BenchResults) -> None:
         """Sort the rows, and refuse those that cannot be compared prompt by prompt."""
-        _checks.instance("results", results, BenchResults)
         self._meta = results.meta
         #: By contestant, trained on, task and variant, in the order of the table.
         self.taken: dict[_Where, _Test] = {}
@@ -499,7 +497,6 @@ def _quadrature(prompts: float, seeds: float, both: float) -> float:
 
 
 def _known(results: BenchResults, argument: str, name: str) -> None:
-    _checks.instance("results", results, BenchResults)
     if name not in results.contestants:
         raise ValueError(f"{argument} must be one of {', '.join(results.contestants)}, got {name!r}")
 

@@ -30,6 +30,7 @@ import torch
 from tqdm import tqdm
 
 from icl import _checks, filters
+from icl._bounds import Count, validated
 from icl_bench import cells, contestants, sound, weighing
 from icl_bench import results as tables
 from icl_bench import tasks as tasks_of
@@ -94,19 +95,19 @@ class Plan:
         a_seed = sum(len(variants) for name in self.trained_on for variants in self.tests(name).values())
         return a_seed * sum(self.budget.seeds if c.trained else 1 for c in self.contestants)
 
-    def seconds(self, us_per_token: Mapping[str, float], jobs: int = 1) -> float:
+    @validated
+    def seconds(self, us_per_token: Mapping[str, float], jobs: Count = 1) -> float:
         """About how long it takes on so many processes, given each contestant's time a token (`icl_bench.weighing`).
 
         A step back costs about twice a step forward, and a test reads a quarter of a training's tokens.
         """
-        _checks.instance("us_per_token", us_per_token, Mapping)
-        _checks.integer("jobs", jobs, at_least=1)
         tokens = self.budget.batch * (2 * self.budget.n + 1) * self.budget.steps
         trainings = (len(self.budget.rates) + self.budget.seeds - 1) * len(self.trained_on)
         times = (3.5 * us_per_token[c.name] * 1e-6 * tokens * trainings for c in self.contestants if c.trained)
         return sum(times) / jobs
 
 
+@validated
 def plan(
     asked: Sequence[str | Contestant],
     *,
@@ -134,7 +135,6 @@ def plan(
     chosen = BUDGETS.get(budget) if isinstance(budget, str) else budget
     if not isinstance(chosen, Budget):
         raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, or an icl_bench.budgets.Budget, got {budget!r}")
-    _checks.instance("asked", asked, Sequence)
     if isinstance(asked, str) or not asked:
         raise ValueError(f"asked must name at least one contestant, in a list, got {asked!r}")
     found = tuple(each if isinstance(each, Contestant) else contestants.resolve(each) for each in asked)
@@ -168,11 +168,12 @@ def plan(
     return Plan(found, chosen, tuple(trained), tuple(tested), train, device, paths)
 
 
+@validated
 def run(
     asked: Sequence[str | Contestant] | Plan,
     *,
     folder: Path | str | None = None,
-    jobs: int = 1,
+    jobs: Count = 1,
     dask: str | None = None,
     quiet: bool = False,
     **planned: Any,
@@ -195,8 +196,6 @@ def run(
     plan_ = asked if isinstance(asked, Plan) else plan(asked, **planned)
     if isinstance(asked, Plan) and planned:
         raise ValueError(f"a plan has its settings: leave out {', '.join(planned)}")
-    _checks.integer("jobs", jobs, at_least=1)
-    _checks.flag("quiet", quiet)
     if folder is not None:
         _checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path")
     if dask is not None:

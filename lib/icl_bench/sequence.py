@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, validated
 from icl.models.causal import Causal
 from icl.tasks import Prompt
 
@@ -34,13 +35,14 @@ HEAD = 16
 _HOLDS = 3.0
 
 
-def heads_for(width: int) -> int:
+@validated
+def heads_for(width: Count) -> int:
     """How many heads a layer of this width has: one for each sixteen numbers, at least one.
 
     Args:
         width: of the layer.
     """
-    return max(1, _checks.integer("width", width, at_least=1) // HEAD)
+    return max(1, width // HEAD)
 
 
 def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch tokens d+2"]:
@@ -93,12 +95,11 @@ class Block(nn.Module):
         mixer: the layer, (batch, time, width) to the same; of a tuple the first item counts.
     """
 
-    def __init__(self, width: int, mixer: nn.Module) -> None:
+    @validated
+    def __init__(self, width: Count, mixer: nn.Module) -> None:
         """Put norms and an MLP around the layer."""
         super().__init__()
-        _checks.integer("width", width, at_least=1)
         _checks.fits("width", width, 4 * width**2)
-        _checks.instance("mixer", mixer, nn.Module)
         self.norm, self.mixer = nn.RMSNorm(width), mixer
         self.mlp = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
@@ -118,9 +119,9 @@ class BlockStack(nn.Sequential):
         mixers: the layers, at least one.
     """
 
-    def __init__(self, width: int, mixers: Sequence[nn.Module]) -> None:
+    @validated
+    def __init__(self, width: Count, mixers: Sequence[nn.Module]) -> None:
         """Make a block of each layer."""
-        _checks.instance("mixers", mixers, Sequence)
         blocks = [Block(width, mixer) for mixer in mixers]
         if not blocks:
             raise ValueError("mixers must hold at least one layer, got none")
@@ -137,13 +138,13 @@ class InContext(Causal):
             tuple the first item counts.
     """
 
-    def __init__(self, d: int, width: int, body: nn.Module) -> None:
+    @validated
+    def __init__(self, d: Count, width: Count, body: nn.Module) -> None:
         """Put an embedding and a read-out around it."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
-        self.width = _checks.integer("width", width, at_least=1)
+        self.d = d
+        self.width = width
         _checks.fits("width", width, 4 * width**2)
-        _checks.instance("body", body, nn.Module)
         self.embedding = nn.Linear(d + 2, width)
         self.body = body
         self.norm, self.readout = nn.RMSNorm(width), nn.Linear(width, 1)
@@ -160,15 +161,16 @@ class InContext(Causal):
         """y_j - y_hat_j at every position."""
         return y - self.answers(x, y)
 
+    @validated
     def predictions(self, prompt: Prompt) -> _Labels:
         """Predict every label; its own does not enter, by rounding neither."""
-        _checks.instance("prompt", prompt, Prompt)
         return self.answers(prompt.x, prompt.y)
 
 
 _OPERATOR = ("q", "k", "v", "g", "decay", "beta")
 
 
+@validated
 def operator_gates(operator: Callable[..., Any]) -> tuple[str, ...]:
     """Which gates an operator asks for: of "g" (or "decay", the same by another name) and "beta".
 
@@ -178,8 +180,6 @@ def operator_gates(operator: Callable[..., Any]) -> tuple[str, ...]:
     Raises:
         ValueError: if it is no such function, or needs what it would not be told.
     """
-    if not callable(operator):
-        raise ValueError(f"operator must be a function of q, k and v, got {operator!r}")
     parameters = inspect.signature(operator).parameters
     if not {"q", "k", "v"} <= set(parameters):
         raise ValueError(f"operator must have parameters named q, k and v, got {', '.join(parameters) or 'none'}")
@@ -224,20 +224,20 @@ class Projected(nn.Module):
         ValueError: if the operator does not ask for q, k and v, or needs what it is not told.
     """
 
+    @validated
     def __init__(
         self,
         operator: Callable[..., Any],
-        width: int,
+        width: Count,
         *,
-        heads: int | None = None,
+        heads: Count | None = None,
         state: Callable[[int], int] | None = None,
     ) -> None:
         """Make the projections."""
         super().__init__()
         self.gates = operator_gates(operator)
-        _checks.integer("width", width, at_least=1)
         _checks.fits("width", width, 4 * width**2)
-        self.heads = heads_for(width) if heads is None else _checks.integer("heads", heads, at_least=1)
+        self.heads = heads_for(width) if heads is None else heads
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")
         if state is not None and not callable(state):
@@ -252,9 +252,9 @@ class Projected(nn.Module):
                 self.gate.bias.copy_(torch.tensor(holds).repeat_interleave(self.heads))
         self.outward = nn.Linear(width, width, bias=False)
 
-    def state_numel(self, time: int) -> int | None:
+    @validated
+    def state_numel(self, time: Count) -> int | None:
         """Numbers carried on after so many tokens, if that is known."""
-        _checks.integer("time", time, at_least=1)
         return None if self.state is None else self.state(time)
 
     def forward(self, h: _Sequence) -> _Sequence:

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import validated
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.runs.judging import Predictor, one_step_ahead
@@ -75,6 +76,7 @@ class _Subject:
         return Unsound(f"{self.name} {what} [{self.when}{mode}]")
 
 
+@validated
 def audit(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple[str, ...]:
     """Examine a contestant, built for this shape.
 
@@ -92,14 +94,12 @@ def audit(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple
             what has another shape or dtype or is not finite.
         ValueError: if it cannot be built.
     """
-    _checks.instance("contestant", contestant, Contestant)
-    _checks.instance("shape", shape, Shape)
-    _checks.instance("device", device, str)
     with torch_seeded(device=device):
         made = contestant.build(shape)
     return examine(made.to(device) if isinstance(made, Causal) else made, contestant.name, shape)
 
 
+@validated
 def examine(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[str, ...]:
     """Examine what was built, or trained, where it is. A model comes back as it was, in the mode that it was in.
 
@@ -111,9 +111,7 @@ def examine(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[s
     Raises:
         Unsound: as :func:`audit`.
     """
-    _checks.instance("made", made, Causal, Filter, Tunable)
     _checks.text("name", name)
-    _checks.instance("shape", shape, Shape)
     if not isinstance(made, Causal):
         predictor = made if isinstance(made, Filter) else _middle(made, name, shape)
         subject = _Subject(name, lambda prompt: one_step_ahead(predictor, prompt), "its answers", None)

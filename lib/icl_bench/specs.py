@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from icl import _checks
+from icl._bounds import validated
 
 _OWN = {Path(__file__).resolve().parents[1] / name for name in ("icl", "icl_bench", "icl_book")}
 
@@ -36,6 +37,7 @@ def nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
+@validated
 def load(spec: str) -> tuple[Any, Path]:
     """What a spec names, and the file that it is written in.
 
@@ -49,7 +51,6 @@ def load(spec: str) -> tuple[Any, Path]:
         ValueError: if it is written otherwise, if file, module or name are not there, or if the file cannot be
             imported: with the reason, and the line.
     """
-    _checks.instance("spec", spec, str)
     where, _, name = spec.rpartition(":")
     if not where.strip() or not all(part.isidentifier() for part in name.split(".")):
         raise ValueError(f"spec must be file.py:Name or package.module:Name, got {spec!r}")
@@ -155,19 +156,20 @@ def _importing(spec: str, file: Path | None = None) -> Iterator[None]:
         raise ValueError(f"spec must be importable, got {spec!r}: {type(error).__name__}: {message}{at}") from error
 
 
+@validated
 def home_of(file: Path) -> Path:
     """The folder that has to be on `sys.path` for a file's module: its own, or that of the outermost package.
 
     Args:
         file: a Python file.
     """
-    _checks.instance("file", file, Path)
     folder = file.resolve().parent
     while (folder / "__init__.py").is_file():
         folder = folder.parent
     return folder
 
 
+@validated
 def source_hash(file: Path) -> str:
     """Hash of all that decides what a file defines, as far as it is one's own.
 
@@ -177,7 +179,6 @@ def source_hash(file: Path) -> str:
     Args:
         file: a Python file that is there.
     """
-    _checks.instance("file", file, Path)
     file = file.resolve()
     if not file.is_file():
         raise ValueError(f"file must be a Python file that is there, got {file}")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from icl import _checks, filters
+from icl._bounds import Count, NonNegative, validate_fields, validated
 from icl.runs.grid import Expected
 from icl.tasks import (
     LAPLACE,
@@ -47,7 +48,8 @@ _NOISE, _LOUD = 0.1, 0.4
 _SPEEDS = (0.7, 0.9, 0.97, 0.99, 0.997)
 
 
-def drifting_tasks(d: int = 10, n: int = 200, *, v: float = 0.1) -> dict[str, Task]:
+@validated
+def drifting_tasks(d: Count = 10, n: Count = 200, *, v: NonNegative = 0.1) -> dict[str, Task]:
     """Drifts of first and second order, smooth ones, switches and leaps, of one scale: the clean label has variance 1.
 
     A coordinate of the weights has variance 1/d throughout, and the inputs' covariance has trace d.
@@ -55,11 +57,8 @@ def drifting_tasks(d: int = 10, n: int = 200, *, v: float = 0.1) -> dict[str, Ta
     Args:
         d: dimension of the inputs.
         n: labelled examples a prompt.
-        v: variance of the noise, where labels have some, >= 0, in units of y^2.
+        v: variance of the noise, where labels have some, in units of y^2.
     """
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("n", n, at_least=1)
-    _checks.number("v", v, at_least=0)
     k0 = 1 / d
     first = {f"AR(1), γ = {gamma}": _first_order(d, n, gamma) for gamma in (0.8, 0.9, 0.95, 0.975, 0.99)}
     noisy = {f"{name}, noise": Noisy(task, v**0.5) for name, task in first.items()}
@@ -92,6 +91,7 @@ def _real_poles(d: int, n: int, a: float, b: float) -> LinearDrift:
     return LinearDrift(d, n, F=[[one, two], [1, 0]], Q=[[pushed * k0, 0], [0, 0]], h=[1, 0], P_0=P_0)
 
 
+@validated
 def best_possible(task: Task) -> Expected:
     """The least error of any predictor, against the clean label: the posterior mean's, given the inputs.
 
@@ -99,12 +99,12 @@ def best_possible(task: Task) -> Expected:
     that of Gaussian weights with the task's kernel, which for weights that are not Gaussian is the best predictor
     linear in the labels.
     """
-    _checks.instance("task", task, Task)
     if isinstance(task, RegimeSwitching):
         return Expected(lambda prompt: floors.switching_predictions(prompt.x.numpy(), prompt.y.numpy(), task)[1])
     return Expected(lambda prompt: joint.label_errors(prompt.x.numpy(), task))
 
 
+@validated
 def told_kalman(task: Task) -> filters.Filter:
     """The Kalman filter of first-order drift with the task's variance, lag-one correlation and noise.
 
@@ -113,7 +113,6 @@ def told_kalman(task: Task) -> filters.Filter:
     Raises:
         ValueError: if the weights' variance changes along the prompt.
     """
-    _checks.instance("task", task, Task)
     k = np.asarray(task.weight_kernel())
     k0 = float(k[0, 0])
     if not np.allclose(np.diag(k), k0, rtol=1e-6):
@@ -144,13 +143,13 @@ class BenchTask:
 
     def __post_init__(self) -> None:
         """Refuse what has no name, or does not make a task."""
+        validate_fields(self)
         for name in ("name", "title", "about"):
             given: Any = getattr(self, name)
             if not isinstance(given, str) or not given:
                 raise ValueError(f"{name} must be a non-empty string, got {given!r}")
         if not callable(self.make):
             raise ValueError(f"make must be a function of (d, n), got {self.make!r}")
-        _checks.flag("shifted", self.shifted)
 
     def floors(self, task: Any) -> dict[str, Expected]:
         """What is known exactly of the least error, from prompts to expected squared errors against the clean label.
@@ -219,9 +218,9 @@ def _unknown_speed(d: int, n: int) -> Task:
     return telling(UnknownDrift(d, n, gammas, np.sqrt((1 - gammas**2) / d), math.sqrt(_NOISE)))
 
 
+@validated
 def _students_t(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
     """Student's t with 5 degrees of freedom, scaled to variance 1."""
-    _checks.drawing(generator, dtype)
     normal = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
     # Half a chi-square of 5 degrees of freedom is a gamma number of shape 5/2; in float64 it is never 0.
     halves = torch.full(shape, 5 / 2, dtype=torch.float64, device=generator.device)
@@ -360,7 +359,7 @@ class SeveralTasks:
 
     def __post_init__(self) -> None:
         """Refuse what are no tasks, and tasks of several sizes."""
-        _checks.instance("tasks", self.tasks, Sequence)
+        validate_fields(self)
         for task in self.tasks:
             if isinstance(task, type) or not all(hasattr(task, name) for name in ("d", "n", "sample")):
                 raise ValueError(f"tasks must have d, n and sample, got {task!r}")
@@ -378,19 +377,19 @@ class SeveralTasks:
         """Number of labelled examples."""
         return int(self.tasks[0].n)
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> Prompt:
         """Draw `batch` prompts, a multiple of the number of tasks, from `generator`, in `dtype`, on `device`."""
-        share, rest = divmod(_checks.integer("batch", batch, at_least=1), len(self.tasks))
+        share, rest = divmod(batch, len(self.tasks))
         if rest:
             raise ValueError(f"batch must be a multiple of the {len(self.tasks)} tasks, got {batch}")
-        _checks.drawing(generator, dtype)
         each = [task.sample(share, generator=generator, dtype=dtype, device=device) for task in self.tasks]
         return Prompt(*(torch.cat([getattr(prompt, part) for prompt in each]) for part in "xyw"))
 

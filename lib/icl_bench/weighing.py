@@ -35,6 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from icl import _checks
+from icl._bounds import Count, validated
 from icl.filters import Filter
 from icl.models.causal import Causal
 from icl.models.counting import cost
@@ -70,7 +71,8 @@ class Weight:
     notes: tuple[str, ...] = ()
 
 
-def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH, device: str = "cpu") -> Weight:
+@validated
+def weigh(contestant: Contestant, shape: Shape, *, batch: Count = _BATCH, device: str = "cpu") -> Weight:
     """Weigh a contestant at a budget's sizes; how is in this module's text.
 
     Args:
@@ -82,10 +84,6 @@ def weigh(contestant: Contestant, shape: Shape, *, batch: int = _BATCH, device: 
     Raises:
         ValueError: if it cannot be built.
     """
-    _checks.instance("contestant", contestant, Contestant)
-    _checks.instance("shape", shape, Shape)
-    _checks.integer("batch", batch, at_least=1)
-    _checks.instance("device", device, str)
     with torch_seeded(device=device):
         made = contestant.build(shape)
     predictor: Predictor = in_the_middle(made, shape) if isinstance(made, Tunable) else made
@@ -208,7 +206,8 @@ class _Held(TorchDispatchMode):
         self.now -= size
 
 
-def step_bytes(contestant: Contestant, shape: Shape, batch: int) -> int:
+@validated
+def step_bytes(contestant: Contestant, shape: Shape, batch: Count) -> int:
     """About how many bytes of tensors a step of training has at once; 0 for what is not trained.
 
     Counted on the processor while a step on one prompt and one on two run, and continued in a line; with the
@@ -223,9 +222,6 @@ def step_bytes(contestant: Contestant, shape: Shape, batch: int) -> int:
     Raises:
         ValueError: if it cannot be built.
     """
-    _checks.instance("contestant", contestant, Contestant)
-    _checks.instance("shape", shape, Shape)
-    _checks.integer("batch", batch, at_least=1)
     if not contestant.trained:
         return 0
     with torch_seeded():
@@ -272,14 +268,13 @@ class _Counting(TorchDispatchMode):
         return out
 
 
+@validated
 def count(run: Callable[[], Any]) -> _Counting:
     """What a call costs: `flops`, and in `unknown` the names of operations that there is no rule for.
 
     Args:
         run: a function without arguments.
     """
-    if not callable(run):
-        raise ValueError(f"run must be a function without arguments, got {run!r}")
     with torch.no_grad(), torch_seeded(), _Counting() as counting:
         run()
     return counting

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from icl import _checks
+from icl._bounds import NonNegative, Positive, validated
 from icl_book.exercises import SelfCheck
 
 #: The environment variable that holds the teacher's secret.
@@ -89,15 +90,16 @@ def earn(
     print(outcome.message)
 
 
+@validated
 def judge(
     attempt: Callable[..., Any],
     cases: Sequence[dict[str, Any]],
     right: Callable[..., Any] | Sequence[Any],
     *,
     not_allowed: Sequence[str] = (),
-    seconds: float = 5.0,
-    rtol: float = 1e-6,
-    atol: float = 1e-9,
+    seconds: Positive = 5.0,
+    rtol: NonNegative = 1e-6,
+    atol: NonNegative = 1e-9,
 ) -> SelfCheck:
     """Compare a student's function with the right answers; whatever it does, this returns in time.
 
@@ -106,22 +108,18 @@ def judge(
         cases: arguments to try, dicts.
         right: the right answer of each case, or a function that gives them; it is called before the attempt.
         not_allowed: dotted names of functions and modules that the attempt may not use, as "numpy.linalg.lstsq".
-        seconds: time for all cases together, > 0.
-        rtol: how far from a right number an answer may be, as a part of it, >= 0.
-        atol: how far besides, >= 0.
+        seconds: time for all cases together.
+        rtol: how far from a right number an answer may be, as a part of it.
+        atol: how far besides.
 
     Raises:
         ValueError: if there are no cases, not as many right answers, or a name of `not_allowed` is of nothing.
     """
-    _checks.instance("cases", cases, Sequence)
     if not cases:
         raise ValueError("cases must hold at least one dict of arguments")
     _checks.names("not_allowed", not_allowed)
     if not callable(right):
         _checks.instance("right", right, Sequence)
-    _checks.number("seconds", seconds, above=0)
-    _checks.number("rtol", rtol, at_least=0)
-    _checks.number("atol", atol, at_least=0)
     name = getattr(attempt, "__name__", "the answer")
     with _quiet():
         answers = [right(**copy.deepcopy(case)) for case in cases] if callable(right) else list(right)

@@ -5,10 +5,8 @@ call, made from its annotations and a table of fixtures; then each argument is g
 declared bound exclude, and the call has to raise ValueError that names the argument and says what it got. A failure
 lists every wrong value that was let in, or refused in other words.
 
-A bound is declared in the docstring, as a reader sees it ("lam: forgetting factor in (0, 1]", "mu: step size, > 0"), so
-that code and documentation are held against each other. An int is a count, >= 1, unless the docstring says otherwise.
-Where a docstring of one line says nothing, the function's entry does, in the same words. A number without a bound in
-either place turns its test red; that it may be any is said by "any number".
+A bound is declared in the annotation (`lam: PositiveUnit`, `mu: Annotated[float, Gt(0)]`); a number whose annotation
+declares none turns its test red.
 
 The hook that checks annotations is stood down here, so that the library's own checks speak.
 """
@@ -36,7 +34,7 @@ import torch
 import icl
 import icl_bench
 import icl_book
-from icl import convex, filters, profile, self_tuning, solvers
+from icl import _bounds, convex, filters, profile, self_tuning, solvers
 from icl.models import (
     causal,
     convolved,
@@ -114,7 +112,7 @@ from icl.theory import lms_family as exact
 from icl.theory import one_layer as theory_one_layer
 from icl.theory import s6 as closed
 from icl.theory import steady as fast
-from icl.theory.errata import adaptation, erratum, memory, selection
+from icl.theory.errata import adaptation, erratum, memory
 from icl_bench import (
     bounds,
     budgets,
@@ -142,52 +140,6 @@ pytestmark = pytest.mark.usefixtures("as_installed")
 NAN, INF = float("nan"), float("inf")
 OURS = ("icl.", "icl_bench.", "icl_book.")
 PERHAPS = None  # in place of a message: what may be taken, and if not is refused by name
-
-# What a docstring declares.
-
-NUMBER = r"(-?\d[\d.]*(?:e-?\d+)?|pi)"
-RANGE = re.compile(rf"\bin ([\[(]){NUMBER}, {NUMBER}([\])])")
-SIDE = re.compile(rf"(>=|<=|>|<|at least|at most) {NUMBER}\b")
-RELATION = re.compile(r"(>=|<=|>|<|at least|at most) [A-Za-z]\w*")  # to another argument: for `also`
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The finite numbers between two ends, each of them in or out."""
-
-    low: float = -INF
-    high: float = INF
-    low_in: bool = True
-    high_in: bool = True
-
-    def outside(self):
-        """Numbers that are out: an end that is, and two beyond each."""
-        for end, inside, sign in ((self.low, self.low_in, -1), (self.high, self.high_in, 1)):
-            if math.isfinite(end):
-                yield from ([] if inside else [end])
-                yield from (end + 0.1 * sign, end + sign)
-
-
-def parsed(text):
-    """The bound that some words declare; None if they say nothing of one, ValueError if it cannot be read."""
-    value = lambda number: math.pi if number == "pi" else float(number)  # noqa: E731
-    low, low_in, high, high_in = -INF, True, INF, True
-    text = RELATION.sub("", text)
-    for opens, least, most, closes in RANGE.findall(text):
-        low, low_in, high, high_in = value(least), opens == "[", value(most), closes == "]"
-    text = RANGE.sub("", text)
-    for sign, number in SIDE.findall(text):
-        if sign in (">", ">=", "at least"):
-            low, low_in = value(number), sign != ">"
-        else:
-            high, high_in = value(number), sign != "<"
-    text = SIDE.sub("", text)
-    if re.search(r"[<>]|\bat (least|most) [\d.-]|\bin [\[(][\d-]", text):
-        raise ValueError(f"a bound that cannot be read: {text!r}")
-    if math.isinf(low) and math.isinf(high):
-        spread = re.search(r"\bstandard deviation\b|\bvariance\b", text)
-        return Bound(0.0) if spread else Bound() if re.search(r"\bany number", text) else None
-    return Bound(low, high, low_in, high_in)
 
 
 def described(documented):
@@ -247,7 +199,6 @@ class Entry:
     """What a signature cannot say.
 
     given:  arguments of the valid call, where annotation and name lead to others, or a function of the method's object.
-    bounds: of numbers that the docstring does not speak of, in its words.
     sizes:  of named axes, where they differ from SIZES.
     also:   refusals that no annotation implies: changed arguments, and how the message begins.
     free:   what is let through. "all" of an argument; or of an array "nan", numbers that are not looked at, "dtype",
@@ -255,7 +206,6 @@ class Entry:
     """
 
     given: typing.Any = field(default_factory=dict)
-    bounds: dict = field(default_factory=dict)
     sizes: dict = field(default_factory=dict)
     also: typing.Any = ()
     free: dict = field(default_factory=dict)
@@ -285,6 +235,7 @@ class Call:
     parameters: dict
     entry: Entry
     said: dict
+    hints: dict
     finite: bool
     owner: typing.Any
 
@@ -304,7 +255,9 @@ class Call:
 
 
 def members(annotation):
-    """The members of a union, or the one annotation."""
+    """The members of a union, or the one annotation; of one with a bound what it bounds."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return members(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [member for part in typing.get_args(annotation) for member in members(part)]
     return [annotation]
@@ -333,7 +286,7 @@ def call_of(function, kind):
             given[name] = value_of(name, parameter, special, instance)
     said = (described(kind) if kind else {}) | described(function)
     finite = not function.__module__.startswith(icl.models.__name__)
-    return Call(target, given, parameters, special, said, finite, instance)
+    return Call(target, given, parameters, special, said, hints, finite, instance)
 
 
 def made(kind):
@@ -457,25 +410,14 @@ def wrong_kinds(good, shaped):
 
 
 def bound_of(name, options, call):
-    """The declared bound of a number, None for what is none; LookupError if nobody has declared it."""
-    if not {int, float, typing.Any} & set(options):
-        return None
-    text, special = call.said.get(name, ""), call.entry.bounds.get(name)
-    declared = parsed(text)
-    if special is not None:
-        assert declared is None, f"{name} has a bound in the docstring, and another in its entry"
-        declared = parsed(special)
-        assert declared is not None, f"{special!r} declares no bound of {name}"
-    if typing.Any in options and special is None and MATRIX.search(text):
-        return None
-    if declared is None and int in options:
-        return Bound(1)
-    if declared is None:
-        raise LookupError(f"no bound of {name} is declared: neither its docstring nor its entry has one")
-    return declared
+    """The bound that an annotation declares of a number, None for what is none; LookupError if none is declared."""
+    if declared := _bounds.bound_of(call.hints.get(name)):
+        return declared[1]
+    if {int, float} & set(options):
+        raise LookupError(f"no bound of {name} is declared in its annotation")
+    return None
 
 
-MATRIX = re.compile(r"\(([a-z]|\.\.\.),( [a-z])?\)")
 COVARIANCE = re.compile(r"\((\w), \1\) covariance.*")
 
 
@@ -484,25 +426,33 @@ def quoted(value):
     return ".*got .*" + re.escape(str(value))
 
 
+def outside(bound):
+    """Numbers that are out of a bound: an end that is, and two beyond each."""
+    for end, inside, sign in ((bound.low, bound.low_in, -1), (bound.high, bound.high_in, 1)):
+        if math.isfinite(end):
+            yield from ([] if inside else [end])
+            yield from (end + 0.1 * sign, end + sign)
+
+
 def wrong_numbers(options, bound, own):
     """What is no number within the bound."""
     if int in options and float not in options:
         least = int(bound.low if bound.low_in else bound.low + 1)
         says = rf"{own}be an integer >= {least}"
-        for value in (least - 1, float(least), str(least), True, NAN, *bound.outside()):
+        for value in (least - 1, float(least), str(least), True, NAN, *outside(bound)):
             yield repr(value), value, says + quoted(value)
         yield "a list", [least], says
         return
-    for value in (NAN, INF, -INF, 1j, "0.5", True, *bound.outside()):
+    for value in (NAN, INF, -INF, 1j, "0.5", True, *outside(bound)):
         yield repr(value), value, own + quoted(value)
     kinds = {option for option in options if option is not types.NoneType}
     if kinds == {float}:
         yield "an array", np.array([0.5, 0.6]), own
     if typing.Any in kinds or np.ndarray in kinds:
-        for value in (NAN, *bound.outside()):
+        for value in (NAN, *outside(bound)):
             yield f"an array with {value!r}", np.array([0.5, value]), own
     if torch.Tensor in kinds:
-        for value in (NAN, *bound.outside()):
+        for value in (NAN, *outside(bound)):
             yield f"a tensor with {value!r}", torch.tensor([[0.5], [value]], dtype=torch.float64), own
     else:
         yield "a tensor of a gradient", torch.tensor(0.5, requires_grad=True), own
@@ -763,7 +713,6 @@ INSIDE = {
     *(catalogue.Softmax.forward, catalogue.Lstm.forward, catalogue.linear, catalogue.delta),
 }
 
-COUNT, LAM = "at least 1", {"lam": "> 0"}
 
 PUBLIC = public()
 
@@ -800,7 +749,7 @@ entry(
 )
 mixed = [*mixed, ({"Lambda": np.eye(3)}, r"Lambda must have shape \(2, 2\)"), ({"inputs": "x"}, "inputs must be an")]
 entry(drifts.ar2, also=mixed)
-entry(drifts.sinusoids, bounds={"omega": "any number"}, also=mixed)
+entry(drifts.sinusoids, also=mixed)
 PAIRS = [(0.5, "shape"), ((0.5,), "shape"), ((0.1, 0.2, 0.3), "shape"), ((0.5, -0.1), "finite and >= 0.* got .*-0.1")]
 PAIRS += [((0.5, NAN), "finite"), ("0.5", "real"), (None, "real"), (1j, "real"), ((0.5, INF), "finite")]
 entry(
@@ -825,8 +774,7 @@ entry(
         ({"w": X.double()}, "w must have dtype torch.float32 to match x"),
     ],
 )
-entry(core.Prompt.last, bounds={"m": COUNT}, also=[({"m": 4}, "m must be at most n = 3.*got 4")])
-entry(core.blocks)
+entry(core.Prompt.last, also=[({"m": 4}, "m must be at most n = 3.*got 4")])
 entry(
     core.square_root,
     given={"matrix": np.eye(2)},
@@ -856,7 +804,6 @@ entry(
     given={"batch": 4},
     also=[({"batch": 3}, "batch must be a multiple of the 2 tasks, got 3")],
 )
-entry(recipes.Held, bounds={"every": COUNT})
 
 
 def held(draw):
@@ -892,7 +839,6 @@ entry((components.GaussianComponents, "posterior"), given={"X": torch.ones(2, 3,
 entry(
     (components.GaussianComponents, "only"),
     given={"component": 1},
-    bounds={"component": ">= 0"},
     also=[({"component": 2}, "component must be at most 1, got 2")],
 )
 
@@ -903,12 +849,7 @@ FIXTURES |= {
     text.InContextText: lambda: SPELT,
     text.TextPrompt: lambda: SPELT.sample(2, generator=profile.streams("x")),
 }
-entry(
-    (text.TextPrompt, "alone"),
-    given={"K": 1},
-    bounds={"K": ">= 0"},
-    also=[({"K": 2}, "K must be at most 1, got 2")],
-)
+entry((text.TextPrompt, "alone"), given={"K": 1}, also=[({"K": 2}, "K must be at most 1, got 2")])
 
 # --- a language with a rule
 SPOKEN = rules.RuleLanguage(PLAIN, np.eye(2))
@@ -947,9 +888,6 @@ entry(
     ],
 )
 entry(rule_arms.best_one_layer, given={"since": 1}, also=[({"since": 4}, "since must be at most n = 3, got 4")])
-
-# --- quadratics and series
-entry(quadratics.rotation)
 entry(
     quadratics.covariance,
     given={"D": [1.0, 2.0]},
@@ -981,7 +919,7 @@ entry(
     series.prepare,
     given={"labels": np.arange(20.0), "known": 0.5},
     also=[
-        *rows("known", "must leave more rows than columns", 0.1, 1.0),
+        *rows("known", "must leave more rows than columns", 0.1),
         ({"labels": np.ones(20)}, "known must reach rows where every column varies"),
         ({"inputs": np.eye(20)[:, 18:]}, "known must reach rows where every"),
         ({"inputs": np.repeat(COLUMNS[:, :1], 2, 1)}, "known must reach rows that tell inputs apart"),
@@ -1102,7 +1040,7 @@ entry(
 )
 entry(filters.rls, also=A_TRIAL("lam"))
 entry(filters.faded_ridge, also=A_TRIAL("lam") + A_TRIAL("eps"))
-UNLIKE = [({"task": SKEWED}, "task must be a DriftingRegression")]
+UNLIKE = [({"task": SKEWED}, r"task must be an? [\w.]*DriftingRegression")]
 entry(
     filters.kalman,
     free={"P_0": ("an array with nan", "an array with -0.1", "an array with -1.0")},
@@ -1198,15 +1136,10 @@ SEVERAL = [
 ]
 AROUND = [({"low": 2.0, "high": 1.0}, "low must be at most high")]
 COLUMN = ({"eta": torch.ones(2, 1)}, "eta must be one number or have")
-STEEP = {"high": "> 0"}
 entry(solvers.gradient_descent, solvers.momentum, solvers.nesterov, also=[COLUMN])
-entry(solvers.chebyshev, bounds=STEEP, also=AROUND + SEVERAL)
-entry(solvers.tuned_momentum, solvers.tuned_nesterov, bounds=STEEP, also=AROUND)
-entry(
-    solvers.chebyshev_scalars,
-    bounds=STEEP,
-    also=[*AROUND, ({"low": torch.tensor([1.0, 2.0])}, "low must be one number")],
-)
+entry(solvers.chebyshev, also=AROUND + SEVERAL)
+entry(solvers.tuned_momentum, solvers.tuned_nesterov, also=AROUND)
+entry(solvers.chebyshev_scalars, also=[*AROUND, ({"low": torch.tensor([1.0, 2.0])}, "low must be one number")])
 M_OF = [
     *(({"M": np.ones(shape)}, r"M must have shape \(d, d\) or") for shape in ((1, 1, 2, 2), (2,), (2, 3), (0, 0))),
     ({"M": torch.tensor([[1.0, 0.5], [0.4, 1.0]])}, "M must be symmetric, got entries that differ by 0.1"),
@@ -1265,7 +1198,7 @@ AGAINST = [
     *(
         (
             {"predictors": {"zero": filters.zero(), "other": filters.zero()}, "against": name},
-            f"against must be one of zero, other.*got {name!r}",
+            f"against must be (one of zero, other.*|a str, )got {name!r}",
         )
         for name in ("one", 0, "")
     ),
@@ -1418,17 +1351,14 @@ entry(
     free=dict.fromkeys(("words", "condition"), "all"),
     also=[({"words": " "}, "words must not be empty"), ({"condition": 1}, "condition must be True or False, got 1")],
 )
-entry(profile.streams, given={"name": "x"}, bounds={"seed": "at least 0"})
+entry(profile.streams, given={"name": "x"})
 
 # --- models: one layer of gated attention, and recurrences
 ONE_NUMBER = [({"lam": torch.tensor([0.5, 0.5])}, "lam must be one ")]
-entry(one_layer.decay_weights, given={"like": X}, bounds={"lam": ">= 0"}, free={"like": "all"}, also=ONE_NUMBER)
-entry(one_layer.gram, bounds={"lam": ">= 0"}, also=ONE_NUMBER)
+entry(one_layer.decay_weights, given={"like": X}, free={"like": "all"}, also=ONE_NUMBER)
+entry(one_layer.gram, also=ONE_NUMBER)
 entry(one_layer.predict, also=ONE_NUMBER)
-entry(one_layer.predict_from_gram)
-entry(one_layer.features, bounds={"lam": ">= 0"})
 entry(one_layer.predict_from_features, free={"A": "of another dtype"})
-entry(one_layer.OneLayerGLA)
 entry(
     (one_layer.OneLayerGLA, "set_weights"),
     given={"W_V": np.eye(3), "W_KQ": np.eye(3)},
@@ -1482,26 +1412,23 @@ entry(
 
 # --- models: stacks
 TWO_LAYERS = [({"lam": value}, "lam must be ") for value in ([0.5, 0.6, 0.7], [], [0.5, 1.0], [0.5, 0.0], [0.5, NAN])]
-FADING = {"lam": "in (0, 1)"}
 SPREAD = {"lam": "None"}  # the default spread of a `Stack`
 entry(stacks.Stack, also=TWO_LAYERS)
 entry(stacks.DeltaStack, free=SPREAD, also=TWO_LAYERS)
-entry(stacks.GatedDeltaStack, bounds=FADING, free=SPREAD, also=TWO_LAYERS)
-entry(readings.FullStack, bounds=FADING, also=TWO_LAYERS)
+entry(stacks.GatedDeltaStack, free=SPREAD, also=TWO_LAYERS)
+entry(readings.FullStack, also=TWO_LAYERS)
 entry(convolved.Convolved, also=rows("sees", "must be 'keys' or 'tokens'", "labels"))
 entry(
     stacks.GatedStack,
-    bounds=FADING,
     also=[
         *TWO_LAYERS,
         *(({"channels": value}, "channels must be .*got " + repr(value)) for value in (3, "d", 1.0, None, True)),
     ],
 )
-entry(stacks.factors, given={"lam": 0.5}, bounds=FADING, free={"lam": ("0.5", "True"), "layers": "all"})
+entry(stacks.factors, given={"lam": 0.5}, free={"lam": ("0.5", "True"), "layers": "all"})
 entry(
     readings.Reading,
     given={"sign": 1},
-    bounds={"sign": "any number"},
     free={"sign": "all"},
     also=[
         *(({"sign": value}, f"sign must be .*got {value!r}") for value in (0, 2, "-")),
@@ -1534,7 +1461,7 @@ FOREIGN = [
     ({"prompt": core.Prompt(X.double(), Y.double(), X.double())}, "x must"),
     ({"prompt": core.Prompt(X[..., 1:], Y, X[..., 1:])}, "x must have shape"),
 ]
-COUNTED = {"bounds": {"since": "at least 0"}, "also": [*FOREIGN, ({"since": 4}, "since must be at most n = 3")]}
+COUNTED = {"also": [*FOREIGN, ({"since": 4}, "since must be at most n = 3")]}
 ANSWERING = [thing for thing, kind in PUBLIC.values() if kind and issubclass(kind, causal.Causal) and kind not in BASES]
 for function in ANSWERING:
     if function.__name__ in ("errors", "forward", "predictions", "loss") and function not in ENTRIES:
@@ -1558,7 +1485,6 @@ def lists(*names):
 entry(fast_weights.GLA, estimating.DeltaRule, also=lists("lam", "mu"))
 entry(fast_weights.Mamba2, given={"A": 1.0}, also=gates("gate"))
 entry(estimating.GatedDelta, also=gates("forget", "write"))
-entry(fast_weights.retention)
 entry(
     fast_weights.RetNet,
     given={"lam": [0.9, 0.8]},
@@ -1626,11 +1552,9 @@ def states(call):
 for function in {thing for thing, kind in PUBLIC.values() if kind and issubclass(kind, fast_weights.FastWeights)}:
     if function.__name__ in ("step", "read") and function not in ENTRIES:
         entry(function, also=states)
-entry(one_layer.window_features)
 
 # --- models: memformers
 RESIDUAL = objectives.Square(2, 3).slope
-entry(pointwise.mapped_parameters)
 NARROW = [({"Z": torch.zeros(2, 4, 2)}, "Z must hold inputs, a label and a prediction, at least 3 numbers, got 2")]
 entry(pointwise.mapped_attention, given={"psi": RESIDUAL}, also=NARROW)
 SQUARE_TABLE = [
@@ -1652,16 +1576,20 @@ entry(
         ({"Gamma": torch.eye(2).double()}, r"Gamma must have dtype torch\.float32 to match prompt"),
     ],
 )
-entry(pointwise.EqualSteps, pointwise.HeavyBall, pointwise.StepALayer)
 entry(
     pointwise.Mapped,
     given={"psi": RESIDUAL},
     also=[
-        *rows("memory", "must be one of icl.models'", None, memformer.Without, 0),
+        *rows(
+            "memory",
+            r"must be an [\w.]*Memory",
+            None,
+            memformer.Without,
+            0,
+        ),
         ({"memory": memformer.TokenWise(2, 3)}, "memory must have a weight for each pair of layers, got"),
     ],
 )
-entry(token_form.attention, token_form.parameters)
 entry(
     *(first_order.diagonal_errors, first_order.diagonal_jacobian),
     given={"Lambda": torch.eye(2)[..., None].repeat(1, 1, 2)},
@@ -1758,16 +1686,15 @@ entry(
     free={"matrix": "of another dtype"},
     also=[({"matrix": torch.eye(2).long()}, "dtype must be torch.float32 or")],
 )
-entry(memformer.Full, memformer.OneRegister, memformer.Shared, memformer.Free, memformer.TokenWise, memformer.Without)
 FULL = memformer.Full(2, 2, dtype=torch.float32)
 entry(
     memformer.Memformer,
     given={"preconditioner": FULL, "memory": memformer.Without(2)},
     free=dict.fromkeys(("preconditioner", "memory", "curvature"), "all"),
     also=[
-        *rows("memory", "must be one of icl.*memformer's", None, memformer.Without, 0),
-        *rows("preconditioner", "must be a Fixed, Scaled or Full", None, MERGED),
-        ({"curvature": MERGED}, "curvature must be a Fixed, Scaled or Full"),
+        *rows("memory", r"must be an [\w.]*Memory", None, memformer.Without, 0),
+        *rows("preconditioner", "must be an .*Fixed or .*Scaled or .*Full", None, MERGED),
+        ({"curvature": MERGED}, "curvature must be an .*Fixed or .*Scaled or .*Full"),
         ({"memory": memformer.Without(3)}, "preconditioner must have 3 layers to match memory"),
         ({"curvature": memformer.Full(2, 3)}, "curvature must have 2 layers to match memory"),
         (
@@ -1808,7 +1735,6 @@ MIXED = [
     ({"gate": experts.FreeGate(1)}, "gate must have dtype torch.float32 to match heads"),
     *UNLIKE_HEADS,
 ]
-entry(experts.FreeGate, experts.ConvexGate)
 entry(
     experts.PromptGate,
     given={"scale": quadratics.mean_curvature},
@@ -1843,12 +1769,7 @@ entry(
 
 SCALARS, WEIGHED = torch.ones(2, 3), torch.ones(2, 4)
 FIXTURES |= {scalar_heads.ScalarHeads: lambda: scalar_heads.ScalarHeads(1, 2, 3, tokens=1, dtype=torch.float32)}
-entry(
-    scalar_heads.ScalarHeads,
-    given={"tokens": 1},
-    bounds={"tokens": ">= 0"},
-    also=[({"tokens": 2}, "tokens must be 0, 1 or n . 1 = 4, got 2")],
-)
+entry(scalar_heads.ScalarHeads, given={"tokens": 1}, also=[({"tokens": 2}, "tokens must be 0, 1 or n . 1 = 4, got 2")])
 entry(
     (scalar_heads.ScalarHeads, "forward"),
     given={"prompt": ALONG.sample(2, generator=profile.streams("x"))},
@@ -1910,7 +1831,7 @@ ONE_RATE = [
         ({"layer": s6(**change)}, "layer must have a FixedStep and one rate")
         for change in ({"step": mamba.Step(3, 0.1, dtype=torch.float32)}, SEVERAL_RATES)
     ),
-    ({"layer": None}, "layer must be an S6"),
+    ({"layer": None}, r"layer must be an [\w.]*S6"),
 ]
 UNSELECTIVE = [({"layer": s6(**{name: STATIC[name]})}, "layer must have Selective B") for name in "BC"]
 entry(mamba.weights, mamba.statistics, mamba.s6_features, also=ONE_RATE)
@@ -1924,21 +1845,17 @@ entry(
         ({"networks": [torch.nn.Identity()] * 2}, "networks must be none or 1, one a layer"),
     ],
 )
-
-# --- training
-entry(training.AdamW, bounds={"lr": "> 0", "weight_decay": ">= 0", "momentum": "in [0, 1)", "beta2": "in [0, 1)"})
 entry(
     training.Config,
     given={"steps": 4},
-    bounds={"warm_up": ">= 0"},
-    free={"clip": "inf"},
+    free={"clip": "all"},
     also=[
         ({"warm_up": 5}, "warm_up must be at most steps = 4"),
-        *rows("optimiser", "must be an icl.*training", torch.optim.AdamW, 0.1),
+        *rows("optimiser", "must be an icl.*AdamW", torch.optim.AdamW, 0.1),
         ({"clip": np.array([INF])}, "clip must be one number"),
+        *rows("clip", "must be finite and > 0", 0.0, -1.0, NAN, -INF),
     ],
 )
-entry(training.deep)
 PLAN = training.Config(steps=4, batch=2)
 FIXTURES |= {training.Config: lambda: PLAN}
 entry((training.Config, "step_size"), also=[({"step": 5}, "step must be at most steps = 4")])
@@ -1987,9 +1904,9 @@ entry(
         ({"model": EXTRA}, "model must hold its state in tensors"),
         ({"model": torch.nn.Linear(2, 1, dtype=torch.bfloat16)}, "dtype must be torch.float32 or torch.float64"),
         ({"loss": None}, "loss must be a function"),
-        ({"task": None}, "task must be one of icl.tasks"),
+        ({"task": None}, r"task must be an [\w.]*Samples"),
         ({"config": None}, "config must be an icl.*Config"),
-        *rows("also", "must map names to torch.Generators", profile.streams("x"), {"noise": 3}),
+        *rows("also", "must (map names to torch.Generators|be a .*Mapping)", profile.streams("x"), {"noise": 3}),
         *(
             ({"also": {name: profile.streams("x")}}, "also must name its streams, and none 'generator'")
             for name in ("generator", "", 3)
@@ -2056,7 +1973,7 @@ entry(
     free={"start": "all"},
     also=[
         *rows("start", "must be", [], np.ones((2, 2)), "1", [NAN], None),
-        ({"error": 1.0}, "error must be a function of settings"),
+        ({"error": 1.0}, "error must be a function"),
     ],
 )
 
@@ -2075,16 +1992,14 @@ entry(gating.compare_gated, given={"law": SETTLED_LAW, "prompts": 20, "seeds": 1
 SHORT_TASKS = {"t": bench_tasks.drifting_tasks(2, 4)["AR(1), γ = 0.9"]}
 TAUGHT = {"GLA": (lambda: fast_weights.GLA(2, lam=0.9, mu=0.1), training.Config(1, 2))}
 TASK_NAMES = [
-    *rows("tasks", "must map names to tasks, at least one", {}, {"": PLAIN}, {3: PLAIN}, [PLAIN]),
+    *rows("tasks", "must (map names to tasks, at least one|be a .*Mapping)", {}, {"": PLAIN}, {3: PLAIN}, [PLAIN]),
     ({"tasks": {"t": 3}}, "tasks must be tasks, got 3 for 't'"),
 ]
 FOUND = pd.DataFrame(columns=["task", "method", "setting", "value"])
-entry(bench_tasks.drifting_tasks)
 entry(bounds.known_floors, given={"task": PLAIN}, free={"task": "all"})
-entry(bounds.telling)
 FIXTURES |= {bench_tasks.BenchTask: lambda: bench_tasks.BENCH_TASKS["leaps"]}
 entry(bench_tasks.BenchTask, given={"name": "t", "title": "t", "about": "t", "make": lambda d, n: PLAIN})
-NO_TASK = [({"task": 3}, "task must be an icl.tasks.core.Task, got 3")]
+NO_TASK = [({"task": 3}, r"task must be an [\w.]*Task, got 3")]
 entry(bench_tasks.BenchTask.floors, given={"task": PLAIN}, free={"task": "all"}, also=NO_TASK)
 entry(bench_tasks.BenchTask.reference, given={"task": PLAIN}, free={"task": "all"}, also=NO_TASK)
 entry(bench_tasks.find_tasks, given={"names": ["all"]}, also=rows("names", "must be", [], "all", ["lleaps"], [3]))
@@ -2159,9 +2074,8 @@ entry(
     given={"name": "tiny", "d": 2, "n": 8, "rates": (1e-3,), "prompts": 5, "last": 4},
     also=[*BUDGET_RATES, ({"last": 10}, "last must be at most the 9 positions")],
 )
-entry(budgets.Budget.config, given={"rate": 0.1, "tasks": 2}, bounds={"rate": "> 0", "tasks": COUNT})
-entry(contestants.Shape, given={"n": 3, "longest": 7}, bounds={"longest": ">= 7"})
-entry(contestants.torch_seeded)
+entry(budgets.Budget.config, given={"rate": 0.1, "tasks": 2})
+entry(contestants.Shape, given={"n": 3, "longest": 7})
 entry(contestants.resolve, given={"spec": "answer-0"}, also=rows("spec", "must be", "glaa", ":b"))
 entry(foreign.is_config, foreign.is_model, given={"what": 3}, free={"what": "all"})
 entry(foreign.is_config_class, foreign.is_model_class, given={"what": 3}, free={"what": "all"})
@@ -2248,7 +2162,7 @@ entry(
         TABLE,
         ({"name": "u"}, "settings must hold linear attention for u, got none"),
         ({"settings": FOUND}, "settings must hold linear attention for t, got none"),
-        ({"task": None}, "task must be an icl.tasks.core.Task"),
+        ({"task": None}, r"task must be an [\w.]*Task"),
         ({"task": WIDE}, r"settings must hold the \d+ numbers of .*, got"),
     ],
 )
@@ -2265,7 +2179,7 @@ entry(
     also=[
         ({"model": None}, "model must be a torch.nn.Module"),
         *rows("model", "must have a parameter that requires a gradient", torch.nn.Identity(), FROZEN),
-        ({"loss": 1.0}, "loss must be a function without arguments"),
+        ({"loss": 1.0}, "loss must be a function"),
         ({"loss": lambda: 1.0}, "loss must return a scalar that depends on the parameters"),
         ({"loss": lambda: NET.weight.square()}, "loss must return a scalar that depends"),
         ({"loss": lambda: torch.zeros(())}, "loss must return a scalar that depends on the parameters"),
@@ -2289,7 +2203,7 @@ entry(
     given={"model": TRAINED, "prompt": prompt_of(PLAIN), "iterations": 1},
     also=[
         *rows("names", "must be a sequence of parts of", "gate", ["nothing"]),
-        ({"config": "adam"}, "config must be an icl.runs.training.Config"),
+        ({"config": "adam"}, r"config must be an [\w.]*Config"),
         ({"model": torch.nn.Identity()}, "names must be a sequence of parts of no name"),
     ],
 )
@@ -2311,7 +2225,7 @@ entry(
     also=[
         ({"last": 5}, "last must be at most the 4 positions of the tasks, got 5"),
         ({"tasks": []}, "tasks must be at least one, got none"),
-        ({"tasks": [PLAIN, 3]}, "task must be an icl.tasks.core.Task, got 3"),
+        ({"tasks": [PLAIN, 3]}, r"task must be an [\w.]*Task, got 3"),
         ({"kernel": np.ones((4, 4)), "noise": 0.0}, "labels must not follow from those before them"),
     ],
 )
@@ -2334,7 +2248,6 @@ entry(
         ({"unit": True, "d": 10, "sigma_y": 0.1}, "unit must be False for noisy labels"),
     ],
 )
-entry(linear_layers.chunked_error)
 GATED = key_gates.per_coordinate(np.array([[0.9]]), q=0.2, d=2, sigma_y=0.1)
 FIXTURES |= {key_gates.MovingWeights: lambda: GATED}
 entry(
@@ -2363,9 +2276,6 @@ entry(
         for law in (fast.Steady(1, 0.9, 0.1), fast.Steady(3, 0.9, 0.1, 0.2))
     ],
 )
-
-# --- theory: one layer of gated attention
-entry(moments.recursion)
 entry(
     moments.from_kernel,
     given={"weights": np.ones(3)},
@@ -2379,18 +2289,13 @@ entry(
     ],
 )
 CORRELATED = ({"task": SKEWED}, "Sigma_w must be the")
-entry(moments.task_moments, bounds={"lam": ">= 0"}, also=[CORRELATED])
+entry(moments.task_moments, also=[CORRELATED])
 SINGULAR = [({"task": given}, "Lambda~ is singular for this task") for given in (STILL, DARK)]
-entry(theory_one_layer.lambda_tilde, bounds=LAM)
-entry(theory_one_layer.optimum, bounds=LAM, also=SINGULAR)
-entry(theory_one_layer.error_by_direction, theory_one_layer.training_error, bounds={"lam": ">= 0"})
-entry(theory_one_layer.layer_risk, given={"A": np.eye(2)}, bounds={"lam": ">= 0"})
-entry(theory_one_layer.identity_error, bounds=LAM, also=[({"task": TILTED}, "Lambda must be the")])
-entry(theory_one_layer.xi, bounds=LAM)
-entry(theory_one_layer.optimal_forgetting, theory_one_layer.forgetting_by_direction, bounds={"upper": "> 0"})
+entry(theory_one_layer.optimum, also=SINGULAR)
+entry(theory_one_layer.layer_risk, given={"A": np.eye(2)})
+entry(theory_one_layer.identity_error, also=[({"task": TILTED}, "Lambda must be the")])
 entry(
     theory_one_layer.testing_error,
-    bounds={"lam": "> 0", "test_lam": ">= 0"},
     also=[({"test": WIDE}, "test must have the d of train, 2.*got 3"), ({"train": STILL}, "Lambda~ is")],
 )
 DIRECTION = ({"task": FLAT}, "Lambda must be positive definite here, its smallest eigenvalue is 0")
@@ -2437,7 +2342,7 @@ SIGNED_ROWS = {"flip": 0.1, "n": 3, "explained": 0.4}
 for signed in (flips.sign_drift, flips.sign_forgetting):
     entry(signed, given=SIGNED_ROWS)
 for signed in (flips.memory_right, flips.sign_accuracy):
-    entry(signed, given=SIGNED_ROWS, also=rows("explained", "must be < 1", 1.0))
+    entry(signed, given=SIGNED_ROWS, also=rows("explained", "must be .*< 1", 1.0))
 entry(flips.sign_layer, given={"flip": 0.1, "n": 3})
 entry(flips.sign_moments, given={"flip": 0.1, "n": 3})
 entry(flips.sign_error, given={"m": moments.recursion(0.9, gamma=0.9, n=3), "explained": 0.4})
@@ -2450,10 +2355,9 @@ entry(
 )
 NO_POLE = [({"lam": 0.5, "gamma": 2.0}, r"lam \* gamma must differ from 1"), ({"gamma": 1.0}, "gamma must .*1.0")]
 MEND = ({"mend": {9}}, "mend must be one of 1, 2, 3, 4, 5, 6, 7, got 9")
-PRINTED = {"lam": "> 0", "gamma": "> 0", "sigma_w": ">= 0", "sigma_e": ">= 0"}
-entry(adaptation.D1, bounds=PRINTED, given={"lam": 0.5}, also=NO_POLE)
-entry(adaptation.D2, adaptation.D3, bounds=PRINTED, given={"lam": 0.5}, free={"mend": "all"}, also=[*NO_POLE, MEND])
-entry(adaptation.D4, bounds={k: v for k, v in PRINTED.items() if k != "lam"}, also=NO_POLE[1:])
+entry(adaptation.D1, given={"lam": 0.5}, also=NO_POLE)
+entry(adaptation.D2, adaptation.D3, given={"lam": 0.5}, free={"mend": "all"}, also=[*NO_POLE, MEND])
+entry(adaptation.D4, also=NO_POLE[1:])
 MADE_HERE |= {
     adaptation.printed_identity_error,
     adaptation.printed_training_error,
@@ -2463,7 +2367,6 @@ MADE_HERE |= {
 # --- theory: the population loss
 entry(
     population.layer_loss,
-    bounds=LAM,
     also=[
         CORRELATED,
         *(
@@ -2475,10 +2378,9 @@ entry(
         ),
     ],
 )
-entry(population.global_minimum, population.rank_one_trap, bounds=LAM, also=[CORRELATED, *SINGULAR])
+entry(population.global_minimum, population.rank_one_trap, also=[CORRELATED, *SINGULAR])
 entry(
     population.trap_curvature,
-    bounds=LAM,
     also=[
         CORRELATED,
         ({"task": core.DriftingRegression(d=1, n=3, gamma=0.9)}, "d must be 2 or more"),
@@ -2507,26 +2409,14 @@ entry(
     also=[*square("W_V", 2), *square("W_KQ", 2), ({"W_KQ": np.eye(4)}, r"W_KQ must have shape \(3, 3\) to match W_V")],
 )
 entry(population.unpack, also=square("theta", 2))
-entry(
-    population.sigma_bound,
-    bounds={"D1": "> 0"},
-    also=[*square("matrix", 1), ({"matrix": np.zeros((3, 3))}, "matrix must not be 0")],
-)
-entry(
-    population.assumption_1,
-    bounds={"sigma": "> 0"},
-    also=[*square("Theta", 1), ({"Theta": np.zeros((3, 3))}, "Theta must not be 0")],
-)
+entry(population.sigma_bound, also=[*square("matrix", 1), ({"matrix": np.zeros((3, 3))}, "matrix must not be 0")])
+entry(population.assumption_1, also=[*square("Theta", 1), ({"Theta": np.zeros((3, 3))}, "Theta must not be 0")])
 entry(
     *(population.PopulationLoss.parts, population.PopulationLoss.value, population.PopulationLoss.gradient),
     free={"theta": ("nan", "complex")},
 )
 entry(population.PopulationLoss.hessian, free={"theta": "nan"})
-entry(
-    population.gradient_flow,
-    given={"start": np.eye(3), "until": 0.1},
-    bounds={"until": "> 0", "slope": "> 0", "rtol": "> 0"},
-)
+entry(population.gradient_flow, given={"start": np.eye(3), "until": 0.1})
 entry(
     population.linear_rate,
     given={"minimum": population.global_minimum(PLAIN, lam=0.9)},
@@ -2536,12 +2426,8 @@ entry(
     ],
 )
 RANK = ({"rank": 3}, "rank must be at most d = 2, got 3")
-entry(separate.separate_loss, bounds={"width": COUNT}, also=[CORRELATED])
-entry(
-    separate.separate_flow,
-    given={"start": np.full(14, 0.5), "until": 0.01},
-    bounds={"until": "> 0", "slope": "> 0", "rtol": "> 0", "below": ">= 0"},
-)
+entry(separate.separate_loss, also=[CORRELATED])
+entry(separate.separate_flow, given={"start": np.full(14, 0.5), "until": 0.01})
 entry(
     *(separate.SeparateLoss.split, separate.SeparateLoss.theta, separate.SeparateLoss.value),
     *(separate.SeparateLoss.gradient, separate.SeparateLoss.hessian),
@@ -2551,29 +2437,20 @@ entry(
 entry(
     separate.SeparateLoss.join,
     given={"row": np.zeros(3), "keys": np.zeros((2, 3)), "queries": np.zeros((2, 2))},
-    bounds={"row": "any number", "keys": "any number", "queries": "any number", **LAM},
     also=[({"keys": np.zeros((2, 2))}, r"keys must have shape \(2, 3\)")],
 )
-entry(separate.gate_at_rank, bounds={"rank": COUNT}, also=[CORRELATED, RANK])
-entry(
-    separate.plateau,
-    given={"rank": 1, "width": 2},
-    bounds={"rank": COUNT, "width": COUNT, **LAM},
-    also=[CORRELATED, RANK, *SINGULAR],
-)
-entry(separate.escape_rates, given={"rank": 1}, bounds={"rank": COUNT, **LAM}, also=[CORRELATED, RANK, *SINGULAR])
-entry(separate.separate_trap, given={"width": 2}, bounds={"width": COUNT, **LAM}, also=[CORRELATED, *SINGULAR])
-entry(separate.trap_form, bounds=LAM, also=[CORRELATED, *SINGULAR])
-entry(separate.head_curvature, given={"width": 2}, bounds={"width": COUNT, **LAM}, also=[CORRELATED, *SINGULAR[:1]])
+entry(separate.gate_at_rank, also=[CORRELATED, RANK])
+entry(separate.plateau, given={"rank": 1, "width": 2}, also=[CORRELATED, RANK, *SINGULAR])
+entry(separate.escape_rates, given={"rank": 1}, also=[CORRELATED, RANK, *SINGULAR])
+entry(separate.separate_trap, given={"width": 2}, also=[CORRELATED, *SINGULAR])
+entry(separate.trap_form, also=[CORRELATED, *SINGULAR])
+entry(separate.head_curvature, given={"width": 2}, also=[CORRELATED, *SINGULAR[:1]])
 
 # --- theory: Kalman, floors, filters
 XS = np.zeros((2, 4, 2))
-entry(floors.expected_errors)
 entry(floors.kalman_risk, also=[({"x": XS[:1]}, "x must hold at least two sequences.*got 1")])
 SHORT = ({"x": XS[:, 1:]}, r"x must have shape \(any, 4, 2\)")
 entry(floors.query_errors, also=[SHORT, CORRELATED])
-entry(floors.linear_drift_errors)
-entry(floors.gaussian_errors)
 entry(floors.riccati, given={"start": 1.0, "gain": 0.9, "added": 0.1}, free={"Lambda": "all", "gain": "all"})
 entry(
     floors.best_linear_errors,
@@ -2596,7 +2473,7 @@ FADE = [
 ]
 GROWING = [({"task": core.DriftingRegression(2, 3, gamma)}, f"gamma must be < 1.*{gamma}") for gamma in (1.0, 1.1)]
 entry(exact.errors, also=FADE)
-entry(exact.steady_error, bounds={"mu": ">= 0", "lam": "> 0"}, also=FADE + GROWING)
+entry(exact.steady_error, also=FADE + GROWING)
 SCALED = core.DriftingRegression(d=2, n=3, gamma=0.9, Lambda=2 * np.eye(2))
 entry(
     exact.best_steady,
@@ -2616,15 +2493,12 @@ def paths(name, *, several=True):
     return wrong + [({name: PATH[None]}, rf"{name} must have shape \(any, any\)")] * several
 
 
-ANY_SCALE, HEAVY, ROUND = {"a": "any number"}, {"kurtosis": ">= 1"}, {"R": "> 0", "delta": ">= 0"}
-entry(adversary.path_error, given={"w": PATH}, bounds=ANY_SCALE | HEAVY, also=paths("w", several=False))
-entry(adversary.upper_bound, given={"w": PATH}, bounds=ANY_SCALE | HEAVY, also=paths("w"))
-entry(adversary.sphere_bound, given={"w": PATH}, bounds=ANY_SCALE | HEAVY | ROUND | {"lam": ">= 0"}, also=paths("w"))
-entry(adversary.worst_path, given={"start": PATH}, bounds=ANY_SCALE | HEAVY, also=paths("start"))
-entry(adversary.best_layer, given={"w": PATH}, bounds=HEAVY, also=paths("w"))
-entry(adversary.step_angle, bounds=ROUND)
-entry(adversary.minimax_on_sphere, adversary.minimax_in_ball, bounds=HEAVY)
-entry(adversary.great_circle, free={"turn": "inf"})
+entry(adversary.path_error, given={"w": PATH}, also=paths("w", several=False))
+entry(adversary.upper_bound, given={"w": PATH}, also=paths("w"))
+entry(adversary.sphere_bound, given={"w": PATH}, also=paths("w"))
+entry(adversary.worst_path, given={"start": PATH}, also=paths("start"))
+entry(adversary.best_layer, given={"w": PATH}, also=paths("w"))
+entry(adversary.great_circle, free={"turn": "all"}, also=rows("turn", "must be finite and >= 0", -0.1, NAN))
 
 # --- theory: displays of the Memformer's paper
 EXAMPLE = {"X": np.eye(2, 3), "x": np.ones(2), "w": np.ones(2), "A": np.zeros((1, 2, 2)), "Gamma": np.eye(1)}
@@ -2664,9 +2538,6 @@ entry(
         ),
     ],
 )
-
-# --- theory: first-order methods
-entry(polynomial_floor.wishart_moments)
 entry(
     *(
         polynomial_floor.best_single_step,
@@ -2681,7 +2552,6 @@ entry(polynomial_floor.limit_risks, given={"c": 0.25})
 entry(
     *(polynomial_floor.limit_registers, polynomial_floor.limit_steps, polynomial_floor.limit_equal_steps),
     given={"c": 0.25},
-    bounds={"c": "> 0"},
 )
 HS = np.eye(2)[None].repeat(3, axis=0)
 HESSIANS = [
@@ -2712,8 +2582,6 @@ entry(
     also=[*HESSIANS, ({"H": -HS}, "H must be positive semi-definite, its smallest whitened eigenvalue is -1")],
 )
 METHOD = {"eta": "> 0"}
-entry(lfom.gradient_descent_table, bounds=METHOD)
-entry(lfom.momentum_table, lfom.nesterov_table, bounds=METHOD | {"beta": ">= 0"})
 entry(
     lfom.registers,
     given={"alpha": np.ones(2), "gamma": np.ones(2)},
@@ -2731,7 +2599,6 @@ LOWER = [
 ]
 entry(lfom.cumulative, given={"Gamma": np.eye(2)}, also=LOWER)
 STEPS = {
-    "bounds": {"a": "any number"},
     "also": [
         *LOWER,
         *(({"a": np.ones(shape)}, r"a must have shape \(2\) to have one number a layer") for shape in ((3,), (2, 1))),
@@ -2748,7 +2615,7 @@ EXPERTS = {
     "also": rows("trained", "must", *SEVERAL_NUMBERS),
 }
 entry(gated_floor.simplex_gate, **EXPERTS)
-entry(gated_floor.output_gate, bounds={"variance": "> 0"}, **EXPERTS)
+entry(gated_floor.output_gate, **EXPERTS)
 entry(
     gated_floor.least_over_variances,
     given={"variances": [1.0, 2.0], "weights": np.ones(2)},
@@ -2780,7 +2647,6 @@ entry(
     also=CURVED + LAWS_OF,
 )
 entry(gated_floor.least_by_spectrum, given={"H": FOUR}, also=CURVED)
-entry(gated_floor.least_by_trace, gated_floor.excess_constants)
 FLOORS = (mixture_floor.curvature_moments, mixture_floor.least_over_components)
 WIDE_TASK = ({"task": PARTED}, "task must have d = 1 here, got d = 2")
 entry(*FLOORS, mixture_floor.least_shared_over_components, given={"task": ALONG}, also=[WIDE_TASK])
@@ -2799,7 +2665,6 @@ entry(
     given={"task": ALONG, "nodes": mixture_floor.input_nodes(ALONG, 3)},
     also=[WIDE_TASK],
 )
-entry(learnability.ball, learnability.mean_worst_loss, learnability.moment_constants)
 COVER = {"parameters": 2, "radius": 1.0, "largest": 1.0, "slope": 1.0, "delta": 0.1}
 entry(learnability.covering_excess, given=COVER | {"N": 10})
 entry(learnability.prompts_needed, given=COVER | {"excess": 1.0})
@@ -2811,11 +2676,6 @@ entry(
 
 # --- theory: one S6 layer
 DECAY = {"alpha": "in [1e-100, 1)"}
-entry(closed.assumed_alpha, closed.bound, closed.sharper_bound, closed.linear_attention_loss)
-entry(selection.printed_beta2, closed.optimal_beta, closed.effective_samples, bounds=DECAY)
-entry(closed.least_loss, bounds=DECAY)
-entry(closed.lms_loss, bounds={"mu": ">= 0"})
-entry(closed.shifted_loss, bounds=DECAY | {"beta": "any number"})
 ARRAYS = {"W_B": np.ones((4, 3)), "W_C": np.ones((4, 3)), "b_B": np.ones(4), "b_C": np.ones(4)}
 entry(
     closed.S6Weights,
@@ -2829,12 +2689,7 @@ OTHER_D = ({"coefficients": closed.Coefficients(3, 3, 0.9)}, "weights must have 
 entry(closed.population_loss, closed.gradient, also=[OTHER_D])
 entry(closed.descend, also=[OTHER_D])
 TIMES = ([], [0.0], [1.0, 1.0], [2.0, 1.0], [[1.0]], [-1.0, 1.0], [NAN], ["1"], 1.0)
-entry(
-    closed.flow,
-    given={"time": np.ones(1)},
-    bounds={"rtol": "> 0"},
-    also=[OTHER_D, *(({"time": value}, "time must be") for value in TIMES)],
-)
+entry(closed.flow, given={"time": np.ones(1)}, also=[OTHER_D, *(({"time": value}, "time must be") for value in TIMES)])
 EYE = closed.S6Weights(np.eye(3, 3), np.eye(3, 3), np.zeros(3), np.zeros(3))
 entry(closed.rate, given={"eta": 1e-3}, also=[OTHER_D, ({"weights": EYE, "eta": 100.0}, "eta must be < ")])
 
@@ -2850,8 +2705,7 @@ entry(
         for d, noise_of in ((1, 0.0), (2, 0.1))
     ],
 )
-entry(fast.gla_error, bounds={"lam": ">= 0", "mu": ">= 0"}, also=[({"lam": 1.0}, "updates must settle.*got ")])
-entry(fast.delta_error, bounds={"lam": ">= 0", "mu": ">= 0"})
+entry(fast.gla_error, also=[({"lam": 1.0}, "updates must settle.*got ")])
 SPECTRUM = np.array([0.5, 1.0, 2.0])
 entry(*(fast.gla_per_channel, fast.gla_shared, fast.delta_shared, fast.delta_diagonal), given={"spectrum": SPECTRUM})
 entry(floors.kalman_errors, given={"spectrum": SPECTRUM}, sizes={"d": 3})
@@ -2863,10 +2717,8 @@ entry(
     large_d.touching_point,
     large_d.smoother_large_d,
     large_d.kalman_large_d,
-    bounds=RATIO,
     also=[BROADCAST],
 )
-entry(large_d.touching, bounds=RATIO | {"zeta": "> 0", "eps": "> 0"})
 HEARD = {"f": np.linspace(0.1, 2.0, 8)}
 entry(spectra.frequencies, given={"n": 8})
 entry(
@@ -2884,7 +2736,7 @@ entry(spectra.log_gain, spectra.predicted, spectra.smoothed_weight, given=HEARD 
 entry(
     spectra.layer_error,
     given=HEARD | {"layer": "gla"},
-    also=rows("layer", "must be one of gla, delta, key-gated", "mesa", None),
+    also=rows("layer", "must be (one of gla, delta, key-gated|a str)", "mesa", None),
 )
 NOTHING = ({"f": np.zeros(8)}, "f must be one spectrum")
 OF_SPECTRA = (spectra.smoother_error, spectra.filter_error, spectra.key_gated_large_d, spectra.gla_large_d)
@@ -2901,8 +2753,6 @@ entry(
     sizes={"r": 2},
     also=[({"F": np.eye(2)}, "F must have a spectral radius below 1")],
 )
-entry(large_d.kalman_random_walk, large_d.delta_random_walk, bounds={"nu": ">= 0"})
-entry(large_d.rls_random_walk, bounds={"nu": ">= 0", "theta": "> 0"})
 entry(
     mesa.mesa_large_d,
     given={"ridge": 0.1},
@@ -2912,7 +2762,6 @@ entry(mesa.mesa_over_floor, given={"s": np.array([0.3, 1.0]), "v": np.array([0.1
 entry(
     mesa.least_noise,
     given={"s": np.array([0.3, 1.0]), "within": 0.1, "v": np.array([0.1, 1.0]), "mesa": np.full((2, 2), 1.2)},
-    bounds={"v": "> 0", "mesa": "> 1"},
 )
 entry(cheap_covariance.Frozen, given={"variances": (1.0,)}, free={"variances": ("1.0",)})
 entry(cheap_covariance.eps_blocks, cheap_covariance.eps_low_rank, cheap_covariance.eps_thinned, given={"share": 0.5})
@@ -2977,33 +2826,6 @@ def test_every_exception_is_of_something_public():
     asked = {function for function, _ in ASKED_OF.values()}
     methods = {(kind, function.__name__) for function, kind in ASKED_OF.values()}
     assert ENTRIES.keys() <= asked | methods
-
-
-@pytest.mark.parametrize(
-    ("text", "bound"),
-    [
-        ("step size, > 0, in units of 1/x^2.", Bound(0, low_in=False)),
-        ("forgetting factor in (0, 1], dimensionless", Bound(0, 1, low_in=False)),
-        ("angle, in [0, pi], in radians", Bound(0, math.pi)),
-        ("in [1e-100, 1).", Bound(1e-100, 1, high_in=False)),
-        ("at least 2", Bound(2)),
-        ("< 0, one a state", Bound(high=0, high_in=False)),
-        ("standard deviation of w_0", Bound(0)),
-        ("largest eigenvalue, >= low.", None),
-        ("where forgetting factors start", None),
-        ("any number", Bound()),
-    ],
-)
-def test_bounds_are_read_from_prose(text, bound):
-    """The ways in which docstrings declare a bound, and words that declare none."""
-    assert parsed(text) == bound
-
-
-@pytest.mark.parametrize("text", ["in (-1 / L, 1)", "in (0, 1 / d]", "no more than 0 <"])
-def test_a_bound_that_cannot_be_read_is_no_bound(text):
-    """A sentence that compares, and that the reader above does not understand, is an error and not silence."""
-    with pytest.raises(ValueError, match="a bound that cannot be read"):
-        parsed(text)
 
 
 def test_a_generator_cannot_be_left_out():

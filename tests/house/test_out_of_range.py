@@ -39,7 +39,6 @@ from icl.theory import (
     steady,
 )
 from icl.theory import lms_family as lms
-from icl.theory.errata import memory
 from icl_bench.catalogue import Lstm, Softmax
 from icl_bench.sequence import Block, InContext, Projected
 from icl_book import claims
@@ -127,7 +126,6 @@ def test_what_is_merely_truthy_proves_nothing(value, as_installed):
         lambda: lms.errors(TASK, 0.1, normalised=value),
         lambda: lms.steady_error(TASK, 0.1, normalised=value),
         lambda: lms.best_steady(TASK, normalised=value),
-        lambda: memory.deviation(1, None, None, mended=value),
     ):
         with pytest.raises(ValueError, match="must be True or False"):
             call()

@@ -98,7 +98,7 @@ def test_one_gpu_by_its_number(gpus, worked, tmp_path):
         (2, "cuda:", "device must be cpu or cuda, got 'cuda:'"),
         (2, "cuda:x", "device must be cpu or cuda"),
         (2, "cudas", "device must be cpu or cuda"),
-        (2, torch.device("cuda"), "device must be cpu or cuda"),
+        (2, torch.device("cuda"), "device must be a str"),
     ],
 )
 def test_a_gpu_that_is_not_here_is_refused_before_anything_is_done(gpus, count, device, message):

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Natural, validated
 from icl.tasks import Prompt
 
 
@@ -31,21 +32,20 @@ class Causal(nn.Module):
         if x.shape[1] == 0:
             raise ValueError("x must hold at least one position in time, got 0")
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
-        _checks.instance("prompt", prompt, Prompt)
         Z = prompt.tokens()
         return -self.errors(Z[..., :-1], Z[..., -1])[:, -1]
 
+    @validated
     def predictions(self, prompt: Prompt) -> Float[Tensor, "batch time"]:
         """Predict every label, each from what is before it; its own enters by rounding only."""
-        _checks.instance("prompt", prompt, Prompt)
         return prompt.y - self.errors(prompt.x, prompt.y)
 
-    def loss(self, prompt: Prompt, *, since: int = 0) -> Float[Tensor, ""]:
+    @validated
+    def loss(self, prompt: Prompt, *, since: Natural = 0) -> Float[Tensor, ""]:
         """Mean squared error over prompts and over positions since .. n, each a query with that many examples."""
-        _checks.instance("prompt", prompt, Prompt)
-        _checks.integer("since", since, at_least=0)
         if since > prompt.n:
             raise ValueError(f"since must be at most n = {prompt.n}, got {since}")
         return self.errors(prompt.x, prompt.y)[:, since:].square().mean()
@@ -62,11 +62,10 @@ class Normalised(Causal):
         model: the model that reads normalised prompts.
     """
 
+    @validated
     def __init__(self, model: Causal) -> None:
         """Keep the model."""
         super().__init__()
-        if not isinstance(model, Causal):
-            raise ValueError(f"model must be a Causal, got {model!r}")
         self.model, self.d = model, model.d
 
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
@@ -75,9 +74,9 @@ class Normalised(Causal):
         length = self._lengths(x)
         return self.model.errors(x / length.unsqueeze(-1), y / length) * length
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
-        _checks.instance("prompt", prompt, Prompt)
         length = self._lengths(prompt.x)
         scaled = Prompt(prompt.x / length.unsqueeze(-1), prompt.y / length, prompt.w)
         answer: Tensor = self.model(scaled)

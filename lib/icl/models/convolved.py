@@ -20,18 +20,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, OpenUnit, Positive, validated
 from icl.models.causal import Causal
 
 
-def newest(tokens: Float[Tensor, "batch time channels"], width: int) -> Float[Tensor, "batch time width channels"]:
+@validated
+def newest(tokens: Float[Tensor, "batch time channels"], width: Count) -> Float[Tensor, "batch time width channels"]:
     """The newest tokens at each position, itself first; 0 where the sequence had not begun.
 
     Args:
         tokens: a batch of sequences.
-        width: how many, at least 1.
+        width: how many.
     """
     _checks.tensor("tokens", tokens, 3)
-    _checks.integer("width", width, at_least=1)
     padded = nn.functional.pad(tokens, (0, 0, width - 1, 0))
     # unfold puts the oldest first, on a last axis of its own.
     return padded.unfold(1, width, 1).flip(-1).transpose(-1, -2)
@@ -46,50 +47,48 @@ class Convolved(Causal):
     the present label.
 
     Args:
-        d: dimension of the inputs, at least 1.
-        width: tokens that the convolution covers, at least 1.
+        d: dimension of the inputs.
+        width: tokens that the convolution covers.
         sees: "keys", or "tokens": keys with their labels, that of step i included.
         corrects: the layer writes its error; otherwise the label.
         fades: a_i is a gate; otherwise one trained number.
         mixes: a filter is made at every step.
         compares: the network sees the inner products of the window's directions too.
-        hidden: channels of the convolution, at least 1.
-        lam: a to start from, in (0, 1).
-        beta: strength of writing to start from, > 0, dimensionless.
+        hidden: channels of the convolution.
+        lam: a to start from.
+        beta: strength of writing to start from, dimensionless.
         generator: what the convolution's weights are drawn from.
         dtype: of the parameters.
     """
 
+    @validated
     def __init__(
         self,
-        d: int,
+        d: Count,
         *,
-        width: int,
+        width: Count,
         sees: str = "keys",
         corrects: bool = True,
         fades: bool = True,
         mixes: bool = True,
         compares: bool = True,
-        hidden: int = 32,
-        lam: float = 0.95,
-        beta: float = 0.9,
+        hidden: Count = 32,
+        lam: OpenUnit = 0.95,
+        beta: Positive = 0.9,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Draw the convolution; what it is read with starts at 0."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
-        self.width = _checks.integer("width", width, at_least=1)
+        self.d = d
+        self.width = width
         if sees not in ("keys", "tokens"):
             raise ValueError(f"sees must be 'keys' or 'tokens', got {sees!r}")
         self.sees = sees
         self.corrects, self.fades = _checks.flag("corrects", corrects), _checks.flag("fades", fades)
         self.mixes, self.compares = _checks.flag("mixes", mixes), _checks.flag("compares", compares)
-        _checks.integer("hidden", hidden, at_least=1)
         if not 0 < _checks.number("lam", lam) < 1:
             raise ValueError(f"lam must lie in (0, 1), got {lam!r}")
-        _checks.number("beta", beta, above=0)
-        _checks.drawing(generator, dtype)
         seen = width * (d + 1 + (sees == "tokens")) + (width * (width - 1) // 2 if compares else 0)
         drawn = torch.randn(hidden, seen, generator=generator, dtype=dtype, device=generator.device)
         self.convolution = nn.Parameter(drawn / math.sqrt(seen))
@@ -124,7 +123,7 @@ class Convolved(Causal):
         heard = (u @ written.transpose(1, 2)) * faded
         if not self.corrects:
             return length * (v - torch.einsum("bti,bi->bt", heard, v))
-        _checks.precision(heard.dtype)  # no system is solved in another
+        _checks.precision("dtype", heard.dtype)  # no system is solved in another
         system = heard + torch.eye(heard.shape[-1], dtype=heard.dtype, device=heard.device)
         missed = torch.linalg.solve_triangular(system, v.unsqueeze(-1), upper=False, unitriangular=True)
         return length * missed.squeeze(-1)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from icl._bounds import validated
 from icl.models.layers import FastWeights
 
 
@@ -25,6 +26,7 @@ class Cost:
     flops: int
 
 
+@validated
 def cost(layer: FastWeights[Any]) -> Cost:
     """Count what a layer keeps and does, by running one read and one step of it.
 
@@ -42,8 +44,6 @@ def cost(layer: FastWeights[Any]) -> Cost:
     Raises:
         NotImplementedError: if the layer uses an operation that this count has no rule for, by its name.
     """
-    if not isinstance(layer, FastWeights):
-        raise ValueError(f"layer must be one of icl.models.layers, got {layer!r}")
     two, three = _count(layer, 2), _count(layer, 3)
     trained = sum(parameter.numel() for parameter in layer.parameters() if parameter.requires_grad)
     return Cost(trained, three[0] - two[0], three[1] - two[1])

@@ -11,13 +11,16 @@ The interface and the rest is in :mod:`icl.models.layers`.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Gt, Lt
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, OpenUnit, Positive, validated
 from icl.models.layers import (
     Belief,
     Counted,
@@ -42,8 +45,8 @@ class DeltaRule(_Fading):
 
     Args:
         d: dimension of the inputs.
-        lam: decay, in (0, 1), one number or d.
-        mu: write strength, > 0, in units of 1/x^2, one number or d.
+        lam: decay, one number or d.
+        mu: write strength, in units of 1/x^2, one number or d.
         dtype: of the parameters.
     """
 
@@ -62,13 +65,21 @@ class GatedDelta(_Estimating):
         d: dimension of the inputs.
         forget: gate of the decay.
         write: gate of the write strength.
-        lam: decay to start from, in (0, 1).
-        beta: write strength to start from, in (0, 2), dimensionless.
+        lam: decay to start from.
+        beta: write strength to start from, dimensionless.
         dtype: of the parameters; gates have their own.
     """
 
+    @validated
     def __init__(
-        self, d: int, forget: Gate, write: Gate, *, lam: float, beta: float, dtype: torch.dtype = torch.float32
+        self,
+        d: Count,
+        forget: Gate,
+        write: Gate,
+        *,
+        lam: OpenUnit,
+        beta: Annotated[float, Gt(0), Lt(2)],
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Start as the rule without gates, if they start at 0."""
         super().__init__(d)
@@ -94,12 +105,13 @@ class Longhorn(_Estimating):
 
     Args:
         d: dimension of the inputs.
-        lam: decay, in (0, 1).
-        eps: weight of staying, > 0, in units of x^2; near 0 the newest example is known exactly.
+        lam: decay.
+        eps: weight of staying, in units of x^2; near 0 the newest example is known exactly.
         dtype: of the parameters.
     """
 
-    def __init__(self, d: int, *, lam: float, eps: float, dtype: torch.dtype = torch.float32) -> None:
+    @validated
+    def __init__(self, d: Count, *, lam: OpenUnit, eps: Positive, dtype: torch.dtype = torch.float32) -> None:
         """Keep both."""
         super().__init__(d)
         self.log_odds, self.log_eps = _log_odds("lam", lam, dtype), _log("eps", eps, dtype)
@@ -131,7 +143,8 @@ class LFOM(FastWeights[Counted]):
         dtype: of the parameters.
     """
 
-    def __init__(self, d: int, *, c: Sequence[float] | np.ndarray, dtype: torch.dtype = torch.float32) -> None:
+    @validated
+    def __init__(self, d: Count, *, c: Sequence[float] | np.ndarray, dtype: torch.dtype = torch.float32) -> None:
         """Keep the coefficients."""
         super().__init__(d)
         # A copy, or training would change the caller's numbers.
@@ -166,12 +179,13 @@ class Mesa(FastWeights[Sums]):
 
     Args:
         d: dimension of the inputs.
-        lam: forgetting factor, in (0, 1).
-        eps: regularisation, > 0, in units of x^2.
+        lam: forgetting factor.
+        eps: regularisation, in units of x^2.
         dtype: of the parameters.
     """
 
-    def __init__(self, d: int, *, lam: float, eps: float, dtype: torch.dtype = torch.float32) -> None:
+    @validated
+    def __init__(self, d: Count, *, lam: OpenUnit, eps: Positive, dtype: torch.dtype = torch.float32) -> None:
         """Keep both; the answer is the ridge regression's own."""
         super().__init__(d)
         self.log_odds, self.log_eps = _log_odds("lam", lam, dtype), _log("eps", eps, dtype)
@@ -215,15 +229,23 @@ class Kalman(FastWeights[Belief]):
 
     Args:
         d: dimension of the inputs.
-        gamma: autoregressive coefficient, > 0.
-        sigma_e: standard deviation of each coordinate of the innovations, > 0, in units of y/x.
-        sigma_y: standard deviation of noise in the labels, > 0, in units of y.
-        P_0: variance of each coordinate of the first weights, > 0 and at most 1e12 sigma_y^2, in units of y^2/x^2.
+        gamma: autoregressive coefficient.
+        sigma_e: standard deviation of each coordinate of the innovations, in units of y/x.
+        sigma_y: standard deviation of noise in the labels, in units of y.
+        P_0: variance of each coordinate of the first weights, at most 1e12 sigma_y^2, in units of y^2/x^2.
         dtype: of the parameters.
     """
 
+    @validated
     def __init__(
-        self, d: int, *, gamma: float, sigma_e: float, sigma_y: float, P_0: float, dtype: torch.dtype = torch.float32
+        self,
+        d: Count,
+        *,
+        gamma: Positive,
+        sigma_e: Positive,
+        sigma_y: Positive,
+        P_0: Positive,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Keep the law; ValueError if float64 has no digits for P_0 beside sigma_y^2."""
         super().__init__(d)

@@ -32,6 +32,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, validated
 from icl.models.memformer import (
     Free,
     Full,
@@ -60,14 +61,15 @@ class FreeGate(nn.Module):
     """Gates that are any numbers, the same for every prompt; they start at 1/heads.
 
     Args:
-        heads: H, at least 1.
+        heads: H.
         dtype: of the parameters.
     """
 
-    def __init__(self, heads: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, heads: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the mean of the heads."""
         super().__init__()
-        self.heads = _checks.integer("heads", heads, at_least=1)
+        self.heads = heads
         self.alpha = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_kind(dtype)))
 
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
@@ -82,14 +84,15 @@ class ConvexGate(nn.Module):
     A sum of 1 alone, as in footnote 2 of the paper, makes an affine combination, which may leave the heads' hull.
 
     Args:
-        heads: H, at least 1.
+        heads: H.
         dtype: of the parameters.
     """
 
-    def __init__(self, heads: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, heads: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the mean of the heads."""
         super().__init__()
-        self.heads = _checks.integer("heads", heads, at_least=1)
+        self.heads = heads
         self.logits = nn.Parameter(torch.zeros(heads, dtype=_kind(dtype)))
 
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
@@ -265,9 +268,9 @@ class MultiHead(_Gated):
         M = error_matrices(H, A, Gamma, B) if Gamma.dim() == 4 else token_errors(X, A, Gamma, B)
         return M[:, :: len(A) // self.layers]
 
+    @validated
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
         """All token states, by the paper's equations as they stand."""
-        _checks.instance("prompt", prompt, Prompt)
         gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
         parts = self._parts()
         P, Q = (torch.stack(blocks) for blocks in zip(*(parameters(A, B) for A, _, B in parts), strict=True))
@@ -275,9 +278,9 @@ class MultiHead(_Gated):
         tables = [Gamma.expand(-1, -1, tokens, self.d + 1) for _, Gamma, _ in parts]
         return many_heads(prompt.tokens(), P, Q, torch.stack(tables), gates)
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label, <w_L, x_q>."""
-        _checks.instance("prompt", prompt, Prompt)
         X, y = prompt.x[:, :-1], prompt.y[:, :-1]
         H, b = self._curvatures("x", X), (y.unsqueeze(1) @ X).squeeze(1) / prompt.n
         A, Gamma, B = self.blocks(H)
@@ -306,9 +309,9 @@ class OutputMixture(_Gated):
         each = torch.stack([eye - head.errors(X) for head in self._each()], dim=1)
         return eye - (gates[:, :, None, None, None] * each).sum(1)
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
-        _checks.instance("prompt", prompt, Prompt)
         gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
         return (gates * torch.stack([head(prompt) for head in self._each()], dim=1)).sum(1)
 

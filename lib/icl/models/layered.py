@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl import _checks
+from icl._bounds import Count, validated
 from icl.models.causal import Causal, Normalised
 from icl.models.layers import FastWeights, Hidden, Memories
 from icl.models.memformer import scatter
@@ -123,10 +123,9 @@ class LayeredDelta(_Layered):
 
     model: DeltaStack
 
+    @validated
     def __init__(self, model: DeltaStack) -> None:
         """Keep the model."""
-        if not isinstance(model, DeltaStack):
-            raise ValueError(f"model must be a DeltaStack, got {model!r}")
         super().__init__(model.d)
         self.model, self.layers = model, model.layers
 
@@ -172,10 +171,9 @@ class Selected(FastWeights[Hidden]):
         layer: an S6 layer with selective B and C, one rate, and tokens (x, y); its parameters are shared, not copied.
     """
 
+    @validated
     def __init__(self, layer: S6) -> None:
         """Keep the layer."""
-        if not isinstance(layer, S6):
-            raise ValueError(f"layer must be an icl.models.s6.S6, got {layer!r}")
         if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
             raise ValueError(f"layer must have Selective B and C, got {layer!r}")
         if len(layer.log_rate) != 1:
@@ -208,7 +206,8 @@ class Selected(FastWeights[Hidden]):
         return decay * (state.h * self.layer.C(asked)[:, 0]).sum(-1)
 
 
-def selected_at_random(d: int, d_h: int = 16, *, generator: torch.Generator) -> Selected:
+@validated
+def selected_at_random(d: Count, d_h: Count = 16, *, generator: torch.Generator) -> Selected:
     """An S6 layer to train, float32, that answers at every position.
 
     Entries of W_B and W_C are N(0, 0.3^2), as neither would move if both were 0; the step is 0.03 at every token to
@@ -219,8 +218,6 @@ def selected_at_random(d: int, d_h: int = 16, *, generator: torch.Generator) -> 
         d_h: size of the state.
         generator: the stream that the entries are drawn from.
     """
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("d_h", d_h, at_least=1)
     parts = {name: Selective(d + 1, d_h, dtype=torch.float32) for name in "BC"}
     layer = S6(**parts, step=Step(d + 1, 0.03, dtype=torch.float32), A=-torch.ones(1))
     scatter(layer, 0.3, generator=generator, names=["W"])

@@ -20,14 +20,16 @@ differ in scale (a decay per channel, a diagonal gain).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from annotated_types import Gt, Lt
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, Positive, Real, validated
 from icl.models.causal import Causal
 
 _Inputs = Float[Tensor, "batch d"]
@@ -109,7 +111,7 @@ def _log_odds(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] 
 
 
 def _floating(dtype: Any) -> torch.dtype:
-    _checks.precision(dtype)
+    _checks.precision("dtype", dtype)
     return dtype
 
 
@@ -146,10 +148,11 @@ class LinearGate(Gate):
 
     d: int
 
-    def __init__(self, d: int, *, dtype: torch.dtype = torch.float32) -> None:
+    @validated
+    def __init__(self, d: Count, *, dtype: torch.dtype = torch.float32) -> None:
         """Start at 0."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
+        self.d = d
         self.w = nn.Parameter(torch.zeros(d + 1, dtype=_floating(dtype)))
 
     def forward(self, x: _Inputs, y: _Labels) -> _Labels:
@@ -169,10 +172,11 @@ class LengthGate(Gate):
 
     d: int
 
-    def __init__(self, d: int, *, dtype: torch.dtype = torch.float32) -> None:
+    @validated
+    def __init__(self, d: Count, *, dtype: torch.dtype = torch.float32) -> None:
         """Start at 0."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
+        self.d = d
         self.c = nn.Parameter(torch.zeros((), dtype=_floating(dtype)))
 
     def forward(self, x: _Inputs, y: _Labels) -> _Labels:
@@ -190,14 +194,15 @@ class FastWeights(Causal, Generic[S]):
         d: dimension of the inputs.
     """
 
-    def __init__(self, d: int) -> None:
+    @validated
+    def __init__(self, d: Count) -> None:
         """Keep the dimension."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
+        self.d = d
 
-    def start(self, batch: int) -> S:
+    @validated
+    def start(self, batch: Count) -> S:
         """The state before any example, of a batch of prompts, in the dtype and on the device of the parameters."""
-        _checks.integer("batch", batch, at_least=1)
         return self._start(next(self.parameters()).new_zeros(batch, self.d))
 
     def step(self, state: S, x: _Inputs, y: _Labels) -> S:
@@ -264,11 +269,12 @@ class LinearAttention(_Estimating):
 
     Args:
         d: dimension of the inputs.
-        mu: write strength, > 0, in units of 1/x^2.
+        mu: write strength, in units of 1/x^2.
         dtype: of the parameters.
     """
 
-    def __init__(self, d: int, *, mu: float, dtype: torch.dtype = torch.float32) -> None:
+    @validated
+    def __init__(self, d: Count, *, mu: Positive, dtype: torch.dtype = torch.float32) -> None:
         """Keep the write strength."""
         super().__init__(d)
         self.log_mu = _log("mu", mu, dtype)
@@ -285,12 +291,13 @@ class LinearAttention(_Estimating):
 class _Fading(_Estimating):
     """An estimate that fades by lam and is written to with strength mu: one number each, or one a coordinate."""
 
+    @validated
     def __init__(
         self,
-        d: int,
+        d: Count,
         *,
-        lam: float | Sequence[float] | np.ndarray,
-        mu: float | Sequence[float] | np.ndarray,
+        lam: Annotated[float | Sequence[float] | np.ndarray, Gt(0), Lt(1)],
+        mu: Annotated[float | Sequence[float] | np.ndarray, Gt(0)],
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Keep both."""
@@ -313,8 +320,8 @@ class GLA(_Fading):
 
     Args:
         d: dimension of the inputs.
-        lam: forgetting factor, in (0, 1), one number or d.
-        mu: write strength, > 0, in units of 1/x^2, one number or d.
+        lam: forgetting factor, one number or d.
+        mu: write strength, in units of 1/x^2, one number or d.
         dtype: of the parameters.
     """
 
@@ -322,9 +329,10 @@ class GLA(_Fading):
         return Weights(self.lam * torch.addcmul(state.w_hat, x, self.mu * y.unsqueeze(-1)))
 
 
-def retention(heads: int) -> Float[np.ndarray, " heads"]:
+@validated
+def retention(heads: Count) -> Float[np.ndarray, " heads"]:
     """Decays of RetNet's heads, 1 - 2^(-5-h) for h = 0 .. heads - 1 [Sun et al. 2023, eq. 8]."""
-    return 1 - 2.0 ** (-5 - np.arange(_checks.integer("heads", heads, at_least=1)))
+    return 1 - 2.0 ** (-5 - np.arange(heads))
 
 
 class RetNet(FastWeights[Heads]):
@@ -337,8 +345,9 @@ class RetNet(FastWeights[Heads]):
         dtype: of the parameters.
     """
 
+    @validated
     def __init__(
-        self, d: int, *, lam: Sequence[float] | np.ndarray, mu: float, dtype: torch.dtype = torch.float32
+        self, d: Count, *, lam: Sequence[float] | np.ndarray, mu: Real, dtype: torch.dtype = torch.float32
     ) -> None:
         """Keep the decays; all heads are read alike."""
         super().__init__(d)
@@ -347,7 +356,7 @@ class RetNet(FastWeights[Heads]):
         heads = len(lam)
         decays = torch.sigmoid(_log_odds("lam", lam, dtype, (heads,)).detach())
         self.register_buffer("lam", decays.unsqueeze(-1))
-        self.c = nn.Parameter(torch.full((heads,), _checks.number("mu", mu) / heads, dtype=dtype))
+        self.c = nn.Parameter(torch.full((heads,), float(mu) / heads, dtype=dtype))
 
     def _start(self, w_hat: Tensor) -> Heads:
         return Heads(w_hat.unsqueeze(1).repeat(1, len(self.c), 1))
@@ -369,14 +378,15 @@ class Mamba2(_Estimating):
     Args:
         d: dimension of the inputs.
         gate: what the token adds; `LinearGate(d)` is the paper's.
-        A: rate of decay, > 0.
-        Delta: step to start from, > 0.
-        mu: scale of the answer, > 0, in units of 1/x^2.
+        A: rate of decay.
+        Delta: step to start from.
+        mu: scale of the answer, in units of 1/x^2.
         dtype: of the parameters; the gate has its own.
     """
 
+    @validated
     def __init__(
-        self, d: int, gate: Gate, *, A: float, Delta: float, mu: float, dtype: torch.dtype = torch.float32
+        self, d: Count, gate: Gate, *, A: Positive, Delta: Positive, mu: Positive, dtype: torch.dtype = torch.float32
     ) -> None:
         """Start with the same step at every token."""
         super().__init__(d)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from icl import _checks
+from icl._bounds import Count, Positive, validated
 
 
 @dataclass(frozen=True)
@@ -105,17 +105,18 @@ def pretrained(source: str | Path, *, dtype: torch.dtype = torch.float32) -> tup
     return model.eval(), tokenizer
 
 
+@validated
 def untrained(
     kind: str,
     *,
     generator: torch.Generator,
-    layers: int = 2,
-    width: int = 32,
-    heads: int = 4,
-    key_heads: int | None = None,
-    words: int = 64,
-    places: int = 512,
-    spread: float = 0.02,
+    layers: Count = 2,
+    width: Count = 32,
+    heads: Count = 4,
+    key_heads: Count | None = None,
+    words: Count = 64,
+    places: Count = 512,
+    spread: Positive = 0.02,
 ) -> nn.Module:
     """A small language model with weights drawn at random, in evaluation mode and without dropout.
 
@@ -137,15 +138,10 @@ def untrained(
     """
     if kind not in ("gpt2", "llama"):
         raise ValueError(f"kind must be 'gpt2' or 'llama', got {kind!r}")
-    _checks.instance("generator", generator, torch.Generator)
-    named = {"layers": layers, "width": width, "heads": heads, "words": words, "places": places}
-    for name, value in named.items():
-        _checks.integer(name, value, at_least=1)
-    _checks.number("spread", spread, above=0)
     if width % heads or (kind == "llama" and (width // heads) % 2):
         even = ", with an even quotient for rotary positions" if kind == "llama" else ""
         raise ValueError(f"width must be a multiple of heads = {heads}{even}, got {width}")
-    shared = heads if key_heads is None else _checks.integer("key_heads", key_heads, at_least=1)
+    shared = heads if key_heads is None else key_heads
     if heads % shared or (kind == "gpt2" and shared != heads):
         allowed = "None for 'gpt2'" if kind == "gpt2" else f"a divisor of heads = {heads}"
         raise ValueError(f"key_heads must be {allowed}, got {key_heads}")

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, Positive, validated
 from icl.models.token_form import _blocks, many_registers, parameters, token_errors
 from icl.tasks import Prompt
 
@@ -143,7 +144,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
 
 def _kind(dtype: Any) -> torch.dtype:
     """Return a dtype that parameters can have here; ValueError for another."""
-    _checks.precision(dtype)
+    _checks.precision("dtype", dtype)
     return cast(torch.dtype, dtype)
 
 
@@ -173,17 +174,18 @@ class Scaled(nn.Module):
 
     Args:
         matrix: (d, d); a copy is kept, in whose dtype the a_l are.
-        layers: L, at least 1.
+        layers: L.
     """
 
-    def __init__(self, matrix: Float[Tensor, "d d"], layers: int) -> None:
+    @validated
+    def __init__(self, matrix: Float[Tensor, "d d"], layers: Count) -> None:
         """Start at the matrix itself."""
         super().__init__()
         _checks.tensor("matrix", matrix, 2)
         _checks.shape("matrix", matrix, (len(matrix),) * 2)
         _kind(matrix.dtype)
         self.register_buffer("matrix", matrix.detach().clone())
-        self.a = nn.Parameter(torch.ones(_checks.integer("layers", layers, at_least=1), dtype=matrix.dtype))
+        self.a = nn.Parameter(torch.ones(layers, dtype=matrix.dtype))
 
     def A(self) -> Float[Tensor, "L d d"]:
         """The matrices."""
@@ -195,18 +197,17 @@ class Full(nn.Module):
 
     Args:
         d: dimension of the inputs.
-        layers: L, at least 1.
+        layers: L.
         dtype: of the parameters.
     """
 
-    def __init__(self, d: int, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, d: Count, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start at the identity."""
         super().__init__()
-        _checks.integer("d", d, at_least=1)
-        _checks.integer("layers", layers, at_least=1)
         _checks.fits("d", d, 8 * layers * d**2)
-        eye = torch.eye(_checks.integer("d", d, at_least=1), dtype=_kind(dtype))
-        self.matrices = nn.Parameter(eye.repeat(_checks.integer("layers", layers, at_least=1), 1, 1))
+        eye = torch.eye(d, dtype=_kind(dtype))
+        self.matrices = nn.Parameter(eye.repeat(layers, 1, 1))
 
     def A(self) -> Float[Tensor, "L d d"]:
         """The matrices."""
@@ -216,10 +217,11 @@ class Full(nn.Module):
 class Memory(nn.Module):
     """How layers' outputs are weighed: `Gamma()` returns weights that `error_matrices` or `token_errors` takes."""
 
-    def __init__(self, layers: int) -> None:
+    @validated
+    def __init__(self, layers: Count) -> None:
         """Keep the number of layers."""
         super().__init__()
-        self.layers = _checks.integer("layers", layers, at_least=1)
+        self.layers = layers
         _checks.fits("layers", layers, 8 * layers**2)
 
     def Gamma(self) -> Float[Tensor, "L L ..."]:
@@ -231,7 +233,7 @@ class Without(Memory):
     """No memory: every layer's output is used once, there and then. (2.5).
 
     Args:
-        layers: L, at least 1.
+        layers: L.
     """
 
     def Gamma(self) -> Float[Tensor, "L L"]:
@@ -243,11 +245,12 @@ class OneRegister(Memory):
     """One register (3.1), (3.2): Gamma_j^l = alpha_l gamma_{j+1} ... gamma_l; starts as :class:`Without`.
 
     Args:
-        layers: L, at least 1.
+        layers: L.
         dtype: of the parameters.
     """
 
-    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1 and nothing kept."""
         super().__init__(layers)
         self.alpha = nn.Parameter(torch.ones(layers, dtype=_kind(dtype)))
@@ -267,11 +270,12 @@ class Shared(Memory):
     """A register a layer with one weight each, Gamma_j^l = Gamma_j for all l >= j (sec. 3.3); starts at (1, 0, ..).
 
     Args:
-        layers: L, at least 1.
+        layers: L.
         dtype: of the parameters.
     """
 
-    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the first register alone."""
         super().__init__(layers)
         self.weights = nn.Parameter(torch.eye(layers, dtype=_kind(dtype))[0].clone())
@@ -285,16 +289,17 @@ class Free(Memory):
     """A register a layer and a weight for every pair of layers (3.4); starts as :class:`Without`.
 
     Args:
-        layers: L, at least 1.
+        layers: L.
         rows: weights for each pair: 1, or d + 1 for one a row of the register.
         dtype: of the parameters.
     """
 
-    def __init__(self, layers: int, *, rows: int = 1, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, layers: Count, *, rows: Count = 1, dtype: torch.dtype = torch.float64) -> None:
         """Start without memory."""
         super().__init__(layers)
         start = torch.eye(layers, dtype=_kind(dtype))
-        if _checks.integer("rows", rows, at_least=1) > 1:
+        if rows > 1:
             start = start.unsqueeze(-1).repeat(1, 1, rows)
         self.weights = nn.Parameter(start)
 
@@ -308,16 +313,17 @@ class TokenWise(Memory):
     """A register a layer with a weight a token, the same at all later layers; every token starts as `Shared` does.
 
     Args:
-        layers: L, at least 1.
+        layers: L.
         n: number of examples; prompts must have as many.
         dtype: of the parameters.
     """
 
-    def __init__(self, layers: int, n: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, layers: Count, n: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the first register alone."""
         super().__init__(layers)
         start = torch.eye(layers, dtype=_kind(dtype))[0]
-        self.weights = nn.Parameter(start[:, None].repeat(1, _checks.integer("n", n, at_least=1) + 1))
+        self.weights = nn.Parameter(start[:, None].repeat(1, n + 1))
 
     def Gamma(self) -> Float[Tensor, "L L time"]:
         """Row by row the same weights, the later registers' being 0."""
@@ -345,13 +351,12 @@ class Memformer(nn.Module):
         d: dimension of the inputs.
     """
 
+    @validated
     def __init__(
         self, preconditioner: Fixed | Scaled | Full, memory: Memory, curvature: Fixed | Scaled | Full | None = None
     ) -> None:
         """Check that the parts fit together."""
         super().__init__()
-        if not isinstance(memory, Memory):
-            raise ValueError(f"memory must be one of icl.models.memformer's (such as Without), got {memory!r}")
         for name, blocks in (("preconditioner", preconditioner), ("curvature", curvature)):
             if not isinstance(blocks, Fixed | Scaled | Full) and not (name == "curvature" and blocks is None):
                 raise ValueError(f"{name} must be a Fixed, Scaled or Full of icl.models.memformer, got {blocks!r}")
@@ -388,16 +393,16 @@ class Memformer(nn.Module):
         """Expected squared error over query and w* after 0 .. L layers, prompt by prompt (the function `risks`)."""
         return risks(self.errors(X), Sigma)
 
+    @validated
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
         """All token states, by the paper's equations as they stand."""
-        _checks.instance("prompt", prompt, Prompt)
         A, Gamma, B = self._parts("x", prompt.x, 1)
         P, Q = parameters(A, B)
         return many_registers(prompt.tokens(), P, Q, _table(self.memory, Gamma))
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label, <w_L, x_q>."""
-        _checks.instance("prompt", prompt, Prompt)
         A, Gamma, B = self._parts("x", prompt.x, 1)
         if isinstance(self.memory, TokenWise):
             return -self.states(prompt)[:, -1, -1, -1]
@@ -407,23 +412,20 @@ class Memformer(nn.Module):
         return (w * prompt.x[:, -1]).sum(-1)
 
 
-def scatter(model: nn.Module, scale: float, *, generator: torch.Generator, names: Sequence[str] = ()) -> None:
+@validated
+def scatter(model: nn.Module, scale: Positive, *, generator: torch.Generator, names: Sequence[str] = ()) -> None:
     """Draw parameters from N(0, scale^2), in place: those whose names contain one of `names`, or all.
 
     Args:
         model: whose parameters are drawn, in their own order.
-        scale: standard deviation, > 0.
+        scale: standard deviation.
         generator: the stream to draw from.
         names: parts of parameters' names, such as ("alpha", "gamma"); empty for all parameters.
 
     Raises:
         ValueError: if one of the names is part of no parameter's, or an argument is none.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
-    _checks.number("scale", scale, above=0)
     known = dict(model.named_parameters())
-    _checks.instance("names", names, Sequence)
     # A plain string would be taken for its letters.
     if isinstance(names, str) or not all(any(str(part) in name for name in known) for part in names):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")

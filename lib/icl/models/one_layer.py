@@ -10,20 +10,23 @@ any parameters.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, OpenUnit, PositiveUnit, validated
 from icl.models import operators
 from icl.tasks import Prompt
 
 
-def decay_weights(lam: float | Tensor, count: int, *, like: Tensor) -> Float[Tensor, " count"]:
+@validated
+def decay_weights(lam: Annotated[float | Tensor, Ge(0)], count: Count, *, like: Tensor) -> Float[Tensor, " count"]:
     """lam^(count-1), .., lam, 1: integer powers, so that lam = 0 keeps the last token alone and has a gradient."""
-    _checks.integer("count", count, at_least=1)
     if not isinstance(lam, Tensor):
         _checks.number("lam", lam, at_least=0)
     _checks.tensor("like", like)
@@ -34,18 +37,22 @@ def decay_weights(lam: float | Tensor, count: int, *, like: Tensor) -> Float[Ten
     return steps.cumprod(0).flip(0)
 
 
-def gram(Z: Float[Tensor, "batch time tokens"], lam: float | Tensor) -> Float[Tensor, "batch tokens tokens"]:
+@validated
+def gram(
+    Z: Float[Tensor, "batch time tokens"], lam: Annotated[float | Tensor, Ge(0)]
+) -> Float[Tensor, "batch tokens tokens"]:
     """G = sum_i lam^(time-i) z_i z_i' for tokens Z with rows z_i: all that one layer reads from a prompt."""
     _checks.tensor("Z", Z, 3)
     weights = decay_weights(lam, Z.shape[1], like=Z)
     return Z.transpose(1, 2) @ (weights[:, None] * Z)
 
 
+@validated
 def predict(
     Z: Float[Tensor, "batch time tokens"],
     W_V: Float[Tensor, "tokens tokens"],
     W_KQ: Float[Tensor, "tokens tokens"],
-    lam: float | Tensor,
+    lam: Annotated[float | Tensor, Ge(0), Le(1)],
 ) -> Float[Tensor, " batch"]:
     """The layer read off the paper: values W_V z_i, keys z_i, queries W_KQ z_i; last entry of the last output (7)-(9).
 
@@ -54,15 +61,13 @@ def predict(
     Args:
         Z: tokens (x_i, y_i), the query's label 0; rows in time.
         W_V, W_KQ: merged weights.
-        lam: forgetting factor in [0, 1].
+        lam: forgetting factor.
     """
     _checks.shape("Z", Z, (None, None, None))
     size = Z.shape[2]
     for name, weights in (("W_V", W_V), ("W_KQ", W_KQ)):
         _checks.shape(name, weights, (size, size), "to match the tokens")
         _checks.dtype(name, weights, Z.dtype, "to match the tokens")
-    if not isinstance(lam, Tensor):
-        _checks.number("lam", lam, at_least=0, at_most=1)
     decay = torch.as_tensor(lam, dtype=Z.dtype, device=Z.device)
     if decay.numel() != 1 or not bool((decay >= 0) & (decay <= 1)):
         raise ValueError(f"lam must be one number in [0, 1], got {lam}")
@@ -88,15 +93,17 @@ def predict_from_gram(
     return torch.einsum("bi,bi->b", G @ W_V[-1], x_query @ W_KQ[:, :-1].T)
 
 
-def features(prompt: Prompt, lam: float | Sequence[float] | np.ndarray) -> Float[Tensor, "*lams batch d"]:
+@validated
+def features(
+    prompt: Prompt, lam: Annotated[float | Sequence[float] | np.ndarray, Ge(0)]
+) -> Float[Tensor, "*lams batch d"]:
     """g = sum_{i <= n} lam^(n+1-i) y_i x_i, the block of G that the optimum reads: y_hat = g' A x_query.
 
     Given several lam, one matrix product serves them all, and the result has a leading axis for them.
     """
-    _checks.instance("prompt", prompt, Prompt)
     if np.ndim(_checks.numbers("lam", lam)) > 1:
         raise ValueError(f"lam must be one number or have one axis, got shape {np.shape(lam)}")
-    factors = np.atleast_1d(np.asarray(_checks.real("lam", lam, at_least=0), dtype=np.float64))
+    factors = np.atleast_1d(np.asarray(lam, dtype=np.float64))
     powers = torch.as_tensor(factors[:, None] ** np.arange(prompt.n, 0, -1), dtype=prompt.x.dtype).to(prompt.x.device)
     pseudo = prompt.y[:, :-1, None] * prompt.x[:, :-1]
     g = torch.einsum("ln,bnd->lbd", powers, pseudo)
@@ -125,22 +132,26 @@ class OneLayerGLA(nn.Module):
 
     Args:
         d: dimension of the inputs.
-        lam: forgetting factor in (0, 1].
+        lam: forgetting factor.
         scale: standard deviation of the initial weights.
         generator: where they are drawn from.
         dtype: of parameters and predictions.
     """
 
+    @validated
     def __init__(
-        self, d: int, *, lam: float, scale: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
+        self,
+        d: Count,
+        *,
+        lam: PositiveUnit,
+        scale: NonNegative,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Draw the initial weights."""
         super().__init__()
-        _checks.integer("d", d, at_least=1)
         _checks.fits("d", d, 8 * d**2)
-        _checks.number("scale", scale, at_least=0)
-        _checks.drawing(generator, dtype)
-        self.lam = _checks.number("lam", lam, above=0, at_most=1)
+        self.lam = float(lam)
         drawn = torch.randn(2, d + 1, d + 1, generator=generator, dtype=dtype, device=generator.device) * scale
         self.W_V, self.W_KQ = nn.Parameter(drawn[0].clone()), nn.Parameter(drawn[1].clone())
 
@@ -158,25 +169,24 @@ class OneLayerGLA(nn.Module):
             parameter.copy_(new)
         return self
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
-        _checks.instance("prompt", prompt, Prompt)
         G = gram(prompt.tokens(), self.lam)
         return predict_from_gram(G, self.W_V, self.W_KQ, prompt.x[:, -1])
 
 
-def window_features(prompt: Prompt, *, lam: float, count: int) -> Float[Tensor, "batch count"]:
+@validated
+def window_features(prompt: Prompt, *, lam: OpenUnit, count: Count) -> Float[Tensor, "batch count"]:
     """x_q' ((1 - lam) G)^k (1 - lam) g for k = 0 .. count - 1: predictions are their combinations.
 
     Args:
         prompt: the query's label is not used.
-        lam: forgetting factor in (0, 1).
-        count: how many steps of a first-order method, at least 1.
+        lam: forgetting factor.
+        count: how many steps of a first-order method.
     """
-    _checks.instance("prompt", prompt, Prompt)
     if not _checks.number("lam", lam, above=0) < 1:
         raise ValueError(f"lam must be < 1, got {lam!r}")
-    _checks.integer("count", count, at_least=1)
     x, y, query = prompt.x[:, :-1], prompt.y[:, :-1], prompt.x[:, -1]
     # The oldest of n examples has weight lam^n, the newest lam.
     weights = lam * (1 - lam) * decay_weights(lam, prompt.n, like=x)

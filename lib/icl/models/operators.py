@@ -27,6 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, validated
 
 _Keys = Float[Tensor, "batch time heads key"]
 _Values = Float[Tensor, "batch time heads value"]
@@ -81,13 +82,13 @@ def parallel(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
     return torch.einsum("bhij,bjhd->bihd", scores, v).to(v)
 
 
-def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: int = 32) -> _Values:
+@validated
+def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: Count = 32) -> _Values:
     """(5) in blocks of `size` tokens [Yang et al. 2023, sec. 4]: parallel inside a block, one state handed on.
 
     Raises:
         ValueError: if size is no positive integer, or for arguments that do not fit together.
     """
-    _checks.integer("size", size, at_least=1)
     decay = _checked(q, k, v, decay)
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
@@ -137,15 +138,15 @@ def delta_recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate) -
     return torch.stack(outputs, dim=1).to(v)
 
 
-def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, size: int = 32) -> _Values:
+@validated
+def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, size: Count = 32) -> _Values:
     """The rule in blocks of `size` tokens: a triangular system inside a block, one state handed on.
 
     Raises:
         ValueError: if size is no positive integer, or for arguments that do not fit together.
     """
-    _checks.integer("size", size, at_least=1)
     decay, beta = _delta_checked(q, k, v, decay, beta)
-    _checks.precision(q.dtype)  # no system is solved in another
+    _checks.precision("dtype", q.dtype)  # no system is solved in another
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
     for Q, K, V, g, b in zip(*(t.transpose(1, 2).split(size, dim=2) for t in (q, k, v, decay, beta)), strict=True):

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, validated
 from icl.models.memformer import Memory, _kind
 from icl.models.token_form import _layers
 from icl.tasks import Prompt
@@ -32,9 +33,9 @@ from icl.tasks import Prompt
 _Slope = Callable[[Tensor, Tensor], Tensor]
 
 
+@validated
 def mapped_tokens(prompt: Prompt) -> Float[Tensor, "batch time width"]:
     """Rows (x_i, y_i, 0): input, label, and a slot for the prediction; 0 in place of the query's label too."""
-    _checks.instance("prompt", prompt, Prompt)
     Z = prompt.tokens()
     return torch.cat([Z, torch.zeros_like(Z[..., :1])], dim=-1)
 
@@ -114,13 +115,14 @@ def _table(Gamma: Tensor, Z: Tensor, why: str) -> int:
     return given[-1]
 
 
+@validated
 def mapped_registers(
     Z: Float[Tensor, "batch time width"],
     P: Float[Tensor, "L width width"],
     Q: Float[Tensor, "L width width"],
     Gamma: Float[Tensor, "*#batch L L"],
     psi: _Slope,
-    ridge: float = 0.0,
+    ridge: NonNegative = 0.0,
 ) -> Float[Tensor, "batch states time width"]:
     """All states Z_0 .. Z_L, token by token: the query's prediction is their last number, <w_l, x_q>.
 
@@ -130,7 +132,7 @@ def mapped_registers(
         Q: merged key and query blocks.
         Gamma: Gamma[l, j] weighs layer j's register at layer l >= j; for all prompts, or a table for each.
         psi: from labels and predictions to the examples' values.
-        ridge: how much of its own prediction a token takes off, >= 0.
+        ridge: how much of its own prediction a token takes off.
 
     Raises:
         ValueError: if shapes or dtypes do not match.
@@ -138,7 +140,6 @@ def mapped_registers(
     layers, n = _layers(Z, P, Q), Z.shape[1] - 1
     if _table(Gamma, Z, "to match Z") != layers:
         raise ValueError(f"Gamma must have {layers} layers to match P, got {Gamma.shape[-1]}")
-    _checks.number("ridge", ridge, at_least=0)
     own = torch.zeros(Z.shape[-1], dtype=Z.dtype, device=Z.device)
     own[-1] = n * ridge
     states, registers = [Z], list[Tensor]()
@@ -149,8 +150,9 @@ def mapped_registers(
     return torch.stack(states, dim=1)
 
 
+@validated
 def mapped_iterates(
-    prompt: Prompt, Gamma: Float[Tensor, "*#batch L L"], psi: _Slope, ridge: float = 0.0
+    prompt: Prompt, Gamma: Float[Tensor, "*#batch L L"], psi: _Slope, ridge: NonNegative = 0.0
 ) -> Float[Tensor, "batch states d"]:
     """The weights w_0 = 0 .. w_L that :func:`mapped_registers` with A = I amounts to: layer l predicts <w_l, x_q>.
 
@@ -158,15 +160,13 @@ def mapped_iterates(
         prompt: of which the query is not read.
         Gamma: Gamma[l, j] weighs the gradient at w_j in the step of layer l >= j; for all prompts, or a table for each.
         psi: from labels and predictions to the examples' values, such as :meth:`~icl.tasks.objectives.Objective.slope`.
-        ridge: of the objective, >= 0.
+        ridge: of the objective.
 
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _checks.instance("prompt", prompt, Prompt)
     layers = _table(Gamma, prompt.x, "to match prompt")
     _function(psi)
-    _checks.number("ridge", ridge, at_least=0)
     X, y = prompt.x[:, :-1], prompt.y[:, :-1]
     states, registers = [torch.zeros_like(X[:, 0])], list[Tensor]()
     for layer in range(layers):
@@ -182,11 +182,12 @@ class EqualSteps(Memory):
     """Gradient descent: one step size for all layers, which is trained; it starts at 1.
 
     Args:
-        layers: L, at least 1.
+        layers: L.
         dtype: of the parameters.
     """
 
-    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1."""
         super().__init__(layers)
         self.eta = nn.Parameter(torch.ones((), dtype=_kind(dtype)))
@@ -200,11 +201,12 @@ class HeavyBall(Memory):
     """Momentum: one step size and one share of the last step, both trained; starts as :class:`EqualSteps`.
 
     Args:
-        layers: L, at least 1.
+        layers: L.
         dtype: of the parameters.
     """
 
-    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1 and nothing kept."""
         super().__init__(layers)
         self.eta = nn.Parameter(torch.ones((), dtype=_kind(dtype)))
@@ -222,11 +224,12 @@ class StepALayer(Memory):
     """Gradient descent with a step size for each layer, all trained; starts as :class:`EqualSteps`.
 
     Args:
-        layers: L, at least 1.
+        layers: L.
         dtype: of the parameters.
     """
 
-    def __init__(self, layers: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1."""
         super().__init__(layers)
         self.eta = nn.Parameter(torch.ones(layers, dtype=_kind(dtype)))
@@ -243,26 +246,25 @@ class Mapped(nn.Module):
         memory: how registers are weighed: this file's, or a :class:`~icl.models.memformer.Free` or
             :class:`~icl.models.memformer.OneRegister` of :mod:`icl.models.memformer`.
         psi: from labels and predictions to the examples' values.
-        ridge: of the objective, >= 0.
+        ridge: of the objective.
 
     Attributes:
         layers: L.
     """
 
-    def __init__(self, memory: Memory, psi: _Slope, ridge: float = 0.0) -> None:
+    @validated
+    def __init__(self, memory: Memory, psi: _Slope, ridge: NonNegative = 0.0) -> None:
         """Keep the parts."""
         super().__init__()
-        if not isinstance(memory, Memory):
-            raise ValueError(f"memory must be one of icl.models' (such as Free), got {memory!r}")
         if memory.Gamma().dim() != 2:
             raise ValueError(f"memory must have a weight for each pair of layers, got {tuple(memory.Gamma().shape)}")
         _function(psi)
-        self.memory, self.psi, self.ridge = memory, psi, _checks.number("ridge", ridge, at_least=0)
+        self.memory, self.psi, self.ridge = memory, psi, float(ridge)
         self.layers = memory.layers
 
+    @validated
     def iterates(self, prompt: Prompt) -> Float[Tensor, "batch states d"]:
         """The weights w_0 = 0 .. w_L."""
-        _checks.instance("prompt", prompt, Prompt)
         return mapped_iterates(prompt, self.memory.Gamma().to(prompt.x), self.psi, self.ridge)
 
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:

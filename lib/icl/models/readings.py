@@ -11,12 +11,15 @@ the prompt (x_1, y_1), .., (x_{j-1}, y_{j-1}), (x_j, 0) would be.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Gt, Lt
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, validated
 from icl.models.causal import Causal
 from icl.models.stacks import factors, read_strictly
 
@@ -49,6 +52,7 @@ LITERAL = Reading(residual=False, strict=False, sign=1)
 BEST = Reading(residual=True, strict=True, sign=-1)
 
 
+@validated
 def predictions(
     x: Float[Tensor, "batch time d"],
     y: Float[Tensor, "batch time"],
@@ -66,8 +70,7 @@ def predictions(
     _checks.shape("lam", lam, (len(W_V),), "to match W_V")
     for name, value in (("y", y), ("W_V", W_V), ("W_KQ", W_KQ), ("lam", lam)):
         _checks.dtype(name, value, x.dtype, "to match x")
-    _checks.instance("reading", reading, Reading)
-    _checks.precision(x.dtype)
+    _checks.precision("dtype", x.dtype)
     _checks.real("lam", lam.detach().cpu().numpy(), at_least=0, at_most=1)
     examples = torch.cat([x, y.unsqueeze(-1)], dim=-1)
     queries = torch.cat([x, torch.zeros_like(y).unsqueeze(-1)], dim=-1)
@@ -92,7 +95,7 @@ class FullStack(Causal):
 
     Args:
         d: dimension of the inputs.
-        layers: L, at least 1.
+        layers: L.
         reading: what the paper leaves open.
         scale: standard deviation of the initial Gaussian weights (the paper's experiments).
         generator: where they are drawn from.
@@ -100,26 +103,23 @@ class FullStack(Causal):
         dtype: of the parameters.
     """
 
+    @validated
     def __init__(
         self,
-        d: int,
-        layers: int,
+        d: Count,
+        layers: Count,
         *,
         reading: Reading,
-        scale: float,
+        scale: NonNegative,
         generator: torch.Generator,
-        lam: float | Sequence[float] | None = None,
+        lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Draw the initial weights."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
-        self.layers = _checks.integer("layers", layers, at_least=1)
+        self.d = d
+        self.layers = layers
         _checks.fits("d", d, 16 * layers * d**2)
-        if not isinstance(reading, Reading):
-            raise ValueError(f"reading must be a Reading, got {reading!r}")
-        _checks.number("scale", scale, at_least=0)
-        _checks.drawing(generator, dtype)
         self.reading = reading
         self.log_odds = nn.Parameter(torch.logit(factors(layers, lam, dtype)))
         shape = (2, layers, d + 1, d + 1)

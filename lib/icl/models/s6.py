@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, validated
 from icl.models import operators
 from icl.tasks import Prompt
 
@@ -96,11 +97,11 @@ def _as_attention(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> 
     return C.unsqueeze(2), (gain * B).unsqueeze(2), u.unsqueeze(2), decay
 
 
+@validated
 def scan_chunked(
-    u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps, *, size: int = 16
+    u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps, *, size: Count = 16
 ) -> _Tokens:
     """`scan` in blocks of `size` tokens, all pairs inside a block and one state between blocks: linear in length."""
-    _checks.integer("size", size, at_least=1)
     _checks.tensor("A", A)
     if A.shape == (1,):
         return operators.chunked(*_as_attention(u, A, B, C, Delta), size=size).squeeze(2)
@@ -132,11 +133,11 @@ class Selective(nn.Module):
         dtype: of the parameters.
     """
 
-    def __init__(self, d_e: int, d_h: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, d_e: Count, d_h: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start at 0."""
         super().__init__()
-        _checks.precision(dtype)
-        sizes = _checks.integer("d_h", d_h, at_least=1), _checks.integer("d_e", d_e, at_least=1)
+        sizes = d_h, d_e
         self.W, self.b = nn.Parameter(torch.zeros(sizes, dtype=dtype)), nn.Parameter(torch.zeros(d_h, dtype=dtype))
 
     def forward(self, u: _Tokens) -> _States:
@@ -152,11 +153,11 @@ class Static(nn.Module):
         dtype: of the parameters.
     """
 
-    def __init__(self, d_h: int, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, d_h: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start at 0."""
         super().__init__()
-        _checks.precision(dtype)
-        self.b = nn.Parameter(torch.zeros(_checks.integer("d_h", d_h, at_least=1), dtype=dtype))
+        self.b = nn.Parameter(torch.zeros(d_h, dtype=dtype))
 
     def forward(self, u: _Tokens) -> _States:
         """One vector for all tokens."""
@@ -168,17 +169,16 @@ class Step(nn.Module):
 
     Args:
         d_e: channels of the tokens.
-        Delta: the step to start from, > 0; w_Delta starts at 0.
+        Delta: the step to start from; w_Delta starts at 0.
         dtype: of the parameters.
     """
 
-    def __init__(self, d_e: int, Delta: float, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, d_e: Count, Delta: Positive, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the same step at every token."""
         super().__init__()
-        _checks.precision(dtype)
-        Delta = _checks.number("Delta", Delta, above=0)
         start = Delta + math.log(-math.expm1(-Delta))
-        self.w = nn.Parameter(torch.zeros(_checks.integer("d_e", d_e, at_least=1), dtype=dtype))
+        self.w = nn.Parameter(torch.zeros(d_e, dtype=dtype))
         self.b = nn.Parameter(torch.tensor(start, dtype=dtype))
 
     def forward(self, u: _Tokens) -> _Steps:
@@ -191,15 +191,15 @@ class FixedStep(nn.Module):
     """The same step at every token, not trained (Assumption 4.1).
 
     Args:
-        Delta: the step, > 0.
+        Delta: the step.
         dtype: of the step.
     """
 
-    def __init__(self, Delta: float, *, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(self, Delta: Positive, *, dtype: torch.dtype = torch.float64) -> None:
         """Keep the step."""
         super().__init__()
-        _checks.precision(dtype)
-        self.register_buffer("Delta", torch.tensor(_checks.number("Delta", Delta, above=0), dtype=dtype))
+        self.register_buffer("Delta", torch.tensor(float(Delta), dtype=dtype))
 
     def forward(self, u: _Tokens) -> _Steps:
         """One row of steps for all prompts."""
@@ -250,14 +250,21 @@ class S6(nn.Module):
         _checks.dtype("u", u, self.B.b.dtype, "to match the layer")
         return scan_chunked(u, self.A, self.B(u), self.C(u), self.step(u))
 
+    @validated
     def predictions(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label: the last channel at the last token."""
-        _checks.instance("prompt", prompt, Prompt)
         return self(prompt.tokens())[:, -1, -1]
 
 
+@validated
 def assumed(
-    d: int, d_h: int, N: int, *, generator: torch.Generator, scale: float = 1.0, dtype: torch.dtype = torch.float64
+    d: Count,
+    d_h: Count,
+    N: Count,
+    *,
+    generator: torch.Generator,
+    scale: NonNegative = 1.0,
+    dtype: torch.dtype = torch.float64,
 ) -> S6:
     """The layer of Assumption 4.1: A = -1, Delta = ln(2) / N, so alpha = exp(-Delta) = 2^(-1/N); W ~ N(0, scale^2).
 
@@ -269,10 +276,6 @@ def assumed(
         scale: standard deviation of their entries; 1 in the paper.
         dtype: of all parameters.
     """
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("N", N, at_least=1)
-    _checks.number("scale", scale, at_least=0)
-    _checks.drawing(generator, dtype)
     parts = Selective(d + 1, d_h, dtype=dtype), Selective(d + 1, d_h, dtype=dtype)
     with torch.no_grad():
         for part in parts:
@@ -296,16 +299,17 @@ class Statistics:
     e: Float[Tensor, "batch d_e"]
 
 
-def weights(N: int, layer: S6) -> Float[Tensor, " N"]:
+@validated
+def weights(N: Count, layer: S6) -> Float[Tensor, " N"]:
     """omega_1 .. omega_N: what is left, when the query is read, of what each example wrote."""
     decay, gain = _fixed(layer)
-    ages = torch.arange(_checks.integer("N", N, at_least=1), 0, -1, dtype=decay.dtype, device=decay.device)
+    ages = torch.arange(N, 0, -1, dtype=decay.dtype, device=decay.device)
     return gain * decay**ages
 
 
+@validated
 def statistics(prompt: Prompt, layer: S6) -> Statistics:
     """The statistics of prompts for layers of this rate and step."""
-    _checks.instance("prompt", prompt, Prompt)
     x, y = prompt.x, prompt.y[:, :-1]
     weighted = weights(prompt.n, layer).to(y) * y
     # Sums, not products of tiny matrices, and no tokens: it takes two thirds of the time.
@@ -313,12 +317,12 @@ def statistics(prompt: Prompt, layer: S6) -> Statistics:
     return Statistics(g, weighted.sum(1), nn.functional.pad(x[:, -1], (0, 1)))
 
 
+@validated
 def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
     """The prediction (W_C e_q + b_C)' (W_B g + s b_B) from statistics; equals `layer.predictions`.
 
     The statistics have to be those for the layer's own rate and step.
     """
-    _checks.instance("known", known, Statistics)
     return (_asked(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
 
 
@@ -337,13 +341,12 @@ def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kin
     return (mask @ products.flatten(2)).view_as(products)
 
 
+@validated
 def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels kinds"]) -> _Tokens:
     """The layer's output from :func:`s6_features` of the same tokens; equals `layer(u)`."""
     _checks.tensor("u", u, 3)
     _checks.shape("states", states, (*u.shape, u.shape[2] + 1), "to match u")
     _checks.dtype("states", states, u.dtype, "to match u")
-    if not isinstance(layer, S6):
-        raise ValueError(f"layer must be an S6, got {layer!r}")
     if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
         raise ValueError(f"layer must have Selective B and C, got {layer!r}")
     _checks.dtype("u", u, layer.B.b.dtype, "to match the layer")
@@ -368,10 +371,9 @@ def _selective(layer: S6) -> tuple[Selective, Selective]:
     return layer.B, layer.C
 
 
+@validated
 def _fixed(layer: S6) -> tuple[Tensor, Tensor]:
     """Decay and gain of a layer with one rate and one step."""
-    if not isinstance(layer, S6):
-        raise ValueError(f"layer must be an S6, got {layer!r}")
     if not isinstance(layer.step, FixedStep) or layer.log_rate.shape != (1,):
         raise ValueError(
             f"layer must have a FixedStep and one rate, got {layer.step!r} and {len(layer.log_rate)} rates"
@@ -393,15 +395,20 @@ class S6Stack(nn.Module):
         dtype: of W.
     """
 
+    @validated
     def __init__(
-        self, layers: Sequence[S6], d_e: int, networks: Sequence[nn.Module] = (), *, dtype: torch.dtype = torch.float64
+        self,
+        layers: Sequence[S6],
+        d_e: Count,
+        networks: Sequence[nn.Module] = (),
+        *,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         """Keep the layers."""
         super().__init__()
         for name, given in (("layers", layers), ("networks", networks)):
             if not isinstance(given, Sequence):
                 raise ValueError(f"{name} must be a sequence, got {given!r}")
-        _checks.precision(dtype)
         if not layers or not all(isinstance(layer, S6) for layer in layers):
             raise ValueError(f"layers must be S6 layers, at least one, got {layers!r}")
         for network in networks:
@@ -409,7 +416,6 @@ class S6Stack(nn.Module):
         if networks and len(networks) != len(layers):
             raise ValueError(f"networks must be none or {len(layers)}, one a layer, got {len(networks)}")
         self.layers, self.networks = nn.ModuleList(layers), nn.ModuleList(networks)
-        _checks.integer("d_e", d_e, at_least=1)
         _checks.fits("d_e", d_e, 8 * d_e**2)
         mix = torch.zeros(len(layers), d_e, d_e, dtype=dtype)
         mix[:, -1, -1] = 1
@@ -423,7 +429,7 @@ class S6Stack(nn.Module):
                 u = u + self.networks[index](u)
         return u
 
+    @validated
     def predictions(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label: the last channel at the last token, where there was 0."""
-        _checks.instance("prompt", prompt, Prompt)
         return self(prompt.tokens())[:, -1, -1]

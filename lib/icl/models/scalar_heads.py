@@ -18,10 +18,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, Natural, validated
 from icl.models.memformer import _kind
 from icl.tasks import Prompt
 
 
+@validated
 def scalar_weights(
     X: Float[Tensor, "*models batch n"],
     y: Float[Tensor, "*models batch n"],
@@ -51,7 +53,6 @@ def scalar_weights(
     n = X.shape[-1]
     if c.dim() != X.dim() or c.shape[:-2] != X.shape[:-2] or c.shape[-1] not in (1, n + 1) or not c.shape[-2]:
         raise ValueError(f"c must have shape (..., layers, 1 or {n + 1}) to match X, got {tuple(c.shape)}")
-    _checks.flag("memory", memory)
     examples = c[..., :-1] if c.shape[-1] > 1 else c.expand(*c.shape[:-1], n)
     s, start = X.square() @ examples.mT / n, (X * y).mean(-1)
     g = list[Tensor]()
@@ -69,7 +70,7 @@ class ScalarHeads(nn.Module):
     They start as Memformers of :mod:`icl.models.memformer` do: a = 1, the first register alone; gates at 1/heads.
 
     Args:
-        heads: H, at least 1.
+        heads: H.
         layers: L, at least 1.
         n: examples in a prompt, at least 1.
         tokens: weights a register: 0, no memory (a linear transformer); 1, one for all tokens; n + 1, one a token.
@@ -80,14 +81,16 @@ class ScalarHeads(nn.Module):
         n: examples in a prompt.
     """
 
-    def __init__(self, heads: int, layers: int, n: int, *, tokens: int = 0, dtype: torch.dtype = torch.float64) -> None:
+    @validated
+    def __init__(
+        self, heads: Count, layers: Count, n: Count, *, tokens: Natural = 0, dtype: torch.dtype = torch.float64
+    ) -> None:
         """Start with the first register alone."""
         super().__init__()
-        _checks.integer("heads", heads, at_least=1)
-        self.layers = _checks.integer("layers", layers, at_least=1)
+        self.layers = layers
         _checks.fits("layers", layers, 8 * layers**2)
-        self.n = _checks.integer("n", n, at_least=1)
-        if _checks.integer("tokens", tokens, at_least=0) not in (0, 1, n + 1):
+        self.n = n
+        if tokens not in (0, 1, n + 1):
             raise ValueError(f"tokens must be 0, 1 or n + 1 = {n + 1}, got {tokens}")
         self.gates = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_kind(dtype)))
         self.steps = nn.Parameter(torch.ones(heads, layers, dtype=dtype))
@@ -111,21 +114,21 @@ class ScalarHeads(nn.Module):
         x = self._inputs("X", X, self.n)
         return 1 - scalar_weights(x, x, self.coefficients(), memory=self.memory is not None)
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
-        _checks.instance("prompt", prompt, Prompt)
         x = self._inputs("x", prompt.x, self.n + 1)
         w = scalar_weights(x[:, :-1], prompt.y[:, :-1], self.coefficients(), memory=self.memory is not None)
         return w * x[:, -1]
 
     @classmethod
+    @validated
     def gathered(cls, heads: Sequence["ScalarHeads"]) -> "ScalarHeads":
         """One model of all these models' heads, trained apart, with gates at 1/heads; it shares nothing with them.
 
         Args:
             heads: at least one model, of as many layers and tokens, n and dtype; their gates go into their steps.
         """
-        _checks.instance("heads", heads, Sequence)
         if not heads or not all(isinstance(head, cls) for head in heads):
             raise ValueError(f"heads must be at least one ScalarHeads, got {heads!r:.200}")
 

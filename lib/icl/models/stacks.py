@@ -21,13 +21,15 @@ place of the values.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Gt, Lt
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, validated
 from icl.models import operators
 from icl.models.causal import Causal
 from icl.models.operators import delta_chunked
@@ -49,18 +51,24 @@ class DeltaStack(Causal):
 
     Args:
         d: dimension of the inputs.
-        layers: L, at least 1.
-        lam: where both memories' forgetting factors start, one number or one a layer, in (0, 1).
+        layers: L.
+        lam: where both memories' forgetting factors start, one number or one a layer.
         dtype: of the parameters.
     """
 
+    @validated
     def __init__(
-        self, d: int, layers: int, *, lam: float | Sequence[float] = 0.95, dtype: torch.dtype = torch.float32
+        self,
+        d: Count,
+        layers: Count,
+        *,
+        lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] = 0.95,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Start where one layer is nearly right: a strong memory and half a projection."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
-        self.layers = _checks.integer("layers", layers, at_least=1)
+        self.d = d
+        self.layers = layers
         start = torch.logit(factors(layers, lam, dtype)).expand(layers)
         # The memory of labels, then, in all layers but the last, that of inputs.
         self.log_odds = nn.Parameter(start.clone())
@@ -111,8 +119,14 @@ class GatedDeltaStack(DeltaStack):
         d, layers, lam, dtype: see :class:`DeltaStack`.
     """
 
+    @validated
     def __init__(
-        self, d: int, layers: int, *, lam: float | Sequence[float] = 0.95, dtype: torch.dtype = torch.float32
+        self,
+        d: Count,
+        layers: Count,
+        *,
+        lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] = 0.95,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Start as the delta stack starts."""
         super().__init__(d, layers, lam=lam, dtype=dtype)
@@ -156,26 +170,27 @@ class GatedStack(Causal):
 
     Args:
         d: dimension of the inputs.
-        layers: L, at least 1.
+        layers: L.
         channels: 1, or d for a decay of each channel of the keys (of each input coordinate, here).
         lam: where forgetting factors start (:class:`Stack`).
         dtype: of the parameters.
     """
 
+    @validated
     def __init__(
         self,
-        d: int,
-        layers: int,
+        d: Count,
+        layers: Count,
         *,
-        channels: int = 1,
-        lam: float | Sequence[float] | None = None,
+        channels: Count = 1,
+        lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Start as the plain stack starts."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
-        self.layers = _checks.integer("layers", layers, at_least=1)
-        if _checks.integer("channels", channels, at_least=1) not in (1, d):
+        self.d = d
+        self.layers = layers
+        if channels not in (1, d):
             raise ValueError(f"channels must be 1 or d = {d}, got {channels!r}")
         self.channels = channels
         start = torch.logit(factors(layers, lam, dtype)).expand(layers)
@@ -282,19 +297,25 @@ class Stack(Causal):
 
     Args:
         d: dimension of the inputs.
-        layers: L, at least 1.
-        lam: where the forgetting factors start, one a layer, in (0, 1); or one for all layers, which they then share.
+        layers: L.
+        lam: where the forgetting factors start, one a layer; or one for all layers, which they then share.
             By default .7 to .9 in equal steps (.8 for one layer). Steps start at s_x = 1 / (2 L), s_y = 1 / L.
         dtype: of the parameters.
     """
 
+    @validated
     def __init__(
-        self, d: int, layers: int, *, lam: float | Sequence[float] | None = None, dtype: torch.dtype = torch.float32
+        self,
+        d: Count,
+        layers: Count,
+        *,
+        lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Start where deep stacks train."""
         super().__init__()
-        self.d = _checks.integer("d", d, at_least=1)
-        self.layers = _checks.integer("layers", layers, at_least=1)
+        self.d = d
+        self.layers = layers
         start = factors(layers, lam, dtype)
         self.log_odds = nn.Parameter(torch.logit(start))
         # The last layer's tokens are read by no one: what it does to x does not matter.
@@ -328,9 +349,9 @@ class Stack(Causal):
         self.checked(x, y)
         return self._run(self._tokens(x, y), self.lam, self.layers, x.shape[1])[..., self.d]
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label; the last layer reads there only."""
-        _checks.instance("prompt", prompt, Prompt)
         Z = prompt.tokens()
         self.checked(Z[..., :-1], Z[..., -1])
         lam = self.lam
@@ -343,9 +364,11 @@ class Stack(Causal):
         return self.s_y[-1] * (1 - last) * read - Z[:, -1, self.d]
 
 
-def factors(layers: int, lam: float | Sequence[float] | None, dtype: torch.dtype) -> Float[Tensor, " count"]:
+@validated
+def factors(
+    layers: int, lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None, dtype: torch.dtype
+) -> Float[Tensor, " count"]:
     """Forgetting factors to start from: the default spread, one for all, or as many as layers."""
-    _checks.precision(dtype)
     if lam is None:
         return torch.linspace(0.7, 0.9, layers, dtype=dtype) if layers > 1 else torch.full((1,), 0.8, dtype=dtype)
     _checks.real("lam", lam, above=0)

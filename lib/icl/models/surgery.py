@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl import _checks
+from icl._bounds import Count, PositiveUnits, validated
 from icl.models import operators
 from icl.models.loading import _transformers
 
@@ -88,8 +89,8 @@ class FadingMemory(nn.Module):
     """Gated linear attention, or the gated delta rule, in the place of one layer's softmax.
 
     Args:
-        lam: forgetting factor a token of each head, (heads,), in (0, 1].
-        beta: write strength of the delta rule of each head, (heads,), in (0, 1]; None writes values, not errors.
+        lam: forgetting factor a token of each head, (heads,).
+        beta: write strength of the delta rule of each head, (heads,); None writes values, not errors.
         learned: lam, and beta where there is one, are parameters, kept as log-odds; all have to be < 1 then.
         normalised: divide each read by the sum of the weights lam^(t-j); there is none for the delta rule.
         form: "recurrent", "parallel" or "chunked" of :mod:`icl.models.operators`; the delta rule has no parallel one.
@@ -97,22 +98,22 @@ class FadingMemory(nn.Module):
         dtype: of the parameters, torch.float32 or torch.float64.
     """
 
+    @validated
     def __init__(
         self,
-        lam: Any,
-        beta: Any = None,
+        lam: PositiveUnits,
+        beta: PositiveUnits | None = None,
         *,
         learned: bool = False,
         normalised: bool = False,
         form: str = "chunked",
-        size: int = 64,
+        size: Count = 64,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Keep the settings."""
         super().__init__()
-        _checks.precision(dtype)
         self.learned, self.normalised = _checks.flag("learned", learned), _checks.flag("normalised", normalised)
-        self.form, self.size = form, _checks.integer("size", size, at_least=1)
+        self.form, self.size = form, size
         forms = ("recurrent", "parallel", "chunked") if beta is None else ("recurrent", "chunked")
         if form not in forms:
             what = "" if beta is None else " with the delta rule"
@@ -368,11 +369,12 @@ def logits_at(
 
 
 @torch.no_grad()
+@validated
 def generate(
     model: nn.Module,
     tokens: Int[Tensor, "batch time"],
     *,
-    new: int,
+    new: Count,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
     """The tokens and `new` more, from the state of an altered model: each token is read once.
@@ -390,7 +392,6 @@ def generate(
     """
     _altered(model)
     _tokens(model, tokens)
-    _checks.integer("new", new, at_least=1)
     if generator is not None:
         _checks.instance("generator", generator, torch.Generator)
     base: Any = model

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, Positive, validated
 from icl.models.experts import FreeGate, MultiHead
 from icl.runs.recipes import minimise
 from icl.runs.training import Config, fit
@@ -30,14 +31,15 @@ class Given:
         prompt: what is handed out.
     """
 
+    @validated
     def __init__(self, prompt: Prompt) -> None:
         """Keep the prompts."""
-        _checks.instance("prompt", prompt, Prompt)
         self.prompt = prompt
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
@@ -48,8 +50,6 @@ class Given:
         Raises:
             ValueError: if another batch or dtype, or another device, is asked for than they have.
         """
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
         here = self.prompt.x
         if (batch, dtype) != (len(here), here.dtype):
             raise ValueError(f"batch must be {len(here)} in {here.dtype}, the prompts given, got {batch} in {dtype}")
@@ -58,10 +58,9 @@ class Given:
         return self.prompt
 
 
+@validated
 def query_loss(model: nn.Module, prompt: Prompt) -> Float[Tensor, ""]:
     """The mean squared error of a model's predictions at the query, in units of y^2."""
-    _checks.instance("model", model, nn.Module)
-    _checks.instance("prompt", prompt, Prompt)
     predictions = model(prompt)
     _checks.shape("model", predictions, (prompt.batch,), "to predict a label for each prompt")
     return (predictions - prompt.y[:, -1]).square().mean()
@@ -82,8 +81,14 @@ class Adapted:
     numbers: int
 
 
+@validated
 def adapt(
-    model: nn.Module, prompt: Prompt, names: Sequence[str] = (), *, config: Config | None = None, iterations: int = 200
+    model: nn.Module,
+    prompt: Prompt,
+    names: Sequence[str] = (),
+    *,
+    config: Config | None = None,
+    iterations: Count = 200,
 ) -> Adapted:
     """Train a part of a copy of the model on the labels of these prompts' queries; the rest stays as it is.
 
@@ -93,22 +98,18 @@ def adapt(
         names: parts of parameters' names, such as ("gates",) or ("gate", "memory"); empty for all parameters.
         config: steps of AdamW, all of them on all prompts (its batch does not count); None is L-BFGS with a line
             search (:func:`~icl.runs.recipes.minimise`).
-        iterations: of L-BFGS, at most; >= 1.
+        iterations: of L-BFGS, at most.
 
     Raises:
         ValueError: if one of the names is part of no parameter's, or arguments do not fit together.
         icl.runs.training.Diverged: if AdamW's loss is not finite.
         FloatingPointError: if that of L-BFGS is not, at its start or end.
     """
-    _checks.instance("model", model, nn.Module)
-    _checks.instance("prompt", prompt, Prompt)
-    _checks.instance("names", names, Sequence)
     known = [name for name, _ in model.named_parameters()]
     if isinstance(names, str) or not known or not all(any(str(part) in name for name in known) for part in names):
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
     if config is not None and not isinstance(config, Config):
         raise ValueError(f"config must be an icl.runs.training.Config or None, got {config!r}")
-    _checks.integer("iterations", iterations, at_least=1)
     mine = copy.deepcopy(model)
     numbers = 0
     for name, parameter in mine.named_parameters():
@@ -122,7 +123,8 @@ def adapt(
     return Adapted(mine, losses, numbers)
 
 
-def rescale(model: MultiHead, X: Float[Tensor, "batch n d"], *, made_for: float) -> MultiHead:
+@validated
+def rescale(model: MultiHead, X: Float[Tensor, "batch n d"], *, made_for: Positive) -> MultiHead:
     """A copy whose gates are made_for / s times as large, s = tr H / d over all k prompts' inputs; no label is read.
 
     Where B = 0, gates that are g times as large make p(g t) of the error polynomial p(t) of inputs about 0: a model
@@ -132,12 +134,10 @@ def rescale(model: MultiHead, X: Float[Tensor, "batch n d"], *, made_for: float)
     Args:
         model: with a :class:`~icl.models.experts.FreeGate`, and without B; it is left as it is.
         X: inputs of the k prompts' examples.
-        made_for: variance that the model is good at, > 0, in x^2.
+        made_for: variance that the model is good at, in x^2.
     """
-    _checks.instance("model", model, MultiHead)
     if not isinstance(model.gate, FreeGate) or any(head.curvature is not None for head in model._each()):
         raise ValueError(f"model must have a FreeGate and heads without curvature, got {type(model.gate).__name__}")
-    _checks.number("made_for", made_for, above=0)
     _checks.shape("X", X, (None, None, model.d), "to match the model")
     _checks.dtype("X", X, model.gate.alpha.dtype, "to match the model")
     if not len(X) or not bool(X.isfinite().all()) or not bool(X.any()):

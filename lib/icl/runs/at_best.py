@@ -10,21 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icl import _checks, filters
+from icl import filters
+from icl._bounds import Count, validated
 from icl.tasks import DriftingRegression, Noisy, Task
 from icl.theory import steady
 
 _Found = tuple[filters.Filter, float]
 
 
-def steady_task(law: steady.Steady, n: int) -> Task:
+@validated
+def steady_task(law: steady.Steady, n: Count) -> Task:
     """Prompts of a law, weights from their steady spread, with its noise in the labels.
 
     Args:
         law: drift and noise.
         n: labelled examples a prompt.
     """
-    _checks.instance("law", law, steady.Steady)
     drift = DriftingRegression(law.d, n, law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e)
     return Noisy(drift, law.sigma_y) if law.sigma_y else drift
 

@@ -22,6 +22,7 @@ from scipy.optimize import least_squares
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, validated
 from icl.models.first_order import diagonal_errors, diagonal_jacobian
 from icl.tasks import Prompt
 from icl.tasks.quadratics import _definite, hessians
@@ -45,7 +46,7 @@ class Asked:
         """Refuse what does not fit together."""
         _checks.tensor("H", self.H, 3)
         batch, d, _ = self.H.shape
-        _checks.precision(self.H.dtype)
+        _checks.precision("dtype", self.H.dtype)
         for name, wanted in (("H", (None, d, d)), ("rows", (batch, None, d)), ("start", (batch, d, None))):
             value = getattr(self, name)
             _checks.tensor(name, value, 3)
@@ -64,7 +65,7 @@ def ask_labels(prompt: Prompt) -> Asked:
 def ask_values(prompt: Prompt) -> Asked:
     """f(w_L) = (w_L - w*)' H (w_L - w*) / 2 of each prompt (2.11), from w_0 = 0, in y^2; d equations a prompt."""
     H = hessians(prompt)
-    _checks.precision(H.dtype)
+    _checks.precision("dtype", H.dtype)
     values, vectors = torch.linalg.eigh(H)
     return Asked(H, (vectors * (values.clamp(min=0) / 2).sqrt()[:, None]) @ vectors.mT, _weights(prompt))
 
@@ -92,6 +93,7 @@ def _weights(prompt: Prompt) -> Tensor:
     return w.mT
 
 
+@validated
 def prompt_losses(asked: Asked, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor, " batch"]:
     """The squares of rows M_L start, summed prompt by prompt.
 
@@ -99,7 +101,6 @@ def prompt_losses(asked: Asked, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor,
         asked: what of which prompts.
         Lambda: coefficients as in :func:`~icl.models.first_order.diagonal_errors`.
     """
-    _checks.instance("asked", asked, Asked)
     _checks.tensor("Lambda", Lambda, 3)
     if not bool(torch.isfinite(Lambda).all()):
         raise ValueError(f"Lambda must be finite, got {Lambda[~torch.isfinite(Lambda)][0].item()}")
@@ -114,6 +115,7 @@ def _powers(asked: Asked, layers: int) -> list[Tensor]:
     return [asked.rows.double() @ each for each in moved]
 
 
+@validated
 def polynomial_losses(asked: Asked, p: Float[np.ndarray, "depths"]) -> Float[Tensor, " batch"]:
     """The squares of rows p(H) start, summed prompt by prompt: those of scalar coefficients.
 
@@ -121,7 +123,6 @@ def polynomial_losses(asked: Asked, p: Float[np.ndarray, "depths"]) -> Float[Ten
         asked: what of which prompts.
         p: ascending coefficients, at least one.
     """
-    _checks.instance("asked", asked, Asked)
     p = np.asarray(_checks.real("p", p), dtype=np.float64)
     _checks.shape("p", p, (None,))
     if not len(p):
@@ -130,17 +131,17 @@ def polynomial_losses(asked: Asked, p: Float[np.ndarray, "depths"]) -> Float[Ten
     return torch.stack(list(terms)).sum(0).square().sum((1, 2))
 
 
-def fit_polynomial(asked: Asked, layers: int) -> Float[np.ndarray, "depths"]:
+@validated
+def fit_polynomial(asked: Asked, layers: Count) -> Float[np.ndarray, "depths"]:
     """Ascending coefficients (1, c_1 .. c_L) of the M = p(H) with the least mean loss over the prompts, exactly.
 
     Where prompts give fewer equations than there are coefficients it is the solution of least norm.
 
     Args:
         asked: what of which prompts.
-        layers: degree L, >= 1.
+        layers: degree L.
     """
-    _checks.instance("asked", asked, Asked)
-    powers = _powers(asked, _checks.integer("layers", layers, at_least=1))
+    powers = _powers(asked, layers)
     target, *features = (power.flatten().numpy(force=True) for power in powers)
     return np.append(1.0, np.linalg.lstsq(np.stack(features, axis=1), -target, rcond=None)[0])
 
@@ -162,7 +163,8 @@ class Fitted:
     evaluations: int
 
 
-def fit_diagonals(asked: Asked, Lambda: Float[Tensor, "L L d"], *, evaluations: int = 200) -> Fitted:
+@validated
+def fit_diagonals(asked: Asked, Lambda: Float[Tensor, "L L d"], *, evaluations: Count = 200) -> Fitted:
     """Diagonal coefficients of a locally least mean loss over the prompts, from given ones.
 
     Gauss-Newton steps in a trust region (`scipy.optimize.least_squares`), with
@@ -172,14 +174,12 @@ def fit_diagonals(asked: Asked, Lambda: Float[Tensor, "L L d"], *, evaluations: 
     Args:
         asked: what of which prompts, in float64.
         Lambda: where to start; not at 0, where only the last step is felt.
-        evaluations: at most so many of the loss, >= 1.
+        evaluations: at most so many of the loss.
 
     Raises:
         ValueError: if arguments do not fit together, or dtypes are not float64.
     """
-    _checks.instance("asked", asked, Asked)
     _checks.dtype("asked", asked.H, torch.float64)
-    _checks.integer("evaluations", evaluations, at_least=1)
     _checks.plain("Lambda", Lambda)
     first = prompt_losses(asked, Lambda)
     if not bool(torch.isfinite(first).all()):

@@ -8,14 +8,16 @@ has to be estimated.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, Natural, Positive, validated
 from icl.models.convolved import Convolved
 from icl.models.estimating import Longhorn
 from icl.profile import streams
@@ -54,7 +56,8 @@ GATED_LAST = 32
 _SINCE = 16
 
 
-def gated_layer(layer: str, fed: str, width: int, d: int, *, generator: torch.Generator) -> Convolved:
+@validated
+def gated_layer(layer: str, fed: str, width: Count, d: Count, *, generator: torch.Generator) -> Convolved:
     """A layer as it starts, float32.
 
     Args:
@@ -69,20 +72,20 @@ def gated_layer(layer: str, fed: str, width: int, d: int, *, generator: torch.Ge
     return Convolved(d, width=width, generator=generator, **GATED_LAYERS[layer], **GATED_FEEDS[fed])
 
 
+@validated
 def train_gated(
-    model: Convolved, law: steady.Steady, lr: float, *, generator: torch.Generator, recipe: Config = GATED_RECIPE
+    model: Convolved, law: steady.Steady, lr: Positive, *, generator: torch.Generator, recipe: Config = GATED_RECIPE
 ) -> Run:
     """Train in place on fresh prompts of a law in its steady state, every position from the 17th a query.
 
     Args:
         model: what is trained.
         law: drift and noise; its d has to be the model's.
-        lr: step size, > 0.
+        lr: step size.
         generator: the stream of prompts.
         recipe: all but the step size.
     """
     _fits(model, law)
-    _checks.instance("recipe", recipe, Config)
     rule = AdamW(lr, recipe.optimiser.weight_decay, recipe.optimiser.momentum, recipe.optimiser.beta2)
     config = Config(recipe.steps, recipe.batch, rule, recipe.warm_up, recipe.anneal_to, recipe.clip)
 
@@ -94,8 +97,14 @@ def train_gated(
     return fit(model, loss, steady_task(law, GATED_POSITIONS - 1), config, generator=generator, copies=100)
 
 
+@validated
 def over_bound(
-    model: Convolved, law: steady.Steady, prompts: int, *, generator: torch.Generator, size: int = 1_000
+    model: Convolved,
+    law: steady.Steady,
+    prompts: Annotated[int, Ge(2)],
+    *,
+    generator: torch.Generator,
+    size: Count = 1_000,
 ) -> tuple[float, float]:
     """Clean error in steady state over the bound for gates of the present key, and its standard error.
 
@@ -106,9 +115,9 @@ def over_bound(
     Args:
         model: what is judged.
         law: drift, without noise on the labels: there Longhorn at its best attains the bound.
-        prompts: how many, at least 2.
+        prompts: how many.
         generator: the stream of prompts.
-        size: prompts at a time, at least 1.
+        size: prompts at a time.
 
     Raises:
         icl.runs.training.Diverged: if an error of the model is not finite.
@@ -116,8 +125,6 @@ def over_bound(
     _fits(model, law)
     if law.sigma_y:
         raise ValueError(f"law must have labels without noise, got sigma_y = {law.sigma_y!r}")
-    _checks.integer("prompts", prompts, at_least=2)
-    _checks.integer("size", size, at_least=1)
     bound = steady.best_unit_delta(law)
     dtype, device = model.log_odds.dtype, model.log_odds.device
     # eps of 0 is not a Longhorn's; against x'x of the order of d this one is.
@@ -134,14 +141,15 @@ def over_bound(
     return 1 + float(found.mean()), float(found.std()) / prompts**0.5
 
 
+@validated
 def gated_run(
     law: steady.Steady,
     layer: str,
     fed: str,
-    width: int,
-    seed: int,
-    lr: float,
-    prompts: int,
+    width: Count,
+    seed: Natural,
+    lr: Positive,
+    prompts: Annotated[int, Ge(2)],
     *,
     recipe: Config = GATED_RECIPE,
 ) -> dict[str, Any]:
@@ -154,25 +162,28 @@ def gated_run(
         layer: one of :data:`GATED_LAYERS`.
         fed: one of :data:`GATED_FEEDS`.
         width: tokens under the convolution.
-        seed: number of the start, at least 0.
-        lr: step size, > 0.
-        prompts: how many it is judged on, at least 2.
+        seed: number of the start.
+        lr: step size.
+        prompts: how many it is judged on.
         recipe: of the training.
 
     Raises:
         icl.runs.training.Diverged: if the training, or an error of the trained layer, is not finite.
     """
-    _checks.instance("law", law, steady.Steady)
-    _checks.integer("seed", seed, at_least=0)
-    _checks.integer("prompts", prompts, at_least=2)
     model = gated_layer(layer, fed, width, law.d, generator=streams("gating, start", seed=seed))
     train_gated(model, law, lr, generator=streams("gating, training", seed=seed), recipe=recipe)
     ratio, se = over_bound(model, law, prompts, generator=streams("gating, judging"))
     return {"layer": layer, "fed": fed, "width": width, "seed": seed, "lr": lr, "ratio": ratio, "se": se}
 
 
+@validated
 def compare_gated(
-    law: steady.Steady, *, seeds: int, prompts: int, widths: Sequence[int] = GATED_WIDTHS, recipe: Config = GATED_RECIPE
+    law: steady.Steady,
+    *,
+    seeds: Count,
+    prompts: Annotated[int, Ge(20)],
+    widths: Sequence[int] = GATED_WIDTHS,
+    recipe: Config = GATED_RECIPE,
 ) -> pd.DataFrame:
     """Every layer, every way to feed it and every width: a row for each of its seeds (:func:`gated_run`).
 
@@ -181,15 +192,11 @@ def compare_gated(
 
     Args:
         law: drift, without noise on the labels.
-        seeds: starts that are reported, at least 1.
-        prompts: how many each is judged on, at least 20.
+        seeds: starts that are reported.
+        prompts: how many each is judged on.
         widths: of the convolution, each at least 1.
         recipe: of the trainings.
     """
-    _checks.instance("law", law, steady.Steady)
-    _checks.integer("seeds", seeds, at_least=1)
-    _checks.integer("prompts", prompts, at_least=20)
-    _checks.instance("widths", widths, Sequence)
     rows = []
     for layer in GATED_LAYERS:
         for fed in GATED_FEEDS:

@@ -24,16 +24,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import joblib
 import numpy as np
 import pandas as pd
 import torch
+from annotated_types import Ge
 from tqdm import tqdm
 
 from icl import _checks, _files, _source, profile
+from icl._bounds import Count, validate_fields, validated
 from icl.runs.checkpoint import described
 from icl.runs.judging import Predictor, one_step_ahead
 from icl.tasks import Prompt, Task, clean
@@ -67,8 +69,8 @@ class Grid:
         tasks: by name; a cell's prompts are drawn from the stream "<stream>/<task's name>" at its seed.
         makers: by name, from a task to a predictor for it; what the predictor is told, or tuned on, is the maker's
             affair, and it is best that its name says so.
-        seeds: number of cells a task, at least 1; they are 0 .. seeds - 1.
-        batch: prompts a cell, at least 2.
+        seeds: number of cells a task; they are 0 .. seeds - 1.
+        batch: prompts a cell.
         last: how many positions, counted from the end, are averaged.
         reference: name of the predictor that the others are compared with, prompt by prompt.
         stream: first part of the streams' names.
@@ -76,14 +78,15 @@ class Grid:
 
     tasks: Mapping[str, Task]
     makers: Mapping[str, Maker]
-    seeds: int
-    batch: int
-    last: int
+    seeds: Count
+    batch: Annotated[int, Ge(2)]
+    last: Count
     reference: str
     stream: str = "benchmark"
 
     def __post_init__(self) -> None:
         """Refuse an empty grid, a reference that is not in it, and impossible sizes, by name."""
+        validate_fields(self)
         named: tuple[tuple[str, Any], ...] = (("tasks", self.tasks), ("makers", self.makers))
         for name, given in named:
             if not isinstance(given, Mapping):
@@ -97,13 +100,9 @@ class Grid:
             if not callable(maker):
                 raise ValueError(f"makers must be functions from a task to a predictor, got {maker!r} for {name!r}")
         _checks.one_of("reference", self.reference, self.makers)
-        _checks.integer("seeds", self.seeds, at_least=1)
-        _checks.integer("batch", self.batch, at_least=2)
-        _checks.integer("last", self.last, at_least=1)
         shortest = min(task.n for task in self.tasks.values()) + 1
         if self.last > shortest:
             raise ValueError(f"last must be at most the {shortest} positions of the shortest task, got {self.last}")
-        _checks.instance("stream", self.stream, str)
         if not self.stream:
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
@@ -159,7 +158,8 @@ class Results:
         return table.reset_index()[["task", "method", *_NUMBERS, "ratio", "ratio_se"]]
 
 
-def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None = None) -> Results:
+@validated
+def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None = None) -> Results:
     """Work through a grid, cell by cell, and return what was found.
 
     Args:
@@ -173,9 +173,6 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: int | None =
         ValueError: if the folder holds a cell of another grid, library or version, or one that cannot be read: with its
             path and the reason, and nothing is overwritten; or if a worker has another library or version.
     """
-    if jobs is not None:
-        _checks.integer("jobs", jobs, at_least=1)
-    _checks.instance("grid", grid, Grid)
     if folder is not None:
         _checks.instance("folder", folder, str, Path)
     if folder is not None and not _source.program():

@@ -7,15 +7,17 @@ position, with the examples before it as its prompt. :func:`squared_error` measu
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
+from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks, filters
+from icl._bounds import Count, Natural, validated
 from icl.models.causal import Causal
 from icl.tasks import Prompt, Task, blocks, clean, mean_and_error
 
@@ -23,6 +25,7 @@ Predictor = filters.Filter | Callable[[Prompt], Tensor]
 """A filter; or a model or function from prompts to predictions of their queries' labels, the batch's axis last."""
 
 
+@validated
 def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*settings batch time"]:
     """Prediction of each label from the examples before it; the first, which has none, is 0.
 
@@ -40,7 +43,6 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
         ValueError: if a model's predictions do not fit the prompt or are not finite.
         FloatingPointError: if a filter diverges.
     """
-    _checks.instance("prompt", prompt, Prompt)
     if isinstance(predictor, type) or not (isinstance(predictor, filters.Filter) or callable(predictor)):
         raise ValueError(f"predictor must be a Filter or a model of prompts, got {predictor!r}")
     if isinstance(predictor, filters.Filter):
@@ -74,25 +76,25 @@ def _finite(name: str, *numbers: np.ndarray | np.generic) -> None:
         raise FloatingPointError(f"squared errors of {name} overflow, or their squares do: no risk, no standard error")
 
 
+@validated
 def clean_risk(
-    predictor: Predictor, prompt: Prompt, *, last: int
+    predictor: Predictor, prompt: Prompt, *, last: Count
 ) -> tuple[Float[np.ndarray, "*settings"], Float[np.ndarray, "*settings"]]:
     """Mean squared error against the clean labels over the last positions, and its standard error over prompts.
 
     Args:
         predictor: a filter, which may try several settings, or a model.
         prompt: at least two prompts; labels may carry noise, errors are against <w_i, x_i>.
-        last: how many positions, counted from the end, are averaged, at least 1.
+        last: how many positions, counted from the end, are averaged.
 
     Raises:
         ValueError: if the prompts are too few or too short, or predictions do not fit them.
         FloatingPointError: if a filter diverges, or errors are so large that their squares overflow.
     """
-    _checks.instance("prompt", prompt, Prompt)
-    _checks.precision(prompt.x.dtype)
+    _checks.precision("dtype", prompt.x.dtype)
     if prompt.batch < 2:
         raise ValueError(f"prompt must hold at least two prompts for a standard error, got {prompt.batch}")
-    if _checks.integer("last", last, at_least=1) > prompt.n + 1:
+    if last > prompt.n + 1:
         raise ValueError(f"last must be at most the {prompt.n + 1} positions of the prompt, got {last}")
     squares = (one_step_ahead(predictor, prompt) - clean(prompt)).square()[..., -last:].mean(-1)
     mean, error = (each.numpy(force=True) for each in (squares.mean(-1), squares.std(-1) / prompt.batch**0.5))
@@ -100,10 +102,11 @@ def clean_risk(
     return mean, error
 
 
+@validated
 def _risks(
     predictors: Mapping[str, Predictor],
     task: Task,
-    total: int,
+    total: Annotated[int, Ge(2)],
     measure: Callable[[Tensor], Tensor],
     *,
     generator: torch.Generator,
@@ -112,9 +115,6 @@ def _risks(
     dtype: torch.dtype,
 ) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Mean and standard error of each predictor's measure, and of its difference from `against`, over trials."""
-    _checks.integer("total", total, at_least=2)
-    if not isinstance(predictors, Mapping):
-        raise ValueError(f"predictors must map names to predictors, got {predictors!r}")
     if not predictors:
         raise ValueError("predictors must name at least one predictor, got none")
     if against is not None:
@@ -160,14 +160,15 @@ def _table(
     return table if against is not None else table.drop(columns=["difference", "difference_se"])
 
 
+@validated
 def risk_curve(
     predictors: Mapping[str, Predictor],
     task: Task,
-    total: int,
+    total: Annotated[int, Ge(2)],
     *,
     generator: torch.Generator,
     against: str | None = None,
-    size: int = 5_000,
+    size: Count = 5_000,
     dtype: torch.dtype = torch.float64,
 ) -> pd.DataFrame:
     """Mean squared error of one-step-ahead predictions at every position, over `total` fresh trials.
@@ -177,7 +178,7 @@ def risk_curve(
     Args:
         predictors: filters and models by name.
         task: where trials come from, of n + 1 positions.
-        total: number of trials, at least 2.
+        total: number of trials.
         generator: random stream.
         against: name of the predictor that the others are compared with, trial by trial.
         size: trials held in memory at once.
@@ -206,15 +207,16 @@ def risk_curve(
     return _table(risks, list(predictors), against)
 
 
+@validated
 def settled_risk(
     predictors: Mapping[str, Predictor],
     task: Task,
-    total: int,
+    total: Annotated[int, Ge(2)],
     *,
-    last: int,
+    last: Count,
     generator: torch.Generator,
     against: str | None = None,
-    size: int = 5_000,
+    size: Count = 5_000,
     dtype: torch.dtype = torch.float64,
 ) -> pd.DataFrame:
     """:func:`risk_curve` averaged over the last positions of each trial, once the start is forgotten.
@@ -225,7 +227,7 @@ def settled_risk(
     Args:
         predictors: filters and models by name.
         task: where trials come from.
-        total: number of trials, at least 2.
+        total: number of trials.
         last: how many positions, counted from the end, are averaged.
         generator: random stream.
         against: name of the predictor that the others are compared with.
@@ -235,8 +237,6 @@ def settled_risk(
     Returns:
         The columns of :func:`risk_curve` without position.
     """
-    _checks.integer("last", last, at_least=1)
-    _checks.instance("task", task, Task)
     if last > task.n + 1:
         raise ValueError(f"last must be at most the {task.n + 1} positions of the task, got {last}")
     risks = _risks(
@@ -252,13 +252,14 @@ def settled_risk(
     return _table(risks, list(predictors), against).drop(columns="position")
 
 
+@validated
 def squared_error(
     predict: Callable[[Prompt], Float[Tensor, "*predictors batch"]],
     task: Task,
-    total: int,
+    total: Annotated[int, Ge(2)],
     *,
     generator: torch.Generator,
-    size: int = 20_000,
+    size: Count = 20_000,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Float[np.ndarray, "*predictors"] | np.float64, Float[np.ndarray, "*predictors"] | np.float64]:
     """Mean squared error at the query over `total` fresh prompts, and its standard error.
@@ -267,7 +268,7 @@ def squared_error(
         predict: from prompts to predictions of the query's label. Leading axes hold several predictors, which are then
             compared on the same prompts.
         task: where prompts come from.
-        total: number of prompts, at least 2.
+        total: number of prompts.
         generator: random stream.
         size: prompts held in memory at once.
         dtype: of prompts and predictions.
@@ -276,9 +277,6 @@ def squared_error(
         ValueError: if total is less than 2 or a prediction does not fit the prompts or is not finite.
         FloatingPointError: if errors are so large that squares of their squares overflow.
     """
-    if not callable(predict):
-        raise ValueError(f"predict must be a function of prompts, got {predict!r}")
-    _checks.integer("total", total, at_least=2)
     first, second = np.zeros(()), np.zeros(())
     for prompt in blocks(task, total, generator=generator, size=size, dtype=dtype):
         with torch.no_grad():
@@ -296,8 +294,9 @@ def squared_error(
     return mean, np.sqrt(np.maximum(second / total - mean**2, 0) / (total - 1))
 
 
+@validated
 def series_risks(
-    y: Float[np.ndarray, " time"] | Any, answers: Mapping[str, Any], *, since: int, against: str
+    y: Float[np.ndarray, " time"] | Any, answers: Mapping[str, Any], *, since: Natural, against: str
 ) -> pd.DataFrame:
     """Errors on one series from some row on, and differences from those of one method, neighbours being alike.
 
@@ -307,7 +306,7 @@ def series_risks(
     Args:
         y: labels.
         answers: by method, the predictions of all rows.
-        since: the first row that counts, >= 0; at least three have to.
+        since: the first row that counts; at least three have to.
         against: name of the method that the others are compared with.
 
     Returns:
@@ -317,9 +316,8 @@ def series_risks(
     """
     y = _checks.numbers("y", y)
     _checks.shape("y", _checks.real("y", y), (None,))
-    if _checks.integer("since", since, at_least=0) > len(y) - 3:
+    if since > len(y) - 3:
         raise ValueError(f"since must leave at least three of {len(y)} rows, got {since}")
-    _checks.instance("answers", answers, Mapping)
     _checks.one_of("against", against, answers)
     errors = {}
     for method, y_hat in answers.items():

@@ -11,13 +11,15 @@ import torch
 from jaxtyping import Float
 from scipy.optimize import minimize, minimize_scalar
 
-from icl import _checks, solvers
+from icl import solvers
+from icl._bounds import Count, validated
 from icl.tasks import quadratics
 from icl.theory import lfom, polynomial_floor
 
 
+@validated
 def known_risks(
-    d: int, n: int, layers: int, prompts: int = 20_000, *, generator: torch.Generator
+    d: Count, n: Count, layers: Count, prompts: Count = 20_000, *, generator: torch.Generator
 ) -> dict[str, Float[np.ndarray, "depths"]]:
     """Mean squared error after 0 .. layers steps of four methods that use Sigma^-1, in units of y^2; d first.
 
@@ -26,18 +28,16 @@ def known_risks(
     prompt; theirs is a mean over sampled prompts.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest number of steps, >= 1.
-        prompts: for conjugate gradients, >= 1.
+        d: dimension.
+        n: examples in a prompt.
+        layers: largest number of steps.
+        prompts: for conjugate gradients.
         generator: what these are drawn from.
 
     Returns:
         by name: "gradient descent", "momentum", "polynomial floor" and "preconditioned CG".
     """
     floor = polynomial_floor.optimal_risks(d, n, layers)
-    _checks.integer("prompts", prompts, at_least=1)
-    _checks.instance("generator", generator, torch.Generator)
     steps, heavy = [floor[0]], [floor[0]]
     for depth in range(1, layers + 1):
 

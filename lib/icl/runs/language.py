@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl import _checks
+from icl._bounds import validated
 from icl.models import surgery
 from icl.runs.training import AdamW, Config, Run, fit
 from icl.tasks.text import InContextText, TextPrompt, encoded, labelled_texts
@@ -99,9 +100,9 @@ def _variance(parts: np.ndarray, of: np.ndarray) -> float:
     return float((sums**2).sum() * len(sums) / max(len(sums) - 1, 1))
 
 
+@validated
 def label_logits(model: nn.Module, prompt: TextPrompt) -> Float[Tensor, "batch places words"]:
     """Logits of the whole vocabulary at the places of a prompt, float32; the pass itself in bfloat16."""
-    _checks.instance("prompt", prompt, TextPrompt)
     with torch.autocast(prompt.tokens.device.type, torch.bfloat16):
         logits = surgery.logits_at(model, prompt.tokens, prompt.at)
     return logits.float()
@@ -112,6 +113,7 @@ def label_loss(model: nn.Module, prompt: TextPrompt) -> Float[Tensor, ""]:
     return F.cross_entropy(label_logits(model, prompt).flatten(0, 1), prompt.targets.flatten())
 
 
+@validated
 def fine_tune(
     model: nn.Module,
     task: InContextText,
@@ -131,7 +133,6 @@ def fine_tune(
         checkpoint: a file that a killed training goes on from, a dozen bytes a parameter; None keeps nothing.
         every: steps from one writing to the next; a state is copied as often, and no more.
     """
-    _checks.instance("task", task, InContextText)
     model.train()
     return fit(
         model,
@@ -147,6 +148,7 @@ def fine_tune(
 
 
 @torch.inference_mode()
+@validated
 def judge_text(
     model: nn.Module, task: InContextText, *, prompts: int, generator: torch.Generator, batch: int = 4
 ) -> JudgedText:
@@ -162,7 +164,6 @@ def judge_text(
     Raises:
         FloatingPointError: if a logit of a class word is not finite.
     """
-    _checks.instance("task", task, InContextText)
     if _checks.integer("prompts", prompts, at_least=2) % _checks.integer("batch", batch, at_least=1):
         raise ValueError(f"prompts must be a multiple of batch = {batch}, got {prompts}")
     model.eval()

@@ -9,13 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from icl import _checks
+from icl._bounds import Count, Positive, validated
 from icl.models import surgery
 
 
-def first_layers(model: nn.Module, layers: int) -> nn.Module:
+@validated
+def first_layers(model: nn.Module, layers: Count) -> nn.Module:
     """A copy of a Llama model with its first layers alone, at least 1, under the same head."""
-    _checks.integer("layers", layers, at_least=1)
     cut: Any = copy.deepcopy(model)
     blocks = surgery._attentions(cut)
     if layers > len(blocks) or cut.config.model_type != "llama":
@@ -82,7 +82,8 @@ class _Times(nn.Module):
         return value / self.factor
 
 
-def quicken(changed: nn.Module, speed: float) -> None:
+@validated
+def quicken(changed: nn.Module, speed: Positive) -> None:
     """Have the learned gates of a model move `speed` times as fast as its weights, in place; they stay as they are.
 
     What is trained is the log-odds over `speed`. AdamW's step has one size, whatever the gradient's; so each step moves
@@ -93,7 +94,6 @@ def quicken(changed: nn.Module, speed: float) -> None:
         changed: from :func:`~icl.models.surgery.with_attention`, with learned gates, not quick yet.
         speed: > 0; 1 changes nothing.
     """
-    _checks.number("speed", speed, above=0)
     memories = surgery._altered(changed)
     if not all(getattr(memory, "learned", False) for memory in memories):
         raise ValueError("changed must have learned gates to make quick, got a model without")

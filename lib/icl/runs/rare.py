@@ -14,13 +14,16 @@ measured, which is small where A_l is nearly a multiple of I.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, validated
 from icl.models.memformer import error_matrices
 from icl.theory import lfom
 
@@ -34,6 +37,7 @@ def _finite(name: str, values: Tensor) -> None:
         raise ValueError(f"{name} must be finite, got {values[~torch.isfinite(values)][0].item()}")
 
 
+@validated
 def stretched(
     Z: Float[Tensor, "batch n d"], scales: Sequence[float] = LONGER
 ) -> tuple[Float[Tensor, "batch n d"], Float[Tensor, " batch"]]:
@@ -47,9 +51,8 @@ def stretched(
     """
     _checks.tensor("Z", Z)
     _checks.shape("Z", Z, (None, None, None))
-    _checks.precision(Z.dtype)
+    _checks.precision("dtype", Z.dtype)
     _finite("Z", Z)
-    _checks.instance("scales", scales, Sequence)
     if not scales:
         raise ValueError("scales must hold at least one number, got none")
     c = torch.tensor([_checks.number("scales", each, above=0) for each in scales], dtype=Z.dtype, device=Z.device)
@@ -70,11 +73,12 @@ def _with_slope(H: Tensor, A: Tensor, E: Tensor, Gamma: Tensor) -> tuple[Tensor,
     return M[..., :d, :d], M[..., :d, d:]
 
 
+@validated
 def full_risks(
     A: Float[Tensor, "L d d"],
     Gamma: Float[Tensor, "L L"],
-    n: int,
-    count: int,
+    n: Count,
+    count: Annotated[int, Ge(2)],
     *,
     generator: torch.Generator,
 ) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, " L"]]:
@@ -83,8 +87,8 @@ def full_risks(
     Args:
         A: preconditioners in white coordinates, Sigma^(1/2) A_l Sigma^(1/2).
         Gamma: Gamma[l, j] weighs layer j's register at layer l >= j.
-        n: examples in a prompt, at least 1.
-        count: prompts drawn, at least 2.
+        n: examples in a prompt.
+        count: prompts drawn.
         generator: the stream to draw from, in A's dtype.
 
     Returns:
@@ -104,8 +108,6 @@ def full_risks(
     _finite("A", A)
     _checks.shape("Gamma", Gamma, (layers, layers), "to match A")
     _checks.dtype("Gamma", Gamma, A.dtype, "to match A")
-    _checks.integer("n", n, at_least=1)
-    _checks.integer("count", count, at_least=2)
     _checks.drawing(generator, A.dtype)
     a = A.diagonal(dim1=1, dim2=2).mean(1)
     flat, parts = a[:, None, None] * torch.eye(d).to(A), list[Tensor]()

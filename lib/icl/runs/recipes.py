@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, Positive, validated
 from icl.models import one_layer as gla
 from icl.runs.training import AdamW, Config, Run, fit
 from icl.tasks import InputLaw, Prompt, Task
@@ -46,10 +47,10 @@ class Held:
         every: as given.
     """
 
-    def __init__(self, task: Task, every: int) -> None:
+    @validated
+    def __init__(self, task: Task, every: Count) -> None:
         """Hold nothing yet."""
-        _checks.instance("task", task, Task)
-        self.task, self.every = task, _checks.integer("every", every, at_least=1)
+        self.task, self.every = task, every
         self.d, self.n, self.Lambda = task.d, task.n, task.Lambda
         self.inputs: InputLaw = task.inputs
         self._held: Prompt | None = None
@@ -59,6 +60,7 @@ class Held:
         """That of the task."""
         return self.task.weight_kernel()
 
+    @validated
     def sample(
         self,
         batch: int,
@@ -72,7 +74,6 @@ class Held:
         Raises:
             ValueError: if the prompts held are of another batch or dtype, or on another device, than is asked for.
         """
-        _checks.drawing(generator, dtype)
         if self._held is None or self._times % self.every == 0:
             self._held = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
         elif (self._held.batch, self._held.x.dtype) != (batch, dtype):
@@ -86,13 +87,14 @@ class Held:
         return self._held
 
 
+@validated
 def as_published(
     model: nn.Module,
     loss: Callable[[nn.Module, Prompt], Tensor],
     task: Task,
     *,
-    batch: int = 1_000,
-    steps: int = 1_000,
+    batch: Count = 1_000,
+    steps: Count = 1_000,
     generator: torch.Generator,
 ) -> tuple[Run, Prompt]:
     """Train in place as the public notebooks do; return the run and the one batch that most steps were on.
@@ -105,8 +107,8 @@ def as_published(
         model: its parameters that require a gradient are trained, from where they are.
         loss: (model, prompt) -> scalar.
         task: where the two batches come from.
-        batch: prompts in each, >= 1.
-        steps: how many the second part has, >= 1.
+        batch: prompts in each.
+        steps: how many the second part has.
         generator: the stream that prompts are drawn from.
 
     Returns:
@@ -116,7 +118,6 @@ def as_published(
         ValueError: if arguments do not fit together.
         icl.runs.training.Diverged: if the loss or the gradient's norm is not finite.
     """
-    _checks.integer("steps", steps, at_least=1)
     fit(model, loss, Held(task, FIRST.steps), replace(FIRST, batch=batch), generator=generator)
     # One more than there are steps: the last is for the caller.
     held = Held(task, steps + 1)
@@ -140,8 +141,9 @@ class Minimum:
     seconds: float
 
 
+@validated
 def minimise(
-    model: nn.Module, loss: Callable[[], Tensor], *, iterations: int = 200, tolerance: float = 1e-9
+    model: nn.Module, loss: Callable[[], Tensor], *, iterations: Count = 200, tolerance: Positive = 1e-9
 ) -> Minimum:
     """Train in place by L-BFGS with a line search (strong Wolfe conditions) on a loss that draws nothing.
 
@@ -149,8 +151,8 @@ def minimise(
         model: its parameters that require a gradient are trained; float64 gets far, float32 stops early.
         loss: a scalar of them, the same for the same parameters. Where a search meets one that is not finite it turns
             back.
-        iterations: at most, >= 1; after twice as many evaluations none is begun.
-        tolerance: ends when the gradient's largest entry is at most that, > 0; earlier when an iteration moves the
+        iterations: at most; after twice as many evaluations none is begun.
+        tolerance: ends when the gradient's largest entry is at most that; earlier when an iteration moves the
             loss, or every parameter, by less than 1e-14: near a loss of 1, from gradients of 1e-7 on.
 
     Raises:
@@ -158,12 +160,6 @@ def minimise(
         FloatingPointError: if the loss is not finite at the start or at the end, with the last finite one; the
             parameters are then as they were.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
-    if not callable(loss):
-        raise ValueError(f"loss must be a function without arguments, got {loss!r}")
-    _checks.integer("iterations", iterations, at_least=1)
-    _checks.number("tolerance", tolerance, above=0)
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
         raise ValueError("model must have a parameter that requires a gradient, got none")
@@ -220,13 +216,14 @@ class _SideBySide(nn.Module):
         self.theta = nn.Parameter(theta.detach().clone())
 
 
+@validated
 def train_side_by_side(
     task: Task,
     theta: Float[Tensor, "models tokens tokens"],
     *,
     lam: Float[np.ndarray, " models"],
-    steps: int,
-    batch: int,
+    steps: Count,
+    batch: Count,
     optimiser: AdamW,
     generator: torch.Generator,
     watch: Callable[[int, Float[Tensor, "models tokens tokens"]], None] | None = None,
@@ -240,7 +237,7 @@ def train_side_by_side(
         theta: starts [W | r]: first d columns of W_KQ, last row of W_V as last column (:mod:`icl.theory.population`).
             Its dtype and device are those of the training.
         lam: forgetting factor of each model, > 0.
-        steps: number of steps, >= 1.
+        steps: number of steps.
         batch: prompts a step.
         optimiser: settings of AdamW.
         generator: where prompts come from.
@@ -250,7 +247,6 @@ def train_side_by_side(
         ValueError: if arguments do not fit together.
         Diverged: if a loss or the gradient is not finite, with the step and the last finite losses.
     """
-    _checks.instance("task", task, Task)
     _checks.tensor("theta", theta)
     _checks.function("watch", watch)
     _checks.shape("theta", theta, (None, task.d + 1, task.d + 1), "to match the task")

@@ -10,16 +10,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
 from icl import _checks
+from icl._bounds import Count, Natural, PositiveUnit, UnitInterval, validated
 from icl.models.loading import untrained
 from icl.models.surgery import SoftmaxMemory, forgetting, logits_at, with_attention
 from icl.profile import streams
@@ -45,17 +47,18 @@ _MEMORIES = {**RULE_ARMS, **GATE_IN_ONE_LAYER}
 _BATCH = 32
 
 
-def rule_language(gamma: float) -> RuleLanguage:
+@validated
+def rule_language(gamma: UnitInterval) -> RuleLanguage:
     """Twelve words in the plane, one a sentence, 20 labelled ones before the query; the rule follows (3), spread 1.
 
     Args:
-        gamma: how much of the rule is kept from one sentence to the next, in [0, 1]; at 1 it stands still.
+        gamma: how much of the rule is kept from one sentence to the next; at 1 it stands still.
     """
-    _checks.number("gamma", gamma, at_least=0, at_most=1)
     rule = DriftingRegression(d=2, n=20, gamma=gamma, sigma_w=1.0, sigma_e=(1 - gamma**2) ** 0.5)
     return RuleLanguage(rule, word_vectors(12, 2, generator=streams("rule words")), length=1, sigma_y=0.3)
 
 
+@validated
 def blank_model(language: RuleLanguage, memory: Mapping[str, Any], *, generator: torch.Generator) -> nn.Module:
     """A model of Llama's blocks that knows nothing: matrices from N(0, 0.1^2), two layers of width 32, two heads.
 
@@ -69,8 +72,6 @@ def blank_model(language: RuleLanguage, memory: Mapping[str, Any], *, generator:
     Raises:
         ModuleNotFoundError: without transformers; it says what to install.
     """
-    _checks.instance("language", language, RuleLanguage)
-    _checks.instance("memory", memory, Mapping)
     _checks.drawing(generator, torch.float32)
     words, places = language.words + 2, (language.n + 1) * (language.length + 1)
     model: Any = untrained(
@@ -83,9 +84,9 @@ def blank_model(language: RuleLanguage, memory: Mapping[str, Any], *, generator:
     return with_attention(model, **memory)
 
 
+@validated
 def rule_logits(model: nn.Module, prompt: WordPrompt) -> Float[Tensor, "batch time words"]:
     """Logits of all words where a label word follows."""
-    _checks.instance("prompt", prompt, WordPrompt)
     return logits_at(model, prompt.text, prompt.ends.expand(len(prompt.text), -1))
 
 
@@ -141,33 +142,31 @@ def train_arm(
     return Trained(model, run.seconds)
 
 
+@validated
 def exact_answers(
-    language: RuleLanguage, prompt: WordPrompt, *, spacing: float = 1.0
+    language: RuleLanguage, prompt: WordPrompt, *, spacing: Annotated[float, Gt(0), Le(2)] = 1.0
 ) -> Float[np.ndarray, "batch time"]:
     """The floor's answers to a language with a rule of (3): P(label word is positive) given all that stands before it.
 
     Args:
         language: whose rule is :class:`~icl.tasks.core.DriftingRegression`.
         prompt: its prompts, in float64.
-        spacing: of the floor's grid, in (0, 2].
+        spacing: of the floor's grid.
     """
-    _checks.instance("language", language, RuleLanguage)
-    _checks.instance("prompt", prompt, WordPrompt)
-    _checks.precision(prompt.x.dtype)
+    _checks.precision("dtype", prompt.x.dtype)
     rule: Any = language.rule
     x, positive = prompt.x.numpy(force=True), prompt.positive.numpy(force=True)
     return positive_probability(x, positive, rule, sigma_y=language.sigma_y, spacing=spacing)
 
 
-def one_layer_scores(prompt: WordPrompt, lam: float) -> Float[np.ndarray, "batch time"]:
+@validated
+def one_layer_scores(prompt: WordPrompt, lam: PositiveUnit) -> Float[np.ndarray, "batch time"]:
     """One layer of gated linear attention that knows what words mean: sum_{i<t} lam^(t-i) l_i <x_i, x_t>, l = 1 or -1.
 
     Args:
         prompt: prompts.
-        lam: forgetting factor a sentence, in (0, 1].
+        lam: forgetting factor a sentence.
     """
-    _checks.instance("prompt", prompt, WordPrompt)
-    _checks.number("lam", lam, above=0, at_most=1)
     place = torch.arange(prompt.n + 1, device=prompt.x.device)
     age = place[:, None] - place
     fade = torch.where(age > 0, lam ** age.clamp(min=0).double(), 0.0)
@@ -176,17 +175,17 @@ def one_layer_scores(prompt: WordPrompt, lam: float) -> Float[np.ndarray, "batch
     return torch.einsum("btd,bid,ti,bi->bt", x, x, fade, signs).numpy(force=True)
 
 
-def best_one_layer(prompt: WordPrompt, *, since: int) -> float:
+@validated
+def best_one_layer(prompt: WordPrompt, *, since: Count) -> float:
     """Forgetting factor a sentence at which one layer's scores agree best with the labels' signs.
 
     At each position scores count times the number that brings them nearest to the signs in mean square.
 
     Args:
         prompt: prompts to choose by.
-        since: the first position that counts, >= 1.
+        since: the first position that counts.
     """
-    _checks.instance("prompt", prompt, WordPrompt)
-    if _checks.integer("since", since, at_least=1) > prompt.n:
+    if since > prompt.n:
         raise ValueError(f"since must be at most n = {prompt.n}, got {since}")
     signs = np.where(prompt.positive.numpy(force=True), 1.0, -1.0)[:, since:]
 
@@ -199,8 +198,9 @@ def best_one_layer(prompt: WordPrompt, *, since: int) -> float:
     return 1.0 if apart(1.0) <= found.fun else float(found.x)
 
 
+@validated
 def judge_answers(
-    answers: Float[np.ndarray, "batch time"], exact: Float[np.ndarray, "batch time"], *, late: int
+    answers: Float[np.ndarray, "batch time"], exact: Float[np.ndarray, "batch time"], *, late: Natural
 ) -> pd.DataFrame:
     """How often answers are wrong, and their log loss above the floor, by the number of labelled sentences before.
 
@@ -209,7 +209,7 @@ def judge_answers(
     Args:
         answers: P(positive) by whom it is about, in (0, 1) ([0, 1] if only errors are asked for).
         exact: the floor's, in (0, 1).
-        late: the first of the numbers of labelled sentences that are also judged together, >= 0.
+        late: the first of the numbers of labelled sentences that are also judged together.
 
     Returns: demonstrations ("0", "1", .., and e.g. "11 to 20"), error and excess (nats), with standard errors over
         prompts error_se, excess_se.
@@ -221,7 +221,7 @@ def judge_answers(
     for name, given in (("answers", answers), ("exact", exact)):
         _checks.real(name, given, at_least=0, at_most=1)
     last = exact.shape[1] - 1
-    if _checks.integer("late", late, at_least=0) > last:
+    if late > last:
         raise ValueError(f"late must be at most {last}, got {late}")
     # A toss where there is nothing to choose.
     wrong = np.where(answers > 0.5, 1 - exact, np.where(answers < 0.5, exact, 0.5))
@@ -239,9 +239,9 @@ def judge_answers(
 
 
 @torch.no_grad()
+@validated
 def model_answers(model: nn.Module, language: RuleLanguage, prompt: WordPrompt) -> Float[np.ndarray, "batch time"]:
     """A model's P(positive) of the two label words, at each of them."""
-    _checks.instance("language", language, RuleLanguage)
     logits = rule_logits(model, prompt)[..., language.words :]
     return logits.double().softmax(-1)[..., 1].numpy(force=True)
 
@@ -253,12 +253,13 @@ def _gates(model: Any) -> str:
     return " | ".join(" ".join(f"{lam:.3f}" for lam in layer) for layer in forgetting(model).tolist())
 
 
+@validated
 def compare_arms(
     gammas: Sequence[float],
     *,
     rates: Sequence[float],
-    seeds: int,
-    prompts: int,
+    seeds: Count,
+    prompts: Annotated[int, Ge(2)],
     folder: Path | None,
     steps: int = 800,
 ) -> pd.DataFrame:
@@ -283,8 +284,6 @@ def compare_arms(
     """
     if not len(rates):
         raise ValueError(f"rates must be at least one step size, got {rates!r}")
-    _checks.integer("seeds", seeds, at_least=1)
-    _checks.integer("prompts", prompts, at_least=2)
     tables = []
     for gamma in gammas:
         language = rule_language(gamma)

@@ -21,7 +21,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from icl import _checks, _files, _source
+from icl import _files, _source
+from icl._bounds import Positive, validate_fields
 from icl.models import surgery
 from icl.profile import streams
 from icl.runs.checkpoint import described
@@ -74,11 +75,11 @@ class GateArm(SwapArm):
     """
 
     learned: bool = True
-    speed: float = 100.0
+    speed: Positive = 100.0
 
     def __post_init__(self) -> None:
         """Refuse a gate without log-odds, and one that stands still."""
-        _checks.number("speed", self.speed, above=0)
+        validate_fields(self)
         if self.lam is None or self.learned is not True:
             raise ValueError(f"lam must be in (0, 1) and learned True, got {self.lam!r} and {self.learned!r}")
 

@@ -10,14 +10,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from icl import _checks
+from icl._bounds import Count, Natural, NonNegative, Positive, UnitInterval, validate_fields, validated
 from icl.runs import checkpoint as files
 
 
@@ -32,15 +34,14 @@ class AdamW:
         beta2: memory of the squared gradient; the paper names none, PyTorch's default.
     """
 
-    lr: float = 1e-2
-    weight_decay: float = 0.05
-    momentum: float = 0.9
-    beta2: float = 0.999
+    lr: Positive = 1e-2
+    weight_decay: NonNegative = 0.05
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    beta2: Annotated[float, Ge(0), Lt(1)] = 0.999
 
     def __post_init__(self) -> None:
         """Refuse settings that AdamW does not have."""
-        _checks.number("lr", self.lr, above=0)
-        _checks.number("weight_decay", self.weight_decay, at_least=0)
+        validate_fields(self)
         for name, value in (("momentum", self.momentum), ("beta2", self.beta2)):
             if not _checks.number(name, value, at_least=0) < 1:
                 raise ValueError(f"{name} must be < 1, got {value!r}")
@@ -51,38 +52,36 @@ class Config:
     """How a training goes.
 
     Attributes:
-        steps: number of steps, >= 1.
-        batch: fresh prompts a step, >= 1.
+        steps: number of steps.
+        batch: fresh prompts a step.
         optimiser: settings of AdamW.
         warm_up: steps over which the step size rises, linearly, from lr / warm_up to lr; 0 .. steps.
-        anneal_to: share of lr that a half cosine reaches at the last step, from where the warm-up ends; in [0, 1], 1
+        anneal_to: share of lr that a half cosine reaches at the last step, from where the warm-up ends;, 1
             keeps the step size.
         clip: largest Euclidean norm of the gradient of all parameters; a longer one is shortened to it. > 0, infinite
             for none.
     """
 
-    steps: int
-    batch: int
+    steps: Count
+    batch: Count
     optimiser: AdamW = AdamW()
-    warm_up: int = 0
-    anneal_to: float = 1.0
+    warm_up: Natural = 0
+    anneal_to: UnitInterval = 1.0
     clip: float = math.inf
 
     def __post_init__(self) -> None:
         """Refuse sizes and schedules that cannot be."""
-        _checks.integer("steps", self.steps, at_least=1)
-        _checks.integer("batch", self.batch, at_least=1)
-        if not isinstance(self.optimiser, AdamW):
-            raise ValueError(f"optimiser must be an icl.runs.training.AdamW, got {self.optimiser!r}")
+        validate_fields(self)
+        validate_fields(self)
         if _checks.integer("warm_up", self.warm_up, at_least=0) > self.steps:
             raise ValueError(f"warm_up must be at most steps = {self.steps}, got {self.warm_up}")
-        _checks.number("anneal_to", self.anneal_to, at_least=0, at_most=1)
         if np.ndim(self.clip) != 0 or self.clip != math.inf:
             _checks.number("clip", self.clip, above=0)
 
-    def step_size(self, step: int) -> float:
+    @validated
+    def step_size(self, step: Count) -> float:
         """Return the step size of the step with this number, 1 .. steps."""
-        if not 1 <= _checks.integer("step", step, at_least=1) <= self.steps:
+        if not 1 <= step <= self.steps:
             raise ValueError(f"step must be at most steps = {self.steps}, got {step}")
         if step <= self.warm_up:
             return self.optimiser.lr * (step / self.warm_up)
@@ -90,13 +89,13 @@ class Config:
         return self.optimiser.lr * (self.anneal_to + (1 - self.anneal_to) * fall)
 
 
-def deep(layers: int) -> Config:
+@validated
+def deep(layers: Count) -> Config:
     """A recipe that trains stacks of 1 to 12 layers (:mod:`icl.models.stacks`) from their own starts.
 
     Adam with a short memory of squared gradients, a warm-up, a cosine to 0, clipped gradients; 250 + 75 L steps of 32
     prompts (chapter *Depth*).
     """
-    _checks.integer("layers", layers, at_least=1)
     optimiser = AdamW(lr=2e-2, weight_decay=0.0, beta2=0.99)
     return Config(250 + 75 * layers, 32, optimiser, warm_up=20, anneal_to=0.0, clip=0.5)
 
@@ -136,6 +135,7 @@ class Diverged(RuntimeError):
     """A training that cannot go on: says at which step, at which losses, and what the losses before were."""
 
 
+@validated
 def fit(
     model: nn.Module,
     loss: Callable[[nn.Module, Any], Tensor],
@@ -144,10 +144,10 @@ def fit(
     *,
     generator: torch.Generator,
     also: Mapping[str, torch.Generator] | None = None,
-    floor: float | None = None,
+    floor: Positive | None = None,
     checkpoint: Path | None = None,
-    every: int = 100,
-    copies: int = 1,
+    every: Count = 100,
+    copies: Count = 1,
     fused: bool = False,
     watch: Callable[[int, nn.Module], None] | None = None,
     bar: bool = True,
@@ -172,7 +172,7 @@ def fit(
         checkpoint: the file to go on from if it exists, and to write; None keeps nothing. It is compared with the
             arguments except `loss`, `watch`, `floor`, `every`, `copies`: what those compute is the caller's to keep.
         every: steps from one writing to the next; the last step is always written.
-        copies: steps from one copy of the state to the next, at least 1. Only states that were copied are proven; what
+        copies: steps from one copy of the state to the next. Only states that were copied are proven; what
             is written, and what a diverged model is set back to, is the newest of them. For models so large that the
             copy takes as long as a step.
         fused: take AdamW's step in one pass over a tensor, torch's own way for large models: rounded otherwise.
@@ -189,9 +189,7 @@ def fit(
     if also is not None:
         _streams(also)
     parameters, streams = _checked(model, loss, task, config, generator, also or {}, floor, checkpoint, every)
-    _checks.integer("copies", copies, at_least=1)
     _checks.function("watch", watch)
-    _checks.flag("bar", bar)
     settings = config.optimiser
     rule = torch.optim.AdamW(
         parameters,

@@ -21,6 +21,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from icl import _checks, filters
+from icl._bounds import Count, Positive, Reals, validated
 from icl.models.estimating import LFOM
 from icl.models.layers import RetNet, retention
 from icl.runs.judging import Predictor, one_step_ahead
@@ -157,7 +158,7 @@ class Attempts:
         sizes = self.answers.shape[:-1] if self.linear else self.answers.shape
         _checks.shape("truth", truth, tuple(sizes[-2:]), "to match the answers")
         _checks.dtype("truth", truth, self.answers.dtype, "to match the answers")
-        _checks.precision(truth.dtype)
+        _checks.precision("dtype", truth.dtype)
         if not isinstance(positions, slice):
             raise ValueError(f"positions must be a slice, got {positions!r}")
         if not len(range(sizes[-1])[positions]):
@@ -192,6 +193,7 @@ def _checked_axes(axes: Any) -> dict[str, np.ndarray]:
     return found
 
 
+@validated
 def attempt(tunable: Tunable, prompt: Prompt) -> Attempts:
     """Run a predictor with every combination of its settings on the same prompts; NaN where a filter fails.
 
@@ -202,8 +204,6 @@ def attempt(tunable: Tunable, prompt: Prompt) -> Attempts:
     Raises:
         ValueError: if predictions do not fit the prompts or a model's are not finite.
     """
-    _checks.instance("tunable", tunable, Tunable)
-    _checks.instance("prompt", prompt, Prompt)
     sizes = tuple(map(len, tunable.axes.values()))
     tail = (len(tunable.linear),) if tunable.linear else ()
     answers = prompt.y.new_full((*sizes, *prompt.y.shape, *tail), math.nan)
@@ -250,13 +250,14 @@ def _finer(tunable: Tunable, settings: dict[str, float]) -> Tunable:
     return replace(tunable, axes=axes)
 
 
+@validated
 def tune(
     tunable: Tunable,
     prompt: Prompt,
     *,
     truth: Float[Tensor, "batch time"] | None = None,
     positions: slice = slice(None),
-    rounds: int = 1,
+    rounds: Count = 1,
 ) -> Tuned:
     """The settings of least squared error on some prompts, and the predictor made of them.
 
@@ -265,16 +266,13 @@ def tune(
         prompt: what it reads, in the dtype that it is made for.
         truth: what the answers should be; None for the clean labels.
         positions: which of them count.
-        rounds: how many grids, at least 1, each as fine again as the one before it, between the neighbours of its best.
+        rounds: how many grids, each as fine again as the one before it, between the neighbours of its best.
 
     Raises:
         ValueError: if arguments do not fit together, or a value that a finer grid is to be spaced around is not > 0.
         FloatingPointError: if the predictor diverged with all settings.
     """
-    _checks.instance("tunable", tunable, Tunable)
-    _checks.instance("prompt", prompt, Prompt)
-    _checks.precision(prompt.x.dtype)
-    _checks.integer("rounds", rounds, at_least=1)
+    _checks.precision("dtype", prompt.x.dtype)
     aim = clean(prompt) if truth is None else truth
     for ahead in reversed(range(rounds)):
         settings, answers = attempt(tunable, prompt).best(aim, positions)
@@ -284,24 +282,21 @@ def tune(
     return Tuned(settings, tunable.made(prompt.d, **settings), loss)
 
 
+@validated
 def simplex(
-    error: Callable[[np.ndarray], float], start: Any, *, evaluations: int = 400, ceiling: float = 1e3
+    error: Callable[[np.ndarray], float], start: Reals, *, evaluations: Count = 400, ceiling: Positive = 1e3
 ) -> tuple[Float[np.ndarray, " settings"], float]:
     """Settings of least error by Nelder and Mead's search, and that error: for errors known without sampling.
 
     Args:
         error: from settings to an error; infinite or NaN where there is none.
         start: settings to begin with, at least one, any numbers.
-        evaluations: of the error, at most, at least 1.
-        ceiling: larger errors count as this one, so that the search may begin beside what does not settle; > 0.
+        evaluations: of the error, at most.
+        ceiling: larger errors count as this one, so that the search may begin beside what does not settle;.
     """
-    if not callable(error):
-        raise ValueError(f"error must be a function of settings, got {error!r}")
-    first = np.atleast_1d(np.asarray(_checks.real("start", start), dtype=np.float64))
+    first = np.atleast_1d(np.asarray(start, dtype=np.float64))
     if first.ndim != 1 or not len(first):
         raise ValueError(f"start must be at least one number, in one row, got {start!r}")
-    _checks.integer("evaluations", evaluations, at_least=1)
-    _checks.number("ceiling", ceiling, above=0)
     options: Any = {"maxfev": evaluations, "xatol": 1e-6, "fatol": 1e-9}
 
     def capped(z: np.ndarray) -> Any:

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, Natural, Reals, validate_fields, validated
 from icl.tasks.core import Prompt, _normal
 
 
@@ -65,8 +66,8 @@ class GaussianComponents:
     Samples as tasks do. It is no :class:`~icl.tasks.core.Task`: weights have a mean, and no kernel says their law.
 
     Attributes:
-        d: dimension of the inputs, at least 1.
-        n: labelled examples a prompt, at least 1.
+        d: dimension of the inputs.
+        n: labelled examples a prompt.
         means: mu_m: (components,) multiples of the vector of ones, or (components, d) vectors; in units of x.
         covariances: Sigma_m: (components,) multiples of the identity, > 0, or (components, d, d) matrices, positive
             definite; in x^2.
@@ -75,21 +76,19 @@ class GaussianComponents:
             w*'s. Else a prompt has one, for its inputs and w*.
     """
 
-    d: int
-    n: int
-    means: Any
+    d: Count
+    n: Count
+    means: Reals
     covariances: Any
     shares: Any = None
     per_token: bool = False
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, laws and shares, by name."""
-        _checks.integer("d", self.d, at_least=1)
-        _checks.integer("n", self.n, at_least=1)
-        _checks.flag("per_token", self.per_token)
+        validate_fields(self)
         covariances = _matrices("covariances", self.covariances, self.d)
         count = len(covariances)
-        means = np.asarray(_checks.real("means", self.means), dtype=np.float64)
+        means = np.asarray(self.means, dtype=np.float64)
         if means.shape == (count,):
             means = means[:, None] * np.ones(self.d)
         if means.shape != (count, self.d):
@@ -122,25 +121,25 @@ class GaussianComponents:
         inverses = np.linalg.inv(self.covariances)
         return (inverses + inverses.swapaxes(1, 2)) / 2 + self.means[:, :, None] * self.means[:, None]
 
-    def only(self, component: int) -> "GaussianComponents":
+    @validated
+    def only(self, component: Natural) -> "GaussianComponents":
         """The task of one component alone, 0 .. count - 1."""
-        m = _checks.integer("component", component, at_least=0)
+        m = component
         if m >= self.count:
             raise ValueError(f"component must be at most {self.count - 1}, got {component}")
         return GaussianComponents(self.d, self.n, self.means[[m]], self.covariances[[m]])
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> ComponentPrompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.integer("batch", batch, at_least=1)
         _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
-        _checks.drawing(generator, dtype)
         shares = torch.as_tensor(self.shares, dtype=torch.float64, device=generator.device)
 
         def drawn(*shape: int) -> Tensor:
@@ -177,7 +176,7 @@ class GaussianComponents:
         """
         _checks.tensor("X", X)
         _checks.shape("X", X, (None, None, self.d), "to match the task")
-        _checks.precision(X.dtype)
+        _checks.precision("dtype", X.dtype)
         if not bool(torch.isfinite(X).all()):
             raise ValueError(f"X must be finite, got {X[~torch.isfinite(X)][0].item()}")
         told = torch.as_tensor(self.shares).log().to(X).expand(len(X), -1)

@@ -14,14 +14,16 @@ are Gaussian unless a task is given another :class:`InputLaw`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, Natural, NonNegative, validate_fields, validated
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +73,9 @@ class Prompt:
         labels[:, -1] = 0
         return torch.cat([self.x, labels.unsqueeze(-1)], dim=-1)
 
-    def last(self, m: int) -> "Prompt":
+    @validated
+    def last(self, m: Count) -> "Prompt":
         """Return the prompt that keeps only the last m examples and the query."""
-        _checks.integer("m", m, at_least=1)
         if m > self.n:
             raise ValueError(f"m must be at most n = {self.n}, got {m}")
         keep = slice(self.n - m, None)
@@ -120,14 +122,14 @@ class Task(Protocol):
         ...
 
 
+@validated
 def _normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    _checks.drawing(generator, dtype)
     drawn = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
     return drawn if device is None else drawn.to(device)
 
 
+@validated
 def _uniform(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    _checks.drawing(generator, dtype)
     drawn = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
     drawn = (2 * drawn - 1) * 3**0.5
     return drawn if device is None else drawn.to(device)
@@ -138,9 +140,9 @@ def _signs(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtyp
     return 1 - 2 * (_uniform(shape, generator, dtype, device) < 0).to(dtype)
 
 
+@validated
 def _laplace(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
     # The difference of two exponentials, each of variance 1/2; log1p(-u) keeps the tail, and u < 1 keeps it finite.
-    _checks.drawing(generator, dtype)
     drawn = torch.rand((2, *shape), generator=generator, dtype=dtype, device=generator.device)
     drawn = torch.log1p(-drawn).diff(dim=0)[0] / 2**0.5
     return drawn if device is None else drawn.to(device)
@@ -155,17 +157,17 @@ class InputLaw:
 
     Attributes:
         name: for tables and figures.
-        kurtosis: the fourth moment E z^4, at least 1; 3 for Gaussian inputs.
+        kurtosis: the fourth moment E z^4; 3 for Gaussian inputs.
         draw: (shape, generator, dtype, device) -> white inputs.
     """
 
     name: str
-    kurtosis: float
+    kurtosis: Annotated[float, Ge(1)]
     draw: Callable[[tuple[int, ...], torch.Generator, torch.dtype, Any], Tensor]
 
     def __post_init__(self) -> None:
         """Refuse a kurtosis that no law of variance 1 has."""
-        _checks.number("kurtosis", self.kurtosis, at_least=1)
+        validate_fields(self)
 
 
 GAUSSIAN = InputLaw("Gaussian", 3.0, _normal)
@@ -211,18 +213,16 @@ class Regression(ABC):
         inputs: law of the white inputs that Lambda colours; it must be diagonal where they are not Gaussian.
     """
 
-    d: int
-    n: int
+    d: Count
+    n: Count
     Lambda: Any = field(default=None, kw_only=True)
     inputs: InputLaw = field(default=GAUSSIAN, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, covariances and laws, by name."""
-        _checks.integer("d", self.d, at_least=1)
-        _checks.integer("n", self.n, at_least=1)
+        validate_fields(self)
+        validate_fields(self)
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
-        if not isinstance(self.inputs, InputLaw):
-            raise ValueError(f"inputs must be an InputLaw (such as icl.tasks.core.UNIFORM), got {self.inputs!r}")
         # Colouring would mix the coordinates of another law than the Gaussian.
         if self.inputs.kurtosis != GAUSSIAN.kurtosis and not np.array_equal(self.Lambda, np.diag(np.diag(self.Lambda))):
             law = self.inputs.name
@@ -236,18 +236,17 @@ class Regression(ABC):
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
         """Draw the weights, (batch, n+1, d), or (batch, 1, d) if they stand still."""
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.integer("batch", batch, at_least=1)
         _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
-        _checks.drawing(generator, dtype)
         return self._prompt(self._weights(batch, generator, dtype, device), generator, device)
 
     def _prompt(self, w: Tensor, generator: torch.Generator, device: Any) -> Prompt:
@@ -304,21 +303,14 @@ class DriftingRegression(Regression):
     Sizes and inputs are those of every :class:`Regression`.
 
     Attributes:
-        gamma: autoregressive coefficient, >= 0, dimensionless.
+        gamma: autoregressive coefficient, dimensionless.
         sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations e_i, in units of y/x.
     """
 
-    gamma: float
-    sigma_w: float = 1.0
-    sigma_e: float = 0.1
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes, coefficients and covariances, by name."""
-        super().__post_init__()
-        _checks.number("gamma", self.gamma, at_least=0)
-        _checks.number("sigma_w", self.sigma_w, at_least=0)
-        _checks.number("sigma_e", self.sigma_e, at_least=0)
+    gamma: NonNegative
+    sigma_w: NonNegative = 1.0
+    sigma_e: NonNegative = 0.1
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
         """k_ij = gamma^|i-j| k_min(i,j),min(i,j) with k_ii = gamma^2 k_{i-1,i-1} + sigma_e^2 and k_00 = sigma_w^2."""
@@ -352,18 +344,12 @@ class SmoothDrift(Regression):
     Sizes and inputs are those of every :class:`Regression`.
 
     Attributes:
-        harmonics: K, at least 0; 0 is the stationary task, more bend faster.
+        harmonics: K; 0 is the stationary task, more bend faster.
         sigma_w: standard deviation of each coordinate of w(u), in units of y/x.
     """
 
-    harmonics: int = 3
-    sigma_w: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes, scales and covariances, by name."""
-        super().__post_init__()
-        _checks.integer("harmonics", self.harmonics, at_least=0)
-        _checks.number("sigma_w", self.sigma_w, at_least=0)
+    harmonics: Natural = 3
+    sigma_w: NonNegative = 1.0
 
     def _phases(self) -> np.ndarray:
         """pi k u for u = 1/(n+1) .. 1 and k = 0 .. K, shape (n+1, K+1)."""
@@ -383,12 +369,13 @@ class SmoothDrift(Regression):
         return torch.as_tensor(basis, dtype=dtype, device=coefficients.device) @ coefficients
 
 
+@validated
 def blocks(
     task: Task,
-    total: int,
+    total: Count,
     *,
     generator: torch.Generator,
-    size: int = 20_000,
+    size: Count = 20_000,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Iterator[Prompt]:
@@ -396,7 +383,5 @@ def blocks(
     # To sample is all that is asked of it.
     if isinstance(task, type) or not callable(getattr(task, "sample", None)):
         raise ValueError(f"task must be an icl.tasks.core.Task, or sample as one does, got {task!r}")
-    _checks.integer("total", total, at_least=1)
-    _checks.integer("size", size, at_least=1)
     for start in range(0, total, size):
         yield task.sample(min(size, total - start), generator=generator, dtype=dtype, device=device)

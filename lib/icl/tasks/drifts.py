@@ -17,14 +17,16 @@ beyond their kernel; what they cost is that it is not the posterior mean (:mod:`
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Real, UnitInterval, validated
 from icl.tasks.core import DriftingRegression, Prompt, Regression, _normal, _recurrence, square_root
 
 
@@ -98,7 +100,16 @@ class LinearDrift(Regression):
         return w.transpose(0, 1).contiguous()
 
 
-def ar2(d: int, n: int, *, rho: float, omega: float, variance: float = 1.0, **inputs: Any) -> LinearDrift:
+@validated
+def ar2(
+    d: Count,
+    n: Count,
+    *,
+    rho: UnitInterval,
+    omega: Annotated[float, Ge(0), Le(np.pi)],
+    variance: NonNegative = 1.0,
+    **inputs: Any,
+) -> LinearDrift:
     """Second-order drift that swings, begun in its stationary law: w_i = a_1 w_{i-1} + a_2 w_{i-2} + e_i.
 
     Its poles are rho exp(+- i omega): a_1 = 2 rho cos(omega), a_2 = -rho^2. The innovations have the variance
@@ -108,14 +119,11 @@ def ar2(d: int, n: int, *, rho: float, omega: float, variance: float = 1.0, **in
     Args:
         d: dimension of the inputs.
         n: labelled examples a prompt.
-        rho: radius of the poles, in [0, 1], dimensionless.
-        omega: their angle, in [0, pi], in radians a step; 2 pi / omega is the period.
-        variance: of each coordinate of each w_i, >= 0, in (y/x)^2.
+        rho: radius of the poles, dimensionless.
+        omega: their angle, in radians a step; 2 pi / omega is the period.
+        variance: of each coordinate of each w_i, in (y/x)^2.
         inputs: Lambda and inputs, as for LinearDrift.
     """
-    _checks.number("rho", rho, at_least=0, at_most=1)
-    _checks.number("omega", omega, at_least=0, at_most=np.pi)
-    _checks.number("variance", variance, at_least=0)
     a_1, a_2 = 2 * rho * np.cos(omega), -(rho**2)
     # (1 - a_2)^2 - a_1^2 = (1 - rho^2)^2 + (2 rho sin omega)^2, written so that it cannot come out below 0.
     pushed = (1 + a_2) * ((1 + a_2) ** 2 + (2 * rho * np.sin(omega)) ** 2) / (1 - a_2)
@@ -131,7 +139,8 @@ def ar2(d: int, n: int, *, rho: float, omega: float, variance: float = 1.0, **in
     )
 
 
-def two_timescales(d: int, n: int, *, gammas: Any, variances: Any = (0.5, 0.5), **inputs: Any) -> LinearDrift:
+@validated
+def two_timescales(d: Count, n: Count, *, gammas: Any, variances: Any = (0.5, 0.5), **inputs: Any) -> LinearDrift:
     """Sum of a slow and a fast first-order drift, independent, each begun in its stationary law.
 
     Args:
@@ -150,7 +159,8 @@ def two_timescales(d: int, n: int, *, gammas: Any, variances: Any = (0.5, 0.5), 
     return LinearDrift(d, n, F=np.diag(g), Q=np.diag((1 - g**2) * v), h=np.ones(2), P_0=np.diag(v), **inputs)
 
 
-def sinusoids(d: int, n: int, *, omega: float, variance: float = 1.0, **inputs: Any) -> LinearDrift:
+@validated
+def sinusoids(d: Count, n: Count, *, omega: Real, variance: NonNegative = 1.0, **inputs: Any) -> LinearDrift:
     """Sinusoids of random phase and amplitude: w_i = a cos(omega i) + b sin(omega i) with a, b ~ N(0, variance I).
 
     Nothing is added on the way: 2 d labels in general position tell all that follows. k_ij = variance cos(omega (i-j)),
@@ -160,11 +170,9 @@ def sinusoids(d: int, n: int, *, omega: float, variance: float = 1.0, **inputs: 
         d: dimension of the inputs.
         n: labelled examples a prompt.
         omega: angle a step, in radians.
-        variance: of each coordinate of each w_i, >= 0, in (y/x)^2.
+        variance: of each coordinate of each w_i, in (y/x)^2.
         inputs: Lambda and inputs, as for LinearDrift.
     """
-    _checks.number("omega", omega)
-    _checks.number("variance", variance, at_least=0)
     cos, sin = np.cos(omega), np.sin(omega)
     return LinearDrift(
         d,
@@ -203,18 +211,17 @@ class _Stepping(Regression):
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
         return self._steps(batch, generator, dtype, device)[0]
 
+    @validated
     def reveal(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Prompt, DrawnSteps]:
         """Draw the prompts that `sample` draws, and tell what decided their steps."""
-        _checks.integer("batch", batch, at_least=1)
         _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
-        _checks.drawing(generator, dtype)
         w, steps = self._steps(batch, generator, dtype, device)
         return self._prompt(w, generator, device), steps
 
@@ -230,24 +237,16 @@ class RegimeSwitching(_Stepping):
     Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
     Attributes:
-        gamma: autoregressive coefficient within a regime, >= 0, dimensionless.
+        gamma: autoregressive coefficient within a regime, dimensionless.
         sigma_w: standard deviation of each coordinate of w_0 and of every new start, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations within a regime, in units of y/x.
-        switch: probability of a new start at each step, in [0, 1].
+        switch: probability of a new start at each step.
     """
 
-    gamma: float
-    sigma_w: float = 1.0
-    sigma_e: float = 0.1
-    switch: float = 0.02
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes, coefficients, probabilities and covariances, by name."""
-        super().__post_init__()
-        _checks.number("gamma", self.gamma, at_least=0)
-        _checks.number("sigma_w", self.sigma_w, at_least=0)
-        _checks.number("sigma_e", self.sigma_e, at_least=0)
-        _checks.number("switch", self.switch, at_least=0, at_most=1)
+    gamma: NonNegative
+    sigma_w: NonNegative = 1.0
+    sigma_e: NonNegative = 0.1
+    switch: UnitInterval = 0.02
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
         """k_ij = ((1 - switch) gamma)^|i-j| k_mm, m = min(i, j), as w_i and w_m are strangers across a switch.
@@ -294,24 +293,16 @@ class HeavyTailedDrift(_Stepping):
     Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
     Attributes:
-        gamma: autoregressive coefficient, >= 0, dimensionless.
+        gamma: autoregressive coefficient, dimensionless.
         sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations, in units of y/x.
-        nu: degrees of freedom, > 2.
+        nu: degrees of freedom.
     """
 
-    gamma: float
-    sigma_w: float = 1.0
-    sigma_e: float = 0.1
-    nu: float = 3.0
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes, coefficients, degrees of freedom and covariances, by name."""
-        super().__post_init__()
-        _checks.number("gamma", self.gamma, at_least=0)
-        _checks.number("sigma_w", self.sigma_w, at_least=0)
-        _checks.number("sigma_e", self.sigma_e, at_least=0)
-        _checks.number("nu", self.nu, above=2)
+    gamma: NonNegative
+    sigma_w: NonNegative = 1.0
+    sigma_e: NonNegative = 0.1
+    nu: Annotated[float, Gt(2)] = 3.0
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
         """That of first-order drift: it looks no further than variances."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from icl import _checks
+from icl._bounds import Count, validate_fields, validated
 from icl.tasks.core import InputLaw, Prompt, Task
 
 
@@ -29,7 +29,7 @@ class Mixture:
 
     def __post_init__(self) -> None:
         """Refuse what are no tasks, and tasks of several sizes."""
-        _checks.instance("tasks", self.tasks, Sequence)
+        validate_fields(self)
         if not self.tasks or any(isinstance(task, type) or not isinstance(task, Task) for task in self.tasks):
             raise ValueError(f"tasks must be at least one icl.tasks.core.Task, got {self.tasks!r}")
         sizes = {(task.d, task.n) for task in self.tasks}
@@ -68,19 +68,19 @@ class Mixture:
         """Covariance of w_i and w_j in each coordinate over prompts of all tasks: the mean of their kernels."""
         return np.mean([task.weight_kernel() for task in self.tasks], axis=0)
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> Prompt:
         """Draw `batch` prompts, a multiple of the number of tasks, from `generator`, in `dtype`, on `device`."""
-        share, rest = divmod(_checks.integer("batch", batch, at_least=1), len(self.tasks))
+        share, rest = divmod(batch, len(self.tasks))
         if rest:
             raise ValueError(f"batch must be a multiple of the {len(self.tasks)} tasks, got {batch}")
-        _checks.drawing(generator, dtype)
         each = [task.sample(share, generator=generator, dtype=dtype, device=device) for task in self.tasks]
         return Prompt(*(torch.cat([getattr(prompt, part) for prompt in each]) for part in "xyw"))
 
@@ -94,29 +94,27 @@ class ManyDrifts:
     N(0, I) but for the first, which is 1, as that of a series is (:func:`~icl.tasks.series.prepare`).
 
     Attributes:
-        d: dimension of the inputs, at least 1.
-        n: labelled examples a prompt, at least 1.
+        d: dimension of the inputs.
+        n: labelled examples a prompt.
     """
 
-    d: int
-    n: int
+    d: Count
+    n: Count
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, by name."""
-        _checks.integer("d", self.d, at_least=1)
-        _checks.integer("n", self.n, at_least=1)
+        validate_fields(self)
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
 
         def drawn(draw: Any, *shape: int) -> torch.Tensor:
             values: torch.Tensor = draw(shape, generator=generator, dtype=dtype, device=generator.device)

@@ -8,22 +8,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl import _checks
+from icl._bounds import Count, NonNegative, validate_fields, validated
 from icl.tasks.core import InputLaw, Prompt, Task, _normal
 
 
+@validated
 def clean(prompt: Prompt) -> Float[Tensor, "batch time"]:
     """<w_i, x_i>: what each label is without its noise, to the bit the label itself where there is none."""
-    _checks.instance("prompt", prompt, Prompt)
     return (prompt.w * prompt.x).sum(-1)
 
 
+@validated
 def noise_level(task: Task) -> float:
     """Standard deviation of the noise in a task's labels, in units of y; 0 where there is none.
 
     Of prompts of several tasks (:class:`~icl.tasks.mixtures.Mixture`) that of all labels together.
     """
-    _checks.instance("task", task, Task)
     # What hands out another task's prompts keeps it as its `task`, and has its noise.
     while not hasattr(task, "sigma_y") and hasattr(task, "task"):
         task = task.task
@@ -40,18 +40,18 @@ class Noisy:
 
     Attributes:
         task: where inputs and weights come from.
-        sigma_y: standard deviation of the noise, >= 0, in units of y.
+        sigma_y: standard deviation of the noise, in units of y.
     """
 
     task: Task
-    sigma_y: float
+    sigma_y: NonNegative
 
     def __post_init__(self) -> None:
         """Refuse what is no task, noise upon noise, and an impossible size of it, by name."""
+        validate_fields(self)
         given: Any = self.task
         if isinstance(given, type) or not isinstance(given, Task) or isinstance(given, Noisy):
             raise ValueError(f"task must be a Task without noise, got {given!r}")
-        _checks.number("sigma_y", self.sigma_y, at_least=0)
 
     @property
     def d(self) -> int:
@@ -77,9 +77,10 @@ class Noisy:
         """Covariance of w_i and w_j in each coordinate; the noise is not in it."""
         return self.task.weight_kernel()
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, UnitInterval, validate_fields, validated
 from icl.tasks.core import Prompt, _normal
 
 
@@ -35,17 +36,15 @@ class Objective(ABC):
         ridge: weight of w'w / 2, >= 0, in units of the loss times x^2 / y^2.
     """
 
-    d: int
-    n: int
-    ridge: float = field(default=0.05, kw_only=True)
+    d: Count
+    n: Count
+    ridge: NonNegative = field(default=0.05, kw_only=True)
     #: Whether the loss is convex in the prediction.
     convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, by name."""
-        _checks.integer("d", self.d, at_least=1)
-        _checks.integer("n", self.n, at_least=1)
-        _checks.number("ridge", self.ridge, at_least=0)
+        validate_fields(self)
 
     @abstractmethod
     def _loss(self, y: Tensor, s: Tensor) -> Tensor: ...
@@ -100,9 +99,9 @@ class Objective(ABC):
         s = self._predictions(X, w)
         return torch.einsum("b...n,bnd->b...d", self._slope(_beside(y, s), s), X) / X.shape[1] + self.ridge * w
 
+    @validated
     def examples(self, prompt: Prompt) -> tuple[Float[Tensor, "batch n d"], Float[Tensor, "batch n"]]:
         """Inputs and labels of the examples, without the query's; ValueError for prompts of another d."""
-        _checks.instance("prompt", prompt, Prompt)
         if prompt.d != self.d:
             raise ValueError(f"prompt must have d = {self.d}, got {prompt.d}")
         return prompt.x[:, :-1], prompt.y[:, :-1]
@@ -115,10 +114,9 @@ class Objective(ABC):
         _checks.dtype("w", w, X.dtype, "to match prompt")
         return torch.einsum("bnd,b...d->b...n", X, w)
 
-    def sample(self, batch: int, *, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Prompt:
+    @validated
+    def sample(self, batch: Count, *, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Prompt:
         """Draw `batch` independent prompts on the generator's device; `w` are the weights behind the labels."""
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
         w = _normal((batch, 1, self.d), generator, dtype, None)
         x = _normal((batch, self.n + 1, self.d), generator, dtype, None)
         return Prompt(x=x, y=self._labels((w * x).sum(-1), generator), w=w.expand_as(x))
@@ -128,7 +126,7 @@ def _pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """Labels and predictions, once both are real tensors of one dtype."""
     for name, value in (("y", y), ("s", s)):
         _checks.tensor(name, value)
-        _checks.precision(value.dtype)
+        _checks.precision("dtype", value.dtype)
     _checks.dtype("s", s, y.dtype, "to match y")
     try:
         torch.broadcast_shapes(y.shape, s.shape)
@@ -197,14 +195,8 @@ class _Contaminated(Objective):
         size: standard deviation of what is added to it, in units of y.
     """
 
-    share: float = field(default=0.2, kw_only=True)
-    size: float = field(default=10.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes and shares, by name."""
-        super().__post_init__()
-        _checks.number("share", self.share, at_least=0, at_most=1)
-        _checks.number("size", self.size, at_least=0)
+    share: UnitInterval = field(default=0.2, kw_only=True)
+    size: NonNegative = field(default=10.0, kw_only=True)
 
     def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
         outlier = _uniform(s, generator) < self.share
@@ -218,17 +210,12 @@ class Huber(_Contaminated):
     psi = r, cut off at -delta and delta.
 
     Attributes:
-        delta: where the straight line begins, > 0, in units of y.
-        share: probability that a label is an outlier, in [0, 1].
+        delta: where the straight line begins, in units of y.
+        share: probability that a label is an outlier.
         size: standard deviation of what is added to it, in units of y.
     """
 
-    delta: float = field(default=1.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes and scales, by name."""
-        super().__post_init__()
-        _checks.number("delta", self.delta, above=0)
+    delta: Positive = field(default=1.0, kw_only=True)
 
     def _loss(self, y: Tensor, s: Tensor) -> Tensor:
         r = (s - y).abs()
@@ -249,19 +236,14 @@ class Cauchy(_Contaminated):
     psi = r / (1 + (r / delta)^2), which falls off again for large r: far outliers count for nothing.
 
     Attributes:
-        delta: where psi has its peak, > 0, in units of y.
-        share: probability that a label is an outlier, in [0, 1].
+        delta: where psi has its peak, in units of y.
+        share: probability that a label is an outlier.
         size: standard deviation of what is added to it, in units of y.
     """
 
-    delta: float = field(default=1.0, kw_only=True)
+    delta: Positive = field(default=1.0, kw_only=True)
     #: It has no curvature of one sign.
     convex: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        """Refuse impossible sizes and scales, by name."""
-        super().__post_init__()
-        _checks.number("delta", self.delta, above=0)
 
     def _loss(self, y: Tensor, s: Tensor) -> Tensor:
         return self.delta**2 / 2 * ((s - y) / self.delta).square().log1p()

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, Positives, Reals, validated
 from icl.tasks.core import Prompt, StationaryRegression, _colour, _normal
 
 SECTION_3_3 = np.array([1.0, 1.0, 0.5, 0.25, 1.0])
@@ -28,19 +29,20 @@ SQUARED = SECTION_3_3**2
 _BLOCK = 2**20
 
 
-def rotation(d: int, *, generator: torch.Generator) -> Float[np.ndarray, "d d"]:
+@validated
+def rotation(d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "d d"]:
     """Draw an orthogonal (d, d) matrix, float64, from the uniform (Haar) law over all of them, reflections included.
 
     The Q of a QR decomposition of Gaussian numbers, its columns given the signs of R's diagonal: without them the law
     is that of the decomposition's own habits [Mezzadri 2007].
     """
-    _checks.integer("d", d, at_least=1)
     _checks.fits("d", d, 8 * d**2)
     Q, R = np.linalg.qr(_normal((d, d), generator, torch.float64, "cpu").numpy())
     return Q * np.where(np.diag(R) < 0, -1.0, 1.0)
 
 
-def covariance(D: Any, U: Any = None) -> Float[np.ndarray, "d d"]:
+@validated
+def covariance(D: Positives, U: Reals = None) -> Float[np.ndarray, "d d"]:
     """Sigma = U' diag(D) U, float64 and symmetric to the last bit.
 
     Args:
@@ -48,12 +50,12 @@ def covariance(D: Any, U: Any = None) -> Float[np.ndarray, "d d"]:
             paper's.
         U: (d, d) orthogonal matrix whose rows are these directions; default the identity.
     """
-    D = np.asarray(_checks.real("D", D, above=0), dtype=np.float64)
+    D = np.asarray(D, dtype=np.float64)
     if D.ndim != 1 or not D.size:
         raise ValueError(f"D must have shape (d,) with d >= 1, got {D.shape}")
     if U is None:
         return np.diag(D)
-    U = np.asarray(_checks.real("U", U), dtype=np.float64)
+    U = np.asarray(U, dtype=np.float64)
     _checks.shape("U", U, (len(D), len(D)), "to match D")
     if (off := np.abs(U @ U.T - np.eye(len(D))).max()) > 1e-9:
         raise ValueError(f"U must be orthogonal, got a matrix whose U U' is {off:.3g} off the identity")
@@ -76,12 +78,13 @@ def _definite(Sigma: Any) -> np.ndarray:
     return matrix
 
 
-def regression(Sigma: Any, n: int) -> StationaryRegression:
+@validated
+def regression(Sigma: Any, n: Count) -> StationaryRegression:
     """The paper's task (sec. 3.3): x ~ N(0, Sigma), w* ~ N(0, Sigma^-1), labels without noise of variance d.
 
     Args:
         Sigma: (d, d) covariance of the inputs, positive definite, in x^2.
-        n: labelled examples a prompt, at least 1.
+        n: labelled examples a prompt.
     """
     Sigma = _definite(Sigma)
     inverse = np.linalg.inv(Sigma)
@@ -92,10 +95,9 @@ def _mean_square(x: Tensor) -> Tensor:
     return x.mT @ x / x.shape[-2]
 
 
+@validated
 def hessians(prompt: Prompt) -> Float[Tensor, "batch d d"]:
     """H = sum_i x_i x_i' / n of each prompt's n examples (2.11), in x^2; the query, which has no label, is left out."""
-    if not isinstance(prompt, Prompt):
-        raise ValueError(f"prompt must be an icl.tasks.core.Prompt, got {prompt!r}")
     return _mean_square(prompt.x[:, :-1])
 
 
@@ -104,7 +106,7 @@ def _curvatures(H: Any) -> Tensor:
     _checks.tensor("H", H, 3)
     if H.shape[1] != H.shape[2] or not H.shape[1]:
         raise ValueError(f"H must have shape (batch, d, d) with d >= 1, got {tuple(H.shape)}")
-    _checks.precision(H.dtype)
+    _checks.precision("dtype", H.dtype)
     if not bool(torch.isfinite(H).all()):
         raise ValueError(f"H must be finite, got {H[~torch.isfinite(H)][0].item()}")
     return H
@@ -127,10 +129,11 @@ def largest_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
     return torch.linalg.eigvalsh(_curvatures(H))[:, -1]
 
 
+@validated
 def sample_hessians(
     Sigma: Any,
-    n: int,
-    batch: int,
+    n: Count,
+    batch: Count,
     *,
     generator: torch.Generator,
     dtype: torch.dtype = torch.float64,
@@ -142,14 +145,12 @@ def sample_hessians(
 
     Args:
         Sigma: (d, d) covariance of the inputs, positive definite, in x^2.
-        n: labelled examples a prompt, at least 1.
-        batch: prompts, at least 1.
+        n: labelled examples a prompt.
+        batch: prompts.
         generator: what to draw from; the result is on its device.
         dtype: torch.float64 or torch.float32.
     """
     Sigma = _definite(Sigma)
-    _checks.integer("n", n, at_least=1)
-    _checks.integer("batch", batch, at_least=1)
     d = len(Sigma)
     size = max(1, _BLOCK // (n * d))
     parts = [

@@ -11,7 +11,6 @@ best answer stands is known: :mod:`icl.theory.rule_floor`.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Reals, validate_fields, validated
 from icl.tasks.core import Prompt, Task, _normal
 
 
@@ -57,7 +57,8 @@ class WordPrompt(Prompt):
         return torch.arange(size - 2, self.text.shape[1], size, device=self.text.device)
 
 
-def word_vectors(words: int, d: int, *, generator: torch.Generator) -> Float[np.ndarray, "words d"]:
+@validated
+def word_vectors(words: Count, d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "words d"]:
     """What words mean: vectors of length sqrt(d) whose directions are drawn evenly from all there are.
 
     Args:
@@ -65,8 +66,6 @@ def word_vectors(words: int, d: int, *, generator: torch.Generator) -> Float[np.
         d: dimension.
         generator: random stream.
     """
-    _checks.integer("words", words, at_least=1)
-    _checks.integer("d", d, at_least=1)
     drawn = _normal((words, d), generator, torch.float64, "cpu").numpy()
     return np.asarray(drawn * np.sqrt(d / (drawn**2).sum(1, keepdims=True)))
 
@@ -80,25 +79,23 @@ class RuleLanguage:
     Attributes:
         rule: the law of w_t, and how many labelled sentences a prompt has; its inputs are not used.
         vectors: (words, d), what each word means, in units of x (:func:`word_vectors`).
-        length: words a sentence, at least 1.
+        length: words a sentence.
         sigma_y: standard deviation of the noise in scores, in units of y.
     """
 
     rule: Task
-    vectors: Any
-    length: int = 2
-    sigma_y: float = 0.3
+    vectors: Reals
+    length: Count = 2
+    sigma_y: NonNegative = 0.3
 
     def __post_init__(self) -> None:
         """Refuse what is no task, meanings that do not fit it, and impossible sizes, by name."""
-        _checks.instance("rule", self.rule, Task)
-        vectors = np.array(_checks.real("vectors", self.vectors), dtype=np.float64)
+        validate_fields(self)
+        vectors = np.array(self.vectors, dtype=np.float64)
         _checks.shape("vectors", vectors, (None, self.rule.d), "to match rule")
         if len(vectors) < 2:
             raise ValueError(f"vectors must be of two words or more, got {len(vectors)}")
         object.__setattr__(self, "vectors", vectors)
-        _checks.integer("length", self.length, at_least=1)
-        _checks.number("sigma_y", self.sigma_y, at_least=0)
 
     @property
     def d(self) -> int:
@@ -115,9 +112,10 @@ class RuleLanguage:
         """Number of words; label words have the two numbers after theirs, the negative one first."""
         return len(self.vectors)
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,

@@ -7,13 +7,16 @@ the task says what moves: the sign of all labels turns now and then (`flip`), or
 import base64
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, PositiveUnit, validate_fields, validated
 from icl.tasks.core import Prompt
 
 #: Features are kept in steps of one sixteenth, in eight bits: from -7.9375 to 7.9375.
@@ -27,9 +30,9 @@ def packed(features: Float[np.ndarray, "rows d"]) -> str:
     return base64.b64encode(np.rint(array * _STEPS).clip(-127, 127).astype(np.int8).tobytes()).decode()
 
 
-def unpacked(text: str, *, d: int) -> Float[np.ndarray, "rows d"]:
+@validated
+def unpacked(text: str, *, d: Count) -> Float[np.ndarray, "rows d"]:
     """The features that :func:`packed` wrote, rows of d numbers; ValueError if the text is none of its."""
-    _checks.integer("d", d, at_least=1)
     if not isinstance(text, str) or not text:  # type: ignore[redundant-expr]
         raise ValueError(f"text must be base64, got {text!r}")
     try:
@@ -120,29 +123,25 @@ class Demonstrations:
 
     Attributes:
         rows: where demonstrations come from.
-        n: demonstrations a prompt, at least 1.
+        n: demonstrations a prompt.
         queries: where queries come from, in the same features; None is `rows`.
-        flip: probability that the sign turns from one position to the next, the query's included, in [0, 0.5]; at one
+        flip: probability that the sign turns from one position to the next, the query's included; at one
             half labels say nothing of each other.
         either_sign: whether a prompt begins with either sign, or with 1.
         turn: probability that a position's topic is drawn anew, from that of any row; otherwise it is the last one's.
-            Rows of the topic are equally likely. It lies in (0, 1]; at 1 rows are independent and need no topics.
+            Rows of the topic are equally likely. It lies; at 1 rows are independent and need no topics.
     """
 
     rows: LabelledRows
-    n: int
+    n: Count
     queries: LabelledRows | None = None
-    flip: float = 0.0
+    flip: Annotated[float, Ge(0), Le(0.5)] = 0.0
     either_sign: bool = True
-    turn: float = 1.0
+    turn: PositiveUnit = 1.0
 
     def __post_init__(self) -> None:
         """Refuse tables that do not go together and impossible probabilities, by name."""
-        _checks.instance("rows", self.rows, LabelledRows)
-        _checks.integer("n", self.n, at_least=1)
-        _checks.number("flip", self.flip, at_least=0, at_most=0.5)
-        _checks.flag("either_sign", self.either_sign)
-        _checks.number("turn", self.turn, above=0, at_most=1)
+        validate_fields(self)
         if self.queries is None:
             object.__setattr__(self, "queries", self.rows)
         _checks.instance("queries", self.queries, LabelledRows)
@@ -168,17 +167,16 @@ class Demonstrations:
         steps = np.abs(np.subtract.outer(np.arange(self.n + 1), np.arange(self.n + 1)))
         return np.asarray((1 - 2 * self.flip) ** steps)
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
         assert self.queries is not None
 
         def uniform() -> Tensor:
@@ -223,9 +221,9 @@ def _within(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
     return order[begin[topic] + (place * sizes[topic]).long()]
 
 
+@validated
 def shuffled(prompt: Prompt, *, generator: torch.Generator) -> Prompt:
     """The same prompts with their demonstrations in another order, each order alike; queries stay last."""
-    _checks.instance("prompt", prompt, Prompt)
     _checks.drawing(generator, prompt.x.dtype)
     keys = torch.rand((prompt.batch, prompt.n), generator=generator, dtype=torch.float64, device=generator.device)
     order = torch.cat([keys.argsort(1), torch.full((prompt.batch, 1), prompt.n, device=keys.device)], 1).to(

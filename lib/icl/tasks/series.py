@@ -13,14 +13,16 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Gt
 from jaxtyping import Float
 from scipy.optimize import minimize
 
 from icl import _checks
+from icl._bounds import Natural, NonNegative, OpenUnit, Positive, UnitInterval, validate_fields, validated
 from icl.tasks.core import Prompt
 
 _Inputs = Float[np.ndarray, "time d"]
@@ -46,8 +48,9 @@ class Series:
     scale: float
 
 
+@validated
 def prepare(
-    inputs: Float[np.ndarray, "rows columns"] | Any, labels: Float[np.ndarray, " rows"] | Any, known: float
+    inputs: Float[np.ndarray, "rows columns"] | Any, labels: Float[np.ndarray, " rows"] | Any, known: OpenUnit
 ) -> Series:
     """Centre, scale and whiten a series by what its first rows say, and by nothing else.
 
@@ -59,7 +62,7 @@ def prepare(
         inputs: an array, a tensor or a DataFrame of columns in any units; none constant, and none a sum of others, over
             the known rows.
         labels: in any units.
-        known: share of the rows that is known in advance, in (0, 1).
+        known: share of the rows that is known in advance.
 
     Raises:
         ValueError: if sizes do not fit, numbers are missing or not finite, or the known rows do not tell inputs apart.
@@ -69,7 +72,7 @@ def prepare(
     labels = _checks.numbers("labels", labels).astype(np.float64)
     _checks.shape("inputs", _checks.real("inputs", inputs), (None, None))
     _checks.shape("labels", _checks.real("labels", labels), (len(inputs),), "to match inputs")
-    count = int(_checks.number("known", known, above=0, at_most=1) * len(inputs))
+    count = int(float(known) * len(inputs))
     if not inputs.shape[1] + 1 < count < len(inputs):
         raise ValueError(f"known must leave more rows than columns before it and some after it, got {known!r}")
     names = [repr(column) for column in (range(inputs.shape[1]) if columns is None else columns)]
@@ -96,10 +99,9 @@ def prepare(
     return Series(x, (labels - y.mean()) / y.std(), count, whitening, float(y.std()))
 
 
+@validated
 def as_prompt(series: Series, *, dtype: torch.dtype = torch.float64) -> Prompt:
     """The series as one prompt, for any filter or model; the weights behind it, which nobody knows, are NaN."""
-    _checks.instance("series", series, Series)
-    _checks.precision(dtype)
     x, y = (torch.as_tensor(part, dtype=dtype)[None] for part in (series.x, series.y))
     return Prompt(x, y, torch.full_like(x, torch.nan))
 
@@ -109,22 +111,20 @@ class Drift:
     """The drift of a series and the noise of its labels.
 
     Attributes:
-        gamma: autoregressive coefficient in [0, 1], dimensionless.
-        q: variance added to each weight at each step, >= 0, in units of scale^2.
-        s2: variance of the noise in labels, > 0, in units of y^2.
-        scale: standard deviation of the weights in the first row, > 0, in units of y/x: one number, or one for each.
+        gamma: autoregressive coefficient, dimensionless.
+        q: variance added to each weight at each step, in units of scale^2.
+        s2: variance of the noise in labels, in units of y^2.
+        scale: standard deviation of the weights in the first row, in units of y/x: one number, or one for each.
     """
 
-    gamma: float
-    q: float
-    s2: float
-    scale: float | tuple[float, ...] = 1.0
+    gamma: UnitInterval
+    q: NonNegative
+    s2: Positive
+    scale: Annotated[float | tuple[float, ...], Gt(0)] = 1.0
 
     def __post_init__(self) -> None:
         """Refuse parameters out of range, by name."""
-        _checks.number("gamma", self.gamma, at_least=0, at_most=1)
-        _checks.number("q", self.q, at_least=0)
-        _checks.number("s2", self.s2, above=0)
+        validate_fields(self)
         if np.ndim(_checks.real("scale", self.scale, above=0)) > 1:
             raise ValueError(f"scale must be one number or one for each weight, got shape {np.shape(self.scale)}")
 
@@ -176,11 +176,10 @@ def _array_filter(x: _Inputs, y: _Labels, gamma: Any, q: Any, s2: Any) -> Iterat
         w, R = gamma * w + after[:, 0, 1:] * error, after[:, 1:, 1:]
 
 
+@validated
 def _before_labels(x: Any, y: Any, drift: Drift) -> Any:
     """x and w in the units of the weights' scales, y, by row the R of w's law before the label, scales, likelihood."""
     x, y = _checked(x, y)
-    if not isinstance(drift, Drift):
-        raise ValueError(f"drift must be an icl.tasks.series.Drift, got {drift!r}")
     _checks.broadcasts("drift.scale", drift.scale, x.shape[1:])
     scale = np.broadcast_to(drift.scale, x.shape[1:])
     x = x * scale
@@ -290,7 +289,8 @@ def most_likely(x: _Inputs | Any, y: _Labels | Any) -> Drift:
     return Drift(float(gammas[at]), float(qs[at]), float(s2 * unit**2), tuple((unit / sizes).tolist()))
 
 
-def mean_and_error(z: _Labels | Any, *, lags: int) -> tuple[float, float]:
+@validated
+def mean_and_error(z: _Labels | Any, *, lags: Natural) -> tuple[float, float]:
     """Mean of a series and its standard error, neighbours being alike [Newey & West 1987].
 
     The variance of the mean is (c_0 + 2 sum_k (1 - k / (lags + 1)) c_k) / n, c_k the covariance k rows apart. With no
@@ -298,11 +298,11 @@ def mean_and_error(z: _Labels | Any, *, lags: int) -> tuple[float, float]:
 
     Args:
         z: the series, stationary.
-        lags: how many rows apart two may still be alike, >= 0.
+        lags: how many rows apart two may still be alike.
     """
     z = _checks.numbers("z", z)
     _checks.shape("z", _checks.real("z", z), (None,))
-    if _checks.integer("lags", lags, at_least=0) >= len(z):
+    if lags >= len(z):
         raise ValueError(f"lags must be less than the {len(z)} rows of z, got {lags}")
     off, n = z - z.mean(), len(z)
     total = float(off @ off)

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl import _checks
+from icl._bounds import Count, NonNegatives, validated
 from icl.tasks.core import Prompt, Regression, _normal
 
 
@@ -34,7 +35,7 @@ class UnknownDrift(Regression):
         weights: probability of each member; None is the same for all.
     """
 
-    gammas: Any
+    gammas: NonNegatives
     steps: Any
     noises: Any = 0.0
     weights: Any = None
@@ -42,7 +43,7 @@ class UnknownDrift(Regression):
     def __post_init__(self) -> None:
         """Refuse members without a steady state, lists that do not fit together, and weights that are none."""
         super().__post_init__()
-        gammas = np.array(_checks.real("gammas", self.gammas, at_least=0), dtype=np.float64)
+        gammas = np.array(self.gammas, dtype=np.float64)
         if gammas.ndim != 1 or not len(gammas) or gammas.max() >= 1:
             raise ValueError(f"gammas must be at least one number in [0, 1), in one row, got {self.gammas!r}")
         object.__setattr__(self, "gammas", gammas)
@@ -97,18 +98,17 @@ class UnknownDrift(Regression):
             w[i].addcmul_(w[i - 1], gamma)
         return w[1:].transpose(0, 1).contiguous(), member
 
+    @validated
     def reveal(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Prompt, Int[Tensor, " batch"]]:
         """Draw the prompts that :meth:`sample` draws, and tell which member each is of."""
-        _checks.integer("batch", batch, at_least=1)
         _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
-        _checks.drawing(generator, dtype)
         w, member = self._drawn(batch, generator, dtype, device)
         prompt = self._prompt(w, generator, device)
         if not self.noises.any():
@@ -117,9 +117,10 @@ class UnknownDrift(Regression):
         spread = torch.as_tensor(self.noises).to(noise)[member][:, None]
         return Prompt(prompt.x, prompt.y + spread * noise, prompt.w), member
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,

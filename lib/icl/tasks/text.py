@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from icl import _checks
+from icl._bounds import Count, Natural, UnitInterval, validate_fields, validated
 
 #: Names the folder that holds the corpora.
 _FOLDER = "ICL_DATA"
@@ -149,10 +149,11 @@ class TextPrompt:
         """Tokens of the labels' words, which follow the positions `at`."""
         return self.words.gather(2, self.labels[..., None]).squeeze(2)
 
-    def alone(self, K: int) -> "TextPrompt":
+    @validated
+    def alone(self, K: Natural) -> "TextPrompt":
         """The prompts as they were with K demonstrations: cut behind the cue of place K, which is then the query."""
         places = self.labels.shape[1]
-        if _checks.integer("K", K, at_least=0) >= places:
+        if places <= K:
             raise ValueError(f"K must be at most {places - 1}, got {K}")
         end = int(self.at[0, K]) + 1
         kept = slice(K + 1)
@@ -161,6 +162,7 @@ class TextPrompt:
         )
 
 
+@validated
 def encoded(
     texts: LabelledTexts,
     encode: Callable[[str], Sequence[int]],
@@ -176,8 +178,6 @@ def encoded(
         between: stands between a premise and a hypothesis.
         limit: rows from which on nothing is encoded, for a quick look; None takes all.
     """
-    if not callable(encode):
-        raise ValueError(f"encode must be a function from text to tokens, got {encode!r}")
     joint = tuple(encode(between)) if between else ()
     rows = []
     for parts in texts.texts[:limit]:
@@ -210,23 +210,18 @@ class InContextText:
     table: tuple[tuple[int, ...], ...]
     labels: tuple[int, ...]
     words: tuple[int, ...]
-    n: int
-    shortest: int
-    longest: int
+    n: Natural
+    shortest: Count
+    longest: Count
     cue: tuple[int, ...]
     end: tuple[int, ...]
     balanced: bool = True
     random_words: bool = False
-    flip: float = 0.0
+    flip: UnitInterval = 0.0
 
     def __post_init__(self) -> None:
         """Refuse designs that the table has no texts for, and words or cues that are none."""
-        _checks.integer("n", self.n, at_least=0)
-        _checks.integer("shortest", self.shortest, at_least=1)
-        _checks.integer("longest", self.longest, at_least=1)
-        _checks.flag("balanced", self.balanced)
-        _checks.flag("random_words", self.random_words)
-        _checks.number("flip", self.flip, at_least=0, at_most=1)
+        validate_fields(self)
         if self.longest < self.shortest:
             raise ValueError(f"longest must be at least shortest = {self.shortest}, got {self.longest}")
         if len(self.words) < 2 or len(set(self.words)) != len(self.words):
@@ -274,17 +269,16 @@ class InContextText:
         """Tokens of a prompt."""
         return sum(self.lengths) + (self.n + 1) * len(self.cue) + self.n * (1 + len(self.end))
 
+    @validated
     def sample(
         self,
-        batch: int,
+        batch: Count,
         *,
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> TextPrompt:
         """Draw `batch` prompts from `generator`, on `device` (default: the generator's); tokens have no `dtype`."""
-        _checks.integer("batch", batch, at_least=1)
-        _checks.drawing(generator, dtype)
 
         def draw(high: int, *size: int) -> Any:
             return torch.randint(high, size, generator=generator, device=generator.device).tolist()

@@ -25,25 +25,25 @@ tell (theory/test_adversary.py):
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 from jaxtyping import Float
 from scipy.optimize import minimize, minimize_scalar, nnls
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Real, validated
 
 
-def _checked(lam: float, a: float, kurtosis: float) -> None:
-    _checks.number("lam", lam, at_least=0)
-    _checks.number("a", a)
-    _checks.number("kurtosis", kurtosis, at_least=1)
+@validated
+def _checked(lam: NonNegative, a: Real, kurtosis: Annotated[float, Ge(1)]) -> None:
+    pass
 
 
-def _limits(R: float, delta: float) -> None:
-    # Squares of both, and of paths, are within float64.
-    _checks.number("R", R, at_least=1e-150, at_most=1e150)
-    _checks.number("delta", delta, at_least=0, at_most=1e150)
+@validated
+def _limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
+    pass
 
 
 def _path(w: Any, name: str = "w") -> np.ndarray:
@@ -60,12 +60,15 @@ def _form(n: int, d: int, lam: float, a: float, kurtosis: float) -> np.ndarray:
     return np.outer(v, v) + np.diag(np.append((d + kurtosis - 2) * c**2, 0.0))
 
 
-def path_error(w: Float[np.ndarray, "*paths time d"], *, lam: float, a: float, kurtosis: float = 3.0) -> Any:
+@validated
+def path_error(
+    w: Float[np.ndarray, "*paths time d"], *, lam: NonNegative, a: Real, kurtosis: Annotated[float, Ge(1)] = 3.0
+) -> Any:
     """Mean squared error at the query of the layer (lam, A = a I) on weights that follow the path w, for white inputs.
 
     Args:
         w: path(s), one row a position, the query's last, in units of y/x.
-        lam: forgetting factor, >= 0, dimensionless.
+        lam: forgetting factor, dimensionless.
         a: the layer's scale, in 1/x^2.
         kurtosis: of the inputs, :attr:`~icl.tasks.core.InputLaw.kurtosis`; 3 for Gaussian ones.
 
@@ -80,26 +83,28 @@ def path_error(w: Float[np.ndarray, "*paths time d"], *, lam: float, a: float, k
     return (apart**2).sum(-1) + (w.shape[-1] + kurtosis - 2) * crosstalk
 
 
-def step_angle(R: float, delta: float) -> float:
+@validated
+def step_angle(R: Positive, delta: NonNegative) -> float:
     """Angle omega = 2 arcsin(delta / 2 R) that a path on the sphere of radius R turns in a step; pi if delta >= 2 R."""
     _limits(R, delta)
     return float(2 * np.arcsin(min(1.0, delta / (2 * R))))
 
 
-def great_circle(n: int, d: int, *, R: float, delta: float, turn: float = float("inf")) -> Float[np.ndarray, "time d"]:
+@validated
+def great_circle(
+    n: Count, d: Annotated[int, Ge(2)], *, R: Positive, delta: NonNegative, turn: float = float("inf")
+) -> Float[np.ndarray, "time d"]:
     """Path at full speed on a great circle of radius R, ending at R e_1, its last `turn` radians of it.
 
     Before that it stands still: with turn = pi it waits opposite its end, and then goes there as fast as it can.
 
     Args:
-        n: number of examples, >= 1.
-        d: dimension, >= 2.
-        R: radius, > 0, in units of y/x.
-        delta: length of a step, >= 0, in units of y/x.
+        n: number of examples.
+        d: dimension.
+        R: radius, in units of y/x.
+        delta: length of a step, in units of y/x.
         turn: how far it goes in all, >= 0, in radians; default: as far as n steps take it.
     """
-    _checks.integer("n", n, at_least=1)
-    _checks.integer("d", d, at_least=2)
     if np.ndim(turn) or turn != np.inf:
         _checks.number("turn", turn, at_least=0)
     angle = np.minimum(step_angle(R, delta) * np.arange(n, -1, -1), turn)
@@ -108,17 +113,16 @@ def great_circle(n: int, d: int, *, R: float, delta: float, turn: float = float(
     return w
 
 
-def straight_line(n: int, d: int, *, R: float, delta: float) -> Float[np.ndarray, "time d"]:
+@validated
+def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Float[np.ndarray, "time d"]:
     """Path through the origin at full speed, ending at R e_1; it waits at -R e_1 until it has to go.
 
     Args:
-        n: number of examples, >= 1.
-        d: dimension, >= 1.
-        R: bound of ||w_i||, > 0, in units of y/x.
-        delta: length of a step, >= 0, in units of y/x.
+        n: number of examples.
+        d: dimension.
+        R: bound of ||w_i||, in units of y/x.
+        delta: length of a step, in units of y/x.
     """
-    _checks.integer("n", n, at_least=1)
-    _checks.integer("d", d, at_least=1)
     _limits(R, delta)
     w = np.zeros((n + 1, d))
     w[:, 0] = np.maximum(R - delta * np.arange(n, -1, -1), -R)
@@ -146,8 +150,15 @@ def _bound(w: Any, R: float, delta: float, lam: float, a: float, kurtosis: float
     return float(R**2 * (alpha.sum() + time * max(0.0, -lowest)) + delta**2 * beta.sum())
 
 
+@validated
 def upper_bound(
-    w: Float[np.ndarray, "time d"], *, R: float, delta: float, lam: float, a: float, kurtosis: float = 3.0
+    w: Float[np.ndarray, "time d"],
+    *,
+    R: Positive,
+    delta: NonNegative,
+    lam: NonNegative,
+    a: Real,
+    kurtosis: Annotated[float, Ge(1)] = 3.0,
 ) -> float:
     """Bound on the error of every path, proven by duality from a candidate w; it equals J(w) if w is provably worst.
 
@@ -164,17 +175,24 @@ def upper_bound(
 
     Args:
         w: the candidate.
-        R: bound of ||w_i||, > 0, in units of y/x.
-        delta: bound of ||w_i - w_{i-1}||, >= 0, in units of y/x.
-        lam: forgetting factor, >= 0.
+        R: bound of ||w_i||, in units of y/x.
+        delta: bound of ||w_i - w_{i-1}||, in units of y/x.
+        lam: forgetting factor.
         a: the layer's scale, in 1/x^2.
         kurtosis: of the inputs.
     """
     return _bound(w, R, delta, lam, a, kurtosis, on_sphere=False)
 
 
+@validated
 def sphere_bound(
-    w: Float[np.ndarray, "time d"], *, R: float, delta: float, lam: float, a: float, kurtosis: float = 3.0
+    w: Float[np.ndarray, "time d"],
+    *,
+    R: Positive,
+    delta: NonNegative,
+    lam: NonNegative,
+    a: Real,
+    kurtosis: Annotated[float, Ge(1)] = 3.0,
 ) -> float:
     """:func:`upper_bound` for paths that stay on the sphere, ||w_i|| = R: lower, as alpha may then have either sign."""
     return _bound(w, R, delta, lam, a, kurtosis, on_sphere=True)
@@ -194,15 +212,16 @@ def _back(gradient: np.ndarray, point: np.ndarray, shrunk: float, radius: float)
     return shrunk * (gradient - (gradient @ point) / radius**2 * point)
 
 
+@validated
 def worst_path(
     start: Float[np.ndarray, "time d"],
     *,
-    R: float,
-    delta: float,
-    lam: float,
-    a: float,
-    kurtosis: float = 3.0,
-    steps: int = 500,
+    R: Positive,
+    delta: Positive,
+    lam: NonNegative,
+    a: Real,
+    kurtosis: Annotated[float, Ge(1)] = 3.0,
+    steps: Count = 500,
 ) -> Float[np.ndarray, "time d"]:
     """Search from one path for a worse one within the limits: L-BFGS, which goes uphill only.
 
@@ -213,19 +232,17 @@ def worst_path(
 
     Args:
         start: a path; what of it lies outside the limits is pulled in first.
-        R: bound of ||w_i||, > 0, in units of y/x.
-        delta: bound of ||w_i - w_{i-1}||, > 0, in units of y/x.
-        lam: forgetting factor, >= 0.
+        R: bound of ||w_i||, in units of y/x.
+        delta: bound of ||w_i - w_{i-1}||, in units of y/x.
+        lam: forgetting factor.
         a: the layer's scale, in 1/x^2.
         kurtosis: of the inputs.
-        steps: most iterations, >= 1.
+        steps: most iterations.
 
     Returns: a path whose error is at least that of `start` pulled in.
     """
     _checked(lam, a, kurtosis)
     _limits(R, delta)
-    _checks.number("delta", delta, above=0)
-    _checks.integer("steps", steps, at_least=1)
     start = _path(start, "start")
     _checks.shape("start", start, (None, None))
     time, d = start.shape
@@ -273,7 +290,8 @@ class Layer:
     value: float
 
 
-def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: float = 3.0) -> Layer:
+@validated
+def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: Annotated[float, Ge(1)] = 3.0) -> Layer:
     """Forgetting factor in [1/400, 1] and scale a >= 0 of least error on the path w.
 
     With c_i = a lam^(n+1-i) the error is a^2 p - 2 a q + ||w_{n+1}||^2, least at a = q / p; a grid finds lam's valley,
@@ -283,7 +301,6 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: float = 3.0) -> Laye
     """
     w = _path(w)
     _checks.shape("w", w, (None, None))
-    _checks.number("kurtosis", kurtosis, at_least=1)
     own = float(w[-1] @ w[-1])
 
     def best(lam: float) -> tuple[float, float]:
@@ -300,7 +317,10 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: float = 3.0) -> Laye
     return Layer(lam, *best(lam))
 
 
-def minimax_on_sphere(n: int, d: int, *, R: float, delta: float, kurtosis: float = 3.0) -> tuple[Layer, float]:
+@validated
+def minimax_on_sphere(
+    n: Count, d: Annotated[int, Ge(2)], *, R: Positive, delta: NonNegative, kurtosis: Annotated[float, Ge(1)] = 3.0
+) -> tuple[Layer, float]:
     """Layer that is best against `great_circle`, and `sphere_bound` for it: a bound on its error on the sphere's paths.
 
     No layer of this form has a worst error below the first's `value`, as each meets the circle. Where the two agree
@@ -308,10 +328,10 @@ def minimax_on_sphere(n: int, d: int, *, R: float, delta: float, kurtosis: float
     agree as long as n steps turn 2.5 radians at most, n :func:`step_angle` <= 2.5; beyond, compare them.
 
     Args:
-        n: number of examples, >= 1.
-        d: dimension, >= 2.
-        R: ||w_i||, > 0, in units of y/x.
-        delta: bound of ||w_i - w_{i-1}||, >= 0, in units of y/x.
+        n: number of examples.
+        d: dimension.
+        R: ||w_i||, in units of y/x.
+        delta: bound of ||w_i - w_{i-1}||, in units of y/x.
         kurtosis: of the inputs.
     """
     w = great_circle(n, d, R=R, delta=delta)
@@ -319,17 +339,20 @@ def minimax_on_sphere(n: int, d: int, *, R: float, delta: float, kurtosis: float
     return layer, sphere_bound(w, R=R, delta=delta, lam=layer.lam, a=layer.a, kurtosis=kurtosis)
 
 
-def minimax_in_ball(n: int, d: int, *, R: float, delta: float, kurtosis: float = 3.0) -> tuple[Layer, float]:
+@validated
+def minimax_in_ball(
+    n: Count, d: Count, *, R: Positive, delta: NonNegative, kurtosis: Annotated[float, Ge(1)] = 3.0
+) -> tuple[Layer, float]:
     """Layer that is best against `straight_line`, and `upper_bound` for it: as on the sphere, for paths in the ball.
 
     The two agree less often. A layer that bets on the line remembers what a path that stands still, say, makes it pay
     for, and where it does the bound is far above the value: then no single path decides.
 
     Args:
-        n: number of examples, >= 1.
-        d: dimension, >= 1.
-        R: bound of ||w_i||, > 0, in units of y/x.
-        delta: bound of ||w_i - w_{i-1}||, >= 0, in units of y/x.
+        n: number of examples.
+        d: dimension.
+        R: bound of ||w_i||, in units of y/x.
+        delta: bound of ||w_i - w_{i-1}||, in units of y/x.
         kurtosis: of the inputs.
     """
     w = straight_line(n, d, R=R, delta=delta)

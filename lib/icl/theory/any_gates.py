@@ -12,12 +12,14 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 
 from icl import _checks
+from icl._bounds import Count, Natural, Reals, validated
 from icl.theory.key_gates import GateBound, MovingWeights, _gains, _moved, _taken
 
 
-def _law(keys: Any, drift: Any) -> np.ndarray:
+@validated
+def _law(keys: Reals, drift: Any) -> np.ndarray:
     _checks.instance("drift", drift, MovingWeights)
-    keys = np.asarray(_checks.real("keys", keys), dtype=np.float64)
+    keys = np.asarray(keys, dtype=np.float64)
     _checks.shape("keys", keys, (None, len(drift.H)), "to match drift")
     if not keys.size:
         raise ValueError("keys must be at least one, got none")
@@ -55,7 +57,8 @@ def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBo
     raise ValueError(f"drift must settle under these keys, which it does not with F = {drift.F}")
 
 
-def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: int) -> float:
+@validated
+def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: Natural) -> float:
     """Least error of gates that see the current key and the `window` keys before it, keys drawn from these: exact.
 
     The covariance of what is missed is a table over windows, and settles under
@@ -65,13 +68,12 @@ def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: 
     Args:
         keys: (n, d), drawn with equal chances; the table has n^window matrices.
         drift: gives F, H, Q and sigma_y.
-        window: how many earlier keys the gates see, >= 0.
+        window: how many earlier keys the gates see.
 
     Raises:
         ValueError: if the table would have more than a million matrices, or does not settle in 10,000 steps.
     """
     keys = _law(keys, drift)
-    window = _checks.integer("window", window, at_least=0)
     n, m = len(keys), len(drift.F)
     if n ** (window + 1) > 1_000_000:
         raise ValueError(f"window must leave at most 1,000,000 tables of keys, got {window} of {n} keys")
@@ -132,13 +134,14 @@ def gated_error(
     return float(np.sum(slope_G * G)), slope_M[:, m:, m:], of_b
 
 
+@validated
 def search_gates(
     keys: Float[np.ndarray, "n d"],
     drift: MovingWeights,
     start_A: Float[np.ndarray, "n N N"],
     start_b: Float[np.ndarray, "n N"],
     *,
-    evaluations: int = 2000,
+    evaluations: Count = 2000,
 ) -> float:
     """The error of the best layer that a search finds, by L-BFGS over all numbers of A and b.
 
@@ -149,7 +152,6 @@ def search_gates(
         start_b: the same for b.
         evaluations: how often it may ask for the error.
     """
-    _checks.integer("evaluations", evaluations, at_least=1)
     keys = _law(keys, drift)
     start_A, start_b = _table(keys, start_A=start_A, start_b=start_b)
     wall = 1e3 * gated_error(start_A, start_b, keys, drift)[0]

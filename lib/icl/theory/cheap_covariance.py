@@ -21,13 +21,26 @@ checked by Monte Carlo.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
+from icl._bounds import (
+    Count,
+    Natural,
+    NonNegative,
+    NonNegatives,
+    Positive,
+    Positives,
+    Reals,
+    UnitInterval,
+    validate_fields,
+    validated,
+)
 from icl.theory import large_d
 from icl.theory.steady import Steady, _law
 
@@ -37,14 +50,14 @@ class Blocks:
     """Keeps the diagonal blocks of P.
 
     Attributes:
-        size: of a block, at least 1; the last is smaller where it does not divide d.
+        size: of a block; the last is smaller where it does not divide d.
     """
 
-    size: int
+    size: Count
 
     def __post_init__(self) -> None:
         """Refuse an empty block."""
-        _checks.integer("size", self.size, at_least=1)
+        validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -52,14 +65,14 @@ class LowRank:
     """Keeps the best known directions with their variances, and one variance for all others.
 
     Attributes:
-        rank: how many directions, at least 0; from d - 1 on nothing is lost.
+        rank: how many directions; from d - 1 on nothing is lost.
     """
 
-    rank: int
+    rank: Natural
 
     def __post_init__(self) -> None:
         """Refuse a negative rank."""
-        _checks.integer("rank", self.rank, at_least=0)
+        validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -67,14 +80,14 @@ class Restarted:
     """Keeps P whole, and puts its mean variance times I in its place now and then.
 
     Attributes:
-        every: how many labels lie between two restarts, at least 1.
+        every: how many labels lie between two restarts.
     """
 
-    every: int
+    every: Count
 
     def __post_init__(self) -> None:
         """Refuse restarts that are less than a label apart."""
-        _checks.integer("every", self.every, at_least=1)
+        validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -82,14 +95,14 @@ class Thinned:
     """Keeps P whole, but takes only some keys into it; of the others their mean effect is taken.
 
     Attributes:
-        every: one key in so many is taken in, at least 1.
+        every: one key in so many is taken in.
     """
 
-    every: int
+    every: Count
 
     def __post_init__(self) -> None:
         """Refuse less than a key."""
-        _checks.integer("every", self.every, at_least=1)
+        validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -97,14 +110,14 @@ class Rounded:
     """Keeps P whole, each entry rounded to one of 2^bits equal steps from -k0 to k0.
 
     Attributes:
-        bits: of an entry, at least 1.
+        bits: of an entry.
     """
 
-    bits: int
+    bits: Count
 
     def __post_init__(self) -> None:
         """Refuse an entry without a bit."""
-        _checks.integer("bits", self.bits, at_least=1)
+        validate_fields(self)
 
 
 @dataclass(frozen=True)
@@ -140,8 +153,9 @@ class Tracked:
     believed: Float[np.ndarray, "batch time"]
 
 
-def _keys(x: Any, law: Steady) -> np.ndarray:
-    x = np.asarray(_checks.real("x", x), dtype=np.float64)
+@validated
+def _keys(x: Reals, law: Steady) -> np.ndarray:
+    x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
     if not x.size:
         raise ValueError(f"x must hold at least one key, got shape {x.shape}")
@@ -312,7 +326,8 @@ def summary_errors(
     return Tracked(errors, believed)
 
 
-def numbers_kept(kind: Kept, d: int) -> int:
+@validated
+def numbers_kept(kind: Kept, d: Count) -> int:
     """How many numbers a filter keeps beside its estimate: entries of P, or of a smaller form where there is one.
 
     A symmetric d x d matrix is d (d + 1) / 2 numbers; r directions are r vectors, r variances and one for the rest; P
@@ -322,7 +337,6 @@ def numbers_kept(kind: Kept, d: int) -> int:
         kind: what is kept.
         d: dimension of the keys.
     """
-    d = _checks.integer("d", d, at_least=1)
     _checks.instance("kind", kind, Blocks, LowRank, Restarted, Thinned, Rounded, Frozen)
     whole = d * (d + 1) // 2
     if isinstance(kind, Blocks):
@@ -336,13 +350,18 @@ def numbers_kept(kind: Kept, d: int) -> int:
     return len(kind.variances) if isinstance(kind, Frozen) else whole
 
 
-def _place(share: Any, s: Any, v: Any) -> tuple[float, float, float]:
-    share = _checks.number("share", share, at_least=0, at_most=1)
+@validated
+def _place(
+    share: UnitInterval, s: Annotated[float, Ge(1e-3), Le(10)], v: Annotated[float, Ge(0), Le(10)]
+) -> tuple[float, float, float]:
     # Outside of these a share of the matrix changes nothing that float64 could tell.
-    return share, _checks.number("s", s, at_least=1e-3, at_most=10), _checks.number("v", v, at_least=0, at_most=10)
+    return share, float(s), float(v)
 
 
-def eps_spread(spread: Any, s: Any, v: Any) -> Any:
+@validated
+def eps_spread(
+    spread: Annotated[Any, Ge(0), Le(1e6)], s: Annotated[Any, Gt(0), Le(1e6)], v: Annotated[Any, Ge(0), Le(1e6)]
+) -> Any:
     """Error over d k0 for d -> infinity of a filter whose P has eigenvalues of this spread; arrays broadcast.
 
         s (1 - eps) = eps^2 (1 + spread) / (eps + v),    spread = mean of l^2 / (mean of l)^2 - 1
@@ -351,13 +370,13 @@ def eps_spread(spread: Any, s: Any, v: Any) -> Any:
     differ are worth having. Spread 0 is the delta rule.
 
     Args:
-        spread: relative variance of the eigenvalues, >= 0.
-        s: dimensions over memory, d (1 - gamma^2), > 0.
-        v: label noise over signal, >= 0.
+        spread: relative variance of the eigenvalues.
+        s: dimensions over memory, d (1 - gamma^2).
+        v: label noise over signal.
     """
-    spread = np.asarray(_checks.real("spread", spread, at_least=0, at_most=1e6), dtype=np.float64)
-    s = np.asarray(_checks.real("s", s, above=0, at_most=1e6), dtype=np.float64)
-    v = np.asarray(_checks.real("v", v, at_least=0, at_most=1e6), dtype=np.float64)
+    spread = np.asarray(spread, dtype=np.float64)
+    s = np.asarray(s, dtype=np.float64)
+    v = np.asarray(v, dtype=np.float64)
     b = s * (1 - v)
     root = np.sqrt(b**2 + 4 * (1 + spread + s) * s * v)
     # The form without cancellation on either side of b = 0.
@@ -365,21 +384,22 @@ def eps_spread(spread: Any, s: Any, v: Any) -> Any:
     return np.where(b < 0, 2 * s * v / low, (b + root) / (2 * (1 + spread + s)))[()]
 
 
-def spread_needed(eps: Any, s: Any, v: Any) -> Any:
+@validated
+def spread_needed(eps: Positives, s: Positives, v: NonNegatives) -> Any:
     """The spread of eigenvalues that :func:`eps_spread` needs for this error: s (1 - eps) (eps + v) / eps^2 - 1.
 
     Args:
-        eps: error over d k0, > 0.
-        s: dimensions over memory, > 0.
-        v: label noise over signal, >= 0.
+        eps: error over d k0.
+        s: dimensions over memory.
+        v: label noise over signal.
     """
-    eps = np.asarray(_checks.real("eps", eps, above=0), dtype=np.float64)
-    s, v = _checks.real("s", s, above=0), _checks.real("v", v, at_least=0)
+    eps = np.asarray(eps, dtype=np.float64)
     # Each factor over its own eps, whose square float64 may not hold.
     return (np.asarray(s) * ((1 - eps) / eps) * ((eps + np.asarray(v)) / eps) - 1)[()]
 
 
-def diagonal_spread(d: int, s: float, v: float) -> float:
+@validated
+def diagonal_spread(d: Count, s: Positive, v: NonNegative) -> float:
     """Spread of a diagonal P to first order in 1 / d: h^2 / (d (s + 2 h)), h = eps / (eps + v) of the delta rule.
 
     A variance moves by chance as x_j^2 does, by the share h (x_j^2 - 1) / d a label, and returns at the rate
@@ -387,25 +407,27 @@ def diagonal_spread(d: int, s: float, v: float) -> float:
 
     Args:
         d: dimension of the keys.
-        s: dimensions over memory, > 0.
-        v: label noise over signal, >= 0.
+        s: dimensions over memory.
+        v: label noise over signal.
     """
-    d = _checks.integer("d", d, at_least=1)
-    s, v = _checks.number("s", s, above=0), _checks.number("v", v, at_least=0)
+    s, v = float(s), float(v)
     eps = float(large_d.eps_delta(s, v))
     h = eps / (eps + v)
     return h**2 / (d * (s + 2 * h))
 
 
-def eps_blocks(share: float, s: float, v: float) -> float:
+@validated
+def eps_blocks(
+    share: UnitInterval, s: Annotated[float, Ge(0.001), Le(10)], v: Annotated[float, Ge(0), Le(10)]
+) -> float:
     """Error over d k0 for d -> infinity of `Blocks(share d)`: eps = kalman(share s, (v + (1 - share) eps) / share).
 
     A block of share d weights is a Kalman filter of its own, to which what the other blocks miss is noise.
 
     Args:
-        share: size of a block over d, in [0, 1]; 0 is the delta rule, 1 Kalman.
-        s: dimensions over memory, in [0.001, 10].
-        v: label noise over signal, in [0, 10].
+        share: size of a block over d; 0 is the delta rule, 1 Kalman.
+        s: dimensions over memory.
+        v: label noise over signal.
     """
     share, s, v = _place(share, s, v)
     if share < 1e-6:
@@ -426,7 +448,10 @@ def _least(H: Callable[[Any], Any], low: float, high: float) -> float:
     return float(minimize_scalar(H, bounds=bounds, method="bounded", options={"xatol": 1e-10}).fun)
 
 
-def eps_thinned(share: float, s: float, v: float) -> float:
+@validated
+def eps_thinned(
+    share: UnitInterval, s: Annotated[float, Ge(0.001), Le(10)], v: Annotated[float, Ge(0), Le(10)]
+) -> float:
     """Error over d k0 for d -> infinity of `Thinned(1 / share)`, by touching roots as in `large_d.touching`.
 
     The resolvent of P solves, with D = eps + v,
@@ -436,9 +461,9 @@ def eps_thinned(share: float, s: float, v: float) -> float:
     and left of all eigenvalues, z = -zeta, its two real roots meet in one point.
 
     Args:
-        share: of the keys that are taken in, in [0, 1]; 0 is the delta rule, 1 Kalman.
-        s: dimensions over memory, in [0.001, 10].
-        v: label noise over signal, in [0, 10].
+        share: of the keys that are taken in; 0 is the delta rule, 1 Kalman.
+        s: dimensions over memory.
+        v: label noise over signal.
     """
     share, s, v = _place(share, s, v)
     low, high = float(large_d.kalman_large_d(s, v)), float(large_d.eps_delta(s, v))
@@ -462,7 +487,10 @@ def eps_thinned(share: float, s: float, v: float) -> float:
     return float(brentq(least, low * (1 - 1e-6), high * (1 + 1e-6), xtol=1e-14))
 
 
-def eps_low_rank(share: float, s: float, v: float) -> float:
+@validated
+def eps_low_rank(
+    share: UnitInterval, s: Annotated[float, Ge(0.001), Le(10)], v: Annotated[float, Ge(0), Le(10)]
+) -> float:
     """Error over d k0 for d -> infinity of `LowRank(share d)`.
 
     Let l be the kept eigenvalues, a share of all, p the variance of the rest, and m = (1/d) sum 1 / (l - z). A label
@@ -475,9 +503,9 @@ def eps_low_rank(share: float, s: float, v: float) -> float:
     p < z < 1. Each meeting gives eps for a given p (it enters by its logarithm alone), and p is where they agree.
 
     Args:
-        share: directions kept over d, in [0, 1]; 0 is the delta rule, 1 Kalman.
-        s: dimensions over memory, in [0.001, 10].
-        v: label noise over signal, in [0, 10].
+        share: directions kept over d; 0 is the delta rule, 1 Kalman.
+        s: dimensions over memory.
+        v: label noise over signal.
     """
     share, s, v = _place(share, s, v)
     low, high = float(large_d.kalman_large_d(s, v)), float(large_d.eps_delta(s, v))

@@ -12,13 +12,24 @@ of the features is assumed. (16) in one dimension, with inputs of the kurtosis 1
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 from jaxtyping import Float
 from scipy.special import ndtr
 
 from icl import _checks
+from icl._bounds import (
+    Count,
+    NonNegatives,
+    OpenUnit,
+    Positive,
+    PositiveUnit,
+    PositiveUnits,
+    UnitInterval,
+    validated,
+)
 from icl.tasks import DriftingRegression, InputLaw
 from icl.tasks.core import GAUSSIAN
 from icl.tasks.sentences import Demonstrations, LabelledRows
@@ -26,56 +37,59 @@ from icl.theory import moments as _moments
 from icl.theory import one_layer
 
 
-def _settings(flip: Any, explained: Any) -> tuple[float, float]:
-    flip = _checks.number("flip", flip, at_least=0, at_most=0.5)
-    return flip, _checks.number("explained", explained, above=0, at_most=1)
+@validated
+def _settings(flip: Annotated[float, Ge(0), Le(0.5)], explained: PositiveUnit) -> tuple[float, float]:
+    return flip, float(explained)
 
 
-def sign_moments(lam: Any, *, flip: Any, n: int) -> _moments.Moments:
+@validated
+def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: Count) -> _moments.Moments:
     """D1 .. D4 of signs that turn with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
 
     Args:
-        lam: forgetting factor, >= 0.
+        lam: forgetting factor.
         flip: in [0, 0.5].
-        n: number of demonstrations, >= 1.
+        n: number of demonstrations.
     """
-    flip = np.asarray(_checks.real("flip", flip, at_least=0, at_most=0.5), dtype=np.float64)
+    flip = np.asarray(flip, dtype=np.float64)
     return _moments.recursion(lam, gamma=1 - 2 * flip, n=n, sigma_w=1.0, sigma_e=2 * np.sqrt(flip * (1 - flip)))
 
 
-def sign_error(m: _moments.Moments, explained: float) -> Any:
+@validated
+def sign_error(m: _moments.Moments, explained: PositiveUnit) -> Any:
     """Mean squared error of the best layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
 
     Args:
         m: moments of the signs, from any kernel.
-        explained: rho, in (0, 1].
+        explained: rho.
     """
-    _checks.instance("m", m, _moments.Moments)
-    rho = _checks.number("explained", explained, above=0, at_most=1)
+    rho = float(explained)
     # 1 is D4; as a sum of what is positive.
     return (rho * m.D4 * m.residual + (1 - rho) * (rho * m.D1**2 + m.D2 * m.D4)) / (m.D2 + rho * m.D3)
 
 
-def sign_layer(rows: LabelledRows, *, lam: float, flip: float, n: int) -> Float[np.ndarray, "d d"]:
+@validated
+def sign_layer(
+    rows: LabelledRows, *, lam: Positive, flip: Annotated[float, Ge(0), Le(0.5)], n: Count
+) -> Float[np.ndarray, "d d"]:
     """The best matrix A of y_hat = g'A x for this table: c w w', a classifier times whether it agreed with the labels.
 
     Args:
         rows: the table that demonstrations and queries of the training come from.
-        lam: forgetting factor, > 0.
+        lam: forgetting factor.
         flip: in [0, 0.5].
-        n: number of demonstrations, >= 1.
+        n: number of demonstrations.
     """
-    _checks.instance("rows", rows, LabelledRows)
-    _checks.number("flip", flip)
     with np.errstate(over="ignore", invalid="ignore"):
-        m = sign_moments(_checks.number("lam", lam, above=0), flip=flip, n=n)
+        m = sign_moments(lam, flip=flip, n=n)
     if not one_layer._moments_fit(m):
         raise ValueError(f"lam must keep D1 .. D4 within float64, which {lam!r} does not for {n} demonstrations")
     w = rows.fit
     return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))
 
 
-def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: Any) -> Any:
+@validated
+def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: NonNegatives) -> Any:
     """Mean squared error of y_hat = g'A x with any A, exactly; lam may be an array.
 
         E (y_hat - y)^2 = 1 - 2 D1 m'A m_q + tr(A Lambda_q A' (D2 Lambda + D3 m m')),
@@ -85,12 +99,11 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
     Args:
         A: any matrix.
         task: with independent rows.
-        lam: forgetting factor(s), >= 0.
+        lam: forgetting factor(s).
 
     Raises:
         ValueError: if A does not fit the task, or its topics last: rows are then not independent.
     """
-    _checks.instance("task", task, Demonstrations)
     _checks.instance("A", A, np.ndarray)
     _checks.shape("A", A, (task.d, task.d), "to match the task")
     _checks.real("A", A)
@@ -103,13 +116,14 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
     return 1 - 2 * m.D1 * (product @ A @ task.queries.product) + m.D2 * own + m.D3 * pairs
 
 
-def sign_drift(*, flip: float, n: int, explained: float) -> DriftingRegression:
+@validated
+def sign_drift(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> DriftingRegression:
     """The drift (3) in one dimension whose valley (16) is that of these signs: gamma = 1 - 2 flip, kurtosis 1 / rho.
 
     Args:
         flip: in [0, 0.5].
-        n: number of demonstrations, >= 1.
-        explained: rho, in (0, 1].
+        n: number of demonstrations.
+        explained: rho.
 
     Returns:
         A task for closed forms; its sampler still draws Gaussian inputs.
@@ -120,15 +134,16 @@ def sign_drift(*, flip: float, n: int, explained: float) -> DriftingRegression:
     return DriftingRegression(1, n, gamma=1 - 2 * flip, sigma_w=1.0, sigma_e=sigma_e, inputs=inputs)
 
 
-def sign_forgetting(*, flip: float, n: int, explained: float) -> float:
+@validated
+def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> float:
     """Return lam*, the forgetting factor in (0, 1] of least error; 1 for signs that do not turn.
 
     For long prompts it is `one_layer.kalman_pole(1 - 2 flip, crosstalk=1 / rho - 1)`.
 
     Args:
         flip: in [0, 0.5].
-        n: number of demonstrations, >= 1.
-        explained: rho, in (0, 1].
+        n: number of demonstrations.
+        explained: rho.
     """
     return one_layer.optimal_forgetting(sign_drift(flip=flip, n=n, explained=explained))
 
@@ -151,20 +166,24 @@ def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time
     return found
 
 
-def sign_ceiling(explained: Any) -> Any:
+@validated
+def sign_ceiling(explained: PositiveUnits) -> Any:
     """Accuracy of the fit's sign, Phi(sqrt(rho / (1 - rho))), where agreement v = y w'x is Gaussian.
 
     v has the mean rho and the second moment rho, whatever the table.
 
     Args:
-        explained: rho, in (0, 1].
+        explained: rho.
     """
-    rho = np.asarray(_checks.real("explained", explained, above=0, at_most=1), dtype=np.float64)
+    rho = np.asarray(explained, dtype=np.float64)
     with np.errstate(divide="ignore"):
         return ndtr(np.sqrt(rho / (1 - rho)))
 
 
-def memory_right(lam: Any, *, flip: float, n: int, explained: float) -> Float[np.ndarray, "*shape"]:
+@validated
+def memory_right(
+    lam: PositiveUnits, *, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: OpenUnit
+) -> Float[np.ndarray, "*shape"]:
     """Probability that the memory sum_i lam^(n+1-i) s_i v_i has the query's sign, v_i being N(rho, rho - rho^2).
 
     T, the memory times the current sign, ages, may turn, and takes v: its characteristic function phi goes to
@@ -172,14 +191,13 @@ def memory_right(lam: Any, *, flip: float, n: int, explained: float) -> Float[np
     [Gil-Pelaez 1951], by the midpoint rule, to 1e-9 and better.
 
     Args:
-        lam: forgetting factor(s), in (0, 1].
+        lam: forgetting factor(s).
         flip: in [0, 0.5].
-        n: number of demonstrations, >= 1.
-        explained: rho, in (0, 1).
+        n: number of demonstrations.
+        explained: rho.
     """
     flip, rho = _settings(flip, explained)
-    _checks.integer("n", n, at_least=1)
-    lam = np.asarray(_checks.real("lam", lam, above=0, at_most=1), dtype=np.float64)
+    lam = np.asarray(lam, dtype=np.float64)
     if rho == 1:
         raise ValueError(f"explained must be < 1, where agreement is not certain, got {explained!r}")
     variance = rho - rho**2
@@ -193,18 +211,26 @@ def memory_right(lam: Any, *, flip: float, n: int, explained: float) -> Float[np
     return np.asarray(0.5 + (phi.imag / (u / step)).sum(-1) / np.pi)
 
 
-def sign_accuracy(lam: Any, *, flip: float, n: int, explained: float, known: float | None = None) -> Any:
+@validated
+def sign_accuracy(
+    lam: PositiveUnits,
+    *,
+    flip: Annotated[float, Ge(0), Le(0.5)],
+    n: Count,
+    explained: OpenUnit,
+    known: UnitInterval | None = None,
+) -> Any:
     """Accuracy of the best layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
 
     Its answer is the memory times w'x of the query, two independent numbers, and right where both are or both are not.
 
     Args:
-        lam: forgetting factor(s), in (0, 1].
+        lam: forgetting factor(s).
         flip: in [0, 0.5].
-        n: number of demonstrations, >= 1.
-        explained: rho, in (0, 1).
-        known: accuracy of the fit's sign on the queries, in [0, 1]; None is :func:`sign_ceiling`.
+        n: number of demonstrations.
+        explained: rho.
+        known: accuracy of the fit's sign on the queries; None is :func:`sign_ceiling`.
     """
     right = memory_right(lam, flip=flip, n=n, explained=explained)
-    most = sign_ceiling(explained) if known is None else _checks.number("known", known, at_least=0, at_most=1)
+    most = sign_ceiling(explained) if known is None else known
     return 0.5 + 2 * (most - 0.5) * (right - 0.5)

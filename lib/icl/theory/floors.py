@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from icl import _checks
+from icl._bounds import NonNegative, NonNegatives, Reals, validated
 from icl.tasks import (
     DriftingRegression,
     HeavyTailedDrift,
@@ -58,10 +59,10 @@ def kalman_errors(
     return riccati(x, Lambda, start=0.0, gain=gain, added=added, noise=law.sigma_y)
 
 
-def _sequences(x: Any, time: int | None, d: int) -> np.ndarray:
+@validated
+def _sequences(x: Reals, time: int | None, d: int) -> np.ndarray:
     if not np.size(x):
         raise ValueError(f"x must hold at least one sequence, got shape {np.shape(x)}")
-    _checks.real("x", x)
     x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, time, d), "to match the task")
     return np.asarray(_checks.real("x", x))
@@ -213,14 +214,15 @@ def _refused(errors: np.ndarray, what: str) -> np.ndarray:
     return errors
 
 
+@validated
 def riccati(
     x: Float[np.ndarray, "batch time d"],
     Lambda: Float[np.ndarray, "d d"],
     *,
-    start: float,
-    gain: Any,
-    added: Any,
-    noise: float = 0.0,
+    start: NonNegative,
+    gain: Reals,
+    added: NonNegatives,
+    noise: NonNegative = 0.0,
 ) -> Float[np.ndarray, "batch time"]:
     """Error at each position of the posterior mean of w_i = gain_i w_{i-1} + N(0, added_i^2 I), given earlier inputs.
 
@@ -235,10 +237,10 @@ def riccati(
     Args:
         x: inputs, one sequence a row; the last input is not used.
         Lambda: covariance of the inputs that errors are averaged over.
-        start: standard deviation of each coordinate of w_0, >= 0.
+        start: standard deviation of each coordinate of w_0.
         gain: broadcasts to (batch, time), its first the step to position 1.
-        added: standard deviation of each coordinate of a step, >= 0; broadcasts to (batch, time).
-        noise: standard deviation of the noise in labels, >= 0.
+        added: standard deviation of each coordinate of a step; broadcasts to (batch, time).
+        noise: standard deviation of the noise in labels.
 
     Raises:
         ValueError: if arguments are out of range or do not fit together, or an error is larger than float64 can hold.
@@ -248,10 +250,6 @@ def riccati(
     _checks.real("x", x)
     _checks.shape("Lambda", Lambda, (x.shape[2], x.shape[2]), "to match x")
     _checks.real("Lambda", Lambda)
-    _checks.number("start", start, at_least=0)
-    _checks.number("noise", noise, at_least=0)
-    _checks.real("gain", gain)
-    _checks.real("added", added, at_least=0)
     batch, time, d = x.shape
     for name, value in (("gain", gain), ("added", added)):
         _checks.broadcasts(name, value, (batch, time))
@@ -272,6 +270,7 @@ def riccati(
     return _refused(errors, "the drift")
 
 
+@validated
 def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift) -> Float[np.ndarray, "batch time"]:
     """Error of the posterior mean at each position of each sequence, for a hidden state of any order.
 
@@ -291,7 +290,6 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
         ValueError: if x does not have three axes, the last of size d, or is not finite; or if an error is larger than
             float64 can hold.
     """
-    _checks.instance("task", task, LinearDrift)
     x = _sequences(x, None, task.d)
     _, time, d = x.shape
     eye, c = np.eye(d), np.broadcast_to(task.h, (time, len(task.h)))
@@ -312,6 +310,7 @@ def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift)
     return _refused(found, "F, Q and P_0")
 
 
+@validated
 def genie_errors(
     x: Float[np.ndarray, "batch time d"],
     task: RegimeSwitching | HeavyTailedDrift,
@@ -334,7 +333,6 @@ def genie_errors(
     Raises:
         ValueError: if x, variance and restart do not fit together, or variance is negative or not finite.
     """
-    _checks.instance("task", task, RegimeSwitching, HeavyTailedDrift)
     x = _sequences(x, None, task.d)
     told = np.asarray(_checks.real("variance", variance, at_least=0), dtype=np.float64)
     _checks.shape("variance", told, x.shape[:2], "to match x")
@@ -397,6 +395,7 @@ def _steps_of_kernel(kernel: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]
     return 0.0, gain, np.sqrt(np.where(tiny, 0.0, variance))
 
 
+@validated
 def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
     """Error at each position of the best predictor linear in the labels before it, given all inputs.
 
@@ -415,7 +414,6 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
         ValueError: if the kernel is not of first order (:func:`query_errors` takes any, at the query) or its rounding
             hides the innovations; if x does not match the task; or if an error is larger than float64 can hold.
     """
-    _checks.instance("task", task, Task)
     _checks.isotropic(_inner(task))
     x = _sequences(x, task.n + 1, task.d)
     steps = _first_order_steps(_inner(task)) or _steps_of_kernel(task.weight_kernel())
@@ -431,6 +429,7 @@ def _coefficients(task: Any) -> np.ndarray:
     return _root(task.weight_kernel())
 
 
+@validated
 def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
     """Error at each position of the posterior mean of Gaussian weights with the task's kernel, given all inputs.
 
@@ -446,7 +445,6 @@ def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[n
     Raises:
         ValueError: if x does not match the task, or an error is larger than float64 can hold.
     """
-    _checks.instance("task", task, Task)
     inner = _inner(task)
     _checks.isotropic(inner)
     x = _sequences(x, task.n + 1, task.d)
@@ -466,6 +464,7 @@ def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[n
 _TOGETHER = 16
 
 
+@validated
 def switching_predictions(
     x: Float[np.ndarray, "batch time d"], y: Float[np.ndarray, "batch time"], task: RegimeSwitching
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:
@@ -491,7 +490,6 @@ def switching_predictions(
             those that explain them exactly, which rounding cannot tell; if they are so far apart that rounding could
             reach 1e-6 of a run's covariance, sigma_w gamma^d > 1e4 sigma_e; or if x and y do not fit together.
     """
-    _checks.instance("task", task, RegimeSwitching)
     x = _sequences(x, None, task.d)
     y = np.asarray(_checks.real("y", y), dtype=np.float64)
     _checks.shape("y", y, x.shape[:2], "to match x")
@@ -551,6 +549,7 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
     return y_hat, errors
 
 
+@validated
 def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegression) -> Float[np.ndarray, "batch time"]:
     """Error of the posterior mean at each position of each sequence, given the inputs before it.
 
@@ -565,7 +564,6 @@ def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegressi
         x: inputs, one sequence a row; the last input is not used.
         task: gives gamma, sigma_w, sigma_e and Lambda; x may have any length.
     """
-    _checks.instance("task", task, DriftingRegression)
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, task.d))
     return riccati(x, task.Lambda, start=task.sigma_w, gain=task.gamma, added=task.sigma_e)
@@ -579,6 +577,7 @@ def kalman_risk(task: DriftingRegression, x: Float[np.ndarray, "batch time d"]) 
     return errors.mean(0), errors.std(0, ddof=1) / np.sqrt(len(errors))
 
 
+@validated
 def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, " batch"]:
     """Error of the posterior mean at the query of each sequence, given its inputs, for any Gaussian drift.
 
@@ -591,5 +590,4 @@ def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
     Raises:
         ValueError: if x does not match the task, or an error is larger than float64 can hold.
     """
-    _checks.instance("task", task, Task)
     return gaussian_errors(x, task)[:, -1]

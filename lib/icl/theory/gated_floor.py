@@ -25,9 +25,9 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
+from icl._bounds import Count, Positive, Positives, Reals, validated
 from icl.theory.lfom import registers, table_risks
 from icl.theory.polynomial_floor import (
-    _exact,
     _floats,
     _least,
     _Optimum,
@@ -73,28 +73,30 @@ def _several(name: str, values: Any) -> list[Fraction]:
     return [Fraction(value) for value in array.tolist()]
 
 
-def rescaled_risk(ratio: Any, d: int, n: int, layers: int) -> Float[np.ndarray, "..."]:
+@validated
+def rescaled_risk(ratio: Positives, d: Count, n: Count, layers: Count) -> Float[np.ndarray, "..."]:
     """E ||p(ratio W/n)||_F^2 of the p of degree `layers` that is best at ratio 1: a method at another variance.
 
     The ratio is that of the prompts' variance to the one it was made for, or for A = a I, that of a to 1/variance. At 1
     it is :func:`~icl.theory.polynomial_floor.optimal_risks`; everywhere else it is more.
 
     Args:
-        ratio: one number or any shape, > 0, dimensionless.
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: degree, >= 1.
+        ratio: one number or any shape, dimensionless.
+        d: dimension.
+        n: examples in a prompt.
+        layers: degree.
 
     Returns:
         risks of the shape of `ratio`, in units of y^2.
     """
-    ratios = np.asarray(_checks.real("ratio", ratio, above=0), dtype=np.float64)
+    ratios = np.asarray(ratio, dtype=np.float64)
     table = registers(*optimal_registers(d, n, layers))
     return np.array([table_risks(table, d, n, each)[-1] for each in ratios.ravel()]).reshape(ratios.shape)
 
 
+@validated
 def simplex_gate(
-    variance: float, trained: Any, d: int, n: int, layers: int
+    variance: Positive, trained: Any, d: Count, n: Count, layers: Count
 ) -> tuple[float, Float[np.ndarray, " experts"]]:
     """Least risk at a variance of gates on layers, >= 0 and of sum 1, over experts that are each the best at theirs.
 
@@ -102,16 +104,15 @@ def simplex_gate(
     beyond: the floor at variances between the experts', :func:`rescaled_risk` elsewhere. Free gates reach r = 1 always.
 
     Args:
-        variance: of the prompts, > 0, in x^2.
+        variance: of the prompts, in x^2.
         trained: (experts,) variances s_h that experts were made for, > 0.
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: of each expert, >= 1.
+        d: dimension.
+        n: examples in a prompt.
+        layers: of each expert.
 
     Returns:
         the risk, in units of y^2, and gates that have it: two experts' at most.
     """
-    variance = _checks.number("variance", variance, above=0)
     experts = np.array([float(value) for value in _several("trained", trained)])
     optimum = _optimum(d, n, layers)
     low, high = variance / experts.max(), variance / experts.min()
@@ -152,8 +153,9 @@ def _eliminated(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[F
     return [rows[k][size:] if k in found else [Fraction()] * len(S[0]) for k in range(size)]
 
 
+@validated
 def output_gate(
-    variance: float, trained: Any, d: int, n: int, layers: int
+    variance: Positive, trained: Any, d: Count, n: Count, layers: Count
 ) -> tuple[float, Float[np.ndarray, " experts"]]:
     """Least risk at a variance of free gates on final outputs, over experts that are each the best at theirs.
 
@@ -164,7 +166,7 @@ def output_gate(
     Returns:
         the risk, in units of y^2, and gates that have it, of any sign and sum; dimensionless.
     """
-    s = Fraction(_checks.number("variance", variance, above=0))
+    s = Fraction(float(variance))
     experts = _several("trained", trained)
     p = _optimum(d, n, layers).residual
     moments = _moments(d, n, 2 * layers)
@@ -181,8 +183,9 @@ def output_gate(
     return float(risk), _floats(tuple(alpha))
 
 
+@validated
 def least_over_variances(
-    variances: Any, d: int, n: int, layers: int, weights: Float[np.ndarray, " count"] | None = None
+    variances: Any, d: Count, n: Count, layers: Count, weights: Float[np.ndarray, " count"] | None = None
 ) -> LeastRisk:
     """The best polynomial of prompts whose variance is one of several and is told to nobody: a mixture without a gate.
 
@@ -191,9 +194,9 @@ def least_over_variances(
 
     Args:
         variances: (count,) numbers > 0, in x^2.
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest degree, >= 1.
+        d: dimension.
+        n: examples in a prompt.
+        layers: largest degree.
         weights: shares of prompts, > 0; they are divided by their sum. None is equal shares.
 
     Returns:
@@ -206,8 +209,7 @@ def least_over_variances(
         shares = _several("weights", weights)
         if len(shares) != len(each):
             raise ValueError(f"weights must have shape ({len(each)},) to match variances, got ({len(shares)},)")
-    d, n = _checks.integer("d", d, at_least=1), _checks.integer("n", n, at_least=1)
-    moments = _moments(d, n, 2 * _checks.integer("layers", layers, at_least=1))
+    moments = _moments(d, n, 2 * layers)
     total = sum(shares)
     scaled = [
         sum((w * s**k for w, s in zip(shares, each, strict=True)), Fraction()) / total for k in range(len(moments))
@@ -215,22 +217,22 @@ def least_over_variances(
     return _told(_least([m * scale for m, scale in zip(moments, scaled, strict=True)]))
 
 
-def least_by_trace(d: int, n: int, layers: int) -> LeastRisk:
+@validated
+def least_by_trace(d: Count, n: Count, layers: Count) -> LeastRisk:
     """The best coefficients that may read s = tr H / d, as p(t / s): one error at every variance, without labels.
 
     Exact (module's head). In the register, A is I / s.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest degree, >= 1.
+        d: dimension.
+        n: examples in a prompt.
+        layers: largest degree.
 
     Returns:
         Risks in units of y^2; polynomial and register of t / s, dimensionless.
     """
-    d, n = _checks.integer("d", d, at_least=1), _checks.integer("n", n, at_least=1)
     moments, power = list[Fraction](), Fraction(1)
-    for k, trace in enumerate(_traces(d, n, 2 * _checks.integer("layers", layers, at_least=1))):
+    for k, trace in enumerate(_traces(d, n, 2 * layers)):
         moments.append(trace * power)
         power *= Fraction(d, n * d + 2 * k)
     return _told(_least(moments))
@@ -281,8 +283,9 @@ def _roots(name: str, matrices: np.ndarray, *, definite: bool) -> tuple[np.ndarr
     return (vectors * roots) @ vectors.swapaxes(1, 2), inverses
 
 
-def _curvatures(H: Any, least: int) -> np.ndarray:
-    H = np.asarray(_checks.real("H", H), dtype=np.float64)
+@validated
+def _curvatures(H: Reals, least: int) -> np.ndarray:
+    H = np.asarray(H, dtype=np.float64)
     _checks.shape("H", H, (None, None, None))
     batch, d, columns = H.shape
     if columns != d or batch < least or d < 1:
@@ -290,9 +293,10 @@ def _curvatures(H: Any, least: int) -> np.ndarray:
     return _symmetric("H", H, batch, d)
 
 
+@validated
 def least_by_sample(
     H: Float[np.ndarray, "batch d d"],
-    layers: int,
+    layers: Count,
     scale: Float[np.ndarray, " batch"] | None = None,
     S_x: Float[np.ndarray, "..."] | None = None,
     S_w: Float[np.ndarray, "..."] | None = None,
@@ -312,7 +316,7 @@ def least_by_sample(
 
     Args:
         H: curvatures X X'/n of at least four prompts, in x^2.
-        layers: largest degree, >= 1.
+        layers: largest degree.
         scale: one number a prompt that may be read, > 0, such as tr H / d; in any unit. None is 1.
         S_x: second moment of the query, (d, d) or (batch, d, d), positive definite; None is the identity.
         S_w: that of w*, (d, d) or (batch, d, d), positive semi-definite; None is the inverse of S_x.
@@ -321,7 +325,6 @@ def least_by_sample(
     Returns:
         Five arrays of shape (layers + 1,), risks in units of y^2.
     """
-    layers = _checks.integer("layers", layers, at_least=1)
     H = _curvatures(H, least=4)
     batch, d, _ = H.shape
     read = np.ones(batch) if scale is None else np.asarray(_checks.real("scale", scale, above=0), dtype=np.float64)
@@ -349,8 +352,9 @@ def least_by_sample(
     return Bracket(own.mean(0), crossed.mean(0), own_error, crossed_error, share)
 
 
+@validated
 def least_by_spectrum(
-    H: Float[np.ndarray, "batch d d"], layers: int
+    H: Float[np.ndarray, "batch d d"], layers: Count
 ) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "depths"]]:
     """Mean of min_p ||p(H)||_F^2, a polynomial for each prompt, p(0) = 1: below any gate that reads inputs alone.
 
@@ -358,12 +362,11 @@ def least_by_spectrum(
 
     Args:
         H: curvatures X X'/n of at least two prompts.
-        layers: largest degree, >= 1; from the number of different eigenvalues on the risk is that of eigenvalues 0.
+        layers: largest degree; from the number of different eigenvalues on the risk is that of eigenvalues 0.
 
     Returns:
         risks of degrees 0 .. layers, in units of y^2, and their standard errors over prompts; (layers + 1,) each.
     """
-    layers = _checks.integer("layers", layers, at_least=1)
     t = np.linalg.eigvalsh(_curvatures(H, least=2)).clip(min=0)
     largest = t[:, -1:]
     t = np.divide(t, largest, out=np.zeros_like(t), where=largest > 0)
@@ -387,7 +390,10 @@ def least_by_spectrum(
     return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
 
 
-def excess_constants(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
+@validated
+def excess_constants(
+    d: Count, n: Count, layers: Count
+) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
     """C with mean risk = floor + C/N + .. for coefficients fitted on N prompts: on their labels, and on their risks.
 
     Rare prompts hold most of C where layers are many, and an N that does not meet them has less. For d = 5, n = 20 fits
@@ -403,15 +409,13 @@ def excess_constants(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "la
     the residual independent of phi, the first would be the degree times the floor: tails make it many times that.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest degree, >= 1; five take a tenth of a second, eight several.
+        d: dimension.
+        n: examples in a prompt.
+        layers: largest degree; five take a tenth of a second, eight several.
 
     Returns:
         C of degrees 1 .. layers for labels and for risks, in units of y^2; (layers,) each.
     """
-    d, n = _checks.integer("d", d, at_least=1), _checks.integer("n", n, at_least=1)
-    layers = _checks.integer("layers", layers, at_least=1)
     mean = _products(d, n)
 
     def m(*powers: int) -> Fraction:
@@ -419,7 +423,7 @@ def excess_constants(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "la
 
     found = list[tuple[Fraction, Fraction]]()
     for degree in range(1, layers + 1):
-        p = _exact(d, n, degree).residual
+        p = _optimum(d, n, degree).residual
         pairs = [(a, b, u * v) for a, u in enumerate(p) for b, v in enumerate(p)]
         powers = range(1, degree + 1)
         G = [[m(j + k) for k in powers] for j in powers]

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from scipy.linalg import solve_triangular
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, validated
 from icl.tasks import Task, noise_level
 
 # Least share of a label's variance that is told from its rounding, to some 1e-6 of itself.
@@ -52,8 +53,8 @@ def _told(errors: Float[np.ndarray, "*shape"], variances: Float[np.ndarray, "*sh
         )
 
 
+@validated
 def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
-    _checks.instance("task", task, Task)
     _checks.isotropic(getattr(task, "task", task))
     found = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", found, (None, task.n + 1, task.d), "to match the task")
@@ -85,13 +86,14 @@ def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
     return np.asarray(errors)
 
 
+@validated
 def mistaken_errors(
     x: Float[np.ndarray, "batch time d"],
     tasks: Sequence[Task],
     *,
     kernel: Float[np.ndarray, "time time"],
-    noise: float,
-    last: int,
+    noise: NonNegative,
+    last: Count,
 ) -> Float[np.ndarray, "tasks batch last"]:
     """Errors on some tasks, at the last positions, of the predictor that is best for another kernel and noise.
 
@@ -105,13 +107,12 @@ def mistaken_errors(
         x: inputs, one sequence of n + 1 a row, the same for all tasks.
         tasks: what the labels really are, at least one.
         kernel: covariance of w_i and w_j that is believed in.
-        noise: variance of the labels' noise that is believed in, >= 0, in units of y^2.
-        last: how many positions, counted from the end, at least 1.
+        noise: variance of the labels' noise that is believed in, in units of y^2.
+        last: how many positions, counted from the end.
 
     Raises:
         ValueError: if x or kernel does not match the tasks, or, as believed, a label follows from those before it.
     """
-    _checks.instance("tasks", tasks, Sequence)
     if not len(tasks):
         raise ValueError("tasks must be at least one, got none")
     for task in tasks:
@@ -120,8 +121,7 @@ def mistaken_errors(
     _checks.instance("kernel", kernel, np.ndarray)
     _checks.shape("kernel", kernel, (time, time), "to match the tasks")
     _checks.real("kernel", kernel)
-    _checks.number("noise", noise, at_least=0)
-    if _checks.integer("last", last, at_least=1) > time:
+    if last > time:
         raise ValueError(f"last must be at most the {time} positions of the tasks, got {last}")
     products = _products(x)
     L = _factor(_covariance(products, kernel, noise))

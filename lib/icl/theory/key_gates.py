@@ -19,9 +19,10 @@ al. 2004), whose coefficients are the keys; none of the papers has it for layers
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from jaxtyping import Float
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.optimize import brentq
@@ -29,6 +30,7 @@ from scipy.sparse.linalg import LinearOperator, gmres
 from scipy.special import roots_jacobi
 
 from icl import _checks
+from icl._bounds import Count, Natural, NonNegative, Positive, Reals, UnitInterval, validate_fields, validated
 from icl.theory.steady import Steady
 
 
@@ -48,17 +50,18 @@ class MovingWeights:
         H: (d, m), what of it the weights are.
         Q: (m, m), covariance of what a step adds to the state.
         Lambda: (d, d), covariance of the keys.
-        sigma_y: standard deviation of the labels' noise, >= 0; errors are those of the clean label.
+        sigma_y: standard deviation of the labels' noise; errors are those of the clean label.
     """
 
     F: Float[np.ndarray, "m m"]
     H: Float[np.ndarray, "d m"]
     Q: Float[np.ndarray, "m m"]
     Lambda: Float[np.ndarray, "d d"]
-    sigma_y: float = 0.0
+    sigma_y: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         """Refuse matrices that do not fit together."""
+        validate_fields(self)
         F, H = (np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64) for name in ("F", "H"))
         _checks.shape("F", F, (len(np.atleast_1d(F)),) * 2)
         _checks.shape("H", H, (None, len(F)), "to match F")
@@ -68,7 +71,6 @@ class MovingWeights:
         object.__setattr__(self, "H", H)
         for name, size in (("Q", len(F)), ("Lambda", len(H))):
             object.__setattr__(self, name, _matrix(name, getattr(self, name), size))
-        _checks.number("sigma_y", self.sigma_y, at_least=0)
 
     def error(self, P: Float[np.ndarray, "m m"]) -> float:
         """Mean squared error of the clean label if P is the covariance of what is missed of the state."""
@@ -89,29 +91,27 @@ class GateBound:
     P: Float[np.ndarray, "m m"]
 
 
+@validated
 def per_coordinate(
     F: Float[np.ndarray, "r r"],
     *,
-    q: float,
-    d: int,
-    sigma_y: float = 0.0,
+    q: Positive,
+    d: Count,
+    sigma_y: NonNegative = 0.0,
     spectrum: Float[np.ndarray, " d"] | None = None,
 ) -> MovingWeights:
     """Every coordinate of the weights moves by the same small matrix, itself first: z <- F z + (e, 0, .., 0).
 
     Args:
         F: (r, r); drift of first order is [[gamma]], a random walk [[1.0]].
-        q: variance of e, > 0, in units of (y/x)^2.
-        d: dimension of the keys, at least 1.
-        sigma_y: standard deviation of the labels' noise, >= 0, in units of y.
+        q: variance of e, in units of (y/x)^2.
+        d: dimension of the keys.
+        sigma_y: standard deviation of the labels' noise, in units of y.
         spectrum: eigenvalues of Lambda, (d,), > 0; default: all 1.
     """
     F = np.asarray(_checks.real("F", F), dtype=np.float64)
     r = len(np.atleast_1d(F))
     _checks.shape("F", F, (r, r))
-    _checks.number("q", q, above=0)
-    _checks.integer("d", d, at_least=1)
-    _checks.number("sigma_y", sigma_y, at_least=0)
     spectrum = np.ones(d) if spectrum is None else np.asarray(_checks.real("spectrum", spectrum, above=0), float)
     _checks.shape("spectrum", spectrum, (d,), "to match d")
     first, eye = np.eye(r)[:1], np.eye(d)
@@ -120,6 +120,7 @@ def per_coordinate(
     )
 
 
+@validated
 def of_steady(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None) -> MovingWeights:
     """The drift of a :class:`~icl.theory.steady.Steady` law, w <- gamma w + e, under keys of any spectrum.
 
@@ -127,12 +128,12 @@ def of_steady(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None) -> M
         law: its d, drift and noise.
         spectrum: eigenvalues of Lambda, (d,), > 0; default: all 1.
     """
-    _checks.instance("law", law, Steady)
     return per_coordinate(np.array([[law.gamma]]), q=law.q, d=law.d, sigma_y=law.sigma_y, spectrum=spectrum)
 
 
+@validated
 def ratio_moments(
-    sizes: Float[np.ndarray, " d"], noise: float
+    sizes: Float[np.ndarray, " d"], noise: NonNegative
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
     """Of D = sum_j sizes_j u_j^2 + noise, u standard normal: E u_j^2 / D, and E u_i^2 u_j^2 / D^2.
 
@@ -145,7 +146,6 @@ def ratio_moments(
     """
     sizes = np.asarray(_checks.real("sizes", sizes, above=0), dtype=np.float64)
     _checks.shape("sizes", sizes, (None,))
-    noise = _checks.number("noise", noise, at_least=0)
     if not sizes.size:
         raise ValueError("sizes must be at least one, got none")
     low = -np.log(sizes.max() + noise) - 42
@@ -264,9 +264,9 @@ _Step = Callable[[Any, MovingWeights], np.ndarray]
 _Slope = Callable[[np.ndarray, MovingWeights], Callable[[np.ndarray], np.ndarray]]
 
 
+@validated
 def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
     """The fixed point of a map that increases and is concave, by Newton's method, which comes down to it from above."""
-    _checks.instance("drift", drift, MovingWeights)
     m = len(drift.F)
     if np.abs(np.linalg.eigvals(drift.F)).max() < 1:
         P = np.asarray(solve_discrete_lyapunov(drift.F, drift.Q))
@@ -352,8 +352,9 @@ def best_layer_answers(
     return answers
 
 
-def _sequences(x: Any, drift: MovingWeights) -> np.ndarray:
-    x = np.asarray(_checks.real("x", x), dtype=np.float64)
+@validated
+def _sequences(x: Reals, drift: MovingWeights) -> np.ndarray:
+    x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, None, len(drift.H)), "to match drift")
     return x
 
@@ -380,8 +381,9 @@ def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
     return np.asarray(drift.F @ (P - root[:, :, None] * root[:, None, :]) @ drift.F.T + drift.Q)
 
 
+@validated
 def windowed_errors(
-    x: Float[np.ndarray, "batch time d"], drift: MovingWeights, window: int, prior: Float[np.ndarray, "m m"]
+    x: Float[np.ndarray, "batch time d"], drift: MovingWeights, window: Natural, prior: Float[np.ndarray, "m m"]
 ) -> Float[np.ndarray, "batch time"]:
     """Error at each position of one state whose gain sees the current key and the `window` keys before it.
 
@@ -392,12 +394,11 @@ def windowed_errors(
     Args:
         x: keys, one sequence a row.
         drift: how the weights move.
-        window: how many earlier keys the gates see, >= 0.
+        window: how many earlier keys the gates see.
         prior: (m, m), the covariance taken for what is missed before the window.
     """
     prior = _covariance(prior, drift, "prior")
     x = _sequences(x, drift)
-    window = _checks.integer("window", window, at_least=0)
     P = np.broadcast_to(prior, (len(x), *prior.shape))
     errors = np.zeros(x.shape[:2])
     weigh = drift.H.T @ drift.Lambda @ drift.H
@@ -411,7 +412,8 @@ def windowed_errors(
     return errors
 
 
-def one_earlier_key(d: int, gamma: float, q: float) -> float:
+@validated
+def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) -> float:
     """The least error of gates that see the current key and the one before it: clean labels, Lambda = I, exact.
 
     After a clean label nothing but q is missed along its key, and t in every other direction:
@@ -421,13 +423,10 @@ def one_earlier_key(d: int, gamma: float, q: float) -> float:
     with c, the squared cosine between two keys, of law Beta(1/2, (d - 1)/2); the error is (d - 1) t + q.
 
     Args:
-        d: dimension of the keys, at least 2.
-        gamma: what a step leaves of the weights, in [0, 1]; 1 is a random walk.
-        q: variance of what it adds to each coordinate, > 0, in units of (y/x)^2.
+        d: dimension of the keys.
+        gamma: what a step leaves of the weights; 1 is a random walk.
+        q: variance of what it adds to each coordinate, in units of (y/x)^2.
     """
-    _checks.integer("d", d, at_least=2)
-    _checks.number("gamma", gamma, at_least=0, at_most=1)
-    _checks.number("q", q, above=0)
     nodes, weight = roots_jacobi(200, (d - 3) / 2, -0.5)
     c, weight = (1 + nodes) / 2, weight / weight.sum()
 

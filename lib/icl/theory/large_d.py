@@ -7,17 +7,19 @@ not knowing the future*, and for drifts of any spectrum in :mod:`icl.theory.spec
 for finite d.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 
-from icl import _checks
+from icl._bounds import NonNegative, NonNegatives, Positives, validated
 from icl.theory.steady import Steady, _law
 
 
-def _sv(s: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
-    s = np.asarray(_checks.real("s", s, above=0, at_most=1e140), dtype=np.float64)
-    v = np.asarray(_checks.real("v", v, at_least=0, at_most=1e145), dtype=np.float64)
+@validated
+def _sv(s: Annotated[Any, Gt(0), Le(1e140)], v: Annotated[Any, Ge(0), Le(1e145)]) -> tuple[np.ndarray, np.ndarray]:
+    s = np.asarray(s, dtype=np.float64)
+    v = np.asarray(v, dtype=np.float64)
     try:
         found = np.broadcast_arrays(s, v)
     except ValueError:
@@ -25,13 +27,15 @@ def _sv(s: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
     return found[0], found[1]
 
 
-def eps_gla(s: Any, v: Any) -> Any:
+@validated
+def eps_gla(s: Positives, v: NonNegatives) -> Any:
     """Gated attention's error over d k0 for d -> infinity: s (1 - eps) = eps^2 / (1 + v). Arrays broadcast."""
     s, v = _sv(s, v)
     return (2 / (1 + np.sqrt(1 + 4 / (s * (1 + v)))))[()]
 
 
-def eps_delta(s: Any, v: Any) -> Any:
+@validated
+def eps_delta(s: Positives, v: NonNegatives) -> Any:
     """The delta rule's error over d k0 for d -> infinity, unit keys or not: s (1 - eps) = eps^2 / (eps + v)."""
     s, v = _sv(s, v)
     if (s < 1e-150).any() or (s * (1 + v) > 1e150).any():
@@ -43,7 +47,8 @@ def eps_delta(s: Any, v: Any) -> Any:
     return np.where(half < 0, 2 * s * v / low, (half + root) / (2 * (1 + s)))[()]
 
 
-def touching_point(s: Any, v: Any) -> Any:
+@validated
+def touching_point(s: Positives, v: NonNegatives) -> Any:
     """Where the two roots of the floor's equation touch (:func:`touching`): the one positive zeta with
 
     zeta^3 + (2 - s - v s) zeta^2 - (s + 3 v s) zeta - 2 v s = 0;    zeta = (s - 2 + sqrt(s^2 + 4)) / 2 without noise.
@@ -60,7 +65,8 @@ def touching_point(s: Any, v: Any) -> Any:
     return np.exp((low + high) / 2)[()]
 
 
-def touching(zeta: Any, eps: Any, s: Any, v: Any) -> Any:
+@validated
+def touching(zeta: Positives, eps: Positives, s: Positives, v: NonNegatives) -> Any:
     """H(zeta): at z = -zeta the resolvent's equation has two real roots if it is positive, none if negative.
 
         H = s (1 + v) / zeta + s v / zeta^2 - 1 + log[zeta^2 / (s (1 + zeta) (v + eps))]
@@ -73,12 +79,13 @@ def touching(zeta: Any, eps: Any, s: Any, v: Any) -> Any:
     the two must meet, H >= 0 with equality somewhere. That fixes eps (:func:`kalman_large_d`).
     """
     s, v = _sv(s, v)
-    zeta = np.asarray(_checks.real("zeta", zeta, above=0), dtype=np.float64)
-    eps = np.asarray(_checks.real("eps", eps, above=0), dtype=np.float64)
+    zeta = np.asarray(zeta, dtype=np.float64)
+    eps = np.asarray(eps, dtype=np.float64)
     return (s * (1 + v) / zeta + s * v / zeta**2 - 1 + np.log(zeta**2 / (s * (1 + zeta) * (v + eps))))[()]
 
 
-def smoother_large_d(s: Any, v: Any) -> Any:
+@validated
+def smoother_large_d(s: Positives, v: NonNegatives) -> Any:
     """Error over d k0, d -> infinity, of the best guess that sees labels before and after: S in (0, 1) with
 
     S^2 [1 + 4 / (s (S + v))] = 1;    S = (sqrt(4 + s^2) - 2) / s without noise. Arrays broadcast.
@@ -94,7 +101,8 @@ def smoother_large_d(s: Any, v: Any) -> Any:
     return np.exp((low + high) / 2)[()]
 
 
-def kalman_large_d(s: Any, v: Any) -> Any:
+@validated
+def kalman_large_d(s: Positives, v: NonNegatives) -> Any:
     """The floor over d k0 for d -> infinity, in closed form, from S of :func:`smoother_large_d`:
 
         (eps + v) / (S + v) = exp[S (1 - S) / ((S + v) (1 + S))]
@@ -135,23 +143,26 @@ def kalman_floor(law: Steady) -> float:
     return float(law.zero * kalman_large_d(s, v))
 
 
-def kalman_random_walk(nu: Any) -> Any:
+@validated
+def kalman_random_walk(nu: NonNegatives) -> Any:
     """p / (d q) of the floor for slow drift in many dimensions, nu = s2 / (d^2 q): e / 4 without noise.
 
     z^2 exp(1/z - 1 + nu / z^2) - nu = z^2 (exp(1/(2 z)) - 1) + z/2,    z = (1 + sqrt(1 + 16 nu)) / 4
     """
-    nu = np.asarray(_checks.real("nu", nu, at_least=0), dtype=np.float64)
+    nu = np.asarray(nu, dtype=np.float64)
     z = (1 + np.sqrt(1 + 16 * nu)) / 4
     return (z**2 * np.expm1(1 / (2 * z)) + z / 2)[()]
 
 
-def delta_random_walk(nu: Any) -> Any:
+@validated
+def delta_random_walk(nu: NonNegatives) -> Any:
     """p / (d q) of the delta rule for slow drift in many dimensions: (1 + sqrt(1 + 4 nu)) / 2, 1 without noise."""
-    nu = np.asarray(_checks.real("nu", nu, at_least=0), dtype=np.float64)
+    nu = np.asarray(nu, dtype=np.float64)
     return ((1 + np.sqrt(1 + 4 * nu)) / 2)[()]
 
 
-def rls_random_walk(nu: float, theta: float) -> float:
+@validated
+def rls_random_walk(nu: NonNegative, theta: Annotated[float, Ge(1e-7), Le(1e3)]) -> float:
     """p / (d q) of RLS with lam = 1 - theta / d for slow drift in many dimensions (mean field).
 
         [int_0^1 theta u (1 - u) / (1 - e^(-theta u)) du + nu (theta - 1 + e^-theta)] / (1 - e^-theta)
@@ -159,7 +170,7 @@ def rls_random_walk(nu: float, theta: float) -> float:
     RLS is a Kalman filter that takes (1/lam - 1) P for the innovations' covariance q I. theta is from 1e-7 to 1e3:
     below, the last difference is rounding, and above, the integrand is a corner that the quadrature does not see.
     """
-    nu, theta = _checks.number("nu", nu, at_least=0), _checks.number("theta", theta, at_least=1e-7, at_most=1e3)
+    nu, theta = float(nu), float(theta)
     nodes, weight = np.polynomial.legendre.leggauss(60)
     u = (nodes + 1) / 2
     drift = weight / 2 @ (theta * u * (1 - u) / -np.expm1(-theta * u))

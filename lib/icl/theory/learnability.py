@@ -23,46 +23,48 @@ beyond the floor:
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt
 from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
+from icl._bounds import Count, OpenUnit, Positive, PositiveUnit, validated
 from icl.theory.gated_floor import _eliminated, excess_constants
-from icl.theory.polynomial_floor import _exact, _products, optimal_polynomial, optimal_risks, wishart_moments
+from icl.theory.polynomial_floor import _optimum, _products, optimal_polynomial, optimal_risks, wishart_moments
 
 
-def _sizes(d: Any, n: Any, layers: Any) -> tuple[int, int, int]:
-    return (
-        _checks.integer("d", d, at_least=1),
-        _checks.integer("n", n, at_least=1),
-        _checks.integer("layers", layers, at_least=1),
-    )
-
-
-def ball(d: int, n: int, layers: int, times: float | None = None) -> Float[np.ndarray, "layers"]:
+@validated
+def ball(
+    d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
+) -> Float[np.ndarray, "layers"]:
     """The radius rho of the module's head, for 1 .. layers layers.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
+        d: dimension.
+        n: examples in a prompt.
         layers: >= 1.
-        times: largest risk in the ball over the floor, > 1; None is that of answering 0.
+        times: largest risk in the ball over the floor; None is that of answering 0.
 
     Returns:
         shape (layers,), in units of y.
     """
-    d, n, layers = _sizes(d, n, layers)
     floor = optimal_risks(d, n, layers)[1:]
     # Small d and many layers leave nothing above a floor that is 0 but for rounding.
-    highest = d if times is None else _checks.number("times", times, above=1) * floor
+    highest = d if times is None else times * floor
     return np.asarray(np.sqrt(highest - floor))
 
 
+@validated
 def covering_excess(
-    N: Any, parameters: int, radius: float, largest: float, slope: float, delta: float = 0.05
+    N: Annotated[Any, Ge(1)],
+    parameters: Count,
+    radius: Positive,
+    largest: Positive,
+    slope: Positive,
+    delta: OpenUnit = 0.05,
 ) -> Float[np.ndarray, "..."]:
     """What the empirical minimiser over a ball risks beyond the least, at most, with probability 1 - delta.
 
@@ -75,20 +77,19 @@ def covering_excess(
     [Shalev-Shwartz & Ben-David 2014, sec. 4.2].
 
     Args:
-        N: prompts, >= 1; one number or any shape.
-        parameters: p, >= 1.
-        radius: of the ball of parameters, > 0.
-        largest: bound of the loss over all prompts and parameters, > 0, in y^2; its least value is 0.
-        slope: bound of the loss's slope over the same, > 0, in y^2 per unit of the parameters.
-        delta: probability of failure, in (0, 1).
+        N: prompts; one number or any shape.
+        parameters: p.
+        radius: of the ball of parameters.
+        largest: bound of the loss over all prompts and parameters, in y^2; its least value is 0.
+        slope: bound of the loss's slope over the same, in y^2 per unit of the parameters.
+        delta: probability of failure.
 
     Returns:
         The bound, of N's shape, in y^2.
     """
-    counts = np.asarray(_checks.real("N", N, at_least=1), dtype=np.float64)
-    p = _checks.integer("parameters", parameters, at_least=1)
-    radius = _checks.number("radius", radius, above=0)
-    largest, slope = _checks.number("largest", largest, above=0), _checks.number("slope", slope, above=0)
+    counts = np.asarray(N, dtype=np.float64)
+    p = parameters
+    largest, slope = float(largest), float(slope)
     delta = _share(delta)
 
     def at(ln: float, count: float) -> float:
@@ -104,25 +105,31 @@ def covering_excess(
     return np.array([best(count) for count in counts.ravel()]).reshape(counts.shape)
 
 
-def _share(delta: Any) -> float:
-    delta = _checks.number("delta", delta, above=0, at_most=1)
+@validated
+def _share(delta: PositiveUnit) -> float:
     if delta == 1:
         raise ValueError("delta must be finite and > 0 and < 1, got 1.0")
     return delta
 
 
+@validated
 def prompts_needed(
-    excess: float, parameters: int, radius: float, largest: float, slope: float, delta: float = 0.05
+    excess: Positive,
+    parameters: Count,
+    radius: Positive,
+    largest: Positive,
+    slope: Positive,
+    delta: OpenUnit = 0.05,
 ) -> float:
     """The number of prompts from which :func:`covering_excess` is at most that.
 
     Args:
         excess: > 0, in y^2.
-        parameters: p, >= 1.
-        radius: of the ball of parameters, > 0.
-        largest: bound of the loss, > 0, in y^2.
-        slope: bound of its slope, > 0.
-        delta: probability of failure, in (0, 1).
+        parameters: p.
+        radius: of the ball of parameters.
+        largest: bound of the loss, in y^2.
+        slope: bound of its slope.
+        delta: probability of failure.
 
     Returns:
         A number >= 1, not rounded up: it may be 1e10 and more.
@@ -130,7 +137,6 @@ def prompts_needed(
     Raises:
         ValueError: if an argument is out of range, or it takes more than e^709 prompts.
     """
-    excess = _checks.number("excess", excess, above=0)
 
     def gap(ln: float) -> float:
         return math.log(float(covering_excess(math.exp(ln), parameters, radius, largest, slope, delta)) / excess)
@@ -145,17 +151,20 @@ def prompts_needed(
     return math.exp(float(brentq(gap, 0.0, high, xtol=1e-12, rtol=1e-13)))
 
 
-def mean_worst_loss(d: int, n: int, layers: int, times: float | None = None) -> Float[np.ndarray, "layers"]:
+@validated
+def mean_worst_loss(
+    d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
+) -> Float[np.ndarray, "layers"]:
     """A bound of E max over the ball of the loss, (sqrt floor + sqrt(L) rho)^2, for 1 .. layers layers.
 
     Jennrich's condition in closed form: a prompt's worst loss over the ball has a mean. E r^2 = floor, E ||psi||^2 = L,
     and Minkowski's inequality.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
+        d: dimension.
+        n: examples in a prompt.
         layers: >= 1.
-        times: as in :func:`ball`, > 1.
+        times: as in :func:`ball`.
 
     Returns:
         shape (layers,), in units of y^2.
@@ -164,7 +173,10 @@ def mean_worst_loss(d: int, n: int, layers: int, times: float | None = None) -> 
     return np.asarray((np.sqrt(optimal_risks(d, n, layers)[1:]) + np.sqrt(np.arange(1, layers + 1)) * rho) ** 2)
 
 
-def moment_constants(d: int, n: int, layers: int, times: float | None = None) -> Float[np.ndarray, "layers"]:
+@validated
+def moment_constants(
+    d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
+) -> Float[np.ndarray, "layers"]:
     """K with excess <= K / sqrt(N delta) but for a probability delta, for Gaussian prompts: no loss need be bounded.
 
     The empirical risk is off by mean(r^2) - floor + 2 u'mean(r psi) + u'(mean(psi psi') - I) u, in the ball by at most
@@ -180,15 +192,14 @@ def moment_constants(d: int, n: int, layers: int, times: float | None = None) ->
     Four layers take a tenth of a second, six some seconds.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
+        d: dimension.
+        n: examples in a prompt.
         layers: >= 1.
-        times: as in :func:`ball`, > 1.
+        times: as in :func:`ball`.
 
     Returns:
         shape (layers,), in units of y^2.
     """
-    d, n, layers = _sizes(d, n, layers)
     mean = _products(d, n)
 
     def m(*powers: int) -> Fraction:
@@ -197,7 +208,7 @@ def moment_constants(d: int, n: int, layers: int, times: float | None = None) ->
     C, rho = excess_constants(d, n, layers)[0], ball(d, n, layers, times)
     found = list[float]()
     for degree in range(1, layers + 1):
-        p = _exact(d, n, degree).residual
+        p = _optimum(d, n, degree).residual
         square = [Fraction()] * (2 * degree + 1)
         for i, a in enumerate(p):
             for j, b in enumerate(p):
@@ -221,23 +232,24 @@ def moment_constants(d: int, n: int, layers: int, times: float | None = None) ->
             ),
             Fraction(),
         )
-        spreads = (fourth - _exact(d, n, degree).risks[-1] ** 2, lengths - degree)
+        spreads = (fourth - _optimum(d, n, degree).risks[-1] ** 2, lengths - degree)
         of_r, of_psi = (math.sqrt(float(value)) for value in spreads)
         radius = float(rho[degree - 1])
         found.append(2 * (of_r + 2 * radius * math.sqrt(C[degree - 1]) + radius**2 * of_psi))
     return np.array(found)
 
 
+@validated
 def worst_losses(
-    features: Float[np.ndarray, "batch depths"], d: int, n: int, times: float | None = None
+    features: Float[np.ndarray, "batch depths"], d: Count, n: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
     """The loss of each prompt at the best polynomial, and the largest loss and slope in the ball (module's head).
 
     Args:
         features: x_q' H^k w* of each prompt for k = 0 .. L, L >= 1, in white coordinates; in y.
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        times: as in :func:`ball`, > 1.
+        d: dimension.
+        n: examples in a prompt.
+        times: as in :func:`ball`.
 
     Returns:
         three arrays of shape (batch,), in units of y^2.
@@ -246,7 +258,6 @@ def worst_losses(
     _checks.shape("features", features, (None, None))
     if (layers := features.shape[1] - 1) < 1:
         raise ValueError(f"features must have at least two powers, got shape {features.shape}")
-    d, n, layers = _sizes(d, n, layers)
     moments = wishart_moments(d, n, 2 * layers)
     G = moments[np.add.outer(np.arange(1, layers + 1), np.arange(1, layers + 1))]
     r = features @ optimal_polynomial(d, n, layers)

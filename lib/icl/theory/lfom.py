@@ -16,11 +16,13 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Reals, validated
 from icl.theory.polynomial_floor import _frame, _limit, _optimum, _Register
 
 
-def _triangular(Gamma: Any) -> np.ndarray:
-    Gamma = np.asarray(_checks.real("Gamma", Gamma), dtype=np.float64)
+@validated
+def _triangular(Gamma: Reals) -> np.ndarray:
+    Gamma = np.asarray(Gamma, dtype=np.float64)
     _checks.shape("Gamma", Gamma, (None, None))
     if Gamma.shape[0] != Gamma.shape[1] or not len(Gamma):
         raise ValueError(f"Gamma must be square, with at least one layer, got shape {Gamma.shape}")
@@ -43,35 +45,34 @@ def _powers(base: float, layers: int) -> np.ndarray:
     return np.where(lag >= 0, base ** np.maximum(lag, 0), 0.0)
 
 
-def gradient_descent_table(eta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
+@validated
+def gradient_descent_table(eta: Positive, layers: Count) -> Float[np.ndarray, "layers layers"]:
     """Gamma of w <- w - eta grad: eta on the diagonal.
 
     All tables hold increments, w_{l+1} = w_l - sum_{j<=l} Gamma[l, j] A_j grad f(w_j); their sums are
     :func:`cumulative`.
     """
-    _checks.integer("layers", layers, at_least=1)
     _checks.fits("layers", layers, 8 * layers**2)
-    return _checks.number("eta", eta, above=0) * np.eye(layers)
+    return float(eta) * np.eye(layers)
 
 
-def momentum_table(eta: float, beta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
+@validated
+def momentum_table(eta: Positive, beta: NonNegative, layers: Count) -> Float[np.ndarray, "layers layers"]:
     """Gamma of the heavy ball, w_{l+1} = w_l - eta grad f(w_l) + beta (w_l - w_{l-1}): eta beta^(l-j).
 
     At beta = 1 every later layer weighs a gradient as the first did: what a Gamma_j that all layers share amounts to.
     """
-    _checks.integer("layers", layers, at_least=1)
     _checks.fits("layers", layers, 8 * layers**2)
-    _checks.number("eta", eta, above=0)
-    return eta * _powers(_checks.number("beta", beta, at_least=0), layers)
+    return eta * _powers(float(beta), layers)
 
 
-def nesterov_table(eta: float, beta: float, layers: int) -> Float[np.ndarray, "layers layers"]:
+@validated
+def nesterov_table(eta: Positive, beta: NonNegative, layers: Count) -> Float[np.ndarray, "layers layers"]:
     """Gamma of Nesterov's method, w_{l+1} = v_l - eta grad f(v_l), v_{l+1} = w_{l+1} + beta (w_{l+1} - w_l).
 
     Gradients are taken at v, so the layers' states are v_0 .. v_{L-1} and, last, w_L. With D[l, j] = eta beta^(l-j), of
     w_{l+1} - w_l, the rows are D[l] + beta (D[l] - D[l-1]), and eta alone on the diagonal in the last.
     """
-    _checks.integer("layers", layers, at_least=1)
     _checks.fits("layers", layers, 8 * layers**2)
     D = momentum_table(eta, beta, layers)
     Gamma = D + beta * np.diff(D, axis=0, prepend=0.0)
@@ -109,7 +110,8 @@ def cumulative(Gamma: Float[np.ndarray, "layers layers"]) -> Float[np.ndarray, "
     return np.asarray(_triangular(Gamma).cumsum(0))
 
 
-def polynomials(Gamma: Float[np.ndarray, "layers layers"], a: Any = 1.0) -> Float[np.ndarray, "depths depths"]:
+@validated
+def polynomials(Gamma: Float[np.ndarray, "layers layers"], a: Reals = 1.0) -> Float[np.ndarray, "depths depths"]:
     """Ascending coefficients of p_0 .. p_L, one a row: the error after l layers is p_l(A H) times that at the start.
 
     Args:
@@ -138,13 +140,16 @@ def _above(optimum: _Register, steps: np.ndarray) -> np.ndarray:
     return np.asarray(float(optimum.risks[-1]) + (y[:, 1:] - alpha) ** 2 @ norms)
 
 
-def table_risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: Any = 1.0) -> Float[np.ndarray, "depths"]:
+@validated
+def table_risks(
+    Gamma: Float[np.ndarray, "layers layers"], d: Count, n: Count, a: Reals = 1.0
+) -> Float[np.ndarray, "depths"]:
     """E ||p_l(W/n)||_F^2 after every layer of a table, A_l = a_l Sigma^-1: its exact mean squared error, any Sigma.
 
     Args:
         Gamma: increments, lower triangular.
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
+        d: dimension.
+        n: examples in a prompt.
         a: one number or one a layer.
 
     Returns:
@@ -154,12 +159,15 @@ def table_risks(Gamma: Float[np.ndarray, "layers layers"], d: int, n: int, a: An
     return _above(_optimum(d, n, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))
 
 
-def limit_table_risks(Gamma: Float[np.ndarray, "layers layers"], c: float, a: Any = 1.0) -> Float[np.ndarray, "depths"]:
+@validated
+def limit_table_risks(
+    Gamma: Float[np.ndarray, "layers layers"], c: Positive, a: Reals = 1.0
+) -> Float[np.ndarray, "depths"]:
     """What `table_risks` / d tends to as d and n grow with d/n = c: integrals of p_l^2 over Marchenko and Pastur's law.
 
     Args:
         Gamma: increments, lower triangular.
-        c: dimensions per example, d/n, > 0.
+        c: dimensions per example, d/n.
         a: one number or one a layer.
 
     Returns:

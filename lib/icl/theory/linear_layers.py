@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Real, validated
 from icl.theory.steady import Steady, Update, readout_errors, second_moments, update
 
 
@@ -60,19 +61,21 @@ def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
     return LinearLayer(np.diag(fades) + np.eye(K, k=-1), np.eye(K)[0], np.zeros((K, K)))
 
 
-def turning_head(radius: float, angle: float) -> LinearLayer:
+@validated
+def turning_head(radius: NonNegative, angle: Real) -> LinearLayer:
     """Gated attention whose fade is the complex number radius e^(i angle): two real states, turned and faded.
 
     Args:
         radius: >= 0; it settles below 1.
         angle: any number, in radians a token.
     """
-    radius, angle = _checks.number("radius", radius, at_least=0), _checks.number("angle", angle)
+    radius, angle = float(radius), float(angle)
     c, s = radius * np.cos(angle), radius * np.sin(angle)
     return LinearLayer(np.array([[c, -s], [s, c]]), np.array([1.0, 0.0]), np.zeros((2, 2)))
 
 
-def heavy_ball(keep: float, mu: float, *, eta: float = 0.0) -> LinearLayer:
+@validated
+def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
     """The delta rule with momentum: m <- eta m + mu (y - w'x) x, w <- keep (w + m); eta = 0 is the delta rule.
 
     Args:
@@ -80,7 +83,7 @@ def heavy_ball(keep: float, mu: float, *, eta: float = 0.0) -> LinearLayer:
         mu: write strength, any number, in units of 1/x^2.
         eta: momentum, any number.
     """
-    keep, mu, eta = _checks.number("keep", keep), _checks.number("mu", mu), _checks.number("eta", eta)
+    keep, mu, eta = float(keep), float(mu), float(eta)
     if not eta:
         return LinearLayer(np.array([[keep]]), np.array([keep * mu]), np.array([[-keep * mu]]))
     moves = np.array([[keep, keep * eta], [0, eta]])
@@ -103,13 +106,14 @@ def forward_model(F: Float[np.ndarray, "r r"], gain: Float[np.ndarray, " r"]) ->
     return LinearLayer(F, moved, correct)
 
 
+@validated
 def settled_error(
     layer: LinearLayer,
     F: Float[np.ndarray, "r r"],
     *,
-    q: float,
-    d: int,
-    sigma_y: float = 0.0,
+    q: Positive,
+    d: Count,
+    sigma_y: NonNegative = 0.0,
     unit: bool = False,
 ) -> float:
     """Error of the best read-out of a layer once it has settled, in units of y^2; infinite if it does not settle.
@@ -117,21 +121,17 @@ def settled_error(
     Args:
         layer: how its states move.
         F: how the weights' r vectors move, the weights themselves first: z <- F z + (e, 0, .., 0).
-        q: variance of what a step adds to each coordinate of the weights, > 0, in units of (y/x)^2.
-        d: dimension of the inputs, at least 1.
-        sigma_y: standard deviation of the labels' noise, >= 0, in units of y.
+        q: variance of what a step adds to each coordinate of the weights, in units of (y/x)^2.
+        d: dimension of the inputs.
+        sigma_y: standard deviation of the labels' noise, in units of y.
         unit: whether keys are x (d / x'x)^(1/2), of length sqrt(d), in place of x; labels without noise only.
 
     Raises:
         ValueError: if arguments do not fit together, or unit keys are asked for with noisy labels.
     """
-    _checks.instance("layer", layer, LinearLayer)
     F = np.asarray(_checks.real("F", F), dtype=np.float64)
     r, K = len(np.atleast_1d(F)), len(layer.keep)
     _checks.shape("F", F, (r, r))
-    _checks.number("q", q, above=0)
-    _checks.integer("d", d, at_least=1)
-    _checks.number("sigma_y", sigma_y, at_least=0)
     if _checks.flag("unit", unit) and (sigma_y or d < 3):
         raise ValueError(f"unit must be False for noisy labels and below d = 3, got sigma_y = {sigma_y!r}, d = {d}")
     keep, look, noise = np.zeros((3, r + K, r + K))
@@ -142,20 +142,19 @@ def settled_error(
     return _read_out([Update(keep, look, noise)], d - 2 if unit else d, d, hidden=r)
 
 
-def chunked_error(law: Steady, size: int, *, lam: float, mu: float) -> float:
+@validated
+def chunked_error(law: Steady, size: Count, *, lam: Real, mu: Real) -> float:
     """Error of the delta rule whose gradients are all taken at its weights before a chunk, over a chunk's positions.
 
     A chunk of one is the delta rule, a long one tends to gated attention. Infinite if it does not settle.
 
     Args:
         law: the drift.
-        size: tokens a chunk, at least 1.
+        size: tokens a chunk.
         lam: fade, any number.
         mu: write strength, any number, in units of 1/x^2.
     """
-    _checks.instance("law", law, Steady)
-    _checks.integer("size", size, at_least=1)
-    lam, mu = _checks.number("lam", lam), _checks.number("mu", mu)
+    lam, mu = float(lam), float(mu)
     # States: the weights before the chunk, fading too, and those that move; a chunk begins by taking these for those.
     begin = Update(np.array([[1.0, 0, 0], [0, 0, 1], [0, 0, 1]]), *np.zeros((2, 3, 3)))
     inside = update(law, np.diag([lam, lam]), np.array([0, lam * mu]), np.array([[0, 0], [-lam * mu, 0.0]]))

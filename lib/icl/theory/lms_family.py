@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from icl import _checks
+from icl._bounds import NonNegatives, Positives, validated
 from icl.tasks import DriftingRegression
 from icl.theory.moments import _driven
 
@@ -35,12 +35,12 @@ class _Settings:
     out: np.ndarray  # error = sum_j out_j e_j
 
 
-def _settings(task: Any, mu: Any, lam: Any, normalised: bool) -> _Settings:
+@validated
+def _settings(task: Any, mu: NonNegatives, lam: Positives, normalised: bool) -> _Settings:
     if not isinstance(task, DriftingRegression):
         raise ValueError(f"task must be a DriftingRegression, whose errors these are, got {task!r}")
-    _checks.flag("normalised", normalised)
-    mu = np.asarray(_checks.real("mu", mu, at_least=0), dtype=np.float64)[..., None]
-    lam = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)[..., None]
+    mu = np.asarray(mu, dtype=np.float64)[..., None]
+    lam = np.asarray(lam, dtype=np.float64)[..., None]
     try:
         np.broadcast_shapes(mu.shape, lam.shape)
     except ValueError:
@@ -73,15 +73,16 @@ def _told(found: Any, zero: Any) -> None:
         )
 
 
+@validated
 def errors(
-    task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False
+    task: DriftingRegression, mu: NonNegatives, *, lam: Positives = 1.0, normalised: bool = False
 ) -> Float[np.ndarray, "*shape time"]:
     """Mean squared a-priori error at each of the n + 1 positions, from w_hat = 0; entry i has seen i examples.
 
     Args:
         task: gives d, n, gamma, sigma_w, sigma_e, Lambda and the inputs' kurtosis.
-        mu: step size(s), >= 0: of :func:`~icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
-        lam: fading(s), > 0; 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
+        mu: step size(s): of :func:`~icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
+        lam: fading(s); 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
         normalised: whether steps are divided by x'x (with eps = 0); for Lambda = s I only.
 
     Raises:
@@ -104,7 +105,8 @@ def errors(
     return np.where(np.isnan(found), np.inf, found)
 
 
-def steady_error(task: DriftingRegression, mu: Any, *, lam: Any = 1.0, normalised: bool = False) -> Any:
+@validated
+def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives = 1.0, normalised: bool = False) -> Any:
     """What :func:`errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
 
     The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; what drift and fading add to it is

@@ -26,13 +26,15 @@ here. Without ridge and for slow drift it is recursive least squares on a random
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Float
 from scipy.optimize import minimize
 
 from icl import _checks
+from icl._bounds import Positive, validated
 from icl.theory.large_d import eps_delta, eps_gla, kalman_floor, kalman_large_d
 from icl.theory.steady import Steady, _law
 
@@ -101,16 +103,22 @@ def _points(**given: tuple[Any, dict[str, float]]) -> list[np.ndarray]:
         raise ValueError(f"{' and '.join(given)} must broadcast against each other, got {shapes}") from None
 
 
-def mesa_large_d(s: Any, v: Any, theta: Any, ridge: Any) -> Any:
+@validated
+def mesa_large_d(
+    s: Annotated[Any, Gt(0), Le(1e06)],
+    v: Annotated[Any, Ge(0), Le(1e12)],
+    theta: Annotated[Any, Ge(0.0001), Le(30)],
+    ridge: Annotated[Any, Ge(0), Le(1e06)],
+) -> Any:
     """Mesa's error over d k as d grows, at any settings: 1 - 2 m1 + m2 of the module's formulas. Arrays broadcast.
 
     Mean field, off by order 1 / d; the integrals are good to 1e-9 for s <= 100 theta.
 
     Args:
-        s: dimensions over memory, d (1 - gamma^2), > 0, at most 1e6.
-        v: the labels' noise over their signal, sigma_y^2 / (d k), >= 0, at most 1e12.
-        theta: dimensions over Mesa's own memory, d log(1 / lam), >= 0.0001, at most 30.
-        ridge: rho / d, >= 0, at most 1e6.
+        s: dimensions over memory, d (1 - gamma^2), at most 1e6.
+        v: the labels' noise over their signal, sigma_y^2 / (d k), at most 1e12.
+        theta: dimensions over Mesa's own memory, d log(1 / lam), at most 30.
+        ridge: rho / d, at most 1e6.
     """
     s, v, theta, ridge = _points(
         s=(s, {"above": 0, "at_most": 1e6}),
@@ -141,18 +149,21 @@ class BestMesa:
     ridge: float
 
 
-def best_mesa(s: float, v: float, *, near: BestMesa | None = None) -> BestMesa:
+@validated
+def best_mesa(
+    s: Annotated[float, Ge(1e-4), Le(10)], v: Annotated[float, Ge(0), Le(100)], *, near: BestMesa | None = None
+) -> BestMesa:
     """The fade and the ridge at which Mesa's error as d grows is least, by a grid and a simplex search.
 
     The error is flat around them: it is good to 1e-8, they to 1e-3. Of fast drift little can be known and settings
     matter little.
 
     Args:
-        s: dimensions over memory, >= 0.0001, at most 10.
-        v: the labels' noise over their signal, >= 0, at most 100.
+        s: dimensions over memory, at most 10.
+        v: the labels' noise over their signal, at most 100.
         near: the best settings of a neighbouring drift, to start from in place of the grid; a sweep is then faster.
     """
-    s, v = _checks.number("s", s, at_least=1e-4, at_most=10), _checks.number("v", v, at_least=0, at_most=100)
+    s, v = float(s), float(v)
     if near is not None:
         _checks.instance("near", near, BestMesa)
 
@@ -209,8 +220,9 @@ def mesa_over_floor(s: Float[np.ndarray, " m"], v: Float[np.ndarray, " n"]) -> F
 CHEAP_LAYERS = ("GLA", "gates of the key", "Mesa")
 
 
+@validated
 def least_noise(
-    s: Float[np.ndarray, " m"], within: float, v: Float[np.ndarray, " n"], mesa: Float[np.ndarray, "m n"]
+    s: Float[np.ndarray, " m"], within: Positive, v: Float[np.ndarray, " n"], mesa: Float[np.ndarray, "m n"]
 ) -> dict[str, Float[np.ndarray, " m"]]:
     """The least noise v, inside a range, from which on a layer is within a share of the floor, as d grows.
 
@@ -220,7 +232,7 @@ def least_noise(
 
     Args:
         s: dimensions over memory, (m,), > 0.
-        within: share of the floor, > 0: 0.1 is 10 %.
+        within: share of the floor: 0.1 is 10 %.
         v: noises of the table's columns, (n,), > 0, increasing; the first and the last are the range.
         mesa: Mesa's error over the floor's there, (m, n), > 1, as :func:`mesa_over_floor` has it.
 
@@ -232,7 +244,6 @@ def least_noise(
     _checks.shape("s", s, (None,))
     _checks.shape("v", v, (None,))
     _checks.shape("mesa", mesa, (s.size, v.size), "a row a value of s and a column a value of v")
-    _checks.number("within", within, above=0)
     if v.size < 2 or (np.diff(v) <= 0).any():
         raise ValueError(f"v must be increasing, got {v.tolist()}")
     log_v, excess = np.log(v), np.log(mesa - 1)

@@ -22,6 +22,7 @@ from scipy.optimize import least_squares
 from scipy.special import roots_genlaguerre, roots_hermitenorm
 
 from icl import _checks
+from icl._bounds import Count, Natural, validated
 from icl.tasks.components import GaussianComponents
 from icl.theory.gated_floor import LeastRisk, _told
 from icl.theory.polynomial_floor import _frame, _least
@@ -73,20 +74,22 @@ def _laws(task: GaussianComponents, degree: int) -> list[tuple[Fraction, list[Fr
     ]
 
 
-def curvature_moments(task: GaussianComponents, degree: int) -> Float[np.ndarray, "components powers"]:
+@validated
+def curvature_moments(task: GaussianComponents, degree: Natural) -> Float[np.ndarray, "components powers"]:
     """E h^k of each component's prompts, k = 0 .. degree; in x^(2k), each rounded once.
 
     Args:
         task: of one dimension.
-        degree: largest power, >= 0.
+        degree: largest power.
     """
-    laws = _laws(_scalar(task), _checks.integer("degree", degree, at_least=0))
+    laws = _laws(_scalar(task), degree)
     if max(max(moments) for _, moments in laws) > sys.float_info.max:
         raise ValueError(f"degree must leave moments that float64 holds, got {degree}")
     return np.array([[float(moment) for moment in moments] for _, moments in laws])
 
 
-def least_over_components(task: GaussianComponents, layers: int) -> LeastRisk:
+@validated
+def least_over_components(task: GaussianComponents, layers: Count) -> LeastRisk:
     """The least risk of coefficients that all prompts of the mixture share: its polynomial floor, exact.
 
     Heads with gates that are the same for all prompts, their weights and memory whatever they are, are one set of
@@ -94,16 +97,17 @@ def least_over_components(task: GaussianComponents, layers: int) -> LeastRisk:
 
     Args:
         task: of one dimension.
-        layers: largest degree, >= 1.
+        layers: largest degree.
 
     Returns:
         Risks of degrees 0 .. layers in units of y^2, polynomial in h, and register, whose alpha is in 1/x^2.
     """
-    laws = _laws(_scalar(task), 2 * _checks.integer("layers", layers, at_least=1))
+    laws = _laws(_scalar(task), 2 * layers)
     return _told(_least([sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)]))
 
 
-def least_shared_over_components(task: GaussianComponents, layers: int) -> tuple[float, Float[np.ndarray, " layers"]]:
+@validated
+def least_shared_over_components(task: GaussianComponents, layers: Count) -> tuple[float, Float[np.ndarray, " layers"]]:
     """Least risk of `layers` layers whose scalars Gamma_j all later layers share, the heavy ball with beta = 1.
 
     p_{l+1} = p_l + (p_l - p_{l-1}) - c_l h p_l with c_l = Gamma_l a_l
@@ -112,14 +116,14 @@ def least_shared_over_components(task: GaussianComponents, layers: int) -> tuple
 
     Args:
         task: of one dimension.
-        layers: depth, >= 1.
+        layers: depth.
 
     Returns:
         the risk, in units of y^2, and the c that has it, in 1/x^2.
     """
     from scipy.stats import qmc  # slow to load, and most have no need of it
 
-    laws = _laws(_scalar(task), 2 * _checks.integer("layers", layers, at_least=1))
+    laws = _laws(_scalar(task), 2 * layers)
     optimum = _least([sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)])
     times, alpha, norms = _frame(optimum)
     roots, unit = np.sqrt(norms), float(optimum.alpha[0])
@@ -160,7 +164,8 @@ class InputNodes:
     weight: Float[np.ndarray, "components nodes"]
 
 
-def input_nodes(task: GaussianComponents, nodes: int = 64) -> InputNodes:
+@validated
+def input_nodes(task: GaussianComponents, nodes: Count = 64) -> InputNodes:
     """Gauss rules for the two numbers that a Gaussian's inputs come down to: their mean and their spread.
 
     mean ~ N(mu, v/n) and sum (x_i - mean)^2 / v is chi-square with n - 1 degrees of freedom, independent of it. Exact
@@ -168,12 +173,12 @@ def input_nodes(task: GaussianComponents, nodes: int = 64) -> InputNodes:
 
     Args:
         task: of one dimension, a component a prompt, n >= 2.
-        nodes: of each of the two rules, >= 1; 170 at most.
+        nodes: of each of the two rules; 170 at most.
     """
     _scalar(task)
     if task.per_token or task.n < 2:
         raise ValueError(f"task must have a component a prompt and n >= 2, got per_token={task.per_token}, n={task.n}")
-    if _checks.integer("nodes", nodes, at_least=1) > 170:
+    if nodes > 170:
         raise ValueError(f"nodes must be at most 170, got {nodes}")
     z, z_weight = roots_hermitenorm(nodes)
     # The generalised rule's weights have the sum Gamma((n-1)/2), which may overflow where shares do not.
@@ -185,10 +190,10 @@ def input_nodes(task: GaussianComponents, nodes: int = 64) -> InputNodes:
     return InputNodes(h, mean, np.broadcast_to(weight, h.shape).copy())
 
 
+@validated
 def component_posterior(task: GaussianComponents, nodes: InputNodes) -> Float[np.ndarray, "components nodes likely"]:
     """How likely each component is at each node, given the inputs: `GaussianComponents.posterior`, by two numbers."""
     _scalar(task)
-    _checks.instance("nodes", nodes, InputNodes)
     mu, v = task.means[:, 0], task.covariances[:, 0, 0]
     square = nodes.h[..., None] - 2 * mu * nodes.mean[..., None] + mu**2
     told = np.log(task.shares) - task.n / 2 * (square / v + np.log(v))

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
+from icl._bounds import Count, NonNegatives, Positives, Reals, validated
 from icl.tasks import DriftingRegression, Task
 
 #: The least number above 0, which keeps 0 / 0 at 0.
@@ -56,7 +57,10 @@ def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
     return k * ((1 - lam) ** 2 * (2 - moves) / moves + 2 * lam * ((1 - gamma) / moves) * less)
 
 
-def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any = 0.1) -> Moments:
+@validated
+def recursion(
+    lam: NonNegatives, *, gamma: NonNegatives, n: Count, sigma_w: NonNegatives = 1.0, sigma_e: NonNegatives = 0.1
+) -> Moments:
     """D1 .. D4 for the drift (3), one step of time after another.
 
     Appending an example to a prompt of length m ages the past by one step, so with k = k_mm
@@ -70,16 +74,15 @@ def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any 
     where D2 + D3 - D1^2 / D4 would be a difference of near equals for weights that hardly move. Arrays broadcast.
 
     Args:
-        lam: forgetting factor, >= 0, dimensionless (the paper's (0, 1], and beyond for its Theorem 4).
-        gamma: autoregressive coefficient, >= 0.
-        n: number of examples, >= 1.
+        lam: forgetting factor, dimensionless (the paper's (0, 1], and beyond for its Theorem 4).
+        gamma: autoregressive coefficient.
+        n: number of examples.
         sigma_w: standard deviation of w_0.
         sigma_e: standard deviation of the innovations.
 
     Raises:
         ValueError: if an argument is negative, not finite, or n is no positive integer.
     """
-    _checks.integer("n", n, at_least=1)
     for name, value in (("lam", lam), ("gamma", gamma), ("sigma_w", sigma_w), ("sigma_e", sigma_e)):
         _checks.real(name, value, at_least=0)
     lam, gamma, sigma_w, sigma_e = np.broadcast_arrays(
@@ -97,14 +100,15 @@ def recursion(lam: Any, *, gamma: Any, n: int, sigma_w: Any = 1.0, sigma_e: Any 
     return _moments(D1, D2, D3, k, R)
 
 
-def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments:
+@validated
+def from_kernel(weights: Reals, kernel: Float[np.ndarray, "time time"]) -> Moments:
     """D1 .. D4 for any drift and any weights on the past, straight from the definition.
 
     Args:
         weights: a_i, shape (..., n).
         kernel: k_ij, shape (n+1, n+1), as from `task.weight_kernel()`.
     """
-    a = np.asarray(_checks.real("weights", weights), dtype=np.float64)
+    a = np.asarray(weights, dtype=np.float64)
     kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
     if not kernel.ndim:
         raise ValueError(f"kernel must have shape (n + 1, n + 1), got {kernel.shape}")
@@ -119,10 +123,9 @@ def from_kernel(weights: Any, kernel: Float[np.ndarray, "time time"]) -> Moments
     return _moments(D1, D2, whole - D2, np.full(D2.shape, D4), residual)
 
 
-def task_moments(task: Task, lam: Any) -> Moments:
+@validated
+def task_moments(task: Task, lam: NonNegatives) -> Moments:
     """D1 .. D4 of a task at forgetting factor(s) lam: by recursion for the drift (3), from the kernel otherwise."""
-    _checks.instance("task", task, Task)
-    _checks.real("lam", lam, at_least=0)
     if isinstance(task, DriftingRegression):
         return recursion(lam, gamma=task.gamma, n=task.n, sigma_w=task.sigma_w, sigma_e=task.sigma_e)
     _checks.isotropic(task)
@@ -130,7 +133,8 @@ def task_moments(task: Task, lam: Any) -> Moments:
     return from_kernel(powers, task.weight_kernel())
 
 
-def relative(task: Task, lam: Any) -> Moments:
+@validated
+def relative(task: Task, lam: Positives) -> Moments:
     """D1 .. D4 in units in which nothing overflows, and nothing that matters vanishes, whatever lam > 0, gamma and n.
 
     D1^2 / (D2 D4) and D3 / D2 are those of :func:`task_moments`: the a_i and the weights have units of their own, which
@@ -142,13 +146,12 @@ def relative(task: Task, lam: Any) -> Moments:
 
     Args:
         task: gives the drift.
-        lam: forgetting factor(s), > 0.
+        lam: forgetting factor(s).
 
     Raises:
         ValueError: if lam is not positive, or a kernel is not finite.
     """
-    _checks.instance("task", task, Task)
-    lam = np.asarray(_checks.real("lam", lam, above=0), dtype=np.float64)
+    lam = np.asarray(lam, dtype=np.float64)
     small, large = np.minimum(lam, 1), np.maximum(lam, 1)
     with np.errstate(under="ignore"):
         if not isinstance(task, DriftingRegression):

@@ -9,20 +9,22 @@ number in all of it: the 2 of Lambda~, which is E z^4 - 1 for Gaussian z, become
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Gt, Lt
 from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
 from icl import _checks
+from icl._bounds import NonNegatives, Positive, Positives, validated
 from icl.tasks import DriftingRegression, Task
 from icl.theory import moments as _moments
 
 
+@validated
 def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
     """Eigenvalues of Lambda, ascending."""
-    _checks.instance("task", task, Task)
     return np.linalg.eigvalsh(task.Lambda)
 
 
@@ -55,9 +57,10 @@ def _moments_fit(m: _moments.Moments) -> bool:
     return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all() and (m.D2 > 1e-300 or not m.D4 > 0))
 
 
-def lambda_tilde(task: Task, *, lam: float) -> Float[np.ndarray, "d d"]:
+@validated
+def lambda_tilde(task: Task, *, lam: Positive) -> Float[np.ndarray, "d d"]:
     """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda for Gaussian inputs."""
-    m = _moments.task_moments(task, _checks.number("lam", lam, above=0))
+    m = _moments.task_moments(task, float(lam))
     Lambda: np.ndarray = task.Lambda
     if not _moments_fit(m):
         raise ValueError(f"lam must keep Lambda~ within float64, which {lam!r} does not for {task.n} examples")
@@ -79,14 +82,15 @@ class Optimum:
     A: Float[np.ndarray, "d d"]
 
 
-def optimum(task: Task, *, lam: float) -> Optimum:
+@validated
+def optimum(task: Task, *, lam: Positive) -> Optimum:
     """Theorem 1, (14): where gradient flow ends.
 
     Raises:
         ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero, or lam^n
             below what float64 can hold) or not finite.
     """
-    m = _moments.task_moments(task, _checks.number("lam", lam, above=0))
+    m = _moments.task_moments(task, float(lam))
     tilde = lambda_tilde(task, lam=lam)
     if np.linalg.cond(tilde) > 1e15:
         raise ValueError("Lambda~ is singular for this task: the optimum is not unique")
@@ -98,7 +102,8 @@ def optimum(task: Task, *, lam: float) -> Optimum:
     return Optimum(W_V, W_KQ, m.D1 * inverse)
 
 
-def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
+@validated
+def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) -> Any:
     """Mean squared error of the one-layer predictor with any A, at its optimum or not, trained for this task or not.
 
         E (y_hat - y)^2 = tr(A Lambda A' Lambda Lambda~) - 2 D1 tr(A Lambda^2) + D4 tr(Lambda)
@@ -106,11 +111,9 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
     (16) is this at A = D1 Lambda~^-1; (19) is this with A from one task and everything else from another. Infinite
     where it is larger than float64 can hold.
     """
-    _checks.instance("task", task, Task)
     Lambda: np.ndarray = task.Lambda
     _checks.shape("A", A, Lambda.shape)
     _checks.real("A", A)
-    _checks.real("lam", lam, at_least=0)
     quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
     signal = np.trace(quadratic @ Lambda @ Lambda)
     crosstalk = np.trace(quadratic @ Lambda) * trace
@@ -126,17 +129,16 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: Any) -> Any:
     return np.where(np.isnan(found), np.inf, found)[()]
 
 
-def testing_error(train: Task, test: Task, *, lam: float, test_lam: Any) -> Any:
+@validated
+def testing_error(train: Task, test: Task, *, lam: Positive, test_lam: NonNegatives) -> Any:
     """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
-    _checks.instance("train", train, Task)
-    _checks.instance("test", test, Task)
     if test.d != train.d:
         raise ValueError(f"test must have the d of train, {train.d}, got {test.d}")
-    _checks.real("test_lam", test_lam, at_least=0)
     return layer_risk(optimum(train, lam=lam).A, test, lam=test_lam)
 
 
-def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]:
+@validated
+def error_by_direction(task: Task, *, lam: NonNegatives) -> Float[np.ndarray, "*shape d"]:
     """The summands of (16), one an eigendirection j of Lambda, in the order of its eigenvalues s_j, ascending.
 
         D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
@@ -147,7 +149,7 @@ def error_by_direction(task: Task, *, lam: Any) -> Float[np.ndarray, "*shape d"]
     Raises:
         ValueError: if lam is negative, or the weights' variance at the query or its square leaves float64.
     """
-    return _by_direction(task, _in_range(task, _checks.real("lam", lam, at_least=0)))
+    return _by_direction(task, _in_range(task, lam))
 
 
 def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
@@ -159,7 +161,8 @@ def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
     return D4 * s * np.divide(crosstalk + residual * s, tilde, out=np.ones(tilde.shape), where=tilde > 0)
 
 
-def training_error(task: Task, *, lam: Any) -> Any:
+@validated
+def training_error(task: Task, *, lam: NonNegatives) -> Any:
     """Theorem 2, (16), reduced to a sum over the eigenvalues of Lambda. lam may be an array.
 
     The literal traces stay in :func:`~icl.theory.errata.adaptation.printed_training_error`; the two agree to rounding.
@@ -167,12 +170,12 @@ def training_error(task: Task, *, lam: Any) -> Any:
     return error_by_direction(task, lam=lam).sum(-1)
 
 
-def identity_error(task: Task, *, lam: Any) -> Any:
+@validated
+def identity_error(task: Task, *, lam: Positives) -> Any:
     """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
-    _checks.instance("task", task, Task)
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
-    m = _in_range(task, _checks.real("lam", lam, above=0))
+    m = _in_range(task, lam)
     crosstalk = (task.d + task.inputs.kurtosis - 2) * m.D2
     a = crosstalk + m.D2 + m.D3
     return task.d * m.D4 * np.where(a > 0, (crosstalk + m.residual) / np.where(a > 0, a, 1.0), 1.0)
@@ -183,15 +186,16 @@ def zero_predictor(task: Task) -> float:
     return float(_in_range(task, 0.0).D4 * np.trace(task.Lambda))
 
 
-def xi(task: Task, *, lam: Any) -> Any:
+@validated
+def xi(task: Task, *, lam: Positives) -> Any:
     """D1^2 / D2, the large-d stand-in for how much the layer explains: for Lambda = I, error -> d D4 - xi."""
-    m = _in_range(task, _checks.real("lam", lam, above=0))
+    m = _in_range(task, lam)
     return m.D1**2 / np.where(m.D2 > 0, m.D2, 1.0)
 
 
-def _valley(errors: Callable[[Any], np.ndarray], upper: float) -> float:
+@validated
+def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
     """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
-    _checks.number("upper", upper, above=0)
     grid = np.linspace(0, min(upper, 2.0), 401)[1:]
     if upper > 2:
         # An upper that is far away must not make the steps coarse where the valleys are.
@@ -214,7 +218,8 @@ def _any_unit(task: Task) -> Callable[[Any], np.ndarray]:
     return lambda lam: _by_direction(task, _moments.relative(task, lam))
 
 
-def optimal_forgetting(task: Task, *, upper: float = 1.0) -> float:
+@validated
+def optimal_forgetting(task: Task, *, upper: Positive = 1.0) -> float:
     """Return lam*, the forgetting factor in (0, upper] of least training error (16).
 
     `upper` itself is returned when nothing inside is better. Let it exceed 1 for growing weights (gamma > 1), whose
@@ -224,12 +229,12 @@ def optimal_forgetting(task: Task, *, upper: float = 1.0) -> float:
     return _valley(lambda lam: errors(lam).sum(-1), upper)
 
 
-def forgetting_by_direction(task: Task, *, upper: float = 1.0) -> Float[np.ndarray, " d"]:
+@validated
+def forgetting_by_direction(task: Task, *, upper: Positive = 1.0) -> Float[np.ndarray, " d"]:
     """Best forgetting factor of each eigendirection of Lambda, eigenvalues ascending: a gate a channel could have them.
 
     Least summands of (16), each for itself (not in the paper, whose lam is one for all).
     """
-    _checks.instance("task", task, Task)
 
     errors = _any_unit(task)
 
@@ -255,6 +260,7 @@ def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
     return task.inputs.kurtosis - 2 + s.sum() / s
 
 
+@validated
 def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
     """Best weights a_i on positions, of any shape, one row an eigendirection of Lambda (eigenvalues ascending).
 
@@ -262,7 +268,6 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
     kernel on the examples, k its column at the query and c the direction's :func:`crosstalk`. Rows are scaled so that A
     = I.
     """
-    _checks.instance("task", task, Task)
     kernel = task.weight_kernel()
     past, query = kernel[:-1, :-1], kernel[:-1, -1]
     noisy = past + crosstalk(task)[:, None, None] * np.diag(past.diagonal())
@@ -271,15 +276,16 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
     return np.linalg.solve(noisy, query[:, None])[..., 0] / _spectrum(task)[:, None]
 
 
+@validated
 def position_error(task: Task) -> float:
     """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
-    _checks.instance("task", task, Task)
     kernel, s = task.weight_kernel(), _spectrum(task)
     explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
     return float(s @ (kernel[-1, -1] - explained))
 
 
-def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
+@validated
+def kalman_pole(gamma: Annotated[Any, Gt(0), Lt(1)], *, crosstalk: Positives) -> Any:
     """Return lam* in closed form (not in the paper): the pole of a scalar steady-state Kalman filter.
 
     For stationary weights and n -> infinity, y_i x_i = Lambda w_i + white noise, and one layer of attention is a Wiener
@@ -288,26 +294,24 @@ def kalman_pole(gamma: Any, *, crosstalk: Any) -> Any:
         lam^2 - b lam + 1 = 0,    b = [(1 + gamma^2) + (1 - gamma^2) / crosstalk] / gamma.
 
     Args:
-        gamma: autoregressive coefficient, in (0, 1).
-        crosstalk: variance of that noise over the variance of the signal, > 0: d + 1 for Lambda = I, and an entry of
+        gamma: autoregressive coefficient.
+        crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
             `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
     """
-    gamma = np.asarray(_checks.real("gamma", gamma, above=0), dtype=np.float64)
-    if (gamma >= 1).any():
-        raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {gamma.max()!r}")
-    crosstalk = np.asarray(_checks.real("crosstalk", crosstalk, above=0), dtype=np.float64)
+    gamma = np.asarray(gamma, dtype=np.float64)
+    crosstalk = np.asarray(crosstalk, dtype=np.float64)
     # gamma (b - 2), a sum of what b is above 2 by: b^2 - 4 would lose 1 - lam where gamma is close to 1.
     above = (1 - gamma) ** 2 + (1 - gamma) * (1 + gamma) / crosstalk
     return 2 * gamma / (2 * gamma + above + np.sqrt(above) * np.sqrt(above + 4 * gamma))
 
 
+@validated
 def steady_identity_error(task: DriftingRegression) -> float:
     """Error at lam* for Lambda = I, stationary drift and n -> infinity, in closed form (not in the paper).
 
     The scalar Riccati equation p = q + gamma^2 p r / (p + r), with q = sigma_e^2 and the noise r = c q / (1 - gamma^2)
     of crosstalk c, is quadratic: error = d p = (d q / 2) [sqrt((c - 1)^2 + 4 c / (1 - gamma^2)) - (c - 1)].
     """
-    _checks.instance("task", task, DriftingRegression)
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here: each eigendirection has a steady state of its own")
     if task.gamma >= 1:

@@ -32,14 +32,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import comb, lcm
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 from jaxtyping import Float
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.optimize import least_squares, minimize
 
 from icl import _checks
+from icl._bounds import Count, Positive, Reals, validated
 
 
 @cache
@@ -116,24 +118,21 @@ def _traces(d: int, n: int, degree: int) -> tuple[int, ...]:
     return tuple(traces)
 
 
-def wishart_moments(d: int, n: int, degree: int) -> Float[np.ndarray, "powers"]:
+@validated
+def wishart_moments(d: Count, n: Count, degree: Annotated[int, Ge(0), Le(120)]) -> Float[np.ndarray, "powers"]:
     """E tr (W/n)^k for k = 0 .. degree, W ~ Wishart_d(I, n); dimensionless.
 
     Integers, by sums over partitions of two rows and a column: see `_traces`.
 
     Args:
-        d: dimension, >= 1.
-        n: degrees of freedom, >= 1; fewer than d is fine.
-        degree: largest power, >= 0 and at most 120.
+        d: dimension.
+        n: degrees of freedom; fewer than d is fine.
+        degree: largest power.
 
     Returns:
         shape (degree + 1,), each rounded once.
     """
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("n", n, at_least=1)
-    if _checks.integer("degree", degree, at_least=0) > 2 * _LAYERS:
-        raise ValueError(f"degree must be at most {2 * _LAYERS}, got {degree}")
-    return np.array([float(Fraction(trace, n**k)) for k, trace in enumerate(_traces(int(d), int(n), int(degree)))])
+    return np.array([float(Fraction(trace, n**k)) for k, trace in enumerate(_traces(d, n, degree))])
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class _Optimum(_Register):
 
 
 @cache
-def _exact(d: int, n: int, layers: int) -> _Optimum:
+def _optimum(d: int, n: int, layers: int) -> _Optimum:
     return _least([Fraction(trace, n**k) for k, trace in enumerate(_traces(d, n, 2 * layers))])
 
 
@@ -206,28 +205,21 @@ def _least(moments: Sequence[Fraction]) -> _Optimum:
     return _Optimum(tuple(risks), tuple(alphas), tuple(gammas), tuple(norms), tuple(residual))
 
 
-def _optimum(d: Any, n: Any, layers: Any) -> _Optimum:
-    return _exact(
-        _checks.integer("d", d, at_least=1),
-        _checks.integer("n", n, at_least=1),
-        _checks.integer("layers", layers, at_least=1),
-    )
-
-
 def _floats(values: tuple[Fraction, ...]) -> np.ndarray:
     return np.array([float(value) for value in values])
 
 
-def optimal_risks(d: int, n: int, layers: int) -> Float[np.ndarray, "depths"]:
+@validated
+def optimal_risks(d: Count, n: Count, layers: Annotated[int, Ge(1), Le(60)]) -> Float[np.ndarray, "depths"]:
     """Least E ||p(W/n)||_F^2 over polynomials p of degree 0 .. layers with p(0) = 1, exact and rounded once.
 
     No method with scalar coefficients that all prompts share is better in that many layers, if its preconditioners are
     a_l Sigma^-1 with any a_l; for any Sigma.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest degree, >= 1 and at most 60; 30 take a second, 60 a quarter of a minute.
+        d: dimension.
+        n: examples in a prompt.
+        layers: largest degree; 30 take a second, 60 a quarter of a minute.
 
     Returns:
         shape (layers + 1,), in units of y^2; d first.
@@ -235,7 +227,8 @@ def optimal_risks(d: int, n: int, layers: int) -> Float[np.ndarray, "depths"]:
     return _floats(_optimum(d, n, layers).risks)
 
 
-def optimal_polynomial(d: int, n: int, layers: int) -> Float[np.ndarray, "depths"]:
+@validated
+def optimal_polynomial(d: Count, n: Count, layers: Count) -> Float[np.ndarray, "depths"]:
     """Ascending coefficients (1, c_1, ..) of the polynomial of degree `layers` that has the least risk.
 
     In float64, where values of a polynomial near its large roots suffer from cancellation; for steps that do not, see
@@ -244,7 +237,10 @@ def optimal_polynomial(d: int, n: int, layers: int) -> Float[np.ndarray, "depths
     return _floats(_optimum(d, n, layers).residual)
 
 
-def optimal_registers(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
+@validated
+def optimal_registers(
+    d: Count, n: Count, layers: Count
+) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
     """Coefficients of the one register whose every layer has the least risk of its depth.
 
     s <- -A H e + gamma_l s, e <- e + alpha_l s [Dutta & Sra 2025, (3.1), (3.2)] with A = Sigma^-1; the module's head
@@ -257,7 +253,8 @@ def optimal_registers(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "l
     return _floats(optimum.alpha), _floats(optimum.gamma)
 
 
-def optimal_steps(d: int, n: int, layers: int) -> Float[np.ndarray, "layers"]:
+@validated
+def optimal_steps(d: Count, n: Count, layers: Count) -> Float[np.ndarray, "layers"]:
     """Step sizes a_l with prod_l (1 - a_l t) the polynomial of least risk: memoryless steps A_l = a_l Sigma^-1.
 
     They reach the floor after the last layer only; in what order they are taken matters before it.
@@ -275,32 +272,33 @@ def optimal_steps(d: int, n: int, layers: int) -> Float[np.ndarray, "layers"]:
     return 1 / roots[::-1]
 
 
-def best_single_step(d: int, n: int) -> tuple[float, float]:
+@validated
+def best_single_step(d: Count, n: Count) -> tuple[float, float]:
     """The best step of one layer and its risk: a = n/(n+d+1) and d(d+1)/(n+d+1).
 
     E tr(I - a H)^2 = d - 2 a d + a^2 d (n+d+1)/n, as E W = n I and E W^2 = n (n+d+1) I.
     """
-    d, n = _checks.integer("d", d, at_least=1), _checks.integer("n", n, at_least=1)
     return n / (n + d + 1), d * (d + 1) / (n + d + 1)
 
 
-def _limit(c: Any, layers: Any) -> _Register:
+@validated
+def _limit(c: Positive, layers: Count) -> _Register:
     """The closed forms of the module's head for d/n = c, in fractions: at c = 1 nothing is 0/0, and nothing cancels."""
-    c = Fraction(_checks.number("c", c, above=0))
-    layers = _checks.integer("layers", layers, at_least=1)
+    ratio = Fraction(c)
     power, sums = [Fraction(1)], [Fraction(1)]
     for _ in range(layers):
-        power.append(c * power[-1])
+        power.append(ratio * power[-1])
         sums.append(sums[-1] + power[-1])
     return _Register(
         risks=tuple(at / g for at, g in zip(power, sums, strict=True)),
         alpha=tuple(sums[j] / sums[j + 1] for j in range(layers)),
-        gamma=tuple(c * (sums[j - 1] / sums[j]) ** 2 if j else Fraction() for j in range(layers)),
+        gamma=tuple(ratio * (sums[j - 1] / sums[j]) ** 2 if j else Fraction() for j in range(layers)),
         norms=tuple(power[j] * sums[j + 1] / sums[j] ** 3 for j in range(layers)),
     )
 
 
-def limit_risks(c: float, layers: int) -> Float[np.ndarray, "depths"]:
+@validated
+def limit_risks(c: Positive, layers: Count) -> Float[np.ndarray, "depths"]:
     """What :func:`optimal_risks` / d tends to as d and n grow with d/n = c: r_l = 1 / (1 + 1/c + .. + c^-l).
 
     The least integral of p^2 with p(0) = 1 is one over the sum of phi_k(0)^2, phi_k the law's orthonormal polynomials
@@ -308,8 +306,8 @@ def limit_risks(c: float, layers: int) -> Float[np.ndarray, "depths"]:
     the risk goes to 0 for c <= 1, at c = 1 as 1/(l+1), and for c > 1 to 1 - 1/c, the part of w* that no example shows.
 
     Args:
-        c: dimensions per example, d/n, > 0.
-        layers: largest degree, >= 1.
+        c: dimensions per example, d/n.
+        layers: largest degree.
 
     Returns:
         shape (layers + 1,), per coordinate, in units of y^2; 1 first.
@@ -317,7 +315,8 @@ def limit_risks(c: float, layers: int) -> Float[np.ndarray, "depths"]:
     return _floats(_limit(c, layers).risks)
 
 
-def limit_registers(c: float, layers: int) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
+@validated
+def limit_registers(c: Positive, layers: Count) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
     """What :func:`optimal_registers` tends to: alpha_l = (1 - c^(l+1)) / (1 - c^(l+2)), gamma_l = c alpha_{l-1}^2.
 
     Under the semicircle t dm the best polynomials are p_l = U_l(x) / U_l(x_0), x = (t - 1 - c) / (2 sqrt c) and x_0
@@ -332,7 +331,8 @@ def limit_registers(c: float, layers: int) -> tuple[Float[np.ndarray, "layers"],
     return _floats(limit.alpha), _floats(limit.gamma)
 
 
-def limit_steps(c: float, layers: int) -> Float[np.ndarray, "layers"]:
+@validated
+def limit_steps(c: Positive, layers: Count) -> Float[np.ndarray, "layers"]:
     """What :func:`optimal_steps` tends to: one over the roots 1 + c + 2 sqrt(c) cos(k pi / (L+1)) of U_L.
 
     Arguments as in :func:`limit_risks`.
@@ -340,13 +340,14 @@ def limit_steps(c: float, layers: int) -> Float[np.ndarray, "layers"]:
     Returns:
         shape (layers,), ascending, dimensionless.
     """
-    root = np.sqrt(_checks.number("c", c, above=0))
-    k = np.arange(1, _checks.integer("layers", layers, at_least=1) + 1)
+    root = np.sqrt(float(c))
+    k = np.arange(1, layers + 1)
     # 1 + c - 2 sqrt(c) is small near c = 1, and so is 1 + cos: as squares neither is a difference.
     return np.asarray(1 / ((1 - root) ** 2 + 4 * root * np.cos(k * np.pi / (2 * (layers + 1))) ** 2))
 
 
-def limit_equal_steps(c: float, layers: int) -> tuple[float, Float[np.ndarray, "depths"]]:
+@validated
+def limit_equal_steps(c: Positive, layers: Count) -> tuple[float, Float[np.ndarray, "depths"]]:
     """The best step a of gradient descent with equal steps, and its risks: a = 1/(1+c) = n/(n+d), at every depth.
 
     The slope of the risk of (1 - a t)^l is -2 l times the integral of (1 - a t)^(2l-1) under t dm, the semicircle. This
@@ -361,16 +362,17 @@ def limit_equal_steps(c: float, layers: int) -> tuple[float, Float[np.ndarray, "
     Returns:
         the step, dimensionless, and shape (layers + 1,), per coordinate, in units of y^2; 1 first.
     """
-    ratio = Fraction(_checks.number("c", c, above=0))
+    ratio = Fraction(c)
     step, risks = 1 / (1 + ratio), [Fraction(1)]
-    for j in range(_checks.integer("layers", layers, at_least=1)):
+    for j in range(layers):
         risks.append(risks[-1] - step * (ratio * step**2) ** j * comb(2 * j, j) / (j + 1))
     return float(step), _floats(tuple(risks))
 
 
-def _prompts(H: Any, Sigma: Any, least: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+@validated
+def _prompts(H: Reals, Sigma: Any, least: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """H in float64, the root of Sigma and its inverse."""
-    H = np.asarray(_checks.real("H", H), dtype=np.float64)
+    H = np.asarray(H, dtype=np.float64)
     _checks.shape("H", H, (None, None, None))
     batch, rows, d = H.shape
     if rows != d:
@@ -387,10 +389,11 @@ def _prompts(H: Any, Sigma: Any, least: int) -> tuple[np.ndarray, np.ndarray, np
     return (H + H.swapaxes(1, 2)) / 2, (U * spread**0.5) @ U.T, (U / spread**0.5) @ U.T
 
 
+@validated
 def floor(
     H: Float[np.ndarray, "batch d d"],
     Sigma: Float[np.ndarray, "d d"] | None,
-    layers: int,
+    layers: Count,
     A: Float[np.ndarray, "d d"] | None = None,
 ) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "depths"]]:
     """Least mean of ||Sigma^(1/2) p(A H) Sigma^(-1/2)||_F^2 over polynomials p with p(0) = 1, from a sample of prompts.
@@ -403,13 +406,12 @@ def floor(
     Args:
         H: curvatures X X'/n of at least two prompts, in x^2.
         Sigma: covariance of the inputs, positive definite; None is the identity.
-        layers: largest degree, >= 1.
+        layers: largest degree.
         A: preconditioner, in 1/x^2; None is the identity.
 
     Returns:
         risks of degrees 0 .. layers, in units of y^2, and their standard errors over prompts; (layers + 1,) each.
     """
-    _checks.integer("layers", layers, at_least=1)
     H, root, inverse = _prompts(H, Sigma, least=2)
     batch, d, _ = H.shape
     A = np.eye(d) if A is None else np.asarray(_checks.real("A", A), dtype=np.float64)
@@ -451,8 +453,9 @@ def _squares(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.ndarray |
     return np.stack(squares + squares[-1:] * (layers + 1 - len(squares)), axis=1)
 
 
+@validated
 def fitted_registers(
-    H: Float[np.ndarray, "batch d d"], Sigma: Float[np.ndarray, "d d"] | None, layers: int
+    H: Float[np.ndarray, "batch d d"], Sigma: Float[np.ndarray, "d d"] | None, layers: Count
 ) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
     """`optimal_registers` for a sample of prompts in place of their law: the least mean risk over them at every layer.
 
@@ -462,12 +465,11 @@ def fitted_registers(
     Args:
         H: curvatures X X'/n, positive semi-definite, in x^2.
         Sigma: covariance of the inputs, positive definite; None is the identity.
-        layers: number of layers, >= 1.
+        layers: number of layers.
 
     Returns:
         alpha and gamma, each of shape (layers,) and dimensionless; both 0 once all prompts are solved.
     """
-    _checks.integer("layers", layers, at_least=1)
     H, _, inverse = _prompts(H, Sigma, least=1)
     t = np.linalg.eigvalsh(inverse @ H @ inverse)
     if t.min() < -1e-6 * np.abs(t).max():
@@ -508,7 +510,8 @@ def _frame(optimum: _Register) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return times, alpha, norms
 
 
-def shared_floor(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "layers"]]:
+@validated
+def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "layers"]]:
     """Least risk of scalars Gamma_j that all later layers share, for A_l = a_l Sigma^-1, at each depth for itself.
 
     Gamma[l, j] = Gamma_j for every l >= j is what [Dutta & Sra 2025, sec. 3.3] runs. Only c_j = Gamma_j a_j counts, so
@@ -521,9 +524,9 @@ def shared_floor(d: int, n: int, layers: int) -> tuple[Float[np.ndarray, "depths
     end is polished. Should all have missed the least, what is returned is a bound from above.
 
     Args:
-        d: dimension, >= 1.
-        n: examples in a prompt, >= 1.
-        layers: largest depth, >= 1.
+        d: dimension.
+        n: examples in a prompt.
+        layers: largest depth.
 
     Returns:
         the risk at depths 0 .. layers, in units of y^2, and the c (layers,) that has the last of them.

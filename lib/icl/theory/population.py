@@ -25,6 +25,7 @@ from jaxtyping import Complex, Float
 from scipy.integrate import solve_ivp
 
 from icl import _checks
+from icl._bounds import Positive, validated
 from icl.tasks import GAUSSIAN, Task, square_root
 from icl.theory import moments as _moments
 from icl.theory import one_layer
@@ -200,17 +201,17 @@ class PopulationLoss:
         return (slopes + slopes.T) / 2
 
 
-def layer_loss(task: Task, *, lam: float) -> PopulationLoss:
+@validated
+def layer_loss(task: Task, *, lam: Positive) -> PopulationLoss:
     """Return the population loss of a one-layer model with forgetting factor lam on a task with Gaussian inputs.
 
     Raises:
         ValueError: if lam is not positive, or the inputs are not Gaussian: the second square needs their sixth moments.
     """
-    _checks.instance("task", task, Task)
     if task.inputs is not GAUSSIAN:
         raise ValueError(f"inputs must be Gaussian for the loss of all parameters, got {task.inputs.name}")
     Lambda, kernel = np.asarray(task.Lambda), task.weight_kernel()[:-1, :-1]
-    a, k = _checks.number("lam", lam, above=0) ** np.arange(task.n, 0, -1.0), kernel.diagonal()
+    a, k = float(lam) ** np.arange(task.n, 0, -1.0), kernel.diagonal()
     D, trace, square = _moments.task_moments(task, lam), np.trace(Lambda), np.trace(Lambda @ Lambda)
     # Wick's theorem for y_i^2 y_j^2: i and j apart, then what i = j adds.
     apart = (a @ k) ** 2 * trace**2 + 2 * (a @ kernel**2 @ a) * square
@@ -220,7 +221,8 @@ def layer_loss(task: Task, *, lam: float) -> PopulationLoss:
     return PopulationLoss(D, square_root(Lambda), tilde, *scalars)
 
 
-def global_minimum(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
+@validated
+def global_minimum(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tokens"]:
     """(14) as theta: where gradient flow from Assumption 1 ends, a global minimum."""
     best = one_layer.optimum(task, lam=lam)
     return pack(best.W_V, best.W_KQ)
@@ -249,14 +251,14 @@ def _first_largest(values: Float[np.ndarray, " n"]) -> int:
     return int(np.argmax(values >= (1 - 1e-9) * values.max()))
 
 
-def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens"]:
+@validated
+def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tokens"]:
     """A stationary point that is no global minimum (not in the paper): v = 0, U = 0 and A = p q' of rank one.
 
     p and q lie along the eigendirection of Lambda that explains most of (16), with equal norms. At v = 0 and U = 0 the
     second square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local
     minimum or a saddle, its Hessian tells.
     """
-    _checks.instance("task", task, Task)
     s, vectors = _eigenvectors(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
     A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
@@ -266,7 +268,8 @@ def rank_one_trap(task: Task, *, lam: float) -> Float[np.ndarray, "tokens tokens
     return theta
 
 
-def trap_curvature(task: Task, *, lam: float) -> float:
+@validated
+def trap_curvature(task: Task, *, lam: Positive) -> float:
     """The curvature of 2 L that decides at the rank-one trap, for Lambda = I: from 0 on there is no way out.
 
     Not in the paper. At the trap p and q lie along e, and the loss is blind to v and U in the first order. In the
@@ -295,12 +298,12 @@ def trap_curvature(task: Task, *, lam: float) -> float:
     return float(np.linalg.eigvalsh(form)[0])
 
 
-def sigma_bound(D1: float, matrix: Float[np.ndarray, "d d"]) -> float:
+@validated
+def sigma_bound(D1: Positive, matrix: Float[np.ndarray, "d d"]) -> float:
     """Theorem 1's bound on the initial scale, sqrt(2 D1 / (sqrt(d) ||matrix||)), in the spectral norm.
 
     The paper prints Lambda for the matrix; the proof it follows [Zhang et al. 2024] has Lambda~ there.
     """
-    _checks.number("D1", D1, above=0)
     matrix = _square("matrix", matrix, least=1)
     norm = np.linalg.norm(matrix, 2)
     if not norm > 0:
@@ -308,13 +311,13 @@ def sigma_bound(D1: float, matrix: Float[np.ndarray, "d d"]) -> float:
     return float(np.sqrt(2 * D1 / (np.sqrt(len(matrix)) * norm)))
 
 
-def assumption_1(Theta: Float[np.ndarray, "d d"], *, sigma: float) -> Float[np.ndarray, "tokens tokens"]:
+@validated
+def assumption_1(Theta: Float[np.ndarray, "d d"], *, sigma: Positive) -> Float[np.ndarray, "tokens tokens"]:
     """Assumption 1, (13), as theta: v = sigma, U = sigma Theta Theta', p = q = 0.
 
     Theta may be any matrix but 0, singular ones too; it is scaled to ||Theta Theta'||_F = 1.
     """
     Theta = _square("Theta", Theta, least=1)
-    _checks.number("sigma", sigma, above=0)
     square = Theta @ Theta.T
     norm = np.linalg.norm(square)
     if not norm > 0:
@@ -341,13 +344,14 @@ class Flow:
     settled: bool
 
 
+@validated
 def gradient_flow(
     loss: PopulationLoss,
     start: Float[np.ndarray, "tokens tokens"],
     *,
-    until: float = 1e9,
-    slope: float = 1e-9,
-    rtol: float = 1e-9,
+    until: Positive = 1e9,
+    slope: Positive = 1e-9,
+    rtol: Positive = 1e-9,
 ) -> Flow:
     """Integrate d theta / dt = -grad L from `start` with an implicit solver (the flow is stiff: slow and fast valleys).
 
@@ -362,12 +366,8 @@ def gradient_flow(
         ValueError: for a start of another shape or not finite.
         RuntimeError: if the solver fails, with its message and the time it had reached.
     """
-    _checks.instance("loss", loss, PopulationLoss)
     start = np.asarray(_checks.real("start", start), dtype=np.float64)
     _checks.shape("start", start, (loss.d + 1, loss.d + 1))
-    _checks.number("until", until, above=0)
-    _checks.number("slope", slope, above=0)
-    _checks.number("rtol", rtol, above=0)
 
     def downhill(_: float, flat: np.ndarray) -> np.ndarray:
         return -loss.gradient(flat.reshape(start.shape)).ravel()
@@ -397,12 +397,12 @@ def gradient_flow(
     return Flow(path.t, theta, loss.value(theta), bool(path.status == 1))
 
 
+@validated
 def linear_rate(loss: PopulationLoss, minimum: Float[np.ndarray, "tokens tokens"]) -> float:
     """Rate at which L falls to its minimum: twice the smallest eigenvalue of the Hessian that is not 0.
 
     Eigenvalues that are 0 belong to directions along which minima go on: (v, U) -> (c v, U / c) leaves A unchanged.
     """
-    _checks.instance("loss", loss, PopulationLoss)
     _checks.real("minimum", minimum)
     _checks.shape("minimum", np.asarray(minimum), (loss.d + 1, loss.d + 1))
     values = np.linalg.eigvalsh(loss.hessian(minimum))

@@ -12,11 +12,15 @@ exp(-2 pi^2 s^2 / h^2) with the spacing h, s the narrowest width there is [Trefe
 from below, since a label word cannot tell more than its score would.
 """
 
+from typing import Annotated
+
 import numpy as np
+from annotated_types import Gt, Le
 from jaxtyping import Bool, Float
 from scipy.special import ndtr
 
 from icl import _checks
+from icl._bounds import Positive, validated
 from icl.tasks import DriftingRegression
 
 #: The grid reaches so many standard deviations of the rule to each side.
@@ -27,13 +31,14 @@ _MOST = 800
 _ENTRIES = 4_000_000
 
 
+@validated
 def positive_probability(
     x: Float[np.ndarray, "batch time d"],
     positive: Bool[np.ndarray, "batch time"],
     rule: DriftingRegression,
     *,
-    sigma_y: float,
-    spacing: float = 1.0,
+    sigma_y: Positive,
+    spacing: Annotated[float, Gt(0), Le(2)] = 1.0,
 ) -> Float[np.ndarray, "batch time"]:
     """Probability that each label word is positive, given its sentence and all labelled sentences before it.
 
@@ -44,15 +49,14 @@ def positive_probability(
         x: what sentences mean, one prompt a row.
         positive: whether label words are positive; a label has no part in the answers up to its own.
         rule: gives gamma, sigma_w and sigma_e; its d is 1 or 2, and x may have any length.
-        sigma_y: standard deviation of the noise in scores, > 0.
-        spacing: of the grid, in units of a width that beliefs are not below, in (0, 2]. Of a slow rule also a step has
+        sigma_y: standard deviation of the noise in scores.
+        spacing: of the grid, in units of a width that beliefs are not below. Of a slow rule also a step has
             to span the grid's: gamma times the spacing is at most sigma_e.
 
     Raises:
         ValueError: if arguments are out of range or do not fit together, the spacing is wider than a step, or widths
             are so unequal that a grid of 800 points an axis is too coarse.
     """
-    _checks.instance("rule", rule, DriftingRegression)
     if rule.d > 2:
         raise ValueError(f"rule must have d = 1 or 2 for a grid, got {rule.d}")
     _checks.instance("x", x, np.ndarray)
@@ -61,8 +65,6 @@ def positive_probability(
     _checks.shape("positive", positive, x.shape[:2], "to match x")
     if positive.dtype != np.bool_:
         raise ValueError(f"positive must be True and False, got {positive.dtype}")
-    _checks.number("sigma_y", sigma_y, above=0)
-    _checks.number("spacing", spacing, above=0, at_most=2)
     time = x.shape[1]
     spreads = _spreads(rule, time)
     if not spreads[0] > 0:

@@ -28,33 +28,32 @@ all norms those of Frobenius. Biases that are 0, as the paper's are at the start
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Lt
 from jaxtyping import Float
 from scipy.integrate import solve_ivp
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Real, validate_fields, validated
 
 #: Below it squares of alpha leave the range of floating point numbers; nothing is remembered long before.
 _LEAST_ALPHA = 1e-100
 
 
-def _sizes(d: Any, N: Any) -> None:
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("N", N, at_least=1)
-
-
-def _decay(alpha: Any) -> float:
-    value = _checks.number("alpha", alpha, at_least=_LEAST_ALPHA)
+@validated
+def _decay(alpha: Annotated[float, Ge(_LEAST_ALPHA)]) -> float:
+    value = float(alpha)
     if value >= 1:
         raise ValueError(f"alpha must be < 1, got {value!r}")
     return value
 
 
-def assumed_alpha(N: int) -> float:
+@validated
+def assumed_alpha(N: Count) -> float:
     """Decay of a step that halves what was there before the prompt, 2^(-1/N), Delta = ln(2) / N (Assumption 4.1)."""
-    return 2.0 ** (-1 / _checks.integer("N", N, at_least=1))
+    return 2.0 ** (-1 / N)
 
 
 @dataclass(frozen=True)
@@ -62,18 +61,18 @@ class Coefficients:
     """Moments of what the layer collects from a prompt; they are all that the loss knows of the task and the step.
 
     Attributes:
-        d: dimension of the inputs, >= 1.
-        N: examples in a prompt, >= 1.
-        alpha: decay a token, exp(-Delta), in [1e-100, 1).
+        d: dimension of the inputs.
+        N: examples in a prompt.
+        alpha: decay a token, exp(-Delta).
     """
 
-    d: int
-    N: int
-    alpha: float
+    d: Count
+    N: Count
+    alpha: Annotated[float, Ge(1e-100), Lt(1)]
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes and decays, by name."""
-        _sizes(self.d, self.N)
+        validate_fields(self)
         _decay(self.alpha)
 
     @property
@@ -211,23 +210,23 @@ class DescentPath:
     weights: S6Weights
 
 
-def descend(weights: S6Weights, coefficients: Coefficients, eta: float, steps: int, every: int = 1) -> DescentPath:
+@validated
+def descend(
+    weights: S6Weights, coefficients: Coefficients, eta: Positive, steps: Count, every: Count = 1
+) -> DescentPath:
     """Gradient descent on the population loss, (7): no prompt is drawn.
 
     Args:
         weights: where to start.
         coefficients: the task and the step of the layer.
-        eta: learning rate, > 0.
-        steps: how many, >= 1.
+        eta: learning rate.
+        steps: how many.
         every: loss and distance are looked at every so many steps, at the start and at the end.
 
     Raises:
         FloatingPointError: if the weights or the loss stop being finite, with the step and the last finite loss.
     """
     _checked(weights, coefficients)
-    _checks.number("eta", eta, above=0)
-    _checks.integer("steps", steps, at_least=1)
-    _checks.integer("every", every, at_least=1)
     bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
     time, losses, distances = [], [], []
     last = math.nan
@@ -250,8 +249,9 @@ def descend(weights: S6Weights, coefficients: Coefficients, eta: float, steps: i
     return DescentPath(np.array(time), np.array(losses), np.array(distances), _unpacked(X, Y, weights.W_C[:, -1]))
 
 
+@validated
 def flow(
-    weights: S6Weights, coefficients: Coefficients, time: Float[np.ndarray, " looks"], *, rtol: float = 1e-9
+    weights: S6Weights, coefficients: Coefficients, time: Float[np.ndarray, " looks"], *, rtol: Positive = 1e-9
 ) -> DescentPath:
     """Gradient flow, d theta / dt = -grad L: what :func:`descend` becomes for small eta at time eta times steps.
 
@@ -267,7 +267,6 @@ def flow(
         RuntimeError: if the solver fails, with its message and the time it had reached.
     """
     _checked(weights, coefficients)
-    _checks.number("rtol", rtol, above=0)
     time = np.array(_checks.real("time", time, at_least=0), dtype=np.float64)
     if time.ndim != 1 or not len(time) or not time[-1] > 0 or (np.diff(time) <= 0).any():
         raise ValueError(f"time must be one increasing row that ends above 0, got {time}")
@@ -294,17 +293,18 @@ def flow(
     return DescentPath(time, losses, distances, _unpacked(*apart(path.y[:, -1]), weights.W_C[:, -1]))
 
 
-def effective_samples(N: int, alpha: float) -> float:
+@validated
+def effective_samples(N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> float:
     """N_eff = beta3^2 / kappa: how many equally weighted examples N fading ones are worth, between 1 and N.
 
     With Delta = -ln(alpha) it is tanh(N Delta / 2) / tanh(Delta / 2), which grows with alpha from 1 towards N.
     """
-    _checks.integer("N", N, at_least=1)
     half = -math.log(_decay(alpha)) / 2
     return math.tanh(N * half) / math.tanh(half)
 
 
-def optimal_beta(d: int, N: int, alpha: float) -> tuple[float, float]:
+@validated
+def optimal_beta(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> tuple[float, float]:
     """Least population loss of a layer with d_h >= d: (beta, L), reached where C'B = beta I and the rest of K is 0.
 
     L = d (d + 1) / (2 (d + 1 + N_eff)) is d/2 (1 - beta3^2 / beta1), written without a difference.
@@ -313,68 +313,69 @@ def optimal_beta(d: int, N: int, alpha: float) -> tuple[float, float]:
     return known.beta, d * (d + 1) / (2 * (d + 1 + effective_samples(N, alpha)))
 
 
-def least_loss(d: int, N: int, alpha: float, d_h: int | None = None) -> float:
+@validated
+def least_loss(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)], d_h: Count | None = None) -> float:
     """Least population loss of a layer with states of size d_h: 1/2 (d - min(d, d_h) beta3^2 / beta1).
 
     C'B has rank d_h at most, and the nearest such matrix to beta I leaves d - d_h of its directions at 0. None stands
     for states as large as can be of use, d_h >= d.
     """
     beta, loss = optimal_beta(d, N, alpha)
-    missing = 0 if d_h is None else max(0, d - _checks.integer("d_h", d_h, at_least=1))
+    missing = 0 if d_h is None else max(0, d - d_h)
     return loss + missing * beta * Coefficients(d, N, alpha).beta3 / 2
 
 
-def bound(d: int, N: int) -> float:
+@validated
+def bound(d: Count, N: Count) -> float:
     """The paper's bound on the loss after training, 3 d (d + 1) / (2 N) (Theorem 4.1 (c)).
 
     It is above d/2, the loss of always answering 0, for N < 3 (d + 1).
     """
-    _sizes(d, N)
     return 3 * d * (d + 1) / (2 * N)
 
 
-def sharper_bound(d: int, N: int) -> float:
+@validated
+def sharper_bound(d: Count, N: Count) -> float:
     """d (d + 1) / (2 (d + 1 + 2 N / (3 ln 2))), a bound on :func:`least_loss` at alpha = 2^(-1/N) (not in the paper).
 
     There N_eff = coth(ln(2) / (2 N)) / 3 >= 2 N / (3 ln 2), as coth(z) > 1/z. It lies below d/2 for all N.
     """
-    _sizes(d, N)
     return d * (d + 1) / (2 * (d + 1 + 2 * N / (3 * math.log(2))))
 
 
-def linear_attention_loss(d: int, N: int) -> float:
+@validated
+def linear_attention_loss(d: Count, N: Count) -> float:
     """Least loss of one layer of linear attention, which weighs all examples alike: d (d + 1) / (2 (N + d + 1)).
 
     It is what :func:`least_loss` tends to as alpha -> 1.
     """
-    _sizes(d, N)
     return d * (d + 1) / (2 * (N + d + 1))
 
 
-def lms_loss(d: int, N: int, mu: float | None = None) -> float:
+@validated
+def lms_loss(d: Count, N: Count, mu: NonNegative | None = None) -> float:
     """Loss of LMS from w_hat = 0 after N examples: d/2 (1 - 2 mu + (d + 2) mu^2)^N; inf where that overflows.
 
     This is online gradient descent on the squared error, which corrects what it has got wrong; the layer does not.
     None stands for the best step at every N, mu = 1 / (d + 2), in units of 1/x^2.
     """
-    _sizes(d, N)
     mu = 1 / (d + 2) if mu is None else _checks.number("mu", mu, at_least=0)
     with np.errstate(over="ignore"):
         return float(d / 2 * np.float64(1 - 2 * mu + (d + 2) * mu**2) ** N)
 
 
-def shifted_loss(d: int, N_test: int, alpha: float, beta: float) -> float:
+@validated
+def shifted_loss(d: Count, N_test: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)], beta: Real) -> float:
     """Loss of the frozen weights C'B = beta I, the rest of K 0, on prompts of N_test examples at the decay alpha.
 
     d/2 (1 - 2 beta beta3 + beta^2 beta1), with the coefficients of N_test.
     """
-    _checks.integer("N_test", N_test, at_least=1)
-    _checks.number("beta", beta)
     known = Coefficients(d, N_test, alpha)
     return least_loss(d, N_test, alpha) + d * known.beta1 * (beta - known.beta) ** 2 / 2
 
 
-def rate(weights: S6Weights, coefficients: Coefficients, eta: float) -> float:
+@validated
+def rate(weights: S6Weights, coefficients: Coefficients, eta: Positive) -> float:
     """Rate a step at which ||P - beta I|| shrinks in the end, -ln(1 - eta beta1 (lmin(B'B) + lmin(C'C))).
 
     Close to the optimum a step of :func:`descend` takes E = P - beta I to E - eta beta1 (C'C E + E B'B), whose slowest
@@ -383,13 +384,12 @@ def rate(weights: S6Weights, coefficients: Coefficients, eta: float) -> float:
     Args:
         weights: those at the end of training, where B'B and C'C have settled.
         coefficients: the task and the step of the layer.
-        eta: learning rate, > 0.
+        eta: learning rate.
 
     Raises:
         ValueError: if eta is so large that the slowest direction would overshoot.
     """
     _checked(weights, coefficients)
-    _checks.number("eta", eta, above=0)
     B, C = weights.W_B[:, :-1], weights.W_C[:, :-1]
     slowest = coefficients.beta1 * sum(max(0.0, float(np.linalg.eigvalsh(M.T @ M)[0])) for M in (B, C))
     if eta * slowest >= 1:

@@ -22,6 +22,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import minimize_scalar
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Reals, validated
 from icl.tasks import Task
 from icl.theory import moments as _moments
 from icl.theory import one_layer
@@ -57,7 +58,8 @@ class SeparateLoss:
         """Number of weights, the gate included."""
         return self.d + 2 + self.width * (2 * self.d + 1)
 
-    def join(self, row: Any, keys: Any, queries: Any, *, lam: float) -> Float[np.ndarray, " weights"]:
+    @validated
+    def join(self, row: Reals, keys: Reals, queries: Reals, *, lam: Positive) -> Float[np.ndarray, " weights"]:
         """Return z of the row (p, v), (d+1,), the keys W_K, (width, d+1), the queries W_Q, (width, d), and the gate."""
         shapes = {"row": (self.d + 1,), "keys": (self.width, self.d + 1), "queries": (self.width, self.d)}
         flat = []
@@ -65,7 +67,7 @@ class SeparateLoss:
             value = np.asarray(_checks.real(name, value), dtype=np.float64)
             _checks.shape(name, value, shape)
             flat.append(value.ravel())
-        return np.concatenate([*flat, [_checks.number("lam", lam, above=0)]])
+        return np.concatenate([*flat, [float(lam)]])
 
     def split(self, z: Float[np.ndarray, " weights"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """The row (p, v), the keys, the queries and the gate of z, copied."""
@@ -157,13 +159,13 @@ class SeparateLoss:
         return (of(self._loss(now + _STEP * change)) - of(self._loss(now - _STEP * change))) / (2 * _STEP)
 
 
-def separate_loss(task: Task, *, width: int) -> SeparateLoss:
+@validated
+def separate_loss(task: Task, *, width: Count) -> SeparateLoss:
     """Return the population loss with separate keys and queries of that width, the gate among its weights.
 
     Raises:
         ValueError: if the inputs are not Gaussian, or width is no positive integer.
     """
-    _checks.integer("width", width, at_least=1)
     return SeparateLoss(layer_loss(task, lam=0.5), np.asarray(task.weight_kernel()), width)
 
 
@@ -184,15 +186,16 @@ class SeparateFlow:
     settled: bool
 
 
+@validated
 def separate_flow(
     loss: SeparateLoss,
     start: Float[np.ndarray, " weights"],
     *,
     learn_gate: bool = True,
-    until: float = 1e6,
-    slope: float = 1e-7,
-    rtol: float = 1e-6,
-    below: float = 0.0,
+    until: Positive = 1e6,
+    slope: Positive = 1e-7,
+    rtol: Positive = 1e-6,
+    below: NonNegative = 0.0,
 ) -> SeparateFlow:
     """Integrate dz / dt = -grad L from `start`, the gate moving with the other weights or held where it is.
 
@@ -209,12 +212,8 @@ def separate_flow(
         ValueError: for a start of another shape or not finite.
         RuntimeError: if the solver fails.
     """
-    _checks.instance("loss", loss, SeparateLoss)
     _checks.shape("start", _checks.real("start", start), (loss.size,))
     moves = np.append(np.ones(loss.size - 1), float(_checks.flag("learn_gate", learn_gate)))
-    for name, value in {"until": until, "slope": slope, "rtol": rtol}.items():
-        _checks.number(name, value, above=0)
-    _checks.number("below", below, at_least=0)
 
     def downhill(_: float, z: np.ndarray) -> np.ndarray:
         return -moves * loss.gradient(z)
@@ -252,16 +251,17 @@ def separate_flow(
     )
 
 
+@validated
 def _directions(task: Task, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues of Lambda, descending, and their directions."""
-    _checks.instance("task", task, Task)
     if _checks.integer("rank", rank, at_least=0) > task.d:
         raise ValueError(f"rank must be at most d = {task.d}, got {rank}")
     s, vectors = _eigenvectors(task.Lambda)
     return s[::-1], vectors[:, ::-1]
 
 
-def gate_at_rank(task: Task, *, rank: int) -> float:
+@validated
+def gate_at_rank(task: Task, *, rank: Count) -> float:
     """The gate that is best while only the first `rank` eigendirections of Lambda are learnt, the largest first.
 
     Least D4 tr(Lambda) - sum over these directions of D1^2 s_j^2 / s~_j. For Lambda = I it is the same at every rank,
@@ -270,7 +270,7 @@ def gate_at_rank(task: Task, *, rank: int) -> float:
     Raises:
         ValueError: if rank is not in 1 .. d.
     """
-    _directions(task, _checks.integer("rank", rank, at_least=1))
+    _directions(task, rank)
 
     def error(lam: Any) -> Any:
         # Eigenvalues ascend there: the last ones are learnt.
@@ -290,7 +290,8 @@ def _learnt(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, 
     return s, A, float(np.cbrt(A[:rank].sum()))
 
 
-def plateau(task: Task, *, rank: int, width: int, lam: float) -> Float[np.ndarray, " weights"]:
+@validated
+def plateau(task: Task, *, rank: Count, width: Count, lam: Positive) -> Float[np.ndarray, " weights"]:
     """The stationary point with p = k = 0 at which the first `rank` eigendirections are learnt, one a row of the head.
 
     A_jj = D1 / s~_j in these and 0 in the others; balanced, as a small start leaves it: in each row keys and queries
@@ -300,7 +301,7 @@ def plateau(task: Task, *, rank: int, width: int, lam: float) -> Float[np.ndarra
         ValueError: if rank is not in 1 .. d or larger than width, or Lambda~ is singular.
     """
     loss = separate_loss(task, width=width)
-    _, vectors = _directions(task, _checks.integer("rank", rank, at_least=1))
+    _, vectors = _directions(task, rank)
     if rank > width:
         raise ValueError(f"rank must be at most the width, {width}, got {rank}")
     _, A, v = _learnt(task, rank, lam)
@@ -311,7 +312,8 @@ def plateau(task: Task, *, rank: int, width: int, lam: float) -> Float[np.ndarra
     return loss.join(row, keys, queries, lam=lam)
 
 
-def escape_rates(task: Task, *, rank: int, lam: float) -> Float[np.ndarray, " left"]:
+@validated
+def escape_rates(task: Task, *, rank: Count, lam: Positive) -> Float[np.ndarray, " left"]:
     """The rates at which a balanced plateau of that rank is left, one an eigendirection not learnt, the fastest first.
 
     Minus the Hessian's negative eigenvalues while a row of the head is free: v D1 s_j^2, v the cube root of the sum of
@@ -320,12 +322,12 @@ def escape_rates(task: Task, *, rank: int, lam: float) -> Float[np.ndarray, " le
     Raises:
         ValueError: if rank is not in 1 .. d, or Lambda~ is singular.
     """
-    _checks.integer("rank", rank, at_least=1)
     s, _, v = _learnt(task, rank, lam)
     return v * float(_moments.task_moments(task, lam).D1) * s[rank:] ** 2
 
 
-def separate_trap(task: Task, *, width: int, lam: float) -> Float[np.ndarray, " weights"]:
+@validated
+def separate_trap(task: Task, *, width: Count, lam: Positive) -> Float[np.ndarray, " weights"]:
     """The rank-one trap (`population.rank_one_trap`) with separate matrices: one row of the head makes q, K = 0, v = 0.
 
     In lam it is stationary at :func:`gate_at_rank` of rank 1.
@@ -338,7 +340,8 @@ def separate_trap(task: Task, *, width: int, lam: float) -> Float[np.ndarray, " 
     return loss.join(np.append(theta[:-1, -1], 0.0), keys, queries, lam=lam)
 
 
-def trap_form(task: Task, *, lam: float) -> Float[np.ndarray, "numbers numbers"]:
+@validated
+def trap_form(task: Task, *, lam: Positive) -> Float[np.ndarray, "numbers numbers"]:
     """The quadratic form of 2 L that decides at the rank-one trap, for any Lambda, (d+1, d+1).
 
     Over v and the diagonal of U in the eigendirections of Lambda, the trap's own first, then the others, the largest
@@ -371,7 +374,8 @@ def trap_form(task: Task, *, lam: float) -> Float[np.ndarray, "numbers numbers"]
     return form
 
 
-def head_curvature(task: Task, *, width: int, lam: float) -> float:
+@validated
+def head_curvature(task: Task, *, width: Count, lam: Positive) -> float:
     """The curvature that decides at the rank-one trap for a head of that width and Lambda = I.
 
     One row makes q; only width - 1 of the other d - 1 directions can be opened at once. Returned is the least
@@ -382,7 +386,6 @@ def head_curvature(task: Task, *, width: int, lam: float) -> float:
     Raises:
         ValueError: if Lambda is not I, or width is no positive integer.
     """
-    _checks.integer("width", width, at_least=1)
     form = trap_form(task, lam=lam)
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity for three numbers to decide")

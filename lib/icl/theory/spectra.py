@@ -20,29 +20,32 @@ which is proved for noisy labels in the chapter *The price of not knowing the fu
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from jaxtyping import Float
 from scipy.optimize import brentq
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, NonNegatives, Positive, Positives, validated
 from icl.theory.steady import Steady, _law, _left_out, _spectrum
 
 _LAYERS = ("gla", "delta", "key-gated")
 
 
-def frequencies(n: int) -> Float[np.ndarray, " n"]:
+@validated
+def frequencies(n: Annotated[int, Ge(8)]) -> Float[np.ndarray, " n"]:
     """The grid of all spectra here, 2 pi j / n for j = 0 .. n - 1, in radians a step.
 
     Args:
-        n: number of points, at least 8.
+        n: number of points.
     """
-    _checks.integer("n", n, at_least=8)
     return 2 * np.pi * np.arange(n) / n
 
 
-def pole_spectrum(poles: Any, *, k: float = 1.0, n: int = 4096) -> Float[np.ndarray, " n"]:
+@validated
+def pole_spectrum(poles: Any, *, k: Positive = 1.0, n: Annotated[int, Ge(8)] = 4096) -> Float[np.ndarray, " n"]:
     """Spectrum of an autoregressive drift with these poles, of variance k.
 
     One pole gamma is the drift of Part I; a pair rho exp(+-i omega) swings. Sums of spectra belong to sums of
@@ -50,13 +53,12 @@ def pole_spectrum(poles: Any, *, k: float = 1.0, n: int = 4096) -> Float[np.ndar
 
     Args:
         poles: real or in conjugate pairs, all inside the unit circle, (order,).
-        k: variance of a weight, > 0.
-        n: points of the grid, at least 8; more where a pole is closer to the circle than some 30 / n.
+        k: variance of a weight.
+        n: points of the grid; more where a pole is closer to the circle than some 30 / n.
 
     Raises:
         ValueError: if poles do not pair up, or the grid is too coarse for them.
     """
-    _checks.number("k", k, above=0)
     omega = frequencies(n)
     _checks.plain("poles", poles)
     found = np.atleast_1d(np.asarray(poles))
@@ -74,8 +76,9 @@ def pole_spectrum(poles: Any, *, k: float = 1.0, n: int = 4096) -> Float[np.ndar
     return np.asarray(k * f / f.mean())
 
 
-def _drift(f: Any) -> np.ndarray:
-    f = np.asarray(_checks.real("f", f, at_least=0), dtype=np.float64)
+@validated
+def _drift(f: NonNegatives) -> np.ndarray:
+    f = np.asarray(f, dtype=np.float64)
     if f.ndim not in (1, 2) or f.shape[-1] < 8 or not (f.max(-1) > 0).all():
         raise ValueError(
             f"f must be one spectrum (n,) or one a direction (d, n), n >= 8, none of them 0, got {f.shape}"
@@ -90,35 +93,36 @@ def _one(f: Any) -> np.ndarray:
     return f
 
 
-def log_gain(f: Float[np.ndarray, "*directions n"], R: float) -> Any:
+@validated
+def log_gain(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
     """L(R) = mean log(1 + f / R): twice what a channel of noise R tells of the drift, in nats a step.
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
-        R: variance of the channel's noise, > 0.
+        R: variance of the channel's noise.
     """
-    _checks.number("R", R, above=0)
     return np.log1p(_drift(f) / R).mean(-1)[()]
 
 
-def predicted(f: Float[np.ndarray, "*directions n"], R: float) -> Any:
+@validated
+def predicted(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
     """Error of the best guess of a weight from the past of a channel of noise R: R (exp(L(R)) - 1) [Kolmogorov 1941].
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
-        R: variance of the channel's noise, > 0.
+        R: variance of the channel's noise.
     """
     return R * np.expm1(log_gain(f, R))
 
 
-def smoothed_weight(f: Float[np.ndarray, "*directions n"], R: float) -> Any:
+@validated
+def smoothed_weight(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
     """Error of the best guess of a weight from all of a channel of noise R, past and future: mean f / (1 + f / R).
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
-        R: variance of the channel's noise, > 0.
+        R: variance of the channel's noise.
     """
-    _checks.number("R", R, above=0)
     f = _drift(f)
     return (R * f / (R + f)).mean(-1)[()]
 
@@ -131,7 +135,8 @@ def _meets(gap: Callable[[float], float], low: float, high: float) -> float:
     return float(np.exp(brentq(lambda u: gap(np.exp(u)), a, b, xtol=1e-14, rtol=1e-14)))
 
 
-def layer_error(f: Float[np.ndarray, " n"], d: int, *, layer: str, sigma_y: float = 0.0) -> float:
+@validated
+def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: NonNegative = 0.0) -> float:
     """Error of a layer at its best on a drift of any spectrum, exact at every d for inputs N(0, I): d p.
 
         p = R (exp(L(R)) - 1),    R as this module's head lists it.
@@ -144,14 +149,13 @@ def layer_error(f: Float[np.ndarray, " n"], d: int, *, layer: str, sigma_y: floa
         f: spectrum of one weight on a uniform grid, >= 0.
         d: dimension of the inputs.
         layer: "gla", "delta" or "key-gated".
-        sigma_y: standard deviation of the labels' noise, >= 0.
+        sigma_y: standard deviation of the labels' noise.
 
     Raises:
         ValueError: if there is no such layer.
     """
     f = _one(f)
-    _checks.integer("d", d, at_least=1)
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    noise = sigma_y**2
     if layer not in _LAYERS:
         raise ValueError(f"layer must be one of {', '.join(_LAYERS)}, got {layer!r}")
     k = float(f.mean())
@@ -180,10 +184,11 @@ def layer_error(f: Float[np.ndarray, " n"], d: int, *, layer: str, sigma_y: floa
     return d * _meets(lambda p: float(predicted(f, hears(p))) - p, 1e-15 * k, k)
 
 
-def _scaled(f: Any, spectrum: Any) -> tuple[np.ndarray, np.ndarray]:
+@validated
+def _scaled(f: Any, spectrum: Positives) -> tuple[np.ndarray, np.ndarray]:
     """Spectra of the weights in directions of unit inputs, and how often each occurs."""
     f = _drift(f)
-    values = np.asarray(_checks.real("spectrum", spectrum, above=0), dtype=np.float64)
+    values = np.asarray(spectrum, dtype=np.float64)
     _checks.shape("spectrum", values, (f.shape[0] if f.ndim == 2 else None,), "to match f")
     if not values.size:
         raise ValueError(f"spectrum must hold at least one eigenvalue, got shape {values.shape}")
@@ -206,36 +211,38 @@ def _smoother(g: np.ndarray, count: np.ndarray, noise: float) -> float:
     return _meets(lambda e: _levels(g, count, noise + e)[1] - e, 1e-18 * zero, zero)
 
 
+@validated
 def smoother_error(
-    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: float = 0.0
+    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
     """Error of the best guess of a label from those before and after it, as d grows: e of this module's head.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
-        sigma_y: standard deviation of the labels' noise, >= 0.
+        sigma_y: standard deviation of the labels' noise.
 
     Returns: the clean squared error; 0 where labels without noise outnumber all that moves.
     """
     g, count = _scaled(f, spectrum)
-    return _smoother(g, count, _checks.number("sigma_y", sigma_y, at_least=0) ** 2)
+    return _smoother(g, count, sigma_y**2)
 
 
+@validated
 def filter_error(
-    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: float = 0.0
+    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
     """Error of the Kalman filter, the least of all that see the past, as d grows: the floor of this module's head.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
-        sigma_y: standard deviation of the labels' noise, >= 0.
+        sigma_y: standard deviation of the labels' noise.
 
     Returns: the clean squared error; 0 where :func:`smoother_error` is.
     """
     g, count = _scaled(f, spectrum)
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    noise = sigma_y**2
     e = _smoother(g, count, noise)
     if not noise + e:
         return 0.0
@@ -244,18 +251,19 @@ def filter_error(
     return float(e + (noise + e) * np.expm1(L - e / (noise + e)))
 
 
+@validated
 def key_gated_large_d(
-    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: float = 0.0
+    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
     """Least error of all layers with gates of the current key, as d grows: error = R L(R) with R = s2 + error.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
-        sigma_y: standard deviation of the labels' noise, >= 0.
+        sigma_y: standard deviation of the labels' noise.
     """
     g, count = _scaled(f, spectrum)
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    noise = sigma_y**2
     zero = float(count @ g.mean(-1))
 
     def gap(error: float) -> float:
@@ -264,23 +272,25 @@ def key_gated_large_d(
     return _meets(gap, 1e-18 * zero, zero)
 
 
+@validated
 def gla_large_d(
-    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: float = 0.0
+    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
     """Error of gated linear attention with a bank of decays for every direction, as d grows: R L(R), R = s2 + zero.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
-        sigma_y: standard deviation of the labels' noise, >= 0.
+        sigma_y: standard deviation of the labels' noise.
     """
     g, count = _scaled(f, spectrum)
-    R = _checks.number("sigma_y", sigma_y, at_least=0) ** 2 + float(count @ g.mean(-1))
+    R = sigma_y**2 + float(count @ g.mean(-1))
     return R * _levels(g, count, R)[0]
 
 
+@validated
 def log_det_bias(
-    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: float = 0.0
+    f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
     """What finite d takes from E log(s2 + x'P x), to first order in 1/d: half the mean of log(1 - a).
 
@@ -292,13 +302,13 @@ def log_det_bias(
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
-        sigma_y: standard deviation of the labels' noise, >= 0.
+        sigma_y: standard deviation of the labels' noise.
 
     Raises:
         ValueError: if nothing is left to smooth: no noise, and labels that outnumber all that moves.
     """
     g, count = _scaled(f, spectrum)
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    noise = sigma_y**2
     e = _smoother(g, count, noise)
     if not noise + e:
         raise ValueError(f"sigma_y must be > 0 for a drift that the smoother follows exactly, got {sigma_y!r}")
@@ -308,7 +318,10 @@ def log_det_bias(
     return float(np.log1p(-a).mean() / 2)
 
 
-def corrected_floor(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None, *, n: int = 4096) -> float:
+@validated
+def corrected_floor(
+    law: Steady, spectrum: Float[np.ndarray, " d"] | None = None, *, n: Annotated[int, Ge(8)] = 4096
+) -> float:
     """:func:`filter_error` for a drift of first order with its term in 1/d (not proved): (s2 + error) (1 + B + V) - s2.
 
     B is :func:`log_det_bias`; V = tr(Lambda P Lambda P) / (s2 + error)^2 is what the spread of x'P x takes from a
@@ -319,7 +332,7 @@ def corrected_floor(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None
     Args:
         law: its d, drift and noise.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; default: white inputs.
-        n: points of the grid, at least 8; more where gamma is closer to 1 than some 30 / n.
+        n: points of the grid; more where gamma is closer to 1 than some 30 / n.
 
     Raises:
         ValueError: if the grid is too coarse.
@@ -336,6 +349,7 @@ def corrected_floor(law: Steady, spectrum: Float[np.ndarray, " d"] | None = None
     return float(error + (noise + error) * (B + V))
 
 
+@validated
 def state_space_errors(
     x: Float[np.ndarray, "batch time d"],
     F: Float[np.ndarray, "r r"],
@@ -343,7 +357,7 @@ def state_space_errors(
     h: Float[np.ndarray, " r"],
     *,
     spectrum: Float[np.ndarray, " d"] | None = None,
-    sigma_y: float = 0.0,
+    sigma_y: NonNegative = 0.0,
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:
     """The floor on given inputs for weights h'z, z <- F z + N(0, Q) in every coordinate, and its spread.
 
@@ -358,7 +372,7 @@ def state_space_errors(
         Q: covariance of what a step adds.
         h: what of the state is the weight.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; default: white inputs.
-        sigma_y: standard deviation of the labels' noise, >= 0.
+        sigma_y: standard deviation of the labels' noise.
 
     Raises:
         ValueError: if the state is not stationary.
@@ -377,7 +391,7 @@ def state_space_errors(
     Q = _checks.covariance("Q", Q, r)
     values = np.ones(d) if spectrum is None else np.asarray(_checks.real("spectrum", spectrum, above=0))
     _checks.shape("spectrum", values, (d,), "to match x")
-    noise = _checks.number("sigma_y", sigma_y, at_least=0) ** 2
+    noise = sigma_y**2
     radius = np.abs(np.linalg.eigvals(F)).max()
     if not radius < 1:
         raise ValueError(f"F must have a spectral radius below 1, got {radius:.6g}")

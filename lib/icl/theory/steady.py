@@ -20,14 +20,16 @@ exact for Gaussian inputs with Lambda = I. The Kalman filter keeps a matrix: its
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Lt
 from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, exp1, roots_jacobi
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Positives, validate_fields, validated
 
 
 @dataclass(frozen=True)
@@ -35,25 +37,20 @@ class Steady:
     """Drifting regression after a prompt without end, Lambda = I, Gaussian inputs.
 
     Attributes:
-        d: dimension of the inputs, at least 1.
-        gamma: what a step leaves of the weights, in [0, 1).
-        sigma_e: standard deviation of what it adds to each coordinate, > 0, in units of y/x.
-        sigma_y: standard deviation of the labels' noise, >= 0, in units of y; errors are those of the clean label.
+        d: dimension of the inputs.
+        gamma: what a step leaves of the weights.
+        sigma_e: standard deviation of what it adds to each coordinate, in units of y/x.
+        sigma_y: standard deviation of the labels' noise, in units of y; errors are those of the clean label.
     """
 
-    d: int
-    gamma: float
-    sigma_e: float
-    sigma_y: float = 0.0
+    d: Count
+    gamma: Annotated[float, Ge(0), Lt(1)]
+    sigma_e: Positive
+    sigma_y: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         """Refuse a drift without a steady state."""
-        _checks.integer("d", self.d, at_least=1)
-        _checks.number("gamma", self.gamma, at_least=0)
-        if self.gamma >= 1:
-            raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {self.gamma!r}")
-        _checks.number("sigma_e", self.sigma_e, above=0)
-        _checks.number("sigma_y", self.sigma_y, at_least=0)
+        validate_fields(self)
         # Squares of variances enter, and float64 has to hold them.
         for name, value in (("sigma_e", self.sigma_e), ("sigma_y", self.sigma_y)):
             if value and not 1e-20 <= value <= 1e20:
@@ -172,14 +169,13 @@ def linear_bound(law: Steady) -> float:
     return best_delta(law).error
 
 
-def squared_lengths(d: int, *, nodes: int = 64) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
+@validated
+def squared_lengths(d: Count, *, nodes: Count = 64) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
     """Quadrature over r = x'x, chi-square with d degrees of freedom: nodes and weights that sum to 1.
 
     Gauss's rule for the weight t^(d/2 - 1) e^-t, r = 2 t, from the eigenvalues of its Jacobi matrix
     [Golub & Welsch 1969, Calculation of Gauss quadrature rules]: exact for polynomials of degree 2 nodes - 1.
     """
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("nodes", nodes, at_least=1)
     _checks.fits("nodes", nodes, 8 * nodes**2)
     k, alpha = np.arange(nodes), d / 2 - 1
     beside = np.sqrt(k[1:] * (k[1:] + alpha))
@@ -415,7 +411,8 @@ def update(
     return Update(whole, look, noise)
 
 
-def second_moments(updates: Sequence[Update], d: int) -> Float[np.ndarray, "phases m m"]:
+@validated
+def second_moments(updates: Sequence[Update], d: Count) -> Float[np.ndarray, "phases m m"]:
     """Steady E z_a'z_b / d before each of the updates that follow one another for ever; Gaussian x, Lambda = I.
 
         G <- keep G keep' + keep G look' + look G keep' + (d + 2) look G look' + noise
@@ -425,8 +422,6 @@ def second_moments(updates: Sequence[Update], d: int) -> Float[np.ndarray, "phas
     Raises:
         ValueError: if updates is empty, they differ in size, or a round of them does not settle.
     """
-    _checks.integer("d", d, at_least=1)
-    _checks.instance("updates", updates, Sequence)
     if not updates or not all(isinstance(u, Update) for u in updates):
         raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
     m = len(updates[0].keep)
@@ -450,8 +445,9 @@ def second_moments(updates: Sequence[Update], d: int) -> Float[np.ndarray, "phas
     return np.stack(found)
 
 
+@validated
 def readout_errors(
-    moments: Float[np.ndarray, "phases m m"], d: int, *, hidden: int = 1
+    moments: Float[np.ndarray, "phases m m"], d: Count, *, hidden: Count = 1
 ) -> Float[np.ndarray, " phases"]:
     """Error of the best linear read-out of the states, from :func:`second_moments`: d (G_ww - G_wh G_hh^-1 G_hw).
 
@@ -463,8 +459,6 @@ def readout_errors(
     moments = np.asarray(_checks.real("moments", moments), dtype=np.float64)
     _checks.shape("moments", moments, (None, None, None))
     _checks.shape("moments", moments, (None, *moments.shape[:0:-1]), "as square matrices")
-    _checks.integer("d", d, at_least=1)
-    _checks.integer("hidden", hidden, at_least=1)
     if hidden >= moments.shape[-1]:
         raise ValueError(f"hidden must leave a state among the {moments.shape[-1]} vectors, got {hidden}")
     with_states = moments[:, 0, hidden:]
@@ -483,7 +477,8 @@ def _own_error(law: Steady, step: Update) -> float:
     return law.d * error
 
 
-def gla_error(law: Steady, *, lam: float, mu: float) -> float:
+@validated
+def gla_error(law: Steady, *, lam: NonNegative, mu: NonNegative) -> float:
     """Error of w <- lam (w + mu y x) at any lam and mu, its state read as it is.
 
     Off by some 1e-16 / (1 - gamma) + 1e-16 / (1 - lam) of itself, as it would be by the rounding of gamma and lam.
@@ -491,22 +486,24 @@ def gla_error(law: Steady, *, lam: float, mu: float) -> float:
     Raises:
         ValueError: if it does not settle (lam >= 1).
     """
-    lam, mu = _checks.number("lam", lam, at_least=0), _checks.number("mu", mu, at_least=0)
+    lam, mu = float(lam), float(mu)
     return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.zeros((1, 1))))
 
 
-def delta_error(law: Steady, *, lam: float, mu: float) -> float:
+@validated
+def delta_error(law: Steady, *, lam: NonNegative, mu: NonNegative) -> float:
     """Error of w <- lam (w + mu (y - w'x) x) at any lam and mu; without noise `theory.lms_family.steady_error`.
 
     Raises:
         ValueError: if it does not settle.
     """
-    lam, mu = _checks.number("lam", lam, at_least=0), _checks.number("mu", mu, at_least=0)
+    lam, mu = float(lam), float(mu)
     return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.array([[-lam * mu]])))
 
 
-def _spectrum(law: Steady, spectrum: Any) -> np.ndarray:
-    found = np.asarray(_checks.real("spectrum", spectrum, above=0), dtype=np.float64)
+@validated
+def _spectrum(law: Steady, spectrum: Positives) -> np.ndarray:
+    found = np.asarray(spectrum, dtype=np.float64)
     _checks.shape("spectrum", found, (_law(law).d,), "to match law")
     return found
 

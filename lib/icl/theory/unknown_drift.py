@@ -21,6 +21,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 
 from icl import _checks
+from icl._bounds import NonNegative, Positive, Reals, UnitInterval, validated
 from icl.tasks.speeds import UnknownDrift
 from icl.theory.moments import _driven
 from icl.theory.steady import Steady, SteadyOptimum, _law, _left_out, best_unit_delta, squared_lengths
@@ -47,13 +48,14 @@ class Bank:
     evidence: Float[np.ndarray, "batch time"]
 
 
-def _read(x: Any, y: Any, task: Any) -> tuple[np.ndarray, np.ndarray]:
+@validated
+def _read(x: Reals, y: Reals, task: Any) -> tuple[np.ndarray, np.ndarray]:
     _checks.instance("task", task, UnknownDrift)
     if not np.size(x):
         raise ValueError(f"x must hold at least one sequence, got shape {np.shape(x)}")
-    x = np.asarray(_checks.real("x", x), dtype=np.float64)
+    x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, None, task.d), "to match the task")
-    y = np.asarray(_checks.real("y", y), dtype=np.float64)
+    y = np.asarray(y, dtype=np.float64)
     _checks.shape("y", y, x.shape[:2], "to match x")
     if task.gammas.max() > 1 - 1e-8:
         raise ValueError(
@@ -183,14 +185,16 @@ def _apart(law: Steady, eps: float) -> float:
     return float(np.abs(found - 1)[: 3 if law.sigma_y else 2].max())
 
 
-def _unit_delta_error_by_nodes(law: Steady, *, lam: float, eps: float) -> float:
+@validated
+def _unit_delta_error_by_nodes(law: Steady, *, lam: UnitInterval, eps: NonNegative) -> float:
     """`unit_delta_error` by quadrature, which does not see how an eps near 0 acts in few dimensions."""
     law = _law(law)
-    lam, eps = _checks.number("lam", lam, at_least=0, at_most=1), _checks.number("eps", eps, at_least=0)
+    lam, eps = float(lam), float(eps)
     return _error(law, lam, _written(*_lengths(law.d), eps, law.d))
 
 
-def unit_delta_error(law: Steady, *, lam: float, eps: float) -> float:
+@validated
+def unit_delta_error(law: Steady, *, lam: UnitInterval, eps: NonNegative) -> float:
     """Error of unit keys, w <- lam (w + (y - w'x) x / (r + eps)), at any lam and eps, in steady state; exact.
 
     With b = 1 / (r + eps), b1 = E b r / d, b2 = E b^2 r^2 / d, b3 = E b^2 r / d, C = E w w_hat and H = E w_hat^2 a
@@ -204,15 +208,15 @@ def unit_delta_error(law: Steady, *, lam: float, eps: float) -> float:
 
     Args:
         law: the drift; its gamma need not be what lam is made for.
-        lam: fade, in [0, 1], dimensionless.
-        eps: added to r, >= 0, in x^2.
+        lam: fade, dimensionless.
+        eps: added to r, in x^2.
 
     Raises:
         ValueError: if an argument is out of range, eps is above 0 and below 1e-300, or it is 0 for noisy labels in up
             to two dimensions, where the error is infinite.
     """
     law = _law(law)
-    lam, eps = _checks.number("lam", lam, at_least=0, at_most=1), _checks.number("eps", eps, at_least=0)
+    lam, eps = float(lam), float(eps)
     if 0 < eps < 1e-300:  # such numbers have few digits
         raise ValueError(f"eps must be 0 or at least 1e-300, got {eps!r}")
     if law.sigma_y and not eps and law.d < 3:
@@ -236,10 +240,11 @@ def _error(law: Steady, lam: float, moments: tuple[float, float, float]) -> floa
     return float(law.d * (_driven(law.k0, law.gamma, lam, b1) + lam**2 * heard) / left)
 
 
-def _gates_at_by_nodes(law: Steady, p: float) -> tuple[float, float]:
+@validated
+def _gates_at_by_nodes(law: Steady, p: Positive) -> tuple[float, float]:
     """`gates_at` by quadrature, which does not see faint noise in few dimensions."""
     law = _law(law)
-    p, noise = _checks.number("p", p, above=0), law.sigma_y**2
+    p, noise = float(p), law.sigma_y**2
     if p > law.k0:
         raise ValueError(f"p must be at most the weights' variance, {law.k0:g}, got {p!r}")
     r, weight = _lengths(law.d)
@@ -248,7 +253,8 @@ def _gates_at_by_nodes(law: Steady, p: float) -> tuple[float, float]:
     return float(np.sqrt(lam)), float(noise / p)
 
 
-def gates_at(law: Steady, p: float) -> tuple[float, float]:
+@validated
+def gates_at(law: Steady, p: Positive) -> tuple[float, float]:
     """Fade and eps of the layer of unit keys that would be at its best if it left p: (lam, eps).
 
     The equation p = q + gamma^2 (p - p^2 / D) with q = (1 - gamma^2) k0, solved for gamma, which is the fade:
@@ -259,7 +265,7 @@ def gates_at(law: Steady, p: float) -> tuple[float, float]:
 
     Args:
         law: its d, k0 and noise; its gamma does not matter.
-        p: what the layer leaves in a coordinate, > 0, at most law.k0.
+        p: what the layer leaves in a coordinate, at most law.k0.
 
     Raises:
         ValueError: if p is not in (0, law.k0].
@@ -274,6 +280,7 @@ def gates_at(law: Steady, p: float) -> tuple[float, float]:
     return float(np.sqrt(left / (left + p / law.d * share))), found[1]
 
 
+@validated
 def best_fixed_unit_delta(laws: Sequence[Steady], weights: Any = None) -> SteadyOptimum:
     """Unit keys with the one fade and the one eps that are best for several laws together.
 
@@ -290,7 +297,6 @@ def best_fixed_unit_delta(laws: Sequence[Steady], weights: Any = None) -> Steady
         ValueError: if laws and weights do not fit together, or the quadrature over lengths does not see to 1e-5 how
             the eps found acts, or that of a law for itself (:func:`~icl.theory.steady.best_unit_delta`).
     """
-    _checks.instance("laws", laws, Sequence)
     if not laws or not all(isinstance(law, Steady) for law in laws):
         raise ValueError(f"laws must be at least one Steady, got {laws!r}")
     if len({law.d for law in laws}) > 1:

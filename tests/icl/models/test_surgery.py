@@ -430,7 +430,7 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
     for changes, message in (
         ({"new": 0}, "new must be an integer >= 1, got 0"),
         ({"new": 1.0}, "new must be an integer >= 1, got 1.0"),
-        ({"generator": 3}, "generator must be an torch.*Generator, got 3"),
+        ({"generator": 3}, "generator must be a torch.*Generator.*, got 3"),
         ({"model": model}, "model must be made by icl.models.with_attention"),
         ({"model": torch.nn.Linear(1, 1)}, "model must be a causal"),
     ):

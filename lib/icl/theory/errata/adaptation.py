@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, validated
 from icl.theory.errata.erratum import Erratum
 from icl.theory.moments import Moments
 
@@ -69,13 +70,11 @@ def _not_one(gamma: float) -> None:
         raise ValueError("gamma must differ from 1 in the printed forms, got 1.0")
 
 
-def _checked(lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, mend: Collection[int]) -> None:
+@validated
+def _checked(
+    lam: Positive, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative, mend: Collection[int]
+) -> None:
     """Refuse what the printed forms divide by zero on; the recursion takes it all."""
-    _checks.integer("n", n, at_least=1)
-    for name, value in (("lam", lam), ("gamma", gamma)):
-        _checks.number(name, value, above=0)
-    for name, value in (("sigma_w", sigma_w), ("sigma_e", sigma_e)):
-        _checks.number(name, value, at_least=0)
     _not_one(gamma)
     if lam * gamma == 1:
         raise ValueError(f"lam * gamma must differ from 1 in the printed forms, got lam = {lam!r}, gamma = {gamma!r}")
@@ -84,7 +83,8 @@ def _checked(lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, m
         _checks.one_of("mend", number, ADAPTATION)
 
 
-def D1(*, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float) -> float:
+@validated
+def D1(*, lam: Positive, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative) -> float:
     """D1 of Theorem 1, all three cases; right as printed."""
     _checked(lam, gamma, n, sigma_w, sigma_e, ())
     if lam == 1:
@@ -99,8 +99,15 @@ def D1(*, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float) -> f
     return w * sigma_w**2 + e * sigma_e**2
 
 
+@validated
 def D2(
-    *, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, mend: Collection[int] = frozenset(ADAPTATION)
+    *,
+    lam: Positive,
+    gamma: Positive,
+    n: Count,
+    sigma_w: NonNegative,
+    sigma_e: NonNegative,
+    mend: Collection[int] = frozenset(ADAPTATION),
 ) -> float:
     """D2 of Theorem 1, all three cases; erratum 1 concerns lam = gamma."""
     _checked(lam, gamma, n, sigma_w, sigma_e, mend)
@@ -117,8 +124,15 @@ def D2(
     return w * sigma_w**2 + e * sigma_e**2
 
 
+@validated
 def D3(
-    *, lam: float, gamma: float, n: int, sigma_w: float, sigma_e: float, mend: Collection[int] = frozenset(ADAPTATION)
+    *,
+    lam: Positive,
+    gamma: Positive,
+    n: Count,
+    sigma_w: NonNegative,
+    sigma_e: NonNegative,
+    mend: Collection[int] = frozenset(ADAPTATION),
 ) -> float:
     """D3 of Theorem 1, all three cases; errata 2 to 5 concern lam different from gamma."""
     _checked(lam, gamma, n, sigma_w, sigma_e, mend)
@@ -147,12 +161,9 @@ def D3(
     return w * sigma_w**2 + e * sigma_e**2
 
 
-def D4(*, gamma: float, n: int, sigma_w: float, sigma_e: float) -> float:
+@validated
+def D4(*, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative) -> float:
     """D4 of Theorem 2; right as printed."""
-    _checks.integer("n", n, at_least=1)
-    _checks.number("gamma", gamma, above=0)
-    for name, value in (("sigma_w", sigma_w), ("sigma_e", sigma_e)):
-        _checks.number(name, value, at_least=0)
     _not_one(gamma)
     return gamma ** (2 * n + 2) * sigma_w**2 + (1 - gamma ** (2 * n + 2)) / (1 - gamma**2) * sigma_e**2
 

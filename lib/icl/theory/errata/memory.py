@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
+from icl._bounds import validated
 from icl.theory.errata.erratum import Erratum
 
 
@@ -411,6 +412,7 @@ _LIST = (
 MEMORY = MappingProxyType(dict(enumerate(_LIST, start=1)))
 
 
+@validated
 def deviation(number: int, problem: Problem, tokens: Tokens, *, mended: bool) -> float:
     """How far a display is from the tokens: largest difference, relative to the largest entry seen in the tokens.
 
@@ -423,11 +425,7 @@ def deviation(number: int, problem: Problem, tokens: Tokens, *, mended: bool) ->
     Returns:
         the deviation; infinite if a printed form cannot be computed or has another shape.
     """
-    _checks.flag("mended", mended)
     _checks.one_of("number", number, MEMORY)
-    _checks.instance("problem", problem, Problem)
-    _checks.instance("tokens", tokens, Tokens)
-    _checks.flag("mended", mended)
     d, n = problem.X.shape
     for name, states in vars(tokens).items():
         value = np.asarray(_checks.real(name, states))

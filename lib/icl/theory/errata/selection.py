@@ -1,7 +1,11 @@
 """The misprint of the Mamba paper, and what it prints."""
 
 from types import MappingProxyType
+from typing import Annotated
 
+from annotated_types import Ge, Lt
+
+from icl._bounds import Count, validated
 from icl.theory.errata.erratum import Erratum
 from icl.theory.s6 import Coefficients
 
@@ -18,7 +22,8 @@ SELECTION = MappingProxyType(
 )
 
 
-def printed_beta2(d: int, N: int, alpha: float) -> float:
+@validated
+def printed_beta2(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> float:
     """The paper's beta2, d^2 beta3^2 + (2 d^2 + 6 d) kappa: as if y_i and y_j, i != j, were independent.
 
     It enters the speed at which v = C'b vanishes, not where anything ends.

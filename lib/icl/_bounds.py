@@ -1,0 +1,210 @@
+"""Bounds declared once, in annotations, and checked at public doors.
+
+    @validated
+    def riccati(d: Count, *, lam: PositiveUnit, mu: PositiveArray) -> ...
+
+refuses an argument that its annotation excludes by a ValueError with its name, its value and what is allowed. A number
+carries bounds of `annotated_types`, which Hypothesis and the reference pages read too; a class asks for an instance.
+Dataclasses call :func:`validate_fields` when they are made. What no bound can say is in :mod:`icl._checks`.
+"""
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import annotated_types
+import jaxtyping
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Interval, Le, Lt
+
+from icl import _checks
+
+Count = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
+Real = Annotated[float, Gt(-float("inf"))]  # any finite number
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+UnitInterval = Annotated[float, Interval(ge=0, le=1)]
+PositiveUnit = Annotated[float, Interval(gt=0, le=1)]
+OpenUnit = Annotated[float, Interval(gt=0, lt=1)]
+# One number, or an array of them.
+Reals = Annotated[Any, Gt(-float("inf"))]
+Positives = Annotated[Any, Gt(0)]
+NonNegatives = Annotated[Any, Ge(0)]
+UnitIntervals = Annotated[Any, Interval(ge=0, le=1)]
+PositiveUnits = Annotated[Any, Interval(gt=0, le=1)]
+
+_Check = Callable[[str, Any], Any]  # of a name and a value to the value, an int or a float where that is asked for
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """The numbers between two ends, each of them in or out."""
+
+    low: float = -np.inf
+    high: float = np.inf
+    low_in: bool = False
+    high_in: bool = False
+
+    def __str__(self) -> str:
+        """As a docstring says it: in (0, 1], > 0."""
+        if np.isinf(self.high):
+            return "any number" if np.isinf(self.low) else f"{'>=' if self.low_in else '>'} {self.low:g}"
+        if np.isinf(self.low):
+            return f"{'<=' if self.high_in else '<'} {self.high:g}"
+        return f"in {'(['[self.low_in]}{self.low:g}, {self.high:g}{')]'[self.high_in]}"
+
+
+def members(annotation: Any) -> list[Any]:
+    """The members of a union, or the one annotation."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [member for part in typing.get_args(annotation) for member in members(part)]
+    return [annotation]
+
+
+def bound_of(annotation: Any) -> tuple[Any, Bound] | None:
+    """The type and the bound that an annotation declares; None where it declares none."""
+    for member in members(annotation):
+        if typing.get_origin(member) is Annotated:
+            kind, *marks = typing.get_args(member)
+            ends: dict[str, Any] = {}
+            for mark in _ends(marks):
+                if isinstance(mark, Ge | Gt):
+                    ends |= {"low": mark.ge if isinstance(mark, Ge) else mark.gt, "low_in": isinstance(mark, Ge)}
+                else:
+                    ends |= {"high": mark.le if isinstance(mark, Le) else mark.lt, "high_in": isinstance(mark, Le)}
+            if ends:
+                return kind, Bound(**ends)
+    return None
+
+
+def _ends(marks: list[Any]) -> Iterator[Ge | Gt | Le | Lt]:
+    for mark in marks:
+        if isinstance(mark, annotated_types.GroupedMetadata):
+            yield from _ends(list(mark))
+        elif isinstance(mark, Ge | Gt | Le | Lt):
+            yield mark
+
+
+def _of_number(kind: Any, bound: Bound) -> _Check:
+    low, high, low_in, high_in = bound.low, bound.high, bound.low_in, bound.high_in
+    if kind is int:
+        least, most = int(low if low_in else low + 1), high if high_in else high - 1
+        return lambda name, value: _checks.integer(name, value, at_least=least, at_most=most)
+    ends = {("at_least" if low_in else "above"): low, ("at_most" if high_in else "below"): high}
+    check = _checks.number if kind is float else _checks.real
+    if torch.Tensor in members(kind):  # a setting, which may be learnt
+
+        def setting(name: str, value: Any) -> Any:
+            check(name, value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value, **ends)
+            return value
+
+        return setting
+
+    def number(name: str, value: Any) -> Any:
+        # Most are Python's own numbers in range: no array is made of them.
+        return value if type(value) is float and low < value < high else check(name, value, **ends)
+
+    return number
+
+
+def _of_class(kinds: list[Any]) -> _Check:
+    def instance(name: str, value: Any) -> Any:
+        _checks.instance(name, value, *kinds)
+        return value
+
+    return instance
+
+
+def _of_function(name: str, value: Any) -> Any:
+    if not callable(value):
+        raise ValueError(f"{name} must be a function, got {_checks.shown(value)}")
+    return value
+
+
+def _is_checked(kind: Any) -> bool:
+    """Whether an instance of this class is asked for: one of the library's, or one that it names so."""
+    if not inspect.isclass(kind) or issubclass(kind, jaxtyping.AbstractArray):
+        return False
+    if getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False):
+        return False
+    return kind.__module__.startswith(("icl", "pandas")) or kind in _NAMED
+
+
+_NAMED = (str, dict, Path, torch.nn.Module, collections.abc.Sequence, collections.abc.Mapping)
+
+
+@functools.cache
+def check_of(annotation: Any) -> _Check | None:
+    """The check that an annotation declares: of a name and a value, raising ValueError; None if it declares none."""
+    options = [option for option in members(annotation) if option is not types.NoneType]
+    kinds = [typing.get_origin(option) or option for option in options]
+    if declared := bound_of(annotation):
+        check = _of_number(*declared)
+    elif kinds in ([bool], [bool, np.bool_]):
+        check = _checks.flag
+    elif kinds == [torch.Generator]:
+        check = _checks.generator
+    elif kinds == [torch.dtype]:
+        check = _checks.precision
+    elif kinds == [collections.abc.Callable]:
+        check = _of_function
+    elif all(map(_is_checked, kinds)):
+        check = _of_class(kinds)
+    else:
+        return None
+    if len(options) == len(members(annotation)):
+        return check
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def checks(function: Callable[..., Any]) -> dict[str, _Check]:
+    """The checks of a function's arguments, or of a dataclass's fields, that its annotations declare."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    hints.pop("return", None)
+    if not inspect.isclass(function):
+        parameters = inspect.signature(function).parameters.values()
+        variadic = {p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        hints = {name: hint for name, hint in hints.items() if name not in variadic}
+    return {name: check for name, hint in hints.items() if (check := check_of(hint))}
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def validated(function: F) -> F:
+    """Check the arguments that a function is given against its annotations, before it runs."""
+    names = list(inspect.signature(function).parameters)
+    found: dict[str, _Check] = {}
+    by_place: list[tuple[str, _Check | None]] = []
+
+    @functools.wraps(function)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        if not by_place:  # not when it is defined: annotations may name what comes later in the file
+            found.update(checks(function))
+            by_place.extend((name, found.get(name)) for name in names)
+        placed = [check(name, value) if check else value for (name, check), value in zip(by_place, args, strict=False)]
+        named = {name: found[name](name, value) if name in found else value for name, value in kwargs.items()}
+        return function(*placed, *args[len(placed) :], **named)
+
+    return typing.cast(F, inner)
+
+
+@functools.cache
+def _field_checks(kind: Any) -> dict[str, _Check]:
+    found = checks(kind)
+    return {field.name: found[field.name] for field in dataclasses.fields(kind) if field.name in found}
+
+
+def validate_fields(instance: Any) -> None:
+    """Check the fields of a dataclass against their annotations."""
+    kind: Any = type(instance)
+    for name, check in _field_checks(kind).items():
+        check(name, getattr(instance, name))
