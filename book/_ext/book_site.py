@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import aids
+import argument_bounds
 import assets
 import borrowed
 import chapters
@@ -167,6 +168,7 @@ def _repository(app: Sphinx, config: Any) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
     dates.settle()
+    argument_bounds.setup(app)
     directives.setup(app)
     front.setup(app)
     searching.setup(app)

@@ -1,0 +1,36 @@
+"""On the reference pages, the bound of a number beside the argument that it is declared for."""
+
+import inspect
+import re
+import typing
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from icl import _bounds
+
+
+def bounds(documented: Any) -> dict[str, str]:
+    """The bounds that the annotations of a function or class declare, as a page writes them."""
+    made = [documented, documented.__init__] if inspect.isclass(documented) else [inspect.unwrap(documented)]
+    hints: dict[str, Any] = {}
+    for annotated in made:
+        hints |= typing.get_type_hints(annotated, include_extras=True)
+    return {name: str(found[1]) for name, hint in hints.items() if (found := _bounds.bound_of(hint))}
+
+
+def _write(app: Sphinx, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
+    """Write each bound before what the docstring says of the argument; arguments told together are told apart."""
+    if not (inspect.isclass(documented) or inspect.isfunction(documented)):
+        return
+    known = bounds(documented)
+    for place, line in enumerate(lines):
+        if (said := re.match(r"(\s+)([\w, ]+): ", line)) and (names := said[2].split(", ")):
+            told = [known[one] for one in names if one in known and known[one] != "any number"]
+            if told:
+                lines[place] = f"{said[0]}({', '.join(dict.fromkeys(told))}) {line[said.end() :]}"
+
+
+def setup(app: Sphinx) -> None:
+    """Read docstrings before napoleon does, at priority 500."""
+    app.connect("autodoc-process-docstring", _write, priority=400)
