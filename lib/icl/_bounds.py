@@ -182,15 +182,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 def validated(function: F) -> F:
     """Check the arguments that a function is given against its annotations, before it runs."""
     names = list(inspect.signature(function).parameters)
-    found: dict[str, _Check] = {}
-    by_place: list[tuple[str, _Check | None]] = []
+    resolved: list[dict[str, _Check]] = []
 
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
-        if not by_place:  # not when it is defined: annotations may name what comes later in the file
-            found.update(checks(function))
-            by_place.extend((name, found.get(name)) for name in names)
-        placed = [check(name, value) if check else value for (name, check), value in zip(by_place, args, strict=False)]
+        if not resolved:  # not when it is defined: annotations may name what comes later in the file
+            resolved.append(checks(function))
+        found = resolved[0]
+        placed = [
+            found[name](name, value) if name in found else value for name, value in zip(names, args, strict=False)
+        ]
         named = {name: found[name](name, value) if name in found else value for name, value in kwargs.items()}
         return function(*placed, *args[len(placed) :], **named)
 
