@@ -7,11 +7,11 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from icl import _bounds
-
 
 def bounds(documented: Any) -> dict[str, str]:
     """The bounds that the annotations of a function or class declare, as a page writes them."""
+    from icl import _bounds  # with it comes PyTorch, which a page that is built alone does not load
+
     made = [documented, documented.__init__] if inspect.isclass(documented) else [inspect.unwrap(documented)]
     hints: dict[str, Any] = {}
     for annotated in made:

@@ -5,6 +5,7 @@ class of students is graded here in this process, apart from those whose answers
 """
 
 import ast
+import inspect
 import re
 import shutil
 
@@ -137,8 +138,7 @@ def test_solutions_are_right_whatever_the_secret(name, monkeypatch):
 def test_an_endless_answer_costs_its_own_points(monkeypatch):
     """With the limit of a test at a twentieth of a second; so does a loop that catches what is raised in it."""
     for function in (grading.judge, grading.earn):
-        function = getattr(function, "__wrapped__", function)
-        monkeypatch.setitem(function.__kwdefaults__, "seconds", 0.05)
+        monkeypatch.setitem(inspect.unwrap(function).__kwdefaults__, "seconds", 0.05)
     student = next(one for one in nbgrader_round_trip.students("ps4") if one.name == "endless")
     first, *_ = student.due
     assert assignments.graded("ps4", student.answers, only=[first, "gated_delta"]) == {first: 0, "gated_delta": 5}
