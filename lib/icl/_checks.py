@@ -210,7 +210,8 @@ def isotropic(task: Any) -> None:
 def shape(name: str, value: Any, expected: tuple[int | None, ...], why: str = "") -> None:
     """Refuse an array whose shape is not `expected` (None matches any size)."""
     wanted = "(" + ", ".join("any" if e is None else str(e) for e in expected) + ")"
-    if not isinstance(value, np.ndarray | np.generic | torch.Tensor):
+    # A tuple of classes: torch.compile does not join them by |.
+    if not isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
         raise ValueError(f"{name} must have shape {wanted}{' ' + why if why else ''}, got {shown(value)}")
     actual = tuple(value.shape)
     if len(actual) != len(expected) or any(e is not None and a != e for a, e in zip(actual, expected, strict=True)):
@@ -229,6 +230,21 @@ def generator(name: str, value: Any) -> torch.Generator:
     if not isinstance(value, torch.Generator):
         raise ValueError(f"{name} must be a torch.Generator (see icl.profile.streams), got {value!r}")
     return value
+
+
+def is_readable(value: torch.Tensor) -> bool:
+    """Whether a check may read the numbers of a tensor: not where a GPU would wait, nor in vmap or compile."""
+    if torch.compiler.is_compiling() or value.device.type != "cpu":
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(value)
+
+
+def gate(name: str, value: torch.Tensor, *, at_most: float) -> None:
+    """Refuse a gate with a number outside [0, at_most], or not finite, where it may be read."""
+    if is_readable(value) and value.numel():
+        low, high = torch.aminmax(value.detach())
+        if not (low >= 0 and high <= at_most and high < math.inf):
+            raise ValueError(f"{name} must lie in [0, {at_most:g}], got values from {low.item():g} to {high.item():g}")
 
 
 def drawing(source: Any, dtype: Any) -> None:

@@ -48,9 +48,7 @@ def _checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
         raise ValueError(
             f"decay must broadcast to (batch, time, heads) = {tuple(q.shape[:3])}, got {tuple(decay.shape)}"
         )
-    low, high = torch.aminmax(decay.detach())
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"decay must lie in [0, 1], got values from {low.item():g} to {high.item():g}")
+    _checks.gate("decay", decay, at_most=1)
     return decay.expand(-1, q.shape[1], q.shape[2])
 
 
@@ -119,9 +117,7 @@ def _delta_checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor)
             raise ValueError(
                 f"{name} must broadcast to (batch, time, heads) = {tuple(q.shape[:3])}, got {tuple(gate.shape)}"
             )
-        low, high = torch.aminmax(gate.detach())
-        if not (low >= 0 and high <= most and high < float("inf")):
-            raise ValueError(f"{name} must lie in [0, {most:g}], got values from {low.item():g} to {high.item():g}")
+        _checks.gate(name, gate, at_most=most)
     # A batch of one stays one: the masks of a fixed decay are the same for all prompts.
     return decay.expand(-1, *q.shape[1:3]), beta.expand(-1, *q.shape[1:3])
 

@@ -314,3 +314,55 @@ def test_the_delta_rules_future_never_changes_its_past(arguments, draw):
         a[:, at:] = 0.25
     for form in (operators.delta_recurrent, operators.delta_chunked):
         assert torch.equal(form(*original)[:, : t + 1], form(*changed)[:, : t + 1])
+
+
+OPERATORS = [
+    operators.recurrent,
+    operators.parallel,
+    operators.chunked,
+    operators.delta_recurrent,
+    operators.delta_chunked,
+]
+
+
+def inputs_of(form, batch=2, device="cpu"):
+    """Tensors for one form, seven tokens of two heads; gates a token."""
+    g = streams("forms")
+    q, k, v = (torch.randn(batch, 7, 2, 3, generator=g, dtype=torch.float64) for _ in range(3))
+    gates = [
+        torch.rand(batch, 7, 2, generator=g, dtype=torch.float64) for _ in range(2 if "delta" in form.__name__ else 1)
+    ]
+    return [tensor.to(device) for tensor in (q, k, v, *gates)]
+
+
+@pytest.mark.usefixtures("as_installed")
+@pytest.mark.parametrize("form", OPERATORS, ids=lambda form: form.__name__)
+def test_no_check_stops_a_transformation(form):
+    """vmap over an axis of problems, and torch.compile of the whole as one graph, give the values of a plain call."""
+    arguments = inputs_of(form)
+    plain = form(*arguments)
+    mapped = torch.vmap(form)(*(tensor.unsqueeze(1) for tensor in arguments)).squeeze(1)
+    assert close(mapped, plain)
+    assert close(torch.compile(form, backend="eager", fullgraph=True)(*arguments), plain)
+
+
+@pytest.mark.parametrize("form", OPERATORS, ids=lambda form: form.__name__)
+def test_no_check_reads_a_number_on_another_device(form):
+    """A meta tensor has no numbers: reading one, as a GPU would be waited for, is an error."""
+    assert form(*inputs_of(form, device="meta")).shape == (2, 7, 2, 3)
+
+
+@pytest.mark.parametrize("form", OPERATORS, ids=lambda form: form.__name__)
+def test_no_prompts_give_no_reads(form):
+    """A batch of none, as a filtered table may leave, is answered by none."""
+    assert form(*inputs_of(form, batch=0)).shape == (0, 7, 2, 3)
+
+
+@pytest.mark.parametrize("form", OPERATORS, ids=lambda form: form.__name__)
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan")])
+def test_a_decay_out_of_range_is_refused_on_the_cpu(form, wrong):
+    """As before: where reading costs nothing, a decay below 0 or above 1 is an error of the caller."""
+    q, k, v, decay, *beta = inputs_of(form)
+    decay[1, 3, 0] = wrong
+    with pytest.raises(ValueError, match=r"^decay must lie in \[0, 1\]"):
+        form(q, k, v, decay, *beta)
