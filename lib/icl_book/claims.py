@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from icl._bounds import validated
-
 #: What a claim is that holds together with something else, which is checked too.
 QUALIFIED = ("holds more narrowly", "holds for another reason", "answered here")
 VERDICTS = ("reproduced", *QUALIFIED, "not reproduced", "misprint", "beyond our means", "still open", "not yet")
@@ -44,9 +42,10 @@ def _truths(**statements: Any) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-@validated
 def folder(name: str) -> Path:
     """Return `book/<name>` of the repository, or its copy inside the installed package."""
+    if not isinstance(name, str):
+        raise ValueError(f"name must be a folder's, got {name!r}")
     for candidate in (_REPOSITORY / "book" / name, Path(__file__).parent / name):
         if candidate.is_dir():
             return candidate
@@ -235,9 +234,10 @@ _LETTER = re.compile(
 )
 
 
-@validated
 def readable(text: str) -> str:
     """Return a text of the ledger with Greek letters and relation signs in place of their ASCII names."""
+    if not isinstance(text, str):
+        raise ValueError(f"text must be a text, got {text!r}")
     return _LETTER.sub(lambda m: _LETTERS[m.group(0)], text)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from icl._bounds import validated
 from icl_book.claims import VerdictChanged
 
 #: How a sentence is kept in a notebook's output, unseen, so that the build can look for it in the page's text.
@@ -28,7 +27,6 @@ class Said:
         return {"text/html": "<!-- checked -->", "text/plain": f"checked: {self.words}", SAID_MIME: self.words}
 
 
-@validated
 def said(words: str, condition: bool | np.bool_ = True) -> None:
     """Claim that the page's text holds these words, and that they are true.
 
@@ -40,8 +38,12 @@ def said(words: str, condition: bool | np.bool_ = True) -> None:
         ValueError: if there are no words, or the condition is neither True nor False.
         VerdictChanged: if the condition does not hold.
     """
+    if not isinstance(words, str):
+        raise ValueError(f"words must be a text, got {words!r}")
     if not words.strip():
         raise ValueError("words must not be empty")
+    if not isinstance(condition, bool | np.bool_):
+        raise ValueError(f"condition must be True or False, got {condition!r}")
     if not condition:
         raise VerdictChanged(f"the page says {words!r}, and it is not so")
     # Not above: the benchmark draws with the charts of this room where no IPython is installed.
