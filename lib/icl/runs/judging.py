@@ -255,7 +255,7 @@ def settled_risk(
 @validated
 def squared_error(
     predict: Callable[[Prompt], Float[Tensor, "*predictors batch"]],
-    task: Task,
+    task: Any,
     total: Annotated[int, Ge(2)],
     *,
     generator: torch.Generator,

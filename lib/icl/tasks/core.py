@@ -371,7 +371,7 @@ class SmoothDrift(Regression):
 
 @validated
 def blocks(
-    task: Task,
+    task: Any,
     total: Count,
     *,
     generator: torch.Generator,
