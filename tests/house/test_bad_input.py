@@ -774,6 +774,8 @@ entry(
         ({"w": X.double()}, "w must have dtype torch.float32 to match x"),
     ],
 )
+SAMPLES = rows("task", "must be an icl.tasks.core.Task, or sample as one does", None, 0, "text", core.SmoothDrift)
+entry(core.blocks, given={"task": PLAIN}, also=SAMPLES)
 entry(core.Prompt.last, also=[({"m": 4}, "m must be at most n = 3.*got 4")])
 entry(
     core.square_root,
@@ -1244,8 +1246,9 @@ entry(
 )
 entry(
     judging.squared_error,
-    given={"predict": lambda p: 0 * p.y[:, -1]},
+    given={"predict": lambda p: 0 * p.y[:, -1], "task": PLAIN},
     also=[
+        *SAMPLES,
         ({"predict": lambda p: p.y.sum()}, FITS),
         ({"predict": lambda p: p.y[1:, -1]}, FITS),
         ({"predict": lambda p: p.y[:, -1:]}, FITS),
