@@ -157,7 +157,7 @@ def check_of(annotation: Any) -> _Check | None:
     elif kinds == [collections.abc.Callable]:
         check = _of_function
     elif all(map(_is_checked, kinds)):
-        check = _of_class(kinds)
+        return _of_class([*kinds, *(option for option in members(annotation) if option is types.NoneType)])
     else:
         return None
     if len(options) == len(members(annotation)):

@@ -75,7 +75,7 @@ def _article(noun: str) -> str:
 def instance(name: str, value: Any, *kinds: type) -> None:
     """Refuse what is none of these kinds; a class has what its objects have, and is none."""
     if isinstance(value, type) or not isinstance(value, kinds):
-        wanted = " or ".join(_article(_named(kind)) for kind in kinds)
+        wanted = " or ".join("None" if kind is type(None) else _article(_named(kind)) for kind in kinds)
         raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
 
 

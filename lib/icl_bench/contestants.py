@@ -29,10 +29,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from annotated_types import Ge
 from torch import nn
 
 from icl import _checks
@@ -69,7 +68,7 @@ class Shape:
     n: Count
     width: Count
     depth: Count
-    longest: Annotated[int, Ge(7)]
+    longest: Count
 
     def __post_init__(self) -> None:
         """Refuse impossible sizes, by name."""

@@ -1200,7 +1200,7 @@ AGAINST = [
     *(
         (
             {"predictors": {"zero": filters.zero(), "other": filters.zero()}, "against": name},
-            f"against must be (one of zero, other.*|a str, )got {name!r}",
+            f"against must be (one of zero, other.*|a str or None, )got {name!r}",
         )
         for name in ("one", 0, "")
     ),

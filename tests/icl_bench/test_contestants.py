@@ -273,3 +273,10 @@ def test_a_seed_of_the_global_stream_is_given_back():
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_longest_prompt_has_room_for_two_of_the_usual():
+    """Twice the examples and the query, for every n: 3 for one example; one position less is refused."""
+    assert Shape(d=1, n=1, width=1, depth=1, longest=3).longest == 3
+    with pytest.raises(ValueError, match=r"^longest must be an integer >= 3, got 2"):
+        Shape(d=1, n=1, width=1, depth=1, longest=2)

@@ -42,9 +42,6 @@ class AdamW:
     def __post_init__(self) -> None:
         """Refuse settings that AdamW does not have."""
         validate_fields(self)
-        for name, value in (("momentum", self.momentum), ("beta2", self.beta2)):
-            if not _checks.number(name, value, at_least=0) < 1:
-                raise ValueError(f"{name} must be < 1, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Config:
         batch: fresh prompts a step.
         optimiser: settings of AdamW.
         warm_up: steps over which the step size rises, linearly, from lr / warm_up to lr; 0 .. steps.
-        anneal_to: share of lr that a half cosine reaches at the last step, from where the warm-up ends;, 1
+        anneal_to: share of lr that a half cosine reaches at the last step, from where the warm-up ends; 1
             keeps the step size.
         clip: largest Euclidean norm of the gradient of all parameters; a longer one is shortened to it. > 0, infinite
             for none.
@@ -72,8 +69,7 @@ class Config:
     def __post_init__(self) -> None:
         """Refuse sizes and schedules that cannot be."""
         validate_fields(self)
-        validate_fields(self)
-        if _checks.integer("warm_up", self.warm_up, at_least=0) > self.steps:
+        if self.warm_up > self.steps:
             raise ValueError(f"warm_up must be at most steps = {self.steps}, got {self.warm_up}")
         if np.ndim(self.clip) != 0 or self.clip != math.inf:
             _checks.number("clip", self.clip, above=0)

@@ -292,7 +292,7 @@ def simplex(
         error: from settings to an error; infinite or NaN where there is none.
         start: settings to begin with, at least one, any numbers.
         evaluations: of the error, at most.
-        ceiling: larger errors count as this one, so that the search may begin beside what does not settle;.
+        ceiling: larger errors count as this one, so that the search may begin beside what does not settle.
     """
     first = np.atleast_1d(np.asarray(start, dtype=np.float64))
     if first.ndim != 1 or not len(first):

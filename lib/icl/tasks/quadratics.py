@@ -42,7 +42,7 @@ def rotation(d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "d d"
 
 
 @validated
-def covariance(D: Positives, U: Reals = None) -> Float[np.ndarray, "d d"]:
+def covariance(D: Positives, U: Reals | None = None) -> Float[np.ndarray, "d d"]:
     """Sigma = U' diag(D) U, float64 and symmetric to the last bit.
 
     Args:

@@ -129,7 +129,7 @@ class Demonstrations:
             half labels say nothing of each other.
         either_sign: whether a prompt begins with either sign, or with 1.
         turn: probability that a position's topic is drawn anew, from that of any row; otherwise it is the last one's.
-            Rows of the topic are equally likely. It lies; at 1 rows are independent and need no topics.
+            Rows of the topic are equally likely. At 1 rows are independent and need no topics.
     """
 
     rows: LabelledRows

@@ -38,12 +38,12 @@ from icl._bounds import Count, NonNegative, Positive, Real, validated
 
 @validated
 def _checked(lam: NonNegative, a: Real, kurtosis: Annotated[float, Ge(1)]) -> None:
-    pass
+    """Check the settings of a layer and of its inputs."""
 
 
 @validated
 def _limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
-    pass
+    """Check that squares of both, and of paths, are within float64."""
 
 
 def _path(w: Any, name: str = "w") -> np.ndarray:
