@@ -165,7 +165,9 @@ def compare(pages: list[str], environment: Mapping[str, str]) -> list[str]:
             cell.metadata.setdefault("tags", []).append("raises-exception")
     # Two threads of two chapters on two cores would wait for one another.
     workers, wrong = 2 // int(environment["OMP_NUM_THREADS"]), []
-    for page, notebook, _, error in runs.execute_in_parallel(work, environment, workers):
+    # What is compared are values: how long a cell takes is this machine's, and who else computes on it.
+    limit = 5 * runs.TIMEOUT["quick"]
+    for page, notebook, _, error in runs.execute_in_parallel(work, environment, workers, timeout=limit):
         if lines := [error] if error else differences(here[page], notebook):
             print("\n".join(lines), flush=True)
             wrong.append(page)
