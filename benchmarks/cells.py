@@ -15,19 +15,19 @@ import pandas as pd
 import torch
 from torch import nn
 
-from icl.profile import streams
-from icl_bench import cells, running
+from icl.profile import make_generator
+from icl_bench import runner, training_jobs
 from icl_bench.budgets import BUDGETS
 
 NAMES, ROUNDS, STEPS = ("gla", "softmax-alibi"), 5, 120
 
 
-def by_hand(cell: cells.Cell, contestant: object) -> torch.Tensor:
+def by_hand(cell: training_jobs.Job, contestant: object) -> torch.Tensor:
     """The loop that one would write: its last loss."""
-    model = cells._built(contestant, cell.budget, cell.seed)
+    model = training_jobs._built(contestant, cell.budget, cell.seed)
     config = cell.budget.config(cell.rate, len(cell.training))
     rule = torch.optim.AdamW(model.parameters(), lr=cell.rate, betas=(0.9, 0.99), weight_decay=0.0)
-    source, generator = cell.mixture(), streams(f"icl-bench/training/{cell.trained_on}", seed=cell.seed)
+    source, generator = cell.mixture(), make_generator(f"icl-bench/training/{cell.trained_on}", seed=cell.seed)
     for step in range(1, config.steps + 1):
         loss = model.loss(source.sample(config.batch, generator=generator), since=1)
         rule.zero_grad()
@@ -41,14 +41,14 @@ def by_hand(cell: cells.Cell, contestant: object) -> torch.Tensor:
 def seconds(name: str) -> dict[str, object]:
     """Least seconds of both, in turn."""
     budget = replace(BUDGETS["small"], steps=STEPS)
-    plan = running.plan([name], budget=budget)
+    plan = runner.plan([name], budget=budget)
     contestant = plan.contestants[0]
-    asked = cells.Sought(contestant.spec, contestant.kind, contestant.name, contestant.path, contestant.source)
+    asked = training_jobs.JobSpec(contestant.spec, contestant.kind, contestant.name, contestant.path, contestant.source)
     times: dict[str, list[float]] = {"cell": [], "by hand": []}
     for seed in range(ROUNDS):
-        cell = cells.Cell(asked, budget, "all", plan.training, plan.paths, 4e-3, seed)
+        cell = training_jobs.Job(asked, budget, "all", plan.training, plan.paths, 4e-3, seed)
         with tempfile.TemporaryDirectory() as folder:
-            times["cell"].append(cells.work(cell, {}, Path(folder)).seconds)
+            times["cell"].append(training_jobs.run_job(cell, {}, Path(folder)).seconds)
         begun = time.monotonic()
         by_hand(cell, contestant)
         times["by hand"].append(time.monotonic() - begun)

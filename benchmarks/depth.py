@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icl.models import operators
 from icl.models.stacks import Stack
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression, Prompt
 from icl_book import records
 
@@ -71,7 +71,7 @@ def step(stack: Stack, rule: torch.optim.Optimizer, predict: object, task: Drift
     rule.step()
 
 
-step.generator = streams("benchmark")  # type: ignore[attr-defined]
+step.generator = make_generator("benchmark")  # type: ignore[attr-defined]
 
 
 def timed(

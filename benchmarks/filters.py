@@ -19,7 +19,7 @@ import torch
 from run import median_ms
 
 from icl import filters
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl_book import records
 
@@ -54,7 +54,7 @@ def filterpy_kalman(x: np.ndarray, y: np.ndarray, task: DriftingRegression) -> N
 def filter_speed() -> pd.DataFrame:
     """Microseconds a trial of our filters, side by side, and of their peers, one after another; d = 10, float64."""
     task = DriftingRegression(d=10, n=STEPS - 1, gamma=0.95)
-    prompt = task.sample(TRIALS, generator=streams("benchmark"), dtype=torch.float64)
+    prompt = task.sample(TRIALS, generator=make_generator("benchmark"), dtype=torch.float64)
     # Trials last in memory, as the filters read them; `as sampled` is what it costs to find them first.
     x, y = prompt.x.permute(1, 2, 0).contiguous().permute(2, 0, 1), prompt.y.T.contiguous().T
     X, Y = prompt.x[0].numpy(), prompt.y[0].numpy()

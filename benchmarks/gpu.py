@@ -21,8 +21,8 @@ import joblib
 import pandas as pd
 import torch
 
-from icl.profile import streams
-from icl_bench import cells, running, weighing
+from icl.profile import make_generator
+from icl_bench import costs, runner, training_jobs
 from icl_bench.budgets import BUDGETS
 from icl_book import records
 
@@ -33,13 +33,15 @@ STEPS = {"small": (60, 60), "medium": (4, 20), "large": (0, 4)}
 RATE, MIB, MOVED, SHARERS = 8e-3, 2**20, 1e-7, 8
 
 
-def trained(name: str, budget: str, device: str, steps: int) -> cells.Outcome:
+def trained(name: str, budget: str, device: str, steps: int) -> training_jobs.JobResult:
     """The cell of a contestant whose training is so many steps long."""
     cut = replace(BUDGETS[budget], steps=steps)
-    plan = running.plan([name], budget=cut, device=device)
+    plan = runner.plan([name], budget=cut, device=device)
     (found,) = plan.contestants
-    asked = cells.Sought(found.spec, found.kind, found.name, found.path, found.source)
-    return cells.work(cells.Cell(asked, cut, "all", plan.training, plan.paths, RATE, 0, device), {}, None)
+    asked = training_jobs.JobSpec(found.spec, found.kind, found.name, found.path, found.source)
+    return training_jobs.run_job(
+        training_jobs.Job(asked, cut, "all", plan.training, plan.paths, RATE, 0, device), {}, None
+    )
 
 
 def milliseconds(name: str, budget: str, device: str, steps: int) -> tuple[float, float]:
@@ -51,7 +53,7 @@ def milliseconds(name: str, budget: str, device: str, steps: int) -> tuple[float
 
 def moved(name: str, budget: str, steps: int) -> float:
     """The error on the processor, from a start that is nearly the same."""
-    built, generator = cells._built, streams("moved")
+    built, generator = training_jobs._built, make_generator("moved")
 
     def nearly(*asked: Any) -> Any:
         model = built(*asked)
@@ -66,9 +68,9 @@ def moved(name: str, budget: str, steps: int) -> float:
 
 def memory(name: str, budget: str) -> dict[str, float]:
     """In MiB: tensors of a training as counted beforehand; the most that torch held in one and in judging its end."""
-    plan = running.plan([name], budget=budget)
+    plan = runner.plan([name], budget=budget)
     batch = plan.budget.config(RATE, len(plan.training)).batch
-    told = weighing.step_bytes(plan.contestants[0], plan.budget.shape, batch)
+    told = costs.step_bytes(plan.contestants[0], plan.budget.shape, batch)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     trained(name, budget, "cuda:0", 2)

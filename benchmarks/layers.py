@@ -12,13 +12,13 @@ import pandas as pd
 import torch
 from run import median_ms
 
-from icl.models import counting, estimating
-from icl.models import layers as fw
+from icl.models import delta_layers, flops
+from icl.models import fast_weights as fw
 from icl.models.causal import Normalised
-from icl.models.layered import LayeredDelta, LayeredGLA, Selected
 from icl.models.s6 import S6, Selective, Step
 from icl.models.stacks import GatedDeltaStack, Stack
-from icl.profile import streams
+from icl.models.streaming_stacks import LayeredDelta, LayeredGLA, Selected
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl_book import records
 
@@ -34,12 +34,12 @@ def layers(d: int) -> dict[str, fw.FastWeights]:
         "RetNet": fw.RetNet(d, lam=fw.retention(4), mu=0.05),
         "GLA": fw.GLA(d, lam=0.9, mu=0.06),
         "Mamba-2": fw.Mamba2(d, gates(), A=1.0, Delta=0.1, mu=0.5),
-        "delta rule": estimating.DeltaRule(d, lam=0.95, mu=0.08),
-        "gated delta": estimating.GatedDelta(d, gates(), gates(), lam=0.95, beta=0.9),
-        "Longhorn": estimating.Longhorn(d, lam=0.95, eps=0.5),
-        "Mesa": estimating.Mesa(d, lam=0.8, eps=0.5),
-        "Kalman": estimating.Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.3, P_0=0.1),
-        "LFOM": estimating.LFOM(d, c=[1.0, -1.0, 0.5, -0.1]),
+        "delta rule": delta_layers.DeltaRule(d, lam=0.95, mu=0.08),
+        "gated delta": delta_layers.GatedDelta(d, gates(), gates(), lam=0.95, beta=0.9),
+        "Longhorn": delta_layers.Longhorn(d, lam=0.95, eps=0.5),
+        "Mesa": delta_layers.Mesa(d, lam=0.8, eps=0.5),
+        "Kalman": delta_layers.Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.3, P_0=0.1),
+        "LFOM": delta_layers.LFOM(d, c=[1.0, -1.0, 0.5, -0.1]),
         "S6": Selected(S6(B, C, Step(d + 1, 0.03, dtype=torch.float32), -torch.ones(1))),
         "GLA, 6 layers": LayeredGLA(Normalised(Stack(d, 6))),
         "gated delta, 4 layers": LayeredDelta(GatedDeltaStack(d, 4)),
@@ -48,7 +48,7 @@ def layers(d: int) -> dict[str, fw.FastWeights]:
 
 def speeds() -> pd.DataFrame:
     """Forward pass of 256 prompts of 200 tokens, token by token, d = 10, float32; and one token of one prompt alone."""
-    prompt = DriftingRegression(D, N, 0.95).sample(BATCH, generator=streams("layers"))
+    prompt = DriftingRegression(D, N, 0.95).sample(BATCH, generator=make_generator("layers"))
     x, y = prompt.x[:1, 0], prompt.y[:1, 0]
     torch.set_num_threads(1)
     made = layers(D)
@@ -68,7 +68,7 @@ def speeds() -> pd.DataFrame:
                 alone[name] = min(alone[name], median_ms(partial(token, layer, layer.start(1)), seconds=0.1))
     rows = []
     for name, layer in made.items():
-        counted = counting.cost(layer)
+        counted = flops.cost(layer)
         row = {"layer": name, "parameters": counted.parameters, "state": counted.state, "flops": counted.flops}
         row |= {"ns_together": 1e6 * together[name] / (BATCH * (N + 1)), "us_alone": 1e3 * alone[name]}
         rows.append(row)

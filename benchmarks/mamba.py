@@ -15,7 +15,7 @@ from run import forward_backward, median_ms
 from torch import Tensor
 
 from icl.models import s6
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import StationaryRegression
 from icl_book import records
 
@@ -27,8 +27,8 @@ def forms() -> pd.DataFrame:
 
     All forms compute the output of every token but the last, which computes the prediction alone.
     """
-    layer = s6.assumed(D, D_H, N, generator=streams("benchmark"), dtype=torch.float32)
-    prompt = StationaryRegression(D, N).sample(BATCH, generator=streams("benchmark prompts"))
+    layer = s6.assumed(D, D_H, N, generator=make_generator("benchmark"), dtype=torch.float32)
+    prompt = StationaryRegression(D, N).sample(BATCH, generator=make_generator("benchmark prompts"))
     u = prompt.tokens()
     block = MambaBlock(MambaConfig(d_model=D + 1, n_layers=1, d_state=D_H, expand_factor=1))
 

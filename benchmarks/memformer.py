@@ -14,12 +14,12 @@ import torch
 from run import median_ms
 from torch import Tensor, nn
 
+from icl.experiments import training_variants
 from icl.models import memformer, token_form
 from icl.models.memformer import Fixed, Full, Memformer, OneRegister
-from icl.profile import streams
-from icl.runs import recipes
+from icl.profile import make_generator
 from icl.tasks import Prompt, quadratics
-from icl.theory import polynomial_floor
+from icl.theory.lfom import polynomial_floor
 from icl_book import records
 
 N = 20
@@ -46,7 +46,7 @@ def squared(model: nn.Module, prompt: Prompt) -> Tensor:
 def fresh_loss(model: Memformer, Sigma: np.ndarray) -> float:
     """Expected squared error over 20,000 fresh sets of inputs, exact over queries and weights."""
     A, Gamma, _ = (part if part is None else part.detach().double() for part in model.blocks())
-    H = quadratics.sample_hessians(Sigma, N, 20_000, generator=streams("benchmark, fresh"))
+    H = quadratics.sample_hessians(Sigma, N, 20_000, generator=make_generator("benchmark, fresh"))
     assert A is not None
     assert Gamma is not None
     return float(memformer.risks(memformer.error_matrices(H, A, Gamma)[:, -1], Sigma).mean())
@@ -55,7 +55,7 @@ def fresh_loss(model: Memformer, Sigma: np.ndarray) -> float:
 def by_state() -> pd.DataFrame:
     """Milliseconds of one step, forward and backward, by what is carried through the layers; d = 5, four layers."""
     d, layers, batch = 5, 4, 1_000
-    prompt = quadratics.regression(np.eye(d), N).sample(batch, generator=streams("benchmark, states"))
+    prompt = quadratics.regression(np.eye(d), N).sample(batch, generator=make_generator("benchmark, states"))
     tokens, x, y = prompt.tokens(), prompt.x[:, :-1], prompt.y[:, :-1]
     leaf = (0.3 * torch.eye(d)).repeat(layers, 1, 1).requires_grad_()
     memory = torch.eye(layers)
@@ -100,24 +100,28 @@ def by_state() -> pd.DataFrame:
 def published(d: int, layers: int, *, literal: bool, Sigma: np.ndarray, batch: int) -> tuple[float, Memformer]:
     """Seconds of the published recipe, in the token or in the reduced form, and the model; float32."""
     model = Memformer(Full(d, layers, dtype=torch.float32), OneRegister(layers, dtype=torch.float32))
-    memformer.scatter(model, 1e-4, generator=streams("benchmark, start"))
+    memformer.scatter(model, 1e-4, generator=make_generator("benchmark, start"))
     task = quadratics.regression(Sigma, N)
     start = time.perf_counter()
     trained: nn.Module = Literal(model) if literal else model
-    recipes.as_published(trained, squared, task, batch=batch, generator=streams("benchmark, prompts"))
+    training_variants.as_published(trained, squared, task, batch=batch, generator=make_generator("benchmark, prompts"))
     return time.perf_counter() - start, model
 
 
 def by_search(d: int, layers: int, *, Sigma: np.ndarray, batch: int, target: float) -> tuple[float, Memformer]:
     """Seconds of L-BFGS on exact expected losses of `batch` prompts until the fresh loss is at most `target`."""
-    X = quadratics.regression(Sigma, N).sample(batch, generator=streams("benchmark, prompts"), dtype=torch.float64).x
+    X = (
+        quadratics.regression(Sigma, N)
+        .sample(batch, generator=make_generator("benchmark, prompts"), dtype=torch.float64)
+        .x
+    )
     for iterations in range(5, 200, 5):
         model = Memformer(Full(d, layers), OneRegister(layers))
 
         def loss(model: Memformer = model) -> Tensor:
             return model.risks(X[:, :-1], Sigma)[:, -1].mean()
 
-        seconds = recipes.minimise(model, loss, iterations=iterations).seconds
+        seconds = training_variants.minimise(model, loss, iterations=iterations).seconds
         if fresh_loss(model, Sigma) <= target:
             return seconds, model
     raise RuntimeError(f"200 iterations of L-BFGS do not reach a loss of {target:.4g}")
@@ -155,7 +159,11 @@ def training() -> pd.DataFrame:
     add("published recipe, reduced form", *published(d, layers, literal=False, Sigma=Sigma, batch=batch))
     add("L-BFGS, exact expected loss", *by_search(d, layers, Sigma=Sigma, batch=batch, target=target))
 
-    x = quadratics.regression(Sigma, N).sample(batch, generator=streams("benchmark, prompts"), dtype=torch.float64).x
+    x = (
+        quadratics.regression(Sigma, N)
+        .sample(batch, generator=make_generator("benchmark, prompts"), dtype=torch.float64)
+        .x
+    )
     X = x[:, :-1].numpy()
 
     def from_sample() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -177,7 +185,7 @@ def training() -> pd.DataFrame:
 def by_depth() -> pd.DataFrame:
     """Milliseconds of the closed form for 7 to 12 layers at d = 10, and of a step of the published recipe."""
     rows = []
-    prompt = quadratics.regression(np.eye(10), N).sample(1_000, generator=streams("benchmark"))
+    prompt = quadratics.regression(np.eye(10), N).sample(1_000, generator=make_generator("benchmark"))
     for layers in range(7, 13):
         model = Memformer(Full(10, layers, dtype=torch.float32), OneRegister(layers, dtype=torch.float32))
         literal = Literal(model)

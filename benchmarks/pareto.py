@@ -22,11 +22,12 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from icl import solvers
+from icl.experiments import training_variants
 from icl.models import memformer, token_form
-from icl.profile import streams
-from icl.runs import recipes
+from icl.profile import make_generator
 from icl.tasks import quadratics
-from icl.theory import lfom, polynomial_floor
+from icl.theory import lfom
+from icl.theory.lfom import polynomial_floor
 from icl_book import records
 
 SIZES, RATIOS, CONDITIONS = (5, 10, 20, 50), (2, 4), (1, 10, 100)
@@ -128,7 +129,7 @@ def train_curved(t: Tensor, depth: int, name: str, tries: int = 4) -> tuple[Tens
     """The best of some trainings of GD++'s scalars on whitened eigenvalues, as in the chapter *Many registers*."""
     best: tuple[float, Tensor, Tensor] | None = None
     for attempt in range(tries):
-        u = torch.rand(2, depth, generator=streams(name, seed=attempt), dtype=torch.float64)
+        u = torch.rand(2, depth, generator=make_generator(name, seed=attempt), dtype=torch.float64)
         first = 0.35 + 0.45 * u[0, :1]
         a = nn.Parameter(torch.cat([first, 1.5 + 6 * u[0, 1:] * torch.arange(1, depth)]))
         b = nn.Parameter(torch.cat([0.3 + 0.65 * u[1, :1], 0.3 + 0.2 * u[1, 1:]]))
@@ -137,7 +138,7 @@ def train_curved(t: Tensor, depth: int, name: str, tries: int = 4) -> tuple[Tens
             return curved_polynomial(t, a, b).square().sum(1).mean().log()
 
         try:
-            end = recipes.minimise(nn.ParameterList([a, b]), loss, iterations=100).losses[-1]
+            end = training_variants.minimise(nn.ParameterList([a, b]), loss, iterations=100).losses[-1]
         except FloatingPointError:
             continue  # a start from which the line search ran away
         if best is None or end < best[0]:
@@ -155,7 +156,7 @@ def shares(error: np.ndarray) -> dict[str, float]:
 def conjugate(H: Tensor, D: np.ndarray, name: str, depths: tuple[int, ...]) -> Iterator[tuple[int, np.ndarray]]:
     """Depth and errors of conjugate gradients, w* drawn once a prompt."""
     d = len(D)
-    z = torch.randn(len(H), d, generator=streams(name), dtype=torch.float64)
+    z = torch.randn(len(H), d, generator=make_generator(name), dtype=torch.float64)
     w = z / torch.from_numpy(D).sqrt()
     walk = solvers.run_solver(solvers.conjugate_gradients(), H, (H @ w[..., None])[..., 0], max(depths))
     risks = ((walk - w[:, None]).square() * torch.from_numpy(D)).sum(-1).numpy() / d
@@ -177,9 +178,11 @@ def errors() -> tuple[pd.DataFrame, dict[tuple[int, int], Settings]]:
     for d in SIZES:
         for n in (ratio * d for ratio in RATIOS):
             white = quadratics.sample_hessians(
-                np.eye(d), n, TRAINING[d], generator=streams(f"pareto, training {d} {n}")
+                np.eye(d), n, TRAINING[d], generator=make_generator(f"pareto, training {d} {n}")
             )
-            fresh = quadratics.sample_hessians(np.eye(d), n, TESTS[d], generator=streams(f"pareto, fresh {d} {n}"))
+            fresh = quadratics.sample_hessians(
+                np.eye(d), n, TESTS[d], generator=make_generator(f"pareto, fresh {d} {n}")
+            )
             t, seen = torch.linalg.eigvalsh(fresh), torch.linalg.eigvalsh(white[:CURVED_TRAINING])
             law = [
                 ("LFOM", depth, shares(risk))
@@ -364,7 +367,9 @@ DIRECT = {"Cholesky": cholesky, "LU": elimination, "QR": orthogonal}
 def problem(d: int, n: int, batch: int, dtype: torch.dtype) -> tuple[Problem, Tensor, Tensor]:
     """Prompts of the timed condition, their weights and queries."""
     Sigma = quadratics.covariance(spread(d, TIMED))
-    prompt = quadratics.regression(Sigma, n).sample(batch, generator=streams(f"pareto, timed {d} {n}"), dtype=dtype)
+    prompt = quadratics.regression(Sigma, n).sample(
+        batch, generator=make_generator(f"pareto, timed {d} {n}"), dtype=dtype
+    )
     tokens = prompt.tokens()
     X, y = prompt.x[:, :-1].contiguous(), prompt.y[:, :-1].contiguous()
     return Problem(X, y, torch.linalg.inv(torch.from_numpy(Sigma)).to(dtype), tokens), prompt.w[:, 0], prompt.x[:, -1]
@@ -475,8 +480,8 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
         n, D = 4 * d, spread(d, TIMED)
         Sigma = quadratics.covariance(D)
         floor = float(polynomial_floor.optimal_risks(d, n, depth)[-1])
-        fresh = quadratics.sample_hessians(Sigma, n, TESTS[d], generator=streams(f"pareto, judged {d}"))
-        H = quadratics.sample_hessians(Sigma, n, count, generator=streams(f"pareto, learnt {d}"))
+        fresh = quadratics.sample_hessians(Sigma, n, TESTS[d], generator=make_generator(f"pareto, judged {d}"))
+        H = quadratics.sample_hessians(Sigma, n, count, generator=make_generator(f"pareto, learnt {d}"))
 
         def from_law(d: int = d, n: int = n, Sigma: np.ndarray = Sigma) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             polynomial_floor._traces.cache_clear()
@@ -500,7 +505,7 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
             M = memformer.error_matrices(H, full.A(), memory.Gamma())[:, -1]
             return memformer.risks(M, Sigma).mean().log()
 
-        seconds = recipes.minimise(nn.ModuleList([full, memory]), loss, iterations=25).seconds
+        seconds = training_variants.minimise(nn.ModuleList([full, memory]), loss, iterations=25).seconds
         found.append(("L-BFGS, 1,000 prompts", seconds, full.A().detach(), memory.Gamma().detach()))
         best = torch.from_numpy(lfom.registers(*polynomial_floor.optimal_registers(d, n, depth)))
         exact = torch.linalg.inv(torch.from_numpy(Sigma)).expand(depth, d, d)

@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
 from icl.models import one_layer, operators
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl_book import records
 
@@ -46,7 +46,7 @@ def copies(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 def operator_speed() -> pd.DataFrame:
     """Forward and backward of the three forms of gated linear attention, by length; batch 8, 2 heads of 32, float32."""
-    generator, rows = streams("benchmark"), []
+    generator, rows = make_generator("benchmark"), []
     for length in (64, 128, 256, 512, 1024, 2048, 4096):
         q, k, v = (torch.randn(8, length, 2, 32, generator=generator).requires_grad_() for _ in range(3))
         decay = torch.tensor([0.9, 0.99]).reshape(1, 1, 2).requires_grad_()
@@ -63,8 +63,8 @@ def operator_speed() -> pd.DataFrame:
 
 def predictor_speed() -> pd.DataFrame:
     """The one-layer predictor, from the step loop to the sufficient statistic; batch 512, n = 100, d = 10."""
-    prompt = DriftingRegression(d=10, n=100, gamma=0.95).sample(512, generator=streams("benchmark"))
-    model = one_layer.OneLayerGLA(10, lam=0.9, scale=0.1, generator=streams("benchmark weights"))
+    prompt = DriftingRegression(d=10, n=100, gamma=0.95).sample(512, generator=make_generator("benchmark"))
+    model = one_layer.OneLayerGLA(10, lam=0.9, scale=0.1, generator=make_generator("benchmark weights"))
     Z, x_query = prompt.tokens(), prompt.x[:, -1]
     G = one_layer.gram(Z, 0.9)
 

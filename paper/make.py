@@ -29,13 +29,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import chapters
 
 from icl import _files
-from icl.theory import any_gates, key_gates, large_d, mesa, spectra, steady
+from icl.theory import steady
+from icl.theory.gates import finite_key_gates, key_gates
+from icl.theory.steady import large_d, mesa, spectra
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
 
 #: First-order drift of the table in the text: d = 10 and this gamma.
-LAW = steady.Steady(10, 0.95, 0.1)
+LAW = steady.DriftLaw(10, 0.95, 0.1)
 #: Poles of the two drifts of second order, and the dimension they are shown at.
 SIZE, ANGLE, OTHER, DIMENSION = 0.95, 0.3, 0.8, 10
 POLES = {"Swing": (SIZE * np.exp(1j * ANGLE), SIZE * np.exp(-1j * ANGLE)), "Two": (SIZE, OTHER)}
@@ -50,9 +52,9 @@ MESA_AT = {"Slow": 0.1, "Mid": 0.3, "One": 1.0, "Fast": 3.0}
 SEED = 20260410
 
 
-def law_at(s: float, v: float, d: int) -> steady.Steady:
+def law_at(s: float, v: float, d: int) -> steady.DriftLaw:
     """First-order drift with these two numbers and weights of variance 1."""
-    return steady.Steady(d, np.sqrt(1 - s / d), np.sqrt(s / d), np.sqrt(v * d))
+    return steady.DriftLaw(d, np.sqrt(1 - s / d), np.sqrt(s / d), np.sqrt(v * d))
 
 
 def scientific(value: float) -> str:
@@ -92,8 +94,8 @@ def searched() -> Searched:
     found = []
     for seed in range(4):
         keys, drift = small_problem(seed)
-        best = any_gates.search_gates(keys, drift, *start_at(seed, keys), evaluations=4000)
-        found.append(best / any_gates.finite_bound(keys, drift).error)
+        best = finite_key_gates.search_gates(keys, drift, *start_at(seed, keys), evaluations=4000)
+        found.append(best / finite_key_gates.finite_bound(keys, drift).error)
     return Searched(min(found), max(found))
 
 
@@ -119,7 +121,7 @@ def searched_writes() -> Searched:
         keys, drift = small_problem(seed)
         A, b = start_at(seed, keys)
         shape, n = A.shape, A.size
-        wall = 1e3 * any_gates.gated_error(A, b, keys, drift)[0]
+        wall = 1e3 * finite_key_gates.gated_error(A, b, keys, drift)[0]
 
         def error(
             numbers: Any,
@@ -130,7 +132,7 @@ def searched_writes() -> Searched:
             wall: float = wall,
         ) -> tuple[float, Any]:
             try:
-                value, of_A, of_b = any_gates.gated_error(
+                value, of_A, of_b = finite_key_gates.gated_error(
                     numbers[:n].reshape(shape), keys @ numbers[n:].reshape(3, 2).T, keys, drift
                 )
             except ValueError:

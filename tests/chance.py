@@ -42,21 +42,21 @@ def fixed(name, *, seed=0):
     """The stream of this name, whatever the run's seed."""
     from icl import profile
 
-    return getattr(profile.streams, "usual", profile.streams)(name, seed=seed)
+    return getattr(profile.make_generator, "usual", profile.make_generator)(name, seed=seed)
 
 
 def freshen():
     """Give every named stream the run's seed, in tests and in the library; call it before these are imported."""
     from icl import profile
 
-    usual = profile.streams
+    usual = profile.make_generator
 
-    def streams(name, *, seed=0, device="cpu"):
+    def make_generator(name, *, seed=0, device="cpu"):
         fresh = name and isinstance(name, str)  # a bad name is refused by the library
         return usual(f"{name}/fresh {FRESH}" if fresh else name, seed=seed, device=device)
 
-    streams.usual = usual
-    profile.streams = streams
+    make_generator.usual = usual
+    profile.make_generator = make_generator
 
 
 def assertions(marker):

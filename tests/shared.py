@@ -7,8 +7,9 @@ import pandas as pd
 import torch
 
 from icl.models import untrained
-from icl.profile import streams
-from icl.tasks import DriftingRegression, InContextText, Prompt, StationaryRegression
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression, Prompt, StationaryRegression
+from icl.tasks.text import InContextText
 
 
 def started(function, *args):
@@ -27,7 +28,7 @@ def same_runs(one, other):
 
 def stirred(model, size=0.3):
     """The model with noise on every parameter, so that no value hides it; matrices are then not symmetric."""
-    generator = streams("stir")
+    generator = make_generator("stir")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -44,7 +45,7 @@ def close(got, expected, rounding):
 
 def sequences(stream, d, time, batch, *, seed, dtype=torch.float64):
     """Inputs and labels that have nothing to do with each other."""
-    generator = streams(stream, seed=seed)
+    generator = make_generator(stream, seed=seed)
     x = torch.randn(batch, time, d, generator=generator, dtype=dtype)
     return x, torch.randn(batch, time, generator=generator, dtype=dtype)
 
@@ -52,19 +53,19 @@ def sequences(stream, d, time, batch, *, seed, dtype=torch.float64):
 def deep_prompt(n=20, d=3, batch=5, dtype=torch.float64) -> Prompt:
     """Prompts of a fast drift."""
     task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=streams("deep prompts"), dtype=dtype)
+    return task.sample(batch, generator=make_generator("deep prompts"), dtype=dtype)
 
 
 def normal(*shape, name="memformer", seed=0):
     """Standard normal numbers of a named stream."""
-    return torch.randn(shape, generator=streams(name, seed=seed), dtype=torch.float64)
+    return torch.randn(shape, generator=make_generator(name, seed=seed), dtype=torch.float64)
 
 
 def memory_prompts(d, n, batch=4, seed=0) -> Prompt:
     """Prompts of unequal, correlated inputs whose labels are linear in them."""
     half = normal(d, d, name="covariance") / 3 + torch.eye(d, dtype=torch.float64)
     task = StationaryRegression(d=d, n=n, Lambda=(half @ half.T).numpy())
-    return task.sample(batch, generator=streams("memformer prompts", seed=seed), dtype=torch.float64)
+    return task.sample(batch, generator=make_generator("memformer prompts", seed=seed), dtype=torch.float64)
 
 
 def read(filter, x, y):
@@ -79,7 +80,7 @@ def read(filter, x, y):
 
 def marked_texts(n=4, seed=0, **changes):
     """Texts of 2 and 3 tokens; those of class 1 begin with token 20."""
-    draw = torch.randint(21, 60, (48, 3), generator=streams("texts", seed=seed)).tolist()
+    draw = torch.randint(21, 60, (48, 3), generator=make_generator("texts", seed=seed)).tolist()
     table = tuple(tuple(([20] if row % 2 else []) + text)[: 2 + row // 2 % 2] for row, text in enumerate(draw))
     labels = tuple(row % 2 for row in range(48))
     return InContextText(table, labels, (3, 4), n, 2, 3, (5,), (6,), **changes)
@@ -88,4 +89,4 @@ def marked_texts(n=4, seed=0, **changes):
 def tiny_llama(**changes):
     """Two layers of width 16 with random weights."""
     given = {"layers": 2, "width": 16, "heads": 2, "words": 64, "places": 128, "spread": 0.3} | changes
-    return untrained("llama", generator=streams("tiny"), **given)
+    return untrained("llama", generator=make_generator("tiny"), **given)

@@ -75,7 +75,7 @@ HOUSE = ("house/test_bad_input.py", "house/test_out_of_range.py")
 ELSEWHERE = {
     "icl/_checks": ("icl/test_filters.py", "icl/tasks/test_drifts.py", "icl_book/test_claims.py"),
     "icl/_files": (
-        *("icl/test_files.py", "icl/runs/test_checkpoint.py"),
+        *("icl/test_files.py", "icl/experiments/test_checkpoint.py"),
         *("icl_book/test_records.py", "icl_bench/test_results.py"),
     ),
     "icl/_source": ("icl/test_source.py",),

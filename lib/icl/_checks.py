@@ -27,7 +27,7 @@ def unmasked(name: str, value: Any) -> None:
         raise ValueError(f"{name} must not be a masked array: fill or drop what is masked")
 
 
-def plain(name: str, value: Any) -> None:
+def detached(name: str, value: Any) -> None:
     """Refuse what numpy makes no ordinary array of: a masked array, and a tensor that waits for a gradient."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must be real numbers, detached from what they are a gradient's, got {shown(value)}")
@@ -36,7 +36,7 @@ def plain(name: str, value: Any) -> None:
 
 def numbers(name: str, value: Any) -> np.ndarray:
     """Return `value` as an array of real numbers; ValueError if it is none, is masked, or waits for a gradient."""
-    plain(name, value)
+    detached(name, value)
     if hasattr(value, "isna") and hasattr(value, "to_numpy"):
         return _pandas(name, value)
     try:
@@ -120,7 +120,7 @@ def function(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a function, got {value!r}")
 
 
-def fits(name: str, value: Any, size: float) -> None:
+def fits_memory(name: str, value: Any, size: float) -> None:
     """Refuse a setting whose arrays, of `size` bytes in all, are larger than this machine's memory.
 
     Windows has no `os.sysconf` to ask: there the allocation itself fails, if it does.
@@ -171,7 +171,7 @@ def number(name: str, value: Any, **bounds: float) -> float:
 
 def covariance(name: str, value: Any, d: int) -> np.ndarray:
     """Return a symmetric positive semi-definite (d, d) float64 array; None stands for the identity."""
-    fits("d", d, 8 * d**2)
+    fits_memory("d", d, 8 * d**2)
     if value is None:
         return np.eye(d)
     matrix = np.array(numbers(name, value), dtype=np.float64)
@@ -187,7 +187,7 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
-def one_scale(name: str, matrix: np.ndarray) -> None:
+def well_scaled(name: str, matrix: np.ndarray) -> None:
     """Refuse a covariance with a variance that is no rounding but below 1e-14 of the largest, and lost beside it."""
     values, vectors = np.linalg.eigh(matrix)
     # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
@@ -228,7 +228,7 @@ def tensor(name: str, value: Any, axes: int | None = None) -> None:
 def generator(name: str, value: Any) -> torch.Generator:
     """Return a generator; ValueError if it is none."""
     if not isinstance(value, torch.Generator):
-        raise ValueError(f"{name} must be a torch.Generator (see icl.profile.streams), got {value!r}")
+        raise ValueError(f"{name} must be a torch.Generator (see icl.profile.make_generator), got {value!r}")
     return value
 
 
@@ -247,7 +247,7 @@ def gate(name: str, value: torch.Tensor, *, at_most: float) -> None:
             raise ValueError(f"{name} must lie in [0, {at_most:g}], got values from {low.item():g} to {high.item():g}")
 
 
-def drawing(source: Any, dtype: Any) -> None:
+def check_generator(source: Any, dtype: Any) -> None:
     """Refuse a missing generator, and a dtype that normal numbers are not drawn in here."""
     generator("generator", source)
     precision("dtype", dtype)
@@ -268,7 +268,7 @@ def scales(dtype: Any, **deviations: float) -> None:
             raise ValueError(f"{name} must be 0 or from {least:.2g} to {most:.2g} in {dtype}, got {value!r}")
 
 
-def within(task: Any, w: torch.Tensor) -> None:
+def finite_weights(task: Any, w: torch.Tensor) -> None:
     """Refuse weights that have left the range of their dtype, by the settings that led there."""
     # Tensors on the meta device have no values.
     if not w.is_meta and not bool(torch.isfinite(w).all()):

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, validated
-from icl._kept import Kept
+from icl._device import DeviceCache
 from icl.tasks import DriftingRegression
 
 _Setting = float | Tensor
@@ -179,16 +179,16 @@ _SINGULAR = "the regularised least-squares problem is singular to rounding; choo
 _CACHE = 2**18
 
 
-def _setting(name: str, value: _Setting, *, at_most: float = float("inf")) -> Kept:
+def _setting(name: str, value: _Setting, *, at_most: float = float("inf")) -> DeviceCache:
     """A positive setting, refused by name when out of range or not the same for all trials of a row."""
     _checks.real(name, value.detach().cpu().numpy() if isinstance(value, Tensor) else value, above=0, at_most=at_most)
     setting = torch.as_tensor(value, dtype=torch.float64)
     if setting.dim() and setting.shape[-1] != 1:
         raise ValueError(f"{name} must be one number or have shape (*settings, 1), got {tuple(setting.shape)}")
-    return Kept(setting)
+    return DeviceCache(setting)
 
 
-def _axes(**settings: Kept) -> tuple[int, ...]:
+def _axes(**settings: DeviceCache) -> tuple[int, ...]:
     """Shape of what is tried at once, without the axis of trials."""
     shapes = [tuple(setting.shape) for setting in settings.values()]
     try:
@@ -525,7 +525,7 @@ def gla(A: Any, *, lam: Positive) -> Filter:
         A: (d, d) matrix of (15), `theory.one_layer.optimum(task, lam=lam).A` for one.
         lam: forgetting factor, dimensionless.
     """
-    _checks.plain("A", A)
+    _checks.detached("A", A)
     A = np.asarray(_checks.real("A", np.asarray(A)), dtype=np.float64)
     _checks.shape("A", A, (len(A) if A.ndim else 1,) * 2)
     return _fixed_gain(A.T, lam * np.eye(len(A)), lam)
@@ -533,7 +533,7 @@ def gla(A: Any, *, lam: Positive) -> Filter:
 
 def _fixed_gain(K: np.ndarray, keep: np.ndarray, lam: float) -> Filter:
     """w <- keep w + lam K x y."""
-    gain, kept = Kept(lam * K), Kept(keep)
+    gain, kept = DeviceCache(lam * K), DeviceCache(keep)
     scalar = np.array_equal(keep, keep[0, 0] * np.eye(len(keep)))
 
     def init(w_hat: Tensor) -> Estimate:

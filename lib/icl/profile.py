@@ -25,7 +25,7 @@ def current() -> Profile:
     return cast(Profile, name)
 
 
-def pick(*, quick: T, paper: T) -> T:
+def by_profile(*, quick: T, paper: T) -> T:
     """Return the argument that belongs to the profile in force."""
     return quick if current() == "quick" else paper
 
@@ -36,7 +36,7 @@ def device() -> torch.device:
 
 
 @validated
-def streams(name: str, *, seed: Natural = 0, device: torch.device | str = "cpu") -> torch.Generator:
+def make_generator(name: str, *, seed: Natural = 0, device: torch.device | str = "cpu") -> torch.Generator:
     """Return a fresh generator for the random stream called `name`.
 
     Its seed is a hash of the name and of `seed`, so that streams with different names or seeds never overlap, adding an

@@ -1,8 +1,8 @@
 """Filters that learn from their own errors how fast the weights move (not in the papers).
 
-For :class:`~icl.tasks.speeds.UnknownDrift`. Each is a :class:`~icl.filters.Filter` and sees labels by its errors alone;
+For :class:`~icl.tasks.unknown_drift.UnknownDrift`. Each is a :class:`~icl.filters.Filter` and sees labels by its errors alone;
 what it may look up is a table of steady layers, one row a speed: p, the variance a layer leaves in a weight's
-coordinate, and lam, its fade (:func:`~icl.theory.steady.best_unit_delta`). A row is a whole layer,
+coordinate, and lam, its fade (:func:`~icl.theory.steady.fast_weights.best_unit_delta`). A row is a whole layer,
 
     w <- lam (w + (y - w'x) x / (r + eps)),    eps = sigma_y^2 / p,    r = x'x
 
@@ -24,9 +24,9 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import NonNegative, NonNegatives, Positive, Positives, PositiveUnit, UnitIntervals, validated
-from icl._kept import Kept
+from icl._device import DeviceCache
 from icl.filters import Filter
-from icl.tasks.speeds import UnknownDrift
+from icl.tasks.unknown_drift import UnknownDrift
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _table(p: Positives, lam: UnitIntervals) -> tuple[np.ndarray, np.ndarray]:
     return ps, lams
 
 
-def _column(values: Kept, like: Tensor, axes: int) -> Tensor:
+def _column(values: DeviceCache, like: Tensor, axes: int) -> Tensor:
     """Numbers along the first axis, broadcast against `axes` more."""
     return values.to(like).reshape(-1, *[1] * axes)
 
@@ -105,7 +105,7 @@ def gauged_delta(
     In steady state a layer errs by d p + sigma_y^2 in the mean square, so that its errors say which row it should be.
     The mean over time has one rest, the row of its own speed: with the gates of a faster row a slower world is followed
     better than that row's p, and p falls; with those of a slower one it rises
-    (:func:`~icl.theory.unknown_drift.unit_delta_error`).
+    (:func:`~icl.theory.floors.unknown_drift.unit_delta_error`).
 
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
@@ -117,7 +117,7 @@ def gauged_delta(
     ps, lams = _table(p, lam)
     noise = sigma_y**2
     first = float(np.sqrt(ps[0] * ps[-1])) if start is None else start
-    places, fades = Kept(ps), Kept(lams)
+    places, fades = DeviceCache(ps), DeviceCache(lams)
 
     def init(w_hat: Tensor) -> Gauged:
         return Gauged(w_hat, torch.full_like(w_hat[0], len(w_hat) * first + noise))
@@ -152,7 +152,7 @@ def meta_delta(p: Any, lam: Any, *, sigma_y: NonNegative, theta: NonNegative, st
     noise = sigma_y**2
     first = float(np.sqrt(ps[0] * ps[-1])) if start is None else start
     ends = np.log(ps)
-    places, fades = Kept(ends), Kept(lams)
+    places, fades = DeviceCache(ends), DeviceCache(lams)
 
     def init(w_hat: Tensor) -> Meta:
         return Meta(w_hat, torch.full_like(w_hat[0], float(np.log(first).clip(ends[0], ends[-1]))), 0 * w_hat)
@@ -192,7 +192,7 @@ def mixed_deltas(p: Any, lam: Any, *, sigma_y: NonNegatives, keep: PositiveUnit 
     noise = np.array(sigma_y, dtype=np.float64) ** 2
     noise = np.full(len(ps), noise) if not noise.ndim else noise
     _checks.shape("sigma_y", noise, (len(ps),), "to match p")
-    rows = [Kept(values) for values in (ps, lams, noise)]
+    rows = [DeviceCache(values) for values in (ps, lams, noise)]
 
     def init(w_hat: Tensor) -> Mixed:
         each = w_hat.expand(len(ps), *w_hat.shape)
@@ -223,21 +223,21 @@ def bank(task: UnknownDrift) -> Filter:
     """The posterior mean when the drift is one of several: a Kalman filter for each, weighed by Bayes [Magill 1965].
 
     The weights are the probabilities of the members given the labels so far;
-    :func:`~icl.theory.unknown_drift.bank_predictions` has them, and the error they expect. A direction that is known
+    :func:`~icl.theory.floors.unknown_drift.bank_predictions` has them, and the error they expect. A direction that is known
     already teaches nothing, and its label tells nothing.
 
     Args:
         task: gives d, the members and their probabilities; the inputs' law does not matter to it.
     """
     m, d = len(task.gammas), task.d
-    members = [Kept(values) for values in (task.gammas, task.steps**2, task.noises**2)]
+    members = [DeviceCache(values) for values in (task.gammas, task.steps**2, task.noises**2)]
 
     def init(w_hat: Tensor) -> KalmanBank:
         _checks.shape("x", w_hat, (d, *[None] * (w_hat.dim() - 1)), "as (d, *trials) to match the task")
         start = torch.as_tensor(task.k0[:, None, None] * np.eye(d), device=w_hat.device)
         trials = w_hat.shape[1:]
         P = start.reshape(m, d, d, *[1] * len(trials)).expand(m, d, d, *trials).contiguous()
-        log_weight = _column(Kept(np.log(task.weights)), P, len(trials)).expand(m, *trials)
+        log_weight = _column(DeviceCache(np.log(task.weights)), P, len(trials)).expand(m, *trials)
         return KalmanBank(w_hat, w_hat.to(P).expand(m, *w_hat.shape), P, log_weight)
 
     def step(state: KalmanBank, x: Tensor, y: Tensor, y_hat: Tensor) -> KalmanBank:

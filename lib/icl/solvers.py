@@ -22,7 +22,7 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Natural, Positive, validated
-from icl._kept import Kept
+from icl._device import DeviceCache
 
 _Setting = float | Tensor
 # Conjugate gradients take what is below this times d eps for rounding. With a tenth they drift on singular problems.
@@ -107,23 +107,23 @@ class Conjugate:
     bend: Float[Tensor, "batch 1"]
 
 
-def _setting(name: str, value: _Setting, **bounds: float) -> Kept:
+def _setting(name: str, value: _Setting, **bounds: float) -> DeviceCache:
     """A setting in float64, () or (batch, 1), refused by name when out of range or of another shape."""
     _checks.real(name, value.detach().cpu().numpy() if isinstance(value, Tensor) else value, **bounds)
     setting = torch.as_tensor(value, dtype=torch.float64)
     if setting.dim() > 1:
         raise ValueError(f"{name} must be one number or have shape (batch,), got {tuple(setting.shape)}")
-    return Kept(setting[:, None] if setting.dim() else setting)
+    return DeviceCache(setting[:, None] if setting.dim() else setting)
 
 
-def _fits(H: Tensor, **settings: Kept) -> None:
+def _fits(H: Tensor, **settings: DeviceCache) -> None:
     """Refuse settings made for another number of problems than H has."""
     for name, setting in settings.items():
         if setting.shape and setting.shape[0] != len(H):
             raise ValueError(f"{name} must have one number for each of {len(H)} problems, got {setting.shape[0]}")
 
 
-def _interval(low: _Setting, high: _Setting) -> tuple[Kept, Kept]:
+def _interval(low: _Setting, high: _Setting) -> tuple[DeviceCache, DeviceCache]:
     """The bounds of a spectrum in float64, 0 < low <= high."""
     # Steps are in units of 1 / high, which float64 has to hold.
     least, most = _setting("low", low, above=0), _setting("high", high, at_least=1e-300)
@@ -306,7 +306,7 @@ def chebyshev_scalars(
     return eta, beta
 
 
-def _preconditioner(M: Any) -> Kept | None:
+def _preconditioner(M: Any) -> DeviceCache | None:
     """M, (d, d) or (batch, d, d), refused by name if it is not symmetric and positive definite."""
     if M is None:
         return None
@@ -320,7 +320,7 @@ def _preconditioner(M: Any) -> Kept | None:
     _symmetric("M", matrix)
     if torch.linalg.cholesky_ex(matrix).info.any():
         raise ValueError(f"M must be positive definite, got {values}")
-    return Kept(matrix)
+    return DeviceCache(matrix)
 
 
 def _symmetric(name: str, matrix: Tensor) -> None:

@@ -8,8 +8,8 @@ from annotated_types import Ge
 
 from icl import _checks
 from icl._bounds import Count, Positive, validate_fields, validated
-from icl.runs.training import AdamW, Config
-from icl_bench.contestants import Shape
+from icl.experiments.training import AdamW, Config
+from icl_bench.entries import Shape
 
 
 @dataclass(frozen=True)

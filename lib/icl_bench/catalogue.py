@@ -21,15 +21,15 @@ from torch import Tensor, nn
 
 from icl import _checks, filters
 from icl._bounds import Count, validated
+from icl.experiments.tuning import LAYERS
 from icl.models import operators
 from icl.models.causal import Causal, Normalised
 from icl.models.convolved import Convolved
-from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
-from icl.models.layered import LayeredDelta, LayeredGLA, selected_at_random
-from icl.models.layers import GLA, LengthGate, LinearAttention, Mamba2, RetNet, retention
+from icl.models.delta_layers import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
+from icl.models.fast_weights import GLA, LengthGate, LinearAttention, Mamba2, RetNet, retention
 from icl.models.stacks import DeltaStack, GatedDeltaStack, Stack
-from icl.runs.tuning import LAYERS
-from icl_bench.foreign import MambaPy, hugging_face
+from icl.models.streaming_stacks import LayeredDelta, LayeredGLA, selected_at_random
+from icl_bench.adapters import MambaPy, hugging_face
 from icl_bench.sequence import Projected, heads_for
 
 _Sequence = Float[Tensor, "batch tokens width"]
@@ -48,7 +48,7 @@ class Softmax(nn.Module):
     def __init__(self, width: Count, heads: Count | None = None) -> None:
         """Make the projections."""
         super().__init__()
-        _checks.fits("width", width, 4 * width**2)
+        _checks.fits_memory("width", width, 4 * width**2)
         self.heads = heads_for(width) if heads is None else heads
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")
@@ -118,7 +118,7 @@ class Lstm(nn.Module):
         """Make the layer."""
         super().__init__()
         self.width = width
-        _checks.fits("width", width, 4 * width**2)
+        _checks.fits_memory("width", width, 4 * width**2)
         self.lstm = nn.LSTM(width, width, batch_first=True)
 
     @validated
@@ -172,7 +172,7 @@ class Known:
     """A contestant that the tool has a name for.
 
     Attributes:
-        kind: as :class:`~icl_bench.contestants.Contestant` has it.
+        kind: as :class:`~icl_bench.entries.Contestant` has it.
         about: one plain sentence.
         made: what makes it, or what it is.
         needs: packages that have to be installed.
@@ -237,7 +237,7 @@ def _gated_delta(d: int) -> Causal:
     return GatedDelta(d, LengthGate(d), LengthGate(d), lam=0.95, beta=0.9)
 
 
-#: Single layers start as `icl_bench.contest` starts those that it trains, and others like them.
+#: Single layers start as `icl_bench.comparison` starts those that it trains, and others like them.
 _BOOK: dict[str, tuple[str, Callable[[int], Causal]]] = {
     "linear-attention": ("w <- w + mu y x", lambda d: LinearAttention(d, mu=0.01)),
     "gla": ("w <- lam (w + mu y x)", lambda d: GLA(d, lam=0.9, mu=0.06)),

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from icl import filters
-from icl_bench import catalogue, cells, contestants, leaderboard, report, running, weighing
+from icl_bench import catalogue, costs, entries, leaderboard, report, runner, training_jobs
 from icl_bench import results as tables
 from icl_bench import tasks as tasks_of
 from icl_bench.budgets import BUDGETS
@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "--device", default="cpu", metavar="DEVICE", help="cpu, cuda (all GPUs in turn) or one, as cuda:1; default cpu"
     )
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="default results")
-    run.add_argument("--kind", metavar="KIND", help=f"take it as {', '.join(contestants.KINDS)}")
+    run.add_argument("--kind", metavar="KIND", help=f"take it as {', '.join(entries.KINDS)}")
     run.add_argument("--name", metavar="NAME", help="under which a single contestant's results stand")
     run.add_argument("--html", action=argparse.BooleanOptionalAction, default=True, help=f"write {_PAGE}; default yes")
     run.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
@@ -171,8 +171,8 @@ def _run(asked: argparse.Namespace) -> None:
         raise _Usage(f"--jobs must be at least 1, got {asked.jobs}")
     if asked.only_tested == ["none"]:
         asked.only_tested = []
-    plan = running.plan(
-        [contestants.resolve(spec, kind=asked.kind) for spec in specs],
+    plan = runner.plan(
+        [entries.resolve(spec, kind=asked.kind) for spec in specs],
         tasks=_split(asked.tasks),
         only_tested=None if asked.only_tested is None else _split(asked.only_tested),
         budget=budget,
@@ -190,7 +190,7 @@ def _run(asked: argparse.Namespace) -> None:
                 _say("Nothing was done.")
                 return
     quiet = asked.quiet or not sys.stderr.isatty()
-    results = running.run(plan, folder=asked.out, jobs=asked.jobs, dask=asked.dask, quiet=quiet)
+    results = runner.run(plan, folder=asked.out, jobs=asked.jobs, dask=asked.dask, quiet=quiet)
     _say("")
     _overall(results)
     _say(f"Table: {asked.out / _TABLE}")
@@ -201,7 +201,7 @@ def _run(asked: argparse.Namespace) -> None:
 
 
 def _compare(asked: argparse.Namespace) -> None:
-    results = tables.together(_apart([(_label(path), tables.read_results(_table(path))) for path in asked.paths]))
+    results = tables.concat(_apart([(_label(path), tables.read_results(_table(path))) for path in asked.paths]))
     names = [name for name in report.ranked(results) if name != ZERO]
     if asked.against is not None and asked.against not in results.contestants:
         raise _Usage(f"--against must be one of {', '.join(results.contestants)}, got {asked.against!r}")
@@ -249,13 +249,13 @@ def _show(asked: argparse.Namespace) -> None:
     )
     _say("")
     # Longer prompts of a task that nobody is trained on are not tested.
-    for variant in cells.VARIANTS[:1] if task.shifted else cells.VARIANTS:
-        made, prompt = cells.prompts_for(name, variant, budget)
+    for variant in training_jobs.VARIANTS[:1] if task.shifted else training_jobs.VARIANTS:
+        made, prompt = training_jobs.prompts_for(name, variant, budget)
         rows = [
             (floor, np.asarray(known.errors(prompt))[:, -budget.last :].mean(1))
             for floor, known in task.floors(made).items()
         ]
-        rows.append((ZERO, cells.squared_errors(filters.zero(), prompt, budget.last)))
+        rows.append((ZERO, training_jobs.squared_errors(filters.zero(), prompt, budget.last)))
         examples = budget.n if variant == "same" else 2 * budget.n
         _say(f"Prompts of {examples} examples")
         _rows([(n, report.plain(e.mean(), e.std(ddof=1) / math.sqrt(len(e)))) for n, e in rows])
@@ -292,20 +292,22 @@ def _split(names: Iterable[str]) -> list[str]:
     return [part for name in names for part in name.split(",") if part]
 
 
-def _expected(plan: running.Plan, jobs: int) -> float:
+def _expected(plan: runner.Plan, jobs: int) -> float:
     """About how many seconds a run takes; NaN where that cannot be measured before it is examined."""
     times: dict[str, float] = {}
     for contestant in plan.contestants:
         if contestant.trained:
             # Whatever is wrong with it is said when it is examined, in better words.
             try:
-                times[contestant.name] = weighing.weigh(contestant, plan.budget.shape, device=plan.device).us_per_token
+                times[contestant.name] = costs.measure_cost(
+                    contestant, plan.budget.shape, device=plan.device
+                ).us_per_token
             except Exception:
                 return math.nan
     return plan.seconds(times, jobs)
 
 
-def _describe(plan: running.Plan, asked: argparse.Namespace, seconds: float) -> None:
+def _describe(plan: runner.Plan, asked: argparse.Namespace, seconds: float) -> None:
     """What is going to be done."""
     b = plan.budget
     _say(f"Contestants: {', '.join(c.name for c in plan.contestants)}")
@@ -330,7 +332,7 @@ def _describe(plan: running.Plan, asked: argparse.Namespace, seconds: float) -> 
     _say(f"What is done stays in {asked.out}; the same command goes on after a stop")
 
 
-def _memory(plan: running.Plan) -> str:
+def _memory(plan: runner.Plan) -> str:
     """The most that a step of training takes, and whose; "" where that cannot be counted before it is examined."""
     tasks = max(map(len, plan.trained_on.values()))
     most: dict[str, int] = {}
@@ -338,7 +340,7 @@ def _memory(plan: running.Plan) -> str:
         # Whatever is wrong with it is said when it is examined, in better words.
         with contextlib.suppress(Exception):
             batch = plan.budget.config(plan.budget.rates[0], tasks).batch
-            most[contestant.name] = weighing.step_bytes(contestant, plan.budget.shape, batch)
+            most[contestant.name] = costs.step_bytes(contestant, plan.budget.shape, batch)
     name = max(most, key=lambda each: most[each], default="")
     if not most.get(name):
         return ""
@@ -398,7 +400,7 @@ def _apart(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults]:
 
 def _overall(results: BenchResults) -> None:
     """A row for each contestant, a column for each group of tests."""
-    overall = tables.overall(results)
+    overall = tables.aggregate(results)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
     rows = [("error, times the floor", *groups)]
     for name in (*report.ranked(results), *([ZERO] if ZERO in results.contestants else [])):
@@ -418,7 +420,7 @@ def _overall(results: BenchResults) -> None:
 
 def _paired(results: BenchResults, names: Sequence[str], against: str) -> None:
     """All over one of them."""
-    overall = tables.overall(results, against=against)
+    overall = tables.aggregate(results, against=against)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
     rows = [(f"error, times {against}'s", *groups)]
     for name in names:

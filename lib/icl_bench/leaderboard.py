@@ -20,9 +20,9 @@ import pandas as pd
 
 from icl import _checks, _files
 from icl._bounds import validated
-from icl_bench import cells
 from icl_bench import results as tables
 from icl_bench import tasks as tasks_of
+from icl_bench import training_jobs
 from icl_bench.budgets import BUDGETS, Budget
 from icl_bench.results import BenchResults
 
@@ -59,7 +59,7 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
         raise ValueError(f"contestant must be one of the run's, {known}, got {contestant!r}")
     found = tables.summary(results)
     found = found[found["contestant"] == contestant]
-    least = tables.least(results)
+    least = tables.floor_table(results)
     floors = least[least["is_reference"]].set_index(["task", "variant"])["risk"]
     by_task = [
         {
@@ -108,7 +108,7 @@ def _number(value: Any) -> float | int | None:
 
 def _means(results: BenchResults, contestant: str, by_task: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Geometric means over the three sets of tests, with the standard errors that the run has for them."""
-    found = tables.overall(results)
+    found = tables.aggregate(results)
     errors = found[found["contestant"] == contestant].set_index("group")["ratio_se"]
     return {name: {"ratio": _geometric(_of(by_task, name)), "se": _number(errors.get(name))} for name in MEANS}
 
@@ -262,7 +262,7 @@ def _examine_tests(made: Mapping[str, Any], who: str) -> None:
     wanted = [
         (name, variant)
         for name, task in tasks_of.BENCH_TASKS.items()
-        for variant in (cells.VARIANTS[:1] if task.shifted else cells.VARIANTS)
+        for variant in (training_jobs.VARIANTS[:1] if task.shifted else training_jobs.VARIANTS)
     ]
     if sorted(pairs) != sorted(wanted):
         odd = sorted(set(pairs) ^ set(wanted)) or sorted(pair for pair in pairs if pairs.count(pair) > 1)
@@ -323,11 +323,11 @@ def _made_anew(made: Mapping[str, Any], again: Sequence[str], budget: Budget, fo
     """Test prompts and floors of some tasks once more; all rows have the same, so one row stands for them."""
     for name, task in tasks_of.find_tasks(again).items() if again else ():
         for each in (each for each in made["tasks"] if each["task"] == name):
-            sized, prompt = cells.prompts_for(name, each["variant"], budget)
+            sized, prompt = training_jobs.prompts_for(name, each["variant"], budget)
             reference = task.reference(sized)
             floor = np.asarray(task.floors(sized)[reference].errors(prompt))[:, -budget.last :].mean()
             at = f"{folder}: {name}, {each['variant']}"
-            if cells._digest(prompt) != each["prompts"]:
+            if training_jobs._digest(prompt) != each["prompts"]:
                 raise ValueError(f"{at}: the rows' test prompts are not this library's")
             if reference != each["reference"] or not math.isclose(floor, each["floor"], rel_tol=1e-9):
                 raise ValueError(f"{at}: the rows' floor, {each['floor']!r}, is not this library's, {float(floor)!r}")

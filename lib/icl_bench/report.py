@@ -45,12 +45,12 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
     """The report as one self-contained page of HTML.
 
     Args:
-        results: of one run, or of several :func:`~icl_bench.results.together`.
+        results: of one run, or of several :func:`~icl_bench.results.concat`.
         against: name of a contestant that all others are compared with too, prompt by prompt.
     """
     if against is not None and against not in results.contestants:
         raise ValueError(f"against must be one of {', '.join(results.contestants)}, got {against!r}")
-    overall = tables.overall(results)
+    overall = tables.aggregate(results)
     names = _order(results, overall)
     warnings = list(warned(results))
     title = names[0] if len(names) == 1 else f"{len(names)} contestants"
@@ -82,7 +82,7 @@ def write_report(path: Path, results: BenchResults, *, against: str | None = Non
 
     Args:
         path: of the file.
-        results: of one run, or of several :func:`~icl_bench.results.together`.
+        results: of one run, or of several :func:`~icl_bench.results.concat`.
         against: see :func:`page`.
     """
     _files.write(path, page(results, against=against).encode())
@@ -90,7 +90,7 @@ def write_report(path: Path, results: BenchResults, *, against: str | None = Non
 
 def ranked(results: BenchResults) -> list[str]:
     """Contestants, the least error first, as over the tasks trained on or else over what there is; `ZERO` left out."""
-    return _order(results, tables.overall(results))
+    return _order(results, tables.aggregate(results))
 
 
 def _order(results: BenchResults, overall: pd.DataFrame) -> list[str]:
@@ -101,7 +101,7 @@ def _order(results: BenchResults, overall: pd.DataFrame) -> list[str]:
 
 def answer(results: BenchResults) -> str:
     """What was found, in a sentence or two without markup: the best contestant on each group of tests, then others."""
-    overall = tables.overall(results)
+    overall = tables.aggregate(results)
     return _answer(overall, _order(results, overall))
 
 
@@ -252,7 +252,7 @@ def _heat(results: BenchResults, table: pd.DataFrame, names: Sequence[str], titl
         (row["contestant"], row["trained_on"], row["group"], row["task"]): (row["ratio"], row["ratio_se"])
         for _, row in table.iterrows()
     }
-    least = tables.least(results)
+    least = tables.floor_table(results)
     floors = {(f["task"], f["variant"]): f for _, f in least[least["is_reference"]].iterrows()}
     head = [markup.tag("th", "task", scope="col"), markup.tag("th", "floor, its error", scope="col")]
     head += [
@@ -290,7 +290,7 @@ def _heat(results: BenchResults, table: pd.DataFrame, names: Sequence[str], titl
 
 def _against(results: BenchResults, names: Sequence[str], against: str) -> Html:
     """All others over one of them, prompt by prompt."""
-    table = tables.overall(results, against=against)
+    table = tables.aggregate(results, against=against)
     groups = [group for group in tables.GROUPS if group in set(table["group"])]
     rows = []
     for name in [name for name in names if name != against]:

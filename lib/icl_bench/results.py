@@ -179,7 +179,7 @@ def summary(results: BenchResults) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
-def least(results: BenchResults) -> pd.DataFrame:
+def floor_table(results: BenchResults) -> pd.DataFrame:
     """What is known of each test: task, variant, floor, its risk on the test prompts and se, whether is_reference."""
     tests = _Tests(results)
     rows = []
@@ -188,7 +188,7 @@ def least(results: BenchResults) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "variant", "floor", "risk", "se", "is_reference"])
 
 
-def overall(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
+def aggregate(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
     """Each contestant over all tasks of a group: the geometric mean of its ratios.
 
     Columns: contestant, kind, trained_on ("each" for one training a task), group (one of :data:`GROUPS`); tasks, how
@@ -242,7 +242,7 @@ def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFra
 
 
 @validated
-def paired(results: BenchResults, one: str, other: str) -> pd.DataFrame:
+def paired_comparison(results: BenchResults, one: str, other: str) -> pd.DataFrame:
     """Two contestants on each test that both have taken, prompt by prompt.
 
     Columns: trained_on, task, variant; ratio, risk of `one` over that of `other`, and ratio_se; difference of the two
@@ -269,7 +269,7 @@ def paired(results: BenchResults, one: str, other: str) -> pd.DataFrame:
 
 
 @validated
-def together(runs: Sequence[BenchResults]) -> BenchResults:
+def concat(runs: Sequence[BenchResults]) -> BenchResults:
     """Several runs as one table; what is in more than one of them is taken once.
 
     Raises:
@@ -537,7 +537,7 @@ def _joined(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]) -> dict[st
             for what in ("source", "kind"):
                 if known.get(what) != told.get(what):
                     raise ValueError(f"runs must not have two contestants called {name}, of different {what}: {_NAME}")
-            contestants[name] = _told(known, told)
+            contestants[name] = _merge_metadata(known, told)
     trained = [
         {name for name, task in meta["tasks"].items() if not task["shifted"]}
         for meta, own in zip(metas, all_, strict=True)
@@ -554,7 +554,7 @@ def _joined(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]) -> dict[st
     return joined | {"train": train.pop() if len(train) == 1 else _ALL}
 
 
-def _told(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """One contestant of two runs: what it was trained on in either."""
     joined = dict(other) | dict(one)
     for name in ("rates", "rate", "settings"):

@@ -9,7 +9,7 @@ A prompt of n examples and a query is a sequence of 2 n + 1 tokens, the query fo
     answer = r'RMSNorm(h) + c at the queries
 
 :class:`InContext` is that around any layer. A layer that never looks ahead answers every label from what is before it,
-in one pass; whether it looks ahead is tested by :mod:`icl_bench.sound`. :class:`Projected` makes a layer of a bare
+in one pass; whether it looks ahead is tested by :mod:`icl_bench.validation`. :class:`Projected` makes a layer of a bare
 operator on queries, keys, values and gates. Tokens have no positions: a layer that needs some brings its own.
 """
 
@@ -99,7 +99,7 @@ class Block(nn.Module):
     def __init__(self, width: Count, mixer: nn.Module) -> None:
         """Put norms and an MLP around the layer."""
         super().__init__()
-        _checks.fits("width", width, 4 * width**2)
+        _checks.fits_memory("width", width, 4 * width**2)
         self.norm, self.mixer = nn.RMSNorm(width), mixer
         self.mlp = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
@@ -144,7 +144,7 @@ class InContext(Causal):
         super().__init__()
         self.d = d
         self.width = width
-        _checks.fits("width", width, 4 * width**2)
+        _checks.fits_memory("width", width, 4 * width**2)
         self.embedding = nn.Linear(d + 2, width)
         self.body = body
         self.norm, self.readout = nn.RMSNorm(width), nn.Linear(width, 1)
@@ -236,7 +236,7 @@ class Projected(nn.Module):
         """Make the projections."""
         super().__init__()
         self.gates = operator_gates(operator)
-        _checks.fits("width", width, 4 * width**2)
+        _checks.fits_memory("width", width, 4 * width**2)
         self.heads = heads_for(width) if heads is None else heads
         if width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {self.heads}")

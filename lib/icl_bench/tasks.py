@@ -3,7 +3,7 @@
 :data:`BENCH_TASKS` are those that models are trained and tested on, and shifted ones that they are only tested on.
 Weights are those of :func:`drifting_tasks`, whose clean label has variance 1, and of two more: inputs with heavy tails,
 and drift whose speed nobody tells. :meth:`BenchTask.floors` are the least errors that are known exactly.
-:func:`find_tasks` finds tasks by name, those of one's own too (:class:`~icl_bench.own.OwnTask`), and :func:`mixture` is
+:func:`find_tasks` finds tasks by name, those of one's own too (:class:`~icl_bench.custom_task.CustomTask`), and :func:`mixture` is
 what a model for several of them is trained on.
 """
 
@@ -20,12 +20,10 @@ from torch import Tensor
 
 from icl import _checks, filters
 from icl._bounds import Count, NonNegative, validate_fields, validated
-from icl.runs.grid import Expected
+from icl.experiments.grid import Expected
 from icl.tasks import (
-    LAPLACE,
     DriftingRegression,
     HeavyTailedDrift,
-    InputLaw,
     LinearDrift,
     Noisy,
     Prompt,
@@ -34,13 +32,15 @@ from icl.tasks import (
     SmoothDrift,
     Task,
     UnknownDrift,
-    ar2,
-    noise_level,
 )
-from icl.theory import floors, joint
-from icl_bench import specs
-from icl_bench.bounds import known_floors, telling
-from icl_bench.own import OwnTask
+from icl.tasks.core import LAPLACE, InputLaw
+from icl.tasks.drifts import ar2
+from icl.tasks.noise import noise_level
+from icl.theory import floors
+from icl.theory.floors import joint
+from icl_bench import imports
+from icl_bench.custom_task import CustomTask
+from icl_bench.floors import known_floors, revealing
 
 #: Variance of the noise in labels that have some, in units of the clean label's, and of a loud one.
 _NOISE, _LOUD = 0.1, 0.4
@@ -131,7 +131,7 @@ class BenchTask:
         title: for people.
         about: what it is, one plain sentence.
         make: (d, n) -> the task at these sizes. Of the library's tasks clean labels have variance 1; a prompt of one
-            that hides what decided it is a :class:`~icl_bench.bounds.RevealedPrompt`.
+            that hides what decided it is a :class:`~icl_bench.floors.RevealedPrompt`.
         shifted: whether nobody is trained on it.
     """
 
@@ -162,7 +162,7 @@ class BenchTask:
         Args:
             task: one that `make` made, at any size.
         """
-        if isinstance(task, OwnTask):
+        if isinstance(task, CustomTask):
             return {"Bayes": Expected(task.floor)} if task.has_floor else known_floors(task.task)
         _checks.instance("task", task, Task)
         return known_floors(task)
@@ -174,7 +174,7 @@ class BenchTask:
 
 
 def _of_chapter(title: str, d: int, n: int) -> Task:
-    return telling(_chapters(d, n)[title])
+    return revealing(_chapters(d, n)[title])
 
 
 @cache
@@ -202,11 +202,11 @@ def _inputs(law: InputLaw, d: int, n: int) -> Task:
 
 def _switching(switch: float, d: int, n: int) -> Task:
     within = math.sqrt((1 - 0.99**2) / d)
-    return telling(RegimeSwitching(d, n, 0.99, math.sqrt(1 / d), within, switch=switch))
+    return revealing(RegimeSwitching(d, n, 0.99, math.sqrt(1 / d), within, switch=switch))
 
 
 def _leaping(d: int, n: int) -> Task:
-    return telling(HeavyTailedDrift(d, n, 0.95, math.sqrt(1 / d), math.sqrt((1 - 0.95**2) / d), nu=5.0))
+    return revealing(HeavyTailedDrift(d, n, 0.95, math.sqrt(1 / d), math.sqrt((1 - 0.95**2) / d), nu=5.0))
 
 
 def _swinging(d: int, n: int) -> Task:
@@ -215,7 +215,7 @@ def _swinging(d: int, n: int) -> Task:
 
 def _unknown_speed(d: int, n: int) -> Task:
     gammas = np.array(_SPEEDS)
-    return telling(UnknownDrift(d, n, gammas, np.sqrt((1 - gammas**2) / d), math.sqrt(_NOISE)))
+    return revealing(UnknownDrift(d, n, gammas, np.sqrt((1 - gammas**2) / d), math.sqrt(_NOISE)))
 
 
 @validated
@@ -291,7 +291,7 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
 
     Args:
         names: of :data:`BENCH_TASKS`; "all", those that are not shifted; "shifted", those that are; or `file.py:Name`
-            or `package.module:Name` of a task of one's own (:mod:`icl_bench.own`), which keeps this for its name.
+            or `package.module:Name` of a task of one's own (:mod:`icl_bench.custom_task`), which keeps this for its name.
 
     Raises:
         ValueError: if there is no task of a name, with the nearest names.
@@ -310,7 +310,7 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
         elif name in BENCH_TASKS:
             found[name] = BENCH_TASKS[name]
         else:
-            near = specs.nearest(name, [*BENCH_TASKS, "all", "shifted"])
+            near = imports.nearest(name, [*BENCH_TASKS, "all", "shifted"])
             raise ValueError(
                 f"names must be of tasks of the benchmark, or file.py:Name of one's own, got {name!r}{near} "
                 f"(icl-bench tasks lists them)"
@@ -319,7 +319,7 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
 
 
 def _brought(spec: str) -> BenchTask:
-    maker, _ = specs.load(spec)
+    maker, _ = imports.load(spec)
     if not callable(maker):
         raise ValueError(f"names must be of classes or functions of (d, n), got {spec!r}, {type(maker).__qualname__}")
     about = (inspect.getdoc(maker) or "").partition("\n")[0] if "__doc__" in vars(maker) else ""
@@ -328,20 +328,20 @@ def _brought(spec: str) -> BenchTask:
         spec,
         title if isinstance(title, str) else spec.rpartition(":")[2],
         about or "A task of one's own.",
-        partial(_own, spec, maker),
+        partial(_custom_task, spec, maker),
     )
 
 
-def _own(spec: str, maker: Callable[[int, int], Any], d: int, n: int) -> Any:
+def _custom_task(spec: str, maker: Callable[[int, int], Any], d: int, n: int) -> Any:
     try:
         made = maker(d, n)
     except Exception as error:
         raise ValueError(
             f"{spec} must make a task when called with (d, n), got {type(error).__name__}: {error}"
         ) from error
-    own = OwnTask(spec, made, d, n)
+    own = CustomTask(spec, made, d, n)
     ready = isinstance(made, Regression | Noisy) and type(made).__module__.startswith("icl.tasks.")
-    return telling(made) if ready else own
+    return revealing(made) if ready else own
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,7 +84,7 @@ def check(
         atol = _rounding(sealed.right)
     given: list[NDArray[np.float64] | None] = []
     for number, (case, right) in enumerate(zip(cases, sealed.right, strict=True), 1):
-        told = f"not yet: {_told(case, number, len(cases))} it"
+        told = f"not yet: {_describe_case(case, number, len(cases))} it"
         try:
             got = attempt(**copy.deepcopy(case))  # what it does to its arguments stays with it
             actual = np.asarray(got, dtype=np.float64)
@@ -279,7 +279,7 @@ def _shape(numbers: NDArray[np.float64]) -> str:
     return f"shape {numbers.shape}" if numbers.shape else "a number"
 
 
-def _told(case: dict[str, Any], number: int, cases: int) -> str:
+def _describe_case(case: dict[str, Any], number: int, cases: int) -> str:
     """A case in the exercise's own letters; of what is too large to print, its shape."""
     parts = []
     for key, value in case.items():

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from icl.theory import large_d
+from icl.theory.steady import large_d
 
 PAPER = Path(__file__).resolve().parents[2] / "paper"
 

@@ -13,23 +13,14 @@ from icl import solvers, theory
 from icl.models import memformer
 from icl.models.causal import Normalised
 from icl.models.stacks import Stack
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
-from icl.theory import (
-    cheap_covariance,
-    flips,
-    gated_floor,
-    large_d,
-    lfom,
-    lms_family,
-    mesa,
-    polynomial_floor,
-    population,
-    s6,
-    spectra,
-    unknown_drift,
-)
+from icl.theory import lfom, s6
 from icl.theory import steady as fast_weights
+from icl.theory.floors import unknown_drift
+from icl.theory.lfom import gated_floor, polynomial_floor
+from icl.theory.one_layer import population, sign_flips
+from icl.theory.steady import cheap_covariance, large_d, lms_family, mesa, spectra
 
 
 def numbers(sentence):
@@ -78,7 +69,7 @@ def test_kalman_floor_is_near_the_librarys(forms):
     """The browser's Riccati floor, over its own 40 random sequences, is within 4% of the library's over 400."""
     for gamma, d in ((0.8, 10), (0.95, 10), (0.95, 3)):
         task = DriftingRegression(d=d, n=60, gamma=gamma)
-        x = task.sample(400, generator=streams("browser floor")).x.numpy()
+        x = task.sample(400, generator=make_generator("browser floor")).x.numpy()
         expected = theory.floors.kalman_risk(task, x)[0][-1]
         found = forms.evaluate(
             "task => icl.kalmanFloor(task)", {"d": d, "n": 60, "gamma": gamma, "sigma_w": 1, "sigma_e": 0.1}
@@ -180,13 +171,13 @@ def test_errors_and_accuracies_of_turning_signs_are_the_librarys(forms):
     )
     for task, (error, right, known, best) in zip(signs(), found, strict=True):
         flip, rho, n = task.values()
-        m = flips.sign_moments(np.array(lams), flip=flip, n=n)
-        np.testing.assert_allclose(error, flips.sign_error(m, rho), rtol=1e-6, err_msg=str(task))
-        ours = flips.sign_accuracy(np.array(lams), flip=flip, n=n, explained=rho)
+        m = sign_flips.sign_moments(np.array(lams), flip=flip, n=n)
+        np.testing.assert_allclose(error, sign_flips.sign_error(m, rho), rtol=1e-6, err_msg=str(task))
+        ours = sign_flips.sign_accuracy(np.array(lams), flip=flip, n=n, explained=rho)
         np.testing.assert_allclose(right, ours, rtol=1e-6, err_msg=str(task))
-        assert known == pytest.approx(flips.sign_ceiling(rho), rel=1e-6)
+        assert known == pytest.approx(sign_flips.sign_ceiling(rho), rel=1e-6)
         if n > 1 and flip < 0.5:
-            assert best == pytest.approx(flips.sign_forgetting(flip=flip, n=n, explained=rho), abs=1e-6)
+            assert best == pytest.approx(sign_flips.sign_forgetting(flip=flip, n=n, explained=rho), abs=1e-6)
 
 
 def test_turning_signs_draw_the_librarys_curves(forms):
@@ -202,11 +193,11 @@ def test_turning_signs_draw_the_librarys_curves(forms):
         curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
 
         def right(at, flip=flip, rho=rho, n=n):
-            return 100 * flips.sign_accuracy(np.array(at), flip=flip, n=n, explained=rho)
+            return 100 * sign_flips.sign_accuracy(np.array(at), flip=flip, n=n, explained=rho)
 
         ours = [row["value"] for row in curve if row["method"] == "one layer"]
         np.testing.assert_allclose(ours, right(lams), rtol=1e-6)
-        known = 100 * float(flips.sign_ceiling(rho))
+        known = 100 * float(sign_flips.sign_ceiling(rho))
         levels = {"chance": 50, "the rule known": known}
         for name, level in levels.items():
             drawn_level = [row["value"] for row in curve if row["method"] == name]
@@ -271,7 +262,7 @@ def test_steady_floor_is_near_the_librarys(forms):
     ask = "([gamma, d, sigma_e]) => icl.steadyFloor({gamma, d, sigma_e})"
     for gamma, d, sigma_e in ((0.5, 10, 1.0), (0.95, 3, 1.0), (0.95, 10, 0.1), (0.99, 10, 1.0), (0.99, 30, 1.0)):
         task = replace(steady(gamma, d, sigma_e), n=299)
-        x = task.sample(200 if d < 30 else 40, generator=streams("browser steady floor")).x.numpy()
+        x = task.sample(200 if d < 30 else 40, generator=make_generator("browser steady floor")).x.numpy()
         expected = theory.floors.kalman_risk(task, x)[0][-100:].mean()
         assert forms.evaluate(ask, [gamma, d, sigma_e]) == pytest.approx(expected, rel=0.005)
     assert forms.evaluate(ask, [0.9, 1, 0.3]) == pytest.approx(0.09, rel=1e-12)
@@ -795,7 +786,7 @@ def test_every_model_draws_the_librarys_curves(forms):
 
         def expected(s, d=d, v=v):
             gamma = np.sqrt(1 - s / d)
-            law = fast_weights.Steady(d, gamma, np.sqrt(s / d), np.sqrt(v * d))  # k0 = 1
+            law = fast_weights.DriftLaw(d, gamma, np.sqrt(s / d), np.sqrt(v * d))  # k0 = 1
             errors = {
                 "GLA": fast_weights.best_gla(law).error,
                 "GLA, best scalar gates": fast_weights.free_gates(law).error,
@@ -886,7 +877,7 @@ def test_a_gauge_reads_what_the_library_says(forms):
             [{"log_s": log_s, "v": v, "told": told}, {"d": 10, "grid": grid}],
         )
         s = 10**log_s
-        law = fast_weights.Steady(10, np.sqrt(1 - s / 10), np.sqrt(s / 10), np.sqrt(10 * v))
+        law = fast_weights.DriftLaw(10, np.sqrt(1 - s / 10), np.sqrt(s / 10), np.sqrt(10 * v))
         believed = replace(law, sigma_y=float(np.sqrt(10 * v * told)))
 
         def left(p, law=law, believed=believed):
@@ -1251,7 +1242,7 @@ def test_unlearning_draws_the_librarys_curves(forms):
             average = [missed(n, 1.0) for n in range(1, 61)]
             assert star["examples"] == said[0] == 1 + int(np.argmin(average))
             assert star["left"] == pytest.approx(min(average), rel=1e-6)
-            x = tasks[300].sample(400, generator=streams("browser floor")).x.numpy()
+            x = tasks[300].sample(400, generator=make_generator("browser floor")).x.numpy()
             floor = theory.floors.kalman_risk(tasks[300], x)[0] / theory.one_layer.zero_predictor(tasks[300])
             np.testing.assert_allclose([rows["Kalman", n] for n in lengths], floor[lengths], rtol=0.04)
 

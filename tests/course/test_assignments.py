@@ -20,8 +20,10 @@ from course import assignments, nbgrader_round_trip
 from icl import filters, solvers
 from icl.models import one_layer, operators, s6, stacks, token_form
 from icl.tasks import DriftingRegression, Prompt
-from icl.theory import lfom, lms_family, polynomial_floor
+from icl.theory import lfom
 from icl.theory import one_layer as closed
+from icl.theory.lfom import polynomial_floor
+from icl.theory.steady import lms_family
 from icl_book import grading
 
 SETS = assignments.names()

@@ -16,8 +16,8 @@ from course import projects as kit
 from scipy.stats import multivariate_normal
 
 from icl import profile
+from icl.experiments.evaluation import one_step_ahead
 from icl.filters import kalman, track
-from icl.runs.judging import one_step_ahead
 from icl.tasks import clean
 from icl.theory import floors
 from icl_bench.tasks import drifting_tasks, told_kalman
@@ -144,7 +144,7 @@ def test_the_floor_of_unknown_speed_rests_on_the_kalman_filter():
     """The oracle of `rates`: under each law alone its mean is the Kalman filter's, its density SciPy's."""
     rates = kit.program("rates")
     for task in list(rates.TASKS.values())[::4]:
-        prompt = task.sample(3, generator=profile.streams("test: rates"), dtype=torch.float64)
+        prompt = task.sample(3, generator=profile.make_generator("test: rates"), dtype=torch.float64)
         answer, density = rates.gaussian(prompt, task)
         np.testing.assert_allclose(answer, one_step_ahead(told_kalman(task), prompt).numpy(), atol=1e-8)
         assert density.shape == answer.shape

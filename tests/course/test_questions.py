@@ -148,12 +148,12 @@ def test_what_right_choices_say_is_so():
     assert poles == sorted(poles)
     assert 0.94 < poles[-1] < 0.95
     # filter-feedback, filter-fast-drift
-    slow, fast = theory.steady.Steady(10, 0.99, 0.1), theory.steady.Steady(10, 0.8, 0.1)
+    slow, fast = theory.steady.DriftLaw(10, 0.99, 0.1), theory.steady.DriftLaw(10, 0.8, 0.1)
     best = [
         f(slow).error for f in (theory.steady.best_delta, theory.steady.best_normalised_gla, theory.steady.best_gla)
     ]
     assert best == sorted(best)
-    lms = min(theory.steady_error(settled(10, 0.8), mu) for mu in np.linspace(0, 0.15, 16))
+    lms = min(theory.steady.lms_family.steady_error(settled(10, 0.8), mu) for mu in np.linspace(0, 0.15, 16))
     assert theory.steady.best_delta(fast).error < theory.steady.best_gla(fast).error < lms
     # kernel-switch
     kernel = tasks.RegimeSwitching(1, 50, 0.9, 0.1 / math.sqrt(1 - 0.81), 0.1, switch=0.05).weight_kernel()
@@ -163,9 +163,9 @@ def test_what_right_choices_say_is_so():
     rows = theory.lfom.polynomials(theory.lfom.momentum_table(eta, beta, 5))[1:]
     left = [abs(np.polynomial.polynomial.polyval(np.linspace(0.01, 1, 200), row)).max() for row in rows]
     assert min(left) > 2
-    steps = theory.lfom.table_risks(np.diag(theory.optimal_steps(5, 20, 3)), 5, 20)
-    assert steps[-1] == pytest.approx(theory.optimal_risks(5, 20, 3)[-1])
-    spoilt = [float(theory.rescaled_risk(1.5, 5, 20, layers)) for layers in range(1, 5)]
+    steps = theory.lfom.table_risks(np.diag(theory.lfom.polynomial_floor.optimal_steps(5, 20, 3)), 5, 20)
+    assert steps[-1] == pytest.approx(theory.lfom.polynomial_floor.optimal_risks(5, 20, 3)[-1])
+    spoilt = [float(theory.lfom.gated_floor.rescaled_risk(1.5, 5, 20, layers)) for layers in range(1, 5)]
     assert spoilt == sorted(spoilt)
     assert spoilt[0] < 5 < spoilt[-1]
     # tokens-longer, online-start-right
@@ -174,8 +174,15 @@ def test_what_right_choices_say_is_so():
     assert theory.s6.shifted_loss(4, 320, alpha, gain) > 2 * least > 4 * theory.s6.least_loss(4, 320, alpha)
     assert theory.s6.lms_loss(4, 50) < 0.01 < theory.s6.least_loss(4, 50, 2 ** (-1 / 50))
     # benchmark-noise, benchmark-slow-clean
-    assert all(theory.eps_gla(s, 10.0) < 1.1 * theory.kalman_large_d(s, 10.0) for s in (0.1, 0.3, 1.0))
-    assert theory.kalman_large_d(0.05, 0.0) < 0.75 * theory.eps_delta(0.05, 0.0) < theory.eps_gla(0.05, 0.0) / 4
+    assert all(
+        theory.steady.large_d.eps_gla(s, 10.0) < 1.1 * theory.steady.large_d.kalman_large_d(s, 10.0)
+        for s in (0.1, 0.3, 1.0)
+    )
+    assert (
+        theory.steady.large_d.kalman_large_d(0.05, 0.0)
+        < 0.75 * theory.steady.large_d.eps_delta(0.05, 0.0)
+        < theory.steady.large_d.eps_gla(0.05, 0.0) / 4
+    )
 
 
 # Faults are found

@@ -20,13 +20,13 @@ if not torch.cuda.is_available():
 
 from elsewhere import moved, numbers
 
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
-from icl_bench import running, weighing
+from icl_bench import costs, runner
 from icl_bench.budgets import BUDGETS, Budget
 from icl_bench.catalogue import CONTESTANTS
 from icl_bench.command import main
-from icl_bench.contestants import Shape, resolve
+from icl_bench.entries import Shape, resolve
 from icl_bench.results import read_results
 
 pytestmark = pytest.mark.usefixtures("as_installed")
@@ -46,7 +46,7 @@ LEARNING = [name for name in CONTESTANTS if not name.startswith("tuned-") and na
 @pytest.fixture(scope="module")
 def there():
     """The table of a run on the GPU, in this process."""
-    return running.run(NAMES, device="cuda", **ASKED).table
+    return runner.run(NAMES, device="cuda", **ASKED).table
 
 
 def agree(one, other, limit):
@@ -68,7 +68,7 @@ def test_every_contestant_answers_and_learns_as_on_the_processor(name):
     made, found = resolve(name).build(SHAPE), []
     for device in (HERE, GPU):
         model = moved(made, device)
-        prompt = DriftingRegression(5, 64, 0.9).sample(4, generator=streams("contestants"), device=device)
+        prompt = DriftingRegression(5, 64, 0.9).sample(4, generator=make_generator("contestants"), device=device)
         model.loss(prompt, since=1).backward()
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
         assert all(each.device == device for each in gradients)
@@ -79,12 +79,12 @@ def test_every_contestant_answers_and_learns_as_on_the_processor(name):
 
 
 def test_a_run_there_finds_what_the_processor_finds(there):
-    agree(running.run(NAMES, **ASKED).table, there, TRAINED)
+    agree(runner.run(NAMES, **ASKED).table, there, TRAINED)
 
 
 def test_two_processes_find_what_one_finds(there, tmp_path):
     """Two programs of their own, which find the library by themselves and share the GPU."""
-    agree(running.run(NAMES, device="cuda", jobs=2, folder=tmp_path / "out", **ASKED).table, there, TRAINED)
+    agree(runner.run(NAMES, device="cuda", jobs=2, folder=tmp_path / "out", **ASKED).table, there, TRAINED)
 
 
 _RUN = """
@@ -102,7 +102,7 @@ print(len(steps))
 
 def test_a_killed_run_goes_on(tmp_path):
     """kill -9 when a state is kept: the same call goes on from there, and ends where it would have ended."""
-    steps, library = 240, Path(running.__file__).parents[2]
+    steps, library = 240, Path(runner.__file__).parents[2]
 
     def begin(folder):
         command = [sys.executable, "-c", _RUN, str(tmp_path / folder), str(steps)]
@@ -143,10 +143,10 @@ def test_memory_of_a_step_is_near_what_was_told(name):
     process, 1.6 times the tensors that are counted on the processor.
     """
     budget, contestant = BUDGETS["small"], resolve(name)
-    told = weighing.step_bytes(contestant, budget.shape, budget.batch)
+    told = cost.step_bytes(contestant, budget.shape, budget.batch)
     model = contestant.build(budget.shape).to(GPU)
     rule = torch.optim.AdamW(model.parameters())
-    prompt = DriftingRegression(5, 64, 0.9).sample(budget.batch, generator=streams("memory"), device=GPU)
+    prompt = DriftingRegression(5, 64, 0.9).sample(budget.batch, generator=make_generator("memory"), device=GPU)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     for _ in range(2):

@@ -17,7 +17,7 @@ from elsewhere import numbers, parts
 from house import test_devices
 from house.test_devices import DRAWING, LOOPS, asked, ran
 
-from icl.profile import streams
+from icl.profile import make_generator
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -61,7 +61,7 @@ def test_all_stays_there_with_the_processors_numbers(name):
 @pytest.mark.parametrize("name", DRAWING)
 def test_a_generator_there_leads_there(name):
     """With a generator of the GPU: results are there, and the same when they are drawn again."""
-    one, two = (ran(name, device=GPU, generator=streams("elsewhere", device=GPU)) for _ in range(2))
+    one, two = (ran(name, device=GPU, generator=make_generator("elsewhere", device=GPU)) for _ in range(2))
     for (where, a), (_, b) in zip(parts(one), parts(two), strict=True):
         if isinstance(a, torch.Tensor) and not isinstance(one, torch.nn.Module):
             assert a.device == GPU, where
@@ -70,7 +70,7 @@ def test_a_generator_there_leads_there(name):
 
 
 #: Waits at each step, and why.
-WAITS = {"icl.models.estimating.Mesa.errors": "torch asks of each system whether it could be solved"}
+WAITS = {"icl.models.delta_layers.Mesa.errors": "torch asks of each system whether it could be solved"}
 
 
 def waits(work, size):

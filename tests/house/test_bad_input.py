@@ -35,105 +35,71 @@ import icl
 import icl_bench
 import icl_book
 from icl import _bounds, convex, filters, profile, self_tuning, solvers
+from icl.experiments import checkpoint, evaluation, grid, training, training_variants, tuning
 from icl.models import (
     causal,
     convolved,
-    counting,
-    estimating,
+    delta_layers,
     experts,
+    fast_weights,
     first_order,
-    layered,
+    flops,
     loading,
     memformer,
     one_layer,
     operators,
+    paper_conventions,
     pointwise,
-    readings,
     scalar_heads,
     stacks,
+    streaming_stacks,
     surgery,
     token_form,
 )
-from icl.models import layers as fast_weights
 from icl.models import s6 as mamba
-from icl.runs import (
-    adapting,
-    checkpoint,
-    fitted,
-    gating,
-    grid,
-    judging,
-    language,
-    rare,
-    recipes,
-    rule_arms,
-    swapping,
-    training,
-    tuning,
-)
-from icl.tasks import (
-    components,
-    core,
-    drifts,
-    mixtures,
-    noise,
-    objectives,
-    quadratics,
-    rules,
-    sentences,
-    series,
-    speeds,
-    text,
-)
-from icl.theory import (
-    adversary,
-    any_gates,
-    cheap_covariance,
-    flips,
-    floors,
-    gated_floor,
-    joint,
-    key_gates,
-    large_d,
-    learnability,
-    lfom,
-    linear_layers,
-    mesa,
-    mixture_floor,
-    moments,
-    polynomial_floor,
-    population,
-    rule_floor,
-    separate,
-    spectra,
-    unknown_drift,
-)
-from icl.theory import lms_family as exact
-from icl.theory import one_layer as theory_one_layer
+from icl.tasks import components, core, drifts, mixtures, noise, objectives, quadratics, rules, sentences, series, text
+from icl.tasks import unknown_drift as unknown_drift_task
+from icl.theory import floors, lfom, moments
 from icl.theory import s6 as closed
-from icl.theory import steady as fast
 from icl.theory.errata import adaptation, erratum, memory
+from icl.theory.floors import gaussian_mixtures, joint, label_rule, unknown_drift
+from icl.theory.gates import finite_key_gates, key_gates
+from icl.theory.lfom import gated_floor, learnability, polynomial_floor
+from icl.theory.one_layer import adversary, population, separate_qk, sign_flips
+from icl.theory.one_layer import gla as theory_one_layer
+from icl.theory.steady import cheap_covariance, large_d, linear_layers, mesa, spectra
+from icl.theory.steady import fast_weights as fast
+from icl.theory.steady import lms_family as exact
 from icl_bench import (
-    bounds,
+    adapters,
     budgets,
     catalogue,
-    cells,
     command,
-    contest,
-    contestants,
-    foreign,
+    comparison,
+    costs,
+    custom_task,
+    entries,
+    imports,
     leaderboard,
-    own,
     report,
     results,
-    running,
+    runner,
     sequence,
-    sound,
-    specs,
-    weighing,
+    training_jobs,
+    validation,
 )
+from icl_bench import floors as bench_floors
 from icl_bench import tasks as bench_tasks
 from icl_book import charts, claims, closure, exercises, grading, notation, prose, records
+from icl_book.chapters import (
+    attention_swap,
+    coefficient_fit,
+    distribution_shift,
+    importance_sampling,
+    key_gated_layers,
+    rule_models,
+    text_finetuning,
+)
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -538,7 +504,7 @@ NAMED = {
     **{"rho": 0.9, "s": 1.0, "v": 0.1, "zeta": 1.0, "nu": 0.1, "theta": 1.0, "q": 0.1, "s2": 0.1},
     **{"test_lam": 0.9, "low": 1.0, "high": 2.0, "sigma": 0.5, "D1": 1.0, "Delta": 0.1, "P_0": 1.0},
     "dtype": torch.float32,
-    "generator": lambda _: profile.streams("x"),
+    "generator": lambda _: profile.make_generator("x"),
     "state": lambda layer: layer.start(2),
 }
 PLAIN = core.DriftingRegression(d=2, n=3, gamma=0.9)
@@ -555,7 +521,7 @@ SWINGING = drifts.ar2(2, 3, rho=0.9, omega=0.5)
 
 def prompt_of(given):
     """Two prompts of a task."""
-    return given.sample(2, generator=profile.streams("x"))
+    return given.sample(2, generator=profile.make_generator("x"))
 
 
 def s6(d=2, dtype=torch.float32, **changes):
@@ -570,21 +536,21 @@ FIXTURES = {
     core.DriftingRegression: lambda: PLAIN,
     core.InputLaw: lambda: core.GAUSSIAN,
     core.Prompt: lambda: prompt_of(PLAIN),
-    torch.Generator: lambda: profile.streams("x"),
+    torch.Generator: lambda: profile.make_generator("x"),
     torch.nn.Module: lambda: torch.nn.Linear(2, 1, bias=False),
     filters.Filter: lambda: filters.lms(0.1),
     solvers.Solver: lambda: solvers.gradient_descent(0.1),
-    recipes.Held: lambda: recipes.Held(PLAIN, 99),
+    training_variants.Held: lambda: training_variants.Held(PLAIN, 99),
     causal.Causal: lambda: stacks.Stack(2, 2),
     fast_weights.Gate: lambda: fast_weights.LinearGate(2),
-    fast_weights.FastWeights: lambda: estimating.DeltaRule(2, lam=0.9, mu=0.1),
+    fast_weights.FastWeights: lambda: delta_layers.DeltaRule(2, lam=0.9, mu=0.1),
     mamba.S6: s6,
     mamba.Statistics: lambda: mamba.statistics(prompt_of(PLAIN), s6()),
     memformer.Memory: lambda: memformer.Shared(2),
-    readings.Reading: lambda: readings.BEST,
+    paper_conventions.Convention: lambda: paper_conventions.BEST,
     moments.Moments: lambda: moments.task_moments(PLAIN, 0.9),
     population.PopulationLoss: lambda: population.layer_loss(PLAIN, lam=0.9),
-    separate.SeparateLoss: lambda: separate.separate_loss(PLAIN, width=2),
+    separate_qk.SeparateLoss: lambda: separate_qk.separate_loss(PLAIN, width=2),
     memory.Tokens: lambda: memory.Tokens(*3 * (np.zeros((2, 3, 4)),)),
     closed.S6Weights: lambda: closed.S6Weights(0.1 * np.ones((4, 3)), 0.1 * np.ones((4, 3)), np.zeros(4), np.zeros(4)),
 }
@@ -595,34 +561,34 @@ MADE_HERE = {
         grid.Expected,
         grid.Results,
         drifts.DrawnSteps,
-        bounds.RevealedPrompt,
-        cells.Cell,
-        cells.Outcome,
-        cells.Sought,
+        bench_floors.RevealedPrompt,
+        training_jobs.Job,
+        training_jobs.JobResult,
+        training_jobs.JobSpec,
         catalogue.Known,
-        contestants.Contestant,
-        running.Plan,
-        weighing.Weight,
+        entries.Contestant,
+        runner.Plan,
+        cost.MeasuredCost,
         claims.Check,
         claims.Claim,
         records.Record,
     ),
     *(
         exercises.SelfCheck,
-        recipes.Minimum,
-        adapting.Adapted,
+        training_variants.Minimum,
+        distribution_shift.Adapted,
         components.ComponentPrompt,
-        mixture_floor.InputNodes,
+        gaussian_mixtures.InputNodes,
         notation.Symbol,
-        fitted.Fitted,
+        coefficient_fit.CoefficientFit,
         series.Series,
         series.WeightPath,
     ),
     *(filters.Filter, filters.Estimate, filters.LeastSquares, filters.Window, filters.Projection, filters.FadedSums),
     *(self_tuning.Gauged, self_tuning.Meta, self_tuning.Mixed, self_tuning.KalmanBank, unknown_drift.Bank),
     *(filters.Track, solvers.Solver, solvers.Iterate, solvers.Velocity, solvers.LookAhead, solvers.SemiIteration),
-    *(solvers.Conjugate, fast_weights.Weights, fast_weights.Heads, fast_weights.Sums, fast_weights.Counted),
-    *(fast_weights.Hidden, fast_weights.Belief, fast_weights.Memories, counting.Cost, mamba.Statistics),
+    *(solvers.Conjugate, fast_weights.Weights, fast_weights.Heads, fast_weights.MesaState, fast_weights.LFOMState),
+    *(fast_weights.S6State, fast_weights.KalmanState, fast_weights.Memories, flops.Cost, mamba.Statistics),
     *(
         adversary.Layer,
         memory.Tokens,
@@ -642,20 +608,20 @@ MADE_HERE = {
         moments.Moments,
         population.PopulationLoss,
         population.Flow,
-        separate.SeparateLoss,
-        separate.SeparateFlow,
+        separate_qk.SeparateLoss,
+        separate_qk.SeparateFlow,
         training.Run,
         tuning.Tuned,
     ),
-    *(checkpoint.refused, profile.pick),
+    *(checkpoint.refused, profile.by_profile),
     *(surgery.TextState, surgery.AllTokens, loading.Sizes),
     *(
         rules.WordPrompt,
-        rule_arms.Trained,
+        rule_models.Trained,
         text.TextPrompt,
-        swapping.SwapArm,
-        swapping.SwapStage,
-        language.JudgedText,
+        attention_swap.SwapVariant,
+        attention_swap.SwapStage,
+        text_finetuning.JudgedText,
     ),
 }
 ELSEWHERE = {
@@ -665,19 +631,25 @@ ELSEWHERE = {
     # of language models, which take seconds to import
     *(surgery.with_attention, surgery.forgetting, surgery.logits_at, surgery.generate),
     *(loading.pretrained, loading.untrained, loading.sizes),
-    *(rule_arms.blank_model, rule_arms.train_arm, rule_arms.compare_arms),
-    *(rule_arms.rule_logits, rule_arms.rule_loss, rule_arms.model_answers),
-    *(language.label_logits, language.label_loss, language.fine_tune, language.judge_text, swapping.swap),
+    *(rule_models.blank_model, rule_models.train_variant, rule_models.compare_variants),
+    *(rule_models.rule_logits, rule_models.rule_loss, rule_models.model_answers),
     *(
-        swapping.swap_unit,
-        swapping.gate_unit,
-        swapping.gates_learned,
-        swapping.match_scale,
-        swapping.first_layers,
-        swapping.quicken,
-        swapping.GateArm,
-        swapping.compare_attentions,
-        language.answered,
+        text_finetuning.label_logits,
+        text_finetuning.label_loss,
+        text_finetuning.fine_tune,
+        text_finetuning.judge_text,
+        attention_swap.swap,
+    ),
+    *(
+        attention_swap.swap_unit,
+        attention_swap.gate_unit,
+        attention_swap.gates_learned,
+        attention_swap.match_scale,
+        attention_swap.first_layers,
+        attention_swap.quicken,
+        attention_swap.GateVariant,
+        attention_swap.compare_attentions,
+        text_finetuning.answered,
     ),
     *(text.LabelledTexts, text.labelled_texts, text.encoded, text.InContextText),  # of prompts of text
     *(records.record, records.recorded, claims.Claim.agrees, claims.Claim.holds, records.Record.covers),
@@ -687,8 +659,8 @@ ELSEWHERE = {
     charts.Figure.svg,
     *(leaderboard.row, leaderboard.write_row, leaderboard.submit),  # of rows, which are of whole runs
     # of models of transformers, which take seconds to import
-    *(foreign.Body, foreign.Body.state_numel, foreign.body_of, foreign.configured, foreign.MambaPy),
-    foreign.MambaPy.state_numel,
+    *(adapters.Body, adapters.Body.state_numel, adapters.body_of, adapters.configured, adapters.MambaPy),
+    adapters.MambaPy.state_numel,
 }
 # A base that only its subclasses make whole; they have its methods.
 BASES = {
@@ -705,11 +677,17 @@ BASES = {
 INSIDE = {
     *(causal.Causal.checked, stacks.DeltaStack.decays, stacks.GatedDeltaStack.decays, stacks.GatedStack.gates),
     *(fast_weights.LinearGate.forward, fast_weights.LengthGate.forward, fast_weights.Mamba2.Delta),
-    *(estimating.GatedDelta.lam, estimating.GatedDelta.beta),
+    *(delta_layers.GatedDelta.lam, delta_layers.GatedDelta.beta),
     *(surgery.FadingMemory.setting, surgery.FadingMemory.forward, surgery.FadingMemory.carry),
     *(surgery.SoftmaxMemory.forward, surgery.SoftmaxMemory.carry),
-    *(mamba.Selective.forward, mamba.Static.forward, mamba.Step.forward, mamba.FixedStep.forward, mamba.held),
-    *(sequence.Block.forward, sequence.Projected.forward, foreign.Body.forward, foreign.MambaPy.forward),
+    *(
+        mamba.Selective.forward,
+        mamba.Static.forward,
+        mamba.Step.forward,
+        mamba.FixedStep.forward,
+        mamba.zero_order_hold,
+    ),
+    *(sequence.Block.forward, sequence.Projected.forward, adapters.Body.forward, adapters.MambaPy.forward),
     *(catalogue.Softmax.forward, catalogue.Lstm.forward, catalogue.linear, catalogue.delta),
 }
 
@@ -775,7 +753,7 @@ entry(
     ],
 )
 SAMPLES = rows("task", "must be an icl.tasks.core.Task, or sample as one does", None, 0, "text", core.SmoothDrift)
-entry(core.blocks, given={"task": PLAIN}, also=SAMPLES)
+entry(core.batches, given={"task": PLAIN}, also=SAMPLES)
 entry(core.Prompt.last, also=[({"m": 4}, "m must be at most n = 3.*got 4")])
 entry(
     core.square_root,
@@ -818,14 +796,14 @@ def held(draw):
     ]
 
 
-entry((recipes.Held, "sample"), free={"batch": "all"}, also=held)
+entry((training_variants.Held, "sample"), free={"batch": "all"}, also=held)
 
 # --- mixtures with means
 PARTED = components.GaussianComponents(2, 3, [1.0, -1.0], [0.5, 2.0])
 ALONG = components.GaussianComponents(1, 3, [1.0, -1.0], [0.5, 2.0])
 FIXTURES |= {
     components.GaussianComponents: lambda: PARTED,
-    components.ComponentPrompt: lambda: PARTED.sample(2, generator=profile.streams("x")),
+    components.ComponentPrompt: lambda: PARTED.sample(2, generator=profile.make_generator("x")),
 }
 entry(
     components.GaussianComponents,
@@ -849,7 +827,7 @@ SPELT = text.InContextText(tuple((9, row) for row in range(8)), (0, 1) * 4, (5, 
 FIXTURES |= {
     training.Samples: lambda: PLAIN,
     text.InContextText: lambda: SPELT,
-    text.TextPrompt: lambda: SPELT.sample(2, generator=profile.streams("x")),
+    text.TextPrompt: lambda: SPELT.sample(2, generator=profile.make_generator("x")),
 }
 entry((text.TextPrompt, "alone"), given={"K": 1}, also=[({"K": 2}, "K must be at most 1, got 2")])
 
@@ -857,7 +835,7 @@ entry((text.TextPrompt, "alone"), given={"K": 1}, also=[({"K": 2}, "K must be at
 SPOKEN = rules.RuleLanguage(PLAIN, np.eye(2))
 FIXTURES |= {
     rules.RuleLanguage: lambda: SPOKEN,
-    rules.WordPrompt: lambda: SPOKEN.sample(2, generator=profile.streams("x")),
+    rules.WordPrompt: lambda: SPOKEN.sample(2, generator=profile.make_generator("x")),
 }
 entry(
     rules.RuleLanguage,
@@ -866,7 +844,7 @@ entry(
     also=rows("vectors", "must", np.ones((1, 2)), np.ones((2, 3)), np.ones(2), NAN, "words", None),
 )
 entry(
-    rule_floor.positive_probability,
+    label_rule.positive_probability,
     also=[
         ({"rule": WIDE}, "rule must have d = 1 or 2"),
         ({"rule": STILL}, "rule must not start at 0"),
@@ -875,13 +853,13 @@ entry(
     ],
 )
 entry(
-    rule_arms.exact_answers,
+    rule_models.exact_answers,
     given={"spacing": 0.5},
     also=[({"language": rules.RuleLanguage(SMOOTH, np.eye(2))}, "rule must be")],
 )
 ANSWERS = np.full((2, 3), 0.5)
 entry(
-    rule_arms.judge_answers,
+    rule_models.judge_answers,
     given={"answers": ANSWERS, "exact": ANSWERS, "late": 1},
     also=[
         ({"late": 3}, "late must be at most 2, got 3"),
@@ -889,7 +867,7 @@ entry(
         *rows("exact", "must", ANSWERS + 1, -ANSWERS),
     ],
 )
-entry(rule_arms.best_one_layer, given={"since": 1}, also=[({"since": 4}, "since must be at most n = 3, got 4")])
+entry(rule_models.best_one_layer, given={"since": 1}, also=[({"since": 4}, "since must be at most n = 3, got 4")])
 entry(
     quadratics.covariance,
     given={"D": [1.0, 2.0]},
@@ -967,7 +945,7 @@ for objective in (objectives.Square, objectives.Logistic, objectives.Huber, obje
         )
     entry((objective, "examples"), also=[({"prompt": prompt_of(WIDE)}, "prompt must have d = 2, got 3")])
 CURVED_TASK = objectives.Logistic(2, 3)
-PRECISE = CURVED_TASK.sample(2, generator=profile.streams("x"))
+PRECISE = CURVED_TASK.sample(2, generator=profile.make_generator("x"))
 NO_MINIMUM = [
     ({"objective": objectives.Cauchy(2, 3)}, "objective must be convex, got a Cauchy"),
     ({"objective": objectives.Logistic(2, 3, ridge=0.0)}, "objective must have a ridge > 0"),
@@ -992,13 +970,19 @@ WRONG_PRIORS = [
     *rows("weights", "must", "0.5", (0.5,), (0.5, 0.6), (1.0, 0.0), (1.5, -0.5), (0.5, NAN), 1.0),
 ]
 entry(
-    speeds.UnknownDrift, given=UNTOLD, free=dict.fromkeys((*UNTOLD, "weights"), "all"), also=[*mixed[:2], *WRONG_PRIORS]
+    unknown_drift_task.UnknownDrift,
+    given=UNTOLD,
+    free=dict.fromkeys((*UNTOLD, "weights"), "all"),
+    also=[*mixed[:2], *WRONG_PRIORS],
 )
-SPEEDS = speeds.UnknownDrift(2, 3, **UNTOLD)
-FIXTURES |= {speeds.UnknownDrift: lambda: SPEEDS}
-CREEPING = ({"task": speeds.UnknownDrift(2, 3, [1 - 1e-9], [0.1])}, "task must have gammas of at most 1 - 1e-8")
+SPEEDS = unknown_drift_task.UnknownDrift(2, 3, **UNTOLD)
+FIXTURES |= {unknown_drift_task.UnknownDrift: lambda: SPEEDS}
+CREEPING = (
+    {"task": unknown_drift_task.UnknownDrift(2, 3, [1 - 1e-9], [0.1])},
+    "task must have gammas of at most 1 - 1e-8",
+)
 entry(unknown_drift.bank_predictions, unknown_drift.linear_predictions, also=[CREEPING])
-STEADY = fast.Steady(2, 0.6, 0.8, 0.5)
+STEADY = fast.DriftLaw(2, 0.6, 0.8, 0.5)
 entry(unknown_drift.unit_delta_error, given={"law": STEADY})
 entry(unknown_drift.gates_at, given={"law": STEADY, "p": 0.5}, also=rows("p", "must be at most the weights", 1.5))
 entry(
@@ -1007,7 +991,7 @@ entry(
     free={"laws": "all", "weights": "all"},
     also=[
         *rows("laws", "must be", None, [], [None], STEADY),
-        ({"laws": [STEADY, fast.Steady(3, 0.6, 0.8)]}, r"laws must have one d, got \[2, 3\]"),
+        ({"laws": [STEADY, fast.DriftLaw(3, 0.6, 0.8)]}, r"laws must have one d, got \[2, 3\]"),
         *rows("weights", "must", "1", (1.0,), (1.0, 0.0), (1.0, NAN)),
     ],
 )
@@ -1209,23 +1193,26 @@ AGAINST = [
         "against must be one thing or have the settings of",
     ),
 ]
-entry(judging.risk_curve, given=NAMED_BY, also=AGAINST)
+entry(evaluation.risk_curve, given=NAMED_BY, also=AGAINST)
 entry(
-    judging.settled_risk,
+    evaluation.settled_risk,
     given=NAMED_BY,
     also=[*AGAINST, ({"last": 5}, "last must be at most the 4 positions.*got 5")],
 )
 FITS = r"predict must return \(..., 3\) for 3 prompts"
 entry(
-    judging.clean_risk,
+    evaluation.clean_risk,
     also=[
         ({"last": 5}, "last must be at most the 4 positions of the prompt, got 5"),
-        ({"prompt": PLAIN.sample(1, generator=profile.streams("x"))}, "prompt must hold at least two prompts.* got 1"),
+        (
+            {"prompt": PLAIN.sample(1, generator=profile.make_generator("x"))},
+            "prompt must hold at least two prompts.* got 1",
+        ),
     ],
 )
 ONE_SERIES = np.arange(6.0)
 entry(
-    judging.series_risks,
+    evaluation.series_risks,
     given={"y": ONE_SERIES, "answers": {"a": 0 * ONE_SERIES}, "since": 1, "against": "a"},
     also=[
         ({"since": 4}, "since must leave at least three of 6 rows, got 4"),
@@ -1235,9 +1222,13 @@ entry(
         ({"answers": {"a": "text"}}, r"answers\['a'\] must be real"),
     ],
 )
-entry(rare.stretched, given={"Z": torch.ones(2, 3, 2)}, also=rows("scales", "must hold at least one number", []))
 entry(
-    rare.full_risks,
+    importance_sampling.sample_scaled,
+    given={"Z": torch.ones(2, 3, 2)},
+    also=rows("scales", "must hold at least one number", []),
+)
+entry(
+    importance_sampling.corrected_risks,
     given={"A": torch.zeros(2, 2, 2), "Gamma": torch.eye(2), "n": 3},
     also=[
         ({"A": torch.zeros(0, 2, 2), "Gamma": torch.zeros(0, 0)}, "A must hold at least one matrix"),
@@ -1245,7 +1236,7 @@ entry(
     ],
 )
 entry(
-    judging.squared_error,
+    evaluation.squared_error,
     given={"predict": lambda p: 0 * p.y[:, -1], "task": PLAIN},
     also=[
         *SAMPLES,
@@ -1260,7 +1251,7 @@ entry(
 )
 ANSWERS = r"predictor must return .*"
 entry(
-    judging.one_step_ahead,
+    evaluation.one_step_ahead,
     also=[
         ({"predictor": lambda p: p.y.sum()}, ANSWERS + r"\(\*settings, 2\) for 2 prompts, got \(\) with 1 example"),
         ({"predictor": lambda p: p.y[1:, -1]}, ANSWERS + r"\(\*settings, 2\) for 2 prompts, got \(1,\) with 1"),
@@ -1287,11 +1278,11 @@ entry(
 )
 entry((grid.Grid, "fingerprint"), given={"task": "t"})
 entry(grid.run_grid, free={"folder": "all"})
-STILL_PROMPT = SKEWED.sample(2, generator=profile.streams("x"), dtype=torch.float64)
-TWO_ASKED = fitted.ask_labels(STILL_PROMPT)
-entry(fitted.ask_labels, fitted.ask_values, given={"prompt": STILL_PROMPT})
+STILL_PROMPT = SKEWED.sample(2, generator=profile.make_generator("x"), dtype=torch.float64)
+TWO_ASKED = coefficient_fit.label_targets(STILL_PROMPT)
+entry(coefficient_fit.label_targets, coefficient_fit.value_targets, given={"prompt": STILL_PROMPT})
 entry(
-    fitted.ask_risks,
+    coefficient_fit.risk_targets,
     given={"Sigma": np.eye(2)},
     also=[
         ({"Sigma": np.diag([1.0, 0.0])}, "Sigma must be positive definite"),
@@ -1300,13 +1291,13 @@ entry(
 )
 TABLE = torch.ones(2, 2, 2, dtype=torch.float64) * torch.eye(2, dtype=torch.float64)[..., None]
 AHEAD = [({"Lambda": torch.ones_like(TABLE)}, "Lambda must be 0 where i > k")]
-entry(fitted.prompt_losses, given={"asked": TWO_ASKED, "Lambda": TABLE}, also=AHEAD)
+entry(coefficient_fit.prompt_losses, given={"asked": TWO_ASKED, "Lambda": TABLE}, also=AHEAD)
 entry(
-    fitted.fit_diagonals,
+    coefficient_fit.fit_diagonals,
     given={"asked": TWO_ASKED, "Lambda": TABLE},
     also=[*AHEAD, ({"Lambda": 1e200 * TABLE}, "Lambda must start at a finite loss")],
 )
-entry(fitted.polynomial_losses, given={"asked": TWO_ASKED, "p": np.ones(2)}, sizes={"depths": 2})
+entry(coefficient_fit.polynomial_losses, given={"asked": TWO_ASKED, "p": np.ones(2)}, sizes={"depths": 2})
 
 # --- what a chapter shows
 entry(
@@ -1354,7 +1345,7 @@ entry(
     free=dict.fromkeys(("words", "condition"), "all"),
     also=[({"words": " "}, "words must not be empty"), ({"condition": 1}, "condition must be True or False, got 1")],
 )
-entry(profile.streams, given={"name": "x"})
+entry(profile.make_generator, given={"name": "x"})
 
 # --- models: one layer of gated attention, and recurrences
 ONE_NUMBER = [({"lam": torch.tensor([0.5, 0.5])}, "lam must be one ")]
@@ -1380,7 +1371,7 @@ entry(
     (one_layer.OneLayerGLA, "forward"),
     also=[
         (
-            {"prompt": PLAIN.sample(2, generator=profile.streams("x"), dtype=torch.float64)},
+            {"prompt": PLAIN.sample(2, generator=profile.make_generator("x"), dtype=torch.float64)},
             "W_V must have dtype torch.float64 to match",
         ),
         ({"prompt": prompt_of(WIDE)}, r"W_V must have shape \(4, 4\) to match"),
@@ -1419,7 +1410,7 @@ SPREAD = {"lam": "None"}  # the default spread of a `Stack`
 entry(stacks.Stack, also=TWO_LAYERS)
 entry(stacks.DeltaStack, free=SPREAD, also=TWO_LAYERS)
 entry(stacks.GatedDeltaStack, free=SPREAD, also=TWO_LAYERS)
-entry(readings.FullStack, also=TWO_LAYERS)
+entry(paper_conventions.FullStack, also=TWO_LAYERS)
 entry(convolved.Convolved, also=rows("sees", "must be 'keys' or 'tokens'", "labels"))
 entry(
     stacks.GatedStack,
@@ -1430,7 +1421,7 @@ entry(
 )
 entry(stacks.factors, given={"lam": 0.5}, free={"lam": ("0.5", "True"), "layers": "all"})
 entry(
-    readings.Reading,
+    paper_conventions.Convention,
     given={"sign": 1},
     free={"sign": "all"},
     also=[
@@ -1441,7 +1432,7 @@ entry(
 )
 MERGED = torch.zeros(2, 3, 3)
 entry(
-    readings.predictions,
+    paper_conventions.predictions,
     given={"W_V": MERGED, "W_KQ": MERGED, "lam": torch.full((2,), 0.5)},
     sizes={"tokens": 3},
     also=[
@@ -1485,9 +1476,9 @@ def lists(*names):
     return [row for name in names for row in rows(name, "must be one number", [0.5] * 3, [[0.5, 0.6]], [])]
 
 
-entry(fast_weights.GLA, estimating.DeltaRule, also=lists("lam", "mu"))
+entry(fast_weights.GLA, delta_layers.DeltaRule, also=lists("lam", "mu"))
 entry(fast_weights.Mamba2, given={"A": 1.0}, also=gates("gate"))
-entry(estimating.GatedDelta, also=gates("forget", "write"))
+entry(delta_layers.GatedDelta, also=gates("forget", "write"))
 entry(
     fast_weights.RetNet,
     given={"lam": [0.9, 0.8]},
@@ -1495,7 +1486,7 @@ entry(
     also=rows("lam", "must ", 0.9, [], [[0.9]], [0.9, 1.0], [0.9, 0.0], [0.9, NAN], None, "0.9"),
 )
 entry(
-    estimating.LFOM,
+    delta_layers.LFOM,
     given={"c": [0.5, -0.1]},
     free={"c": "all"},
     also=rows("c", "must ", 0.5, [], [[0.5]], np.ones((2, 1)), [0.5, NAN], [INF], None, [None], "0.5", ["a"], [1j]),
@@ -1503,7 +1494,7 @@ entry(
 DEEP, DEEP_DELTA, OF_GATES = stacks.Stack(2, 2), stacks.DeltaStack(2, 2), stacks.GatedStack(2, 2)
 GLA_LAYER = fast_weights.GLA(2, lam=0.9, mu=0.1)
 entry(
-    layered.LayeredGLA,
+    streaming_stacks.LayeredGLA,
     also=[
         *rows(
             "model",
@@ -1513,7 +1504,7 @@ entry(
             GLA_LAYER,
             OF_GATES,
             DEEP_DELTA,
-            layered.LayeredGLA(DEEP),
+            streaming_stacks.LayeredGLA(DEEP),
         ),
         *(
             ({"model": causal.Normalised(value)}, "model must be a Stack or a Normalised one")
@@ -1523,7 +1514,7 @@ entry(
 )
 SEVERAL_RATES, STATIC = {"A": -torch.ones(4)}, {name: mamba.Static(4, dtype=torch.float32) for name in "BC"}
 entry(
-    layered.Selected,
+    streaming_stacks.Selected,
     also=[
         *rows(
             "layer",
@@ -1532,7 +1523,7 @@ entry(
             mamba.S6,
             mamba.S6Stack([s6()], 3),
             torch.nn.Linear(3, 3),
-            layered.Selected(s6()),
+            streaming_stacks.Selected(s6()),
         ),
         *(({"layer": s6(**{name: STATIC[name]})}, "layer must have Selective B and C") for name in "BC"),
         ({"layer": s6(**SEVERAL_RATES)}, "layer must have one rate.*got 4"),
@@ -1544,11 +1535,11 @@ KIND = "state must be a (Weights|Sums|Counted|Memories|Hidden|Heads|Belief), as 
 def states(call):
     """States that are another layer's, or of other prompts."""
     layer = call.function.__self__
-    alien = estimating.LFOM(2, c=[0.5]) if not isinstance(layer, estimating.LFOM) else GLA_LAYER
+    alien = delta_layers.LFOM(2, c=[0.5]) if not isinstance(layer, delta_layers.LFOM) else GLA_LAYER
     yield {"state": alien.start(2)} if type(alien.start(2)) is not type(layer.start(2)) else {"state": None}, KIND
     yield {"state": layer.start(1)}, r"state\.\w+ must have shape .* to match the layer and x"
-    if isinstance(layer, layered.LayeredGLA | layered.LayeredDelta):
-        deeper = layered.LayeredGLA(stacks.Stack(2, 4)).start(2)
+    if isinstance(layer, streaming_stacks.LayeredGLA | streaming_stacks.LayeredDelta):
+        deeper = streaming_stacks.LayeredGLA(stacks.Stack(2, 4)).start(2)
         yield {"state": deeper}, r"state.labels must have shape \(2, 2, 2\) to match"
 
 
@@ -1775,7 +1766,7 @@ FIXTURES |= {scalar_heads.ScalarHeads: lambda: scalar_heads.ScalarHeads(1, 2, 3,
 entry(scalar_heads.ScalarHeads, given={"tokens": 1}, also=[({"tokens": 2}, "tokens must be 0, 1 or n . 1 = 4, got 2")])
 entry(
     (scalar_heads.ScalarHeads, "forward"),
-    given={"prompt": ALONG.sample(2, generator=profile.streams("x"))},
+    given={"prompt": ALONG.sample(2, generator=profile.make_generator("x"))},
     also=[({"prompt": prompt_of(PLAIN)}, r"x must have shape \(any, 4, 1\) to match the model")],
 )
 entry((scalar_heads.ScalarHeads, "errors"), given={"X": torch.ones(2, 3, 1)})
@@ -1864,7 +1855,7 @@ FIXTURES |= {training.Config: lambda: PLAN}
 entry((training.Config, "step_size"), also=[({"step": 5}, "step must be at most steps = 4")])
 MODELS = torch.zeros(2, 3, 3)
 entry(
-    recipes.train_side_by_side,
+    training_variants.train_side_by_side,
     given={"theta": MODELS, "lam": np.array([0.9, 1.0]), "steps": 1, "optimiser": training.AdamW()},
     free={"theta": "of another dtype", "watch": "all"},
     also=[
@@ -1909,9 +1900,9 @@ entry(
         ({"loss": None}, "loss must be a function"),
         ({"task": None}, r"task must be an [\w.]*Samples"),
         ({"config": None}, "config must be an icl.*Config"),
-        *rows("also", "must (map names to torch.Generators|be a .*Mapping)", profile.streams("x"), {"noise": 3}),
+        *rows("also", "must (map names to torch.Generators|be a .*Mapping)", profile.make_generator("x"), {"noise": 3}),
         *(
-            ({"also": {name: profile.streams("x")}}, "also must name its streams, and none 'generator'")
+            ({"also": {name: profile.make_generator("x")}}, "also must name its streams, and none 'generator'")
             for name in ("generator", "", 3)
         ),
         *rows("checkpoint", "must be a pathlib.Path", "a/path", Path("no such folder/file")),
@@ -1981,17 +1972,19 @@ entry(
 )
 
 # --- the benchmark
-SETTLED_LAW = fast.Steady(2, 0.9, 0.1)
-BEHIND = {"model": convolved.Convolved(2, width=2, generator=profile.streams("x")), "law": SETTLED_LAW}
-OF_FOUR = [({"law": fast.Steady(4, 0.9, 0.1)}, "model must have d = 4, to match law, got 2")]
+SETTLED_LAW = fast.DriftLaw(2, 0.9, 0.1)
+BEHIND = {"model": convolved.Convolved(2, width=2, generator=profile.make_generator("x")), "law": SETTLED_LAW}
+OF_FOUR = [({"law": fast.DriftLaw(4, 0.9, 0.1)}, "model must have d = 4, to match law, got 2")]
 ONE_LAYER = {"layer": "delta rule", "fed": "one filter", "law": SETTLED_LAW, "prompts": 20}
 ONE_STEP = {"recipe": training.Config(1, 1), "lr": 0.01}
-entry(gating.gated_layer, given={"layer": "Mamba-2", "fed": "own filter"})
-entry(gating.train_gated, given=BEHIND | ONE_STEP, also=OF_FOUR)
-NOISY_LAW = [({"law": fast.Steady(2, 0.9, 0.1, 0.1)}, "law must have labels without noise")]
-entry(gating.over_bound, given=BEHIND, also=OF_FOUR + NOISY_LAW)
-entry(gating.gated_run, given=ONE_LAYER | ONE_STEP)
-entry(gating.compare_gated, given={"law": SETTLED_LAW, "prompts": 20, "seeds": 1, "recipe": ONE_STEP["recipe"]})
+entry(key_gated_layers.gated_layer, given={"layer": "Mamba-2", "fed": "own filter"})
+entry(key_gated_layers.train_gated, given=BEHIND | ONE_STEP, also=OF_FOUR)
+NOISY_LAW = [({"law": fast.DriftLaw(2, 0.9, 0.1, 0.1)}, "law must have labels without noise")]
+entry(key_gated_layers.over_bound, given=BEHIND, also=OF_FOUR + NOISY_LAW)
+entry(key_gated_layers.gated_run, given=ONE_LAYER | ONE_STEP)
+entry(
+    key_gated_layers.compare_gated, given={"law": SETTLED_LAW, "prompts": 20, "seeds": 1, "recipe": ONE_STEP["recipe"]}
+)
 SHORT_TASKS = {"t": bench_tasks.drifting_tasks(2, 4)["AR(1), γ = 0.9"]}
 TAUGHT = {"GLA": (lambda: fast_weights.GLA(2, lam=0.9, mu=0.1), training.Config(1, 2))}
 TASK_NAMES = [
@@ -1999,7 +1992,7 @@ TASK_NAMES = [
     ({"tasks": {"t": 3}}, "tasks must be tasks, got 3 for 't'"),
 ]
 FOUND = pd.DataFrame(columns=["task", "method", "setting", "value"])
-entry(bounds.known_floors, given={"task": PLAIN}, free={"task": "all"})
+entry(bench_floors.known_floors, given={"task": PLAIN}, free={"task": "all"})
 FIXTURES |= {bench_tasks.BenchTask: lambda: bench_tasks.BENCH_TASKS["leaps"]}
 entry(bench_tasks.BenchTask, given={"name": "t", "title": "t", "about": "t", "make": lambda d, n: PLAIN})
 NO_TASK = [({"task": 3}, r"task must be an [\w.]*Task, got 3")]
@@ -2010,7 +2003,7 @@ FIXTURES |= {bench_tasks.SeveralTasks: lambda: bench_tasks.mixture([PLAIN])}
 OF_OTHER_SIZES = rows("tasks", "must be at least one, of one d and one n", [], [PLAIN, WIDE])
 entry(bench_tasks.SeveralTasks, bench_tasks.mixture, given={"tasks": [PLAIN]}, also=OF_OTHER_SIZES)
 entry(
-    own.OwnTask,
+    custom_task.CustomTask,
     given={"name": "t", "task": PLAIN},
     free={"task": "all"},
     also=[({"task": WIDE}, "task must have d = 2"), ({"task": None}, "task must have d = 2, .*got 'none' of t")],
@@ -2023,20 +2016,20 @@ class Floored(core.DriftingRegression):
     floor = staticmethod(lambda prompt: prompt.y**2)
 
 
-FIXTURES |= {own.OwnTask: lambda: own.OwnTask("t", Floored(2, 3, 0.9), 2, 3)}
-entry(specs.nearest, given={"name": "a", "known": ["a"]}, free={"name": "all", "known": "all"})
-entry(specs.load, given={"spec": "json:JSONDecoder"}, also=rows("spec", "must be", "a", "a.py", ":b"))
-entry(specs.home_of, specs.source_hash, given={"file": Path(json.__file__)})
+FIXTURES |= {custom_task.CustomTask: lambda: custom_task.CustomTask("t", Floored(2, 3, 0.9), 2, 3)}
+entry(imports.nearest, given={"name": "a", "known": ["a"]}, free={"name": "all", "known": "all"})
+entry(imports.load, given={"spec": "json:JSONDecoder"}, also=rows("spec", "must be", "a", "a.py", ":b"))
+entry(imports.package_root, imports.source_hash, given={"file": Path(json.__file__)})
 
 # --- the benchmark's tool
 TINY_BUDGET = budgets.Budget("tiny", 2, 8, 8, 1, 2, 4, (1e-3,), 1, 5, 8, 4)
-IDLE = contestants.resolve("answer-0")
+IDLE = entries.resolve("answer-0")
 FIXTURES |= {
     budgets.Budget: lambda: TINY_BUDGET,
-    contestants.Shape: lambda: TINY_BUDGET.shape,
-    contestants.Contestant: lambda: IDLE,
-    cells.Cell: lambda: cells.Cell(
-        cells.Sought(IDLE.spec, IDLE.kind, IDLE.name, IDLE.path, IDLE.source),
+    entries.Shape: lambda: TINY_BUDGET.shape,
+    entries.Contestant: lambda: IDLE,
+    training_jobs.Job: lambda: training_jobs.Job(
+        training_jobs.JobSpec(IDLE.spec, IDLE.kind, IDLE.name, IDLE.path, IDLE.source),
         TINY_BUDGET,
         "all",
         ("ar1-0.9",),
@@ -2044,7 +2037,7 @@ FIXTURES |= {
         NAN,
         0,
     ),
-    running.Plan: lambda: running.plan(["answer-0"], tasks=["ar1-0.9"], only_tested=[], budget=TINY_BUDGET),
+    runner.Plan: lambda: runner.plan(["answer-0"], tasks=["ar1-0.9"], only_tested=[], budget=TINY_BUDGET),
     results.BenchResults: lambda: IDLE_RESULTS(),
     sequence.InContext: lambda: sequence.InContext(2, 3, torch.nn.Identity()),
     catalogue.Softmax: lambda: catalogue.Softmax(4, 2),
@@ -2056,7 +2049,7 @@ FIXTURES |= {
 def IDLE_RESULTS():
     """A run of two that answer 0, which takes a moment."""
     asked = {"tasks": ["ar1-0.9"], "only_tested": [], "budget": TINY_BUDGET, "quiet": True}
-    return running.run(["answer-0", "again=answer-0"], **asked)
+    return runner.run(["answer-0", "again=answer-0"], **asked)
 
 
 def somewhere(name):
@@ -2078,13 +2071,13 @@ entry(
     also=[*BUDGET_RATES, ({"last": 10}, "last must be at most the 9 positions")],
 )
 entry(budgets.Budget.config, given={"rate": 0.1, "tasks": 2})
-entry(contestants.Shape, given={"n": 3, "longest": 7})
-entry(contestants.resolve, given={"spec": "answer-0"}, also=rows("spec", "must be", "glaa", ":b"))
-entry(foreign.is_config, foreign.is_model, given={"what": 3}, free={"what": "all"})
-entry(foreign.is_config_class, foreign.is_model_class, given={"what": 3}, free={"what": "all"})
-entry(foreign.dataclass_config, given={"kind": 3}, free={"kind": "all"})
-entry(foreign.here, given={"package": "numpy"})
-entry(foreign.hugging_face, given={"name": "GPT2Config"})
+entry(entries.Shape, given={"n": 3, "longest": 7})
+entry(entries.resolve, given={"spec": "answer-0"}, also=rows("spec", "must be", "glaa", ":b"))
+entry(adapters.is_config, adapters.is_model, given={"what": 3}, free={"what": "all"})
+entry(adapters.is_config_class, adapters.is_model_class, given={"what": 3}, free={"what": "all"})
+entry(adapters.dataclass_config, given={"kind": 3}, free={"kind": "all"})
+entry(adapters.is_installed, given={"package": "numpy"})
+entry(adapters.hugging_face, given={"name": "GPT2Config"})
 entry(sequence.tokens, free=dict.fromkeys("xy", ("nan", "of another dtype")))
 NO_OPERATOR = rows("operator", "must", lambda x: x, lambda q, k: q)
 NO_OPERATOR += [({"operator": lambda q, k, v, a: v}, "operator is told q, k, v")]
@@ -2099,27 +2092,27 @@ entry(sequence.InContext, given={"body": torch.nn.Identity()})
 entry(sequence.InContext.answers, (sequence.InContext, "errors"), free=dict.fromkeys("xy", "nan"))
 entry(catalogue.Softmax, catalogue.Alibi, catalogue.Rotary, given={"width": 4, "heads": 2})
 entry(
-    cells.prompts_for,
+    training_jobs.prompts_for,
     given={"name": "ar1-0.9", "variant": "same"},
     also=rows("variant", "must be one of same, longer", "shorter"),
 )
-entry(cells.squared_errors, given={"predictor": filters.lms(0.1)}, free={"predictor": "all"})
-entry((cells.Cell, "files"), given={"folder": Path("x")})
-entry(cells.work, given={"tests": {}, "folder": None})
-entry((running.Plan, "tests"), given={"trained_on": "all"})
-entry((running.Plan, "seconds"), given={"us_per_token": {"answer-0": 1.0}})
+entry(training_jobs.squared_errors, given={"predictor": filters.lms(0.1)}, free={"predictor": "all"})
+entry((training_jobs.Job, "files"), given={"folder": Path("x")})
+entry(training_jobs.run_job, given={"tests": {}, "folder": None})
+entry((runner.Plan, "tests"), given={"trained_on": "all"})
+entry((runner.Plan, "seconds"), given={"us_per_token": {"answer-0": 1.0}})
 ONE_RUN = {"asked": ["answer-0"], "tasks": ["ar1-0.9"], "only_tested": [], "budget": TINY_BUDGET}
-entry(running.plan, given=ONE_RUN)
-entry(running.run, given=ONE_RUN | {"quiet": True})
-entry(sound.examine, given={"made": filters.lms(0.1), "name": "lms"})
-entry(weighing.count, given={"run": lambda: None})
+entry(runner.plan, given=ONE_RUN)
+entry(runner.run, given=ONE_RUN | {"quiet": True})
+entry(validation.validate_model, given={"made": filters.lms(0.1), "name": "lms"})
+entry(costs.count, given={"run": lambda: None})
 entry(command.main, given={"argv": ["--version"]})
 entry(results.BenchResults, given=lambda _: {"table": IDLE_RESULTS().table, "meta": IDLE_RESULTS().meta})
 entry(results.write_results, given=lambda _: {"path": somewhere("results.parquet")})
 entry(results.read_results, given=lambda _: {"path": written()})
-entry(results.paired, given={"one": "answer-0", "other": "again"})
-entry(results.overall, results.per_task, report.page, also=rows("against", "must", "nobody"))
-entry(results.together, given=lambda _: {"runs": [IDLE_RESULTS()]}, also=rows("runs", "must", [], [3]))
+entry(results.paired_comparison, given={"one": "answer-0", "other": "again"})
+entry(results.aggregate, results.per_task, report.page, also=rows("against", "must", "nobody"))
+entry(results.concat, given=lambda _: {"runs": [IDLE_RESULTS()]}, also=rows("runs", "must", [], [3]))
 entry(results.renamed, given={"names": {"again": "other"}}, also=rows("names", "must", {"nobody": "x"}))
 entry(report.write_report, given=lambda _: {"path": somewhere("report.html")})
 entry(report.plain, given={"value": 1.0, "error": 0.1}, free={"value": "all", "error": "all"})
@@ -2131,17 +2124,17 @@ entry(
 )
 entry(bench_tasks.told_kalman, given={"task": bench_tasks.drifting_tasks(2, 3)["leaps, t with ν = 3"]})
 entry(
-    contest.tuned_for,
+    comparison.tuned_for,
     given={"task": SHORT_TASKS["t"], "prompts": 2, "last": 2},
     also=[({"last": 6}, "last must be at most the 5 positions of the task, got 6")],
 )
 entry(
-    contest.teach,
+    comparison.train_on,
     given={"tasks": [PLAIN], "config": training.Config(1, 2)},
     also=[({"tasks": []}, "tasks must be at least one")],
 )
-entry(contest.tuned_settings, given={"tasks": SHORT_TASKS, "prompts": 2, "last": 2}, also=TASK_NAMES)
-entry(contest.taught_numbers, given={"tasks": SHORT_TASKS, "models": TAUGHT}, also=TASK_NAMES)
+entry(comparison.tuned_settings, given={"tasks": SHORT_TASKS, "prompts": 2, "last": 2}, also=TASK_NAMES)
+entry(comparison.trained_settings, given={"tasks": SHORT_TASKS, "models": TAUGHT}, also=TASK_NAMES)
 SETTLED = None
 
 
@@ -2149,16 +2142,16 @@ def settled():
     """Settings of all contestants of one task, found once in this file, as it takes a second."""
     global SETTLED
     if SETTLED is None:
-        models = {name: (made, training.Config(1, 1)) for name, (made, _) in contest.untaught(2).items()}
-        tuned = contest.tuned_settings(SHORT_TASKS, prompts=2, last=2)
+        models = {name: (made, training.Config(1, 1)) for name, (made, _) in comparison.trainable_layers(2).items()}
+        tuned = comparison.tuned_settings(SHORT_TASKS, prompts=2, last=2)
         # Looked through again and again: for that, objects are quicker than pandas' own texts.
-        SETTLED = pd.concat([tuned, contest.taught_numbers(SHORT_TASKS, models)]).astype(object)
+        SETTLED = pd.concat([tuned, comparison.trained_settings(SHORT_TASKS, models)]).astype(object)
     return SETTLED
 
 
 TABLE = ({"settings": FOUND.drop(columns="task")}, "settings must be a table with task, method, setting, value")
 entry(
-    contest.makers,
+    comparison.makers,
     given=lambda _: {"task": SHORT_TASKS["t"], "name": "t", "settings": settled()},
     free={"name": "all", "task": "all"},
     also=[
@@ -2170,14 +2163,14 @@ entry(
     ],
 )
 entry(
-    contest.compare,
+    comparison.compare,
     given=lambda _: {"tasks": SHORT_TASKS, "settings": settled(), "batch": 2, "seeds": 1, "last": 2},
     free={"folder": "all"},
     also=[*TASK_NAMES, TABLE, ({"last": 6}, "last must be at most the 5 positions")],
 )
-entry(recipes.as_published, given={"model": NET, "loss": LOSS, "steps": 1, "batch": 1})
+entry(training_variants.as_published, given={"model": NET, "loss": LOSS, "steps": 1, "batch": 1})
 entry(
-    recipes.minimise,
+    training_variants.minimise,
     given={"model": NET, "loss": lambda: NET.weight.square().sum(), "iterations": 1},
     also=[
         ({"model": None}, "model must be a torch.nn.Module"),
@@ -2189,10 +2182,10 @@ entry(
     ],
 )
 
-FIXTURES |= {adapting.Given: lambda: adapting.Given(prompt_of(PLAIN))}
+FIXTURES |= {distribution_shift.Given: lambda: distribution_shift.Given(prompt_of(PLAIN))}
 TRAINED = experts.MultiHead([HEAD], experts.FreeGate(1, dtype=torch.float32))
 entry(
-    (adapting.Given, "sample"),
+    (distribution_shift.Given, "sample"),
     free={"batch": "all"},
     also=[
         ({"batch": 3}, "batch must be 2 in torch.float32, the prompts given, got 3"),
@@ -2200,9 +2193,9 @@ entry(
         ({"device": "meta"}, "device must be cpu"),
     ],
 )
-entry(adapting.query_loss, given={"model": TRAINED})
+entry(distribution_shift.query_loss, given={"model": TRAINED})
 entry(
-    adapting.adapt,
+    distribution_shift.adapt,
     given={"model": TRAINED, "prompt": prompt_of(PLAIN), "iterations": 1},
     also=[
         *rows("names", "must be a sequence of parts of", "gate", ["nothing"]),
@@ -2211,7 +2204,7 @@ entry(
     ],
 )
 entry(
-    adapting.rescale,
+    distribution_shift.rescale,
     given={"model": TRAINED, "X": torch.ones(2, 3, 2), "made_for": 1.0},
     also=[
         ({"model": experts.MultiHead([HEAD])}, "model must have a FreeGate"),
@@ -2223,7 +2216,7 @@ entry(
 SAME = core.StationaryRegression(d=1, n=3)
 entry(joint.label_errors, also=[({"task": SKEWED}, "Sigma_w must be the"), ({"task": SAME}, "x must have shape")])
 entry(
-    joint.mistaken_errors,
+    joint.misspecified_errors,
     given={"tasks": FLAT_TASKS, "kernel": np.eye(4), "noise": 0.1},
     also=[
         ({"last": 5}, "last must be at most the 4 positions of the tasks, got 5"),
@@ -2241,7 +2234,7 @@ entry(linear_layers.attention_heads, given={"fades": np.array([0.5, 0.9])})
 entry(linear_layers.turning_head, given={"radius": 0.9, "angle": 0.3})
 entry(linear_layers.heavy_ball, given={"keep": 0.9})
 entry(linear_layers.forward_model, given={"F": np.eye(2), "gain": np.ones(2)})
-STEADY = fast.Steady(3, 0.9, 0.1)
+STEADY = fast.DriftLaw(3, 0.9, 0.1)
 FIXTURES |= {linear_layers.LinearLayer: lambda: linear_layers.heavy_ball(0.9, 0.1)}
 entry(
     linear_layers.settled_error,
@@ -2258,7 +2251,7 @@ entry(
     given={"F": np.eye(2), "H": np.eye(2), "Q": np.eye(2), "Lambda": np.eye(2)},
 )
 entry(key_gates.per_coordinate, given={"F": np.array([[0.9]]), "spectrum": np.ones(3), "d": 3})
-entry(key_gates.of_steady, given={"spectrum": np.ones(3)})
+entry(key_gates.from_drift_law, given={"spectrum": np.ones(3)})
 entry(key_gates.ratio_moments, given={"sizes": np.ones(3), "noise": 0.1})
 for checked in (
     (key_gates.MovingWeights, "error"),
@@ -2269,14 +2262,14 @@ for checked in (
     entry(checked, given={"P": np.eye(2)}, sizes={"d": 2})
 entry(key_gates.windowed_errors, given={"prior": np.eye(2)}, sizes={"d": 2})
 TABLES = {"n": 3, "N": 2, "d": 2}
-entry(any_gates.finite_bound, any_gates.finite_ladder, sizes=TABLES)
-entry(any_gates.gated_error, given={"A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
-entry(any_gates.search_gates, given={"start_A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
+entry(finite_key_gates.finite_bound, finite_key_gates.finite_ladder, sizes=TABLES)
+entry(finite_key_gates.gated_error, given={"A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
+entry(finite_key_gates.search_gates, given={"start_A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
 entry(
     fast.channel_gates_error,
     also=[
         ({"law": law}, "law must have d > 1 and labels")
-        for law in (fast.Steady(1, 0.9, 0.1), fast.Steady(3, 0.9, 0.1, 0.2))
+        for law in (fast.DriftLaw(1, 0.9, 0.1), fast.DriftLaw(3, 0.9, 0.1, 0.2))
     ],
 )
 entry(
@@ -2337,20 +2330,20 @@ entry(
     sentences.unpacked, given={"text": sentences.packed(SIGNED_TABLE.features)}, also=rows("text", "must", "no", "AAAA")
 )
 entry(
-    flips.sign_layer_error,
+    sign_flips.sign_layer_error,
     given={"A": np.eye(2)},
     also=[({"A": np.eye(3)}, r"A must have shape \(2, 2\) to match the task")],
 )
 SIGNED_ROWS = {"flip": 0.1, "n": 3, "explained": 0.4}
-for signed in (flips.sign_drift, flips.sign_forgetting):
+for signed in (sign_flips.sign_drift, sign_flips.sign_forgetting):
     entry(signed, given=SIGNED_ROWS)
-for signed in (flips.memory_right, flips.sign_accuracy):
+for signed in (sign_flips.memory_right, sign_flips.sign_accuracy):
     entry(signed, given=SIGNED_ROWS, also=rows("explained", "must be .*< 1", 1.0))
-entry(flips.sign_layer, given={"flip": 0.1, "n": 3})
-entry(flips.sign_moments, given={"flip": 0.1, "n": 3})
-entry(flips.sign_error, given={"m": moments.recursion(0.9, gamma=0.9, n=3), "explained": 0.4})
-entry(flips.sign_ceiling, given={"explained": 0.4})
-entry(flips.reordered, also=rows("kernel", "must hold at least one demonstration", np.eye(1)))
+entry(sign_flips.sign_layer, given={"flip": 0.1, "n": 3})
+entry(sign_flips.sign_moments, given={"flip": 0.1, "n": 3})
+entry(sign_flips.sign_error, given={"m": moments.recursion(0.9, gamma=0.9, n=3), "explained": 0.4})
+entry(sign_flips.sign_ceiling, given={"explained": 0.4})
+entry(sign_flips.reordered, also=rows("kernel", "must hold at least one demonstration", np.eye(1)))
 entry(theory_one_layer.kalman_pole, given={"crosstalk": 2.0})
 entry(
     theory_one_layer.steady_identity_error,
@@ -2429,25 +2422,25 @@ entry(
     ],
 )
 RANK = ({"rank": 3}, "rank must be at most d = 2, got 3")
-entry(separate.separate_loss, also=[CORRELATED])
-entry(separate.separate_flow, given={"start": np.full(14, 0.5), "until": 0.01})
+entry(separate_qk.separate_loss, also=[CORRELATED])
+entry(separate_qk.separate_flow, given={"start": np.full(14, 0.5), "until": 0.01})
 entry(
-    *(separate.SeparateLoss.split, separate.SeparateLoss.theta, separate.SeparateLoss.value),
-    *(separate.SeparateLoss.gradient, separate.SeparateLoss.hessian),
+    *(separate_qk.SeparateLoss.split, separate_qk.SeparateLoss.theta, separate_qk.SeparateLoss.value),
+    *(separate_qk.SeparateLoss.gradient, separate_qk.SeparateLoss.hessian),
     given={"z": np.full(14, 0.5)},
     sizes={"weights": 14},
 )
 entry(
-    separate.SeparateLoss.join,
+    separate_qk.SeparateLoss.join,
     given={"row": np.zeros(3), "keys": np.zeros((2, 3)), "queries": np.zeros((2, 2))},
     also=[({"keys": np.zeros((2, 2))}, r"keys must have shape \(2, 3\)")],
 )
-entry(separate.gate_at_rank, also=[CORRELATED, RANK])
-entry(separate.plateau, given={"rank": 1, "width": 2}, also=[CORRELATED, RANK, *SINGULAR])
-entry(separate.escape_rates, given={"rank": 1}, also=[CORRELATED, RANK, *SINGULAR])
-entry(separate.separate_trap, given={"width": 2}, also=[CORRELATED, *SINGULAR])
-entry(separate.trap_form, also=[CORRELATED, *SINGULAR])
-entry(separate.head_curvature, given={"width": 2}, also=[CORRELATED, *SINGULAR[:1]])
+entry(separate_qk.gate_at_rank, also=[CORRELATED, RANK])
+entry(separate_qk.plateau, given={"rank": 1, "width": 2}, also=[CORRELATED, RANK, *SINGULAR])
+entry(separate_qk.escape_rates, given={"rank": 1}, also=[CORRELATED, RANK, *SINGULAR])
+entry(separate_qk.separate_trap, given={"width": 2}, also=[CORRELATED, *SINGULAR])
+entry(separate_qk.trap_form, also=[CORRELATED, *SINGULAR])
+entry(separate_qk.head_curvature, given={"width": 2}, also=[CORRELATED, *SINGULAR[:1]])
 
 # --- theory: Kalman, floors, filters
 XS = np.zeros((2, 4, 2))
@@ -2650,12 +2643,12 @@ entry(
     also=CURVED + LAWS_OF,
 )
 entry(gated_floor.least_by_spectrum, given={"H": FOUR}, also=CURVED)
-FLOORS = (mixture_floor.curvature_moments, mixture_floor.least_over_components)
+FLOORS = (gaussian_mixtures.curvature_moments, gaussian_mixtures.least_over_components)
 WIDE_TASK = ({"task": PARTED}, "task must have d = 1 here, got d = 2")
-entry(*FLOORS, mixture_floor.least_shared_over_components, given={"task": ALONG}, also=[WIDE_TASK])
+entry(*FLOORS, gaussian_mixtures.least_shared_over_components, given={"task": ALONG}, also=[WIDE_TASK])
 BY_TOKEN = components.GaussianComponents(1, 3, [1.0, -1.0], [0.5, 2.0], per_token=True)
 entry(
-    mixture_floor.input_nodes,
+    gaussian_mixtures.input_nodes,
     given={"task": ALONG},
     also=[
         WIDE_TASK,
@@ -2664,8 +2657,8 @@ entry(
     ],
 )
 entry(
-    mixture_floor.component_posterior,
-    given={"task": ALONG, "nodes": mixture_floor.input_nodes(ALONG, 3)},
+    gaussian_mixtures.component_posterior,
+    given={"task": ALONG, "nodes": gaussian_mixtures.input_nodes(ALONG, 3)},
     also=[WIDE_TASK],
 )
 COVER = {"parameters": 2, "radius": 1.0, "largest": 1.0, "slope": 1.0, "delta": 0.1}
@@ -2697,14 +2690,14 @@ EYE = closed.S6Weights(np.eye(3, 3), np.eye(3, 3), np.zeros(3), np.zeros(3))
 entry(closed.rate, given={"eta": 1e-3}, also=[OTHER_D, ({"weights": EYE, "eta": 100.0}, "eta must be < ")])
 
 # --- theory: every fast weight in steady state
-LAW = fast.Steady(3, 0.9, 0.1)
+LAW = fast.DriftLaw(3, 0.9, 0.1)
 LAWS_BELOW_FIVE = [({"law": LAW}, "law must have d >= 5 for this fit, got d = 3")]
-entry(large_d.kalman_floor, mesa.mesa_for, given={"law": fast.Steady(5, 0.9, 0.1)}, also=LAWS_BELOW_FIVE)
-FIXTURES |= {fast.Steady: lambda: LAW}
+entry(large_d.kalman_floor, mesa.mesa_for, given={"law": fast.DriftLaw(5, 0.9, 0.1)}, also=LAWS_BELOW_FIVE)
+FIXTURES |= {fast.DriftLaw: lambda: LAW}
 entry(
     fast.best_normalised_gla,
     also=[
-        ({"law": fast.Steady(d, 0.9, 0.1, noise_of)}, f"d must be > 1, and > 2 for noisy labels.*{d}")
+        ({"law": fast.DriftLaw(d, 0.9, 0.1, noise_of)}, f"d must be > 1, and > 2 for noisy labels.*{d}")
         for d, noise_of in ((1, 0.0), (2, 0.1))
     ],
 )
@@ -2857,4 +2850,4 @@ def test_every_law_of_inputs_refuses_what_normal_numbers_refuse(kind, inputs):
     call = call_of(*PUBLIC[kind])
     for bad in ({"generator": None}, {"dtype": torch.float16}, {"dtype": torch.int64}, {"dtype": None}):
         with pytest.raises(ValueError, match=f"^{next(iter(bad))} must be"):
-            call(inputs=inputs).sample(2, **{"generator": profile.streams("x")} | bad)
+            call(inputs=inputs).sample(2, **{"generator": profile.make_generator("x")} | bad)

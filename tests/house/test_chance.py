@@ -162,10 +162,10 @@ def test_an_assertion_of_an_unmarked_test_is_named(request):
 
 def test_fresh_seeds_draw_other_numbers_each_time_the_same(monkeypatch):
     """Of numpy's generators and of named streams, whatever their number; what is fixed stays."""
-    monkeypatch.setattr(profile, "streams", profile.streams)
+    monkeypatch.setattr(profile, "make_generator", profile.make_generator)
 
     def drawn():
-        return chance.rng(3).normal(), chance.rng([3, 4]).normal(), profile.streams("a", seed=2).initial_seed()
+        return chance.rng(3).normal(), chance.rng([3, 4]).normal(), profile.make_generator("a", seed=2).initial_seed()
 
     usual, fixed = drawn(), chance.fixed("a", seed=2).initial_seed()
     assert usual[0] == np.random.default_rng(3).normal()
@@ -178,7 +178,7 @@ def test_fresh_seeds_draw_other_numbers_each_time_the_same(monkeypatch):
     assert all(len(set(each)) == 3 for each in zip(usual, seven, drawn(), strict=True))
     assert chance.fixed("a", seed=2).initial_seed() == fixed
     with pytest.raises(ValueError, match="name must be a text"):
-        profile.streams("")
+        profile.make_generator("")
 
 
 def test_limits_are_those_of_the_normal_law_and_wider_for_skewed_values():

@@ -14,12 +14,12 @@ from elsewhere import THERE, Elsewhere, Generator, TwoDevices, Watch, moved, num
 from house.test_bad_input import ASKED_OF, call_of
 
 from icl import filters, solvers
+from icl.experiments.training import AdamW, Config, fit
+from icl.experiments.training_variants import minimise
 from icl.models.causal import Causal
-from icl.models.estimating import DeltaRule
+from icl.models.delta_layers import DeltaRule
 from icl.models.operators import chunked, delta_chunked, delta_recurrent, parallel, recurrent
-from icl.profile import streams
-from icl.runs.recipes import minimise
-from icl.runs.training import AdamW, Config, fit
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 
 pytestmark = pytest.mark.usefixtures("as_installed")
@@ -31,17 +31,17 @@ HERE = {
     "icl_bench.report.": "tables and words",
     "icl_bench.results.": "tables",
     "icl_bench.leaderboard.": "tables",
-    "icl_bench.contest.compare": "a grid of predictors and tasks, judged where `run_grid` draws them",
+    "icl_bench.comparison.compare": "a grid of predictors and tasks, judged where `run_grid` draws them",
     "icl.tasks.series.": "one series of a few thousand rows, in numpy",
 }
 #: Not asked below: what, and why.
 OTHERWISE = {
-    "icl_bench.contestants.torch_seeded": "takes a device by its name: tests/icl_bench/test_contestants.py",
-    "icl_bench.running.plan": "takes a device by its name: tests/icl_bench/test_running_on_devices.py",
-    "icl_bench.sound.audit": "takes a device by its name: tests/icl_bench/test_running_on_devices.py",
-    "icl_bench.weighing.weigh": "takes a device by its name: tests/icl_bench/test_running_on_devices.py",
-    "icl.profile.streams": "makes a generator of torch's own for a device of torch's own",
-    "icl.runs.recipes.minimise": "its loss is about a model that it does not see: asked by itself below",
+    "icl_bench.entries.torch_seeded": "takes a device by its name: tests/icl_bench/test_entries.py",
+    "icl_bench.runner.plan": "takes a device by its name: tests/icl_bench/test_runner_on_devices.py",
+    "icl_bench.validation.validate": "takes a device by its name: tests/icl_bench/test_runner_on_devices.py",
+    "icl_bench.costs.measure_cost": "takes a device by its name: tests/icl_bench/test_runner_on_devices.py",
+    "icl.profile.make_generator": "makes a generator of torch's own for a device of torch's own",
+    "icl.experiments.training_variants.minimise": "its loss is about a model that it does not see: asked by itself below",
 }
 
 
@@ -116,9 +116,9 @@ DRAWING = [
 @pytest.mark.parametrize("name", DRAWING)
 def test_a_generator_elsewhere_leads_there(name):
     """With a generator of the second device and no device told, the same numbers as with one of the processor."""
-    expected = ran(name, device=torch.device("cpu"), generator=streams("elsewhere"))
+    expected = ran(name, device=torch.device("cpu"), generator=make_generator("elsewhere"))
     with Watch():
-        found = ran(name, device=THERE, generator=Generator().manual_seed(streams("elsewhere").initial_seed()))
+        found = ran(name, device=THERE, generator=Generator().manual_seed(make_generator("elsewhere").initial_seed()))
     assert list(unlike(name, expected, found, made=isinstance(found, torch.nn.Module))) == []
 
 
@@ -142,7 +142,7 @@ def spent(work, size):
 
 
 def drawn(*shape):
-    return torch.randn(*shape, generator=streams("loops")).to(THERE)
+    return torch.randn(*shape, generator=make_generator("loops")).to(THERE)
 
 
 def filtering(name):
@@ -216,7 +216,7 @@ def test_a_step_of_training_copies_prompts_and_a_loss_and_reads_what_may_diverge
 
         return work
 
-    for generator, copies in ((lambda: streams("x"), 3), (lambda: Generator().manual_seed(1), 1)):
+    for generator, copies in ((lambda: make_generator("x"), 3), (lambda: Generator().manual_seed(1), 1)):
         few, many = (np.array(spent(training(generator), steps)) for steps in (2, 4))
         assert ((many - few) / 2).tolist() == [copies, 3]
 
@@ -258,7 +258,7 @@ def test_the_second_device_refuses_what_a_gpu_refuses():
             lambda: far[near > 1],
             lambda: torch.stack([far, near]),
             lambda: near.double().normal_(generator=Generator()),
-            lambda: torch.randn(3, generator=streams("x"), device=THERE),
+            lambda: torch.randn(3, generator=make_generator("x"), device=THERE),
         ):
             with pytest.raises(TwoDevices):
                 wrong()

@@ -13,32 +13,18 @@ import torch
 from icl import _checks, filters, solvers
 from icl.models.memformer import Full, Memory
 from icl.models.one_layer import OneLayerGLA
-from icl.models.readings import LITERAL, FullStack
+from icl.models.paper_conventions import LITERAL, FullStack
 from icl.models.s6 import S6, FixedStep, S6Stack, Selective
 from icl.models.scalar_heads import ScalarHeads
-from icl.profile import streams
-from icl.tasks import (
-    DriftingRegression,
-    GaussianComponents,
-    HeavyTailedDrift,
-    UnknownDrift,
-    quadratics,
-    sentences,
-    square_root,
-)
-from icl.theory import (
-    adversary,
-    cheap_covariance,
-    flips,
-    floors,
-    lfom,
-    moments,
-    one_layer,
-    population,
-    rule_floor,
-    steady,
-)
-from icl.theory import lms_family as lms
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression, HeavyTailedDrift, UnknownDrift, quadratics, sentences
+from icl.tasks.components import GaussianComponents
+from icl.tasks.core import square_root
+from icl.theory import floors, lfom, moments, one_layer
+from icl.theory.floors import label_rule
+from icl.theory.one_layer import adversary, population, sign_flips
+from icl.theory.steady import cheap_covariance, fast_weights
+from icl.theory.steady import lms_family as lms
 from icl_bench.catalogue import Lstm, Softmax
 from icl_bench.sequence import Block, InContext, Projected
 from icl_book import claims
@@ -144,8 +130,8 @@ def test_truths_are_truths(value, as_installed):
 TOO_LARGE = {
     "layers": lambda: lfom.gradient_descent_table(0.1, 10**6),
     "d": lambda: DriftingRegression(10**7, 3, 0.9),
-    "batch": lambda: DriftingRegression(10, 10**13, 0.9).sample(5, generator=streams("x")),
-    "nodes": lambda: steady.squared_lengths(3, nodes=10**7),
+    "batch": lambda: DriftingRegression(10, 10**13, 0.9).sample(5, generator=make_generator("x")),
+    "nodes": lambda: fast_weights.squared_lengths(3, nodes=10**7),
 }
 
 
@@ -164,15 +150,15 @@ CLUSTERS = GaussianComponents(2, 4, [2.5, -1], [0.5, 2], [0.2, 0.8])
 S6_LAYER = S6(*(Selective(3, 4) for _ in range(2)), FixedStep(0.1), -torch.ones(4, dtype=torch.float64))
 #: Settings by name, calls with them, and the bytes of their largest array.
 BYTES = {
-    "a task's prompts": ("batch", lambda: TASK.sample(7, generator=streams("x")), 8 * 7 * 5 * 2),
-    "steps revealed": ("batch", lambda: FAST.reveal(7, generator=streams("x")), 8 * 7 * 5 * 2),
-    "speeds revealed": ("batch", lambda: SPEEDS.reveal(7, generator=streams("x")), 8 * 7 * 5 * 2),
-    "components": ("batch", lambda: CLUSTERS.sample(7, generator=streams("x")), 8 * 7 * 5 * 2),
-    "a rotation": ("d", lambda: quadratics.rotation(30, generator=streams("x")), 8 * 30**2),
-    "one layer": ("d", lambda: OneLayerGLA(30, lam=0.9, scale=0.1, generator=streams("x")), 8 * 30**2),
+    "a task's prompts": ("batch", lambda: TASK.sample(7, generator=make_generator("x")), 8 * 7 * 5 * 2),
+    "steps revealed": ("batch", lambda: FAST.reveal(7, generator=make_generator("x")), 8 * 7 * 5 * 2),
+    "speeds revealed": ("batch", lambda: SPEEDS.reveal(7, generator=make_generator("x")), 8 * 7 * 5 * 2),
+    "components": ("batch", lambda: CLUSTERS.sample(7, generator=make_generator("x")), 8 * 7 * 5 * 2),
+    "a rotation": ("d", lambda: quadratics.rotation(30, generator=make_generator("x")), 8 * 30**2),
+    "one layer": ("d", lambda: OneLayerGLA(30, lam=0.9, scale=0.1, generator=make_generator("x")), 8 * 30**2),
     "a reading": (
         "d",
-        lambda: FullStack(30, 3, reading=LITERAL, scale=0.1, generator=streams("x")),
+        lambda: FullStack(30, 3, reading=LITERAL, scale=0.1, generator=make_generator("x")),
         16 * 3 * 30**2,
     ),
     "S6 layers": ("d_e", lambda: S6Stack([S6_LAYER], 30), 8 * 30**2),
@@ -182,7 +168,7 @@ BYTES = {
     "gradient descent": ("layers", lambda: lfom.gradient_descent_table(0.1, 30), 8 * 30**2),
     "the heavy ball": ("layers", lambda: lfom.momentum_table(0.1, 0.9, 30), 8 * 30**2),
     "Nesterov's method": ("layers", lambda: lfom.nesterov_table(0.1, 0.9, 30), 8 * 30**2),
-    "nodes of a quadrature": ("nodes", lambda: steady.squared_lengths(3, nodes=30), 8 * 30**2),
+    "nodes of a quadrature": ("nodes", lambda: fast_weights.squared_lengths(3, nodes=30), 8 * 30**2),
     "softmax attention": ("width", lambda: Softmax(32), 4 * 32**2),
     "an LSTM": ("width", lambda: Lstm(32), 4 * 32**2),
     "a block": ("width", lambda: Block(32, torch.nn.Identity()), 4 * 32**2),
@@ -204,9 +190,9 @@ UNHELD = {
     "a path": (lambda w: adversary.best_layer(w * CIRCLE), "w must be finite and >= -1e", [1e300]),
     "its error": (lambda w: adversary.path_error(w * CIRCLE, **LAYER), "w must be finite and >= -1e", [1e300]),
     "a trap": (lambda lam: population.trap_curvature(TASK, lam=lam), "lam must keep Lambda~", [1e-300]),
-    "signs": (lambda lam: flips.sign_layer(ROWS, lam=lam, flip=0.1, n=3), "lam must keep D1", [1e150, 1e-300]),
+    "signs": (lambda lam: sign_flips.sign_layer(ROWS, lam=lam, flip=0.1, n=3), "lam must keep D1", [1e150, 1e-300]),
     "a grid": (
-        lambda s: rule_floor.positive_probability(np.ones((1, 3, 1)), np.ones((1, 3), bool), ONE, sigma_y=s),
+        lambda s: label_rule.positive_probability(np.ones((1, 3, 1)), np.ones((1, 3), bool), ONE, sigma_y=s),
         "sigma_y must leave widths less unequal",
         [1e-160, 1e-300, 5e-324],
     ),
@@ -226,7 +212,7 @@ def test_what_float64_does_not_hold_is_refused_by_name(what, as_installed):
 def test_labels_of_boundless_noise_tell_nothing():
     """An even chance each, where the noise's square leaves float64."""
     x, positive, rule = np.ones((1, 3, 1)), np.ones((1, 3), dtype=bool), DriftingRegression(1, 3, 0.5, sigma_e=0.8)
-    np.testing.assert_allclose(rule_floor.positive_probability(x, positive, rule, sigma_y=1e300), 0.5, rtol=1e-9)
+    np.testing.assert_allclose(label_rule.positive_probability(x, positive, rule, sigma_y=1e300), 0.5, rtol=1e-9)
 
 
 def test_a_spread_is_what_it_tends_to_where_squares_leave_float64():

@@ -25,12 +25,12 @@ MORE = {
     "icl.convex.": 64,  # two steps whose lengths are searched for
 }
 #: What the answer does not come back in the dtype that was given, and why.
-WIDER = {"icl.runs.fitted.polynomial_losses": "a fit, in float64 whatever was asked"}
+WIDER = {"icl_book.chapters.coefficient_fit.polynomial_losses": "a fit, in float64 whatever was asked"}
 #: Parts of a state that are float64 in every dtype.
-WIDE = {"icl.models.estimating.Kalman.": {".P"}, "icl.models.estimating.Mesa.": {".G", ".b"}}
+WIDE = {"icl.models.delta_layers.Kalman.": {".P"}, "icl.models.delta_layers.Mesa.": {".G", ".b"}}
 #: Not asked: what, and why.
 OTHERWISE = {
-    "icl.runs.recipes.minimise": "a search: where it ends is no matter of a few roundings",
+    "icl.experiments.training_variants.minimise": "a search: where it ends is no matter of a few roundings",
     "icl.models.one_layer.OneLayerGLA.set_weights": "sets parameters from numpy, and returns nothing",
 }
 

@@ -147,8 +147,8 @@ def test_files_are_touched_in_few_rooms_and_nothing_is_unpickled():
         *(f"icl/{name}.py" for name in ("runs/checkpoint", "runs/grid", "runs/swapping", "tasks/text")),
     }
     processes = {"import .joblib", "joblib.Parallel", "joblib.delayed"}
-    expected = {name: set() for name in sources} | {"icl/runs/grid.py": processes}
-    expected["icl_bench/running.py"] = processes | {"joblib.parallel_config"}
+    expected = {name: set() for name in sources} | {"icl/experiments/grid.py": processes}
+    expected["icl_bench/runner.py"] = processes | {"joblib.parallel_config"}
     assert {name: unpickles(source) for name, source in sources.items()} == expected
     for line in (
         "torch.save(x, f)",

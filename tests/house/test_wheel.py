@@ -18,7 +18,7 @@ def test_the_wheel_holds_ledger_and_records(installed):
 def test_the_science_stands_by_itself(installed, tmp_path):
     """`icl` imports without the other two packages and without what only they need."""
     others = ["icl_bench", "icl_book", "altair", "vl_convert", "yaml", "IPython", "grimp", "pyarrow"]
-    script = f"import sys; sys.modules |= dict.fromkeys({others}); import icl.runs, icl.theory, icl.self_tuning"
+    script = f"import sys; sys.modules |= dict.fromkeys({others}); import icl.experiments, icl.theory, icl.self_tuning"
     command, around = [sys.executable, "-c", script], {"PYTHONPATH": str(installed)}
     done = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
@@ -31,7 +31,7 @@ def test_the_installed_package_stands_by_itself(installed, tmp_path):
     extras = ["IPython", "jupyter_book", "nbclient", "grimp", "pyarrow", "dask", "transformers"]
     script = (
         f"import pathlib, sys; sys.modules |= dict.fromkeys({extras});"
-        "import icl, icl_bench, icl_book, icl.runs, icl.models, icl.theory, icl.tasks;"
+        "import icl, icl_bench, icl_book, icl.experiments, icl.models, icl.theory, icl.tasks;"
         "from icl_book import claims, records;"
         f"assert pathlib.Path(icl.__file__).is_relative_to({str(installed)!r}), icl.__file__;"
         "assert len(claims.ledger()) > 100;"

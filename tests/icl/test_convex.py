@@ -11,8 +11,9 @@ import torch
 from scipy import optimize
 
 from icl import convex, solvers
-from icl.profile import streams
-from icl.tasks import Cauchy, Huber, Logistic, Prompt, Quartic, Square
+from icl.profile import make_generator
+from icl.tasks import Prompt
+from icl.tasks.objectives import Cauchy, Huber, Logistic, Quartic, Square
 
 KINDS = {
     "square": Square(3, 8),
@@ -31,7 +32,7 @@ PSI = {
 
 
 def drawn(kind, batch=6):
-    return KINDS[kind].sample(batch, generator=streams(f"convex {kind}"))
+    return KINDS[kind].sample(batch, generator=make_generator(f"convex {kind}"))
 
 
 def by_hand(kind, prompt, i):
@@ -72,7 +73,7 @@ def test_on_squares_it_is_ridge_regression():
 
 
 def test_on_squares_they_are_the_conjugate_gradients_of_the_solvers():
-    objective, prompt = Square(6, 9), Square(6, 9).sample(5, generator=streams("conjugate"))
+    objective, prompt = Square(6, 9), Square(6, 9).sample(5, generator=make_generator("conjugate"))
     X, y = prompt.x[:, :-1], prompt.y[:, :-1, None]
     H, b = X.mT @ X / 9 + 0.05 * torch.eye(6).double(), (X.mT @ y / 9)[..., 0]
     expected = solvers.run_solver(solvers.conjugate_gradients(), H, b, 5)
@@ -137,7 +138,7 @@ def test_what_has_no_one_minimum_is_refused():
             call(cauchy, drawn("huber"))
         with pytest.raises(ValueError, match="objective must have a ridge > 0"):
             call(flat, drawn("logistic"))
-    single = KINDS["logistic"].sample(2, generator=streams("single"), dtype=torch.float32)
+    single = KINDS["logistic"].sample(2, generator=make_generator("single"), dtype=torch.float32)
     with pytest.raises(ValueError, match=r"prompt must have dtype torch\.float64"):
         convex.minimiser(KINDS["logistic"], single)
     with pytest.raises(ValueError, match="basis must have independent columns"):

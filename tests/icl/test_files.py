@@ -79,7 +79,7 @@ import os, pathlib, sys
 import joblib, scipy, torch  # what they ask of this system is their own affair
 sys.modules["fcntl"] = None
 del os.sysconf
-import icl_bench.running, icl_book.records, icl.theory
+import icl_bench.runner, icl_book.records, icl.theory
 from icl import _files
 _files.write(pathlib.Path({str(tmp_path)!r}) / "a", b"new")
 """

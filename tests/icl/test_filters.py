@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from shared import read
 
 from icl import filters
+from icl.experiments.evaluation import one_step_ahead
 from icl.models.one_layer import features, predict_from_features
-from icl.profile import streams
-from icl.runs.judging import one_step_ahead
-from icl.tasks import LAPLACE, DriftingRegression
-from icl.theory import lms_family as theory
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression
+from icl.tasks.core import LAPLACE
+from icl.theory.steady import lms_family as theory
 
 # Oracles
 
@@ -52,7 +53,7 @@ every_filter = pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
 def prompts(n=24, d=3, batch=3, dtype=torch.float64):
     """Inputs and labels of a few drifting tasks, n + 1 positions each; no test changes them."""
     task = DriftingRegression(d=d, n=n, gamma=0.95, sigma_e=0.3, Lambda=np.diag(np.linspace(0.5, 2, d)))
-    p = task.sample(batch, generator=streams("filters"), dtype=dtype)
+    p = task.sample(batch, generator=make_generator("filters"), dtype=dtype)
     return p.x, p.y
 
 
@@ -201,7 +202,7 @@ def test_gla_is_the_layer_asked_at_every_position(lam):
     A without symmetry, 3 prompts of 25 positions; 1e-12 of a prompt's largest prediction. Planted: with A' for A the
     predictions are a hundredth of it away.
     """
-    prompt = TASK.sample(3, generator=streams("attention"), dtype=torch.float64)
+    prompt = TASK.sample(3, generator=make_generator("attention"), dtype=torch.float64)
 
     def layer(prompt):
         return predict_from_features(features(prompt, lam), A, prompt.x[:, -1])
@@ -271,7 +272,7 @@ def test_rls_that_forgets_nothing_takes_examples_in_any_order():
     24 examples in 3 dimensions and the 25th predicted; rtol 1e-9.
     """
     x, y = prompts()
-    order = torch.cat([torch.randperm(24, generator=streams("order")), torch.tensor([24])])
+    order = torch.cat([torch.randperm(24, generator=make_generator("order")), torch.tensor([24])])
     one, other = (
         filters.run_filter(filters.rls(1.0, eps=0.5), *data)[:, -1] for data in ((x, y), (x[:, order], y[:, order]))
     )
@@ -644,7 +645,7 @@ def data(draw, trials=None):
     """(settings a and b, inputs (trials, time, d), labels (trials, time)) of awkward sizes."""
     d, time = draw(st.integers(1, 5)), draw(st.integers(1, 12))
     trials = trials or draw(st.integers(1, 4))
-    generator = streams("properties", seed=draw(st.integers(0, 2**20)))
+    generator = make_generator("properties", seed=draw(st.integers(0, 2**20)))
     x = torch.randn(trials, time, d, generator=generator, dtype=torch.float64)
     y = torch.randn(trials, time, generator=generator, dtype=torch.float64)
     a, b = (draw(st.floats(0.1, 1.0)) for _ in range(2))
@@ -861,7 +862,7 @@ def test_lms_errs_as_its_closed_form_says(gamma, mu, d):
     closed form, to 1e-5.
     """
     task = DriftingRegression(d=d, n=299, gamma=gamma, sigma_w=1.0, sigma_e=0.2)
-    p = task.sample(TRIALS, generator=streams(f"LMS {gamma}"), dtype=torch.float64)
+    p = task.sample(TRIALS, generator=make_generator(f"LMS {gamma}"), dtype=torch.float64)
     squares = (filters.run_filter(filters.lms(mu), p.x, p.y) - p.y).square().numpy()
     curve, expected = learning_curve(task, mu), settled(task, mu)
     np.testing.assert_allclose(curve[150:], expected, rtol=1e-5)
@@ -895,7 +896,7 @@ def test_filters_err_as_the_theory_says(name, form):
     filter = filters.normalised_delta_rule(mu, lam=lam, eps=0) if normalised else filters.delta_rule(mu, lam=lam)
     if lam == 1:
         filter = filters.nlms(mu, eps=0) if normalised else filters.lms(mu)
-    p = task.sample(20_000, generator=streams(f"{name} {form}"), dtype=torch.float64)
+    p = task.sample(20_000, generator=make_generator(f"{name} {form}"), dtype=torch.float64)
     squares = (filters.run_filter(filter, p.x, p.y) - p.y).square().numpy()[:, [0, 1, 3, 8, 20]]
     expected, planted = (theory.errors(task, m, lam=lam, normalised=normalised)[[0, 1, 3, 8, 20]] for m in (mu, mu / 2))
     chance.assert_mean(squares, expected, error=(0.035 if name == "Laplace" else 0.03) * expected)

@@ -12,8 +12,9 @@ from scipy import stats
 from shared import read
 
 from icl import filters
-from icl.profile import streams
-from icl.tasks import LAPLACE, UNIFORM, DriftingRegression, square_root
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression
+from icl.tasks.core import LAPLACE, UNIFORM, square_root
 from icl.theory import floors, one_layer
 
 # Oracles
@@ -23,8 +24,8 @@ UNEQUAL = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.4]])
 
 def noisy(task, batch, sigma_y, dtype=torch.float64):
     """Inputs, and labels with noise of standard deviation sigma_y."""
-    p = task.sample(batch, generator=streams("Kalman"), dtype=dtype)
-    return p.x, p.y + sigma_y * torch.randn(p.y.shape, generator=streams("label noise"), dtype=dtype)
+    p = task.sample(batch, generator=make_generator("Kalman"), dtype=dtype)
+    return p.x, p.y + sigma_y * torch.randn(p.y.shape, generator=make_generator("label noise"), dtype=dtype)
 
 
 def started(task, P_0, sigma_y, batch=2):
@@ -173,13 +174,13 @@ def test_what_is_known_stays_known(gamma, d):
     been read. Planted: with noise of 1e-6 in the labels the limit is passed.
     """
     task = DriftingRegression(d=d, n=999, gamma=gamma, sigma_e=0.0)
-    p = task.sample(20, generator=streams("known"), dtype=torch.float64)
+    p = task.sample(20, generator=make_generator("known"), dtype=torch.float64)
     filter, size = filters.kalman(task), p.w.norm(dim=-1) * p.x.norm(dim=-1)
     assert ((filters.run_filter(filter, p.x, p.y) - p.y)[:, d:].abs() <= 1e-7 * size[:, d:]).all()
     x, y, size = p.x[:, :100], p.y[:, :100], size[:, :100]
     *_, last = read(filter, x, y)
     assert (last.P.abs() <= 1e-9 * gamma**200).all()
-    noise = 1e-6 * size * torch.randn(y.shape, generator=streams("noise"), dtype=torch.float64)
+    noise = 1e-6 * size * torch.randn(y.shape, generator=make_generator("noise"), dtype=torch.float64)
     assert ((filters.run_filter(filter, x, y + noise) - y)[:, d:].abs() > 1e-7 * size[:, d:]).any()
 
 
@@ -308,7 +309,7 @@ def test_for_equal_directions_it_is_attention_at_its_best(d, gamma, inputs):
     F, G = gains(filter, d)
     np.testing.assert_allclose(F, lam * np.eye(d), rtol=0, atol=1e-9)
     np.testing.assert_allclose(fixed_gain_error(task, F, G), one_layer.steady_identity_error(task), rtol=1e-9)
-    p = dataclasses.replace(task, n=99).sample(5, generator=streams("steady"), dtype=torch.float64)
+    p = dataclasses.replace(task, n=99).sample(5, generator=make_generator("steady"), dtype=torch.float64)
     attention = filters.run_filter(filters.gla(one_layer.optimum(task, lam=lam).A, lam=lam), p.x, p.y)
     y_hat = filters.run_filter(filter, p.x, p.y)
     assert ((y_hat - attention).abs() <= 1e-9 * attention.abs().max()).all()
@@ -345,7 +346,7 @@ def test_kalman_attains_the_floor(gamma):
     % are seen. Planted: RLS at its best forgetting of three is above the floor, on 5,000.
     """
     task = DriftingRegression(d=3, n=30, gamma=gamma, sigma_e=0.3, Lambda=np.diag([0.5, 1, 2]))
-    p = task.sample(20_000, generator=streams(f"Kalman {gamma}"), dtype=torch.float64)
+    p = task.sample(20_000, generator=make_generator(f"Kalman {gamma}"), dtype=torch.float64)
     floor = floors.expected_errors(p.x.numpy(), task)
 
     def excess(filter, batch=20_000):
@@ -369,8 +370,8 @@ def test_kalmans_errors_have_the_spread_it_states(sigma_y):
     seen. Planted: with twice the sigma_y, or 0.2 for 0, it is off by half.
     """
     task = DriftingRegression(d=3, n=10, gamma=0.9, sigma_e=0.3)
-    p = task.sample(20_000, generator=streams(f"spread {sigma_y}"), dtype=torch.float64)
-    noise = torch.randn(p.y.shape, generator=streams("label noise"), dtype=torch.float64)
+    p = task.sample(20_000, generator=make_generator(f"spread {sigma_y}"), dtype=torch.float64)
+    noise = torch.randn(p.y.shape, generator=make_generator("label noise"), dtype=torch.float64)
     xs, ys, ws = p.x.permute(1, 2, 0), (p.y + sigma_y * noise).T, p.w.permute(1, 2, 0)
 
     def distances(filter):

@@ -7,7 +7,7 @@ import torch
 from filterpy.kalman import KalmanFilter
 
 from icl import filters
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 
 DATA = [(1, 30, 0), (3, 100, 1), (8, 200, 2)]
@@ -17,8 +17,8 @@ on_several = pytest.mark.parametrize(("d", "n", "seed"), DATA)
 def sequence(d, n, seed, sigma_y=0.1):
     """Inputs and noisy labels of one drifting task, for us and for them."""
     task = DriftingRegression(d=d, n=n - 1, gamma=0.95, sigma_e=0.3)
-    p = task.sample(1, generator=streams("peers", seed=seed), dtype=torch.float64)
-    noise = torch.randn(n, generator=streams("peers' noise", seed=seed), dtype=torch.float64)
+    p = task.sample(1, generator=make_generator("peers", seed=seed), dtype=torch.float64)
+    noise = torch.randn(n, generator=make_generator("peers' noise", seed=seed), dtype=torch.float64)
     x, y = p.x[0], p.y[0] + sigma_y * noise
     return task, x, y, x.numpy(), y.numpy()
 

@@ -9,7 +9,7 @@ import torch
 from shared import read
 
 from icl import filters
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 
 
@@ -118,7 +118,7 @@ def test_a_missing_label_is_an_input_of_zeros(gamma, sigma_e):
     rows dropped instead, the drift between them is forgotten, and estimates differ where weights drift.
     """
     task = DriftingRegression(d=3, n=59, gamma=gamma, sigma_e=sigma_e)
-    p = task.sample(1, generator=streams("missing"), dtype=torch.float64)
+    p = task.sample(1, generator=make_generator("missing"), dtype=torch.float64)
     x, y = p.x[0].numpy(), p.y[0].numpy() + 0.2 * np.random.default_rng(0).normal(size=60)
     seen = np.random.default_rng(1).random(60) < 0.6
     kernel = task.weight_kernel()
@@ -305,7 +305,9 @@ def test_normalised_filters_do_not_know_the_units_of_inputs():
     """NLMS and the normalised delta rule predict the same whatever the unit of the inputs, bit for bit for powers of
     two: down to 2^-60.
     """
-    x, y = (torch.randn(*shape, generator=streams("units"), dtype=torch.float64) for shape in ((3, 30, 4), (3, 30)))
+    x, y = (
+        torch.randn(*shape, generator=make_generator("units"), dtype=torch.float64) for shape in ((3, 30, 4), (3, 30))
+    )
     for filter in (filters.nlms(0.7), filters.normalised_delta_rule(0.7, lam=0.9)):
         assert torch.equal(filters.run_filter(filter, 2.0**-60 * x, y), filters.run_filter(filter, x, y))
 

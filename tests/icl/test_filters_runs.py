@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from icl import filters
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 
 A = np.array([[0.3, 0.1, -0.05], [0.02, 0.2, 0.1], [0.0, -0.1, 0.4]])
@@ -41,7 +41,7 @@ MANY = {
 
 
 def prompts(batch=7):
-    p = TASK.sample(batch, generator=streams("filters"), dtype=torch.float64)
+    p = TASK.sample(batch, generator=make_generator("filters"), dtype=torch.float64)
     return p.x, p.y
 
 
@@ -60,7 +60,7 @@ def test_initial_weights_shift_the_origin(name, one_a_trial):
     One w_0 for all 7 trials and one for each; 1e-12 of the largest prediction. The first prediction is w_0'x itself.
     """
     x, y = prompts()
-    w_0 = torch.randn((7, 3) if one_a_trial else (3,), generator=streams("w_0"), dtype=torch.float64)
+    w_0 = torch.randn((7, 3) if one_a_trial else (3,), generator=make_generator("w_0"), dtype=torch.float64)
     known = (x * (w_0[:, None] if one_a_trial else w_0)).sum(-1)
     y_hat = filters.run_filter(EVERY[name], x, y, w_0=w_0)
     agrees(y_hat, filters.run_filter(EVERY[name], x, y - known) + known)
@@ -82,7 +82,7 @@ def test_initial_weights_fade_where_estimates_do(name, lam):
     x x'w, the shifted label's pseudo-observation is not known, and the share of w_0 is computed in numpy.
     """
     x, y = prompts()
-    w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
+    w_0 = torch.randn(7, 3, generator=make_generator("w_0"), dtype=torch.float64)
     y_hat = filters.run_filter(EVERY[name], x, y, w_0=w_0)
     if name == "steady Kalman":
         alone = filters.run_filter(EVERY[name], x, 0 * y, w_0=w_0)
@@ -104,7 +104,7 @@ def test_initial_weights_without_feedback(name):
     7 trials of 30 positions; 1e-12 of the largest prediction.
     """
     x, y = prompts()
-    w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
+    w_0 = torch.randn(7, 3, generator=make_generator("w_0"), dtype=torch.float64)
     lam = {"GLA": 0.9, "window": 0.0, "zero": 1.0}[name]
     added = (x * w_0[:, None]).sum(-1) * lam ** torch.arange(30, dtype=torch.float64)
     agrees(filters.run_filter(EVERY[name], x, y, w_0=w_0), filters.run_filter(EVERY[name], x, y) + added)
@@ -118,7 +118,7 @@ def test_a_track_is_what_happened(filter):
     The estimates are those of the filter stepped by hand, to 1e-12. 7 trials, and one alone.
     """
     x, y = prompts()
-    w_0 = torch.randn(7, 3, generator=streams("w_0"), dtype=torch.float64)
+    w_0 = torch.randn(7, 3, generator=make_generator("w_0"), dtype=torch.float64)
     track = filters.track(filter, x, y, w_0=w_0)
     assert track.w_hat.shape == (7, 31, 3)
     assert torch.equal(track.y_hat, filters.run_filter(filter, x, y, w_0=w_0))
@@ -142,7 +142,7 @@ def test_a_track_of_many_settings(filter):
     7 trials; bit for bit against `run`, and 1e-12 of the largest between w_hat'x and predictions.
     """
     x, y = prompts()
-    w_0 = torch.randn(3, generator=streams("w_0"), dtype=torch.float64)
+    w_0 = torch.randn(3, generator=make_generator("w_0"), dtype=torch.float64)
     track = filters.track(filter, x, y, w_0=w_0)
     assert track.y_hat.shape == track.error.shape == (*filter.settings, 7, 30)
     assert track.w_hat.shape == (*filter.settings, 7, 31, 3)
@@ -163,7 +163,7 @@ def test_blocks_make_no_difference(filter, cache, monkeypatch):
     because short sums may be added up in another order.
     """
     x, y = (a[:, :12] for a in prompts(4))
-    w_0 = torch.randn(4, 3, generator=streams("w_0"), dtype=torch.float64)
+    w_0 = torch.randn(4, 3, generator=make_generator("w_0"), dtype=torch.float64)
     whole = filters.track(filter, x, y, w_0=w_0)
     monkeypatch.setattr(filters, "_CACHE", cache)
     parts = filters.track(filter, x, y, w_0=w_0)
@@ -204,7 +204,7 @@ def test_settings_on_two_axes():
     filter = filters.delta_rule(mu, lam=lam)
     assert filter.settings == (2, 3)
     shared = filters.run_filter(filter, x, y)
-    p = TASK.sample(42, generator=streams("own"), dtype=torch.float64)
+    p = TASK.sample(42, generator=make_generator("own"), dtype=torch.float64)
     own_x, own_y = p.x.reshape(2, 3, 7, 30, 3), p.y.reshape(2, 3, 7, 30)
     own = filters.run_filter(filter, own_x, own_y)
     assert shared.shape == own.shape == (2, 3, 7, 30)
@@ -316,7 +316,7 @@ def test_a_stream_is_a_run(filter):
     """One example after another, `update` gives the predictions of `run_filter`, for one series and for four side by
     side; 1e-12 of the largest.
     """
-    p = TASK.sample(4, generator=streams("stream"), dtype=torch.float64)
+    p = TASK.sample(4, generator=make_generator("stream"), dtype=torch.float64)
     right = filters.run_filter(filter, p.x, p.y)
     for x, y, expected in ((p.x[0], p.y[0], right[0]), (p.x.permute(1, 2, 0), p.y.T, right.T)):
         state, found = filter.init(torch.zeros_like(x[0])), []

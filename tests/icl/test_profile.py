@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icl import profile
-from icl.profile import streams
+from icl.profile import make_generator
 
 # Properties
 
@@ -13,7 +13,7 @@ def test_quick_is_the_default(monkeypatch):
     """Without ICL_PROFILE the profile is quick: small sizes, on the CPU."""
     monkeypatch.delenv("ICL_PROFILE", raising=False)
     assert profile.current() == "quick"
-    assert profile.pick(quick=1, paper=2) == 1
+    assert profile.by_profile(quick=1, paper=2) == 1
     assert profile.device() == torch.device("cpu")
 
 
@@ -22,14 +22,14 @@ def test_paper_takes_a_gpu_if_there_is_one(monkeypatch, gpu, expected):
     """The profile paper takes the papers' sizes, and a GPU exactly if there is one; quick never does."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setenv("ICL_PROFILE", "paper")
-    assert profile.pick(quick=1, paper=2) == 2
+    assert profile.by_profile(quick=1, paper=2) == 2
     assert profile.device().type == expected
     monkeypatch.setenv("ICL_PROFILE", "quick")
     assert profile.device().type == "cpu"
 
 
 def draw(*arguments, **named):
-    return torch.randn(8, generator=streams(*arguments, **named))
+    return torch.randn(8, generator=make_generator(*arguments, **named))
 
 
 def test_streams_repeat_and_do_not_overlap():
@@ -46,7 +46,7 @@ def test_streams_repeat_and_do_not_overlap():
 
 def test_streams_are_the_same_everywhere():
     """A stream starts at the same seed in every process and on every machine: at this one."""
-    assert streams("prompts", seed=3).initial_seed() == 2658786049282718546
+    assert make_generator("prompts", seed=3).initial_seed() == 2658786049282718546
 
 
 # Bad input
@@ -56,6 +56,6 @@ def test_streams_are_the_same_everywhere():
 def test_the_profile_is_one_of_two(monkeypatch):
     """An unknown ICL_PROFILE is refused wherever the profile is asked for, with what it said."""
     monkeypatch.setenv("ICL_PROFILE", "fast")
-    for ask in (profile.current, lambda: profile.pick(quick=1, paper=2), profile.device):
+    for ask in (profile.current, lambda: profile.by_profile(quick=1, paper=2), profile.device):
         with pytest.raises(ValueError, match="ICL_PROFILE must be 'quick' or 'paper', got 'fast'"):
             ask()

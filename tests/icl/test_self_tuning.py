@@ -7,21 +7,21 @@ import torch
 
 from icl import filters, self_tuning
 from icl.filters import run_filter
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import UnknownDrift
-from icl.theory.steady import Steady, best_unit_delta
-from icl.theory.unknown_drift import bank_predictions
+from icl.theory.floors.unknown_drift import bank_predictions
+from icl.theory.steady.fast_weights import DriftLaw, best_unit_delta
 
 D, V = 5, 0.3  # noise of a variance that is not its root
 SPEEDS = np.array([0.05, 0.4, 3.0])
 TASK = UnknownDrift(D, 60, np.sqrt(1 - SPEEDS / D), np.sqrt(SPEEDS / D), np.sqrt(V * D))
 NOISE = float(np.sqrt(V * D))
-BEST = [best_unit_delta(Steady(D, *law)) for law in zip(TASK.gammas, TASK.steps, TASK.noises, strict=True)]
+BEST = [best_unit_delta(DriftLaw(D, *law)) for law in zip(TASK.gammas, TASK.steps, TASK.noises, strict=True)]
 P, LAM = np.array([best.p for best in BEST]), np.array([best.lam for best in BEST])
 
 
 def prompts(batch, task=TASK, name="self-tuning"):
-    prompt, member = task.reveal(batch, generator=streams(name), dtype=torch.float64)
+    prompt, member = task.reveal(batch, generator=make_generator(name), dtype=torch.float64)
     return prompt, member
 
 

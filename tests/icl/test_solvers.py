@@ -12,7 +12,7 @@ from numpy.polynomial import chebyshev as T
 from scipy import optimize, sparse
 
 from icl import solvers
-from icl.profile import streams
+from icl.profile import make_generator
 
 # Oracles
 
@@ -22,7 +22,7 @@ ETA, BETA = 0.11, 0.7
 
 def problems(seed=0, dtype=torch.float64):
     """H with eigenvalues in [LEAST, GREATEST], both ends taken, b = H w* and w_0 that are not special, and an M."""
-    g = streams("solver oracles", seed=seed)
+    g = make_generator("solver oracles", seed=seed)
     Q = torch.linalg.qr(torch.randn(BATCH, D, D, generator=g, dtype=torch.float64))[0]
     values = LEAST + (GREATEST - LEAST) * torch.rand(BATCH, D, generator=g, dtype=torch.float64)
     values[:, 0], values[:, 1] = LEAST, GREATEST
@@ -285,7 +285,7 @@ def orthogonal(shape, g):
 def quadratics(draw, least=1):
     """(H, b, w_0, w*, M, a generator) of awkward sizes; H's eigenvalues lie in [LOW, HIGH], those of M in [1/2, 2]."""
     d, batch = draw(st.integers(least, 6)), draw(st.integers(1, 12))
-    g = streams("solver laws", seed=draw(st.integers(0, 2**20)))
+    g = make_generator("solver laws", seed=draw(st.integers(0, 2**20)))
     values = torch.rand(batch, 2, 1, d, generator=g, dtype=torch.float64)
     Q = orthogonal((batch, 2, d, d), g)
     H = (Q[:, 0] * (LOW + (HIGH - LOW) * values[:, 0])) @ Q[:, 0].mT
@@ -469,9 +469,11 @@ def test_conjugate_gradients_stay_where_they_arrive(d, n, decades, dtype):
     see, where they were seen to go up to 0.6 of the solution's size with a slack of a tenth.
     """
     eps = torch.finfo(dtype).eps
-    x = torch.randn(200, n, d, generator=streams("past the end", seed=d), dtype=torch.float64)
+    x = torch.randn(200, n, d, generator=make_generator("past the end", seed=d), dtype=torch.float64)
     x = (x * torch.logspace(0, -decades, d, dtype=torch.float64)).to(dtype)
-    w_star = torch.randn(200, d, generator=streams("past the end, weights", seed=d), dtype=torch.float64).to(dtype)
+    w_star = torch.randn(200, d, generator=make_generator("past the end, weights", seed=d), dtype=torch.float64).to(
+        dtype
+    )
     H = x.mT @ x / n
     b = times(H, w_star)
     w = solvers.run_solver(solvers.conjugate_gradients(), H, b, 8 * d)
@@ -595,7 +597,7 @@ def test_an_indefinite_H_is_refused(H, b, M):
 
 def test_one_eigenvalue_below_zero_is_found():
     """In each of 200 random problems of six dimensions with an eigenvalue of -1; with its absolute value, in none."""
-    g = streams("indefinite")
+    g = make_generator("indefinite")
     Q = torch.linalg.qr(torch.randn(200, 6, 6, generator=g, dtype=torch.float64)).Q
     values = 0.1 + 3 * torch.rand(200, 6, generator=g, dtype=torch.float64)
     values[:, 0] = 1

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from icl_bench.contestants import resolve
+from icl_bench.entries import resolve
 from icl_bench.results import COLUMNS, FORMAT, ZERO, BenchResults
 from icl_book import charts
 

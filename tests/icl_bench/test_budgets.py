@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from icl.runs.training import AdamW
+from icl.experiments.training import AdamW
 from icl_bench.budgets import BUDGETS, Budget
 
 TINY = Budget("tiny", 2, 8, 8, 1, 24, 4, (1e-3, 1e-2), 2, 5, 8, 4)

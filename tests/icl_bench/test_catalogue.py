@@ -3,14 +3,14 @@
 import pytest
 import torch
 
+from icl.experiments.tuning import LAYERS, Tunable
 from icl.filters import Filter
 from icl.models import operators
 from icl.models.causal import Causal
-from icl.runs.tuning import LAYERS, Tunable
 from icl_bench.catalogue import CONTESTANTS, Alibi, Lstm, Rotary, Softmax, delta, linear
-from icl_bench.contestants import KINDS, Shape, resolve
-from icl_bench.sound import audit
-from icl_bench.weighing import weigh
+from icl_bench.costs import measure_cost
+from icl_bench.entries import KINDS, Shape, resolve
+from icl_bench.validation import validate
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -23,8 +23,8 @@ def test_every_name_is_built_examined_and_weighed(name):
     assert (contestant.name, contestant.spec, contestant.path) == (name, name, "")
     assert contestant.kind == CONTESTANTS[name].kind
     assert contestant.about.endswith(".")
-    assert audit(contestant, SHAPE) == ()
-    made, weight = contestant.build(SHAPE), weigh(contestant, SHAPE, batch=2)
+    assert validate(contestant, SHAPE) == ()
+    made, weight = contestant.build(SHAPE), measure_cost(contestant, SHAPE, batch=2)
     assert contestant.trained == isinstance(made, Causal)
     assert weight.notes == ()
     assert weight.flops > 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from icl_bench import command, running, weighing
+from icl_bench import command, costs, runner
 from icl_bench import results as tables
 from icl_bench.budgets import BUDGETS
 from icl_bench.command import main
@@ -53,7 +53,7 @@ def pretended(monkeypatch, made_up):
         settings["folder"].mkdir(exist_ok=True)
         return made_up([c.name for c in plan.contestants], worse=(1.4,) * len(plan.contestants))
 
-    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(command, "_expected", lambda plan, jobs: 100.0 / jobs)
     return asked
 
@@ -115,23 +115,23 @@ def test_a_long_run_asks_first(say, pretended, tmp_path, monkeypatch, answer, be
 
 def test_time_is_told_from_what_a_token_takes(monkeypatch):
     """On this machine; where it cannot be measured, nothing is told, as the run itself says what is wrong."""
-    plan = running.plan(["gla", "answer-0"], tasks=["switches"])
+    plan = runner.plan(["gla", "answer-0"], tasks=["switches"])
     times = []
-    monkeypatch.setattr(weighing, "weigh", lambda c, shape, device: times.append((c.name, device)) or Weighed())
+    monkeypatch.setattr(cost, "measure_cost", lambda c, shape, device: times.append((c.name, device)) or Weighed())
     assert command._expected(plan, 2) == plan.seconds({"gla": 10.0}, 2)
     assert times == [("gla", "cpu")]
-    monkeypatch.setattr(weighing, "weigh", lambda c, shape, device: 1 / 0)
+    monkeypatch.setattr(cost, "measure_cost", lambda c, shape, device: 1 / 0)
     assert np.isnan(command._expected(plan, 2))
     assert [command._long(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
 
 
 def test_memory_is_told_of_whom_it_takes_most(monkeypatch):
     """Of the largest of those that can be counted, with the batch that the tasks make; of none, nothing."""
-    plan = running.plan(["gla", "softmax", "answer-0"], tasks=["switches"])
+    plan = runner.plan(["gla", "softmax", "answer-0"], tasks=["switches"])
     sizes = {"gla": 10 * 2**20, "softmax": 1_000 * 2**20, "answer-0": 0}
-    monkeypatch.setattr(weighing, "step_bytes", lambda c, shape, batch: batch == 32 and sizes[c.name])
+    monkeypatch.setattr(cost, "step_bytes", lambda c, shape, batch: batch == 32 and sizes[c.name])
     assert command._memory(plan) == "1,600 MiB for softmax"
-    monkeypatch.setattr(weighing, "step_bytes", lambda *_: 1 / 0)
+    monkeypatch.setattr(cost, "step_bytes", lambda *_: 1 / 0)
     assert command._memory(plan) == ""
 
 
@@ -280,7 +280,7 @@ def test_an_interruption_says_how_to_go_on(say, pretended, monkeypatch, tmp_path
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "run", stopped)
+    monkeypatch.setattr(runner, "run", stopped)
     code, _, err = say("run", "gla", "--out", tmp_path / "a folder")
     assert code == 130
     assert "The same command goes on where it was: icl-bench run gla --out" in " ".join(err.split())
@@ -293,7 +293,7 @@ def test_what_nobody_foresaw_is_one_sentence_too(capsys, pretended, monkeypatch,
     def broken(*_, **__):
         raise RuntimeError("no such luck")
 
-    monkeypatch.setattr(running, "run", broken)
+    monkeypatch.setattr(runner, "run", broken)
     words = ["run", "gla", "--out", str(tmp_path / "out")]
     assert main(words) == 1
     err = capsys.readouterr().err

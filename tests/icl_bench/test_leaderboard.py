@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from icl import _files
-from icl_bench import cells, leaderboard
+from icl_bench import leaderboard, training_jobs
 from icl_bench.budgets import BUDGETS
 from icl_bench.results import COLUMNS, FORMAT, BenchResults
 from icl_bench.tasks import BENCH_TASKS
@@ -31,10 +31,10 @@ REAL = "ar1-0.9"
 
 
 def floor_of(name, variant):
-    task, prompt = cells.prompts_for(name, variant, SMALL)
+    task, prompt = training_jobs.prompts_for(name, variant, SMALL)
     known = BENCH_TASKS[name]
     errors = known.floors(task)[known.reference(task)].errors(prompt)
-    return cells._digest(prompt), np.asarray(errors)[:, -SMALL.last :].mean(1)
+    return training_jobs._digest(prompt), np.asarray(errors)[:, -SMALL.last :].mean(1)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def results():
     lines, about = [], {}
     for name, task in BENCH_TASKS.items():
         prompts = {}
-        for variant in cells.VARIANTS[:1] if task.shifted else cells.VARIANTS:
+        for variant in training_jobs.VARIANTS[:1] if task.shifted else training_jobs.VARIANTS:
             prompts[variant] = f"{name} {variant}"
             floor = draw.gamma(2.0, 0.1, SMALL.prompts)
             if name == REAL:

@@ -70,7 +70,7 @@ def test_it_says_what_was_measured(read, made_up):
     """The first sentence has the three means of the best, and every number of the table by task is in the table."""
     results = made_up()
     _, page = read("two", results, against="softmax")
-    means = tables.overall(results).set_index(["contestant", "group"])
+    means = tables.aggregate(results).set_index(["contestant", "group"])
     told = [report.plain(*means.loc[("gla", group), ["ratio", "ratio_se"]]) for group in tables.GROUPS]
     assert report.answer(results) == (
         f"gla errs {told[0]} times the floor on 2 tasks trained on, {told[1]} times on the one task never trained on "
@@ -80,7 +80,7 @@ def test_it_says_what_was_measured(read, made_up):
     assert report.answer(results) in page.words
     for _, row in tables.per_task(results).iterrows():
         assert report.plain(row["ratio"], row["ratio_se"]) in page.words
-    for _, row in tables.overall(results, against="softmax").iterrows():
+    for _, row in tables.aggregate(results, against="softmax").iterrows():
         if row["contestant"] == "gla":
             assert report.plain(row["ratio"], row["ratio_se"]) in page.words
     for word in ("grows with the prompt", "2,048, and grows"):

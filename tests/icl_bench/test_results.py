@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from icl_bench import results as tables
-from icl_bench.results import COLUMNS, ZERO, BenchResults, overall, paired, per_task, summary, together
+from icl_bench.results import COLUMNS, ZERO, BenchResults, aggregate, concat, paired_comparison, per_task, summary
 
 
 def same(one, other):
@@ -249,7 +249,7 @@ def test_the_error_over_tasks_takes_a_seed_as_one(made_up):
     for _ in range(200):
         table = simulated(1, seeds=6, prompts=30, tasks=4, rng=rng)
         tasks = {name: {"reference": "Bayes", "shifted": False} for name in dict.fromkeys(table["task"])}
-        found.append(overall(BenchResults(table, meta | {"tasks": tasks})).iloc[0])
+        found.append(aggregate(BenchResults(table, meta | {"tasks": tasks})).iloc[0])
     ratio, se = (np.array([row[name] for row in found]) for name in ("ratio", "ratio_se"))
     low, _ = chance.assert_errors(ratio, se**2, order=0.02)
     assert low > 0.45
@@ -260,7 +260,7 @@ def test_the_error_over_tasks_takes_a_seed_as_one(made_up):
 def test_over_tasks_ratios_are_averaged_geometrically(made_up):
     """By groups, against the table by task; with nothing to average it is the task's own number."""
     results = made_up()
-    tests, means = summary(results), overall(results).set_index(["contestant", "group"])
+    tests, means = summary(results), aggregate(results).set_index(["contestant", "group"])
     for group in tables.GROUPS:
         own = tests[(tests["contestant"] == "gla") & (tests["group"] == group)]
         row = means.loc[("gla", group)]
@@ -271,13 +271,13 @@ def test_over_tasks_ratios_are_averaged_geometrically(made_up):
     assert means.loc[("gla", "shifted"), "ratio_se"] == pytest.approx(alone["ratio_se"], rel=1e-12)
     late = made_up(("z", "a"))
     order = [(name, group) for name in (ZERO, "z", "a") for group in tables.GROUPS]
-    assert list(overall(late)[["contestant", "group"]].itertuples(index=False, name=None)) == order
+    assert list(aggregate(late)[["contestant", "group"]].itertuples(index=False, name=None)) == order
 
 
 def test_what_floors_say(made_up):
     """Every floor's own risk; multiples are of the reference, and the genie is no contestant."""
     results = made_up()
-    floors = tables.least(results)
+    floors = tables.floor_table(results)
     assert set(floors["floor"]) == {"genie", "Bayes", "best linear"}
     assert floors.groupby(["task", "variant"])["is_reference"].sum().eq(1).all()
     assert "genie" not in set(summary(results)["contestant"])
@@ -290,9 +290,9 @@ def test_without_a_floor_multiples_are_of_answering_0(made_up):
     rows = summary(results)
     assert set(rows["reference"]) == {ZERO}
     assert rows.loc[rows["contestant"] == ZERO, "ratio"].eq(1).all()
-    assert set(overall(results)["reference"]) == {ZERO}
+    assert set(aggregate(results)["reference"]) == {ZERO}
     mixed = made_up(tasks={**bare, "switches": ("switches", False, "Bayes", 0.3)})
-    means = overall(mixed)
+    means = aggregate(mixed)
     assert set(means["reference"]) == {"floor"}
     assert set(means["tasks"]) == {1}
     assert set(summary(mixed)["reference"]) == {ZERO, "Bayes"}
@@ -310,10 +310,10 @@ def test_a_training_that_diverged_makes_the_risk_infinite(made_up):
     row = summary(results).set_index(["contestant", "task", "variant"]).loc[("softmax", "ar1-0.9", "same")]
     assert (row["risk"], row["ratio"]) == (math.inf, math.inf)
     assert math.isnan(row["ratio_se"])
-    means = overall(results).set_index(["contestant", "group"])["ratio"]
+    means = aggregate(results).set_index(["contestant", "group"])["ratio"]
     assert means[("softmax", "trained on")] == math.inf
     assert math.isfinite(means[("gla", "trained on")])
-    assert math.isinf(paired(results, "softmax", "gla")["ratio"][0])
+    assert math.isinf(paired_comparison(results, "softmax", "gla")["ratio"][0])
 
 
 def test_trainings_on_each_task_are_put_together(made_up):
@@ -324,7 +324,7 @@ def test_trainings_on_each_task_are_put_together(made_up):
     layers = base.table[(base.table["contestant"] == "gla") & (base.table["variant"] == "same")]
     own = [layers[layers["task"] == task].assign(trained_on=trained) for trained, task in tests]
     results = BenchResults(pd.concat([rows, *own]), base.meta | {"train": "each"})
-    means = overall(results).set_index(["contestant", "group"])
+    means = aggregate(results).set_index(["contestant", "group"])
     assert means.loc[("gla", "trained on"), "trained_on"] == "each"
     assert means.loc[("gla", "trained on"), "tasks"] == 2
     assert means.loc[("gla", "shifted"), "tasks"] == 1
@@ -344,41 +344,41 @@ def test_trainings_on_each_task_are_put_together(made_up):
 def test_a_pair_is_compared_prompt_by_prompt(made_up):
     """What prompts share cancels: the standard error is far below that of two numbers by themselves."""
     results = made_up()
-    pairs = paired(results, "gla", "softmax").set_index(["task", "variant"])
+    pairs = paired_comparison(results, "gla", "softmax").set_index(["task", "variant"])
     tests = summary(results).set_index(["contestant", "task", "variant"])
     for place, row in pairs.iterrows():
         one, other = tests.loc[("gla", *place)], tests.loc[("softmax", *place)]
         assert row["ratio"] == pytest.approx(one["risk"] / other["risk"], rel=1e-12)
         assert row["difference"] == pytest.approx(one["risk"] - other["risk"], rel=1e-9)
     assert (pairs["difference_se"] ** 2).mean() < (tests["se"] ** 2).loc[["gla", "softmax"]].mean()
-    back = paired(results, "softmax", "gla").set_index(["task", "variant"])
+    back = paired_comparison(results, "softmax", "gla").set_index(["task", "variant"])
     assert back["ratio"].to_numpy() == pytest.approx(1 / pairs["ratio"].to_numpy(), rel=1e-12)
-    means = overall(results, against="softmax").set_index(["contestant", "group"])
+    means = aggregate(results, against="softmax").set_index(["contestant", "group"])
     own = pairs[pairs["group"] == "longer"]
     assert means.loc[("gla", "longer"), "ratio"] == pytest.approx(np.exp(np.log(own["ratio"]).mean()), rel=1e-12)
     assert set(means["reference"]) == {"softmax"}
-    zero = paired(results, "gla", ZERO)
+    zero = paired_comparison(results, "gla", ZERO)
     assert zero["ratio"].lt(1).all()
 
 
 def test_a_pair_needs_names_that_are_there_and_a_test_in_common(made_up):
     """By name."""
     with pytest.raises(ValueError, match="one must be one of answer 0, gla, softmax, got 'rls'"):
-        paired(made_up(), "rls", "gla")
+        paired_comparison(made_up(), "rls", "gla")
     with pytest.raises(ValueError, match="other must be one of"):
-        paired(made_up(), "gla", "Bayes")
+        paired_comparison(made_up(), "gla", "Bayes")
     with pytest.raises(ValueError, match="against must be one of"):
-        overall(made_up(), against="rls")
+        aggregate(made_up(), against="rls")
     results = made_up()
     results.table.loc[results.table["contestant"] == "gla", "trained_on"] = "switches"
     with pytest.raises(ValueError, match="gla and softmax have no test in common"):
-        paired(results, "gla", "softmax")
+        paired_comparison(results, "gla", "softmax")
 
 
 def test_runs_are_put_together(made_up):
     """Floors and answering 0 are there once; numbers are those of either; a run with itself is itself."""
     one, other = made_up(), made_up(("mine",), draw=3)
-    both = together([one, other])
+    both = concat([one, other])
     assert both.contestants == [ZERO, "gla", "softmax", "mine"]
     assert not both.table.drop(columns=["errors", "rate"]).duplicated().any()
     keys = ["contestant", "task", "variant"]
@@ -386,8 +386,8 @@ def test_runs_are_put_together(made_up):
     pd.testing.assert_frame_equal(found.loc[["mine"]], summary(other).set_index(keys).loc[["mine"]])
     assert set(both.meta["contestants"]) == {"gla", "softmax", "mine"}
     own = [made_up((name,), train="each") for name in ("gla", "mine")]
-    assert [together(runs).meta["train"] for runs in (own, [own[1], one])] == ["each", "all"]
-    twice = together([one, one])
+    assert [concat(runs).meta["train"] for runs in (own, [own[1], one])] == ["each", "all"]
+    twice = concat([one, one])
     same(twice.table, one.table)
     assert twice.meta == one.meta
 
@@ -414,24 +414,24 @@ def test_runs_that_cannot_be_compared_are_refused(made_up, path, to, reason):
     one = made_up()
     other = BenchResults(one.table, changed(one.meta, *path, to=to))
     with pytest.raises(ValueError, match=reason):
-        together([one, other])
+        concat([one, other])
     headed = BenchResults(one.table, one.meta | {"budget": {**one.meta["budget"], "heads": 2}})
     for runs, reason in (([one, headed], "heads None and 2"), ([headed, one], "heads 2 and None")):
         with pytest.raises(ValueError, match=f"the same budget, got {reason}"):
-            together(runs)
+            concat(runs)
 
 
 def test_runs_with_other_numbers_for_the_same_are_refused(made_up):
     """Floors, and a contestant of one name and source."""
     one = made_up()
     with pytest.raises(ValueError, match=r"not have other results of gla on ar1-0\.9, same"):
-        together([one, made_up(draw=1)])
+        concat([one, made_up(draw=1)])
     floors = made_up()
     floors.table.at[1, "errors"] = [0.1] * 40
     with pytest.raises(ValueError, match=r"same floors, got others of ar1-0\.9, same"):
-        together([one, floors])
+        concat([one, floors])
     with pytest.raises(ValueError, match="runs must be at least one"):
-        together([])
+        concat([])
 
 
 def test_a_contestant_can_be_called_otherwise(made_up):

@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 
 from icl import filters
-from icl.profile import streams
-from icl.runs.grid import Expected
-from icl.runs.judging import one_step_ahead
+from icl.experiments.evaluation import one_step_ahead
+from icl.experiments.grid import Expected
+from icl.profile import make_generator
 from icl.tasks import (
     DriftingRegression,
     LinearDrift,
@@ -23,10 +23,11 @@ from icl.tasks import (
     Task,
     UnknownDrift,
     clean,
-    noise_level,
 )
-from icl.theory import floors, joint
-from icl_bench.own import OwnTask
+from icl.tasks.noise import noise_level
+from icl.theory import floors
+from icl.theory.floors import joint
+from icl_bench.custom_task import CustomTask
 from icl_bench.tasks import (
     BENCH_TASKS,
     BenchTask,
@@ -71,7 +72,7 @@ def test_real_poles_are_the_roots_of_the_recursion():
 def test_the_floor_is_the_posterior_means(name):
     """For switches that of all times at which the last can have been, otherwise that of the joint Gaussian law."""
     task = TASKS[name]
-    prompt = task.sample(3, generator=streams("floor"), dtype=torch.float64)
+    prompt = task.sample(3, generator=make_generator("floor"), dtype=torch.float64)
     errors, x = best_possible(task).errors(prompt), prompt.x.numpy()
     if isinstance(task, RegimeSwitching):
         expected = floors.switching_predictions(x, prompt.y.numpy(), task)[1]
@@ -86,7 +87,7 @@ def test_kalman_is_told_the_law(noise):
     """On first-order drift it is the filter of the task's own numbers, rtol 1e-9; a variance that moves is refused."""
     name = f"AR(1), γ = 0.9{noise}"
     task, drift = TASKS[name], TASKS["AR(1), γ = 0.9"]
-    prompt = task.sample(2, generator=streams("told"), dtype=torch.float64)
+    prompt = task.sample(2, generator=make_generator("told"), dtype=torch.float64)
     own = one_step_ahead(filters.kalman(drift, sigma_y=noise_level(task)), prompt)
     torch.testing.assert_close(one_step_ahead(told_kalman(task), prompt), own, rtol=1e-9, atol=1e-12)
     with pytest.raises(ValueError, match="task must have weights of one variance, got"):
@@ -105,8 +106,8 @@ def test_the_chapters_come_first_under_their_titles():
     assert [task.title for task in first] == [title for title in TASKS if not title.startswith("leaps")]
     assert BENCH_TASKS["leaps"].make(3, 12).nu == 5
     for task in first:
-        ours = task.make(3, 12).sample(2, generator=streams("same"))
-        theirs = TASKS[task.title].sample(2, generator=streams("same"))
+        ours = task.make(3, 12).sample(2, generator=make_generator("same"))
+        theirs = TASKS[task.title].sample(2, generator=make_generator("same"))
         assert all(torch.equal(getattr(ours, part), getattr(theirs, part)) for part in "xyw"), task.name
 
 
@@ -157,7 +158,7 @@ def test_heavier_inputs_have_the_moments_that_are_declared(dtype):
     exactly.
     """
     law = BENCH_TASKS["heavier-inputs"].make(2, 3).inputs
-    z = law.draw((400_000,), streams("student"), dtype, None).double()
+    z = law.draw((400_000,), make_generator("student"), dtype, None).double()
     assert law.kurtosis == 9
     # E|t| of nu = 5: 2 sqrt(5) Gamma(3) / (Gamma(5/2) 4 sqrt(pi)), over the standard deviation sqrt(5/3).
     expected = 2 * math.sqrt(5) * math.gamma(3) / (math.gamma(2.5) * 4 * math.sqrt(math.pi)) / math.sqrt(5 / 3)
@@ -197,14 +198,14 @@ def test_names_that_are_none_are_refused_with_the_nearest(names, message):
 
 
 def test_a_mixture_is_equal_parts_of_all():
-    """Where `icl.tasks.Mixture` takes the tasks, its prompts to the bit; it also takes several laws of inputs, and
+    """Where `icl.tasks.mixtures.Mixture` takes the tasks, its prompts to the bit; it also takes several laws of inputs, and
     tasks that have nothing but d, n and sample.
     """
     three = [BENCH_TASKS[name].make(2, 4) for name in ("ar1-0.9", "ar2-swing", "smooth-noise")]
-    ours, theirs = (kind(three).sample(6, generator=streams("mixed")) for kind in (mixture, Mixture))
+    ours, theirs = (kind(three).sample(6, generator=make_generator("mixed")) for kind in (mixture, Mixture))
     assert all(torch.equal(getattr(ours, part), getattr(theirs, part)) for part in "xyw")
-    both = [BENCH_TASKS["heavy-inputs"].make(2, 4), BENCH_TASKS["leaps"].make(2, 4), OwnTask("mine", three[0], 2, 4)]
-    found = mixture(both).sample(6, generator=streams("mixed"), dtype=torch.float64)
+    both = [BENCH_TASKS["heavy-inputs"].make(2, 4), BENCH_TASKS["leaps"].make(2, 4), CustomTask("mine", three[0], 2, 4)]
+    found = mixture(both).sample(6, generator=make_generator("mixed"), dtype=torch.float64)
     assert (found.batch, found.d, found.n, found.x.dtype) == (6, 2, 4, torch.float64)
     assert (mixture(both).d, mixture(both).n) == (2, 4)
 
@@ -219,7 +220,7 @@ def test_a_mixture_refuses_what_does_not_go_together():
     with pytest.raises(ValueError, match="tasks must have d, n and sample, got 3"):
         mixture([3])
     with pytest.raises(ValueError, match="batch must be a multiple of the 2 tasks, got 3"):
-        mixture([one, one]).sample(3, generator=streams("mixed"))
+        mixture([one, one]).sample(3, generator=make_generator("mixed"))
 
 
 # --- of one's own
@@ -284,7 +285,7 @@ def test_a_task_of_ones_own_is_found_by_its_file():
     assert isinstance(task, BenchTask)
     assert (name, task.name, task.title, task.about) == (name, name, "signs", "Signs of a sum.")
     made = task.make(2, 5)
-    prompt = made.sample(3, generator=streams("own"))
+    prompt = made.sample(3, generator=make_generator("own"))
     assert isinstance(prompt, Prompt)
     torch.testing.assert_close(clean(prompt), prompt.y)
     assert not isinstance(made, Task)
@@ -295,7 +296,7 @@ def test_a_task_of_ones_own_is_found_by_its_file():
 
     slow = find_tasks(["own_tasks.py:slow"])["own_tasks.py:slow"]
     made, about = slow.make(2, 5), slow.about
-    prompt = made.sample(3, generator=streams("own"), dtype=torch.float64)
+    prompt = made.sample(3, generator=make_generator("own"), dtype=torch.float64)
     expected = joint.label_errors(prompt.x.numpy(), made)
     np.testing.assert_allclose(slow.floors(made)["Bayes"].errors(prompt), expected, rtol=1e-9)
     assert about == "A task of one's own."

@@ -7,16 +7,16 @@ import pytest
 
 from icl_book import closure
 
-FLOORS = {"icl.theory.floors", "icl.theory.steady", "icl.tasks", "icl.tasks.core", "icl._checks"}
+FLOORS = {"icl.theory.floors.filtering", "icl.theory.steady.fast_weights", "icl.tasks", "icl.tasks.core", "icl._checks"}
 
 
 @pytest.mark.parametrize(
     "code",
     [
         "from icl.theory import floors",
-        "import icl.theory.floors as f",
-        "from icl.theory.floors import riccati",
-        "def later():\n    from icl.theory.floors import riccati as r\n    return r",
+        "import icl.theory.floors.filtering as f",
+        "from icl.theory.floors.filtering import riccati",
+        "def later():\n    from icl.theory.floors.filtering import riccati as r\n    return r",
         "import numpy\nfrom pathlib import Path\nfrom icl.theory import floors",
     ],
 )
@@ -31,7 +31,7 @@ def test_what_is_imported_and_what_that_imports_is_reached(code):
 def test_a_package_stands_for_all_in_it():
     """Its names may come from any of its modules."""
     of_theory = closure.modules("from icl import theory\ntheory.riccati")
-    assert {"icl.theory", "icl.theory.floors", "icl.theory.errata.memory", "icl.tasks"} <= set(of_theory)
+    assert {"icl.theory", "icl.theory.floors.filtering", "icl.theory.errata.memory", "icl.tasks"} <= set(of_theory)
     assert closure.modules("from icl.theory import riccati") == of_theory
     assert {"icl_book.charts", "icl_book.records", "icl._files"} <= set(closure.modules("import icl_book"))
 

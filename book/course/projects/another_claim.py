@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from icl import filters, profile
-from icl.runs.judging import one_step_ahead
+from icl.experiments.evaluation import one_step_ahead
 from icl.tasks import Noisy, StationaryRegression, clean
 
 D, N, NOISE, PROMPTS, LAST = 10, 800, 0.3, 400, 200
@@ -24,7 +24,7 @@ def exact(mu: float) -> float:
 def baseline() -> dict[str, float]:
     """Excess error of LMS at two step sizes, as printed, exact, and measured; `mean` is measured at the large one."""
     prompt = Noisy(StationaryRegression(D, N), NOISE).sample(
-        PROMPTS, generator=profile.streams("project: another claim"), dtype=torch.float64
+        PROMPTS, generator=profile.make_generator("project: another claim"), dtype=torch.float64
     )
     found = {}
     for name, mu in STEPS.items():

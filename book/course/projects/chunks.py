@@ -13,7 +13,7 @@ TOKENS, HEADS, KEY, REPEATS = 4096, 2, 16, 7
 
 def baseline() -> dict[str, float]:
     """How many times less CPU time chunks take, in the median of pairs; `off` is their largest relative difference."""
-    generator = profile.streams("project: chunks")
+    generator = profile.make_generator("project: chunks")
     draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
     q, k, v = (draw(1, TOKENS, HEADS, KEY) for _ in range(3))
     k = k / k.norm(dim=-1, keepdim=True)

@@ -3,8 +3,9 @@
 import torch
 
 from icl import profile
-from icl.tasks import LAPLACE, StationaryRegression
-from icl.theory import gated_floor, polynomial_floor
+from icl.tasks import StationaryRegression
+from icl.tasks.core import LAPLACE
+from icl.theory.lfom import gated_floor, polynomial_floor
 
 D, LAYERS, PROMPTS = 10, 3, 40_000
 LENGTHS = {"d/n = 1": 10, "d/n = 1/2": 20, "d/n = 1/4": 40}
@@ -12,7 +13,7 @@ LENGTHS = {"d/n = 1": 10, "d/n = 1/2": 20, "d/n = 1/4": 40}
 
 def baseline() -> dict[str, float]:
     """Least risks at three shapes d/n. `mean` is what coefficients fitted for Laplace inputs reach at d/n = 1/2."""
-    found, generator = {}, profile.streams("project: heavy tails")
+    found, generator = {}, profile.make_generator("project: heavy tails")
     for shape, n in LENGTHS.items():
         task = StationaryRegression(D, n, inputs=LAPLACE)
         x = task.sample(PROMPTS, generator=generator, dtype=torch.float64).x[:, :n].numpy()

@@ -5,7 +5,7 @@ import torch
 
 from icl import profile
 from icl.tasks import StationaryRegression
-from icl.theory import gated_floor, polynomial_floor
+from icl.theory.lfom import gated_floor, polynomial_floor
 
 D, N, LAYERS, PROMPTS = 5, 20, 4, 20_000
 
@@ -13,7 +13,11 @@ D, N, LAYERS, PROMPTS = 5, 20, 4, 20_000
 def baseline() -> dict[str, float]:
     """Least risks with four layers: of coefficients that read one number, of shared ones, of each prompt's own."""
     task = StationaryRegression(D, N)
-    x = task.sample(PROMPTS, generator=profile.streams("project: one number"), dtype=torch.float64).x[:, :N].numpy()
+    x = (
+        task.sample(PROMPTS, generator=profile.make_generator("project: one number"), dtype=torch.float64)
+        .x[:, :N]
+        .numpy()
+    )
     H = x.swapaxes(1, 2) @ x / N
     own, error = (float(values[-1]) for values in gated_floor.least_by_spectrum(H, LAYERS))
     top = gated_floor.least_by_sample(H, LAYERS, scale=np.linalg.eigvalsh(H)[:, -1])

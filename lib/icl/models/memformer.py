@@ -205,7 +205,7 @@ class Full(nn.Module):
     def __init__(self, d: Count, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start at the identity."""
         super().__init__()
-        _checks.fits("d", d, 8 * layers * d**2)
+        _checks.fits_memory("d", d, 8 * layers * d**2)
         eye = torch.eye(d, dtype=_kind(dtype))
         self.matrices = nn.Parameter(eye.repeat(layers, 1, 1))
 
@@ -222,7 +222,7 @@ class Memory(nn.Module):
         """Keep the number of layers."""
         super().__init__()
         self.layers = layers
-        _checks.fits("layers", layers, 8 * layers**2)
+        _checks.fits_memory("layers", layers, 8 * layers**2)
 
     def Gamma(self) -> Float[Tensor, "L L ..."]:
         """Gamma[l, j], 0 for j > l."""
@@ -431,7 +431,7 @@ def scatter(model: nn.Module, scale: Positive, *, generator: torch.Generator, na
         raise ValueError(f"names must be a sequence of parts of {', '.join(known) or 'no name'}, got {names!r}")
     chosen = [p for name, p in known.items() if not names or any(part in name for part in names)]
     for parameter in chosen:
-        _checks.drawing(generator, parameter.dtype)
+        _checks.check_generator(generator, parameter.dtype)
     with torch.no_grad():
         for p in chosen:
             p.copy_(scale * torch.randn(p.shape, generator=generator, dtype=p.dtype, device=generator.device))

@@ -150,7 +150,7 @@ class OneLayerGLA(nn.Module):
     ) -> None:
         """Draw the initial weights."""
         super().__init__()
-        _checks.fits("d", d, 8 * d**2)
+        _checks.fits_memory("d", d, 8 * d**2)
         self.lam = float(lam)
         drawn = torch.randn(2, d + 1, d + 1, generator=generator, dtype=dtype, device=generator.device) * scale
         self.W_V, self.W_KQ = nn.Parameter(drawn[0].clone()), nn.Parameter(drawn[1].clone())

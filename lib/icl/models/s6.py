@@ -48,7 +48,7 @@ def _checked(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> None:
         _checks.dtype(name, value, u.dtype, "to match u")
 
 
-def held(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
+def zero_order_hold(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
     """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A.
 
     Raises:
@@ -73,7 +73,7 @@ def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _S
         Delta: step of each token, >= 0; one row for all prompts or one each. A token of step 0 is passed over.
     """
     _checked(u, A, B, C, Delta)
-    decay, gain = held(A, Delta)
+    decay, gain = zero_order_hold(A, Delta)
     state = u.new_zeros(len(u), u.shape[2], B.shape[2])
     outputs = []
     steps = (t.unbind(1) for t in (u, decay, gain * B, C))
@@ -93,7 +93,7 @@ def _as_attention(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> 
     _checked(u, A, B, C, Delta)
     if A.shape != (1,):
         raise ValueError(f"A must have shape (1,): one rate for all states, got {tuple(A.shape)}")
-    decay, gain = held(A, Delta)
+    decay, gain = zero_order_hold(A, Delta)
     return C.unsqueeze(2), (gain * B).unsqueeze(2), u.unsqueeze(2), decay
 
 
@@ -106,7 +106,7 @@ def scan_chunked(
     if A.shape == (1,):
         return operators.chunked(*_as_attention(u, A, B, C, Delta), size=size).squeeze(2)
     _checked(u, A, B, C, Delta)
-    gain = held(A, Delta)[1]
+    gain = zero_order_hold(A, Delta)[1]
     state = u.new_zeros(len(u), u.shape[2], B.shape[2])
     outputs = []
     blocks = (t.split(size, dim=1) for t in (u, gain * B, C, Delta))
@@ -323,7 +323,7 @@ def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
 
     The statistics have to be those for the layer's own rate and step.
     """
-    return (_asked(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
+    return (_requested(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
 
 
 def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kinds"]:
@@ -350,10 +350,10 @@ def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels 
     if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
         raise ValueError(f"layer must have Selective B and C, got {layer!r}")
     _checks.dtype("u", u, layer.B.b.dtype, "to match the layer")
-    return (states @ _asked(layer, u).unsqueeze(-1)).squeeze(-1)
+    return (states @ _requested(layer, u).unsqueeze(-1)).squeeze(-1)
 
 
-def _asked(layer: S6, u: Float[Tensor, "... channels"]) -> Float[Tensor, "... kinds"]:
+def _requested(layer: S6, u: Float[Tensor, "... channels"]) -> Float[Tensor, "... kinds"]:
     """[W_B b_B]' [W_C b_C] (u, 1): what a token makes of the states; the two products of d_h are taken first."""
     write, look = (torch.cat([part.W, part.b.unsqueeze(1)], dim=1) for part in _selective(layer))
     return _with_one(u) @ (look.T @ write)
@@ -416,7 +416,7 @@ class S6Stack(nn.Module):
         if networks and len(networks) != len(layers):
             raise ValueError(f"networks must be none or {len(layers)}, one a layer, got {len(networks)}")
         self.layers, self.networks = nn.ModuleList(layers), nn.ModuleList(networks)
-        _checks.fits("d_e", d_e, 8 * d_e**2)
+        _checks.fits_memory("d_e", d_e, 8 * d_e**2)
         mix = torch.zeros(len(layers), d_e, d_e, dtype=dtype)
         mix[:, -1, -1] = 1
         self.W = nn.Parameter(mix)

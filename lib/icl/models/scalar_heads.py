@@ -88,7 +88,7 @@ class ScalarHeads(nn.Module):
         """Start with the first register alone."""
         super().__init__()
         self.layers = layers
-        _checks.fits("layers", layers, 8 * layers**2)
+        _checks.fits_memory("layers", layers, 8 * layers**2)
         self.n = n
         if tokens not in (0, 1, n + 1):
             raise ValueError(f"tokens must be 0, 1 or n + 1 = {n + 1}, got {tokens}")

@@ -11,7 +11,7 @@ are strict and keys do not hold labels. The factor 1 - lam keeps a step's size w
 
 :class:`Stack` is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all
 that rotations of the inputs leave of it when their covariance is the identity, labels in keys apart.
-:mod:`icl.models.readings` has the full matrices and the other ways of reading the paper. A stack is linear in the
+:mod:`icl.models.paper_conventions` has the full matrices and the other ways of reading the paper. A stack is linear in the
 labels, and an L-layer stack is a polynomial in x of a degree that grows as 3^L: :class:`~icl.models.causal.Normalised`
 takes the inputs' lengths out, which keeps rare long inputs from blowing deep stacks up.
 

@@ -201,7 +201,9 @@ def _attend(
     The masks of these models are None (`_unpadded`). With `states` it goes on from the layer's state, and replaces it.
     """
     if attention_mask is not None or query.shape[2] != key.shape[2]:
-        raise ValueError("use_cache must be False and attention_mask None in an altered model: see icl.models.generate")
+        raise ValueError(
+            "use_cache must be False and attention_mask None in an altered model: see icl.models.surgery.generate"
+        )
     together = query.shape[1] // key.shape[1]  # grouped heads: this many queries share a key and a value
     key, value = (t.repeat_interleave(together, dim=1) for t in (key, value))
     q, k, v = (t.transpose(1, 2) for t in (scaling * query, key, value))
@@ -243,7 +245,7 @@ def _altered(model: Any) -> list[Any]:
     """The memories of an altered model, first layer first."""
     memories = [getattr(module, "memory", None) for module in _attentions(model)]
     if None in memories:
-        raise ValueError("model must be made by icl.models.with_attention, got one without memories")
+        raise ValueError("model must be made by icl.models.surgery.with_attention, got one without memories")
     return memories
 
 
@@ -262,7 +264,7 @@ def _save_refused(*_: Any, **__: Any) -> None:
     """Refuse `save_pretrained`: its files name no attention, so that they would be loaded as a softmax model."""
     raise ValueError(
         "save_pretrained must not be called on an altered model: loading its files would give softmax attention again. "
-        "Save its state_dict(); to load it, call icl.models.with_attention on the original model with the same "
+        "Save its state_dict(); to load it, call icl.models.surgery.with_attention on the original model with the same "
         "settings, then load_state_dict"
     )
 

@@ -139,7 +139,7 @@ class GaussianComponents:
         device: torch.device | str | None = None,
     ) -> ComponentPrompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
+        _checks.fits_memory("batch", batch, 8 * batch * (self.n + 1) * self.d)
         shares = torch.as_tensor(self.shares, dtype=torch.float64, device=generator.device)
 
         def drawn(*shape: int) -> Tensor:
@@ -161,7 +161,7 @@ class GaussianComponents:
 
         w = coloured(_normal((batch, self.d), generator, dtype, device), inverse, component)
         x = coloured(_normal((batch, self.n + 1, self.d), generator, dtype, device), root, of_inputs)
-        _checks.within(self, w)
+        _checks.finite_weights(self, w)
         w = w.unsqueeze(1)
         return ComponentPrompt(x, (w * x).sum(-1), w.expand_as(x), component, of_inputs)
 

@@ -153,7 +153,7 @@ class InputLaw:
     """Law of white inputs: independent coordinates, symmetric about 0, of variance 1.
 
     One layer of linear attention sees of it only the kurtosis: what is exact for Gaussian inputs is exact for all of
-    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1 (:mod:`icl.theory.one_layer`).
+    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1 (:mod:`icl.theory.one_layer.gla`).
 
     Attributes:
         name: for tables and figures.
@@ -182,7 +182,7 @@ def square_root(matrix: np.ndarray) -> np.ndarray:
     The one root that depends on the matrix alone: a root built from eigenvectors also depends on the signs, and on the
     rotation within an eigenspace, that LAPACK happens to choose on a machine.
     """
-    _checks.plain("matrix", matrix)
+    _checks.detached("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
     # The root of a zero eigenvalue's rounding would be 1e-8. Rounding is relative to the variances that an eigenvalue
@@ -246,12 +246,12 @@ class Regression(ABC):
         device: torch.device | str | None = None,
     ) -> Prompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
-        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
+        _checks.fits_memory("batch", batch, 8 * batch * (self.n + 1) * self.d)
         return self._prompt(self._weights(batch, generator, dtype, device), generator, device)
 
     def _prompt(self, w: Tensor, generator: torch.Generator, device: Any) -> Prompt:
         """Draw inputs for these weights, and label them."""
-        _checks.within(self, w[:, -1])
+        _checks.finite_weights(self, w[:, -1])
         x = _colour(self.inputs.draw((len(w), self.n + 1, self.d), generator, w.dtype, device), self.Lambda)
         return Prompt(x=x, y=(w * x).sum(-1), w=w.expand_as(x))
 
@@ -370,7 +370,7 @@ class SmoothDrift(Regression):
 
 
 @validated
-def blocks(
+def batches(
     task: Any,
     total: Count,
     *,

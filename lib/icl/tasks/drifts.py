@@ -12,7 +12,7 @@ weights are independent, so that
     E (y_hat - y)^2 = E_x sum_ij c_i c_j x_i' E[w_i w_j'] x_j = sum_ij k_ij E_x[c_i c_j x_i'x_j]
 
 whenever E[w_i w_j'] = k_ij I, as it is for every task here. Heavy tails and switches neither help nor hurt such a model
-beyond their kernel; what they cost is that it is not the posterior mean (:mod:`icl.theory.floors`).
+beyond their kernel; what they cost is that it is not the posterior mean (:mod:`icl.theory.floors.filtering`).
 """
 
 from abc import abstractmethod
@@ -84,8 +84,8 @@ class LinearDrift(Regression):
         return kernel
 
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-        _checks.one_scale("P_0", self.P_0)
-        _checks.one_scale("Q", self.Q)
+        _checks.well_scaled("P_0", self.P_0)
+        _checks.well_scaled("Q", self.Q)
         start, push = _factor(self.P_0), _factor(self.Q)
         drawn = _normal((start.shape[1], batch, self.d), generator, dtype, device)
         F, h, A, B = (torch.as_tensor(array).to(drawn) for array in (self.F, self.h, start, push))
@@ -164,7 +164,7 @@ def sinusoids(d: Count, n: Count, *, omega: Real, variance: NonNegative = 1.0, *
     """Sinusoids of random phase and amplitude: w_i = a cos(omega i) + b sin(omega i) with a, b ~ N(0, variance I).
 
     Nothing is added on the way: 2 d labels in general position tell all that follows. k_ij = variance cos(omega (i-j)),
-    which is that of the great circle of radius^2 = d variance (:mod:`icl.theory.adversary`) but for the factor d.
+    which is that of the great circle of radius^2 = d variance (:mod:`icl.theory.one_layer.adversary`) but for the factor d.
 
     Args:
         d: dimension of the inputs.
@@ -221,7 +221,7 @@ class _Stepping(Regression):
         device: torch.device | str | None = None,
     ) -> tuple[Prompt, DrawnSteps]:
         """Draw the prompts that `sample` draws, and tell what decided their steps."""
-        _checks.fits("batch", batch, 8 * batch * (self.n + 1) * self.d)
+        _checks.fits_memory("batch", batch, 8 * batch * (self.n + 1) * self.d)
         w, steps = self._steps(batch, generator, dtype, device)
         return self._prompt(w, generator, device), steps
 

@@ -36,7 +36,7 @@ def rotation(d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "d d"
     The Q of a QR decomposition of Gaussian numbers, its columns given the signs of R's diagonal: without them the law
     is that of the decomposition's own habits [Mezzadri 2007].
     """
-    _checks.fits("d", d, 8 * d**2)
+    _checks.fits_memory("d", d, 8 * d**2)
     Q, R = np.linalg.qr(_normal((d, d), generator, torch.float64, "cpu").numpy())
     return Q * np.where(np.diag(R) < 0, -1.0, 1.0)
 
@@ -65,7 +65,7 @@ def covariance(D: Positives, U: Reals | None = None) -> Float[np.ndarray, "d d"]
 
 def _definite(Sigma: Any) -> np.ndarray:
     """Sigma as a float64 covariance that has an inverse."""
-    _checks.plain("Sigma", Sigma)
+    _checks.detached("Sigma", Sigma)
     if isinstance(Sigma, Tensor):
         _checks.numbers("Sigma", Sigma)
     matrix = np.asarray(Sigma)

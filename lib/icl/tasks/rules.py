@@ -7,7 +7,7 @@ vectors over the root of their number. After each sentence stands one of two lab
 
 and w_t is the rule: the weights of any regression task, for (3) :class:`~icl.tasks.core.DriftingRegression`. A model
 sees numbers of tokens alone, and has to learn what words mean, and from each prompt what the rule is now. Where the
-best answer stands is known: :mod:`icl.theory.rule_floor`.
+best answer stands is known: :mod:`icl.theory.floors.label_rule`.
 """
 
 from dataclasses import dataclass

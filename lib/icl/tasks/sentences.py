@@ -72,7 +72,7 @@ class LabelledRows:
         object.__setattr__(self, "labels", labels)
         if self.topics is None:
             return
-        _checks.plain("topics", self.topics)
+        _checks.detached("topics", self.topics)
         topics = np.asarray(self.topics)
         _checks.shape("topics", topics, (len(features),), "to match features")
         if topics.dtype.kind not in "iu" or not np.bincount(topics.clip(min=0)).all() or (topics < 0).any():
@@ -224,7 +224,7 @@ def _within(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
 @validated
 def shuffled(prompt: Prompt, *, generator: torch.Generator) -> Prompt:
     """The same prompts with their demonstrations in another order, each order alike; queries stay last."""
-    _checks.drawing(generator, prompt.x.dtype)
+    _checks.check_generator(generator, prompt.x.dtype)
     keys = torch.rand((prompt.batch, prompt.n), generator=generator, dtype=torch.float64, device=generator.device)
     order = torch.cat([keys.argsort(1), torch.full((prompt.batch, 1), prompt.n, device=keys.device)], 1).to(
         prompt.x.device

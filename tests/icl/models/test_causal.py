@@ -11,12 +11,12 @@ import pytest
 import shared
 import torch
 
+from icl.experiments.evaluation import one_step_ahead
 from icl.models.causal import Causal, Normalised
-from icl.models.estimating import DeltaRule
-from icl.models.readings import BEST, LITERAL, FullStack, Reading
+from icl.models.delta_layers import DeltaRule
+from icl.models.paper_conventions import BEST, LITERAL, Convention, FullStack
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack
-from icl.profile import streams
-from icl.runs.judging import one_step_ahead
+from icl.profile import make_generator
 from icl.tasks import Prompt
 
 # Oracles
@@ -29,7 +29,7 @@ close = functools.partial(shared.close, rounding=ROUNDING)
 @functools.cache
 def models(dtype=torch.float64):
     """One of everything, with noise on every parameter; no test changes them."""
-    kwargs = {"scale": 0.2, "generator": streams("weights"), "dtype": dtype}
+    kwargs = {"scale": 0.2, "generator": make_generator("weights"), "dtype": dtype}
     return {
         "one layer": stirred(Stack(3, 1, dtype=dtype)),
         "stack": stirred(Stack(3, 3, dtype=dtype)),
@@ -99,7 +99,7 @@ def test_dtype_is_kept(name):
 
 # Properties
 
-READINGS = [Reading(r, s, sign) for r in (False, True) for s in (False, True) for sign in (1, -1)]
+READINGS = [Convention(r, s, sign) for r in (False, True) for s in (False, True) for sign in (1, -1)]
 
 
 def labelless(model):
@@ -130,7 +130,7 @@ LINEAR = ["one layer", "stack", "normalised", "labelless", "delta"]
 
 
 def data(time=41, batch=4, seed=0, dtype=torch.float64):
-    generator = streams("deep data", seed=seed)
+    generator = make_generator("deep data", seed=seed)
     x = torch.randn(batch, time, 3, generator=generator, dtype=dtype)
     return x, torch.randn(batch, time, generator=generator, dtype=dtype)
 
@@ -165,7 +165,9 @@ def test_the_future_never_changes_the_past(name, j):
 def everything():
     """All models, full matrices included; no test changes them."""
     full = {
-        str(reading): FullStack(3, 2, reading=reading, scale=0.3, generator=streams("start"), dtype=torch.float64)
+        str(reading): FullStack(
+            3, 2, reading=reading, scale=0.3, generator=make_generator("start"), dtype=torch.float64
+        )
         for reading in READINGS
     }
     return single_streams() | full
@@ -185,7 +187,7 @@ def test_prompts_of_a_batch_are_independent(name):
     other_x[2], other_y[2] = 1.0, -1.0
     others = torch.arange(6) != 2
     assert torch.equal(model.errors(other_x, other_y)[others], before[others])
-    order = torch.randperm(6, generator=streams("order"))
+    order = torch.randperm(6, generator=make_generator("order"))
     assert near(model.errors(x[order], y[order]), before[order], rounding=1e-12)
     assert near(model.loss(Prompt(x[order], y[order], x)), model.loss(Prompt(x, y, x)), rounding=1e-12)
 
@@ -247,7 +249,7 @@ def test_normalising_leaves_inputs_of_one_length(name):
     x = x * 3**0.5 / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     expected = model.errors(x, y)
     assert near(Normalised(model).errors(x, y), expected)
-    stretch = 0.1 + torch.rand(y.shape, generator=streams("stretch"), dtype=torch.float64)
+    stretch = 0.1 + torch.rand(y.shape, generator=make_generator("stretch"), dtype=torch.float64)
     assert near(Normalised(model).errors(x * stretch.unsqueeze(-1), y * stretch) / stretch, expected)
 
 

@@ -11,9 +11,9 @@ import shared
 import torch
 
 from icl.models.convolved import Convolved, newest
-from icl.models.estimating import GatedDelta
-from icl.models.layers import Gate
-from icl.profile import streams
+from icl.models.delta_layers import GatedDelta
+from icl.models.fast_weights import Gate
+from icl.profile import make_generator
 
 D, TIME, BATCH = 3, 30, 4
 close = functools.partial(shared.close, rounding=1e-10)
@@ -29,7 +29,7 @@ KINDS = [
 
 
 def layer(stirs=0.3, **kind):
-    made = Convolved(D, hidden=8, generator=streams("convolved"), dtype=torch.float64, **kind)
+    made = Convolved(D, hidden=8, generator=make_generator("convolved"), dtype=torch.float64, **kind)
     return shared.stirred(made, stirs) if stirs else made
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from icl.models import memformer
 from icl.models.experts import ConvexGate, FreeGate, MultiHead, OutputMixture, PromptGate, merge
 from icl.models.memformer import Fixed, Free, Full, Memformer, OneRegister, Scaled, Shared, TokenWise, Without
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import Prompt, quadratics
 
 # Oracles
@@ -35,7 +35,7 @@ def close(got, expected, rounding=1e-12):
 
 def stirred(model, size=0.3, seed=0):
     """The model with noise of this seed on every parameter."""
-    generator = streams("stir experts", seed=seed)
+    generator = make_generator("stir experts", seed=seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -285,7 +285,7 @@ def test_heads_in_proportion_are_one(proportional):
 
 def test_a_merged_head_does_not_depend_on_an_svd(monkeypatch):
     """With weights of one size and both signs, another LAPACK's signs and last digits give the same head."""
-    svd, generator = torch.linalg.svd, streams("another svd")
+    svd, generator = torch.linalg.svd, make_generator("another svd")
     matrix = normal(2, 2, name="matrix")
     alone = [Memformer(Scaled(matrix, L), Free(L)) for _ in range(HEADS)]
     with torch.no_grad():

@@ -39,7 +39,7 @@ def eyes(H):
     ids=["gradient descent", "momentum"],
 )
 def test_known_methods_are_rows_of_equal_numbers(solver, table):
-    """The errors of two solvers, from the cumulative tables of icl.theory.lfom. Planted: increments in their place."""
+    """The errors of two solvers, from the cumulative tables of icl.theory.lfom.tables. Planted: increments in their place."""
     H, w = curvature(1), drawn(2, 4, 3)
     Lambda = torch.as_tensor(lfom.cumulative(table))[..., None].repeat(1, 1, 3)
     walk = solvers.run_solver(solver, H, (H @ w[..., None])[..., 0], 4)
@@ -49,7 +49,7 @@ def test_known_methods_are_rows_of_equal_numbers(solver, table):
 
 
 def test_scalars_are_polynomials_of_the_curvature():
-    """Equal numbers make p(H), p from the increments' recursion (icl.theory.lfom.polynomials)."""
+    """Equal numbers make p(H), p from the increments' recursion (icl.theory.lfom.tables.polynomials)."""
     H, table = curvature(3), np.random.default_rng(4).normal(size=(4, 4)) * np.tri(4)
     M = diagonal_errors(H, torch.as_tensor(lfom.cumulative(table))[..., None].repeat(1, 1, 3), eyes(H))
     t, V = torch.linalg.eigh(H)

@@ -18,7 +18,7 @@ from shared import close
 
 from icl import models
 from icl.models import loading
-from icl.profile import streams
+from icl.profile import make_generator
 
 transformers = pytest.importorskip("transformers", reason="pip install 'icl-book[language]'")
 
@@ -37,7 +37,7 @@ def tokenizer():
 def small(kind="llama", **sizes):
     """An untrained model whose weights matter to its logits."""
     sizes = {"width": 32, "heads": 4, "words": len(WORDS), "places": 16, "spread": 0.5} | sizes
-    return models.untrained(kind, generator=streams("loading"), **sizes)
+    return models.untrained(kind, generator=make_generator("loading"), **sizes)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -47,7 +47,7 @@ def test_a_folder_gives_the_model_back(tmp_path, kind):
     model.save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     for source, dtype in ((tmp_path, None), (str(tmp_path), torch.bfloat16)):
-        read, words = models.pretrained(source, dtype=dtype) if dtype else models.pretrained(source)
+        read, words = models.loading.pretrained(source, dtype=dtype) if dtype else models.loading.pretrained(source)
         assert not read.training
         assert read.dtype == (dtype or torch.float32)
         for name, weight in model.state_dict().items():
@@ -103,9 +103,9 @@ def test_a_gguf_file_gives_the_model_back(tmp_path):
     """Written here by GGUF's own names and order of rotary rows; grouped heads too. Logits in float32."""
     model = small(key_heads=2)
     write_gguf(tmp_path / "tiny.gguf", model)
-    read, words = models.pretrained(tmp_path / "tiny.gguf")
+    read, words = models.loading.pretrained(tmp_path / "tiny.gguf")
     assert not read.training
-    tokens = torch.randint(len(WORDS), (2, 12), generator=streams("texts"))
+    tokens = torch.randint(len(WORDS), (2, 12), generator=make_generator("texts"))
     with torch.no_grad():
         assert close(read(tokens).logits, model(tokens).logits, 1e-5)
     assert sum(p.numel() for p in read.parameters()) == sum(p.numel() for p in model.parameters())
@@ -118,7 +118,9 @@ def test_untrained_models_come_from_their_generator_alone():
     torch_state = torch.get_rng_state()
     first, second = small(), small()
     assert torch.equal(torch.get_rng_state(), torch_state)
-    other = models.untrained("llama", generator=streams("loading", seed=1), words=len(WORDS), places=16, spread=0.5)
+    other = models.untrained(
+        "llama", generator=make_generator("loading", seed=1), words=len(WORDS), places=16, spread=0.5
+    )
     squares = []
     for (name, one), two, three in zip(first.named_parameters(), second.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two), name
@@ -133,7 +135,7 @@ def test_untrained_models_come_from_their_generator_alone():
 def test_untrained_models_have_the_sizes_that_were_asked_for(kind):
     """And `sizes` counts them, without weights, as they are."""
     model = small(kind, layers=3)
-    counted = models.sizes(model.config)
+    counted = models.loading.sizes(model.config)
     assert (counted.layers, counted.width, counted.heads) == (3, 32, 4)
     assert counted.parameters == sum(p.numel() for p in model.parameters())
     assert counted.untied == counted.parameters + 32 * len(WORDS)
@@ -146,7 +148,7 @@ def test_the_smallest_gpt2_is_counted():
     block = 2 * 2 * width + (width * 3 * width + 3 * width) + (width * width + width)
     block += (width * 4 * width + 4 * width) + (4 * width * width + width)
     by_hand = (words + places) * width + layers * block + 2 * width
-    assert models.sizes() == models.Sizes(12, 768, 12, by_hand, by_hand + words * width)
+    assert models.loading.sizes() == models.loading.Sizes(12, 768, 12, by_hand, by_hand + words * width)
     assert by_hand == 124_439_808
 
 
@@ -156,10 +158,15 @@ def test_without_the_packages_it_says_what_to_install(tmp_path, monkeypatch):
     file.write_bytes(b"GGUF")
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ModuleNotFoundError, match=r"gguf is missing: pip install 'icl-book\[language\]'"):
-        models.pretrained(file)
+        models.loading.pretrained(file)
     model = small()
     monkeypatch.setitem(sys.modules, "transformers", None)
-    for call in (small, models.sizes, lambda: models.pretrained(tmp_path), lambda: models.with_attention(model, lam=1)):
+    for call in (
+        small,
+        models.loading.sizes,
+        lambda: models.loading.pretrained(tmp_path),
+        lambda: models.with_attention(model, lam=1),
+    ):
         with pytest.raises(ModuleNotFoundError, match=r"transformers is missing: pip install 'icl-book\[language\]'"):
             call()
 
@@ -185,25 +192,25 @@ def test_importing_the_library_imports_no_transformers():
 def test_what_is_no_source_is_refused(source, message, as_installed):
     """Before transformers is asked."""
     with pytest.raises(ValueError, match=f"^{message}"):
-        models.pretrained(source)
+        models.loading.pretrained(source)
 
 
 def test_a_folder_or_a_name_without_a_model_is_refused(tmp_path, monkeypatch, as_installed):
     """An empty folder, a file of another kind, and a hub that does not answer, each in its own words."""
     with pytest.raises(ValueError, match=r"^source must hold a model as transformers saves it, got"):
-        models.pretrained(tmp_path)
+        models.loading.pretrained(tmp_path)
     (tmp_path / "model.txt").write_text("weights")
     with pytest.raises(ValueError, match=r"^source must be a folder, a GGUF file"):
-        models.pretrained(tmp_path / "model.txt")
+        models.loading.pretrained(tmp_path / "model.txt")
 
     def silent(*_, **__):
         raise OSError("no route to the hub")
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", silent)
     with pytest.raises(ValueError, match=r"^source must be .* a name that the hub has, got 'gpt2'.*did not answer"):
-        models.pretrained("gpt2")
+        models.loading.pretrained("gpt2")
     with pytest.raises(ValueError, match=r"^dtype must be torch.float32, .*got torch.int64"):
-        models.pretrained("gpt2", dtype=torch.int64)
+        models.loading.pretrained("gpt2", dtype=torch.int64)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +235,7 @@ def test_a_folder_or_a_name_without_a_model_is_refused(tmp_path, monkeypatch, as
 )
 def test_sizes_that_do_not_fit_are_refused(changes, message, as_installed):
     """Each with what it got."""
-    given = {"kind": "llama", "generator": streams("x"), "width": 32, "heads": 4} | changes
+    given = {"kind": "llama", "generator": make_generator("x"), "width": 32, "heads": 4} | changes
     with pytest.raises(ValueError, match=f"^{message}"):
         models.untrained(**given)
 
@@ -237,4 +244,4 @@ def test_sizes_that_do_not_fit_are_refused(changes, message, as_installed):
 def test_what_is_no_configuration_is_refused(config, as_installed):
     """With what it got."""
     with pytest.raises(ValueError, match=f"^config must be a configuration of transformers or 'gpt2', got {config!r}"):
-        models.sizes(config)
+        models.loading.sizes(config)

@@ -20,8 +20,8 @@ from torch import nn
 
 from icl.models import memformer, token_form
 from icl.models.memformer import Fixed, Free, Full, Memformer, OneRegister, Scaled, Shared, TokenWise, Without, scatter
-from icl.profile import streams
-from icl.tasks import Prompt, StationaryRegression, blocks
+from icl.profile import make_generator
+from icl.tasks import Prompt, StationaryRegression, batches
 
 # Oracles
 
@@ -401,7 +401,7 @@ sizes = st.tuples(st.integers(1, 4), st.integers(1, 12), st.integers(1, 4), st.i
 def drawn(kind, size, dtype=torch.float64):
     """A model whose parameters are all drawn, small enough not to blow up, and prompts of three for it."""
     d, n, L, seed = size
-    generator = streams("memformer laws", seed=seed)
+    generator = make_generator("memformer laws", seed=seed)
     model = KINDS[kind](d, n, L, dtype)
     with torch.no_grad():
         for p in model.parameters():
@@ -512,7 +512,7 @@ def test_the_dtype_is_kept(kind, dtype):
 def test_functions_keep_the_dtype(size):
     """Every function returns float32 for float32. Planted: a start in float64 is seen."""
     d, n, L, seed = size
-    generator = streams("dtypes", seed=seed)
+    generator = make_generator("dtypes", seed=seed)
     Z, A, scalars, table = (
         torch.randn(shape, generator=generator) / 4 for shape in ((2, n + 1, d + 1), (L, d, d), (2, L), (L, L))
     )
@@ -548,7 +548,7 @@ def test_measured_errors_are_the_risks(kind):
     in `risks` is seen.
     """
     d, n, L = 3, 2, 2
-    design, generator = (made("measured risks") for made in (chance.fixed, streams))
+    design, generator = (made("measured risks") for made in (chance.fixed, make_generator))
     Sigma = np.diag([3.0, 1.0, 0.3]) + 0.2
     A = torch.randn(2, L, d, d, generator=design, dtype=torch.float64) / 4
     model = {
@@ -564,7 +564,7 @@ def test_measured_errors_are_the_risks(kind):
     squares = []
     with torch.no_grad():
         # The same inputs for all; queries and weights, hence labels, their own.
-        for p in blocks(StationaryRegression(n=1, **law), DRAWS, size=5_000, generator=generator, dtype=torch.float64):
+        for p in batches(StationaryRegression(n=1, **law), DRAWS, size=5_000, generator=generator, dtype=torch.float64):
             x = torch.cat([X.expand(p.batch, n, d), p.x[:, -1:]], 1)
             w = p.w[:, -1:].expand_as(x)
             prompt = Prompt(x, (x * w).sum(-1), w)
@@ -580,7 +580,7 @@ def test_scattered_parameters_are_normal():
     A mean off by 4 % of the scale, a variance off by 5 %, another law off by 2 % somewhere are seen.
     """
     model, scale = Full(100, 4), 1e-4
-    scatter(model, scale, generator=streams("scattered"))
+    scatter(model, scale, generator=make_generator("scattered"))
     z = model.matrices.detach().numpy().ravel() / scale
     chance.assert_z(z.mean() * len(z) ** 0.5)
     chance.assert_within((z**2).sum(), stats.chi2(len(z)))
@@ -596,7 +596,7 @@ def test_scatter_draws_the_parameters_named():
 
     def scattered(names, scale=0.5):
         model = Memformer(Full(2, L), OneRegister(L))
-        scatter(model, scale, generator=streams("scattered"), names=names)
+        scatter(model, scale, generator=make_generator("scattered"), names=names)
         return dict(model.named_parameters())
 
     start = dict(Memformer(Full(2, L), OneRegister(L)).named_parameters())
@@ -607,7 +607,7 @@ def test_scatter_draws_the_parameters_named():
         (("gamma", "matrices"), {"preconditioner.matrices", "memory.gamma"}),
         ((), set(start)),
     ):
-        generator, found = streams("scattered"), scattered(names)
+        generator, found = make_generator("scattered"), scattered(names)
         for name, parameter in found.items():
             if name in drawn:
                 expected = 0.5 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -615,5 +615,5 @@ def test_scatter_draws_the_parameters_named():
             else:
                 assert torch.equal(parameter, start[name])
     single = nn.Linear(2, 3)
-    scatter(single, 1.0, generator=streams("scattered"))
-    assert torch.equal(single.weight, torch.randn(3, 2, generator=streams("scattered")))
+    scatter(single, 1.0, generator=make_generator("scattered"))
+    assert torch.equal(single.weight, torch.randn(3, 2, generator=make_generator("scattered")))

@@ -24,7 +24,7 @@ from icl.models.one_layer import (
     window_features,
 )
 from icl.models.stacks import Stack
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression, Prompt, StationaryRegression
 from icl.theory import one_layer as theory
 
@@ -37,11 +37,11 @@ several_lam = pytest.mark.parametrize("lam", [0.0, 0.3, 0.9, 1.0])
 
 def prompt(n=45, d=3, batch=6, dtype=torch.float64):
     task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=streams("one layer"), dtype=dtype)
+    return task.sample(batch, generator=make_generator("one layer"), dtype=dtype)
 
 
 def weights(size=4, dtype=torch.float64):
-    W_V, W_KQ = torch.randn(2, size, size, generator=streams("weights"), dtype=dtype)
+    W_V, W_KQ = torch.randn(2, size, size, generator=make_generator("weights"), dtype=dtype)
     return W_V, W_KQ
 
 
@@ -137,8 +137,8 @@ def test_the_optimum_predicts_as_formula_15(task, lam):
     absolute values: A is an inverse.
     """
     optimum = theory.optimum(task, lam=lam)
-    p = task.sample(7, generator=streams("formula 15"), dtype=torch.float64)
-    model = OneLayerGLA(3, lam=lam, scale=1.0, generator=streams("start"), dtype=torch.float64)
+    p = task.sample(7, generator=make_generator("formula 15"), dtype=torch.float64)
+    model = OneLayerGLA(3, lam=lam, scale=1.0, generator=make_generator("start"), dtype=torch.float64)
     assert model.set_weights(optimum.W_V, optimum.W_KQ) is model
     x, y = p.x.numpy(), p.y.numpy()
     terms = lam ** np.arange(20, 0, -1) * y[:, :-1] * np.einsum("bti,ij,bj->bt", x[:, :-1], optimum.A, x[:, -1])
@@ -168,13 +168,13 @@ def test_features_predict_as_the_optimal_layer(task, lam):
     seen.
     """
     optimum = theory.optimum(task, lam=lam)
-    p, lams = task.sample(7, generator=streams("features"), dtype=torch.float64), [0.2, lam, 0.95]
+    p, lams = task.sample(7, generator=make_generator("features"), dtype=torch.float64), [0.2, lam, 0.95]
     query = p.x[:, -1]
     together = predict_from_features(features(p, lams), optimum.A, query)
     size = predict_from_features(features(Prompt(p.x.abs(), p.y.abs(), p.w), lams), np.abs(optimum.A), query.abs())
     assert together.shape == (3, 7)
     for at, y_hat, limit in zip(lams, together, 1e-9 * size, strict=True):
-        model = OneLayerGLA(3, lam=at, scale=1.0, generator=streams("start"), dtype=torch.float64)
+        model = OneLayerGLA(3, lam=at, scale=1.0, generator=make_generator("start"), dtype=torch.float64)
         model.set_weights(optimum.W_V, optimum.W_KQ)
         assert ((model(p) - y_hat).abs() <= limit).all()
         for A in (optimum.A, torch.as_tensor(optimum.A)):
@@ -193,7 +193,7 @@ def test_unused_entries_have_no_gradient(lam):
     """
     p = prompt(n=8)
     W_V, W_KQ = (W.requires_grad_() for W in weights())
-    model = OneLayerGLA(3, lam=max(lam, 0.1), scale=1.0, generator=streams("start"), dtype=torch.float64)
+    model = OneLayerGLA(3, lam=max(lam, 0.1), scale=1.0, generator=make_generator("start"), dtype=torch.float64)
     for prediction, V, KQ in (
         (predict(p.tokens(), W_V, W_KQ, lam), W_V, W_KQ),
         (model(p), model.W_V, model.W_KQ),
@@ -216,7 +216,7 @@ def test_forgetting_at_both_ends():
     Tolerance: rounding, see the file's head; exactly 0 at lam = 0.
     """
     p = prompt()
-    shuffled = torch.cat([torch.randperm(45, generator=streams("order")), torch.tensor([45])])
+    shuffled = torch.cat([torch.randperm(45, generator=make_generator("order")), torch.tensor([45])])
     other = Prompt(p.x[:, shuffled], p.y[:, shuffled], p.w[:, shuffled])
     size = gram(p.tokens().abs(), 1.0)
     assert ((gram(p.tokens(), 1.0) - gram(other.tokens(), 1.0)).abs() <= ROUNDING * size).all()
@@ -227,7 +227,7 @@ def test_forgetting_at_both_ends():
 def test_dtype_is_kept(dtype):
     """Gram matrices, features, parameters and predictions have the prompt's dtype."""
     p, (W_V, W_KQ) = prompt(dtype=dtype), weights(dtype=dtype)
-    model = OneLayerGLA(3, lam=0.9, scale=0.1, generator=streams("start"), dtype=dtype)
+    model = OneLayerGLA(3, lam=0.9, scale=0.1, generator=make_generator("start"), dtype=dtype)
     G = gram(p.tokens(), 0.9)
     fast = predict_from_gram(G, W_V, W_KQ, p.x[:, -1])
     for array in (G, fast, predict(p.tokens(), W_V, W_KQ, 0.9), features(p, 0.9), model.W_V, model.W_KQ, model(p)):
@@ -243,7 +243,7 @@ def test_the_querys_label_is_never_seen():
     p = prompt()
     y, w = p.y.clone(), p.w.clone()
     y[:, -1], w[:, -1] = 1e6, 1e6
-    model = OneLayerGLA(3, lam=0.9, scale=1.0, generator=streams("start"), dtype=torch.float64)
+    model = OneLayerGLA(3, lam=0.9, scale=1.0, generator=make_generator("start"), dtype=torch.float64)
     assert torch.equal(model(p), model(Prompt(p.x, y, w)))
     assert torch.equal(features(p, 0.9), features(Prompt(p.x, y, w), 0.9))
 
@@ -253,7 +253,7 @@ def test_prompts_of_a_batch_are_independent():
     p = prompt()
     x, y = p.x.clone(), p.y.clone()
     x[2], y[2] = 1.0, -1.0
-    model = OneLayerGLA(3, lam=0.9, scale=1.0, generator=streams("start"), dtype=torch.float64)
+    model = OneLayerGLA(3, lam=0.9, scale=1.0, generator=make_generator("start"), dtype=torch.float64)
     before, after = model(p), model(Prompt(x, y, p.w))
     others = torch.arange(6) != 2
     assert torch.equal(before[others], after[others])
@@ -262,7 +262,9 @@ def test_prompts_of_a_batch_are_independent():
 
 def test_initial_weights_come_from_the_generator():
     """The same stream starts the same model, another stream another; W_V and W_KQ differ and are trained apart."""
-    one, same, other = (OneLayerGLA(3, lam=0.9, scale=0.1, generator=streams("start", seed=s)) for s in (1, 1, 2))
+    one, same, other = (
+        OneLayerGLA(3, lam=0.9, scale=0.1, generator=make_generator("start", seed=s)) for s in (1, 1, 2)
+    )
     assert torch.equal(one.W_V, same.W_V)
     assert torch.equal(one.W_KQ, same.W_KQ)
     assert not torch.isin(one.W_V, torch.cat([other.W_V, other.W_KQ, one.W_KQ])).any()
@@ -275,7 +277,7 @@ ROUNDING_OF_WINDOWS = 1e-11
 
 def drifting_prompt(n=20, d=3, batch=5, dtype=torch.float64):
     task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=streams("deep prompts"), dtype=dtype)
+    return task.sample(batch, generator=make_generator("deep prompts"), dtype=dtype)
 
 
 def close(got, expected, rounding=ROUNDING_OF_WINDOWS):
@@ -354,6 +356,6 @@ def test_initial_weights_have_the_stated_spread():
 
     2 x 101 x 101 numbers; sees a scale off by 3 %.
     """
-    model = OneLayerGLA(100, lam=0.9, scale=0.3, generator=streams("initial weights"), dtype=torch.float64)
+    model = OneLayerGLA(100, lam=0.9, scale=0.3, generator=make_generator("initial weights"), dtype=torch.float64)
     z = torch.cat([model.W_V, model.W_KQ]).detach().numpy() / 0.3
     chance.assert_within((z**2).sum(), stats.chi2(z.size))

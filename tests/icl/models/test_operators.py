@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from icl.models import operators, s6
 from icl.models.operators import chunked, parallel, recurrent
-from icl.profile import streams
+from icl.profile import make_generator
 
 # Oracles
 
@@ -36,7 +36,7 @@ def test_the_delta_rule_is_its_equations():
 
     Gates of 0 and 1 and a write strength of 0 among them. Tolerance: see the file's head.
     """
-    generator = streams("delta")
+    generator = make_generator("delta")
     q, k = torch.randn(2, 2, 30, 2, 3, generator=generator, dtype=torch.float64)
     v = torch.randn(2, 30, 2, 4, generator=generator, dtype=torch.float64)
     decay, beta = torch.rand(2, 2, 30, 2, generator=generator, dtype=torch.float64)
@@ -68,7 +68,7 @@ def inputs(draw, lengths=LENGTHS):
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     key, value = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     time = draw(lengths)
-    generator = streams("linear attention", seed=draw(st.integers(0, 2**20)))
+    generator = make_generator("linear attention", seed=draw(st.integers(0, 2**20)))
     q, k = torch.randn(2, batch, time, heads, key, generator=generator, dtype=torch.float64)
     v = torch.randn(batch, time, heads, value, generator=generator, dtype=torch.float64)
     shape = draw(st.sampled_from([(1, 1, heads), (1, 1, 1), (1, time, heads), (batch, time, heads), (batch, 1, 1)]))
@@ -131,7 +131,7 @@ def test_gradients_agree_at_both_edges(time, gate, lam):
     None is NaN, and at decay 0 the gradient of the decay is not lost: it is what the forgotten state would have said.
     Tolerance: rounding against the gradient at absolute values, of which every gradient here is a signed sum.
     """
-    generator = streams("gradients", seed=time)
+    generator = make_generator("gradients", seed=time)
     q, k = torch.randn(2, 2, time, 2, 3, generator=generator, dtype=torch.float64)
     v, weights = torch.randn(2, 2, time, 2, 4, generator=generator, dtype=torch.float64)
     shape = (1, 1, 2) if gate == "a head" else (2, time, 2)
@@ -154,7 +154,7 @@ def test_gradients_are_those_of_finite_differences():
     torch.autograd.gradcheck at its own tolerances (1e-6 steps, absolute error 1e-5): it would see a wrong term, while
     the comparison of the three forms to rounding settles the digits.
     """
-    generator = streams("gradcheck")
+    generator = make_generator("gradcheck")
     q, k = torch.randn(2, 1, 5, 2, 2, generator=generator, dtype=torch.float64)
     v = torch.randn(1, 5, 2, 3, generator=generator, dtype=torch.float64)
     decay = 0.2 + 0.6 * torch.rand(1, 5, 2, generator=generator, dtype=torch.float64)
@@ -166,7 +166,7 @@ def test_one_dtype_under_autocast():
     """All five forms, and the three of S6, return float32 from float32 where products of matrices are in bfloat16, with
     values within 2% of the largest of those in float64: bfloat16 rounds to 0.4%.
     """
-    generator = streams("autocast")
+    generator = make_generator("autocast")
     q, k, v = (torch.randn(2, 70, 2, 5, generator=generator) for _ in range(3))
     k = torch.nn.functional.normalize(k, dim=-1)
     decay, beta = 0.9 + 0.1 * torch.rand(2, 70, 2, generator=generator), torch.rand(2, 70, 2, generator=generator)
@@ -199,7 +199,7 @@ def test_decay_one_is_plain_linear_attention(form):
 
     With decay 0 only the token itself is left, o_i = (q_i'k_i) v_i. Tolerance: rounding, see the file's head.
     """
-    generator = streams("edges")
+    generator = make_generator("edges")
     q, k = torch.randn(2, 2, 37, 2, 3, generator=generator, dtype=torch.float64)
     v = torch.randn(2, 37, 2, 4, generator=generator, dtype=torch.float64)
     one, zero = torch.ones(1, 1, 1, dtype=torch.float64), torch.zeros(1, 1, 1, dtype=torch.float64)
@@ -221,7 +221,7 @@ def test_the_future_never_changes_the_past(arguments, data):
     """Replacing every token after time t, decays included, leaves the outputs up to t as they were, bit for bit."""
     original, changed = twice(arguments)
     t = data.draw(st.integers(1, original[0].shape[1]))
-    generator = streams("another future")
+    generator = make_generator("another future")
     for a in changed[:3]:
         a[:, t:] = 100 * torch.randn(a[:, t:].shape, generator=generator, dtype=a.dtype)
     changed[3][:, t:] = torch.rand(changed[3][:, t:].shape, generator=generator, dtype=torch.float64)
@@ -257,7 +257,7 @@ def rule(draw, lengths):
     """
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     key, value, time = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(lengths)
-    generator = streams("delta rule", seed=draw(st.integers(0, 2**20)))
+    generator = make_generator("delta rule", seed=draw(st.integers(0, 2**20)))
     q, k = torch.randn(2, batch, time, heads, key, generator=generator, dtype=torch.float64)
     k = k / torch.linalg.vector_norm(k, dim=-1, keepdim=True)
     v = torch.randn(batch, time, heads, value, generator=generator, dtype=torch.float64)
@@ -291,7 +291,7 @@ def test_two_forms_of_the_delta_rule_agree(arguments, size):
 @given(rule(st.sampled_from([2, 5, 33])), st.sampled_from([1, 2, 7, 32]))
 def test_gradients_of_the_delta_rule_agree(arguments, size):
     """So do the gradients by q, k, v, decay and write strength; none is NaN, at gates of 0 and 1 either."""
-    weights = torch.randn(arguments[2].shape, generator=streams("weights"), dtype=torch.float64)
+    weights = torch.randn(arguments[2].shape, generator=make_generator("weights"), dtype=torch.float64)
     found = []
     for form in (operators.delta_recurrent, lambda *a: operators.delta_chunked(*a, size=size)):
         leaves = [a.clone().requires_grad_() for a in arguments]
@@ -327,7 +327,7 @@ OPERATORS = [
 
 def inputs_of(form, batch=2, device="cpu"):
     """Tensors for one form, seven tokens of two heads; gates a token."""
-    g = streams("forms")
+    g = make_generator("forms")
     q, k, v = (torch.randn(batch, 7, 2, 3, generator=g, dtype=torch.float64) for _ in range(3))
     gates = [
         torch.rand(batch, 7, 2, generator=g, dtype=torch.float64) for _ in range(2 if "delta" in form.__name__ else 1)

@@ -18,8 +18,9 @@ from icl.models.pointwise import (
     mapped_registers,
     mapped_tokens,
 )
-from icl.profile import streams
-from icl.tasks import Cauchy, Huber, Logistic, Prompt, Quartic, Square
+from icl.profile import make_generator
+from icl.tasks import Prompt
+from icl.tasks.objectives import Cauchy, Huber, Logistic, Quartic, Square
 from icl.theory import lfom
 
 L, D, N = 4, 3, 9
@@ -38,7 +39,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 def parts(kind, batch=5):
     """A map, its ridge, prompts, and a table of small weights of no method."""
     objective = KINDS[kind]
-    prompt = objective.sample(batch, generator=streams(f"pointwise {kind}"))
+    prompt = objective.sample(batch, generator=make_generator(f"pointwise {kind}"))
     psi = (lambda y, s: torch.sin(y) - y * s**2) if kind == "any" else objective.slope
     return psi, objective.ridge, prompt, 0.05 * shared.normal(L, L, name="Gamma").tril()
 
@@ -64,7 +65,7 @@ def test_tokens_hold_what_the_weights_predict(kind):
 
 def test_a_map_changes_the_last_value_alone():
     """With dense blocks: a map that hands on the prediction is linear attention, another adds keys times its change."""
-    Z = mapped_tokens(KINDS["logistic"].sample(4, generator=streams("dense"))) + shared.normal(4, N + 1, D + 2)
+    Z = mapped_tokens(KINDS["logistic"].sample(4, generator=make_generator("dense"))) + shared.normal(4, N + 1, D + 2)
     P, Q = shared.normal(2, D + 2, D + 2, name="dense")
     plain = token_form.attention(Z, P, Q)
     assert shared.close(mapped_attention(Z, P, Q, lambda y, s: s), plain, 1e-12)
@@ -104,7 +105,7 @@ def test_a_register_is_the_gradient(kind):
 def test_conjugate_gradients_are_a_table_a_prompt():
     """Nonlinear conjugate gradients' steps, written as weights of their own gradients, are run by the layers."""
     objective = KINDS["logistic"]
-    prompt = objective.sample(6, generator=streams("tables"))
+    prompt = objective.sample(6, generator=make_generator("tables"))
     walk = convex.nonlinear_conjugate_gradients(objective, prompt, D)
     gradients = objective.gradient(prompt, walk[:, :-1])
     Gamma = torch.zeros(6, D, D).double()
@@ -117,7 +118,7 @@ def test_conjugate_gradients_are_a_table_a_prompt():
 
 def test_without_a_map_layers_are_linear_in_the_labels():
     """Superposition, for full blocks, memory and GD++: and a logistic layer breaks it."""
-    generator = streams("superposition")
+    generator = make_generator("superposition")
     x = torch.randn(4, N + 1, D, generator=generator).double()
     one, two = torch.randn(2, 4, N + 1, generator=generator).double()
     w = torch.zeros_like(x)
@@ -135,7 +136,7 @@ def test_linear_attention_sees_second_moments_only():
     """With dense blocks and memory the query's token depends on the examples through their Gram matrix alone: examples
     mixed by an orthogonal matrix change nothing. They do once there is a map, even where labels stay as they are.
     """
-    prompt = KINDS["logistic"].sample(5, generator=streams("moments"))
+    prompt = KINDS["logistic"].sample(5, generator=make_generator("moments"))
     Z, n = prompt.tokens(), N
     # A reflection that leaves the first prompt's labels alone, and mixes the inputs.
     y = prompt.y[:1, :-1]
@@ -161,7 +162,7 @@ def test_linear_attention_sees_second_moments_only():
 @every_kind
 def test_the_query_label_is_hidden_and_order_does_not_count(kind):
     psi, ridge, prompt, Gamma = parts(kind)
-    order = torch.cat([torch.randperm(N, generator=streams("order")), torch.tensor([N])])
+    order = torch.cat([torch.randperm(N, generator=make_generator("order")), torch.tensor([N])])
     y = prompt.y.clone()
     y[:, -1] = 5.0
     Z = tokens_of(psi, ridge, prompt, Gamma)

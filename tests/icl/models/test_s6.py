@@ -21,7 +21,7 @@ from scipy.linalg import expm
 
 from icl.models import operators, s6
 from icl.models.s6 import S6, FixedStep, S6Stack, Selective, Static, Step
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import StationaryRegression
 from icl.theory import s6 as theory
 
@@ -29,12 +29,12 @@ from icl.theory import s6 as theory
 
 
 def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=streams("mamba", seed=seed), dtype=torch.float64)
+    return torch.randn(*shape, generator=make_generator("mamba", seed=seed), dtype=torch.float64)
 
 
 def filled(layer, seed=0):
     """The layer with every parameter that is trained drawn anew, biases and w_Delta too."""
-    generator = streams("filled", seed=seed)
+    generator = make_generator("filled", seed=seed)
     with torch.no_grad():
         for parameter in layer.parameters():
             if parameter.requires_grad:
@@ -73,7 +73,7 @@ def test_scan_is_zero_order_hold_by_hand(rates, each):
     """
     u, B, C = normal(2, 9, 3), normal(2, 9, 4, seed=1), normal(2, 9, 4, seed=2)
     A = torch.tensor([-1.3], dtype=torch.float64) if rates == "one" else -(normal(4, seed=3).abs() + 0.1)
-    Delta = 0.05 + 1.95 * torch.rand(2 if each else 1, 9, generator=streams("steps"), dtype=torch.float64)
+    Delta = 0.05 + 1.95 * torch.rand(2 if each else 1, 9, generator=make_generator("steps"), dtype=torch.float64)
     expected = by_hand(u, A, B, C, Delta)
     found = s6.scan(u, A, B, C, Delta)
     assert (found - expected).abs().max() <= 1e-12 * expected.abs().max()
@@ -191,7 +191,7 @@ def test_statistics_say_all_about_the_prediction(d, d_h, N, A):
     Biases included. Tolerance 1e-12 of the largest.
     """
     layer = fixed(d, d_h, A=A)
-    prompt = StationaryRegression(d, N).sample(6, generator=streams("prompts"), dtype=torch.float64)
+    prompt = StationaryRegression(d, N).sample(6, generator=make_generator("prompts"), dtype=torch.float64)
     known = s6.statistics(prompt, layer)
     e = prompt.tokens().numpy()
     omega, y = s6.weights(N, layer).numpy(), prompt.y.numpy()
@@ -219,7 +219,7 @@ def test_features_say_all_about_the_layer(d, d_h, time, A):
 
 def equilibrium(d, d_h, N):
     """The layer of Assumption 4.1 where training ends: C'B = beta I and C'b = 0, C and c anything, biases 0."""
-    layer = s6.assumed(d, d_h, N, generator=streams("equilibrium"))
+    layer = s6.assumed(d, d_h, N, generator=make_generator("equilibrium"))
     beta = theory.optimal_beta(d, N, theory.assumed_alpha(N))[0]
     C = layer.C.W.detach()[:, :d]
     inverse = torch.linalg.pinv(C).T
@@ -239,7 +239,7 @@ def test_theorem_4_1(d, d_h, N):
     sum without the query's decay, alpha^i, is off by the factor 1/alpha.
     """
     layer, beta = equilibrium(d, d_h, N)
-    prompt = StationaryRegression(d, N).sample(4, generator=streams("prompts"), dtype=torch.float64)
+    prompt = StationaryRegression(d, N).sample(4, generator=make_generator("prompts"), dtype=torch.float64)
     u = prompt.tokens()
     with torch.no_grad():
         B, step = layer.B(u), layer.step(u)
@@ -268,7 +268,7 @@ def test_without_selection_only_labels_count(static):
     d, d_h, N = 3, 5, 8
     parts = {name: Static(d_h) if name == static else Selective(d + 1, d_h) for name in "BC"}
     layer = filled(S6(parts["B"], parts["C"], FixedStep(0.1), -torch.ones(1, dtype=torch.float64)))
-    prompt = StationaryRegression(d, N).sample(5, generator=streams("prompts"), dtype=torch.float64)
+    prompt = StationaryRegression(d, N).sample(5, generator=make_generator("prompts"), dtype=torch.float64)
     tokens = prompt.tokens()
     other = tokens.clone()
     changed = slice(0, N) if static == "B" else slice(N, N + 1)
@@ -284,8 +284,8 @@ def test_the_assumed_layer():
     one generator, biases 0; nothing but W_B, b_B, W_C, b_C is trained.
     """
     d, d_h, N = 4, 6, 30
-    layer = s6.assumed(d, d_h, N, generator=streams("start"))
-    small = s6.assumed(d, d_h, N, generator=streams("start"), scale=0.5)
+    layer = s6.assumed(d, d_h, N, generator=make_generator("start"))
+    small = s6.assumed(d, d_h, N, generator=make_generator("start"), scale=0.5)
     u = torch.zeros(1, N, d + 1, dtype=torch.float64)
     Delta = layer.step(u)
     assert layer.A.tolist() == [-1.0]
@@ -306,7 +306,7 @@ def test_a_stack_is_its_layers_with_residuals():
     """
     layers = [fixed(2, 3, seed=1), fixed(2, 4, seed=2)]
     networks = [torch.nn.Linear(3, 3, dtype=torch.float64) for _ in layers]
-    prompt = StationaryRegression(2, 6).sample(3, generator=streams("prompts"), dtype=torch.float64)
+    prompt = StationaryRegression(2, 6).sample(3, generator=make_generator("prompts"), dtype=torch.float64)
     u = prompt.tokens()
     plain = S6Stack(layers, 3)
     first = u.clone()
@@ -334,7 +334,7 @@ def test_scan_is_mambapys(batch, time, channels, d_h, rates):
     (A Delta), which is a number a state only if rates are one number, and otherwise differs between states as its B
     may. 1e-10 of the largest entry, float64. Planted: given B itself it is hundredths away.
     """
-    generator = streams("mambapy", seed=time)
+    generator = make_generator("mambapy", seed=time)
 
     def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -375,7 +375,7 @@ def inputs(draw, rates=("one", "many"), lengths=LENGTHS):
     """(u, A, B, C, Delta) of awkward sizes; steps from 1e-3 to 10, one row for all prompts or one each."""
     batch, time = draw(st.integers(1, 3)), draw(lengths)
     channels, d_h = draw(st.integers(1, 4)), draw(st.integers(1, 5))
-    generator = streams("s6", seed=draw(st.integers(0, 2**20)))
+    generator = make_generator("s6", seed=draw(st.integers(0, 2**20)))
 
     def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -414,7 +414,7 @@ def gradients(form, arguments, seen):
 def test_gradients_agree(arguments, size):
     """The forms agree in the gradients of all five arguments too. Tolerance: see the file's head."""
     u, A, B, C, Delta = arguments
-    seen = torch.randn(u.shape, generator=streams("seen"), dtype=torch.float64)
+    seen = torch.randn(u.shape, generator=make_generator("seen"), dtype=torch.float64)
     expected = gradients(s6.scan, arguments, seen)
     limits = gradients(s6.scan, (u.abs(), A, B.abs(), C.abs(), Delta), seen.abs())
     several = [s6.scan_chunked, lambda *a: s6.scan_chunked(*a, size=size)]
@@ -430,7 +430,7 @@ def test_the_future_never_changes_the_past(arguments, data):
     u, A, B, C, Delta = (a.clone() for a in arguments)
     t = data.draw(st.integers(1, u.shape[1]))
     for a in (u, B, C):
-        a[:, t:] = 100 * torch.randn(a[:, t:].shape, generator=streams("another future"), dtype=a.dtype)
+        a[:, t:] = 100 * torch.randn(a[:, t:].shape, generator=make_generator("another future"), dtype=a.dtype)
     Delta[:, t:] = 3.0
     for before, after in zip(forms(arguments, 7), forms((u, A, B, C, Delta), 7), strict=True):
         assert torch.equal(before[:, :t], after[:, :t])
@@ -481,7 +481,7 @@ def test_what_collapses_is_the_layer(d, d_h, N, Delta, A, data):
 
     Tolerance 1e-9 of the largest output.
     """
-    generator = streams("collapse", seed=data.draw(st.integers(0, 2**20)))
+    generator = make_generator("collapse", seed=data.draw(st.integers(0, 2**20)))
     layer = S6(Selective(d + 1, d_h), Selective(d + 1, d_h), FixedStep(Delta), torch.tensor([A], dtype=torch.float64))
     with torch.no_grad():
         for part in (layer.B, layer.C):
@@ -507,7 +507,7 @@ def test_dtype_is_kept(form, dtype):
         Static(4, dtype=dtype), Selective(3, 4, dtype=dtype), Step(3, 0.1, dtype=dtype), -torch.ones(4, dtype=dtype)
     )
     assert layer(u).dtype == dtype
-    assert s6.assumed(2, 3, 4, generator=streams("x"), dtype=dtype)(u).dtype == dtype
+    assert s6.assumed(2, 3, 4, generator=make_generator("x"), dtype=dtype)(u).dtype == dtype
 
 
 # Bad input
@@ -517,4 +517,4 @@ def test_dtype_is_kept(form, dtype):
 def test_a_hold_needs_a_decay(A, Delta):
     """Zero-order hold refuses rates that do not decay and steps back."""
     with pytest.raises(ValueError, match="must be finite and"):
-        s6.held(torch.tensor([A]), torch.tensor([[Delta]]))
+        s6.zero_order_hold(torch.tensor([A]), torch.tensor([[Delta]]))

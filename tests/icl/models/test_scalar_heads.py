@@ -7,7 +7,7 @@ from icl.models.experts import FreeGate, MultiHead
 from icl.models.memformer import Full, Memformer, Shared, TokenWise, Without, scatter
 from icl.models.scalar_heads import ScalarHeads, scalar_weights
 from icl.models.token_form import many_heads, parameters
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks.components import GaussianComponents
 
 TASK = GaussianComponents(1, 6, [1.0, 0.0], [0.5, 1.0])
@@ -16,12 +16,12 @@ L = 3
 
 def drawn(heads, tokens, name="scalar heads"):
     model = ScalarHeads(heads, L, 6, tokens=tokens)
-    scatter(model, 0.4, generator=streams(name))
+    scatter(model, 0.4, generator=make_generator(name))
     return model
 
 
 def prompt(batch=5):
-    return TASK.sample(batch, generator=streams("scalar prompts"), dtype=torch.float64)
+    return TASK.sample(batch, generator=make_generator("scalar prompts"), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 7])
@@ -77,7 +77,7 @@ def test_models_gathered_are_their_mean(tokens):
 
 def test_models_side_by_side_and_labels_of_any_kind():
     """A stack of models is each of them; the query's label is never read."""
-    c = torch.randn(2, L, 7, dtype=torch.float64, generator=streams("c"))
+    c = torch.randn(2, L, 7, dtype=torch.float64, generator=make_generator("c"))
     met = prompt(8)
     X, y = met.x[:, :-1, 0].view(2, 4, 6), met.y[:, :-1].view(2, 4, 6)
     both = scalar_weights(X, y, c, memory=True)

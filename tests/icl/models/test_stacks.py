@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from torch.func import functional_call
 
 from icl import filters
+from icl.experiments.evaluation import squared_error
 from icl.models import one_layer, operators, stacks
 from icl.models.causal import Normalised
 from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, read_strictly
-from icl.profile import streams
-from icl.runs.judging import squared_error
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl.theory import one_layer as theory
 
@@ -126,7 +126,7 @@ def test_the_stacks_gradient_is_that_of_the_masked_form(time):
     Planted: the derivative by lam with the ages off by a factor 1 + 1e-6 is seen.
     """
     model, (x, y) = stirred(Stack(3, 3, dtype=torch.float64)), data(time)
-    weights = torch.randn(y.shape, generator=streams("weights"), dtype=torch.float64)
+    weights = torch.randn(y.shape, generator=make_generator("weights"), dtype=torch.float64)
     leaves = [a.detach().clone().requires_grad_() for a in (x, y, *model.parameters())]
     errors = _errors(model, dict(zip(("log_odds", "s_x", "s_y"), leaves[2:], strict=True)), *leaves[:2])
     got = torch.autograd.grad((errors * weights).sum(), leaves)
@@ -193,7 +193,7 @@ def test_gates_are_their_equations(channels):
 
 def test_reading_strictly_is_its_sum():
     """o_t is sum over i < t of (g_(i+1) ... g_(t-1)) (q_t'k_i) v_i, term by term, with decays of 0 and 1 among them."""
-    generator = streams("strict")
+    generator = make_generator("strict")
     q, k = torch.randn(2, 2, 35, 2, 3, generator=generator, dtype=torch.float64)
     v = torch.randn(2, 35, 2, 4, generator=generator, dtype=torch.float64)
     decay = torch.rand(2, 35, 2, generator=generator, dtype=torch.float64)
@@ -232,7 +232,7 @@ def test_one_layers_risk_is_the_theorys():
         model.s_y.fill_(0.7)
     exact = theory.layer_risk(0.7 * 0.15 * np.eye(3), task, lam=0.85)
     mean, error = squared_error(
-        lambda p: model(p).detach(), task, 100_000, generator=streams("risk"), dtype=torch.float32
+        lambda p: model(p).detach(), task, 100_000, generator=make_generator("risk"), dtype=torch.float32
     )
     chance.assert_near(mean, exact, error, error=0.012 * exact)
 
@@ -314,7 +314,7 @@ TRAINED_ON = DriftingRegression(d=10, n=60, gamma=0.95, sigma_w=0.1 / (1 - 0.95*
 
 def trained(model, *, steps, lr):
     """The model after training on fresh prompts, 32 a step, at positions 30 .. 60: Adam, warm-up, cosine to 0."""
-    generator = streams("training")
+    generator = make_generator("training")
     rule = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.99))
     for step in range(steps):
         for group in rule.param_groups:
@@ -329,7 +329,7 @@ def trained(model, *, steps, lr):
 @pytest.fixture(scope="module")
 def judged():
     """2,000 prompts and the squared errors of the Kalman filter in their last ten contexts, 51 .. 60."""
-    p = TRAINED_ON.sample(2000, generator=streams("test"))
+    p = TRAINED_ON.sample(2000, generator=make_generator("test"))
     y_hat = filters.run_filter(filters.kalman(TRAINED_ON), p.x.double(), p.y.double())
     return p, (y_hat - p.y)[:, 51:].square().mean(1)
 
@@ -370,7 +370,7 @@ def test_deep_normalised_stacks_stay_finite():
 
     300 prompts, float32.
     """
-    p = TRAINED_ON.sample(300, generator=streams("test"))
+    p = TRAINED_ON.sample(300, generator=make_generator("test"))
     model = Normalised(Stack(10, 8))
     for at in (model, trained(model, steps=15, lr=2e-2)):
         with torch.no_grad():
@@ -388,7 +388,7 @@ def test_reads_are_strict(time, heads, key, seed):
     """What a token reads does not hold the token itself: values from t on and keys from t on change nothing at t, bit
     for bit, and the first token reads 0.
     """
-    generator = streams("strict", seed=seed)
+    generator = make_generator("strict", seed=seed)
     q, k = torch.randn(2, 2, time, heads, key, generator=generator, dtype=torch.float64)
     v = torch.randn(2, time, heads, 2, generator=generator, dtype=torch.float64)
     decay = torch.rand(2, time, heads, generator=generator, dtype=torch.float64)

@@ -16,7 +16,7 @@ from shared import close
 
 from icl import models
 from icl.models.surgery import FadingMemory, SoftmaxMemory
-from icl.profile import streams
+from icl.profile import make_generator
 
 transformers = pytest.importorskip("transformers", reason="pip install 'icl-book[language]'")
 
@@ -124,7 +124,7 @@ def memory(name, **how):
 @pytest.mark.parametrize("name", RULES)
 def test_the_forms_agree(name):
     """Recurrent, parallel and chunked, in blocks that do and do not divide the text, give one result."""
-    q, k, v = torch.randn(3, 2, TIME, 4, 3, generator=streams("forms"), dtype=torch.float64)
+    q, k, v = torch.randn(3, 2, TIME, 4, 3, generator=make_generator("forms"), dtype=torch.float64)
     forms = ["recurrent"] if "beta" in RULES[name] else ["recurrent", "parallel"]
     got = [memory(name, form=form)(q, k, v) for form in forms]
     got += [memory(name, size=size)(q, k, v) for size in (1, 5, 8, 64)]
@@ -141,7 +141,7 @@ def test_a_text_goes_on_from_its_state(model, tokens, name):
         places = torch.arange(first, last)[None]
         read.append(logits(changed, tokens[:, first:last], position_ids=places, states=states))
     assert close(torch.cat(read, dim=1), logits(changed, tokens), ROUNDING)
-    longer = models.generate(changed, tokens[:, :5], new=6)
+    longer = models.surgery.generate(changed, tokens[:, :5], new=6)
     assert longer.shape == (3, 11)
     assert torch.equal(longer[:, :5], tokens[:, :5])
     assert torch.equal(logits(changed, longer[:, :-1])[:, 4:].argmax(-1), longer[:, 5:])
@@ -150,14 +150,14 @@ def test_a_text_goes_on_from_its_state(model, tokens, name):
 def test_with_softmax_kept_text_goes_on_as_transformers_has_it_go_on(model, tokens):
     """Token for token what transformers generates, from a cache of its own."""
     own = model.generate(tokens[:, :5], max_new_tokens=12, do_sample=False)
-    assert torch.equal(models.generate(models.with_attention(model, lam=None), tokens[:, :5], new=12), own)
+    assert torch.equal(models.surgery.generate(models.with_attention(model, lam=None), tokens[:, :5], new=12), own)
 
 
 def test_a_changed_model_generates_by_transformers_too(model, tokens):
     """Without a cache, which would hold keys: the same tokens."""
     changed = models.with_attention(model, lam=0.9)
     own = changed.generate(tokens[:, :5], max_new_tokens=4, do_sample=False)
-    assert torch.equal(own, models.generate(changed, tokens[:, :5], new=4))
+    assert torch.equal(own, models.surgery.generate(changed, tokens[:, :5], new=4))
 
 
 @pytest.mark.statistical
@@ -168,10 +168,10 @@ def test_drawn_tokens_have_the_models_probabilities(model, tokens):
     """
     changed = models.with_attention(model, lam=0.9)
     row = tokens[:1, :2]
-    many = models.generate(changed, row.expand(2000, -1), new=1, generator=streams("draws"))[:, -1]
+    many = models.surgery.generate(changed, row.expand(2000, -1), new=1, generator=make_generator("draws"))[:, -1]
     expected = logits(changed, row)[0, -1].softmax(-1).numpy()
     chance.assert_counts(np.bincount(many.numpy(), minlength=WORDS), 2000, expected)
-    again = models.generate(changed, row.expand(2000, -1), new=1, generator=streams("draws"))[:, -1]
+    again = models.surgery.generate(changed, row.expand(2000, -1), new=1, generator=make_generator("draws"))[:, -1]
     assert torch.equal(many, again)
 
 
@@ -179,7 +179,7 @@ def test_the_gradient_of_a_gate_is_the_difference_quotient(model, tokens):
     """Of each learned log-odds, of the gate and of the write strength; central differences of float64 to 1e-5."""
     changed = models.with_attention(model, lam=0.8, beta=0.5, learned=True)
     at = torch.tensor([[3, 17], [5, 9], [23, 0]])
-    value = lambda: models.logits_at(changed, tokens, at).square().mean()  # noqa: E731
+    value = lambda: models.surgery.logits_at(changed, tokens, at).square().mean()  # noqa: E731
     value().backward()
     assert all(parameter.grad is not None for parameter in changed.parameters())
     gates = {name: p for name, p in changed.named_parameters() if "log_odds" in name}
@@ -249,7 +249,7 @@ def test_no_saved_model_is_loaded_as_another(model, tokens, name, tmp_path):
 def test_the_future_never_changes_the_past(name):
     """Reads before a changed token are as they were, to rounding."""
     read = SoftmaxMemory() if name == "softmax" else memory(name, size=5)
-    old = torch.randn(3, 2, TIME, 4, 3, generator=streams("past"), dtype=torch.float64)
+    old = torch.randn(3, 2, TIME, 4, 3, generator=make_generator("past"), dtype=torch.float64)
     new = old.clone()
     new[:, :, 12:] += 1
     before, after = read(*old), read(*new)
@@ -262,7 +262,7 @@ def test_gates_of_a_layer_and_of_a_head(model):
     table = np.linspace(0.1, 0.9, 8).reshape(2, 4)
     for lam, expected in ((0.9, np.full((2, 4), 0.9)), ([0.9, 0.5], [[0.9] * 4, [0.5] * 4]), (table, table)):
         for learned in (False, True):
-            got = models.forgetting(models.with_attention(model, lam=lam, learned=learned))
+            got = models.surgery.forgetting(models.with_attention(model, lam=lam, learned=learned))
             assert got.dtype == torch.float64
             np.testing.assert_allclose(got.numpy(), expected, rtol=1e-12)
 
@@ -286,7 +286,7 @@ def test_a_plain_sum_grows_and_a_normalised_one_does_not():
 
 def test_a_state_has_as_many_numbers_after_many_tokens_as_after_one():
     """(heads, value, key) a layer; softmax keeps all keys and values."""
-    generator = streams("state")
+    generator = make_generator("state")
     q, k = torch.randn(2, 1, 50, 2, 3, generator=generator)
     v = torch.randn(1, 50, 2, 5, generator=generator)
     for time in (1, 50):
@@ -314,7 +314,7 @@ def test_half_precision_keeps_gates_and_sums(learned):
 def test_a_model_in_half_precision_runs_and_has_gradients(model, tokens):
     """bfloat16 logits near the float64 ones, relative to their size: 30%, for a model whose logits are of order 10."""
     changed = models.with_attention(copy.deepcopy(model).bfloat16(), lam=0.9, learned=True)
-    got = models.logits_at(changed, tokens, torch.full((3, 1), TIME - 1))
+    got = models.surgery.logits_at(changed, tokens, torch.full((3, 1), TIME - 1))
     assert got.dtype == torch.bfloat16
     exact = logits(models.with_attention(model, lam=0.9), tokens)[:, -1:]
     assert (got - exact).norm() < 0.3 * exact.norm()
@@ -327,7 +327,7 @@ def test_logits_at_some_positions_are_those_of_all(model, tokens):
     at = torch.tensor([[0, 7], [23, 23], [4, 1]])
     for one in (model, models.with_attention(model, lam=0.9)):
         expected = logits(one, tokens)[torch.arange(3)[:, None], at]
-        assert close(models.logits_at(one, tokens, at), expected, ROUNDING)
+        assert close(models.surgery.logits_at(one, tokens, at), expected, ROUNDING)
 
 
 # Bad input
@@ -415,9 +415,9 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
     at = torch.zeros(3, 1, dtype=torch.int64)
     for wrong, message in wrong_tokens:
         with pytest.raises(ValueError, match=f"^{message}"):
-            models.generate(changed, wrong, new=1)
+            models.surgery.generate(changed, wrong, new=1)
         with pytest.raises(ValueError, match=f"^{message}"):
-            models.logits_at(changed, wrong, at)
+            models.surgery.logits_at(changed, wrong, at)
     for wrong, message in (
         (at[:2], r"at must have shape \(3, any\) to match tokens"),
         (at.float(), r"at must be torch.int64 in \[0, 24\)"),
@@ -426,20 +426,20 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
         (None, "at must have shape"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
-            models.logits_at(changed, tokens, wrong)
+            models.surgery.logits_at(changed, tokens, wrong)
     for changes, message in (
         ({"new": 0}, "new must be an integer >= 1, got 0"),
         ({"new": 1.0}, "new must be an integer >= 1, got 1.0"),
         ({"generator": 3}, "generator must be a torch.*Generator.*, got 3"),
-        ({"model": model}, "model must be made by icl.models.with_attention"),
+        ({"model": model}, "model must be made by icl.models.surgery.with_attention"),
         ({"model": torch.nn.Linear(1, 1)}, "model must be a causal"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
-            models.generate(**{"model": changed, "tokens": tokens, "new": 1} | changes)
+            models.surgery.generate(**{"model": changed, "tokens": tokens, "new": 1} | changes)
     for wrong, message in ((model, "model must be made by"), (softmax, "model must forget to have")):
         with pytest.raises(ValueError, match=f"^{message}"):
-            models.forgetting(wrong)
+            models.surgery.forgetting(wrong)
     if model.config.model_type == "gpt2":
-        assert models.generate(changed, tokens, new=17).shape == (3, 41)
+        assert models.surgery.generate(changed, tokens, new=17).shape == (3, 41)
         with pytest.raises(ValueError, match=r"^new must leave tokens within 40 positions, got 18 after 24"):
-            models.generate(changed, tokens, new=18)
+            models.surgery.generate(changed, tokens, new=18)

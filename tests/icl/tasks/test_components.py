@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks.components import ComponentPrompt, GaussianComponents
 
 ROOT = np.array([[1.0, 0.0], [0.6, 0.8]])
@@ -21,7 +21,7 @@ def test_second_moments_are_those_of_samples(per_token):
     Planted: the covariance's root transposed, w* of covariance Sigma, shares not divided by their sum are seen.
     """
     task = GaussianComponents(2, 3, **TWO, per_token=per_token)
-    prompt = task.sample(40_000, generator=streams("components"), dtype=torch.float64)
+    prompt = task.sample(40_000, generator=make_generator("components"), dtype=torch.float64)
     component, x, w = prompt.component.numpy(), prompt.x[:, -1].numpy(), prompt.w[:, -1].numpy()
     chance.assert_counts([(component == 1).sum(), (prompt.of_inputs[:, 1] == 1).sum()], 40_000, 0.75)
     for m in range(2):
@@ -37,14 +37,14 @@ def test_multiples_are_vectors_and_matrices():
     """A number times ones, and times I, is the same task as what it stands for: the same draws, to the bit."""
     short = GaussianComponents(2, 3, [2.5, -1], [0.5, 2], [0.2, 0.8])
     long = GaussianComponents(2, 3, [[2.5, 2.5], [-1, -1]], [0.5 * np.eye(2), 2 * np.eye(2)], [1, 4])
-    one, other = (task.sample(9, generator=streams("same"), dtype=torch.float64) for task in (short, long))
+    one, other = (task.sample(9, generator=make_generator("same"), dtype=torch.float64) for task in (short, long))
     for part in ("x", "y", "w", "component"):
         assert torch.equal(getattr(one, part), getattr(other, part))
     np.testing.assert_allclose(short.S_x[0], 0.5 * np.eye(2) + 6.25, rtol=1e-15)
     np.testing.assert_allclose(short.S_w[0], 2 * np.eye(2) + 6.25, rtol=1e-15)
     alone = short.only(1)
     assert (alone.count, alone.shares.tolist(), alone.means[0].tolist()) == (1, [1.0], [-1.0, -1.0])
-    assert alone.sample(2, generator=streams("same")).x.dtype == torch.float32
+    assert alone.sample(2, generator=make_generator("same")).x.dtype == torch.float32
 
 
 def test_the_posterior_is_bayes():
@@ -53,7 +53,7 @@ def test_the_posterior_is_bayes():
     Planted: a factor 2 at the determinant is seen.
     """
     task = GaussianComponents(2, 3, **TWO)
-    X = task.sample(20, generator=streams("posterior"), dtype=torch.float64).x[:, :-1]
+    X = task.sample(20, generator=make_generator("posterior"), dtype=torch.float64).x[:, :-1]
     dense = np.stack(
         [
             np.log(share) + stats.multivariate_normal(mean, covariance).logpdf(X.numpy()).sum(1)
@@ -71,7 +71,7 @@ def test_the_posterior_is_bayes():
 def test_the_posterior_is_calibrated():
     """Over 40,000 prompts the mean of what is said of a component less whether it was one is 0."""
     task = GaussianComponents(1, 4, [0.5, 0.0, -0.5], [0.5, 1, 2], [0.2, 0.3, 0.5])
-    prompt = task.sample(40_000, generator=streams("calibrated"), dtype=torch.float64)
+    prompt = task.sample(40_000, generator=make_generator("calibrated"), dtype=torch.float64)
     said = task.posterior(prompt.x[:, :-1]).numpy()
     chance.assert_mean(said - np.eye(3)[prompt.component.numpy()], 0)
 
@@ -102,7 +102,7 @@ def test_other_bad_input_is_refused_by_name():
         task.only(2)
     with pytest.raises(ValueError, match="X must have shape"):
         task.posterior(torch.zeros(2, 3, 3))
-    prompt = task.sample(2, generator=streams("bad"))
+    prompt = task.sample(2, generator=make_generator("bad"))
     with pytest.raises(ValueError, match="component must have shape"):
         ComponentPrompt(prompt.x, prompt.y, prompt.w, prompt.component[:1], prompt.of_inputs)
     with pytest.raises(ValueError, match="of_inputs must have dtype"):

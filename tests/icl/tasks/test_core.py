@@ -23,21 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from icl.profile import streams
-from icl.tasks import (
-    GAUSSIAN,
-    LAPLACE,
-    RADEMACHER,
-    UNIFORM,
-    DriftingRegression,
-    InputLaw,
-    Prompt,
-    SmoothDrift,
-    StationaryRegression,
-    Task,
-    blocks,
-    square_root,
-)
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression, Prompt, SmoothDrift, StationaryRegression, Task, batches
+from icl.tasks.core import GAUSSIAN, LAPLACE, RADEMACHER, UNIFORM, InputLaw, square_root
 
 # Properties
 
@@ -63,7 +51,7 @@ def same(a, b):
 @every_task
 def test_same_seed_same_prompt(task):
     """A task drawn twice from the same stream gives the same prompts, bit for bit; from another stream, others."""
-    first, again, other = (task.sample(4, generator=streams("prompts", seed=s)) for s in (1, 1, 2))
+    first, again, other = (task.sample(4, generator=make_generator("prompts", seed=s)) for s in (1, 1, 2))
     assert same(first, again)
     assert not torch.isin(first.x, other.x).any()
     assert not torch.isin(first.w, other.w).any()
@@ -73,7 +61,7 @@ def test_same_seed_same_prompt(task):
 def test_a_task_is_a_task(task):
     """Every task offers what the protocol asks for, and prompts of the sizes it was asked for."""
     assert isinstance(task, Task)
-    prompt = task.sample(4, generator=streams("sizes"))
+    prompt = task.sample(4, generator=make_generator("sizes"))
     assert (prompt.batch, prompt.n, prompt.d) == (4, 5, 3)
     assert prompt.x.shape == prompt.w.shape == (4, 6, 3)
     assert prompt.y.shape == (4, 6)
@@ -83,7 +71,7 @@ def test_a_task_is_a_task(task):
 @every_task
 def test_rows_of_a_batch_are_different(task):
     """No two prompts of a batch share their inputs or their weights, and no two positions share their inputs."""
-    prompt = task.sample(50, generator=streams("rows"), dtype=torch.float64)
+    prompt = task.sample(50, generator=make_generator("rows"), dtype=torch.float64)
     assert len(prompt.x.reshape(-1, 3).unique(dim=0)) == 50 * 6
     assert len(prompt.w[:, -1].unique(dim=0)) == 50
 
@@ -96,18 +84,18 @@ def test_dtype_and_device_are_those_asked_for(task, dtype):
     The device is torch's "meta", which every machine has and which holds no numbers.
     """
     for device, expected in ((None, "cpu"), ("cpu", "cpu"), ("meta", "meta")):
-        prompt = task.sample(2, generator=streams("dtype"), dtype=dtype, device=device)
+        prompt = task.sample(2, generator=make_generator("dtype"), dtype=dtype, device=device)
         for array in (prompt.x, prompt.y, prompt.w, prompt.tokens()):
             assert array.dtype == dtype
             assert array.device.type == expected
-    assert task.sample(2, generator=streams("dtype")).x.dtype == torch.float32
+    assert task.sample(2, generator=make_generator("dtype")).x.dtype == torch.float32
 
 
 @every_task_and_signs
 def test_sampling_leaves_the_global_generator_alone(task):
     """Sampling draws from the generator it is given and from no other: torch's global state does not move."""
     before = torch.get_rng_state()
-    task.sample(3, generator=streams("not global"))
+    task.sample(3, generator=make_generator("not global"))
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -129,10 +117,10 @@ def test_gaussian_inputs_are_the_two_draws_they_were():
                 "drifting": functools.partial(DriftingRegression, gamma=0.9),
                 "smooth": SmoothDrift,
             }[name](d=3, n=5, Lambda=Lambda, **law)
-            generator = streams("before")
+            generator = make_generator("before")
             torch.randn(shape, generator=generator, dtype=torch.float64)
             expected = torch.randn((4, 6, 3), generator=generator, dtype=torch.float64) @ root
-            drawn = task.sample(4, generator=streams("before"), dtype=torch.float64)
+            drawn = task.sample(4, generator=make_generator("before"), dtype=torch.float64)
             assert torch.equal(drawn.x, expected)
 
 
@@ -144,7 +132,7 @@ def test_a_law_of_inputs_leaves_the_weights_alone():
         functools.partial(DriftingRegression, gamma=0.9),
     ):
         one, *others = (
-            make(d=3, n=5, inputs=law).sample(4, generator=streams("weights"))
+            make(d=3, n=5, inputs=law).sample(4, generator=make_generator("weights"))
             for law in (GAUSSIAN, UNIFORM, RADEMACHER, LAPLACE)
         )
         for other in others:
@@ -164,7 +152,7 @@ def test_a_law_of_ones_own_is_drawn_from():
         return torch.arange(np.prod(shape), dtype=dtype).reshape(shape)
 
     task = SmoothDrift(d=2, n=3, Lambda=np.diag([4.0, 1.0]), inputs=InputLaw("counting", 2.0, draw))
-    generator = streams("own")
+    generator = make_generator("own")
     prompt = task.sample(5, generator=generator, dtype=torch.float64, device="cpu")
     assert asked == [((5, 4, 2), generator, torch.float64, "cpu")]
     white = torch.arange(40, dtype=torch.float64).reshape(5, 4, 2)
@@ -185,14 +173,14 @@ def test_signs_are_signs(monkeypatch):
         assert part.dtype == torch.float32
         assert part[-1] < 1
         monkeypatch.setattr(torch, "rand", lambda shape, part=part, **options: part)
-        signs = RADEMACHER.draw((size,), streams("unused"), torch.float32, None)
+        signs = RADEMACHER.draw((size,), make_generator("unused"), torch.float32, None)
         assert signs.dtype == torch.float32
         up += int(torch.count_nonzero(signs == 1))
         down += int(torch.count_nonzero(signs == -1))
     assert up == down == 2**23
     edges = torch.tensor([0, 0.5 - 2**-53, 0.5, 1 - 2**-53], dtype=torch.float64)
     monkeypatch.setattr(torch, "rand", lambda shape, **options: edges)
-    assert RADEMACHER.draw((4,), streams("unused"), torch.float64, None).tolist() == [-1, -1, 1, 1]
+    assert RADEMACHER.draw((4,), make_generator("unused"), torch.float64, None).tolist() == [-1, -1, 1, 1]
 
 
 @pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 2**-24), (torch.float64, 2**-53)])
@@ -206,13 +194,13 @@ def test_edges_of_the_generator_stay_inside_the_laws(monkeypatch, dtype, step):
     rounding = 4 * torch.finfo(dtype).eps
     edges = torch.tensor([0.0, 1 - step], dtype=dtype)
     monkeypatch.setattr(torch, "rand", lambda shape, **options: edges.expand(shape))
-    low, high = UNIFORM.draw((2,), streams("unused"), dtype, None).tolist()
+    low, high = UNIFORM.draw((2,), make_generator("unused"), dtype, None).tolist()
     assert abs(low + 3**0.5) <= rounding
     assert high <= 3**0.5
     assert abs(high - 3**0.5) <= 2 * 3**0.5 * step + rounding
     pairs = torch.tensor([[0.0, 1 - step], [1 - step, 0.0]], dtype=dtype)
     monkeypatch.setattr(torch, "rand", lambda shape, **options: pairs)
-    low, high = sorted(LAPLACE.draw((2,), streams("unused"), dtype, None).tolist())
+    low, high = sorted(LAPLACE.draw((2,), make_generator("unused"), dtype, None).tolist())
     assert low == -high
     np.testing.assert_allclose(high, -np.log(step) / 2**0.5, rtol=rounding)
 
@@ -221,17 +209,19 @@ def test_edges_of_the_generator_stay_inside_the_laws(monkeypatch, dtype, step):
 def test_blocks_add_up_and_do_not_repeat(total, size, expected):
     """Blocks hold as many prompts as were asked for, none twice; other seeds give other blocks."""
     task = TASKS["drifting"]
-    drawn = list(blocks(task, total, size=size, generator=streams("blocks", seed=1)))
+    drawn = list(batches(task, total, size=size, generator=make_generator("blocks", seed=1)))
     assert [b.batch for b in drawn] == expected
     inputs = torch.cat([b.x for b in drawn]).reshape(-1, 3)
     assert len(inputs.unique(dim=0)) == len(inputs)
-    for b, other in zip(drawn, blocks(task, total, size=size, generator=streams("blocks", seed=2)), strict=True):
+    for b, other in zip(
+        drawn, batches(task, total, size=size, generator=make_generator("blocks", seed=2)), strict=True
+    ):
         assert not torch.isin(b.x, other.x).any()
 
 
 def test_blocks_pass_on_dtype_and_device():
     """Blocks are drawn in the dtype and on the device asked for."""
-    (block,) = blocks(TASKS["smooth"], 2, generator=streams("blocks"), dtype=torch.float64, device="meta")
+    (block,) = batches(TASKS["smooth"], 2, generator=make_generator("blocks"), dtype=torch.float64, device="meta")
     assert (block.x.dtype, block.x.device.type) == (torch.float64, "meta")
 
 
@@ -314,7 +304,7 @@ def test_square_root_is_the_root(d, rank, seed, power):
 
 def test_tokens_hide_the_querys_label():
     """Tokens are the rows (x_i, y_i) with 0 for the query's label, and share no memory with the prompt's labels."""
-    prompt = TASKS["drifting"].sample(4, generator=streams("tokens"))
+    prompt = TASKS["drifting"].sample(4, generator=make_generator("tokens"))
     labels = prompt.y.clone()
     Z = prompt.tokens()
     assert Z.shape == (4, 6, 4)
@@ -330,7 +320,7 @@ def test_tokens_hide_the_querys_label():
 @pytest.mark.parametrize("m", [1, 2, 5])
 def test_last_keeps_the_newest_examples(m):
     """The last m examples and the query are kept, in order; the last n are the prompt itself."""
-    prompt = TASKS["drifting"].sample(4, generator=streams("last"))
+    prompt = TASKS["drifting"].sample(4, generator=make_generator("last"))
     short = prompt.last(m)
     assert (short.n, short.batch, short.d) == (m, 4, 3)
     for name in ("x", "y", "w"):
@@ -338,7 +328,7 @@ def test_last_keeps_the_newest_examples(m):
 
 
 def draw(*arguments, **named):
-    return torch.randn(8, generator=streams(*arguments, **named))
+    return torch.randn(8, generator=make_generator(*arguments, **named))
 
 
 # Statistics
@@ -347,7 +337,7 @@ N = 20_000
 
 
 def sample(task, name):
-    prompt = task.sample(N, generator=streams(name), dtype=torch.float64)
+    prompt = task.sample(N, generator=make_generator(name), dtype=torch.float64)
     return prompt.x.numpy(), prompt.y.numpy(), prompt.w.numpy()
 
 
@@ -508,7 +498,7 @@ def test_signs_are_balanced_and_independent(task):
 
 def test_laplace_inputs_take_two_numbers_each():
     """Differences of two exponentials, rtol 1e-12; what is drawn after them begins at the third."""
-    ours, by_hand = streams("laplace"), streams("laplace")
+    ours, by_hand = make_generator("laplace"), make_generator("laplace")
     drawn = LAPLACE.draw((3, 4), ours, torch.float64, None)
     u, v = torch.rand((2, 3, 4), generator=by_hand, dtype=torch.float64)
     torch.testing.assert_close(drawn, (torch.log1p(-v) - torch.log1p(-u)) / 2**0.5, rtol=1e-12, atol=0)

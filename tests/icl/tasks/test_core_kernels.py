@@ -14,7 +14,7 @@ import torch
 from chance import assert_mean
 
 from icl import tasks
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import (
     DriftingRegression,
     HeavyTailedDrift,
@@ -60,7 +60,7 @@ def test_weights_have_the_covariance_of_the_kernel(kind):
     """
     assert kind in EXAMPLES, f"{kind.__name__} has no example here: give it one with general settings"
     task = EXAMPLES[kind]
-    w = task.sample(20_000, generator=streams("kernels"), dtype=torch.float64).w.numpy()
+    w = task.sample(20_000, generator=make_generator("kernels"), dtype=torch.float64).w.numpy()
     w = w.reshape(len(w), -1)
     rows, columns = np.triu_indices(w.shape[1])
     expected = np.kron(task.weight_kernel(), np.eye(task.d))

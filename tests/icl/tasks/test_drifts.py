@@ -17,11 +17,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from icl.models.one_layer import features
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import (
-    LAPLACE,
-    RADEMACHER,
-    UNIFORM,
     DriftingRegression,
     HeavyTailedDrift,
     LinearDrift,
@@ -30,11 +27,10 @@ from icl.tasks import (
     SmoothDrift,
     StationaryRegression,
     Task,
-    ar2,
-    blocks,
-    sinusoids,
-    two_timescales,
+    batches,
 )
+from icl.tasks.core import LAPLACE, RADEMACHER, UNIFORM
+from icl.tasks.drifts import ar2, sinusoids, two_timescales
 from icl.theory import one_layer
 
 # Properties
@@ -60,7 +56,7 @@ def test_a_task_is_a_task_and_repeats_itself(task):
     """It offers what the protocol asks for; the same stream gives the same prompts bit for bit, another one others."""
     assert isinstance(task, Task)
     before = torch.get_rng_state()
-    first, again, other = (task.sample(4, generator=streams("prompts", seed=s)) for s in (1, 1, 2))
+    first, again, other = (task.sample(4, generator=make_generator("prompts", seed=s)) for s in (1, 1, 2))
     assert torch.equal(before, torch.get_rng_state())
     assert (first.batch, first.n, first.d) == (4, 5, 3)
     assert task.weight_kernel().shape == (6, 6)
@@ -75,7 +71,7 @@ def test_a_task_is_a_task_and_repeats_itself(task):
 def test_dtype_and_device_are_those_asked_for(task, dtype):
     """Prompts have the dtype and the device that were asked for; "meta" is a device that every machine has."""
     for device, expected in ((None, "cpu"), ("cpu", "cpu"), ("meta", "meta")):
-        prompt = task.sample(2, generator=streams("dtype"), dtype=dtype, device=device)
+        prompt = task.sample(2, generator=make_generator("dtype"), dtype=dtype, device=device)
         for array in (prompt.x, prompt.y, prompt.w):
             assert array.dtype == dtype
             assert array.device.type == expected
@@ -84,7 +80,7 @@ def test_dtype_and_device_are_those_asked_for(task, dtype):
 @every_task
 def test_labels_are_products_without_noise(task):
     """Every label is <w_i, x_i>, the query's included. Tolerance: rounding of a sum of d products."""
-    prompt = task.sample(50, generator=streams("labels"), dtype=torch.float64)
+    prompt = task.sample(50, generator=make_generator("labels"), dtype=torch.float64)
     assert ((prompt.y - (prompt.w * prompt.x).sum(-1)).abs() <= 4e-15 * (prompt.w * prompt.x).abs().sum(-1)).all()
 
 
@@ -92,8 +88,8 @@ def test_labels_are_products_without_noise(task):
 def test_what_is_revealed_belongs_to_the_prompts_that_sample_draws(name):
     """`reveal` draws what `sample` draws, bit for bit, and tells of each position; signs as inputs draw no less."""
     for task in (TASKS[name], type(TASKS[name])(d=2, n=4, gamma=0.9, inputs=RADEMACHER)):
-        prompt, hidden = task.reveal(7, generator=streams("reveal"))
-        assert same(prompt, task.sample(7, generator=streams("reveal")))
+        prompt, hidden = task.reveal(7, generator=make_generator("reveal"))
+        assert same(prompt, task.sample(7, generator=make_generator("reveal")))
         assert hidden.variance.shape == hidden.restart.shape == prompt.y.shape
         assert hidden.variance.dtype == torch.float32
         assert hidden.restart.dtype == torch.bool
@@ -104,7 +100,7 @@ def test_where_switches_fall_does_not_hang_on_the_dtype():
     for dtype in (torch.float32, torch.float64):
         for switch, expected in ((0.0, False), (1.0, True)):
             task = RegimeSwitching(d=1, n=50, gamma=0.9, sigma_w=2.0, switch=switch)
-            _, hidden = task.reveal(200, generator=streams("edges"), dtype=dtype)
+            _, hidden = task.reveal(200, generator=make_generator("edges"), dtype=dtype)
             assert (hidden.restart == expected).all()
             np.testing.assert_allclose(hidden.variance.numpy(), 4.0 if expected else 0.01, rtol=1e-6)
 
@@ -125,9 +121,9 @@ def test_a_sample_is_a_function_of_its_covariances(monkeypatch, P_0):
         turns = np.linalg.qr(rng.normal(size=alike.shape) * alike)[0] * rng.choice([-1, 1], len(values))
         return values, vectors @ turns
 
-    one = task.sample(3, generator=streams("turned"), dtype=torch.float64)
+    one = task.sample(3, generator=make_generator("turned"), dtype=torch.float64)
     monkeypatch.setattr(np.linalg, "eigh", turned)
-    other = task.sample(3, generator=streams("turned"), dtype=torch.float64)
+    other = task.sample(3, generator=make_generator("turned"), dtype=torch.float64)
     for name in ("x", "y", "w"):
         torch.testing.assert_close(getattr(other, name), getattr(one, name), rtol=0, atol=1e-12)
 
@@ -244,7 +240,7 @@ def test_linear_drifts_have_their_kernel(task):
     """Coordinates turned by their kernel's eigenvectors and scaled are standard normal, both coordinates and the inputs
     independent; directions that the kernel lacks are empty, as all but two of a rotation are.
     """
-    prompt = task.sample(N, generator=streams("linear"), dtype=torch.float64)
+    prompt = task.sample(N, generator=make_generator("linear"), dtype=torch.float64)
     values, vectors = np.linalg.eigh(task.weight_kernel())
     lives = values > 1e-12 * values[-1]
     turned = np.einsum("btc,tk->bkc", prompt.w.numpy(), vectors)
@@ -256,7 +252,7 @@ def test_linear_drifts_have_their_kernel(task):
 
 def innovations(task, name):
     """(innovations over their revealed standard deviation, inputs, what is hidden), w_0 being unknown at position 1."""
-    prompt, hidden = task.reveal(N, generator=streams(name), dtype=torch.float64)
+    prompt, hidden = task.reveal(N, generator=make_generator(name), dtype=torch.float64)
     w, variance, restart = prompt.w.numpy(), hidden.variance.numpy(), hidden.restart.numpy()
     kept = np.where(restart, 0.0, task.gamma)[..., None]
     first = np.sqrt(variance[:, :1, None] + kept[:, :1] ** 2 * task.sigma_w**2)
@@ -305,7 +301,7 @@ def test_heavy_tails_are_as_revealed(nu):
 def test_a_drift_without_innovations_has_no_tails():
     """With sigma_e = 0 weights decay exactly, w_i = gamma w_(i-1), whatever nu and whatever the scales."""
     task = HeavyTailedDrift(d=3, n=6, gamma=0.8, sigma_e=0.0, nu=2.1)
-    w = task.sample(50, generator=streams("none"), dtype=torch.float64).w
+    w = task.sample(50, generator=make_generator("none"), dtype=torch.float64).w
     torch.testing.assert_close(w[:, 1:], 0.8 * w[:, :-1], rtol=1e-14, atol=0)
 
 
@@ -331,7 +327,7 @@ def test_one_layer_pays_for_the_kernel_alone(task):
     squares = np.concatenate(
         [
             (((features(p, lam) @ A) * p.x[:, -1]).sum(-1) - p.y[:, -1]).numpy() ** 2
-            for p in blocks(task, 100_000, size=10_000, generator=streams("kernel alone"), dtype=torch.float64)
+            for p in batches(task, 100_000, size=10_000, generator=make_generator("kernel alone"), dtype=torch.float64)
         ]
     )
     expected = one_layer.training_error(task, lam=lam)
@@ -371,15 +367,15 @@ BEYOND = {
 def test_samples_beyond_their_dtype_are_refused(task, dtype, said):
     """A sample that is not finite, or has lost its innovations to its dtype, is refused by setting and dtype."""
     with pytest.raises(ValueError, match=said):
-        task.sample(5, generator=streams("beyond"), dtype=dtype)
+        task.sample(5, generator=make_generator("beyond"), dtype=dtype)
 
 
 def test_samples_near_the_end_of_their_dtype_are_drawn():
     """Close to the limits samples are finite, and in proportion to those of ordinary size, to rounding."""
-    ordinary = DriftingRegression(2, 50, 0.9).sample(20, generator=streams("near"))
+    ordinary = DriftingRegression(2, 50, 0.9).sample(20, generator=make_generator("near"))
     for scale in (1e-16, 1e16):
         task = DriftingRegression(2, 50, 0.9, sigma_w=scale, sigma_e=0.1 * scale)
-        prompt = task.sample(20, generator=streams("near"))
+        prompt = task.sample(20, generator=make_generator("near"))
         torch.testing.assert_close(prompt.w, ordinary.w * scale, rtol=1e-5, atol=1e-6 * scale)
-    drawn = two_timescales(1, 3, gammas=(0.9, 0.5), variances=(1.0, 0.0)).sample(5, generator=streams("near"))
+    drawn = two_timescales(1, 3, gammas=(0.9, 0.5), variances=(1.0, 0.0)).sample(5, generator=make_generator("near"))
     assert torch.isfinite(drawn.w).all()

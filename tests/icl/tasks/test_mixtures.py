@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl.profile import streams
-from icl.tasks import UNIFORM, DriftingRegression, ManyDrifts, Mixture, Noisy, SmoothDrift, clean
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression, ManyDrifts, Mixture, Noisy, SmoothDrift, clean
+from icl.tasks.core import UNIFORM
 
 FAST = DriftingRegression(2, 5, 0.5, sigma_w=1.0, sigma_e=0.9)
 TASKS = [FAST, Noisy(FAST, 0.3), SmoothDrift(2, 5, 2, 0.7)]
@@ -16,8 +17,8 @@ TASKS = [FAST, Noisy(FAST, 0.3), SmoothDrift(2, 5, 2, 0.7)]
 
 def test_a_mixture_is_its_tasks_one_after_another():
     """The batch is what the tasks draw in turn from the same generator, to the bit; its law is the mean of theirs."""
-    mixture, generator = Mixture(TASKS), streams("mixture")
-    prompt = mixture.sample(12, generator=streams("mixture"), dtype=torch.float64)
+    mixture, generator = Mixture(TASKS), make_generator("mixture")
+    prompt = mixture.sample(12, generator=make_generator("mixture"), dtype=torch.float64)
     for i, task in enumerate(TASKS):
         own = task.sample(4, generator=generator, dtype=torch.float64)
         for part in "xyw":
@@ -34,7 +35,7 @@ def test_tasks_that_do_not_go_together_are_refused_by_name():
     with pytest.raises(ValueError, match="tasks must have one law of white inputs"):
         Mixture([FAST, SmoothDrift(2, 5, inputs=UNIFORM)])
     with pytest.raises(ValueError, match="batch must be a multiple of the 3 tasks, got 4"):
-        Mixture(TASKS).sample(4, generator=streams("mixture"))
+        Mixture(TASKS).sample(4, generator=make_generator("mixture"))
 
 
 def recurrence(batch, d, n, generator):
@@ -57,8 +58,8 @@ def test_many_drifts_are_the_recurrence_written_out():
     """Inputs, labels and weights of 6 prompts against a loop over prompts and steps, rtol 1e-9; and speed and noise lie
     where they are said to.
     """
-    prompt = ManyDrifts(3, 7).sample(6, generator=streams("many"), dtype=torch.float64)
-    x, y, w, gamma, noise = recurrence(6, 3, 7, streams("many"))
+    prompt = ManyDrifts(3, 7).sample(6, generator=make_generator("many"), dtype=torch.float64)
+    x, y, w, gamma, noise = recurrence(6, 3, 7, make_generator("many"))
     for got, expected in ((prompt.x, x), (prompt.y, y), (prompt.w, w)):
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-9, atol=1e-12)
     assert ((gamma >= 0.9) & (gamma <= 0.999)).all()
@@ -68,7 +69,7 @@ def test_many_drifts_are_the_recurrence_written_out():
 @pytest.mark.statistical
 def test_labels_of_many_drifts_have_variance_1():
     """The mean square of 20,000 prompts' middle labels is 1; the first input is 1 throughout."""
-    prompt = ManyDrifts(4, 8).sample(20_000, generator=streams("many, variance"), dtype=torch.float64)
+    prompt = ManyDrifts(4, 8).sample(20_000, generator=make_generator("many, variance"), dtype=torch.float64)
     square = prompt.y[:, 4].square()
     chance.assert_mean(square, 1, error=0.0135)
     assert bool((prompt.x[..., 0] == 1).all())
@@ -77,9 +78,9 @@ def test_labels_of_many_drifts_have_variance_1():
 @given(st.sampled_from([torch.float32, torch.float64]), st.integers(1, 4), st.integers(1, 3))
 def test_dtype_and_sizes_are_those_asked_for(dtype, share, d):
     for task in (Mixture([DriftingRegression(d, 3, 0.9)] * 2), ManyDrifts(d, 3)):
-        prompt = task.sample(2 * share, generator=streams("sizes"), dtype=dtype)
+        prompt = task.sample(2 * share, generator=make_generator("sizes"), dtype=dtype)
         assert prompt.x.shape == (2 * share, 4, d)
         assert prompt.x.dtype == prompt.y.dtype == dtype
     assert torch.equal(
-        clean(Mixture([FAST]).sample(2, generator=streams("s"))), FAST.sample(2, generator=streams("s")).y
+        clean(Mixture([FAST]).sample(2, generator=make_generator("s"))), FAST.sample(2, generator=make_generator("s")).y
     )

@@ -6,8 +6,9 @@ import pytest
 import torch
 from scipy import stats
 
-from icl.profile import streams
-from icl.tasks import DriftingRegression, Mixture, Noisy, clean, noise_level
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression, Mixture, Noisy, clean
+from icl.tasks.noise import noise_level
 
 DRIFT = DriftingRegression(d=3, n=12, gamma=0.9, sigma_w=0.25)
 
@@ -17,10 +18,10 @@ def test_noise_is_drawn_after_the_prompt():
     """Inputs and weights are the task's own to the bit, whatever the noise; labels differ by sigma_y times one draw, of
     78 normal numbers, among which half or twice the noise is seen.
     """
-    plain = DRIFT.sample(6, generator=streams("n"), dtype=torch.float64)
+    plain = DRIFT.sample(6, generator=make_generator("n"), dtype=torch.float64)
     drawn = {}
     for sigma_y in (0.0, 0.5, 2.0):
-        prompt = Noisy(DRIFT, sigma_y).sample(6, generator=streams("n"), dtype=torch.float64)
+        prompt = Noisy(DRIFT, sigma_y).sample(6, generator=make_generator("n"), dtype=torch.float64)
         assert torch.equal(prompt.x, plain.x)
         assert torch.equal(prompt.w, plain.w)
         assert torch.equal(clean(prompt), plain.y)

@@ -7,8 +7,9 @@ import shared
 import torch
 from scipy import stats
 
-from icl.profile import streams
-from icl.tasks import Cauchy, Huber, Logistic, Prompt, Quartic, Square, objectives
+from icl.profile import make_generator
+from icl.tasks import Prompt, objectives
+from icl.tasks.objectives import Cauchy, Huber, Logistic, Quartic, Square
 
 KINDS = {
     "square": Square(3, 7),
@@ -28,7 +29,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def drawn(kind, batch=5):
-    return KINDS[kind].sample(batch, generator=streams(f"objectives {kind}"))
+    return KINDS[kind].sample(batch, generator=make_generator(f"objectives {kind}"))
 
 
 def points(kind):
@@ -93,7 +94,7 @@ def test_the_query_is_not_read(kind):
 @every_kind
 def test_inputs_and_weights_are_white(kind):
     """10,000 prompts. A correlation of 0.09 is found as often as not."""
-    prompt = KINDS[kind].sample(10_000, generator=streams("white"))
+    prompt = KINDS[kind].sample(10_000, generator=make_generator("white"))
     assert prompt.x.dtype == torch.float64
     assert bool((prompt.w == prompt.w[:, :1]).all())
     chance.assert_standard_normal(torch.cat([prompt.w[:, 0], prompt.x[:, 0], prompt.x[:, -1]], 1).numpy())
@@ -105,7 +106,7 @@ def test_logistic_labels_have_their_chances():
 
     Chances that belong to 1.1 s instead of s shift the second by 9 standard deviations.
     """
-    prompt = Logistic(3, 7).sample(10_000, generator=streams("chances"))
+    prompt = Logistic(3, 7).sample(10_000, generator=make_generator("chances"))
     assert set(prompt.y.unique().tolist()) == {-1.0, 1.0}
     s = (prompt.w * prompt.x).sum(-1)
     off, variance = prompt.y - torch.tanh(s / 2), 1 / torch.cosh(s / 2) ** 2
@@ -117,12 +118,12 @@ def test_logistic_labels_have_their_chances():
 @pytest.mark.parametrize("law", [Huber, Cauchy])
 def test_a_share_of_labels_are_outliers(law):
     """Their number against a binomial, their sizes against a normal law: 80,000 labels."""
-    prompt = law(3, 7, share=0.3, size=4.0).sample(10_000, generator=streams("outliers"))
+    prompt = law(3, 7, share=0.3, size=4.0).sample(10_000, generator=make_generator("outliers"))
     added = (prompt.y - (prompt.w * prompt.x).sum(-1)).flatten().numpy()
     outliers = added[added != 0]
     chance.assert_counts(len(outliers), added.size, 0.3)
     chance.assert_p(stats.kstest(outliers / 4.0, "norm").pvalue)
-    clean = law(3, 7, share=0.0).sample(4, generator=streams("outliers"))
+    clean = law(3, 7, share=0.0).sample(4, generator=make_generator("outliers"))
     assert torch.equal(clean.y, (clean.w * clean.x).sum(-1))
 
 

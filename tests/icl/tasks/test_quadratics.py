@@ -9,7 +9,7 @@ import torch
 from chance import assert_standard_normal
 from scipy import stats
 
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import quadratics
 
 # Oracles
@@ -18,7 +18,7 @@ from icl.tasks import quadratics
 def test_hessians_are_means_over_examples():
     """H is the mean of x_i x_i' over the labelled examples, one at a time; the query is not among them."""
     prompt = quadratics.regression(quadratics.covariance([1.0, 0.5, 2.0]), 4).sample(
-        3, generator=streams("hessians"), dtype=torch.float64
+        3, generator=make_generator("hessians"), dtype=torch.float64
     )
     H = quadratics.hessians(prompt)
     expected = np.zeros((3, 3, 3))
@@ -32,9 +32,9 @@ def test_hessians_are_means_over_examples():
 def test_the_loss_of_a_prompt_is_its_quadratic():
     """R(w) of (2.11), a sum over examples, is (w - w*)'H (w - w*) / 2 for any w."""
     prompt = quadratics.regression(np.diag(quadratics.SQUARED), 20).sample(
-        5, generator=streams("loss"), dtype=torch.float64
+        5, generator=make_generator("loss"), dtype=torch.float64
     )
-    w = torch.randn(5, 5, generator=streams("loss, w"), dtype=torch.float64)
+    w = torch.randn(5, 5, generator=make_generator("loss, w"), dtype=torch.float64)
     e = w - prompt.w[:, 0]
     residual = (prompt.x[:, :-1] * w[:, None]).sum(-1) - prompt.y[:, :-1]
     expected = residual.square().sum(-1) / 40
@@ -47,7 +47,7 @@ def test_the_loss_of_a_prompt_is_its_quadratic():
 def test_covariances_have_their_axes(D):
     """Rows of U are eigenvectors of U' diag(D) U with eigenvalues D; symmetric to the last bit; U can be missing."""
     D = np.asarray(D)
-    U = quadratics.rotation(len(D), generator=streams("axes"))
+    U = quadratics.rotation(len(D), generator=make_generator("axes"))
     Sigma = quadratics.covariance(D, U)
     np.testing.assert_array_equal(Sigma, Sigma.T)
     for direction, value in zip(U, D, strict=True):
@@ -63,7 +63,7 @@ def test_the_papers_numbers():
 
 def test_the_task_is_the_papers():
     """Inputs have Sigma, weights its inverse, so that whitened inputs meet white weights."""
-    Sigma = quadratics.covariance(quadratics.SQUARED, quadratics.rotation(5, generator=streams("task")))
+    Sigma = quadratics.covariance(quadratics.SQUARED, quadratics.rotation(5, generator=make_generator("task")))
     task = quadratics.regression(Sigma, 20)
     assert (task.d, task.n) == (5, 20)
     np.testing.assert_array_equal(task.Lambda, Sigma)
@@ -75,7 +75,7 @@ def test_scales_of_a_prompt_are_those_of_its_eigenvalues():
     """Their mean, their mean weighed by themselves and the largest, each prompt in numpy; twice the inputs have
     four times each; the dtype is kept. Planted: tr H without the 1/d, and the root of tr H^2, are seen.
     """
-    H = quadratics.sample_hessians(quadratics.covariance([1.0, 0.5, 2.0]), 4, 6, generator=streams("scales"))
+    H = quadratics.sample_hessians(quadratics.covariance([1.0, 0.5, 2.0]), 4, 6, generator=make_generator("scales"))
     t = np.linalg.eigvalsh(H.numpy())
     for scale, expected in (
         (quadratics.mean_curvature, t.mean(1)),
@@ -93,7 +93,8 @@ def test_sampled_hessians_are_what_they_say(d, n):
     Sigma = quadratics.covariance(np.linspace(0.5, 2, d))
     for dtype in (torch.float32, torch.float64):
         H, again, other = (
-            quadratics.sample_hessians(Sigma, n, 6, generator=streams("ranks", seed=s), dtype=dtype) for s in (0, 0, 1)
+            quadratics.sample_hessians(Sigma, n, 6, generator=make_generator("ranks", seed=s), dtype=dtype)
+            for s in (0, 0, 1)
         )
         assert H.dtype == dtype
         assert H.shape == (6, d, d)
@@ -109,7 +110,7 @@ def test_sampled_hessians_are_what_they_say(d, n):
 def test_many_are_drawn_in_parts(monkeypatch):
     """More Hessians than are drawn at once are as many as asked for, and all different."""
     monkeypatch.setattr(quadratics, "_BLOCK", 12)
-    H = quadratics.sample_hessians(np.eye(2), 3, 7, generator=streams("parts"))
+    H = quadratics.sample_hessians(np.eye(2), 3, 7, generator=make_generator("parts"))
     assert H.shape == (7, 2, 2)
     assert len(H[:, 0, 0].unique()) == 7
 
@@ -121,12 +122,14 @@ SIGMA = quadratics.covariance([2.0, 0.5, 1.0], quadratics.rotation(3, generator=
 
 
 def drawn_alone(n):
-    return quadratics.sample_hessians(SIGMA, n, N, generator=streams(f"Hessians alone {n}"))
+    return quadratics.sample_hessians(SIGMA, n, N, generator=make_generator(f"Hessians alone {n}"))
 
 
 def of_prompts(n):
     task = quadratics.regression(SIGMA, n)
-    return quadratics.hessians(task.sample(N, generator=streams(f"Hessians of prompts {n}"), dtype=torch.float64))
+    return quadratics.hessians(
+        task.sample(N, generator=make_generator(f"Hessians of prompts {n}"), dtype=torch.float64)
+    )
 
 
 @pytest.mark.statistical
@@ -152,7 +155,7 @@ def test_hessians_are_wishart(source, n):
 @pytest.mark.statistical
 def test_prompts_have_white_inputs_and_weights_once_whitened():
     """Sigma^(-1/2) x and Sigma^(1/2) w* are standard normal and independent, so that the labels' variance is d."""
-    prompt = quadratics.regression(SIGMA, 2).sample(N, generator=streams("whitened"), dtype=torch.float64)
+    prompt = quadratics.regression(SIGMA, 2).sample(N, generator=make_generator("whitened"), dtype=torch.float64)
     L = np.linalg.cholesky(SIGMA)
     x, w = prompt.x.numpy() @ np.linalg.inv(L).T, prompt.w.numpy()[:, 0] @ L
     assert_standard_normal(np.concatenate([x.reshape(N, -1), w], axis=1))
@@ -169,7 +172,7 @@ def test_rotations_are_uniform(d):
     rotations: sees a distribution function 0.06 off, where a QR decomposition
     whose signs are left as they come has a diagonal entry of one sign.
     """
-    g = streams(f"rotations {d}")
+    g = make_generator(f"rotations {d}")
     Q = np.stack([quadratics.rotation(d, generator=g) for _ in range(4000)])
     assert np.abs(Q @ Q.swapaxes(1, 2) - np.eye(d)).max() < 1e-14
     u, v = np.ones(d) / np.sqrt(d), np.arange(1, d + 1) / np.linalg.norm(np.arange(1, d + 1))
@@ -183,7 +186,7 @@ def test_rotations_are_uniform(d):
 @pytest.mark.statistical
 def test_in_one_dimension_a_rotation_is_a_sign():
     """d = 1: 1 and -1, as often as one another."""
-    g = streams("signs")
+    g = make_generator("signs")
     Q = np.concatenate([quadratics.rotation(1, generator=g) for _ in range(2000)])
     assert (np.abs(Q) == 1).all()
     chance.assert_counts((Q > 0).sum(), 2000, 0.5)
@@ -197,7 +200,7 @@ def test_white_inputs_may_have_any_variance(variance):
     """
     d, n = 3, 4
     prompt = quadratics.regression(variance * np.eye(d), n).sample(
-        N, generator=streams(f"variance {variance}"), dtype=torch.float64
+        N, generator=make_generator(f"variance {variance}"), dtype=torch.float64
     )
     traces = n * d * quadratics.mean_curvature(quadratics.hessians(prompt)) / variance
     chance.assert_p(stats.kstest(traces.numpy(), stats.chi2(n * d).cdf).pvalue)

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from icl.profile import streams
-from icl.tasks import Demonstrations, DriftingRegression, LabelledRows, packed, shuffled, unpacked
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression
+from icl.tasks.sentences import Demonstrations, LabelledRows, packed, shuffled, unpacked
 
 
 def invented(rows=40, d=3, topics=None, seed=0):
@@ -37,7 +38,7 @@ def test_the_fit_is_least_squares():
 def test_a_prompt_is_rows_with_signs():
     """Inputs are rows of their tables, labels those of the rows times a sign, weights the fit times the same sign."""
     task = Demonstrations(TABLE, 6, ASKED, flip=0.3)
-    prompt = task.sample(200, generator=streams("rows"), dtype=torch.float64)
+    prompt = task.sample(200, generator=make_generator("rows"), dtype=torch.float64)
     for table, keep in ((TABLE, slice(0, 6)), (ASKED, slice(6, 7))):
         x, y, w = prompt.x[:, keep], prompt.y[:, keep], prompt.w[:, keep]
         which = rows_of(table, x)
@@ -48,7 +49,7 @@ def test_a_prompt_is_rows_with_signs():
 
 def test_sizes_and_draws_do_not_hang_on_the_dtype():
     task = Demonstrations(TABLE, 5, flip=0.2, turn=0.5)
-    wide, narrow = (task.sample(9, generator=streams("dtype"), dtype=t) for t in (torch.float64, torch.float32))
+    wide, narrow = (task.sample(9, generator=make_generator("dtype"), dtype=t) for t in (torch.float64, torch.float32))
     assert narrow.x.dtype == narrow.y.dtype == torch.float32
     assert torch.equal(wide.y.float(), narrow.y)
     assert wide.x.shape == (9, 6, 3)
@@ -65,7 +66,7 @@ def test_signs_have_the_kernel_of_the_papers_drift(flip):
     gamma = 1 - 2 * flip
     drift = DriftingRegression(1, 5, gamma, sigma_w=1.0, sigma_e=(1 - gamma**2) ** 0.5)
     np.testing.assert_allclose(task.sign_kernel(), drift.weight_kernel(), atol=1e-12)
-    prompt = task.sample(20_000, generator=streams(f"signs {flip}"), dtype=torch.float64)
+    prompt = task.sample(20_000, generator=make_generator(f"signs {flip}"), dtype=torch.float64)
     sign = (prompt.y * torch.as_tensor(TABLE.labels)[rows_of(TABLE, prompt.x)]).numpy()
     assert (np.abs(sign) == 1).all()
     one, other = np.triu_indices(6, 1)
@@ -76,14 +77,16 @@ def test_signs_have_the_kernel_of_the_papers_drift(flip):
 
 def test_signs_begin_as_they_are_told():
     """One sign for all prompts without flips and with either_sign off."""
-    prompt = Demonstrations(TABLE, 4, either_sign=False).sample(50, generator=streams("told"), dtype=torch.float64)
+    prompt = Demonstrations(TABLE, 4, either_sign=False).sample(
+        50, generator=make_generator("told"), dtype=torch.float64
+    )
     np.testing.assert_array_equal(prompt.y, TABLE.labels[rows_of(TABLE, prompt.x)])
 
 
 @pytest.mark.statistical(2)
 def test_rows_are_drawn_alike():
     """Each of 40 rows is drawn equally often in 24,000 places, and each of 24 queries in 4,000: binomial counts."""
-    prompt = Demonstrations(TABLE, 6, ASKED).sample(4_000, generator=streams("alike"))
+    prompt = Demonstrations(TABLE, 6, ASKED).sample(4_000, generator=make_generator("alike"))
     for table, x in ((TABLE, prompt.x[:, :-1]), (ASKED, prompt.x[:, -1])):
         rows = len(table.labels)
         counts = np.bincount(rows_of(table, x).flatten(), minlength=rows)
@@ -99,7 +102,7 @@ def test_topics_last():
     assert len(set(share)) > 1
     for turn in (0.1, 1.0):
         task = Demonstrations(TABLE, 3, ASKED, turn=turn)
-        prompt = task.sample(20_000, generator=streams(f"topics {turn}"))
+        prompt = task.sample(20_000, generator=make_generator(f"topics {turn}"))
         topic = TABLE.topics[rows_of(TABLE, prompt.x[:, :-1])]
         of_query = ASKED.topics[rows_of(ASKED, prompt.x[:, -1:])]
         same = np.diff(topic if turn == 1 else np.concatenate([topic, of_query], 1)) == 0
@@ -112,8 +115,8 @@ def test_shuffled_prompts_hold_the_same_demonstrations():
     """Queries stay, demonstrations are those of the prompt in another order, and each place is as likely as another:
     the first demonstration of 6,000 prompts in 6 places, binomial counts.
     """
-    prompt = Demonstrations(TABLE, 6, flip=0.2).sample(6_000, generator=streams("before"), dtype=torch.float64)
-    other = shuffled(prompt, generator=streams("shuffle"))
+    prompt = Demonstrations(TABLE, 6, flip=0.2).sample(6_000, generator=make_generator("before"), dtype=torch.float64)
+    other = shuffled(prompt, generator=make_generator("shuffle"))
     assert torch.equal(other.x[:, -1], prompt.x[:, -1])
     assert torch.equal(other.y[:, -1], prompt.y[:, -1])
     told = [

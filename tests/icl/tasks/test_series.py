@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from icl import filters
-from icl.runs.judging import series_risks
+from icl.experiments.evaluation import series_risks
 from icl.tasks import DriftingRegression
 from icl.tasks.series import Drift, as_prompt, filtered, mean_and_error, most_likely, prepare, smoothed
 

@@ -8,7 +8,7 @@ import chance
 import pytest
 import torch
 
-from icl.profile import streams
+from icl.profile import make_generator
 from icl.tasks import text
 from icl.tasks.text import InContextText, LabelledTexts, encoded, labelled_texts
 
@@ -40,7 +40,7 @@ def test_a_prompt_is_read_back_piece_by_piece(n, changes):
     """
     task = design(n, **changes)
     for seed in range(5):
-        prompt = task.sample(6, generator=streams("text", seed=seed))
+        prompt = task.sample(6, generator=make_generator("text", seed=seed))
         assert prompt.tokens.shape == (6, task.time)
         assert prompt.tokens.dtype == torch.int64
         for b in range(6):
@@ -69,7 +69,7 @@ def test_a_prompt_is_read_back_piece_by_piece(n, changes):
 
 def test_a_prompt_alone_is_the_start_of_the_longer_one():
     """With K demonstrations a prompt ends behind the cue of place K, and keeps what it says of places 0 .. K."""
-    prompt = design().sample(2, generator=streams("text"))
+    prompt = design().sample(2, generator=make_generator("text"))
     for K in range(8):
         alone = prompt.alone(K)
         assert alone.tokens.shape[1] == prompt.at[0, K] + 1
@@ -100,7 +100,7 @@ def test_classes_words_and_flips_have_their_law():
             chance.assert_counts(hits.sum(), len(hits), probability)
 
     def draw(**changes):
-        return dataclasses.replace(design(), **changes).sample(700, generator=streams("law"))
+        return dataclasses.replace(design(), **changes).sample(700, generator=make_generator("law"))
 
     fixed = draw(**uneven)
     for c in range(3):
@@ -120,14 +120,14 @@ def test_classes_words_and_flips_have_their_law():
     for way in itertools.permutations(WORDS):
         close((prompt.words[:, 1] == torch.tensor(way)).all(-1), 0.7 if way == WORDS else 0.06)
     two = dataclasses.replace(design(), table=rows, labels=tuple(c % 2 for c in labels), words=(5, 6), flip=1.0)
-    prompt = two.sample(3, generator=streams("law"))
+    prompt = two.sample(3, generator=make_generator("law"))
     assert prompt.words[0].tolist() == [[5, 6], [6, 5]] * 4
 
 
 def test_the_same_stream_gives_the_same_prompts():
-    first, again = (design().sample(3, generator=streams("again")) for _ in range(2))
+    first, again = (design().sample(3, generator=make_generator("again")) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(vars(first).values(), vars(again).values(), strict=True))
-    other = design().sample(3, generator=streams("another"))
+    other = design().sample(3, generator=make_generator("another"))
     assert not torch.equal(first.tokens, other.tokens)
 
 

@@ -24,11 +24,12 @@ from scipy.optimize import minimize
 from icl import filters
 from icl.models import s6 as model
 from icl.models.s6 import S6, FixedStep, Selective
-from icl.profile import streams
-from icl.tasks import DriftingRegression, Prompt, StationaryRegression, blocks
-from icl.theory import lms_family, one_layer, s6
+from icl.profile import make_generator
+from icl.tasks import DriftingRegression, Prompt, StationaryRegression, batches
+from icl.theory import one_layer, s6
 from icl.theory.errata import selection
 from icl.theory.s6 import Coefficients, S6Weights
+from icl.theory.steady import lms_family
 
 # Oracles
 
@@ -669,7 +670,9 @@ def test_shifted_loss_against_prompts(N_test, total):
     layer = model_of(S6Weights(W, W, np.zeros(D), np.zeros(D))).to(torch.float32)
     losses = []
     task = StationaryRegression(D, N_test)
-    for prompt in blocks(task, total, size=5_000, generator=streams("shifted", seed=N_test), dtype=torch.float32):
+    for prompt in batches(
+        task, total, size=5_000, generator=make_generator("shifted", seed=N_test), dtype=torch.float32
+    ):
         with torch.no_grad():
             errors = model.read_out(layer, model.statistics(prompt, layer)) - prompt.y[:, -1]
         losses.append(errors.double().numpy() ** 2 / 2)
@@ -685,6 +688,6 @@ def test_lms_loss_against_the_filter():
     A standard error is below 1.5 %, so that 10 % are seen, and
     one example more or less is 17 %.
     """
-    prompt = StationaryRegression(D, 4).sample(100_000, generator=streams("lms"), dtype=torch.float64)
+    prompt = StationaryRegression(D, 4).sample(100_000, generator=make_generator("lms"), dtype=torch.float64)
     y_hat = filters.run_filter(filters.lms(1 / (D + 2)), prompt.x, prompt.y)[:, -1]
     chance.assert_mean((y_hat - prompt.y[:, -1]).numpy() ** 2 / 2, s6.lms_loss(D, 4), error=0.01 * s6.lms_loss(D, 4))

@@ -1,0 +1,434 @@
+"""Fast weights: the interface of all layers, their states and gates, and those that write what they are told.
+
+With the input as key and query and the label as value, each layer keeps an estimate w_hat of the weights behind
+y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in what they write, and in who decides how much:
+
+    linear attention    w <- w + mu y x                             [Katharopoulos et al. 2020]
+    GLA                 w <- lam (w + mu y x)                       [Yang et al. 2023]
+    RetNet              several of these, at fixed lam              [Sun et al. 2023]
+    Mamba-2             w <- a_i w + mu Delta_i y x                 [Dao & Gu 2024]
+
+:mod:`icl.models.delta_layers` has those that write what they got wrong. One interface for all, :class:`FastWeights`: a
+state that `start` makes, `step` advances by one example and `read` asks. They are :class:`~icl.models.causal.Causal`
+models: position i is predicted from the examples before it. Parameters are kept in unconstrained form (logarithms,
+log-odds) and trained as such; constructors take, and properties show, their natural values. What a layer costs is
+counted while it runs, by :func:`~icl.models.flops.cost`.
+
+The settings that fade or write may be one number or one per coordinate of x; the latter is for inputs whose coordinates
+differ in scale (a decay per channel, a diagonal gain).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from annotated_types import Gt, Lt
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl._bounds import Count, Positive, Real, validated
+from icl.models.causal import Causal
+
+_Inputs = Float[Tensor, "batch d"]
+_Labels = Float[Tensor, " batch"]
+_PerChannel = Float[Tensor, "*#d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """State of the layers that remember their estimate alone, in units of y/x."""
+
+    w_hat: Float[Tensor, "batch d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """State of a layer of several heads: an estimate each, in units of y x."""
+
+    w_hat: Float[Tensor, "batch heads d"]
+
+
+@dataclass(frozen=True, eq=False)
+class MesaState:
+    """State of Mesa: the faded sums of x x', in units of x^2, and of y x, both in float64."""
+
+    G: Float[Tensor, "batch d d"]
+    b: Float[Tensor, "batch d"]
+
+
+@dataclass(frozen=True, eq=False)
+class LFOMState:
+    """State of a first-order method: the sums of x x', in units of x^2, and of y x, and of how many examples."""
+
+    G: Float[Tensor, "batch d d"]
+    b: Float[Tensor, "batch d"]
+    count: Float[Tensor, " batch"]
+
+
+@dataclass(frozen=True, eq=False)
+class S6State:
+    """State of an S6 layer (:mod:`icl.models.streaming_stacks`): d_h numbers a prompt, in units of y."""
+
+    h: Float[Tensor, "batch d_h"]
+
+
+@dataclass(frozen=True, eq=False)
+class KalmanState:
+    """State of the Kalman layer: its estimate, and P, the covariance of what that still misses, in float64."""
+
+    w_hat: Float[Tensor, "batch d"]
+    P: Float[Tensor, "batch d d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Memories:
+    """State of layers on top of each other (`icl.models.streaming_stacks`): of each what it keeps of labels, and of its inputs.
+
+    Where keys are x it is in units of y x and x^2; where they have length 1, of y/x and 1.
+    """
+
+    labels: Float[Tensor, "batch layers d"]
+    inputs: Float[Tensor, "batch layers-1 d d"]
+
+
+S = TypeVar("S", Weights, Heads, MesaState, LFOMState, S6State, KalmanState, Memories)
+
+
+def _log(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> nn.Parameter:
+    """Logarithm of a positive setting: one number, or one a coordinate."""
+    return nn.Parameter(_setting(name, value, dtype, shape).log())
+
+
+def _log_odds(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] = (), *, most: float = 1.0) -> Tensor:
+    """Log-odds of a setting in (0, most): one number, or one a coordinate."""
+    setting = _setting(name, value, dtype, shape)
+    if not bool((setting < most).all()):
+        raise ValueError(f"{name} must lie in (0, {most:g}), got {value!r}")
+    return nn.Parameter(torch.logit(setting / most))
+
+
+def _floating(dtype: Any) -> torch.dtype:
+    _checks.precision("dtype", dtype)
+    return dtype
+
+
+def _setting(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    _floating(dtype)
+    array = np.asarray(_checks.real(name, value, above=0), dtype=np.float64)
+    if array.shape not in ((), shape):
+        wanted = f"one number{f' or have shape {shape}' if shape else ''}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return torch.as_tensor(array, dtype=dtype)
+
+
+class Gate(nn.Module):
+    """What a token (x, y) adds to a setting's log or log-odds. `Gate` itself adds nothing: the setting is fixed.
+
+    A gate reads the token alone, not the state, as the gates of these layers do; it starts at 0, so that a gated layer
+    starts as the layer without gates.
+    """
+
+    d: int | None = None
+
+    def forward(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """One number a token."""
+        return x.new_zeros(())
+
+
+class LinearGate(Gate):
+    """w'(x, y), the papers' gate.
+
+    Args:
+        d: dimension of the inputs.
+        dtype: of the parameters.
+    """
+
+    d: int
+
+    @validated
+    def __init__(self, d: Count, *, dtype: torch.dtype = torch.float32) -> None:
+        """Start at 0."""
+        super().__init__()
+        self.d = d
+        self.w = nn.Parameter(torch.zeros(d + 1, dtype=_floating(dtype)))
+
+    def forward(self, x: _Inputs, y: _Labels) -> _Labels:
+        """One number a token."""
+        return (x * self.w[:-1]).sum(-1) + self.w[-1] * y
+
+
+class LengthGate(Gate):
+    """c log(1 + x'x / d): how long the input is, which a linear gate cannot see when x and -x are as likely.
+
+    Added to a log, a power of the length: with c = -1 and x'x well above d a write strength mu / x'x.
+
+    Args:
+        d: dimension of the inputs.
+        dtype: of the parameter.
+    """
+
+    d: int
+
+    @validated
+    def __init__(self, d: Count, *, dtype: torch.dtype = torch.float32) -> None:
+        """Start at 0."""
+        super().__init__()
+        self.d = d
+        self.c = nn.Parameter(torch.zeros((), dtype=_floating(dtype)))
+
+    def forward(self, x: _Inputs, y: _Labels) -> _Labels:
+        """One number a token."""
+        return self.c * torch.log1p(x.square().sum(-1) / self.d)
+
+
+class FastWeights(Causal, Generic[S]):
+    """A layer whose memory is a state of fixed size that every example changes.
+
+    Subclasses say how a state starts, what an example does to it and what it answers: `_start`, `_write`, `_read`,
+    whose arguments are known to be good.
+
+    Args:
+        d: dimension of the inputs.
+    """
+
+    @validated
+    def __init__(self, d: Count) -> None:
+        """Keep the dimension."""
+        super().__init__()
+        self.d = d
+
+    @validated
+    def start(self, batch: Count) -> S:
+        """The state before any example, of a batch of prompts, in the dtype and on the device of the parameters."""
+        return self._start(next(self.parameters()).new_zeros(batch, self.d))
+
+    def step(self, state: S, x: _Inputs, y: _Labels) -> S:
+        """The state after one more example a prompt.
+
+        Args:
+            state: what :meth:`start` or `step` returned; it is left as it is.
+            x: inputs.
+            y: their labels.
+        """
+        self._fits(state, x)
+        _checks.shape("y", y, (len(x),), "to match x")
+        _checks.dtype("y", y, x.dtype, "to match x")
+        return self._write(state, x, y)
+
+    def read(self, state: S, x: _Inputs) -> _Labels:
+        """Predict the label of x from a state."""
+        self._fits(state, x)
+        return self._read(state, x)
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position, y_hat_j read from the state before example j."""
+        self.checked(x, y)
+        state = self.start(len(x))
+        answers = []
+        # Unbound once, not indexed step by step: the backward pass of an index fills a tensor of full length.
+        for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):
+            answers.append(self._read(state, xt))
+            state = self._write(state, xt, yt)
+        return y - torch.stack(answers, dim=1)
+
+    def _fits(self, state: S, x: Tensor) -> None:
+        like = next(self.parameters())
+        _checks.shape("x", x, (None, self.d), "to match the layer")
+        _checks.dtype("x", x, like.dtype, "to match the layer")
+        own = self._start(like.new_zeros(len(x), self.d))
+        if type(state) is not type(own):
+            raise ValueError(f"state must be a {type(own).__name__}, as start and step return it, got {state!r}")
+        for part, value in vars(own).items():
+            _checks.shape(f"state.{part}", getattr(state, part), tuple(value.shape), "to match the layer and x")
+
+    def _start(self, w_hat: Tensor) -> S:
+        raise NotImplementedError
+
+    def _write(self, state: S, x: Tensor, y: Tensor) -> S:
+        raise NotImplementedError
+
+    def _read(self, state: S, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class _Estimating(FastWeights[Weights]):
+    """A layer whose state is its estimate, read by a product."""
+
+    def _start(self, w_hat: Tensor) -> Weights:
+        return Weights(w_hat)
+
+    def _read(self, state: Weights, x: Tensor) -> Tensor:
+        return (state.w_hat * x).sum(-1)
+
+
+class LinearAttention(_Estimating):
+    """w <- w + mu y x: one step of gradient descent on -y w'x an example, which nothing bounds.
+
+    Args:
+        d: dimension of the inputs.
+        mu: write strength, in units of 1/x^2.
+        dtype: of the parameters.
+    """
+
+    @validated
+    def __init__(self, d: Count, *, mu: Positive, dtype: torch.dtype = torch.float32) -> None:
+        """Keep the write strength."""
+        super().__init__(d)
+        self.log_mu = _log("mu", mu, dtype)
+
+    @property
+    def mu(self) -> Float[Tensor, ""]:
+        """Write strength."""
+        return self.log_mu.exp()
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        return Weights(torch.addcmul(state.w_hat, x, (self.mu * y).unsqueeze(-1)))
+
+
+class _Fading(_Estimating):
+    """An estimate that fades by lam and is written to with strength mu: one number each, or one a coordinate."""
+
+    @validated
+    def __init__(
+        self,
+        d: Count,
+        *,
+        lam: Annotated[float | Sequence[float] | np.ndarray, Gt(0), Lt(1)],
+        mu: Annotated[float | Sequence[float] | np.ndarray, Gt(0)],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Keep both."""
+        super().__init__(d)
+        self.log_odds, self.log_mu = _log_odds("lam", lam, dtype, (d,)), _log("mu", mu, dtype, (d,))
+
+    @property
+    def lam(self) -> _PerChannel:
+        """Forgetting factor."""
+        return torch.sigmoid(self.log_odds)
+
+    @property
+    def mu(self) -> _PerChannel:
+        """Write strength."""
+        return self.log_mu.exp()
+
+
+class GLA(_Fading):
+    """w <- lam (w + mu y x): the same with weight decay, one layer of gated linear attention (15) with A = mu I.
+
+    Args:
+        d: dimension of the inputs.
+        lam: forgetting factor, one number or d.
+        mu: write strength, in units of 1/x^2, one number or d.
+        dtype: of the parameters.
+    """
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        return Weights(self.lam * torch.addcmul(state.w_hat, x, self.mu * y.unsqueeze(-1)))
+
+
+@validated
+def retention(heads: Count) -> Float[np.ndarray, " heads"]:
+    """Decays of RetNet's heads, 1 - 2^(-5-h) for h = 0 .. heads - 1 [Sun et al. 2023, eq. 8]."""
+    return 1 - 2.0 ** (-5 - np.arange(heads))
+
+
+class RetNet(FastWeights[Heads]):
+    """Heads w_h <- lam_h (w_h + y x) with decays that are not trained; the answer is sum_h c_h <w_h, x>.
+
+    Args:
+        d: dimension of the inputs.
+        lam: the decays, one a head, in (0, 1); `retention(heads)` has the paper's.
+        mu: write strength that all heads start with, c_h = mu / heads: any number, in units of 1/x^2.
+        dtype: of the parameters.
+    """
+
+    @validated
+    def __init__(
+        self, d: Count, *, lam: Sequence[float] | np.ndarray, mu: Real, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Keep the decays; all heads are read alike."""
+        super().__init__(d)
+        if np.ndim(lam) != 1 or not len(lam):
+            raise ValueError(f"lam must be one number a head, at least one, got {lam!r}")
+        heads = len(lam)
+        decays = torch.sigmoid(_log_odds("lam", lam, dtype, (heads,)).detach())
+        self.register_buffer("lam", decays.unsqueeze(-1))
+        self.c = nn.Parameter(torch.full((heads,), float(mu) / heads, dtype=dtype))
+
+    def _start(self, w_hat: Tensor) -> Heads:
+        return Heads(w_hat.unsqueeze(1).repeat(1, len(self.c), 1))
+
+    def _write(self, state: Heads, x: Tensor, y: Tensor) -> Heads:
+        return Heads(self.get_buffer("lam") * (state.w_hat + (x * y.unsqueeze(-1)).unsqueeze(1)))
+
+    def _read(self, state: Heads, x: Tensor) -> Tensor:
+        return (self.c * (state.w_hat * x.unsqueeze(1)).sum(-1)).sum(-1)
+
+
+class Mamba2(_Estimating):
+    """w <- a_i w + mu Delta_i y x with a_i = exp(-A Delta_i): the token says how long it is held.
+
+    Delta_i = softplus(b + gate(x_i, y_i)). A query is a token with label 0, whose own a fades the state before it is
+    read, as in :mod:`icl.models.s6`: that is S6 with one rate, W_B and W_C picking x, and Euler's rule in place of
+    zero-order hold.
+
+    Args:
+        d: dimension of the inputs.
+        gate: what the token adds; `LinearGate(d)` is the paper's.
+        A: rate of decay.
+        Delta: step to start from.
+        mu: scale of the answer, in units of 1/x^2.
+        dtype: of the parameters; the gate has its own.
+    """
+
+    @validated
+    def __init__(
+        self, d: Count, gate: Gate, *, A: Positive, Delta: Positive, mu: Positive, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Start with the same step at every token."""
+        super().__init__(d)
+        self.gate = _gate("gate", gate, d)
+        self.log_A, self.log_mu = _log("A", A, dtype), _log("mu", mu, dtype)
+        step = _setting("Delta", Delta, dtype, ())
+        self.b = nn.Parameter(step + torch.log(-torch.expm1(-step)))
+
+    @property
+    def A(self) -> Float[Tensor, ""]:
+        """Rate of decay."""
+        return self.log_A.exp()
+
+    @property
+    def mu(self) -> Float[Tensor, ""]:
+        """Scale of the answer."""
+        return self.log_mu.exp()
+
+    def Delta(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
+        """The step of each token."""
+        # Past torch's default threshold of 20 softplus is still 2e-9 off.
+        return nn.functional.softplus(self.b + self.gate(x, y), threshold=40)
+
+    def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
+        step = self.Delta(x, y)
+        kept = torch.exp(-self.A * step).unsqueeze(-1)
+        return Weights(torch.addcmul(kept * state.w_hat, x, (self.mu * (step * y)).unsqueeze(-1)))
+
+    def _read(self, state: Weights, x: Tensor) -> Tensor:
+        kept = torch.exp(-self.A * self.Delta(x, torch.zeros_like(x[:, 0])))
+        return kept * (state.w_hat * x).sum(-1)
+
+
+def _power(x: Tensor) -> Tensor:
+    """x'x, and 1 where that is 0."""
+    power = x.square().sum(-1)
+    return torch.where(power > 0, power, 1.0)
+
+
+def _gate(name: str, gate: Any, d: int) -> Gate:
+    if not isinstance(gate, Gate):
+        raise ValueError(f"{name} must be a Gate (such as icl.models.fast_weights.LinearGate), got {gate!r}")
+    if gate.d not in (None, d):
+        raise ValueError(f"{name} must be for inputs of dimension {d}, got one for {gate.d}")
+    return gate

@@ -1,0 +1,137 @@
+"""Gated linear attention in layers with full matrices, and what the paper leaves open about it.
+
+The paper gives one layer: values W_V z, keys z, queries W_KQ z, read-out of the last entry (5)-(9). For more layers it
+names neither a residual connection, nor whether a token reads itself, nor the read-out's sign. :class:`Reading` states
+them.
+
+Here every position is a query. That takes two streams: examples (x_j, y_j), which write and read, and queries (x_j, 0),
+which read the examples before them and are read by no one. Position j of the query stream is what the last token of
+the prompt (x_1, y_1), .., (x_{j-1}, y_{j-1}), (x_j, 0) would be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Gt, Lt
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl._bounds import Count, NonNegative, validated
+from icl.models.causal import Causal
+from icl.models.stacks import factors, read_strictly
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What (5)-(9) leave open when layers are stacked.
+
+    Attributes:
+        residual: whether a layer's output is added to its input, or takes its place.
+        strict: whether a token reads the tokens before it only, or itself as well, as (5) says.
+        sign: the prediction is this times the last entry of the last token: +1 as in (9), or -1.
+    """
+
+    residual: bool
+    strict: bool
+    sign: int
+
+    def __post_init__(self) -> None:
+        """Refuse a sign that is none, and what is neither true nor false."""
+        for name in ("residual", "strict"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        _checks.one_of("sign", self.sign, (1, -1))
+
+
+#: (5)-(9) applied again to what they put out.
+LITERAL = Convention(residual=False, strict=False, sign=1)
+#: What trains best, and what `icl.models.stacks` is a reduction of.
+BEST = Convention(residual=True, strict=True, sign=-1)
+
+
+@validated
+def predictions(
+    x: Float[Tensor, "batch time d"],
+    y: Float[Tensor, "batch time"],
+    W_V: Float[Tensor, "layers tokens tokens"],
+    W_KQ: Float[Tensor, "layers tokens tokens"],
+    lam: Float[Tensor, " layers"],
+    reading: Convention,
+) -> Float[Tensor, "batch time"]:
+    """y_hat at every position, each from the examples before it."""
+    _checks.shape("x", x, (None, None, None))
+    _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
+    size = x.shape[2] + 1
+    _checks.shape("W_V", W_V, (None, size, size), "to match the tokens")
+    _checks.shape("W_KQ", W_KQ, tuple(W_V.shape), "to match W_V")
+    _checks.shape("lam", lam, (len(W_V),), "to match W_V")
+    for name, value in (("y", y), ("W_V", W_V), ("W_KQ", W_KQ), ("lam", lam)):
+        _checks.dtype(name, value, x.dtype, "to match x")
+    _checks.precision("dtype", x.dtype)
+    _checks.real("lam", lam.detach().cpu().numpy(), at_least=0, at_most=1)
+    examples = torch.cat([x, y.unsqueeze(-1)], dim=-1)
+    queries = torch.cat([x, torch.zeros_like(y).unsqueeze(-1)], dim=-1)
+    for value, key_query, factor in zip(W_V, W_KQ, lam, strict=True):
+        # Both streams read the examples: two heads with the same keys and values.
+        asked = torch.stack([examples, queries], dim=2)
+        q = asked @ key_query.T
+        k = examples.unsqueeze(2).expand_as(q)
+        v = (examples @ value.T).unsqueeze(2).expand_as(q)
+        # Asked before the label is written, and not taken away after: that would leave its rounding.
+        read = read_strictly(q, k, v, factor.view(1, 1, 1)) * factor
+        if not reading.strict:
+            # A token reads itself: the query its own token, without a label, not the example's that stands there.
+            read = read + (q * asked).sum(-1, keepdim=True) * (asked @ value.T)
+        changed = asked + read if reading.residual else read
+        examples, queries = changed.unbind(2)
+    return reading.sign * queries[..., -1]
+
+
+class FullStack(Causal):
+    """Layers with full W_V and W_KQ and a forgetting factor each, under a stated reading.
+
+    Args:
+        d: dimension of the inputs.
+        layers: L.
+        reading: what the paper leaves open.
+        scale: standard deviation of the initial Gaussian weights (the paper's experiments).
+        generator: where they are drawn from.
+        lam: where forgetting factors start (:class:`~icl.models.stacks.Stack`); freeze `log_odds` to hold them there.
+        dtype: of the parameters.
+    """
+
+    @validated
+    def __init__(
+        self,
+        d: Count,
+        layers: Count,
+        *,
+        reading: Convention,
+        scale: NonNegative,
+        generator: torch.Generator,
+        lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Draw the initial weights."""
+        super().__init__()
+        self.d = d
+        self.layers = layers
+        _checks.fits_memory("d", d, 16 * layers * d**2)
+        self.reading = reading
+        self.log_odds = nn.Parameter(torch.logit(factors(layers, lam, dtype)))
+        shape = (2, layers, d + 1, d + 1)
+        drawn = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device) * scale
+        self.W_V, self.W_KQ = nn.Parameter(drawn[0].clone()), nn.Parameter(drawn[1].clone())
+
+    @property
+    def lam(self) -> Float[Tensor, " layers"]:
+        """Forgetting factor of each layer."""
+        return torch.sigmoid(self.log_odds).expand(self.layers)
+
+    def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
+        """y_j - y_hat_j at every position."""
+        self.checked(x, y)
+        return y - predictions(x, y, self.W_V, self.W_KQ, self.lam, self.reading)

@@ -1,0 +1,173 @@
+"""Exact error of any layer h <- A(x) h + b(x) y whose keys are of a finite law, its slope, and a search for the best.
+
+The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under a law of n keys a gate that sees the key
+is a table of n matrices, second moments are solved for exactly, and so is their slope in every number of the table:
+nothing is left of a search but the search. Not in the papers.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize
+
+from icl import _checks
+from icl._bounds import Count, Natural, Reals, validated
+from icl.theory.gates.key_gates import GateBound, MovingWeights, _gains, _moved, _taken
+
+
+@validated
+def _law(keys: Reals, drift: Any) -> np.ndarray:
+    _checks.instance("drift", drift, MovingWeights)
+    keys = np.asarray(keys, dtype=np.float64)
+    _checks.shape("keys", keys, (None, len(drift.H)), "to match drift")
+    if not keys.size:
+        raise ValueError("keys must be at least one, got none")
+    return keys
+
+
+def _table(keys: np.ndarray, **tables: Any) -> list[np.ndarray]:
+    """A and b, under the names that the caller has for them."""
+    A, b = (np.asarray(_checks.real(name, value), dtype=np.float64) for name, value in tables.items())
+    of_A, of_b = tables
+    _checks.shape(of_b, b, (len(keys), None), "to match keys")
+    _checks.shape(of_A, A, (len(keys), b.shape[1], b.shape[1]), f"to match {of_b}")
+    return [A, b]
+
+
+def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBound:
+    """`key_gates.key_gated_bound` for keys drawn from these with equal chances; Lambda is their second moment.
+
+    Args:
+        keys: (n, d).
+        drift: gives F, H, Q and sigma_y.
+
+    Raises:
+        ValueError: if 100,000 steps do not settle.
+    """
+    keys = _law(keys, drift)
+    seen = keys @ drift.H
+    P = drift.Q
+    for _ in range(100_000):
+        before = P
+        P = _moved(np.broadcast_to(P, (len(keys), *P.shape)), _gains(P, seen, drift.sigma_y), seen, drift).mean(0)
+        if np.abs(P - before).max() <= 1e-15 * np.abs(P).max():
+            weigh = seen.T @ seen / len(keys)
+            return GateBound(float(np.sum(weigh * P)), P)
+    raise ValueError(f"drift must settle under these keys, which it does not with F = {drift.F}")
+
+
+@validated
+def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: Natural) -> float:
+    """Least error of gates that see the current key and the `window` keys before it, keys drawn from these: exact.
+
+    The covariance of what is missed is a table over windows, and settles under
+
+        S(x_2, .., x_(K+1)) <- mean over x_1 of Kalman's step for x_(K+1) at S(x_1, .., x_K).
+
+    Args:
+        keys: (n, d), drawn with equal chances; the table has n^window matrices.
+        drift: gives F, H, Q and sigma_y.
+        window: how many earlier keys the gates see.
+
+    Raises:
+        ValueError: if the table would have more than a million matrices, or does not settle in 10,000 steps.
+    """
+    keys = _law(keys, drift)
+    n, m = len(keys), len(drift.F)
+    if n ** (window + 1) > 1_000_000:
+        raise ValueError(f"window must leave at most 1,000,000 tables of keys, got {window} of {n} keys")
+    if not window:
+        return finite_bound(keys, drift).error
+    seen = keys @ drift.H
+    now = np.tile(seen, (n**window, 1))
+    S = np.broadcast_to(drift.Q, (n**window, m, m))
+    for _ in range(10_000):
+        before = S
+        moved = _taken(np.repeat(S, n, axis=0), now, drift)
+        S = moved.reshape(n, n**window, m, m).mean(0)
+        if np.abs(S - before).max() <= 1e-13 * np.abs(S).max():
+            return float(np.sum(seen.T @ seen / n * S.mean(0)))
+    raise ValueError(f"drift must settle under these keys, which it does not with F = {drift.F}")
+
+
+def gated_error(
+    A: Float[np.ndarray, "n N N"], b: Float[np.ndarray, "n N"], keys: Float[np.ndarray, "n d"], drift: MovingWeights
+) -> tuple[float, Float[np.ndarray, "n N N"], Float[np.ndarray, "n N"]]:
+    """Settled error of the best linear read-out of h <- A(x) h + b(x) y, and its slopes in A and in b.
+
+    With u = (z, h) a step is u <- M(x) u + noise, and G = E u u' solves G = E M G M' + noise. The slope is that of the
+    adjoint: Y = E M'Y M + what a change of G does to the error.
+
+    Args:
+        A: one matrix a key.
+        b: one vector a key.
+        keys: (n, d), drawn with equal chances.
+        drift: gives F, H, Q and sigma_y.
+
+    Raises:
+        ValueError: if arguments do not fit together, or the layer does not settle.
+    """
+    keys = _law(keys, drift)
+    A, b = _table(keys, A=A, b=b)
+    n, m, size = len(keys), len(drift.F), len(drift.F) + b.shape[1]
+    if size == m:
+        raise ValueError("b must have at least one state, got none")
+    seen, noise = keys @ drift.H, drift.sigma_y**2
+    M = np.zeros((n, size, size))
+    M[:, :m, :m], M[:, m:, m:], M[:, m:, :m] = drift.F, A, b[:, :, None] * seen[:, None, :]
+    whole = np.einsum("nij,nkl->ikjl", M, M).reshape(size**2, size**2) / n
+    radius = np.abs(np.linalg.eigvals(whole)).max()
+    if not radius < 1:
+        raise ValueError(f"A must let the layer settle, got a step of spectral radius {radius:.6g}")
+    added = np.zeros((size, size))
+    added[:m, :m], added[m:, m:] = drift.Q, noise * b.T @ b / n
+    left = np.eye(size**2) - whole
+    G = np.linalg.solve(left, added.ravel()).reshape(size, size)
+    # What is missed is z - B h; at the best B the error's slope in G is that of a fixed B.
+    B = G[:m, m:] @ np.linalg.pinv(G[m:, m:], hermitian=True, rcond=1e-13)
+    missed = np.hstack([np.eye(m), -B])
+    slope_G = missed.T @ (seen.T @ seen / n) @ missed
+    Y = np.linalg.solve(left.T, slope_G.ravel()).reshape(size, size)
+    slope_M = 2 / n * Y @ M @ G
+    of_b = np.einsum("nij,nj->ni", slope_M[:, m:, :m], seen) + 2 * noise / n * b @ Y[m:, m:]
+    return float(np.sum(slope_G * G)), slope_M[:, m:, m:], of_b
+
+
+@validated
+def search_gates(
+    keys: Float[np.ndarray, "n d"],
+    drift: MovingWeights,
+    start_A: Float[np.ndarray, "n N N"],
+    start_b: Float[np.ndarray, "n N"],
+    *,
+    evaluations: Count = 2000,
+) -> float:
+    """The error of the best layer that a search finds, by L-BFGS over all numbers of A and b.
+
+    Args:
+        keys: (n, d), drawn with equal chances.
+        drift: gives F, H, Q and sigma_y.
+        start_A: where it starts; it has to settle there.
+        start_b: the same for b.
+        evaluations: how often it may ask for the error.
+    """
+    keys = _law(keys, drift)
+    start_A, start_b = _table(keys, start_A=start_A, start_b=start_b)
+    wall = 1e3 * gated_error(start_A, start_b, keys, drift)[0]
+    n, N = start_b.shape
+
+    def error(numbers: Any) -> tuple[float, Any]:
+        try:
+            found, of_A, of_b = gated_error(
+                numbers[: n * N * N].reshape(n, N, N), numbers[n * N * N :].reshape(n, N), keys, drift
+            )
+        except ValueError:
+            # Beyond what settles: a wall that a line search steps back from.
+            return wall, np.zeros_like(numbers)
+        return found, np.concatenate([of_A.ravel(), of_b.ravel()])
+
+    start: Any = np.concatenate([np.ravel(start_A), np.ravel(start_b)])
+    options: Any = {"maxfun": evaluations, "maxiter": evaluations, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
+    found = minimize(error, start, jac=True, method="L-BFGS-B", options=options)
+    return float(found.fun)

@@ -1,0 +1,440 @@
+"""What gates that see the current key can buy: the averaged Riccati map, its fixed point, a layer that attains it.
+
+The weights are read from a hidden state that moves linearly, w_i = H z_i, z_i = F z_(i-1) + noise of covariance Q; keys
+x_i ~ N(0, Lambda) are independent, labels are y_i = w_i'x_i + noise of variance sigma_y^2. Let a layer keep a state of
+any size,
+
+    h <- A(x) h + b(x) y,      answer c(x)'h,
+
+A, b and c any functions of the current key. Then the covariance P of what the best linear guess of z from h misses
+settles no lower, in the order of matrices, than the fixed point of
+
+    P -> F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q,
+
+and one state of the size of z attains it. The chapter *What gating can buy* has the proof. Coefficients that do not see
+the key at all have a bound of their own (:func:`data_free_bound`), and gates that see K earlier keys a lower one
+(:func:`windowed_errors`, :func:`one_earlier_key`). The map is a modified Riccati equation (De Koning 1984, Sinopoli et
+al. 2004), whose coefficients are the keys; none of the papers has it for layers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge
+from jaxtyping import Float
+from scipy.linalg import solve_discrete_lyapunov
+from scipy.optimize import brentq
+from scipy.sparse.linalg import LinearOperator, gmres
+from scipy.special import roots_jacobi
+
+from icl import _checks
+from icl._bounds import Count, Natural, NonNegative, Positive, Reals, UnitInterval, validate_fields, validated
+from icl.theory.steady.fast_weights import DriftLaw
+
+
+def _matrix(name: str, value: Any, size: int) -> np.ndarray:
+    """A covariance that has to be given."""
+    _checks.numbers(name, value)
+    _checks.shape(name, np.asarray(value), (size, size))
+    return _checks.covariance(name, value, size)
+
+
+@dataclass(frozen=True, eq=False)
+class MovingWeights:
+    """Weights read from a hidden state that moves linearly, seen through Gaussian keys and noisy labels.
+
+    Attributes:
+        F: (m, m), how the state moves in a step.
+        H: (d, m), what of it the weights are.
+        Q: (m, m), covariance of what a step adds to the state.
+        Lambda: (d, d), covariance of the keys.
+        sigma_y: standard deviation of the labels' noise; errors are those of the clean label.
+    """
+
+    F: Float[np.ndarray, "m m"]
+    H: Float[np.ndarray, "d m"]
+    Q: Float[np.ndarray, "m m"]
+    Lambda: Float[np.ndarray, "d d"]
+    sigma_y: NonNegative = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse matrices that do not fit together."""
+        validate_fields(self)
+        F, H = (np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64) for name in ("F", "H"))
+        _checks.shape("F", F, (len(np.atleast_1d(F)),) * 2)
+        _checks.shape("H", H, (None, len(F)), "to match F")
+        if not H.size:
+            raise ValueError(f"H must have a row for each weight and a column for each state, got {H.shape}")
+        object.__setattr__(self, "F", F)
+        object.__setattr__(self, "H", H)
+        for name, size in (("Q", len(F)), ("Lambda", len(H))):
+            object.__setattr__(self, name, _matrix(name, getattr(self, name), size))
+
+    def error(self, P: Float[np.ndarray, "m m"]) -> float:
+        """Mean squared error of the clean label if P is the covariance of what is missed of the state."""
+        P = _matrix("P", P, len(self.F))
+        return float(np.einsum("ij,jk,ik->", self.Lambda @ self.H, P, self.H))
+
+
+@dataclass(frozen=True, eq=False)
+class GateBound:
+    """The least that a class of layers can miss.
+
+    Attributes:
+        error: E (w'x - answer)^2 once settled, in units of y^2.
+        P: (m, m), the covariance of what is missed of the state before a label.
+    """
+
+    error: float
+    P: Float[np.ndarray, "m m"]
+
+
+@validated
+def per_coordinate(
+    F: Float[np.ndarray, "r r"],
+    *,
+    q: Positive,
+    d: Count,
+    sigma_y: NonNegative = 0.0,
+    spectrum: Float[np.ndarray, " d"] | None = None,
+) -> MovingWeights:
+    """Every coordinate of the weights moves by the same small matrix, itself first: z <- F z + (e, 0, .., 0).
+
+    Args:
+        F: (r, r); drift of first order is [[gamma]], a random walk [[1.0]].
+        q: variance of e, in units of (y/x)^2.
+        d: dimension of the keys.
+        sigma_y: standard deviation of the labels' noise, in units of y.
+        spectrum: eigenvalues of Lambda, (d,), > 0; default: all 1.
+    """
+    F = np.asarray(_checks.real("F", F), dtype=np.float64)
+    r = len(np.atleast_1d(F))
+    _checks.shape("F", F, (r, r))
+    spectrum = np.ones(d) if spectrum is None else np.asarray(_checks.real("spectrum", spectrum, above=0), float)
+    _checks.shape("spectrum", spectrum, (d,), "to match d")
+    first, eye = np.eye(r)[:1], np.eye(d)
+    return MovingWeights(
+        np.kron(F, eye), np.kron(first, eye), q * np.kron(first.T @ first, eye), np.diag(spectrum), sigma_y
+    )
+
+
+@validated
+def from_drift_law(law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None) -> MovingWeights:
+    """The drift of a :class:`~icl.theory.steady.fast_weights.DriftLaw` law, w <- gamma w + e, under keys of any spectrum.
+
+    Args:
+        law: its d, drift and noise.
+        spectrum: eigenvalues of Lambda, (d,), > 0; default: all 1.
+    """
+    return per_coordinate(np.array([[law.gamma]]), q=law.q, d=law.d, sigma_y=law.sigma_y, spectrum=spectrum)
+
+
+@validated
+def ratio_moments(
+    sizes: Float[np.ndarray, " d"], noise: NonNegative
+) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    """Of D = sum_j sizes_j u_j^2 + noise, u standard normal: E u_j^2 / D, and E u_i^2 u_j^2 / D^2.
+
+    1/D is the integral of exp(-t D) over t > 0, and the mean of that a product of (1 + 2 t size)^(-1/2): one integral
+    each, by the trapezoidal rule in log t, whose error falls exponentially, to 1e-12 of the result.
+
+    Args:
+        sizes: (d,), > 0.
+        noise: >= 0, in the units of sizes.
+    """
+    sizes = np.asarray(_checks.real("sizes", sizes, above=0), dtype=np.float64)
+    _checks.shape("sizes", sizes, (None,))
+    if not sizes.size:
+        raise ValueError("sizes must be at least one, got none")
+    low = -np.log(sizes.max() + noise) - 42
+    # The slowest fall is that of a single size without noise, t^(-1/2).
+    high = 160 / len(sizes) + 10 - np.log(sizes.min())
+    if noise:
+        high = min(high, np.log(800 / noise))
+    step = 0.25
+    log_t = np.arange(low, high + step, step)
+    t = np.exp(log_t)[:, None]
+    shrunk = 1 / (1 + 2 * t * sizes)
+    weight = step * t[:, 0] * np.exp(-t[:, 0] * noise + np.log(shrunk).sum(1) / 2)
+    second = (shrunk * (weight * t[:, 0])[:, None]).T @ shrunk
+    second[np.diag_indices(len(sizes))] *= 3
+    return weight @ shrunk, second
+
+
+@dataclass(frozen=True, eq=False)
+class _Listening:
+    """What a label tells at some P: columns G of P H'V, x = V u, and the moments of u that the mean over keys needs."""
+
+    V: np.ndarray
+    G: np.ndarray
+    one: np.ndarray
+    two: np.ndarray
+
+
+def _root(Lambda: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(Lambda)
+    return np.asarray(vectors * np.sqrt(values.clip(min=0)))
+
+
+def _listen(P: np.ndarray, drift: MovingWeights) -> _Listening:
+    root = _root(drift.Lambda)
+    sizes, U = np.linalg.eigh(root.T @ drift.H @ P @ drift.H.T @ root)
+    # A direction in which nothing is missed tells nothing: P H'V is 0 there.
+    alive = sizes > 1e-14 * max(sizes[-1], 1e-300)
+    if not alive.any():
+        return _Listening(root[:, :0], np.zeros((len(P), 0)), np.zeros(0), np.zeros((0, 0)))
+    V = root @ U[:, alive]
+    return _Listening(V, P @ drift.H.T @ V, *ratio_moments(sizes[alive], drift.sigma_y**2))
+
+
+def _covariance(P: Any, drift: Any, name: str = "P") -> np.ndarray:
+    _checks.instance("drift", drift, MovingWeights)
+    return _matrix(name, P, len(drift.F))
+
+
+def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
+    """The averaged Riccati map: F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q for x ~ N(0, Lambda).
+
+    It increases with P and is concave in it, in the order of matrices.
+
+    Args:
+        P: (m, m), covariance of what is missed of the state before a label.
+        drift: how it moves.
+    """
+    P = _covariance(P, drift)
+    heard = _listen(P, drift)
+    return np.asarray(drift.F @ (P - heard.G * heard.one @ heard.G.T) @ drift.F.T + drift.Q)
+
+
+def data_free_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
+    """The same for coefficients that do not see the key: matrices multiply the states, and x x' times each.
+
+    F (P - P H'L [2 L S L + (tr L S + sigma_y^2) L]^-1 L H P) F' + Q with S = H P H' and L = Lambda.
+
+    Args:
+        P: (m, m), covariance of what is missed of the state before a label.
+        drift: how it moves.
+    """
+    P = _covariance(P, drift)
+    K = _fixed_gain(P, drift)
+    return np.asarray(drift.F @ (P - K @ drift.Lambda @ drift.H @ P) @ drift.F.T + drift.Q)
+
+
+def _heard_covariance(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
+    """E x x'S x x' for Gaussian keys."""
+    L = drift.Lambda
+    return np.asarray(2 * L @ S @ L + np.trace(L @ S) * L)
+
+
+def _fixed_gain(P: np.ndarray, drift: MovingWeights) -> np.ndarray:
+    """The best K of a step K (y - guess) x."""
+    S, L = drift.H @ P @ drift.H.T, drift.Lambda
+    heard = _heard_covariance(S, drift) + drift.sigma_y**2 * L
+    return np.asarray(P @ drift.H.T @ L @ np.linalg.pinv(heard, hermitian=True))
+
+
+def _key_gated_slope(P: np.ndarray, drift: MovingWeights) -> Callable[[np.ndarray], np.ndarray]:
+    heard = _listen(P, drift)
+    G, N = heard.G, heard.V.T @ drift.H
+
+    def slope(X: np.ndarray) -> np.ndarray:
+        Y = N @ X @ N.T
+        spread = 2 * heard.two * Y
+        spread[np.diag_indices(len(Y))] = heard.two @ Y.diagonal()
+        cross = G * heard.one @ (N @ X)
+        return np.asarray(drift.F @ (X - cross - cross.T + G @ spread @ G.T) @ drift.F.T)
+
+    return slope
+
+
+def _data_free_slope(P: np.ndarray, drift: MovingWeights) -> Callable[[np.ndarray], np.ndarray]:
+    K = _fixed_gain(P, drift)
+
+    def slope(X: np.ndarray) -> np.ndarray:
+        cross = K @ drift.Lambda @ drift.H @ X
+        spread = K @ _heard_covariance(drift.H @ X @ drift.H.T, drift) @ K.T
+        return np.asarray(drift.F @ (X - cross - cross.T + spread) @ drift.F.T)
+
+    return slope
+
+
+_Step = Callable[[Any, MovingWeights], np.ndarray]
+_Slope = Callable[[np.ndarray, MovingWeights], Callable[[np.ndarray], np.ndarray]]
+
+
+@validated
+def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
+    """The fixed point of a map that increases and is concave, by Newton's method, which comes down to it from above."""
+    m = len(drift.F)
+    if np.abs(np.linalg.eigvals(drift.F)).max() < 1:
+        P = np.asarray(solve_discrete_lyapunov(drift.F, drift.Q))
+    else:
+        P = drift.Q + 1e-3 * np.trace(drift.Q) * np.eye(m) / m
+        for _ in range(100 + 10 * m):
+            P = step(P, drift)
+    last = np.inf
+    for _ in range(100):
+        off = step(P, drift) - P
+        size = np.abs(off).max() / np.abs(P).max()
+        if size < 1e-13 or (size < 1e-9 and size >= last):
+            return GateBound(drift.error(P), P)
+        last, moves = size, slope(P, drift)
+
+        def left(X: np.ndarray, moves: Callable[[np.ndarray], np.ndarray] = moves) -> np.ndarray:
+            X = X.reshape(m, m)
+            X = (X + X.T) / 2
+            return (X - moves(X)).ravel()
+
+        found, _ = gmres(LinearOperator((m * m, m * m), matvec=left, dtype=float), off.ravel(), rtol=1e-8, atol=0.0)
+        P = P + (found.reshape(m, m) + found.reshape(m, m).T) / 2
+        # From below the first step may overshoot; the map itself leads back.
+        if not np.isfinite(P).all() or np.linalg.eigvalsh(P)[0] < -1e-9 * np.abs(P).max():
+            break
+    raise ValueError(f"drift must settle under its best gains, which it does not with F = {drift.F}")
+
+
+def key_gated_bound(drift: MovingWeights) -> GateBound:
+    """The least error of any layer h <- A(x) h + b(x) y of any size whose gates see the current key: a fixed point.
+
+    For drift of first order and Lambda = I it is :func:`~icl.theory.steady.fast_weights.best_unit_delta`.
+
+    Args:
+        drift: how the weights move; F inside the unit circle, or on it where keys see what would grow.
+
+    Raises:
+        ValueError: if nothing settles.
+    """
+    return _settle(drift, averaged_step, _key_gated_slope)
+
+
+def data_free_bound(drift: MovingWeights) -> GateBound:
+    """The same for layers whose coefficients are matrices and do not see the key: h_j <- A h + B y x + C x x'h.
+
+    For drift of first order and a diagonal Lambda it is :func:`~icl.theory.steady.fast_weights.delta_diagonal`.
+
+    Args:
+        drift: how the weights move.
+
+    Raises:
+        ValueError: if nothing settles.
+    """
+    return _settle(drift, data_free_step, _data_free_slope)
+
+
+def best_layer_answers(
+    x: Float[np.ndarray, "batch time d"],
+    y: Float[np.ndarray, "batch time"],
+    drift: MovingWeights,
+    P: Float[np.ndarray, "m m"],
+) -> Float[np.ndarray, "batch time"]:
+    """Answers, before each label, of the one state that attains the bound: z <- F (z + k(x) (y - x'H z)), from 0.
+
+    k(x) = P H'x / (x'H P H'x + sigma_y^2): the layer h <- A(x) h + b(x) y with A = F (I - k x'H) and b = F k.
+
+    Args:
+        x: keys.
+        y: labels, in the order of x.
+        drift: gives F, H and sigma_y.
+        P: (m, m), `key_gated_bound(drift).P` for the layer that is best in the long run.
+    """
+    P = _covariance(P, drift)
+    x = _sequences(x, drift)
+    y = np.asarray(_checks.real("y", y), dtype=np.float64)
+    _checks.shape("y", y, x.shape[:2], "to match x")
+    z, answers = np.zeros((len(x), len(P))), np.zeros(y.shape)
+    for i in range(x.shape[1]):
+        seen = x[:, i] @ drift.H
+        answers[:, i] = (seen * z).sum(1)
+        k = _gains(P, seen, drift.sigma_y)
+        z = (z + k * (y[:, i] - answers[:, i])[:, None]) @ drift.F.T
+    return answers
+
+
+@validated
+def _sequences(x: Reals, drift: MovingWeights) -> np.ndarray:
+    x = np.asarray(x, dtype=np.float64)
+    _checks.shape("x", x, (None, None, len(drift.H)), "to match drift")
+    return x
+
+
+def _gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
+    """P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one for each; 0 where nothing is heard."""
+    at = np.einsum("...ij,...j->...i", P, seen)
+    heard = (at * seen).sum(-1, keepdims=True) + sigma_y**2
+    return np.asarray(np.divide(at, heard, out=np.zeros_like(at), where=heard > 0))
+
+
+def _moved(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
+    """What is missed after a step with gain k, whatever k is."""
+    A = drift.F @ (np.eye(P.shape[-1]) - k[:, :, None] * seen[:, None, :])
+    b = k @ drift.F.T
+    return np.asarray(A @ P @ A.transpose(0, 2, 1) + drift.sigma_y**2 * b[:, :, None] * b[:, None, :] + drift.Q)
+
+
+def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
+    """The same at the best gain: Riccati's step."""
+    heard = np.einsum("cij,cj->ci", P, seen)
+    size = (heard * seen).sum(-1) + drift.sigma_y**2
+    root = heard / np.sqrt(np.where(size > 0, size, np.inf))[:, None]
+    return np.asarray(drift.F @ (P - root[:, :, None] * root[:, None, :]) @ drift.F.T + drift.Q)
+
+
+@validated
+def windowed_errors(
+    x: Float[np.ndarray, "batch time d"], drift: MovingWeights, window: Natural, prior: Float[np.ndarray, "m m"]
+) -> Float[np.ndarray, "batch time"]:
+    """Error at each position of one state whose gain sees the current key and the `window` keys before it.
+
+    The gain is Kalman's at the covariance that Riccati's recursion reaches from `prior` over these keys. The error is
+    exact given the keys, and averaged over them an upper bound of what gates with that window can reach; with 0 keys
+    and the bound's own P it is the bound. The first positions have fewer keys, and start at an error of `prior`.
+
+    Args:
+        x: keys, one sequence a row.
+        drift: how the weights move.
+        window: how many earlier keys the gates see.
+        prior: (m, m), the covariance taken for what is missed before the window.
+    """
+    prior = _covariance(prior, drift, "prior")
+    x = _sequences(x, drift)
+    P = np.broadcast_to(prior, (len(x), *prior.shape))
+    errors = np.zeros(x.shape[:2])
+    weigh = drift.H.T @ drift.Lambda @ drift.H
+    for i in range(x.shape[1]):
+        errors[:, i] = np.einsum("ij,cij->c", weigh, P)
+        R = np.broadcast_to(prior, P.shape)
+        for j in range(max(0, i - window), i):
+            R = _taken(R, x[:, j] @ drift.H, drift)
+        seen = x[:, i] @ drift.H
+        P = _moved(P, _gains(R, seen, drift.sigma_y), seen, drift)
+    return errors
+
+
+@validated
+def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) -> float:
+    """The least error of gates that see the current key and the one before it: clean labels, Lambda = I, exact.
+
+    After a clean label nothing but q is missed along its key, and t in every other direction:
+
+        t = q + gamma^2 (t - b / d - E[b^2 c (1 - c) / (t - b c)] / (d - 1)),    b = t - q,
+
+    with c, the squared cosine between two keys, of law Beta(1/2, (d - 1)/2); the error is (d - 1) t + q.
+
+    Args:
+        d: dimension of the keys.
+        gamma: what a step leaves of the weights; 1 is a random walk.
+        q: variance of what it adds to each coordinate, in units of (y/x)^2.
+    """
+    nodes, weight = roots_jacobi(200, (d - 3) / 2, -0.5)
+    c, weight = (1 + nodes) / 2, weight / weight.sum()
+
+    def off(t: float) -> float:
+        b = t - 1
+        rest = weight @ (b**2 * c * (1 - c) / (t - b * c))
+        return float(1 + gamma**2 * (t - b / d - rest / (d - 1)) - t)
+
+    # In units of q; at t = 1 nothing has been missed before the step, and no t is above unit keys' own d.
+    t = brentq(off, 1.0, 2.0 * d, xtol=1e-14, rtol=1e-14) if gamma else 1.0
+    return q * ((d - 1) * t + 1)

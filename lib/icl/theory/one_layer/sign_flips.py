@@ -1,0 +1,236 @@
+"""One layer of gated attention on labelled rows whose sign turns: its best weights, error, accuracy, forgetting factor.
+
+For :class:`~icl.tasks.sentences.Demonstrations` with independent rows. Not in the paper, whose weights are Gaussian and
+whose labels are exactly linear; what is left of both is one number. Write rho for the share of the labels' square that
+the best linear fit w = Lambda^-1 m explains, and D1 .. D4 for the moments of the signs (:mod:`icl.theory.moments`),
+which are those of the drift (3) with gamma = 1 - 2 flip, begun in its steady spread. Then
+
+    E g y x' = D1 m m',    E g g' = D2 Lambda + D3 m m'    with g = sum_i lam^(n+1-i) y_i x_i,
+
+the best matrix is A = c w w' with c = D1 / (D2 + rho D3), and the least error 1 - rho^2 D1^2 / (D2 + rho D3). No law
+of the features is assumed. (16) in one dimension, with inputs of the kurtosis 1 / rho, has the same valley.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Le
+from jaxtyping import Float
+from scipy.special import ndtr
+
+from icl import _checks
+from icl._bounds import (
+    Count,
+    NonNegatives,
+    OpenUnit,
+    Positive,
+    PositiveUnit,
+    PositiveUnits,
+    UnitInterval,
+    validated,
+)
+from icl.tasks import DriftingRegression
+from icl.tasks.core import GAUSSIAN, InputLaw
+from icl.tasks.sentences import Demonstrations, LabelledRows
+from icl.theory import moments as _moments
+from icl.theory.one_layer import gla
+
+
+@validated
+def _settings(flip: Annotated[float, Ge(0), Le(0.5)], explained: PositiveUnit) -> tuple[float, float]:
+    return flip, float(explained)
+
+
+@validated
+def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: Count) -> _moments.Moments:
+    """D1 .. D4 of signs that turn with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
+
+    Args:
+        lam: forgetting factor.
+        flip: in [0, 0.5].
+        n: number of demonstrations.
+    """
+    flip = np.asarray(flip, dtype=np.float64)
+    return _moments.recursion(lam, gamma=1 - 2 * flip, n=n, sigma_w=1.0, sigma_e=2 * np.sqrt(flip * (1 - flip)))
+
+
+@validated
+def sign_error(m: _moments.Moments, explained: PositiveUnit) -> Any:
+    """Mean squared error of the best layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
+
+    Args:
+        m: moments of the signs, from any kernel.
+        explained: rho.
+    """
+    rho = float(explained)
+    # 1 is D4; as a sum of what is positive.
+    return (rho * m.D4 * m.residual + (1 - rho) * (rho * m.D1**2 + m.D2 * m.D4)) / (m.D2 + rho * m.D3)
+
+
+@validated
+def sign_layer(
+    rows: LabelledRows, *, lam: Positive, flip: Annotated[float, Ge(0), Le(0.5)], n: Count
+) -> Float[np.ndarray, "d d"]:
+    """The best matrix A of y_hat = g'A x for this table: c w w', a classifier times whether it agreed with the labels.
+
+    Args:
+        rows: the table that demonstrations and queries of the training come from.
+        lam: forgetting factor.
+        flip: in [0, 0.5].
+        n: number of demonstrations.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        m = sign_moments(lam, flip=flip, n=n)
+    if not gla._moments_fit(m):
+        raise ValueError(f"lam must keep D1 .. D4 within float64, which {lam!r} does not for {n} demonstrations")
+    w = rows.fit
+    return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))
+
+
+@validated
+def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: NonNegatives) -> Any:
+    """Mean squared error of y_hat = g'A x with any A, exactly; lam may be an array.
+
+        E (y_hat - y)^2 = 1 - 2 D1 m'A m_q + tr(A Lambda_q A' (D2 Lambda + D3 m m')),
+
+    m and Lambda those of the demonstrations' table, m_q and Lambda_q those of the queries'.
+
+    Args:
+        A: any matrix.
+        task: with independent rows.
+        lam: forgetting factor(s).
+
+    Raises:
+        ValueError: if A does not fit the task, or its topics last: rows are then not independent.
+    """
+    _checks.instance("A", A, np.ndarray)
+    _checks.shape("A", A, (task.d, task.d), "to match the task")
+    _checks.real("A", A)
+    if task.turn < 1:
+        raise ValueError(f"task must have independent rows, turn = 1, got {task.turn!r}")
+    assert task.queries is not None
+    m = sign_moments(lam, flip=task.flip, n=task.n)
+    spread, product = A @ task.queries.second_moment @ A.T, task.rows.product
+    own, pairs = np.trace(spread @ task.rows.second_moment), product @ spread @ product
+    return 1 - 2 * m.D1 * (product @ A @ task.queries.product) + m.D2 * own + m.D3 * pairs
+
+
+@validated
+def sign_drift(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> DriftingRegression:
+    """The drift (3) in one dimension whose valley (16) is that of these signs: gamma = 1 - 2 flip, kurtosis 1 / rho.
+
+    Args:
+        flip: in [0, 0.5].
+        n: number of demonstrations.
+        explained: rho.
+
+    Returns:
+        A task for closed forms; its sampler still draws Gaussian inputs.
+    """
+    flip, rho = _settings(flip, explained)
+    sigma_e = float(2 * np.sqrt(flip * (1 - flip)))
+    inputs: InputLaw = replace(GAUSSIAN, name="of the kurtosis 1 / rho", kurtosis=1 / rho)
+    return DriftingRegression(1, n, gamma=1 - 2 * flip, sigma_w=1.0, sigma_e=sigma_e, inputs=inputs)
+
+
+@validated
+def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> float:
+    """Return lam*, the forgetting factor in (0, 1] of least error; 1 for signs that do not turn.
+
+    For long prompts it is `one_layer.kalman_pole(1 - 2 flip, crosstalk=1 / rho - 1)`.
+
+    Args:
+        flip: in [0, 0.5].
+        n: number of demonstrations.
+        explained: rho.
+    """
+    return gla.optimal_forgetting(sign_drift(flip=flip, n=n, explained=explained))
+
+
+def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time time"]:
+    """The kernel of the same demonstrations in random order, the query last: its means, which know no order."""
+    kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
+    _checks.shape("kernel", kernel, (None, None))
+    n = len(kernel) - 1
+    _checks.shape("kernel", kernel, (n + 1, n + 1))
+    if n < 1:
+        raise ValueError(f"kernel must hold at least one demonstration and the query, got {kernel.shape}")
+    past = kernel[:n, :n]
+    own = past.diagonal().mean()
+    pairs = (past.sum() - n * own) / max(n * (n - 1), 1)
+    found = np.full(kernel.shape, pairs)
+    found[np.arange(n), np.arange(n)] = own
+    found[:n, n] = found[n, :n] = kernel[:n, n].mean()
+    found[n, n] = kernel[n, n]
+    return found
+
+
+@validated
+def sign_ceiling(explained: PositiveUnits) -> Any:
+    """Accuracy of the fit's sign, Phi(sqrt(rho / (1 - rho))), where agreement v = y w'x is Gaussian.
+
+    v has the mean rho and the second moment rho, whatever the table.
+
+    Args:
+        explained: rho.
+    """
+    rho = np.asarray(explained, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        return ndtr(np.sqrt(rho / (1 - rho)))
+
+
+@validated
+def memory_right(
+    lam: PositiveUnits, *, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: OpenUnit
+) -> Float[np.ndarray, "*shape"]:
+    """Probability that the memory sum_i lam^(n+1-i) s_i v_i has the query's sign, v_i being N(rho, rho - rho^2).
+
+    T, the memory times the current sign, ages, may turn, and takes v: its characteristic function phi goes to
+    Re phi + i (1 - 2 flip) Im phi when the sign may turn, and P(T > 0) = 1/2 + (1/pi) int Im phi(u) / u du over u > 0
+    [Gil-Pelaez 1951], by the midpoint rule, to 1e-9 and better.
+
+    Args:
+        lam: forgetting factor(s).
+        flip: in [0, 0.5].
+        n: number of demonstrations.
+        explained: rho.
+    """
+    flip, rho = _settings(flip, explained)
+    lam = np.asarray(lam, dtype=np.float64)
+    if rho == 1:
+        raise ValueError(f"explained must be < 1, where agreement is not certain, got {explained!r}")
+    variance = rho - rho**2
+    step = np.pi / (n * rho + 9 * np.sqrt(n * variance))
+    u = step * (np.arange(int(9 / np.sqrt(variance) / step) + 2) + 0.5)
+    turns, phi = 1 - 2 * flip, np.ones((*lam.shape, len(u)), dtype=np.complex128)
+    for age in range(n - 1, -1, -1):
+        at = u * lam[..., None] ** age
+        phi = phi * np.exp(1j * rho * at - variance * at**2 / 2)
+        phi.imag *= turns
+    return np.asarray(0.5 + (phi.imag / (u / step)).sum(-1) / np.pi)
+
+
+@validated
+def sign_accuracy(
+    lam: PositiveUnits,
+    *,
+    flip: Annotated[float, Ge(0), Le(0.5)],
+    n: Count,
+    explained: OpenUnit,
+    known: UnitInterval | None = None,
+) -> Any:
+    """Accuracy of the best layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
+
+    Its answer is the memory times w'x of the query, two independent numbers, and right where both are or both are not.
+
+    Args:
+        lam: forgetting factor(s).
+        flip: in [0, 0.5].
+        n: number of demonstrations.
+        explained: rho.
+        known: accuracy of the fit's sign on the queries; None is :func:`sign_ceiling`.
+    """
+    right = memory_right(lam, flip=flip, n=n, explained=explained)
+    most = sign_ceiling(explained) if known is None else known
+    return 0.5 + 2 * (most - 0.5) * (right - 0.5)

@@ -1,0 +1,598 @@
+"""Steady errors of every decayed fast-weight layer, from one equation, and the floor (not in the papers).
+
+The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after a prompt without end. A
+layer that learns by fixed rules leaves in every coordinate of the weights a variance p that solves
+
+    p = q + gamma^2 (p - p^2 / D),        error = d p,        q = sigma_e^2,
+
+and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2), s2 = sigma_y^2, r = x'x):
+
+    gated linear attention, w <- lam (w + mu y x)          D = p + (d + 1) k + s2
+    the same with y x / r                                  D = p + (d - 1) k + s2 d / (d - 2)
+    delta rule, w <- lam (w + mu (y - w'x) x)              D = (d + 2) p + s2
+    unit keys or Longhorn, w <- lam (w + (y - w'x) x / (r + eps))       1/D = (1/d) E r / (r p + s2)
+
+The first two hear the crosstalk of the whole signal, k, the last two that of what they still miss, p. All four are
+exact for Gaussian inputs with Lambda = I. The Kalman filter keeps a matrix: its error is exact given the inputs
+(:func:`~icl.theory.floors.filtering.kalman_errors`), and in the limit of many dimensions it has a closed form
+(:mod:`icl.theory.steady.large_d`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Lt
+from jaxtyping import Float
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import erfcx, exp1, roots_jacobi
+
+from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Positives, validate_fields, validated
+
+
+@dataclass(frozen=True)
+class DriftLaw:
+    """Drifting regression after a prompt without end, Lambda = I, Gaussian inputs.
+
+    Attributes:
+        d: dimension of the inputs.
+        gamma: what a step leaves of the weights.
+        sigma_e: standard deviation of what it adds to each coordinate, in units of y/x.
+        sigma_y: standard deviation of the labels' noise, in units of y; errors are those of the clean label.
+    """
+
+    d: Count
+    gamma: Annotated[float, Ge(0), Lt(1)]
+    sigma_e: Positive
+    sigma_y: NonNegative = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a drift without a steady state."""
+        validate_fields(self)
+        # Squares of variances enter, and float64 has to hold them.
+        for name, value in (("sigma_e", self.sigma_e), ("sigma_y", self.sigma_y)):
+            if value and not 1e-20 <= value <= 1e20:
+                raise ValueError(f"{name} must be from 1e-20 to 1e20, or 0 for sigma_y, got {value!r}")
+
+    @property
+    def q(self) -> float:
+        """Variance of an innovation, sigma_e^2."""
+        return self.sigma_e**2
+
+    @property
+    def k0(self) -> float:
+        """Steady variance of a weight's coordinate, sigma_e^2 / (1 - gamma^2)."""
+        return self.sigma_e**2 / self.renewed
+
+    @property
+    def renewed(self) -> float:
+        """Share of a weight's variance that a step replaces, 1 - gamma^2, in full digits close to gamma = 1."""
+        return (1 - self.gamma) * (1 + self.gamma)
+
+    @property
+    def s(self) -> float:
+        """Dimensions over memory, d (1 - gamma^2), small where there is time to learn."""
+        return self.d * self.renewed
+
+    @property
+    def v(self) -> float:
+        """Variance of the labels' noise over that of their signal, sigma_y^2 / (d k0)."""
+        return self.sigma_y**2 / (self.d * self.k0)
+
+    @property
+    def zero(self) -> float:
+        """Error of answering 0 always, d k0; also linear attention's, whose best read-out of an endless prompt is 0."""
+        return self.d * self.k0
+
+
+@dataclass(frozen=True)
+class SteadyOptimum:
+    """A layer at its best.
+
+    Attributes:
+        error: E (<w, x> - y_hat)^2 in steady state, in units of y^2.
+        p: the same for a coordinate of the weights, error / d.
+        lam: its fade, dimensionless.
+        mu: its write strength, in 1/x^2 where the key is raw and dimensionless where it is divided by r.
+        eps: what Longhorn adds to r, in x^2; 0 elsewhere.
+    """
+
+    error: float
+    p: float
+    lam: float
+    mu: float
+    eps: float = 0.0
+
+
+def _law(law: Any) -> DriftLaw:
+    if not isinstance(law, DriftLaw):
+        raise ValueError(f"law must be a Steady, the drift these errors are for, got {law!r}")
+    return law
+
+
+def _positive_root(law: DriftLaw, own: Any, other: Any) -> Any:
+    """The positive p of the one equation for D = own p + other, a quadratic; `other` may be an array."""
+    A, B, C = own * law.renewed + law.gamma**2, other * law.renewed - own * law.q, other * law.q
+    root = np.sqrt(B**2 + 4 * A * C)
+    # The form without cancellation on either side of B = 0.
+    return np.where(B > 0, 2 * C / np.where(B > 0, B + root, 1.0), (root - B) / (2 * A))
+
+
+def best_gla(law: DriftLaw) -> SteadyOptimum:
+    """Gated linear attention (a RetNet head) w <- lam (w + mu y x) at its best: D = p + (d + 1) k0 + s2.
+
+    y x is w plus white noise of variance (d + 1) k0 + s2, through which the scalar Kalman filter of gain K = p / D
+    listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
+    :func:`~icl.theory.one_layer.gla.steady_identity_error`.
+    """
+    law = _law(law)
+    noise = (law.d + 1) * law.k0 + law.sigma_y**2
+    p = float(_positive_root(law, 1.0, noise))
+    return SteadyOptimum(law.d * p, p, law.gamma * noise / (p + noise), p / noise)
+
+
+def best_normalised_gla(law: DriftLaw) -> SteadyOptimum:
+    """Gated linear attention that writes y x / r: w <- lam (w + mu y x / r), D = p + (d - 1) k0 + s2 d / (d - 2).
+
+    Raises:
+        ValueError: if d = 1, where y x / r is the weight itself and mu would be infinite; or if d = 2 and labels are
+            noisy: the mean of 1 / r is then infinite.
+    """
+    law = _law(law)
+    if law.d <= (2 if law.sigma_y else 1):
+        raise ValueError(f"d must be > 1, and > 2 for noisy labels, for y x / r to have a best weight, got {law.d}")
+    noise = (law.d - 1) * law.k0 + (law.sigma_y**2 * law.d / (law.d - 2) if law.sigma_y else 0.0)
+    p = float(_positive_root(law, 1.0, noise))
+    # y x / r has mean w / d, which mu undoes.
+    return SteadyOptimum(law.d * p, p, law.gamma * noise / (p + noise), law.d * p / noise)
+
+
+def best_delta(law: DriftLaw) -> SteadyOptimum:
+    """Delta rule that fades, w <- lam (w + mu (y - w'x) x), at its best: D = (d + 2) p + s2, lam = gamma, mu = p / D.
+
+    Without noise the error is that of :func:`~icl.theory.steady.lms_family.best_steady`.
+    """
+    law = _law(law)
+    noise = law.sigma_y**2
+    p = float(_positive_root(law, law.d + 2.0, noise))
+    return SteadyOptimum(law.d * p, p, law.gamma, p / ((law.d + 2) * p + noise))
+
+
+def linear_bound(law: DriftLaw) -> float:
+    """No layer whose states move by fixed sums of h_j, y x and x x'h_j has a smaller error: it is the delta rule's.
+
+    Proved in the chapter *Every model is a decayed fast weight*, for any number of states and coefficients that may
+    change in time but not with the data.
+    """
+    return best_delta(law).error
+
+
+@validated
+def squared_lengths(d: Count, *, nodes: Count = 64) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
+    """Quadrature over r = x'x, chi-square with d degrees of freedom: nodes and weights that sum to 1.
+
+    Gauss's rule for the weight t^(d/2 - 1) e^-t, r = 2 t, from the eigenvalues of its Jacobi matrix
+    [Golub & Welsch 1969, Calculation of Gauss quadrature rules]: exact for polynomials of degree 2 nodes - 1.
+    """
+    _checks.fits_memory("nodes", nodes, 8 * nodes**2)
+    k, alpha = np.arange(nodes), d / 2 - 1
+    beside = np.sqrt(k[1:] * (k[1:] + alpha))
+    values, vectors = np.linalg.eigh(np.diag(2 * k + alpha + 1) + np.diag(beside, 1) + np.diag(beside, -1))
+    return 2 * values.clip(min=0), vectors[0] ** 2
+
+
+def _left_out(d: int, a: float) -> tuple[float, float]:
+    """E r / (r + a) and E a / (r + a) over `squared_lengths`, a > 0, both to rounding however small they are.
+
+    With x = a / 2 they are (d/2) e^x E_{d/2 + 1}(x) and x e^x E_{d/2}(x), exponential integrals [DLMF 8.19]: by the
+    recurrence in their order where x is small, by their continued fraction elsewhere.
+    """
+    x, order = a / 2, d / 2
+    if x > 1:
+        own, above = _fraction(order, x), _fraction(order + 1, x)
+    else:
+        above, at = (np.sqrt(np.pi / x) * erfcx(np.sqrt(x)), 0.5) if d % 2 else (np.exp(x) * exp1(x), 1.0)
+        while at <= order:
+            own, above, at = above, (1 - x * above) / at, at + 1
+    return float(order * above), float(x * own)
+
+
+def _fraction(order: float, x: float) -> float:
+    """e^x E_order(x) for x > 1: 1/(x + s - 1 s / (x + s + 2 - 2 (s + 1) / (x + s + 4 - ...))), s = order, by Lentz."""
+    below = x + order
+    ratio = found = 1 / below
+    top = np.inf
+    for k in range(1, 500):
+        term, step = k * (order + k - 1), x + order + 2 * k
+        ratio, top = 1 / (step - term * ratio), step - term / top
+        found *= top * ratio
+        if abs(top * ratio - 1) < 1e-16:
+            break
+    return float(found)
+
+
+def _solve_p(law: DriftLaw, heard: Any) -> float:
+    """The p in [q, k0] with p = q + gamma^2 (p - heard(p)), heard(p) = p^2 / D."""
+    if not law.gamma:
+        return law.q
+
+    def gap(share: float) -> float:
+        p = share * law.k0
+        return float((law.q + law.gamma**2 * (p - heard(p)) - p) / law.k0)
+
+    # At p = q the right side is at least q, and at p = k0 at most k0.
+    return float(brentq(gap, law.renewed, 1.0, xtol=1e-15, rtol=1e-14)) * law.k0
+
+
+def _solve_p_stable(law: DriftLaw, heard: Any) -> float:
+    """The same p from (1 - gamma^2) p + gamma^2 heard(p) = q, where nothing cancels: to rounding, however small."""
+
+    def gap(p: float) -> float:
+        return float(law.renewed * p + law.gamma**2 * heard(p) - law.q)
+
+    # Between the bounds, which rounding may cross where labels tell all or nothing.
+    if gap(law.q) >= 0:
+        return law.q
+    return law.k0 if gap(law.k0) <= 0 else float(brentq(gap, law.q, law.k0, xtol=1e-15 * law.q, rtol=1e-15))
+
+
+def _unit_delta(law: DriftLaw) -> float:
+    """The p of `best_unit_delta` for noisy labels, by exponential integrals."""
+    return _solve_p_stable(law, lambda p: p * _left_out(law.d, law.sigma_y**2 / p)[0] / law.d)
+
+
+def best_unit_delta(law: DriftLaw) -> SteadyOptimum:
+    """Delta rule with keys of length 1, and what noise makes of it, Longhorn: 1/D = (1/d) E r / (r p + s2).
+
+        w <- lam (w + (y - w'x) x / (r + eps)),    lam = gamma,    eps = s2 / p
+
+    is the best of all gains that see r and p alone. Without noise eps = 0 and D = d p, a closed form. With it, the
+    mean over r is a quadrature where that is right to 1e-12, and exponential integrals elsewhere: in few dimensions
+    under faint noise lengths near 0 decide, and close to gamma = 1 digits are lost.
+    """
+    law = _law(law)
+    noise = law.sigma_y**2
+    if not noise:
+        p = float(_positive_root(law, float(law.d), 0.0))
+        return SteadyOptimum(law.d * p, p, law.gamma, 1.0)
+    r, weight = squared_lengths(law.d, nodes=128)
+    p = _solve_p(law, lambda p: p**2 / law.d * (weight @ (r / (r * p + noise))))
+    exact = _unit_delta(law)
+    if not abs(p / exact - 1) <= 1e-12:
+        p = exact
+    return SteadyOptimum(law.d * p, p, law.gamma, 1.0, noise / p)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """A layer w <- a(r) w + b(r) y x whose gates see the length of the input, at its best.
+
+    Attributes:
+        error: in steady state, in units of y^2.
+        p: error / d.
+        r: squared lengths, the nodes of :func:`squared_lengths`.
+        a: what is kept at each, dimensionless.
+        b: what is written at each, in 1/x^2.
+    """
+
+    error: float
+    p: float
+    r: Float[np.ndarray, " nodes"]
+    a: Float[np.ndarray, " nodes"]
+    b: Float[np.ndarray, " nodes"]
+
+
+def free_gates(law: DriftLaw) -> Gates:
+    """The best gates a(r), b(r) of any form: 1/D = E (r/d) / (r ((d - 1) k0 + p) / d + s2).
+
+    b = gamma p / (r ((d - 1) k0 + p) / d + s2) and a = gamma - b r / d. Without noise D = p + (d - 1) k0 and a does not
+    depend on r: of all data-dependent gates the best is :func:`best_normalised_gla`, a constant decay with y x divided
+    by r.
+    """
+    law = _law(law)
+    r, _ = squared_lengths(law.d)
+    noise = law.sigma_y**2
+
+    def crosstalk(p: float) -> float:
+        return (law.d - 1) * law.k0 + p
+
+    def heard(p: float) -> float:
+        share = _left_out(law.d, noise * law.d / crosstalk(p))[0] if noise else 1.0
+        return p**2 / crosstalk(p) * share
+
+    p = _solve_p_stable(law, heard)
+    b = law.gamma * p / (r / law.d * crosstalk(p) + noise)
+    return Gates(law.d * p, p, r, law.gamma - b * r / law.d, b)
+
+
+def channel_gates_error(law: DriftLaw) -> float:
+    """Error of the best w_j <- a_j w_j + b_j y x_j whose gates see all of x, a channel's own: no label noise.
+
+    With p = error / d the gates are b_j = gamma p / (r k0 - x_j^2 (k0 - p)) and a_j = gamma - b_j x_j^2, and
+    1/D = E u / (k0 - u (k0 - p)) over u = x_1^2 / r, which is Beta(1/2, (d - 1)/2): Gauss-Jacobi.
+
+    Raises:
+        ValueError: if labels are noisy, or d = 1, where a channel is all there is.
+    """
+    law = _law(law)
+    if law.sigma_y or law.d < 2:
+        raise ValueError(f"law must have d > 1 and labels without noise here, got d = {law.d}, {law.sigma_y}")
+    nodes, weight = roots_jacobi(200, (law.d - 3) / 2, -0.5)
+    u, weight = (1 + nodes) / 2, weight / weight.sum()
+    return law.d * _solve_p(law, lambda p: p**2 * (weight @ (u / (law.k0 - u * (law.k0 - p)))))
+
+
+def zoh_gates(law: DriftLaw) -> Gates:
+    """The best gates of the form that S6 and Mamba-2 have, a = alpha(r) in [0, 1] and b = scale (1 - alpha(r)).
+
+    Second moments c = E w w_hat and A = E w_hat^2 move linearly, so that the effect of one step's alpha on all later
+    errors is an adjoint's inner product, quadratic in alpha: alpha(r) is set to its minimum at every r, and the scale
+    to the best read-out, until both stay. alpha turns sharply near r = 0, which 64 nodes see to some 1e-6 of the error
+    at d = 3 and 1e-8 at d = 5, and less in fewer dimensions.
+
+    Raises:
+        ValueError: if d < 3.
+        RuntimeError: if they do not stay within 10,000 rounds.
+    """
+    law = _law(law)
+    if law.d < 3:
+        raise ValueError(f"d must be at least 3 for 64 lengths to tell how alpha turns near 0, got {law.d}")
+    r, weight = squared_lengths(law.d)
+    k, signal = law.k0, r / law.d
+    square = (r**2 * k + r * law.sigma_y**2) / law.d  # E |x y|^2 / d given r
+    if not law.gamma:
+        return Gates(law.zero, law.k0, r, np.zeros_like(r), np.zeros_like(r))
+    best = best_gla(law)
+    alpha, scale = np.full(r.shape, best.lam), best.lam * best.mu / (1 - best.lam)
+    p = np.inf
+    for _ in range(10_000):
+        b = scale * (1 - alpha)
+        c = law.gamma * (weight @ (b * signal)) * k / (1 - law.gamma * (weight @ alpha))
+        A = (2 * (weight @ (alpha * b * signal)) * c + weight @ (b**2 * square)) / (1 - weight @ alpha**2)
+        before, p = p, k - c**2 / A
+        scale, c, A = scale * c / A, c**2 / A, c**2 / A
+        if abs(p - before) <= 1e-15 * k:
+            return Gates(float(law.d * p), float(p), r, alpha, scale * (1 - alpha))
+        to_A = 1 / (1 - weight @ alpha**2)
+        to_c = (-2 + 2 * to_A * (weight @ (alpha * scale * (1 - alpha) * signal))) / (1 - law.gamma * (weight @ alpha))
+        curve = to_A * (A - 2 * scale * signal * c + scale**2 * square)
+        slope = to_c * law.gamma * (c - scale * signal * k) + 2 * to_A * scale * (signal * c - scale * square)
+        alpha = (alpha + (-slope / (2 * curve)).clip(0, 1)) / 2
+    raise RuntimeError(f"the gates of {law} did not settle")
+
+
+@dataclass(frozen=True)
+class Update:
+    """One linear step of the weights and a layer's states together, z <- keep z + look x x'z + noise.
+
+    z holds m vectors of d numbers, the weights first; the matrices mix them, each the same in every coordinate.
+
+    Attributes:
+        keep: (m, m).
+        look: (m, m), what passes through x x'.
+        noise: (m, m), the covariance of what is added, a coordinate.
+    """
+
+    keep: Float[np.ndarray, "m m"]
+    look: Float[np.ndarray, "m m"]
+    noise: Float[np.ndarray, "m m"]
+
+    def __post_init__(self) -> None:
+        """Refuse matrices that do not fit together."""
+        _checks.detached("keep", self.keep)
+        m = len(np.atleast_1d(self.keep))
+        for name in ("keep", "look", "noise"):
+            value = np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64)
+            _checks.shape(name, value, (m, m), "to match keep")
+            object.__setattr__(self, name, value)
+
+
+def update(
+    law: DriftLaw, keep: Float[np.ndarray, "K K"], write: Float[np.ndarray, " K"], correct: Float[np.ndarray, "K K"]
+) -> Update:
+    """The step of a layer with K states, h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k.
+
+    Gated attention has keep = lam, write = lam mu, correct = 0; the delta rule correct = -lam mu. Several heads,
+    momentum and gradients at a chunk's first weights are more of the same.
+    """
+    law = _law(law)
+    keep = np.asarray(_checks.real("keep", keep), dtype=np.float64)
+    K = len(np.atleast_1d(keep))
+    write = np.asarray(_checks.real("write", write), dtype=np.float64)
+    correct = np.asarray(_checks.real("correct", correct), dtype=np.float64)
+    for name, value, size in (("keep", keep, (K, K)), ("write", write, (K,)), ("correct", correct, (K, K))):
+        _checks.shape(name, value, size, "for K states")
+    whole, look, noise = np.zeros((3, K + 1, K + 1))
+    whole[0, 0], whole[1:, 1:] = law.gamma, keep
+    look[1:, 0], look[1:, 1:] = write, correct
+    noise[0, 0], noise[1:, 1:] = law.q, law.sigma_y**2 * np.outer(write, write)
+    return Update(whole, look, noise)
+
+
+@validated
+def second_moments(updates: Sequence[Update], d: Count) -> Float[np.ndarray, "phases m m"]:
+    """Steady E z_a'z_b / d before each of the updates that follow one another for ever; Gaussian x, Lambda = I.
+
+        G <- keep G keep' + keep G look' + look G keep' + (d + 2) look G look' + noise
+
+    because E x x' = I, E x x'x x' = (d + 2) I, and x does not know the past.
+
+    Raises:
+        ValueError: if updates is empty, they differ in size, or a round of them does not settle.
+    """
+    if not updates or not all(isinstance(u, Update) for u in updates):
+        raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
+    m = len(updates[0].keep)
+    for one in updates:
+        _checks.shape("updates", one.keep, (m, m), "as the first has")
+    whole, added = np.eye(m * m), np.zeros(m * m)
+    maps = []
+    for one in updates:
+        A, C = one.keep, one.look
+        step = np.kron(A, A) + np.kron(A, C) + np.kron(C, A) + (d + 2) * np.kron(C, C)
+        maps.append((step, one.noise.ravel()))
+        whole, added = step @ whole, step @ added + one.noise.ravel()
+    radius = np.abs(np.linalg.eigvals(whole)).max()
+    if not radius < 1:
+        raise ValueError(f"updates must settle, got a round of them of spectral radius {radius:.6g}")
+    G = np.linalg.solve(np.eye(m * m) - whole, added)
+    found = []
+    for step, noise in maps:
+        found.append(G.reshape(m, m))
+        G = step @ G + noise
+    return np.stack(found)
+
+
+@validated
+def readout_errors(
+    moments: Float[np.ndarray, "phases m m"], d: Count, *, hidden: Count = 1
+) -> Float[np.ndarray, " phases"]:
+    """Error of the best linear read-out of the states, from :func:`second_moments`: d (G_ww - G_wh G_hh^-1 G_hw).
+
+    Args:
+        moments: (phases, m, m).
+        d: dimension of the inputs.
+        hidden: how many of the m vectors are the weights' own (2 for weights of second order); the rest are states.
+    """
+    moments = np.asarray(_checks.real("moments", moments), dtype=np.float64)
+    _checks.shape("moments", moments, (None, None, None))
+    _checks.shape("moments", moments, (None, *moments.shape[:0:-1]), "as square matrices")
+    if hidden >= moments.shape[-1]:
+        raise ValueError(f"hidden must leave a state among the {moments.shape[-1]} vectors, got {hidden}")
+    with_states = moments[:, 0, hidden:]
+    inner = np.linalg.pinv(moments[:, hidden:, hidden:], hermitian=True)
+    return d * (moments[:, 0, 0] - np.einsum("pi,pij,pj->p", with_states, inner, with_states))
+
+
+def _own_error(law: DriftLaw, step: Update) -> float:
+    G = second_moments([step], law.d)[0]
+    error = float(G[0, 0] - 2 * G[0, 1] + G[1, 1])
+    if error < 1e-6 * G[0, 0]:
+        raise ValueError(
+            f"gamma must be farther from 1: of a weight's variance {G[0, 0]:.3g} so little is left, {error:.3g}, that "
+            f"the difference is rounding, got {law.gamma!r}"
+        )
+    return law.d * error
+
+
+@validated
+def gla_error(law: DriftLaw, *, lam: NonNegative, mu: NonNegative) -> float:
+    """Error of w <- lam (w + mu y x) at any lam and mu, its state read as it is.
+
+    Off by some 1e-16 / (1 - gamma) + 1e-16 / (1 - lam) of itself, as it would be by the rounding of gamma and lam.
+
+    Raises:
+        ValueError: if it does not settle (lam >= 1).
+    """
+    lam, mu = float(lam), float(mu)
+    return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.zeros((1, 1))))
+
+
+@validated
+def delta_error(law: DriftLaw, *, lam: NonNegative, mu: NonNegative) -> float:
+    """Error of w <- lam (w + mu (y - w'x) x) at any lam and mu; without noise `theory.lms_family.steady_error`.
+
+    Raises:
+        ValueError: if it does not settle.
+    """
+    lam, mu = float(lam), float(mu)
+    return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.array([[-lam * mu]])))
+
+
+@validated
+def _spectrum(law: DriftLaw, spectrum: Positives) -> np.ndarray:
+    found = np.asarray(spectrum, dtype=np.float64)
+    _checks.shape("spectrum", found, (_law(law).d,), "to match law")
+    return found
+
+
+def _listens(law: DriftLaw, spectrum: np.ndarray) -> np.ndarray:
+    """Variance of the noise in (y x)_j / s_j, an observation of w_j: crosstalk and label noise."""
+    return law.k0 * (1 + spectrum.sum() / spectrum) + law.sigma_y**2 / spectrum
+
+
+def gla_per_channel(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
+    """Error of gated attention with a decay for every eigendirection of Lambda: a scalar Riccati equation each.
+
+    p_j solves the one equation with D_j = p_j + k0 (1 + tr Lambda / s_j) + s2 / s_j; error = sum_j s_j p_j.
+
+    Args:
+        law: its d, drift and noise.
+        spectrum: eigenvalues s_j of Lambda, (d,), > 0, in x^2.
+    """
+    s = _spectrum(law, spectrum)
+    return float(s @ _positive_root(law, 1.0, _listens(law, s)))
+
+
+def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
+    """Error of gated attention with one decay and the best read-out matrix, and that decay: (error, lam).
+
+    Direction j's best read-out of decay lam leaves k0 - c^2 / (2 c + k0 + R_j) (1 - lam^2) / lam^2 with
+    c = lam gamma k0 / (1 - lam gamma) and R_j its noise; lam is found by minimising the sum.
+    """
+    s = _spectrum(law, spectrum)
+    noise = _listens(law, s)
+
+    def error(lam: float) -> float:
+        c = lam * law.gamma * law.k0 / (1 - lam * law.gamma)
+        return float(s @ (law.k0 - c**2 * (1 - lam**2) / (lam**2 * (2 * c + law.k0 + noise))))
+
+    found = minimize_scalar(error, bounds=(1e-6, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
+    # Memories longer than 1e9 steps, as slow drift under loud noise wants, and no memory at all, lie beyond.
+    grid = np.unique(np.append(1 - np.geomspace(1e-15, 1 - 1e-12, 401), found.x))
+    at = int(np.argmin([error(lam) for lam in grid]))
+    low, high = np.log1p(-grid[min(at + 1, 401)]), np.log1p(-grid[max(at - 1, 0)])
+    wider = minimize_scalar(
+        lambda u: error(-np.expm1(u)), bounds=(low, high), method="bounded", options={"xatol": 1e-9}
+    )
+    if wider.fun < found.fun * (1 - 1e-12):
+        return float(wider.fun), float(-np.expm1(wider.x))
+    return float(found.fun), float(found.x)
+
+
+def delta_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
+    """Error of the delta rule with one write strength for all directions and lam = gamma, and its mu: (error, mu).
+
+    With T = sum_j s_j V_j, V_j = q + gamma^2 [V_j - 2 mu s_j V_j + mu^2 (2 s_j^2 V_j + s_j (T + s2))].
+    """
+    s = _spectrum(law, spectrum)
+    g2 = law.gamma**2
+
+    def error(mu: float) -> float:
+        left = 1 - g2 * (1 - 2 * mu * s + 2 * mu**2 * s**2)
+        of_T = g2 * mu**2 * float(s @ (s / left))
+        if of_T >= 1:
+            return float("inf")
+        return float(s @ ((law.q + g2 * mu**2 * s * law.sigma_y**2) / left)) / (1 - of_T)
+
+    # A grid finds the valley, golden section its floor; at 1 / s_max the largest direction takes its residual whole,
+    # and less than the least no direction wants, however loud the noise.
+    least = law.q / (3 * s.sum() * law.k0 + law.sigma_y**2)
+    grid = np.unique(np.append(np.linspace(0, 1 / s.max(), 202), np.geomspace(least, 1 / s.max(), 202)[:-1]))
+    best = int(np.argmin([error(mu) for mu in grid]))
+    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    found = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-10 * bounds[1]})
+    return float(found.fun), float(found.x)
+
+
+def delta_diagonal(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
+    """Error of the delta rule with the best write strength for each direction, lam = gamma.
+
+    V_j = q + gamma^2 [V_j - s_j V_j^2 / (2 s_j V_j + T + s2)], T = sum_j s_j V_j: for a given T each V_j solves a
+    quadratic, and T is where they add up to it.
+    """
+    s = _spectrum(law, spectrum)
+
+    def total(T: float) -> float:
+        # The one equation with D_j = 2 V_j + (T + s2) / s_j.
+        return float(s @ _positive_root(law, 2.0, (T + law.sigma_y**2) / s))
+
+    # Every V_j is from q to k0, bounds that rounding may cross where noise is loud or nothing lasts.
+    least, most = law.q * s.sum(), law.k0 * s.sum()
+    if total(most) >= most:
+        return float(most)
+    if total(least) <= least:
+        return float(least)
+    return float(brentq(lambda T: total(T) - T, least, most, xtol=1e-15 * least, rtol=1e-15))

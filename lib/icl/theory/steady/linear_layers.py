@@ -1,0 +1,170 @@
+"""Exact errors of linear layers with several states: heads, momentum, chunks, a state that moves as the weights do.
+
+A linear layer of K states moves by
+
+    h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k
+
+and is read by the best linear combination of its states. Its steady error follows from second moments
+(:func:`~icl.theory.steady.fast_weights.second_moments`), for weights of any order: w_i is the first of r vectors that move by a
+matrix F, drift of first order being F = [[gamma]]. Not in the papers; the chapter *Every model is a decayed fast
+weight* proves that on drift of first order none of these layers is better than the decayed delta rule.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from icl import _checks
+from icl._bounds import Count, NonNegative, Positive, Real, validated
+from icl.theory.steady.fast_weights import DriftLaw, Update, readout_errors, second_moments, update
+
+
+@dataclass(frozen=True, eq=False)
+class LinearLayer:
+    """A layer whose states move by fixed sums of themselves, of y x and of x x' times each.
+
+    Attributes:
+        keep: (K, K).
+        write: (K,), in units of 1/x^2.
+        correct: (K, K), in units of 1/x^2; 0 for attention.
+    """
+
+    keep: Float[np.ndarray, "K K"]
+    write: Float[np.ndarray, " K"]
+    correct: Float[np.ndarray, "K K"]
+
+    def __post_init__(self) -> None:
+        """Refuse matrices that do not fit together."""
+        _checks.detached("keep", self.keep)
+        K = len(np.atleast_1d(self.keep))
+        for name, sizes in (("keep", (K, K)), ("write", (K,)), ("correct", (K, K))):
+            value = np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64)
+            _checks.shape(name, value, sizes, "for K states")
+            object.__setattr__(self, name, value)
+
+
+def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
+    """Gated attention with a head for each fade, h_j <- fade_j h_j + y x.
+
+    Its states are the heads' divided differences over the fades, g_1 = h_1 and g_j <- fade_j g_j + g_(j-1): they span
+    what the heads span, and stay apart where fades meet, where a read-out of the heads themselves is lost to rounding.
+
+    Args:
+        fades: one a head; it settles if they are in (-1, 1).
+    """
+    fades = np.asarray(_checks.real("fades", fades), dtype=np.float64)
+    _checks.shape("fades", fades, (None,))
+    K = len(fades)
+    if not K:
+        raise ValueError("fades must be at least one, got none")
+    return LinearLayer(np.diag(fades) + np.eye(K, k=-1), np.eye(K)[0], np.zeros((K, K)))
+
+
+@validated
+def turning_head(radius: NonNegative, angle: Real) -> LinearLayer:
+    """Gated attention whose fade is the complex number radius e^(i angle): two real states, turned and faded.
+
+    Args:
+        radius: >= 0; it settles below 1.
+        angle: any number, in radians a token.
+    """
+    radius, angle = float(radius), float(angle)
+    c, s = radius * np.cos(angle), radius * np.sin(angle)
+    return LinearLayer(np.array([[c, -s], [s, c]]), np.array([1.0, 0.0]), np.zeros((2, 2)))
+
+
+@validated
+def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
+    """The delta rule with momentum: m <- eta m + mu (y - w'x) x, w <- keep (w + m); eta = 0 is the delta rule.
+
+    Args:
+        keep: fade, any number.
+        mu: write strength, any number, in units of 1/x^2.
+        eta: momentum, any number.
+    """
+    keep, mu, eta = float(keep), float(mu), float(eta)
+    if not eta:
+        return LinearLayer(np.array([[keep]]), np.array([keep * mu]), np.array([[-keep * mu]]))
+    moves = np.array([[keep, keep * eta], [0, eta]])
+    return LinearLayer(moves, np.array([keep * mu, mu]), np.array([[-keep * mu, 0], [-mu, 0]]))
+
+
+def forward_model(F: Float[np.ndarray, "r r"], gain: Float[np.ndarray, " r"]) -> LinearLayer:
+    """A state that moves as the weights do: h <- F (h + gain (y - h_1'x) x), a Kalman filter of fixed gain.
+
+    Args:
+        F: how the weights' r vectors move, the weights first.
+        gain: what of an error each takes, in units of 1/x^2.
+    """
+    F = np.asarray(_checks.real("F", F), dtype=np.float64)
+    gain = np.asarray(_checks.real("gain", gain), dtype=np.float64)
+    _checks.shape("F", F, (len(np.atleast_1d(F)),) * 2)
+    _checks.shape("gain", gain, (len(F),), "to match F")
+    moved, correct = F @ gain, np.zeros(F.shape)
+    correct[:, 0] = -moved
+    return LinearLayer(F, moved, correct)
+
+
+@validated
+def settled_error(
+    layer: LinearLayer,
+    F: Float[np.ndarray, "r r"],
+    *,
+    q: Positive,
+    d: Count,
+    sigma_y: NonNegative = 0.0,
+    unit: bool = False,
+) -> float:
+    """Error of the best read-out of a layer once it has settled, in units of y^2; infinite if it does not settle.
+
+    Args:
+        layer: how its states move.
+        F: how the weights' r vectors move, the weights themselves first: z <- F z + (e, 0, .., 0).
+        q: variance of what a step adds to each coordinate of the weights, in units of (y/x)^2.
+        d: dimension of the inputs.
+        sigma_y: standard deviation of the labels' noise, in units of y.
+        unit: whether keys are x (d / x'x)^(1/2), of length sqrt(d), in place of x; labels without noise only.
+
+    Raises:
+        ValueError: if arguments do not fit together, or unit keys are asked for with noisy labels.
+    """
+    F = np.asarray(_checks.real("F", F), dtype=np.float64)
+    r, K = len(np.atleast_1d(F)), len(layer.keep)
+    _checks.shape("F", F, (r, r))
+    if _checks.flag("unit", unit) and (sigma_y or d < 3):
+        raise ValueError(f"unit must be False for noisy labels and below d = 3, got sigma_y = {sigma_y!r}, d = {d}")
+    keep, look, noise = np.zeros((3, r + K, r + K))
+    keep[:r, :r], keep[r:, r:] = F, layer.keep
+    look[r:, 0], look[r:, r:] = layer.write, layer.correct
+    noise[0, 0], noise[r:, r:] = q, sigma_y**2 * np.outer(layer.write, layer.write)
+    # Keys of length sqrt(d) have E x x'x x' = d I where Gaussian ones have (d + 2) I.
+    return _read_out([Update(keep, look, noise)], d - 2 if unit else d, d, hidden=r)
+
+
+@validated
+def chunked_error(law: DriftLaw, size: Count, *, lam: Real, mu: Real) -> float:
+    """Error of the delta rule whose gradients are all taken at its weights before a chunk, over a chunk's positions.
+
+    A chunk of one is the delta rule, a long one tends to gated attention. Infinite if it does not settle.
+
+    Args:
+        law: the drift.
+        size: tokens a chunk.
+        lam: fade, any number.
+        mu: write strength, any number, in units of 1/x^2.
+    """
+    lam, mu = float(lam), float(mu)
+    # States: the weights before the chunk, fading too, and those that move; a chunk begins by taking these for those.
+    begin = Update(np.array([[1.0, 0, 0], [0, 0, 1], [0, 0, 1]]), *np.zeros((2, 3, 3)))
+    inside = update(law, np.diag([lam, lam]), np.array([0, lam * mu]), np.array([[0, 0], [-lam * mu, 0.0]]))
+    return _read_out([begin] + [inside] * size, law.d, law.d, skip=1)
+
+
+def _read_out(phases: list[Update], moments_d: int, d: int, *, hidden: int = 1, skip: int = 0) -> float:
+    """Error of the best read-out, averaged over the phases after some; infinite if nothing settles."""
+    try:
+        moments = second_moments(phases, moments_d)[skip:]
+    except ValueError:
+        return float("inf")
+    return float(readout_errors(moments, d, hidden=hidden).mean())

@@ -1,0 +1,271 @@
+"""Models of other packages as layers: transformers' causal models, and mambapy.
+
+Of a model of transformers the body is used: it reads `inputs_embeds`, keeps no cache, and its embedding of words is
+taken out. Both packages are imported by the functions that need them.
+"""
+
+import dataclasses
+import importlib.util
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from icl import _checks
+from icl._bounds import Count, validated
+from icl_bench.sequence import HEAD, heads_for
+
+_Sequence = Float[Tensor, "batch tokens width"]
+_CONFIG = ("PreTrainedConfig", "PretrainedConfig")
+_MODEL = ("PreTrainedModel",)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported.
+
+    Args:
+        package: by the name it is imported by.
+    """
+    _checks.text("package", package, "a name")
+    return importlib.util.find_spec(package) is not None
+
+
+def _descends(kind: Any, names: tuple[str, ...]) -> bool:
+    # By name: whoever brings such a thing has imported transformers, and nobody else waits for it.
+    return isinstance(kind, type) and any(
+        each.__name__ in names and each.__module__.partition(".")[0] == "transformers" for each in kind.__mro__
+    )
+
+
+def is_config(what: Any) -> bool:
+    """Whether this is a configuration of transformers."""
+    return _descends(type(what), _CONFIG)
+
+
+def is_config_class(what: Any) -> bool:
+    """Whether this is a class of such configurations."""
+    return _descends(what, _CONFIG)
+
+
+def is_model(what: Any) -> bool:
+    """Whether this is a model of transformers."""
+    return _descends(type(what), _MODEL)
+
+
+def is_model_class(what: Any) -> bool:
+    """Whether this is a class of such models."""
+    return _descends(what, _MODEL)
+
+
+@validated
+def configured(kind: type, *, width: Count, depth: Count, longest: Count) -> Any:
+    """A configuration of the tool's sizes: width, depth, heads of sixteen numbers, MLPs of twice the width, no dropout.
+
+    Args:
+        kind: class of configurations.
+        width: numbers a token.
+        depth: blocks.
+        longest: most tokens that it will read.
+    """
+    if not is_config_class(kind):
+        raise ValueError(f"kind must be a class of transformers' configurations, got {kind!r}")
+    heads = heads_for(width)
+    wanted: dict[str, float] = {
+        "hidden_size": width,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "intermediate_size": 2 * width,
+        "n_inner": 2 * width,
+        "max_position_embeddings": max(longest, 2),
+        # Words are not read.
+        "vocab_size": 2,
+        "pad_token_id": 0,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+    known = set(inspect.signature(kind).parameters)
+    names = getattr(kind, "attribute_map", {})
+    told = {names.get(name, name): value for name, value in wanted.items()}
+    told |= {name: 0.0 for name in known if "drop" in name and not name.startswith("summary")}
+    if {"expand", "num_heads", "head_dim"} <= known:
+        told |= {"expand": 2, "num_heads": 2 * width // HEAD or 1, "head_dim": min(HEAD, 2 * width)}
+        told |= {"state_size": HEAD, "n_groups": 1, "chunk_size": 64}
+    return kind(**{name: value for name, value in told.items() if name in known})
+
+
+class Body(nn.Module):
+    """The body of a causal model of transformers, from vectors to vectors.
+
+    Args:
+        model: with or without a head, which is not used.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Keep the body, without its embedding of words."""
+        super().__init__()
+        if not is_model(model):
+            raise ValueError(f"model must be a PreTrainedModel of transformers, got {type(model).__name__}")
+        whole: Any = model
+        self.model = whole.base_model
+        self.model.set_input_embeddings(nn.Identity())
+        self.config = whole.config
+        self.width = int(self.config.hidden_size)
+
+    def forward(self, h: _Sequence) -> _Sequence:
+        """What comes out of the last block and norm."""
+        with _quiet():
+            out: Tensor = self.model(inputs_embeds=h, use_cache=False)[0]
+        return out
+
+    @validated
+    def state_numel(self, time: Count) -> int:
+        """Numbers in the model's own cache after so many tokens of one sequence, counted by reading them."""
+        like = next(self.model.parameters())
+        with torch.no_grad(), _quiet():
+            out = self.model(inputs_embeds=like.new_zeros(1, time, self.width), use_cache=True)
+        found = {id(part): part for name, part in out.items() if name != "last_hidden_state" for part in _tensors(part)}
+        return sum(part.numel() for part in found.values())
+
+
+def _tensors(what: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
+    """All floating tensors in a cache, however it is built."""
+    seen = set() if seen is None else seen
+    if id(what) in seen:
+        return
+    seen.add(id(what))
+    if isinstance(what, Tensor):
+        if what.is_floating_point():
+            yield what
+    elif isinstance(what, dict):
+        for each in what.values():
+            yield from _tensors(each, seen)
+    elif isinstance(what, list | tuple):
+        for each in what:
+            yield from _tensors(each, seen)
+    elif hasattr(what, "__dict__") and not isinstance(what, type | nn.Module):
+        yield from _tensors(vars(what), seen)
+
+
+@validated
+def body_of(what: Any, *, longest: Count) -> Body:
+    """The body of a configuration's model, made anew, or of a model that was just made.
+
+    Args:
+        what: the configuration or the model.
+        longest: most tokens that it will read.
+
+    Raises:
+        ValueError: if it has places for fewer tokens, or is neither.
+    """
+    if not is_config(what) and not is_model(what):
+        raise ValueError(f"what must be a configuration or a model of transformers, got {what!r}")
+    config = what if is_config(what) else what.config
+    places = getattr(config, "max_position_embeddings", None)
+    if isinstance(places, int) and places < longest:
+        told = getattr(type(config), "attribute_map", {}).get("max_position_embeddings", "max_position_embeddings")
+        raise ValueError(
+            f"{type(config).__name__} has places for {places} tokens, and prompts have up to {longest}: set {told} to "
+            f"{longest}, or write a function of longest that returns the configuration"
+        )
+    if is_model(what):
+        return Body(what)
+    import transformers
+
+    with _quiet():
+        return Body(transformers.AutoModel.from_config(config))
+
+
+class _quiet:
+    """No advice of transformers about kernels for GPUs."""
+
+    def __enter__(self) -> None:
+        from transformers.utils import logging
+
+        self.before = logging.get_verbosity()
+        logging.set_verbosity_error()
+
+    def __exit__(self, *_: object) -> None:
+        from transformers.utils import logging
+
+        logging.set_verbosity(self.before)
+
+
+def hugging_face(name: str, **settings: Any) -> Any:
+    """A function of width, depth and longest that returns a configuration of this class of transformers.
+
+    Args:
+        name: of the class, such as "GPT2Config".
+        settings: what is set besides sizes.
+    """
+    _checks.text("name", name, "that of a class of transformers")
+
+    def made(width: int, depth: int, longest: int) -> Any:
+        import transformers
+
+        config = configured(getattr(transformers, name), width=width, depth=depth, longest=longest)
+        for setting, value in settings.items():
+            setattr(config, setting, value)
+        return config
+
+    return made
+
+
+class MambaPy(nn.Module):
+    """mambapy's Mamba: its own blocks, with their norms and residual connections.
+
+    Args:
+        width: numbers a token.
+        depth: blocks.
+    """
+
+    @validated
+    def __init__(self, width: Count, depth: Count) -> None:
+        """Make the model, parallel scan and all else as mambapy has it."""
+        super().__init__()
+        from mambapy import mamba
+
+        self.model = mamba.Mamba(mamba.MambaConfig(d_model=width, n_layers=depth))
+
+    @validated
+    def state_numel(self, time: Count) -> int:
+        """Numbers carried on: the states of the scans and what the convolutions remember."""
+        config = self.model.config
+        return int(config.n_layers * config.d_inner * (config.d_state + config.d_conv - 1))
+
+    def forward(self, h: _Sequence) -> _Sequence:
+        """The sequence after all blocks."""
+        out: Tensor = self.model(h)
+        return out
+
+
+_WIDTHS = ("width", "d_model", "n_embd", "hidden_size", "dim")
+_DEPTHS = ("depth", "n_layers", "n_layer", "num_layers", "num_hidden_layers")
+
+
+def dataclass_config(kind: Any) -> tuple[str, str, str, type] | None:
+    """How a model that takes one dataclass of settings (as mambapy's) is told its width and depth.
+
+    Returns:
+        the parameter's name, the fields' names for width and depth ("" if it has none), and the dataclass; None for
+        all other models.
+    """
+    if not isinstance(kind, type):
+        return None
+    needed = [
+        each
+        for each in inspect.signature(kind).parameters.values()
+        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) != 1:
+        return None
+    settings = needed[0].annotation
+    if not isinstance(settings, type) or not dataclasses.is_dataclass(settings):
+        return None
+    fields = [each.name for each in dataclasses.fields(settings)]
+    width = next((name for name in _WIDTHS if name in fields), None)
+    depth = next((name for name in _DEPTHS if name in fields), "")
+    return None if width is None else (needed[0].name, width, depth, settings)

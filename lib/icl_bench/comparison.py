@@ -1,0 +1,237 @@
+"""Who is told or taught what, and all of them on the same prompts: the contest of *One benchmark on drifting tasks*.
+
+Tasks, floors and the filter that is told a task's law are in :mod:`icl_bench.tasks`. :func:`tuned_for` finds the
+settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`untaught` are models with one setting for all,
+which :func:`teach` trains on all tasks at once. :func:`compare` sets all of them against the floor. A layer of one's
+own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a :class:`~icl.experiments.grid.Grid` beside `contestants`;
+or from the command line, in :mod:`icl_bench.runner`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import torch
+from annotated_types import Ge
+from torch.nn.utils import vector_to_parameters
+
+from icl import _checks, filters, profile
+from icl._bounds import Count, validated
+from icl.experiments.evaluation import Predictor
+from icl.experiments.grid import Expected, Grid, run_grid
+from icl.experiments.training import AdamW, Config, Run, fit
+from icl.experiments.tuning import LAYERS, Tunable, Tuned, tune
+from icl.models.causal import Causal, Normalised
+from icl.models.delta_layers import DeltaRule, GatedDelta, Kalman, Longhorn
+from icl.models.fast_weights import GLA, LengthGate, Mamba2
+from icl.models.stacks import GatedDeltaStack, Stack
+from icl.models.streaming_stacks import LayeredDelta, LayeredGLA, selected_at_random
+from icl.tasks import Mixture, Prompt, Task
+from icl_bench.tasks import best_possible, told_kalman
+
+# How the chapter trains single layers on all tasks, and those that have more to learn.
+SHORT = Config(100, 64, AdamW(lr=4e-2, weight_decay=0.0), anneal_to=0.05, clip=1.0)
+LONG = Config(600, 64, AdamW(lr=2e-2, weight_decay=0.0, beta2=0.99), warm_up=50, anneal_to=0.05, clip=1.0)
+
+#: What the name of a contestant ends in whose one setting serves all tasks.
+FOR_ALL = ", one for all"
+_Maker = Callable[[Task], Predictor | Expected]
+_ALL = "all"
+_COLUMNS = ["task", "method", "setting", "value"]
+
+
+@validated
+def tuned_for(
+    task: Task,
+    tunable: Tunable,
+    *,
+    prompts: Count = 100,
+    last: Count = 50,
+    rounds: Count = 2,
+    stream: str = "benchmark, tuning",
+) -> Tuned:
+    """A layer tuned for a task: on prompts of its own, float64, by the clean error at the last positions.
+
+    Args:
+        task: where prompts come from.
+        tunable: any layer (:data:`~icl.experiments.tuning.LAYERS`, or one's own).
+        prompts: how many.
+        last: how many positions, counted from the end, the error is averaged over.
+        rounds: grids, each as fine again as the one before it.
+        stream: name of the random stream; the same prompts for every layer of a task.
+    """
+    if last > task.n + 1:
+        raise ValueError(f"last must be at most the {task.n + 1} positions of the task, got {last}")
+    if not stream:
+        raise ValueError(f"stream must be a non-empty string, got {stream!r}")
+    prompt = task.sample(prompts, generator=profile.make_generator(stream), dtype=torch.float64)
+    return tune(tunable, prompt, positions=slice(-last, None), rounds=rounds)
+
+
+@validated
+def trainable_layers(d: Count = 10) -> dict[str, tuple[Callable[[], Causal], Config]]:
+    """Models to train and how, by name, each made anew by a call, float32: single layers from sensible settings, two
+    deep stacks, an S6 layer.
+
+    Args:
+        d: dimension of the inputs.
+    """
+    return {
+        "GLA": (lambda: GLA(d, lam=0.9, mu=0.06), SHORT),
+        "Mamba-2": (lambda: Mamba2(d, LengthGate(d), A=1.0, Delta=0.1, mu=0.5), SHORT),
+        "delta rule": (lambda: DeltaRule(d, lam=0.95, mu=0.07), SHORT),
+        "gated delta": (lambda: GatedDelta(d, LengthGate(d), LengthGate(d), lam=0.95, beta=0.9), SHORT),
+        "Longhorn": (lambda: Longhorn(d, lam=0.95, eps=0.5), SHORT),
+        "Kalman": (lambda: Kalman(d, gamma=0.95, sigma_e=0.1, sigma_y=0.2, P_0=0.1), SHORT),
+        "GLA, 6 layers": (lambda: LayeredGLA(Normalised(Stack(d, 6))), LONG),
+        "gated delta, 4 layers": (lambda: LayeredDelta(GatedDeltaStack(d, 4)), LONG),
+        "S6": (lambda: selected_at_random(d, generator=profile.make_generator("benchmark, start of S6")), LONG),
+    }
+
+
+@validated
+def train_on(model: Causal, tasks: Sequence[Task], config: Config, *, generator: torch.Generator) -> Run:
+    """Train a model in place for all tasks at once, on prompts of each in equal parts: the squared error of what it
+    sees, the noisy labels, in the second half of the prompts.
+
+    Args:
+        model: any that answers every position of a prompt.
+        tasks: at least one, all of one d and n.
+        config: its batch has to be a multiple of the number of tasks.
+        generator: the stream that prompts are drawn from.
+    """
+    mixture = Mixture(tasks)
+
+    def loss(trained: torch.nn.Module, prompt: Prompt) -> torch.Tensor:
+        assert isinstance(trained, Causal)
+        return trained.loss(prompt, since=mixture.n // 2)
+
+    return fit(model, loss, mixture, config, generator=generator)
+
+
+@validated
+def tuned_settings(tasks: Mapping[str, Task], *, prompts: Count = 100, last: Count = 50) -> pd.DataFrame:
+    """The settings that `tuned_for` finds for every layer of `icl.experiments.tuning.LAYERS`: task, method, setting, value.
+
+    Args:
+        tasks: by name.
+        prompts: how many a task.
+        last: how many positions, counted from the end, errors are averaged over.
+    """
+    rows = []
+    for name, task in _named(tasks).items():
+        for method, layer in LAYERS.items():
+            found = tuned_for(task, layer, prompts=prompts, last=last).settings
+            rows += [(name, method, setting, value) for setting, value in found.items()]
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+@validated
+def trained_settings(
+    tasks: Mapping[str, Task], models: Mapping[str, tuple[Callable[[], Causal], Config]]
+) -> pd.DataFrame:
+    """The numbers of models that :func:`teach` trained on all tasks at once: "all", method, setting, value.
+
+    Args:
+        tasks: by name.
+        models: by name, how one is made and trained (:func:`untaught`); prompts come from streams of these names.
+    """
+    rows = []
+    for method, (made, config) in models.items():
+        model = made()
+        generator = profile.make_generator(f"benchmark, training {method}")
+        train_on(model, list(_named(tasks).values()), config, generator=generator)
+        for name, parameter in model.named_parameters():
+            values = parameter.detach().flatten().tolist()
+            rows += [(_ALL, method, f"{name} {i}", value) for i, value in enumerate(values)]
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+@validated
+def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
+    """Makers of all that are compared on a task, with the settings that were found for it; the floor first.
+
+    Args:
+        task: gives the dimension.
+        name: its name in the settings.
+        settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
+    """
+    _checks.text("name", name)
+    held = _settings(settings)
+
+    def found(whose: str, method: str) -> dict[str, float]:
+        rows = held[(held["task"] == whose) & (held["method"] == method)]
+        if rows.empty:
+            raise ValueError(f"settings must hold {method} for {whose}, got none")
+        return dict(zip(rows["setting"], rows["value"], strict=True))
+
+    made: dict[str, _Maker] = {"floor": best_possible, "answer 0": lambda task: filters.zero()}
+    for method, layer in LAYERS.items():
+        made[method] = _made(layer, found(name, method))
+    made["Kalman"] = told_kalman
+    for method, (start, _) in trainable_layers(task.d).items():
+        numbers = list(found(_ALL, method).values())
+        made[method + FOR_ALL] = _always(_with_numbers(start(), method, numbers))
+    return made
+
+
+def _made(layer: Tunable, settings: dict[str, float]) -> _Maker:
+    return lambda task: layer.made(task.d, **settings)
+
+
+def _always(model: Causal) -> _Maker:
+    return lambda task: model
+
+
+@validated
+def compare(
+    tasks: Mapping[str, Task],
+    settings: pd.DataFrame,
+    *,
+    batch: Annotated[int, Ge(2)] = 400,
+    seeds: Count = 4,
+    last: Count = 50,
+    folder: Path | None = None,
+) -> pd.DataFrame:
+    """All contestants on these tasks, pooled over seeds (`icl.experiments.grid.Results.pooled`), the floor for a reference.
+
+    Args:
+        tasks: by name.
+        settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
+        batch: prompts a task and seed.
+        seeds: number of cells a task.
+        last: how many positions, counted from the end, are averaged.
+        folder: where finished cells are kept, those of each program in a folder of their own; None keeps nothing.
+    """
+    if folder is not None:
+        _checks.instance("folder", folder, Path)
+    tables = []
+    for name, task in _named(tasks).items():
+        grid = Grid({name: task}, makers(task, name, settings), seeds, batch, last, "floor", "one benchmark")
+        tables.append(run_grid(grid, folder / grid.fingerprint(name) if folder else None).pooled())
+    return pd.concat(tables, ignore_index=True)
+
+
+def _named(tasks: object) -> Mapping[str, Task]:
+    if not isinstance(tasks, Mapping) or not tasks or not all(isinstance(name, str) and name for name in tasks):
+        raise ValueError(f"tasks must map names to tasks, at least one, got {tasks!r}")
+    for name, task in tasks.items():
+        if isinstance(task, type) or not isinstance(task, Task):
+            raise ValueError(f"tasks must be tasks, got {task!r} for {name!r}")
+    return tasks
+
+
+def _settings(settings: object) -> pd.DataFrame:
+    if not isinstance(settings, pd.DataFrame) or not set(_COLUMNS) <= set(settings.columns):
+        raise ValueError(f"settings must be a table with {', '.join(_COLUMNS)}, got {settings!r:.200}")
+    return settings
+
+
+def _with_numbers(model: Causal, method: str, values: list[float]) -> Causal:
+    """The model with these numbers for its parameters, one after another, in float64."""
+    wanted = sum(parameter.numel() for parameter in model.parameters())
+    if len(values) != wanted:
+        raise ValueError(f"settings must hold the {wanted} numbers of {method}, got {len(values)}")
+    vector_to_parameters(torch.tensor(values), model.parameters())
+    return model.double()

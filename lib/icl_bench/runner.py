@@ -1,0 +1,567 @@
+"""A run: contestants, tasks and a budget, in as many processes as there are, resumed where it was stopped.
+
+First every contestant is tried at each learning rate from the first seed, then trained at its best rate from the
+others; then all are tested on the same prompts. :func:`run` shares the cells out by joblib: to this process, to several
+on this machine, or to the workers of a Dask cluster by its address. They have to see the contestants' files and have
+the same versions of packages; a worker that has not is refused by name.
+"""
+
+import contextlib
+import functools
+import json
+import math
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import filelock
+import joblib
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from icl import _checks, filters
+from icl._bounds import Count, validated
+from icl_bench import costs, entries, training_jobs, validation
+from icl_bench import results as tables
+from icl_bench import tasks as tasks_of
+from icl_bench.budgets import BUDGETS, Budget
+from icl_bench.entries import Contestant
+from icl_bench.results import BenchResults
+from icl_bench.training_jobs import Job, JobResult, JobSpec
+
+_ALL = "all"
+# Seconds that a scheduler has to answer.
+_PATIENCE = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is going to do.
+
+    Attributes:
+        contestants: in order.
+        budget: sizes, steps, prompts.
+        training: names of the tasks that are trained on.
+        only_tested: names of the tasks that nobody is trained on.
+        train: "all" for one training on all tasks at once, "each" for one a task, or a task's name.
+        device: "cpu", "cuda", "cuda:1".
+    """
+
+    contestants: tuple[Contestant, ...]
+    budget: Budget
+    training: tuple[str, ...]
+    only_tested: tuple[str, ...]
+    train: str
+    device: str
+    paths: tuple[str, ...]
+
+    @property
+    def trained_on(self) -> dict[str, tuple[str, ...]]:
+        """What trainings are called, and the tasks of each."""
+        if self.train == _ALL:
+            return {_ALL: self.training}
+        return {name: (name,) for name in (self.training if self.train == "each" else (self.train,))}
+
+    def tests(self, trained_on: str) -> dict[str, tuple[str, ...]]:
+        """Variants by task that a training of this name is tested on.
+
+        A training on each task by itself is tested on its own; any other on all there are. Longer prompts are of the
+        tasks trained on.
+        """
+        _checks.one_of("trained_on", trained_on, self.trained_on)
+        own = self.trained_on[trained_on]
+        others = self.only_tested if self.train == "each" else [*self.training, *self.only_tested]
+        return {
+            name: training_jobs.VARIANTS if name in own else training_jobs.VARIANTS[:1]
+            for name in dict.fromkeys([*own, *others])
+        }
+
+    @property
+    def trainings(self) -> int:
+        """Number of trainings."""
+        each = len(self.budget.rates) + self.budget.seeds - 1
+        return sum(c.trained for c in self.contestants) * len(self.trained_on) * each
+
+    @property
+    def test_sets(self) -> int:
+        """Number of tests, a contestant and seed on the prompts of one task and variant."""
+        a_seed = sum(len(variants) for name in self.trained_on for variants in self.tests(name).values())
+        return a_seed * sum(self.budget.seeds if c.trained else 1 for c in self.contestants)
+
+    @validated
+    def seconds(self, us_per_token: Mapping[str, float], jobs: Count = 1) -> float:
+        """About how long it takes on so many processes, given each contestant's time a token (`icl_bench.costs`).
+
+        A step back costs about twice a step forward, and a test reads a quarter of a training's tokens.
+        """
+        tokens = self.budget.batch * (2 * self.budget.n + 1) * self.budget.steps
+        trainings = (len(self.budget.rates) + self.budget.seeds - 1) * len(self.trained_on)
+        times = (3.5 * us_per_token[c.name] * 1e-6 * tokens * trainings for c in self.contestants if c.trained)
+        return sum(times) / jobs
+
+
+@validated
+def plan(
+    asked: Sequence[str | Contestant],
+    *,
+    tasks: Sequence[str] = (_ALL,),
+    only_tested: Sequence[str] | None = None,
+    budget: str | Budget = "small",
+    train: str = _ALL,
+    device: str = "cpu",
+) -> Plan:
+    """What :func:`run` would do, everything found and nothing begun.
+
+    Args:
+        asked: contestants, or what :func:`~icl_bench.entries.resolve` finds them by.
+        tasks: names of tasks to train on, and to test on (:func:`~icl_bench.tasks.find_tasks`).
+        only_tested: names of tasks that nobody is trained on; None is all that the tool has where all are trained on,
+            and none elsewhere.
+        budget: one of :data:`~icl_bench.budgets.BUDGETS` by name, or one's own.
+        train: "all", "each", or the name of one of the tasks.
+        device: what models are trained on: "cpu", "cuda", which is all GPUs in turn, or one of them as "cuda:1". The
+            machine that starts the run examines and weighs the contestants there, so it needs a GPU of its own too.
+
+    Raises:
+        ValueError: if a contestant or a task is not found, or they do not fit together: with what to change.
+    """
+    chosen = BUDGETS.get(budget) if isinstance(budget, str) else budget
+    if not isinstance(chosen, Budget):
+        raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, or an icl_bench.budgets.Budget, got {budget!r}")
+    if isinstance(asked, str) or not asked:
+        raise ValueError(f"asked must name at least one contestant, in a list, got {asked!r}")
+    found = tuple(each if isinstance(each, Contestant) else entries.resolve(each) for each in asked)
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two contestants are called {name}: give one of them another name")
+        if name == tables.ZERO:
+            raise ValueError(f"no contestant may be called {tables.ZERO}: it is in every run already")
+    for name, given in (("tasks", tasks), ("only_tested", () if only_tested is None else only_tested)):
+        _checks.instance(name, given, Sequence)
+        if isinstance(given, str):
+            raise ValueError(f"{name} must be names of tasks, in a list, got {given!r}")
+    trained = tasks_of.find_tasks(tasks)
+    if only_tested is None:
+        everything = list(tasks) == [_ALL]
+        only_tested = [n for n, each in tasks_of.BENCH_TASKS.items() if each.shifted] if everything else []
+    tested = tasks_of.find_tasks(only_tested) if only_tested else {}
+    if overlap := set(trained) & set(tested):
+        raise ValueError(f"only_tested must not name tasks that are trained on, got {', '.join(sorted(overlap))}")
+    if train not in (_ALL, "each", *trained):
+        raise ValueError(f"train must be all, each, or one of {', '.join(trained)}, got {train!r}")
+    named = re.fullmatch(r"cpu|cuda(?::(\d+))?", _checks.text("device", device, "cpu or cuda"))
+    if not named:
+        raise ValueError(f"device must be cpu or cuda, got {device!r}")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"device {device} is not here: torch sees no GPU; leave it out to use the processor")
+    if named[1] and int(named[1]) >= (count := torch.cuda.device_count()):
+        raise ValueError(f"device {device} is not here: torch sees {count} GPU{'s' * (count > 1)}, the first is cuda:0")
+    paths = tuple(dict.fromkeys(c.path for c in found if c.path))
+    return Plan(found, chosen, tuple(trained), tuple(tested), train, device, paths)
+
+
+@validated
+def run(
+    asked: Sequence[str | Contestant] | Plan,
+    *,
+    folder: Path | str | None = None,
+    jobs: Count = 1,
+    dask: str | None = None,
+    quiet: bool = False,
+    **planned: Any,
+) -> BenchResults:
+    """Train, choose and test all contestants, and return the table.
+
+    Args:
+        asked: a plan, or what :func:`plan` makes one of, with the further arguments of :func:`plan`.
+        folder: where finished cells and states of trainings are kept, so that the same call goes on where it was
+            stopped; `results.parquet` is written there too. None keeps nothing.
+        jobs: number of processes on this machine; GPUs are shared among them in turn.
+        dask: address of a Dask scheduler, to use its workers in place of processes.
+        quiet: no bar.
+
+    Raises:
+        ValueError: if something is not found or does not fit, if the folder has a file that is damaged or a table of
+            another budget, or is in use by another run.
+        icl_bench.validation.InvalidModel: if a contestant sees what it must not, before anything is trained.
+    """
+    plan_ = asked if isinstance(asked, Plan) else plan(asked, **planned)
+    if isinstance(asked, Plan) and planned:
+        raise ValueError(f"a plan has its settings: leave out {', '.join(planned)}")
+    if folder is not None:
+        _checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path")
+    if dask is not None:
+        _checks.text("dask", dask, "an address")
+    with _on(plan_.device):
+        warnings = {
+            c.name: list(validation.validate(c, plan_.budget.shape, device=plan_.device)) for c in plan_.contestants
+        }
+        weights = {c.name: costs.measure_cost(c, plan_.budget.shape, device=plan_.device) for c in plan_.contestants}
+    with _home(folder) as home:
+        table = home / "results.parquet"
+        before = tables.read_results(table) if table.exists() else None
+        if before is not None:
+            _check_compatible(before, plan_, table)
+        with _backend(jobs, dask) as shared:
+            found, floors = _run_jobs(plan_, home, jobs, shared, quiet)
+        made = _results(plan_, found, floors, warnings, weights)
+        if before is not None:
+            made = tables.concat([_without(before, made.meta["contestants"]), made])
+        tables.write_results(table, made)
+    return made
+
+
+def _on(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Where kernels of somebody's own are started, which need not look at where their tensors are."""
+    return torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _home(folder: Path | str | None) -> Iterator[Path]:
+    """The folder of a run, to itself."""
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="icl-bench-") as place:
+            yield Path(place)
+        return
+    home = Path(folder)
+    lock = filelock.FileLock(home / ".lock")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise ValueError(f"folder {folder} is in use by another run: wait for it, or give another folder") from error
+    except OSError as error:
+        raise ValueError(f"folder {folder} cannot be written to: {error.strerror}") from error
+    try:
+        yield home
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        # The operating system does not always say which file it could not write.
+        raise OSError(error.errno, error.strerror, str(home)) from error
+    finally:
+        lock.release()
+
+
+def _check_compatible(before: BenchResults, plan_: Plan, table: Path) -> None:
+    """Refuse to add to a table that these results would not be comparable with."""
+    for what, there, here in (
+        ("budget", before.meta["budget"], plan_.budget.described()),
+        ("library", before.meta["library"], training_jobs._program()["library"]),
+        ("versions", before.meta["versions"], training_jobs._program()["versions"]),
+        ("device", before.meta["device"], plan_.device.partition(":")[0]),
+    ):
+        if there != here:
+            raise ValueError(
+                f"{table} holds results of another {what} ({json.dumps(there)[:80]}): give another folder, or move it"
+            )
+
+
+def _without(before: BenchResults, contestants_: Iterable[str]) -> BenchResults:
+    """A table without these contestants' rows, whose new ones take their place."""
+    gone = set(contestants_)
+    kept = {name: each for name, each in before.meta["contestants"].items() if name not in gone}
+    rows = before.table[~before.table["contestant"].isin(gone)]
+    return BenchResults(rows, before.meta | {"contestants": kept})
+
+
+@contextlib.contextmanager
+def _backend(jobs: int, dask: str | None) -> Iterator[bool]:
+    """Where cells are worked on; whether that is another process."""
+    if dask is None:
+        yield jobs > 1
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ValueError("dask needs the package distributed: pip install distributed") from error
+    try:
+        client = Client(dask, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ValueError(
+            f"no Dask scheduler answers at {dask}: start one with `dask scheduler`, and workers"
+        ) from error
+    with client, joblib.parallel_config(backend="dask"):
+        yield True
+
+
+_Key = tuple[str, str, float | None, int]
+
+
+def _run_jobs(
+    plan_: Plan, home: Path, jobs: int, shared: bool, quiet: bool
+) -> tuple[dict[_Key, tuple[JobResult, bool]], dict[tuple[str, str], dict[str, Any]]]:
+    """All cells: by contestant, training, rate and seed, and whether it is one of those that count; and the floors."""
+    budget = plan_.budget
+    training = [(c, t) for c in plan_.contestants for t in plan_.trained_on]
+
+    def cell(contestant: Contestant, trained_on: str, rate: float, seed: int) -> Job:
+        device = plan_.device if contestant.trained else "cpu"
+        asked = JobSpec(contestant.spec, contestant.kind, contestant.name, contestant.path, contestant.source)
+        names = plan_.trained_on[trained_on]
+        return Job(asked, budget, trained_on, names, plan_.paths, rate, seed, device)
+
+    first: list[tuple[Job, dict[str, tuple[str, ...]]]] = [
+        (cell(c, t, rate, 0), {}) for c, t in training if c.trained for rate in budget.rates
+    ]
+    sets = {pair: None for t in plan_.trained_on for pair in _pairs(plan_.tests(t))}
+    units = len(first) + sum(budget.seeds - 1 for c, _ in training if c.trained)
+    found: dict[_Key, tuple[JobResult, bool]] = {}
+    with _Bar(home, units * budget.steps, quiet) as bar:
+        bar.expect(first)
+        for asked, outcome in _map_parallel(training_jobs.run_job, first, home, jobs, shared):
+            found[_key(asked)] = outcome, False
+            bar.done(asked)
+        second: list[tuple[Job, dict[str, tuple[str, ...]]]] = []
+        for c, t in training:
+            rates = budget.rates if c.trained else (math.nan,)
+            best = min(rates, key=lambda rate: found[c.name, t, rate, 0][0].validation) if c.trained else math.nan
+            seeds = budget.seeds if c.trained else 1
+            second += [(cell(c, t, best, seed), plan_.tests(t)) for seed in range(seeds)]
+        bar.expect(second)
+        for asked, outcome in _map_parallel(training_jobs.run_job, second, home, jobs, shared):
+            found[_key(asked)] = outcome, True
+            bar.done(asked)
+        floors = {}
+        for pair, floor in _map_parallel(_floors, [(pair, budget, plan_.paths) for pair in sets], home, jobs, shared):
+            floors[pair] = floor
+    # In the order of the plan, whichever was done first.
+    order = [_key(asked) for asked, _ in [*first, *second]]
+    return {key: found[key] for key in order}, {pair: floors[pair] for pair in sets}
+
+
+def _pairs(tests: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    return [(task, variant) for task, variants in tests.items() for variant in variants]
+
+
+def _key(cell: Job) -> Any:
+    # NaN is no key that is found again.
+    return cell.asked.name, cell.trained_on, None if math.isnan(cell.rate) else cell.rate, cell.seed
+
+
+def _map_parallel(
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], home: Path, jobs: int, shared: bool
+) -> Iterator[tuple[Any, Any]]:
+    """What a function gives for each of these, in the order in which they are done."""
+    with _quiet_workers() if shared else contextlib.nullcontext():
+        parallel = joblib.Parallel(n_jobs=None if shared and jobs == 1 else jobs, return_as="generator_unordered")
+        asked = (
+            joblib.delayed(_worker)(function, each, home, place, os.getpid()) for place, each in enumerate(arguments)
+        )
+        try:
+            for given, answer, there in parallel(asked):
+                if there != training_jobs._program():
+                    here = training_jobs._program()
+                    raise ValueError(f"workers must have this library and these versions, {here}, got {there}")
+                yield given, answer
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                f"a process of the run in {home} was killed, most likely for want of memory: what was done is kept, "
+                f"and the same call goes on from there; with jobs below {jobs} if it was memory"
+            ) from error
+
+
+def _worker(
+    function: Callable[..., Any], arguments: tuple[Any, ...], home: Path, place: int, asker: int
+) -> tuple[Any, Any, dict[str, Any]]:
+    """What a worker does: the function, on one of the GPUs that it sees, which may be fewer than where it was asked."""
+    if os.getppid() == asker:
+        _end_with(asker)
+    asked, *more = arguments
+    here = asked
+    if isinstance(asked, Job) and asked.device == "cuda":
+        count = torch.cuda.device_count()
+        if not count:
+            raise ValueError("a worker sees no GPU: give each worker one, or leave the device out")
+        here = replace(asked, device=f"cuda:{place % count}")
+    # What a training shows of itself is not the table that the command prints.
+    with contextlib.redirect_stdout(sys.stderr), _on(here.device if isinstance(here, Job) else "cpu"):
+        return asked, function(here, *more, home), training_jobs._program()
+
+
+@functools.cache
+def _end_with(parent: int) -> None:
+    """Have this process end within a second of its parent, which may be killed and can then tell it nothing.
+
+    It would train on, in a folder that by then may be another run's.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _quiet_workers() -> Iterator[None]:
+    """Let processes started from here show no bars of their own: one is enough."""
+    before = os.environ.get("TQDM_DISABLE")
+    os.environ["TQDM_DISABLE"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TQDM_DISABLE"]
+        else:
+            os.environ["TQDM_DISABLE"] = before
+
+
+class _Bar:
+    """One bar over the steps of all trainings, those under way in other processes included."""
+
+    def __init__(self, home: Path, total: int, quiet: bool) -> None:
+        self._home, self._total, self._steps, self._over = home, total, dict[Path, int](), threading.Event()
+        self._bar = tqdm(total=total, file=sys.stderr, disable=quiet, unit=" steps", smoothing=0.05)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "_Bar":
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watcher.join()
+        self._bar.close()
+
+    def expect(self, asked: Sequence[tuple[Job, Any]]) -> None:
+        """These cells will be worked on."""
+        for cell, _ in asked:
+            if cell.trained:
+                self._steps.setdefault(self._file(cell), 0)
+
+    def done(self, cell: Job) -> None:
+        """A cell is done."""
+        if cell.trained:
+            self._steps[self._file(cell)] = cell.budget.steps
+            self._show()
+
+    def _file(self, cell: Job) -> Path:
+        return cell.files(self._home).with_suffix(".steps")
+
+    def _watch(self) -> None:
+        while not self._over.wait(1.0):
+            for path, steps in self._steps.copy().items():
+                with contextlib.suppress(OSError, ValueError):
+                    self._steps[path] = max(steps, int(path.read_text()))
+            self._show()
+
+    def _show(self) -> None:
+        self._bar.n = min(sum(self._steps.copy().values()), self._total)
+        self._bar.refresh()
+
+
+def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home: Path) -> dict[str, Any]:
+    """What is known of a task at the sizes of a variant: its floors on the test prompts, and which prompts they are."""
+    for each in paths:
+        training_jobs._reachable(each)
+    task, prompt = training_jobs.prompts_for(*pair, budget)
+    known = tasks_of.find_tasks(pair[:1])[pair[0]]
+    what = {
+        "prompts": training_jobs._digest(prompt),
+        "last": budget.last,
+        "floors of": pair[0],
+    } | training_jobs._program()
+    path = home / "floors" / f"{training_jobs._hashed(what)}.json"
+    path.parent.mkdir(exist_ok=True)
+    kept = training_jobs._kept(path, what)
+    if kept is None:
+        floors = {name: np.asarray(floor.errors(prompt)) for name, floor in known.floors(task).items()}
+        errors = {name: found[:, -budget.last :].mean(1) for name, found in floors.items()}
+        errors[tables.ZERO] = training_jobs.squared_errors(filters.zero(), prompt, budget.last)
+        kept = {"errors": {name: found.tolist() for name, found in errors.items()}, "reference": known.reference(task)}
+        training_jobs._keep(path, what, kept)
+    return kept | {"prompts": what["prompts"]}
+
+
+def _results(
+    plan_: Plan,
+    found: dict[_Key, tuple[JobResult, bool]],
+    floors: dict[tuple[str, str], dict[str, Any]],
+    warnings: dict[str, list[str]],
+    weights: dict[str, cost.MeasuredCost],
+) -> BenchResults:
+    """The table, and all that is to be known of it."""
+    rows = []
+    for (task, variant), known in floors.items():
+        for name, errors in known["errors"].items():
+            kind = "filter" if name == tables.ZERO else "floor"
+            rows.append((name, kind, "", math.nan, 0, task, variant, errors))
+    told: dict[str, Any] = {}
+    for c in plan_.contestants:
+        own = {key[1:]: each for key, each in found.items() if key[0] == c.name}
+        told[c.name] = _run_metadata(plan_, c, own, warnings[c.name], weights[c.name])
+        for (trained_on, rate, seed), (outcome, counts) in own.items():
+            if not counts:
+                continue
+            for (task, variant), errors in outcome.errors.items():
+                if variant in plan_.tests(trained_on).get(task, ()):
+                    where = (trained_on if c.trained else "", math.nan if rate is None else rate, seed)
+                    rows.append((c.name, c.kind, *where, task, variant, errors.tolist()))
+    table = pd.DataFrame(rows, columns=list(tables.COLUMNS))
+    known_tasks = tasks_of.find_tasks([*plan_.training, *plan_.only_tested])
+    about = {
+        name: {
+            "title": task.title,
+            "about": task.about,
+            "shifted": name in plan_.only_tested,
+            "reference": {v: known["reference"] for (t, v), known in floors.items() if t == name}["same"],
+            "prompts": {v: known["prompts"] for (t, v), known in floors.items() if t == name},
+        }
+        for name, task in known_tasks.items()
+        if (name, "same") in floors
+    }
+    meta = {
+        "format": tables.FORMAT,
+        "budget": plan_.budget.described(),
+        "train": plan_.train,
+        "tasks": about,
+        "contestants": told,
+        "device": plan_.device.partition(":")[0],
+    } | training_jobs._program()
+    return BenchResults(table, meta)
+
+
+def _run_metadata(
+    plan_: Plan, c: Contestant, own: dict[Any, tuple[JobResult, bool]], warnings: list[str], weight: cost.MeasuredCost
+) -> dict[str, Any]:
+    """What is to be known of a contestant beside its errors."""
+    warnings = list(warnings)
+    rates: dict[str, dict[str, float]] = {}
+    for (trained_on, rate, seed), (outcome, _) in own.items():
+        if rate is not None and seed == 0:
+            rates.setdefault(trained_on, {})[repr(rate)] = outcome.validation
+        if outcome.trouble:
+            warnings.append(f"trained on {trained_on} at rate {rate:g}, seed {seed}: {outcome.trouble}")
+    best = {trained_on: min(tried, key=lambda rate: tried[rate]) for trained_on, tried in rates.items()}
+    for trained_on, rate in best.items():
+        ends = [end for end, at in (("lowest", min), ("highest", max)) if float(rate) == at(plan_.budget.rates)]
+        if ends and len(plan_.budget.rates) > 1:
+            warnings.append(f"trained on {trained_on} it was best at the {ends[0]} rate tried, {rate}")
+    return {
+        "spec": c.spec,
+        "kind": c.kind,
+        "about": c.about,
+        "source": c.source,
+        "parameters": weight.parameters,
+        "flops": weight.flops,
+        "state_bytes": weight.state_bytes,
+        "us_per_token": weight.us_per_token,
+        "rates": rates,
+        "rate": best,
+        "settings": {key[0]: outcome.settings for key, (outcome, _) in own.items() if outcome.settings},
+        "seconds": round(math.fsum(outcome.seconds for outcome, _ in own.values()), 1),
+        "warnings": warnings,
+    }

@@ -1,0 +1,336 @@
+"""What is refused before anything is trained: looking ahead, prompts that mix, state that stays, numbers not finite.
+
+:func:`audit` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
+parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode and in
+evaluation. What is wrong is refused as :exc:`Unsound`, which says who, what, where, how much, and what usually causes
+it; what is only odd comes back as warnings.
+
+Two answers are the same if they differ by no more than 1,000 roundings of the larger of 1, the size of labels, and of
+the largest answer so far: 1.2e-4 in single precision. Loops and matrix products of one shape agree to the bit; scans in
+blocks, Fourier transforms and another size of batch differ by tens of roundings. What is let through can win no more
+than the square of it, 1e-8 of the labels' variance, and what leaks here leaks by numbers as large as the others.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl import _checks
+from icl._bounds import validated
+from icl.experiments.evaluation import Predictor, one_step_ahead
+from icl.experiments.tuning import Tunable
+from icl.filters import Filter
+from icl.models.causal import Causal
+from icl.tasks import Prompt
+from icl_bench.entries import Contestant, Shape, in_the_middle, torch_seeded
+
+_Answers = Float[Tensor, "batch time"]
+
+_ROUNDINGS = 1_000
+_NOISE = 0.03
+_PROMPTS = 6
+_AHEAD = (
+    "usually attention without its mask (of transformers, a model that is no decoder), a convolution padded on both "
+    "sides, or a norm, mean, sort or roll over time"
+)
+_MIXED = "usually a batch norm, a mean over the batch, or a reshape that runs batch and time together"
+_KEPT = "usually a buffer that forward writes to and the next call reads: let every call start anew"
+_INFINITE = "usually a division by 0, a logarithm or root of what can be 0 or negative, or a state that grows"
+
+
+class InvalidModel(ValueError):
+    """A contestant that cannot be compared: the message says who, what, where, and what usually causes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Subject:
+    """What is examined.
+
+    Attributes:
+        name: of the contestant.
+        answer: from prompts to answers at every position.
+        when: "at its start", or after noise.
+        model: whose mode is set; None for filters.
+        device: where it reads.
+    """
+
+    name: str
+    answer: Callable[[Prompt], Tensor]
+    when: str
+    model: Causal | None
+    device: str = "cpu"
+
+    def __call__(self, prompt: Prompt, *, seed: int = 0) -> _Answers:
+        """Answers, with torch's global stream at this seed."""
+        with torch_seeded(seed, device=self.device), torch.no_grad():
+            return _fitting(self, prompt, self.answer).cpu()
+
+    def refuse(self, what: str) -> InvalidModel:
+        """The refusal that says this."""
+        mode = " in training mode" if self.model is not None and self.model.training else ""
+        return InvalidModel(f"{self.name} {what} [{self.when}{mode}]")
+
+
+@validated
+def validate(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple[str, ...]:
+    """Examine a contestant, built for this shape.
+
+    Args:
+        contestant: who.
+        shape: sizes; prompts have its n examples, and then the most that `longest` tokens hold.
+        device: where it will be trained.
+
+    Returns:
+        warnings, none of which makes a comparison unfair: parameters that get no gradient, a model that does not read
+        examples.
+
+    Raises:
+        Unsound: if it looks ahead, mixes prompts, remembers earlier calls, is random in evaluation, fails, or returns
+            what has another shape or dtype or is not finite.
+        ValueError: if it cannot be built.
+    """
+    with torch_seeded(device=device):
+        made = contestant.build(shape)
+    return validate_model(made.to(device) if isinstance(made, Causal) else made, contestant.name, shape)
+
+
+@validated
+def validate_model(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[str, ...]:
+    """Examine what was built, or trained, where it is. A model comes back as it was, in the mode that it was in.
+
+    Args:
+        made: a model, a filter or a tunable.
+        name: what messages call it.
+        shape: sizes.
+
+    Raises:
+        Unsound: as :func:`audit`.
+    """
+    _checks.text("name", name)
+    if not isinstance(made, Causal):
+        predictor = made if isinstance(made, Filter) else _middle(made, name, shape)
+        subject = _Subject(name, lambda prompt: one_step_ahead(predictor, prompt), "its answers", None)
+        _same_answers(subject, shape, torch.float64)
+        return ()
+    mode, kept = made.training, [*made.parameters(), *made.buffers()]
+    before = [each.detach().clone() for each in kept]
+    first = next(made.parameters(), None)
+    dtype, device = (torch.float32, "cpu") if first is None else (first.dtype, str(first.device))
+    try:
+        warnings: tuple[str, ...] = ()
+        for when in ("at its start", f"with noise of {_NOISE} on its parameters"):
+            if "noise" in when:
+                _shake(made)
+            subject = _Subject(name, made.predictions, when, made, device)
+            made.train()
+            idle = _gradients(subject, made, shape, dtype)
+            for training in (True, False):
+                made.train(training)
+                _same_answers(subject, shape, dtype)
+            warnings = _odd(idle, subject, shape, dtype)
+        return warnings
+    finally:
+        with torch.no_grad():
+            for each, value in zip(kept, before, strict=True):
+                each.copy_(value)
+        made.zero_grad(set_to_none=True)
+        made.train(mode)
+
+
+def _middle(tunable: Tunable, name: str, shape: Shape) -> Predictor:
+    try:
+        return in_the_middle(tunable, shape)
+    except Exception as error:
+        raise InvalidModel(
+            f"{name} cannot be made for d = {shape.d} at middle settings: {_error_text(error)}"
+        ) from error
+
+
+def _error_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error) or 'without a message'}"
+
+
+def _shake(model: Causal) -> None:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(noise.to(parameter), alpha=_NOISE)
+
+
+def _prompts(shape: Shape, dtype: torch.dtype, *, time: int, seed: int = 0) -> Prompt:
+    """Prompts of the tool's scale: inputs of variance 1, labels too, each prompt with weights of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(_PROMPTS, time, shape.d, generator=generator, dtype=torch.float64)
+    w = torch.randn(_PROMPTS, 1, shape.d, generator=generator, dtype=torch.float64) / math.sqrt(shape.d)
+    return Prompt(*(part.to(dtype) for part in (x, (x * w).sum(-1), w.expand_as(x))))
+
+
+def _fitting(subject: _Subject, prompt: Prompt, answer: Callable[[Prompt], Any]) -> _Answers:
+    """Answers, if there are any, of the right shape and dtype, and finite."""
+    batch, time = prompt.y.shape
+    size = f"a batch of {batch}, {time} positions ({2 * time - 1} tokens)"
+    try:
+        answers = answer(Prompt(*(each.to(subject.device) for each in (prompt.x, prompt.y, prompt.w))))
+    except Exception as error:
+        raise subject.refuse(f"fails on {size}: {_error_text(error)}") from error
+    if not isinstance(answers, Tensor) or answers.shape != (batch, time):
+        got = tuple(answers.shape) if isinstance(answers, Tensor) else type(answers).__name__
+        raise subject.refuse(f"must answer (batch, time) = {(batch, time)}, got {got}")
+    if answers.dtype != prompt.y.dtype:
+        raise subject.refuse(f"must answer in {prompt.y.dtype} as it is asked, got {answers.dtype}")
+    wrong = ~torch.isfinite(answers)
+    if wrong.any():
+        at, position = wrong.nonzero()[0].tolist()
+        raise subject.refuse(
+            f"answers {answers[at, position].item()} at position {position} of {time} of prompt {at}: {_INFINITE}"
+        )
+    return answers
+
+
+def _differ(one: _Answers, other: _Answers) -> Tensor:
+    """By how much answers differ where that is more than rounding, else 0."""
+    size = one.abs().amax(0).cummax(0).values.clamp(min=1)
+    gap = (one - other).abs()
+    return torch.where(gap > _ROUNDINGS * torch.finfo(one.dtype).eps * size, gap, 0.0)
+
+
+def _worst(gap: Tensor) -> tuple[int, int, float]:
+    """Where a difference is largest: prompt, position, how much."""
+    at, position = divmod(int(gap.argmax()), gap.shape[1])
+    return at, position, gap[at, position].item()
+
+
+def _same_answers(subject: _Subject, shape: Shape, dtype: torch.dtype) -> None:
+    """Refuse answers that depend on what they must not depend on."""
+    prompt, others = (_prompts(shape, dtype, time=shape.n + 1, seed=seed) for seed in (2, 3))
+    answers = subject(prompt)
+    still = subject.model is None or not subject.model.training
+    for problem in _problems(subject, prompt, others, answers, still):
+        raise subject.refuse(problem)
+    if still:
+        most = (shape.longest - 1) // 2 + 1
+        subject(_prompts(shape, dtype, time=most, seed=4))
+
+
+def _problems(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor, still: bool) -> Iterator[str]:
+    """What is wrong, as far as it is looked for: first what would make the next tests say something false."""
+    subject(others)
+    gap = _differ(answers, subject(prompt))
+    if gap.any():
+        _, position, size = _worst(gap)
+        yield (
+            f"answers the same prompts differently after other prompts, by {size:.2g} at position {position}: it keeps "
+            f"state from call to call; {_KEPT}"
+        )
+    if still:
+        gap = _differ(answers, subject(prompt, seed=1))
+        if gap.any():
+            yield (
+                f"answers the same prompts differently each time, by up to {gap.max().item():.2g}, in evaluation: "
+                "usually dropout by torch.nn.functional.dropout without training=self.training, or noise that eval() "
+                "leaves on"
+            )
+    yield from _mixing(subject, prompt, others, answers, still)
+    yield from _looking_ahead(subject, prompt, others, answers, still)
+
+
+def _mixing(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor, still: bool) -> Iterator[str]:
+    mine = torch.arange(prompt.batch) < 2
+    # The rest three times as large: a mean over the batch of numbers of one law would hardly move.
+    mixed = Prompt(
+        torch.where(mine[:, None, None], prompt.x, 3 * others.x),
+        torch.where(mine[:, None], prompt.y, 3 * others.y),
+        torch.where(mine[:, None, None], prompt.w, others.w),
+    )
+    gap = _differ(answers[mine], subject(mixed)[mine])
+    if gap.any():
+        at, position, size = _worst(gap)
+        yield (
+            f"answers prompt {at} differently, by {size:.2g} at position {position}, when other prompts of its batch "
+            f"change: prompts mix; {_MIXED}"
+        )
+    if still:
+        alone = subject(Prompt(prompt.x[:1], prompt.y[:1], prompt.w[:1]))
+        gap = _differ(answers[:1], alone)
+        if gap.any():
+            _, position, size = _worst(gap)
+            yield (
+                f"answers a prompt alone differently than in a batch of {prompt.batch}, by {size:.2g} at position "
+                f"{position}: usually a squeeze or reshape that takes a batch of one for no batch; or {_MIXED[8:]}"
+            )
+
+
+def _looking_ahead(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor, still: bool) -> Iterator[str]:
+    batch, time = prompt.y.shape
+    place = torch.arange(time)
+    # Each prompt is cut at a place of its own, within blocks and at their ends; a change of the label at the cut counts
+    # as ahead too: it is what is asked for.
+    cuts = torch.linspace(0, time - 2, batch).round().long().unsqueeze(-1)
+    cuts[1::2] |= 1
+    cuts = cuts.clamp(max=time - 2)
+    x = torch.where((place > cuts).unsqueeze(-1), 3 * others.x, prompt.x)
+    y = torch.where(place >= cuts, 3 * others.y, prompt.y)
+    gap = torch.where(place <= cuts, _differ(answers, subject(Prompt(x, y, prompt.w))), 0.0)
+    if gap.any():
+        at, position, size = _worst(gap)
+        yield (
+            f"looks ahead: it answers position {position} of {time} differently, by {size:.2g}, when nothing changes "
+            f"but the label of position {int(cuts[at, 0])} and what comes after it; {_AHEAD}"
+        )
+    if still:
+        for part in sorted({time // 2 + 1, max(time - 1, 2)}):
+            gap = _differ(
+                answers[:, :part], subject(Prompt(*(each[:, :part] for each in (prompt.x, prompt.y, prompt.w))))
+            )
+            if gap.any():
+                _, position, size = _worst(gap)
+                yield (
+                    f"looks ahead: it answers position {position} differently, by {size:.2g}, in a prompt of {part} "
+                    f"positions than in the same one continued to {time}: usually the length of the whole sequence "
+                    "enters, as in a mean over time or places counted from the end"
+                )
+
+
+def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtype) -> list[str]:
+    """Names of parameters that a loss does not move; Unsound if a gradient is not finite, or cannot be had twice."""
+    prompt = _prompts(shape, dtype, time=shape.n + 1, seed=5)
+    for _ in range(2):
+        model.zero_grad(set_to_none=True)
+        with torch_seeded(device=subject.device):
+            answers = _fitting(subject, prompt, model.predictions)
+            loss = (answers - prompt.y.to(answers)).square().mean()
+            try:
+                loss.backward()
+            except RuntimeError as error:
+                raise subject.refuse(
+                    f"has no gradient: {_error_text(error)}; usually an operation in place, or state kept from an earlier "
+                    "call"
+                ) from error
+    moved = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None or not bool(parameter.grad.any()):
+            moved.append(name)
+        elif not bool(torch.isfinite(parameter.grad).all()):
+            raise subject.refuse(f"has a gradient that is not finite, in {name}: {_INFINITE}")
+    return moved
+
+
+def _odd(idle: list[str], subject: _Subject, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
+    """Warnings of parameters that no gradient reaches, and of labels that change nothing after them."""
+    found = []
+    if idle:
+        shown = ", ".join(idle[:4]) + (f" and {len(idle) - 4} more" if idle[4:] else "")
+        found.append(f"no gradient reaches {shown}: no training will move it")
+    prompt, others = (_prompts(shape, dtype, time=shape.n + 1, seed=seed) for seed in (2, 3))
+    gap = _differ(subject(prompt), subject(Prompt(prompt.x, others.y, prompt.w)))
+    if not gap.any():
+        found.append("its answers do not depend on any label before them: it cannot learn in context")
+    return tuple(found)
