@@ -233,10 +233,10 @@ def sampled(s: float, v: float, d: int) -> Sampled:
     errors, _ = spectra.state_space_errors(
         x, np.array([[law.gamma]]), np.array([[law.q]]), np.array([1.0]), sigma_y=law.sigma_y
     )
-    each = errors[:, burn:].mean(1) / law.zero
+    each = errors[:, burn:].mean(1) / law.zero_error
     return Sampled(
         float(large_d.kalman_large_d(s, v)),
-        spectra.corrected_floor(law, n=16384) / law.zero,
+        spectra.corrected_floor(law, n=16384) / law.zero_error,
         float(each.mean()),
         float(each.std(ddof=1) / np.sqrt(len(each))),
     )

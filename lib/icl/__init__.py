@@ -1,13 +1,13 @@
 """In-context learning as filtering and optimisation: the library behind *Learning to Adapt*.
 
-- `tasks`: what is asked
+- `tasks`: prompts and the distributions that draw them
 - `filters`, `solvers`: adaptive filters and first-order methods, each an (init, step) pair
-- `self_tuning`: filters that learn from their own errors how fast the weights move
+- `self_tuning`: filters that estimate the drift's speed from their own errors
 - `convex`: nonlinear conjugate gradients and Newton's method, for losses that need not be squares
 - `models`: the recurrences, and modules with trainable parameters
-- `theory`: closed forms, strangers to the models and filters they judge
-- `runs`: training, judging, comparing
-- `profile`: quick or paper, the device, named random streams
+- `theory`: closed forms, independent of the models and filters that they are compared with
+- `experiments`: training and evaluation
+- `profile`: quick or paper, the device, named random generators
 
 On top of it stand `icl_bench`, the benchmark tool, and `icl_book`, what pages show.
 """

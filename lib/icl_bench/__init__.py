@@ -1,21 +1,21 @@
-"""The benchmark as a tool: any sequence layer on drifting tasks, against the best possible error (`icl-bench`).
+"""The benchmark as a tool: any sequence layer on drifting tasks, against exact lower bounds (`icl-bench`).
 
-- `bounds`: the least possible errors, and what a filter that is told more has
-- `budgets`: how much is spent on a contestant
-- `catalogue`: who the tool has names for
-- `cells`: one training and its tests, named by all that decides it
+- `adapters`: models of other packages
+- `budgets`: how much is spent on a model
+- `catalogue`: models that the tool knows by name
 - `command`: the command line, `icl-bench`
-- `contest`: the comparison of *One benchmark*, who is told, tuned or taught what
-- `contestants`: any layer, model, operator or filter, by name, by module or by file
-- `foreign`: models of other packages
-- `leaderboard`: rows, one a contestant, and what is checked of them
-- `own`: tasks of one's own
+- `comparison`: paired comparison with oracle, tuned or trained hyperparameters (*One benchmark*)
+- `costs`: parameters, state, operations and time of a model
+- `custom_task`: tasks of one's own
+- `entries`: model specifications resolved: a name, a module or a file
+- `floors`: exact lower bounds on the error, and oracle filters
+- `imports`: user code imported from a file or module, and its source hashed
+- `leaderboard`: rows, one per model, and their validation
 - `report`: one self-contained page
-- `results`: the table of a run: kept, summed up, compared
-- `running`: a run in as many processes as there are
+- `results`: the table of a run: stored, aggregated, compared
+- `runner`: a run in many processes
 - `sequence`: a model of prompts around any layer
-- `sound`: what is refused before anything is trained
-- `specs`: what is brought along, by file or module
 - `tasks`: the tasks, by name
-- `weighing`: what a contestant costs
+- `training_jobs`: one training with its tests, identified by all that determines it
+- `validation`: checks before training: causality, batch independence, statelessness, finite outputs
 """

@@ -1,7 +1,7 @@
 """Who is told or taught what, and all of them on the same prompts: the contest of *One benchmark on drifting tasks*.
 
 Tasks, floors and the filter that is told a task's law are in :mod:`icl_bench.tasks`. :func:`tuned_for` finds the
-settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`untaught` are models with one setting for all,
+settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`trainable_layers` are models with one setting for all,
 which :func:`teach` trains on all tasks at once. :func:`compare` sets all of them against the floor. A layer of one's
 own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a :class:`~icl.experiments.grid.Grid` beside `contestants`;
 or from the command line, in :mod:`icl_bench.runner`.
@@ -135,7 +135,7 @@ def trained_settings(
 
     Args:
         tasks: by name.
-        models: by name, how one is made and trained (:func:`untaught`); prompts come from streams of these names.
+        models: by name, how one is made and trained (:func:`trainable_layers`); prompts come from streams of these names.
     """
     rows = []
     for method, (made, config) in models.items():
@@ -155,7 +155,7 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
     Args:
         task: gives the dimension.
         name: its name in the settings.
-        settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
+        settings: rows of :func:`tuned_settings` and :func:`trained_settings`.
     """
     _checks.text("name", name)
     held = _settings(settings)
@@ -198,7 +198,7 @@ def compare(
 
     Args:
         tasks: by name.
-        settings: rows of :func:`tuned_settings` and :func:`taught_numbers`.
+        settings: rows of :func:`tuned_settings` and :func:`trained_settings`.
         batch: prompts a task and seed.
         seeds: number of cells a task.
         last: how many positions, counted from the end, are averaged.

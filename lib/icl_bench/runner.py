@@ -491,7 +491,7 @@ def _results(
     found: dict[_Key, tuple[JobResult, bool]],
     floors: dict[tuple[str, str], dict[str, Any]],
     warnings: dict[str, list[str]],
-    weights: dict[str, cost.MeasuredCost],
+    weights: dict[str, costs.MeasuredCost],
 ) -> BenchResults:
     """The table, and all that is to be known of it."""
     rows = []
@@ -535,7 +535,7 @@ def _results(
 
 
 def _run_metadata(
-    plan_: Plan, c: Contestant, own: dict[Any, tuple[JobResult, bool]], warnings: list[str], weight: cost.MeasuredCost
+    plan_: Plan, c: Contestant, own: dict[Any, tuple[JobResult, bool]], warnings: list[str], weight: costs.MeasuredCost
 ) -> dict[str, Any]:
     """What is to be known of a contestant beside its errors."""
     warnings = list(warnings)

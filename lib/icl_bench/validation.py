@@ -2,7 +2,7 @@
 
 :func:`audit` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
 parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode and in
-evaluation. What is wrong is refused as :exc:`Unsound`, which says who, what, where, how much, and what usually causes
+evaluation. What is wrong is refused as :exc:`InvalidModel`, which says who, what, where, how much, and what usually causes
 it; what is only odd comes back as warnings.
 
 Two answers are the same if they differ by no more than 1,000 roundings of the larger of 1, the size of labels, and of
@@ -90,7 +90,7 @@ def validate(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tu
         examples.
 
     Raises:
-        Unsound: if it looks ahead, mixes prompts, remembers earlier calls, is random in evaluation, fails, or returns
+        InvalidModel: if it looks ahead, mixes prompts, remembers earlier calls, is random in evaluation, fails, or returns
             what has another shape or dtype or is not finite.
         ValueError: if it cannot be built.
     """
@@ -109,7 +109,7 @@ def validate_model(made: Causal | Filter | Tunable, name: str, shape: Shape) -> 
         shape: sizes.
 
     Raises:
-        Unsound: as :func:`audit`.
+        InvalidModel: as :func:`audit`.
     """
     _checks.text("name", name)
     if not isinstance(made, Causal):
@@ -298,7 +298,7 @@ def _looking_ahead(subject: _Subject, prompt: Prompt, others: Prompt, answers: T
 
 
 def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtype) -> list[str]:
-    """Names of parameters that a loss does not move; Unsound if a gradient is not finite, or cannot be had twice."""
+    """Names of parameters that a loss does not move; InvalidModel if a gradient is not finite, or cannot be had twice."""
     prompt = _prompts(shape, dtype, time=shape.n + 1, seed=5)
     for _ in range(2):
         model.zero_grad(set_to_none=True)

@@ -1,8 +1,9 @@
-"""What a chapter shows: claims, records, charts, exercises, notation.
+"""What a chapter shows: claims, records, charts, exercises, notation; and experiments of single chapters.
 
+- `chapters`: experiments of single chapters
 - `charts`: figures
 - `claims`: the ledger of claims and their checks
-- `closure`: which modules of the library a piece of Python reaches
+- `closure`: the modules of the library that a piece of Python reaches
 - `exercises`: self-checks of exercises
 - `grading`: graded exercises: secret cases, barred calls, time
 - `notation`: every symbol of the book

@@ -794,7 +794,7 @@ def test_every_model_draws_the_librarys_curves(forms):
                 "Longhorn": fast_weights.best_unit_delta(law).error,
                 "Kalman": large_d.kalman_floor(law),
             }
-            return {name: e / errors["Kalman"] for name, e in errors.items()}, law.zero / errors["Kalman"], errors
+            return {name: e / errors["Kalman"] for name, e in errors.items()}, law.zero_error / errors["Kalman"], errors
 
         rows = drawn["datasets"]["curve"]
         for s in grid:

@@ -646,7 +646,7 @@ ELSEWHERE = {
         attention_swap.gates_learned,
         attention_swap.match_scale,
         attention_swap.first_layers,
-        attention_swap.quicken,
+        attention_swap.shorten_gate_memory,
         attention_swap.GateVariant,
         attention_swap.compare_attentions,
         text_finetuning.answered,

@@ -90,7 +90,7 @@ def unseeded(source, *, cells=False):
 
 
 #: Modules that somebody brings along draw from torch's global stream, which is set for them here, and then put back.
-SET_FOR_OTHERS = {"cells.py": 1, "contestants.py": 2}
+SET_FOR_OTHERS = {"training_jobs.py": 1, "entries.py": 2}
 
 
 def test_the_library_draws_from_generators_alone():

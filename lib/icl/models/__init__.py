@@ -1,300 +1,49 @@
-"""The recurrences as functions, and the thin modules that give them trainable parameters.
+"""Models: recurrences as pure functions, and thin modules with their trainable parameters.
 
-- `causal`: what every model that reads a stream of examples can do
+- `causal`: the interface of every model that reads a stream of examples
 - `convolved`: gated layers behind a short causal convolution
-- `counting`: operations and numbers of state a token, counted while a layer runs
-- `estimating`: layers that write what they got wrong: delta rules, Longhorn, Mesa, Kalman
-- `experts`: several heads, and gates on them
+- `delta_layers`: error-correcting layers: delta rule, Longhorn, Mesa, Kalman
+- `experts`: multi-head Memformers, mixtures of experts and their gates
+- `fast_weights`: Hebbian layers: their interface, states and gates
 - `first_order`: linear first-order methods with diagonal coefficients
-- `layered`: any layer in a deep stack, S6 among them
-- `layers`: layers that write what they are told: one interface, states, gates
-- `loading`: language models, with trained weights and without
+- `flops`: operations and state size per token, counted while a layer runs
+- `loading`: language models, pretrained or with random weights
 - `memformer`: Memformers in reduced form, with trainable memory
 - `one_layer`: one layer of gated linear attention, and its features
-- `operators`: gated linear attention and the delta rule over a sequence, in several forms
-- `pointwise`: Memformers with one pointwise map, for losses that need not be squares
-- `readings`: deep attention with full matrices, under a stated reading
-- `s6`: the S6 layer of Mamba: step loop, dual, chunked, by statistics
+- `operators`: gated linear attention and the delta rule over a sequence: recurrent, parallel, chunked
+- `paper_conventions`: deep attention with full matrices, under either reading of the papers' equations
+- `pointwise`: Memformers with a pointwise nonlinearity, for losses other than squares
+- `s6`: the S6 layer of Mamba: recurrent, dual, chunked, by sufficient statistics
 - `scalar_heads`: gated heads on scalar inputs
 - `stacks`: deep stacks of gated linear attention and of the delta rule
-- `surgery`: language models with another attention in place of softmax
+- `streaming_stacks`: any layer in a deep stack, one token at a time
+- `surgery`: language models whose softmax attention is replaced
 - `token_form`: Memformers by their token equations
 """
 
-from icl.models import (
-    causal,
-    convolved,
-    counting,
-    estimating,
-    experts,
-    first_order,
-    layered,
-    layers,
-    loading,
-    memformer,
-    one_layer,
-    operators,
-    pointwise,
-    readings,
-    s6,
-    scalar_heads,
-    stacks,
-    surgery,
-    token_form,
-)
-from icl.models.causal import Causal, Normalised
-from icl.models.convolved import Convolved, newest
-from icl.models.counting import Cost, cost
-from icl.models.estimating import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
-from icl.models.experts import ConvexGate, FreeGate, MultiHead, OutputMixture, PromptGate, merge
-from icl.models.first_order import diagonal_errors, diagonal_jacobian
-from icl.models.layered import LayeredDelta, LayeredGLA, Selected, selected_at_random
-from icl.models.layers import (
-    GLA,
-    Belief,
-    Counted,
-    FastWeights,
-    Gate,
-    Heads,
-    Hidden,
-    LengthGate,
-    LinearAttention,
-    LinearGate,
-    Mamba2,
-    Memories,
-    RetNet,
-    S,
-    Sums,
-    Weights,
-    retention,
-)
-from icl.models.loading import Sizes, pretrained, sizes, untrained
-from icl.models.memformer import (
-    Fixed,
-    Free,
-    Full,
-    Memformer,
-    Memory,
-    OneRegister,
-    Scaled,
-    Shared,
-    TokenWise,
-    Without,
-    error_matrices,
-    iterates,
-    risks,
-    scatter,
-)
-from icl.models.one_layer import (
-    OneLayerGLA,
-    decay_weights,
-    features,
-    gram,
-    predict,
-    predict_from_features,
-    predict_from_gram,
-    window_features,
-)
-from icl.models.operators import chunked, delta_chunked, delta_recurrent, parallel, recurrent
-from icl.models.pointwise import (
-    EqualSteps,
-    HeavyBall,
-    Mapped,
-    StepALayer,
-    mapped_attention,
-    mapped_iterates,
-    mapped_parameters,
-    mapped_registers,
-    mapped_tokens,
-)
-from icl.models.readings import BEST, LITERAL, FullStack, Reading, predictions
-from icl.models.s6 import (
-    S6,
-    FixedStep,
-    S6Stack,
-    Selective,
-    Static,
-    Statistics,
-    Step,
-    assumed,
-    collapsed,
-    dual,
-    held,
-    read_out,
-    s6_features,
-    scan,
-    scan_chunked,
-    statistics,
-    weights,
-)
-from icl.models.scalar_heads import ScalarHeads, scalar_weights
-from icl.models.stacks import DeltaStack, GatedDeltaStack, GatedStack, Stack, factors, read_strictly
-from icl.models.surgery import (
-    AllTokens,
-    FadingMemory,
-    SoftmaxMemory,
-    TextState,
-    forgetting,
-    generate,
-    logits_at,
-    with_attention,
-)
-from icl.models.token_form import (
-    attention,
-    many_heads,
-    many_registers,
-    one_register,
-    parameters,
-    token_errors,
-    token_iterates,
-    transformer,
-)
+from icl.models.delta_layers import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
+from icl.models.fast_weights import GLA, LinearAttention, Mamba2
+from icl.models.loading import untrained
+from icl.models.memformer import Memformer
+from icl.models.one_layer import OneLayerGLA
+from icl.models.s6 import S6
+from icl.models.stacks import Stack
+from icl.models.surgery import with_attention
 
 __all__ = [
-    "BEST",
     "GLA",
     "LFOM",
-    "LITERAL",
     "S6",
-    "AllTokens",
-    "Belief",
-    "Causal",
-    "ConvexGate",
-    "Convolved",
-    "Cost",
-    "Counted",
     "DeltaRule",
-    "DeltaStack",
-    "EqualSteps",
-    "FadingMemory",
-    "FastWeights",
-    "Fixed",
-    "FixedStep",
-    "Free",
-    "FreeGate",
-    "Full",
-    "FullStack",
-    "Gate",
     "GatedDelta",
-    "GatedDeltaStack",
-    "GatedStack",
-    "Heads",
-    "HeavyBall",
-    "Hidden",
     "Kalman",
-    "LayeredDelta",
-    "LayeredGLA",
-    "LengthGate",
     "LinearAttention",
-    "LinearGate",
     "Longhorn",
     "Mamba2",
-    "Mapped",
     "Memformer",
-    "Memories",
-    "Memory",
     "Mesa",
-    "MultiHead",
-    "Normalised",
     "OneLayerGLA",
-    "OneRegister",
-    "OutputMixture",
-    "PromptGate",
-    "Reading",
-    "RetNet",
-    "S",
-    "S6Stack",
-    "ScalarHeads",
-    "Scaled",
-    "Selected",
-    "Selective",
-    "Shared",
-    "Sizes",
-    "SoftmaxMemory",
     "Stack",
-    "Static",
-    "Statistics",
-    "Step",
-    "StepALayer",
-    "Sums",
-    "TextState",
-    "TokenWise",
-    "Weights",
-    "Without",
-    "assumed",
-    "attention",
-    "causal",
-    "chunked",
-    "collapsed",
-    "convolved",
-    "cost",
-    "counting",
-    "decay_weights",
-    "delta_chunked",
-    "delta_recurrent",
-    "diagonal_errors",
-    "diagonal_jacobian",
-    "dual",
-    "error_matrices",
-    "estimating",
-    "experts",
-    "factors",
-    "features",
-    "first_order",
-    "forgetting",
-    "generate",
-    "gram",
-    "held",
-    "iterates",
-    "layered",
-    "layers",
-    "loading",
-    "logits_at",
-    "many_heads",
-    "many_registers",
-    "mapped_attention",
-    "mapped_iterates",
-    "mapped_parameters",
-    "mapped_registers",
-    "mapped_tokens",
-    "memformer",
-    "merge",
-    "newest",
-    "one_layer",
-    "one_register",
-    "operators",
-    "parallel",
-    "parameters",
-    "pointwise",
-    "predict",
-    "predict_from_features",
-    "predict_from_gram",
-    "predictions",
-    "pretrained",
-    "read_out",
-    "read_strictly",
-    "readings",
-    "recurrent",
-    "retention",
-    "risks",
-    "s6",
-    "s6_features",
-    "scalar_heads",
-    "scalar_weights",
-    "scan",
-    "scan_chunked",
-    "scatter",
-    "selected_at_random",
-    "sizes",
-    "stacks",
-    "statistics",
-    "surgery",
-    "token_errors",
-    "token_form",
-    "token_iterates",
-    "transformer",
     "untrained",
-    "weights",
-    "window_features",
     "with_attention",
 ]

@@ -78,7 +78,7 @@ class GateVariant(SwapVariant):
     """A gate that is learned, at a speed of its own.
 
     Attributes:
-        speed: steps of a weight that a gate's log-odds take in one (`quicken`), > 0. At a rate of 2e-4 they move by .02
+        speed: steps of a weight that a gate's log-odds take in one (`shorten_gate_memory`), > 0. At a rate of 2e-4 they move by .02
             a step with 100 and by .2 with 1000, if all slopes agree: five such steps lead from .9 to .77 or .96.
     """
 
@@ -309,7 +309,7 @@ class SwapStage:
 
     Attributes:
         corpus: "sst2" or "mnli".
-        arms: what is compared, of `SWAP_ARMS` and `SWEPT_GATES` or others.
+        arms: what is compared, of `SWAP_VARIANTS` and `SWEPT_GATES` or others.
         seeds: trainings of each arm, at least 1.
         layers: how many of the model's, from the first on; None is all.
         config: their training.

@@ -3,9 +3,9 @@
 A method with the error matrix M (:mod:`icl.models.first_order`) is asked for numbers on each prompt, rows M start, all
 of which should be 0. What is asked decides how many equations a prompt gives:
 
-- :func:`ask_labels`: that the query's label is met. One.
-- :func:`ask_values`: that f of [Dutta & Sra 2025, (2.11)] is small. d of them, on the scale of the examples.
-- :func:`ask_risks`: that the expected squared error over query and w* is. d^2.
+- :func:`label_targets`: that the query's label is met. One.
+- :func:`value_targets`: that f of [Dutta & Sra 2025, (2.11)] is small. d of them, on the scale of the examples.
+- :func:`risk_targets`: that the expected squared error over query and w* is. d^2.
 
 Scalar coefficients make M a polynomial of H with p(0) = 1: the loss is quadratic in its coefficients, and
 :func:`fit_polynomial` is one least-squares problem. With diagonal ones it is a polynomial of degree 2 L in them, and

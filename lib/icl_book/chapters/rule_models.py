@@ -266,7 +266,7 @@ def compare_variants(
 ) -> pd.DataFrame:
     """Train all arms under all rules and judge them beside the floor and one layer that knows the words.
 
-    Each of :data:`RULE_ARMS` has, under each rule, the step size of least log loss after training with seed 0, on
+    Each of :data:`RULE_VARIANTS` has, under each rule, the step size of least log loss after training with seed 0, on
     prompts of their own; at that size seeds 0 .. seeds - 1 are trained and reported. :data:`GATE_IN_ONE_LAYER` have
     that of "GLA, λ = 0.9", and rules that drift alone.
 

@@ -58,7 +58,7 @@ def test_each_is_its_recurrence_written_out(name, law):
             OPTIMAL_FILTERS[name](law)
         return
     filter, expected = OPTIMAL_FILTERS[name](law)
-    assert best_of(fast_weights.best_unit_delta, law).error <= expected < law.zero
+    assert best_of(fast_weights.best_unit_delta, law).error <= expected < law.zero_error
     prompt = steady_task(law, 39).sample(2, generator=make_generator("at best"), dtype=torch.float64)
     found = filters.run_filter(filter, prompt.x, prompt.y).numpy()
     for x, y, y_hat in zip(prompt.x.numpy(), prompt.y.numpy(), found, strict=True):

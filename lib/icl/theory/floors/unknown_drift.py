@@ -298,7 +298,7 @@ def best_fixed_unit_delta(laws: Sequence[DriftLaw], weights: Any = None) -> Stea
             the eps found acts, or that of a law for itself (:func:`~icl.theory.steady.fast_weights.best_unit_delta`).
     """
     if not laws or not all(isinstance(law, DriftLaw) for law in laws):
-        raise ValueError(f"laws must be at least one Steady, got {laws!r}")
+        raise ValueError(f"laws must be at least one DriftLaw, got {laws!r}")
     if len({law.d for law in laws}) > 1:
         raise ValueError(f"laws must have one d, got {sorted({law.d for law in laws})}")
     share = np.asarray(_checks.real("weights", np.ones(len(laws)) if weights is None else weights, above=0))
@@ -315,7 +315,7 @@ def best_fixed_unit_delta(laws: Sequence[DriftLaw], weights: Any = None) -> Stea
         moments = _written(*lengths, at["eps"], laws[0].d)
         return float(share @ [_error(law, at["lam"], moments) for law in laws])
 
-    options: Any = {"xatol": 1e-7, "fatol": 1e-12 * max(law.zero for law in laws), "maxfev": 2_000}
+    options: Any = {"xatol": 1e-7, "fatol": 1e-12 * max(law.zero_error for law in laws), "maxfev": 2_000}
     starts = [best_unit_delta(law) for law in laws]
     first = [np.log([max(1 - at.lam, 1e-12), max(at.eps, 1e-6 * at.p)]) for at in starts]
     found = minimize(error, min(first, key=error), method="Nelder-Mead", options=options)

@@ -265,7 +265,7 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
     """The gate that is best while only the first `rank` eigendirections of Lambda are learnt, the largest first.
 
     Least D4 tr(Lambda) - sum over these directions of D1^2 s_j^2 / s~_j. For Lambda = I it is the same at every rank,
-    :func:`~icl.theory.one_layer.gla.optimal_forgetting`; at rank d always.
+    :func:`~icl.theory.one_layer.closed_forms.optimal_forgetting`; at rank d always.
 
     Raises:
         ValueError: if rank is not in 1 .. d.

@@ -34,7 +34,7 @@ from icl.tasks import DriftingRegression
 from icl.tasks.core import GAUSSIAN, InputLaw
 from icl.tasks.sentences import Demonstrations, LabelledRows
 from icl.theory import moments as _moments
-from icl.theory.one_layer import gla
+from icl.theory.one_layer import closed_forms
 
 
 @validated
@@ -82,7 +82,7 @@ def sign_layer(
     """
     with np.errstate(over="ignore", invalid="ignore"):
         m = sign_moments(lam, flip=flip, n=n)
-    if not gla._moments_fit(m):
+    if not closed_forms._moments_fit(m):
         raise ValueError(f"lam must keep D1 .. D4 within float64, which {lam!r} does not for {n} demonstrations")
     w = rows.fit
     return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))
@@ -145,7 +145,7 @@ def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explain
         n: number of demonstrations.
         explained: rho.
     """
-    return gla.optimal_forgetting(sign_drift(flip=flip, n=n, explained=explained))
+    return closed_forms.optimal_forgetting(sign_drift(flip=flip, n=n, explained=explained))
 
 
 def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time time"]:

@@ -72,17 +72,17 @@ class DriftLaw:
         return (1 - self.gamma) * (1 + self.gamma)
 
     @property
-    def s(self) -> float:
+    def drift_rate(self) -> float:
         """Dimensions over memory, d (1 - gamma^2), small where there is time to learn."""
         return self.d * self.renewed
 
     @property
-    def v(self) -> float:
+    def noise_ratio(self) -> float:
         """Variance of the labels' noise over that of their signal, sigma_y^2 / (d k0)."""
         return self.sigma_y**2 / (self.d * self.k0)
 
     @property
-    def zero(self) -> float:
+    def zero_error(self) -> float:
         """Error of answering 0 always, d k0; also linear attention's, whose best read-out of an endless prompt is 0."""
         return self.d * self.k0
 
@@ -108,7 +108,7 @@ class SteadyOptimum:
 
 def _law(law: Any) -> DriftLaw:
     if not isinstance(law, DriftLaw):
-        raise ValueError(f"law must be a Steady, the drift these errors are for, got {law!r}")
+        raise ValueError(f"law must be a DriftLaw, the drift these errors are for, got {law!r}")
     return law
 
 
@@ -125,7 +125,7 @@ def best_gla(law: DriftLaw) -> SteadyOptimum:
 
     y x is w plus white noise of variance (d + 1) k0 + s2, through which the scalar Kalman filter of gain K = p / D
     listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
-    :func:`~icl.theory.one_layer.gla.steady_identity_error`.
+    :func:`~icl.theory.one_layer.closed_forms.steady_identity_error`.
     """
     law = _law(law)
     noise = (law.d + 1) * law.k0 + law.sigma_y**2
@@ -343,7 +343,7 @@ def zoh_gates(law: DriftLaw) -> Gates:
     k, signal = law.k0, r / law.d
     square = (r**2 * k + r * law.sigma_y**2) / law.d  # E |x y|^2 / d given r
     if not law.gamma:
-        return Gates(law.zero, law.k0, r, np.zeros_like(r), np.zeros_like(r))
+        return Gates(law.zero_error, law.k0, r, np.zeros_like(r), np.zeros_like(r))
     best = best_gla(law)
     alpha, scale = np.full(r.shape, best.lam), best.lam * best.mu / (1 - best.lam)
     p = np.inf

@@ -132,15 +132,19 @@ def kalman_floor(law: DriftLaw) -> float:
     law = _law(law)
     # A weight that is all but drawn anew at each step is known to nobody.
     if law.gamma**2 < 1e-17:
-        return law.zero
+        return law.zero_error
     if law.d < 5:
         raise ValueError(
             f"law must have d >= 5 for this fit, got d = {law.d}: average `theory.kalman_errors`, exact for any d (at "
             "d = 1 without noise the floor is sigma_e^2)"
         )
-    d = law.d + _SHIFT * law.gamma**4 + 2 * law.v / (law.v + kalman_large_d(law.s, law.v))
+    d = (
+        law.d
+        + _SHIFT * law.gamma**4
+        + 2 * law.noise_ratio / (law.noise_ratio + kalman_large_d(law.drift_rate, law.noise_ratio))
+    )
     s, v = d * law.renewed / law.gamma**2, law.sigma_y**2 / (d * law.k0)
-    return float(law.zero * kalman_large_d(s, v))
+    return float(law.zero_error * kalman_large_d(s, v))
 
 
 @validated

@@ -279,5 +279,5 @@ def mesa_for(law: DriftLaw) -> float:
         law: drift and noise, with d >= 5, s from 1e-4 to 10 and v at most 100.
     """
     law = _law(law)
-    times = best_mesa(law.s, law.v).error / kalman_large_d(law.s, law.v)
+    times = best_mesa(law.drift_rate, law.noise_ratio).error / kalman_large_d(law.drift_rate, law.noise_ratio)
     return float(kalman_floor(law) * times)

@@ -614,7 +614,7 @@ def test_floors_fall_with_every_label_of_a_drift_that_has_settled(case, gamma, n
     law = steady.DriftLaw(task.d, gamma, 1.0, noise)
     whole, shorter = filtering.kalman_errors(x, law), filtering.kalman_errors(x[:, 1:], law)
     assert (whole[:, 1:] <= shorter * (1 + 2e-8)).all()
-    assert (whole <= law.zero * (1 + 1e-8)).all()
+    assert (whole <= law.zero_error * (1 + 1e-8)).all()
 
 
 @settings(max_examples=50)

@@ -243,7 +243,7 @@ def test_in_many_dimensions_the_genie_is_the_closed_form():
     x, y, _, _ = prompts(task, 3)
     late = ud.bank_predictions(x, y, task).each_error[:, 100:, 0].mean() / 40
     law = DriftLaw(40, float(task.gammas[0]), float(task.steps[0]), 2.0)
-    assert late == pytest.approx(large_d.kalman_floor(law) / law.zero, rel=0.03)
+    assert late == pytest.approx(large_d.kalman_floor(law) / law.zero_error, rel=0.03)
 
 
 def test_what_cannot_be_told_is_refused():

@@ -155,7 +155,9 @@ def test_curves_in_many_dimensions():
             for d in (16, 32):
                 law = at(d, s, v)
                 found = cc.summary_errors(keys(10, 240, d, seed=d), law, kind(int(share * d)))
-                at_d.append((found.errors if curve is cc.eps_thinned else found.believed)[:, 160:].mean() / law.zero)
+                at_d.append(
+                    (found.errors if curve is cc.eps_thinned else found.believed)[:, 160:].mean() / law.zero_error
+                )
             assert abs((2 * at_d[1] - at_d[0]) / curve(share, s, v) - 1) < 0.015
 
 

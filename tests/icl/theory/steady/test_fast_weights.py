@@ -56,7 +56,7 @@ def test_every_layer_solves_the_one_equation(law):
     solves(law, rule.p, (d + 2) * rule.p + s2)
     np.testing.assert_allclose((rule.lam, rule.mu), (g, rule.p / ((d + 2) * rule.p + s2)), rtol=1e-12)
     assert fw.linear_bound(law) == rule.error
-    assert fw.best_unit_delta(law).error < rule.error < law.zero
+    assert fw.best_unit_delta(law).error < rule.error < law.zero_error
     assert rule.error < one.error or d == 3 or s2 or g < 0.8
 
 
@@ -348,7 +348,7 @@ def test_chunks_lie_between_the_delta_rule_and_gated_attention():
                 return 1e3
             return float(np.mean(G[:, 0, 0] - 2 * G[:, 0, 2] + G[:, 2, 2]) * law.d)
 
-        options = {"fatol": exact * law.zero, "xatol": 100 * exact}
+        options = {"fatol": exact * law.zero_error, "xatol": 100 * exact}
         return optimize.minimize(error, start, method="Nelder-Mead", options=options).fun
 
     gla = fw.best_gla(law)
@@ -408,8 +408,8 @@ def test_weights_without_a_past():
     """gamma = 0: nothing can be known, every layer errs like answering 0; rtol 1e-12."""
     law = fw.DriftLaw(4, 0.0, 0.3, 0.2)
     for found in (fw.best_gla, fw.best_normalised_gla, fw.best_delta, fw.best_unit_delta, fw.free_gates, fw.zoh_gates):
-        np.testing.assert_allclose(found(law).error, law.zero, rtol=1e-12)
-    assert large_d.kalman_floor(law) == law.zero
+        np.testing.assert_allclose(found(law).error, law.zero_error, rtol=1e-12)
+    assert large_d.kalman_floor(law) == law.zero_error
 
 
 def test_steady_errors_under_heavy_noise():
@@ -418,7 +418,7 @@ def test_steady_errors_under_heavy_noise():
     """
     law = fw.DriftLaw(5, 0.9, 1e-10, 1.0)
     layers = [fw.best_gla(law).error, fw.best_delta(law).error, fw.best_unit_delta(law).error]
-    np.testing.assert_allclose([*layers, large_d.kalman_floor(law)], law.zero, rtol=1e-12)
+    np.testing.assert_allclose([*layers, large_d.kalman_floor(law)], law.zero_error, rtol=1e-12)
     forgetful = fw.DriftLaw(3, 1e-200, 1.0)
     assert large_d.kalman_floor(forgetful) == fw.best_gla(forgetful).error == 3.0
     for name, value in (("sigma_e", 1e-200), ("sigma_e", 1e21), ("sigma_y", 1e-21), ("sigma_y", 1e200)):

@@ -86,11 +86,11 @@ def test_many_dimensions():
         gamma = np.sqrt(1 - s / d)
         law = fw.DriftLaw(d, gamma, 1.0, np.sqrt(v * s**-1) * d if v else 0.0)
         law = fw.DriftLaw(d, gamma, 1.0, np.sqrt(v * d * law.k0))
-        np.testing.assert_allclose((law.s, law.v), (s, v), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose((law.drift_rate, law.noise_ratio), (s, v), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(fw.best_gla(law).p / law.k0, large_d.eps_gla(s, v), rtol=1e-3)
         for layer in (fw.best_delta, fw.best_unit_delta):
             np.testing.assert_allclose(layer(law).p / law.k0, large_d.eps_delta(s, v), rtol=1e-3)
-        np.testing.assert_allclose(large_d.kalman_floor(law) / law.zero, large_d.kalman_large_d(s, v), rtol=1e-3)
+        np.testing.assert_allclose(large_d.kalman_floor(law) / law.zero_error, large_d.kalman_large_d(s, v), rtol=1e-3)
 
 
 def test_rls_on_a_random_walk():
@@ -167,7 +167,7 @@ def test_the_fit_is_refused_below_the_dimensions_it_is_for():
                 ValueError, match=f"law must have d >= 5 for this fit, got d = {d}: average `theory.kalm"
             ):
                 fit(law)
-        assert large_d.kalman_floor(fw.DriftLaw(d, 0.0, 0.3)) == fw.DriftLaw(d, 0.0, 0.3).zero
+        assert large_d.kalman_floor(fw.DriftLaw(d, 0.0, 0.3)) == fw.DriftLaw(d, 0.0, 0.3).zero_error
     law = fw.DriftLaw(1, 0.99, 0.3)
     x = np.random.default_rng(1).standard_normal((3, 20, 1))
     np.testing.assert_allclose(floors.kalman_errors(x, law)[:, 1:], law.q, rtol=1e-12)
@@ -188,5 +188,5 @@ def test_a_slow_drift_keeps_its_digits(gamma):
         for own, noise in ((1, 6 * k + s2), (7, s2)):
             a, b = own * (1 - g**2) + g**2, noise * (1 - g**2) - own * q
             right.append(5 * (mp.sqrt(b**2 + 4 * a * noise * q) - b) / (2 * a))
-    found = [law.k0, law.s, fw.best_gla(law).error, fw.best_delta(law).error]
+    found = [law.k0, law.drift_rate, fw.best_gla(law).error, fw.best_delta(law).error]
     np.testing.assert_allclose(found, [float(each) for each in right], rtol=1e-14)

@@ -113,7 +113,7 @@ def test_no_layer_is_better_than_the_bound(keep, mu, eta, sigma_y):
     """
     law = fw.DriftLaw(4, 0.9, 0.2, sigma_y)
     found = error(ll.heavy_ball(keep, mu, eta=eta), law)
-    assert np.isinf(found) or fw.linear_bound(law) * (1 - 1e-6) <= found <= law.zero * (1 + 1e-6)
+    assert np.isinf(found) or fw.linear_bound(law) * (1 - 1e-6) <= found <= law.zero_error * (1 + 1e-6)
 
 
 def test_what_does_not_settle_has_no_error():

@@ -141,7 +141,7 @@ def test_the_layer_itself(s, v):
     assert error < 0.005 * mean
     off = abs(mean - mesa.mesa_for(law)) - 0.02 * mesa.mesa_for(law)
     chance.assert_z(max(0, off) / error, skewed=0.03)
-    assert 0.05 < 1 - best.error * law.zero / mean < 0.12
+    assert 0.05 < 1 - best.error * law.zero_error / mean < 0.12
 
 
 @pytest.mark.usefixtures("as_installed")

@@ -1,0 +1,34 @@
+"""Floors: the lowest error that any method can have on a task.
+
+- `filtering`: Kalman filter, oracle of the regimes, best linear predictor
+- `gaussian_mixtures`: Gaussian mixtures with scalar inputs
+- `joint`: all labels of a prompt as one Gaussian vector
+- `label_rule`: a language whose label rule drifts
+- `unknown_drift`: drift of unknown speed, and the best fixed layer there
+"""
+
+from icl.theory.floors.filtering import (
+    best_linear_errors,
+    expected_errors,
+    gaussian_errors,
+    genie_errors,
+    kalman_errors,
+    kalman_risk,
+    linear_drift_errors,
+    query_errors,
+    riccati,
+    switching_predictions,
+)
+
+__all__ = [
+    "best_linear_errors",
+    "expected_errors",
+    "gaussian_errors",
+    "genie_errors",
+    "kalman_errors",
+    "kalman_risk",
+    "linear_drift_errors",
+    "query_errors",
+    "riccati",
+    "switching_predictions",
+]

@@ -1,0 +1,46 @@
+"""Steady-state errors: layers and filters that have read for long, on AR(1) drift.
+
+- `cheap_covariance`: Kalman filters that keep a summary of the covariance
+- `fast_weights`: decayed fast weights: Hebbian, normalised, delta rule, gated
+- `large_d`: the same as d grows, and the floor
+- `linear_layers`: heads, momentum, chunks
+- `lms_family`: LMS, NLMS and delta rules
+- `mesa`: the Mesa layer as d grows, and its best settings
+- `spectra`: layers, floor and smoother on a drift of any spectrum
+"""
+
+from icl.theory.steady.fast_weights import (
+    DriftLaw,
+    Gates,
+    SteadyOptimum,
+    best_delta,
+    best_gla,
+    best_normalised_gla,
+    best_unit_delta,
+    channel_gates_error,
+    delta_error,
+    delta_shared,
+    free_gates,
+    gla_error,
+    gla_shared,
+    linear_bound,
+    readout_errors,
+)
+
+__all__ = [
+    "DriftLaw",
+    "Gates",
+    "SteadyOptimum",
+    "best_delta",
+    "best_gla",
+    "best_normalised_gla",
+    "best_unit_delta",
+    "channel_gates_error",
+    "delta_error",
+    "delta_shared",
+    "free_gates",
+    "gla_error",
+    "gla_shared",
+    "linear_bound",
+    "readout_errors",
+]

@@ -1,0 +1,11 @@
+"""Experiments of single chapters.
+
+- `attention_swap`: attentions of a language model compared (*From regression to language*)
+- `coefficient_fit`: coefficients fitted to a few prompts (*Learning the method*)
+- `distribution_shift`: a trained model adapted at test time (*When the distribution moves*)
+- `importance_sampling`: risks that rare prompts decide (*More layers*)
+- `key_gated_layers`: gated layers trained on a drift, against the bound for key gates (*What gating can buy*)
+- `lm_init`: a language model's initialisation before its attention is replaced
+- `rule_models`: tiny language models on a drifting rule, one memory each (*When text drifts*)
+- `text_finetuning`: language models fine-tuned and tested in context
+"""
