@@ -62,7 +62,7 @@ def moved(name: str, budget: str, steps: int) -> float:
                 each *= 1 + MOVED * torch.randn(each.shape, generator=generator)
         return model
 
-    with mock.patch.object(cells, "_built", nearly):
+    with mock.patch.object(training_jobs, "_built", nearly):
         return trained(name, budget, "cpu", steps).validation
 
 

@@ -143,7 +143,7 @@ def test_memory_of_a_step_is_near_what_was_told(name):
     process, 1.6 times the tensors that are counted on the processor.
     """
     budget, contestant = BUDGETS["small"], resolve(name)
-    told = cost.step_bytes(contestant, budget.shape, budget.batch)
+    told = costs.step_bytes(contestant, budget.shape, budget.batch)
     model = contestant.build(budget.shape).to(GPU)
     rule = torch.optim.AdamW(model.parameters())
     prompt = DriftingRegression(5, 64, 0.9).sample(budget.batch, generator=make_generator("memory"), device=GPU)

@@ -66,7 +66,7 @@ from icl.theory.floors import gaussian_mixtures, joint, label_rule, unknown_drif
 from icl.theory.gates import finite_key_gates, key_gates
 from icl.theory.lfom import gated_floor, learnability, polynomial_floor
 from icl.theory.one_layer import adversary, population, separate_qk, sign_flips
-from icl.theory.one_layer import gla as theory_one_layer
+from icl.theory.one_layer import closed_forms as theory_one_layer
 from icl.theory.steady import cheap_covariance, large_d, linear_layers, mesa, spectra
 from icl.theory.steady import fast_weights as fast
 from icl.theory.steady import lms_family as exact
@@ -568,7 +568,7 @@ MADE_HERE = {
         catalogue.Known,
         entries.Contestant,
         runner.Plan,
-        cost.MeasuredCost,
+        costs.MeasuredCost,
         claims.Check,
         claims.Claim,
         records.Record,

@@ -117,10 +117,10 @@ def test_time_is_told_from_what_a_token_takes(monkeypatch):
     """On this machine; where it cannot be measured, nothing is told, as the run itself says what is wrong."""
     plan = runner.plan(["gla", "answer-0"], tasks=["switches"])
     times = []
-    monkeypatch.setattr(cost, "measure_cost", lambda c, shape, device: times.append((c.name, device)) or Weighed())
+    monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: times.append((c.name, device)) or Weighed())
     assert command._expected(plan, 2) == plan.seconds({"gla": 10.0}, 2)
     assert times == [("gla", "cpu")]
-    monkeypatch.setattr(cost, "measure_cost", lambda c, shape, device: 1 / 0)
+    monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: 1 / 0)
     assert np.isnan(command._expected(plan, 2))
     assert [command._long(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
 
@@ -129,9 +129,9 @@ def test_memory_is_told_of_whom_it_takes_most(monkeypatch):
     """Of the largest of those that can be counted, with the batch that the tasks make; of none, nothing."""
     plan = runner.plan(["gla", "softmax", "answer-0"], tasks=["switches"])
     sizes = {"gla": 10 * 2**20, "softmax": 1_000 * 2**20, "answer-0": 0}
-    monkeypatch.setattr(cost, "step_bytes", lambda c, shape, batch: batch == 32 and sizes[c.name])
+    monkeypatch.setattr(costs, "step_bytes", lambda c, shape, batch: batch == 32 and sizes[c.name])
     assert command._memory(plan) == "1,600 MiB for softmax"
-    monkeypatch.setattr(cost, "step_bytes", lambda *_: 1 / 0)
+    monkeypatch.setattr(costs, "step_bytes", lambda *_: 1 / 0)
     assert command._memory(plan) == ""
 
 

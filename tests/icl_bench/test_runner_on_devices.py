@@ -82,7 +82,7 @@ def test_one_gpu_by_its_number(gpus, worked, tmp_path):
     asked = plan("cuda:1", names=("gla",))
     runner._run_jobs(asked, tmp_path, 1, False, True)
     assert {device for _, device in worked} == {"cuda:1"}
-    made = runner._results(asked, {}, {}, {"gla": []}, {"gla": cost.MeasuredCost(1, 1.0, None, None, 1.0)})
+    made = runner._results(asked, {}, {}, {"gla": []}, {"gla": costs.MeasuredCost(1, 1.0, None, None, 1.0)})
     assert made.meta["device"] == "cuda"
     runner._check_compatible(made, replace(asked, device="cuda:0"), tmp_path)
     with pytest.raises(ValueError, match="results of another device"):
@@ -117,7 +117,7 @@ def test_contestants_are_examined_and_weighed_where_they_are_trained(gpus, monke
         return ()
 
     monkeypatch.setattr(validation, "validate", examined)
-    monkeypatch.setattr(cost, "measure_cost", lambda *_, device="cpu": seen.append(device))
+    monkeypatch.setattr(costs, "measure_cost", lambda *_, device="cpu": seen.append(device))
     monkeypatch.setattr(runner, "_run_jobs", lambda *_: ({}, {}))
     monkeypatch.setattr(runner, "_results", lambda *_: None)
     monkeypatch.setattr(runner.tables, "write_results", lambda *_: None)
@@ -129,7 +129,7 @@ def test_a_time_is_taken_when_its_own_gpu_is_done(monkeypatch):
     """Torch is asked to wait for the GPU that works, not for the first one."""
     waited = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: waited.append(device))
-    monkeypatch.setattr(cost, "torch_seeded", lambda **_: contextlib.nullcontext())
+    monkeypatch.setattr(costs, "torch_seeded", lambda **_: contextlib.nullcontext())
     assert costs._seconds(lambda: None, "cuda:1") >= 0
     assert set(waited) == {"cuda:1"}
 

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from icl.profile import make_generator
 from icl.tasks.components import GaussianComponents
-from icl.theory.floors import mixtures
+from icl.theory.floors import gaussian_mixtures
 from icl.theory.lfom import polynomial_floor
 
 PAPER = GaussianComponents(1, 20, [2.5, 0, -1], [0.5, 1, 2], [0.2, 0.3, 0.5])
@@ -28,9 +28,9 @@ def test_moments_of_the_curvature(task):
             small.shares, small.means, small.covariances, strict=True)) for k in range(4)]  # fmt: skip
         third = (3 * single[3] + 18 * single[2] * single[1] + 6 * single[1] ** 3) / 27
         second = (3 * single[2] + 6 * single[1] ** 2) / 9
-        np.testing.assert_allclose(mixtures.curvature_moments(small, 3), [[1, single[1], second, third]] * 3, rtol=1e-9)
+        np.testing.assert_allclose(gaussian_mixtures.curvature_moments(small, 3), [[1, single[1], second, third]] * 3, rtol=1e-9)
         return
-    found = mixtures.curvature_moments(task, 6)
+    found = gaussian_mixtures.curvature_moments(task, 6)
     for m in range(task.count):
         mean, v = task.means[m, 0], task.covariances[m, 0, 0]
         # The central law has its own formula: scipy's noncentral one is for a parameter > 0.
@@ -44,12 +44,12 @@ def test_moments_of_the_curvature(task):
 def test_a_component_about_zero_is_the_polynomial_floor():
     """One component without a mean: risks and register of `polynomial_floor` at d = 1, any variance; to 1e-12."""
     task = GaussianComponents(1, 7, [0.0], [3.0])
-    best = mixtures.least_over_components(task, 4)
+    best = gaussian_mixtures.least_over_components(task, 4)
     np.testing.assert_allclose(best.risks, polynomial_floor.optimal_risks(1, 7, 4), rtol=1e-12)
     alpha, gamma = polynomial_floor.optimal_registers(1, 7, 4)
     np.testing.assert_allclose(best.alpha * 3, alpha, rtol=1e-12)
     np.testing.assert_allclose(best.gamma, gamma, rtol=1e-12)
-    shared, _ = mixtures.least_shared_over_components(task, 3)
+    shared, _ = gaussian_mixtures.least_shared_over_components(task, 3)
     assert shared == pytest.approx(polynomial_floor.shared_floor(1, 7, 3)[0][-1], rel=1e-7)
 
 
@@ -68,16 +68,16 @@ def test_the_floor_by_quadrature(layers):
     root = np.sqrt(weight * (h[1] - h[0]))
     powers = h[:, None] ** np.arange(1, layers + 1)
     c = np.linalg.lstsq(root[:, None] * powers, -root, rcond=None)[0]
-    best = mixtures.least_over_components(PAPER, layers)
+    best = gaussian_mixtures.least_over_components(PAPER, layers)
     assert best.risks[-1] == pytest.approx(((root * (1 + powers @ c)) ** 2).sum(), rel=1e-7)
     np.testing.assert_allclose(best.polynomial[1:], c, rtol=1e-5)
 
 
 def test_nodes_are_exact_for_polynomials():
     """E h^k by the nodes are the exact moments, k to 10; and E of the mean; to 1e-9. Planted: n - 1 for n - 3."""
-    nodes = mixtures.input_nodes(PAPER, 24)
+    nodes = gaussian_mixtures.input_nodes(PAPER, 24)
     powers = (nodes.weight[..., None] * nodes.h[..., None] ** np.arange(11)).sum(1)
-    np.testing.assert_allclose(powers, mixtures.curvature_moments(PAPER, 10), rtol=1e-9)
+    np.testing.assert_allclose(powers, gaussian_mixtures.curvature_moments(PAPER, 10), rtol=1e-9)
     np.testing.assert_allclose((nodes.weight * nodes.mean).sum(1), PAPER.means[:, 0], rtol=1e-9, atol=1e-12)
 
 
@@ -85,9 +85,9 @@ def test_the_posterior_by_two_numbers():
     """That of the task, from all inputs; a prompt's h and mean for nodes; to 1e-9."""
     X = PAPER.sample(30, generator=make_generator("two numbers"), dtype=torch.float64).x[:, :-1]
     h, mean = X.square().mean((1, 2)).numpy(), X.mean((1, 2)).numpy()
-    nodes = mixtures.InputNodes(h[None], mean[None], np.ones((1, 30)) / 30)
+    nodes = gaussian_mixtures.InputNodes(h[None], mean[None], np.ones((1, 30)) / 30)
     np.testing.assert_allclose(
-        mixtures.component_posterior(PAPER, nodes)[0], PAPER.posterior(X).numpy(), rtol=1e-9, atol=1e-15
+        gaussian_mixtures.component_posterior(PAPER, nodes)[0], PAPER.posterior(X).numpy(), rtol=1e-9, atol=1e-15
     )
 
 
@@ -97,8 +97,8 @@ def test_shared_weights_are_a_heavy_ball(task):
     no start of Nelder and Mead's, is lower. Three layers; 1e-6. And it is not below the floor.
     """
     layers = 3
-    risk, c = mixtures.least_shared_over_components(task, layers)
-    moments = mixtures.curvature_moments(task, 2 * layers)
+    risk, c = gaussian_mixtures.least_shared_over_components(task, layers)
+    moments = gaussian_mixtures.curvature_moments(task, 2 * layers)
     total = (task.shares * task.S_x[:, 0, 0] * task.S_w[:, 0, 0]) @ moments
 
     def of(c):
@@ -108,7 +108,7 @@ def test_shared_weights_are_a_heavy_ball(task):
         return np.convolve(now, now) @ total
 
     assert of(c) == pytest.approx(risk, rel=1e-9)
-    assert risk >= mixtures.least_over_components(task, layers).risks[-1]
+    assert risk >= gaussian_mixtures.least_over_components(task, layers).risks[-1]
     rng = np.random.default_rng(0)
     for _ in range(6):
         end = minimize(of, c * rng.normal(1, 1, size=layers), method="Nelder-Mead", options={"maxiter": 2000})
@@ -117,11 +117,11 @@ def test_shared_weights_are_a_heavy_ball(task):
 
 def test_other_dimensions_and_readings_are_refused():
     with pytest.raises(ValueError, match="task must have d = 1 here, got d = 2"):
-        mixtures.least_over_components(GaussianComponents(2, 3, [0.0], [1.0]), 2)
+        gaussian_mixtures.least_over_components(GaussianComponents(2, 3, [0.0], [1.0]), 2)
     with pytest.raises(ValueError, match="task must have a component a prompt and n >= 2"):
-        mixtures.input_nodes(TOKENS)
+        gaussian_mixtures.input_nodes(TOKENS)
     with pytest.raises(ValueError, match="nodes must be at most 170, got 171"):
-        mixtures.input_nodes(PAPER, 171)
+        gaussian_mixtures.input_nodes(PAPER, 171)
 
 
 def test_one_quadrature_of_the_density():
@@ -129,7 +129,7 @@ def test_one_quadrature_of_the_density():
     task = GaussianComponents(1, 5, [1.0], [0.5])
     law = stats.ncx2(5, 10.0, scale=0.1)
     one, two = (integrate.quad(lambda h, k=k: h**k * law.pdf(h), 0, 30)[0] for k in (1, 2))
-    best = mixtures.least_over_components(task, 1)
+    best = gaussian_mixtures.least_over_components(task, 1)
     assert best.risks[0] == pytest.approx(1.5 * 3.0, rel=1e-12)
     assert best.risks[1] == pytest.approx(1.5 * 3.0 * (1 - one**2 / two), rel=1e-7)
 
@@ -137,8 +137,8 @@ def test_one_quadrature_of_the_density():
 def test_moments_of_the_lowest_and_of_too_high_a_degree():
     """E h^0 is 1, and degree 0 raised an IndexError; one beyond float64 is refused by the degree, no OverflowError."""
     for task in (PAPER, TOKENS):
-        np.testing.assert_array_equal(mixtures.curvature_moments(task, 0), np.ones((3, 1)))
+        np.testing.assert_array_equal(gaussian_mixtures.curvature_moments(task, 0), np.ones((3, 1)))
     small = GaussianComponents(1, 2, [0.5], [1.0], [1.0])
-    assert np.isfinite(mixtures.curvature_moments(small, 120)).all()
+    assert np.isfinite(gaussian_mixtures.curvature_moments(small, 120)).all()
     with pytest.raises(ValueError, match="degree must leave moments that float64 holds, got 300"):
-        mixtures.curvature_moments(small, 300)
+        gaussian_mixtures.curvature_moments(small, 300)

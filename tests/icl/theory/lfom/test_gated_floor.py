@@ -21,7 +21,7 @@ from icl.profile import make_generator
 from icl.tasks.components import GaussianComponents
 from icl.tasks.quadratics import hessians
 from icl.theory import lfom
-from icl.theory.floors import mixtures
+from icl.theory.floors import gaussian_mixtures
 from icl.theory.lfom import gated_floor, polynomial_floor
 
 # Oracles
@@ -431,7 +431,7 @@ def test_a_mixture_is_bracketed_at_four_and_five_layers():
     Planted: the inverse of S_x for S_w is seen.
     """
     task = GaussianComponents(1, 20, [2.5, 0, -1], [0.5, 1, 2], [0.2, 0.3, 0.5])
-    best = [mixtures.least_over_components(task, layers) for layers in (4, 5)]
+    best = [gaussian_mixtures.least_over_components(task, layers) for layers in (4, 5)]
     found = np.empty((30, 3, 2))
     for seed in range(30):
         prompt = task.sample(2_000, generator=make_generator("mixture floor", seed=seed), dtype=torch.float64)
