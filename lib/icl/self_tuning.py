@@ -1,7 +1,7 @@
 """Filters that learn from their own errors how fast the weights move (not in the papers).
 
-For :class:`~icl.tasks.unknown_drift.UnknownDrift`. Each is a :class:`~icl.filters.Filter` and sees labels by its errors alone;
-what it may look up is a table of steady layers, one row a speed: p, the variance a layer leaves in a weight's
+For :class:`~icl.tasks.unknown_drift.UnknownDrift`. Each is a :class:`~icl.filters.Filter` and sees labels by its errors
+alone; what it may look up is a table of steady layers, one row a speed: p, the variance a layer leaves in a weight's
 coordinate, and lam, its fade (:func:`~icl.theory.steady.fast_weights.best_unit_delta`). A row is a whole layer,
 
     w <- lam (w + (y - w'x) x / (r + eps)),    eps = sigma_y^2 / p,    r = x'x
@@ -223,8 +223,8 @@ def bank(task: UnknownDrift) -> Filter:
     """The posterior mean when the drift is one of several: a Kalman filter for each, weighed by Bayes [Magill 1965].
 
     The weights are the probabilities of the members given the labels so far;
-    :func:`~icl.theory.floors.unknown_drift.bank_predictions` has them, and the error they expect. A direction that is known
-    already teaches nothing, and its label tells nothing.
+    :func:`~icl.theory.floors.unknown_drift.bank_predictions` has them, and the error they expect. A direction that is
+    known already teaches nothing, and its label tells nothing.
 
     Args:
         task: gives d, the members and their probabilities; the inputs' law does not matter to it.

@@ -1,10 +1,10 @@
 """Who is told or taught what, and all of them on the same prompts: the contest of *One benchmark on drifting tasks*.
 
 Tasks, floors and the filter that is told a task's law are in :mod:`icl_bench.tasks`. :func:`tuned_for` finds the
-settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`trainable_layers` are models with one setting for all,
-which :func:`teach` trains on all tasks at once. :func:`compare` sets all of them against the floor. A layer of one's
-own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a :class:`~icl.experiments.grid.Grid` beside `contestants`;
-or from the command line, in :mod:`icl_bench.runner`.
+settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`trainable_layers` are models with one
+setting for all, which :func:`teach` trains on all tasks at once. :func:`compare` sets all of them against the floor. A
+layer of one's own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a
+:class:`~icl.experiments.grid.Grid` beside `contestants`; or from the command line, in :mod:`icl_bench.runner`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +112,8 @@ def train_on(model: Causal, tasks: Sequence[Task], config: Config, *, generator:
 
 @validated
 def tuned_settings(tasks: Mapping[str, Task], *, prompts: Count = 100, last: Count = 50) -> pd.DataFrame:
-    """The settings that `tuned_for` finds for every layer of `icl.experiments.tuning.LAYERS`: task, method, setting, value.
+    """The settings that `tuned_for` finds for every layer of `icl.experiments.tuning.LAYERS`: task, method, setting,
+    value.
 
     Args:
         tasks: by name.
@@ -135,7 +136,8 @@ def trained_settings(
 
     Args:
         tasks: by name.
-        models: by name, how one is made and trained (:func:`trainable_layers`); prompts come from streams of these names.
+        models: by name, how one is made and trained (:func:`trainable_layers`); prompts come from streams of these
+            names.
     """
     rows = []
     for method, (made, config) in models.items():
@@ -194,7 +196,7 @@ def compare(
     last: Count = 50,
     folder: Path | None = None,
 ) -> pd.DataFrame:
-    """All contestants on these tasks, pooled over seeds (`icl.experiments.grid.Results.pooled`), the floor for a reference.
+    """All contestants on these tasks, pooled over seeds (`icl.experiments.grid.Results.pooled`), beside the floor.
 
     Args:
         tasks: by name.

@@ -212,7 +212,8 @@ def step_bytes(contestant: Contestant, shape: Shape, batch: Count) -> int:
 
     Counted on the processor while a step on one prompt and one on two run, and continued in a line; with the
     parameters, AdamW's two averages of each, and the two copies of all these that a training keeps
-    (:func:`~icl.experiments.training.fit`). The system gave processes 1.3 to 1.6 times as much, beside Python and torch.
+    (:func:`~icl.experiments.training.fit`). The system gave processes 1.3 to 1.6 times as much, beside Python and
+    torch.
 
     Args:
         contestant: who.

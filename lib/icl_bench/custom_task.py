@@ -102,7 +102,8 @@ class CustomTask:
             return found if x is found.x and y is found.y and third is found.w else Prompt(x, y, third)
         if not isinstance(found, tuple | list) or len(found) not in (2, 3):
             raise ValueError(
-                f"{self.name}.sample must give an icl.tasks.core.Prompt, (x, y) or (x, y, clean), got {_describe(found)}"
+                f"{self.name}.sample must give an icl.tasks.core.Prompt, (x, y) or (x, y, clean), "
+                f"got {_describe(found)}"
             )
         x, y, wanted = self._parts(
             batch, dict(zip(("x", "y", "clean"), [*found, found[1]], strict=False)), dtype, device

@@ -283,7 +283,8 @@ def _configuration(kind: type, name: str, shape: Shape) -> Any:
         return adapters.configured(kind, width=shape.width, depth=shape.depth, longest=shape.longest)
     except Exception as error:
         raise ValueError(
-            f"{name} could not be configured for width {shape.width} and depth {shape.depth}: {_error_text(error)}; write a "
+            f"{name} could not be configured for width {shape.width} and depth {shape.depth}: {_error_text(error)}; "
+            "write a "
             "function of width, depth and longest that returns the configuration"
         ) from error
 

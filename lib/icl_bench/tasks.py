@@ -3,8 +3,8 @@
 :data:`BENCH_TASKS` are those that models are trained and tested on, and shifted ones that they are only tested on.
 Weights are those of :func:`drifting_tasks`, whose clean label has variance 1, and of two more: inputs with heavy tails,
 and drift whose speed nobody tells. :meth:`BenchTask.floors` are the least errors that are known exactly.
-:func:`find_tasks` finds tasks by name, those of one's own too (:class:`~icl_bench.custom_task.CustomTask`), and :func:`mixture` is
-what a model for several of them is trained on.
+:func:`find_tasks` finds tasks by name, those of one's own too (:class:`~icl_bench.custom_task.CustomTask`), and
+:func:`mixture` is what a model for several of them is trained on.
 """
 
 import inspect
@@ -291,7 +291,8 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
 
     Args:
         names: of :data:`BENCH_TASKS`; "all", those that are not shifted; "shifted", those that are; or `file.py:Name`
-            or `package.module:Name` of a task of one's own (:mod:`icl_bench.custom_task`), which keeps this for its name.
+            or `package.module:Name` of a task of one's own (:mod:`icl_bench.custom_task`), which keeps this for its
+            name.
 
     Raises:
         ValueError: if there is no task of a name, with the nearest names.

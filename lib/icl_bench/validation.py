@@ -2,8 +2,8 @@
 
 :func:`audit` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
 parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode and in
-evaluation. What is wrong is refused as :exc:`InvalidModel`, which says who, what, where, how much, and what usually causes
-it; what is only odd comes back as warnings.
+evaluation. What is wrong is refused as :exc:`InvalidModel`, which says who, what, where, how much, and what usually
+causes it; what is only odd comes back as warnings.
 
 Two answers are the same if they differ by no more than 1,000 roundings of the larger of 1, the size of labels, and of
 the largest answer so far: 1.2e-4 in single precision. Loops and matrix products of one shape agree to the bit; scans in
@@ -90,8 +90,8 @@ def validate(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tu
         examples.
 
     Raises:
-        InvalidModel: if it looks ahead, mixes prompts, remembers earlier calls, is random in evaluation, fails, or returns
-            what has another shape or dtype or is not finite.
+        InvalidModel: if it looks ahead, mixes prompts, remembers earlier calls, is random in evaluation, fails, or
+            returns what has another shape or dtype or is not finite.
         ValueError: if it cannot be built.
     """
     with torch_seeded(device=device):
@@ -298,7 +298,7 @@ def _looking_ahead(subject: _Subject, prompt: Prompt, others: Prompt, answers: T
 
 
 def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtype) -> list[str]:
-    """Names of parameters that a loss does not move; InvalidModel if a gradient is not finite, or cannot be had twice."""
+    """Names of parameters without effect on a loss; InvalidModel if a gradient is not finite, or not twice there."""
     prompt = _prompts(shape, dtype, time=shape.n + 1, seed=5)
     for _ in range(2):
         model.zero_grad(set_to_none=True)
@@ -309,8 +309,8 @@ def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtyp
                 loss.backward()
             except RuntimeError as error:
                 raise subject.refuse(
-                    f"has no gradient: {_error_text(error)}; usually an operation in place, or state kept from an earlier "
-                    "call"
+                    f"has no gradient: {_error_text(error)}; usually an operation in place, or state kept from an "
+                    "earlier call"
                 ) from error
     moved = []
     for name, parameter in model.named_parameters():

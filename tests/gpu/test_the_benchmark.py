@@ -22,7 +22,7 @@ from elsewhere import moved, numbers
 
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression
-from icl_bench import runner
+from icl_bench import costs, runner
 from icl_bench.budgets import BUDGETS, Budget
 from icl_bench.catalogue import CONTESTANTS
 from icl_bench.command import main

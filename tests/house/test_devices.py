@@ -41,7 +41,7 @@ OTHERWISE = {
     "icl_bench.validation.validate": "takes a device by its name: tests/icl_bench/test_runner_on_devices.py",
     "icl_bench.costs.measure_cost": "takes a device by its name: tests/icl_bench/test_runner_on_devices.py",
     "icl.profile.make_generator": "makes a generator of torch's own for a device of torch's own",
-    "icl.experiments.training_variants.minimise": "its loss is about a model that it does not see: asked by itself below",
+    "icl.experiments.training_variants.minimise": "its loss is about a model that it does not see: tested below",
 }
 
 

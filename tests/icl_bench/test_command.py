@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from icl_bench import command, runner
+from icl_bench import command, costs, runner
 from icl_bench import results as tables
 from icl_bench.budgets import BUDGETS
 from icl_bench.command import main

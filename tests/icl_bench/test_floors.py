@@ -103,7 +103,7 @@ def test_floors_are_the_same_on_any_number_of_threads(name):
 
 @pytest.mark.parametrize("name", [name for name in BENCH_TASKS if name != "leaps"])
 def test_best_linear_floors_are_the_joint_laws(name):
-    """By `icl.theory.floors.joint`, rtol 1e-9; those of leaps, which know how large they were, have a test of their own."""
+    """By `icl.theory.floors.joint`, rtol 1e-9; those of leaps, which know how large they were, have their own test."""
     task = BENCH_TASKS[name].make(2, 9)
     prompt = task.sample(3, generator=make_generator("joint"), dtype=torch.float64)
     found = errors(task, prompt)

@@ -198,8 +198,8 @@ def test_names_that_are_none_are_refused_with_the_nearest(names, message):
 
 
 def test_a_mixture_is_equal_parts_of_all():
-    """Where `icl.tasks.mixtures.Mixture` takes the tasks, its prompts to the bit; it also takes several laws of inputs, and
-    tasks that have nothing but d, n and sample.
+    """Where `icl.tasks.mixtures.Mixture` takes the tasks, its prompts to the bit; it also takes several laws of inputs,
+    and tasks that have nothing but d, n and sample.
     """
     three = [BENCH_TASKS[name].make(2, 4) for name in ("ar1-0.9", "ar2-swing", "smooth-noise")]
     ours, theirs = (kind(three).sample(6, generator=make_generator("mixed")) for kind in (mixture, Mixture))

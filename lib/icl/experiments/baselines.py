@@ -1,7 +1,7 @@
 """What known methods reach on the prompts of the Memformer paper, layer by layer: the lines that figures compare with.
 
-Errors are those of :mod:`icl.theory.lfom.tables` with Sigma^-1 as preconditioner, which are the same for every Sigma: the
-inputs may be taken as white.
+Errors are those of :mod:`icl.theory.lfom.tables` with Sigma^-1 as preconditioner, which are the same for every Sigma:
+the inputs may be taken as white.
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 A checkpoint is a safetensors file. Its header holds notes in JSON, saying what the tensors belong to, and a sha256 over
 every byte of the file (its own digits read as zeros), so that a single changed bit is seen. Nothing in it is ever run:
-there is no pickle on the way in or out. :func:`~icl.experiments.training.fit` decides what a checkpoint holds; this file
-decides how it is written and what is refused.
+there is no pickle on the way in or out. :func:`~icl.experiments.training.fit` decides what a checkpoint holds; this
+file decides how it is written and what is refused.
 """
 
 import hashlib

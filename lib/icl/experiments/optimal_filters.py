@@ -1,7 +1,7 @@
 """Decayed fast weights as filters, at the settings that their closed forms call best, to be run against these forms.
 
-:data:`OPTIMAL_FILTERS` has them by name: from a law (:class:`~icl.theory.steady.fast_weights.DriftLaw`) to the filter and the error that
-theory expects of it. :func:`steady_task` draws prompts of that law from its steady state.
+:data:`OPTIMAL_FILTERS` has them by name: from a law (:class:`~icl.theory.steady.fast_weights.DriftLaw`) to the filter
+and the error that theory expects of it. :func:`steady_task` draws prompts of that law from its steady state.
 """
 
 from collections.abc import Callable

@@ -37,7 +37,8 @@ DESCRIBED = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0), clip=1e-2)
 class Held:
     """A task that hands out the prompts of its last draw again, and draws new ones every so many times.
 
-    What it holds is no setting that a checkpoint could keep: :func:`~icl.experiments.training.fit` refuses the two together.
+    What it holds is no setting that a checkpoint could keep: :func:`~icl.experiments.training.fit` refuses the two
+    together.
 
     Args:
         task: where prompts come from.
@@ -235,8 +236,8 @@ def train_side_by_side(
 
     Args:
         task: where prompts come from.
-        theta: starts [W | r]: first d columns of W_KQ, last row of W_V as last column (:mod:`icl.theory.one_layer.population`).
-            Its dtype and device are those of the training.
+        theta: starts [W | r]: first d columns of W_KQ, last row of W_V as last column
+            (:mod:`icl.theory.one_layer.population`). Its dtype and device are those of the training.
         lam: forgetting factor of each model, > 0.
         steps: number of steps.
         batch: prompts a step.

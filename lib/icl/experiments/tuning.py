@@ -3,9 +3,9 @@
 :class:`Tunable` says how a predictor is made of its settings and which of them to try; :func:`attempt` runs it with all
 of them on the same prompts; :meth:`Attempts.best` is the setting of least squared error, on whatever positions one may
 choose on; and :func:`tune` does this again on a finer grid around the best. The predictor may be any that
-:mod:`icl.experiments.evaluation` can judge: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS` has those of
-the chapter *One benchmark on drifting tasks*. Where an error is known exactly, as a function of the settings,
-:func:`simplex` searches without a grid.
+:mod:`icl.experiments.evaluation` can judge: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS`
+has those of the chapter *One benchmark on drifting tasks*. Where an error is known exactly, as a function of the
+settings, :func:`simplex` searches without a grid.
 """
 
 import itertools

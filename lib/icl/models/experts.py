@@ -199,7 +199,7 @@ class _Gated(nn.Module):
         raise NotImplementedError
 
     def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
-        """Expected squared error over query and w* after 0 .. L layers, prompt by prompt (`icl.models.memformer.risks`)."""
+        """Expected squared error over query and w* after 0 .. L layers, by prompt (`icl.models.memformer.risks`)."""
         return risks(self.errors(X), Sigma)
 
 

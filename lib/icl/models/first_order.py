@@ -9,9 +9,9 @@ with the sign that descends: the paper's Lambda_i^k is -Lambda[k, i]. The errors
 
     M_0 = I,    M_{k+1} = I - sum_{i<=k} diag(Lambda[k, i]) H M_i
 
-A row of equal numbers is a scalar coefficient: :func:`~icl.theory.lfom.tables.cumulative` has the tables of known methods. Of
-the d L (L + 1) / 2 numbers of L steps L (L - 1) / 2 are idle: what multiplies M_i by a number, its own row divides by
-it.
+A row of equal numbers is a scalar coefficient: :func:`~icl.theory.lfom.tables.cumulative` has the tables of known
+methods. Of the d L (L + 1) / 2 numbers of L steps L (L - 1) / 2 are idle: what multiplies M_i by a number, its own row
+divides by it.
 """
 
 import torch

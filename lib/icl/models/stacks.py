@@ -11,9 +11,10 @@ are strict and keys do not hold labels. The factor 1 - lam keeps a step's size w
 
 :class:`Stack` is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all
 that rotations of the inputs leave of it when their covariance is the identity, labels in keys apart.
-:mod:`icl.models.paper_conventions` has the full matrices and the other ways of reading the paper. A stack is linear in the
-labels, and an L-layer stack is a polynomial in x of a degree that grows as 3^L: :class:`~icl.models.causal.Normalised`
-takes the inputs' lengths out, which keeps rare long inputs from blowing deep stacks up.
+:mod:`icl.models.paper_conventions` has the full matrices and the other ways of reading the paper. A stack is linear in
+the labels, and an L-layer stack is a polynomial in x of a degree that grows as 3^L:
+:class:`~icl.models.causal.Normalised` takes the inputs' lengths out, which keeps rare long inputs from blowing deep
+stacks up.
 
 :class:`GatedStack` lets decays and write strengths depend on the token, its label included: a gate acts on what is read
 later, and the model stays causal. :class:`DeltaStack` and :class:`GatedDeltaStack` write the errors of what was read in

@@ -153,7 +153,8 @@ class InputLaw:
     """Law of white inputs: independent coordinates, symmetric about 0, of variance 1.
 
     One layer of linear attention sees of it only the kurtosis: what is exact for Gaussian inputs is exact for all of
-    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1 (:mod:`icl.theory.one_layer.closed_forms`).
+    them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1
+    (:mod:`icl.theory.one_layer.closed_forms`).
 
     Attributes:
         name: for tables and figures.

@@ -164,7 +164,8 @@ def sinusoids(d: Count, n: Count, *, omega: Real, variance: NonNegative = 1.0, *
     """Sinusoids of random phase and amplitude: w_i = a cos(omega i) + b sin(omega i) with a, b ~ N(0, variance I).
 
     Nothing is added on the way: 2 d labels in general position tell all that follows. k_ij = variance cos(omega (i-j)),
-    which is that of the great circle of radius^2 = d variance (:mod:`icl.theory.one_layer.adversary`) but for the factor d.
+    which is that of the great circle of radius^2 = d variance (:mod:`icl.theory.one_layer.adversary`) but for the
+    factor d.
 
     Args:
         d: dimension of the inputs.

@@ -78,8 +78,9 @@ class GateVariant(SwapVariant):
     """A gate that is learned, at a speed of its own.
 
     Attributes:
-        speed: steps of a weight that a gate's log-odds take in one (`shorten_gate_memory`), > 0. At a rate of 2e-4 they move by .02
-            a step with 100 and by .2 with 1000, if all slopes agree: five such steps lead from .9 to .77 or .96.
+        speed: steps of a weight that a gate's log-odds take in one (`shorten_gate_memory`), > 0. At a rate of 2e-4 they
+            move by .02 a step with 100 and by .2 with 1000, if all slopes agree: five such steps lead from .9 to .77 or
+            .96.
     """
 
     learned: bool = True

@@ -1,5 +1,5 @@
-"""The layers of `icl.models.fast_weights` against operators and loops that compute the same elsewhere, and what every layer,
-and every model that is one, has to be: causal, batched, equivariant.
+"""The layers of `icl.models.fast_weights` against operators and loops that compute the same elsewhere, and what every
+layer, and every model that is one, has to be: causal, batched, equivariant.
 
 Everything is in float64 unless said otherwise. Values are products and sums over at most 40 tokens, so that 1e-12 of
 the largest covers the rounding of a layer without a matrix to solve for; the others have their own bound, stated where

@@ -39,7 +39,7 @@ def eyes(H):
     ids=["gradient descent", "momentum"],
 )
 def test_known_methods_are_rows_of_equal_numbers(solver, table):
-    """The errors of two solvers, from the cumulative tables of icl.theory.lfom.tables. Planted: increments in their place."""
+    """The errors of two solvers, from the cumulative tables of icl.theory.lfom. Planted: increments in their place."""
     H, w = curvature(1), drawn(2, 4, 3)
     Lambda = torch.as_tensor(lfom.cumulative(table))[..., None].repeat(1, 1, 3)
     walk = solvers.run_solver(solver, H, (H @ w[..., None])[..., 0], 4)

@@ -6,8 +6,8 @@ and an error polynomial p with p(0) = 1 the risk, exact over query and w*,
     sum_m pi_m S_x S_w E p(h)^2,        S_x = v_m + mu_m^2,  S_w = 1/v_m + mu_m^2
 
 h is a noncentral chi-square number times v_m/n: all its moments are rational in mu_m and v_m, and so are the floor and
-its register (:mod:`icl.theory.lfom.polynomial_floor`, under this measure). None of it is in the paper, whose sec. 4.2 has
-the mixture. For more dimensions :func:`~icl.theory.lfom.gated_floor.least_by_sample` has brackets.
+its register (:mod:`icl.theory.lfom.polynomial_floor`, under this measure). None of it is in the paper, whose sec. 4.2
+has the mixture. For more dimensions :func:`~icl.theory.lfom.gated_floor.least_by_sample` has brackets.
 """
 
 import sys
@@ -113,8 +113,8 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
     """Least risk of `layers` layers whose scalars Gamma_j all later layers share, the heavy ball with beta = 1.
 
     p_{l+1} = p_l + (p_l - p_{l-1}) - c_l h p_l with c_l = Gamma_l a_l
-    (:func:`~icl.theory.lfom.polynomial_floor.shared_floor`, for one law about 0). Levenberg and Marquardt's method from 8
-    starts a layer: should all have missed the least, what is returned is a bound from above.
+    (:func:`~icl.theory.lfom.polynomial_floor.shared_floor`, for one law about 0). Levenberg and Marquardt's method from
+    8 starts a layer: should all have missed the least, what is returned is a bound from above.
 
     Args:
         task: of one dimension.

@@ -5,8 +5,9 @@ Given the inputs, labels of Gaussian weights with the kernel k have the covarian
     K_ij = k_ij x_i'x_j + sigma_y^2 [i = j] = (L L')_ij,
 
 L lower triangular. L_ii^2 is the variance of label i once the labels before it are known. One factor answers for all
-positions and for any kernel, at the cost of n^3 / 3 a prompt; :mod:`icl.theory.floors.filtering` has recursions, which keep more
-digits, average over the last input and know drifts that are not Gaussian. Errors are those of the clean label.
+positions and for any kernel, at the cost of n^3 / 3 a prompt; :mod:`icl.theory.floors.filtering` has recursions, which
+keep more digits, average over the last input and know drifts that are not Gaussian. Errors are those of the clean
+label.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Exact error of any layer h <- A(x) h + b(x) y whose keys are of a finite law, its slope, and a search for the best.
 
-The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under a law of n keys a gate that sees the key
-is a table of n matrices, second moments are solved for exactly, and so is their slope in every number of the table:
+The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under a law of n keys a gate that sees the
+key is a table of n matrices, second moments are solved for exactly, and so is their slope in every number of the table:
 nothing is left of a search but the search. Not in the papers.
 """
 

@@ -122,7 +122,8 @@ def per_coordinate(
 
 @validated
 def from_drift_law(law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None) -> MovingWeights:
-    """The drift of a :class:`~icl.theory.steady.fast_weights.DriftLaw` law, w <- gamma w + e, under keys of any spectrum.
+    """The drift of a :class:`~icl.theory.steady.fast_weights.DriftLaw` law, w <- gamma w + e, under keys of any
+    spectrum.
 
     Args:
         law: its d, drift and noise.

@@ -185,9 +185,9 @@ def moment_constants(
 
         K = 2 (sqrt(E r^4 - floor^2) + 2 rho sqrt(E r^2 ||psi||^2) + rho^2 sqrt(E ||psi||^4 - L))
 
-    where E r^2 ||psi||^2 is the C of :func:`~icl.theory.lfom.gated_floor.excess_constants`. Fourth moments of x_q' a(H) w*
-    are exact: with f.g = sum over eigenvalues of f g, E of a product of four is (a.b)(c.d) + (a.c)(b.d) + (a.d)(b.c) +
-    6 sum a b c d in the mean.
+    where E r^2 ||psi||^2 is the C of :func:`~icl.theory.lfom.gated_floor.excess_constants`. Fourth moments of x_q' a(H)
+    w* are exact: with f.g = sum over eigenvalues of f g, E of a product of four is (a.b)(c.d) + (a.c)(b.d) + (a.d)(b.c)
+    + 6 sum a b c d in the mean.
 
     Four layers take a tenth of a second, six some seconds.
 

@@ -1,8 +1,8 @@
 """The polynomial floor: the least risk of any linear first-order method with shared coefficients, and its register.
 
-With the error polynomials p of :mod:`icl.theory.lfom.tables` the mean squared error is E ||p(W/n)||_F^2, W ~ Wishart_d(I, n):
-an integral of p^2 over the mean spectrum dm of W/n. What is least, and how it is reached at every layer at once (not in
-the paper):
+With the error polynomials p of :mod:`icl.theory.lfom.tables` the mean squared error is E ||p(W/n)||_F^2, W ~
+Wishart_d(I, n): an integral of p^2 over the mean spectrum dm of W/n. What is least, and how it is reached at every
+layer at once (not in the paper):
 
 - Of all p of degree L with p(0) = 1 the best is orthogonal, under t dm, to every polynomial of lower degree.
 - So the best ones follow conjugate gradients' recursion, in the inner product whose energy is the plain square. With

@@ -7,7 +7,8 @@ A_j = a_j A, makes the error w_l - w* a polynomial of A H [Dutta & Sra 2025, (3.
     w_l - w* = -p_l(A H) w*,    p_0 = 1,    p_{l+1}(t) = p_l(t) - sum_{j<=l} Gamma[l, j] a_j t p_j(t),    p_l(0) = 1
 
 For A = Sigma^-1, whitening takes Sigma away, and over prompts, query and w* the mean squared error is
-E ||p_l(W/n)||_F^2 with W ~ Wishart_d(I, n). :mod:`icl.theory.lfom.polynomial_floor` has the least that any method can have.
+E ||p_l(W/n)||_F^2 with W ~ Wishart_d(I, n). :mod:`icl.theory.lfom.polynomial_floor` has the least that any method can
+have.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """One layer with separate key and query matrices and a gate that is learned: where its descent waits, how it leaves.
 
-:mod:`icl.theory.one_layer.population` has the loss over the merged matrix W_KQ = W_K' W_Q, at a given gate. Here W_K, (r, d+1),
-and the first d columns of W_Q, (r, d), are weights of their own (r is the width of the head), and so is lam. With W_K =
-(K, k),
+:mod:`icl.theory.one_layer.population` has the loss over the merged matrix W_KQ = W_K' W_Q, at a given gate. Here W_K,
+(r, d+1), and the first d columns of W_Q, (r, d), are weights of their own (r is the width of the head), and so is lam.
+With W_K = (K, k),
 
     U = K' Q,    q = Q' k,    A = v U + p q' = (v K + k p')' Q,    of rank r at most.
 

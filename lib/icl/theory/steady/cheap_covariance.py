@@ -1,7 +1,8 @@
 """What a cheaper covariance than the Kalman filter's buys: filters that keep a summary of P (not in the papers).
 
-The task is the drift of :mod:`icl.theory.steady.fast_weights`. The Kalman filter keeps P, the d x d covariance of what it misses; a
-layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary of P,
+The task is the drift of :mod:`icl.theory.steady.fast_weights`. The Kalman filter keeps P, the d x d covariance of what
+it misses; a layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary
+of P,
 
     w_hat <- gamma (w_hat + (y - w_hat'x) g),    g = P x / (x'P x + s2),
     P <- gamma^2 kept[P - P x x'P / (x'P x + s2)] + q I,

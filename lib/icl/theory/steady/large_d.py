@@ -1,10 +1,10 @@
 """Steady errors of decayed fast weights as d grows, and the Kalman floor in closed form (not in the papers).
 
-In that limit the layers of :mod:`icl.theory.steady.fast_weights` and the floor depend on two numbers: s = d (1 - gamma^2), d over
-the weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows from what a
-smoother would leave, who sees the future too (:func:`smoother_large_d`, :func:`kalman_large_d`; proved in *The price of
-not knowing the future*, and for drifts of any spectrum in :mod:`icl.theory.steady.spectra`); :func:`kalman_floor` corrects it
-for finite d.
+In that limit the layers of :mod:`icl.theory.steady.fast_weights` and the floor depend on two numbers: s = d (1 -
+gamma^2), d over the weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows
+from what a smoother would leave, who sees the future too (:func:`smoother_large_d`, :func:`kalman_large_d`; proved in
+*The price of not knowing the future*, and for drifts of any spectrum in :mod:`icl.theory.steady.spectra`);
+:func:`kalman_floor` corrects it for finite d.
 """
 
 from typing import Annotated, Any

@@ -5,9 +5,9 @@ A linear layer of K states moves by
     h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k
 
 and is read by the best linear combination of its states. Its steady error follows from second moments
-(:func:`~icl.theory.steady.fast_weights.second_moments`), for weights of any order: w_i is the first of r vectors that move by a
-matrix F, drift of first order being F = [[gamma]]. Not in the papers; the chapter *Every model is a decayed fast
-weight* proves that on drift of first order none of these layers is better than the decayed delta rule.
+(:func:`~icl.theory.steady.fast_weights.second_moments`), for weights of any order: w_i is the first of r vectors that
+move by a matrix F, drift of first order being F = [[gamma]]. Not in the papers; the chapter *Every model is a decayed
+fast weight* proves that on drift of first order none of these layers is better than the decayed delta rule.
 """
 
 from dataclasses import dataclass

@@ -5,8 +5,8 @@ Mesa answers x'w_hat, where w_hat is the minimum of a faded ridge regression ove
     w_hat = argmin_w sum_t lam^t (y_t - w'x_t)^2 + rho w'w.
 
 In many dimensions its fade and its ridge enter as theta and ridge, lam = exp(-theta / d) and rho = d ridge, and the
-drift as s = d (1 - gamma^2) and v = sigma_y^2 / (d k), as in :mod:`icl.theory.steady.large_d`. The inverse G of the weighted
-sum of x x' has the trace e that solves
+drift as s = d (1 - gamma^2) and v = sigma_y^2 / (d k), as in :mod:`icl.theory.steady.large_d`. The inverse G of the
+weighted sum of x x' has the trace e that solves
 
     1 = ridge e + log(1 + e) / theta,
 
@@ -227,8 +227,8 @@ def least_noise(
     """The least noise v, inside a range, from which on a layer is within a share of the floor, as d grows.
 
     A layer's error over the floor's falls as v grows, so that these are the borders of a map over s and v. Those of
-    gated attention and of the layers with gates of the key (:func:`~icl.theory.steady.large_d.eps_delta`) come from closed
-    forms, Mesa's from a table, between whose columns the logarithm of its excess runs straight over log v.
+    gated attention and of the layers with gates of the key (:func:`~icl.theory.steady.large_d.eps_delta`) come from
+    closed forms, Mesa's from a table, between whose columns the logarithm of its excess runs straight over log v.
 
     Args:
         s: dimensions over memory, (m,), > 0.

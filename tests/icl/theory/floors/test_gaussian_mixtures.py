@@ -28,7 +28,9 @@ def test_moments_of_the_curvature(task):
             small.shares, small.means, small.covariances, strict=True)) for k in range(4)]  # fmt: skip
         third = (3 * single[3] + 18 * single[2] * single[1] + 6 * single[1] ** 3) / 27
         second = (3 * single[2] + 6 * single[1] ** 2) / 9
-        np.testing.assert_allclose(gaussian_mixtures.curvature_moments(small, 3), [[1, single[1], second, third]] * 3, rtol=1e-9)
+        np.testing.assert_allclose(
+            gaussian_mixtures.curvature_moments(small, 3), [[1, single[1], second, third]] * 3, rtol=1e-9
+        )
         return
     found = gaussian_mixtures.curvature_moments(task, 6)
     for m in range(task.count):

@@ -22,7 +22,7 @@ from icl.tasks import DriftingRegression, Prompt, SmoothDrift, StationaryRegress
 from icl.tasks.core import GAUSSIAN, LAPLACE, RADEMACHER, UNIFORM
 from icl.theory import moments
 from icl.theory.errata import adaptation
-from icl.theory.one_layer import closed_forms
+from icl.theory.one_layer import closed_forms as forms
 
 # Oracles
 
@@ -58,12 +58,12 @@ def test_training_error_is_printed_16(task, lam):
 
     It is also the risk at the optimum's A. rtol 1e-9: inverses of matrices whose condition number is below 1e3.
     """
-    m, tilde = moments.task_moments(task, lam), closed_forms.lambda_tilde(task, lam=lam)
+    m, tilde = moments.task_moments(task, lam), forms.lambda_tilde(task, lam=lam)
     assert np.linalg.cond(tilde) < 1e3
     literal = adaptation.printed_training_error(m, task.Lambda, tilde)
-    np.testing.assert_allclose(closed_forms.training_error(task, lam=lam), literal, rtol=1e-9)
-    A = closed_forms.optimum(task, lam=lam).A
-    np.testing.assert_allclose(closed_forms.layer_risk(A, task, lam=lam), literal, rtol=1e-9)
+    np.testing.assert_allclose(forms.training_error(task, lam=lam), literal, rtol=1e-9)
+    A = forms.optimum(task, lam=lam).A
+    np.testing.assert_allclose(forms.layer_risk(A, task, lam=lam), literal, rtol=1e-9)
 
 
 def test_a_singular_covariance_is_taken():
@@ -72,7 +72,7 @@ def test_a_singular_covariance_is_taken():
     flat = DriftingRegression(d=3, n=8, gamma=0.9, Lambda=Lambda)
     full = DriftingRegression(d=2, n=8, gamma=0.9, Lambda=Lambda[:2, :2])
     lam = np.array([0.4, 0.9, 1.0])
-    np.testing.assert_allclose(closed_forms.training_error(flat, lam=lam), closed_forms.training_error(full, lam=lam), rtol=1e-9)
+    np.testing.assert_allclose(forms.training_error(flat, lam=lam), forms.training_error(full, lam=lam), rtol=1e-9)
 
 
 def test_arrays_of_forgetting_factors_are_taken():
@@ -80,10 +80,10 @@ def test_arrays_of_forgetting_factors_are_taken():
     task = DriftingRegression(d=3, n=6, gamma=0.9)
     lams, A = np.array([0.2, 0.7, 1.0]), covariance(3, 5)
     for function in (
-        closed_forms.training_error,
-        closed_forms.identity_error,
-        closed_forms.xi,
-        functools.partial(closed_forms.layer_risk, A),
+        forms.training_error,
+        forms.identity_error,
+        forms.xi,
+        functools.partial(forms.layer_risk, A),
     ):
         each = [function(task, lam=lam) for lam in lams]
         np.testing.assert_allclose(function(task, lam=lams), each, rtol=1e-13)
@@ -98,7 +98,7 @@ def test_optimum_minimises_the_risk(task):
     positive quadratic form that the second derivative promises (rtol 1e-6, as it is a difference of two risks).
     """
     lam = 0.9
-    optimum = closed_forms.optimum(task, lam=lam)
+    optimum = forms.optimum(task, lam=lam)
     kernel, Lambda = torch.as_tensor(task.weight_kernel()), torch.as_tensor(task.Lambda)
     a = lam ** torch.arange(task.n, 0, -1, dtype=torch.float64)
     pairs = a[:, None] * a * kernel[:-1, :-1]
@@ -119,7 +119,7 @@ def test_optimum_minimises_the_risk(task):
         step = generator.normal(size=(4, 4)) * 10.0 ** generator.uniform(-2, 1)
         curvature = np.trace(step @ task.Lambda @ step.T @ second.numpy())
         assert curvature > 0
-        rise = closed_forms.layer_risk(optimum.A + step, task, lam=lam) - closed_forms.layer_risk(optimum.A, task, lam=lam)
+        rise = forms.layer_risk(optimum.A + step, task, lam=lam) - forms.layer_risk(optimum.A, task, lam=lam)
         np.testing.assert_allclose(rise, curvature, rtol=1e-6)
 
 
@@ -129,7 +129,7 @@ def test_optimum_has_the_stated_shape(task):
 
     Balance means W_V's corner squared equals the squared norm of W_KQ. rtol 1e-12.
     """
-    o = closed_forms.optimum(task, lam=0.8)
+    o = forms.optimum(task, lam=0.8)
     corner, block = o.W_V[-1, -1], o.W_KQ[:-1, :-1]
     assert np.count_nonzero(o.W_V) == 1
     assert not o.W_KQ[-1].any()
@@ -138,7 +138,7 @@ def test_optimum_has_the_stated_shape(task):
     np.testing.assert_allclose(corner**2, (block**2).sum(), rtol=1e-12)
     D1 = float(moments.task_moments(task, 0.8).D1)
     unit = D1 * np.eye(4)
-    np.testing.assert_allclose(o.A @ closed_forms.lambda_tilde(task, lam=0.8), unit, rtol=0, atol=1e-12 * D1)
+    np.testing.assert_allclose(o.A @ forms.lambda_tilde(task, lam=0.8), unit, rtol=0, atol=1e-12 * D1)
 
 
 def gaussian_nodes(factors, points):
@@ -181,7 +181,7 @@ def test_risk_is_a_brute_force_expectation(d, n, lam):
         def predict(x, y, a=a):
             return np.einsum("t,bt,bti,ij,bj->b", a, y[:, :-1], x[:, :-1], A, x[:, -1])
 
-        np.testing.assert_allclose(closed_forms.layer_risk(A, task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
+        np.testing.assert_allclose(forms.layer_risk(A, task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
 
 
 def test_training_error_is_what_the_model_makes():
@@ -191,7 +191,7 @@ def test_training_error_is_what_the_model_makes():
     """
     lam = 0.8
     task = DriftingRegression(d=2, n=2, gamma=0.9, sigma_w=1.0, sigma_e=0.3, Lambda=covariance(2, 7))
-    optimum = closed_forms.optimum(task, lam=lam)
+    optimum = forms.optimum(task, lam=lam)
     W_V, W_KQ = torch.as_tensor(optimum.W_V), torch.as_tensor(optimum.W_KQ)
 
     def predict(x, y):
@@ -199,7 +199,7 @@ def test_training_error_is_what_the_model_makes():
         prompt = Prompt(inputs, torch.as_tensor(y), inputs)
         return model.predict(prompt.tokens(), W_V, W_KQ, lam).numpy()
 
-    np.testing.assert_allclose(closed_forms.training_error(task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
+    np.testing.assert_allclose(forms.training_error(task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
 
 
 #: Nodes and weights for one number of each law: exact for polynomials of degree 5, all sign patterns for signs.
@@ -289,24 +289,24 @@ def test_every_law_of_inputs_is_a_brute_force_expectation(law, d, n, lam):
     A = np.random.default_rng(3).normal(size=(d, d))
     for task in diagonal_tasks(d, n, law):
         expected = exact_risk(A, task, lam)
-        np.testing.assert_allclose(closed_forms.layer_risk(A, task, lam=lam), expected, rtol=1e-9)
+        np.testing.assert_allclose(forms.layer_risk(A, task, lam=lam), expected, rtol=1e-9)
         if law is not GAUSSIAN:
-            as_gaussian = closed_forms.layer_risk(A, dataclasses.replace(task, inputs=GAUSSIAN), lam=lam)
+            as_gaussian = forms.layer_risk(A, dataclasses.replace(task, inputs=GAUSSIAN), lam=lam)
             assert abs(as_gaussian / expected - 1) > 0.01
 
         x, mass = every_input(task, n)
         pairs = lam ** np.arange(n, 0, -1)[:, None] * lam ** np.arange(n, 0, -1) * task.weight_kernel()[:n, :n]
         second = np.einsum("b,ij,bic,bjc,bid,bje->de", mass, pairs, x, x, x, x, optimize=True)
         np.testing.assert_allclose(
-            task.Lambda @ closed_forms.lambda_tilde(task, lam=lam), second, rtol=1e-9, atol=1e-12 * second.max()
+            task.Lambda @ forms.lambda_tilde(task, lam=lam), second, rtol=1e-9, atol=1e-12 * second.max()
         )
 
-        none = 1e-13 * closed_forms.zero_predictor(task)
-        expected = exact_risk(closed_forms.optimum(task, lam=lam).A, task, lam)
-        np.testing.assert_allclose(closed_forms.training_error(task, lam=lam), expected, rtol=1e-9, atol=none)
+        none = 1e-13 * forms.zero_predictor(task)
+        expected = exact_risk(forms.optimum(task, lam=lam).A, task, lam)
+        np.testing.assert_allclose(forms.training_error(task, lam=lam), expected, rtol=1e-9, atol=none)
         equal = dataclasses.replace(task, Lambda=np.eye(d))
-        expected = exact_risk(closed_forms.optimum(equal, lam=lam).A, equal, lam)
-        np.testing.assert_allclose(closed_forms.identity_error(equal, lam=lam), expected, rtol=1e-9, atol=none)
+        expected = exact_risk(forms.optimum(equal, lam=lam).A, equal, lam)
+        np.testing.assert_allclose(forms.identity_error(equal, lam=lam), expected, rtol=1e-9, atol=none)
 
 
 @every_law
@@ -318,7 +318,7 @@ def test_the_optimum_of_every_law_has_no_slope(law):
     """
     generator = np.random.default_rng(1)
     for task in diagonal_tasks(2, 2, law):
-        best = closed_forms.optimum(task, lam=0.8).A
+        best = forms.optimum(task, lam=0.8).A
         here = exact_risk(best, task, 0.8)
         for _ in range(5):
             step = generator.normal(size=(2, 2))
@@ -341,14 +341,14 @@ def test_error_has_its_directions():
         values, vectors = np.linalg.eigh(task.Lambda)
         assert values[0] < values[1] / 2
         x, mass = every_input(task, task.n)
-        A, a = closed_forms.optimum(task, lam=lam).A, lam ** np.arange(task.n, 0, -1)
+        A, a = forms.optimum(task, lam=lam).A, lam ** np.arange(task.n, 0, -1)
         expected = []
         for value, direction in zip(values, vectors.T, strict=True):
             examples = (a * (x @ A @ direction))[..., None] * x
             query = np.broadcast_to(-direction, (len(x), 1, 2))
             error = np.concatenate([examples, query], axis=1)
             expected.append(value * expected_product(task, mass, error, error))
-        np.testing.assert_allclose(closed_forms.error_by_direction(task, lam=lam), expected, rtol=1e-9)
+        np.testing.assert_allclose(forms.error_by_direction(task, lam=lam), expected, rtol=1e-9)
 
 
 def test_directions_of_many_forgetting_factors():
@@ -359,20 +359,20 @@ def test_directions_of_many_forgetting_factors():
     """
     lam = np.array([[0.0, 0.3, 0.8], [0.9, 1.0, 1.1]])
     for task in (*tasks(3, 8), *diagonal_tasks(3, 8, UNIFORM)):
-        errors = closed_forms.error_by_direction(task, lam=lam)
+        errors = forms.error_by_direction(task, lam=lam)
         assert errors.shape == (2, 3, 3)
-        np.testing.assert_allclose(errors.sum(-1), closed_forms.training_error(task, lam=lam), rtol=1e-12)
+        np.testing.assert_allclose(errors.sum(-1), forms.training_error(task, lam=lam), rtol=1e-12)
         for index in np.ndindex(lam.shape):
-            np.testing.assert_allclose(errors[index], closed_forms.error_by_direction(task, lam=lam[index]), rtol=1e-12)
+            np.testing.assert_allclose(errors[index], forms.error_by_direction(task, lam=lam[index]), rtol=1e-12)
         zero = task.weight_kernel()[-1, -1] * np.linalg.eigvalsh(task.Lambda)
         np.testing.assert_allclose(errors[0, 0], zero, rtol=1e-12)
 
     for law in RULES:
         flat = DriftingRegression(d=3, n=8, gamma=0.9, Lambda=np.diag([2.0, 0.0, 1.0]), inputs=law)
         full = DriftingRegression(d=2, n=8, gamma=0.9, Lambda=np.diag([2.0, 1.0]), inputs=law)
-        errors = closed_forms.error_by_direction(flat, lam=lam)
+        errors = forms.error_by_direction(flat, lam=lam)
         assert not errors[..., 0].any()
-        np.testing.assert_allclose(errors[..., 1:], closed_forms.error_by_direction(full, lam=lam), rtol=1e-12)
+        np.testing.assert_allclose(errors[..., 1:], forms.error_by_direction(full, lam=lam), rtol=1e-12)
 
 
 @pytest.mark.parametrize("test_lam", [0.6, 1.0])
@@ -389,13 +389,13 @@ def test_testing_error_is_printed_19(trained, test_lam):
     commutator = trained.Lambda @ tested.Lambda - tested.Lambda @ trained.Lambda
     assert np.abs(commutator).max() > 0.05
     lam = 0.9
-    A = closed_forms.optimum(trained, lam=lam).A
-    error = closed_forms.testing_error(trained, tested, lam=lam, test_lam=test_lam)
+    A = forms.optimum(trained, lam=lam).A
+    error = forms.testing_error(trained, tested, lam=lam, test_lam=test_lam)
     m, shifted = moments.task_moments(trained, lam), moments.task_moments(tested, test_lam)
-    literal = adaptation.printed_testing_error(m, shifted, closed_forms.lambda_tilde(trained, lam=lam), tested.Lambda)
-    for expected in (literal, closed_forms.layer_risk(A, tested, lam=test_lam), exact_risk(A, tested, test_lam)):
+    literal = adaptation.printed_testing_error(m, shifted, forms.lambda_tilde(trained, lam=lam), tested.Lambda)
+    for expected in (literal, forms.layer_risk(A, tested, lam=test_lam), exact_risk(A, tested, test_lam)):
         np.testing.assert_allclose(error, expected, rtol=1e-9)
-    wrong = adaptation.printed_testing_error(shifted, shifted, closed_forms.lambda_tilde(tested, lam=test_lam), tested.Lambda)
+    wrong = adaptation.printed_testing_error(shifted, shifted, forms.lambda_tilde(tested, lam=test_lam), tested.Lambda)
     assert abs(wrong / error - 1) > 0.01
 
 
@@ -408,12 +408,12 @@ def test_without_a_shift_19_is_16(task):
     rtol 1e-9.
     """
     lams = np.array([0.6, 0.8, 0.95])
-    errors = closed_forms.testing_error(task, task, lam=0.8, test_lam=lams)
+    errors = forms.testing_error(task, task, lam=0.8, test_lam=lams)
     assert errors.shape == (3,)
-    own = closed_forms.training_error(task, lam=lams)
+    own = forms.training_error(task, lam=lams)
     np.testing.assert_allclose(errors[1], own[1], rtol=1e-9)
     assert (errors[[0, 2]] > own[[0, 2]] * (1 + 1e-6)).all()
-    m, tilde = moments.task_moments(task, 0.8), closed_forms.lambda_tilde(task, lam=0.8)
+    m, tilde = moments.task_moments(task, 0.8), forms.lambda_tilde(task, lam=0.8)
     np.testing.assert_allclose(adaptation.printed_testing_error(m, m, tilde, task.Lambda), own[1], rtol=1e-9)
     assert adaptation.printed_testing_error(m, m, tilde, task.Lambda) == adaptation.printed_training_error(
         m, task.Lambda, tilde
@@ -437,11 +437,11 @@ def test_optimal_forgetting_is_the_grid_minimum(task, upper):
 
     "No larger" leaves 1e-12 for rounding.
     """
-    at, least, step = least_on_grid(lambda lam: closed_forms.training_error(task, lam=lam), upper)
-    best = closed_forms.optimal_forgetting(task, upper=upper)
+    at, least, step = least_on_grid(lambda lam: forms.training_error(task, lam=lam), upper)
+    best = forms.optimal_forgetting(task, upper=upper)
     assert 0 < best <= upper
     assert abs(best - at) <= step * (1 + 1e-9)
-    assert closed_forms.training_error(task, lam=best) <= least * (1 + 1e-12)
+    assert forms.training_error(task, lam=best) <= least * (1 + 1e-12)
 
 
 def test_growing_weights_want_more_than_one():
@@ -450,9 +450,9 @@ def test_growing_weights_want_more_than_one():
     One example alone gives lam nothing to do: the error does not depend on it, and the largest lam is returned.
     """
     task = DriftingRegression(d=10, n=100, gamma=1.02)
-    assert closed_forms.optimal_forgetting(task) == 1.0
-    assert closed_forms.optimal_forgetting(task, upper=1.1) > 1.0
-    assert closed_forms.optimal_forgetting(DriftingRegression(d=10, n=1, gamma=0.9), upper=0.8) == 0.8
+    assert forms.optimal_forgetting(task) == 1.0
+    assert forms.optimal_forgetting(task, upper=1.1) > 1.0
+    assert forms.optimal_forgetting(DriftingRegression(d=10, n=1, gamma=0.9), upper=0.8) == 0.8
 
 
 def stationary_drift(d, n, gamma, Lambda=None):
@@ -472,11 +472,11 @@ def test_kalman_pole_is_the_limit(gamma, d):
     lam^n < 1e-10 here, so that n is infinite to that many digits. Tolerance 1e-6: a minimum of a function known to
     1e-15 is known to the square root of that, times its width. Of the error, rtol 1e-9: lam^n is squared.
     """
-    pole = closed_forms.kalman_pole(gamma, crosstalk=d + 1)
+    pole = forms.kalman_pole(gamma, crosstalk=d + 1)
     task = stationary_drift(d, int(np.log(1e-10) / np.log(pole)) + 1, gamma)
-    best = closed_forms.optimal_forgetting(task)
+    best = forms.optimal_forgetting(task)
     assert abs(best - pole) < 1e-6
-    np.testing.assert_allclose(closed_forms.steady_identity_error(task), closed_forms.training_error(task, lam=best), rtol=1e-9)
+    np.testing.assert_allclose(forms.steady_identity_error(task), forms.training_error(task, lam=best), rtol=1e-9)
 
 
 def test_kalman_pole_solves_its_equation():
@@ -486,7 +486,7 @@ def test_kalman_pole_solves_its_equation():
     """
     gamma = np.array([1e-3, 0.5, 0.9, 0.9999])[:, None]
     crosstalk = np.array([1.0, 2.0, 11.0, 1e4])
-    lam = closed_forms.kalman_pole(gamma, crosstalk=crosstalk)
+    lam = forms.kalman_pole(gamma, crosstalk=crosstalk)
     assert lam.shape == (4, 4)
     assert (lam > 0).all()
     assert (lam < gamma).all()
@@ -503,7 +503,7 @@ def test_an_anisotropic_input_wants_a_pole_a_direction():
     """
     s = np.array([0.2, 1.0, 3.0])
     task = stationary_drift(3, 400, 0.9, Lambda=np.diag(s))
-    poles = closed_forms.kalman_pole(0.9, crosstalk=1 + s.sum() / s)
+    poles = forms.kalman_pole(0.9, crosstalk=1 + s.sum() / s)
     assert poles.max() ** 400 < 1e-10
     for direction, pole in zip(s, poles, strict=True):
 
@@ -514,7 +514,7 @@ def test_an_anisotropic_input_wants_a_pole_a_direction():
 
         found = minimize_scalar(error, bounds=(0.3, 0.95), method="bounded", options={"xatol": 1e-10})
         assert abs(found.x - pole) < 1e-6
-    assert poles.min() < closed_forms.optimal_forgetting(task) < poles.max()
+    assert poles.min() < forms.optimal_forgetting(task) < poles.max()
 
 
 def test_best_positions_are_exponential():
@@ -530,12 +530,12 @@ def test_best_positions_are_exponential():
     kernel = task.weight_kernel()
     past = kernel[:n, :n]
     weights = np.linalg.solve(past + (d + 1) * np.diag(np.diag(past)), kernel[:n, n])
-    pole = closed_forms.kalman_pole(gamma, crosstalk=d + 1)
+    pole = forms.kalman_pole(gamma, crosstalk=d + 1)
     np.testing.assert_allclose(weights[-151:-1] / weights[-150:], pole, rtol=1e-9)
     m = moments.from_kernel(weights, kernel)
     error = d * (m.D4 - m.D1**2 / ((d + 2) * m.D2 + m.D3))
-    np.testing.assert_allclose(error, closed_forms.training_error(task, lam=closed_forms.optimal_forgetting(task)), rtol=1e-9)
-    np.testing.assert_allclose(error, closed_forms.steady_identity_error(task), rtol=1e-9)
+    np.testing.assert_allclose(error, forms.training_error(task, lam=forms.optimal_forgetting(task)), rtol=1e-9)
+    np.testing.assert_allclose(error, forms.steady_identity_error(task), rtol=1e-9)
 
 
 @every_law
@@ -556,9 +556,9 @@ def test_crosstalk_is_a_ratio_of_variances(law):
         seen = (x @ direction)[..., None] * x
         total = expected_product(task, mass, seen, seen)
         expected.append((total - value**2) / value**2)
-    np.testing.assert_allclose(closed_forms.crosstalk(task), expected, rtol=1e-9)
+    np.testing.assert_allclose(forms.crosstalk(task), expected, rtol=1e-9)
     for d in (1, 10):
-        equal = closed_forms.crosstalk(StationaryRegression(d=d, n=1, inputs=law))
+        equal = forms.crosstalk(StationaryRegression(d=d, n=1, inputs=law))
         np.testing.assert_allclose(equal, np.full(d, d + law.kurtosis - 2), rtol=1e-12, atol=1e-12)
 
 
@@ -572,21 +572,21 @@ def test_each_direction_has_its_best_forgetting(law):
     square root of rounding times the valley's width). One example gives lam nothing to do: the largest is returned.
     """
     for task in diagonal_tasks(3, 30, law):
-        best = closed_forms.forgetting_by_direction(task, upper=1.2)
+        best = forms.forgetting_by_direction(task, upper=1.2)
         assert best.shape == (3,)
-        at_best = closed_forms.error_by_direction(task, lam=best).diagonal()
+        at_best = forms.error_by_direction(task, lam=best).diagonal()
         for j in range(3):
-            at, least, step = least_on_grid(lambda lam: closed_forms.error_by_direction(task, lam=lam)[:, j], 1.2)  # noqa: B023
+            at, least, step = least_on_grid(lambda lam: forms.error_by_direction(task, lam=lam)[:, j], 1.2)  # noqa: B023
             assert abs(best[j] - at) <= step * (1 + 1e-9)
             assert at_best[j] <= least * (1 + 1e-12)
-        shared = closed_forms.error_by_direction(task, lam=closed_forms.optimal_forgetting(task, upper=1.2))
+        shared = forms.error_by_direction(task, lam=forms.optimal_forgetting(task, upper=1.2))
         assert (at_best <= shared * (1 + 1e-12)).all()
         if isinstance(task, DriftingRegression):
             assert at_best.sum() < shared.sum() * (1 - 1e-6)
         equal = dataclasses.replace(task, Lambda=np.eye(3))
-        np.testing.assert_allclose(closed_forms.forgetting_by_direction(equal), closed_forms.optimal_forgetting(equal), atol=1e-6)
+        np.testing.assert_allclose(forms.forgetting_by_direction(equal), forms.optimal_forgetting(equal), atol=1e-6)
     alone = DriftingRegression(d=3, n=1, gamma=0.9, inputs=law)
-    np.testing.assert_array_equal(closed_forms.forgetting_by_direction(alone, upper=0.8), [0.8] * 3)
+    np.testing.assert_array_equal(forms.forgetting_by_direction(alone, upper=0.8), [0.8] * 3)
 
 
 @every_law
@@ -597,11 +597,11 @@ def test_each_direction_has_its_pole(law):
     n = 400, where pole^400 < 1e-10. Tolerance 1e-6: a minimum is known to the square root of rounding.
     """
     task = dataclasses.replace(stationary_drift(3, 400, 0.9, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
-    poles = closed_forms.kalman_pole(0.9, crosstalk=closed_forms.crosstalk(task))
+    poles = forms.kalman_pole(0.9, crosstalk=forms.crosstalk(task))
     assert poles.max() ** 400 < 1e-10
-    np.testing.assert_allclose(closed_forms.forgetting_by_direction(task), poles, rtol=0, atol=1e-6)
-    apart = sum(closed_forms.error_by_direction(task, lam=pole)[j] for j, pole in enumerate(poles))
-    assert apart < closed_forms.training_error(task, lam=closed_forms.optimal_forgetting(task)) * (1 - 1e-4)
+    np.testing.assert_allclose(forms.forgetting_by_direction(task), poles, rtol=0, atol=1e-6)
+    apart = sum(forms.error_by_direction(task, lam=pole)[j] for j, pole in enumerate(poles))
+    assert apart < forms.training_error(task, lam=forms.optimal_forgetting(task)) * (1 - 1e-4)
 
 
 @pytest.mark.usefixtures("as_installed")
@@ -615,13 +615,13 @@ def test_steady_error_of_every_law(law, d):
     worth remembering but the last one, and the error is that of one innovation.
     """
     task = dataclasses.replace(stationary_drift(d, 400, 0.9), inputs=law)
-    best = closed_forms.optimal_forgetting(task)
+    best = forms.optimal_forgetting(task)
     if d == 1 and law is RADEMACHER:
         assert best < 1e-6
-        np.testing.assert_allclose(closed_forms.steady_identity_error(task), task.sigma_e**2, rtol=1e-12)
+        np.testing.assert_allclose(forms.steady_identity_error(task), task.sigma_e**2, rtol=1e-12)
     else:
-        assert abs(best - closed_forms.kalman_pole(0.9, crosstalk=d + law.kurtosis - 2)) < 1e-6
-    np.testing.assert_allclose(closed_forms.steady_identity_error(task), closed_forms.training_error(task, lam=best), rtol=1e-9)
+        assert abs(best - forms.kalman_pole(0.9, crosstalk=d + law.kurtosis - 2)) < 1e-6
+    np.testing.assert_allclose(forms.steady_identity_error(task), forms.training_error(task, lam=best), rtol=1e-9)
 
 
 @every_law
@@ -637,7 +637,7 @@ def test_position_weights_solve_the_normal_equations(law):
         x, mass = every_input(task, 3)
         kernel = task.weight_kernel()
         left = 0.0
-        weights = closed_forms.position_weights(task)
+        weights = forms.position_weights(task)
         assert weights.shape == (2, 3)
         for value, direction, found in zip(values, vectors.T, weights, strict=True):
             along = x @ direction
@@ -646,7 +646,7 @@ def test_position_weights_solve_the_normal_equations(law):
             expected = np.linalg.solve(second, first)
             np.testing.assert_allclose(found, expected, rtol=1e-9)
             left += value * (kernel[3, 3] - first @ expected)
-        np.testing.assert_allclose(closed_forms.position_error(task), left, rtol=1e-9)
+        np.testing.assert_allclose(forms.position_error(task), left, rtol=1e-9)
 
 
 def weighted_error(task, weights):
@@ -669,7 +669,7 @@ def test_no_weights_on_positions_are_better(task):
     of what they rise by. A gate a direction is worse than the best weights, one for all worse still or as good.
     rtol 1e-9.
     """
-    best, error = closed_forms.position_weights(task), closed_forms.position_error(task)
+    best, error = forms.position_weights(task), forms.position_error(task)
     np.testing.assert_allclose(weighted_error(task, best), error, rtol=1e-9)
     generator = np.random.default_rng(2)
     for _ in range(20):
@@ -678,9 +678,9 @@ def test_no_weights_on_positions_are_better(task):
         rise = ahead + behind - 2 * error
         assert rise > 0
         assert abs(ahead - behind) < 1e-8 * rise
-    gates = closed_forms.forgetting_by_direction(task, upper=1.2)
-    apart = sum(closed_forms.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(gates))
-    shared = closed_forms.training_error(task, lam=closed_forms.optimal_forgetting(task, upper=1.2))
+    gates = forms.forgetting_by_direction(task, upper=1.2)
+    apart = sum(forms.error_by_direction(task, lam=lam)[j] for j, lam in enumerate(gates))
+    shared = forms.training_error(task, lam=forms.optimal_forgetting(task, upper=1.2))
     assert error <= apart * (1 + 1e-12)
     assert apart <= shared * (1 + 1e-12)
     if isinstance(task, SmoothDrift):
@@ -697,29 +697,29 @@ def test_position_weights_become_exponential(law):
     one linear system finds them all.
     """
     task = dataclasses.replace(stationary_drift(3, 200, 0.8, Lambda=np.diag([3.0, 0.2, 1.0])), inputs=law)
-    poles = closed_forms.kalman_pole(0.8, crosstalk=closed_forms.crosstalk(task))
+    poles = forms.kalman_pole(0.8, crosstalk=forms.crosstalk(task))
     assert poles.max() ** 140 < 1e-14
-    weights, error = closed_forms.position_weights(task), 0.0
+    weights, error = forms.position_weights(task), 0.0
     for j, pole in enumerate(poles):
         age = np.arange(200, 0, -1)
-        scale = np.sort(np.diag(closed_forms.optimum(task, lam=pole).A))[::-1][j]
+        scale = np.sort(np.diag(forms.optimum(task, lam=pole).A))[::-1][j]
         expected = scale * pole ** age[-60:]
         np.testing.assert_allclose(weights[j, -60:], expected, rtol=1e-9, atol=1e-14 * expected[-1])
-        error += closed_forms.error_by_direction(task, lam=pole)[j]
-    np.testing.assert_allclose(closed_forms.position_error(task), error, rtol=1e-9)
+        error += forms.error_by_direction(task, lam=pole)[j]
+    np.testing.assert_allclose(forms.position_error(task), error, rtol=1e-9)
     equal = dataclasses.replace(task, Lambda=np.eye(3))
-    np.testing.assert_allclose(closed_forms.position_error(equal), closed_forms.steady_identity_error(equal), rtol=1e-9)
+    np.testing.assert_allclose(forms.position_error(equal), forms.steady_identity_error(equal), rtol=1e-9)
 
 
 @several_tasks
 def test_nothing_remembered_is_the_zero_predictor(task):
     """At lam = 0 the error is that of answering zero, which is the risk of A = 0 at every lam: E y^2. rtol 1e-13."""
     zero = task.weight_kernel()[-1, -1] * np.trace(task.Lambda)
-    np.testing.assert_allclose(closed_forms.zero_predictor(task), zero, rtol=1e-13)
-    np.testing.assert_allclose(closed_forms.training_error(task, lam=0.0), zero, rtol=1e-13)
-    np.testing.assert_allclose(closed_forms.layer_risk(np.zeros((4, 4)), task, lam=0.7), zero, rtol=1e-13)
-    np.testing.assert_allclose(closed_forms.layer_risk(covariance(4, 1), task, lam=0.0), zero, rtol=1e-13)
-    assert (closed_forms.training_error(task, lam=np.linspace(0.05, 1.0, 20)) < zero).all()
+    np.testing.assert_allclose(forms.zero_predictor(task), zero, rtol=1e-13)
+    np.testing.assert_allclose(forms.training_error(task, lam=0.0), zero, rtol=1e-13)
+    np.testing.assert_allclose(forms.layer_risk(np.zeros((4, 4)), task, lam=0.7), zero, rtol=1e-13)
+    np.testing.assert_allclose(forms.layer_risk(covariance(4, 1), task, lam=0.0), zero, rtol=1e-13)
+    assert (forms.training_error(task, lam=np.linspace(0.05, 1.0, 20)) < zero).all()
 
 
 @pytest.mark.parametrize("d", [1, 3, 10])
@@ -731,19 +731,19 @@ def test_identity_covariance_simplifies(d):
     """
     task = DriftingRegression(d=d, n=20, gamma=0.9)
     lam = np.array([0.3, 0.8, 1.0])
-    np.testing.assert_allclose(closed_forms.identity_error(task, lam=lam), closed_forms.training_error(task, lam=lam), rtol=1e-12)
+    np.testing.assert_allclose(forms.identity_error(task, lam=lam), forms.training_error(task, lam=lam), rtol=1e-12)
     m = moments.task_moments(task, lam)
-    explained = closed_forms.zero_predictor(task) - closed_forms.training_error(task, lam=lam)
-    np.testing.assert_allclose(explained, closed_forms.xi(task, lam=lam) * d / (d + 2 + m.D3 / m.D2), rtol=1e-12)
+    explained = forms.zero_predictor(task) - forms.training_error(task, lam=lam)
+    np.testing.assert_allclose(explained, forms.xi(task, lam=lam) * d / (d + 2 + m.D3 / m.D2), rtol=1e-12)
 
 
 def test_shifted_tasks_are_the_risk_of_another_tasks_optimum():
     """(19): trained on one task and tested on another, the error is above the other's own and equals it for itself."""
     trained, tested = (DriftingRegression(d=3, n=20, gamma=g, Lambda=covariance(3, 2)) for g in (0.8, 0.95))
-    A = closed_forms.optimum(trained, lam=0.9).A
-    own = closed_forms.training_error(tested, lam=0.9)
-    assert closed_forms.layer_risk(A, tested, lam=0.9) > own * (1 + 1e-3)
-    np.testing.assert_allclose(closed_forms.layer_risk(A, trained, lam=0.9), closed_forms.training_error(trained, lam=0.9), rtol=1e-9)
+    A = forms.optimum(trained, lam=0.9).A
+    own = forms.training_error(tested, lam=0.9)
+    assert forms.layer_risk(A, tested, lam=0.9) > own * (1 + 1e-3)
+    np.testing.assert_allclose(forms.layer_risk(A, trained, lam=0.9), forms.training_error(trained, lam=0.9), rtol=1e-9)
 
 
 def test_stationary_weights_must_be_isotropic():
@@ -753,31 +753,31 @@ def test_stationary_weights_must_be_isotropic():
     """
     task = StationaryRegression(d=2, n=5, Sigma_w=np.diag([4.0, 1.0]))
     for function in (
-        closed_forms.training_error,
-        closed_forms.optimum,
-        closed_forms.lambda_tilde,
-        closed_forms.identity_error,
-        closed_forms.xi,
+        forms.training_error,
+        forms.optimum,
+        forms.lambda_tilde,
+        forms.identity_error,
+        forms.xi,
     ):
         with pytest.raises(ValueError, match="Sigma_w"):
             function(task, lam=0.9)
     for function in (
-        closed_forms.crosstalk,
-        closed_forms.position_weights,
-        closed_forms.position_error,
-        closed_forms.forgetting_by_direction,
+        forms.crosstalk,
+        forms.position_weights,
+        forms.position_error,
+        forms.forgetting_by_direction,
     ):
         with pytest.raises(ValueError, match="Sigma_w"):
             function(task)
     for trained, tested in itertools.permutations((task, StationaryRegression(d=2, n=5))):
         with pytest.raises(ValueError, match="Sigma_w"):
-            closed_forms.testing_error(trained, tested, lam=0.9, test_lam=0.9)
+            forms.testing_error(trained, tested, lam=0.9, test_lam=0.9)
     with pytest.raises(ValueError, match="Sigma_w"):
-        closed_forms.layer_risk(np.eye(2), task, lam=0.9)
+        forms.layer_risk(np.eye(2), task, lam=0.9)
     with pytest.raises(ValueError, match="Sigma_w"):
-        closed_forms.zero_predictor(task)
+        forms.zero_predictor(task)
     with pytest.raises(ValueError, match="Sigma_w"):
-        closed_forms.optimal_forgetting(task)
+        forms.optimal_forgetting(task)
 
 
 # Statistics
@@ -796,7 +796,7 @@ def simulated(task, trained, lam, name, total=TOTAL):
     The label's square has a known mean, E y^2 = tr(Lambda) k; what it happens to be is taken out by regression, which
     leaves the mean as it is (to 1/n) and makes it sharper.
     """
-    optimum = closed_forms.optimum(trained, lam=lam)
+    optimum = forms.optimum(trained, lam=lam)
     model = OneLayerGLA(task.d, lam=lam, scale=0.0, generator=make_generator("unused"), dtype=torch.float32)
     model.set_weights(optimum.W_V, optimum.W_KQ)
     squares, labels = [], []
@@ -807,7 +807,7 @@ def simulated(task, trained, lam, name, total=TOTAL):
         labels.append(prompt.y[:, -1].numpy() ** 2)
     e2, y2 = (np.concatenate(parts).astype(np.float64) for parts in (squares, labels))
     slope = np.cov(e2, y2)[0, 1] / y2.var(ddof=1)
-    return e2 - slope * (y2 - closed_forms.zero_predictor(task))
+    return e2 - slope * (y2 - forms.zero_predictor(task))
 
 
 # With how many prompts a standard error is 1 % of the error.
@@ -833,7 +833,7 @@ def test_training_error_against_prompts(task, lam, total):
     % at most and are not, which is why the D's are tested one by one (theory/test_moments.py).
     """
     squares = simulated(task, task, lam, f"theorem 2, {lam}", total)
-    expected = closed_forms.training_error(task, lam=lam)
+    expected = forms.training_error(task, lam=lam)
     chance.assert_mean(squares, expected, error=0.011 * expected)
 
 
@@ -846,9 +846,9 @@ def test_error_after_a_shift_against_prompts():
     """
     trained = DriftingRegression(d=4, n=30, gamma=0.8, sigma_e=0.2, Lambda=wide_covariance(4, 1))
     tested = DriftingRegression(d=4, n=30, gamma=0.95, sigma_e=0.1, Lambda=wide_covariance(4, 2))
-    expected = closed_forms.layer_risk(closed_forms.optimum(trained, lam=0.9).A, tested, lam=0.9)
+    expected = forms.layer_risk(forms.optimum(trained, lam=0.9).A, tested, lam=0.9)
     chance.assert_mean(simulated(tested, trained, 0.9, "theorem 3"), expected, error=0.012 * expected)
-    for own in (closed_forms.training_error(tested, lam=0.9), closed_forms.training_error(trained, lam=0.9)):
+    for own in (forms.training_error(tested, lam=0.9), forms.training_error(trained, lam=0.9)):
         assert abs(own / expected - 1) > 0.2
 
 
@@ -863,13 +863,13 @@ def test_training_error_of_other_inputs_against_prompts(law):
     """
     diagonal = {"d": 3, "n": 3, "Lambda": np.diag([3.0, 0.5, 0.2])}
     task = DriftingRegression(gamma=0.95, sigma_e=0.1, inputs=law, **diagonal)
-    expected = closed_forms.training_error(task, lam=0.9)
+    expected = forms.training_error(task, lam=0.9)
     chance.assert_mean(
         simulated(task, task, 0.9, f"inputs {law.name}"),
         expected,
         error=(0.025 if law is LAPLACE else 0.008) * expected,
     )
-    as_gaussian = closed_forms.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
+    as_gaussian = forms.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
     assert abs(as_gaussian / expected - 1) > (0.2 if law is LAPLACE else 0.08)
 
 
@@ -879,7 +879,7 @@ def test_weights_whose_squares_leave_float64_are_refused(gamma, sigma):
     the best lam.
     """
     task = DriftingRegression(5, 1000, gamma, sigma, sigma)
-    for call in (lambda: closed_forms.training_error(task, lam=0.9), lambda: closed_forms.optimal_forgetting(task, upper=2)):
+    for call in (lambda: forms.training_error(task, lam=0.9), lambda: forms.optimal_forgetting(task, upper=2)):
         with pytest.raises(ValueError, match="variance of the query's weight must be from 1e-140 to 1e140"):
             call()
 
@@ -889,11 +889,11 @@ def test_weights_that_leave_float64_have_a_best_forgetting():
     longer = DriftingRegression(5, 2_500, 1.2)
     with np.errstate(over="ignore"):
         assert np.isinf(longer.gamma ** (2.0 * np.float64(longer.n)))
-    assert closed_forms.optimal_forgetting(longer, upper=2) == pytest.approx(1.2, rel=1e-6)
+    assert forms.optimal_forgetting(longer, upper=2) == pytest.approx(1.2, rel=1e-6)
 
 
 def test_weights_that_are_all_zero_are_answered_without_error():
     """A task without weights has no scale of its own: its error is 0, in each direction too, and not refused."""
     task = DriftingRegression(d=2, n=4, gamma=0.9, sigma_w=0.0, sigma_e=0.0)
-    assert closed_forms.training_error(task, lam=0.9) == 0
-    assert (closed_forms.error_by_direction(task, lam=0.9) == 0).all()
+    assert forms.training_error(task, lam=0.9) == 0
+    assert (forms.error_by_direction(task, lam=0.9) == 0).all()
