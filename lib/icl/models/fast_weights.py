@@ -85,7 +85,7 @@ class KalmanState:
 
 @dataclass(frozen=True, eq=False)
 class Memories:
-    """State of a stack of layers (`icl.models.streaming_stacks`): for each layer, what it keeps of labels and of inputs.
+    """State of a stack of layers (`icl.models.streaming_stacks`): of each layer what it keeps of labels and inputs.
 
     Where keys are x it is in units of y x and x^2; where they have length 1, of y/x and 1.
     """

@@ -66,7 +66,7 @@ class SwapVariant:
     trained: bool = True
 
     @property
-    def linear(self) -> "SwapArm | None":
+    def linear(self) -> "SwapVariant | None":
         """The arm that a gate is compared with, the same without forgetting; None for softmax."""
         if self.lam is None:
             return None

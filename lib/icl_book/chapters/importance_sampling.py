@@ -9,8 +9,8 @@ in truth over its density so drawn: with nd numbers z of squared length s,
     1 / v(z) = mean over c of c^(-nd/2) exp((1 - 1/c) s / 2)
 
 *A control.* The model with a_l I for A_l, a_l = tr A_l / d, has an exact risk
-(:func:`~icl.theory.lfom.tables.table_risks`), and the traceless rest adds nothing to it in the mean to first order. So the second order and what is beyond it is
-measured, which is small where A_l is nearly a multiple of I.
+(:func:`~icl.theory.lfom.tables.table_risks`), and the traceless rest adds nothing to it in the mean to first order.
+So the second order and what is beyond it is measured, which is small where A_l is nearly a multiple of I.
 """
 
 from collections.abc import Sequence
