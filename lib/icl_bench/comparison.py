@@ -2,7 +2,7 @@
 
 Tasks, floors and the filter that is told a task's law are in :mod:`icl_bench.tasks`. :func:`tuned_for` finds the
 settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`trainable_layers` are models with one
-setting for all, which :func:`teach` trains on all tasks at once. :func:`compare` sets all of them against the floor. A
+setting for all, which :func:`train_on` trains on all tasks at once. :func:`compare` sets all of them against the floor. A
 layer of one's own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a
 :class:`~icl.experiments.grid.Grid` beside `contestants`; or from the command line, in :mod:`icl_bench.runner`.
 """
@@ -132,7 +132,7 @@ def tuned_settings(tasks: Mapping[str, Task], *, prompts: Count = 100, last: Cou
 def trained_settings(
     tasks: Mapping[str, Task], models: Mapping[str, tuple[Callable[[], Causal], Config]]
 ) -> pd.DataFrame:
-    """The numbers of models that :func:`teach` trained on all tasks at once: "all", method, setting, value.
+    """The numbers of models that :func:`train_on` trained on all tasks at once: "all", method, setting, value.
 
     Args:
         tasks: by name.

@@ -2,7 +2,7 @@
 
 Between the genie's floor and that of the best predictor linear in the labels lies the posterior mean's, Bayes', which
 no predictor beats. Where weights are Gaussian all three are one. Elsewhere (:mod:`icl.theory.floors.filtering`,
-:mod:`icl.theory.floors.unknown_drift`) the genie has to be told what the task hides: a task of :func:`telling` keeps it
+:mod:`icl.theory.floors.unknown_drift`) the genie has to be told what the task hides: a task of :func:`revealing` keeps it
 with the prompt.
 """
 
@@ -226,7 +226,7 @@ def known_floors(task: Any) -> dict[str, Expected]:
     too; the genie's, and both of leaps, what decided it. Their averages over prompts are the floors.
 
     Args:
-        task: any; there is a genie for one of :func:`telling`, whose floors need prompts that it drew.
+        task: any; there is a genie for one of :func:`revealing`, whose floors need prompts that it drew.
     """
     inner = task.task if isinstance(task, Noisy) else task
     if not _lawful(inner, noisy=inner is not task) or _follows(task):

@@ -31,7 +31,7 @@ FORMAT = "icl-bench 2"
 COLUMNS = ("contestant", "kind", "trained_on", "rate", "seed", "task", "variant", "errors")
 #: Who answers 0 to everything; ratios are of it where no floor is known.
 ZERO = "answer 0"
-#: What `overall` averages over, in order: tasks trained on, tasks never trained on, longer prompts of those trained on.
+#: What `aggregate` averages over, in order: tasks trained on, tasks never trained on, longer prompts of those trained on.
 GROUPS = ("trained on", "shifted", "longer")
 
 _FLOOR = "floor"
@@ -197,7 +197,7 @@ def aggregate(results: BenchResults, *, against: str | None = None) -> pd.DataFr
     that have.
 
     Args:
-        results: of one run, or of several :func:`together`.
+        results: of one run, or of several :func:`concat`.
         against: name of a contestant that all are compared with, in place of floors; reference is then this name.
     """
     if against is not None:
@@ -226,7 +226,7 @@ def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFra
     reference, what the ratio is of.
 
     Args:
-        results: of one run, or of several :func:`together`.
+        results: of one run, or of several :func:`concat`.
         against: name of a contestant that all are compared with, in place of floors.
     """
     if against is not None:

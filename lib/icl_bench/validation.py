@@ -1,6 +1,6 @@
 """What is refused before anything is trained: looking ahead, prompts that mix, state that stays, numbers not finite.
 
-:func:`audit` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
+:func:`validate` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
 parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode and in
 evaluation. What is wrong is refused as :exc:`InvalidModel`, which says who, what, where, how much, and what usually
 causes it; what is only odd comes back as warnings.
@@ -109,7 +109,7 @@ def validate_model(made: Causal | Filter | Tunable, name: str, shape: Shape) -> 
         shape: sizes.
 
     Raises:
-        InvalidModel: as :func:`audit`.
+        InvalidModel: as :func:`validate`.
     """
     _checks.text("name", name)
     if not isinstance(made, Causal):

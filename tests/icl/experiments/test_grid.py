@@ -40,7 +40,7 @@ def noisy_kalman(task):
 
 
 def test_a_cell_is_what_comparison_measures_on_the_same_prompts():
-    """Risk, standard error, difference and its standard error, of labels without noise: `runs.judging.settled_risk` of
+    """Risk, standard error, difference and its standard error, of labels without noise: `evaluation.settled_risk` of
     the stream that the cell names, rtol 1e-9. Two tasks, two seeds.
     """
     makers = {"zero": zero, "RLS": rls, "Kalman": filters.kalman}

@@ -198,7 +198,7 @@ def test_training_leaves_the_truth_where_it_is():
 
 
 def test_layers_are_predictors():
-    """`runs.judging.one_step_ahead` reads a layer as it reads the filter that it is."""
+    """`evaluation.one_step_ahead` reads a layer as it reads the filter that it is."""
     prompt = DRIFT.sample(5, generator=make_generator("as predictors"), dtype=torch.float64)
     layer, peer, _ = PEERS["delta rule"]
     assert close(one_step_ahead(layer, prompt), one_step_ahead(peer, prompt))
