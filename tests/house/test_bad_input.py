@@ -1529,7 +1529,7 @@ entry(
         ({"layer": s6(**SEVERAL_RATES)}, "layer must have one rate.*got 4"),
     ],
 )
-KIND = "state must be a (Weights|Sums|Counted|Memories|Hidden|Heads|Belief), as start and step return it"
+KIND = "state must be a (Weights|MesaState|LFOMState|Memories|S6State|Heads|KalmanState), as start and step return it"
 
 
 def states(call):

@@ -27,7 +27,10 @@ pytestmark = pytest.mark.usefixtures("as_installed")
 #: Of the processor by design: what there, and why.
 HERE = {
     "icl.theory.": "closed forms in numpy's float64; they take no tensors",
-    "icl_book.": "what a page shows: tables, words and charts",
+    **dict.fromkeys(
+        [f"icl_book.{name}." for name in ("claims", "exercises", "grading", "prose")],
+        "what a page shows: tables and words",
+    ),
     "icl_bench.report.": "tables and words",
     "icl_bench.results.": "tables",
     "icl_bench.leaderboard.": "tables",
