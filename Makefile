@@ -59,7 +59,7 @@ page: setup ## build one page alone: make page PAGE=adaptation/depth
 .PHONY: again
 again: setup ## rerun two downloads, others at each commit (ALL=1: all), and two students' notebooks
 	@test -f _build/html/index.html || $(MAKE) book
-	$(PY) tools/again.py $(if $(ALL),--all)
+	$(PY) tools/check_reproducible.py $(if $(ALL),--all)
 	$(PY) tools/course/student_runs.py $(if $(ALL),--all --apart,--sample)
 
 .PHONY: portable

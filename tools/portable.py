@@ -29,8 +29,8 @@ import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import again
 import chapters
+import check_reproducible
 import measurements
 import runs
 
@@ -73,7 +73,7 @@ def acting(names: list[str], environment: Mapping[str, str]) -> Iterator[str]:
 
 def values(cell: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
     """Everything that a page shows of a cell's outputs, piece by piece: what it is, and the piece."""
-    for output in again.outputs(cell):
+    for output in check_reproducible.outputs(cell):
         data = output.get("data", {})
         if output["output_type"] == "error":
             yield "error", f"{output['ename']}: {output['evalue']}"
@@ -89,7 +89,7 @@ def values(cell: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
             for row in re.split(r"</tr>|</p>" if "<table" in text else r"\n|</p>", text):
                 row = html.unescape(re.sub(r"<[^>]*>", "", row.replace("</td>", " | ").replace("</th>", " | ")))
                 if row.strip():
-                    yield "text", " ".join(again.without_addresses(row).split())
+                    yield "text", " ".join(check_reproducible.without_addresses(row).split())
 
 
 def differences(old: nbformat.NotebookNode, new: nbformat.NotebookNode) -> list[str]:
@@ -176,7 +176,7 @@ def compare(pages: list[str], environment: Mapping[str, str]) -> list[str]:
 
 def fitting(pages: list[str], commit: str, seconds: float) -> list[str]:
     """Of the chapters, in an order that the commit draws, as many as two workers run in these seconds."""
-    drawn = again.shuffled(pages, commit)
+    drawn = check_reproducible.shuffled(pages, commit)
     ends = itertools.accumulate(measurements.of(page)["seconds"] for page in drawn)
     return [page for page, end in zip(drawn, ends, strict=True) if end <= 2 * seconds]
 
@@ -195,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
         pages = [f"book/{page.removeprefix('book/')}" for page in asked.page or ()] or chapters.with_cells()
         names = acting(asked.on or list(PROCESSORS), environment)
         if not (asked.all or asked.page):
-            pages, names = fitting(pages, again.commit(), SECONDS), itertools.islice(names, 1)
+            pages, names = fitting(pages, check_reproducible.commit(), SECONDS), itertools.islice(names, 1)
         for name in names:
             print(f"Chapters on {name}:", flush=True)
             wrong += [f"{page} on {name}" for page in compare(pages, environment | PROCESSORS[name])]

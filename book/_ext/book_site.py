@@ -6,22 +6,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import aids
 import argument_bounds
 import assets
-import borrowed
 import chapters
 import claims_data
 import dates
 import directives
 import equations
 import figures
-import front
+import landing
 import markup
 import measurements
 import myst_nb.sphinx_ext
 import nbformat
 import notebooks
+import page_footer
 import pictures
 import previews
 import projects
@@ -31,6 +30,7 @@ import searching
 import sidebar
 import sphinx_exercise
 import teaching
+import transclude
 from docutils import nodes
 from sphinx.application import Sphinx
 
@@ -73,10 +73,10 @@ def _run_chapters(app: Sphinx) -> None:
     equations.examine()
     with_cells = [page for page in pages if page in chapters.with_cells()]
     figures.examine(with_cells)
-    lenders = [lender for page in pages if alone for lender in borrowed.lenders(chapters.source(page))]
+    lenders = [lender for page in pages if alone for lender in transclude.lenders(chapters.source(page))]
     executed = runs.run_stale(list(dict.fromkeys([*with_cells, *lenders])))
     prose.examine(with_cells, executed)
-    borrowed.examine(pages, executed)
+    transclude.examine(pages, executed)
     measurements.collect(pages, executed)
 
 
@@ -170,10 +170,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     dates.settle()
     argument_bounds.setup(app)
     directives.setup(app)
-    front.setup(app)
+    landing.setup(app)
     searching.setup(app)
     sidebar.setup(app)
-    aids.setup(app)
+    page_footer.setup(app)
     previews.setup(app)
     teaching.setup(app)
     projects.setup(app)

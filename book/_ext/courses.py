@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import borrowed
 import chapters
 import measurements
+import transclude
 import yaml
 
 SYLLABI = "book/course/syllabi.yml"
@@ -341,4 +341,4 @@ def _about(text: str) -> tuple[str, ...]:
 
 def title(page: str) -> str:
     """A chapter's title."""
-    return borrowed.title(page)
+    return transclude.title(page)

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import borrowed
 import chapters
 import nbformat
 import runs
+import transclude
 
 #: Minutes that one of each takes a careful reader. Three of them, a part each, noted theirs for 24 chapters: these
 #: constants give 0.95 of those on average (0.46 to 1.6 by chapter, for readers differ); words alone gave 0.44.
@@ -60,8 +60,8 @@ def reading(text: str) -> Mapping[str, int]:
 
 def counted(text: str) -> Mapping[str, int]:
     """The same, computed: for pieces of a page, too many to remember each."""
-    pictures = borrowed.pictures(text)
-    text = _main_line(borrowed.told(text))
+    pictures = transclude.pictures(text)
+    text = _main_line(transclude.told(text))
     cells = re.findall(_CELL, text, flags=re.S | re.M)
     shown = [cell for cell in cells if not re.match(r":tags:.*(hide|remove)-(input|cell)", cell)]
     words = re.sub(_CELL, "", text, flags=re.S | re.M)

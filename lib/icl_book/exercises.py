@@ -129,7 +129,7 @@ def seal(
 ) -> None:
     """Hold the answers sealed under an exercise's label against the function that made them.
 
-    With the environment variable `ICL_SEAL` they are written anew (`tools/seal.py` does it for a chapter), with the
+    With the environment variable `ICL_SEAL` they are written anew (`tools/freeze_answers.py` does it for a chapter), with the
     numbers of `mistakes` beside them, if these are given.
 
     Args:
@@ -155,7 +155,7 @@ def seal(
             _sealed(label).parent.mkdir(exist_ok=True)
             _files.write(_sealed(label), _written(answers, wrong))
     if not _holds(label, answers):
-        raise ValueError(f"{label!r} is sealed with other answers: tools/seal.py writes them anew")
+        raise ValueError(f"{label!r} is sealed with other answers: tools/freeze_answers.py writes them anew")
 
 
 def _refuse_unstable(what: str, function: Callable[..., Any], cases: Sequence[dict[str, Any]], atol: float) -> None:
@@ -235,7 +235,7 @@ def _same(one: NDArray[np.float64] | None, other: NDArray[np.float64] | None, rt
 def _opened(label: str, cases: int) -> _Sealed:
     path = folder("answers") / f"{label}.json"
     if not path.is_file():
-        raise ValueError(f"no answers are sealed as {label!r}: tools/seal.py writes them")
+        raise ValueError(f"no answers are sealed as {label!r}: tools/freeze_answers.py writes them")
     held = json.loads(path.read_text(encoding="utf-8"))
     right = [np.asarray(answer, dtype=np.float64) for answer in held["right"]]
     if len(right) != cases:

@@ -14,11 +14,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
 
-import attempts  # noqa: E402
 import chapters  # noqa: E402
+import solutions  # noqa: E402
 
-LABELS = attempts.labels()
-WRONG = attempts.mistakes()
+LABELS = solutions.labels()
+WRONG = solutions.mistakes()
 #: Right answers that rounding or a naive formula could have turned away.
 RIGHT = {
     "ex-orbit": "def other(M): return np.diag(np.full(len(M), np.diag(M).mean()))",
@@ -66,7 +66,7 @@ def test_self_checks_tell_right_from_wrong(page):
 
     A wrong answer whose text is not in the solution, or is there twice, is named: the solution has changed since.
     """
-    chapter, found = attempts.Page(page), []
+    chapter, found = solutions.Page(page), []
     for label in LABELS[page]:
         solution = chapter.source(label)
         for right in (*([] if label in SLOW else [solution]), *([RIGHT[label]] if label in RIGHT else [])):
@@ -76,7 +76,7 @@ def test_self_checks_tell_right_from_wrong(page):
         assert len(WRONG[label]) >= 3, label
         for why, texts in WRONG[label].items():
             try:
-                outcome = chapter.outcome(label, attempts.replaced(solution, *texts))
+                outcome = chapter.outcome(label, solutions.replaced(solution, *texts))
             except ValueError as error:
                 found.append(f"{label}, {why}: {error}")
                 continue
@@ -85,7 +85,7 @@ def test_self_checks_tell_right_from_wrong(page):
             elif (
                 not outcome.message.endswith(f" This is what comes out {why}.") and " it raised " not in outcome.message
             ):
-                found.append(f"{label}: tools/seal.py {page}: {outcome.message}, and not {why}")
+                found.append(f"{label}: tools/freeze_answers.py {page}: {outcome.message}, and not {why}")
     assert found == []
 
 

@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "book" / "_ext"), str(ROOT / "tools")]
 import chapters  # noqa: E402
 import claims_data  # noqa: E402
 import directives  # noqa: E402
-import ledger as promises  # noqa: E402
+import snapshot_claims as promises  # noqa: E402
 
 CHAPTERS = {
     page: text
@@ -231,7 +231,7 @@ def unsaid(released, now, changelog):
 
 def test_a_changed_promise_stands_in_the_changelog():
     """A row deleted since the last release, with its check or not, and another verdict, tolerance, limit or printed
-    value, are named in the changelog; `tools/ledger.py` writes down a release's ledger.
+    value, are named in the changelog; `tools/snapshot_claims.py` writes down a release's ledger.
     """
     released = json.loads(promises.RELEASED.read_text(encoding="utf-8"))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

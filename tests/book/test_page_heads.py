@@ -6,9 +6,9 @@ import re
 import subprocess
 from types import SimpleNamespace
 
-import aids
 import chapters
 import descriptions
+import page_footer
 import previews
 import pytest
 import searching
@@ -75,22 +75,22 @@ def test_a_card_without_a_figure_names_the_book():
 
 def test_a_chapter_is_cited_with_its_state(monkeypatch):
     """Authors and title of CITATION.cff, the chapter, version, commit and day; without a history the release's day."""
-    aids._state.cache_clear()
+    page_footer._state.cache_clear()
     monkeypatch.setattr(
         subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 0, stdout="abc1234 2031-02-03\n", stderr="")
     )
-    sentence, bibtex = aids.citation("book/part/depth", "Depth & <more>", "https://a.b/c.html")
+    sentence, bibtex = page_footer.citation("book/part/depth", "Depth & <more>", "https://a.b/c.html")
     assert sentence == (
         "The authors of Learning to Adapt (2031). Depth & <more>. In: "
-        f"{aids._work()['title']}, version {aids._work()['version']}, commit abc1234, 2031-02-03."
+        f"{page_footer._work()['title']}, version {page_footer._work()['version']}, commit abc1234, 2031-02-03."
     )
     assert bibtex.startswith("@incollection{icl-depth,\n  author = {{The authors of Learning to Adapt}},\n")
     assert "  year = {2031},\n" in bibtex
     assert bibtex.endswith("  url = {https://a.b/c.html}\n}")
-    aids._state.cache_clear()
+    page_footer._state.cache_clear()
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 128, stdout="", stderr=""))
-    assert aids._state() == ("", str(aids._work()["date-released"]))
-    aids._state.cache_clear()
+    assert page_footer._state() == ("", str(page_footer._work()["date-released"]))
+    page_footer._state.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import re
 
-import borrowed
 import chapters
 import pytest
 import runs
+import transclude
 
 TEN, LANDING = "book/start/ten-results", "book/index"
 HTML = chapters.ROOT / "_build" / "html"
@@ -38,10 +38,10 @@ def test_a_result_is_a_screen(visit):
 def test_figures_are_the_chapters(page):
     """Each borrowed figure stands in its chapter too, number for number."""
     source = chapters.source(page)
-    lent = {spec for lender in borrowed.lenders(source) for spec in drawn(lender)}
+    lent = {spec for lender in transclude.lenders(source) for spec in drawn(lender)}
     own = set(runs.charts(runs.cached(page))) if chapters.is_chapter(source) else set()
     assert set(drawn(page)) - own <= lent
-    assert len(drawn(page)) == borrowed.pictures(source) + len(own)
+    assert len(drawn(page)) == transclude.pictures(source) + len(own)
 
 
 def test_a_borrowed_figure_moves(visit):

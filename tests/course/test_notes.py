@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import borrowed
 import chapters
 import prose
 import pytest
+import transclude
 
 NOTES = chapters.ROOT / "book/course/notes"
 PARTS = ("book/adaptation/", "book/memory/", "book/selection/", "book/synthesis/")
@@ -48,7 +48,7 @@ def chapter(page):
 @cache
 def titles():
     """Titles of the chapters, as notes may shorten them to their first words."""
-    return [borrowed.title(page) for page in CHAPTERS]
+    return [transclude.title(page) for page in CHAPTERS]
 
 
 def kinds(section):
@@ -91,8 +91,8 @@ def _shape(headings, sections, about):
 def _not_said(notes, about):
     """Borrowed words that the chapter's text, which its cells say, does not have."""
     for role, body in _ROLE.findall(notes):
-        found = borrowed.proof(role, body)
-        if borrowed.page_of(found) != about.page or role != "said" or prose.flat(found.words) not in about.text:
+        found = transclude.proof(role, body)
+        if transclude.page_of(found) != about.page or role != "said" or prose.flat(found.words) not in about.text:
             yield found.words
 
 

@@ -143,7 +143,9 @@ def test_a_grid_on_a_cluster_gives_the_same_bits(cluster):
         with joblib.parallel_config(backend="dask"):
             found = grid.run_grid(asked(MAKERS)).table
         # The work was done there and not here: who works on a cell says with what it was made.
-        worked = client.run(lambda: __import__("icl.experiments.grid").experiments.grid._surroundings.cache_info().currsize)
+        worked = client.run(
+            lambda: __import__("icl.experiments.grid").experiments.grid._surroundings.cache_info().currsize
+        )
     assert len(worked) == 2
     assert any(worked.values())
     pd.testing.assert_frame_equal(found, grid.run_grid(asked(MAKERS)).table, check_exact=True)

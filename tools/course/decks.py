@@ -7,7 +7,7 @@ then one slide a heading `# A claim, in a sentence`, with options below it:
     :kind: question    one of KINDS; `claim` if not said
     :notes: adaptation/depth#In short    the section of the teaching notes for the speaker
 
-A slide borrows as pages do (`borrowed.py`): `{figure-of}` a chapter's figure, `{said}` and `{measured}` its words;
+A slide borrows as pages do (`transclude.py`): `{figure-of}` a chapter's figure, `{said}` and `{measured}` its words;
 `{code-of}` some lines of a chapter's cell, `{exercise-of}` an exercise by its label. `{say}` is what the speaker says,
 `{answer}` appears at the next key.
 """
@@ -18,11 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import borrowed
 import chapters
 import nbformat
 import prose
 import runs
+import transclude
 import yaml
 
 SOURCES = chapters.ROOT / "book" / "course" / "slides"
@@ -44,7 +44,7 @@ _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$", re.S)
 
 
 #: The book's contents are read for each name otherwise.
-page_of, proof = cache(borrowed.chapter), cache(borrowed.proof)
+page_of, proof = cache(transclude.chapter), cache(transclude.proof)
 
 
 @dataclass(frozen=True)
@@ -248,20 +248,20 @@ def _slide_faults(slide: Slide, executed: dict[str, nbformat.NotebookNode] | Non
             wrong.append(str(fault))
 
     def run(page: str) -> nbformat.NotebookNode:
-        return executed[page] if executed and page in executed else borrowed.run_of(page)
+        return executed[page] if executed and page in executed else transclude.run_of(page)
 
     if not slide.said():
         wrong.append("nothing is said: {say} is missing")
     for one in slide.blocks():
         if one.name == "figure-of" and (page := attempt(page_of, one.argument)) and executed is not None:
-            attempt(lambda page=page, one=one: borrowed.figure(page, one.options.get("which", ""), run(page)))
+            attempt(lambda page=page, one=one: transclude.figure(page, one.options.get("which", ""), run(page)))
         elif one.name == "code-of" and (page := attempt(page_of, one.argument)):
             attempt(code, page, one.options.get("from", ""), int(one.options.get("lines", "1")))
         elif one.name == "exercise-of" and (page := attempt(page_of, one.argument)):
             attempt(exercise, page, one.options.get("label", ""))
-    for role in borrowed._ROLE.finditer(slide.title + "\n" + slide.text):
+    for role in transclude._ROLE.finditer(slide.title + "\n" + slide.text):
         if (found := attempt(proof, role["name"], role["body"])) and executed is not None:
-            attempt(lambda found=found: borrowed.sentence(found, run(borrowed.page_of(found))))
+            attempt(lambda found=found: transclude.sentence(found, run(transclude.page_of(found))))
     if slide.notes and notes:
         attempt(note, slide.notes)
     elif slide.notes:
@@ -275,7 +275,7 @@ def own_words(deck: Deck) -> str:
     for slide in deck.slides:
         text = _BLOCK.sub(lambda m: "" if m["name"] in ("figure-of", "code-of") else block(m).text, slide.text)
         pieces += [slide.title, re.sub(r"^\d+\. ", "", text, flags=re.M)]
-    text = borrowed._ROLE.sub(" ", "\n".join([deck.subtitle, *pieces]))
+    text = transclude._ROLE.sub(" ", "\n".join([deck.subtitle, *pieces]))
     text = _FORMULA.sub(lambda m: " ".join(_DECIMAL.findall(m[0])), text)
     return prose.flat(re.sub(r"\]\([^)]*\)|\{cite[\w:]*\}`[^`]*`", "", text))
 
@@ -285,7 +285,7 @@ def _unproved(deck: Deck) -> list[str]:
     text = own_words(deck)
     listed = [str(piece) for pieces in deck.reasons.values() for piece in pieces]
     wrong = [f"{piece!r} has a reason but is not in the text" for piece in listed if prose.flat(piece) not in text]
-    found = list(borrowed.NUMBER.finditer(text))
+    found = list(transclude.NUMBER.finditer(text))
     return wrong + [
         f"no chapter says {number!r} in: …{around}…" for number, around in prose.uncovered(text, found, listed)
     ]
@@ -295,14 +295,14 @@ def lenders(deck: Deck) -> list[str]:
     """The chapters whose runs a deck shows or repeats, each once."""
     named = [page_of(one.argument) for slide in deck.slides for one in slide.blocks("figure-of")]
     for slide in deck.slides:
-        for role in borrowed._ROLE.finditer(slide.title + "\n" + slide.text):
-            named.append(borrowed.page_of(proof(role["name"], role["body"])))
+        for role in transclude._ROLE.finditer(slide.title + "\n" + slide.text):
+            named.append(transclude.page_of(proof(role["name"], role["body"])))
     return list(dict.fromkeys(named))
 
 
 def runs_of(deck: Deck) -> dict[str, nbformat.NotebookNode]:
     """The runs that a deck borrows from; Broken if a chapter was not run as it is now."""
-    return {page: borrowed.run_of(page) for page in lenders(deck)}
+    return {page: transclude.run_of(page) for page in lenders(deck)}
 
 
 def fresh(deck: Deck) -> bool:

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-import borrowed
 import chapters
 import nbformat
 import notebooks
 import runs
+import transclude
 
 from course import ROOT, Missing
 from course.cells import Cells, for_students
@@ -64,9 +64,9 @@ def instructor(page: str) -> nbformat.NotebookNode:
     notebook, run = whole(page), runs.cached(page)
     if run is None:
         raise Missing(f"needs the run of {page}.md as it is now: `make book` runs it")
-    for found in borrowed.proofs(_notes(page)):
+    for found in transclude.proofs(_notes(page)):
         try:
-            borrowed.sentence(found, borrowed.run_of(borrowed.page_of(found)))
+            transclude.sentence(found, transclude.run_of(transclude.page_of(found)))
         except chapters.Broken as error:
             raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {error}") from None
     ran = (cell for cell in run.cells if cell.cell_type == "code")

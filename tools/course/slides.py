@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import assets
-import borrowed
 import chapters
 import chromium
 import runs
+import transclude
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from playwright.sync_api import Browser
@@ -147,10 +147,10 @@ def _section(
         if one.name == "exercise-of":
             page = decks.page_of(one.argument)
             head = decks.exercise(page, one.options["label"])
-            where = f"Goes on in “{html.escape(head)}”, an exercise of <i>{html.escape(borrowed.title(page))}</i>"
+            where = f"Goes on in “{html.escape(head)}”, an exercise of <i>{html.escape(transclude.title(page))}</i>"
             return f'<div class="exercise">{_markdown(one.text)}<p class="place">{where}</p></div>'
         page = decks.page_of(one.argument)
-        drawn = borrowed.figure(page, one.options["which"], executed[page])
+        drawn = transclude.figure(page, one.options["which"], executed[page])
         aside.extend(_asked(drawn.html))
         return _figure(drawn, page, int(one.options.get("height", "0")))
 
@@ -169,7 +169,7 @@ def _section(
     looks = [f"is-{slide.kind}", "shows" if slide.blocks("figure-of") else "tells"]
     if first:
         looks.append("first")
-        titles = " · ".join(html.escape(borrowed.title(decks.page_of(name))) for name in deck.chapters)
+        titles = " · ".join(html.escape(transclude.title(decks.page_of(name))) for name in deck.chapters)
         body += (
             f'<p class="from">{deck.minutes:g} minutes, from the chapters {titles}. Text and figures: CC BY 4.0.</p>'
         )
@@ -224,10 +224,10 @@ def _proved(text: str) -> str:
 
     def words(role: re.Match[str]) -> str:
         found = decks.proof(role["name"], role["body"])
-        place = html.escape(borrowed.title(borrowed.page_of(found)))
+        place = html.escape(transclude.title(transclude.page_of(found)))
         return f'<span class="proved" title="{place}">{found.words}</span>'
 
-    return borrowed._ROLE.sub(words, text)
+    return transclude._ROLE.sub(words, text)
 
 
 def _markdown(text: str) -> str:
@@ -328,7 +328,7 @@ def _spread(drawing: dict[str, Any], layer: dict[str, Any]) -> None:
         row[field] = back(place)
 
 
-def _figure(drawn: borrowed.Drawn, page: str, height: int) -> str:
+def _figure(drawn: transclude.Drawn, page: str, height: int) -> str:
     """A chapter's figure, alive, with its description and what its subtitle says."""
     picture = re.search(r"<img[^>]*>", drawn.html)
     if picture is None:
@@ -337,12 +337,12 @@ def _figure(drawn: borrowed.Drawn, page: str, height: int) -> str:
     subtitle = title.get("subtitle", "") if isinstance(title, dict) else ""
     told = re.sub(r"([;:,.]) · ", r"\1 ", " · ".join([subtitle] if isinstance(subtitle, str) else subtitle))
     spec = json.dumps(enlarged(drawn.spec, height), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    function = borrowed.function(drawn.spec)
+    function = transclude.function(drawn.spec)
     place = f' id="explore-{function}"' if function else ""
     # A chart's own words have no subscripts: they are written with an underscore.
     told = re.sub(r"\b([^\W\d_])_(\w)\b", r"\1<sub>\2</sub>", html.escape(told))
     caption = f'<p class="caption">{told}</p>' if told else ""
-    source = html.escape(borrowed.title(page))
+    source = html.escape(transclude.title(page))
     image = picture[0].replace(' loading="lazy"', "")
     return (
         f'<figure class="icl-chart"{place} data-from="{page}">{image}'

@@ -22,8 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
 
-import again
 import chapters
+import check_reproducible
 import nbformat
 import runs
 
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
         if unknown := set(named) - set(notebooks.pages()):
             raise chapters.Broken(f"{min(unknown)}: there is no such chapter")
         if options.sample:
-            named = again.sample(notebooks.pages(), again.commit())
+            named = check_reproducible.sample(notebooks.pages(), check_reproducible.commit())
         return run(named or notebooks.pages(), options.apart, options.workers)
 
     return chapters.run_command(work)

@@ -4,8 +4,8 @@ import contextlib
 import re
 import shutil
 
-import again
 import chapters
+import check_reproducible
 import nbformat
 import pytest
 import runs
@@ -48,7 +48,7 @@ def site(tiny, built):
 
 def test_downloads_equal_their_pages(site, capsys):
     """Two runs put out the same; where an object lies in memory does not count."""
-    assert again.main([]) == 0
+    assert check_reproducible.main([]) == 0
     assert capsys.readouterr().out.count("executed") == 2
 
 
@@ -56,7 +56,7 @@ def test_a_download_with_other_cells_is_named(site, capsys):
     """The file that is offered is not the chapter's."""
     path = site / "_sources/book/a.ipynb"
     path.write_text(path.read_text().replace("print(2 + 2)", "print(4)"))
-    assert again.main(["--all"]) == 1
+    assert check_reproducible.main(["--all"]) == 1
     assert re.search(r"book/a: The download has other cells than the page", capsys.readouterr().out)
 
 
@@ -72,7 +72,7 @@ def test_an_unseeded_draw_is_named(tiny, capsys):
     runs.run_stale(pages)
     for page in pages:
         lay(tiny.root / "_build/html", page)
-    assert again.main(["--all"]) == 1
+    assert check_reproducible.main(["--all"]) == 1
     said = capsys.readouterr().out
     for page in pages:
         assert re.search(rf"{page}: Code cell 2 put out", said), page
@@ -83,18 +83,18 @@ def test_what_is_not_built_is_named(site, tiny, capsys):
     path = tiny.root / "book/a.md"
     text = path.read_text()
     path.write_text(text.replace("2 + 2", "2 + 3"))
-    assert again.main([]) == 1
+    assert check_reproducible.main([]) == 1
     assert "book/a: It was not run as it is now" in capsys.readouterr().out
     path.write_text(text)
     (site / "_sources/book/b.ipynb").unlink()
-    assert again.main([]) == 1
+    assert check_reproducible.main([]) == 1
     assert "book/b.md: its download is not built" in capsys.readouterr().err
 
 
 def test_every_chapter_gets_its_turn():
     """The commit decides, the same chapters for the same commit; two hundred commits draw all of them."""
     pages = chapters.with_cells()
-    drawn = [tuple(again.sample(pages, f"{commit:040x}")) for commit in range(200)]
-    assert drawn[7] == tuple(again.sample(pages, f"{7:040x}"))
+    drawn = [tuple(check_reproducible.sample(pages, f"{commit:040x}")) for commit in range(200)]
+    assert drawn[7] == tuple(check_reproducible.sample(pages, f"{7:040x}"))
     assert all(len(set(pair)) == 2 for pair in drawn)
     assert {page for pair in drawn for page in pair} == set(pages)

@@ -1,4 +1,4 @@
-"""Write the sealed answers of chapters' exercises anew: python tools/seal.py adaptation/depth ...
+"""Write the sealed answers of chapters' exercises anew: python tools/freeze_answers.py adaptation/depth ...
 
 Each chapter's cells run as they are, with the repository's own library; `seal` writes `book/answers/<label>.json`. Then
 the numbers of the wrong answers in `book/course/misconceptions.yml` are written beside the right ones. With `--wrong`
@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
-import attempts
 import runs
+import solutions
 
 from icl_book import exercises
 
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", metavar="page", help="such as adaptation/depth")
     parser.add_argument("--wrong", action="store_true", help="wrong answers only")
     given = parser.parse_args()
-    labels = attempts.labels()
+    labels = solutions.labels()
     pages = [f"book/{name.removeprefix('book/').removesuffix('.md')}" for name in given.pages] or [*labels]
     if not (given.pages or given.wrong) or not set(pages) <= set(labels):
         parser.error("name pages with sealed answers")
@@ -47,10 +47,10 @@ def main() -> int:
 
 def seal_wrong(name: str, labels: list[str]) -> None:
     """Write wrong answers' numbers beside the right ones that are sealed."""
-    page, mistakes = attempts.Page(name), attempts.mistakes()
+    page, mistakes = solutions.Page(name), solutions.mistakes()
     for label in labels:
         wrong = {
-            why: page.attempt(label, attempts.replaced(page.source(label), *texts))
+            why: page.attempt(label, solutions.replaced(page.source(label), *texts))
             for why, texts in mistakes.get(label, {}).items()
         }
         cases = page.cases(label)

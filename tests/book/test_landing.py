@@ -10,10 +10,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
-import borrowed  # noqa: E402
 import chapters  # noqa: E402
 import notebooks  # noqa: E402
 import runs  # noqa: E402
+import transclude  # noqa: E402
 
 TEN, LANDING = "book/start/ten-results", "book/index"
 RESULTS = chapters.source(TEN).split("\n## ")[1:]
@@ -27,9 +27,9 @@ def test_a_result_has_a_picture_and_a_door(result):
     body = result.partition("\n")[2]
     (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: \S.*\n```$", body, re.M)
     (door,) = re.findall(r"^```\{door\} (\S+)\n((?:\S+ ?)+)\n```$", body, re.M)
-    assert borrowed.chapter(figure)
-    assert borrowed.chapter(door[0])
-    assert borrowed.badges(door[1])
+    assert transclude.chapter(figure)
+    assert transclude.chapter(door[0])
+    assert transclude.badges(door[1])
 
 
 def test_cards_are_the_parts():
@@ -38,8 +38,8 @@ def test_cards_are_the_parts():
     assert [title for title, _ in CARDS] == [title for title, _ in parts]
     for (_, body), (_, first) in zip(CARDS, parts, strict=True):
         (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: .*\n:small:\n```$", body, re.M)
-        assert borrowed.chapter(figure).split("/")[1] == first.split("/")[1]
-        assert f"[{borrowed.title(first)}]({first.removeprefix('book/')}.md)" in body
+        assert transclude.chapter(figure).split("/")[1] == first.split("/")[1]
+        assert f"[{transclude.title(first)}]({first.removeprefix('book/')}.md)" in body
 
 
 SAID = "Of 105 trainings of *normalised* stacks none was lost; 24 of the plain"
@@ -59,16 +59,16 @@ def run(*specs, said=(SAID,), measured="error 0.5321 at 12 of 15, 14.7% above"):
 def test_a_figure_is_named():
     """By the function that moves it or the start of its title; one that is not there, or not alone, is refused."""
     drawn = run(SPEC, STILL)
-    assert runs.heading(borrowed.figure("depth", "moves", drawn).spec) == "A finding, drawn"
-    assert runs.heading(borrowed.figure("depth", "A finding that", drawn).spec) == "A finding that stays"
+    assert runs.heading(transclude.figure("depth", "moves", drawn).spec) == "A finding, drawn"
+    assert runs.heading(transclude.figure("depth", "A finding that", drawn).spec) == "A finding that stays"
     for asked, says in (
         ("gone", "depth has no figure 'gone'; it has: moves; A finding that stays"),
         ("", "no figure ''"),
     ):
         with pytest.raises(chapters.Broken, match=says):
-            borrowed.figure("depth", asked, drawn)
+            transclude.figure("depth", asked, drawn)
     with pytest.raises(chapters.Broken, match="depth has 2 figure 'A finding'"):
-        borrowed.figure("depth", "A finding", drawn)
+        transclude.figure("depth", "A finding", drawn)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_figure_is_named():
 )
 def test_words_are_borrowed(text, wrong):
     """A changed digit, a cut one, an unknown place, a number of the page's own: each is seen."""
-    found = borrowed.faults("book/start/nowhere", text, {f"book/{DEPTH}": run(SPEC)})
+    found = transclude.faults("book/start/nowhere", text, {f"book/{DEPTH}": run(SPEC)})
     assert len(found) == len(wrong)
     for fault, says in zip(found, wrong, strict=True):
         assert says in fault
@@ -111,13 +111,13 @@ def test_a_page_that_says_otherwise_is_not_built(monkeypatch):
     own = chapters.source
     monkeypatch.setattr(chapters, "source", lambda page: texts.get(page) or own(page))
     with pytest.raises(chapters.Broken, match=r"^book/a\.md: no cell of book/adaptation/depth says '106 trainings'$"):
-        borrowed.examine(list(texts), {f"book/{DEPTH}": run(SPEC)})
+        transclude.examine(list(texts), {f"book/{DEPTH}": run(SPEC)})
 
 
 def test_lenders_are_the_chapters_named():
     """A page alone is built after the chapters that it borrows from: by figure, door, word or check, each once."""
     text = f"```{{figure-of}} {DEPTH}\n```\n{{said}}`x <memory/one-register>` {{measured}}`y <{CLAIM}>`"
-    assert borrowed.lenders(text) == ["book/adaptation/depth", "book/memory/one-register"]
+    assert transclude.lenders(text) == ["book/adaptation/depth", "book/memory/one-register"]
 
 
 def test_a_small_picture_is_drawn_of_any_figure():
@@ -131,9 +131,9 @@ def test_a_small_picture_is_drawn_of_any_figure():
         alt="Two lines that cross between one step and two, of one error each.",
     )  # fmt: skip
     before = str(drawn.spec)
-    svg = borrowed.small_picture(drawn.spec)
+    svg = transclude.small_picture(drawn.spec)
     assert str(drawn.spec) == before
-    assert svg == borrowed.small_picture(drawn.spec)
+    assert svg == transclude.small_picture(drawn.spec)
     assert "A finding" not in svg
     assert "steps" not in svg
     assert svg.count("mark-line") >= 1
@@ -147,12 +147,12 @@ CHANGES = (
 def test_news_begin_as_the_changelog_does():
     """The newest version's first lines under Added, cut where their detail begins; the landing page shows those."""
     older = "## [1]\n\n### Added\n\n- Older.\n"
-    assert borrowed.news(CHANGES + older, 5) == ["One thing: a, b and c", "Two"]
-    assert borrowed.news(CHANGES + older, 1) == ["One thing: a, b and c"]
+    assert transclude.news(CHANGES + older, 5) == ["One thing: a, b and c", "Two"]
+    assert transclude.news(CHANGES + older, 1) == ["One thing: a, b and c"]
     with pytest.raises(chapters.Broken, match="nothing under Added"):
-        borrowed.news("# Changelog\n\n## [2]\n\n### Changed\n\n- A.\n\n" + older, 1)
+        transclude.news("# Changelog\n\n## [2]\n\n### Changed\n\n- A.\n\n" + older, 1)
     changelog = chapters.words(ROOT / "CHANGELOG.md")
-    assert all(line in " ".join(changelog.split()) for line in borrowed.news(changelog, 4))
+    assert all(line in " ".join(changelog.split()) for line in transclude.news(changelog, 4))
 
 
 def test_the_landing_notebook_is_plain():

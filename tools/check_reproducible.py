@@ -1,7 +1,7 @@
 """Run downloads again, with the package as a reader installs it, and compare them with their pages to the bit.
 
-    python tools/again.py         two chapters, which the commit draws, so that all get their turn
-    python tools/again.py --all   every chapter
+    python tools/check_reproducible.py         two chapters, which the commit draws, so that all get their turn
+    python tools/check_reproducible.py --all   every chapter
 
 Compared is everything that the cells put out: chart specifications, tables, verdicts and printed text. The two runs
 share nothing but the code, so an unseeded draw in a chapter shows here.

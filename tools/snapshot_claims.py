@@ -1,6 +1,6 @@
 """Write down what the ledger promises, for the next release to be compared with.
 
-python tools/ledger.py    at a release, once the changelog's section has its number
+python tools/snapshot_claims.py    at a release, once the changelog's section has its number
 
 From then on a row that is deleted, and a verdict, tolerance, limit or printed value that is another, need a line in the
 changelog that names the row: `tests/book/test_ledger.py` asks for it.

@@ -13,9 +13,9 @@ import html
 from pathlib import Path
 from typing import Any, ClassVar
 
-import borrowed
 import chapters
 import measurements
+import transclude
 from directives import Generated, Watching
 from docutils import nodes
 from docutils.parsers.rst import directives as options
@@ -28,7 +28,7 @@ from icl_book import claims
 logger = logging.getLogger(__name__)
 CLAIMS = "book/evidence/claims"
 #: A page is read again when what makes its pieces has changed.
-OWN = [Path(__file__), Path(borrowed.__file__)]
+OWN = [Path(__file__), Path(transclude.__file__)]
 
 
 class FigureOf(Watching):
@@ -39,19 +39,19 @@ class FigureOf(Watching):
 
     def shown(self) -> list[Path]:
         """The chapter's run, and how it is shown."""
-        return [measurements.place(borrowed.chapter(self.arguments[0])), *OWN]
+        return [measurements.place(transclude.chapter(self.arguments[0])), *OWN]
 
     def run(self) -> list[nodes.Node]:
         """What the cell put out, or a small picture of it."""
         try:
-            page = borrowed.chapter(self.arguments[0])
+            page = transclude.chapter(self.arguments[0])
             self.watch()
-            drawn = borrowed.figure(page, self.options.get("which", ""), borrowed.run_of(page))
+            drawn = transclude.figure(page, self.options.get("which", ""), transclude.run_of(page))
         except chapters.Broken as fault:
             raise self.error(f"figure-of: {fault}") from fault
         if "small" not in self.options:
             return [nodes.raw("", f'<div class="icl-borrowed">{drawn.html}</div>', format="html")]
-        data = base64.b64encode(borrowed.small_picture(drawn.spec).encode()).decode()
+        data = base64.b64encode(transclude.small_picture(drawn.spec).encode()).decode()
         alt = html.escape(drawn.spec["description"])
         picture = f'<img class="icl-small" alt="{alt}" width="280" height="165" src="data:image/svg+xml;base64,{data}">'
         return [nodes.raw("", picture, format="html")]
@@ -66,13 +66,13 @@ class Door(Watching):
     def shown(self) -> list[Path]:
         """The ledger and the chapter, for its title."""
         ledger = sorted((chapters.ROOT / "book/claims").glob("*.yml"))
-        return [*OWN, *ledger, chapters.ROOT / f"{borrowed.chapter(self.arguments[0])}.md"]
+        return [*OWN, *ledger, chapters.ROOT / f"{transclude.chapter(self.arguments[0])}.md"]
 
     def run(self) -> list[nodes.Node]:
         """One line: verdicts, then the door."""
         try:
-            page = borrowed.chapter(self.arguments[0])
-            rests_on = borrowed.badges("\n".join(self.content))
+            page = transclude.chapter(self.arguments[0])
+            rests_on = transclude.badges("\n".join(self.content))
         except chapters.Broken as fault:
             raise self.error(f"door: {fault}") from fault
         self.watch()
@@ -83,7 +83,7 @@ class Door(Watching):
             for claim in rests_on
         )
         way = f'<a class="icl-door__way" href="{link(self.env.docname, page)}">'
-        way += f"Proved in <b>{html.escape(borrowed.title(page))}</b>\u00a0→</a>"
+        way += f"Proved in <b>{html.escape(transclude.title(page))}</b>\u00a0→</a>"
         return [nodes.raw("", f'<p class="icl-door">{way}{badges}</p>', format="html")]
 
 
@@ -93,17 +93,17 @@ class Proved(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """The words, as a link."""
         try:
-            found = borrowed.proof(self.name, self.text)
-            page = borrowed.page_of(found)
+            found = transclude.proof(self.name, self.text)
+            page = transclude.page_of(found)
             self.env.note_dependency(str(measurements.place(page)))
-            whole = borrowed.sentence(found, borrowed.run_of(page))
+            whole = transclude.sentence(found, transclude.run_of(page))
         except chapters.Broken as fault:
             logger.warning("%s", fault, location=self.get_location())
             return [nodes.inline("", self.text)], []
         target = self.env.app.builder.get_relative_uri(self.env.docname, page)
         place = f"#check-{found.where}" if found.role == "measured" else ""
         link = nodes.reference("", "", internal=True, refuri=target + place, classes=["icl-proved"])
-        link["reftitle"] = f"{borrowed.title(page)}: “{whole}”"
+        link["reftitle"] = f"{transclude.title(page)}: “{whole}”"
         link += nodes.Text(found.words)
         return [link], []
 
@@ -132,8 +132,8 @@ class WhatsNew(Generated):
 
     def markdown(self) -> str:
         """A list."""
-        pages = {borrowed.title(page): page for page in chapters.with_cells()}
-        lines = borrowed.news(chapters.words(self.shown()[0]), self.options.get("lines", 4))
+        pages = {transclude.title(page): page for page in chapters.with_cells()}
+        lines = transclude.news(chapters.words(self.shown()[0]), self.options.get("lines", 4))
         for name, page in pages.items():
             lines = [line.replace(f"*{name}*", f"[{name}](/{page}.md)") for line in lines]
         return "\n".join(f"- {line}" for line in lines)
