@@ -120,7 +120,7 @@ def test_arguments_reach_the_function_as_they_are():
         ({"x": torch.tensor([1.0, math.nan])}, r"x must be finite and >= 0, got nan"),
         ({"n": 0}, r"n must be an integer >= 1, got 0"),
         ({"lam": 0.0}, r"lam must be finite and > 0 and <= 1, got 0.0"),
-        ({"task": "drift"}, r"task must be an icl.tasks.core.Task or None, got 'drift'"),
+        ({"task": "drift"}, r"task must be an icl.tasks.Task or None, got 'drift'"),
     ],
 )
 def test_a_refusal_names_argument_value_and_bound(wrong, message):
