@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from icl.experiments import training_variants
 from icl.models import memformer, token_form
-from icl.models.memformer import Fixed, Full, Memformer, OneRegister
+from icl.models.memformer import FixedBlocks, Full, Memformer, OneRegister
 from icl.profile import make_generator
 from icl.tasks import Prompt, quadratics
 from icl.theory.lfom import polynomial_floor
@@ -100,11 +100,13 @@ def by_state() -> pd.DataFrame:
 def published(d: int, layers: int, *, literal: bool, Sigma: np.ndarray, batch: int) -> tuple[float, Memformer]:
     """Seconds of the published recipe, in the token or in the reduced form, and the model; float32."""
     model = Memformer(Full(d, layers, dtype=torch.float32), OneRegister(layers, dtype=torch.float32))
-    memformer.scatter(model, 1e-4, generator=make_generator("benchmark, start"))
+    memformer.init_normal_(model, 1e-4, generator=make_generator("benchmark, start"))
     task = quadratics.regression(Sigma, N)
     start = time.perf_counter()
     trained: nn.Module = Literal(model) if literal else model
-    training_variants.as_published(trained, squared, task, batch=batch, generator=make_generator("benchmark, prompts"))
+    training_variants.memformer_recipe(
+        trained, squared, task, batch=batch, generator=make_generator("benchmark, prompts")
+    )
     return time.perf_counter() - start, model
 
 
@@ -140,7 +142,7 @@ def from_coefficients(alpha: np.ndarray, gamma: np.ndarray, A: np.ndarray) -> Me
     with torch.no_grad():
         memory.alpha.copy_(torch.as_tensor(alpha))
         memory.gamma.copy_(torch.as_tensor(gamma[1:]))
-    return Memformer(Fixed(torch.as_tensor(A).expand(len(alpha), -1, -1)), memory)
+    return Memformer(FixedBlocks(torch.as_tensor(A).expand(len(alpha), -1, -1)), memory)
 
 
 def training() -> pd.DataFrame:

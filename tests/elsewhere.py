@@ -81,8 +81,8 @@ class TwoDevices(RuntimeError):
 # A single number of the processor goes along with an operation as an argument of it, where the operation takes one.
 _TAKES_A_NUMBER = {"add", "sub", "rsub", "mul", "div", "pow", "where", "maximum", "minimum", "lerp", "xlogy", "atan2"}
 _TAKES_A_NUMBER |= {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "fill", "masked_fill", "remainder"}
-# The program waits for how many there are.
-_COUNTS = {"nonzero", "masked_select", "unique_dim", "_unique2", "equal"}
+# The program waits for how many there are, or for whether a system could be solved.
+_COUNTS = {"nonzero", "masked_select", "unique_dim", "_unique2", "equal", "_linalg_check_errors"}
 
 
 def _run(func: Any, args: Any, kwargs: dict[str, Any], watch: "Watch | None") -> Any:

@@ -4,7 +4,8 @@
     def riccati(d: Count, *, lam: PositiveUnit, mu: PositiveArray) -> ...
 
 refuses an argument that its annotation excludes by a ValueError with its name, its value and what is allowed. A number
-carries bounds of `annotated_types`, which Hypothesis and the reference pages read too; a class asks for an instance.
+carries bounds of `annotated_types`, which Hypothesis and the reference pages read too; a class asks for an instance; a
+tensor of floats has the axes that jaxtyping names (:mod:`icl._axes`), of one length and dtype throughout a call.
 Dataclasses call :func:`validate_fields` when they are made. What no bound can say is in :mod:`icl._checks`.
 """
 
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, Interval, Le, Lt
 
-from icl import _checks
+from icl import _axes, _checks
 
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
@@ -103,7 +104,10 @@ def _of_number(kind: Any, bound: Bound) -> _Check:
     if torch.Tensor in members(kind):  # a setting, which may be learnt
 
         def setting(name: str, value: Any) -> Any:
-            check(name, value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value, **ends)
+            if not isinstance(value, torch.Tensor):
+                check(name, value, **ends)
+            elif _checks.is_readable(value):
+                check(name, value.detach().numpy(), **ends)
             return value
 
         return setting
@@ -177,18 +181,26 @@ def checks(function: Callable[..., Any]) -> dict[str, _Check]:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Modules whose tensors are still refused by hand.
+_BY_HAND = {f"icl.models.{name}" for name in ("convolved", "memformer", "pointwise")}
+_BY_HAND |= {"icl.models.scalar_heads"}
+_BY_HAND |= {f"icl.experiments.{name}" for name in ("adapting", "fitted", "rare", "recipes", "tuning")}
 
 
 def validated(function: F) -> F:
     """Check the arguments that a function is given against its annotations, before it runs."""
     names = list(inspect.signature(function).parameters)
-    resolved: list[dict[str, _Check]] = []
+    resolved: list[tuple[dict[str, _Check], tuple[_axes.Shaped, ...]]] = []
 
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
         if not resolved:  # not when it is defined: annotations may name what comes later in the file
-            resolved.append(checks(function))
-        found = resolved[0]
+            by_hand = function.__module__ in _BY_HAND
+            shaped = () if by_hand else _axes.shaped(function, typing.get_type_hints(function))
+            resolved.append((checks(function), shaped))
+        found, arrays = resolved[0]
+        if arrays:
+            _axes.agree(arrays, args, kwargs)
         placed = [
             found[name](name, value) if name in found else value for name, value in zip(names, args, strict=False)
         ]

@@ -232,9 +232,9 @@ def generator(name: str, value: Any) -> torch.Generator:
     return value
 
 
-def is_readable(value: torch.Tensor) -> bool:
-    """Whether a check may read the numbers of a tensor: not where a GPU would wait, nor in vmap or compile."""
-    if torch.compiler.is_compiling() or value.device.type != "cpu":
+def is_readable(value: torch.Tensor, *, waits: bool = False) -> bool:
+    """Whether a check may read the numbers of a tensor: not in vmap or compile, nor, unless it `waits`, on a GPU."""
+    if torch.compiler.is_compiling() or not (value.is_cpu or (waits and not value.is_meta)):
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(value)
 

@@ -25,7 +25,6 @@ _MOST = 200
 _LEFT = 1e-12
 
 
-@validated
 def _convex(objective: Objective) -> None:
     """Refuse what is no objective, and one whose loss is not convex."""
     if not objective.convex:
@@ -116,6 +115,7 @@ def _problem(objective: Objective, prompt: Prompt) -> _Problem:
     return _Problem(objective, *objective.examples(prompt))
 
 
+@validated
 def minimiser(objective: Objective, prompt: Prompt) -> Float[Tensor, "batch d"]:
     """The w that minimises f on each prompt, by Newton's method, until 1e-12 of the first gradient are left.
 
@@ -190,6 +190,7 @@ def nonlinear_conjugate_gradients(
     return torch.stack(walk, dim=1)
 
 
+@validated
 def shared_minimiser(objective: Objective, prompt: Prompt, basis: Float[Tensor, "batch d K"]) -> Float[Tensor, " K"]:
     """The coefficients theta, the same for all prompts, that minimise the mean of f(basis theta) over the prompts.
 

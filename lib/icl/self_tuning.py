@@ -26,6 +26,7 @@ from icl import _checks
 from icl._bounds import NonNegative, NonNegatives, Positive, Positives, PositiveUnit, UnitIntervals, validated
 from icl._device import DeviceCache
 from icl.filters import Filter
+from icl.linear_gaussian import kalman_update
 from icl.tasks.unknown_drift import UnknownDrift
 
 
@@ -65,8 +66,7 @@ class KalmanBank:
     log_weight: Float[Tensor, "m *trials"]
 
 
-@validated
-def _table(p: Positives, lam: UnitIntervals) -> tuple[np.ndarray, np.ndarray]:
+def _table(p: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows of layers, slow ones first."""
     ps = np.array(p, dtype=np.float64)
     if ps.ndim != 1 or len(ps) < 2 or (np.diff(ps) <= 0).any():
@@ -96,7 +96,7 @@ def _length(x: Tensor) -> Tensor:
 
 @validated
 def gauged_delta(
-    p: Any, lam: Any, *, sigma_y: NonNegative, beta: PositiveUnit, start: Positive | None = None
+    p: Positives, lam: UnitIntervals, *, sigma_y: NonNegative, beta: PositiveUnit, start: Positive | None = None
 ) -> Filter:
     """Unit keys whose step and fade are read off the size of their own errors.
 
@@ -133,7 +133,9 @@ def gauged_delta(
 
 
 @validated
-def meta_delta(p: Any, lam: Any, *, sigma_y: NonNegative, theta: NonNegative, start: Positive | None = None) -> Filter:
+def meta_delta(
+    p: Positives, lam: UnitIntervals, *, sigma_y: NonNegative, theta: NonNegative, start: Positive | None = None
+) -> Filter:
     """Unit keys whose row follows the gradient of their own squared errors, as step sizes do in IDBD [Sutton 1992].
 
         log p <- log p + theta (y - w'x) x'g / (r p + sigma_y^2),    g = dw / d log p
@@ -174,7 +176,7 @@ def meta_delta(p: Any, lam: Any, *, sigma_y: NonNegative, theta: NonNegative, st
 
 
 @validated
-def mixed_deltas(p: Any, lam: Any, *, sigma_y: NonNegatives, keep: PositiveUnit = 1.0) -> Filter:
+def mixed_deltas(p: Positives, lam: UnitIntervals, *, sigma_y: NonNegatives, keep: PositiveUnit = 1.0) -> Filter:
     """A layer of unit keys for each row, their answers weighed by how well each has told the labels so far.
 
         log weight_j <- keep log weight_j - (log s_j + (y - w_j'x)^2 / s_j) / 2,    s_j = r p_j + sigma_y_j^2
@@ -243,18 +245,10 @@ def bank(task: UnknownDrift) -> Filter:
     def step(state: KalmanBank, x: Tensor, y: Tensor, y_hat: Tensor) -> KalmanBank:
         X, axes = x.to(state.P), y.dim()
         gamma, q, noise = (_column(values, X, axes) for values in members)
-        Px = (state.P * X).sum(2)
-        s, error = (Px * X).sum(1) + noise, y.to(X) - (state.each * X).sum(1)
-        known = s > 0
-        s = torch.where(known, s, 1.0)
-        told = torch.where(known, (s.log() + error.square() / s) / 2, 0.0)
-        gain = torch.where(known, error / s, 0.0)
-        each = gamma[:, None] * torch.addcmul(state.each, gain[:, None], Px)
-        # u u', so that P stays symmetric to the last bit.
-        u = Px * torch.where(known, s.rsqrt(), 0.0)[:, None]
-        P = torch.addcmul(state.P, u[:, :, None], u[:, None], value=-1).mul_(gamma[:, None, None] ** 2)
-        P.diagonal(dim1=1, dim2=2).add_(q[..., None])
-        w_hat, each, log_weight = _weighed(each, state.log_weight - told)
+        each, P, error, S = kalman_update(state.each, state.P, X[None], y.to(X), noise, dim=1)
+        told = torch.where(S.isfinite(), (S.log() + error.square() / S) / 2, 0.0)
+        P.mul_(gamma[:, None, None] ** 2).diagonal(dim1=1, dim2=2).add_(q[..., None])
+        w_hat, each, log_weight = _weighed(gamma[:, None] * each, state.log_weight - told)
         return KalmanBank(w_hat.to(x), each, P, log_weight)
 
     return Filter(init, step)

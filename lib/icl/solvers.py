@@ -421,22 +421,12 @@ def _semidefinite(state: Conjugate) -> None:
         )
 
 
-@validated
 def _start(H: Tensor, b: Tensor, steps: Natural, w_0: Tensor | None) -> Tensor:
     """Refuse what is no batch of quadratics, and return the initial iterates, (batch, d)."""
-    for name, array in (("H", H), ("b", b), ("w_0", w_0)):
-        if not isinstance(array, Tensor) and (name != "w_0" or array is not None):
-            raise ValueError(f"{name} must be a torch.Tensor, got {array!r}")
-    if H.dim() != 3 or H.shape[-1] != H.shape[-2] or not H.numel():
+    if not H.numel():
         raise ValueError(f"H must have shape (batch, d, d) with none of them 0, got {tuple(H.shape)}")
-    if not H.is_floating_point():
-        raise ValueError(f"H must have a floating dtype, got {H.dtype}")
     w_0 = torch.zeros_like(b) if w_0 is None else w_0
-    _checks.shape("b", b, tuple(H.shape[:2]), "to match H")
-    if tuple(w_0.shape) not in (tuple(b.shape), tuple(b.shape[1:])):
-        raise ValueError(f"w_0 must have shape {tuple(b.shape[1:])} or {tuple(b.shape)}, got {tuple(w_0.shape)}")
     for name, array in (("H", H), ("b", b), ("w_0", w_0)):
-        _checks.dtype(name, array, H.dtype, "to match H")
         if not torch.isfinite(array).all():
             raise ValueError(f"{name} must be finite, got {array[~torch.isfinite(array)][0].item()}")
     _symmetric("H", H)
@@ -449,7 +439,7 @@ def run_solver(
     H: Float[Tensor, "batch d d"],
     b: Float[Tensor, "batch d"],
     steps: Natural,
-    w_0: Float[Tensor, "*#batch d"] | None = None,
+    w_0: Float[Tensor, " d"] | Float[Tensor, "batch d"] | None = None,
 ) -> Float[Tensor, "batch after d"]:
     """The iterates of a method, from w_0 to the one after the last step: (batch, steps + 1, d), in the dtype of H.
 

@@ -179,7 +179,7 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
 
 
 def _made(layer: Tunable, settings: dict[str, float]) -> _Maker:
-    return lambda task: layer.made(task.d, **settings)
+    return lambda task: layer.build(task.d, **settings)
 
 
 def _always(model: Causal) -> _Maker:

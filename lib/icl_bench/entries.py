@@ -169,7 +169,7 @@ def in_the_middle(tunable: Tunable, shape: Shape) -> Predictor:
         shape: gives the dimension.
     """
     settings = {axis: float(values[len(values) // 2]) for axis, values in tunable.axes.items()}
-    return tunable.made(shape.d, **settings | dict.fromkeys(tunable.linear, 0.1))
+    return tunable.build(shape.d, **settings | dict.fromkeys(tunable.linear, 0.1))
 
 
 def _known(name: str, spec: str, called: str, kind: str | None) -> Contestant:

@@ -218,7 +218,6 @@ def _unknown_speed(d: int, n: int) -> Task:
     return revealing(UnknownDrift(d, n, gammas, np.sqrt((1 - gammas**2) / d), math.sqrt(_NOISE)))
 
 
-@validated
 def _students_t(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
     """Student's t with 5 degrees of freedom, scaled to variance 1."""
     normal = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)

@@ -315,7 +315,7 @@ def _trained(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None,
     model = made.to(cell.device)
     source = _Source(tuple(_taste(name, task) for name, task in cell._training_tasks().items()), mixture)
 
-    def watch(step: int, _: nn.Module) -> None:
+    def callback(step: int, _: nn.Module) -> None:
         # Dropout and the like draw from torch's own stream: set anew at each step, it is the same after a kill.
         torch.manual_seed((base >> 2) + step)
         if file and step % _TOLD == 0:
@@ -330,10 +330,10 @@ def _trained(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None,
                 budget.config(cell.rate, count),
                 generator=profile.make_generator(f"icl-bench/training/{cell.trained_on}", seed=cell.seed),
                 checkpoint=file.with_suffix(".safetensors") if file else None,
-                every=_EVERY,
-                copies=10,
-                watch=watch,
-                bar=False,  # a run has one over all of its trainings, in whichever process they are, or none
+                checkpoint_every=_EVERY,
+                snapshot_every=10,
+                callback=callback,
+                progress=False,  # a run has one over all of its trainings, in whichever process they are, or none
             )
     except Diverged as error:
         return None, JobResult(math.inf, time.monotonic() - begun, {}, {}, str(error)[:200])

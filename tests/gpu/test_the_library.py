@@ -69,10 +69,6 @@ def test_a_generator_there_leads_there(name):
             np.testing.assert_array_equal(numbers(a), numbers(b), err_msg=where)
 
 
-#: Waits at each step, and why.
-WAITS = {"icl.models.delta_layers.Mesa.errors": "torch asks of each system whether it could be solved"}
-
-
 def waits(work, size):
     """How often the processor waits for the GPU in some work that was made ready for a size."""
     work(size)()  # what is loaded at the first call
@@ -90,13 +86,13 @@ def waits(work, size):
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_no_step_of_a_loop_waits(name, monkeypatch):
-    """Filters, layers, solvers and operators wait for the GPU as often for more steps, Mesa excepted."""
+    """Filters, layers, solvers and operators wait for the GPU as often for more steps."""
     monkeypatch.setattr(test_devices, "THERE", GPU)
     # Operators work in blocks of 32: 2 and 5 of them.
     size, larger = (40, 160) if name in test_devices.OPERATORS else (5, 10)
     few, many = (waits(LOOPS[name], steps) for steps in (size, larger))
     # Now and then torch waits once more for something of its own.
-    assert abs(many - few - (size if name in WAITS else 0)) <= 1
+    assert abs(many - few) <= 1
 
 
 def test_a_wait_is_seen():

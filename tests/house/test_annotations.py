@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import solvers
-from icl.models import operators
+from icl.models.stacks import read_strictly
 from icl.tasks import Prompt
 
 
@@ -24,7 +24,7 @@ def test_wrong_shapes_are_caught_by_the_annotations():
         Prompt(x, torch.zeros(2, 4), x)
     q = torch.zeros(1, 2, 1, 3)
     with pytest.raises(jaxtyping.TypeCheckError):
-        operators.recurrent(q, torch.zeros(1, 2, 1, 4), q, torch.ones(1, 1, 1))
+        read_strictly(q, torch.zeros(1, 2, 1, 4), q, torch.ones(1, 1, 1))
 
 
 def test_the_hook_can_be_stood_down(as_installed):

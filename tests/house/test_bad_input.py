@@ -34,7 +34,7 @@ import torch
 import icl
 import icl_bench
 import icl_book
-from icl import _bounds, convex, filters, profile, self_tuning, solvers
+from icl import _bounds, convex, filters, linear_gaussian, profile, self_tuning, solvers
 from icl.experiments import checkpoint, evaluation, grid, training, training_variants, tuning
 from icl.models import (
     causal,
@@ -540,7 +540,7 @@ FIXTURES = {
     torch.nn.Module: lambda: torch.nn.Linear(2, 1, bias=False),
     filters.Filter: lambda: filters.lms(0.1),
     solvers.Solver: lambda: solvers.gradient_descent(0.1),
-    training_variants.Held: lambda: training_variants.Held(PLAIN, 99),
+    training_variants.FixedBatch: lambda: training_variants.FixedBatch(PLAIN, 99),
     causal.Causal: lambda: stacks.Stack(2, 2),
     fast_weights.Gate: lambda: fast_weights.LinearGate(2),
     fast_weights.FastWeights: lambda: delta_layers.DeltaRule(2, lam=0.9, mu=0.1),
@@ -613,7 +613,7 @@ MADE_HERE = {
         training.Run,
         tuning.Tuned,
     ),
-    *(checkpoint.refused, profile.by_profile),
+    *(checkpoint.checkpoint_error, profile.by_profile),
     *(surgery.TextState, surgery.AllTokens, loading.Sizes),
     *(
         rules.WordPrompt,
@@ -627,7 +627,7 @@ MADE_HERE = {
 ELSEWHERE = {
     *(charts.Explorable, charts.Figure, charts.lines, charts.heatmap, charts.dots),  # the tests of charts
     *(exercises.seal, prose.Said, grading.earn),  # of exercises, of prose, of graded exercises
-    *(checkpoint.write, checkpoint.read, checkpoint.agree),  # of checkpoints
+    *(checkpoint.write, checkpoint.read, checkpoint.check_compatible),  # of checkpoints
     # of language models, which take seconds to import
     *(surgery.with_attention, surgery.forgetting, surgery.logits_at, surgery.generate),
     *(loading.pretrained, loading.untrained, loading.sizes),
@@ -673,7 +673,7 @@ BASES = {
     fast_weights.Gate,
     memformer.Memory,
 }
-# Parts that a model asks while it runs, with tensors that its own door has looked at.
+# Parts that a model, a filter or a floor asks while it runs, with tensors that its own door has looked at.
 INSIDE = {
     *(causal.Causal.checked, stacks.DeltaStack.decays, stacks.GatedDeltaStack.decays, stacks.GatedStack.gates),
     *(fast_weights.LinearGate.forward, fast_weights.LengthGate.forward, fast_weights.Mamba2.Delta),
@@ -689,6 +689,7 @@ INSIDE = {
     ),
     *(sequence.Block.forward, sequence.Projected.forward, adapters.Body.forward, adapters.MambaPy.forward),
     *(catalogue.Softmax.forward, catalogue.Lstm.forward, catalogue.linear, catalogue.delta),
+    *(linear_gaussian.innovation, linear_gaussian.downdate, linear_gaussian.kalman_update),
 }
 
 
@@ -796,7 +797,7 @@ def held(draw):
     ]
 
 
-entry((training_variants.Held, "sample"), free={"batch": "all"}, also=held)
+entry((training_variants.FixedBatch, "sample"), free={"batch": "all"}, also=held)
 
 # --- mixtures with means
 PARTED = components.GaussianComponents(2, 3, [1.0, -1.0], [0.5, 2.0])
@@ -1069,27 +1070,23 @@ entry(
     ],
 )
 X64, Y64 = X.double(), Y.double()
-AXES = r"x must have shape \(\*trials, time, d\) with none of them 0"
+AXES = r"x must have shape \(\*trials, time, d\)"
 RUN = [
-    ({"y": Y64[:, 1:]}, r"y must have shape \(2, 4\) to match x"),
     ({"y": Y64[None]}, r"y must have shape \(2, 4\) to match x"),
     ({"y": Y64[:1]}, r"y must have shape \(2, 4\) to match x"),
-    ({"y": Y}, "y must have dtype torch.float64 to match x"),
-    ({"x": X.long(), "y": Y.long()}, "x must have a floating dtype, got torch.int64"),
     ({"x": X64 + 0j, "y": Y64 + 0j}, "x must have a floating dtype, got torch.complex128"),
     ({"x": X64[0, 0], "y": Y64[0, 0]}, AXES),
     ({"x": X64[:, :0], "y": Y64[:, :0]}, AXES),
     ({"x": X64[:0], "y": Y64[:0]}, AXES),
-    ({"x": X64[..., :0]}, AXES),
+    ({"x": X64[..., :0], "w_0": None}, AXES),
     ({"x": X64 + NAN}, "x must be finite, got nan"),
     ({"x": X64 + INF}, "x must be finite, got inf"),
     ({"y": Y64 - INF}, "y must be finite, got -inf"),
     ({"y": Y64 + NAN}, "y must be finite, got nan"),
     *(
-        ({"w_0": torch.zeros(shape).double()}, r"w_0 must broadcast to \(2, 2\), got \(" + got)
-        for shape, got in (((1,), "1,"), ((), r"\)"), ((2, 4, 2), "2, 4, 2"), ((5, 2), "5, 2"))
+        ({"w_0": torch.zeros(shape).double()}, r"w_0 must have shape \(\*trials, 2\) with trials that broadcast to")
+        for shape in ((1,), (), (2, 4, 2), (5, 2))
     ),
-    ({"w_0": torch.zeros(2)}, "w_0 must have dtype torch.float64 to match x"),
     ({"w_0": torch.full((2,), NAN).double()}, "w_0 must be finite, got nan"),
     ({"w_0": torch.full((2,), -INF).double()}, "w_0 must be finite, got -inf"),
 ]
@@ -1136,15 +1133,14 @@ M_OF = [
 entry(solvers.conjugate_gradients, free={"M": "all"}, also=M_OF)
 H, B = torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2)
 BOWL = [
-    *(({name: value}, f"{name} must be a torch.Tensor") for name in ("H", "b") for value in (np.ones((3, 2)), None)),
-    *rows("H", r"must have shape \(batch, d, d\)", torch.eye(2), torch.ones(3, 2, 1)),
+    *(({name: np.ones((3, 2))}, f"{name} must be a torch.Tensor") for name in ("H", "b")),
+    ({"H": torch.ones(3, 2, 1)}, r"H must have shape \(batch, d, d\)"),
     ({"H": torch.ones(0, 2, 2), "b": torch.ones(0, 2)}, r"H must have shape \(batch, d, d\)"),
     ({"H": torch.ones(3, 2, 2, dtype=torch.int64)}, "H must have a floating dtype"),
     ({"H": torch.full((3, 2, 2), NAN)}, "H must be finite"),
     ({"H": H / torch.tensor([[1.0, INF], [INF, 0.0]])}, "H must be finite"),
     ({"H": torch.tensor([[1.0, 0.5], [0.0, 1.0]]).repeat(3, 1, 1)}, "H must be symmetric"),
-    *(({"b": torch.ones(shape)}, r"b must have shape \(3, 2\) to match H") for shape in ((2, 2), (3, 2, 1))),
-    ({"b": B.double()}, "b must have dtype torch.float32 to match H"),
+    ({"b": torch.ones(2, 2)}, r"b must have shape \(3, 2\) to match H"),
     ({"b": torch.full((3, 2), INF)}, "b must be finite"),
 ]
 TWO = torch.tensor([0.1, 0.2])
@@ -1153,9 +1149,7 @@ entry(
     given={"H": H, "b": B, "w_0": torch.zeros(2)},
     also=[
         *BOWL,
-        *(({"w_0": torch.ones(shape)}, r"w_0 must have shape \(2,\) or \(3, 2\)") for shape in ((3,), (2, 2), ())),
-        ({"w_0": np.ones(2)}, "w_0 must be a torch.Tensor"),
-        ({"w_0": torch.ones(2).double()}, "w_0 must have dtype torch.float32 to match H"),
+        *(({"w_0": torch.ones(shape)}, r"w_0 must have shape \(2\) or \(3, 2\)") for shape in ((3,), (2, 2), ())),
         ({"w_0": torch.full((2,), NAN)}, "w_0 must be finite"),
         *(
             ({"solver": made}, rf"{name} must have one number for each of 3 problems")
@@ -1301,7 +1295,7 @@ entry(coefficient_fit.polynomial_losses, given={"asked": TWO_ASKED, "p": np.ones
 
 # --- what a chapter shows
 entry(
-    checkpoint.described,
+    checkpoint.to_jsonable,
     given={"value": 1.0},
     free={"value": "all"},
     also=[({"value": value}, "value must be numbers, text, arrays") for value in (object(), {"a": {1}})],
@@ -1381,27 +1375,17 @@ Q, V, OPEN = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4, 6), torch.ones(1, 1, 
 TOKENS = {"q": Q, "k": Q, "v": V, "decay": OPEN}
 GATES = [
     ({"q": Q[:, :0], "k": Q[:, :0], "v": V[:, :0]}, "q must hold at least one position in time"),
-    ({"v": V.double()}, "(q, k, v and decay must share a|v must have) dtype"),
-    *rows("decay", "must broadcast to", OPEN[0], torch.ones(1, 2, 1)),
     *(({"decay": OPEN * value}, r"decay must lie in \[0, 1\]") for value in (-0.1, 1.1, NAN)),
 ]
 entry(
     *(operators.recurrent, operators.parallel, operators.chunked, stacks.read_strictly),
     given=TOKENS,
-    also=[
-        *GATES,
-        ({"decay": OPEN + 1e-6}, r"decay must lie in \[0, 1\]"),
-        ({"decay": OPEN.double()}, ".*decay must.* dtype"),
-    ],
+    also=[*GATES, ({"decay": OPEN + 1e-6}, r"decay must lie in \[0, 1\]")],
 )
 entry(
     *(operators.delta_recurrent, operators.delta_chunked),
     given=TOKENS | {"beta": OPEN},
-    also=[
-        *GATES,
-        *(({"beta": OPEN * value}, r"beta must lie in \[0, ") for value in (-0.1, NAN, INF)),
-        *rows("beta", "must broadcast to", OPEN[0], torch.ones(1, 2, 1)),
-    ],
+    also=[*GATES, *(({"beta": OPEN * value}, r"beta must lie in \[0, ") for value in (-0.1, NAN, INF))],
 )
 
 # --- models: stacks
@@ -1436,14 +1420,8 @@ entry(
     given={"W_V": MERGED, "W_KQ": MERGED, "lam": torch.full((2,), 0.5)},
     sizes={"tokens": 3},
     also=[
-        ({"W_V": MERGED[:, 1:, 1:]}, r"W_V must have shape \(any, 3, 3\) to match the tokens"),
-        ({"W_KQ": MERGED[1:]}, r"W_KQ must have shape \(2, 3, 3\) to match W_V"),
-        ({"lam": torch.ones(1)}, r"lam must have shape \(2\) to match W_V"),
-        *(({"lam": torch.tensor([0.5, value])}, "lam must be finite and >= 0 and <= 1") for value in (1.1, -0.1, NAN)),
-        *(
-            ({name: value.double()}, rf"{name} must have dtype torch.float32 to match x")
-            for name, value in (("y", Y), ("W_V", MERGED), ("lam", torch.ones(2)))
-        ),
+        (dict.fromkeys(("W_V", "W_KQ"), MERGED[:, 1:, 1:]), r"W_V must have shape \(any, 3, 3\) to match the tokens"),
+        *(({"lam": torch.tensor([0.5, value])}, r"lam must lie in \[0, 1\]") for value in (1.1, -0.1, NAN)),
     ],
 )
 # What all that answer at every position are asked.
@@ -1578,7 +1556,7 @@ entry(
             "memory",
             r"must be an [\w.]*Memory",
             None,
-            memformer.Without,
+            memformer.NoMemory,
             0,
         ),
         ({"memory": memformer.TokenWise(2, 3)}, "memory must have a weight for each pair of layers, got"),
@@ -1668,7 +1646,7 @@ entry(
 )
 entry((memformer.Memformer, "risks"), given={"Sigma": np.eye(2)}, free={"Sigma": "all"}, also=LOPSIDED)
 entry(
-    memformer.Fixed,
+    memformer.FixedBlocks,
     free={"A": "of another dtype"},
     also=[
         ({"A": torch.zeros(0, 2, 2)}, "A must hold at least one matrix"),
@@ -1676,20 +1654,20 @@ entry(
     ],
 )
 entry(
-    memformer.Scaled,
+    memformer.ScaledBlocks,
     free={"matrix": "of another dtype"},
     also=[({"matrix": torch.eye(2).long()}, "dtype must be torch.float32 or")],
 )
 FULL = memformer.Full(2, 2, dtype=torch.float32)
 entry(
     memformer.Memformer,
-    given={"preconditioner": FULL, "memory": memformer.Without(2)},
+    given={"preconditioner": FULL, "memory": memformer.NoMemory(2)},
     free=dict.fromkeys(("preconditioner", "memory", "curvature"), "all"),
     also=[
-        *rows("memory", r"must be an [\w.]*Memory", None, memformer.Without, 0),
-        *rows("preconditioner", "must be an .*Fixed or .*Scaled or .*Full", None, MERGED),
-        ({"curvature": MERGED}, "curvature must be an .*Fixed or .*Scaled or .*Full"),
-        ({"memory": memformer.Without(3)}, "preconditioner must have 3 layers to match memory"),
+        *rows("memory", r"must be an [\w.]*Memory", None, memformer.NoMemory, 0),
+        *rows("preconditioner", "must be an .*FixedBlocks or .*ScaledBlocks or .*Full", None, MERGED),
+        ({"curvature": MERGED}, "curvature must be an .*FixedBlocks or .*ScaledBlocks or .*Full"),
+        ({"memory": memformer.NoMemory(3)}, "preconditioner must have 3 layers to match memory"),
         ({"curvature": memformer.Full(2, 3)}, "curvature must have 2 layers to match memory"),
         (
             {"curvature": memformer.Full(3, 2, dtype=torch.float32)},
@@ -1699,7 +1677,7 @@ entry(
     ],
 )
 entry(
-    memformer.scatter,
+    memformer.init_normal_,
     given={"model": memformer.Full(2, 1)},
     also=[
         ({"model": memformer.Full(2, 1).half()}, "dtype must be torch.float32 or torch.float64"),
@@ -1711,8 +1689,8 @@ entry(
     ],
 )
 
-HEAD = memformer.Memformer(FULL, memformer.Without(2))
-WIDER = memformer.Memformer(memformer.Full(3, 2, dtype=torch.float32), memformer.Without(2))
+HEAD = memformer.Memformer(FULL, memformer.NoMemory(2))
+WIDER = memformer.Memformer(memformer.Full(3, 2, dtype=torch.float32), memformer.NoMemory(2))
 ONE_BY_ONE = memformer.Memformer(FULL, memformer.TokenWise(2, 3, dtype=torch.float32))
 FIXTURES |= {
     experts.MultiHead: lambda: experts.MultiHead([HEAD]),
@@ -1783,24 +1761,18 @@ entry(
 # --- models: S6
 U, STATES, STEPS = torch.ones(2, 5, 3), torch.ones(2, 5, 4), torch.ones(1, 5)
 SCAN = [
-    ({"u": torch.ones(2, 0, 3)}, "u must hold at least one position in time"),
-    *(({"A": -torch.ones(shape)}, r"A must have shape \(1,\)") for shape in ((3,), (4, 4))),
+    (
+        {"u": U[:, :0], "B": STATES[:, :0], "C": STATES[:, :0], "Delta": STEPS[:, :0]},
+        "u must hold at least one position in time",
+    ),
+    ({"A": -torch.ones(3)}, r"(A must have shape \(1\)|B must have shape \(2, 5, 3\) to match u and A)"),
     *(({"A": torch.full((1,), value)}, "A must be finite and < 0") for value in (0.0, NAN, -INF)),
-    *(
-        ({"Delta": torch.ones(shape)}, r"Delta must have shape \(2 or 1, 5\) to match u")
-        for shape in ((5,), (3, 5), (1, 4))
-    ),
+    ({"Delta": torch.ones(3, 5)}, r"Delta must have shape \(2 or 1, 5\) to match u"),
     *(({"Delta": value * STEPS}, "Delta must be finite and >= 0") for value in (-1, NAN, INF)),
-    *(
-        ({name: value.double()}, f"{name} must have dtype torch.float32 to match u")
-        for name, value in (("A", -torch.ones(1)), ("B", STATES), ("C", STATES), ("Delta", STEPS))
-    ),
-    ({"B": torch.ones(2, 4, 4)}, r"B must have shape \(2, 5, any\) to match u"),
-    ({"C": torch.ones(2, 5, 3)}, r"C must have shape \(2, 5, 4\) to match B"),
 ]
 SCANNED = {"u": U, "A": -torch.ones(1), "B": STATES, "C": STATES, "Delta": STEPS}
 entry(mamba.scan, mamba.scan_chunked, given=SCANNED, also=SCAN)
-entry(mamba.dual, given=SCANNED, also=[*SCAN, ({"A": -torch.ones(4)}, r"A must have shape \(1,\): one rate")])
+entry(mamba.dual, given=SCANNED, also=[*SCAN, ({"A": -torch.ones(4)}, r"A must have shape \(1\), got")])
 PARTS = {name: mamba.Selective(3, 4) for name in "BC"} | {"step": mamba.FixedStep(0.1), "A": -torch.ones(1).double()}
 entry(
     mamba.S6,
@@ -1857,7 +1829,7 @@ MODELS = torch.zeros(2, 3, 3)
 entry(
     training_variants.train_side_by_side,
     given={"theta": MODELS, "lam": np.array([0.9, 1.0]), "steps": 1, "optimiser": training.AdamW()},
-    free={"theta": "of another dtype", "watch": "all"},
+    free={"theta": "of another dtype", "callback": "all"},
     also=[
         ({"theta": torch.zeros(2, 4, 4)}, r"theta must have shape \(any, 3, 3\) to match the task"),
         ({"theta": MODELS[:0]}, "theta must hold at least one model"),
@@ -1890,7 +1862,7 @@ def unsteady():
 entry(
     training.fit,
     given={"model": NET, "loss": LOSS},
-    free=dict.fromkeys(("watch", "checkpoint", "also"), "all"),
+    free=dict.fromkeys(("callback", "checkpoint", "extra_generators"), "all"),
     also=lambda call: [
         *rows("model", "must be a torch.nn.Module", LOSS, None),
         *rows("model", "must have parameters to train", torch.nn.Identity(), FROZEN),
@@ -1900,10 +1872,16 @@ entry(
         ({"loss": None}, "loss must be a function"),
         ({"task": None}, r"task must be an [\w.]*Samples"),
         ({"config": None}, "config must be an icl.*Config"),
-        *rows("also", "must (map names to torch.Generators|be a .*Mapping)", profile.make_generator("x"), {"noise": 3}),
-        *(
-            ({"also": {name: profile.make_generator("x")}}, "also must name its streams, and none 'generator'")
-            for name in ("generator", "", 3)
+        *rows(
+            "extra_generators",
+            "must (map names to torch.Gen|be a .*Mapping)",
+            profile.make_generator("x"),
+            {"noise": 3},
+        ),
+        *rows(
+            "extra_generators",
+            "must name its generators, and none 'generator'",
+            *({name: profile.make_generator("x")} for name in ("generator", "", 3)),
         ),
         *rows("checkpoint", "must be a pathlib.Path", "a/path", Path("no such folder/file")),
         ({"loss": lambda model, prompt: 1.0}, "loss must return a scalar"),
@@ -1914,8 +1892,8 @@ entry(
     ],
 )
 TUNABLE = tuning.Tunable(lambda d, lam: filters.rls(lam, eps=0.01), {"lam": [0.9, 0.8]})
-ATTEMPTS = tuning.Attempts({"lam": [0.9, 0.8]}, torch.zeros(2, 2, 4))
-FIXTURES |= {tuning.Tunable: lambda: TUNABLE, tuning.Attempts: lambda: ATTEMPTS}
+GRID_RESULT = tuning.GridResult({"lam": [0.9, 0.8]}, torch.zeros(2, 2, 4))
+FIXTURES |= {tuning.Tunable: lambda: TUNABLE, tuning.GridResult: lambda: GRID_RESULT}
 AXES = [
     ({"axes": {"": [0.9]}}, "axes must have settings' names for keys, got ''"),
     ({"axes": {3: [0.9]}}, "axes must have settings' names for keys, got 3"),
@@ -1924,22 +1902,23 @@ AXES = [
     ({"axes": {"lam": "0.9"}}, "lam must be real"),
 ]
 NAMES = "must be a tuple of settings' names, got"
+TUPLES = ("linear", "log_scale", "at_once")
 entry(
     tuning.Tunable,
-    given={"made": TUNABLE.made, "axes": {"lam": [0.9]}},
-    free=dict.fromkeys(("linear", "fades", "at_once"), "all"),
+    given={"build": TUNABLE.build, "axes": {"lam": [0.9]}},
+    free=dict.fromkeys(TUPLES, "all"),
     also=[
         *AXES,
-        *(({name: value}, f"{name} {NAMES}") for name in ("linear", "fades", "at_once") for value in ("mu", [3], (3,))),
-        *(({name: ("mu",)}, f"{name} must be among the axes, lam, got") for name in ("fades", "at_once")),
+        *(({name: value}, f"{name} {NAMES}") for name in TUPLES for value in ("mu", [3], (3,))),
+        *(({name: ("mu",)}, f"{name} must be among the axes, lam, got") for name in TUPLES[1:]),
         ({"linear": ("lam",)}, "linear must name settings that are not among the axes"),
         ({"linear": ("mu",), "at_once": ("lam",)}, "at_once must be empty where settings are solved for"),
         ({"axes": {}}, "axes must hold a setting to try"),
     ],
 )
 entry(
-    tuning.Attempts,
-    given={"axes": ATTEMPTS.axes, "answers": ATTEMPTS.answers},
+    tuning.GridResult,
+    given={"axes": GRID_RESULT.axes, "answers": GRID_RESULT.answers},
     free={"linear": "all", "answers": "all"},
     also=[*AXES, *rows("answers", r"must have shape \(2, any, any\) to match", None, torch.zeros(3, 2, 4), [[0.0]])],
 )
@@ -1951,14 +1930,17 @@ POSITIONS = [
     ({"truth": LABELS["truth"].double()}, "truth must have dtype torch.float32 to match the answers"),
 ]
 for method in ("losses", "best"):
-    entry((tuning.Attempts, method), given=LABELS, free=dict.fromkeys(("truth", "positions"), "all"), also=POSITIONS)
-entry((tuning.Attempts, "only"), given={})
+    entry((tuning.GridResult, method), given=LABELS, free=dict.fromkeys(("truth", "positions"), "all"), also=POSITIONS)
+entry((tuning.GridResult, "only"), given={})
 entry(
     tuning.tune,
     free=dict.fromkeys(("truth", "positions"), "all"),
     also=[
         *(each for each in POSITIONS if each[0] != {"truth": None}),
-        ({"rounds": 2, "tunable": tuning.Tunable(TUNABLE.made, {"lam": [0.5, 1.0]}, fades=("lam",))}, "lam, or what"),
+        (
+            {"rounds": 2, "tunable": tuning.Tunable(TUNABLE.build, {"lam": [0.5, 1.0]}, log_scale=("lam",))},
+            "lam, or what",
+        ),
     ],
 )
 entry(
@@ -2168,7 +2150,7 @@ entry(
     free={"folder": "all"},
     also=[*TASK_NAMES, TABLE, ({"last": 6}, "last must be at most the 5 positions")],
 )
-entry(training_variants.as_published, given={"model": NET, "loss": LOSS, "steps": 1, "batch": 1})
+entry(training_variants.memformer_recipe, given={"model": NET, "loss": LOSS, "steps": 1, "batch": 1})
 entry(
     training_variants.minimise,
     given={"model": NET, "loss": lambda: NET.weight.square().sum(), "iterations": 1},

@@ -125,6 +125,25 @@ def test_a_generator_elsewhere_leads_there(name):
     assert list(unlike(name, expected, found, made=isinstance(found, torch.nn.Module))) == []
 
 
+#: Reads numbers of the second device: what, and why.
+READS = {
+    "icl.filters.run_filter": "once, after the last step: whether all predictions are finite",
+    "icl.filters.track": "as run_filter",
+    "icl.models.experts.merge": "the heads' weights decide what is made of them, once",
+    "icl.models.s6.S6": "the rates that it is made with",
+}
+CALLED = [name for name in asked() if name.startswith(("icl.models.", "icl.filters.", "icl.self_tuning."))]
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_no_check_of_a_call_reads(name):
+    """The valid call of every model, layer and operator reads no number elsewhere: a GPU would be waited for."""
+    ran(name, device=torch.device("cpu"))
+    with Watch() as watch:
+        ran(name, device=THERE)
+    assert (watch.reads != []) == (name in READS), watch.reads
+
+
 def makers(kind):
     """Names of public functions that return one of this kind."""
     return [

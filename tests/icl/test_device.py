@@ -46,6 +46,18 @@ def test_a_gradient_goes_through_each_time():
     assert numbers.grad.item() == 6
 
 
+def test_a_copy_of_a_transformation_is_not_kept():
+    """What was copied in inference mode, or under a gradient of torch.func, does not come back in a training step."""
+    kept, like = DeviceCache(np.array(0.5)), torch.zeros(1)
+    with torch.inference_mode():
+        assert kept.to(like).is_inference()
+    slope = torch.func.grad(lambda w: (kept.to(like) * w).square().sum())
+    assert slope(torch.tensor(2.0)).item() == 1
+    leaf = torch.tensor(2.0, requires_grad=True)
+    (kept.to(like) * leaf).square().sum().backward()
+    assert leaf.grad.item() == 1
+
+
 def test_numbers_of_inference_mode_are_taken():
     """They have no count of changes, and none is needed."""
     with torch.inference_mode():

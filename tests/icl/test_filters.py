@@ -497,6 +497,50 @@ def test_many_settings_at_once_are_each_of_them(make, values):
     assert not torch.allclose(together[0], together[1])
 
 
+def streamed(filter, x, y):
+    """Predictions of `update`, example by example, of inputs (time, d, *trials); and the last estimate."""
+    state, said = filter.init(torch.zeros_like(x[0])), []
+    for xt, yt in zip(x, y, strict=True):
+        y_hat, state = filter.update(state, xt, yt)
+        said.append(y_hat)
+    return torch.stack(said), state.w_hat
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # RLS updates P in place
+@pytest.mark.usefixtures("as_installed")
+@every_filter
+def test_no_check_stops_a_transformation(make):
+    """vmap over trials and torch.compile as one graph give the plain updates; so does vmap of `run_filter`."""
+    x, y = (part[:, :6] for part in prompts())
+    torch.compiler.reset()  # it counts how often it compiles one function
+    rows, labels = x.movedim((1, 2), (0, 1)), y.movedim(1, 0)
+    plain = streamed(make(), rows, labels)
+    mapped = torch.vmap(functools.partial(streamed, make()), in_dims=-1, out_dims=-1)(rows, labels)
+    compiled = torch.compile(functools.partial(streamed, make()), backend="eager", fullgraph=True)(rows, labels)
+    for found in (mapped, compiled):
+        for got, expected in zip(found, plain, strict=True):
+            agrees(got, expected)
+    agrees(torch.vmap(functools.partial(filters.run_filter, make()))(x, y), plain[0].movedim(0, 1))
+
+
+@pytest.mark.usefixtures("as_installed")
+@every_filter
+def test_no_check_reads_a_number_on_another_device(make):
+    """A meta tensor has no numbers: reading one, as a GPU would be waited for, is an error."""
+    x, y = (part.to("meta") for part in prompts())
+    assert streamed(make(), x.movedim((1, 2), (0, 1)), y.movedim(1, 0))[0].shape == (25, 3)
+    assert filters.run_filter(make(), x, y).shape == (3, 25)
+
+
+@every_filter
+def test_no_trials_are_none(make):
+    """A batch of none is streamed to none; a scan of none is refused by name."""
+    x, y = (part[:0] for part in prompts())
+    assert streamed(make(), x.movedim((1, 2), (0, 1)), y.movedim(1, 0))[0].shape == (25, 0)
+    with pytest.raises(ValueError, match=r"^x must have shape"):
+        filters.run_filter(make(), x, y)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @every_filter
 def test_dtype_is_kept(make, dtype):

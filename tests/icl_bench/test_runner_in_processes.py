@@ -144,7 +144,7 @@ def test_a_grid_on_a_cluster_gives_the_same_bits(cluster):
             found = grid.run_grid(asked(MAKERS)).table
         # The work was done there and not here: who works on a cell says with what it was made.
         worked = client.run(
-            lambda: __import__("icl.experiments.grid").experiments.grid._surroundings.cache_info().currsize
+            lambda: __import__("icl.experiments.grid").experiments.grid._environment.cache_info().currsize
         )
     assert len(worked) == 2
     assert any(worked.values())

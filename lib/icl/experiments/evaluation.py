@@ -103,7 +103,6 @@ def clean_risk(
     return mean, error
 
 
-@validated
 def _risks(
     predictors: Mapping[str, Predictor],
     task: Task,

@@ -1,17 +1,17 @@
-"""A grid of tasks, predictors and seeds: who errs how much, on the same prompts, in as many processes as there are.
+"""Benchmark grids: errors of predictors on tasks x seeds, on the same prompts, in any number of processes.
 
 A cell of the grid is one task and one seed. Its prompts come from a stream named after both, all predictors read them,
-and errors are against the clean label <w_i, x_i>, averaged over the last positions. What a cell holds depends on
-nothing but its own description, so that one process, several, a run that was killed and taken up again, and a cluster
-give the same numbers to the bit (on one kind of machine, with the same versions of torch and numpy).
+and errors are against the clean label <w_i, x_i>, averaged over the last positions. A cell's result depends on its own
+settings alone, so that one process, several, a resumed run and a cluster give the same numbers to the bit (on one kind
+of machine, with the same versions of torch and numpy).
 
-Cells are shared out by joblib. Alone, `run_grid` works through them one by one; inside
+Cells are distributed by joblib. By default `run_grid` runs them one by one; inside
 
     with joblib.parallel_config(backend="dask"): ...
 
-it sends the same cells to the Dask cluster of the current client, and with `n_jobs=2` to two processes. Makers have to
-be the library's, a notebook's or an installed package's: Dask looks for a function of any other file by its name, and
-waits for ever for a worker that cannot find it.
+it sends them to the Dask cluster of the current client, and with `n_jobs=2` to two processes. Makers have to be the
+library's, a notebook's or an installed package's: Dask looks for a function of any other file by its name, and waits
+for ever for a worker that cannot find it.
 """
 
 import functools
@@ -36,7 +36,7 @@ from tqdm import tqdm
 
 from icl import _checks, _files, _source, profile
 from icl._bounds import Count, validate_fields, validated
-from icl.experiments.checkpoint import described
+from icl.experiments.checkpoint import to_jsonable
 from icl.experiments.evaluation import Predictor, one_step_ahead
 from icl.tasks import Prompt, Task, clean
 
@@ -44,7 +44,7 @@ _NUMBERS = ("risk", "se", "difference", "difference_se")
 
 
 class CellFailed(RuntimeError):
-    """A predictor could not be made, or gave no usable answer; the message names it, the task and the seed."""
+    """Failure of a predictor to be made or to predict; the message names it, the task and the seed."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ Maker = Callable[[Task], "Predictor | Expected"]
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """What is compared on what.
+    """Tasks, predictors and sizes of a benchmark.
 
     Attributes:
         tasks: by name; a cell's prompts are drawn from the stream "<stream>/<task's name>" at its seed.
-        makers: by name, from a task to a predictor for it; what the predictor is told, or tuned on, is the maker's
-            affair, and it is best that its name says so.
+        makers: by name, functions from a task to its predictor; the name should say what the predictor knows or was
+            tuned on.
         seeds: number of cells a task; they are 0 .. seeds - 1.
         batch: prompts a cell.
         last: how many positions, counted from the end, are averaged.
@@ -107,25 +107,24 @@ class Grid:
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
     def fingerprint(self, task: str) -> str:
-        """Hash of all that decides a cell of this task, its seed apart: task, sizes, program, library and versions.
+        """Hash of all that determines a cell of this task except its seed: task, sizes, program, library, versions.
 
-        What the makers do is told by the text of the program that runs now, the notebook's cells so far or the file
-        that was started, and by the library's files. So what was kept is never taken for something else; a comment
-        that changes makes another program too.
+        The makers are represented by the text of the running program (the notebook's cells so far, or the script) and
+        the library's files. A changed comment changes the hash too.
 
         Raises:
-            ValueError: if the task refers to something that cannot be written down.
+            ValueError: if the task refers to something that JSON cannot hold.
         """
         _checks.one_of("task", task, self.tasks)
         what = {name: getattr(self, name) for name in ("batch", "last", "reference", "stream")}
-        what |= {"name": task, "task": described(self.tasks[task]), "makers": list(self.makers)}
-        text = json.dumps([what, _source.program(), _surroundings()], sort_keys=True)
+        what |= {"name": task, "task": to_jsonable(self.tasks[task]), "makers": list(self.makers)}
+        text = json.dumps([what, _source.program(), _environment()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a benchmark found.
+    """Results of a benchmark.
 
     Attributes:
         table: tidy rows: task, method, seed; risk, the mean squared error, and se; difference, risk less that of the
@@ -160,12 +159,12 @@ class Results:
 
 @validated
 def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None = None) -> Results:
-    """Work through a grid, cell by cell, and return what was found.
+    """Run all cells of a grid and return their results.
 
     Args:
-        grid: what is compared on what.
-        folder: where finished cells are kept, one JSON file each, written whole and then renamed; a cell that is there
-            already is read and not worked on again. None keeps nothing.
+        grid: tasks, predictors and sizes.
+        folder: where finished cells are kept, one JSON file each, written atomically; a cell that is there already is
+            read and not run again. None keeps nothing.
         jobs: number of processes. None is one, or what a surrounding `joblib.parallel_config` says.
 
     Raises:
@@ -188,17 +187,17 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None
             path = _path(home, *cell)
             if path.exists():
                 done[cell] = _read(path, *cell, prints[cell[0]], list(grid.makers))
-    ahead = [cell for cell in cells if cell not in done]
+    todo = [cell for cell in cells if cell not in done]
     work = (
         joblib.delayed(_cell)(
             grid.tasks[t], dict(grid.makers), (t, seed), grid.batch, grid.last, grid.reference, grid.stream
         )
-        for t, seed in ahead
+        for t, seed in todo
     )
     with tqdm(total=len(cells), initial=len(done), file=sys.stdout, leave=False, unit=" cells") as bar:
-        for cell, rows, there in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if ahead else ():
-            if there != _surroundings():
-                raise ValueError(f"workers must have this library and these versions, {_surroundings()}, got {there}")
+        for cell, rows, found in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
+            if found != _environment():
+                raise ValueError(f"workers must have this library and these versions, {_environment()}, got {found}")
             if home is not None:
                 _write(_path(home, *cell), cell, prints[cell[0]], rows)
             done[cell] = rows
@@ -206,13 +205,13 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None
     head = [{"task": task, "seed": seed} | row for task, seed in cells for row in done[task, seed]]
     table = pd.DataFrame(head)[["task", "method", "seed", *_NUMBERS]]
     config = {name: getattr(grid, name) for name in ("seeds", "batch", "last", "reference", "stream")}
-    return Results(table, grid.reference, {"config": config, "fingerprints": prints} | _surroundings())
+    return Results(table, grid.reference, {"config": config, "fingerprints": prints} | _environment())
 
 
 def _cell(
     task: Task, makers: dict[str, Maker], cell: tuple[str, int], batch: int, last: int, reference: str, stream: str
 ) -> tuple[tuple[str, int], list[dict[str, Any]], dict[str, Any]]:
-    """One task and seed: rows of numbers for each predictor, in their order; and what they were made with."""
+    """Run one task and seed: the cell, a row of numbers for every predictor, and the environment they were run in."""
     name, seed = cell
     threads = torch.get_num_threads()
     # One thread: sums are then added in one order, wherever the cell is worked on.
@@ -225,10 +224,10 @@ def _cell(
     finally:
         torch.set_num_threads(threads)
     rows = []
-    for method, own in errors.items():
-        numbers = (*_mean(own), *_mean(own - errors[reference]))
+    for method, values in errors.items():
+        numbers = (*_mean(values), *_mean(values - errors[reference]))
         rows.append({"method": method} | dict(zip(_NUMBERS, numbers, strict=True)))
-    return cell, rows, _surroundings()
+    return cell, rows, _environment()
 
 
 def _errors(maker: Maker, task: Task, prompt: Prompt, last: int, method: str, cell: tuple[str, int]) -> np.ndarray:
@@ -281,7 +280,7 @@ def _read(path: Path, task: str, seed: int, fingerprint: str, methods: list[str]
 
 
 @functools.cache
-def _surroundings() -> dict[str, Any]:
-    """What every cell depends on beside its grid, and a worker has to have as it is here: the library and versions."""
+def _environment() -> dict[str, Any]:
+    """Library and versions that every cell depends on, and that workers must share."""
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
     return {"library": _source.digest("icl"), "versions": versions | {"python": platform.python_version()}}

@@ -1,12 +1,10 @@
-"""The book's one training loop: fresh prompts each step, AdamW, a bar, checkpoints that a killed run goes on from.
+"""The training loop: fresh prompts at every step, AdamW, checkpoints, a progress bar.
 
-:func:`fit` trains any module on any task; :mod:`icl.experiments.training_variants` has what is built on it.
+:func:`fit` trains any module on any task; :mod:`icl.experiments.training_variants` builds on it.
 """
 
 import math
-import platform
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +18,12 @@ from tqdm import tqdm
 
 from icl import _checks
 from icl._bounds import Count, Natural, NonNegative, Positive, UnitInterval, validate_fields, validated
-from icl.experiments import checkpoint as files
+from icl.experiments.checkpoint import _Checkpointer, _State
 
 
 @dataclass(frozen=True)
 class AdamW:
-    """The paper's optimiser and its settings (sec. 4): weight decay acts on all parameters; without any it is Adam.
+    """Settings of AdamW, the paper's optimiser (sec. 4): weight decay acts on all parameters; without any it is Adam.
 
     Attributes:
         lr: step size.
@@ -46,7 +44,7 @@ class AdamW:
 
 @dataclass(frozen=True)
 class Config:
-    """How a training goes.
+    """Training settings: steps, batch size, optimiser, learning-rate schedule, gradient clipping.
 
     Attributes:
         steps: number of steps.
@@ -87,7 +85,7 @@ class Config:
 
 @validated
 def deep(layers: Count) -> Config:
-    """A recipe that trains stacks of 1 to 12 layers (:mod:`icl.models.stacks`) from their own starts.
+    """Training settings for stacks of 1 to 12 layers (:mod:`icl.models.stacks`) from their own initial parameters.
 
     Adam with a short memory of squared gradients, a warm-up, a cosine to 0, clipped gradients; 250 + 75 L steps of 32
     prompts (chapter *Depth*).
@@ -98,11 +96,11 @@ def deep(layers: Count) -> Config:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a training leaves behind beside the model.
+    """Result of a training, beside the model.
 
     Attributes:
-        losses: float64, (steps,) or (steps, models): each of the batch and parameters that its step began with.
-        resumed_from: steps that a checkpoint had done before; 0 if the training began here.
+        losses: float64, (steps,) or (steps, models): at every step the loss of its batch before the update.
+        resumed_from: steps that a checkpoint had done before; 0 without one.
         seconds: wall time of the steps, those before the checkpoint included.
     """
 
@@ -113,7 +111,7 @@ class Run:
 
 @runtime_checkable
 class Samples(Protocol):
-    """What :func:`fit` asks of a task: prompts, whatever they hold."""
+    """Protocol of a task that :func:`fit` trains on: it samples prompts of any kind."""
 
     def sample(
         self,
@@ -128,7 +126,7 @@ class Samples(Protocol):
 
 
 class Diverged(RuntimeError):
-    """A training that cannot go on: says at which step, at which losses, and what the losses before were."""
+    """Divergence of a training: the step, the losses that are not finite, and the last finite ones."""
 
 
 @validated
@@ -139,211 +137,99 @@ def fit(
     config: Config,
     *,
     generator: torch.Generator,
-    also: Mapping[str, torch.Generator] | None = None,
+    extra_generators: Mapping[str, torch.Generator] | None = None,
     floor: Positive | None = None,
     checkpoint: Path | None = None,
-    every: Count = 100,
-    copies: Count = 1,
+    checkpoint_every: Count = 100,
+    snapshot_every: Count = 1,
     fused: bool = False,
-    watch: Callable[[int, nn.Module], None] | None = None,
-    bar: bool = True,
+    callback: Callable[[int, nn.Module], None] | None = None,
+    progress: bool = True,
 ) -> Run:
-    """Train a model in place, each step on fresh prompts in the dtype and on the device of its parameters.
+    """Train a model in place, on fresh prompts at every step, in the dtype and on the device of its parameters.
 
-    With a checkpoint, a training that was killed at any moment and is called again with the same arguments ends, on the
-    CPU, bit for bit where it would have ended: parameters, AdamW's state, losses and random streams. A state is written
-    only once it is proven: loss and gradient of its next batch are finite (at the last step: its parameters).
+    A training that was killed and is called again with the same arguments resumes from its checkpoint. On the CPU it
+    ends in the same bits as an uninterrupted one: parameters, AdamW's state, losses and random streams. Only good
+    states are written: loss and gradient of the next batch are finite (after the last step: the parameters).
 
     Args:
-        model: what is trained: every parameter that requires a gradient. On return, random streams and parameters are
-            where the last step left them.
-        loss: (model, prompt) -> scalar, or (models,) for models side by side, whose sum is differentiated; `clip` then
-            acts on the gradient of all of them together.
+        model: every parameter that requires a gradient is trained. On return, generators and parameters are where the
+            last step left them.
+        loss: (model, prompt) -> scalar, or (models,) for models trained side by side, whose sum is differentiated;
+            `clip` then acts on the gradient of all of them together.
         task: where prompts come from.
         config: steps, prompts a step, AdamW, schedule.
-        generator: the stream that prompts are drawn from.
-        also: further streams that model, loss or watcher draw from, by name; kept in the checkpoint with the first.
-            Torch's global stream is not.
-        floor: > 0; the least loss there can be, for the progress bar to compare with.
-        checkpoint: the file to go on from if it exists, and to write; None keeps nothing. It is compared with the
-            arguments except `loss`, `watch`, `floor`, `every`, `copies`: what those compute is the caller's to keep.
-        every: steps from one writing to the next; the last step is always written.
-        copies: steps from one copy of the state to the next. Only states that were copied are proven; what
-            is written, and what a diverged model is set back to, is the newest of them. For models so large that the
-            copy takes as long as a step.
-        fused: take AdamW's step in one pass over a tensor, torch's own way for large models: rounded otherwise.
-        watch: called with the number of steps done and the model, before the first step taken here and after each.
-        bar: whether a progress bar is shown; not where there is one over several trainings.
+        generator: the random stream that prompts are drawn from.
+        extra_generators: further generators that model, loss or callback draw from, by name; their states are part of
+            the checkpoint. That of torch's global generator is not.
+        floor: > 0; the least possible loss, which the progress bar compares the loss with.
+        checkpoint: file to resume from if it exists, and to write; None writes nothing. A file of other arguments is
+            refused; `loss`, `callback`, `floor`, `checkpoint_every` and `snapshot_every` are not compared.
+        checkpoint_every: steps between writes; the state after the last step is always written.
+        snapshot_every: steps between copies of the state in memory. The newest good copy is what is written on an
+            interrupt and what a diverged model is set back to. Raise it for models so large that a copy takes as long
+            as a step.
+        fused: use torch's fused AdamW kernel, faster for large models and different in rounding.
+        callback: called with the number of steps done and the model, before the first step taken here and after each.
+        progress: show a progress bar.
 
     Raises:
         ValueError: if arguments do not fit together, or the checkpoint is damaged, foreign or another training's; it is
             left as it is.
-        Diverged: if the loss or the gradient's norm is not finite. The model is set back to its last proven state; the
-            checkpoint is an earlier proven state.
-        KeyboardInterrupt: passed on, the newest proven state having been written.
+        Diverged: if the loss or the gradient's norm is not finite. The model is set back to its last good state; the
+            checkpoint is an earlier good state.
+        KeyboardInterrupt: passed on, after the newest good state is written.
     """
-    if also is not None:
-        _streams(also)
-    parameters, streams = _checked(model, loss, task, config, generator, also or {}, floor, checkpoint, every)
-    _checks.function("watch", watch)
-    settings = config.optimiser
-    rule = torch.optim.AdamW(
+    _checks.function("task.sample", task.sample)
+    parameters = _trainable(model)
+    first = parameters[0]
+    generators = _generators(generator, extra_generators, first.dtype)
+    optimiser = _adamw(config.optimiser, parameters, fused=fused)
+    state = _State(model, optimiser, generators)
+    checkpointer = _Checkpointer(state, checkpoint, {"config": config, "task": task}, checkpoint_every, snapshot_every)
+    start, history = checkpointer.start, checkpointer.losses
+    if callback:
+        callback(start, model)
+        if start:
+            checkpointer.rewind()  # what the callback drew here, it had drawn before the state was written
+    with _progress_bar(config.steps, start, shown=progress) as bar, checkpointer.write_on_interrupt():
+        for step in range(start + 1, config.steps + 1):
+            checkpointer.snapshot(step - 1)
+            prompt = task.sample(config.batch, generator=generator, dtype=first.dtype, device=first.device)
+            losses = _check_losses(loss(model, prompt), history)
+            optimiser.zero_grad(set_to_none=True)
+            losses.sum().backward()
+            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+            values = losses.detach().double().cpu().numpy().copy()
+            _check_finite(step, values, norm, checkpointer)
+            checkpointer.confirm(values)
+            if config.clip < math.inf:
+                nn.utils.clip_grads_with_norm_(parameters, config.clip, norm)
+            for group in optimiser.param_groups:
+                group["lr"] = config.step_size(step)
+            optimiser.step()
+            if callback:
+                callback(step, model)
+            _advance(bar, history, floor)
+        if not all(bool(p.isfinite().all()) for p in parameters):
+            last = history[-1].tolist()
+            raise _diverged(config.steps, f"parameters not finite after it, losses {last}", checkpointer)
+        checkpointer.finish()
+    return Run(np.stack(history), start, checkpointer.seconds())
+
+
+def _adamw(settings: AdamW, parameters: list[nn.Parameter], *, fused: bool) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
         parameters,
         lr=settings.lr,
         weight_decay=settings.weight_decay,
         betas=(settings.momentum, settings.beta2),
-        fused=_checks.flag("fused", fused) or None,
+        fused=fused or None,
     )
-    identity = _identity(model, task, config, streams) if checkpoint else {}
-    start, earlier, history = 0, 0.0, list[np.ndarray]()
-    if checkpoint and checkpoint.exists():
-        saved, notes = files.read(checkpoint)
-        files.agree(checkpoint, notes, identity)
-        start, earlier, history = notes["step"], notes["seconds"], [*map(np.asarray, saved.pop("losses").numpy())]
-        _restore(saved, model, rule, streams)
-    proven, state = start, _captured(model, rule, streams)
-    clock = time.monotonic()
-
-    def keep(step: int, state: dict[str, Tensor]) -> None:
-        if checkpoint:
-            so_far = {"step": step, "seconds": earlier + time.monotonic() - clock, "python": platform.python_version()}
-            files.write(checkpoint, state | {"losses": torch.from_numpy(np.stack(history[:step]))}, identity | so_far)
-
-    def diverged(step: int, what: str) -> Diverged:
-        model.load_state_dict(_part(state, "model/"))
-        return Diverged(
-            f"training diverged at step {step}: {what}, before it {history[step - 2].tolist() if step > 1 else []}"
-        )
-
-    if watch:
-        watch(start, model)
-        if start:
-            # What the watcher draws at this step it had drawn when the state was written.
-            _restore(state, model, rule, streams)
-    quiet: dict[str, Any] = {} if bar else {"disable": True}  # False would overrule what the environment says of bars
-    with tqdm(total=config.steps, initial=start, file=sys.stdout, leave=False, unit=" steps", **quiet) as shown:
-        try:
-            for step in range(start + 1, config.steps + 1):
-                written = checkpoint is not None and (step - 1) % every == 0
-                here = _captured(model, rule, streams) if written or (step - 1) % copies == 0 else None
-                prompt = task.sample(
-                    config.batch, generator=generator, dtype=parameters[0].dtype, device=parameters[0].device
-                )
-                losses = _checked_losses(loss(model, prompt), history)
-                rule.zero_grad(set_to_none=True)
-                losses.sum().backward()
-                norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-                now = losses.detach().double().cpu().numpy().copy()
-                if not np.isfinite(now).all():
-                    raise diverged(step, f"losses {now.tolist()}")
-                if not bool(norm.isfinite()):
-                    raise diverged(step, f"a gradient of norm {norm.item()} at losses {now.tolist()}")
-                if here is not None:
-                    proven, state = step - 1, here
-                    if proven % every == 0 and proven > start:
-                        keep(proven, state)
-                if config.clip < math.inf:
-                    nn.utils.clip_grads_with_norm_(parameters, config.clip, norm)
-                for group in rule.param_groups:
-                    group["lr"] = config.step_size(step)
-                rule.step()
-                history.append(now)
-                if watch:
-                    watch(step, model)
-                if not shown.disable:
-                    shown.set_postfix_str(_progress(history[-20:], floor), refresh=False)
-                shown.update()
-            if start < config.steps:
-                if not all(bool(p.isfinite().all()) for p in parameters):
-                    raise diverged(config.steps, f"parameters not finite after it, losses {history[-1].tolist()}")
-                keep(config.steps, _captured(model, rule, streams))
-        except KeyboardInterrupt:
-            if proven > start:
-                keep(proven, state)
-            raise
-    return Run(np.stack(history), start, earlier + time.monotonic() - clock)
 
 
-def _captured(
-    model: nn.Module, rule: torch.optim.Optimizer, streams: Mapping[str, torch.Generator]
-) -> dict[str, Tensor]:
-    """Copies of all that a training goes on from, by names that say what is whose."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
-    for parameter, slots in rule.state.items():
-        tensors |= {f"optimiser/{names[parameter]}/{slot}": tensor for slot, tensor in slots.items()}
-    copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-    return copies | {f"stream/{name}": stream.get_state() for name, stream in streams.items()}
-
-
-def _restore(
-    state: Mapping[str, Tensor],
-    model: nn.Module,
-    rule: torch.optim.Optimizer,
-    streams: Mapping[str, torch.Generator],
-) -> None:
-    """Undo everything since `_captured` returned this."""
-    model.load_state_dict(_part(state, "model/"))
-    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    slots = {index: _part(state, f"optimiser/{name}/") for index, name in enumerate(trained)}
-    # AdamW changes its slots in place; the state must stay as it is.
-    slots = {index: {slot: tensor.clone() for slot, tensor in mine.items()} for index, mine in slots.items() if mine}
-    rule.load_state_dict({"state": slots, "param_groups": rule.state_dict()["param_groups"]})
-    for name, stream in streams.items():
-        stream.set_state(state[f"stream/{name}"])
-
-
-def _part(state: Mapping[str, Tensor], whose: str) -> dict[str, Tensor]:
-    return {name.removeprefix(whose): tensor for name, tensor in state.items() if name.startswith(whose)}
-
-
-def _identity(
-    model: nn.Module, task: Samples, config: Config, streams: Mapping[str, torch.Generator]
-) -> dict[str, Any]:
-    """What a checkpoint must have been written by to be gone on from here, in the order in which it is compared."""
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    kept = bool | int | float | str
-    return {
-        "torch": torch.__version__,
-        "device": next(model.parameters()).device.type,
-        "config": files.described(config),
-        "task": files.described(task),
-        "model": {
-            "class": files.described(type(model)),
-            "tensors": {
-                name: f"{tensor.dtype} {tuple(tensor.shape)}{' trained' * (name in trained)}"
-                for name, tensor in model.state_dict().items()
-            },
-            # A forgetting factor kept as a plain number is as much part of a model as its weights.
-            "settings": {
-                name: {key: files.described(value) for key, value in vars(module).items() if isinstance(value, kept)}
-                for name, module in model.named_modules()
-            },
-        },
-        "streams": {name: stream.device.type for name, stream in streams.items()},
-    }
-
-
-def _streams(also: Any) -> None:
-    """Refuse what does not name streams."""
-    if not isinstance(also, Mapping) or not all(isinstance(stream, torch.Generator) for stream in also.values()):
-        raise ValueError(f"also must map names to torch.Generators, got {also!r}")
-
-
-def _checked(
-    model: Any,
-    loss: Any,
-    task: Any,
-    config: Any,
-    generator: Any,
-    also: Any,
-    floor: Any,
-    checkpoint: Any,
-    every: Any,
-) -> tuple[list[nn.Parameter], dict[str, torch.Generator]]:
-    """Refuse what `fit` cannot work with; return the parameters that are trained and every stream by its name."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters to train; refuse a model that `fit` cannot train or a checkpoint cannot hold."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     kinds = {f"{parameter.dtype} on {parameter.device}" for parameter in parameters}
     if len(kinds) != 1:
@@ -351,26 +237,24 @@ def _checked(
     for name, tensor in model.state_dict().items():
         if not isinstance(tensor, Tensor):
             raise ValueError(f"model must hold its state in tensors, got {name} = {tensor!r}")
-    if not callable(loss):
-        raise ValueError(f"loss must be a function of model and prompt, got {loss!r}")
-    if isinstance(task, type) or not callable(getattr(task, "sample", None)):
-        raise ValueError(f"task must be one of icl.tasks, got {task!r}")
-    if not isinstance(config, Config):
-        raise ValueError(f"config must be an icl.experiments.training.Config, got {config!r}")
-    _checks.check_generator(generator, parameters[0].dtype)
-    _streams(also)
-    if not all(isinstance(name, str) and name and name != "generator" for name in also):
-        raise ValueError(f"also must name its streams, and none 'generator', got {list(also)}")
-    if floor is not None:
-        _checks.number("floor", floor, above=0)
-    if checkpoint is not None and not (isinstance(checkpoint, Path) and checkpoint.parent.is_dir()):
-        raise ValueError(f"checkpoint must be a pathlib.Path in a folder that exists, got {checkpoint!r}")
-    _checks.integer("every", every, at_least=1)
-    return parameters, {"generator": generator, **also}
+    return parameters
 
 
-def _checked_losses(losses: Any, history: list[np.ndarray]) -> Tensor:
-    """Refuse what `loss` must not return."""
+def _generators(
+    generator: torch.Generator, extra: Mapping[Any, Any] | None, dtype: torch.dtype
+) -> dict[str, torch.Generator]:
+    """Return all generators by name; refuse names that are none or taken."""
+    extra = extra or {}
+    _checks.check_generator(generator, dtype)
+    if not all(isinstance(each, torch.Generator) for each in extra.values()):
+        raise ValueError(f"extra_generators must map names to torch.Generators, got {extra!r}")
+    if not all(isinstance(name, str) and name and name != "generator" for name in extra):
+        raise ValueError(f"extra_generators must name its generators, and none 'generator', got {list(extra)}")
+    return {"generator": generator, **extra}
+
+
+def _check_losses(losses: Any, history: list[np.ndarray]) -> Tensor:
+    """Return what `loss` returned; refuse another shape than before, and what depends on no parameter."""
     if not isinstance(losses, Tensor) or losses.ndim > 1 or not losses.numel() or not losses.requires_grad:
         raise ValueError(f"loss must return a scalar or (models,) that depends on the parameters, got {losses!r}")
     if history and losses.shape != history[-1].shape:
@@ -378,9 +262,34 @@ def _checked_losses(losses: Any, history: list[np.ndarray]) -> Tensor:
     return losses
 
 
-def _progress(recent: list[np.ndarray], floor: float | None) -> str:
-    """The progress bar's words: the mean of the last losses, of models side by side the best and the worst."""
-    mean = np.mean(recent, axis=0)
-    best, worst = float(mean.min()), float(mean.max())
-    text = f"losses {best:.4g} to {worst:.4g}" if mean.ndim else f"loss {best:.4g}"
-    return text if floor is None else f"{text}, at best {best / floor:.3g} times the floor"
+def _check_finite(step: int, losses: np.ndarray, norm: Tensor, checkpointer: _Checkpointer) -> None:
+    """Raise `Diverged` if a loss or the gradient's norm is not finite."""
+    if not np.isfinite(losses).all():
+        raise _diverged(step, f"losses {losses.tolist()}", checkpointer)
+    if not bool(norm.isfinite()):
+        raise _diverged(step, f"a gradient of norm {norm.item()} at losses {losses.tolist()}", checkpointer)
+
+
+def _diverged(step: int, what: str, checkpointer: _Checkpointer) -> Diverged:
+    """Set the model back to its last good state and return the error, which quotes the last finite losses."""
+    checkpointer.rewind_model()
+    before = checkpointer.losses[step - 2].tolist() if step > 1 else []
+    return Diverged(f"training diverged at step {step}: {what}, before it {before}")
+
+
+def _progress_bar(steps: int, start: int, *, shown: bool) -> Any:
+    """A progress bar on standard output."""
+    hidden: dict[str, Any] = {} if shown else {"disable": True}  # False would override the environment's TQDM_DISABLE
+    return tqdm(total=steps, initial=start, file=sys.stdout, leave=False, unit=" steps", **hidden)
+
+
+def _advance(bar: Any, history: list[np.ndarray], floor: float | None) -> None:
+    """Advance the bar one step; it shows the mean of the last 20 losses, of several models the best and the worst."""
+    if not bar.disable:
+        mean = np.mean(history[-20:], axis=0)
+        best, worst = float(mean.min()), float(mean.max())
+        text = f"losses {best:.4g} to {worst:.4g}" if mean.ndim else f"loss {best:.4g}"
+        bar.set_postfix_str(
+            text if floor is None else f"{text}, at best {best / floor:.3g} times the floor", refresh=False
+        )
+    bar.update()

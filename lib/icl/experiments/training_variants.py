@@ -1,7 +1,7 @@
-"""Recipes beside the plain training loop: as the Memformer notebooks train, by L-BFGS, and many models at once.
+"""Training recipes: that of the Memformer notebooks, L-BFGS, and many one-layer models at once.
 
-:func:`as_published` is the recipe of the public notebooks (GitHub, SanchayanDutta/NeurIPS-2025) on
-:func:`~icl.experiments.training.fit`: :class:`Held` gives it the same prompts again and again, as the recipe does.
+:func:`memformer_recipe` is the recipe of the public notebooks (GitHub, SanchayanDutta/NeurIPS-2025) on
+:func:`~icl.experiments.training.fit`; :class:`FixedBatch` gives it the same prompts at every step.
 :func:`minimise` is for a loss that draws nothing, such as the expected squared error of
 :func:`~icl.models.memformer.risks` on fixed inputs: there L-BFGS can end at the minimum after tens of evaluations where
 Adam needs hundreds. :func:`train_side_by_side` trains one-layer models of several forgetting factors on the same
@@ -34,15 +34,14 @@ THEN = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0))
 DESCRIBED = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0), clip=1e-2)
 
 
-class Held:
-    """A task that hands out the prompts of its last draw again, and draws new ones every so many times.
+class FixedBatch:
+    """A task whose samples repeat: a new batch is drawn every so many calls, and returned again in between.
 
-    What it holds is no setting that a checkpoint could keep: :func:`~icl.experiments.training.fit` refuses the two
-    together.
+    A checkpoint cannot hold the batch, so :func:`~icl.experiments.training.fit` refuses a checkpoint with this task.
 
     Args:
         task: where prompts come from.
-        every: how many times a draw is handed out, at least 1.
+        every: how many times a batch is returned.
 
     Attributes:
         task: as given; its d, n, Lambda and inputs are this one's.
@@ -51,7 +50,7 @@ class Held:
 
     @validated
     def __init__(self, task: Task, every: Count) -> None:
-        """Hold nothing yet."""
+        """Start without a batch."""
         self.task, self.every = task, every
         self.d, self.n, self.Lambda = task.d, task.n, task.Lambda
         self.inputs: InputLaw = task.inputs
@@ -59,7 +58,7 @@ class Held:
         self._times = 0
 
     def weight_kernel(self) -> Any:
-        """That of the task."""
+        """Return the kernel of the task."""
         return self.task.weight_kernel()
 
     @validated
@@ -71,10 +70,10 @@ class Held:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> Prompt:
-        """The prompts held, or new ones from `generator`, which is not touched while prompts are held.
+        """Return the current batch, or draw a new one; `generator` is used only for a draw.
 
         Raises:
-            ValueError: if the prompts held are of another batch or dtype, or on another device, than is asked for.
+            ValueError: if the current batch has another size, dtype or device than is asked for.
         """
         if self._held is None or self._times % self.every == 0:
             self._held = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
@@ -90,7 +89,7 @@ class Held:
 
 
 @validated
-def as_published(
+def memformer_recipe(
     model: nn.Module,
     loss: Callable[[nn.Module, Prompt], Tensor],
     task: Task,
@@ -99,7 +98,7 @@ def as_published(
     steps: Count = 1_000,
     generator: torch.Generator,
 ) -> tuple[Run, Prompt]:
-    """Train in place as the public notebooks do; return the run and the one batch that most steps were on.
+    """Train in place by the recipe of the public notebooks; return the run and the batch that most steps used.
 
     The steps of :data:`FIRST`, on one batch, then those of :data:`THEN` on another. There each matrix's gradient is
     clipped for itself, here that of all parameters together. The paper's figures show the error on the second batch or
@@ -120,9 +119,9 @@ def as_published(
         ValueError: if arguments do not fit together.
         icl.experiments.training.Diverged: if the loss or the gradient's norm is not finite.
     """
-    fit(model, loss, Held(task, FIRST.steps), replace(FIRST, batch=batch), generator=generator)
+    fit(model, loss, FixedBatch(task, FIRST.steps), replace(FIRST, batch=batch), generator=generator)
     # One more than there are steps: the last is for the caller.
-    held = Held(task, steps + 1)
+    held = FixedBatch(task, steps + 1)
     run = fit(model, loss, held, replace(THEN, steps=steps, batch=batch), generator=generator)
     trained = next(p for p in model.parameters() if p.requires_grad)
     return run, held.sample(batch, generator=generator, dtype=trained.dtype, device=trained.device)
@@ -130,10 +129,10 @@ def as_published(
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where a minimisation ended.
+    """Result of a minimisation.
 
     Attributes:
-        losses: float64, of every evaluation; the last is that of where it ended.
+        losses: float64, of every evaluation; the last is at the final parameters.
         gradient: Euclidean norm of the gradient there.
         seconds: wall time.
     """
@@ -147,7 +146,7 @@ class Minimum:
 def minimise(
     model: nn.Module, loss: Callable[[], Tensor], *, iterations: Count = 200, tolerance: Positive = 1e-9
 ) -> Minimum:
-    """Train in place by L-BFGS with a line search (strong Wolfe conditions) on a loss that draws nothing.
+    """Train in place by L-BFGS with a strong Wolfe line search, on a deterministic loss.
 
     Args:
         model: its parameters that require a gradient are trained; float64 gets far, float32 stops early.
@@ -211,7 +210,7 @@ def minimise(
 
 
 class _SideBySide(nn.Module):
-    """Starts [W | r] of several one-layer models, as one parameter."""
+    """Parameters [W | r] of several one-layer models, stacked into one tensor."""
 
     def __init__(self, theta: Float[Tensor, "models tokens tokens"]) -> None:
         super().__init__()
@@ -228,9 +227,9 @@ def train_side_by_side(
     batch: Count,
     optimiser: AdamW,
     generator: torch.Generator,
-    watch: Callable[[int, Float[Tensor, "models tokens tokens"]], None] | None = None,
+    callback: Callable[[int, Float[Tensor, "models tokens tokens"]], None] | None = None,
 ) -> Float[Tensor, "models tokens tokens"]:
-    """Train one-layer models side by side on the same fresh prompts; return where they end.
+    """Train one-layer models side by side on the same fresh prompts; return their final parameters.
 
     Each has its own forgetting factor and start; AdamW acts on every entry for itself, so no model feels the others.
 
@@ -243,14 +242,13 @@ def train_side_by_side(
         batch: prompts a step.
         optimiser: settings of AdamW.
         generator: where prompts come from.
-        watch: called with the number of steps done and the parameters, before the first step and after each.
+        callback: called with the number of steps done and the parameters, before the first step and after each.
 
     Raises:
         ValueError: if arguments do not fit together.
         Diverged: if a loss or the gradient is not finite, with the step and the last finite losses.
     """
     _checks.tensor("theta", theta)
-    _checks.function("watch", watch)
     _checks.shape("theta", theta, (None, task.d + 1, task.d + 1), "to match the task")
     _checks.check_generator(generator, theta.dtype)
     if not len(theta) or not bool(torch.isfinite(theta).all()):
@@ -277,8 +275,8 @@ def train_side_by_side(
         return torch.cat(parts)[order]
 
     def seen(step: int, _: nn.Module) -> None:
-        if watch:
-            watch(step, layers.theta.detach().clone())
+        if callback:
+            callback(step, layers.theta.detach().clone())
 
-    fit(layers, losses, task, config, generator=generator, watch=seen)
+    fit(layers, losses, task, config, generator=generator, callback=seen)
     return layers.theta.detach()

@@ -1,11 +1,10 @@
-"""The tuning of every layer is one function: settings on a grid, numbers that the answer is linear in by least squares.
+"""Grid search for the hyperparameters of any predictor, with linear ones solved for by least squares.
 
-:class:`Tunable` says how a predictor is made of its settings and which of them to try; :func:`attempt` runs it with all
-of them on the same prompts; :meth:`Attempts.best` is the setting of least squared error, on whatever positions one may
-choose on; and :func:`tune` does this again on a finer grid around the best. The predictor may be any that
-:mod:`icl.experiments.evaluation` can judge: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS`
-has those of the chapter *One benchmark on drifting tasks*. Where an error is known exactly, as a function of the
-settings, :func:`simplex` searches without a grid.
+:class:`Tunable` defines how a predictor is built from its settings and which values to try; :func:`evaluate_grid` runs
+all combinations on the same prompts; :meth:`GridResult.best` is the setting of least squared error on chosen positions;
+and :func:`tune` repeats this on a finer grid around the best. The predictor may be any that :mod:`icl.experiments.evaluation` can
+judge: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS` has those of the chapter *One benchmark
+on drifting tasks*. Where the error is an exact function of the settings, :func:`simplex` searches without a grid.
 """
 
 import itertools
@@ -32,29 +31,29 @@ _Axes = Mapping[str, Float[np.ndarray, " settings"]]
 
 @dataclass(frozen=True, eq=False)
 class Tunable:
-    """A predictor that is made of settings, and the settings to try.
+    """A predictor's constructor and the search space of its settings.
 
     Attributes:
-        made: from d, the inputs' dimension, and the settings by their names to the predictor.
+        build: (d, **settings) -> predictor, where d is the inputs' dimension.
         axes: by a setting's name, the values to try first, rising or falling.
         linear: settings in which the answer is linear; they are not tried but solved for.
-        fades: settings that are 1 less a number whose size matters, as a forgetting factor is: a finer grid is spaced
-            by equal factors in that number, for other settings in the setting itself.
-        at_once: settings of which `made` takes many as one tensor (:mod:`icl.filters`); the rest are tried one by one.
+        log_scale: settings, such as a forgetting factor lam, whose finer grids are spaced by equal factors in 1 - lam;
+            those of other settings are spaced by equal factors in the setting itself.
+        at_once: settings of which `build` takes many as one tensor (:mod:`icl.filters`); the rest are tried one by one.
     """
 
-    made: Callable[..., Predictor]
+    build: Callable[..., Predictor]
     axes: Mapping[str, Any] = field(default_factory=dict)
     linear: tuple[str, ...] = ()
-    fades: tuple[str, ...] = ()
+    log_scale: tuple[str, ...] = ()
     at_once: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse axes without values, and names that are none of them."""
-        if not callable(self.made):
-            raise ValueError(f"made must be a function from d and settings to a predictor, got {self.made!r}")
+        if not callable(self.build):
+            raise ValueError(f"build must be a function from d and settings to a predictor, got {self.build!r}")
         object.__setattr__(self, "axes", _checked_axes(self.axes))
-        for name in ("linear", "fades", "at_once"):
+        for name in ("linear", "log_scale", "at_once"):
             given = getattr(self, name)
             if not isinstance(given, tuple) or not all(isinstance(each, str) and each for each in given):
                 raise ValueError(f"{name} must be a tuple of settings' names, got {given!r}")
@@ -69,8 +68,8 @@ class Tunable:
 
 
 @dataclass(frozen=True, eq=False)
-class Attempts:
-    """Answers with every combination of some settings, on the same prompts.
+class GridResult:
+    """Predictions of every combination of settings on the same prompts.
 
     Attributes:
         axes: by a setting's name, the values tried.
@@ -91,8 +90,8 @@ class Attempts:
         ends = (None, None) + ((len(self.linear),) if self.linear else ())
         _checks.shape("answers", self.answers, (*sizes, *ends), "to match the axes")
 
-    def only(self, **settings: float) -> "Attempts":
-        """Those with these values of some settings.
+    def only(self, **settings: float) -> "GridResult":
+        """Select the combinations with these values of some settings.
 
         Raises:
             ValueError: if a setting or its value is not among those tried.
@@ -106,7 +105,7 @@ class Attempts:
                 raise ValueError(f"{name} must be one of the values tried, {axes[name].tolist()}, got {value!r}")
             place = list(axes).index(name)
             answers, axes[name] = answers.narrow(place, int(at[0]), 1), axes[name][at[:1]]
-        return Attempts(axes, answers, self.linear)
+        return GridResult(axes, answers, self.linear)
 
     def losses(
         self, truth: Float[Tensor, "batch time"], positions: slice = slice(None)
@@ -130,7 +129,7 @@ class Attempts:
     def best(
         self, truth: Float[Tensor, "batch time"], positions: slice = slice(None)
     ) -> tuple[dict[str, float], Float[Tensor, "batch time"]]:
-        """The settings of least error over some positions, those solved for included, and their answers everywhere.
+        """Return the settings of least error over some positions, linear ones included, and their answers everywhere.
 
         Args:
             truth: what the answers should be.
@@ -150,7 +149,7 @@ class Attempts:
         return settings | dict(zip(self.linear, found.tolist(), strict=True)), self.answers[at] @ found
 
     def _solved(self, at: tuple[Any, ...], truth: Tensor, positions: slice) -> Tensor:
-        """The linear settings of least error beside these others."""
+        """Linear settings of least error, given the others."""
         parts = self.answers[at][:, positions].flatten(0, 1)
         return torch.linalg.lstsq(parts, truth[:, positions].reshape(-1, 1)).solution[:, 0]
 
@@ -167,12 +166,12 @@ class Attempts:
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """A predictor with the settings that were found for it.
+    """A tuned predictor and its settings.
 
     Attributes:
         settings: by name.
-        predictor: made of them.
-        loss: their mean squared error on the prompts they were chosen on.
+        predictor: built from them.
+        loss: its mean squared error on the prompts that it was tuned on.
     """
 
     settings: dict[str, float]
@@ -194,7 +193,7 @@ def _checked_axes(axes: Any) -> dict[str, np.ndarray]:
 
 
 @validated
-def attempt(tunable: Tunable, prompt: Prompt) -> Attempts:
+def evaluate_grid(tunable: Tunable, prompt: Prompt) -> GridResult:
     """Run a predictor with every combination of its settings on the same prompts; NaN where a filter fails.
 
     Args:
@@ -213,15 +212,15 @@ def attempt(tunable: Tunable, prompt: Prompt) -> Attempts:
             answers[at] = torch.stack([one_step_ahead(part, prompt) for part in parts], dim=-1)
             continue
         try:
-            answers[at] = one_step_ahead(tunable.made(prompt.d, **settings), prompt)
+            answers[at] = one_step_ahead(tunable.build(prompt.d, **settings), prompt)
         except filters.FilterFailure as failure:
             failed = failure.y_hat.isnan().any((-2, -1), keepdim=True)
             answers[at] = failure.y_hat.masked_fill(failed, math.nan)
-    return Attempts(tunable.axes, answers, tunable.linear)
+    return GridResult(tunable.axes, answers, tunable.linear)
 
 
 def _combinations(axes: _Axes, at_once: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Where in the answers, and which settings: numbers, and tensors for those that are tried at once."""
+    """Index into the answers and settings: numbers, or tensors for those that are tried at once."""
     together = [name for name in axes if name in at_once]
     columns = {
         name: torch.as_tensor(axes[name]).reshape(*[1] * i, -1, *[1] * (len(together) - i))
@@ -234,19 +233,19 @@ def _combinations(axes: _Axes, at_once: tuple[str, ...]) -> Iterator[tuple[tuple
 
 
 def _parts(tunable: Tunable, d: int, settings: dict[str, Any]) -> list[Predictor]:
-    """Predictors whose answers the linear settings multiply: each with one of these 1 and the others 0."""
+    """Predictors whose answers the linear settings multiply: one of these is 1, the others are 0."""
     units = np.eye(len(tunable.linear)).tolist()
-    return [tunable.made(d, **settings, **dict(zip(tunable.linear, unit, strict=True))) for unit in units]
+    return [tunable.build(d, **settings, **dict(zip(tunable.linear, unit, strict=True))) for unit in units]
 
 
 def _finer(tunable: Tunable, settings: dict[str, float]) -> Tunable:
-    """The same with as many values between the neighbours of those found, spaced by equal factors."""
+    """Refine the grid: as many values between the neighbours of the best ones, spaced by equal factors."""
     axes = {}
     for name, axis in tunable.axes.items():
-        at, size = int(np.flatnonzero(axis == settings[name])[0]), 1 - axis if name in tunable.fades else axis
-        _checks.real(f"{name}, or what it is less than 1," if name in tunable.fades else name, size, above=0)
+        at, size = int(np.flatnonzero(axis == settings[name])[0]), 1 - axis if name in tunable.log_scale else axis
+        _checks.real(f"{name}, or what it is less than 1," if name in tunable.log_scale else name, size, above=0)
         between = np.geomspace(size[max(at - 1, 0)], size[min(at + 1, len(axis) - 1)], len(axis))
-        axes[name] = 1 - between if name in tunable.fades else between
+        axes[name] = 1 - between if name in tunable.log_scale else between
     return replace(tunable, axes=axes)
 
 
@@ -259,7 +258,7 @@ def tune(
     positions: slice = slice(None),
     rounds: Count = 1,
 ) -> Tuned:
-    """The settings of least squared error on some prompts, and the predictor made of them.
+    """Tune a predictor: the settings of least squared error on some prompts.
 
     Args:
         tunable: what is tuned; its linear settings are solved for, its other ones tried.
@@ -275,18 +274,18 @@ def tune(
     _checks.precision("dtype", prompt.x.dtype)
     aim = clean(prompt) if truth is None else truth
     for ahead in reversed(range(rounds)):
-        settings, answers = attempt(tunable, prompt).best(aim, positions)
+        settings, answers = evaluate_grid(tunable, prompt).best(aim, positions)
         if ahead:
             tunable = _finer(tunable, settings)
     loss = (answers - aim)[:, positions].square().mean().item()
-    return Tuned(settings, tunable.made(prompt.d, **settings), loss)
+    return Tuned(settings, tunable.build(prompt.d, **settings), loss)
 
 
 @validated
 def simplex(
     error: Callable[[np.ndarray], float], start: Reals, *, evaluations: Count = 400, ceiling: Positive = 1e3
 ) -> tuple[Float[np.ndarray, " settings"], float]:
-    """Settings of least error by Nelder and Mead's search, and that error: for errors known without sampling.
+    """Nelder-Mead search for the settings of least error, and that error; for errors known without sampling.
 
     Args:
         error: from settings to an error; infinite or NaN where there is none.
@@ -307,7 +306,7 @@ def simplex(
 
 
 def _retnet(d: int, **c: float) -> RetNet:
-    """RetNet with the paper's decays, its heads read with these weights."""
+    """RetNet with the paper's decays and these readout weights of its heads."""
     model = RetNet(d, lam=retention(len(c)), mu=1.0, dtype=torch.float64)
     with torch.no_grad():
         model.c.copy_(torch.tensor(list(c.values()), dtype=torch.float64))
@@ -324,30 +323,33 @@ LAYERS: dict[str, Tunable] = {
     "LFOM": Tunable(lambda d, **c: LFOM(d, c=list(c.values()), dtype=torch.float64), linear=_FOUR),
     "RetNet": Tunable(_retnet, linear=_FOUR),
     "GLA": Tunable(
-        lambda d, lam, mu: filters.gla(mu * np.eye(d), lam=lam), {"lam": 1 - _FORGET}, linear=("mu",), fades=("lam",)
+        lambda d, lam, mu: filters.gla(mu * np.eye(d), lam=lam),
+        {"lam": 1 - _FORGET},
+        linear=("mu",),
+        log_scale=("lam",),
     ),
     "delta rule": Tunable(
         lambda d, lam, mu: filters.delta_rule(mu, lam=lam),
         _LAM | {"mu": np.geomspace(0.01, 0.25, 8)},
-        fades=("lam",),
+        log_scale=("lam",),
         at_once=("lam", "mu"),
     ),
     "Longhorn": Tunable(
         lambda d, lam, eps: filters.normalised_delta_rule(1.0, lam=lam, eps=eps),
         _LAM | {"eps": np.geomspace(0.01, 100, 7)},
-        fades=("lam",),
+        log_scale=("lam",),
         at_once=("lam",),
     ),
     "RLS": Tunable(
         lambda d, lam: filters.rls(lam, eps=0.01),
         {"lam": 1 - np.geomspace(0.002, 0.4, 10)},
-        fades=("lam",),
+        log_scale=("lam",),
         at_once=("lam",),
     ),
     "Mesa": Tunable(
         lambda d, lam, eps: filters.faded_ridge(lam, eps=eps),
         {"lam": 1 - np.geomspace(0.002, 0.8, 7), "eps": np.geomspace(0.03, 30, 6)},
-        fades=("lam",),
+        log_scale=("lam",),
         at_once=("lam", "eps"),
     ),
 }

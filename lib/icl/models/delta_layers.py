@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from icl import _checks
 from icl._bounds import Count, OpenUnit, Positive, validated
+from icl.linear_gaussian import downdate, innovation
 from icl.models.fast_weights import (
     FastWeights,
     Gate,
@@ -213,7 +214,9 @@ class Mesa(FastWeights[MesaState]):
     def _read(self, state: MesaState, x: Tensor) -> Tensor:
         held = state.G.to(torch.float64, copy=True)
         held.diagonal(dim1=-2, dim2=-1).add_(self.eps)
-        return (self.c * (torch.linalg.solve(held, state.b.double()) * x).sum(-1)).to(x)
+        # Asking whether a matrix is singular would keep a GPU waiting at every step.
+        w_hat, _ = torch.linalg.solve_ex(held, state.b.double(), check_errors=_checks.is_readable(held))
+        return (self.c * (w_hat * x).sum(-1)).to(x)
 
 
 class Kalman(FastWeights[KalmanState]):
@@ -281,16 +284,12 @@ class Kalman(FastWeights[KalmanState]):
         return KalmanState(w_hat, first.repeat(len(w_hat), 1, 1))
 
     def _write(self, state: KalmanState, x: Tensor, y: Tensor) -> KalmanState:
-        X = x.double()
-        Px = (state.P * X.unsqueeze(-2)).sum(-1)
-        s = (Px * X).sum(-1, keepdim=True)
+        Px, s = innovation(state.P, x.double(), dim=1)
         # Where rounding has left no variance, a direction is known as far as P has digits: no update.
-        scale = torch.where(s > 0, s + self.sigma_y.double().square(), torch.inf)
-        error = (y - self._read(state, x)).unsqueeze(-1)
-        w_hat = self.gamma * torch.addcmul(state.w_hat, Px.to(x), (error / scale).to(x))
-        # k x'P as u u', symmetric to the last bit: asymmetry of P would grow.
-        u = Px * scale.rsqrt()
-        P = self.gamma.square() * torch.addcmul(state.P, u.unsqueeze(-1), u.unsqueeze(-2), value=-1)
+        S = torch.where(s > 0, s + self.sigma_y.double().square(), torch.inf)
+        error = y - self._read(state, x)
+        w_hat = self.gamma * torch.addcmul(state.w_hat, Px.to(x), (error / S).to(x).unsqueeze(-1))
+        P = self.gamma.square() * downdate(state.P, Px, S, dim=1)
         P.diagonal(dim1=-2, dim2=-1).add_(self.sigma_e.square())
         return KalmanState(w_hat, P)
 

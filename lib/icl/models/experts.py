@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from icl import _checks
 from icl._bounds import Count, validated
 from icl.models.memformer import (
-    Free,
     Full,
+    FullTable,
     Memformer,
     TokenWise,
     _kind,
@@ -141,7 +141,7 @@ class PromptGate(nn.Module):
         scale = self.scale(H)
         _checks.shape("scale", scale, (len(H),), "to have a number for each prompt")
         # NaN fails the comparison as well.
-        if not bool((scale > 0).all()):
+        if _checks.is_readable(scale) and not bool((scale > 0).all()):
             raise ValueError(f"scale must be > 0 for each prompt, got {scale[~(scale > 0)][0].item()}")
         gates = self.link(scale.log().unsqueeze(-1) * self.u + self.v)
         _checks.shape("link", gates, (len(H), self.heads), "to have a gate for each prompt and head")
@@ -334,7 +334,7 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
 
     Returns:
         A Memformer with trainable (:class:`~icl.models.memformer.Full`) blocks and the heads' memory if their weights
-        are equal, else a :class:`~icl.models.memformer.Free` one.
+        are equal, else a :class:`~icl.models.memformer.FullTable` one.
 
     Raises:
         ValueError: if arguments do not fit together, or no single head does it.
@@ -358,7 +358,7 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
             raise ValueError("heads must have equal weights beside a curvature for one head to be their sum")
         else:
             tables = torch.stack([Gamma if Gamma.dim() == 2 else Gamma[..., -1] for _, Gamma, _ in parts])
-            memory = Free(layers, dtype=dtype).to(A.device)
+            memory = FullTable(layers, dtype=dtype).to(A.device)
             summed = A.new_zeros(layers, d, d)
             # Layer j's register in all that follow it: a row a layer, a column an entry of the matrix.
             for j in range(layers):

@@ -226,7 +226,7 @@ class FastWeights(Causal, Generic[S]):
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, y_hat_j read from the state before example j."""
         self.checked(x, y)
-        state = self.start(len(x))
+        state = self._start(x.new_zeros(len(x), self.d))  # of no prompts too
         answers = []
         # Unbound once, not indexed step by step: the backward pass of an index fills a tensor of full length.
         for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):

@@ -19,19 +19,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import _checks
-from icl.models.token_form import _blocks
+from icl._bounds import validated
 
 
-def _triangle(H: Tensor, Lambda: Tensor) -> None:
-    """Refuse prompts and coefficients that do not fit together."""
-    _, d = _blocks("H", H)
-    _checks.shape("Lambda", Lambda, (None, None, d), "to match H")
-    if Lambda.shape[0] != Lambda.shape[1] or not len(Lambda):
-        raise ValueError(f"Lambda must have shape (L, L, {d}) with L >= 1, got {tuple(Lambda.shape)}")
-    _checks.dtype("Lambda", Lambda, H.dtype, "to match H")
-    ahead = Lambda[torch.ones(Lambda.shape[:2], dtype=torch.bool, device=Lambda.device).triu(1)]
-    if bool((ahead != 0).any()):
-        raise ValueError(f"Lambda must be 0 where i > k (no step reads a later one), got {ahead[ahead != 0][0].item()}")
+def _triangle(Lambda: Tensor) -> None:
+    """Refuse coefficients of no step, and those of a step that reads a later one."""
+    if not len(Lambda):
+        raise ValueError(f"Lambda must have shape (L, L, d) with L >= 1, got {tuple(Lambda.shape)}")
+    if _checks.is_readable(Lambda):
+        ahead = Lambda[torch.ones(Lambda.shape[:2], dtype=torch.bool).triu(1)]
+        if bool((ahead != 0).any()):
+            worst = ahead[ahead != 0][0].item()
+            raise ValueError(f"Lambda must be 0 where i > k (no step reads a later one), got {worst}")
 
 
 def _errors(H: Tensor, Lambda: Tensor, start: Tensor) -> list[Tensor]:
@@ -42,6 +41,7 @@ def _errors(H: Tensor, Lambda: Tensor, start: Tensor) -> list[Tensor]:
     return states
 
 
+@validated
 def diagonal_errors(
     H: Float[Tensor, "batch d d"], Lambda: Float[Tensor, "L L d"], start: Float[Tensor, "batch d columns"]
 ) -> Float[Tensor, "batch states d columns"]:
@@ -55,12 +55,11 @@ def diagonal_errors(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _triangle(H, Lambda)
-    _checks.shape("start", start, (len(H), H.shape[-1], None), "to match H")
-    _checks.dtype("start", start, H.dtype, "to match H")
+    _triangle(Lambda)
     return torch.stack(_errors(H, Lambda, start), dim=1)
 
 
+@validated
 def diagonal_jacobian(
     H: Float[Tensor, "batch d d"],
     Lambda: Float[Tensor, "L L d"],
@@ -77,11 +76,7 @@ def diagonal_jacobian(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _triangle(H, Lambda)
-    _checks.shape("start", start, (len(H), H.shape[-1], None), "to match H")
-    _checks.shape("rows", rows, (len(H), None, H.shape[-1]), "to match H")
-    for name, value in (("start", start), ("rows", rows)):
-        _checks.dtype(name, value, H.dtype, "to match H")
+    _triangle(Lambda)
     L = len(Lambda)
     moved = [H @ M for M in _errors(H, Lambda, start)[:-1]]
     felt = [rows] * (L + 1)

@@ -11,9 +11,9 @@ holds <w*, x_i>, w_l - w* = -M_l w* with matrices M_l that depend on the inputs 
 :func:`risks` has the expected squared error over query and w* in closed form, so that nothing but the inputs of a
 prompt is sampled.
 
-A :class:`Memformer` is a preconditioner (:class:`Fixed`, :class:`Scaled`, :class:`Full`), a memory (:class:`Without`,
-:class:`OneRegister`, :class:`Shared`, :class:`Free`, :class:`TokenWise`), and, for GD++, the blocks B as another
-preconditioner.
+A :class:`Memformer` is a preconditioner (:class:`FixedBlocks`, :class:`ScaledBlocks`, :class:`Full`), a memory
+(:class:`NoMemory`, :class:`OneRegister`, :class:`Shared`, :class:`FullTable`, :class:`TokenWise`), and, for GD++, the
+blocks B as another preconditioner.
 """
 
 from collections.abc import Callable, Sequence
@@ -148,8 +148,8 @@ def _kind(dtype: Any) -> torch.dtype:
     return cast(torch.dtype, dtype)
 
 
-class Fixed(nn.Module):
-    """Matrices that are not trained: a copy of what is given.
+class FixedBlocks(nn.Module):
+    """Preconditioner of constant matrices A_l, copied and not trained.
 
     Args:
         A: (L, d, d), at least one of them.
@@ -169,8 +169,8 @@ class Fixed(nn.Module):
         return self.get_buffer("matrices")
 
 
-class Scaled(nn.Module):
-    """A_l = a_l times one fixed matrix; a_l are trained and start at 1.
+class ScaledBlocks(nn.Module):
+    """Preconditioner A_l = a_l times one constant matrix; the a_l are trained and start at 1.
 
     Args:
         matrix: (d, d); a copy is kept, in whose dtype the a_l are.
@@ -193,7 +193,7 @@ class Scaled(nn.Module):
 
 
 class Full(nn.Module):
-    """Matrices that are trained in every entry; they start at the identity.
+    """Preconditioner of matrices A_l that are trained in every entry, initially the identity.
 
     Args:
         d: dimension of the inputs.
@@ -215,7 +215,7 @@ class Full(nn.Module):
 
 
 class Memory(nn.Module):
-    """How layers' outputs are weighed: `Gamma()` returns weights that `error_matrices` or `token_errors` takes."""
+    """Base class of memories: `Gamma()` returns the weights that `error_matrices` or `token_errors` takes."""
 
     @validated
     def __init__(self, layers: Count) -> None:
@@ -229,8 +229,8 @@ class Memory(nn.Module):
         raise NotImplementedError
 
 
-class Without(Memory):
-    """No memory: every layer's output is used once, there and then. (2.5).
+class NoMemory(Memory):
+    """No memory: every layer's output is used once, at that layer (2.5).
 
     Args:
         layers: L.
@@ -242,7 +242,7 @@ class Without(Memory):
 
 
 class OneRegister(Memory):
-    """One register (3.1), (3.2): Gamma_j^l = alpha_l gamma_{j+1} ... gamma_l; starts as :class:`Without`.
+    """One register (3.1), (3.2): Gamma_j^l = alpha_l gamma_{j+1} ... gamma_l; starts as :class:`NoMemory`.
 
     Args:
         layers: L.
@@ -267,7 +267,7 @@ class OneRegister(Memory):
 
 
 class Shared(Memory):
-    """A register a layer with one weight each, Gamma_j^l = Gamma_j for all l >= j (sec. 3.3); starts at (1, 0, ..).
+    """One register per layer, one weight per register: Gamma_j^l = Gamma_j for l >= j (sec. 3.3); starts at (1, 0, ..).
 
     Args:
         layers: L.
@@ -281,12 +281,12 @@ class Shared(Memory):
         self.weights = nn.Parameter(torch.eye(layers, dtype=_kind(dtype))[0].clone())
 
     def Gamma(self) -> Float[Tensor, "L L"]:
-        """Row by row the same weights, the later registers' being 0."""
+        """The weights in every row, 0 above the diagonal."""
         return self.weights.expand(self.layers, -1).tril()
 
 
-class Free(Memory):
-    """A register a layer and a weight for every pair of layers (3.4); starts as :class:`Without`.
+class FullTable(Memory):
+    """One register per layer, a weight for every pair of layers (3.4); starts as :class:`NoMemory`.
 
     Args:
         layers: L.
@@ -310,7 +310,7 @@ class Free(Memory):
 
 
 class TokenWise(Memory):
-    """A register a layer with a weight a token, the same at all later layers; every token starts as `Shared` does.
+    """One register per layer, a weight per token, the same at all later layers; every token starts as `Shared`.
 
     Args:
         layers: L.
@@ -326,7 +326,7 @@ class TokenWise(Memory):
         self.weights = nn.Parameter(start[:, None].repeat(1, n + 1))
 
     def Gamma(self) -> Float[Tensor, "L L time"]:
-        """Row by row the same weights, the later registers' being 0."""
+        """The weights in every row, 0 above the diagonal."""
         lower = torch.ones(self.layers, self.layers, dtype=self.weights.dtype, device=self.weights.device).tril()
         return lower.unsqueeze(-1) * self.weights
 
@@ -353,13 +353,14 @@ class Memformer(nn.Module):
 
     @validated
     def __init__(
-        self, preconditioner: Fixed | Scaled | Full, memory: Memory, curvature: Fixed | Scaled | Full | None = None
+        self,
+        preconditioner: FixedBlocks | ScaledBlocks | Full,
+        memory: Memory,
+        curvature: FixedBlocks | ScaledBlocks | Full | None = None,
     ) -> None:
         """Check that the parts fit together."""
         super().__init__()
         for name, blocks in (("preconditioner", preconditioner), ("curvature", curvature)):
-            if not isinstance(blocks, Fixed | Scaled | Full) and not (name == "curvature" and blocks is None):
-                raise ValueError(f"{name} must be a Fixed, Scaled or Full of icl.models.memformer, got {blocks!r}")
             if blocks is not None and len(blocks.A()) != memory.layers:
                 raise ValueError(f"{name} must have {memory.layers} layers to match memory, got {len(blocks.A())}")
         A = preconditioner.A()
@@ -413,8 +414,8 @@ class Memformer(nn.Module):
 
 
 @validated
-def scatter(model: nn.Module, scale: Positive, *, generator: torch.Generator, names: Sequence[str] = ()) -> None:
-    """Draw parameters from N(0, scale^2), in place: those whose names contain one of `names`, or all.
+def init_normal_(model: nn.Module, scale: Positive, *, generator: torch.Generator, names: Sequence[str] = ()) -> None:
+    """Initialise parameters from N(0, scale^2) in place: those whose names contain one of `names`, or all.
 
     Args:
         model: whose parameters are drawn, in their own order.

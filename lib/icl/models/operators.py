@@ -22,6 +22,8 @@ Layout: q, k (batch, time, heads, key), v (batch, time, heads, value); decay g a
 (batch, time, heads), so that (1, 1, heads) is a fixed factor per head and (batch, time, heads) a gate per token.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -34,27 +36,21 @@ _Values = Float[Tensor, "batch time heads value"]
 _Gate = Float[Tensor, "#batch #time #heads"]
 
 
-def _checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
-    """Refuse what does not fit together; return decay with all its three axes broadcast except a batch of one."""
-    _checks.shape("q", q, (None, None, None, None))
-    _checks.shape("k", k, tuple(q.shape), "to match q")
-    _checks.shape("v", v, (*q.shape[:3], None), "to match q")
+def _gate(q: Tensor, gate: Tensor, name: str = "decay", *, at_most: float = 1.0) -> Tensor:
+    """Refuse a gate out of range; return it with all its axes but that of a batch of one, which stays one.
+
+    The masks of a fixed decay are then the same for all prompts.
+    """
     if q.shape[1] == 0:
         raise ValueError("q must hold at least one position in time, got 0")
-    _checks.tensor("decay", decay)
-    if not q.dtype == k.dtype == v.dtype == decay.dtype:
-        raise ValueError(f"q, k, v and decay must share a dtype, got {q.dtype}, {k.dtype}, {v.dtype} and {decay.dtype}")
-    if decay.dim() != 3 or any(a not in (1, b) for a, b in zip(decay.shape, q.shape[:3], strict=True)):
-        raise ValueError(
-            f"decay must broadcast to (batch, time, heads) = {tuple(q.shape[:3])}, got {tuple(decay.shape)}"
-        )
-    _checks.gate("decay", decay, at_most=1)
-    return decay.expand(-1, q.shape[1], q.shape[2])
+    _checks.gate(name, gate, at_most=at_most)
+    return gate.expand(-1, q.shape[1], q.shape[2])
 
 
+@validated
 def recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
     """(5), one token after another: the reference. Time steps are sequential, the state is (value, key) a head."""
-    decay = _checked(q, k, v, decay)
+    decay = _gate(q, decay)
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
     # Unbound once, not indexed step by step: the backward pass of an index fills a tensor of full length.
@@ -73,9 +69,10 @@ def _mask(decay: Tensor) -> Tensor:
     return factors.cumprod(dim=-2).tril()
 
 
+@validated
 def parallel(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
     """(5) unrolled as in (6): o_i = sum_{j <= i} (g_{j+1} ... g_i) (q_i'k_j) v_j. Cost and memory grow with time^2."""
-    decay = _checked(q, k, v, decay)
+    decay = _gate(q, decay)
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * _mask(decay)
     return torch.einsum("bhij,bjhd->bihd", scores, v).to(v)
 
@@ -87,7 +84,7 @@ def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: Count = 32) -
     Raises:
         ValueError: if size is no positive integer, or for arguments that do not fit together.
     """
-    decay = _checked(q, k, v, decay)
+    decay = _gate(q, decay)
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
     # Split once, not sliced block by block: the backward pass of a slice fills a tensor of full length.
@@ -103,28 +100,10 @@ def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: Count = 32) -
     return torch.cat(outputs, dim=1).to(v)
 
 
-def _delta_checked(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Refuse what does not fit together; return both gates with all their axes."""
-    _checks.shape("q", q, (None, None, None, None))
-    _checks.shape("k", k, tuple(q.shape), "to match q")
-    _checks.shape("v", v, (*q.shape[:3], None), "to match q")
-    if q.shape[1] == 0:
-        raise ValueError("q must hold at least one position in time, got 0")
-    for name, value in (("k", k), ("v", v), ("decay", decay), ("beta", beta)):
-        _checks.dtype(name, value, q.dtype, "to match q")
-    for name, gate, most in (("decay", decay, 1.0), ("beta", beta, float("inf"))):
-        if gate.dim() != 3 or any(a not in (1, b) for a, b in zip(gate.shape, q.shape[:3], strict=True)):
-            raise ValueError(
-                f"{name} must broadcast to (batch, time, heads) = {tuple(q.shape[:3])}, got {tuple(gate.shape)}"
-            )
-        _checks.gate(name, gate, at_most=most)
-    # A batch of one stays one: the masks of a fixed decay are the same for all prompts.
-    return decay.expand(-1, *q.shape[1:3]), beta.expand(-1, *q.shape[1:3])
-
-
+@validated
 def delta_recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate) -> _Values:
     """The rule, one token after another: the reference."""
-    decay, beta = _delta_checked(q, k, v, decay, beta)
+    decay, beta = _gate(q, decay), _gate(q, beta, "beta", at_most=math.inf)
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
     for qt, kt, vt, gt, bt in zip(*(t.unbind(1) for t in (q, k, v, decay, beta)), strict=True):
@@ -141,7 +120,7 @@ def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, 
     Raises:
         ValueError: if size is no positive integer, or for arguments that do not fit together.
     """
-    decay, beta = _delta_checked(q, k, v, decay, beta)
+    decay, beta = _gate(q, decay), _gate(q, beta, "beta", at_most=math.inf)
     _checks.precision("dtype", q.dtype)  # no system is solved in another
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []

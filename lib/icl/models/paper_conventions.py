@@ -62,16 +62,10 @@ def predictions(
     reading: Convention,
 ) -> Float[Tensor, "batch time"]:
     """y_hat at every position, each from the examples before it."""
-    _checks.shape("x", x, (None, None, None))
-    _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
     size = x.shape[2] + 1
     _checks.shape("W_V", W_V, (None, size, size), "to match the tokens")
-    _checks.shape("W_KQ", W_KQ, tuple(W_V.shape), "to match W_V")
-    _checks.shape("lam", lam, (len(W_V),), "to match W_V")
-    for name, value in (("y", y), ("W_V", W_V), ("W_KQ", W_KQ), ("lam", lam)):
-        _checks.dtype(name, value, x.dtype, "to match x")
     _checks.precision("dtype", x.dtype)
-    _checks.real("lam", lam.detach().cpu().numpy(), at_least=0, at_most=1)
+    _checks.gate("lam", lam, at_most=1)
     examples = torch.cat([x, y.unsqueeze(-1)], dim=-1)
     queries = torch.cat([x, torch.zeros_like(y).unsqueeze(-1)], dim=-1)
     for value, key_query, factor in zip(W_V, W_KQ, lam, strict=True):

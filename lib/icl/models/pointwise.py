@@ -243,7 +243,7 @@ class Mapped(nn.Module):
     """A Memformer with one pointwise map, A = I.
 
     Args:
-        memory: how registers are weighed: this file's, or a :class:`~icl.models.memformer.Free` or
+        memory: how registers are weighed: this file's, or a :class:`~icl.models.memformer.FullTable` or
             :class:`~icl.models.memformer.OneRegister` of :mod:`icl.models.memformer`.
         psi: from labels and predictions to the examples' values.
         ridge: of the objective.

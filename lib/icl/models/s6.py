@@ -32,36 +32,26 @@ _States = Float[Tensor, "batch time d_h"]
 _Steps = Float[Tensor, "#batch time"]
 
 
-def _checked(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> None:
-    _checks.shape("u", u, (None, None, None))
+def _some(u: Tensor) -> None:
     if u.shape[1] == 0:
         raise ValueError("u must hold at least one position in time, got 0")
-    _checks.shape("B", B, (*u.shape[:2], None), "to match u")
-    _checks.shape("C", C, tuple(B.shape), "to match B")
-    _checks.tensor("A", A)
-    if tuple(A.shape) not in ((1,), (B.shape[2],)):
-        raise ValueError(f"A must have shape (1,) or ({B.shape[2]},) to match B, got {tuple(A.shape)}")
-    _checks.tensor("Delta", Delta)
-    if Delta.dim() != 2 or Delta.shape[0] not in (1, len(u)) or Delta.shape[1] != u.shape[1]:
-        raise ValueError(f"Delta must have shape ({len(u)} or 1, {u.shape[1]}) to match u, got {tuple(Delta.shape)}")
-    for name, value in (("A", A), ("B", B), ("C", C), ("Delta", Delta)):
-        _checks.dtype(name, value, u.dtype, "to match u")
 
 
 def zero_order_hold(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tensor, "#batch time #d_h"], ...]:
     """Zero-order hold (2): decay exp(Delta A) and gain (exp(Delta A) - 1) / A of a diagonal A.
 
     Raises:
-        ValueError: if A is not < 0 or Delta not >= 0 throughout, or one of them is not finite.
+        ValueError: if A is not < 0 or Delta not >= 0 throughout, or one of them is not finite, where they may be read.
     """
-    if not bool(((A < 0) & (-math.inf < A)).all()):
+    if _checks.is_readable(A) and not bool(((A < 0) & (-math.inf < A)).all()):
         raise ValueError(f"A must be finite and < 0, got {A.min().item():g} to {A.max().item():g}")
-    if not bool(((Delta >= 0) & (Delta < math.inf)).all()):
+    if _checks.is_readable(Delta) and not bool(((Delta >= 0) & (Delta < math.inf)).all()):
         raise ValueError(f"Delta must be finite and >= 0, got {Delta.min().item():g} to {Delta.max().item():g}")
     exponent = Delta.unsqueeze(-1) * A
     return exponent.exp(), torch.expm1(exponent) / A
 
 
+@validated
 def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps) -> _Tokens:
     """(1) and (2), one token after another: the reference.
 
@@ -72,7 +62,7 @@ def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _S
         C: what is read.
         Delta: step of each token, >= 0; one row for all prompts or one each. A token of step 0 is passed over.
     """
-    _checked(u, A, B, C, Delta)
+    _some(u)
     decay, gain = zero_order_hold(A, Delta)
     state = u.new_zeros(len(u), u.shape[2], B.shape[2])
     outputs = []
@@ -83,6 +73,7 @@ def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _S
     return torch.stack(outputs, dim=1).to(u)  # under autocast products have its dtype
 
 
+@validated
 def dual(u: _Tokens, A: Float[Tensor, "1"], B: _States, C: _States, Delta: _Steps) -> _Tokens:
     """`scan` for one rate A as one masked product of tokens with tokens [Dao & Gu 2024]; cost grows with time^2."""
     return operators.parallel(*_as_attention(u, A, B, C, Delta)).squeeze(2)
@@ -90,9 +81,7 @@ def dual(u: _Tokens, A: Float[Tensor, "1"], B: _States, C: _States, Delta: _Step
 
 def _as_attention(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> tuple[Tensor, ...]:
     """Queries, keys, values and decay, with one head."""
-    _checked(u, A, B, C, Delta)
-    if A.shape != (1,):
-        raise ValueError(f"A must have shape (1,): one rate for all states, got {tuple(A.shape)}")
+    _some(u)
     decay, gain = zero_order_hold(A, Delta)
     return C.unsqueeze(2), (gain * B).unsqueeze(2), u.unsqueeze(2), decay
 
@@ -102,10 +91,9 @@ def scan_chunked(
     u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps, *, size: Count = 16
 ) -> _Tokens:
     """`scan` in blocks of `size` tokens, all pairs inside a block and one state between blocks: linear in length."""
-    _checks.tensor("A", A)
     if A.shape == (1,):
         return operators.chunked(*_as_attention(u, A, B, C, Delta), size=size).squeeze(2)
-    _checked(u, A, B, C, Delta)
+    _some(u)
     gain = zero_order_hold(A, Delta)[1]
     state = u.new_zeros(len(u), u.shape[2], B.shape[2])
     outputs = []
@@ -234,7 +222,8 @@ class S6(nn.Module):
         if len(widths) > 1:
             raise ValueError(f"B, C and step must be for tokens of one width, got {sorted(widths)}")
         _checks.tensor("A", A)
-        if tuple(A.shape) not in ((1,), (len(B.b),)) or not bool(((A < 0) & A.isfinite()).all()):
+        wrong = _checks.is_readable(A, waits=True) and not bool(((A < 0) & A.isfinite()).all())
+        if tuple(A.shape) not in ((1,), (len(B.b),)) or wrong:
             raise ValueError(f"A must be finite and < 0 and have shape (1,) or ({len(B.b)},), got {A}")
         self.B, self.C, self.step = B, C, step
         self.log_rate = nn.Parameter((-A).log(), requires_grad=False)
@@ -244,9 +233,9 @@ class S6(nn.Module):
         """The diagonal of A."""
         return -self.log_rate.exp()
 
+    @validated
     def forward(self, u: _Tokens) -> _Tokens:
         """The layer's output at every token."""
-        _checks.tensor("u", u, 3)
         _checks.dtype("u", u, self.B.b.dtype, "to match the layer")
         return scan_chunked(u, self.A, self.B(u), self.C(u), self.step(u))
 
@@ -326,13 +315,13 @@ def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
     return (_requested(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
 
 
+@validated
 def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kinds"]:
     """States of the tokens' own products: S_l = decay S_{l-1} + gain u_l (u_l, 1)', for every token.
 
     The layer's output is o_l = S_l M (u_l, 1) with M = [W_B b_B]' [W_C b_C], (d_e + 1)^2 numbers: :func:`collapsed`.
     """
     decay, gain = _fixed(layer)
-    _checks.tensor("u", u, 3)
     time = torch.arange(u.shape[1], device=u.device)
     ago = time[:, None] - time
     mask = torch.where(ago >= 0, gain * decay ** ago.clamp(min=0), 0.0).to(u)
@@ -344,9 +333,7 @@ def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kin
 @validated
 def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels kinds"]) -> _Tokens:
     """The layer's output from :func:`s6_features` of the same tokens; equals `layer(u)`."""
-    _checks.tensor("u", u, 3)
     _checks.shape("states", states, (*u.shape, u.shape[2] + 1), "to match u")
-    _checks.dtype("states", states, u.dtype, "to match u")
     if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
         raise ValueError(f"layer must have Selective B and C, got {layer!r}")
     _checks.dtype("u", u, layer.B.b.dtype, "to match the layer")
@@ -371,7 +358,6 @@ def _selective(layer: S6) -> tuple[Selective, Selective]:
     return layer.B, layer.C
 
 
-@validated
 def _fixed(layer: S6) -> tuple[Tensor, Tensor]:
     """Decay and gain of a layer with one rate and one step."""
     if not isinstance(layer.step, FixedStep) or layer.log_rate.shape != (1,):

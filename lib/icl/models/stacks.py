@@ -242,7 +242,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Z: Tensor, lam: Tensor, c: Tensor, d: int) -> Tensor:
         batch, count, size, width = Z.shape
-        factor = float(lam)
+        factor = float(lam) if _checks.is_readable(lam) else lam.double()
         inside = torch.arange(size, device=Z.device)
         mask = _powers(factor, inside[:, None] - inside[None] - 1, Z.dtype) * factor
         # The state at a block's start is read at its token j after j more steps, written at token i before size - i.
@@ -282,12 +282,13 @@ class _Layer(torch.autograd.Function):
         # d lam^(j-i) / d lam = (j - i) lam^(j-i) / lam, and both sums of it are at hand: no third matrix product.
         when = torch.arange(count * size, dtype=grad.dtype, device=grad.device) - count * size / 2
         share = ((dO * read).sum(-1) - (flat * dZ).sum(-1)).view(batch, -1).sum(0)
+        least = factor.clamp(min=1e-300).to(grad) if isinstance(factor, Tensor) else max(factor, 1e-300)
         dZ += G
         dZ[..., :d] += dX
-        return dZ.view(batch, count, size, width), share @ when / max(factor, 1e-300), -(G * read).sum((0, 1)), None
+        return dZ.view(batch, count, size, width), share @ when / least, -(G * read).sum((0, 1)), None
 
 
-def _powers(base: float, exponents: Tensor, dtype: torch.dtype) -> Tensor:
+def _powers(base: float | Tensor, exponents: Tensor, dtype: torch.dtype) -> Tensor:
     """base^exponents, 0 where the exponent is negative; formed in float64."""
     raised = base ** exponents.clamp(min=0).to(torch.float64)
     return torch.where(exponents >= 0, raised, 0.0).to(dtype)

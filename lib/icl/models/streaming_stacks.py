@@ -18,7 +18,7 @@ from torch import Tensor
 from icl._bounds import Count, validated
 from icl.models.causal import Causal, Normalised
 from icl.models.fast_weights import FastWeights, Memories, S6State
-from icl.models.memformer import scatter
+from icl.models.memformer import init_normal_
 from icl.models.s6 import S6, Selective, Step, zero_order_hold
 from icl.models.stacks import DeltaStack, Stack, read_strictly
 
@@ -220,7 +220,7 @@ def selected_at_random(d: Count, d_h: Count = 16, *, generator: torch.Generator)
     """
     parts = {name: Selective(d + 1, d_h, dtype=torch.float32) for name in "BC"}
     layer = S6(**parts, step=Step(d + 1, 0.03, dtype=torch.float32), A=-torch.ones(1))
-    scatter(layer, 0.3, generator=generator, names=["W"])
+    init_normal_(layer, 0.3, generator=generator, names=["W"])
     return Selected(layer)
 
 

@@ -218,9 +218,11 @@ def _unpadded(*, attention_mask: Tensor | None = None, allow_is_causal_skip: boo
 
     A padding token would be written into the memory as a word is.
     """
-    if attention_mask is not None and not bool(attention_mask.all()):
+    # Read on a GPU too, where a mask is given at all: nothing else would show what padding writes into a memory.
+    mask = attention_mask
+    if mask is not None and _checks.is_readable(mask, waits=True) and not bool(mask.all()):
         raise ValueError(
-            f"attention_mask must have no padding, got {int((~attention_mask.bool()).sum())} padding tokens: "
+            f"attention_mask must have no padding, got {int((~mask.bool()).sum())} padding tokens: "
             "give texts of equal length"
         )
     if not allow_is_causal_skip:
@@ -344,9 +346,10 @@ def _tokens(model: Any, tokens: Any) -> None:
     if tokens.dtype != torch.int64 or tokens.numel() == 0:
         raise ValueError(f"tokens must be torch.int64, at least one, got {tokens.dtype} of shape {tuple(tokens.shape)}")
     words = model.config.vocab_size
-    low, high = torch.aminmax(tokens)
-    if low < 0 or high >= words:
-        raise ValueError(f"tokens must lie in [0, {words}), got values from {low.item()} to {high.item()}")
+    if _checks.is_readable(tokens):
+        low, high = torch.aminmax(tokens)
+        if low < 0 or high >= words:
+            raise ValueError(f"tokens must lie in [0, {words}), got values from {low.item()} to {high.item()}")
 
 
 def logits_at(
@@ -362,7 +365,7 @@ def logits_at(
     _attentions(model)
     _tokens(model, tokens)
     _checks.shape("at", at, (len(tokens), None), "to match tokens")
-    if at.dtype != torch.int64 or not bool(((at >= 0) & (at < tokens.shape[1])).all()):
+    if at.dtype != torch.int64 or (_checks.is_readable(at) and not bool(((at >= 0) & (at < tokens.shape[1])).all())):
         raise ValueError(f"at must be torch.int64 in [0, {tokens.shape[1]}), got {at!r}")
     base: Any = model
     hidden = base.base_model(tokens, use_cache=False).last_hidden_state

@@ -47,7 +47,7 @@ class Prompt:
         _checks.shape("w", self.w, tuple(self.x.shape), "to match x")
         _checks.dtype("y", self.y, self.x.dtype, "to match x")
         _checks.dtype("w", self.w, self.x.dtype, "to match x")
-        if not self.y.is_meta and not bool(torch.isfinite(self.y).all()):
+        if _checks.is_readable(self.y) and not bool(torch.isfinite(self.y).all()):
             raise ValueError(f"y must be finite in {self.y.dtype}, got {self.y[~torch.isfinite(self.y)][0].item()}")
         if self.x.shape[1] < 2:
             raise ValueError(f"x must hold at least one example and the query, got {self.x.shape[1]} position(s)")
@@ -122,13 +122,11 @@ class Task(Protocol):
         ...
 
 
-@validated
 def _normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
     drawn = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
     return drawn if device is None else drawn.to(device)
 
 
-@validated
 def _uniform(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
     drawn = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
     drawn = (2 * drawn - 1) * 3**0.5
@@ -140,7 +138,6 @@ def _signs(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtyp
     return 1 - 2 * (_uniform(shape, generator, dtype, device) < 0).to(dtype)
 
 
-@validated
 def _laplace(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
     # The difference of two exponentials, each of variance 1/2; log1p(-u) keeps the tail, and u < 1 keeps it finite.
     drawn = torch.rand((2, *shape), generator=generator, dtype=dtype, device=generator.device)

@@ -156,8 +156,9 @@ def _checked(x: Any, y: Any) -> tuple[_Inputs, _Labels]:
 def _array_filter(x: _Inputs, y: _Labels, gamma: Any, q: Any, s2: Any) -> Iterator[tuple[np.ndarray, ...]]:
     """Kalman filters side by side, one for each entry of gamma; by row w and R of N(w, R'R), and -2 log density of y.
 
-    One QR decomposition takes in the label and adds the drift, and no variance is a difference of others, which would
-    lose its digits where a precise label meets a wide prior [Kailath, Sayed & Hassibi 2000, ch. 12]:
+    Square-root form, where :mod:`icl.linear_gaussian` has covariances: one QR decomposition takes in the label and adds
+    the drift, and no variance is a difference of others, which would lose its digits where a precise label meets a wide
+    prior [Kailath, Sayed & Hassibi 2000, ch. 12]:
 
         (s, 0; R x, gamma R; 0, sqrt(q) I) = Q (sqrt(S), gamma x'P / sqrt(S); 0, R of the next row),    S = x'P x + s2.
     """
@@ -176,7 +177,6 @@ def _array_filter(x: _Inputs, y: _Labels, gamma: Any, q: Any, s2: Any) -> Iterat
         w, R = gamma * w + after[:, 0, 1:] * error, after[:, 1:, 1:]
 
 
-@validated
 def _before_labels(x: Any, y: Any, drift: Drift) -> Any:
     """x and w in the units of the weights' scales, y, by row the R of w's law before the label, scales, likelihood."""
     x, y = _checked(x, y)
@@ -194,6 +194,7 @@ def _before_labels(x: Any, y: Any, drift: Drift) -> Any:
     return x, y, w, R, scale, -minus.sum() / 2
 
 
+@validated
 def filtered(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
     """The Kalman filter: the weights' law at each row given the labels before it, and the likelihood it hands out.
 
@@ -207,6 +208,7 @@ def filtered(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
     return WeightPath(w * scale, (R.mT @ R) * np.outer(scale, scale), float(likelihood))
 
 
+@validated
 def smoothed(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
     """The weights' law at each row given all labels, past and future [Rauch, Tung & Striebel 1965].
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from icl import _files, _source
 from icl._bounds import Positive, validate_fields
-from icl.experiments.checkpoint import described
+from icl.experiments.checkpoint import to_jsonable
 from icl.experiments.training import AdamW, Config
 from icl.models import surgery
 from icl.profile import make_generator
@@ -139,7 +139,7 @@ def swap_unit(
     losses, seconds = [], 0.0
     if arm.trained:
         draw = make_generator(f"{stream}/train", seed=seed)
-        run = fine_tune(changed, tasks["train"], config, generator=draw, every=config.steps)
+        run = fine_tune(changed, tasks["train"], config, generator=draw, checkpoint_every=config.steps)
         losses, seconds = run.losses.tolist(), run.seconds
     judged = judge_text(changed, tasks["validation"], prompts=prompts, generator=make_generator(f"{stream}/test"))
     return {
@@ -170,7 +170,7 @@ def gate_unit(
         match_scale(model, changed, texts.tokens)
     shorten_gate_memory(changed, arm.speed)
     draw = make_generator(f"{stream}/train", seed=seed)
-    run = fine_tune(changed, tasks["train"], config, generator=draw, every=config.steps)
+    run = fine_tune(changed, tasks["train"], config, generator=draw, checkpoint_every=config.steps)
     judged = judge_text(changed, tasks["validation"], prompts=prompts, generator=make_generator(f"{stream}/test"))
     return {
         "losses": run.losses.tolist(),
@@ -447,7 +447,7 @@ def _peak(device: torch.device) -> float:
 
 def _settings_hash(value: Any) -> str:
     """A hash of settings."""
-    return hashlib.sha256(json.dumps(described(value), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(to_jsonable(value), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(model: nn.Module) -> str:

@@ -94,7 +94,7 @@ def train_gated(
         return trained.loss(prompt, since=_SINCE)
 
     # Copied seldom: the copies would take longer than the steps.
-    return fit(model, loss, steady_task(law, GATED_POSITIONS - 1), config, generator=generator, copies=100)
+    return fit(model, loss, steady_task(law, GATED_POSITIONS - 1), config, generator=generator, snapshot_every=100)
 
 
 @validated

@@ -139,7 +139,16 @@ def train_variant(
         clip=1.0,
     )
     prompts = make_generator("rule arms, prompts", seed=seed)
-    run = fit(model, rule_loss, language, config, generator=prompts, checkpoint=kept, every=steps, copies=steps)
+    run = fit(
+        model,
+        rule_loss,
+        language,
+        config,
+        generator=prompts,
+        checkpoint=kept,
+        checkpoint_every=steps,
+        snapshot_every=steps,
+    )
     return Trained(model, run.seconds)
 
 

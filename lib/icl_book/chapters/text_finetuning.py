@@ -121,7 +121,7 @@ def fine_tune(
     *,
     generator: torch.Generator,
     checkpoint: Path | None = None,
-    every: int = 100,
+    checkpoint_every: int = 100,
 ) -> Run:
     """Train a causal language model of transformers in place by :func:`~icl.experiments.training.fit`, on its device.
 
@@ -130,8 +130,8 @@ def fine_tune(
         task: where prompts come from.
         config: steps, prompts a step, AdamW; the paper's unless told otherwise.
         generator: the stream that prompts are drawn from, on the CPU.
-        checkpoint: a file that a killed training goes on from, a dozen bytes a parameter; None keeps nothing.
-        every: steps from one writing to the next; a state is copied as often, and no more.
+        checkpoint: file to resume from and to write, a dozen bytes a parameter; None writes nothing.
+        checkpoint_every: steps between writes, and between copies of the state in memory.
     """
     model.train()
     return fit(
@@ -141,8 +141,8 @@ def fine_tune(
         config,
         generator=generator,
         checkpoint=checkpoint,
-        every=every,
-        copies=every,
+        checkpoint_every=checkpoint_every,
+        snapshot_every=checkpoint_every,
         fused=True,
     )
 

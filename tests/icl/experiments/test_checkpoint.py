@@ -40,12 +40,13 @@ def train(path, before=lambda step: None, config=CONFIG):
         drawn = torch.randn(prompt.batch, generator=noise, dtype=torch.float64)
         return (model(prompt) - prompt.y[:, -1] + 0.1 * drawn).square().mean() / 2
 
-    def watch(step, model):
+    def callback(step, model):
         now[0] = step
         torch.rand(1, generator=noise)
 
-    also = {"noise": noise}
-    run = fit(model, loss, TASK, config, generator=generator, also=also, checkpoint=path, every=4, watch=watch)
+    extra = {"noise": noise}
+    options = {"extra_generators": extra, "checkpoint": path, "checkpoint_every": 4, "callback": callback}
+    run = fit(model, loss, TASK, config, generator=generator, **options)
     return model, run, (generator, noise)
 
 
@@ -186,7 +187,7 @@ def test_a_diverged_training_leaves_a_proven_checkpoint(tmp_path):
             value = plain(model, prompt)
             return value * float("inf") if seen[-1] == 5 else value
 
-        options = {"watch": lambda step, _: seen.append(step), "checkpoint": path, "every": 1}
+        options = {"callback": lambda step, _: seen.append(step), "checkpoint": path, "checkpoint_every": 1}
         with pytest.raises(Diverged) as stop:
             fit(model, loss, TASK, CONFIG, generator=make_generator("prompts"), **options)
         return model, str(stop.value)
@@ -227,10 +228,12 @@ def halfway(tmp_path_factory):
     return path.read_bytes()
 
 
-def go_on(path, *, config=CONFIG, task=TASK, model=None, also=("noise",)):
+def go_on(path, *, config=CONFIG, task=TASK, model=None, extra=("noise",)):
     model = model or OneLayerGLA(3, lam=0.8, scale=0.3, generator=make_generator("start"), dtype=torch.float64)
-    further = {name: make_generator(name) for name in also}
-    return fit(model, plain, task, config, generator=make_generator("prompts"), also=further, checkpoint=path)
+    further = {name: make_generator(name) for name in extra}
+    return fit(
+        model, plain, task, config, generator=make_generator("prompts"), extra_generators=further, checkpoint=path
+    )
 
 
 def rewritten(path, **changes):
@@ -316,8 +319,8 @@ REFUSALS = {
     "a parameter less": (lambda path: go_on(path, model=with_less()), r"model\.tensors\.W_V is '.*' in .* not here"),
     "a frozen one": (lambda path: go_on(path, model=frozen()), r"model\.tensors\.W_V is '.* trained' in the file and"),
     "another lam": (lambda path: go_on(path, model=layer(lam=0.9)), r"model\.settings\.\.lam is 0\.8 in the file and"),
-    "a stream less": (lambda path: go_on(path, also=()), r"streams\.noise is 'cpu' in the file and not here"),
-    "a stream more": (lambda path: go_on(path, also=("noise", "b")), r"streams\.b is 'cpu' here and not in the file"),
+    "a stream less": (lambda path: go_on(path, extra=()), r"streams\.noise is 'cpu' in the file and not here"),
+    "a stream more": (lambda path: go_on(path, extra=("noise", "b")), r"streams\.b is 'cpu' here and not in the file"),
     "another torch": (
         noted(torch="1.0.0"),
         rf"torch is '1\.0\.0' in the file and '{re.escape(torch.__version__)}' here",
@@ -495,6 +498,32 @@ def test_layout_and_unused_parameters_survive(tmp_path):
     assert state(tmp_path / "a")[0] == state(tmp_path / "b")[0]
 
 
+def test_a_captured_state_does_not_change_with_the_training():
+    """Steps taken after `capture`, and after `restore` from it, leave the captured tensors as they were.
+
+    Planted: a model's or AdamW's tensors captured or restored without a copy are seen.
+    """
+    model, noise = layer(), make_generator("noise")
+    optimiser = torch.optim.AdamW(model.parameters())
+    state = checkpoint._State(model, optimiser, {"noise": noise})
+
+    def step():
+        optimiser.zero_grad()
+        plain(model, TASK.sample(8, generator=noise, dtype=torch.float64)).backward()
+        optimiser.step()
+
+    step()
+    captured = state.capture()
+    expected = {name: tensor.clone() for name, tensor in captured.items()}
+    step()
+    state.restore(captured)
+    step()
+    assert captured.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(captured[name], tensor), name
+        assert not torch.equal(state.capture()[name], tensor), name
+
+
 def test_what_a_checkpoint_says_of_itself(halfway, tmp_path):
     """Any safetensors reader can read its header, which says what made it: versions, device, config, task, model."""
     path = tmp_path / "told"
@@ -513,12 +542,12 @@ def test_what_a_checkpoint_says_of_itself(halfway, tmp_path):
 
 def test_a_description_tells_settings_apart():
     """Equal settings have equal descriptions that survive JSON; a change at any depth shows."""
-    same = checkpoint.described(DriftingRegression(d=3, n=6, gamma=0.9))
-    assert json.loads(json.dumps(same, allow_nan=False)) == checkpoint.described(TASK) == same
-    assert checkpoint.described(Config(1, 1)) != checkpoint.described(Config(1, 1, AdamW(beta2=0.9)))
+    same = checkpoint.to_jsonable(DriftingRegression(d=3, n=6, gamma=0.9))
+    assert json.loads(json.dumps(same, allow_nan=False)) == checkpoint.to_jsonable(TASK) == same
+    assert checkpoint.to_jsonable(Config(1, 1)) != checkpoint.to_jsonable(Config(1, 1, AdamW(beta2=0.9)))
     values = [np.float32(0.5), np.arange(2), torch.ones(1), (1, "a"), {"a": None}, float("nan"), torch.float64, fit]
     expected = [0.5, [0, 1], [1.0], [1, "a"], {"a": None}, "nan", "torch.float64", "icl.experiments.training.fit"]
-    assert checkpoint.described(values) == expected
+    assert checkpoint.to_jsonable(values) == expected
 
 
 # Bad input

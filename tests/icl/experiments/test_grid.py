@@ -323,9 +323,9 @@ def test_another_grid_has_another_fingerprint(changes):
 def test_another_library_or_version_has_another_fingerprint(monkeypatch):
     before = grid().fingerprint("γ = 0.8")
     for change in ({"library": "0"}, {"versions": {"torch": "0"}}):
-        there = benchmark._surroundings() | change
+        there = benchmark._environment() | change
         with monkeypatch.context() as patch:
-            patch.setattr(benchmark, "_surroundings", lambda there=there: there)
+            patch.setattr(benchmark, "_environment", lambda there=there: there)
             assert grid().fingerprint("γ = 0.8") != before
 
 

@@ -137,7 +137,7 @@ def test_a_gradient_that_is_not_finite_stops_a_training():
     with pytest.raises(
         Diverged, match=r"diverged at step 4: a gradient of norm nan at losses \d.*, before it \d"
     ) as stop:
-        fit(model, loss, TASK, Config(9, 8), generator=make_generator("prompts"), watch=kept)
+        fit(model, loss, TASK, Config(9, 8), generator=make_generator("prompts"), callback=kept)
     assert len(seen) == 4
     assert {k: v.tolist() for k, v in model.state_dict().items()} == {k: v.tolist() for k, v in seen[2].items()}
     run = fit(network(), square, TASK, Config(3, 8), generator=make_generator("prompts"))
@@ -154,21 +154,21 @@ def test_parameters_that_are_not_finite_at_the_end_stop_a_training():
 
 
 def test_states_are_copied_as_often_as_asked(monkeypatch, tmp_path):
-    """With `copies` a training ends where it does without, to the bit, on fewer copies; a model that diverges is set
-    back to the newest of them, and a checkpoint has the states that it is to have.
+    """With `snapshot_every` a training ends where it does without, to the bit, on fewer copies; a model that diverges
+    is set back to the newest of them, and a checkpoint has the states that it is to have.
 
     Planted: a state that is no copy taken for proven, and no copy where one is to be written, are seen.
     """
     taken = []
-    captured = training._captured
-    monkeypatch.setattr(training, "_captured", lambda *given: taken.append(1) or captured(*given))
+    capture = training._State.capture
+    monkeypatch.setattr(training._State, "capture", lambda state: taken.append(1) or capture(state))
 
     def run(steps=9, loss=square, **options):
         taken.clear()
         model, seen = network(), []
-        watch = lambda step, model: seen.append({k: v.clone() for k, v in model.state_dict().items()})  # noqa: E731
+        callback = lambda step, model: seen.append({k: v.clone() for k, v in model.state_dict().items()})  # noqa: E731
         try:
-            fit(model, loss, TASK, Config(steps, 8), generator=make_generator("prompts"), watch=watch, **options)
+            fit(model, loss, TASK, Config(steps, 8), generator=make_generator("prompts"), callback=callback, **options)
         except Diverged:
             return model.state_dict(), seen
         return model.state_dict(), len(taken)
@@ -176,10 +176,10 @@ def test_states_are_copied_as_often_as_asked(monkeypatch, tmp_path):
     def same(one, two):
         return all(torch.equal(one[name], two[name]) for name in one)
 
-    (plain, often), (sparing, seldom) = run(), run(copies=4)
+    (plain, often), (sparing, seldom) = run(), run(snapshot_every=4)
     assert same(plain, sparing)
     assert often - seldom == 6
-    _, written = run(copies=4, checkpoint=tmp_path / "state", every=2)
+    _, written = run(snapshot_every=4, checkpoint=tmp_path / "state", checkpoint_every=2)
     assert written - seldom == 2
 
     def bad(model, prompt):
@@ -187,7 +187,7 @@ def test_states_are_copied_as_often_as_asked(monkeypatch, tmp_path):
         return value * math.nan if model.calls == 8 else value
 
     # Seven steps are done, and copies taken of 0, 3 and 6.
-    model, seen = run(loss=bad, copies=3)
+    model, seen = run(loss=bad, snapshot_every=3)
     assert same(model, seen[6])
     assert not same(model, seen[7])
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from icl.experiments import training_variants
 from icl.experiments.training import AdamW, Config, Diverged, fit
-from icl.experiments.training_variants import Held, as_published, minimise, train_side_by_side
-from icl.models.memformer import Full, Memformer, OneRegister, Scaled, Without
+from icl.experiments.training_variants import FixedBatch, memformer_recipe, minimise, train_side_by_side
+from icl.models.memformer import Full, Memformer, NoMemory, OneRegister, ScaledBlocks
 from icl.models.one_layer import OneLayerGLA, gram
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression, SmoothDrift, StationaryRegression
@@ -66,11 +66,11 @@ def test_one_layer_ends_at_its_minimum(kind):
     root, inverse = roots()
     if kind == "scaled":
         K = np.eye(D) + 0.3 * np.tri(D)
-        model = Memformer(Scaled(torch.tensor(K), 1), Without(1))
+        model = Memformer(ScaledBlocks(torch.tensor(K), 1), NoMemory(1))
         G = root @ K.T @ H @ inverse
         best = np.trace(G, axis1=1, axis2=2).mean() / (G**2).sum((1, 2)).mean() * K
     else:
-        model = Memformer(Full(D, 1), Without(1))
+        model = Memformer(Full(D, 1), NoMemory(1))
         white = inverse @ H @ inverse
         best = (inverse @ white.mean(0) @ np.linalg.inv((white @ white).mean(0)) @ inverse).T
     least = ((root @ (np.eye(D) - best.T @ H) @ inverse) ** 2).sum((1, 2)).mean()
@@ -89,7 +89,7 @@ def test_it_ends_at_the_tolerance_or_at_the_last_iteration():
     X, K = inputs(), torch.tensor(np.linalg.inv(SIGMA))
     ends = {}
     for tolerance, iterations in ((1e-6, 200), (1e-2, 200), (1e-6, 2)):
-        model = Memformer(Scaled(K, 3), Without(3))
+        model = Memformer(ScaledBlocks(K, 3), NoMemory(3))
         found = minimise(model, lambda m=model: expected_loss(m, X), tolerance=tolerance, iterations=iterations)
         model.zero_grad()
         loss = expected_loss(model, X)
@@ -182,7 +182,7 @@ def test_held_prompts_are_those_of_the_task_and_the_same_object(every):
     The stream is not touched in between, so that draw k is the task's k-th. Sizes and laws are the task's. Planted: one
     time too many is seen.
     """
-    held, generator, plain = Held(TASK, every), make_generator("held"), make_generator("held")
+    held, generator, plain = FixedBatch(TASK, every), make_generator("held"), make_generator("held")
     for _ in range(3):
         expected = TASK.sample(4, generator=plain, dtype=torch.float64)
         first = held.sample(4, generator=generator, dtype=torch.float64)
@@ -198,11 +198,11 @@ def test_held_prompts_are_those_of_the_task_and_the_same_object(every):
 
 def test_held_prompts_cannot_go_with_a_checkpoint(tmp_path):
     """What is held is not in a checkpoint, so that a training on it that keeps one is refused."""
-    with pytest.raises(ValueError, match="Held object"):
+    with pytest.raises(ValueError, match="FixedBatch object"):
         fit(
             model_of(),
             squares,
-            Held(TASK, 2),
+            FixedBatch(TASK, 2),
             Config(1, 2),
             generator=make_generator("x"),
             checkpoint=tmp_path / "kept.safetensors",
@@ -210,14 +210,14 @@ def test_held_prompts_cannot_go_with_a_checkpoint(tmp_path):
 
 
 def test_the_published_recipe_written_out():
-    """`as_published` is ten steps of AdamW on one batch, gradients clipped to a norm of 0.01, then Adam on another.
+    """`memformer_recipe` is ten steps of AdamW on one batch, gradients clipped to a norm of 0.01, then Adam on another.
 
     torch's AdamW (0.01, decay 0.01, momentum 0.99, 0.9) and Adam (0.01), by hand on the same two batches: parameters
     and losses to 1e-12. Planted: a new batch every step, gradients not clipped, the decay left out are seen.
     """
     steps, batch = 6, 20
     model, other, generator, plain = model_of(), model_of(), make_generator("published"), make_generator("published")
-    run, last = as_published(model, squares, TASK, batch=batch, steps=steps, generator=generator)
+    run, last = memformer_recipe(model, squares, TASK, batch=batch, steps=steps, generator=generator)
     losses, parameters = [], list(other.parameters())
     for count, rule, clip in (
         (10, torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.01, betas=(0.99, 0.9)), 0.01),
@@ -242,7 +242,7 @@ def test_the_published_recipe_returns_its_batch():
 
     The same stream gives the same run twice, another stream another. Planted: a fresh batch returned is seen.
     """
-    published = functools.partial(as_published, loss=squares, task=TASK, batch=20)
+    published = functools.partial(memformer_recipe, loss=squares, task=TASK, batch=20)
     longer, before = model_of(), model_of()
     run, prompt = published(longer, steps=5, generator=make_generator("published"))
     published(before, steps=4, generator=make_generator("published"))
@@ -263,7 +263,7 @@ def test_few_evaluations_where_adam_needs_many():
     it and more, and after 300 steps it is the same to 1e-9: that was the minimum.
     """
     X, K = inputs(), torch.tensor(np.linalg.inv(SIGMA))
-    quick, slow = (Memformer(Scaled(K, 3), Without(3)) for _ in range(2))
+    quick, slow = (Memformer(ScaledBlocks(K, 3), NoMemory(3)) for _ in range(2))
     with torch.no_grad():
         for model in (quick, slow):
             model.preconditioner.a.copy_(torch.linspace(0.4, 1.0, 3))
@@ -288,8 +288,8 @@ def starts(models=4, dtype=torch.float64):
     return 0.3 * torch.randn(models, 4, 4, generator=make_generator("starts"), dtype=dtype)
 
 
-def trained(theta, lam, steps=5, task=DRIFT, optimiser=None, seed=0, watch=None):
-    options = {"steps": steps, "batch": 16, "optimiser": optimiser or AdamW(), "watch": watch}
+def trained(theta, lam, steps=5, task=DRIFT, optimiser=None, seed=0, callback=None):
+    options = {"steps": steps, "batch": 16, "optimiser": optimiser or AdamW(), "callback": callback}
     return train_side_by_side(task, theta, lam=lam, generator=make_generator("training prompts", seed=seed), **options)
 
 
@@ -388,7 +388,7 @@ def test_the_generator_decides():
     assert torch.equal(one, same)
     assert not torch.isin(one, other).any()
     seen = []
-    longer = trained(starts(), LAMS, steps=8, seed=1, watch=lambda step, theta: seen.append(theta))
+    longer = trained(starts(), LAMS, steps=8, seed=1, callback=lambda step, theta: seen.append(theta))
     assert torch.equal(seen[5], one)
     assert torch.equal(seen[8], longer)
     assert torch.equal(torch.get_rng_state(), state)
@@ -401,10 +401,10 @@ def test_a_watcher_sees_every_step():
     """
     seen = []
 
-    def watch(step, theta):
+    def callback(step, theta):
         seen.append((step, theta.clone(), theta))
 
-    ended = trained(starts(), LAMS, watch=watch)
+    ended = trained(starts(), LAMS, callback=callback)
     assert [step for step, _, _ in seen] == [0, 1, 2, 3, 4, 5]
     assert all(torch.equal(then, now) for _, then, now in seen)
     assert torch.equal(seen[0][1], starts())
@@ -412,7 +412,7 @@ def test_a_watcher_sees_every_step():
     assert len({then.sum().item() for _, then, _ in seen}) == 6
     for step in range(1, 5):
         assert torch.equal(seen[step][1], trained(starts(), LAMS, steps=step))
-    spoilt = trained(starts(), LAMS, watch=lambda step, theta: theta.zero_())
+    spoilt = trained(starts(), LAMS, callback=lambda step, theta: theta.zero_())
     assert torch.equal(spoilt, ended)
 
 
@@ -523,7 +523,7 @@ def test_side_by_side_is_a_plain_loop_bit_for_bit(dtype):
     """Side-by-side training ends at every step where a plain loop of PyTorch ends, in every bit."""
     theta, optimiser = starts(dtype=dtype), AdamW(lr=0.03, momentum=0.8)
     seen = []
-    ended = trained(theta, LAMS, 20, optimiser=optimiser, watch=lambda step, now: seen.append(now))
+    ended = trained(theta, LAMS, 20, optimiser=optimiser, callback=lambda step, now: seen.append(now))
     expected = list(plainly(theta, LAMS, 20, optimiser))
     assert all(torch.equal(now, then) for now, then in zip(seen[1:], expected, strict=True))
     assert torch.equal(ended, expected[-1])

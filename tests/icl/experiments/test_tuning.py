@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from icl import filters
 from icl.experiments.evaluation import one_step_ahead
-from icl.experiments.tuning import LAYERS, Attempts, Tunable, attempt, simplex, tune
+from icl.experiments.tuning import LAYERS, GridResult, Tunable, evaluate_grid, simplex, tune
 from icl.models.delta_layers import DeltaRule
 from icl.models.fast_weights import retention
 from icl.profile import make_generator
@@ -122,7 +122,7 @@ def test_any_layer_is_tuned_by_the_same_function():
     layer = Tunable(
         lambda d, lam, mu: DeltaRule(d, lam=lam, mu=mu, dtype=torch.float64),
         {"lam": [0.8, 0.9, 0.97], "mu": [0.05, 0.1, 0.2]},
-        fades=("lam",),
+        log_scale=("lam",),
     )
     rule = replace(LAYERS["delta rule"], axes=layer.axes)
     one, other = (tune(each, prompt, positions=END, rounds=2) for each in (layer, rule))
@@ -135,7 +135,7 @@ def test_attempts_are_every_combination_run_by_itself():
     fewer settings are found by their values.
     """
     prompt = prompt_of(TASKS[1])
-    tried = attempt(LAYERS["Mesa"], prompt)
+    tried = evaluate_grid(LAYERS["Mesa"], prompt)
     truth, losses = clean(prompt), tried.losses(clean(prompt), END)
     for i, lam in enumerate(tried.axes["lam"]):
         for j, eps in enumerate(tried.axes["eps"]):
@@ -154,7 +154,7 @@ def test_linear_settings_are_solved_for():
     other scale errs less.
     """
     prompt = prompt_of(TASKS[0])
-    tried, truth = attempt(LAYERS["GLA"], prompt), clean(prompt)
+    tried, truth = evaluate_grid(LAYERS["GLA"], prompt), clean(prompt)
     losses = tried.losses(truth, END)
     for lam, parts, loss in zip(tried.axes["lam"], tried.answers[..., 0], losses, strict=True):
         own = one_step_ahead(filters.gla(np.eye(D), lam=float(lam)), prompt)
@@ -169,7 +169,7 @@ def test_what_diverges_is_left_out():
     """Of step sizes tried at once those that diverge have NaN for answers, and the others what they have alone."""
     prompt = DriftingRegression(2, 400, 0.9).sample(3, generator=make_generator("steps"), dtype=torch.float64)
     lms = Tunable(lambda d, mu: filters.lms(mu), {"mu": [0.01, 50.0, 0.1]}, at_once=("mu",))
-    tried = attempt(lms, prompt)
+    tried = evaluate_grid(lms, prompt)
     losses = tried.losses(clean(prompt))
     assert np.isnan(losses).tolist() == [False, True, False]
     torch.testing.assert_close(tried.answers[2], filters.run_filter(filters.lms(0.1), prompt.x, prompt.y))
@@ -183,7 +183,7 @@ def test_what_diverges_is_left_out():
 def test_a_finer_grid_never_leaves_the_neighbours_of_the_best(rounds, since):
     """Each round is as many values between the neighbours of the last best; one axis, any positions."""
     prompt, lams = prompt_of(TASKS[0], 3), 1 - np.geomspace(0.01, 0.5, 5)
-    layer = Tunable(lambda d, lam: filters.rls(lam, eps=0.01), {"lam": lams}, fades=("lam",), at_once=("lam",))
+    layer = Tunable(lambda d, lam: filters.rls(lam, eps=0.01), {"lam": lams}, log_scale=("lam",), at_once=("lam",))
     settings = tune(layer, prompt, positions=slice(since, None), rounds=rounds).settings
     first = tune(layer, prompt, positions=slice(since, None)).settings
     at = int(np.flatnonzero(lams == first["lam"])[0])
@@ -196,7 +196,7 @@ def test_labels_may_be_what_is_aimed_at():
     """With the noisy labels for truth it is their error that is least."""
     prompt = prompt_of(TASKS[1])
     found = tune(LAYERS["RLS"], prompt, truth=prompt.y)
-    losses = attempt(LAYERS["RLS"], prompt).losses(prompt.y)
+    losses = evaluate_grid(LAYERS["RLS"], prompt).losses(prompt.y)
     assert found.loss == pytest.approx(losses.min(), rel=1e-12)
 
 
@@ -223,14 +223,14 @@ def test_a_simplex_turns_back_from_what_is_no_number():
 def test_bad_settings_are_refused_by_name():
     prompt, made = prompt_of(TASKS[0]), lambda d, lam: filters.rls(lam, eps=0.01)
     with pytest.raises(ValueError, match="lam, or what it is less than 1, must be finite and > 0"):
-        tune(Tunable(made, {"lam": [0.9, 1.0]}, fades=("lam",)), prompt, rounds=2)
+        tune(Tunable(made, {"lam": [0.9, 1.0]}, log_scale=("lam",)), prompt, rounds=2)
     with pytest.raises(ValueError, match="linear must name settings that are not among the axes"):
         Tunable(made, {"lam": [0.9]}, linear=("lam",))
-    with pytest.raises(ValueError, match="fades must be among the axes, lam, got"):
-        Tunable(made, {"lam": [0.9]}, fades=("mu",))
+    with pytest.raises(ValueError, match="log_scale must be among the axes, lam, got"):
+        Tunable(made, {"lam": [0.9]}, log_scale=("mu",))
     with pytest.raises(ValueError, match="axes must hold a setting to try"):
         Tunable(made)
-    tried = Attempts({"lam": [0.9, 0.8]}, torch.zeros(2, 3, 4))
+    tried = GridResult({"lam": [0.9, 0.8]}, torch.zeros(2, 3, 4))
     with pytest.raises(ValueError, match=r"lam must be one of the values tried, \[0.9, 0.8\], got 0.7"):
         tried.only(lam=0.7)
     with pytest.raises(ValueError, match="settings must be among lam, got 'mu'"):

@@ -21,7 +21,7 @@ from icl.experiments.evaluation import one_step_ahead
 from icl.models import operators
 from icl.models.delta_layers import LFOM, DeltaRule, GatedDelta, Kalman, Longhorn, Mesa
 from icl.models.fast_weights import GLA, Gate, LengthGate, LinearGate, Weights
-from icl.models.memformer import Fixed, Memformer, OneRegister
+from icl.models.memformer import FixedBlocks, Memformer, OneRegister
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression, Prompt
 from icl.theory.lfom import polynomial_floor
@@ -133,7 +133,7 @@ def test_a_first_order_method_is_a_memformer(layers):
     with torch.no_grad():
         memory.alpha.copy_(torch.as_tensor(alpha))
         memory.gamma.copy_(torch.as_tensor(gamma[1:]))
-    peer = Memformer(Fixed(torch.eye(D, **F64).repeat(layers, 1, 1)), memory)
+    peer = Memformer(FixedBlocks(torch.eye(D, **F64).repeat(layers, 1, 1)), memory)
     layer = LFOM(D, c=-polynomial_floor.optimal_polynomial(D, n, layers)[1:], **F64)
     x, y = data()
     for examples in (1, 5, n, 39):

@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 
 from icl.models import memformer
 from icl.models.experts import ConvexGate, FreeGate, MultiHead, OutputMixture, PromptGate, merge
-from icl.models.memformer import Fixed, Free, Full, Memformer, OneRegister, Scaled, Shared, TokenWise, Without
+from icl.models.memformer import (
+    FixedBlocks,
+    Full,
+    FullTable,
+    Memformer,
+    NoMemory,
+    OneRegister,
+    ScaledBlocks,
+    Shared,
+    TokenWise,
+)
 from icl.profile import make_generator
 from icl.tasks import Prompt, quadratics
 
@@ -44,19 +54,19 @@ def stirred(model, size=0.3, seed=0):
 
 def heads(d, kind, n=7):
     """Three heads, no two alike: their blocks' kinds and their memories differ, and all parameters are drawn."""
-    blocks = [Fixed(normal(L, d, d, name="A") / 4), Scaled(normal(d, d, name="matrix") / 4, L), Full(d, L)]
+    blocks = [FixedBlocks(normal(L, d, d, name="A") / 4), ScaledBlocks(normal(d, d, name="matrix") / 4, L), Full(d, L)]
     memories = {
-        "without": [Without(L)] * HEADS,
+        "without": [NoMemory(L)] * HEADS,
         "one register": [OneRegister(L) for _ in range(HEADS)],
-        "of every kind": [Shared(L), Free(L), Free(L, rows=d + 1)],
+        "of every kind": [Shared(L), FullTable(L), FullTable(L, rows=d + 1)],
         "one shared": [Shared(L)] * HEADS,
         "token-wise": [TokenWise(L, n) for _ in range(HEADS)],
         "one token-wise": [TokenWise(L, n)] * HEADS,
-        "token-wise and others": [TokenWise(L, n), OneRegister(L), Free(L, rows=d + 1)],
-        "GD++": [Without(L), Free(L), Free(L, rows=d + 1)],
-        "GD++, token-wise": [Free(L), TokenWise(L, n), Free(L, rows=d + 1)],
+        "token-wise and others": [TokenWise(L, n), OneRegister(L), FullTable(L, rows=d + 1)],
+        "GD++": [NoMemory(L), FullTable(L), FullTable(L, rows=d + 1)],
+        "GD++, token-wise": [FullTable(L), TokenWise(L, n), FullTable(L, rows=d + 1)],
     }[kind]
-    curved = [None, Full(d, L), Scaled(torch.eye(d).double(), L)] if "GD++" in kind else [None] * HEADS
+    curved = [None, Full(d, L), ScaledBlocks(torch.eye(d).double(), L)] if "GD++" in kind else [None] * HEADS
     parts = zip(blocks, memories, curved, strict=True)
     return [stirred(Memformer(*each), 0.2, seed) for seed, each in enumerate(parts)]
 
@@ -147,7 +157,7 @@ def test_equal_weights_for_all_tokens_are_a_shared_memory():
     with torch.no_grad():
         for one, each in zip(plain, spread, strict=True):
             each.weights.copy_(one.weights[:, None].expand(L, n + 1))
-    A = [Fixed(normal(L, d, d, name=f"A{h}") / 4) for h in range(HEADS)]
+    A = [FixedBlocks(normal(L, d, d, name=f"A{h}") / 4) for h in range(HEADS)]
     alike, wide = (
         MultiHead([Memformer(*each) for each in zip(A, memories, strict=True)], GATES["exp"]())
         for memories in (plain, spread)
@@ -216,8 +226,8 @@ def test_heads_of_one_memory_cost_one_head():
     copies = [Shared(L) for _ in A]
     for other in copies:
         other.load_state_dict(memory.state_dict())
-    one = MultiHead([Memformer(Fixed(a), memory) for a in A], stirred(FreeGate(HEADS)))
-    three = MultiHead([Memformer(Fixed(a), each) for a, each in zip(A, copies, strict=True)], one.gate)
+    one = MultiHead([Memformer(FixedBlocks(a), memory) for a in A], stirred(FreeGate(HEADS)))
+    three = MultiHead([Memformer(FixedBlocks(a), each) for a, each in zip(A, copies, strict=True)], one.gate)
     read = MultiHead(one._each(), GATES["exp"]())
     assert [len(model.blocks(gram(X))[0]) for model in (one, three, read)] == [L, 3 * L, 3 * L]
     assert close(one.errors(X), three.errors(X))
@@ -241,14 +251,14 @@ def gated(alpha):
 
 
 @every_size
-@pytest.mark.parametrize("memory", [Without, OneRegister, Shared, Free])
+@pytest.mark.parametrize("memory", [NoMemory, OneRegister, Shared, FullTable])
 def test_heads_of_equal_weights_are_one(memory, d, n):
     """With B = 0 it is the head with A = sum_h alpha_h A_h, entry by entry, and their memory, copied.
 
     Without gates and with. Planted: gates left out, and the mean for the sum, are seen.
     """
     kept = stirred(memory(L))
-    alone = [Memformer(Fixed(normal(L, d, d, name=f"A{h}") / 4), kept) for h in range(HEADS)]
+    alone = [Memformer(FixedBlocks(normal(L, d, d, name=f"A{h}") / 4), kept) for h in range(HEADS)]
     blocks = torch.stack([head.preconditioner.A() for head in alone])
     alpha = normal(HEADS, name="alpha")
     for gates in (None, alpha):
@@ -267,13 +277,18 @@ def test_heads_in_proportion_are_one(proportional):
     """
     d, n, alpha = 3, 7, normal(HEADS, name="alpha")
     if proportional == "weights":
-        alone = [stirred(Memformer(Fixed(normal(L, d, d, name=f"A{h}") / 4), Shared(L)), 0.3, h) for h in range(HEADS)]
+        alone = [
+            stirred(Memformer(FixedBlocks(normal(L, d, d, name=f"A{h}") / 4), Shared(L)), 0.3, h) for h in range(HEADS)
+        ]
         with torch.no_grad():
             for head in alone:
                 head.memory.weights[1] = 0
     else:
         matrix = normal(d, d, name="matrix") / 4
-        alone = [stirred(Memformer(Scaled(matrix, L), Free(L, rows=r)), 0.3, h) for h, r in enumerate((1, d + 1, 1))]
+        alone = [
+            stirred(Memformer(ScaledBlocks(matrix, L), FullTable(L, rows=r)), 0.3, h)
+            for h, r in enumerate((1, d + 1, 1))
+        ]
     merged = merge(alone, alpha)
     assert same(merged, MultiHead(alone, gated(alpha)), d, n)
     if proportional == "weights":
@@ -287,7 +302,7 @@ def test_a_merged_head_does_not_depend_on_an_svd(monkeypatch):
     """With weights of one size and both signs, another LAPACK's signs and last digits give the same head."""
     svd, generator = torch.linalg.svd, make_generator("another svd")
     matrix = normal(2, 2, name="matrix")
-    alone = [Memformer(Scaled(matrix, L), Free(L)) for _ in range(HEADS)]
+    alone = [Memformer(ScaledBlocks(matrix, L), FullTable(L)) for _ in range(HEADS)]
     with torch.no_grad():
         for factor, head in enumerate(alone, 1):
             head.preconditioner.a.fill_(factor)
@@ -316,10 +331,10 @@ def test_heads_with_scalar_b_are_one():
     A, B = (normal(d, d, name=name) / 4 for name in "AB")
     a, b = normal(2, HEADS, L, name="multiples")
     b[2] = 0
-    memory = stirred(Free(L, rows=d + 1))
+    memory = stirred(FullTable(L, rows=d + 1))
     alone = [
         Memformer(
-            Fixed(a[h, :, None, None] * A), memory, Fixed(b[h, :, None, None] * B) if h < 2 else None
+            FixedBlocks(a[h, :, None, None] * A), memory, FixedBlocks(b[h, :, None, None] * B) if h < 2 else None
         )
         for h in range(HEADS)
     ]  # fmt: skip
@@ -335,15 +350,16 @@ def test_heads_that_are_not_one_are_refused():
     """
     d = 3
     A, B = normal(2, HEADS, L, d, d, name="heads") / 4
-    free = [stirred(Memformer(Fixed(each), Free(L)), 0.3, h) for h, each in enumerate(A)]
+    free = [stirred(Memformer(FixedBlocks(each), FullTable(L)), 0.3, h) for h, each in enumerate(A)]
     with pytest.raises(ValueError, match=r"heads must have weights or matrices in proportion .* layer 0 has two"):
         merge(free)
-    curved = [Memformer(Fixed(a), Without(L), Fixed(b)) for a, b in zip(A, B, strict=True)]
+    curved = [Memformer(FixedBlocks(a), NoMemory(L), FixedBlocks(b)) for a, b in zip(A, B, strict=True)]
     with pytest.raises(ValueError, match="heads must move the inputs as one head"):
         merge(curved)
     assert same(merge(curved[:1]), MultiHead(curved[:1]), d, 7)
     unequal = [
-        stirred(Memformer(Fixed(a), Free(L), Fixed(b)), 0.3, h) for h, (a, b) in enumerate(zip(A, B, strict=True))
+        stirred(Memformer(FixedBlocks(a), FullTable(L), FixedBlocks(b)), 0.3, h)
+        for h, (a, b) in enumerate(zip(A, B, strict=True))
     ]
     with pytest.raises(ValueError, match="heads must have equal weights beside a curvature"):
         merge(unequal)
@@ -355,9 +371,9 @@ def test_experts_of_several_variances_are_one_polynomial():
     """
     d, n, variances = 4, 9, torch.tensor([1.0, 2.0, 3.0]).double()
     memory, eye = stirred(OneRegister(L)), torch.eye(4).double()
-    alone = [Memformer(Fixed((eye / s).repeat(L, 1, 1)), memory) for s in variances]
+    alone = [Memformer(FixedBlocks((eye / s).repeat(L, 1, 1)), memory) for s in variances]
     X = prompts(d, n).x[:, :-1]
-    one = Memformer(Fixed((0.7 * eye).repeat(L, 1, 1)), memory).errors(X)
+    one = Memformer(FixedBlocks((0.7 * eye).repeat(L, 1, 1)), memory).errors(X)
     for alpha in ([0.7, 0.0, 0.0], [0.0, 1.4, 0.0], [-0.3, 1.0, 1.5]):
         alpha = torch.tensor(alpha, dtype=torch.float64)
         assert (alpha / variances).sum().item() == pytest.approx(0.7)
@@ -393,7 +409,7 @@ def test_a_gate_that_reads_the_scale_takes_it_away(scale, factor):
     Planted: the standard deviation for the variance is seen.
     """
     d, X = 3, prompts(3, 7).x[:, :-1]
-    head = Memformer(Fixed(torch.eye(d).double().repeat(L, 1, 1)), stirred(OneRegister(L)))
+    head = Memformer(FixedBlocks(torch.eye(d).double().repeat(L, 1, 1)), stirred(OneRegister(L)))
     gate = PromptGate(-torch.ones(1).double(), torch.zeros(1).double(), scale)
     model = MultiHead([head], gate)
     assert shared.close(model.errors(factor * X), model.errors(X), 1e-9)
@@ -461,7 +477,7 @@ def test_gradients_are_those_of_finite_differences():
     d, layers = 2, 2
     A, batch = normal(2, layers, d, d, name="blocks") / 2, prompts(d, 3)
     gate = PromptGate(*normal(2, 2, name="gate"), quadratics.weighted_curvature)
-    model = MultiHead([Memformer(Fixed(a), Free(layers)) for a in A], gate)
+    model = MultiHead([Memformer(FixedBlocks(a), FullTable(layers)) for a in A], gate)
 
     def predictions(u, table):
         return torch.func.functional_call(model, {"gate.u": u, "heads.1.memory.weights": table}, (batch,))

@@ -6,8 +6,10 @@ the largest covers the rounding of a layer without a matrix to solve for; the ot
 it is used. For the properties of all of them, 1e-11 of the largest value covers at most 30 tokens.
 """
 
+import copy
 import functools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -410,6 +412,56 @@ def test_steps_are_the_scan(name, d, time, batch):
             state = following
     assert torch.equal(torch.stack(got, dim=1), expected)
     assert near(answers(layer, x[:1], y[:1]), expected[:1])
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of a derivative
+@pytest.mark.usefixtures("as_installed")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_check_stops_a_transformation(name):
+    """vmap over prompts, and torch.compile of all positions as one graph, give the plain errors.
+
+    A stack's derivative is written out as torch.func takes none: its recurrence is mapped.
+    """
+    layer, (x, y) = LAYERS[name], sequences(time=5)
+    errors = functools.partial(FastWeights.errors, layer) if name in ("stack", "normalised stack") else layer.errors
+    torch.compiler.reset()  # it counts how often it compiles one function
+    with torch.no_grad():
+        plain = layer.errors(x, y)
+        assert near(torch.vmap(lambda a, b: errors(a[None], b[None])[0])(x, y), plain)
+        assert near(torch.compile(layer.errors, backend="eager", fullgraph=True)(x, y), plain)
+
+
+@pytest.mark.usefixtures("as_installed")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_check_reads_a_number_on_another_device(name):
+    """A meta tensor has no numbers: reading one, as a GPU would be waited for, is an error."""
+    layer, (x, y) = copy.deepcopy(LAYERS[name]).to("meta"), (part.to("meta") for part in sequences())
+    assert layer.errors(x, y).shape == y.shape
+    state = layer.step(layer.start(len(x)), x[:, 0], y[:, 0])
+    assert layer.read(state, x[:, 1]).shape == y[:, 1].shape
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_prompts_give_no_errors(name):
+    """A batch of none, as a filtered table may leave, is answered by none."""
+    x, y = sequences()
+    assert LAYERS[name].errors(x[:0], y[:0]).shape == (0, 30)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_answer_alike(name):
+    """deepcopy and pickle give layers with the same errors, bit for bit; autocast those of float32 within 2% of the
+    largest, as products in bfloat16 round to 0.4%.
+    """
+    layer, (x, y) = layers(3, torch.float32)[name], sequences(time=12, dtype=torch.float32)
+    with torch.no_grad():
+        plain = layer.errors(x, y)
+        for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            assert torch.equal(other.errors(x, y), plain)
+        with torch.autocast("cpu", torch.bfloat16):
+            cast = layer.errors(x, y)
+    assert cast.dtype == torch.float32
+    assert (cast - plain).abs().max() <= 0.02 * plain.abs().max()
 
 
 @pytest.mark.parametrize("name", LINEAR)

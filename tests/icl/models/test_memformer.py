@@ -19,7 +19,18 @@ from scipy import stats
 from torch import nn
 
 from icl.models import memformer, token_form
-from icl.models.memformer import Fixed, Free, Full, Memformer, OneRegister, Scaled, Shared, TokenWise, Without, scatter
+from icl.models.memformer import (
+    FixedBlocks,
+    Full,
+    FullTable,
+    Memformer,
+    NoMemory,
+    OneRegister,
+    ScaledBlocks,
+    Shared,
+    TokenWise,
+    init_normal_,
+)
 from icl.profile import make_generator
 from icl.tasks import Prompt, StationaryRegression, batches
 
@@ -34,8 +45,8 @@ SIZES = [(3, 7), (4, 2), (1, 4)]
 
 def preconditioners(d):
     return {
-        "fixed": Fixed(normal(L, d, d, name="A") / 3),
-        "scaled": Scaled(normal(d, d, name="matrix") / 3, L),
+        "fixed": FixedBlocks(normal(L, d, d, name="A") / 3),
+        "scaled": ScaledBlocks(normal(d, d, name="matrix") / 3, L),
         "full": Full(d, L),
     }
 
@@ -44,11 +55,11 @@ def preconditioners(d):
 def models(d, n):
     """Every memory over every preconditioner, with matrices B and without; no test changes their parameters."""
     memories = {
-        "without": lambda: Without(L),
+        "without": lambda: NoMemory(L),
         "one register": lambda: OneRegister(L),
         "shared": lambda: Shared(L),
-        "free": lambda: Free(L),
-        "free rows": lambda: Free(L, rows=d + 1),
+        "free": lambda: FullTable(L),
+        "free rows": lambda: FullTable(L, rows=d + 1),
         "token-wise": lambda: TokenWise(L, n),
     }
     found = {}
@@ -190,9 +201,9 @@ def test_memories_start_as_they_say():
     one as well.
     """
     eye = torch.eye(L, dtype=torch.float64)
-    for memory in (Without(L), OneRegister(L), Free(L)):
+    for memory in (NoMemory(L), OneRegister(L), FullTable(L)):
         assert torch.equal(memory.Gamma(), eye)
-    assert torch.equal(Free(L, rows=4).Gamma(), eye.unsqueeze(-1).expand(L, L, 4))
+    assert torch.equal(FullTable(L, rows=4).Gamma(), eye.unsqueeze(-1).expand(L, L, 4))
     first = torch.zeros(L, L, dtype=torch.float64)
     first[:, 0] = 1
     assert torch.equal(Shared(L).Gamma(), first)
@@ -210,7 +221,7 @@ def test_parts_start_at_the_identity_and_keep_copies():
     Planted: no copy is seen.
     """
     A, matrix = normal(L, 2, 2, name="A"), normal(2, 2, name="matrix")
-    fixed, scaled, kept = Fixed(A), Scaled(matrix, L), (A.clone(), matrix.clone())
+    fixed, scaled, kept = FixedBlocks(A), ScaledBlocks(matrix, L), (A.clone(), matrix.clone())
     A.zero_()
     matrix.zero_()
     assert torch.equal(fixed.A(), kept[0])
@@ -252,7 +263,7 @@ def test_token_wise_weights():
     shared, equal, varied = stirred(Shared(L)), TokenWise(L, n), stirred(TokenWise(L, n))
     with torch.no_grad():
         equal.weights.copy_(shared.weights.unsqueeze(-1).expand(L, n + 1))
-    block, prompt = Fixed(normal(L, d, d, name="A") / 3), prompts(d, n)
+    block, prompt = FixedBlocks(normal(L, d, d, name="A") / 3), prompts(d, n)
     X = prompt.x[:, :-1]
     assert close(Memformer(block, equal).errors(X), Memformer(block, shared).errors(X))
     left = {}
@@ -277,19 +288,19 @@ def test_the_risk_is_its_trace():
     M_l of three layers, and of one of them. Planted: Sigma in place of its root is seen.
     """
     d = 4
-    Sigma, M = covariance(d), Memformer(stirred(Full(d, L)), stirred(Free(L))).errors(normal(5, 6, d)).detach()
+    Sigma, M = covariance(d), Memformer(stirred(Full(d, L)), stirred(FullTable(L))).errors(normal(5, 6, d)).detach()
     S, inverse = Sigma.numpy(), np.linalg.inv(Sigma.numpy())
     expected = torch.tensor([[np.trace(S @ m @ inverse @ m.T) for m in prompt] for prompt in M.numpy()])
     for taken in (Sigma, S, 2 * S, S.tolist()):
         assert close(memformer.risks(M, taken), expected)
     assert close(memformer.risks(M[:, 1], Sigma), expected[:, 1])
-    model = Memformer(Full(d, L), Without(L))
+    model = Memformer(Full(d, L), NoMemory(L))
     assert torch.equal(model.risks(normal(5, 6, d), S), memformer.risks(model.errors(normal(5, 6, d)), S))
     assert close(memformer.risks(M, S)[:, 0], torch.full((5,), float(d)).double())
 
 
 @pytest.mark.parametrize("curved", [False, True])
-@pytest.mark.parametrize("memory", [OneRegister, Shared, Free])
+@pytest.mark.parametrize("memory", [OneRegister, Shared, FullTable])
 def test_whitening_leaves_the_risk(memory, curved):
     """The risks of A and B on X under Sigma are those of S A S and S^-1 B S on X S^-1 under I, S = Sigma^(1/2).
 
@@ -301,9 +312,9 @@ def test_whitening_leaves_the_risk(memory, curved):
     S, inverse = ((vectors * values**power) @ vectors.T for power in (0.5, -0.5))
     X, (A, B) = normal(5, n, d) @ S, normal(2, L, d, d, name="A") / 5
     parts = stirred(memory(L))
-    curvature, white_curvature = (Fixed(B), Fixed(inverse @ B @ S)) if curved else (None, None)
-    coloured = Memformer(Fixed(A), parts, curvature).risks(X, Sigma)
-    white = Memformer(Fixed(S @ A @ S), parts, white_curvature).risks(X @ inverse, np.eye(d))
+    curvature, white_curvature = (FixedBlocks(B), FixedBlocks(inverse @ B @ S)) if curved else (None, None)
+    coloured = Memformer(FixedBlocks(A), parts, curvature).risks(X, Sigma)
+    white = Memformer(FixedBlocks(S @ A @ S), parts, white_curvature).risks(X @ inverse, np.eye(d))
     assert close(coloured, white)
 
 
@@ -382,16 +393,18 @@ ROUNDING_OF_LAWS = 1e-9
 #: Nine models times each law, so a few examples for each pair.
 few = settings(max_examples=5)
 KINDS = {
-    "without": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), Without(L)),
-    "scaled": lambda d, n, L, kind: Memformer(Scaled(torch.eye(d, dtype=kind), L), Without(L)),
-    "fixed": lambda d, n, L, kind: Memformer(Fixed(torch.ones(L, d, d, dtype=kind).tril() / d), Free(L, dtype=kind)),
+    "without": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), NoMemory(L)),
+    "scaled": lambda d, n, L, kind: Memformer(ScaledBlocks(torch.eye(d, dtype=kind), L), NoMemory(L)),
+    "fixed": lambda d, n, L, kind: Memformer(
+        FixedBlocks(torch.ones(L, d, d, dtype=kind).tril() / d), FullTable(L, dtype=kind)
+    ),
     "one register": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), OneRegister(L, dtype=kind)),
     "shared": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), Shared(L, dtype=kind)),
-    "free": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), Free(L, dtype=kind)),
+    "free": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), FullTable(L, dtype=kind)),
     "token-wise": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), TokenWise(L, n, dtype=kind)),
-    "GD++": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), Without(L), Full(d, L, dtype=kind)),
+    "GD++": lambda d, n, L, kind: Memformer(Full(d, L, dtype=kind), NoMemory(L), Full(d, L, dtype=kind)),
     "GD++, rows": lambda d, n, L, kind: Memformer(
-        Full(d, L, dtype=kind), Free(L, rows=d + 1, dtype=kind), Full(d, L, dtype=kind)
+        Full(d, L, dtype=kind), FullTable(L, rows=d + 1, dtype=kind), Full(d, L, dtype=kind)
     ),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -552,9 +565,9 @@ def test_measured_errors_are_the_risks(kind):
     Sigma = np.diag([3.0, 1.0, 0.3]) + 0.2
     A = torch.randn(2, L, d, d, generator=design, dtype=torch.float64) / 4
     model = {
-        "one register": Memformer(Fixed(A[0]), OneRegister(L)),
-        "token-wise": Memformer(Fixed(A[0]), TokenWise(L, n)),
-        "GD++": Memformer(Fixed(A[0]), Free(L), Fixed(A[1])),
+        "one register": Memformer(FixedBlocks(A[0]), OneRegister(L)),
+        "token-wise": Memformer(FixedBlocks(A[0]), TokenWise(L, n)),
+        "GD++": Memformer(FixedBlocks(A[0]), FullTable(L), FixedBlocks(A[1])),
     }[kind]
     with torch.no_grad():
         for p in model.parameters():
@@ -580,7 +593,7 @@ def test_scattered_parameters_are_normal():
     A mean off by 4 % of the scale, a variance off by 5 %, another law off by 2 % somewhere are seen.
     """
     model, scale = Full(100, 4), 1e-4
-    scatter(model, scale, generator=make_generator("scattered"))
+    init_normal_(model, scale, generator=make_generator("scattered"))
     z = model.matrices.detach().numpy().ravel() / scale
     chance.assert_z(z.mean() * len(z) ** 0.5)
     chance.assert_within((z**2).sum(), stats.chi2(len(z)))
@@ -596,7 +609,7 @@ def test_scatter_draws_the_parameters_named():
 
     def scattered(names, scale=0.5):
         model = Memformer(Full(2, L), OneRegister(L))
-        scatter(model, scale, generator=make_generator("scattered"), names=names)
+        init_normal_(model, scale, generator=make_generator("scattered"), names=names)
         return dict(model.named_parameters())
 
     start = dict(Memformer(Full(2, L), OneRegister(L)).named_parameters())
@@ -615,5 +628,5 @@ def test_scatter_draws_the_parameters_named():
             else:
                 assert torch.equal(parameter, start[name])
     single = nn.Linear(2, 3)
-    scatter(single, 1.0, generator=make_generator("scattered"))
+    init_normal_(single, 1.0, generator=make_generator("scattered"))
     assert torch.equal(single.weight, torch.randn(3, 2, generator=make_generator("scattered")))

@@ -6,7 +6,7 @@ import torch
 
 from icl import convex
 from icl.models import memformer, token_form
-from icl.models.memformer import Free, OneRegister, TokenWise, Without
+from icl.models.memformer import FullTable, NoMemory, OneRegister, TokenWise
 from icl.models.pointwise import (
     EqualSteps,
     HeavyBall,
@@ -74,7 +74,7 @@ def test_a_map_changes_the_last_value_alone():
 
 
 def fixed(Gamma):
-    memory = Free(len(Gamma))
+    memory = FullTable(len(Gamma))
     with torch.no_grad():
         memory.weights.copy_(Gamma)
     return memory
@@ -122,8 +122,8 @@ def test_without_a_map_layers_are_linear_in_the_labels():
     x = torch.randn(4, N + 1, D, generator=generator).double()
     one, two = torch.randn(2, 4, N + 1, generator=generator).double()
     w = torch.zeros_like(x)
-    model = memformer.Memformer(memformer.Full(D, L), Free(L), memformer.Full(D, L))
-    memformer.scatter(model, 0.2, generator=generator)
+    model = memformer.Memformer(memformer.Full(D, L), FullTable(L), memformer.Full(D, L))
+    memformer.init_normal_(model, 0.2, generator=generator)
 
     def both(answer):
         return answer(Prompt(x, one, w)) + 2 * answer(Prompt(x, two, w)), answer(Prompt(x, one + 2 * two, w))
@@ -172,8 +172,8 @@ def test_the_query_label_is_hidden_and_order_does_not_count(kind):
 
 
 def test_memories_are_the_tables_of_their_methods():
-    for memory in (EqualSteps(L), HeavyBall(L), StepALayer(L), OneRegister(L), Free(L)):
-        assert torch.equal(memory.Gamma(), Without(L).Gamma())
+    for memory in (EqualSteps(L), HeavyBall(L), StepALayer(L), OneRegister(L), FullTable(L)):
+        assert torch.equal(memory.Gamma(), NoMemory(L).Gamma())
     ball, steps = HeavyBall(L), StepALayer(L)
     with torch.no_grad():
         ball.eta.fill_(0.3)

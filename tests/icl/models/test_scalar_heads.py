@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from icl.models.experts import FreeGate, MultiHead
-from icl.models.memformer import Full, Memformer, Shared, TokenWise, Without, scatter
+from icl.models.memformer import Full, Memformer, NoMemory, Shared, TokenWise, init_normal_
 from icl.models.scalar_heads import ScalarHeads, scalar_weights
 from icl.models.token_form import many_heads, parameters
 from icl.profile import make_generator
@@ -16,7 +16,7 @@ L = 3
 
 def drawn(heads, tokens, name="scalar heads"):
     model = ScalarHeads(heads, L, 6, tokens=tokens)
-    scatter(model, 0.4, generator=make_generator(name))
+    init_normal_(model, 0.4, generator=make_generator(name))
     return model
 
 
@@ -47,7 +47,7 @@ def test_it_is_many_heads_of_one_dimension(tokens):
     """`MultiHead` of the same numbers has the same predictions and errors, to 1e-9."""
     model, heads, met = drawn(2, tokens), [], prompt()
     for h in range(2):
-        memory = {0: Without(L), 1: Shared(L), 7: TokenWise(L, 6)}[tokens]
+        memory = {0: NoMemory(L), 1: Shared(L), 7: TokenWise(L, 6)}[tokens]
         head = Memformer(Full(1, L), memory)
         with torch.no_grad():
             head.preconditioner.matrices.copy_(model.steps[h].view(L, 1, 1))

@@ -8,7 +8,7 @@ import torch
 
 from icl.experiments.training_variants import THEN
 from icl.models.experts import ConvexGate, FreeGate, MultiHead
-from icl.models.memformer import Free, Memformer, Scaled
+from icl.models.memformer import FullTable, Memformer, ScaledBlocks
 from icl.profile import make_generator
 from icl.tasks.quadratics import regression
 from icl.theory import lfom
@@ -20,11 +20,11 @@ SHORT = replace(THEN, steps=5)
 
 
 def experts(gate=None):
-    memory = Free(L)
+    memory = FullTable(L)
     with torch.no_grad():
         memory.weights.copy_(torch.as_tensor(lfom.registers(*polynomial_floor.optimal_registers(D, N, L))))
     eye = torch.eye(D, dtype=torch.float64)
-    return MultiHead([Memformer(Scaled(eye / s, L), memory) for s in (1.0, 2.0)], gate or FreeGate(2))
+    return MultiHead([Memformer(ScaledBlocks(eye / s, L), memory) for s in (1.0, 2.0)], gate or FreeGate(2))
 
 
 def prompts(k, variance=1.0, name="adapting"):

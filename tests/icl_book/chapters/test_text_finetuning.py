@@ -90,7 +90,7 @@ def test_training_teaches_what_marks_a_class_and_survives_a_kill(tmp_path):
             raise Killed
         return label_loss(model, prompt)
 
-    kept = {"checkpoint": tmp_path / "state", "every": 4}
+    kept = {"checkpoint": tmp_path / "state", "checkpoint_every": 4}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_finetuning, "label_loss", killed)
         with pytest.raises(Killed):

@@ -70,7 +70,6 @@ def _not_one(gamma: float) -> None:
         raise ValueError("gamma must differ from 1 in the printed forms, got 1.0")
 
 
-@validated
 def _checked(
     lam: Positive, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative, mend: Collection[int]
 ) -> None:

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 
 from icl import _checks
 from icl._bounds import NonNegative, NonNegatives, Reals, validated
+from icl.linear_gaussian import downdate, innovation, kalman_update
 from icl.tasks import (
     DriftingRegression,
     HeavyTailedDrift,
@@ -73,11 +74,6 @@ _TOLERANCE = 1e-8
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def _downdate(P: np.ndarray, u: np.ndarray) -> None:
-    # u u' rather than (P x)(P x)' / s: the update stays symmetric to the last bit, as stability needs.
-    P -= u[..., :, None] * u[..., None, :]
-
-
 def _root(matrix: np.ndarray) -> np.ndarray:
     """B with B B' = matrix and no more columns than its rank."""
     values, vectors = np.linalg.eigh(matrix)
@@ -105,17 +101,16 @@ def _by_covariance(
     batch, time, d = x.shape
     P = np.broadcast_to(start**2 * np.eye(d), (batch, d, d)).copy()
     errors, rounding, off = np.empty((batch, time)), np.empty((batch, time)), np.zeros(batch)
-    diagonal = np.arange(d)
+    diagonal, size = np.arange(d), (x**2).sum(-1)
     for i in range(time):
         P *= gain[:, i, None, None] ** 2
         P[:, diagonal, diagonal] += added[:, i, None] ** 2
         errors[:, i], rounding[:, i] = np.einsum("ij,bji->b", Lambda, P), off
         if i == time - 1:
             break
-        Px = np.einsum("bij,bj->bi", P, x[:, i])
-        s = np.einsum("bi,bi->b", x[:, i], Px) + noise**2
-        off = _propagate_error(off, P, gain[:, i + 1], added[:, i + 1] ** 2, (x[:, i] ** 2).sum(-1), s)
-        _downdate(P, Px / np.sqrt(np.where(s > 0, s, np.inf))[:, None])
+        Px, S = innovation(P, x[:, i], noise**2)
+        off = _propagate_error(off, P, gain[:, i + 1], added[:, i + 1] ** 2, size[:, i], S)
+        P = downdate(P, Px, np.where(S > 0, S, np.inf))
     return errors, rounding
 
 
@@ -535,15 +530,9 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
         y_hat[:, i] = (x[:, i] * middle).sum(-1)
         errors[:, i] = np.einsum("ij,bji->b", task.Lambda, spread)
 
-        Px = (V.reshape(batch, -1, d) @ x[:, i, :, None]).reshape(batch, i + 2, d)
-        s = np.einsum("bjc,bc->bj", Px, x[:, i])
-        dark = ~(s > 0)
-        s = np.where(dark, 1.0, s)
-        surprise = np.where(dark, 0.0, y[:, i, None] - np.einsum("bjc,bc->bj", m, x[:, i]))
-        m += Px * (surprise / s)[..., None]
-        _downdate(V, np.where(dark[..., None], 0.0, Px / np.sqrt(s)[..., None]))
+        m[:], V[:], error, S = kalman_update(m, V, x[:, i, None], y[:, i, None])
         # A factor common to all runs does not matter: an input of 0 leaves all of them as they were.
-        lp -= np.where(dark, 0.0, (np.log(s) + surprise**2 / s) / 2)
+        lp -= np.where(np.isfinite(S), (np.log(S) + error**2 / S) / 2, 0.0)
         lp -= lp.max(1, keepdims=True)
         lp -= np.log(np.exp(lp).sum(1, keepdims=True))
     return y_hat, errors

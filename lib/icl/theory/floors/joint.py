@@ -55,7 +55,7 @@ def _refuse_lost_digits(errors: Float[np.ndarray, "*shape"], variances: Float[np
         )
 
 
-@validated
+@validated  # of a task among several, which no signature declares
 def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
     _checks.isotropic(getattr(task, "task", task))
     found = np.asarray(_checks.real("x", x), dtype=np.float64)

@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl._bounds import NonNegative, Positive, Reals, UnitInterval, validated
+from icl.linear_gaussian import kalman_update
 from icl.tasks.unknown_drift import UnknownDrift
 from icl.theory.moments import _driven
 from icl.theory.steady.fast_weights import DriftLaw, SteadyOptimum, _law, _left_out, best_unit_delta, squared_lengths
@@ -100,19 +101,13 @@ def bank_predictions(
         found.each_y_hat[:, i], found.each_error[:, i] = np.einsum("bjc,bc->bj", mean, x[:, i]), own
         found.error[:, i] = (p * (own + np.einsum("bjc,ce,bje->bj", apart, task.Lambda, apart))).sum(-1)
 
-        Px = (P.reshape(batch, -1, d) @ x[:, i, :, None]).reshape(batch, m, d)
-        s = np.einsum("bjc,bc->bj", Px, x[:, i]) + task.noises**2
-        dark = ~(s > 0)  # an input of 0 without noise: its label tells nothing
-        s = np.where(dark, 1.0, s)
-        surprise = np.where(dark, 0.0, y[:, i, None] - found.each_y_hat[:, i])
-        lp = lp - np.where(dark, 0.0, (np.log(2 * np.pi * s) + surprise**2 / s) / 2)
+        mean, P, error, S = kalman_update(mean, P, x[:, i, None], y[:, i, None], task.noises**2)
+        # An input of 0 without noise: its label tells nothing.
+        lp = lp - np.where(np.isfinite(S), (np.log(2 * np.pi * S) + error**2 / S) / 2, 0.0)
         top = lp.max(1, keepdims=True)
         told = top + np.log(np.exp(lp - top).sum(1, keepdims=True))
         lp, found.evidence[:, i] = lp - told, told[:, 0]
-        mean = gamma[:, None] * (mean + Px * (surprise / s)[..., None])
-        u = np.where(dark[..., None], 0.0, Px / np.sqrt(s)[..., None])
-        # u u', so that P stays symmetric to the last bit.
-        P -= u[..., :, None] * u[..., None, :]
+        mean *= gamma[:, None]
         P *= gamma[:, None, None] ** 2
         P[..., diagonal, diagonal] += task.steps[:, None] ** 2
     return found
@@ -146,15 +141,11 @@ def linear_predictions(
     y_hat, errors, diagonal = np.empty(y.shape), np.empty(y.shape), np.arange(m * d)
     for i in range(time):
         errors[:, i] = np.einsum("bjckf,cf->b", P.reshape(batch, m, d, m, d), task.Lambda)
-        y_hat[:, i] = (mean.reshape(batch, m, d).sum(1) * x[:, i]).sum(-1)
         H = np.tile(x[:, i], (1, m))
-        PH = np.einsum("bce,be->bc", P, H)
-        s = (PH * H).sum(-1) + task.sigma_y**2
-        s = np.where(s > 0, s, np.inf)
-        mean = fade * (mean + PH * ((y[:, i] - y_hat[:, i]) / s)[:, None])
-        u = fade * PH / np.sqrt(s)[:, None]
+        y_hat[:, i] = np.vecdot(mean, H)
+        mean, P, *_ = kalman_update(mean, P, H, y[:, i], task.sigma_y**2)
+        mean *= fade
         P *= fade[:, None] * fade
-        P -= u[:, :, None] * u[:, None]
         P[:, diagonal, diagonal] += added
     return y_hat, errors
 
@@ -185,7 +176,6 @@ def _apart(law: DriftLaw, eps: float) -> float:
     return float(np.abs(found - 1)[: 3 if law.sigma_y else 2].max())
 
 
-@validated
 def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
     """`unit_delta_error` by quadrature, which does not see how an eps near 0 acts in few dimensions."""
     law = _law(law)
@@ -240,7 +230,6 @@ def _error(law: DriftLaw, lam: float, moments: tuple[float, float, float]) -> fl
     return float(law.d * (_driven(law.k0, law.gamma, lam, b1) + lam**2 * heard) / left)
 
 
-@validated
 def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
     """`gates_at` by quadrature, which does not see faint noise in few dimensions."""
     law = _law(law)

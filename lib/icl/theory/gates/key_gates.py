@@ -31,6 +31,7 @@ from scipy.special import roots_jacobi
 
 from icl import _checks
 from icl._bounds import Count, Natural, NonNegative, Positive, Reals, UnitInterval, validate_fields, validated
+from icl.linear_gaussian import downdate, innovation
 from icl.theory.steady.fast_weights import DriftLaw
 
 
@@ -265,7 +266,6 @@ _Step = Callable[[Any, MovingWeights], np.ndarray]
 _Slope = Callable[[np.ndarray, MovingWeights], Callable[[np.ndarray], np.ndarray]]
 
 
-@validated
 def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
     """The fixed point of a map that increases and is concave, by Newton's method, which comes down to it from above."""
     m = len(drift.F)
@@ -296,6 +296,7 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
     raise ValueError(f"drift must settle under its best gains, which it does not with F = {drift.F}")
 
 
+@validated
 def key_gated_bound(drift: MovingWeights) -> GateBound:
     """The least error of any layer h <- A(x) h + b(x) y of any size whose gates see the current key: a fixed point.
 
@@ -310,6 +311,7 @@ def key_gated_bound(drift: MovingWeights) -> GateBound:
     return _settle(drift, averaged_step, _key_gated_slope)
 
 
+@validated
 def data_free_bound(drift: MovingWeights) -> GateBound:
     """The same for layers whose coefficients are matrices and do not see the key: h_j <- A h + B y x + C x x'h.
 
@@ -362,13 +364,12 @@ def _sequences(x: Reals, drift: MovingWeights) -> np.ndarray:
 
 def _gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
     """P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one for each; 0 where nothing is heard."""
-    at = np.einsum("...ij,...j->...i", P, seen)
-    heard = (at * seen).sum(-1, keepdims=True) + sigma_y**2
-    return np.asarray(np.divide(at, heard, out=np.zeros_like(at), where=heard > 0))
+    Ps, S = innovation(P, seen, sigma_y**2)
+    return Ps / np.where(S > 0, S, np.inf)[..., None]
 
 
 def _moved(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """What is missed after a step with gain k, whatever k is."""
+    """What is missed after a step with gain k, whatever k is: Joseph's form, F in both of its factors."""
     A = drift.F @ (np.eye(P.shape[-1]) - k[:, :, None] * seen[:, None, :])
     b = k @ drift.F.T
     return np.asarray(A @ P @ A.transpose(0, 2, 1) + drift.sigma_y**2 * b[:, :, None] * b[:, None, :] + drift.Q)
@@ -376,10 +377,8 @@ def _moved(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights)
 
 def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
     """The same at the best gain: Riccati's step."""
-    heard = np.einsum("cij,cj->ci", P, seen)
-    size = (heard * seen).sum(-1) + drift.sigma_y**2
-    root = heard / np.sqrt(np.where(size > 0, size, np.inf))[:, None]
-    return np.asarray(drift.F @ (P - root[:, :, None] * root[:, None, :]) @ drift.F.T + drift.Q)
+    Ps, S = innovation(P, seen, drift.sigma_y**2)
+    return np.asarray(drift.F @ downdate(P, Ps, np.where(S > 0, S, np.inf)) @ drift.F.T + drift.Q)
 
 
 @validated
@@ -402,14 +401,13 @@ def windowed_errors(
     x = _sequences(x, drift)
     P = np.broadcast_to(prior, (len(x), *prior.shape))
     errors = np.zeros(x.shape[:2])
-    weigh = drift.H.T @ drift.Lambda @ drift.H
+    weigh, seen = drift.H.T @ drift.Lambda @ drift.H, x @ drift.H
     for i in range(x.shape[1]):
         errors[:, i] = np.einsum("ij,cij->c", weigh, P)
         R = np.broadcast_to(prior, P.shape)
         for j in range(max(0, i - window), i):
-            R = _taken(R, x[:, j] @ drift.H, drift)
-        seen = x[:, i] @ drift.H
-        P = _moved(P, _gains(R, seen, drift.sigma_y), seen, drift)
+            R = _taken(R, seen[:, j], drift)
+        P = _moved(P, _gains(R, seen[:, i], drift.sigma_y), seen[:, i], drift)
     return errors
 
 

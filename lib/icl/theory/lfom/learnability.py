@@ -31,7 +31,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
-from icl._bounds import Count, OpenUnit, Positive, PositiveUnit, validated
+from icl._bounds import Count, OpenUnit, Positive, validated
 from icl.theory.lfom.gated_floor import _eliminated, excess_constants
 from icl.theory.lfom.polynomial_floor import _optimum, _products, optimal_polynomial, optimal_risks, wishart_moments
 
@@ -90,7 +90,6 @@ def covering_excess(
     counts = np.asarray(N, dtype=np.float64)
     p = parameters
     largest, slope = float(largest), float(slope)
-    delta = _share(delta)
 
     def at(ln: float, count: float) -> float:
         cover = p * math.log1p(2 * math.exp(math.log(radius) - ln)) + math.log(2 / delta)
@@ -103,13 +102,6 @@ def covering_excess(
         return float(minimize_scalar(at, args=(count,), bounds=(low, high), method="bounded").fun)
 
     return np.array([best(count) for count in counts.ravel()]).reshape(counts.shape)
-
-
-@validated
-def _share(delta: PositiveUnit) -> float:
-    if delta == 1:
-        raise ValueError("delta must be finite and > 0 and < 1, got 1.0")
-    return delta
 
 
 @validated

@@ -281,7 +281,6 @@ def best_single_step(d: Count, n: Count) -> tuple[float, float]:
     return n / (n + d + 1), d * (d + 1) / (n + d + 1)
 
 
-@validated
 def _limit(c: Positive, layers: Count) -> _Register:
     """The closed forms of the module's head for d/n = c, in fractions: at c = 1 nothing is 0/0, and nothing cancels."""
     ratio = Fraction(c)

@@ -37,11 +37,6 @@ from icl._bounds import Count, NonNegative, Positive, Real, validated
 
 
 @validated
-def _checked(lam: NonNegative, a: Real, kurtosis: Annotated[float, Ge(1)]) -> None:
-    """Check the settings of a layer and of its inputs."""
-
-
-@validated
 def _limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
     """Check that squares of both, and of paths, are within float64."""
 
@@ -75,7 +70,6 @@ def path_error(
     Raises:
         ValueError: if w has no two positions, or a number is not finite or out of range.
     """
-    _checked(lam, a, kurtosis)
     w = _path(w)
     c = a * float(lam) ** np.arange(w.shape[-2] - 1, 0, -1)
     apart = np.einsum("i,...id->...d", c, w[..., :-1, :]) - w[..., -1, :]
@@ -131,7 +125,6 @@ def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Flo
 
 def _bound(w: Any, R: float, delta: float, lam: float, a: float, kurtosis: float, *, on_sphere: bool) -> float:
     """Both bounds; on the sphere ||w_i|| = R is an equation, whose alpha_i has either sign."""
-    _checked(lam, a, kurtosis)
     _limits(R, delta)
     w = _path(w)
     _checks.shape("w", w, (None, None))
@@ -241,7 +234,6 @@ def worst_path(
 
     Returns: a path whose error is at least that of `start` pulled in.
     """
-    _checked(lam, a, kurtosis)
     _limits(R, delta)
     start = _path(start, "start")
     _checks.shape("start", start, (None, None))

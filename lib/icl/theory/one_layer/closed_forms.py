@@ -22,7 +22,6 @@ from icl.tasks import DriftingRegression, Task
 from icl.theory import moments as _moments
 
 
-@validated
 def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
     """Eigenvalues of Lambda, ascending."""
     return np.linalg.eigvalsh(task.Lambda)
@@ -193,7 +192,6 @@ def xi(task: Task, *, lam: Positives) -> Any:
     return m.D1**2 / np.where(m.D2 > 0, m.D2, 1.0)
 
 
-@validated
 def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
     """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
     grid = np.linspace(0, min(upper, 2.0), 401)[1:]
@@ -244,6 +242,7 @@ def forgetting_by_direction(task: Task, *, upper: Positive = 1.0) -> Float[np.nd
     return np.array([best(j) for j in range(task.d)])
 
 
+@validated
 def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
     """Variance of the noise in a pseudo-observation over that of its signal, one an eigenvalue of Lambda, ascending.
 

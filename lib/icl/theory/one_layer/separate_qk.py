@@ -251,7 +251,6 @@ def separate_flow(
     )
 
 
-@validated
 def _directions(task: Task, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues of Lambda, descending, and their directions."""
     if _checks.integer("rank", rank, at_least=0) > task.d:

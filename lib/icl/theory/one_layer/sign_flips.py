@@ -38,11 +38,6 @@ from icl.theory.one_layer import closed_forms
 
 
 @validated
-def _settings(flip: Annotated[float, Ge(0), Le(0.5)], explained: PositiveUnit) -> tuple[float, float]:
-    return flip, float(explained)
-
-
-@validated
 def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: Count) -> _moments.Moments:
     """D1 .. D4 of signs that turn with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
 
@@ -128,7 +123,7 @@ def sign_drift(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: P
     Returns:
         A task for closed forms; its sampler still draws Gaussian inputs.
     """
-    flip, rho = _settings(flip, explained)
+    rho = explained
     sigma_e = float(2 * np.sqrt(flip * (1 - flip)))
     inputs: InputLaw = replace(GAUSSIAN, name="of the kurtosis 1 / rho", kurtosis=1 / rho)
     return DriftingRegression(1, n, gamma=1 - 2 * flip, sigma_w=1.0, sigma_e=sigma_e, inputs=inputs)
@@ -196,10 +191,7 @@ def memory_right(
         n: number of demonstrations.
         explained: rho.
     """
-    flip, rho = _settings(flip, explained)
-    lam = np.asarray(lam, dtype=np.float64)
-    if rho == 1:
-        raise ValueError(f"explained must be < 1, where agreement is not certain, got {explained!r}")
+    rho, lam = explained, np.asarray(lam, dtype=np.float64)
     variance = rho - rho**2
     step = np.pi / (n * rho + 9 * np.sqrt(n * variance))
     u = step * (np.arange(int(9 / np.sqrt(variance) / step) + 2) + 0.5)

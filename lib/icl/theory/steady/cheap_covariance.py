@@ -42,8 +42,13 @@ from icl._bounds import (
     validate_fields,
     validated,
 )
+from icl.linear_gaussian import downdate, innovation
 from icl.theory.steady import large_d
 from icl.theory.steady.fast_weights import DriftLaw, _law
+
+# Outside of these a share of the matrix changes nothing that float64 could tell.
+_Drift = Annotated[float, Ge(1e-3), Le(10)]
+_Noise = Annotated[float, Ge(0), Le(10)]
 
 
 @dataclass(frozen=True)
@@ -165,8 +170,7 @@ def _keys(x: Reals, law: DriftLaw) -> np.ndarray:
 
 def _missed(Sigma: np.ndarray, x: np.ndarray, g: np.ndarray, law: DriftLaw) -> np.ndarray:
     """Covariance of what is missed after a label and a step of drift, whatever the gain g (Joseph's form)."""
-    h = np.einsum("bij,bj->bi", Sigma, x)
-    S = np.einsum("bi,bi->b", x, h) + law.sigma_y**2
+    h, S = innovation(Sigma, x, law.sigma_y**2)
     half = g * S[:, None] / 2 - h
     # (I - g x') Sigma (I - g x')' + s2 g g', symmetric to the last bit.
     crossed = g[:, :, None] * half[:, None, :]
@@ -211,7 +215,7 @@ class _Whole:
     """P as a matrix, with what is kept of it after each label."""
 
     def __init__(self, law: DriftLaw, kind: Blocks | Restarted | Thinned | Rounded | Frozen, batch: int) -> None:
-        self.law, self.kind, self.seen = law, kind, 0
+        self.law, self.kind, self.seen, self.eye = law, kind, 0, np.eye(law.d)
         start = np.full(law.d, law.k0)
         if isinstance(kind, Frozen):
             start = start * 0 + np.array(kind.variances)
@@ -221,8 +225,7 @@ class _Whole:
         self.P = np.broadcast_to(np.diag(start), (batch, law.d, law.d)).copy()
 
     def gain(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        Px = np.einsum("bij,bj->bi", self.P, x)
-        return Px, np.einsum("bi,bi->b", x, Px) + self.law.sigma_y**2
+        return innovation(self.P, x, self.law.sigma_y**2)
 
     def believed(self, Lambda: np.ndarray) -> np.ndarray:
         return np.einsum("bij,ij->b", self.P, Lambda)
@@ -232,19 +235,17 @@ class _Whole:
         self.seen += 1
         if isinstance(kind, Frozen):
             return
-        eye = np.eye(d)
         if isinstance(kind, Thinned) and self.seen % kind.every:
             # The mean over a key that is not looked at, as if x'P x were its mean.
             total = np.einsum("bjj->b", self.P) + law.sigma_y**2
             P = self.P - self.P @ self.P / total[:, None, None]
         else:
-            u = Px / np.sqrt(S)[:, None]
-            P = self.P - u[:, :, None] * u[:, None, :]
+            P = downdate(self.P, Px, S)
         if isinstance(kind, Blocks):
             P = P * self.inside
         elif isinstance(kind, Restarted) and self.seen % kind.every == 0:
-            P = np.einsum("bjj->b", P)[:, None, None] / d * eye
-        P = law.gamma**2 * P + law.q * eye
+            P = np.einsum("bjj->b", P)[:, None, None] / d * self.eye
+        P = law.gamma**2 * P + law.q * self.eye
         if isinstance(kind, Rounded):
             step = 2 * law.k0 / 2.0**kind.bits
             P = np.rint(P / step) * step
@@ -252,7 +253,7 @@ class _Whole:
 
 
 class _Thin:
-    """P = V diag(l - p) V' + p I with few orthonormal columns V."""
+    """P = V diag(l - p) V' + p I with few orthonormal columns V; its update is of V and l, without the matrix."""
 
     def __init__(self, law: DriftLaw, kind: LowRank, batch: int) -> None:
         self.law, self.rank = law, min(kind.rank, law.d - 1)
@@ -352,14 +353,6 @@ def numbers_kept(kind: Kept, d: Count) -> int:
 
 
 @validated
-def _place(
-    share: UnitInterval, s: Annotated[float, Ge(1e-3), Le(10)], v: Annotated[float, Ge(0), Le(10)]
-) -> tuple[float, float, float]:
-    # Outside of these a share of the matrix changes nothing that float64 could tell.
-    return share, float(s), float(v)
-
-
-@validated
 def eps_spread(
     spread: Annotated[Any, Ge(0), Le(1e6)], s: Annotated[Any, Gt(0), Le(1e6)], v: Annotated[Any, Ge(0), Le(1e6)]
 ) -> Any:
@@ -418,9 +411,7 @@ def diagonal_spread(d: Count, s: Positive, v: NonNegative) -> float:
 
 
 @validated
-def eps_blocks(
-    share: UnitInterval, s: Annotated[float, Ge(0.001), Le(10)], v: Annotated[float, Ge(0), Le(10)]
-) -> float:
+def eps_blocks(share: UnitInterval, s: _Drift, v: _Noise) -> float:
     """Error over d k0 for d -> infinity of `Blocks(share d)`: eps = kalman(share s, (v + (1 - share) eps) / share).
 
     A block of share d weights is a Kalman filter of its own, to which what the other blocks miss is noise.
@@ -430,7 +421,6 @@ def eps_blocks(
         s: dimensions over memory.
         v: label noise over signal.
     """
-    share, s, v = _place(share, s, v)
     if share < 1e-6:
         return float(large_d.eps_delta(s, v))
 
@@ -450,9 +440,7 @@ def _least(H: Callable[[Any], Any], low: float, high: float) -> float:
 
 
 @validated
-def eps_thinned(
-    share: UnitInterval, s: Annotated[float, Ge(0.001), Le(10)], v: Annotated[float, Ge(0), Le(10)]
-) -> float:
+def eps_thinned(share: UnitInterval, s: _Drift, v: _Noise) -> float:
     """Error over d k0 for d -> infinity of `Thinned(1 / share)`, by touching roots as in `large_d.touching`.
 
     The resolvent of P solves, with D = eps + v,
@@ -466,7 +454,6 @@ def eps_thinned(
         s: dimensions over memory.
         v: label noise over signal.
     """
-    share, s, v = _place(share, s, v)
     low, high = float(large_d.kalman_large_d(s, v)), float(large_d.eps_delta(s, v))
     if share < 1e-6 or share == 1:
         return low if share else high
@@ -489,9 +476,7 @@ def eps_thinned(
 
 
 @validated
-def eps_low_rank(
-    share: UnitInterval, s: Annotated[float, Ge(0.001), Le(10)], v: Annotated[float, Ge(0), Le(10)]
-) -> float:
+def eps_low_rank(share: UnitInterval, s: _Drift, v: _Noise) -> float:
     """Error over d k0 for d -> infinity of `LowRank(share d)`.
 
     Let l be the kept eigenvalues, a share of all, p the variance of the rest, and m = (1/d) sum 1 / (l - z). A label
@@ -508,7 +493,6 @@ def eps_low_rank(
         s: dimensions over memory.
         v: label noise over signal.
     """
-    share, s, v = _place(share, s, v)
     low, high = float(large_d.kalman_large_d(s, v)), float(large_d.eps_delta(s, v))
     if share < 1e-6 or share > 1 - 1e-6:
         return high if share < 0.5 else low

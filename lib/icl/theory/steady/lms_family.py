@@ -35,7 +35,6 @@ class _Settings:
     out: np.ndarray  # error = sum_j out_j e_j
 
 
-@validated
 def _settings(task: Any, mu: NonNegatives, lam: Positives, normalised: bool) -> _Settings:
     if not isinstance(task, DriftingRegression):
         raise ValueError(f"task must be a DriftingRegression, whose errors these are, got {task!r}")
@@ -133,6 +132,7 @@ def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives =
     return np.where(settles, error, np.inf)[()]
 
 
+@validated
 def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[float, float, float]:
     """Step size, fading and steady error of the best fading filter for Lambda = I: in closed form (not in the paper).
 

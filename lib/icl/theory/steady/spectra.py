@@ -29,6 +29,7 @@ from scipy.optimize import brentq
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, NonNegatives, Positive, Positives, validated
+from icl.linear_gaussian import downdate, innovation
 from icl.theory.steady.fast_weights import DriftLaw, _law, _left_out, _spectrum
 
 _LAYERS = ("gla", "delta", "key-gated")
@@ -407,10 +408,8 @@ def state_space_errors(
         if i == time - 1:
             break
         seen = np.einsum("r,bd->brd", h, x[:, i]).reshape(batch, r * d)
-        Px = np.einsum("bij,bj->bi", P, seen)
-        s = np.einsum("bi,bi->b", seen, Px) + noise
-        u = Px / np.sqrt(np.where(s > 0, s, np.inf))[:, None]
-        P -= u[:, :, None] * u[:, None, :]
+        Px, S = innovation(P, seen, noise)
+        P = downdate(P, Px, np.where(S > 0, S, np.inf))
         # F on the left, twice, as P is symmetric; F does not look at the d coordinates.
         for _ in range(2):
             P = (F @ P.reshape(batch, r, -1)).reshape(batch, r * d, r * d).swapaxes(1, 2)
