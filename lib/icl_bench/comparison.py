@@ -2,8 +2,8 @@
 
 Tasks, floors and the filter that is told a task's law are in :mod:`icl_bench.tasks`. :func:`tuned_for` finds the
 settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`trainable_layers` are models with one
-setting for all, which :func:`train_on` trains on all tasks at once. :func:`compare` sets all of them against the floor. A
-layer of one's own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a
+setting for all, which :func:`train_on` trains on all tasks at once. :func:`compare` sets all of them against the floor.
+A layer of one's own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a
 :class:`~icl.experiments.grid.Grid` beside `contestants`; or from the command line, in :mod:`icl_bench.runner`.
 """
 

@@ -2,8 +2,8 @@
 
 Between the genie's floor and that of the best predictor linear in the labels lies the posterior mean's, Bayes', which
 no predictor beats. Where weights are Gaussian all three are one. Elsewhere (:mod:`icl.theory.floors.filtering`,
-:mod:`icl.theory.floors.unknown_drift`) the genie has to be told what the task hides: a task of :func:`revealing` keeps it
-with the prompt.
+:mod:`icl.theory.floors.unknown_drift`) the genie has to be told what the task hides: a task of :func:`revealing` keeps
+it with the prompt.
 """
 
 import contextlib

@@ -31,7 +31,7 @@ FORMAT = "icl-bench 2"
 COLUMNS = ("contestant", "kind", "trained_on", "rate", "seed", "task", "variant", "errors")
 #: Who answers 0 to everything; ratios are of it where no floor is known.
 ZERO = "answer 0"
-#: What `aggregate` averages over, in order: tasks trained on, tasks never trained on, longer prompts of those trained on.
+#: What `aggregate` averages over: tasks trained on, tasks never trained on, longer prompts of those trained on.
 GROUPS = ("trained on", "shifted", "longer")
 
 _FLOOR = "floor"

@@ -1,9 +1,9 @@
 """What is refused before anything is trained: looking ahead, prompts that mix, state that stays, numbers not finite.
 
-:func:`validate` builds a contestant and reads random prompts with it, at its start and again with a little noise on every
-parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode and in
-evaluation. What is wrong is refused as :exc:`InvalidModel`, which says who, what, where, how much, and what usually
-causes it; what is only odd comes back as warnings.
+:func:`validate` builds a contestant and reads random prompts with it, at its start and again with a little noise on
+every parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode
+and in evaluation. What is wrong is refused as :exc:`InvalidModel`, which says who, what, where, how much, and what
+usually causes it; what is only odd comes back as warnings.
 
 Two answers are the same if they differ by no more than 1,000 roundings of the larger of 1, the size of labels, and of
 the largest answer so far: 1.2e-4 in single precision. Loops and matrix products of one shape agree to the bit; scans in

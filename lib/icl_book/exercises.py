@@ -129,8 +129,8 @@ def seal(
 ) -> None:
     """Hold the answers sealed under an exercise's label against the function that made them.
 
-    With the environment variable `ICL_SEAL` they are written anew (`tools/freeze_answers.py` does it for a chapter), with the
-    numbers of `mistakes` beside them, if these are given.
+    With the environment variable `ICL_SEAL` they are written anew (`tools/freeze_answers.py` does it for a chapter),
+    with the numbers of `mistakes` beside them, if these are given.
 
     Args:
         label: of the exercise.

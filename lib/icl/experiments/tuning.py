@@ -2,7 +2,8 @@
 
 :class:`Tunable` defines how a predictor is built from its settings and which values to try; :func:`evaluate_grid` runs
 all combinations on the same prompts; :meth:`GridResult.best` is the setting of least squared error on chosen positions;
-and :func:`tune` repeats this on a finer grid around the best. The predictor may be any that :mod:`icl.experiments.evaluation` can
+and :func:`tune` repeats this on a finer grid around the best. The predictor may be any that
+:mod:`icl.experiments.evaluation` can
 judge: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS` has those of the chapter *One benchmark
 on drifting tasks*. Where the error is an exact function of the settings, :func:`simplex` searches without a grid.
 """

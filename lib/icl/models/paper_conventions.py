@@ -1,8 +1,8 @@
 """Gated linear attention in layers with full matrices, and what the paper leaves open about it.
 
 The paper gives one layer: values W_V z, keys z, queries W_KQ z, read-out of the last entry (5)-(9). For more layers it
-names neither a residual connection, nor whether a token reads itself, nor the read-out's sign. :class:`Convention` states
-them.
+names neither a residual connection, nor whether a token reads itself, nor the read-out's sign. :class:`Convention`
+states them.
 
 Here every position is a query. That takes two streams: examples (x_j, y_j), which write and read, and queries (x_j, 0),
 which read the examples before them and are read by no one. Position j of the query stream is what the last token of
