@@ -1,4 +1,4 @@
-"""Tasks: prompts, the distributions that draw them, label noise, and a real series as one prompt.
+"""Tasks: prompts, the distributions they are drawn from, label noise, and a real series as one prompt.
 
 - `components`: Gaussian mixtures whose components have means of their own
 - `core`: prompts, tasks, input distributions; stationary, AR(1) and smooth drift

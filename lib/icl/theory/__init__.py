@@ -1,4 +1,4 @@
-"""Closed forms in float64 numpy: errors, optima, floors. Nothing here draws a sample.
+"""Closed forms in float64 NumPy, without sampling: errors, optima, floors.
 
 - `errata`: the papers' misprints, executed
 - `floors`: the lowest error of any method: Kalman, oracle, best linear, mixtures

@@ -1,4 +1,4 @@
-"""The four scalars D1 .. D4 through which drift and forgetting enter every result of Part I.
+"""Moments D1 .. D4: the four scalars through which drift and forgetting enter every result of Part I.
 
 With a_i = lam^(n+1-i), the weight that gated attention gives to example i, and k_ij the covariance of w_i and w_j in
 each coordinate:
@@ -28,7 +28,7 @@ _LEAST = 5e-324
 
 @dataclass(frozen=True)
 class Moments:
-    """D1 .. D4, each a float64 array of the shape that lam, gamma and the scales broadcast to; in units of (y/x)^2.
+    """Moments D1 .. D4, each a float64 array of the broadcast shape of lam, gamma and the scales; in units of (y/x)^2.
 
     `residual`, D2 + D3 - D1^2 / D4, is the variance that sum_i a_i w_i has given w_{n+1}; 0 where D4 is.
     """
@@ -46,7 +46,7 @@ def _moments(*values: Any) -> Moments:
 
 
 def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
-    """What drift and fading add to E (w - w_hat)^2 of a coordinate in a step that takes the mean share `taken` of it.
+    """Per-step increment of E (w - w_hat)^2 in a coordinate from drift and decay, `taken` the mean share corrected.
 
         k [(1 - lam)^2 (1 + gamma b) + 2 lam (1 - gamma) (1 - b)] / (1 - gamma b),    b = lam (1 - taken)
 
@@ -61,7 +61,7 @@ def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
 def recursion(
     lam: NonNegatives, *, gamma: NonNegatives, n: Count, sigma_w: NonNegatives = 1.0, sigma_e: NonNegatives = 0.1
 ) -> Moments:
-    """D1 .. D4 for the drift (3), one step of time after another.
+    """D1 .. D4 for the drift (3), by recursion over time steps.
 
     Appending an example to a prompt of length m ages the past by one step, so with k = k_mm
 
@@ -102,7 +102,7 @@ def recursion(
 
 @validated
 def from_kernel(weights: Reals, kernel: Float[np.ndarray, "time time"]) -> Moments:
-    """D1 .. D4 for any drift and any weights on the past, straight from the definition.
+    """D1 .. D4 for any drift and any weights on the past, from the definition.
 
     Args:
         weights: a_i, shape (..., n).
@@ -135,7 +135,7 @@ def task_moments(task: Task, lam: NonNegatives) -> Moments:
 
 @validated
 def relative(task: Task, lam: Positives) -> Moments:
-    """D1 .. D4 in units in which nothing overflows, and nothing that matters vanishes, whatever lam > 0, gamma and n.
+    """D1 .. D4 in scaled units that neither overflow nor underflow, for any lam > 0, gamma and n.
 
     D1^2 / (D2 D4) and D3 / D2 are those of :func:`task_moments`: the a_i and the weights have units of their own, which
     no share of the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the

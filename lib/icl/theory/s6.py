@@ -1,4 +1,4 @@
-"""One S6 layer with a fixed step on regression prompts, exactly: loss, gradient, descent, optimum, bounds.
+"""One S6 layer with a fixed step on regression prompts: exact loss, gradient, descent, optimum, bounds.
 
 The layer is :mod:`icl.models.s6` with A = -I and Delta fixed [Jiang et al. 2025, Assumption 4.1], alpha = exp(-Delta).
 Prompts are w, x_i, x_q ~ N(0, I_d), y = w'x without noise. With W_B = (B b), W_C = (C c), the query's token (x_q, 0)
@@ -52,13 +52,13 @@ def _decay(alpha: Annotated[float, Ge(_LEAST_ALPHA)]) -> float:
 
 @validated
 def assumed_alpha(N: Count) -> float:
-    """Decay of a step that halves what was there before the prompt, 2^(-1/N), Delta = ln(2) / N (Assumption 4.1)."""
+    """Decay of a step that halves the initial state over the prompt, 2^(-1/N), Delta = ln(2) / N (Assumption 4.1)."""
     return 2.0 ** (-1 / N)
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Moments of what the layer collects from a prompt; they are all that the loss knows of the task and the step.
+    """Moments of the layer's state after a prompt, the loss's only dependence on the task and the step.
 
     Attributes:
         d: dimension of the inputs.
@@ -71,13 +71,13 @@ class Coefficients:
     alpha: Annotated[float, Ge(1e-100), Lt(1)]
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes and decays, by name."""
+        """Validate sizes and decay."""
         validate_fields(self)
         _decay(self.alpha)
 
     @property
     def beta3(self) -> float:
-        """Sum of omega_l, alpha (1 - alpha^N), by which E g w' = beta3 I."""
+        """Sum of omega_l, alpha (1 - alpha^N): E g w' = beta3 I."""
         return -self.alpha * math.expm1(self.N * math.log(self.alpha))
 
     @property
@@ -88,7 +88,7 @@ class Coefficients:
 
     @property
     def beta1(self) -> float:
-        """E g g' = beta1 I."""
+        """Coefficient of E g g' = beta1 I."""
         return self.beta3**2 + (self.d + 1) * self.kappa
 
     @property
@@ -98,13 +98,13 @@ class Coefficients:
 
     @property
     def beta(self) -> float:
-        """beta3 / beta1, where P = C'B tends to beta I."""
+        """Limit beta3 / beta1 of training: P = C'B tends to beta I."""
         return self.beta3 / self.beta1
 
 
 @dataclass(frozen=True, eq=False)
 class S6Weights:
-    """The trained parameters of the layer, or the loss's slope with respect to each of them.
+    """Trained parameters of the layer, or the gradient of the loss with respect to them.
 
     Attributes:
         W_B: (B b), what is written.
@@ -119,7 +119,7 @@ class S6Weights:
     b_C: Float[np.ndarray, " d_h"]
 
     def __post_init__(self) -> None:
-        """Take float64 copies; refuse what does not fit together or is not finite."""
+        """Copy to float64 and validate shapes and finite values."""
         for name in ("W_B", "W_C", "b_B", "b_C"):
             value = np.array(_checks.real(name, getattr(self, name)), dtype=np.float64)
             object.__setattr__(self, name, value)
@@ -152,7 +152,7 @@ def _checked(weights: Any, coefficients: Any) -> None:
 
 
 class _Bowl:
-    """L = floor + 1/2 sum m_j (K - aim)_ij^2, with the numbers worked out once."""
+    """Loss L = floor + 1/2 sum m_j (K - aim)_ij^2, with its constants precomputed."""
 
     def __init__(self, known: Coefficients) -> None:
         d = known.d
@@ -176,14 +176,14 @@ class _Bowl:
 
 
 def population_loss(weights: S6Weights, coefficients: Coefficients) -> float:
-    """L = 1/2 E (y_hat - y)^2 over all prompts, in units of y^2, for any weights and biases."""
+    """Population loss L = 1/2 E (y_hat - y)^2, in units of y^2, for any weights and biases."""
     _checked(weights, coefficients)
     bowl = _Bowl(coefficients)
     return bowl.value(bowl.off(*_packed(weights)))
 
 
 def gradient(weights: S6Weights, coefficients: Coefficients) -> S6Weights:
-    """Slope of :func:`population_loss` with respect to every parameter; that of c is 0.
+    """Gradient of :func:`population_loss` with respect to every parameter; that of c is 0.
 
     dL/d(B b b_B) = (C b_C) G and dL/d(C b_C) = (B b b_B) G', with G_ij = m_j (K - K*)_ij. For biases 0 these are the
     updates of Lemma 5.1, with the beta2 of :class:`Coefficients`.
@@ -195,7 +195,7 @@ def gradient(weights: S6Weights, coefficients: Coefficients) -> S6Weights:
 
 @dataclass(frozen=True, eq=False)
 class DescentPath:
-    """A path downhill.
+    """Trajectory of gradient descent or gradient flow.
 
     Attributes:
         time: when the rest was looked at: steps, or time in units of 1/y^2 (weights counted as pure numbers).
@@ -214,7 +214,7 @@ class DescentPath:
 def descend(
     weights: S6Weights, coefficients: Coefficients, eta: Positive, steps: Count, every: Count = 1
 ) -> DescentPath:
-    """Gradient descent on the population loss, (7): no prompt is drawn.
+    """Gradient descent on the population loss, (7), without sampling.
 
     Args:
         weights: where to start.
@@ -253,7 +253,7 @@ def descend(
 def flow(
     weights: S6Weights, coefficients: Coefficients, time: Float[np.ndarray, " looks"], *, rtol: Positive = 1e-9
 ) -> DescentPath:
-    """Gradient flow, d theta / dt = -grad L: what :func:`descend` becomes for small eta at time eta times steps.
+    """Gradient flow, d theta / dt = -grad L: the limit of :func:`descend` for small eta, at time eta times steps.
 
     It conserves (B b b_B)(B b b_B)' - (C b_C)(C b_C)'.
 
@@ -295,7 +295,7 @@ def flow(
 
 @validated
 def effective_samples(N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> float:
-    """N_eff = beta3^2 / kappa: how many equally weighted examples N fading ones are worth, between 1 and N.
+    """Effective sample size N_eff = beta3^2 / kappa of N examples with decaying weights, between 1 and N.
 
     With Delta = -ln(alpha) it is tanh(N Delta / 2) / tanh(Delta / 2), which grows with alpha from 1 towards N.
     """
@@ -305,7 +305,7 @@ def effective_samples(N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> f
 
 @validated
 def optimal_beta(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> tuple[float, float]:
-    """Least population loss of a layer with d_h >= d: (beta, L), reached where C'B = beta I and the rest of K is 0.
+    """Least population loss of a layer with d_h >= d: (beta, L), at C'B = beta I and the rest of K 0.
 
     L = d (d + 1) / (2 (d + 1 + N_eff)) is d/2 (1 - beta3^2 / beta1), written without a difference.
     """
@@ -327,7 +327,7 @@ def least_loss(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)], d
 
 @validated
 def bound(d: Count, N: Count) -> float:
-    """The paper's bound on the loss after training, 3 d (d + 1) / (2 N) (Theorem 4.1 (c)).
+    """Upper bound of the paper on the loss after training, 3 d (d + 1) / (2 N) (Theorem 4.1 (c)).
 
     It is above d/2, the loss of always answering 0, for N < 3 (d + 1).
     """
@@ -336,7 +336,7 @@ def bound(d: Count, N: Count) -> float:
 
 @validated
 def sharper_bound(d: Count, N: Count) -> float:
-    """d (d + 1) / (2 (d + 1 + 2 N / (3 ln 2))), a bound on :func:`least_loss` at alpha = 2^(-1/N) (not in the paper).
+    """Bound d (d + 1) / (2 (d + 1 + 2 N / (3 ln 2))) on :func:`least_loss` at alpha = 2^(-1/N) (not in the paper).
 
     There N_eff = coth(ln(2) / (2 N)) / 3 >= 2 N / (3 ln 2), as coth(z) > 1/z. It lies below d/2 for all N.
     """
@@ -345,7 +345,7 @@ def sharper_bound(d: Count, N: Count) -> float:
 
 @validated
 def linear_attention_loss(d: Count, N: Count) -> float:
-    """Least loss of one layer of linear attention, which weighs all examples alike: d (d + 1) / (2 (N + d + 1)).
+    """Least loss of one layer of linear attention, with equal weights on all examples: d (d + 1) / (2 (N + d + 1)).
 
     It is what :func:`least_loss` tends to as alpha -> 1.
     """
@@ -376,7 +376,7 @@ def shifted_loss(d: Count, N_test: Count, alpha: Annotated[float, Ge(1e-100), Lt
 
 @validated
 def rate(weights: S6Weights, coefficients: Coefficients, eta: Positive) -> float:
-    """Rate a step at which ||P - beta I|| shrinks in the end, -ln(1 - eta beta1 (lmin(B'B) + lmin(C'C))).
+    """Asymptotic convergence rate of ||P - beta I|| a step, -ln(1 - eta beta1 (lmin(B'B) + lmin(C'C))).
 
     Close to the optimum a step of :func:`descend` takes E = P - beta I to E - eta beta1 (C'C E + E B'B), whose slowest
     direction this is. It is 0 where d_h < d.

@@ -1,4 +1,4 @@
-"""Floors: the lowest error that any method can have on a task.
+"""Floors: the lowest error of any method on a task.
 
 - `filtering`: Kalman filter, oracle of the regimes, best linear predictor
 - `gaussian_mixtures`: Gaussian mixtures with scalar inputs

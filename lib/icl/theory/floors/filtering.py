@@ -1,4 +1,4 @@
-"""Exact floors at every position, given the inputs, for all drifts of `icl.tasks` (not in the papers).
+"""Exact error floors by position, given the inputs, for all drifts of `icl.tasks` (not in the papers).
 
 For one law of the weights there are up to three, of expected squared error, each below the next:
 
@@ -36,7 +36,7 @@ from icl.theory.steady.fast_weights import DriftLaw, _law, _spectrum
 def kalman_errors(
     x: Float[np.ndarray, "batch time d"], law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None
 ) -> Float[np.ndarray, "batch time"]:
-    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i), :func:`riccati`.
+    """Kalman filter's error at each position given the earlier inputs, tr(Lambda P_i), with noisy labels.
 
         P <- gamma^2 (P - P x x'P / (x'P x + s2)) + q I,    from P = k0 I, the weights' own spread
 
@@ -79,7 +79,7 @@ def _downdate(P: np.ndarray, u: np.ndarray) -> None:
 
 
 def _root(matrix: np.ndarray) -> np.ndarray:
-    """B with B B' = matrix and no more columns than its rank."""
+    """Square root B of a matrix, B B' = matrix, with as many columns as its rank."""
     values, vectors = np.linalg.eigh(matrix)
     # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
     lives = values > 1e-14 * (vectors**2).T @ matrix.diagonal()
@@ -87,7 +87,7 @@ def _root(matrix: np.ndarray) -> np.ndarray:
 
 
 def _propagate_error(off: Any, P: np.ndarray, gain: Any, added: Any, size: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Relative error of gain^2 (P after a label) + added I, from that of P: `off`, in the order of matrices.
+    """Relative rounding error of gain^2 (P after a label) + added I, from that of P: `off`, in the Loewner order.
 
     Taking the label in rounds P by about eps |P| (1 + |x|^2 |P| / s), s the label's variance; against `added` I, which
     is below all that follows, this is the new error. The old one cannot grow, because the recursion is monotone and
@@ -101,7 +101,7 @@ def _propagate_error(off: Any, P: np.ndarray, gain: Any, added: Any, size: np.nd
 def _by_covariance(
     x: np.ndarray, Lambda: np.ndarray, start: float, gain: np.ndarray, added: np.ndarray, noise: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Errors by `riccati`, as written there, and a bound of what rounding did to each, relative to it."""
+    """Errors by `riccati` in covariance form, and a bound on the relative rounding error of each."""
     batch, time, d = x.shape
     P = np.broadcast_to(start**2 * np.eye(d), (batch, d, d)).copy()
     errors, rounding, off = np.empty((batch, time)), np.empty((batch, time)), np.zeros(batch)
@@ -120,7 +120,7 @@ def _by_covariance(
 
 
 def _householder(W: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Turn rows of W by the reflection that gathers all of a in one of them: (that row, W without it).
+    """Householder reflection of W's rows that gathers all of a in one of them: (that row, W without it).
 
     It is the row of a's largest entry, which keeps what large rows lose from reaching small ones, however unequal
     [Cox & Higham 1998]. Where a = 0 nothing is turned and the row is 0. W is overwritten.
@@ -142,12 +142,12 @@ def _householder(W: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _triangle(W: np.ndarray) -> np.ndarray:
-    """As few rows as columns with the same W'W, to rounding of the largest row."""
+    """R factor of W (QR): as few rows as columns with the same W'W, to rounding of the largest row."""
     return np.asarray(np.linalg.qr(W, mode="r"))
 
 
 def _pivoted_triangle(W: np.ndarray) -> np.ndarray:
-    """As few rows as columns with the same W'W, each to rounding of its own: the largest numbers are gathered first."""
+    """R factor of W with column pivoting, each row to its own rounding: the largest entries are eliminated first."""
     batch, _, m = W.shape
     each, found = np.arange(batch), np.empty((batch, m, m))
     for j in range(m):
@@ -167,7 +167,7 @@ def _by_root(
     noise: float = 0.0,
     fold: Callable[[np.ndarray], np.ndarray] = _pivoted_triangle,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Riccati's recursion on a root, P = W'W, of the covariance of r vectors s_i of d numbers, w_i = sum_j c_ij s_ij.
+    """Square-root Riccati recursion, P = W'W the covariance of r vectors s_i of d numbers, w_i = sum_j c_ij s_ij.
 
     The rows of W are what is still unknown, each times a standard normal number. A label gathers all that it depends on
     in one row, which is then known, and nothing is ever subtracted from a variance. A row that meets an input to 1e-12
@@ -272,7 +272,7 @@ def riccati(
 
 @validated
 def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift) -> Float[np.ndarray, "batch time"]:
-    """Error of the posterior mean at each position of each sequence, for a hidden state of any order.
+    """Posterior-mean error at each position of each sequence, for a hidden state of any order.
 
     Riccati's recursion on all d r numbers of the state, observed without noise through H = h (x) x_i
     [Anderson & Moore 1979, ch. 3]; labels do not enter it:
@@ -317,7 +317,7 @@ def genie_errors(
     variance: Float[np.ndarray, "batch time"],
     restart: Bool[np.ndarray, "batch time"] | None = None,
 ) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of the Kalman filter that is told each step's variance, and which steps start afresh.
+    """Oracle Kalman filter's error at each position, with known step variances and switch times.
 
     It knows more than the posterior mean does, so that on average over prompts it is at most as wrong: a lower bound of
     the floor, and for heavy tails, whose posterior has no finite form, the only exact one here.
@@ -345,12 +345,12 @@ def genie_errors(
 
 
 def _inner(task: Any) -> Any:
-    """The task whose weights these are: what adds noise to a task or holds its prompts keeps it as its `task`."""
+    """Innermost task, unwrapping those that add noise to a task or reuse its prompts (their `task`)."""
     return getattr(task, "task", task)
 
 
 def _first_order_steps(task: Any) -> tuple[float, np.ndarray, np.ndarray] | None:
-    """Spread of w_0, gains and spreads of the steps to positions 1 .. n + 1, of weights with such steps; else None.
+    """Spread of w_0, gains and spreads of the steps to positions 1 .. n + 1 for AR(1) weights; else None.
 
     From the task's own numbers: in a kernel that grows the innovations are soon below rounding.
     """
@@ -397,7 +397,7 @@ def _steps_of_kernel(kernel: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]
 
 @validated
 def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of the best predictor linear in the labels before it, given all inputs.
+    """Error at each position of the best predictor linear in the earlier labels, given all inputs.
 
     It is the Kalman filter of the Gaussian weights with the task's kernel. The kernel has to be of first order,
     k_ij = g_i k_{i-1,j} for i > j, as that of every first-order recursion is whose steps are uncorrelated: with
@@ -422,7 +422,7 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
 
 
 def _coefficients(task: Any) -> np.ndarray:
-    """C with w_i = sum_r C_ir N(0, I), for any Gaussian weights: their own waves, or a root of their kernel."""
+    """C with w_i = sum_r C_ir N(0, I), for any Gaussian weights: their own basis, or a root of their kernel."""
     if isinstance(task, SmoothDrift):
         phases = task._phases()
         return np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * task.sigma_w / np.sqrt(task.harmonics + 1)
@@ -431,7 +431,7 @@ def _coefficients(task: Any) -> np.ndarray:
 
 @validated
 def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of the posterior mean of Gaussian weights with the task's kernel, given all inputs.
+    """Posterior-mean error at each position for Gaussian weights with the task's kernel, given all inputs.
 
     By :func:`riccati` for steps of first order, by :func:`linear_drift_errors` for its tasks. Others are written as
     w_i = sum_r C_ir c_r with c_r ~ N(0, I) drawn once, and what labels tell of the c_r is the recursion without drift:
@@ -468,7 +468,7 @@ _TOGETHER = 16
 def switching_predictions(
     x: Float[np.ndarray, "batch time d"], y: Float[np.ndarray, "batch time"], task: RegimeSwitching
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:
-    """Posterior mean of each label given the examples before it, and its expected squared error given the same.
+    """Posterior mean of each label given the earlier examples, and its expected squared error given the same.
 
     One Kalman filter for each position that the last switch can have had, and one for none so far; their weights are
     the probabilities of these run lengths given the labels [Adams & MacKay 2007, (2)-(3)], so that with means m_j and
@@ -551,7 +551,7 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
 
 @validated
 def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegression) -> Float[np.ndarray, "batch time"]:
-    """Error of the posterior mean at each position of each sequence, given the inputs before it.
+    """Posterior-mean error at each position of each sequence, given the earlier inputs.
 
     Riccati's recursion (:func:`riccati`) for the drift (3) observed without noise; labels do not enter it:
 
@@ -579,7 +579,7 @@ def kalman_risk(task: DriftingRegression, x: Float[np.ndarray, "batch time d"]) 
 
 @validated
 def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, " batch"]:
-    """Error of the posterior mean at the query of each sequence, given its inputs, for any Gaussian drift.
+    """Posterior-mean error at the query of each sequence, given its inputs, for any Gaussian drift.
 
     :func:`gaussian_errors` at the last position; for the drift (3) what :func:`expected_errors` gives there.
 

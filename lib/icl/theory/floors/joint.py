@@ -1,4 +1,4 @@
-"""All labels of a prompt as one Gaussian vector: what is unknown of each, to who knows the law and to who does not.
+"""Labels of a prompt as one Gaussian vector: prediction errors under the true and under a misspecified model.
 
 Given the inputs, labels of Gaussian weights with the kernel k have the covariance
 
@@ -26,14 +26,14 @@ _LEAST = 1e-9
 
 
 def _products(x: Float[np.ndarray, "batch time d"]) -> Float[np.ndarray, "batch time time"]:
-    """All x_i'x_j; a transposed view in place of the copy would be ten times slower."""
+    """Gram matrix of all x_i'x_j; a transposed view in place of the copy would be ten times slower."""
     return x @ np.ascontiguousarray(x.swapaxes(1, 2))
 
 
 def _covariance(
     products: Float[np.ndarray, "batch time time"], kernel: Float[np.ndarray, "time time"], noise: float
 ) -> Float[np.ndarray, "batch time time"]:
-    """Covariance of the labels, given the inputs' products."""
+    """Covariance of the labels, given the inputs' Gram matrix."""
     K, diagonal = kernel * products, np.arange(len(kernel))
     K[:, diagonal, diagonal] += noise
     return K
@@ -47,7 +47,7 @@ def _factor(K: Float[np.ndarray, "batch time time"]) -> Float[np.ndarray, "batch
 
 
 def _refuse_lost_digits(errors: Float[np.ndarray, "*shape"], variances: Float[np.ndarray, "*shape"]) -> None:
-    """Refuse errors that are lost in the rounding of the variances that they are differences of."""
+    """Raise if errors are lost in the rounding of the variances that they are differences of."""
     if (errors < _LEAST * variances).any():
         raise ValueError(
             "labels must not follow from those before them, got one of which less than 1e-9 is left: "
@@ -66,7 +66,7 @@ def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
 
 
 def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
-    """What is unknown of each clean label, given the labels before it and all inputs: L_ii^2 - sigma_y^2.
+    """Prediction error of each clean label, given the earlier labels and all inputs: L_ii^2 - sigma_y^2.
 
     Computed as k_ii x_i'x_i less the squares left of the diagonal, so that no large noise is subtracted again. The
     least error of any predictor where the weights are Gaussian; where they are not, that of the best predictor
@@ -97,7 +97,7 @@ def misspecified_errors(
     noise: NonNegative,
     last: Count,
 ) -> Float[np.ndarray, "tasks batch last"]:
-    """Errors on some tasks, at the last positions, of the predictor that is best for another kernel and noise.
+    """Errors on some tasks, at the last positions, of the optimal predictor for another kernel and noise.
 
     Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the covariance that it
     believes in; with K the true one its error is (R K R')_ii - sigma_y^2. Told the mean kernel and the mean noise of

@@ -1,4 +1,4 @@
-"""The floor of a language whose label rule drifts (:mod:`icl.tasks.rules`): the exact posterior (not in the papers).
+"""Floor of a language whose label rule drifts (:mod:`icl.tasks.rules`): the exact posterior (not in the papers).
 
 A label word says only the sign of a score, so that Kalman's filter, which wants the score, does not apply. The rule w_t
 has d numbers, and for d = 1 and 2 the recursion of Bayes can be carried out as it stands [Jazwinski 1970, ch. 6]:
@@ -40,7 +40,7 @@ def positive_probability(
     sigma_y: Positive,
     spacing: Annotated[float, Gt(0), Le(2)] = 1.0,
 ) -> Float[np.ndarray, "batch time"]:
-    """Probability that each label word is positive, given its sentence and all labelled sentences before it.
+    """Probability that each label word is positive, given its sentence and all earlier labelled sentences.
 
     No causal predictor has a lower expected log loss, or more answers right. Errors are below 1e-7 with the spacing
     that stands here, most often 1e-9, and below 1e-9 with 0.8.
@@ -98,7 +98,7 @@ def positive_probability(
 def _filtered(
     x: np.ndarray, positive: np.ndarray, z: np.ndarray, first: np.ndarray, move: np.ndarray | None, sigma_y: float
 ) -> np.ndarray:
-    """The recursion for some prompts: z the grid along each axis, move the law of a step, None for none."""
+    """Grid filter for some prompts: z the grid along each axis, move the transition kernel, None for the identity."""
     d, answers = x.shape[2], np.empty(x.shape[:2])
     grid = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1)
     axes = tuple(range(1, d + 1))
@@ -119,7 +119,7 @@ def _filtered(
 
 
 def _narrowest(rule: DriftingRegression, information: float, time: int) -> float:
-    """A width that no belief is below: as if each label told all that the longest sentence can tell of one direction.
+    """Lower bound on the posterior's width: every label at the Fisher information of the longest sentence.
 
     The logarithm of Phi(a w / sigma_y) has a curvature of at most a^2 / sigma_y^2, the information.
     """

@@ -1,4 +1,4 @@
-"""The least error when nobody says how fast the weights move, and what one fixed layer has (not in the papers).
+"""Least error at unknown drift parameters, and the best fixed layer (not in the papers).
 
 The task is :class:`~icl.tasks.unknown_drift.UnknownDrift`. From below to above there are four levels:
 
@@ -29,7 +29,7 @@ from icl.theory.steady.fast_weights import DriftLaw, SteadyOptimum, _law, _left_
 
 @dataclass(frozen=True, eq=False)
 class Bank:
-    """What a bank of Kalman filters says of prompts, each position from the examples before it.
+    """Predictions of a bank of Kalman filters, each position from the examples before it.
 
     Attributes:
         y_hat: posterior mean of the clean label, (batch, time).
@@ -67,7 +67,7 @@ def _read(x: Reals, y: Reals, task: Any) -> tuple[np.ndarray, np.ndarray]:
 def bank_predictions(
     x: Float[np.ndarray, "batch time d"], y: Float[np.ndarray, "batch time"], task: UnknownDrift
 ) -> Bank:
-    """Posterior mean of each clean label given the examples before it, when the drift's law is one of several.
+    """Posterior mean of each clean label given the earlier examples, for a drift with one of several parameter sets.
 
     One Kalman filter for each member, with means m_j, covariances P_j and weights p_j [Magill 1965]:
 
@@ -165,7 +165,7 @@ def _lengths(d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_closed_form(d: int, eps: float) -> tuple[float, float, float]:
-    """b1, b2 and b3 of `unit_delta_error` by exponential integrals; for eps up to 100, above which b3 is a difference.
+    """b1, b2 and b3 of `unit_delta_error` by exponential integrals; for eps up to 100, above which b3 cancels.
 
     d b3 = E r / (r + eps)^2 = (d/4) (e^x E_{d/2}(x) - e^x E_{d/2 + 1}(x)), x = eps / 2.
     """
@@ -177,7 +177,7 @@ def _in_closed_form(d: int, eps: float) -> tuple[float, float, float]:
 
 
 def _apart(law: DriftLaw, eps: float) -> float:
-    """Relative error of the moments by nodes that enter the error; 0 where r near 0 cannot matter."""
+    """Relative quadrature error of the moments that enter the error; 0 where r near 0 cannot matter."""
     # From d = 20 on there is nothing near 0; without noise b3 does not enter, and a large eps is seen by all.
     if law.d >= 20 or eps >= 100:
         return 0.0
@@ -187,7 +187,7 @@ def _apart(law: DriftLaw, eps: float) -> float:
 
 @validated
 def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
-    """`unit_delta_error` by quadrature, which does not see how an eps near 0 acts in few dimensions."""
+    """`unit_delta_error` by quadrature, inaccurate for an eps near 0 in few dimensions."""
     law = _law(law)
     lam, eps = float(lam), float(eps)
     return _error(law, lam, _written(*_lengths(law.d), eps, law.d))
@@ -195,7 +195,7 @@ def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNega
 
 @validated
 def unit_delta_error(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
-    """Error of unit keys, w <- lam (w + (y - w'x) x / (r + eps)), at any lam and eps, in steady state; exact.
+    """Exact steady-state error of unit keys, w <- lam (w + (y - w'x) x / (r + eps)), at any lam and eps.
 
     With b = 1 / (r + eps), b1 = E b r / d, b2 = E b^2 r^2 / d, b3 = E b^2 r / d, C = E w w_hat and H = E w_hat^2 a
     coordinate move by
@@ -242,7 +242,7 @@ def _error(law: DriftLaw, lam: float, moments: tuple[float, float, float]) -> fl
 
 @validated
 def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
-    """`gates_at` by quadrature, which does not see faint noise in few dimensions."""
+    """`gates_at` by quadrature, inaccurate for faint noise in few dimensions."""
     law = _law(law)
     p, noise = float(p), law.sigma_y**2
     if p > law.k0:
@@ -255,7 +255,7 @@ def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
 
 @validated
 def gates_at(law: DriftLaw, p: Positive) -> tuple[float, float]:
-    """Fade and eps of the layer of unit keys that would be at its best if it left p: (lam, eps).
+    """Decay and eps at which the layer of unit keys would be optimal if its error variance were p: (lam, eps).
 
     The equation p = q + gamma^2 (p - p^2 / D) with q = (1 - gamma^2) k0, solved for gamma, which is the fade:
 
@@ -282,7 +282,7 @@ def gates_at(law: DriftLaw, p: Positive) -> tuple[float, float]:
 
 @validated
 def best_fixed_unit_delta(laws: Sequence[DriftLaw], weights: Any = None) -> SteadyOptimum:
-    """Unit keys with the one fade and the one eps that are best for several laws together.
+    """Unit keys with the one decay and the one eps that minimise the mean error over several drifts.
 
     Minimises the mean of :func:`unit_delta_error` over the laws by Nelder and Mead's search, from the best settings of
     each.

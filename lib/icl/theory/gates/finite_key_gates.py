@@ -1,4 +1,4 @@
-"""Exact error of any layer h <- A(x) h + b(x) y whose keys are of a finite law, its slope, and a search for the best.
+"""Exact error and gradient of any layer h <- A(x) h + b(x) y under finitely many keys, and a search for the best.
 
 The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under a law of n keys a gate that sees the
 key is a table of n matrices, second moments are solved for exactly, and so is their slope in every number of the table:
@@ -27,7 +27,7 @@ def _law(keys: Reals, drift: Any) -> np.ndarray:
 
 
 def _table(keys: np.ndarray, **tables: Any) -> list[np.ndarray]:
-    """A and b, under the names that the caller has for them."""
+    """A and b, checked under the caller's names for them."""
     A, b = (np.asarray(_checks.real(name, value), dtype=np.float64) for name, value in tables.items())
     of_A, of_b = tables
     _checks.shape(of_b, b, (len(keys), None), "to match keys")
@@ -36,7 +36,7 @@ def _table(keys: np.ndarray, **tables: Any) -> list[np.ndarray]:
 
 
 def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBound:
-    """`key_gates.key_gated_bound` for keys drawn from these with equal chances; Lambda is their second moment.
+    """`key_gates.key_gated_bound` for keys drawn uniformly from these; Lambda is their second moment.
 
     Args:
         keys: (n, d).
@@ -59,7 +59,7 @@ def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBo
 
 @validated
 def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: Natural) -> float:
-    """Least error of gates that see the current key and the `window` keys before it, keys drawn from these: exact.
+    """Least error of gates of the current and the `window` previous keys, drawn uniformly from these: exact.
 
     The covariance of what is missed is a table over windows, and settles under
 
@@ -94,7 +94,7 @@ def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: 
 def gated_error(
     A: Float[np.ndarray, "n N N"], b: Float[np.ndarray, "n N"], keys: Float[np.ndarray, "n d"], drift: MovingWeights
 ) -> tuple[float, Float[np.ndarray, "n N N"], Float[np.ndarray, "n N"]]:
-    """Settled error of the best linear read-out of h <- A(x) h + b(x) y, and its slopes in A and in b.
+    """Steady-state error of the best linear readout of h <- A(x) h + b(x) y, and its gradients in A and in b.
 
     With u = (z, h) a step is u <- M(x) u + noise, and G = E u u' solves G = E M G M' + noise. The slope is that of the
     adjoint: Y = E M'Y M + what a change of G does to the error.
@@ -143,7 +143,7 @@ def search_gates(
     *,
     evaluations: Count = 2000,
 ) -> float:
-    """The error of the best layer that a search finds, by L-BFGS over all numbers of A and b.
+    """Error of the best layer found by L-BFGS over all entries of A and b.
 
     Args:
         keys: (n, d), drawn with equal chances.

@@ -1,4 +1,4 @@
-"""What gates that see the current key can buy: the averaged Riccati map, its fixed point, a layer that attains it.
+"""Bound for gates that depend on the current key: averaged Riccati map, its fixed point, a layer that attains it.
 
 The weights are read from a hidden state that moves linearly, w_i = H z_i, z_i = F z_(i-1) + noise of covariance Q; keys
 x_i ~ N(0, Lambda) are independent, labels are y_i = w_i'x_i + noise of variance sigma_y^2. Let a layer keep a state of
@@ -35,7 +35,7 @@ from icl.theory.steady.fast_weights import DriftLaw
 
 
 def _matrix(name: str, value: Any, size: int) -> np.ndarray:
-    """A covariance that has to be given."""
+    """A required covariance."""
     _checks.numbers(name, value)
     _checks.shape(name, np.asarray(value), (size, size))
     return _checks.covariance(name, value, size)
@@ -43,7 +43,7 @@ def _matrix(name: str, value: Any, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class MovingWeights:
-    """Weights read from a hidden state that moves linearly, seen through Gaussian keys and noisy labels.
+    """Linear state-space model of the weights, observed through Gaussian keys and noisy labels.
 
     Attributes:
         F: (m, m), how the state moves in a step.
@@ -60,7 +60,7 @@ class MovingWeights:
     sigma_y: NonNegative = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse matrices that do not fit together."""
+        """Validate the shapes and covariances."""
         validate_fields(self)
         F, H = (np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64) for name in ("F", "H"))
         _checks.shape("F", F, (len(np.atleast_1d(F)),) * 2)
@@ -73,14 +73,14 @@ class MovingWeights:
             object.__setattr__(self, name, _matrix(name, getattr(self, name), size))
 
     def error(self, P: Float[np.ndarray, "m m"]) -> float:
-        """Mean squared error of the clean label if P is the covariance of what is missed of the state."""
+        """Mean squared error of the clean label at the state's error covariance P."""
         P = _matrix("P", P, len(self.F))
         return float(np.einsum("ij,jk,ik->", self.Lambda @ self.H, P, self.H))
 
 
 @dataclass(frozen=True, eq=False)
 class GateBound:
-    """The least that a class of layers can miss.
+    """Lower bound on the error of a class of layers.
 
     Attributes:
         error: E (w'x - answer)^2 once settled, in units of y^2.
@@ -100,7 +100,7 @@ def per_coordinate(
     sigma_y: NonNegative = 0.0,
     spectrum: Float[np.ndarray, " d"] | None = None,
 ) -> MovingWeights:
-    """Every coordinate of the weights moves by the same small matrix, itself first: z <- F z + (e, 0, .., 0).
+    """State-space model with independent, identical coordinates: z <- F z + (e, 0, .., 0), the weight first.
 
     Args:
         F: (r, r); drift of first order is [[gamma]], a random walk [[1.0]].
@@ -122,7 +122,7 @@ def per_coordinate(
 
 @validated
 def from_drift_law(law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None) -> MovingWeights:
-    """The drift of a :class:`~icl.theory.steady.fast_weights.DriftLaw` law, w <- gamma w + e, under keys of any
+    """State-space model of a :class:`~icl.theory.steady.fast_weights.DriftLaw`, w <- gamma w + e, keys of any
     spectrum.
 
     Args:
@@ -136,7 +136,7 @@ def from_drift_law(law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = Non
 def ratio_moments(
     sizes: Float[np.ndarray, " d"], noise: NonNegative
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-    """Of D = sum_j sizes_j u_j^2 + noise, u standard normal: E u_j^2 / D, and E u_i^2 u_j^2 / D^2.
+    """Moments E u_j^2 / D and E u_i^2 u_j^2 / D^2 of D = sum_j sizes_j u_j^2 + noise, u standard normal.
 
     1/D is the integral of exp(-t D) over t > 0, and the mean of that a product of (1 + 2 t size)^(-1/2): one integral
     each, by the trapezoidal rule in log t, whose error falls exponentially, to 1e-12 of the result.
@@ -166,7 +166,7 @@ def ratio_moments(
 
 @dataclass(frozen=True, eq=False)
 class _Listening:
-    """What a label tells at some P: columns G of P H'V, x = V u, and the moments of u that the mean over keys needs."""
+    """Key-averaged gain at some P: columns G of P H'V, x = V u, and the moments of u that the average needs."""
 
     V: np.ndarray
     G: np.ndarray
@@ -196,7 +196,7 @@ def _covariance(P: Any, drift: Any, name: str = "P") -> np.ndarray:
 
 
 def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
-    """The averaged Riccati map: F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q for x ~ N(0, Lambda).
+    """Averaged Riccati map: F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q for x ~ N(0, Lambda).
 
     It increases with P and is concave in it, in the order of matrices.
 
@@ -210,7 +210,7 @@ def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np
 
 
 def data_free_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
-    """The same for coefficients that do not see the key: matrices multiply the states, and x x' times each.
+    """Averaged Riccati map of layers with constant coefficients: matrices multiply the states, and x x' times each.
 
     F (P - P H'L [2 L S L + (tr L S + sigma_y^2) L]^-1 L H P) F' + Q with S = H P H' and L = Lambda.
 
@@ -230,7 +230,7 @@ def _heard_covariance(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
 
 
 def _fixed_gain(P: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """The best K of a step K (y - guess) x."""
+    """Optimal K of the update K (y - guess) x."""
     S, L = drift.H @ P @ drift.H.T, drift.Lambda
     heard = _heard_covariance(S, drift) + drift.sigma_y**2 * L
     return np.asarray(P @ drift.H.T @ L @ np.linalg.pinv(heard, hermitian=True))
@@ -267,7 +267,7 @@ _Slope = Callable[[np.ndarray, MovingWeights], Callable[[np.ndarray], np.ndarray
 
 @validated
 def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
-    """The fixed point of a map that increases and is concave, by Newton's method, which comes down to it from above."""
+    """Fixed point of an increasing concave map, by Newton's method from above, which converges monotonically."""
     m = len(drift.F)
     if np.abs(np.linalg.eigvals(drift.F)).max() < 1:
         P = np.asarray(solve_discrete_lyapunov(drift.F, drift.Q))
@@ -297,7 +297,7 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
 
 
 def key_gated_bound(drift: MovingWeights) -> GateBound:
-    """The least error of any layer h <- A(x) h + b(x) y of any size whose gates see the current key: a fixed point.
+    """Least error of any layer h <- A(x) h + b(x) y of any size with gates of the current key: a fixed point.
 
     For drift of first order and Lambda = I it is :func:`~icl.theory.steady.fast_weights.best_unit_delta`.
 
@@ -311,7 +311,7 @@ def key_gated_bound(drift: MovingWeights) -> GateBound:
 
 
 def data_free_bound(drift: MovingWeights) -> GateBound:
-    """The same for layers whose coefficients are matrices and do not see the key: h_j <- A h + B y x + C x x'h.
+    """Least error of layers whose coefficients are constant matrices: h_j <- A h + B y x + C x x'h.
 
     For drift of first order and a diagonal Lambda it is :func:`~icl.theory.steady.fast_weights.delta_diagonal`.
 
@@ -330,7 +330,7 @@ def best_layer_answers(
     drift: MovingWeights,
     P: Float[np.ndarray, "m m"],
 ) -> Float[np.ndarray, "batch time"]:
-    """Answers, before each label, of the one state that attains the bound: z <- F (z + k(x) (y - x'H z)), from 0.
+    """Predictions, before each label, of the one state that attains the bound: z <- F (z + k(x) (y - x'H z)), from 0.
 
     k(x) = P H'x / (x'H P H'x + sigma_y^2): the layer h <- A(x) h + b(x) y with A = F (I - k x'H) and b = F k.
 
@@ -361,21 +361,21 @@ def _sequences(x: Reals, drift: MovingWeights) -> np.ndarray:
 
 
 def _gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
-    """P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one for each; 0 where nothing is heard."""
+    """Kalman gain P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one each; 0 where s'P s is."""
     at = np.einsum("...ij,...j->...i", P, seen)
     heard = (at * seen).sum(-1, keepdims=True) + sigma_y**2
     return np.asarray(np.divide(at, heard, out=np.zeros_like(at), where=heard > 0))
 
 
 def _moved(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """What is missed after a step with gain k, whatever k is."""
+    """Error covariance after a step with any gain k (Joseph form)."""
     A = drift.F @ (np.eye(P.shape[-1]) - k[:, :, None] * seen[:, None, :])
     b = k @ drift.F.T
     return np.asarray(A @ P @ A.transpose(0, 2, 1) + drift.sigma_y**2 * b[:, :, None] * b[:, None, :] + drift.Q)
 
 
 def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """The same at the best gain: Riccati's step."""
+    """Error covariance after a step with the Kalman gain (Riccati step)."""
     heard = np.einsum("cij,cj->ci", P, seen)
     size = (heard * seen).sum(-1) + drift.sigma_y**2
     root = heard / np.sqrt(np.where(size > 0, size, np.inf))[:, None]
@@ -386,7 +386,7 @@ def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
 def windowed_errors(
     x: Float[np.ndarray, "batch time d"], drift: MovingWeights, window: Natural, prior: Float[np.ndarray, "m m"]
 ) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of one state whose gain sees the current key and the `window` keys before it.
+    """Error at each position of one state whose gain depends on the current and the `window` previous keys.
 
     The gain is Kalman's at the covariance that Riccati's recursion reaches from `prior` over these keys. The error is
     exact given the keys, and averaged over them an upper bound of what gates with that window can reach; with 0 keys
@@ -415,7 +415,7 @@ def windowed_errors(
 
 @validated
 def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) -> float:
-    """The least error of gates that see the current key and the one before it: clean labels, Lambda = I, exact.
+    """Least error of gates that depend on the current and the previous key: clean labels, Lambda = I, exact.
 
     After a clean label nothing but q is missed along its key, and t in every other direction:
 

@@ -1,4 +1,4 @@
-"""Floors beside the polynomial floor: other variances, gates, coefficients that read the prompt, and what fits cost.
+"""Floors beyond the polynomial floor: input scales, gates, prompt-dependent coefficients, and estimation cost.
 
 A prompt of n inputs x ~ N(0, s I) with w* ~ N(0, I/s) has the curvature H = s W/n, W ~ Wishart_d(I, n), and an error
 polynomial p with p(0) = 1 has the mean squared error E ||p(s W/n)||_F^2 over prompts, query and w*. What follows holds
@@ -41,7 +41,7 @@ from icl.theory.lfom.tables import registers, table_risks
 
 @dataclass(frozen=True, eq=False)
 class LeastRisk:
-    """Least risks over polynomials p with p(0) = 1, and the one register whose every layer has them.
+    """Least risks over polynomials p with p(0) = 1, and the one-register method that attains them at every layer.
 
     Attributes:
         risks: of degrees 0 .. L, in units of y^2.
@@ -66,7 +66,7 @@ def _moments(d: int, n: int, degree: int) -> list[Fraction]:
 
 
 def _several(name: str, values: Any) -> list[Fraction]:
-    """At least one number > 0, exactly."""
+    """Check for at least one number > 0; return them as fractions."""
     array = np.asarray(_checks.real(name, values, above=0), dtype=np.float64)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"{name} must have shape (count,) with count >= 1, got {array.shape}")
@@ -75,7 +75,7 @@ def _several(name: str, values: Any) -> list[Fraction]:
 
 @validated
 def rescaled_risk(ratio: Positives, d: Count, n: Count, layers: Count) -> Float[np.ndarray, "..."]:
-    """E ||p(ratio W/n)||_F^2 of the p of degree `layers` that is best at ratio 1: a method at another variance.
+    """E ||p(ratio W/n)||_F^2 of the p of degree `layers` that is optimal at ratio 1: risk at another input variance.
 
     The ratio is that of the prompts' variance to the one it was made for, or for A = a I, that of a to 1/variance. At 1
     it is :func:`~icl.theory.lfom.polynomial_floor.optimal_risks`; everywhere else it is more.
@@ -98,7 +98,7 @@ def rescaled_risk(ratio: Positives, d: Count, n: Count, layers: Count) -> Float[
 def simplex_gate(
     variance: Positive, trained: Any, d: Count, n: Count, layers: Count
 ) -> tuple[float, Float[np.ndarray, " experts"]]:
-    """Least risk at a variance of gates on layers, >= 0 and of sum 1, over experts that are each the best at theirs.
+    """Least risk at a variance of simplex gates on layers, >= 0 and of sum 1, over experts optimal at theirs.
 
     They reach every r = variance sum_h alpha_h / s_h between variance / max s_h and variance / min s_h, and nothing
     beyond: the floor at variances between the experts', :func:`rescaled_risk` elsewhere. Free gates reach r = 1 always.
@@ -138,7 +138,7 @@ def simplex_gate(
 
 
 def _eliminated(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fraction]]:
-    """X with G X = S for a symmetric, semi-definite G and an S in its range; 0 in rows that G leaves free."""
+    """Solution X of G X = S for a symmetric, semi-definite G and an S in its range; 0 in free rows."""
     rows = [[*g, *s] for g, s in zip(G, S, strict=True)]
     size, found = len(G), list[int]()
     for k in range(size):
@@ -157,7 +157,7 @@ def _eliminated(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[F
 def output_gate(
     variance: Positive, trained: Any, d: Count, n: Count, layers: Count
 ) -> tuple[float, Float[np.ndarray, " experts"]]:
-    """Least risk at a variance of free gates on final outputs, over experts that are each the best at theirs.
+    """Least risk at a variance of unconstrained gates on final outputs, over experts optimal at theirs.
 
     The form of [Dutta & Sra 2025, Thm 4.1] for one component. The mixed polynomial 1 - sum_h alpha_h + sum_h alpha_h
     p(t s / s_h) has `layers` coefficients: as many experts of different variances reach the floor, fewer do only at
@@ -187,7 +187,7 @@ def output_gate(
 def least_over_variances(
     variances: Any, d: Count, n: Count, layers: Count, weights: Float[np.ndarray, " count"] | None = None
 ) -> LeastRisk:
-    """The best polynomial of prompts whose variance is one of several and is told to nobody: a mixture without a gate.
+    """Optimal polynomial of prompts with one of several unknown input variances: a mixture without a gate.
 
     Moments of the mixture's spectrum are sums, sum_s weight_s s^k E tr (W/n)^k. What it risks at one of the variances
     is :func:`~icl.theory.lfom.tables.table_risks` of its register with a = variance.
@@ -219,7 +219,7 @@ def least_over_variances(
 
 @validated
 def least_by_trace(d: Count, n: Count, layers: Count) -> LeastRisk:
-    """The best coefficients that may read s = tr H / d, as p(t / s): one error at every variance, without labels.
+    """Optimal coefficients as functions of s = tr H / d, p(t / s): one error at every variance, without labels.
 
     Exact (module's head). In the register, A is I / s.
 
@@ -240,7 +240,7 @@ def least_by_trace(d: Count, n: Count, layers: Count) -> LeastRisk:
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """A floor between two estimates from one sample of prompts.
+    """Floor bracketed by two estimates from one sample of prompts.
 
     Attributes:
         lower: the best polynomials of all prompts on these prompts, degrees 0 .. L: in the mean below the floor.
@@ -271,7 +271,7 @@ def _symmetric(name: str, values: Any, batch: int, d: int) -> np.ndarray:
 
 
 def _roots(name: str, matrices: np.ndarray, *, definite: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Roots of positive semi-definite matrices, and their inverses where they have to be definite."""
+    """Square roots of positive semi-definite matrices, and their inverses where they have to be definite."""
     values, vectors = np.linalg.eigh(matrices)
     least, largest = values[:, 0], values[:, -1]
     if definite and (least <= 1e-12 * largest).any():
@@ -356,7 +356,7 @@ def least_by_sample(
 def least_by_spectrum(
     H: Float[np.ndarray, "batch d d"], layers: Count
 ) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "depths"]]:
-    """Mean of min_p ||p(H)||_F^2, a polynomial for each prompt, p(0) = 1: below any gate that reads inputs alone.
+    """Mean of min_p ||p(H)||_F^2, a polynomial for each prompt, p(0) = 1: a bound on any gate that reads inputs alone.
 
     For white inputs and weights. What is projected out is orthogonal: the powers t, t^2, .. of a prompt's eigenvalues.
 

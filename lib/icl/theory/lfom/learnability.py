@@ -1,4 +1,4 @@
-"""How many prompts does it take to learn scalar coefficients? [Dutta & Sra 2025, Thm 5.1, App. A.5] as a number.
+"""Sample complexity of learning scalar coefficients, computed [Dutta & Sra 2025, Thm 5.1, App. A.5].
 
 The prompts are those of :mod:`icl.theory.lfom.tables`, in white coordinates. Methods of L layers with shared scalar
 coefficients have the error x_q' p(H) w*, p(0) = 1. About the best polynomial, with residual r and features phi_k = x_q'
@@ -40,7 +40,7 @@ from icl.theory.lfom.polynomial_floor import _optimum, _products, optimal_polyno
 def ball(
     d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> Float[np.ndarray, "layers"]:
-    """The radius rho of the module's head, for 1 .. layers layers.
+    """Radius rho of the module docstring, for 1 .. layers layers.
 
     Args:
         d: dimension.
@@ -66,7 +66,7 @@ def covering_excess(
     slope: Positive,
     delta: OpenUnit = 0.05,
 ) -> Float[np.ndarray, "..."]:
-    """What the empirical minimiser over a ball risks beyond the least, at most, with probability 1 - delta.
+    """Bound on the excess risk of the empirical minimiser over a ball, with probability 1 - delta.
 
     A ball of this radius in p dimensions has a cover by (1 + 2 radius/s)^p balls of any radius s. At their centres
     Hoeffding's inequality and a union bound hold the two means together within e_s, between them the slope does:
@@ -121,7 +121,7 @@ def prompts_needed(
     slope: Positive,
     delta: OpenUnit = 0.05,
 ) -> float:
-    """The number of prompts from which :func:`covering_excess` is at most that.
+    """Least number of prompts from which :func:`covering_excess` is at most that.
 
     Args:
         excess: > 0, in y^2.
@@ -155,7 +155,7 @@ def prompts_needed(
 def mean_worst_loss(
     d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> Float[np.ndarray, "layers"]:
-    """A bound of E max over the ball of the loss, (sqrt floor + sqrt(L) rho)^2, for 1 .. layers layers.
+    """Bound on E max over the ball of the loss, (sqrt floor + sqrt(L) rho)^2, for 1 .. layers layers.
 
     Jennrich's condition in closed form: a prompt's worst loss over the ball has a mean. E r^2 = floor, E ||psi||^2 = L,
     and Minkowski's inequality.
@@ -177,7 +177,7 @@ def mean_worst_loss(
 def moment_constants(
     d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> Float[np.ndarray, "layers"]:
-    """K with excess <= K / sqrt(N delta) but for a probability delta, for Gaussian prompts: no loss need be bounded.
+    """K with excess <= K / sqrt(N delta) with probability 1 - delta, for Gaussian prompts, whose loss is unbounded.
 
     The empirical risk is off by mean(r^2) - floor + 2 u'mean(r psi) + u'(mean(psi psi') - I) u, in the ball by at most
     ||a|| + 2 rho ||b|| + rho^2 ||C||_F. With Minkowski's inequality for the three, Chebyshev's, and twice for the
@@ -243,7 +243,7 @@ def moment_constants(
 def worst_losses(
     features: Float[np.ndarray, "batch depths"], d: Count, n: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """The loss of each prompt at the best polynomial, and the largest loss and slope in the ball (module's head).
+    """Loss of each prompt at the best polynomial, and the largest loss and slope in the ball (module docstring).
 
     Args:
         features: x_q' H^k w* of each prompt for k = 0 .. L, L >= 1, in white coordinates; in y.

@@ -1,4 +1,4 @@
-"""Linear first-order methods on random quadratics: methods as tables of coefficients, their polynomials, their risks.
+"""Linear first-order methods on random quadratics: coefficient tables, their polynomials and risks.
 
 A prompt of n inputs x ~ N(0, Sigma) has the curvature H = X X'/n, and its weights are w* ~ N(0, Sigma^-1), labels
 without noise. A method that combines past gradients with numbers Gamma[layer, j], and preconditions layer j with
@@ -85,7 +85,7 @@ def nesterov_table(eta: Positive, beta: NonNegative, layers: Count) -> Float[np.
 def registers(
     alpha: Float[np.ndarray, "layers"], gamma: Float[np.ndarray, "layers"]
 ) -> Float[np.ndarray, "layers layers"]:
-    """Gamma of one register, s <- -A_l grad + gamma_l s, w <- w + alpha_l s: alpha_l prod_{m=j+1..l} gamma_m.
+    """Gamma of a one-register method, s <- -A_l grad + gamma_l s, w <- w + alpha_l s: alpha_l prod_{m=j+1..l} gamma_m.
 
     [Dutta & Sra 2025, (3.1), (3.2)]; gamma_0 has nothing to act on.
     """
@@ -104,7 +104,7 @@ def registers(
 
 
 def cumulative(Gamma: Float[np.ndarray, "layers layers"]) -> Float[np.ndarray, "layers layers"]:
-    """Lambda[k, j] = sum_{l=j..k} Gamma[l, j]: w_{k+1} = w_0 - sum_{j<=k} Lambda[k, j] A_j grad f(w_j).
+    """Cumulative sums Lambda[k, j] = sum_{l=j..k} Gamma[l, j]: w_{k+1} = w_0 - sum_{j<=k} Lambda[k, j] A_j grad f(w_j).
 
     With the opposite sign these are the coefficients of [Dutta & Sra 2025, (1.1)].
     """
@@ -130,7 +130,7 @@ def polynomials(Gamma: Float[np.ndarray, "layers layers"], a: Reals = 1.0) -> Fl
 
 
 def _above(optimum: _Register, steps: np.ndarray) -> np.ndarray:
-    """Risks of the table Gamma a, by the squares above the floor that `polynomial_floor` begins with.
+    """Risks of the table Gamma a, as the floor plus the sum of squares that opens `polynomial_floor`.
 
     Nothing cancels at any depth: rounding leaves 1e-32 of the first risk, and of each risk what its own digits are.
     """
@@ -164,7 +164,7 @@ def table_risks(
 def limit_table_risks(
     Gamma: Float[np.ndarray, "layers layers"], c: Positive, a: Reals = 1.0
 ) -> Float[np.ndarray, "depths"]:
-    """What `table_risks` / d tends to as d and n grow with d/n = c: integrals of p_l^2 over Marchenko and Pastur's law.
+    """Limit of `table_risks` / d as d and n grow with d/n = c: integrals of p_l^2 over the Marchenko-Pastur law.
 
     Args:
         Gamma: increments, lower triangular.

@@ -1,4 +1,4 @@
-"""One layer of linear attention against weights that an adversary moves (not in the papers).
+"""Worst-case error of one layer of linear attention under adversarial drift (not in the papers).
 
 The layer is y_hat = a sum_i lam^(n+1-i) y_i x_i'x_{n+1}, as (15) with A = a I, on white inputs. The weights are no
 longer drawn: a path w_1 .. w_{n+1} is fixed in advance, in ignorance of the inputs, with ||w_i|| <= R and
@@ -38,12 +38,12 @@ from icl._bounds import Count, NonNegative, Positive, Real, validated
 
 @validated
 def _checked(lam: NonNegative, a: Real, kurtosis: Annotated[float, Ge(1)]) -> None:
-    """Check the settings of a layer and of its inputs."""
+    """Validate the parameters of a layer and of its inputs."""
 
 
 @validated
 def _limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
-    """Check that squares of both, and of paths, are within float64."""
+    """Check that the squares of both, and of paths, are within float64."""
 
 
 def _path(w: Any, name: str = "w") -> np.ndarray:
@@ -54,7 +54,7 @@ def _path(w: Any, name: str = "w") -> np.ndarray:
 
 
 def _form(n: int, d: int, lam: float, a: float, kurtosis: float) -> np.ndarray:
-    """G with J(w) = tr(W'G W), (n + 1, n + 1)."""
+    """Quadratic form G with J(w) = tr(W'G W), (n + 1, n + 1)."""
     c = a * float(lam) ** np.arange(n, 0, -1)
     v = np.append(c, -1.0)
     return np.outer(v, v) + np.diag(np.append((d + kurtosis - 2) * c**2, 0.0))
@@ -94,7 +94,7 @@ def step_angle(R: Positive, delta: NonNegative) -> float:
 def great_circle(
     n: Count, d: Annotated[int, Ge(2)], *, R: Positive, delta: NonNegative, turn: float = float("inf")
 ) -> Float[np.ndarray, "time d"]:
-    """Path at full speed on a great circle of radius R, ending at R e_1, its last `turn` radians of it.
+    """Path at full speed on a great circle of radius R, ending at R e_1 after an arc of at most `turn` radians.
 
     Before that it stands still: with turn = pi it waits opposite its end, and then goes there as fast as it can.
 
@@ -115,7 +115,7 @@ def great_circle(
 
 @validated
 def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Float[np.ndarray, "time d"]:
-    """Path through the origin at full speed, ending at R e_1; it waits at -R e_1 until it has to go.
+    """Straight path through the origin at full speed, ending at R e_1; it waits at -R e_1 before it starts.
 
     Args:
         n: number of examples.
@@ -130,7 +130,7 @@ def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Flo
 
 
 def _bound(w: Any, R: float, delta: float, lam: float, a: float, kurtosis: float, *, on_sphere: bool) -> float:
-    """Both bounds; on the sphere ||w_i|| = R is an equation, whose alpha_i has either sign."""
+    """Upper bound over the ball or the sphere; there ||w_i|| = R is an equation, whose alpha_i has either sign."""
     _checked(lam, a, kurtosis)
     _limits(R, delta)
     w = _path(w)
@@ -160,7 +160,7 @@ def upper_bound(
     a: Real,
     kurtosis: Annotated[float, Ge(1)] = 3.0,
 ) -> float:
-    """Bound on the error of every path, proven by duality from a candidate w; it equals J(w) if w is provably worst.
+    """Upper bound on the error of every path, by duality from a candidate w; equal to J(w) if w is provably worst.
 
     For any alpha, beta >= 0 with S = diag(alpha) + sum_i beta_i (e_i - e_{i-1})(e_i - e_{i-1})' - G positive
     semi-definite, and any path within the limits,
@@ -194,19 +194,19 @@ def sphere_bound(
     a: Real,
     kurtosis: Annotated[float, Ge(1)] = 3.0,
 ) -> float:
-    """:func:`upper_bound` for paths that stay on the sphere, ||w_i|| = R: lower, as alpha may then have either sign."""
+    """:func:`upper_bound` for paths on the sphere, ||w_i|| = R: lower, as alpha may then have either sign."""
     return _bound(w, R, delta, lam, a, kurtosis, on_sphere=True)
 
 
 def _ball(z: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
-    """Nearest point of the ball, and the factor by which z was shortened."""
+    """Projection of z on the ball, and its scaling factor."""
     length = float(np.sqrt(z @ z))
     shrunk = 1.0 if length <= radius else radius / length
     return z * shrunk, shrunk
 
 
 def _back(gradient: np.ndarray, point: np.ndarray, shrunk: float, radius: float) -> np.ndarray:
-    """Gradient before the projection on the ball that gave `point`."""
+    """Gradient with respect to z of the projection on the ball that gave `point`."""
     if shrunk == 1.0:
         return gradient
     return shrunk * (gradient - (gradient @ point) / radius**2 * point)
@@ -223,7 +223,7 @@ def worst_path(
     kurtosis: Annotated[float, Ge(1)] = 3.0,
     steps: Count = 500,
 ) -> Float[np.ndarray, "time d"]:
-    """Search from one path for a worse one within the limits: L-BFGS, which goes uphill only.
+    """Search for a path of larger error within the limits from a given one, by L-BFGS ascent.
 
     Every path within the limits, and no other, is w_{n+1} = B_R(u_{n+1}), w_i = B_R(w_{i+1} + B_delta(u_i)) for some u,
     with B_r the nearest point of the ball of radius r: a point that the large ball pulls back is not taken farther from
@@ -277,7 +277,7 @@ def worst_path(
 
 @dataclass(frozen=True)
 class Layer:
-    """The layer that does best against one path.
+    """Optimal layer for one path.
 
     Attributes:
         lam: its forgetting factor.
@@ -321,7 +321,7 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: Annotated[float, Ge(
 def minimax_on_sphere(
     n: Count, d: Annotated[int, Ge(2)], *, R: Positive, delta: NonNegative, kurtosis: Annotated[float, Ge(1)] = 3.0
 ) -> tuple[Layer, float]:
-    """Layer that is best against `great_circle`, and `sphere_bound` for it: a bound on its error on the sphere's paths.
+    """Optimal layer on `great_circle`, and `sphere_bound` for it: a bound on its error on the sphere's paths.
 
     No layer of this form has a worst error below the first's `value`, as each meets the circle. Where the two agree
     the circle is the worst path on the sphere, the layer is minimax there and `value` the minimax error, proven. They
@@ -343,7 +343,7 @@ def minimax_on_sphere(
 def minimax_in_ball(
     n: Count, d: Count, *, R: Positive, delta: NonNegative, kurtosis: Annotated[float, Ge(1)] = 3.0
 ) -> tuple[Layer, float]:
-    """Layer that is best against `straight_line`, and `upper_bound` for it: as on the sphere, for paths in the ball.
+    """Optimal layer on `straight_line`, and `upper_bound` for it: as on the sphere, for paths in the ball.
 
     The two agree less often. A layer that bets on the line remembers what a path that stands still, say, makes it pay
     for, and where it does the bound is far above the value: then no single path decides.

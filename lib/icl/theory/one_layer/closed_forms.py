@@ -1,4 +1,4 @@
-"""One layer of gated linear attention on drifting regression: its optimum, its error, how much it should forget.
+"""One layer of gated linear attention on drifting regression: optimum, errors, optimal forgetting factor.
 
 Everything depends on the task only through D1 .. D4 (:mod:`icl.theory.moments`) and the spectrum of Lambda, because
 Lambda~ is a polynomial in Lambda and shares its eigenvectors. Prediction: y_hat = (sum_i a_i y_i x_i)' A x_{n+1}.
@@ -29,7 +29,7 @@ def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
 
 
 def _in_range(task: Task, lam: Any) -> _moments.Moments:
-    """D1 .. D4; where lam^n or its square leaves float64, in units of the largest weight, which no error depends on."""
+    """D1 .. D4; rescaled by the largest weight, on which no error depends, where lam^n or its square leaves float64."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         m = _moments.task_moments(task, lam)
         _checks.real("the variance of the query's weight", m.D4)
@@ -53,7 +53,7 @@ def _in_range(task: Task, lam: Any) -> _moments.Moments:
 
 
 def _moments_fit(m: _moments.Moments) -> bool:
-    """Whether D1 .. D4 are within float64, and D2, a sum of squares, with all its digits."""
+    """True if D1 .. D4 are within float64, and the sum of squares D2 does not underflow."""
     return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all() and (m.D2 > 1e-300 or not m.D4 > 0))
 
 
@@ -84,7 +84,7 @@ class Optimum:
 
 @validated
 def optimum(task: Task, *, lam: Positive) -> Optimum:
-    """Theorem 1, (14): where gradient flow ends.
+    """Global minimum of Theorem 1, (14), the limit of gradient flow.
 
     Raises:
         ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero, or lam^n
@@ -104,7 +104,7 @@ def optimum(task: Task, *, lam: Positive) -> Optimum:
 
 @validated
 def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) -> Any:
-    """Mean squared error of the one-layer predictor with any A, at its optimum or not, trained for this task or not.
+    """Mean squared error of the one-layer predictor with any A, optimal or not, trained on this task or another.
 
         E (y_hat - y)^2 = tr(A Lambda A' Lambda Lambda~) - 2 D1 tr(A Lambda^2) + D4 tr(Lambda)
 
@@ -139,7 +139,7 @@ def testing_error(train: Task, test: Task, *, lam: Positive, test_lam: NonNegati
 
 @validated
 def error_by_direction(task: Task, *, lam: NonNegatives) -> Float[np.ndarray, "*shape d"]:
-    """The summands of (16), one an eigendirection j of Lambda, in the order of its eigenvalues s_j, ascending.
+    """Summands of (16) by eigendirection j of Lambda, in the order of its eigenvalues s_j, ascending.
 
         D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
 
@@ -172,7 +172,7 @@ def training_error(task: Task, *, lam: NonNegatives) -> Any:
 
 @validated
 def identity_error(task: Task, *, lam: Positives) -> Any:
-    """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
+    """(16) for Lambda = I, corrected and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
     m = _in_range(task, lam)
@@ -182,20 +182,20 @@ def identity_error(task: Task, *, lam: Positives) -> Any:
 
 
 def zero_predictor(task: Task) -> float:
-    """Error of answering 0 always: D4 tr(Lambda)."""
+    """Error of the zero predictor: D4 tr(Lambda)."""
     return float(_in_range(task, 0.0).D4 * np.trace(task.Lambda))
 
 
 @validated
 def xi(task: Task, *, lam: Positives) -> Any:
-    """D1^2 / D2, the large-d stand-in for how much the layer explains: for Lambda = I, error -> d D4 - xi."""
+    """Large-d proxy D1^2 / D2 for the explained variance: for Lambda = I, error -> d D4 - xi."""
     m = _in_range(task, lam)
     return m.D1**2 / np.where(m.D2 > 0, m.D2, 1.0)
 
 
 @validated
 def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
-    """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
+    """Minimiser of the error in (0, upper]: grid search, refined by golden section."""
     grid = np.linspace(0, min(upper, 2.0), 401)[1:]
     if upper > 2:
         # An upper that is far away must not make the steps coarse where the valleys are.
@@ -211,7 +211,7 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
 
 
 def _any_unit(task: Task) -> Callable[[Any], np.ndarray]:
-    """`error_by_direction`; in units of their own where weights outgrow float64, which moves no minimum."""
+    """`error_by_direction`, rescaled where weights overflow float64, which moves no minimum."""
     with np.errstate(over="ignore", invalid="ignore"):
         if not isinstance(task, DriftingRegression) or np.isfinite(_moments.task_moments(task, 0.0).D4):
             return lambda lam: error_by_direction(task, lam=lam)
@@ -231,7 +231,7 @@ def optimal_forgetting(task: Task, *, upper: Positive = 1.0) -> float:
 
 @validated
 def forgetting_by_direction(task: Task, *, upper: Positive = 1.0) -> Float[np.ndarray, " d"]:
-    """Best forgetting factor of each eigendirection of Lambda, eigenvalues ascending: a gate a channel could have them.
+    """Optimal forgetting factor of each eigendirection of Lambda, eigenvalues ascending, as per-channel gates allow.
 
     Least summands of (16), each for itself (not in the paper, whose lam is one for all).
     """
@@ -245,7 +245,7 @@ def forgetting_by_direction(task: Task, *, upper: Positive = 1.0) -> Float[np.nd
 
 
 def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
-    """Variance of the noise in a pseudo-observation over that of its signal, one an eigenvalue of Lambda, ascending.
+    """Noise-to-signal variance ratio of a pseudo-observation, by eigenvalue of Lambda, ascending.
 
     y_i x_i = x_i x_i' w_i is Lambda w_i plus white noise. Along the eigendirection of s_j the noise has
     1 + tr(Lambda) / s_j times the variance of the signal (Gaussian inputs; d + 1 for Lambda = I).
@@ -262,7 +262,7 @@ def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
 
 @validated
 def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
-    """Best weights a_i on positions, of any shape, one row an eigendirection of Lambda (eigenvalues ascending).
+    """Optimal position weights a_i, unconstrained, one row an eigendirection of Lambda (eigenvalues ascending).
 
     The Wiener filter on the pseudo-observations y_i x_i (not in the paper): (K + c diag K) a = k, with K the weights'
     kernel on the examples, k its column at the query and c the direction's :func:`crosstalk`. Rows are scaled so that A
@@ -278,7 +278,7 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
 
 @validated
 def position_error(task: Task) -> float:
-    """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
+    """Error with the optimal position weights: a lower bound for any data-independent gate (not in the paper)."""
     kernel, s = task.weight_kernel(), _spectrum(task)
     explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
     return float(s @ (kernel[-1, -1] - explained))

@@ -1,4 +1,4 @@
-"""One layer of gated attention on labelled rows whose sign turns: its best weights, error, accuracy, forgetting factor.
+"""One layer of gated attention on labelled rows whose sign flips: weights, error, accuracy, forgetting factor.
 
 For :class:`~icl.tasks.sentences.Demonstrations` with independent rows. Not in the paper, whose weights are Gaussian and
 whose labels are exactly linear; what is left of both is one number. Write rho for the share of the labels' square that
@@ -44,7 +44,7 @@ def _settings(flip: Annotated[float, Ge(0), Le(0.5)], explained: PositiveUnit) -
 
 @validated
 def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: Count) -> _moments.Moments:
-    """D1 .. D4 of signs that turn with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
+    """D1 .. D4 of signs that flip with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
 
     Args:
         lam: forgetting factor.
@@ -57,7 +57,7 @@ def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: 
 
 @validated
 def sign_error(m: _moments.Moments, explained: PositiveUnit) -> Any:
-    """Mean squared error of the best layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
+    """Mean squared error of the optimal layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
 
     Args:
         m: moments of the signs, from any kernel.
@@ -72,7 +72,7 @@ def sign_error(m: _moments.Moments, explained: PositiveUnit) -> Any:
 def sign_layer(
     rows: LabelledRows, *, lam: Positive, flip: Annotated[float, Ge(0), Le(0.5)], n: Count
 ) -> Float[np.ndarray, "d d"]:
-    """The best matrix A of y_hat = g'A x for this table: c w w', a classifier times whether it agreed with the labels.
+    """Optimal matrix A of y_hat = g'A x for this table: c w w', a classifier times its agreement with the labels.
 
     Args:
         rows: the table that demonstrations and queries of the training come from.
@@ -90,7 +90,7 @@ def sign_layer(
 
 @validated
 def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: NonNegatives) -> Any:
-    """Mean squared error of y_hat = g'A x with any A, exactly; lam may be an array.
+    """Exact mean squared error of y_hat = g'A x with any A; lam may be an array.
 
         E (y_hat - y)^2 = 1 - 2 D1 m'A m_q + tr(A Lambda_q A' (D2 Lambda + D3 m m')),
 
@@ -118,7 +118,7 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
 
 @validated
 def sign_drift(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> DriftingRegression:
-    """The drift (3) in one dimension whose valley (16) is that of these signs: gamma = 1 - 2 flip, kurtosis 1 / rho.
+    """One-dimensional drift (3) with the same optimal forgetting factor: gamma = 1 - 2 flip, kurtosis 1 / rho.
 
     Args:
         flip: in [0, 0.5].
@@ -136,7 +136,7 @@ def sign_drift(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: P
 
 @validated
 def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> float:
-    """Return lam*, the forgetting factor in (0, 1] of least error; 1 for signs that do not turn.
+    """Return lam*, the forgetting factor in (0, 1] of least error; 1 for signs that do not flip.
 
     For long prompts it is `one_layer.kalman_pole(1 - 2 flip, crosstalk=1 / rho - 1)`.
 
@@ -149,7 +149,7 @@ def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explain
 
 
 def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time time"]:
-    """The kernel of the same demonstrations in random order, the query last: its means, which know no order."""
+    """Kernel of the same demonstrations in random order, the query last: averaged over permutations."""
     kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
     _checks.shape("kernel", kernel, (None, None))
     n = len(kernel) - 1
@@ -220,7 +220,7 @@ def sign_accuracy(
     explained: OpenUnit,
     known: UnitInterval | None = None,
 ) -> Any:
-    """Accuracy of the best layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
+    """Accuracy of the optimal layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
 
     Its answer is the memory times w'x of the query, two independent numbers, and right where both are or both are not.
 

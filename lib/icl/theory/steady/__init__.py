@@ -1,4 +1,4 @@
-"""Steady-state errors: layers and filters that have read for long, on AR(1) drift.
+"""Steady-state errors of fast-weight layers and filters on AR(1) drift.
 
 - `cheap_covariance`: Kalman filters that keep a summary of the covariance
 - `fast_weights`: decayed fast weights: Hebbian, normalised, delta rule, gated

@@ -1,4 +1,4 @@
-"""What a cheaper covariance than the Kalman filter's buys: filters that keep a summary of P (not in the papers).
+"""Kalman filters with a compressed error covariance, and their errors (not in the papers).
 
 The task is the drift of :mod:`icl.theory.steady.fast_weights`. The Kalman filter keeps P, the d x d covariance of what
 it misses; a layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary
@@ -48,7 +48,7 @@ from icl.theory.steady.fast_weights import DriftLaw, _law
 
 @dataclass(frozen=True)
 class Blocks:
-    """Keeps the diagonal blocks of P.
+    """Block-diagonal approximation of P.
 
     Attributes:
         size: of a block; the last is smaller where it does not divide d.
@@ -57,13 +57,13 @@ class Blocks:
     size: Count
 
     def __post_init__(self) -> None:
-        """Refuse an empty block."""
+        """Validate the block size."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """Keeps the best known directions with their variances, and one variance for all others.
+    """Low-rank approximation of P: the r directions of smallest variance, and one variance for all others.
 
     Attributes:
         rank: how many directions; from d - 1 on nothing is lost.
@@ -72,13 +72,13 @@ class LowRank:
     rank: Natural
 
     def __post_init__(self) -> None:
-        """Refuse a negative rank."""
+        """Validate the rank."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """Keeps P whole, and puts its mean variance times I in its place now and then.
+    """Full P, reset to its mean variance times I at regular intervals.
 
     Attributes:
         every: how many labels lie between two restarts.
@@ -87,13 +87,13 @@ class Restarted:
     every: Count
 
     def __post_init__(self) -> None:
-        """Refuse restarts that are less than a label apart."""
+        """Validate the interval."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Thinned:
-    """Keeps P whole, but takes only some keys into it; of the others their mean effect is taken.
+    """Full P, updated exactly with a subset of the keys and in expectation with the others.
 
     Attributes:
         every: one key in so many is taken in.
@@ -102,13 +102,13 @@ class Thinned:
     every: Count
 
     def __post_init__(self) -> None:
-        """Refuse less than a key."""
+        """Validate the interval."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """Keeps P whole, each entry rounded to one of 2^bits equal steps from -k0 to k0.
+    """Quantised P: every entry rounded to one of 2^bits equal steps from -k0 to k0.
 
     Attributes:
         bits: of an entry.
@@ -117,13 +117,13 @@ class Rounded:
     bits: Count
 
     def __post_init__(self) -> None:
-        """Refuse an entry without a bit."""
+        """Validate the number of bits."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """Keeps no memory of keys: P is a fixed diagonal matrix.
+    """Constant diagonal P, independent of the keys.
 
     Attributes:
         variances: the diagonal, each > 0; one for all coordinates, or one each.
@@ -132,7 +132,7 @@ class Frozen:
     variances: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse variances that are none."""
+        """Validate the variances."""
         values = np.atleast_1d(np.asarray(_checks.real("variances", self.variances, above=0), dtype=np.float64))
         _checks.shape("variances", values, (max(1, values.size),))
         object.__setattr__(self, "variances", tuple(float(each) for each in values))
@@ -143,7 +143,7 @@ Kept = Blocks | LowRank | Restarted | Thinned | Rounded | Frozen
 
 @dataclass(frozen=True, eq=False)
 class Tracked:
-    """A filter on given keys.
+    """Errors of a filter on given keys, actual and as its P predicts them.
 
     Attributes:
         errors: (batch, time), expected squared errors of the clean label given the keys before, in y^2.
@@ -164,7 +164,7 @@ def _keys(x: Reals, law: DriftLaw) -> np.ndarray:
 
 
 def _missed(Sigma: np.ndarray, x: np.ndarray, g: np.ndarray, law: DriftLaw) -> np.ndarray:
-    """Covariance of what is missed after a label and a step of drift, whatever the gain g (Joseph's form)."""
+    """Error covariance after a label and a step of drift, for any gain g (Joseph form)."""
     h = np.einsum("bij,bj->bi", Sigma, x)
     S = np.einsum("bi,bi->b", x, h) + law.sigma_y**2
     half = g * S[:, None] / 2 - h
@@ -208,7 +208,7 @@ def errors_with_gains(
 
 
 class _Whole:
-    """P as a matrix, with what is kept of it after each label."""
+    """P as a matrix, compressed after each label."""
 
     def __init__(self, law: DriftLaw, kind: Blocks | Restarted | Thinned | Rounded | Frozen, batch: int) -> None:
         self.law, self.kind, self.seen = law, kind, 0
@@ -294,7 +294,7 @@ def summary_errors(
     kind: Kept,
     Lambda: Float[np.ndarray, "d d"] | None = None,
 ) -> Tracked:
-    """Run a filter that keeps a summary of P on given keys, from P = k0 I (:class:`Frozen` from its own).
+    """Run a filter with a compressed P on given keys, from P = k0 I (:class:`Frozen` from its own).
 
     Errors are exact given the keys, as by :func:`errors_with_gains`. On white Gaussian keys the mean belief of
     :class:`Blocks`, :class:`LowRank` and :class:`Restarted` is their mean error, and averages some times faster.
@@ -329,7 +329,7 @@ def summary_errors(
 
 @validated
 def numbers_kept(kind: Kept, d: Count) -> int:
-    """How many numbers a filter keeps beside its estimate: entries of P, or of a smaller form where there is one.
+    """Number of floats in the filter's covariance state: entries of P, or of a smaller form where there is one.
 
     A symmetric d x d matrix is d (d + 1) / 2 numbers; r directions are r vectors, r variances and one for the rest; P
     since a restart is one number and a vector a label, up to the matrix.
@@ -363,7 +363,7 @@ def _place(
 def eps_spread(
     spread: Annotated[Any, Ge(0), Le(1e6)], s: Annotated[Any, Gt(0), Le(1e6)], v: Annotated[Any, Ge(0), Le(1e6)]
 ) -> Any:
-    """Error over d k0 for d -> infinity of a filter whose P has eigenvalues of this spread; arrays broadcast.
+    """Error over d k0 for d -> infinity of a filter with this eigenvalue spread of P; arrays broadcast.
 
         s (1 - eps) = eps^2 (1 + spread) / (eps + v),    spread = mean of l^2 / (mean of l)^2 - 1
 
@@ -387,7 +387,7 @@ def eps_spread(
 
 @validated
 def spread_needed(eps: Positives, s: Positives, v: NonNegatives) -> Any:
-    """The spread of eigenvalues that :func:`eps_spread` needs for this error: s (1 - eps) (eps + v) / eps^2 - 1.
+    """Eigenvalue spread at which :func:`eps_spread` has this error: s (1 - eps) (eps + v) / eps^2 - 1.
 
     Args:
         eps: error over d k0.
@@ -442,7 +442,7 @@ def eps_blocks(
 
 
 def _least(H: Callable[[Any], Any], low: float, high: float) -> float:
-    """The least value of H on an interval: a grid, then a search about its best."""
+    """Minimum of H on an interval: grid search, refined about its best point."""
     grid = np.linspace(low, high, 101)
     best = int(np.argmin(H(grid)))
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, 100)])
@@ -453,7 +453,7 @@ def _least(H: Callable[[Any], Any], low: float, high: float) -> float:
 def eps_thinned(
     share: UnitInterval, s: Annotated[float, Ge(0.001), Le(10)], v: Annotated[float, Ge(0), Le(10)]
 ) -> float:
-    """Error over d k0 for d -> infinity of `Thinned(1 / share)`, by touching roots as in `large_d.touching`.
+    """Error over d k0 for d -> infinity of `Thinned(1 / share)`, by a double root as in `large_d.touching`.
 
     The resolvent of P solves, with D = eps + v,
 

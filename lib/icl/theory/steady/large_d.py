@@ -1,4 +1,4 @@
-"""Steady errors of decayed fast weights as d grows, and the Kalman floor in closed form (not in the papers).
+"""Steady-state errors of decayed fast weights as d grows, and the Kalman floor in closed form (not in the papers).
 
 In that limit the layers of :mod:`icl.theory.steady.fast_weights` and the floor depend on two numbers: s = d (1 -
 gamma^2), d over the weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows
@@ -49,7 +49,7 @@ def eps_delta(s: Positives, v: NonNegatives) -> Any:
 
 @validated
 def touching_point(s: Positives, v: NonNegatives) -> Any:
-    """Where the two roots of the floor's equation touch (:func:`touching`): the one positive zeta with
+    """Double root of the floor's equation (:func:`touching`): the one positive zeta with
 
     zeta^3 + (2 - s - v s) zeta^2 - (s + 3 v s) zeta - 2 v s = 0;    zeta = (s - 2 + sqrt(s^2 + 4)) / 2 without noise.
     """
@@ -67,7 +67,7 @@ def touching_point(s: Positives, v: NonNegatives) -> Any:
 
 @validated
 def touching(zeta: Positives, eps: Positives, s: Positives, v: NonNegatives) -> Any:
-    """H(zeta): at z = -zeta the resolvent's equation has two real roots if it is positive, none if negative.
+    """H(zeta), whose sign decides if the resolvent's equation has real roots at z = -zeta: two if H > 0, none if H < 0.
 
         H = s (1 + v) / zeta + s v / zeta^2 - 1 + log[zeta^2 / (s (1 + zeta) (v + eps))]
 
@@ -86,7 +86,7 @@ def touching(zeta: Positives, eps: Positives, s: Positives, v: NonNegatives) -> 
 
 @validated
 def smoother_large_d(s: Positives, v: NonNegatives) -> Any:
-    """Error over d k0, d -> infinity, of the best guess that sees labels before and after: S in (0, 1) with
+    """Smoother's error over d k0 for d -> infinity, from the labels before and after: S in (0, 1) with
 
     S^2 [1 + 4 / (s (S + v))] = 1;    S = (sqrt(4 + s^2) - 2) / s without noise. Arrays broadcast.
     """
@@ -103,7 +103,7 @@ def smoother_large_d(s: Positives, v: NonNegatives) -> Any:
 
 @validated
 def kalman_large_d(s: Positives, v: NonNegatives) -> Any:
-    """The floor over d k0 for d -> infinity, in closed form, from S of :func:`smoother_large_d`:
+    """Kalman floor over d k0 for d -> infinity, in closed form, from S of :func:`smoother_large_d`:
 
         (eps + v) / (S + v) = exp[S (1 - S) / ((S + v) (1 + S))]
 
@@ -120,7 +120,7 @@ _SHIFT = 0.8
 
 
 def kalman_floor(law: DriftLaw) -> float:
-    """The floor for finite d: :func:`kalman_large_d` with d' = d + 0.8 gamma^4 + 2 v / (v + eps) in place of d, a fit.
+    """Floor for finite d: :func:`kalman_large_d` with d' = d + 0.8 gamma^4 + 2 v / (v + eps) in place of d, a fit.
 
     s' = d' (1 - gamma^2) / gamma^2, v' = sigma_y^2 / (d' k0), and eps that of s and v. Where noise dominates, d + 2 is
     the delta rule's, exact as P is then nearly p I; the rest is measured. Within 1 % of Monte Carlo for d >= 5 in what
@@ -149,7 +149,7 @@ def kalman_floor(law: DriftLaw) -> float:
 
 @validated
 def kalman_random_walk(nu: NonNegatives) -> Any:
-    """p / (d q) of the floor for slow drift in many dimensions, nu = s2 / (d^2 q): e / 4 without noise.
+    """Kalman floor's p / (d q) for slow drift in many dimensions, nu = s2 / (d^2 q): e / 4 without noise.
 
     z^2 exp(1/z - 1 + nu / z^2) - nu = z^2 (exp(1/(2 z)) - 1) + z/2,    z = (1 + sqrt(1 + 16 nu)) / 4
     """
@@ -160,7 +160,7 @@ def kalman_random_walk(nu: NonNegatives) -> Any:
 
 @validated
 def delta_random_walk(nu: NonNegatives) -> Any:
-    """p / (d q) of the delta rule for slow drift in many dimensions: (1 + sqrt(1 + 4 nu)) / 2, 1 without noise."""
+    """Delta rule's p / (d q) for slow drift in many dimensions: (1 + sqrt(1 + 4 nu)) / 2, 1 without noise."""
     nu = np.asarray(nu, dtype=np.float64)
     return ((1 + np.sqrt(1 + 4 * nu)) / 2)[()]
 

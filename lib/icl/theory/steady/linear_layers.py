@@ -1,4 +1,4 @@
-"""Exact errors of linear layers with several states: heads, momentum, chunks, a state that moves as the weights do.
+"""Exact errors of linear layers with several states: heads, momentum, chunks, a model of the drift.
 
 A linear layer of K states moves by
 
@@ -22,7 +22,7 @@ from icl.theory.steady.fast_weights import DriftLaw, Update, readout_errors, sec
 
 @dataclass(frozen=True, eq=False)
 class LinearLayer:
-    """A layer whose states move by fixed sums of themselves, of y x and of x x' times each.
+    """Layer whose states move by fixed linear combinations of themselves, of y x, and of x x' times each.
 
     Attributes:
         keep: (K, K).
@@ -35,7 +35,7 @@ class LinearLayer:
     correct: Float[np.ndarray, "K K"]
 
     def __post_init__(self) -> None:
-        """Refuse matrices that do not fit together."""
+        """Validate that the matrices' shapes match."""
         _checks.detached("keep", self.keep)
         K = len(np.atleast_1d(self.keep))
         for name, sizes in (("keep", (K, K)), ("write", (K,)), ("correct", (K, K))):
@@ -45,7 +45,7 @@ class LinearLayer:
 
 
 def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
-    """Gated attention with a head for each fade, h_j <- fade_j h_j + y x.
+    """Gated attention with a head for each decay, h_j <- fade_j h_j + y x.
 
     Its states are the heads' divided differences over the fades, g_1 = h_1 and g_j <- fade_j g_j + g_(j-1): they span
     what the heads span, and stay apart where fades meet, where a read-out of the heads themselves is lost to rounding.
@@ -63,7 +63,7 @@ def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
 
 @validated
 def turning_head(radius: NonNegative, angle: Real) -> LinearLayer:
-    """Gated attention whose fade is the complex number radius e^(i angle): two real states, turned and faded.
+    """Gated attention with the complex decay radius e^(i angle): two real states, rotated and decayed.
 
     Args:
         radius: >= 0; it settles below 1.
@@ -76,7 +76,7 @@ def turning_head(radius: NonNegative, angle: Real) -> LinearLayer:
 
 @validated
 def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
-    """The delta rule with momentum: m <- eta m + mu (y - w'x) x, w <- keep (w + m); eta = 0 is the delta rule.
+    """Delta rule with momentum: m <- eta m + mu (y - w'x) x, w <- keep (w + m); eta = 0 is the delta rule.
 
     Args:
         keep: fade, any number.
@@ -91,7 +91,7 @@ def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
 
 
 def forward_model(F: Float[np.ndarray, "r r"], gain: Float[np.ndarray, " r"]) -> LinearLayer:
-    """A state that moves as the weights do: h <- F (h + gain (y - h_1'x) x), a Kalman filter of fixed gain.
+    """Constant-gain Kalman filter with the drift's own dynamics: h <- F (h + gain (y - h_1'x) x).
 
     Args:
         F: how the weights' r vectors move, the weights first.
@@ -116,7 +116,7 @@ def settled_error(
     sigma_y: NonNegative = 0.0,
     unit: bool = False,
 ) -> float:
-    """Error of the best read-out of a layer once it has settled, in units of y^2; infinite if it does not settle.
+    """Steady-state error of the best readout of a layer, in units of y^2; infinite if it diverges.
 
     Args:
         layer: how its states move.
@@ -144,7 +144,7 @@ def settled_error(
 
 @validated
 def chunked_error(law: DriftLaw, size: Count, *, lam: Real, mu: Real) -> float:
-    """Error of the delta rule whose gradients are all taken at its weights before a chunk, over a chunk's positions.
+    """Mean error over a chunk of the delta rule with all gradients taken at the weights before the chunk.
 
     A chunk of one is the delta rule, a long one tends to gated attention. Infinite if it does not settle.
 
@@ -162,7 +162,7 @@ def chunked_error(law: DriftLaw, size: Count, *, lam: Real, mu: Real) -> float:
 
 
 def _read_out(phases: list[Update], moments_d: int, d: int, *, hidden: int = 1, skip: int = 0) -> float:
-    """Error of the best read-out, averaged over the phases after some; infinite if nothing settles."""
+    """Error of the best readout, averaged over the phases from a given one; infinite if the layer diverges."""
     try:
         moments = second_moments(phases, moments_d)[skip:]
     except ValueError:

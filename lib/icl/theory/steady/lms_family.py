@@ -1,4 +1,4 @@
-"""Exact errors of the filters without a matrix, LMS and NLMS, and of both when they fade (not in the paper).
+"""Exact errors of the first-order filters LMS and NLMS, with and without leakage (not in the paper).
 
 The recurrence w_hat <- lam (w_hat + mu M (w - w_hat)) with M = x x', or x x' / x'x when normalised, is linear in the
 weights, so two numbers an eigendirection j of Lambda carry its mean square: c_j = E w_j w_hat_j, a_j = E w_hat_j^2.
@@ -25,7 +25,7 @@ from icl.theory.moments import _driven
 
 @dataclass(frozen=True)
 class _Settings:
-    """Step size and fading with a last axis for directions, and the moments of M in each of these."""
+    """Step size and leakage with a last axis for directions, and the moments of M in each of these."""
 
     mu: np.ndarray
     lam: np.ndarray
@@ -57,7 +57,7 @@ def _settings(task: Any, mu: NonNegatives, lam: Positives, normalised: bool) -> 
 
 
 def _unpredicted(task: DriftingRegression) -> np.ndarray:
-    """Error of answering 0 at each position."""
+    """Error of the zero predictor at each position."""
     k = [task.gamma**2 * task.sigma_w**2 + task.sigma_e**2]
     for _ in range(task.n):
         k.append(task.gamma**2 * k[-1] + task.sigma_e**2)
@@ -65,7 +65,7 @@ def _unpredicted(task: DriftingRegression) -> np.ndarray:
 
 
 def _refuse_lost_digits(found: Any, zero: Any) -> None:
-    """Refuse errors that are lost in the rounding of the weights' variance, which they are differences of."""
+    """Raise if errors are lost in the rounding of the weights' variance, which they are differences of."""
     if (found < 1e-9 * zero).any():
         raise ValueError(
             "task must leave errors of 1e-9 of the zero predictor's, below which they are rounding, got one of "
@@ -107,7 +107,7 @@ def errors(
 
 @validated
 def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives = 1.0, normalised: bool = False) -> Any:
-    """What :func:`errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
+    """Limit of :func:`errors` as n -> infinity, in closed form; infinite where the step is too large to converge.
 
     The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; what drift and fading add to it is
     a sum of positive terms. For Lambda = I and lam = 1 the limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.
@@ -134,7 +134,7 @@ def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives =
 
 
 def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[float, float, float]:
-    """Step size, fading and steady error of the best fading filter for Lambda = I: in closed form (not in the paper).
+    """Optimal step size, leakage and steady-state error of the leaky filter for Lambda = I, in closed form.
 
         lam = gamma,  mu = 1 / (d + kurtosis - 1),  error = d sigma_e^2 / (1 - gamma^2 (1 - mu));
         normalised:   mu = 1,                       error = d sigma_e^2 / (1 - gamma^2 (1 - 1/d)).

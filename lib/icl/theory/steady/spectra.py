@@ -36,7 +36,7 @@ _LAYERS = ("gla", "delta", "key-gated")
 
 @validated
 def frequencies(n: Annotated[int, Ge(8)]) -> Float[np.ndarray, " n"]:
-    """The grid of all spectra here, 2 pi j / n for j = 0 .. n - 1, in radians a step.
+    """Frequency grid of all spectra here, 2 pi j / n for j = 0 .. n - 1, in radians a step.
 
     Args:
         n: number of points.
@@ -95,7 +95,7 @@ def _one(f: Any) -> np.ndarray:
 
 @validated
 def log_gain(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
-    """L(R) = mean log(1 + f / R): twice what a channel of noise R tells of the drift, in nats a step.
+    """Log gain L(R) = mean log(1 + f / R): twice the information rate of a channel of noise R, in nats a step.
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
@@ -106,7 +106,7 @@ def log_gain(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
 
 @validated
 def predicted(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
-    """Error of the best guess of a weight from the past of a channel of noise R: R (exp(L(R)) - 1) [Kolmogorov 1941].
+    """One-step prediction error of a weight from the past of a channel of noise R: R (exp(L(R)) - 1) [Kolmogorov 1941].
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
@@ -117,7 +117,7 @@ def predicted(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
 
 @validated
 def smoothed_weight(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
-    """Error of the best guess of a weight from all of a channel of noise R, past and future: mean f / (1 + f / R).
+    """Smoothing error of a weight from the past and future of a channel of noise R: mean f / (1 + f / R).
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
@@ -128,7 +128,7 @@ def smoothed_weight(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
 
 
 def _meets(gap: Callable[[float], float], low: float, high: float) -> float:
-    """The root of a gap that is positive at low and not at high, in the logarithm; low if it is nowhere positive."""
+    """Root of a gap that is positive at low and not at high, on a log scale; low if it is nowhere positive."""
     a, b = np.log(low), np.log(high)
     if gap(low) <= 0:
         return low
@@ -137,7 +137,7 @@ def _meets(gap: Callable[[float], float], low: float, high: float) -> float:
 
 @validated
 def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: NonNegative = 0.0) -> float:
-    """Error of a layer at its best on a drift of any spectrum, exact at every d for inputs N(0, I): d p.
+    """Least error of a layer on a drift of any spectrum, exact at every d for inputs N(0, I): d p.
 
         p = R (exp(L(R)) - 1),    R as this module's head lists it.
 
@@ -186,7 +186,7 @@ def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: No
 
 @validated
 def _scaled(f: Any, spectrum: Positives) -> tuple[np.ndarray, np.ndarray]:
-    """Spectra of the weights in directions of unit inputs, and how often each occurs."""
+    """Spectra of the weights in directions of unit inputs, and their multiplicities."""
     f = _drift(f)
     values = np.asarray(spectrum, dtype=np.float64)
     _checks.shape("spectrum", values, (f.shape[0] if f.ndim == 2 else None,), "to match f")
@@ -199,7 +199,7 @@ def _scaled(f: Any, spectrum: Positives) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _levels(g: np.ndarray, count: np.ndarray, R: float) -> tuple[float, float]:
-    """Sums over directions of L(R) and of what is smoothed."""
+    """Sums over directions of L(R) and of the smoothing error."""
     return float(count @ np.log1p(g / R).mean(-1)), float(count @ (g / (1 + g / R)).mean(-1))
 
 
@@ -215,7 +215,7 @@ def _smoother(g: np.ndarray, count: np.ndarray, noise: float) -> float:
 def smoother_error(
     f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
-    """Error of the best guess of a label from those before and after it, as d grows: e of this module's head.
+    """Smoother's error as d grows, from the labels before and after: e of the module docstring.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
@@ -232,7 +232,7 @@ def smoother_error(
 def filter_error(
     f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
-    """Error of the Kalman filter, the least of all that see the past, as d grows: the floor of this module's head.
+    """Kalman filter's error as d grows, the floor of the module docstring.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
@@ -292,7 +292,7 @@ def gla_large_d(
 def log_det_bias(
     f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
-    """What finite d takes from E log(s2 + x'P x), to first order in 1/d: half the mean of log(1 - a).
+    """Finite-d bias of E log(s2 + x'P x), to first order in 1/d: half the mean of log(1 - a).
 
         a(theta) = R^-2 sum over lags t of exp(i theta t) sum_j (l_j C_j(t))^2
 
@@ -322,7 +322,7 @@ def log_det_bias(
 def corrected_floor(
     law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None, *, n: Annotated[int, Ge(8)] = 4096
 ) -> float:
-    """:func:`filter_error` for a drift of first order with its term in 1/d (not proved): (s2 + error) (1 + B + V) - s2.
+    """:func:`filter_error` of an AR(1) drift to first order in 1/d (not proved): (s2 + error) (1 + B + V) - s2.
 
     B is :func:`log_det_bias`; V = tr(Lambda P Lambda P) / (s2 + error)^2 is what the spread of x'P x takes from a
     logarithm, known from the balance of one step: V gamma^2 (s2 + error) = q tr Lambda - (1 - gamma^2) error.
@@ -359,7 +359,7 @@ def state_space_errors(
     spectrum: Float[np.ndarray, " d"] | None = None,
     sigma_y: NonNegative = 0.0,
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:
-    """The floor on given inputs for weights h'z, z <- F z + N(0, Q) in every coordinate, and its spread.
+    """Floor and its spread on given inputs, for weights h'z, z <- F z + N(0, Q) in every coordinate.
 
     Riccati's recursion from the stationary covariance of z. The first result is tr(Lambda P_i), the error given the
     inputs before position i; the second tr(Lambda P_i Lambda P_i), half the variance of x'P_i x given them. Labels do
