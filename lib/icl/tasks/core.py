@@ -68,7 +68,14 @@ class Prompt:
         return self.x.shape[2]
 
     def tokens(self) -> Float[Tensor, "batch time tokens"]:
-        """Return the prompt matrix Z of (4): rows z_i = (x_i, y_i), with 0 in place of the query's label."""
+        """Return the prompt matrix Z of (4): rows z_i = (x_i, y_i), with 0 in place of the query's label.
+
+        >>> from icl.profile import make_generator
+        >>> from icl.tasks import StationaryRegression
+        >>> prompt = StationaryRegression(d=2, n=3).sample(1, generator=make_generator("example"))
+        >>> prompt.tokens().shape, prompt.tokens()[0, -1, -1]
+        (torch.Size([1, 4, 3]), tensor(0.))
+        """
         labels = self.y.clone()
         labels[:, -1] = 0
         return torch.cat([self.x, labels.unsqueeze(-1)], dim=-1)
@@ -307,6 +314,13 @@ class DriftingRegression(Regression):
         gamma: autoregressive coefficient, dimensionless.
         sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations e_i, in units of y/x.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=2, n=3, gamma=0.9, sigma_e=0.1)
+    >>> prompt = task.sample(8, generator=make_generator("example"))
+    >>> prompt.x.shape, prompt.y.shape, task.weight_kernel().diagonal().round(3)
+    (torch.Size([8, 4, 2]), torch.Size([8, 4]), array([0.82 , 0.674, 0.556, 0.46 ]))
     """
 
     gamma: NonNegative

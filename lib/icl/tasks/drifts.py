@@ -123,6 +123,10 @@ def ar2(
         omega: their angle, in radians a step; 2 pi / omega is the period.
         variance: of each coordinate of each w_i, in (y/x)^2.
         inputs: Lambda and inputs, as for LinearDrift.
+
+    >>> from icl.tasks.drifts import ar2
+    >>> ar2(d=2, n=8, rho=0.9, omega=0.785).weight_kernel()[0].round(2)
+    array([ 1.  ,  0.7 ,  0.09, -0.46, -0.66, -0.46, -0.06,  0.3 ,  0.43])
     """
     a_1, a_2 = 2 * rho * np.cos(omega), -(rho**2)
     # (1 - a_2)^2 - a_1^2 = (1 - rho^2)^2 + (2 rho sin omega)^2, written so that it cannot come out below 0.
@@ -242,6 +246,13 @@ class RegimeSwitching(_Stepping):
         sigma_w: standard deviation of each coordinate of w_0 and of every new start, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations within a regime, in units of y/x.
         switch: probability of a new start at each step.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import RegimeSwitching
+    >>> task = RegimeSwitching(d=2, n=50, gamma=1.0, switch=0.1)
+    >>> prompt, steps = task.reveal(4, generator=make_generator("example"))
+    >>> steps.restart.sum(1)
+    tensor([8, 3, 9, 5])
     """
 
     gamma: NonNegative

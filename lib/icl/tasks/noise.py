@@ -41,6 +41,12 @@ class Noisy:
     Attributes:
         task: where inputs and weights come from.
         sigma_y: standard deviation of the noise, in units of y.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import Noisy, StationaryRegression, clean
+    >>> prompt = Noisy(StationaryRegression(d=2, n=99), sigma_y=0.5).sample(100, generator=make_generator("example"))
+    >>> round(float((prompt.y - clean(prompt)).std()), 1)
+    0.5
     """
 
     task: Task

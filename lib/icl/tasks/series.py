@@ -66,6 +66,13 @@ def prepare(
 
     Raises:
         ValueError: if sizes do not fit, numbers are missing or not finite, or the known rows do not tell inputs apart.
+
+    >>> import numpy as np
+    >>> from icl.tasks.series import prepare
+    >>> rows = np.arange(8.0)
+    >>> series = prepare(rows[:, None] ** 2, rows, known=0.5)
+    >>> series.known, series.y.round(2)
+    (4, array([-1.34, -0.45,  0.45,  1.34,  2.24,  3.13,  4.02,  4.92]))
     """
     columns = getattr(inputs, "columns", None)
     inputs = _checks.numbers("inputs", inputs).astype(np.float64)

@@ -82,6 +82,11 @@ def recursion(
 
     Raises:
         ValueError: if an argument is negative, not finite, or n is no positive integer.
+
+    >>> from icl.theory import moments
+    >>> D = moments.recursion(0.9, gamma=0.95, n=50)
+    >>> round(float(D.D1), 3), round(float(D.D2), 3), round(float(D.D4), 3)
+    (0.685, 0.479, 0.107)
     """
     for name, value in (("lam", lam), ("gamma", gamma), ("sigma_w", sigma_w), ("sigma_e", sigma_e)):
         _checks.real(name, value, at_least=0)

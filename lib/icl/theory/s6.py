@@ -298,6 +298,10 @@ def effective_samples(N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> f
     """Effective sample size N_eff = beta3^2 / kappa of N examples with decaying weights, between 1 and N.
 
     With Delta = -ln(alpha) it is tanh(N Delta / 2) / tanh(Delta / 2), which grows with alpha from 1 towards N.
+
+    >>> from icl.theory import s6
+    >>> [round(s6.effective_samples(100, alpha), 1) for alpha in (0.9, 0.99, 0.999)]
+    [19.0, 92.4, 99.9]
     """
     half = -math.log(_decay(alpha)) / 2
     return math.tanh(N * half) / math.tanh(half)
@@ -308,6 +312,11 @@ def optimal_beta(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)])
     """Least population loss of a layer with d_h >= d: (beta, L), at C'B = beta I and the rest of K 0.
 
     L = d (d + 1) / (2 (d + 1 + N_eff)) is d/2 (1 - beta3^2 / beta1), written without a difference.
+
+    >>> from icl.theory import s6
+    >>> beta, loss = s6.optimal_beta(d=4, N=30, alpha=s6.assumed_alpha(30))
+    >>> round(beta, 3), round(loss, 3), round(s6.bound(4, 30), 3)
+    (1.744, 0.295, 1.0)
     """
     known = Coefficients(d, N, alpha)
     return known.beta, d * (d + 1) / (2 * (d + 1 + effective_samples(N, alpha)))

@@ -47,6 +47,13 @@ def kalman_errors(
         x: inputs, one sequence a row.
         law: its d has to be x's.
         spectrum: eigenvalues of Lambda, (d,), if the inputs are not white; x has to have them along its axes.
+
+    >>> import numpy as np
+    >>> from icl.theory.floors import kalman_errors
+    >>> from icl.theory.steady import DriftLaw
+    >>> x = np.tile(np.eye(2), (5, 1))[None]
+    >>> kalman_errors(x, DriftLaw(d=2, gamma=0.95, sigma_e=0.1, sigma_y=0.1))[0, ::3].round(3)
+    array([0.205, 0.043, 0.041, 0.041])
     """
     law = _law(law)
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
@@ -413,6 +420,14 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
     Raises:
         ValueError: if the kernel is not of first order (:func:`query_errors` takes any, at the query) or its rounding
             hides the innovations; if x does not match the task; or if an error is larger than float64 can hold.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import RegimeSwitching
+    >>> from icl.theory.floors import best_linear_errors
+    >>> task = RegimeSwitching(d=2, n=20, gamma=1.0, switch=0.05)
+    >>> x = task.sample(1000, generator=make_generator("example")).x.double().numpy()
+    >>> best_linear_errors(x, task).mean(0)[[0, 5, 20]].round(2)
+    array([2.02, 0.37, 0.38])
     """
     _checks.isotropic(_inner(task))
     x = _sequences(x, task.n + 1, task.d)
@@ -563,6 +578,14 @@ def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegressi
     Args:
         x: inputs, one sequence a row; the last input is not used.
         task: gives gamma, sigma_w, sigma_e and Lambda; x may have any length.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.floors import expected_errors
+    >>> task = DriftingRegression(d=2, n=20, gamma=0.95)
+    >>> x = task.sample(1, generator=make_generator("example")).x.double().numpy()
+    >>> expected_errors(x, task)[0, [0, 5, 20]].round(3)
+    array([1.825, 0.124, 0.029])
     """
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, task.d))

@@ -78,6 +78,13 @@ def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
 
     Raises:
         ValueError: if x does not match the task, or a label follows, to rounding, from those before it.
+
+    >>> import numpy as np
+    >>> from icl.tasks import DriftingRegression, Noisy
+    >>> from icl.theory.floors.joint import label_errors
+    >>> x = np.ones((1, 6, 1))
+    >>> label_errors(x, Noisy(DriftingRegression(d=1, n=5, gamma=1.0), sigma_y=0.5)).round(3)
+    array([[1.01 , 0.21 , 0.124, 0.093, 0.078, 0.069]])
     """
     x = _inputs(x, task)
     kernel = np.asarray(task.weight_kernel())

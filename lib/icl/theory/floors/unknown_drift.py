@@ -83,6 +83,16 @@ def bank_predictions(
 
     Raises:
         ValueError: if x and y do not fit together, or a member moves so slowly that rounding hides it.
+
+    >>> import torch
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import UnknownDrift
+    >>> from icl.theory.floors.unknown_drift import bank_predictions
+    >>> task = UnknownDrift(d=2, n=100, gammas=[0.5, 0.99], steps=[0.866, 0.141], noises=0.1)
+    >>> prompt, member = task.reveal(1, generator=make_generator("example"), dtype=torch.float64)
+    >>> bank = bank_predictions(prompt.x.numpy(), prompt.y.numpy(), task)
+    >>> int(member), bank.weights[0, -1].round(3)
+    (1, array([0., 1.]))
     """
     x, y = _read(x, y, task)
     (batch, time, d), m = x.shape, len(task.gammas)

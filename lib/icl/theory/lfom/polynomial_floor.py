@@ -223,6 +223,10 @@ def optimal_risks(d: Count, n: Count, layers: Annotated[int, Ge(1), Le(60)]) -> 
 
     Returns:
         shape (layers + 1,), in units of y^2; d first.
+
+    >>> from icl.theory.lfom.polynomial_floor import optimal_risks
+    >>> optimal_risks(d=5, n=20, layers=3).round(3)
+    array([5.   , 1.154, 0.361, 0.134])
     """
     return _floats(_optimum(d, n, layers).risks)
 
@@ -248,6 +252,12 @@ def optimal_registers(
 
     Returns:
         alpha and gamma, each of shape (layers,) and dimensionless; gamma_0 = 0.
+
+    >>> from icl.theory.lfom.polynomial_floor import optimal_registers
+    >>> from icl.theory.lfom.tables import registers, table_risks
+    >>> alpha, gamma = optimal_registers(d=5, n=20, layers=3)
+    >>> table_risks(registers(alpha, gamma), d=5, n=20).round(3)
+    array([5.   , 1.154, 0.361, 0.134])
     """
     optimum = _optimum(d, n, layers)
     return _floats(optimum.alpha), _floats(optimum.gamma)

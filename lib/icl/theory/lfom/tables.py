@@ -52,6 +52,12 @@ def gradient_descent_table(eta: Positive, layers: Count) -> Float[np.ndarray, "l
 
     All tables hold increments, w_{l+1} = w_l - sum_{j<=l} Gamma[l, j] A_j grad f(w_j); their sums are
     :func:`cumulative`.
+
+    >>> from icl.theory.lfom.tables import gradient_descent_table, polynomials
+    >>> polynomials(gradient_descent_table(0.5, layers=2))
+    array([[ 1.  ,  0.  ,  0.  ],
+           [ 1.  , -0.5 ,  0.  ],
+           [ 1.  , -1.  ,  0.25]])
     """
     _checks.fits_memory("layers", layers, 8 * layers**2)
     return float(eta) * np.eye(layers)
@@ -155,6 +161,12 @@ def table_risks(
 
     Returns:
         shape (layers + 1,), in units of y^2; d first.
+
+    >>> from icl.theory.lfom.tables import gradient_descent_table, momentum_table, table_risks
+    >>> table_risks(gradient_descent_table(0.8, layers=3), d=5, n=20).round(3)
+    array([5.   , 1.16 , 0.525, 0.335])
+    >>> table_risks(momentum_table(0.6, 0.3, layers=3), d=5, n=20).round(3)
+    array([5.   , 1.34 , 0.534, 0.21 ])
     """
     Gamma = _triangular(Gamma)
     return _above(_optimum(d, n, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))

@@ -131,7 +131,17 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) ->
 
 @validated
 def testing_error(train: Task, test: Task, *, lam: Positive, test_lam: NonNegatives) -> Any:
-    """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
+    """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import testing_error, training_error
+    >>> slow = DriftingRegression(d=5, n=50, gamma=0.99, sigma_e=0.1)
+    >>> fast = DriftingRegression(d=5, n=50, gamma=0.9, sigma_e=0.1)
+    >>> round(float(testing_error(slow, fast, lam=0.95, test_lam=0.95)), 3)
+    0.229
+    >>> round(float(training_error(fast, lam=0.95)), 3)
+    0.217
+    """
     if test.d != train.d:
         raise ValueError(f"test must have the d of train, {train.d}, got {test.d}")
     return layer_risk(optimum(train, lam=lam).A, test, lam=test_lam)
@@ -166,6 +176,12 @@ def training_error(task: Task, *, lam: NonNegatives) -> Any:
     """Theorem 2, (16), reduced to a sum over the eigenvalues of Lambda. lam may be an array.
 
     The literal traces stay in :func:`~icl.theory.errata.adaptation.printed_training_error`; the two agree to rounding.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import training_error, zero_predictor
+    >>> task = DriftingRegression(d=5, n=50, gamma=0.95, sigma_e=0.3)
+    >>> round(float(training_error(task, lam=0.9)), 3), round(zero_predictor(task), 3)
+    (2.613, 4.617)
     """
     return error_by_direction(task, lam=lam).sum(-1)
 
@@ -224,6 +240,11 @@ def optimal_forgetting(task: Task, *, upper: Positive = 1.0) -> float:
 
     `upper` itself is returned when nothing inside is better. Let it exceed 1 for growing weights (gamma > 1), whose
     best lam does (Theorem 4).
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import optimal_forgetting
+    >>> [round(optimal_forgetting(DriftingRegression(d=5, n=50, gamma=gamma)), 3) for gamma in (0.9, 0.99, 1.0)]
+    [0.807, 0.955, 0.977]
     """
     errors = _any_unit(task)
     return _valley(lambda lam: errors(lam).sum(-1), upper)
@@ -297,6 +318,12 @@ def kalman_pole(gamma: Annotated[Any, Gt(0), Lt(1)], *, crosstalk: Positives) ->
         gamma: autoregressive coefficient.
         crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
             `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import kalman_pole, optimal_forgetting
+    >>> task = DriftingRegression(d=5, n=1000, gamma=0.9)
+    >>> round(float(kalman_pole(0.9, crosstalk=6)), 3), round(optimal_forgetting(task), 3)
+    (0.807, 0.807)
     """
     gamma = np.asarray(gamma, dtype=np.float64)
     crosstalk = np.asarray(crosstalk, dtype=np.float64)

@@ -41,6 +41,11 @@ class DriftLaw:
         gamma: what a step leaves of the weights.
         sigma_e: standard deviation of what it adds to each coordinate, in units of y/x.
         sigma_y: standard deviation of the labels' noise, in units of y; errors are those of the clean label.
+
+    >>> from icl.theory.steady import DriftLaw
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1, sigma_y=0.5)
+    >>> round(law.drift_rate, 3), round(law.noise_ratio, 3), round(law.zero_error, 3)
+    (0.199, 0.05, 5.025)
     """
 
     d: Count
@@ -126,6 +131,12 @@ def best_gla(law: DriftLaw) -> SteadyOptimum:
     y x is w plus white noise of variance (d + 1) k0 + s2, through which the scalar Kalman filter of gain K = p / D
     listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
     :func:`~icl.theory.one_layer.closed_forms.steady_identity_error`.
+
+    >>> from icl.theory.steady import DriftLaw, best_gla
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1)
+    >>> layer = best_gla(law)
+    >>> round(layer.error / law.zero_error, 3), round(layer.lam, 3)
+    (0.379, 0.957)
     """
     law = _law(law)
     noise = (law.d + 1) * law.k0 + law.sigma_y**2
@@ -153,6 +164,12 @@ def best_delta(law: DriftLaw) -> SteadyOptimum:
     """Optimal gated delta rule w <- lam (w + mu (y - w'x) x): D = (d + 2) p + s2, lam = gamma, mu = p / D.
 
     Without noise the error is that of :func:`~icl.theory.steady.lms_family.best_steady`.
+
+    >>> from icl.theory.steady import DriftLaw, best_delta
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1)
+    >>> layer = best_delta(law)
+    >>> round(layer.error / law.zero_error, 3), layer.lam, round(layer.mu, 3)
+    (0.196, 0.99, 0.083)
     """
     law = _law(law)
     noise = law.sigma_y**2
@@ -251,6 +268,12 @@ def best_unit_delta(law: DriftLaw) -> SteadyOptimum:
     is the best of all gains that see r and p alone. Without noise eps = 0 and D = d p, a closed form. With it, the
     mean over r is a quadrature where that is right to 1e-12, and exponential integrals elsewhere: in few dimensions
     under faint noise lengths near 0 decide, and close to gamma = 1 digits are lost.
+
+    >>> from icl.theory.steady import DriftLaw, best_unit_delta
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1, sigma_y=0.5)
+    >>> layer = best_unit_delta(law)
+    >>> round(layer.error / law.zero_error, 3), round(layer.eps, 3)
+    (0.207, 2.407)
     """
     law = _law(law)
     noise = law.sigma_y**2

@@ -87,6 +87,12 @@ def errors(
 
     Raises:
         ValueError: if an argument is out of range, or an error so far below the zero predictor's that it is rounding.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.steady.lms_family import errors
+    >>> task = DriftingRegression(d=5, n=100, gamma=0.99)
+    >>> errors(task, mu=0.1)[[0, 10, 100]].round(3)
+    array([4.95 , 1.237, 0.361])
     """
     f = _settings(task, mu, lam, normalised)
     shape = np.broadcast_shapes(f.mu.shape, f.lam.shape)
@@ -140,6 +146,12 @@ def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[
         normalised:   mu = 1,                       error = d sigma_e^2 / (1 - gamma^2 (1 - 1/d)).
 
     The posterior mean fades by gamma too. The step is that of a Kalman filter which takes its covariance for p I.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.steady.lms_family import best_steady
+    >>> mu, lam, error = best_steady(DriftingRegression(d=5, n=100, gamma=0.99))
+    >>> round(mu, 3), lam, round(error, 3)
+    (0.143, 0.99, 0.313)
     """
     _settings(task, 0.0, 1.0, normalised)
     if task.gamma >= 1:
