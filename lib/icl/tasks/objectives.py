@@ -61,15 +61,15 @@ class Objective(ABC):
 
     def loss(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Loss phi(y, s) of the prediction s at the label y, entry by entry."""
-        return self._loss(*_pair(y, s))
+        return self._loss(*_check_pair(y, s))
 
     def slope(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """psi(y, s), the derivative of the loss in the prediction; times x, a token's term of the gradient."""
-        return self._slope(*_pair(y, s))
+        return self._slope(*_check_pair(y, s))
 
     def bend(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Second derivative of the loss in the prediction."""
-        return self._bend(*_pair(y, s))
+        return self._bend(*_check_pair(y, s))
 
     def value(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states"]:
         """Objective f(w) of each prompt, over its n examples without the query.
@@ -83,7 +83,7 @@ class Objective(ABC):
         """
         X, y = self.examples(prompt)
         s = self._predictions(X, w)
-        return self._loss(_beside(y, s), s).mean(-1) + self.ridge / 2 * w.square().sum(-1)
+        return self._loss(_align_labels(y, s), s).mean(-1) + self.ridge / 2 * w.square().sum(-1)
 
     def gradient(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states d"]:
         """Gradient of f at w: sum_i psi(y_i, <w, x_i>) x_i / n + ridge w.
@@ -97,7 +97,7 @@ class Objective(ABC):
         """
         X, y = self.examples(prompt)
         s = self._predictions(X, w)
-        return torch.einsum("b...n,bnd->b...d", self._slope(_beside(y, s), s), X) / X.shape[1] + self.ridge * w
+        return torch.einsum("b...n,bnd->b...d", self._slope(_align_labels(y, s), s), X) / X.shape[1] + self.ridge * w
 
     @validated
     def examples(self, prompt: Prompt) -> tuple[Float[Tensor, "batch n d"], Float[Tensor, "batch n"]]:
@@ -122,7 +122,7 @@ class Objective(ABC):
         return Prompt(x=x, y=self._labels((w * x).sum(-1), generator), w=w.expand_as(x))
 
 
-def _pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+def _check_pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """Check that labels and predictions are real tensors of one dtype."""
     for name, value in (("y", y), ("s", s)):
         _checks.tensor(name, value)
@@ -135,7 +135,7 @@ def _pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     return y, s
 
 
-def _beside(y: Tensor, s: Tensor) -> Tensor:
+def _align_labels(y: Tensor, s: Tensor) -> Tensor:
     """Labels (batch, n), reshaped to broadcast against predictions (batch, *states, n)."""
     return y.view(len(y), *(1,) * (s.dim() - 2), y.shape[-1])
 

@@ -190,7 +190,7 @@ class Demonstrations:
         place = uniform()
         if self.turn < 1:
             topic = self._topics(uniform(), uniform())
-            shown, asked = (_within(table, place, topic) for table in (self.rows, self.queries))
+            shown, asked = (_row_at_quantile(table, place, topic) for table in (self.rows, self.queries))
         else:
             shown, asked = ((place * len(table.labels)).long() for table in (self.rows, self.queries))
         parts = []
@@ -212,7 +212,7 @@ class Demonstrations:
         return drawn.gather(1, since)
 
 
-def _within(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
+def _row_at_quantile(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
     """Row of each topic at the quantile `place` of its rows."""
     assert table.topics is not None
     sizes = torch.as_tensor(np.bincount(table.topics))

@@ -84,7 +84,7 @@ def labelled_texts(corpus: str, part: str) -> LabelledTexts:
         raise ValueError(f"corpus and part must be one of {sorted(_FILES)}, got {(corpus, part)!r}")
     folder = os.environ.get(_FOLDER)
     found = [path for name in _FILES[corpus, part] if folder and (path := Path(folder) / name).is_file()]
-    rows = [row for path in found for row in _rows(path, corpus)] if found else _cached(corpus, part)
+    rows = [row for path in found for row in _rows(path, corpus)] if found else _read_cached(corpus, part)
     rows = [(parts, label) for parts, label in rows if 0 <= label < len(TEXT_CLASSES[corpus])]
     return LabelledTexts(tuple(parts for parts, _ in rows), tuple(label for _, label in rows), TEXT_CLASSES[corpus])
 
@@ -112,7 +112,7 @@ def _rows(path: Path, corpus: str) -> list[tuple[tuple[str, ...], int]]:
         raise ValueError(f"{path} must hold rows of {corpus}, label and text, got {error!r}") from error
 
 
-def _cached(corpus: str, part: str) -> list[tuple[tuple[str, ...], int]]:
+def _read_cached(corpus: str, part: str) -> list[tuple[tuple[str, ...], int]]:
     """Read the corpus through the datasets library, from its cache if it is there."""
     try:
         datasets = importlib.import_module("datasets")

@@ -76,9 +76,9 @@ class UnknownDrift(Regression):
         return np.asarray((self.weights * self.k0 * self.gammas ** apart[..., None]).sum(-1))
 
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-        return self._drawn(batch, generator, dtype, device)[0]
+        return self._draw(batch, generator, dtype, device)[0]
 
-    def _drawn(
+    def _draw(
         self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
     ) -> tuple[Tensor, Int[Tensor, " batch"]]:
         """Draw the weights, with the member of each prompt."""
@@ -109,7 +109,7 @@ class UnknownDrift(Regression):
     ) -> tuple[Prompt, Int[Tensor, " batch"]]:
         """Draw the prompts that :meth:`sample` draws, with the member of each."""
         _checks.fits_memory("batch", batch, 8 * batch * (self.n + 1) * self.d)
-        w, member = self._drawn(batch, generator, dtype, device)
+        w, member = self._draw(batch, generator, dtype, device)
         prompt = self._prompt(w, generator, device)
         if not self.noises.any():
             return prompt, member

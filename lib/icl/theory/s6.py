@@ -133,15 +133,15 @@ class S6Weights:
 
 
 # X = (B b b_B) and Y = (C b_C): K = Y'X is all that the loss sees of them.
-def _packed(weights: S6Weights) -> tuple[np.ndarray, np.ndarray]:
+def _pack(weights: S6Weights) -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack([weights.W_B, weights.b_B]), np.column_stack([weights.W_C[:, :-1], weights.b_C])
 
 
-def _unpacked(X: np.ndarray, Y: np.ndarray, c: np.ndarray) -> S6Weights:
+def _unpack(X: np.ndarray, Y: np.ndarray, c: np.ndarray) -> S6Weights:
     return S6Weights(X[:, :-1], np.column_stack([Y[:, :-1], c]), X[:, -1], Y[:, -1])
 
 
-def _checked(weights: Any, coefficients: Any) -> None:
+def _check(weights: Any, coefficients: Any) -> None:
     for name, value, kind in (("weights", weights, S6Weights), ("coefficients", coefficients, Coefficients)):
         if not isinstance(value, kind):
             raise ValueError(f"{name} must be {kind.__name__} of icl.theory.s6, got {value!r}")
@@ -177,9 +177,9 @@ class _Bowl:
 
 def population_loss(weights: S6Weights, coefficients: Coefficients) -> float:
     """Population loss L = 1/2 E (y_hat - y)^2, in units of y^2, for any weights and biases."""
-    _checked(weights, coefficients)
+    _check(weights, coefficients)
     bowl = _Bowl(coefficients)
-    return bowl.value(bowl.off(*_packed(weights)))
+    return bowl.value(bowl.off(*_pack(weights)))
 
 
 def gradient(weights: S6Weights, coefficients: Coefficients) -> S6Weights:
@@ -188,9 +188,9 @@ def gradient(weights: S6Weights, coefficients: Coefficients) -> S6Weights:
     dL/d(B b b_B) = (C b_C) G and dL/d(C b_C) = (B b b_B) G', with G_ij = m_j (K - K*)_ij. For biases 0 these are the
     updates of Lemma 5.1, with the beta2 of :class:`Coefficients`.
     """
-    _checked(weights, coefficients)
-    bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
-    return _unpacked(*bowl.slopes(X, Y, bowl.off(X, Y)), np.zeros(len(X)))
+    _check(weights, coefficients)
+    bowl, (X, Y) = _Bowl(coefficients), _pack(weights)
+    return _unpack(*bowl.slopes(X, Y, bowl.off(X, Y)), np.zeros(len(X)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +226,8 @@ def descend(
     Raises:
         FloatingPointError: if the weights or the loss stop being finite, with the step and the last finite loss.
     """
-    _checked(weights, coefficients)
-    bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
+    _check(weights, coefficients)
+    bowl, (X, Y) = _Bowl(coefficients), _pack(weights)
     time, losses, distances = [], [], []
     last = math.nan
     with np.errstate(over="ignore", invalid="ignore"):
@@ -246,7 +246,7 @@ def descend(
             if step < steps:
                 down, along = bowl.slopes(X, Y, off)
                 X, Y = X - eta * down, Y - eta * along
-    return DescentPath(np.array(time), np.array(losses), np.array(distances), _unpacked(X, Y, weights.W_C[:, -1]))
+    return DescentPath(np.array(time), np.array(losses), np.array(distances), _unpack(X, Y, weights.W_C[:, -1]))
 
 
 @validated
@@ -266,11 +266,11 @@ def flow(
     Raises:
         RuntimeError: if the solver fails, with its message and the time it had reached.
     """
-    _checked(weights, coefficients)
+    _check(weights, coefficients)
     time = np.array(_checks.real("time", time, at_least=0), dtype=np.float64)
     if time.ndim != 1 or not len(time) or not time[-1] > 0 or (np.diff(time) <= 0).any():
         raise ValueError(f"time must be one increasing row that ends above 0, got {time}")
-    bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
+    bowl, (X, Y) = _Bowl(coefficients), _pack(weights)
     shapes, cut = (X.shape, Y.shape), X.size
 
     def apart(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -290,7 +290,7 @@ def flow(
         raise RuntimeError(f"gradient flow stopped at time {path.t[-1] if len(path.t) else 0:g}: {path.message}")
     offs = [bowl.off(*apart(flat)) for flat in path.y.T]
     losses, distances = np.array([bowl.value(o) for o in offs]), np.array([bowl.distance(o) for o in offs])
-    return DescentPath(time, losses, distances, _unpacked(*apart(path.y[:, -1]), weights.W_C[:, -1]))
+    return DescentPath(time, losses, distances, _unpack(*apart(path.y[:, -1]), weights.W_C[:, -1]))
 
 
 @validated
@@ -398,7 +398,7 @@ def rate(weights: S6Weights, coefficients: Coefficients, eta: Positive) -> float
     Raises:
         ValueError: if eta is so large that the slowest direction would overshoot.
     """
-    _checked(weights, coefficients)
+    _check(weights, coefficients)
     B, C = weights.W_B[:, :-1], weights.W_C[:, :-1]
     slowest = coefficients.beta1 * sum(max(0.0, float(np.linalg.eigvalsh(M.T @ M)[0])) for M in (B, C))
     if eta * slowest >= 1:

@@ -71,7 +71,7 @@ def _not_one(gamma: float) -> None:
 
 
 @validated
-def _checked(
+def _check_divisors(
     lam: Positive, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative, mend: Collection[int]
 ) -> None:
     """Check for zero divisors of the printed forms, which the recursion does not have."""
@@ -86,7 +86,7 @@ def _checked(
 @validated
 def D1(*, lam: Positive, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative) -> float:
     """D1 of Theorem 1, all three cases; right as printed."""
-    _checked(lam, gamma, n, sigma_w, sigma_e, ())
+    _check_divisors(lam, gamma, n, sigma_w, sigma_e, ())
     if lam == 1:
         w = (gamma ** (n + 2) - gamma ** (2 * n + 2)) / (1 - gamma)
         e = (gamma - gamma ** (n + 1) - gamma ** (n + 2) + gamma ** (2 * n + 2)) / ((1 - gamma) ** 2 * (1 + gamma))
@@ -110,7 +110,7 @@ def D2(
     mend: Collection[int] = frozenset(ADAPTATION),
 ) -> float:
     """D2 of Theorem 1, all three cases; erratum 1 concerns lam = gamma."""
-    _checked(lam, gamma, n, sigma_w, sigma_e, mend)
+    _check_divisors(lam, gamma, n, sigma_w, sigma_e, mend)
     if lam == 1:
         w = (gamma**2 - gamma ** (2 * n + 2)) / (1 - gamma**2)
         e = n / (1 - gamma**2) - (gamma**2 - gamma ** (2 * n + 2)) / (1 - gamma**2) ** 2
@@ -135,7 +135,7 @@ def D3(
     mend: Collection[int] = frozenset(ADAPTATION),
 ) -> float:
     """D3 of Theorem 1, all three cases; errata 2 to 5 concern lam different from gamma."""
-    _checked(lam, gamma, n, sigma_w, sigma_e, mend)
+    _check_divisors(lam, gamma, n, sigma_w, sigma_e, mend)
     if lam == 1:
         long = (gamma**3 - gamma ** (2 * n + 1)) / ((1 - gamma) ** 2 * (1 + gamma))
         short = (gamma ** (n + 2) - gamma ** (2 * n + 1)) / (1 - gamma) ** 2

@@ -117,13 +117,13 @@ def _labels(p: Problem, slot: float = 0.0) -> np.ndarray:
     return np.array(Y)
 
 
-def _left(p: Problem, states: np.ndarray) -> np.ndarray:
+def _weights_from_labels(p: Problem, states: np.ndarray) -> np.ndarray:
     """w_l of every state, from the residual labels <w* - w_l, x_i> of the examples."""
     return p.w - np.linalg.lstsq(p.X.T, states[:, -1, :-1].T)[0].T
 
 
 def _last_weights(p: Problem, tokens: Tokens) -> np.ndarray:
-    return np.asarray(_left(p, tokens.plain)[-1])
+    return np.asarray(_weights_from_labels(p, tokens.plain)[-1])
 
 
 def _empirical(p: Problem, mended: bool) -> Any:
@@ -222,7 +222,7 @@ def _loop(p: Problem, mended: bool) -> np.ndarray:
     return w
 
 
-def _remembered(p: Problem, *, own: bool = True, free: bool = False) -> np.ndarray:
+def _memformer_labels(p: Problem, *, own: bool = True, free: bool = False) -> np.ndarray:
     """Labels of all tokens after L layers of (3.4).
 
     Args:
@@ -286,7 +286,7 @@ _LIST = (
         r"\nabla R_{\mathbf w^*}(\mathbf w_j)",
         "w_L of the Memformer (3.4)",
         _history,
-        lambda p, tokens: _left(p, tokens.registers)[-1],
+        lambda p, tokens: _weights_from_labels(p, tokens.registers)[-1],
     ),
     Display(
         "misprint",
@@ -313,7 +313,7 @@ _LIST = (
         r"\tfrac1n\mathbf X\mathbf X^\top",
         "the Hessian times w*",
         _curvature,
-        lambda p, tokens: np.linalg.solve(p.A[0].T, _left(p, tokens.plain)[1]),
+        lambda p, tokens: np.linalg.solve(p.A[0].T, _weights_from_labels(p, tokens.plain)[1]),
     ),
     Display(
         "clash",
@@ -395,7 +395,7 @@ _LIST = (
         r"\textstyle\sum_{i=0}^{\ell}\Gamma_j^\ell\odot\mathbf R_j",
         r"\textstyle\sum_{j=0}^{\ell}\Gamma_j^\ell\odot\mathbf R_j",
         "Y_L of the Memformer (3.4)",
-        lambda p, mended: _remembered(p, free=not mended),
+        lambda p, mended: _memformer_labels(p, free=not mended),
         lambda p, tokens: tokens.registers[-1, -1],
     ),
     Display(
@@ -404,7 +404,7 @@ _LIST = (
         r"\textstyle\sum_j\Gamma_j^k\vert_{d+1}\odot(\mathbf Y_kM\mathbf X_0^\top A_k\mathbf X_0)",
         r"\textstyle\sum_j\Gamma_j^k\vert_{d+1}\odot(\mathbf Y_jM\mathbf X_0^\top A_j\mathbf X_0)",
         "Y_L of the Memformer (3.4)",
-        lambda p, mended: _remembered(p, own=mended),
+        lambda p, mended: _memformer_labels(p, own=mended),
         lambda p, tokens: tokens.registers[-1, -1],
     ),
 )

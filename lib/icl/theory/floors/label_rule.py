@@ -75,7 +75,7 @@ def positive_probability(
     with np.errstate(over="ignore"):
         # 1e300 is far past what any grid can follow, and its inverse is still a number.
         information = min(float(((x / sigma_y) ** 2).sum(-1).max(initial=0.0)), 1e300)
-    width = _narrowest(rule, information, time)
+    width = _least_width(rule, information, time)
     if rule.sigma_e and spacing * width * rule.gamma > rule.sigma_e:
         raise ValueError(
             f"spacing must be at most {int(999 * rule.sigma_e / (rule.gamma * width)) / 1000} for a rule whose steps, "
@@ -91,11 +91,11 @@ def positive_probability(
     move = np.exp(-(((z[:, None] - rule.gamma * z) / rule.sigma_e) ** 2) / 2) if rule.sigma_e else None
     size = max(1, _ENTRIES // first.size)
     blocks = (slice(start, start + size) for start in range(0, len(x), size))
-    answers = [_filtered(x[block], positive[block], z, first / first.sum(), move, sigma_y) for block in blocks]
+    answers = [_grid_filter(x[block], positive[block], z, first / first.sum(), move, sigma_y) for block in blocks]
     return np.concatenate(answers) if answers else np.empty(x.shape[:2])
 
 
-def _filtered(
+def _grid_filter(
     x: np.ndarray, positive: np.ndarray, z: np.ndarray, first: np.ndarray, move: np.ndarray | None, sigma_y: float
 ) -> np.ndarray:
     """Grid filter for some prompts: z the grid along each axis, move the transition kernel, None for the identity."""
@@ -118,7 +118,7 @@ def _filtered(
     return answers
 
 
-def _narrowest(rule: DriftingRegression, information: float, time: int) -> float:
+def _least_width(rule: DriftingRegression, information: float, time: int) -> float:
     """Lower bound on the posterior's width: every label at the Fisher information of the longest sentence.
 
     The logarithm of Phi(a w / sigma_y) has a curvature of at most a^2 / sigma_y^2, the information.

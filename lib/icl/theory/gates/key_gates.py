@@ -165,7 +165,7 @@ def ratio_moments(
 
 
 @dataclass(frozen=True, eq=False)
-class _Listening:
+class _GainMoments:
     """Key-averaged gain at some P: columns G of P H'V, x = V u, and the moments of u that the average needs."""
 
     V: np.ndarray
@@ -179,15 +179,15 @@ def _root(Lambda: np.ndarray) -> np.ndarray:
     return np.asarray(vectors * np.sqrt(values.clip(min=0)))
 
 
-def _listen(P: np.ndarray, drift: MovingWeights) -> _Listening:
+def _gain_moments(P: np.ndarray, drift: MovingWeights) -> _GainMoments:
     root = _root(drift.Lambda)
     sizes, U = np.linalg.eigh(root.T @ drift.H @ P @ drift.H.T @ root)
     # A direction in which nothing is missed tells nothing: P H'V is 0 there.
     alive = sizes > 1e-14 * max(sizes[-1], 1e-300)
     if not alive.any():
-        return _Listening(root[:, :0], np.zeros((len(P), 0)), np.zeros(0), np.zeros((0, 0)))
+        return _GainMoments(root[:, :0], np.zeros((len(P), 0)), np.zeros(0), np.zeros((0, 0)))
     V = root @ U[:, alive]
-    return _Listening(V, P @ drift.H.T @ V, *ratio_moments(sizes[alive], drift.sigma_y**2))
+    return _GainMoments(V, P @ drift.H.T @ V, *ratio_moments(sizes[alive], drift.sigma_y**2))
 
 
 def _covariance(P: Any, drift: Any, name: str = "P") -> np.ndarray:
@@ -205,7 +205,7 @@ def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np
         drift: how it moves.
     """
     P = _covariance(P, drift)
-    heard = _listen(P, drift)
+    heard = _gain_moments(P, drift)
     return np.asarray(drift.F @ (P - heard.G * heard.one @ heard.G.T) @ drift.F.T + drift.Q)
 
 
@@ -223,7 +223,7 @@ def data_free_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[n
     return np.asarray(drift.F @ (P - K @ drift.Lambda @ drift.H @ P) @ drift.F.T + drift.Q)
 
 
-def _heard_covariance(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
+def _key_fourth_moment(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
     """E x x'S x x' for Gaussian keys."""
     L = drift.Lambda
     return np.asarray(2 * L @ S @ L + np.trace(L @ S) * L)
@@ -232,12 +232,12 @@ def _heard_covariance(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
 def _fixed_gain(P: np.ndarray, drift: MovingWeights) -> np.ndarray:
     """Optimal K of the update K (y - guess) x."""
     S, L = drift.H @ P @ drift.H.T, drift.Lambda
-    heard = _heard_covariance(S, drift) + drift.sigma_y**2 * L
+    heard = _key_fourth_moment(S, drift) + drift.sigma_y**2 * L
     return np.asarray(P @ drift.H.T @ L @ np.linalg.pinv(heard, hermitian=True))
 
 
 def _key_gated_slope(P: np.ndarray, drift: MovingWeights) -> Callable[[np.ndarray], np.ndarray]:
-    heard = _listen(P, drift)
+    heard = _gain_moments(P, drift)
     G, N = heard.G, heard.V.T @ drift.H
 
     def slope(X: np.ndarray) -> np.ndarray:
@@ -255,7 +255,7 @@ def _data_free_slope(P: np.ndarray, drift: MovingWeights) -> Callable[[np.ndarra
 
     def slope(X: np.ndarray) -> np.ndarray:
         cross = K @ drift.Lambda @ drift.H @ X
-        spread = K @ _heard_covariance(drift.H @ X @ drift.H.T, drift) @ K.T
+        spread = K @ _key_fourth_moment(drift.H @ X @ drift.H.T, drift) @ K.T
         return np.asarray(drift.F @ (X - cross - cross.T + spread) @ drift.F.T)
 
     return slope
@@ -348,7 +348,7 @@ def best_layer_answers(
     for i in range(x.shape[1]):
         seen = x[:, i] @ drift.H
         answers[:, i] = (seen * z).sum(1)
-        k = _gains(P, seen, drift.sigma_y)
+        k = _kalman_gains(P, seen, drift.sigma_y)
         z = (z + k * (y[:, i] - answers[:, i])[:, None]) @ drift.F.T
     return answers
 
@@ -360,21 +360,21 @@ def _sequences(x: Reals, drift: MovingWeights) -> np.ndarray:
     return x
 
 
-def _gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
+def _kalman_gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
     """Kalman gain P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one each; 0 where s'P s is."""
     at = np.einsum("...ij,...j->...i", P, seen)
     heard = (at * seen).sum(-1, keepdims=True) + sigma_y**2
     return np.asarray(np.divide(at, heard, out=np.zeros_like(at), where=heard > 0))
 
 
-def _moved(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
+def _joseph_step(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
     """Error covariance after a step with any gain k (Joseph form)."""
     A = drift.F @ (np.eye(P.shape[-1]) - k[:, :, None] * seen[:, None, :])
     b = k @ drift.F.T
     return np.asarray(A @ P @ A.transpose(0, 2, 1) + drift.sigma_y**2 * b[:, :, None] * b[:, None, :] + drift.Q)
 
 
-def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
+def _riccati_step(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
     """Error covariance after a step with the Kalman gain (Riccati step)."""
     heard = np.einsum("cij,cj->ci", P, seen)
     size = (heard * seen).sum(-1) + drift.sigma_y**2
@@ -407,9 +407,9 @@ def windowed_errors(
         errors[:, i] = np.einsum("ij,cij->c", weigh, P)
         R = np.broadcast_to(prior, P.shape)
         for j in range(max(0, i - window), i):
-            R = _taken(R, x[:, j] @ drift.H, drift)
+            R = _riccati_step(R, x[:, j] @ drift.H, drift)
         seen = x[:, i] @ drift.H
-        P = _moved(P, _gains(R, seen, drift.sigma_y), seen, drift)
+        P = _joseph_step(P, _kalman_gains(R, seen, drift.sigma_y), seen, drift)
     return errors
 
 

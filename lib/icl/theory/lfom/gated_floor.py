@@ -65,7 +65,7 @@ def _moments(d: int, n: int, degree: int) -> list[Fraction]:
     return [Fraction(trace, n**k) for k, trace in enumerate(_traces(d, n, degree))]
 
 
-def _several(name: str, values: Any) -> list[Fraction]:
+def _positive_fractions(name: str, values: Any) -> list[Fraction]:
     """Check for at least one number > 0; return them as fractions."""
     array = np.asarray(_checks.real(name, values, above=0), dtype=np.float64)
     if array.ndim != 1 or not array.size:
@@ -113,7 +113,7 @@ def simplex_gate(
     Returns:
         the risk, in units of y^2, and gates that have it: two experts' at most.
     """
-    experts = np.array([float(value) for value in _several("trained", trained)])
+    experts = np.array([float(value) for value in _positive_fractions("trained", trained)])
     optimum = _optimum(d, n, layers)
     low, high = variance / experts.max(), variance / experts.min()
     if low <= 1 <= high:
@@ -137,7 +137,7 @@ def simplex_gate(
     return float(rescaled_risk(best, d, n, layers)), alpha
 
 
-def _eliminated(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fraction]]:
+def _eliminate(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fraction]]:
     """Solution X of G X = S for a symmetric, semi-definite G and an S in its range; 0 in free rows."""
     rows = [[*g, *s] for g, s in zip(G, S, strict=True)]
     size, found = len(G), list[int]()
@@ -167,7 +167,7 @@ def output_gate(
         the risk, in units of y^2, and gates that have it, of any sign and sum; dimensionless.
     """
     s = Fraction(float(variance))
-    experts = _several("trained", trained)
+    experts = _positive_fractions("trained", trained)
     p = _optimum(d, n, layers).residual
     moments = _moments(d, n, 2 * layers)
     # p(t s / s_h) - 1, from degree 1 on.
@@ -178,7 +178,7 @@ def output_gate(
 
     G = [[inner(u, v) for v in features] for u in features]
     b = [sum((a * moments[i + 1] for i, a in enumerate(u)), Fraction()) for u in features]
-    alpha = [-row[0] for row in _eliminated(G, [[value] for value in b])]
+    alpha = [-row[0] for row in _eliminate(G, [[value] for value in b])]
     risk = moments[0] + sum((a * value for a, value in zip(alpha, b, strict=True)), Fraction())
     return float(risk), _floats(tuple(alpha))
 
@@ -202,11 +202,11 @@ def least_over_variances(
     Returns:
         Mean risks over the mixture, and the register, whose alpha is in 1/x^2.
     """
-    each = _several("variances", variances)
+    each = _positive_fractions("variances", variances)
     if weights is None:
         shares = [Fraction(1)] * len(each)
     else:
-        shares = _several("weights", weights)
+        shares = _positive_fractions("weights", weights)
         if len(shares) != len(each):
             raise ValueError(f"weights must have shape ({len(each)},) to match variances, got ({len(shares)},)")
     moments = _moments(d, n, 2 * layers)
@@ -435,7 +435,7 @@ def excess_constants(
             ]
             for j in powers
         ]
-        each = (_eliminated(G, S) for S in (labels, prompts))
+        each = (_eliminate(G, S) for S in (labels, prompts))
         first, second = (sum((row[k] for k, row in enumerate(X)), Fraction()) for X in each)
         found.append((first, second))
     return _floats(tuple(c for c, _ in found)), _floats(tuple(c for _, c in found))

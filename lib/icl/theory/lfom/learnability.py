@@ -32,7 +32,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
 from icl._bounds import Count, OpenUnit, Positive, PositiveUnit, validated
-from icl.theory.lfom.gated_floor import _eliminated, excess_constants
+from icl.theory.lfom.gated_floor import _eliminate, excess_constants
 from icl.theory.lfom.polynomial_floor import _optimum, _products, optimal_polynomial, optimal_risks, wishart_moments
 
 
@@ -219,7 +219,7 @@ def moment_constants(
         )
         powers = range(1, degree + 1)
         unit = [[Fraction(int(j == k)) for k in powers] for j in powers]
-        inverse = _eliminated([[m(j + k) for k in powers] for j in powers], unit)
+        inverse = _eliminate([[m(j + k) for k in powers] for j in powers], unit)
         lengths = sum(
             (
                 inverse[i - 1][j - 1]

@@ -37,12 +37,12 @@ from icl._bounds import Count, NonNegative, Positive, Real, validated
 
 
 @validated
-def _checked(lam: NonNegative, a: Real, kurtosis: Annotated[float, Ge(1)]) -> None:
+def _check_layer(lam: NonNegative, a: Real, kurtosis: Annotated[float, Ge(1)]) -> None:
     """Validate the parameters of a layer and of its inputs."""
 
 
 @validated
-def _limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
+def _check_limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
     """Check that the squares of both, and of paths, are within float64."""
 
 
@@ -75,7 +75,7 @@ def path_error(
     Raises:
         ValueError: if w has no two positions, or a number is not finite or out of range.
     """
-    _checked(lam, a, kurtosis)
+    _check_layer(lam, a, kurtosis)
     w = _path(w)
     c = a * float(lam) ** np.arange(w.shape[-2] - 1, 0, -1)
     apart = np.einsum("i,...id->...d", c, w[..., :-1, :]) - w[..., -1, :]
@@ -86,7 +86,7 @@ def path_error(
 @validated
 def step_angle(R: Positive, delta: NonNegative) -> float:
     """Angle omega = 2 arcsin(delta / 2 R) that a path on the sphere of radius R turns in a step; pi if delta >= 2 R."""
-    _limits(R, delta)
+    _check_limits(R, delta)
     return float(2 * np.arcsin(min(1.0, delta / (2 * R))))
 
 
@@ -123,7 +123,7 @@ def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Flo
         R: bound of ||w_i||, in units of y/x.
         delta: length of a step, in units of y/x.
     """
-    _limits(R, delta)
+    _check_limits(R, delta)
     w = np.zeros((n + 1, d))
     w[:, 0] = np.maximum(R - delta * np.arange(n, -1, -1), -R)
     return w
@@ -131,8 +131,8 @@ def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Flo
 
 def _bound(w: Any, R: float, delta: float, lam: float, a: float, kurtosis: float, *, on_sphere: bool) -> float:
     """Upper bound over the ball or the sphere; there ||w_i|| = R is an equation, whose alpha_i has either sign."""
-    _checked(lam, a, kurtosis)
-    _limits(R, delta)
+    _check_layer(lam, a, kurtosis)
+    _check_limits(R, delta)
     w = _path(w)
     _checks.shape("w", w, (None, None))
     time, d = w.shape
@@ -198,14 +198,14 @@ def sphere_bound(
     return _bound(w, R, delta, lam, a, kurtosis, on_sphere=True)
 
 
-def _ball(z: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
+def _project_on_ball(z: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
     """Projection of z on the ball, and its scaling factor."""
     length = float(np.sqrt(z @ z))
     shrunk = 1.0 if length <= radius else radius / length
     return z * shrunk, shrunk
 
 
-def _back(gradient: np.ndarray, point: np.ndarray, shrunk: float, radius: float) -> np.ndarray:
+def _project_gradient(gradient: np.ndarray, point: np.ndarray, shrunk: float, radius: float) -> np.ndarray:
     """Gradient with respect to z of the projection on the ball that gave `point`."""
     if shrunk == 1.0:
         return gradient
@@ -241,8 +241,8 @@ def worst_path(
 
     Returns: a path whose error is at least that of `start` pulled in.
     """
-    _checked(lam, a, kurtosis)
-    _limits(R, delta)
+    _check_layer(lam, a, kurtosis)
+    _check_limits(R, delta)
     start = _path(start, "start")
     _checks.shape("start", start, (None, None))
     time, d = start.shape
@@ -250,10 +250,10 @@ def worst_path(
 
     def walk(u: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, float, float]]]:
         w, trace = np.empty((time, d)), []
-        w[-1], whole = _ball(u[-1] * R, R)
+        w[-1], whole = _project_on_ball(u[-1] * R, R)
         for i in range(time - 2, -1, -1):
-            step, cut = _ball(u[i] * delta, delta)
-            w[i], pulled = _ball(w[i + 1] + step, R)
+            step, cut = _project_on_ball(u[i] * delta, delta)
+            w[i], pulled = _project_on_ball(w[i + 1] + step, R)
             trace.append((step, cut, pulled))
         return w, [(w[-1], whole, 1.0), *trace]
 
@@ -262,9 +262,9 @@ def worst_path(
         pull = G @ w
         value, slope, carried = float((w * pull).sum()), np.empty((time, d)), np.zeros(d)
         for i, (step, cut, pulled) in zip(range(time - 1), reversed(trace), strict=False):
-            carried = _back(2 * pull[i] + carried, w[i], pulled, R)
-            slope[i] = delta * _back(carried, step, cut, delta)
-        slope[-1] = R * _back(2 * pull[-1] + carried, w[-1], trace[0][1], R)
+            carried = _project_gradient(2 * pull[i] + carried, w[i], pulled, R)
+            slope[i] = delta * _project_gradient(carried, step, cut, delta)
+        slope[-1] = R * _project_gradient(2 * pull[-1] + carried, w[-1], trace[0][1], R)
         return -value / R**2, -slope.ravel() / R**2
 
     u = np.append(np.diff(start[::-1], axis=0)[::-1] / delta, start[-1:] / R, axis=0)

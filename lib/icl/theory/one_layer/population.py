@@ -75,7 +75,7 @@ def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a[..., :, None] * b[..., None, :]
 
 
-def _scaled(a: Any, matrix: np.ndarray) -> np.ndarray:
+def _scale(a: Any, matrix: np.ndarray) -> np.ndarray:
     return a[..., None, None] * matrix
 
 
@@ -162,16 +162,16 @@ class PopulationLoss:
         # past: the examples alone
         both = self.S1**2 + self.S2
         d_p = d_p + 2 * both * _apply(U, Up) + 2 * self.S2 * _inner(U, U)[..., None] * p
-        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * _scaled(pp, U)
+        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * _scale(pp, U)
         # past_and_query: their product with the query's own token
         UVp = _apply(U, Vp) + _apply(V, Up)
         d_p = d_p + 2 * self.S1 * (2 * tau[..., None] * Vp + 2 * UVp)
         turned = _outer(p, Vp) + (_outer(Up, p) + _outer(p, Up)) / 2
-        d_U = d_U + 2 * self.S1 * (_scaled(tau, _outer(p, p)) + _scaled(pUp, eye) + 2 * turned)
+        d_U = d_U + 2 * self.S1 * (_scale(tau, _outer(p, p)) + _scale(pUp, eye) + 2 * turned)
         # query: its own token alone
         spread = tau**2 + 2 * _inner(V, V)
         d_p = d_p + 2 * spread[..., None] * p + 8 * tau[..., None] * Vp + 16 * VVp
-        d_U = d_U + _scaled(pp, 2 * _scaled(tau, eye) + 4 * V) + 4 * _scaled(pUp, eye) + 4 * _scaled(tau, _outer(p, p))
+        d_U = d_U + _scale(pp, 2 * _scale(tau, eye) + 4 * V) + 4 * _scale(pUp, eye) + 4 * _scale(tau, _outer(p, p))
         d_U = d_U + 8 * (_outer(Vp, p) + _outer(p, Vp))
         # labels, squared
         d_v = d_v + 2 * v * self.E2 * qq
@@ -181,7 +181,7 @@ class PopulationLoss:
         d_v = d_v + 2 * (_dot(p @ B, _apply(U, q)) + e * (tau * pq + 2 * _dot(Vp, q)))
         d_p = d_p + 2 * one * (_apply(U, q) @ B + e * (tau[..., None] * q + 2 * Vq))
         d_q = d_q + 2 * one * (_apply(U.swapaxes(-1, -2), p @ B) + e * (tau[..., None] * p + 2 * Vp))
-        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (_scaled(pq, eye) + _outer(p, q) + _outer(q, p)))
+        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (_scale(pq, eye) + _outer(p, q) + _outer(q, p)))
 
         R = self.R
         columns = np.concatenate([R @ d_U @ R, (d_q @ R)[..., None, :]], axis=-2)

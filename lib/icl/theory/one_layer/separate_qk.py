@@ -283,7 +283,7 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
     return float(1.0 if error(1.0) <= found.fun else found.x)
 
 
-def _learnt(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _plateau_values(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
     """s_j and A_j = D1 / s~_j, largest s_j first, and the balanced v, the cube root of the sum of the learned A_j."""
     s, vectors = _directions(task, rank)
     A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
@@ -304,7 +304,7 @@ def plateau(task: Task, *, rank: Count, width: Count, lam: Positive) -> Float[np
     _, vectors = _directions(task, rank)
     if rank > width:
         raise ValueError(f"rank must be at most the width, {width}, got {rank}")
-    _, A, v = _learnt(task, rank, lam)
+    _, A, v = _plateau_values(task, rank, lam)
     row, keys, queries = np.zeros(task.d + 1), np.zeros((width, task.d + 1)), np.zeros((width, task.d))
     row[-1] = v
     queries[:rank] = np.sqrt(A[:rank] / v)[:, None] * vectors[:, :rank].T
@@ -322,7 +322,7 @@ def escape_rates(task: Task, *, rank: Count, lam: Positive) -> Float[np.ndarray,
     Raises:
         ValueError: if rank is not in 1 .. d, or Lambda~ is singular.
     """
-    s, _, v = _learnt(task, rank, lam)
+    s, _, v = _plateau_values(task, rank, lam)
     return v * float(_moments.task_moments(task, lam).D1) * s[rank:] ** 2
 
 
@@ -359,7 +359,7 @@ def trap_form(task: Task, *, lam: Positive) -> Float[np.ndarray, "numbers number
     """
     loss = layer_loss(task, lam=lam)
     s, _ = _directions(task, 0)
-    a = float(_learnt(task, 1, lam)[1][0])
+    a = float(_plateau_values(task, 1, lam)[1][0])
     D1, D2, labels = float(loss.D.D1), float(loss.D.D2), loss.E1 * s.sum()  # labels: E s
     own = np.eye(task.d)[0]
     form = np.empty((task.d + 1, task.d + 1))

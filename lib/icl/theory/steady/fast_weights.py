@@ -531,7 +531,7 @@ def _spectrum(law: DriftLaw, spectrum: Positives) -> np.ndarray:
     return found
 
 
-def _listens(law: DriftLaw, spectrum: np.ndarray) -> np.ndarray:
+def _observation_noise(law: DriftLaw, spectrum: np.ndarray) -> np.ndarray:
     """Noise variance of the observation (y x)_j / s_j of w_j: crosstalk and label noise."""
     return law.k0 * (1 + spectrum.sum() / spectrum) + law.sigma_y**2 / spectrum
 
@@ -546,7 +546,7 @@ def gla_per_channel(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
         spectrum: eigenvalues s_j of Lambda, (d,), > 0, in x^2.
     """
     s = _spectrum(law, spectrum)
-    return float(s @ _positive_root(law, 1.0, _listens(law, s)))
+    return float(s @ _positive_root(law, 1.0, _observation_noise(law, s)))
 
 
 def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
@@ -556,7 +556,7 @@ def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float,
     c = lam gamma k0 / (1 - lam gamma) and R_j its noise; lam is found by minimising the sum.
     """
     s = _spectrum(law, spectrum)
-    noise = _listens(law, s)
+    noise = _observation_noise(law, s)
 
     def error(lam: float) -> float:
         c = lam * law.gamma * law.k0 / (1 - lam * law.gamma)

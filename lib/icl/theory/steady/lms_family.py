@@ -56,7 +56,7 @@ def _settings(task: Any, mu: NonNegatives, lam: Positives, normalised: bool) -> 
     return _Settings(mu, lam, share, share, np.zeros(task.d), s)
 
 
-def _unpredicted(task: DriftingRegression) -> np.ndarray:
+def _zero_errors(task: DriftingRegression) -> np.ndarray:
     """Error of the zero predictor at each position."""
     k = [task.gamma**2 * task.sigma_w**2 + task.sigma_e**2]
     for _ in range(task.n):
@@ -106,7 +106,7 @@ def errors(
             a = f.lam**2 * (a + 2 * f.mu * f.s * (c - a) + f.mu**2 * square)
             c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
             k = task.gamma**2 * k + task.sigma_e**2
-    _refuse_lost_digits(found, _unpredicted(task))
+    _refuse_lost_digits(found, _zero_errors(task))
     # What has overflowed leaves infinity less infinity behind.
     return np.where(np.isnan(found), np.inf, found)
 

@@ -54,7 +54,7 @@ _FINE: _Rules = (_power(32, 1), _power(40, 4))
 _COARSE: _Rules = (_power(14, 1), _power(16, 4))
 
 
-def _heard(e: np.ndarray) -> np.ndarray:
+def _log_excess(e: np.ndarray) -> np.ndarray:
     """log(1 + e) - e / (1 + e), e^2 / 2 for small e, without cancellation."""
     small = sum((-1) ** k * (k - 1) / k * e**k for k in range(2, 11))
     return np.where(e < 0.01, small, np.log1p(e) - e / (1 + e))
@@ -79,7 +79,7 @@ def _moments(
     C = 2 / theta**2 * whole / e**2 * (within @ outer)
     first = np.expm1(whole[:, None] * y) / e[:, None]  # a itself, by the nodes that bear a power at 0
     m1 = whole / theta * ((first ** sigma[:, None]) @ inner)
-    heard = _heard(e) / theta  # e^2 S
+    heard = _log_excess(e) / theta  # e^2 S
     return m1, (e**2 * C + (1 + v) * heard) / (1 - heard)
 
 
