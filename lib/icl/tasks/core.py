@@ -6,7 +6,7 @@ rows here (the papers write columns). Every task is a frozen dataclass with
     .sample(batch, generator=..., dtype=..., device=...)   a Prompt
     .weight_kernel()                                       k_ij, the covariance of w_i and w_j in each coordinate
 
-so that a sampler and its law are never further apart than two methods. :class:`Regression` samples for all of them: a
+so that a sampler and its covariance stand side by side. :class:`Regression` samples for all of them: a
 drift says how its weights are drawn, and what their kernel is. Tasks hold arrays, so each equals only itself. Inputs
 are Gaussian unless a task is given another :class:`InputLaw`.
 """

@@ -78,7 +78,7 @@ class RuleLanguage:
 
     Attributes:
         rule: the law of w_t, and how many labelled sentences a prompt has; its inputs are not used.
-        vectors: (words, d), what each word means, in units of x (:func:`word_vectors`).
+        vectors: (words, d), embedding of each word, in units of x (:func:`word_vectors`).
         length: words a sentence.
         sigma_y: standard deviation of the noise in scores, in units of y.
     """

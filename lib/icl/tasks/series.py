@@ -217,7 +217,7 @@ def filtered(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
 def smoothed(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
     """Kalman smoother: distribution of the weights at each row given all labels [Rauch, Tung & Striebel 1965].
 
-    For looking back only: nothing here may predict a label.
+    Not causal: its estimates must not be used for prediction.
 
     Raises:
         ValueError: if x and y do not fit together or are not finite, or s2 and q are too small for float64 to tell.

@@ -3,10 +3,10 @@
 With a_i = lam^(n+1-i), the weight that gated attention gives to example i, and k_ij the covariance of w_i and w_j in
 each coordinate:
 
-    D1 = sum_i a_i k_{i,n+1}                what the weighted past still says about the query's weight
-    D2 = sum_i a_i^2 k_ii                   the crosstalk that each example adds
-    D3 = sum_{i != j} a_i a_j k_ij          how far the past agrees with itself
-    D4 = k_{n+1,n+1}                        the variance of what is to be predicted
+    D1 = sum_i a_i k_{i,n+1}                covariance of the weighted past with the query's weight
+    D2 = sum_i a_i^2 k_ii                   crosstalk of the examples
+    D3 = sum_{i != j} a_i a_j k_ij          covariance between different examples
+    D4 = k_{n+1,n+1}                        variance of the query's weight
 
 Sums over i run from 1 to n. The paper prints closed forms (Theorem 1); :func:`recursion` needs none, is exact for every
 lam >= 0 and gamma >= 0, and, adding only terms of one sign, loses no digits.
@@ -50,7 +50,7 @@ def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
 
         k [(1 - lam)^2 (1 + gamma b) + 2 lam (1 - gamma) (1 - b)] / (1 - gamma b),    b = lam (1 - taken)
 
-    All of it is positive for lam <= 1, and no difference of near equals.
+    All terms are positive for lam <= 1: no cancellation.
     """
     less = (1 - lam) + lam * taken  # 1 - b
     moves = (1 - gamma) + gamma * less  # 1 - gamma b
@@ -71,7 +71,7 @@ def recursion(
 
         R <- (lam^2 gamma^2 (the old k) R + sigma_e^2 V) / k
 
-    where D2 + D3 - D1^2 / D4 would be a difference of near equals for weights that hardly move. Arrays broadcast.
+    where D2 + D3 - D1^2 / D4 would cancel for slowly drifting weights. Arrays broadcast.
 
     Args:
         lam: forgetting factor, dimensionless (the paper's (0, 1], and beyond for its Theorem 4).

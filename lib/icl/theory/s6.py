@@ -107,10 +107,10 @@ class S6Weights:
     """Trained parameters of the layer, or the gradient of the loss with respect to them.
 
     Attributes:
-        W_B: (B b), what is written.
-        W_C: (C c), what is read; c meets the query's label, which is 0, and does nothing.
-        b_B: bias of what is written.
-        b_C: bias of what is read.
+        W_B: (B b), write projection.
+        W_C: (C c), readout; c meets the query's label, which is 0, and does nothing.
+        b_B: bias of the write projection.
+        b_C: bias of the readout.
     """
 
     W_B: Float[np.ndarray, "d_h d_e"]
@@ -198,7 +198,7 @@ class DescentPath:
     """Trajectory of gradient descent or gradient flow.
 
     Attributes:
-        time: when the rest was looked at: steps, or time in units of 1/y^2 (weights counted as pure numbers).
+        time: times of the entries below: steps, or time in units of 1/y^2 (weights counted as pure numbers).
         losses: population loss L there, in units of y^2.
         distances: ||P - beta I||_F there.
         weights: at the end.
@@ -283,7 +283,7 @@ def flow(
 
     start = np.concatenate([X.ravel(), Y.ravel()])
     atol = rtol * np.abs(start).max()
-    # The solver tries long steps too, and takes them back where what they lead to is not finite.
+    # The solver rejects trial steps that overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         path = solve_ivp(downhill, (0.0, time[-1]), start, method="DOP853", t_eval=time, rtol=rtol, atol=atol)
     if path.status < 0:
@@ -338,7 +338,7 @@ def least_loss(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)], d
 def bound(d: Count, N: Count) -> float:
     """Upper bound of the paper on the loss after training, 3 d (d + 1) / (2 N) (Theorem 4.1 (c)).
 
-    It is above d/2, the loss of always answering 0, for N < 3 (d + 1).
+    It is above d/2, the zero predictor's loss, for N < 3 (d + 1).
     """
     return 3 * d * (d + 1) / (2 * N)
 
@@ -365,7 +365,7 @@ def linear_attention_loss(d: Count, N: Count) -> float:
 def lms_loss(d: Count, N: Count, mu: NonNegative | None = None) -> float:
     """Loss of LMS from w_hat = 0 after N examples: d/2 (1 - 2 mu + (d + 2) mu^2)^N; inf where that overflows.
 
-    This is online gradient descent on the squared error, which corrects what it has got wrong; the layer does not.
+    This is online gradient descent on the squared error, an error-correcting update; the layer's is Hebbian.
     None stands for the best step at every N, mu = 1 / (d + 2), in units of 1/x^2.
     """
     mu = 1 / (d + 2) if mu is None else _checks.number("mu", mu, at_least=0)
@@ -391,7 +391,7 @@ def rate(weights: S6Weights, coefficients: Coefficients, eta: Positive) -> float
     direction this is. It is 0 where d_h < d.
 
     Args:
-        weights: those at the end of training, where B'B and C'C have settled.
+        weights: those at the end of training, where B'B and C'C have converged.
         coefficients: the task and the step of the layer.
         eta: learning rate.
 

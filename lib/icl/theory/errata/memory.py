@@ -1,9 +1,9 @@
 """Displayed equations of the Memformer paper, as printed and corrected [Dutta & Sra 2025, sec. 2, 3 and App. A].
 
-Each erratum is about a quantity that can be computed three ways: by the display as printed, by the display mended, and
-by reading it off the tokens of the model that the display describes. :func:`deviation` compares one of the first two
-with the third. A printed form can be off in number, have another shape, or not be computable at all. When one erratum
-is judged, all others are mended.
+Each erratum is about a quantity that can be computed three ways: by the display as printed, by the display corrected,
+and by reading it off the tokens of the model that the display describes. :func:`deviation` compares one of the first
+two with the third. A printed form can be off in number, have another shape, or not be computable at all. When one
+erratum is tested, all others are corrected.
 
 Arrays are in columns here, as the paper writes them: x_i is X[:, i], and y_l of all tokens the last row of Z_l.
 """

@@ -4,7 +4,7 @@
 - `gaussian_mixtures`: Gaussian mixtures with scalar inputs
 - `joint`: all labels of a prompt as one Gaussian vector
 - `label_rule`: a language whose label rule drifts
-- `unknown_drift`: drift of unknown speed, and the best fixed layer there
+- `unknown_drift`: drift with unknown parameters, and the best fixed layer
 """
 
 from icl.theory.floors.filtering import (

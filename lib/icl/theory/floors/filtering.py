@@ -1,8 +1,8 @@
 """Exact error floors by position, given the inputs, for all drifts of `icl.tasks` (not in the papers).
 
-For one law of the weights there are up to three, of expected squared error, each below the next:
+For a given distribution of the weights there are up to three, of expected squared error, each below the next:
 
-- the genie's, who is told where switches fall and how large each innovation is (:func:`genie_errors`);
+- the oracle's, with known switch times and innovation variances (:func:`genie_errors`);
 - the posterior mean's, which no causal predictor beats (:func:`linear_drift_errors`, :func:`switching_predictions`);
 - that of the best predictor linear in the labels (:func:`best_linear_errors`), which is the posterior mean of the
   Gaussian weights with the same kernel: errors of such predictors depend on the kernel alone (see
@@ -59,7 +59,7 @@ def kalman_errors(
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
     Lambda = np.eye(law.d) if spectrum is None else np.diag(_spectrum(law, spectrum))
-    # The first position has the steady spread itself.
+    # The first position has the stationary covariance k0 I.
     time = x.shape[1]
     gain, added = np.full(time, law.gamma), np.full(time, law.sigma_e)
     gain[:1], added[:1] = 0.0, np.sqrt(law.k0)
@@ -81,14 +81,14 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 def _downdate(P: np.ndarray, u: np.ndarray) -> None:
-    # u u' rather than (P x)(P x)' / s: the update stays symmetric to the last bit, as stability needs.
+    # u u' rather than (P x)(P x)' / s keeps P exactly symmetric, as stability needs.
     P -= u[..., :, None] * u[..., None, :]
 
 
 def _root(matrix: np.ndarray) -> np.ndarray:
     """Square root B of a matrix, B B' = matrix, with as many columns as its rank."""
     values, vectors = np.linalg.eigh(matrix)
-    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    # Rounding of an eigenvalue is relative to the variances it is a difference of, not to the largest eigenvalue.
     lives = values > 1e-14 * (vectors**2).T @ matrix.diagonal()
     return np.asarray(vectors[:, lives] * np.sqrt(values[lives]))
 
@@ -176,18 +176,18 @@ def _by_root(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Square-root Riccati recursion, P = W'W the covariance of r vectors s_i of d numbers, w_i = sum_j c_ij s_ij.
 
-    The rows of W are what is still unknown, each times a standard normal number. A label gathers all that it depends on
-    in one row, which is then known, and nothing is ever subtracted from a variance. A row that meets an input to 1e-12
-    of what the two could be to each other is taken to be orthogonal to it: it learns nothing.
+    The rows of W times independent standard normal numbers add up to the estimation error. A reflection gathers all
+    that a label depends on in one row, which is then dropped: no variance is ever computed by subtraction. A row that
+    meets an input to 1e-12 of what the two could be to each other is taken to be orthogonal to it: it learns nothing.
 
     Args:
         x: inputs.
         Lambda: covariance of the inputs that errors are averaged over.
         W: root of the states' covariance at position 1, m = r d; overwritten.
-        c: what of the states is the weight at each position.
+        c: coefficients of the weight in the states at each position.
         move: (i, W) -> root of the covariance at position i, from that after the label before it.
         noise: standard deviation of the noise in labels.
-        fold: what makes m rows of more.
+        fold: reduces more rows to m (QR).
 
     Returns: errors and the largest ||W|| so far over the root of each, which `fold` multiplies rounding by.
     """
@@ -237,9 +237,9 @@ def riccati(
 
         P <- gain_i^2 P + added_i^2 I,    error tr(Lambda P),    P <- P - P x_i x_i'P / (x_i'P x_i + noise^2)
 
-    from P = start^2 I. Rounding is followed along. Where it could reach 1e-8 of an error (a large spread that a label
-    takes away, a direction that is known), the sequence is run again on a root of P, whose rows do not mix scales: some
-    ten times slower, right to 1e-8 for a start, innovations and noise as unequal as float64 can hold them.
+    from P = start^2 I. A bound on rounding is propagated. Where it could reach 1e-8 of an error (a large spread that a
+    label takes away, a direction that is known), the sequence is run again on a root of P, whose rows do not mix
+    scales: some ten times slower, right to 1e-8 for a start, innovations and noise as unequal as float64 can hold them.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
@@ -326,8 +326,8 @@ def genie_errors(
 ) -> Float[np.ndarray, "batch time"]:
     """Oracle Kalman filter's error at each position, with known step variances and switch times.
 
-    It knows more than the posterior mean does, so that on average over prompts it is at most as wrong: a lower bound of
-    the floor, and for heavy tails, whose posterior has no finite form, the only exact one here.
+    It conditions on more than the posterior mean, so that its mean error over prompts is at most as large: a lower
+    bound on the floor, and for heavy tails, whose posterior has no finite form, the only exact one here.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
@@ -573,7 +573,7 @@ def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegressi
         P <- gamma^2 (P - P x_i x_i' P / x_i' P x_i) + sigma_e^2 I,    from P = (gamma^2 sigma_w^2 + sigma_e^2) I
 
     The error at position i is tr(Lambda P): the input x_i and the label are averaged over exactly, so that only the
-    spread of the earlier inputs is left. A direction already known (x_i' P x_i = 0, when sigma_e = 0) teaches nothing.
+    spread of the earlier inputs is left. A known direction (x_i' P x_i = 0, when sigma_e = 0) carries no information.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.

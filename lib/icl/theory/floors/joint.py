@@ -106,21 +106,22 @@ def misspecified_errors(
 ) -> Float[np.ndarray, "tasks batch last"]:
     """Errors on some tasks, at the last positions, of the optimal predictor for another kernel and noise.
 
-    Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the covariance that it
-    believes in; with K the true one its error is (R K R')_ii - sigma_y^2. Told the mean kernel and the mean noise of
-    several tasks, it is the best of all predictors linear in the labels that do not know which task they read: on
+    Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the assumed
+    covariance; with K the true one its error is (R K R')_ii - sigma_y^2. With the mean kernel and the mean noise of
+    several tasks, it is the best predictor linear in the labels when the task is unknown: on
     average over tasks only second moments count, and those of a mixture are means (:func:`label_errors` of a
     :class:`~icl.tasks.mixtures.Mixture` is that average).
 
     Args:
         x: inputs, one sequence of n + 1 a row, the same for all tasks.
-        tasks: what the labels really are, at least one.
-        kernel: covariance of w_i and w_j that is believed in.
-        noise: variance of the labels' noise that is believed in, in units of y^2.
-        last: how many positions, counted from the end.
+        tasks: the true tasks, at least one.
+        kernel: assumed covariance of w_i and w_j.
+        noise: assumed variance of the labels' noise, in units of y^2.
+        last: number of positions, counted from the end.
 
     Raises:
-        ValueError: if x or kernel does not match the tasks, or, as believed, a label follows from those before it.
+        ValueError: if x or kernel does not match the tasks, or, under the assumed covariance, a label follows from
+            those before it.
     """
     if not len(tasks):
         raise ValueError("tasks must be at least one, got none")

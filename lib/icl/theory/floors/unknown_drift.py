@@ -2,13 +2,13 @@
 
 The task is :class:`~icl.tasks.unknown_drift.UnknownDrift`. From below to above there are four levels:
 
-- the genie's, who knows the member: its Kalman filter (:attr:`Bank.each_error`);
-- the posterior mean's, which no causal predictor beats: a bank of Kalman filters, one a member, weighed by how well
-  each has told the labels so far [Magill 1965] (:func:`bank_predictions`);
-- that of the best predictor linear in the labels (:func:`linear_predictions`): gates that see keys only, however many
+- the oracle's, with known member: its Kalman filter (:attr:`Bank.each_error`);
+- the posterior mean's, which no causal predictor beats: a bank of Kalman filters, one a member, weighted by their
+  likelihoods [Magill 1965] (:func:`bank_predictions`);
+- that of the best predictor linear in the labels (:func:`linear_predictions`): gates of keys only, however many
   states and earlier keys they have, make coefficients of labels out of keys, and so cannot be below it;
-- one fixed layer's, unit keys with the best single step and fade (:func:`best_fixed_unit_delta`, exact in the long
-  run).
+- one fixed layer's, unit keys with the best single step size and decay (:func:`best_fixed_unit_delta`, exact in the
+  long run).
 """
 
 import functools
@@ -35,8 +35,8 @@ class Bank:
         y_hat: posterior mean of the clean label, (batch, time).
         error: its expected squared error given the same labels, the input averaged over.
         weights: posterior probability of each member, (batch, time, m).
-        each_y_hat: what each member's filter says, (batch, time, m).
-        each_error: tr(Lambda P_j), its error if it is the true one: the genie's.
+        each_y_hat: prediction of each member's filter, (batch, time, m).
+        each_error: tr(Lambda P_j), its error if it is the true one: the oracle's.
         evidence: log density of each label given inputs and earlier labels, (batch, time).
     """
 
@@ -82,7 +82,7 @@ def bank_predictions(
         task: gives the members and Lambda; x may have any length.
 
     Raises:
-        ValueError: if x and y do not fit together, or a member moves so slowly that rounding hides it.
+        ValueError: if x and y do not fit together, or a member drifts too slowly for float64.
 
     >>> import torch
     >>> from icl.profile import make_generator
@@ -112,7 +112,7 @@ def bank_predictions(
 
         Px = (P.reshape(batch, -1, d) @ x[:, i, :, None]).reshape(batch, m, d)
         s = np.einsum("bjc,bc->bj", Px, x[:, i]) + task.noises**2
-        dark = ~(s > 0)  # an input of 0 without noise: its label tells nothing
+        dark = ~(s > 0)  # innovation variance 0: no information
         s = np.where(dark, 1.0, s)
         surprise = np.where(dark, 0.0, y[:, i, None] - found.each_y_hat[:, i])
         lp = lp - np.where(dark, 0.0, (np.log(2 * np.pi * s) + surprise**2 / s) / 2)
@@ -143,11 +143,11 @@ def linear_predictions(
         task: gives the members and Lambda; x may have any length.
 
     Raises:
-        ValueError: if x and y do not fit together, or a member moves so slowly that rounding hides it.
+        ValueError: if x and y do not fit together, or a member drifts too slowly for float64.
     """
     x, y = _read(x, y, task)
     (batch, time, d), gammas = x.shape, np.unique(task.gammas)
-    # Members that move alike are one drift to a linear predictor.
+    # Members with equal gamma merge into one drift for a linear predictor.
     share = np.array([(task.weights * task.k0)[task.gammas == gamma].sum() for gamma in gammas])
     m = len(gammas)
     mean, P = np.zeros((batch, m * d)), np.empty((batch, m * d, m * d))
@@ -218,7 +218,7 @@ def unit_delta_error(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> f
 
     Args:
         law: the drift; its gamma need not be what lam is made for.
-        lam: fade, dimensionless.
+        lam: decay, dimensionless.
         eps: added to r, in x^2.
 
     Raises:
@@ -267,11 +267,11 @@ def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
 def gates_at(law: DriftLaw, p: Positive) -> tuple[float, float]:
     """Decay and eps at which the layer of unit keys would be optimal if its error variance were p: (lam, eps).
 
-    The equation p = q + gamma^2 (p - p^2 / D) with q = (1 - gamma^2) k0, solved for gamma, which is the fade:
+    The equation p = q + gamma^2 (p - p^2 / D) with q = (1 - gamma^2) k0, solved for gamma, which is the decay:
 
         lam^2 = (k0 - p) / (k0 - p + p^2 / D),    eps = s2 / p,    1/D = (1/d) E r / (r p + s2)
 
-    so that p names the speed, where the weights' variance and the noise are known.
+    so that p determines the drift rate, given the weights' variance and the noise.
 
     Args:
         law: its d, k0 and noise; its gamma does not matter.

@@ -1,8 +1,8 @@
 """Exact error and gradient of any layer h <- A(x) h + b(x) y under finitely many keys, and a search for the best.
 
-The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under a law of n keys a gate that sees the
-key is a table of n matrices, second moments are solved for exactly, and so is their slope in every number of the table:
-nothing is left of a search but the search. Not in the papers.
+The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under n equally likely keys a gate of the
+key is a table of n matrices; second moments and their gradient in every entry of the table are solved for exactly, so
+that only the optimisation is numerical. Not in the papers.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBo
         drift: gives F, H, Q and sigma_y.
 
     Raises:
-        ValueError: if 100,000 steps do not settle.
+        ValueError: if 100,000 steps do not converge.
     """
     keys = _law(keys, drift)
     seen = keys @ drift.H
@@ -63,17 +63,17 @@ def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBo
 def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: Natural) -> float:
     """Least error of gates of the current and the `window` previous keys, drawn uniformly from these: exact.
 
-    The covariance of what is missed is a table over windows, and settles under
+    The error covariance is a table over windows, and the fixed point of
 
         S(x_2, .., x_(K+1)) <- mean over x_1 of Kalman's step for x_(K+1) at S(x_1, .., x_K).
 
     Args:
         keys: (n, d), drawn with equal chances; the table has n^window matrices.
         drift: gives F, H, Q and sigma_y.
-        window: how many earlier keys the gates see.
+        window: number of earlier keys the gates depend on.
 
     Raises:
-        ValueError: if the table would have more than a million matrices, or does not settle in 10,000 steps.
+        ValueError: if the table would have more than a million matrices, or does not converge in 10,000 steps.
     """
     keys = _law(keys, drift)
     n, m = len(keys), len(drift.F)
@@ -98,8 +98,8 @@ def gated_error(
 ) -> tuple[float, Float[np.ndarray, "n N N"], Float[np.ndarray, "n N"]]:
     """Steady-state error of the best linear readout of h <- A(x) h + b(x) y, and its gradients in A and in b.
 
-    With u = (z, h) a step is u <- M(x) u + noise, and G = E u u' solves G = E M G M' + noise. The slope is that of the
-    adjoint: Y = E M'Y M + what a change of G does to the error.
+    With u = (z, h) a step is u <- M(x) u + noise, and G = E u u' solves G = E M G M' + noise. The gradient is from the
+    adjoint: Y = E M'Y M + the error's derivative in G.
 
     Args:
         A: one matrix a key.
@@ -108,7 +108,7 @@ def gated_error(
         drift: gives F, H, Q and sigma_y.
 
     Raises:
-        ValueError: if arguments do not fit together, or the layer does not settle.
+        ValueError: if arguments do not fit together, or the layer diverges.
     """
     keys = _law(keys, drift)
     A, b = _table(keys, A=A, b=b)
@@ -126,7 +126,7 @@ def gated_error(
     added[:m, :m], added[m:, m:] = drift.Q, noise * b.T @ b / n
     left = np.eye(size**2) - whole
     G = np.linalg.solve(left, added.ravel()).reshape(size, size)
-    # What is missed is z - B h; at the best B the error's slope in G is that of a fixed B.
+    # The estimation error is z - B h; at the optimal B the gradient in G is that at fixed B (envelope theorem).
     B = G[:m, m:] @ np.linalg.pinv(G[m:, m:], hermitian=True, rcond=1e-13)
     missed = np.hstack([np.eye(m), -B])
     slope_G = missed.T @ (seen.T @ seen / n) @ missed
@@ -150,9 +150,9 @@ def search_gates(
     Args:
         keys: (n, d), drawn with equal chances.
         drift: gives F, H, Q and sigma_y.
-        start_A: where it starts; it has to settle there.
-        start_b: the same for b.
-        evaluations: how often it may ask for the error.
+        start_A: initial A, at which the layer converges.
+        start_b: initial b.
+        evaluations: maximum number of error evaluations.
     """
     keys = _law(keys, drift)
     start_A, start_b = _table(keys, start_A=start_A, start_b=start_b)
@@ -165,7 +165,7 @@ def search_gates(
                 numbers[: n * N * N].reshape(n, N, N), numbers[n * N * N :].reshape(n, N), keys, drift
             )
         except ValueError:
-            # Beyond what settles: a wall that a line search steps back from.
+            # Diverges: return a large value, so that the line search steps back.
             return wall, np.zeros_like(numbers)
         return found, np.concatenate([of_A.ravel(), of_b.ravel()])
 

@@ -1,18 +1,18 @@
 """Bound for gates that depend on the current key: averaged Riccati map, its fixed point, a layer that attains it.
 
-The weights are read from a hidden state that moves linearly, w_i = H z_i, z_i = F z_(i-1) + noise of covariance Q; keys
-x_i ~ N(0, Lambda) are independent, labels are y_i = w_i'x_i + noise of variance sigma_y^2. Let a layer keep a state of
-any size,
+The weights are a linear function of a hidden linear-Gaussian state, w_i = H z_i, z_i = F z_(i-1) + noise of covariance
+Q; keys x_i ~ N(0, Lambda) are independent, labels are y_i = w_i'x_i + noise of variance sigma_y^2. Let a layer keep a
+state of any size,
 
     h <- A(x) h + b(x) y,      answer c(x)'h,
 
-A, b and c any functions of the current key. Then the covariance P of what the best linear guess of z from h misses
-settles no lower, in the order of matrices, than the fixed point of
+A, b and c any functions of the current key. Then the error covariance P of the best linear estimate of z from h
+converges no lower, in the Loewner order, than the fixed point of
 
     P -> F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q,
 
-and one state of the size of z attains it. The chapter *What gating can buy* has the proof. Coefficients that do not see
-the key at all have a bound of their own (:func:`data_free_bound`), and gates that see K earlier keys a lower one
+and one state of the size of z attains it. The chapter *What gating can buy* has the proof. Coefficients that do not
+depend on the key at all have a bound of their own (:func:`data_free_bound`), and gates of K earlier keys a lower one
 (:func:`windowed_errors`, :func:`one_earlier_key`). The map is a modified Riccati equation (De Koning 1984, Sinopoli et
 al. 2004), whose coefficients are the keys; none of the papers has it for layers.
 """
@@ -46,9 +46,9 @@ class MovingWeights:
     """Linear state-space model of the weights, observed through Gaussian keys and noisy labels.
 
     Attributes:
-        F: (m, m), how the state moves in a step.
-        H: (d, m), what of it the weights are.
-        Q: (m, m), covariance of what a step adds to the state.
+        F: (m, m), transition matrix of the state.
+        H: (d, m), observation matrix, the weights being H z.
+        Q: (m, m), covariance of the state's innovations.
         Lambda: (d, d), covariance of the keys.
         sigma_y: standard deviation of the labels' noise; errors are those of the clean label.
     """
@@ -83,8 +83,8 @@ class GateBound:
     """Lower bound on the error of a class of layers.
 
     Attributes:
-        error: E (w'x - answer)^2 once settled, in units of y^2.
-        P: (m, m), the covariance of what is missed of the state before a label.
+        error: E (w'x - answer)^2 in steady state, in units of y^2.
+        P: (m, m), error covariance of the state before a label.
     """
 
     error: float
@@ -182,7 +182,7 @@ def _root(Lambda: np.ndarray) -> np.ndarray:
 def _gain_moments(P: np.ndarray, drift: MovingWeights) -> _GainMoments:
     root = _root(drift.Lambda)
     sizes, U = np.linalg.eigh(root.T @ drift.H @ P @ drift.H.T @ root)
-    # A direction in which nothing is missed tells nothing: P H'V is 0 there.
+    # Directions of zero error variance carry no information: P H'V is 0 there.
     alive = sizes > 1e-14 * max(sizes[-1], 1e-300)
     if not alive.any():
         return _GainMoments(root[:, :0], np.zeros((len(P), 0)), np.zeros(0), np.zeros((0, 0)))
@@ -198,11 +198,11 @@ def _covariance(P: Any, drift: Any, name: str = "P") -> np.ndarray:
 def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
     """Averaged Riccati map: F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q for x ~ N(0, Lambda).
 
-    It increases with P and is concave in it, in the order of matrices.
+    It is increasing and concave in P, in the Loewner order.
 
     Args:
         P: (m, m), covariance of what is missed of the state before a label.
-        drift: how it moves.
+        drift: gives F, H, Q, Lambda and sigma_y.
     """
     P = _covariance(P, drift)
     heard = _gain_moments(P, drift)
@@ -216,7 +216,7 @@ def data_free_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[n
 
     Args:
         P: (m, m), covariance of what is missed of the state before a label.
-        drift: how it moves.
+        drift: gives F, H, Q, Lambda and sigma_y.
     """
     P = _covariance(P, drift)
     K = _fixed_gain(P, drift)
@@ -290,7 +290,7 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
 
         found, _ = gmres(LinearOperator((m * m, m * m), matvec=left, dtype=float), off.ravel(), rtol=1e-8, atol=0.0)
         P = P + (found.reshape(m, m) + found.reshape(m, m).T) / 2
-        # From below the first step may overshoot; the map itself leads back.
+        # From below the first Newton step may overshoot; a step of the map itself leads back.
         if not np.isfinite(P).all() or np.linalg.eigvalsh(P)[0] < -1e-9 * np.abs(P).max():
             break
     raise ValueError(f"drift must settle under its best gains, which it does not with F = {drift.F}")
@@ -302,10 +302,10 @@ def key_gated_bound(drift: MovingWeights) -> GateBound:
     For drift of first order and Lambda = I it is :func:`~icl.theory.steady.fast_weights.best_unit_delta`.
 
     Args:
-        drift: how the weights move; F inside the unit circle, or on it where keys see what would grow.
+        drift: F inside the unit circle, or on it where the keys make the growing directions observable.
 
     Raises:
-        ValueError: if nothing settles.
+        ValueError: if the iteration does not converge.
     """
     return _settle(drift, averaged_step, _key_gated_slope)
 
@@ -319,7 +319,7 @@ def data_free_bound(drift: MovingWeights) -> GateBound:
         drift: how the weights move.
 
     Raises:
-        ValueError: if nothing settles.
+        ValueError: if the iteration does not converge.
     """
     return _settle(drift, data_free_step, _data_free_slope)
 
@@ -395,8 +395,8 @@ def windowed_errors(
     Args:
         x: keys, one sequence a row.
         drift: how the weights move.
-        window: how many earlier keys the gates see.
-        prior: (m, m), the covariance taken for what is missed before the window.
+        window: number of earlier keys the gates depend on.
+        prior: (m, m), error covariance assumed before the window.
     """
     prior = _covariance(prior, drift, "prior")
     x = _sequences(x, drift)
@@ -417,7 +417,7 @@ def windowed_errors(
 def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) -> float:
     """Least error of gates that depend on the current and the previous key: clean labels, Lambda = I, exact.
 
-    After a clean label nothing but q is missed along its key, and t in every other direction:
+    After a clean label the error variance is q along its key, and t in every other direction:
 
         t = q + gamma^2 (t - b / d - E[b^2 c (1 - c) / (t - b c)] / (d - 1)),    b = t - q,
 
@@ -425,8 +425,8 @@ def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) 
 
     Args:
         d: dimension of the keys.
-        gamma: what a step leaves of the weights; 1 is a random walk.
-        q: variance of what it adds to each coordinate, in units of (y/x)^2.
+        gamma: autoregressive coefficient; 1 is a random walk.
+        q: variance of each coordinate of the innovations, in units of (y/x)^2.
     """
     nodes, weight = roots_jacobi(200, (d - 3) / 2, -0.5)
     c, weight = (1 + nodes) / 2, weight / weight.sum()
@@ -436,6 +436,6 @@ def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) 
         rest = weight @ (b**2 * c * (1 - c) / (t - b * c))
         return float(1 + gamma**2 * (t - b / d - rest / (d - 1)) - t)
 
-    # In units of q; at t = 1 nothing has been missed before the step, and no t is above unit keys' own d.
+    # In units of q; t = 1 is zero error before the step, and t <= d, that of unit keys.
     t = brentq(off, 1.0, 2.0 * d, xtol=1e-14, rtol=1e-14) if gamma else 1.0
     return q * ((d - 1) * t + 1)

@@ -221,7 +221,7 @@ def least_over_variances(
 def least_by_trace(d: Count, n: Count, layers: Count) -> LeastRisk:
     """Optimal coefficients as functions of s = tr H / d, p(t / s): one error at every variance, without labels.
 
-    Exact (module's head). In the register, A is I / s.
+    Exact (module docstring). In the register, A is I / s.
 
     Args:
         d: dimension.

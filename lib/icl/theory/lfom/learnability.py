@@ -7,7 +7,7 @@ H^k w*, G = E phi phi', psi = G^(-1/2) phi, every other is a vector u with
     loss = (r + psi'u)^2,    risk = floor + ||u||^2,    E r psi = 0,    E psi psi' = I
 
 The theorem wants a compact set of parameters. Here it is all methods of at most some risk: the ball ||u|| <= rho, with
-rho^2 = that risk - floor. Without `times` they are those that are no worse than answering 0, whose risk is d; with it,
+rho^2 = that risk - floor. Without `times` they are those no worse than the zero predictor, whose risk is d; with it,
 those of at most `times` the floor. Over the ball the loss of one prompt is at most (||r|| + rho ||psi||)^2 and has
 slopes of at most 2 (||r|| + rho ||psi||) ||psi||: :func:`worst_losses`. What the best of the ball on N prompts risks
 beyond the floor:
@@ -46,7 +46,7 @@ def ball(
         d: dimension.
         n: examples in a prompt.
         layers: >= 1.
-        times: largest risk in the ball over the floor; None is that of answering 0.
+        times: largest risk in the ball over the floor; None is that of the zero predictor.
 
     Returns:
         shape (layers,), in units of y.

@@ -247,7 +247,7 @@ def optimal_registers(
 ) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
     """Coefficients of the one-register method that has the least risk at every depth.
 
-    s <- -A H e + gamma_l s, e <- e + alpha_l s [Dutta & Sra 2025, (3.1), (3.2)] with A = Sigma^-1; the module's head
+    s <- -A H e + gamma_l s, e <- e + alpha_l s [Dutta & Sra 2025, (3.1), (3.2)] with A = Sigma^-1; the module docstring
     derives them. Fewer layers want the first of the same numbers. Arguments as in :func:`optimal_risks`.
 
     Returns:
@@ -408,9 +408,9 @@ def floor(
 ) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "depths"]]:
     """Least mean of ||Sigma^(1/2) p(A H) Sigma^(-1/2)||_F^2 over polynomials p with p(0) = 1, from a sample of prompts.
 
-    The mean is quadratic in the coefficients. They are fitted to one half of the prompts and judged on the other, and
-    the halves change places, so that the value is an honest estimate of what the fitted polynomial does on fresh
-    prompts: its mean is above the floor, by a term of order layers/batch, and never below. In place of powers of A H,
+    The mean is quadratic in the coefficients. They are fitted to one half of the prompts and evaluated on the other,
+    and vice versa (two-fold cross-validation), so that the value is an unbiased estimate of the fitted polynomial's
+    risk: its mean is above the floor, by a term of order layers/batch, and never below. In place of powers of A H,
     nearly dependent, stand Arnoldi's directions, orthonormal on the half that is fitted.
 
     Args:
@@ -449,7 +449,7 @@ def _squares(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.ndarray |
     for _ in range(layers):
         direction = K @ direction
         size = inner(direction, direction) ** 0.5
-        # Twice: what rounding leaves of the first pass is removed by the second.
+        # Gram-Schmidt twice, against rounding.
         for other in basis * 2:
             direction = direction - inner(other, direction) * other
         norm = inner(direction, direction) ** 0.5

@@ -1,7 +1,7 @@
 """Worst-case error of one layer of linear attention under adversarial drift (not in the papers).
 
 The layer is y_hat = a sum_i lam^(n+1-i) y_i x_i'x_{n+1}, as (15) with A = a I, on white inputs. The weights are no
-longer drawn: a path w_1 .. w_{n+1} is fixed in advance, in ignorance of the inputs, with ||w_i|| <= R and
+longer drawn: a path w_1 .. w_{n+1} is fixed in advance, independently of the inputs, with ||w_i|| <= R and
 ||w_i - w_{i-1}|| <= delta. With c_i = a lam^(n+1-i) the error at the query is, exactly,
 
     J(w) = ||sum_i c_i w_i - w_{n+1}||^2 + (d + kurtosis - 2) sum_i c_i^2 ||w_i||^2
@@ -20,8 +20,8 @@ tell (theory/test_adversary.py):
   leaves 1e-4 of the error open, and beyond, stopping near half a turn is worse by a few thousandths at most in what
   was tried, which is as far as the bound allows too;
 - of all paths with ||w_i|| <= R a straight line through the origin is worse for that layer than the circle, except for
-  steps long enough that it answers 0. Where the layer that is best against the line has the line as its worst path
-  (d = 10, n = 100, R = 1, delta = 0.1, or large d) it is minimax; elsewhere neither path decides.
+  steps so long that it is the zero predictor. Where the layer that is best against the line has the line as its worst
+  path (d = 10, n = 100, R = 1, delta = 0.1, or large d) it is minimax; elsewhere neither path decides.
 """
 
 from dataclasses import dataclass
@@ -231,7 +231,7 @@ def worst_path(
     end.
 
     Args:
-        start: a path; what of it lies outside the limits is pulled in first.
+        start: a path, projected on the limits first.
         R: bound of ||w_i||, in units of y/x.
         delta: bound of ||w_i - w_{i-1}||, in units of y/x.
         lam: forgetting factor.
@@ -239,7 +239,7 @@ def worst_path(
         kurtosis: of the inputs.
         steps: most iterations.
 
-    Returns: a path whose error is at least that of `start` pulled in.
+    Returns: a path whose error is at least that of the projected `start`.
     """
     _check_layer(lam, a, kurtosis)
     _check_limits(R, delta)

@@ -125,7 +125,7 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) ->
             - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
             + m.D4 * trace
         )
-    # What has overflowed leaves infinity less infinity behind.
+    # Overflow leaves inf - inf = nan.
     return np.where(np.isnan(found), np.inf, found)[()]
 
 
@@ -153,8 +153,8 @@ def error_by_direction(task: Task, *, lam: NonNegatives) -> Float[np.ndarray, "*
 
         D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
 
-    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error; for
-    lam -> 0 the last example alone is, and A makes up for its weight.
+    lam may be an array, whose axes come first. At lam = 0 it is the zero predictor's error; for
+    lam -> 0 that of the last example alone, whose weight A rescales.
 
     Raises:
         ValueError: if lam is negative, or the weights' variance at the query or its square leaves float64.
@@ -167,7 +167,7 @@ def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
     s = _spectrum(task)
     crosstalk = D2 * ((task.inputs.kurtosis - 2) * s + s.sum())
     tilde = crosstalk + (D2 + D3) * s
-    # D4 - D1^2 s / s~ as a sum of what is positive: nothing cancels, however little of D4 is left.
+    # D4 - D1^2 s / s~ as a sum of positive terms: no cancellation, however small.
     return D4 * s * np.divide(crosstalk + residual * s, tilde, out=np.ones(tilde.shape), where=tilde > 0)
 
 
@@ -214,7 +214,7 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
     """Minimiser of the error in (0, upper]: grid search, refined by golden section."""
     grid = np.linspace(0, min(upper, 2.0), 401)[1:]
     if upper > 2:
-        # An upper that is far away must not make the steps coarse where the valleys are.
+        # Keep the grid fine near the minima, however large `upper` is.
         grid = np.append(grid, np.geomspace(2.0, upper, 401)[1:])
     on_grid = errors(grid)
     best = int(on_grid.argmin())
@@ -222,7 +222,7 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
     found = minimize_scalar(
         lambda lam: float(errors(lam)), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
     )
-    # With a single example lam only rescales it, A undoes that, and the valley is flat: differences are then rounding.
+    # With one example A undoes any lam: the error is constant, and differences are rounding.
     return float(upper if on_grid[-1] <= found.fun * (1 + 1e-13) else found.x)
 
 
@@ -272,7 +272,7 @@ def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
     1 + tr(Lambda) / s_j times the variance of the signal (Gaussian inputs; d + 1 for Lambda = I).
 
     Raises:
-        ValueError: if Lambda is singular: a direction that no input probes has no signal.
+        ValueError: if Lambda is singular: a direction without input variance has no signal.
     """
     _checks.isotropic(task)
     s = _spectrum(task)
@@ -317,7 +317,7 @@ def kalman_pole(gamma: Annotated[Any, Gt(0), Lt(1)], *, crosstalk: Positives) ->
     Args:
         gamma: autoregressive coefficient.
         crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
-            `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
+            `crosstalk(task)` in each eigendirection of Lambda, for the best decay of that channel.
 
     >>> from icl.tasks import DriftingRegression
     >>> from icl.theory.one_layer import kalman_pole, optimal_forgetting
@@ -344,7 +344,7 @@ def steady_identity_error(task: DriftingRegression) -> float:
     if task.gamma >= 1:
         raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
     q, c = task.sigma_e**2, crosstalk(task)[0]
-    # Whichever form has no difference of equals, as sqrt(..) and c - 1 are in many dimensions.
+    # The form without cancellation: sqrt(..) and c - 1 are nearly equal in many dimensions.
     inside = 4 * c / ((1 - task.gamma) * (1 + task.gamma))
     root = np.sqrt((c - 1) ** 2 + inside)
     return task.d * q / 2 * (inside / (root + c - 1) if c > 1 else root + 1 - c)

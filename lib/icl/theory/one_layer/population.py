@@ -258,7 +258,7 @@ def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tok
 
     p and q lie along the eigendirection of Lambda that explains most of (16), with equal norms. At v = 0 and U = 0 the
     second square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local
-    minimum or a saddle, its Hessian tells.
+    minimum or a saddle is decided by its Hessian.
     """
     s, vectors = _eigenvectors(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
@@ -273,13 +273,13 @@ def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tok
 def trap_curvature(task: Task, *, lam: Positive) -> float:
     """Curvature of 2 L that makes the rank-one point a local minimum (>= 0) or a saddle (< 0), for Lambda = I.
 
-    Not in the paper. At the trap p and q lie along e, and the loss is blind to v and U in the first order. In the
+    Not in the paper. There p and q lie along e, and the loss does not depend on v and U to first order. In the
     second, v couples only to the part of U that rotations around e leave as it is, diag(alpha, beta, .., beta): three
     numbers decide, v, alpha and sqrt(d - 1) beta, and their form is a matrix of moments. Returned is its least
     eigenvalue. In all other directions of U the curvature is never negative, though it may be the smaller one.
 
     Raises:
-        ValueError: if Lambda is not I, or the dimension is 1: the trap is then the optimum.
+        ValueError: if Lambda is not I, or the dimension is 1: the point is then the optimum.
     """
     loss = layer_loss(task, lam=lam)
     if task.d == 1:
@@ -336,7 +336,7 @@ class Flow:
         time: (steps,), in units of 1/y^2 (theta counted as pure numbers).
         theta: (steps, d+1, d+1).
         loss: L along the path, (steps,).
-        settled: whether the slope fell below the tolerance before the time was out.
+        settled: whether the gradient's norm fell below the tolerance before the end of the time.
     """
 
     time: Float[np.ndarray, " steps"]

@@ -177,7 +177,7 @@ class SeparateFlow:
         time: (steps,), in units of 1/y^2.
         z: (steps, weights).
         loss: L along the path, (steps,).
-        settled: whether the slope fell below the tolerance, and not the loss below its mark or the time out.
+        settled: whether it stopped because the gradient's norm fell below the tolerance, not by loss or time.
     """
 
     time: Float[np.ndarray, " steps"]
@@ -273,7 +273,7 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
     _directions(task, rank)
 
     def error(lam: Any) -> Any:
-        # Eigenvalues ascend there: the last ones are learnt.
+        # Eigenvalues ascend there: the last ones are learned.
         return one_layer.error_by_direction(task, lam=lam)[..., task.d - rank :].sum(-1)
 
     grid = np.linspace(0, 1, 401)[1:]
@@ -317,7 +317,7 @@ def escape_rates(task: Task, *, rank: Count, lam: Positive) -> Float[np.ndarray,
     """Escape rates from a balanced plateau of that rank, by unlearned eigendirection, the fastest first.
 
     Minus the Hessian's negative eigenvalues while a row of the head is free: v D1 s_j^2, v the cube root of the sum of
-    the learnt D1 / s~_i. No gate closes this way out as long as D1 > 0, which positive kernels have.
+    the learned D1 / s~_i. No gate removes this escape direction as long as D1 > 0, which positive kernels have.
 
     Raises:
         ValueError: if rank is not in 1 .. d, or Lambda~ is singular.
@@ -344,7 +344,7 @@ def separate_trap(task: Task, *, width: Count, lam: Positive) -> Float[np.ndarra
 def trap_form(task: Task, *, lam: Positive) -> Float[np.ndarray, "numbers numbers"]:
     """Quadratic form of 2 L that decides at the spurious stationary point, for any Lambda, (d+1, d+1).
 
-    Over v and the diagonal of U in the eigendirections of Lambda, the trap's own first, then the others, the largest
+    Over v and the diagonal of U in the eigendirections of Lambda, that of p and q first, then the others, the largest
     s_j first. To v nothing else of U couples, and there the curvature is never negative. With a = p'p = q'q:
 
         v, v          a s_1 E s^2
@@ -380,7 +380,7 @@ def head_curvature(task: Task, *, width: Count, lam: Positive) -> float:
 
     One row makes q; only width - 1 of the other d - 1 directions can be opened at once. Returned is the least
     eigenvalue of :func:`trap_form` over v, U_11 and one common entry in min(width, d) - 1 directions. Where it is
-    positive the trap is a local minimum, where it is negative a saddle; from width d on it is
+    positive the point is a local minimum, where it is negative a saddle; from width d on it is
     :func:`~icl.theory.one_layer.population.trap_curvature`.
 
     Raises:

@@ -3,12 +3,12 @@
 For :class:`~icl.tasks.sentences.Demonstrations` with independent rows. Not in the paper, whose weights are Gaussian and
 whose labels are exactly linear; what is left of both is one number. Write rho for the share of the labels' square that
 the best linear fit w = Lambda^-1 m explains, and D1 .. D4 for the moments of the signs (:mod:`icl.theory.moments`),
-which are those of the drift (3) with gamma = 1 - 2 flip, begun in its steady spread. Then
+which are those of the drift (3) with gamma = 1 - 2 flip, from its stationary distribution. Then
 
     E g y x' = D1 m m',    E g g' = D2 Lambda + D3 m m'    with g = sum_i lam^(n+1-i) y_i x_i,
 
 the best matrix is A = c w w' with c = D1 / (D2 + rho D3), and the least error 1 - rho^2 D1^2 / (D2 + rho D3). No law
-of the features is assumed. (16) in one dimension, with inputs of the kurtosis 1 / rho, has the same valley.
+of the features is assumed. (16) in one dimension, with inputs of the kurtosis 1 / rho, has the same minimum over lam.
 """
 
 from dataclasses import replace
@@ -102,7 +102,7 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
         lam: forgetting factor(s).
 
     Raises:
-        ValueError: if A does not fit the task, or its topics last: rows are then not independent.
+        ValueError: if A does not fit the task, or its topics persist: rows are then not independent.
     """
     _checks.instance("A", A, np.ndarray)
     _checks.shape("A", A, (task.d, task.d), "to match the task")
@@ -186,8 +186,8 @@ def memory_right(
 ) -> Float[np.ndarray, "*shape"]:
     """Probability that the memory sum_i lam^(n+1-i) s_i v_i has the query's sign, v_i being N(rho, rho - rho^2).
 
-    T, the memory times the current sign, ages, may turn, and takes v: its characteristic function phi goes to
-    Re phi + i (1 - 2 flip) Im phi when the sign may turn, and P(T > 0) = 1/2 + (1/pi) int Im phi(u) / u du over u > 0
+    T, the memory times the current sign, decays, may flip, and adds v: its characteristic function phi goes to
+    Re phi + i (1 - 2 flip) Im phi when the sign may flip, and P(T > 0) = 1/2 + (1/pi) int Im phi(u) / u du over u > 0
     [Gil-Pelaez 1951], by the midpoint rule, to 1e-9 and better.
 
     Args:
@@ -222,7 +222,8 @@ def sign_accuracy(
 ) -> Any:
     """Accuracy of the optimal layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
 
-    Its answer is the memory times w'x of the query, two independent numbers, and right where both are or both are not.
+    Its answer is the memory times w'x of the query, two independent factors, and has the right sign if both or neither
+    do.
 
     Args:
         lam: forgetting factor(s).

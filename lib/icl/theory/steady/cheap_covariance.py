@@ -1,7 +1,7 @@
 """Kalman filters with a compressed error covariance, and their errors (not in the papers).
 
-The task is the drift of :mod:`icl.theory.steady.fast_weights`. The Kalman filter keeps P, the d x d covariance of what
-it misses; a layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary
+The task is the drift of :mod:`icl.theory.steady.fast_weights`. The Kalman filter keeps P, the d x d covariance of its
+error; a layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary
 of P,
 
     w_hat <- gamma (w_hat + (y - w_hat'x) g),    g = P x / (x'P x + s2),
@@ -10,9 +10,9 @@ of P,
 and differ in what is kept: :class:`Blocks` of the diagonal (`Blocks(1)` is a diagonal P), the r best known directions
 (:class:`LowRank`), the keys since the last restart (:class:`Restarted`), every m-th key (:class:`Thinned`), all of P in
 few bits (:class:`Rounded`), or nothing but fixed variances (:class:`Frozen`). :func:`summary_errors` runs one. Labels
-are not needed: it carries the true covariance of what such gains leave, and the filter's own belief beside it. With P
-the mean of what is right, given what is kept, the belief is right on average, and the filter is the best that its
-memory of keys allows; the chapter *A cheaper covariance* proves it. Blocks, low rank and restarts are of that kind for
+are not needed: it propagates the true error covariance under such gains beside the filter's own P. Where P is the
+conditional mean of the true covariance given the summary, P is unbiased and the filter optimal for that summary of the
+keys; the chapter *A cheaper covariance* proves it. Blocks, low rank and restarts are of that kind for
 white Gaussian keys.
 
 As d grows the error of such a filter depends on one number, the spread of P's eigenvalues (:func:`eps_spread`), and
@@ -66,7 +66,7 @@ class LowRank:
     """Low-rank approximation of P: the r directions of smallest variance, and one variance for all others.
 
     Attributes:
-        rank: how many directions; from d - 1 on nothing is lost.
+        rank: number of directions; from d - 1 on P is exact.
     """
 
     rank: Natural
@@ -81,7 +81,7 @@ class Restarted:
     """Full P, reset to its mean variance times I at regular intervals.
 
     Attributes:
-        every: how many labels lie between two restarts.
+        every: number of labels between two restarts.
     """
 
     every: Count
@@ -96,7 +96,7 @@ class Thinned:
     """Full P, updated exactly with a subset of the keys and in expectation with the others.
 
     Attributes:
-        every: one key in so many is taken in.
+        every: one key in so many is used exactly.
     """
 
     every: Count
@@ -147,7 +147,7 @@ class Tracked:
 
     Attributes:
         errors: (batch, time), expected squared errors of the clean label given the keys before, in y^2.
-        believed: the same, as the filter's own P has it.
+        believed: the same as predicted by the filter's own P.
     """
 
     errors: Float[np.ndarray, "batch time"]
@@ -168,7 +168,7 @@ def _missed(Sigma: np.ndarray, x: np.ndarray, g: np.ndarray, law: DriftLaw) -> n
     h = np.einsum("bij,bj->bi", Sigma, x)
     S = np.einsum("bi,bi->b", x, h) + law.sigma_y**2
     half = g * S[:, None] / 2 - h
-    # (I - g x') Sigma (I - g x')' + s2 g g', symmetric to the last bit.
+    # Joseph form, (I - g x') Sigma (I - g x')' + s2 g g', kept exactly symmetric.
     crossed = g[:, :, None] * half[:, None, :]
     Sigma = law.gamma**2 * (Sigma + crossed + crossed.swapaxes(1, 2))
     Sigma[:, np.arange(law.d), np.arange(law.d)] += law.q
@@ -184,11 +184,11 @@ def errors_with_gains(
     """Expected squared error at each position of w_hat <- gamma (w_hat + (y - w_hat'x) g), exact given keys and gains.
 
     Sigma <- gamma^2 [(I - g x') Sigma (I - g x')' + s2 g g'] + q I from Sigma = k0 I, error tr(Lambda Sigma): Joseph's
-    form, right for any gain, of which Kalman's is the best.
+    form, valid for any gain; the Kalman gain minimises it.
 
     Args:
         x: keys, one sequence a row.
-        gains: what each label's surprise is multiplied by; the last is not used.
+        gains: gain applied to each innovation y - w_hat'x; the last is not used.
         law: its d has to be x's.
         Lambda: covariance of the keys, white if None.
     """
@@ -234,7 +234,7 @@ class _Whole:
             return
         eye = np.eye(d)
         if isinstance(kind, Thinned) and self.seen % kind.every:
-            # The mean over a key that is not looked at, as if x'P x were its mean.
+            # Expected update over an unused key, with x'P x replaced by its mean.
             total = np.einsum("bjj->b", self.P) + law.sigma_y**2
             P = self.P - self.P @ self.P / total[:, None, None]
         else:
@@ -271,7 +271,7 @@ class _Thin:
     def take(self, x: np.ndarray, Px: np.ndarray, S: np.ndarray) -> None:
         law, r = self.law, self.rank
         across, along = x, np.zeros((len(x), r))
-        for _ in range(2):  # once more for what rounding left
+        for _ in range(2):  # Gram-Schmidt twice, against rounding
             more = np.einsum("bdr,bd->br", self.V, across)
             across, along = across - np.einsum("bdr,br->bd", self.V, more), along + more
         length = np.sqrt((across**2).sum(1))
@@ -281,7 +281,7 @@ class _Thin:
         u = own * np.concatenate([along, length[:, None]], axis=1) / np.sqrt(S)[:, None]
         inside = own[:, :, None] * np.eye(r + 1) - u[:, :, None] * u[:, None, :]
         own, turn = np.linalg.eigh(inside)
-        # The least known of the r + 1 joins the rest, which keeps the trace.
+        # The largest of the r + 1 variances joins the rest, which keeps the trace.
         self.V, self.own = basis @ turn[:, :, :r], own[:, :r]
         others = law.d - r
         self.rest = ((others - 1) * self.rest + own[:, r]) / others
@@ -302,11 +302,11 @@ def summary_errors(
     Args:
         x: keys, one sequence a row; the last is not used.
         law: its d has to be x's.
-        kind: what is kept.
+        kind: the approximation of P.
         Lambda: covariance of the keys, which errors are weighted with; white if None.
 
     Raises:
-        ValueError: if arguments do not fit together, or a rounded P is so coarse that errors grow without end.
+        ValueError: if arguments do not fit together, or a rounded P is so coarse that errors diverge.
     """
     law = _law(law)
     x = _keys(x, law)
@@ -335,7 +335,7 @@ def numbers_kept(kind: Kept, d: Count) -> int:
     since a restart is one number and a vector a label, up to the matrix.
 
     Args:
-        kind: what is kept.
+        kind: the approximation of P.
         d: dimension of the keys.
     """
     _checks.instance("kind", kind, Blocks, LowRank, Restarted, Thinned, Rounded, Frozen)
@@ -367,8 +367,8 @@ def eps_spread(
 
         s (1 - eps) = eps^2 (1 + spread) / (eps + v),    spread = mean of l^2 / (mean of l)^2 - 1
 
-    A label takes x'P^2 x / (x'P x + s2) from the trace of P, tr P^2 / (tr P + s2) in the limit: eigenvalues l that
-    differ are worth having. Spread 0 is the delta rule.
+    A label takes x'P^2 x / (x'P x + s2) from the trace of P, tr P^2 / (tr P + s2) in the limit: unequal eigenvalues l
+    lower the error. Spread 0 is the delta rule.
 
     Args:
         spread: relative variance of the eigenvalues.
@@ -423,7 +423,7 @@ def eps_blocks(
 ) -> float:
     """Error over d k0 for d -> infinity of `Blocks(share d)`: eps = kalman(share s, (v + (1 - share) eps) / share).
 
-    A block of share d weights is a Kalman filter of its own, to which what the other blocks miss is noise.
+    A block of share d weights is a Kalman filter of its own, to which the other blocks' error is noise.
 
     Args:
         share: size of a block over d; 0 is the delta rule, 1 Kalman.
@@ -462,7 +462,7 @@ def eps_thinned(
     and left of all eigenvalues, z = -zeta, its two real roots meet in one point.
 
     Args:
-        share: of the keys that are taken in; 0 is the delta rule, 1 Kalman.
+        share: of the keys that are used exactly; 0 is the delta rule, 1 Kalman.
         s: dimensions over memory.
         v: label noise over signal.
     """

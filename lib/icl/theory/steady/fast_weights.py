@@ -1,18 +1,18 @@
 """Steady-state errors of decayed fast-weight layers, from one equation, and their floor (not in the papers).
 
-The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after a prompt without end. A
+The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after an infinitely long prompt. A
 layer that learns by fixed rules leaves in every coordinate of the weights a variance p that solves
 
     p = q + gamma^2 (p - p^2 / D),        error = d p,        q = sigma_e^2,
 
-and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2), s2 = sigma_y^2, r = x'x):
+in which only D, its effective observation noise, depends on the layer (k = q / (1 - gamma^2), s2 = sigma_y^2, r = x'x):
 
     gated linear attention, w <- lam (w + mu y x)          D = p + (d + 1) k + s2
     the same with y x / r                                  D = p + (d - 1) k + s2 d / (d - 2)
     delta rule, w <- lam (w + mu (y - w'x) x)              D = (d + 2) p + s2
     unit keys or Longhorn, w <- lam (w + (y - w'x) x / (r + eps))       1/D = (1/d) E r / (r p + s2)
 
-The first two hear the crosstalk of the whole signal, k, the last two that of what they still miss, p. All four are
+The first two have the crosstalk of the whole signal, k, the last two that of the residual, p. All four are
 exact for Gaussian inputs with Lambda = I. The Kalman filter keeps a matrix: its error is exact given the inputs
 (:func:`~icl.theory.floors.filtering.kalman_errors`), and in the limit of many dimensions it has a closed form
 (:mod:`icl.theory.steady.large_d`).
@@ -38,8 +38,8 @@ class DriftLaw:
 
     Attributes:
         d: dimension of the inputs.
-        gamma: what a step leaves of the weights.
-        sigma_e: standard deviation of what it adds to each coordinate, in units of y/x.
+        gamma: autoregressive coefficient, dimensionless.
+        sigma_e: standard deviation of each coordinate of the innovations, in units of y/x.
         sigma_y: standard deviation of the labels' noise, in units of y; errors are those of the clean label.
 
     >>> from icl.theory.steady import DriftLaw
@@ -99,8 +99,8 @@ class SteadyOptimum:
     Attributes:
         error: E (<w, x> - y_hat)^2 in steady state, in units of y^2.
         p: the same for a coordinate of the weights, error / d.
-        lam: its fade, dimensionless.
-        mu: its write strength, in 1/x^2 where the key is raw and dimensionless where it is divided by r.
+        lam: decay, dimensionless.
+        mu: step size, in 1/x^2 where the key is raw and dimensionless where it is divided by r.
         eps: what Longhorn adds to r, in x^2; 0 elsewhere.
     """
 
@@ -128,8 +128,8 @@ def _positive_root(law: DriftLaw, own: Any, other: Any) -> Any:
 def best_gla(law: DriftLaw) -> SteadyOptimum:
     """Optimal gated linear attention (a RetNet head) w <- lam (w + mu y x): D = p + (d + 1) k0 + s2.
 
-    y x is w plus white noise of variance (d + 1) k0 + s2, through which the scalar Kalman filter of gain K = p / D
-    listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
+    y x is w plus white noise of variance (d + 1) k0 + s2, observed by the scalar Kalman filter of gain K = p / D:
+    lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
     :func:`~icl.theory.one_layer.closed_forms.steady_identity_error`.
 
     >>> from icl.theory.steady import DriftLaw, best_gla
@@ -156,7 +156,7 @@ def best_normalised_gla(law: DriftLaw) -> SteadyOptimum:
         raise ValueError(f"d must be > 1, and > 2 for noisy labels, for y x / r to have a best weight, got {law.d}")
     noise = (law.d - 1) * law.k0 + (law.sigma_y**2 * law.d / (law.d - 2) if law.sigma_y else 0.0)
     p = float(_positive_root(law, 1.0, noise))
-    # y x / r has mean w / d, which mu undoes.
+    # y x / r has mean w / d; mu rescales it.
     return SteadyOptimum(law.d * p, p, law.gamma * noise / (p + noise), law.d * p / noise)
 
 
@@ -249,7 +249,7 @@ def _solve_p_stable(law: DriftLaw, heard: Any) -> float:
     def gap(p: float) -> float:
         return float(law.renewed * p + law.gamma**2 * heard(p) - law.q)
 
-    # Between the bounds, which rounding may cross where labels tell all or nothing.
+    # Clip to the bounds, which rounding may cross where labels carry almost all or no information.
     if gap(law.q) >= 0:
         return law.q
     return law.k0 if gap(law.k0) <= 0 else float(brentq(gap, law.q, law.k0, xtol=1e-15 * law.q, rtol=1e-15))
@@ -267,7 +267,7 @@ def best_unit_delta(law: DriftLaw) -> SteadyOptimum:
 
     is the best of all gains that see r and p alone. Without noise eps = 0 and D = d p, a closed form. With it, the
     mean over r is a quadrature where that is right to 1e-12, and exponential integrals elsewhere: in few dimensions
-    under faint noise lengths near 0 decide, and close to gamma = 1 digits are lost.
+    and low noise lengths near 0 dominate, and close to gamma = 1 digits are lost.
 
     >>> from icl.theory.steady import DriftLaw, best_unit_delta
     >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1, sigma_y=0.5)
@@ -296,8 +296,8 @@ class Gates:
         error: in steady state, in units of y^2.
         p: error / d.
         r: squared lengths, the nodes of :func:`squared_lengths`.
-        a: what is kept at each, dimensionless.
-        b: what is written at each, in 1/x^2.
+        a: decay at each, dimensionless.
+        b: write gate at each, in 1/x^2.
     """
 
     error: float
@@ -337,7 +337,7 @@ def channel_gates_error(law: DriftLaw) -> float:
     1/D = E u / (k0 - u (k0 - p)) over u = x_1^2 / r, which is Beta(1/2, (d - 1)/2): Gauss-Jacobi.
 
     Raises:
-        ValueError: if labels are noisy, or d = 1, where a channel is all there is.
+        ValueError: if labels are noisy, or d = 1, where there is a single channel.
     """
     law = _law(law)
     if law.sigma_y or law.d < 2:
@@ -352,12 +352,12 @@ def zoh_gates(law: DriftLaw) -> Gates:
 
     Second moments c = E w w_hat and A = E w_hat^2 move linearly, so that the effect of one step's alpha on all later
     errors is an adjoint's inner product, quadratic in alpha: alpha(r) is set to its minimum at every r, and the scale
-    to the best read-out, until both stay. alpha turns sharply near r = 0, which 64 nodes see to some 1e-6 of the error
-    at d = 3 and 1e-8 at d = 5, and less in fewer dimensions.
+    to the best readout, until convergence. alpha varies steeply near r = 0, which 64 nodes resolve to 1e-6 of the error
+    at d = 3 and 1e-8 at d = 5, and worse in fewer dimensions.
 
     Raises:
         ValueError: if d < 3.
-        RuntimeError: if they do not stay within 10,000 rounds.
+        RuntimeError: if they do not converge within 10,000 iterations.
     """
     law = _law(law)
     if law.d < 3:
@@ -394,8 +394,8 @@ class Update:
 
     Attributes:
         keep: (m, m).
-        look: (m, m), what passes through x x'.
-        noise: (m, m), the covariance of what is added, a coordinate.
+        look: (m, m), the part multiplied by x x'.
+        noise: (m, m), covariance of the additive noise, per coordinate.
     """
 
     keep: Float[np.ndarray, "m m"]
@@ -418,7 +418,7 @@ def update(
     """Joint step of a layer with K states, h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k.
 
     Gated attention has keep = lam, write = lam mu, correct = 0; the delta rule correct = -lam mu. Several heads,
-    momentum and gradients at a chunk's first weights are more of the same.
+    momentum and gradients at a chunk's first weights have the same form.
     """
     law = _law(law)
     keep = np.asarray(_checks.real("keep", keep), dtype=np.float64)
@@ -440,10 +440,10 @@ def second_moments(updates: Sequence[Update], d: Count) -> Float[np.ndarray, "ph
 
         G <- keep G keep' + keep G look' + look G keep' + (d + 2) look G look' + noise
 
-    because E x x' = I, E x x'x x' = (d + 2) I, and x does not know the past.
+    because E x x' = I, E x x'x x' = (d + 2) I, and x is independent of the past.
 
     Raises:
-        ValueError: if updates is empty, they differ in size, or a round of them does not settle.
+        ValueError: if updates is empty, they differ in size, or a period of them diverges.
     """
     if not updates or not all(isinstance(u, Update) for u in updates):
         raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
@@ -507,7 +507,7 @@ def gla_error(law: DriftLaw, *, lam: NonNegative, mu: NonNegative) -> float:
     Off by some 1e-16 / (1 - gamma) + 1e-16 / (1 - lam) of itself, as it would be by the rounding of gamma and lam.
 
     Raises:
-        ValueError: if it does not settle (lam >= 1).
+        ValueError: if it diverges (lam >= 1).
     """
     lam, mu = float(lam), float(mu)
     return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.zeros((1, 1))))
@@ -518,7 +518,7 @@ def delta_error(law: DriftLaw, *, lam: NonNegative, mu: NonNegative) -> float:
     """Error of w <- lam (w + mu (y - w'x) x) at any lam and mu; without noise `theory.lms_family.steady_error`.
 
     Raises:
-        ValueError: if it does not settle.
+        ValueError: if it diverges.
     """
     lam, mu = float(lam), float(mu)
     return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.array([[-lam * mu]])))
@@ -539,7 +539,7 @@ def _observation_noise(law: DriftLaw, spectrum: np.ndarray) -> np.ndarray:
 def gla_per_channel(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
     """Error of gated attention with a decay for every eigendirection of Lambda: a scalar Riccati equation each.
 
-    p_j solves the one equation with D_j = p_j + k0 (1 + tr Lambda / s_j) + s2 / s_j; error = sum_j s_j p_j.
+    p_j solves the module's equation with D_j = p_j + k0 (1 + tr Lambda / s_j) + s2 / s_j; error = sum_j s_j p_j.
 
     Args:
         law: its d, drift and noise.
@@ -552,7 +552,7 @@ def gla_per_channel(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
 def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
     """Error of gated attention with one decay and the best readout matrix, and that decay: (error, lam).
 
-    Direction j's best read-out of decay lam leaves k0 - c^2 / (2 c + k0 + R_j) (1 - lam^2) / lam^2 with
+    Direction j's best readout at decay lam leaves k0 - c^2 / (2 c + k0 + R_j) (1 - lam^2) / lam^2 with
     c = lam gamma k0 / (1 - lam gamma) and R_j its noise; lam is found by minimising the sum.
     """
     s = _spectrum(law, spectrum)
@@ -563,7 +563,7 @@ def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float,
         return float(s @ (law.k0 - c**2 * (1 - lam**2) / (lam**2 * (2 * c + law.k0 + noise))))
 
     found = minimize_scalar(error, bounds=(1e-6, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
-    # Memories longer than 1e9 steps, as slow drift under loud noise wants, and no memory at all, lie beyond.
+    # Bracket: memory up to 1e9 steps; slower drift at high noise, and no memory at all, lie beyond.
     grid = np.unique(np.append(1 - np.geomspace(1e-15, 1 - 1e-12, 401), found.x))
     at = int(np.argmin([error(lam) for lam in grid]))
     low, high = np.log1p(-grid[min(at + 1, 401)]), np.log1p(-grid[max(at - 1, 0)])
@@ -609,10 +609,10 @@ def delta_diagonal(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
     s = _spectrum(law, spectrum)
 
     def total(T: float) -> float:
-        # The one equation with D_j = 2 V_j + (T + s2) / s_j.
+        # The module's equation with D_j = 2 V_j + (T + s2) / s_j.
         return float(s @ _positive_root(law, 2.0, (T + law.sigma_y**2) / s))
 
-    # Every V_j is from q to k0, bounds that rounding may cross where noise is loud or nothing lasts.
+    # Every V_j is from q to k0, bounds that rounding may cross at high noise or gamma near 0.
     least, most = law.q * s.sum(), law.k0 * s.sum()
     if total(most) >= most:
         return float(most)

@@ -2,7 +2,7 @@
 
 In that limit the layers of :mod:`icl.theory.steady.fast_weights` and the floor depend on two numbers: s = d (1 -
 gamma^2), d over the weights' memory, and v = sigma_y^2 / (d k), the labels' noise over their signal. The floor follows
-from what a smoother would leave, who sees the future too (:func:`smoother_large_d`, :func:`kalman_large_d`; proved in
+from the error of the smoother (past and future labels) (:func:`smoother_large_d`, :func:`kalman_large_d`; proved in
 *The price of not knowing the future*, and for drifts of any spectrum in :mod:`icl.theory.steady.spectra`);
 :func:`kalman_floor` corrects it for finite d.
 """
@@ -54,7 +54,7 @@ def touching_point(s: Positives, v: NonNegatives) -> Any:
     zeta^3 + (2 - s - v s) zeta^2 - (s + 3 v s) zeta - 2 v s = 0;    zeta = (s - 2 + sqrt(s^2 + 4)) / 2 without noise.
     """
     s, v = _sv(s, v)
-    # One change of sign, so one positive root; bisection of its logarithm takes no branch and no start.
+    # One sign change, so one positive root (Descartes); bisection in its logarithm.
     low, high = np.full(s.shape, -60.0), np.log(1 + 3 * (1 + s + s * v)) + 1
     for _ in range(80):
         middle = (low + high) / 2
@@ -91,7 +91,7 @@ def smoother_large_d(s: Positives, v: NonNegatives) -> Any:
     S^2 [1 + 4 / (s (S + v))] = 1;    S = (sqrt(4 + s^2) - 2) / s without noise. Arrays broadcast.
     """
     s, v = _sv(s, v)
-    # One change of sign of the cubic s (1 - S^2) (S + v) - 4 S^2; bisection of log S takes no branch and no start.
+    # One sign change of the cubic s (1 - S^2) (S + v) - 4 S^2; bisection in log S.
     low, high = np.full(s.shape, -800.0), np.zeros(s.shape)
     with np.errstate(over="ignore"):
         for _ in range(64):
@@ -107,7 +107,7 @@ def kalman_large_d(s: Positives, v: NonNegatives) -> Any:
 
         (eps + v) / (S + v) = exp[S (1 - S) / ((S + v) (1 + S))]
 
-    Without noise the past alone leaves up to e times what past and future leave. Found a second time, with H = H' = 0,
+    Without noise the filter's error is up to e times the smoother's. Found a second time, with H = H' = 0,
     by :func:`touching_point`. Taking P for p I instead would give :func:`eps_delta`. Arrays broadcast.
     """
     s, v = _sv(s, v)
@@ -123,8 +123,8 @@ def kalman_floor(law: DriftLaw) -> float:
     """Floor for finite d: :func:`kalman_large_d` with d' = d + 0.8 gamma^4 + 2 v / (v + eps) in place of d, a fit.
 
     s' = d' (1 - gamma^2) / gamma^2, v' = sigma_y^2 / (d' k0), and eps that of s and v. Where noise dominates, d + 2 is
-    the delta rule's, exact as P is then nearly p I; the rest is measured. Within 1 % of Monte Carlo for d >= 5 in what
-    was tried; :func:`~icl.theory.floors.filtering.kalman_errors` is exact.
+    the delta rule's, exact as P is then nearly p I; the rest is fitted. Within 1 % of Monte Carlo for d >= 5 in the
+    cases tried; :func:`~icl.theory.floors.filtering.kalman_errors` is exact.
 
     Raises:
         ValueError: if d < 5: below, the fit is too high, by up to 22 % at d = 1.
@@ -136,7 +136,7 @@ def kalman_floor(law: DriftLaw) -> float:
     (0.916, 1.126)
     """
     law = _law(law)
-    # A weight that is all but drawn anew at each step is known to nobody.
+    # gamma near 0: weights are almost independent from step to step, and cannot be estimated.
     if law.gamma**2 < 1e-17:
         return law.zero_error
     if law.d < 5:
@@ -178,7 +178,7 @@ def rls_random_walk(nu: NonNegative, theta: Annotated[float, Ge(1e-7), Le(1e3)])
         [int_0^1 theta u (1 - u) / (1 - e^(-theta u)) du + nu (theta - 1 + e^-theta)] / (1 - e^-theta)
 
     RLS is a Kalman filter that takes (1/lam - 1) P for the innovations' covariance q I. theta is from 1e-7 to 1e3:
-    below, the last difference is rounding, and above, the integrand is a corner that the quadrature does not see.
+    below, the last difference is rounding, and above, the integrand has a corner that the quadrature does not resolve.
     """
     nu, theta = float(nu), float(theta)
     nodes, weight = np.polynomial.legendre.leggauss(60)

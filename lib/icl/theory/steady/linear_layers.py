@@ -4,7 +4,7 @@ A linear layer of K states moves by
 
     h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k
 
-and is read by the best linear combination of its states. Its steady error follows from second moments
+and is read by the best linear combination of its states. Its steady-state error follows from second moments
 (:func:`~icl.theory.steady.fast_weights.second_moments`), for weights of any order: w_i is the first of r vectors that
 move by a matrix F, drift of first order being F = [[gamma]]. Not in the papers; the chapter *Every model is a decayed
 fast weight* proves that on drift of first order none of these layers is better than the decayed delta rule.
@@ -47,11 +47,11 @@ class LinearLayer:
 def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
     """Gated attention with a head for each decay, h_j <- fade_j h_j + y x.
 
-    Its states are the heads' divided differences over the fades, g_1 = h_1 and g_j <- fade_j g_j + g_(j-1): they span
-    what the heads span, and stay apart where fades meet, where a read-out of the heads themselves is lost to rounding.
+    Its states are the heads' divided differences over the decays, g_1 = h_1 and g_j <- fade_j g_j + g_(j-1): they span
+    the same space as the heads, and stay well conditioned for nearly equal decays, where the heads do not.
 
     Args:
-        fades: one a head; it settles if they are in (-1, 1).
+        fades: one decay a head; it converges if they are in (-1, 1).
     """
     fades = np.asarray(_checks.real("fades", fades), dtype=np.float64)
     _checks.shape("fades", fades, (None,))
@@ -66,7 +66,7 @@ def turning_head(radius: NonNegative, angle: Real) -> LinearLayer:
     """Gated attention with the complex decay radius e^(i angle): two real states, rotated and decayed.
 
     Args:
-        radius: >= 0; it settles below 1.
+        radius: >= 0; it converges below 1.
         angle: any number, in radians a token.
     """
     radius, angle = float(radius), float(angle)
@@ -79,8 +79,8 @@ def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
     """Delta rule with momentum: m <- eta m + mu (y - w'x) x, w <- keep (w + m); eta = 0 is the delta rule.
 
     Args:
-        keep: fade, any number.
-        mu: write strength, any number, in units of 1/x^2.
+        keep: decay, any number.
+        mu: step size, any number, in units of 1/x^2.
         eta: momentum, any number.
     """
     keep, mu, eta = float(keep), float(mu), float(eta)
@@ -94,8 +94,8 @@ def forward_model(F: Float[np.ndarray, "r r"], gain: Float[np.ndarray, " r"]) ->
     """Constant-gain Kalman filter with the drift's own dynamics: h <- F (h + gain (y - h_1'x) x).
 
     Args:
-        F: how the weights' r vectors move, the weights first.
-        gain: what of an error each takes, in units of 1/x^2.
+        F: transition matrix of the weights' r vectors, the weights first.
+        gain: gain of each, in units of 1/x^2.
     """
     F = np.asarray(_checks.real("F", F), dtype=np.float64)
     gain = np.asarray(_checks.real("gain", gain), dtype=np.float64)
@@ -119,9 +119,9 @@ def settled_error(
     """Steady-state error of the best readout of a layer, in units of y^2; infinite if it diverges.
 
     Args:
-        layer: how its states move.
-        F: how the weights' r vectors move, the weights themselves first: z <- F z + (e, 0, .., 0).
-        q: variance of what a step adds to each coordinate of the weights, in units of (y/x)^2.
+        layer: its update.
+        F: transition matrix of the weights' r vectors, the weights themselves first: z <- F z + (e, 0, .., 0).
+        q: variance of each coordinate of the innovations, in units of (y/x)^2.
         d: dimension of the inputs.
         sigma_y: standard deviation of the labels' noise, in units of y.
         unit: whether keys are x (d / x'x)^(1/2), of length sqrt(d), in place of x; labels without noise only.
@@ -146,13 +146,13 @@ def settled_error(
 def chunked_error(law: DriftLaw, size: Count, *, lam: Real, mu: Real) -> float:
     """Mean error over a chunk of the delta rule with all gradients taken at the weights before the chunk.
 
-    A chunk of one is the delta rule, a long one tends to gated attention. Infinite if it does not settle.
+    A chunk of one is the delta rule, a long one tends to gated attention. Infinite if it diverges.
 
     Args:
         law: the drift.
         size: tokens a chunk.
-        lam: fade, any number.
-        mu: write strength, any number, in units of 1/x^2.
+        lam: decay, any number.
+        mu: step size, any number, in units of 1/x^2.
     """
     lam, mu = float(lam), float(mu)
     # States: the weights before the chunk, fading too, and those that move; a chunk begins by taking these for those.

@@ -82,7 +82,7 @@ def errors(
     Args:
         task: gives d, n, gamma, sigma_w, sigma_e, Lambda and the inputs' kurtosis.
         mu: step size(s): of :func:`~icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
-        lam: fading(s); 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
+        lam: leakage factor(s); 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
         normalised: whether steps are divided by x'x (with eps = 0); for Lambda = s I only.
 
     Raises:
@@ -107,7 +107,7 @@ def errors(
             c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
             k = task.gamma**2 * k + task.sigma_e**2
     _refuse_lost_digits(found, _zero_errors(task))
-    # What has overflowed leaves infinity less infinity behind.
+    # Overflow leaves inf - inf = nan.
     return np.where(np.isnan(found), np.inf, found)
 
 
@@ -115,11 +115,12 @@ def errors(
 def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives = 1.0, normalised: bool = False) -> Any:
     """Limit of :func:`errors` as n -> infinity, in closed form; infinite where the step is too large to converge.
 
-    The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; what drift and fading add to it is
-    a sum of positive terms. For Lambda = I and lam = 1 the limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.
+    The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; the contribution of drift and
+    leakage is a sum of positive terms. For Lambda = I and lam = 1 the limit on mu is 2 / (d + kurtosis - 1), 2 when
+    normalised.
 
     Raises:
-        ValueError: if gamma >= 1: weights that never settle leave nothing to settle at.
+        ValueError: if gamma >= 1: such weights have no steady state.
     """
     f = _settings(task, mu, lam, normalised)
     if task.gamma >= 1:
@@ -129,7 +130,7 @@ def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives =
         step, square = f.mu * f.s, f.lam**2 * f.mu**2
         left = (1 - f.lam) * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.own)
         added = _driven(k, task.gamma, f.lam, step)
-        # Where nothing moves, neither stepping nor fading, w_hat stays 0: the formula's 0/0.
+        # Without step and leakage w_hat stays 0: the formula's 0/0.
         still = (step == 0) & (f.lam == 1)
         left, added = np.where(still, 1.0, left), np.where(still, k, added)
         shared = 1 - square * (f.across * f.s / left).sum(-1, keepdims=True)
@@ -145,7 +146,7 @@ def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[
         lam = gamma,  mu = 1 / (d + kurtosis - 1),  error = d sigma_e^2 / (1 - gamma^2 (1 - mu));
         normalised:   mu = 1,                       error = d sigma_e^2 / (1 - gamma^2 (1 - 1/d)).
 
-    The posterior mean fades by gamma too. The step is that of a Kalman filter which takes its covariance for p I.
+    The posterior mean decays by gamma too. The step is that of a Kalman filter whose covariance is replaced by p I.
 
     >>> from icl.tasks import DriftingRegression
     >>> from icl.theory.steady.lms_family import best_steady

@@ -1,10 +1,11 @@
 """Steady-state error of the Mesa layer as d grows, and its optimal settings (mean field, not in the papers).
 
-Mesa answers x'w_hat, where w_hat is the minimum of a faded ridge regression over all examples, the latest having t = 1:
+Mesa answers x'w_hat, where w_hat is the minimum of an exponentially weighted ridge regression over all examples, the
+latest having t = 1:
 
     w_hat = argmin_w sum_t lam^t (y_t - w'x_t)^2 + rho w'w.
 
-In many dimensions its fade and its ridge enter as theta and ridge, lam = exp(-theta / d) and rho = d ridge, and the
+In many dimensions its decay and its ridge enter as theta and ridge, lam = exp(-theta / d) and rho = d ridge, and the
 drift as s = d (1 - gamma^2) and v = sigma_y^2 / (d k), as in :mod:`icl.theory.steady.large_d`. The inverse G of the
 weighted sum of x x' has the trace e that solves
 
@@ -65,8 +66,8 @@ def _moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Moments m1 and m2 of the module docstring, arrays of points (P,).
 
-    1 + a e = (1 + e)^z and 1 + b e = (1 + a e)^y carry the integrals over a and b to (0, 1): no weight is then out of
-    reach of the nodes, however large e is.
+    1 + a e = (1 + e)^z and 1 + b e = (1 + a e)^y carry the integrals over a and b to (0, 1): the nodes then
+    resolve all weights, however large e is.
     """
     (z, outer), (y, inner) = rules
     sigma, whole = s / (2 * theta), np.log1p(e)
@@ -140,7 +141,7 @@ class BestMesa:
 
     Attributes:
         error: over d k, dimensionless; mean field.
-        theta: its fade, d log(1 / lam).
+        theta: its decay, d log(1 / lam).
         ridge: rho / d, in units of x^2.
     """
 
@@ -155,8 +156,7 @@ def best_mesa(
 ) -> BestMesa:
     """Decay and ridge of least Mesa error as d grows, by a grid and a simplex search.
 
-    The error is flat around them: it is good to 1e-8, they to 1e-3. Of fast drift little can be known and settings
-    matter little.
+    The error is flat around them: it is accurate to 1e-8, they to 1e-3. Under fast drift the settings matter little.
 
     Args:
         s: dimensions over memory, at most 10.

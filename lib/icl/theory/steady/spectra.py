@@ -1,8 +1,8 @@
 """Errors on any stationary drift from its spectrum: layers, the Kalman floor, the smoother (not in the papers).
 
 A coordinate of the weights is a stationary process of spectrum f(omega), whose mean over omega is its variance k. A
-layer or a filter hears it through a channel, w + white noise of variance R, and two means over omega say what such a
-channel is worth to somebody who sees its past, or all of it [Kolmogorov 1941; Wiener 1949]:
+layer or a filter observes it through a channel, w + white noise of variance R, and two means over omega give the
+error of prediction from its past and of smoothing from all of it [Kolmogorov 1941; Wiener 1949]:
 
     L(R) = mean log(1 + f / R),    predicted p = R (exp(L(R)) - 1),    smoothed = mean f / (1 + f / R).
 
@@ -48,7 +48,7 @@ def frequencies(n: Annotated[int, Ge(8)]) -> Float[np.ndarray, " n"]:
 def pole_spectrum(poles: Any, *, k: Positive = 1.0, n: Annotated[int, Ge(8)] = 4096) -> Float[np.ndarray, " n"]:
     """Spectrum of an autoregressive drift with these poles, of variance k.
 
-    One pole gamma is the drift of Part I; a pair rho exp(+-i omega) swings. Sums of spectra belong to sums of
+    One pole gamma is the drift of Part I; a pair rho exp(+-i omega) oscillates. Sums of spectra belong to sums of
     independent drifts.
 
     Args:
@@ -139,7 +139,7 @@ def _meets(gap: Callable[[float], float], low: float, high: float) -> float:
 def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: NonNegative = 0.0) -> float:
     """Least error of a layer on a drift of any spectrum, exact at every d for inputs N(0, I): d p.
 
-        p = R (exp(L(R)) - 1),    R as this module's head lists it.
+        p = R (exp(L(R)) - 1),    R as in the module docstring.
 
     It has as many states as the drift needs (infinitely many for some spectra). "gla" and "delta" are the least errors
     of all layers with fixed coefficients, without and with x x'h in their step; "key-gated" of all whose coefficients
@@ -177,7 +177,7 @@ def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: No
             return p * (d - 1 + left) / told
 
     if d == 1 and layer == "key-gated" and not noise:
-        # The one weight is known after each label; what is left is its innovation.
+        # One weight, known after each label: the error is its innovation variance (Kolmogorov-Szego).
         with np.errstate(divide="ignore"):
             return float(np.exp(np.log(f).mean()))
     # p over what the past tells of it: concave over linear, so that they meet once.
@@ -222,7 +222,7 @@ def smoother_error(
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
         sigma_y: standard deviation of the labels' noise.
 
-    Returns: the clean squared error; 0 where labels without noise outnumber all that moves.
+    Returns: the clean squared error; 0 where noise-free labels determine all moving directions.
     """
     g, count = _scaled(f, spectrum)
     return _smoother(g, count, sigma_y**2)
@@ -247,7 +247,7 @@ def filter_error(
     if not noise + e:
         return 0.0
     L, _ = _levels(g, count, noise + e)
-    # Written around e, which may be far below the noise.
+    # expm1 form: e may be far below the noise.
     return float(e + (noise + e) * np.expm1(L - e / (noise + e)))
 
 
@@ -296,7 +296,7 @@ def log_det_bias(
 
         a(theta) = R^-2 sum over lags t of exp(i theta t) sum_j (l_j C_j(t))^2
 
-    with C_j the covariance, at lag t, of what the smoother leaves of a weight. It is the known bias of the log
+    with C_j the covariance, at lag t, of the smoother's error of a weight. It is the known bias of the log
     determinant of a real Gaussian matrix [Hachem, Loubaton & Najim 2008, for its size], not proved here.
 
     Args:
@@ -305,7 +305,7 @@ def log_det_bias(
         sigma_y: standard deviation of the labels' noise.
 
     Raises:
-        ValueError: if nothing is left to smooth: no noise, and labels that outnumber all that moves.
+        ValueError: if the smoother's error is 0: noise-free labels that determine all moving directions.
     """
     g, count = _scaled(f, spectrum)
     noise = sigma_y**2
@@ -369,8 +369,8 @@ def state_space_errors(
     Args:
         x: inputs, one sequence a row, in the axes of Lambda; the last input is not used.
         F: transition of the state, of spectral radius below 1.
-        Q: covariance of what a step adds.
-        h: what of the state is the weight.
+        Q: covariance of the innovations.
+        h: observation vector, the weight being h'z.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; default: white inputs.
         sigma_y: standard deviation of the labels' noise.
 
