@@ -193,8 +193,8 @@ def square_root(matrix: np.ndarray) -> np.ndarray:
     _checks.detached("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
-    # The root of a zero eigenvalue's rounding would be 1e-8. Rounding is relative to the variances that an eigenvalue
-    # is a difference of, not to the largest of all.
+    # Zero eigenvalues come out as rounding, whose root would be 1e-8. Rounding is relative to the variances that an
+    # eigenvalue is a difference of, not to the largest eigenvalue.
     values[values <= 1e-14 * (vectors**2).T @ matrix.diagonal()] = 0
     return (vectors * np.sqrt(values)) @ vectors.T
 
@@ -305,7 +305,7 @@ class DriftingRegression(Regression):
     """First-order autoregressive drift (3): w_i = gamma w_{i-1} + e_i with w_0 ~ N(0, sigma_w^2 I).
 
     The innovations are e_i ~ N(0, sigma_e^2 I), the inputs x_i ~ N(0, Lambda), all independent.
-    gamma < 1 forgets its start and settles at the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
+    gamma < 1 forgets its start and converges to the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
     gamma > 1 grows without bound. The prompt holds w_1 .. w_{n+1}; w_0 is never observed.
 
     Sizes and inputs are those of every :class:`Regression`.
@@ -395,7 +395,7 @@ def batches(
     device: torch.device | str | None = None,
 ) -> Iterator[Prompt]:
     """Yield `total` prompts of `task` in batches of at most `size`, to bound memory."""
-    # To sample is all that is asked of it.
+    # Any object with `sample` will do.
     if isinstance(task, type) or not callable(getattr(task, "sample", None)):
         raise ValueError(f"task must be an icl.tasks.core.Task, or sample as one does, got {task!r}")
     for start in range(0, total, size):

@@ -2,7 +2,7 @@
 
 Each is a :class:`~icl.tasks.core.Regression`: a frozen dataclass with its kernel and the drawing of its weights.
 :class:`LinearDrift` is Gaussian with a hidden state of any order; :class:`RegimeSwitching` and
-:class:`HeavyTailedDrift` are not Gaussian, and `reveal` tells what `sample` hides.
+:class:`HeavyTailedDrift` are not Gaussian, and `reveal` returns their latent variables.
 
 A model whose answer is linear in the labels, y_hat = sum_i c_i y_i with c_i = c_i(x_1 .. x_{n+1}) (one layer of linear
 attention with any gates on inputs, ridge regression, RLS, LMS, and every filter whose gain looks at inputs alone), sees
@@ -237,7 +237,7 @@ class RegimeSwitching(_Stepping):
 
     At each step, the one to w_1 included, w_i ~ N(0, sigma_w^2 I) anew with probability `switch`, and
     w_i = gamma w_{i-1} + N(0, sigma_e^2 I) otherwise; w_0 ~ N(0, sigma_w^2 I). With switch = 0 it is
-    :class:`~icl.tasks.core.DriftingRegression`. `reveal` tells the steps that started afresh, with variance sigma_w^2.
+    :class:`~icl.tasks.core.DriftingRegression`. `reveal` returns the switches, with variance sigma_w^2.
 
     Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
@@ -279,10 +279,10 @@ class RegimeSwitching(_Stepping):
     ) -> tuple[Tensor, DrawnSteps]:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
-        # In float64 on the generator's own device, so that where the switches fall does not hang on dtype or device.
+        # In float64 on the generator's own device, so that the switch times do not depend on dtype or device.
         drawn = torch.rand((self.n + 1, batch), generator=generator, dtype=torch.float64, device=generator.device)
         restart = (drawn < self.switch).to(w.device)
-        # Of two Python numbers torch.where makes float32, whatever comes after.
+        # torch.where of two Python numbers is float32.
         fresh, pushed, kept = (w.new_full((), value) for value in (self.sigma_w, self.sigma_e, self.gamma))
         scale, kept = torch.where(restart, fresh, pushed), torch.where(restart, 0.0, kept)
         w[0].mul_(self.sigma_w)
@@ -299,8 +299,8 @@ class HeavyTailedDrift(_Stepping):
     e_i = sigma_e sqrt((nu - 2) / c_i) N(0, I) with c_i chi-square of nu degrees of freedom, one for all coordinates of
     a step: a multivariate t of variance sigma_e^2 in each coordinate [Kotz & Nadarajah 2004, (1.2)]. Its kernel is that
     of :class:`~icl.tasks.core.DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for
-    nu > 4 only: below, squared errors have a mean but no variance, and their averages settle slowly. `reveal` tells the
-    variance sigma_e^2 (nu - 2) / c_i of each step; none starts afresh.
+    nu > 4 only: below, squared errors have a mean but no variance, and their averages converge slowly. `reveal` returns
+    the variance sigma_e^2 (nu - 2) / c_i of each step; none starts afresh.
 
     Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 

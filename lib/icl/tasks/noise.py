@@ -24,7 +24,7 @@ def noise_level(task: Task) -> float:
 
     Of prompts of several tasks (:class:`~icl.tasks.mixtures.Mixture`) that of all labels together.
     """
-    # What hands out another task's prompts keeps it as its `task`, and has its noise.
+    # Wrappers keep the wrapped task as `task`, and have its noise.
     while not hasattr(task, "sigma_y") and hasattr(task, "task"):
         task = task.task
     return float(getattr(task, "sigma_y", 0.0))

@@ -180,7 +180,7 @@ class Demonstrations:
         assert self.queries is not None
 
         def uniform() -> Tensor:
-            # In float64 on the generator's own device, so that which rows are drawn does not hang on dtype or device.
+            # In float64 on the generator's own device, so that the rows drawn do not depend on dtype or device.
             shape = (batch, self.n + 1)
             return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
 

@@ -237,7 +237,7 @@ def smoothed(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
         if t + 1 == len(x):
             covariance = shared.T @ shared
         else:
-            # Least squares: a weight without variance is known ahead, and teaches nothing of this row.
+            # Least squares (pseudo-inverse): a weight of zero variance carries no information.
             gain = np.linalg.lstsq(ahead, shared)[0].T
             mean = mean + gain @ (means[t + 1] - w[t + 1])
             covariance = gain @ covariances[t + 1] @ gain.T

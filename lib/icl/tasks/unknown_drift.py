@@ -85,7 +85,7 @@ class UnknownDrift(Regression):
         for sigma_e, sigma_y in zip(self.steps.tolist(), self.noises.tolist(), strict=True):
             _checks.scales(dtype, steps=sigma_e, noises=sigma_y)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
-        # In float64, so that which member a prompt has does not hang on its dtype.
+        # In float64, so that a prompt's member does not depend on its dtype.
         u = torch.rand(batch, generator=generator, dtype=torch.float64, device=generator.device)
         edges = torch.as_tensor(self.weights.cumsum()[:-1], device=u.device)
         member = torch.bucketize(u, edges, right=True).to(w.device)

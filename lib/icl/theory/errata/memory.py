@@ -134,7 +134,7 @@ def _empirical(p: Problem, mended: bool) -> Any:
 
 
 def _objective(p: Problem, mended: bool) -> Any:
-    """The square in (2.7), with (2.6) for TF."""
+    """Square in (2.7), with (2.6) for TF."""
     TF = -_labels(p)[-1, -1]
     return (TF - p.w @ p.x if mended else TF + p.w @ p.x) ** 2
 

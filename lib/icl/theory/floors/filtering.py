@@ -75,7 +75,7 @@ def _sequences(x: Reals, time: int | None, d: int) -> np.ndarray:
     return np.asarray(_checks.real("x", x))
 
 
-# Largest relative error of a floor by `riccati`; beyond it the covariance gives way to its root.
+# Largest relative rounding error of a floor by `riccati`; beyond it use the square-root form.
 _TOLERANCE = 1e-8
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -367,7 +367,7 @@ def _first_order_steps(task: Any) -> tuple[float, np.ndarray, np.ndarray] | None
         case DriftingRegression() | HeavyTailedDrift():
             start, gain, added = task.sigma_w, task.gamma, np.full(task.n + 1, task.sigma_e)
         case RegimeSwitching():
-            # Uncorrelated, not Gaussian: a switch adds sigma_w^2 and what is lost of the weights before it.
+            # Uncorrelated, not Gaussian steps: a switch adds sigma_w^2 and the variance of the weights it discards.
             stay, spread, added = 1 - task.switch, task.sigma_w, np.empty(task.n + 1)
             start, gain = task.sigma_w, stay * task.gamma
             for i in range(task.n + 1):
@@ -390,7 +390,7 @@ def _steps_of_kernel(kernel: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]
         if not off <= 1e-9 * np.sqrt(own[i] * own[:i].max()):
             raise ValueError(f"task must have a kernel of first order, got one that is not at position {i + 1}")
     variance = own - gain**2 * np.append(0.0, own[:-1])
-    # What the kernel's rounding leaves of a step: weights that stand still or fade take none, all else is guesswork.
+    # Innovation variances below the kernel's rounding: 0 for constant or decaying weights, unknown otherwise.
     tiny = np.abs(variance) <= 1e-14 * own
     untold = (variance < 1e-7 * own) & ~(tiny & (gain <= 1))
     if untold.any():
@@ -475,7 +475,7 @@ def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[n
         return _require_finite(_by_root(x, task.Lambda, W, C, lambda i, W: W)[0], "the kernel")
 
 
-# Sequences worked on together, so that the covariances of all their run lengths stay in a core's own cache.
+# Sequences per block, so that the covariances of all run lengths fit in a core's cache.
 _TOGETHER = 16
 
 
@@ -557,7 +557,7 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
         surprise = np.where(dark, 0.0, y[:, i, None] - np.einsum("bjc,bc->bj", m, x[:, i]))
         m += Px * (surprise / s)[..., None]
         _downdate(V, np.where(dark[..., None], 0.0, Px / np.sqrt(s)[..., None]))
-        # A factor common to all runs does not matter: an input of 0 leaves all of them as they were.
+        # A factor common to all runs cancels: an input of 0 leaves their weights unchanged.
         lp -= np.where(dark, 0.0, (np.log(s) + surprise**2 / s) / 2)
         lp -= lp.max(1, keepdims=True)
         lp -= np.log(np.exp(lp).sum(1, keepdims=True))

@@ -123,7 +123,7 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
     Returns:
         the risk, in units of y^2, and the c that has it, in 1/x^2.
     """
-    from scipy.stats import qmc  # slow to load, and most have no need of it
+    from scipy.stats import qmc  # slow to import and rarely needed
 
     laws = _laws(_scalar(task), 2 * layers)
     optimum = _least([sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)])
@@ -140,7 +140,7 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
         return (now[1:] - alpha) * roots
 
     def jacobian(c: np.ndarray) -> np.ndarray:
-        # A polynomial with real coefficients: an imaginary step leaves no difference to cancel.
+        # Complex-step derivative: exact for a real polynomial.
         return np.stack([excess(c + 1e-30j * one).imag / 1e-30 for one in np.eye(layers)], axis=1)
 
     starts = 4 * qmc.Halton(layers, scramble=False).random(8 * layers + 1)[1:] - 1

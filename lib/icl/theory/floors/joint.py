@@ -21,7 +21,7 @@ from icl._bounds import Count, NonNegative, validated
 from icl.tasks import Task
 from icl.tasks.noise import noise_level
 
-# Least share of a label's variance that is told from its rounding, to some 1e-6 of itself.
+# Least share of a label's variance that rounding leaves accurate to 1e-6.
 _LEAST = 1e-9
 
 
@@ -140,7 +140,8 @@ def misspecified_errors(
     ends = np.eye(time)[:, -last:]
     R = np.stack([solve_triangular(one.T, ends, lower=False).T for one in L])
     R *= np.diagonal(L, axis1=1, axis2=2)[:, -last:, None]
-    # A label's own noise is no part of its error; where R is 1 it is not added, to be taken off again.
+    # A label's own noise is no part of its error: leave it out on the diagonal, where R is 1, instead of subtracting
+    # it.
     others = (np.where(ends.T == 1, 0.0, R) ** 2).sum(-1)
     errors = []
     for task in tasks:

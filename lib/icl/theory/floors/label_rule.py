@@ -50,7 +50,7 @@ def positive_probability(
         positive: whether label words are positive; a label has no part in the answers up to its own.
         rule: gives gamma, sigma_w and sigma_e; its d is 1 or 2, and x may have any length.
         sigma_y: standard deviation of the noise in scores.
-        spacing: of the grid, in units of a width that beliefs are not below. Of a slow rule also a step has
+        spacing: of the grid, in units of a lower bound on the posterior's width. For a slow rule also a step has
             to span the grid's: gamma times the spacing is at most sigma_e.
 
     Raises:
@@ -108,7 +108,7 @@ def _grid_filter(
             for axis in axes:
                 belief = np.moveaxis(np.tensordot(belief, move, (axis, 1)), -1, axis)
             belief = belief / belief.sum(axes, keepdims=True)
-        # Sentences come again and again, and what they say of each rule is the dearest part.
+        # Sentences repeat; cache their likelihoods, the most expensive part.
         met, which = np.unique(x[:, t], axis=0, return_inverse=True)
         says = ndtr(np.tensordot(met, grid, (1, d)) / sigma_y)[which.reshape(-1)]
         both = belief * says

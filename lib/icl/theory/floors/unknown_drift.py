@@ -121,7 +121,7 @@ def bank_predictions(
         lp, found.evidence[:, i] = lp - told, told[:, 0]
         mean = gamma[:, None] * (mean + Px * (surprise / s)[..., None])
         u = np.where(dark[..., None], 0.0, Px / np.sqrt(s)[..., None])
-        # u u', so that P stays symmetric to the last bit.
+        # u u' keeps P exactly symmetric.
         P -= u[..., :, None] * u[..., None, :]
         P *= gamma[:, None, None] ** 2
         P[..., diagonal, diagonal] += task.steps[:, None] ** 2

@@ -122,7 +122,7 @@ def per_coordinate(
 
 @validated
 def from_drift_law(law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None) -> MovingWeights:
-    """State-space model of a :class:`~icl.theory.steady.fast_weights.DriftLaw`, w <- gamma w + e, keys of any
+    """State-space model w <- gamma w + e of a :class:`~icl.theory.steady.fast_weights.DriftLaw`, for keys of any
     spectrum.
 
     Args:
@@ -201,7 +201,7 @@ def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np
     It is increasing and concave in P, in the Loewner order.
 
     Args:
-        P: (m, m), covariance of what is missed of the state before a label.
+        P: (m, m), error covariance of the state before a label.
         drift: gives F, H, Q, Lambda and sigma_y.
     """
     P = _covariance(P, drift)
@@ -215,7 +215,7 @@ def data_free_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[n
     F (P - P H'L [2 L S L + (tr L S + sigma_y^2) L]^-1 L H P) F' + Q with S = H P H' and L = Lambda.
 
     Args:
-        P: (m, m), covariance of what is missed of the state before a label.
+        P: (m, m), error covariance of the state before a label.
         drift: gives F, H, Q, Lambda and sigma_y.
     """
     P = _covariance(P, drift)

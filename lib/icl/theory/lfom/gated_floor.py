@@ -142,7 +142,7 @@ def _eliminate(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fr
     rows = [[*g, *s] for g, s in zip(G, S, strict=True)]
     size, found = len(G), list[int]()
     for k in range(size):
-        # What is left of a row that depends on those before it is 0 altogether: so says semi-definiteness.
+        # A zero pivot has a zero row, as G is semi-definite.
         if not rows[k][k]:
             continue
         rows[k] = [value / rows[k][k] for value in rows[k]]
@@ -330,7 +330,7 @@ def least_by_sample(
     read = np.ones(batch) if scale is None else np.asarray(_checks.real("scale", scale, above=0), dtype=np.float64)
     _checks.shape("scale", read, (batch,), "to match H")
     if S_x is None and S_w is None and A is None:
-        # Every coordinate along an eigenvector is a problem of one number.
+        # In the eigenbasis every coordinate is a scalar problem.
         K, start, columns = (np.linalg.eigvalsh(H) / read[:, None]).reshape(-1, 1, 1), None, d
     else:
         A = np.eye(d) if A is None else np.asarray(_checks.real("A", A), dtype=np.float64)
@@ -376,11 +376,11 @@ def least_by_spectrum(
     for _ in range(layers):
         direction = t * direction
         size = (direction**2).sum(1, keepdims=True)
-        # Twice: what rounding leaves of the first pass is removed by the second.
+        # Gram-Schmidt twice, against rounding.
         for other in basis * 2:
             direction = direction - (other * direction).sum(1, keepdims=True) * other
         norm = (direction**2).sum(1, keepdims=True)
-        # A prompt without a new direction is solved.
+        # Krylov space exhausted: the prompt is solved.
         new = norm > 1e-24 * size
         direction = np.divide(direction, np.sqrt(norm), out=np.zeros_like(direction), where=new)
         basis.append(direction)

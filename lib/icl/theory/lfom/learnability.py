@@ -52,7 +52,7 @@ def ball(
         shape (layers,), in units of y.
     """
     floor = optimal_risks(d, n, layers)[1:]
-    # Small d and many layers leave nothing above a floor that is 0 but for rounding.
+    # With small d and many layers the floor is 0 but for rounding.
     highest = d if times is None else times * floor
     return np.asarray(np.sqrt(highest - floor))
 

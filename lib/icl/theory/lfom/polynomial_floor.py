@@ -182,7 +182,7 @@ def _least(moments: Sequence[Fraction]) -> _Optimum:
     whole, least = _over_one(moments)
 
     def inner(p: list[Fraction], q: list[Fraction]) -> Fraction:
-        # In integers: of fractions each sum and product would be reduced to lowest terms.
+        # In integers: fractions would be reduced at every operation.
         (u, of_p), (v, of_q) = _over_one(p), _over_one(q)
         total = sum(a * b * whole[i + j] for i, a in enumerate(u) for j, b in enumerate(v))
         return Fraction(total, of_p * of_q * least)
@@ -453,7 +453,7 @@ def _squares(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.ndarray |
         for other in basis * 2:
             direction = direction - inner(other, direction) * other
         norm = inner(direction, direction) ** 0.5
-        # No new direction is left: the fitted prompts are solved, or lie in an invariant space.
+        # Krylov space exhausted: the fitted prompts are solved, or lie in an invariant subspace.
         if norm <= 1e-12 * size:
             break
         direction = direction / norm
@@ -541,7 +541,7 @@ def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "
     Returns:
         the risk at depths 0 .. layers, in units of y^2, and the c (layers,) that has the last of them.
     """
-    from scipy.stats import qmc  # most of what the book does has no need of it, and it is slow to load
+    from scipy.stats import qmc  # slow to import and rarely needed
 
     optimum = _optimum(d, n, layers)
     times, alpha, norms = _frame(optimum)
@@ -558,7 +558,7 @@ def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "
         return (now[1 : depth + 1] - alpha[:depth]) * scales[:depth]
 
     def jacobian(c: np.ndarray) -> np.ndarray:
-        # The recursion is a polynomial with real coefficients: an imaginary step leaves no difference to cancel.
+        # Complex-step derivative: exact for a real polynomial.
         return np.stack([excess(c + 1e-30j * unit).imag / 1e-30 for unit in np.eye(len(c))], axis=1)
 
     def squares(c: np.ndarray) -> float:
@@ -569,7 +569,7 @@ def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "
 
     least, c = [float(optimum.risks[0])], np.zeros(0)
     for depth in range(1, layers + 1):
-        # With c_0 = 0 the first layer waits: the best of one layer less is among the starts, and risks cannot rise.
+        # c_0 = 0 makes the first layer the identity: the previous depth's optimum is a start, so risks cannot rise.
         starts = [np.append(0.0, c), *(3 * qmc.Halton(depth, scramble=False).random(8 * depth + 1)[1:] - 1)]
         best = min(
             (least_squares(excess, start, jacobian, method="lm", max_nfev=50) for start in starts),

@@ -102,7 +102,7 @@ def registers(
         raise ValueError(f"alpha must have at least one layer, got shape {alpha.shape}")
     gamma = np.asarray(_checks.real("gamma", gamma), dtype=np.float64)
     _checks.shape("gamma", gamma, (layers,), "to match alpha")
-    # What the register holds of each gradient, a row for each layer.
+    # Coefficients of the gradients in the register, a row for each layer.
     held = np.eye(layers)
     for layer in range(1, layers):
         held[layer] += gamma[layer] * held[layer - 1]

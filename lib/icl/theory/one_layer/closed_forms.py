@@ -69,7 +69,7 @@ def lambda_tilde(task: Task, *, lam: Positive) -> Float[np.ndarray, "d d"]:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The global minimum (14) of the population loss.
+    """Global minimum (14) of the population loss.
 
     Attributes:
         W_V: merged value matrix, (d+1, d+1): one non-zero entry, sqrt(D1 ||Lambda~^-1||_F), in its last corner.

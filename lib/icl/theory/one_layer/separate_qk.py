@@ -28,7 +28,7 @@ from icl.theory import moments as _moments
 from icl.theory import one_layer
 from icl.theory.one_layer.population import PopulationLoss, _eigenvectors, layer_loss, rank_one_trap
 
-# Of differences that have no error but rounding: neither so small that digits are lost nor so large that others are.
+# Step of differences that are exact but for rounding: of medium size, against cancellation and overflow.
 _STEP = 0.01
 
 
@@ -123,7 +123,7 @@ class SeparateLoss:
         return (whole + whole.T) / 2
 
     def _at(self, lam: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The eight moments in the loss, and their first two derivatives in lam."""
+        """Eight moments in the loss, and their first two derivatives in lam."""
         kernel, R = self.kernel, self.merged.R
         past, k, query = kernel[:-1, :-1], kernel.diagonal()[:-1], kernel[:-1, -1]
         trace, square = np.trace(R @ R), ((R @ R) ** 2).sum()

@@ -296,7 +296,7 @@ def summary_errors(
 ) -> Tracked:
     """Run a filter with a compressed P on given keys, from P = k0 I (:class:`Frozen` from its own).
 
-    Errors are exact given the keys, as by :func:`errors_with_gains`. On white Gaussian keys the mean belief of
+    Errors are exact given the keys, as by :func:`errors_with_gains`. On white Gaussian keys the mean predicted error of
     :class:`Blocks`, :class:`LowRank` and :class:`Restarted` is their mean error, and averages some times faster.
 
     Args:

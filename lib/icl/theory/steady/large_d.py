@@ -36,7 +36,7 @@ def eps_gla(s: Positives, v: NonNegatives) -> Any:
 
 @validated
 def eps_delta(s: Positives, v: NonNegatives) -> Any:
-    """The delta rule's error over d k0 for d -> infinity, unit keys or not: s (1 - eps) = eps^2 / (eps + v)."""
+    """Delta rule's error over d k0 for d -> infinity, unit keys or not: s (1 - eps) = eps^2 / (eps + v)."""
     s, v = _sv(s, v)
     if (s < 1e-150).any() or (s * (1 + v) > 1e150).any():
         raise ValueError("s and s (1 + v) must be from 1e-150 to 1e150, whose squares float64 holds")

@@ -155,7 +155,7 @@ def chunked_error(law: DriftLaw, size: Count, *, lam: Real, mu: Real) -> float:
         mu: step size, any number, in units of 1/x^2.
     """
     lam, mu = float(lam), float(mu)
-    # States: the weights before the chunk, fading too, and those that move; a chunk begins by taking these for those.
+    # States: the chunk's initial weights (also decayed) and the current ones, copied to the first at its start.
     begin = Update(np.array([[1.0, 0, 0], [0, 0, 1], [0, 0, 1]]), *np.zeros((2, 3, 3)))
     inside = update(law, np.diag([lam, lam]), np.array([0, lam * mu]), np.array([[0, 0], [-lam * mu, 0.0]]))
     return _read_out([begin] + [inside] * size, law.d, law.d, skip=1)
