@@ -13,7 +13,7 @@ term's sum. Its summands are independent, and E ||x x'w||^2 = sum_j w_j^2 E[x_j^
 J is the trace of W'G W for the rows W of the path, with G positive semi-definite: a convex function, whose maximum has
 to be searched for. But it is linear in the path's inner products, and so the error of all paths has a bound by duality
 (:func:`upper_bound`, :func:`sphere_bound`), which tells whether a path that was found is the worst of all. What they
-tell (theory/test_adversary.py):
+tell (tests/icl/theory/one_layer/test_adversary.py):
 
 - of paths that stay on the sphere, ||w_i|| = R, the great circle at full speed is the worst for the layer that is best
   against it, and that layer is minimax, as long as the n steps turn 2.5 radians at most; close to half a turn the bound
