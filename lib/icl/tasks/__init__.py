@@ -1,17 +1,17 @@
-"""Tasks: prompts, the distributions that draw them, label noise, and a real series as one prompt.
+"""Tasks: prompts, the distributions they are drawn from, label noise, and a real series as one prompt.
 
-- `components`: Gaussian mixtures whose components have means of their own
+- `components`: Gaussian mixtures with component means
 - `core`: prompts, tasks, input distributions; stationary, AR(1) and smooth drift
 - `drifts`: drifts of higher order, regime switching, heavy tails
 - `mixtures`: prompts of several tasks in one batch
 - `noise`: label noise
-- `objectives`: problems with other losses than squares
+- `objectives`: problems with general losses
 - `quadratics`: quadratic problems for first-order methods
-- `rules`: a language whose label words follow a drifting rule
+- `rules`: a synthetic language with a drifting label rule
 - `sentences`: demonstrations from a table of labelled features
 - `series`: a real series as one prompt, its drift by maximum likelihood
 - `text`: prompts of labelled sentences, in the tokens of a language model
-- `unknown_drift`: drift whose speed is drawn anew for every prompt
+- `unknown_drift`: drift with parameters drawn for every prompt
 """
 
 from icl.tasks.core import (

@@ -1,4 +1,4 @@
-"""Prompts from a Gaussian mixture whose components have means of their own [Dutta & Sra 2025, sec. 4.2, Thm 4.1].
+"""Prompts from a Gaussian mixture whose components differ in mean and covariance [Dutta & Sra 2025, sec. 4.2, Thm 4.1].
 
 Component m has inputs x ~ N(mu_m, Sigma_m) and weights w* ~ N(mu_m, Sigma_m^-1). :mod:`icl.tasks.mixtures` has mixtures
 of drifts, in equal parts and about 0; here a component is drawn for each prompt, or for each token, and is kept beside
@@ -24,7 +24,7 @@ from icl.tasks.core import Prompt, _normal
 
 @dataclass(frozen=True, eq=False)
 class ComponentPrompt(Prompt):
-    """A batch of prompts that says of which component each is.
+    """Batch of prompts with the mixture component of each.
 
     Attributes:
         component: of the weights of each prompt, (batch,), from 0.
@@ -35,7 +35,7 @@ class ComponentPrompt(Prompt):
     of_inputs: Int[Tensor, "batch time"]
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not describe the same prompts."""
+        """Validate that the arrays describe the same prompts."""
         super().__post_init__()
         for name, value, shape in (
             ("component", self.component, (len(self.x),)),
@@ -46,7 +46,7 @@ class ComponentPrompt(Prompt):
 
 
 def _matrices(name: str, values: Any, d: int) -> np.ndarray:
-    """Multiples of the identity, or matrices, positive definite: (components, d, d), float64."""
+    """Positive definite matrices, from multiples of the identity or as given: (components, d, d), float64."""
     array = np.asarray(_checks.real(name, values), dtype=np.float64)
     if array.ndim == 1:
         array = array[:, None, None] * np.eye(d)
@@ -84,7 +84,7 @@ class GaussianComponents:
     per_token: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes, laws and shares, by name."""
+        """Validate sizes, distributions and shares."""
         validate_fields(self)
         covariances = _matrices("covariances", self.covariances, self.d)
         count = len(covariances)
@@ -109,7 +109,7 @@ class GaussianComponents:
 
     @property
     def S_x(self) -> Float[np.ndarray, "components d d"]:
-        """Second moment of a prompt's query, by the component of its weights; with `per_token` that of the mixture."""
+        """Second moment of the query, by the component of its weights; with `per_token` that of the mixture."""
         each = self.covariances + self.means[:, :, None] * self.means[:, None]
         if self.per_token:
             each = np.broadcast_to(np.tensordot(self.shares, each, 1), each.shape)
@@ -117,13 +117,13 @@ class GaussianComponents:
 
     @property
     def S_w(self) -> Float[np.ndarray, "components d d"]:
-        """Second moment of the weights of each component."""
+        """Second moment of the weights, by component."""
         inverses = np.linalg.inv(self.covariances)
         return (inverses + inverses.swapaxes(1, 2)) / 2 + self.means[:, :, None] * self.means[:, None]
 
     @validated
     def only(self, component: Natural) -> "GaussianComponents":
-        """The task of one component alone, 0 .. count - 1."""
+        """Task of a single component, 0 .. count - 1."""
         m = component
         if m >= self.count:
             raise ValueError(f"component must be at most {self.count - 1}, got {component}")
@@ -166,7 +166,7 @@ class GaussianComponents:
         return ComponentPrompt(x, (w * x).sum(-1), w.expand_as(x), component, of_inputs)
 
     def posterior(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch components"]:
-        """How likely each component is, given a prompt's inputs alone: what reads them can know no more.
+        """Posterior probability of every component given a prompt's inputs alone, without labels.
 
         Args:
             X: inputs of the examples, any number of them.

@@ -1,4 +1,4 @@
-"""Prompts, and the distributions that make them.
+"""Prompts, and the distributions they are drawn from.
 
 A prompt is n labelled examples and a query, y_i = <w_i, x_i> (2); a task says how the weights w_i arise. Tokens are
 rows here (the papers write columns). Every task is a frozen dataclass with
@@ -6,7 +6,7 @@ rows here (the papers write columns). Every task is a frozen dataclass with
     .sample(batch, generator=..., dtype=..., device=...)   a Prompt
     .weight_kernel()                                       k_ij, the covariance of w_i and w_j in each coordinate
 
-so that a sampler and its law are never further apart than two methods. :class:`Regression` samples for all of them: a
+so that a sampler and its covariance stand side by side. :class:`Regression` samples for all of them: a
 drift says how its weights are drawn, and what their kernel is. Tasks hold arrays, so each equals only itself. Inputs
 are Gaussian unless a task is given another :class:`InputLaw`.
 """
@@ -28,7 +28,7 @@ from icl._bounds import Count, Natural, NonNegative, validate_fields, validated
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A batch of prompts; `time` is n + 1, the query being the last position.
+    """Batch of prompts; `time` is n + 1, the query being the last position.
 
     Attributes:
         x: inputs, (batch, time, d).
@@ -41,7 +41,7 @@ class Prompt:
     w: Float[Tensor, "batch time d"]
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not describe the same prompts."""
+        """Validate that the arrays describe the same prompts."""
         _checks.shape("x", self.x, (None, None, None))
         _checks.shape("y", self.y, tuple(self.x.shape[:2]), "to match x")
         _checks.shape("w", self.w, tuple(self.x.shape), "to match x")
@@ -68,14 +68,21 @@ class Prompt:
         return self.x.shape[2]
 
     def tokens(self) -> Float[Tensor, "batch time tokens"]:
-        """Return the prompt matrix Z of (4): rows z_i = (x_i, y_i), with 0 in place of the query's label."""
+        """Return the prompt matrix Z of (4): rows z_i = (x_i, y_i), with 0 in place of the query's label.
+
+        >>> from icl.profile import make_generator
+        >>> from icl.tasks import StationaryRegression
+        >>> prompt = StationaryRegression(d=2, n=3).sample(1, generator=make_generator("example"))
+        >>> prompt.tokens().shape, prompt.tokens()[0, -1, -1]
+        (torch.Size([1, 4, 3]), tensor(0.))
+        """
         labels = self.y.clone()
         labels[:, -1] = 0
         return torch.cat([self.x, labels.unsqueeze(-1)], dim=-1)
 
     @validated
     def last(self, m: Count) -> "Prompt":
-        """Return the prompt that keeps only the last m examples and the query."""
+        """Return the prompt truncated to the last m examples and the query."""
         if m > self.n:
             raise ValueError(f"m must be at most n = {self.n}, got {m}")
         keep = slice(self.n - m, None)
@@ -84,7 +91,7 @@ class Prompt:
 
 @runtime_checkable
 class Task(Protocol):
-    """What every task offers: its sizes, its law and its sampler."""
+    """Protocol of a task: sizes, weight covariance and sampler."""
 
     @property
     def d(self) -> int:
@@ -103,7 +110,7 @@ class Task(Protocol):
 
     @property
     def inputs(self) -> "InputLaw":
-        """Law of the white inputs that Lambda colours."""
+        """Distribution of the white inputs, before colouring by Lambda."""
         ...
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
@@ -147,7 +154,7 @@ def _laplace(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dt
 
 @dataclass(frozen=True)
 class InputLaw:
-    """Law of white inputs: independent coordinates, symmetric about 0, of variance 1.
+    """Distribution of white inputs: independent coordinates, symmetric about 0, of variance 1.
 
     One layer of linear attention sees of it only the kurtosis: what is exact for Gaussian inputs is exact for all of
     them once the 2 that comes from E z^4 - 1 = 2 is replaced by kurtosis - 1
@@ -164,7 +171,7 @@ class InputLaw:
     draw: Callable[[tuple[int, ...], torch.Generator, torch.dtype, Any], Tensor]
 
     def __post_init__(self) -> None:
-        """Refuse a kurtosis that no law of variance 1 has."""
+        """Validate the kurtosis, which is at least 1 at variance 1."""
         validate_fields(self)
 
 
@@ -175,7 +182,7 @@ LAPLACE = InputLaw("Laplace", 6.0, _laplace)
 
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
-    """Symmetric square root of a covariance, a singular one too.
+    """Symmetric square root of a covariance, which may be singular.
 
     The one root that depends on the matrix alone: a root built from eigenvectors also depends on the signs, and on the
     rotation within an eigenspace, that LAPACK happens to choose on a machine.
@@ -183,14 +190,14 @@ def square_root(matrix: np.ndarray) -> np.ndarray:
     _checks.detached("matrix", matrix)
     matrix = np.asarray(matrix)
     values, vectors = np.linalg.eigh(_checks.covariance("matrix", matrix, len(np.atleast_1d(matrix))))
-    # The root of a zero eigenvalue's rounding would be 1e-8. Rounding is relative to the variances that an eigenvalue
-    # is a difference of, not to the largest of all.
+    # Zero eigenvalues come out as rounding, whose root would be 1e-8. Rounding is relative to the variances that an
+    # eigenvalue is a difference of, not to the largest eigenvalue.
     values[values <= 1e-14 * (vectors**2).T @ matrix.diagonal()] = 0
     return (vectors * np.sqrt(values)) @ vectors.T
 
 
 def _colour(white: Tensor, matrix: np.ndarray) -> Tensor:
-    """Give white rows the covariance `matrix`; the identity costs nothing."""
+    """Give white rows the covariance `matrix`; for the identity return them unchanged."""
     if np.array_equal(matrix, np.eye(len(matrix))):
         return white
     return white @ torch.as_tensor(square_root(matrix), dtype=white.dtype, device=white.device)
@@ -198,7 +205,7 @@ def _colour(white: Tensor, matrix: np.ndarray) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Regression(ABC):
-    """What all drifts share: sizes, the law of inputs, and the one sampler; a drift adds its settings and two methods.
+    """Base class of the drifts: sizes, input distribution and sampler; a subclass adds its settings and two methods.
 
     To add a drift, write a frozen dataclass of this class with :meth:`weight_kernel`, and `_weights`, which draws
     w_1 .. w_{n+1} (one for all positions if they do not move) from good arguments alone; they are drawn before the
@@ -217,7 +224,7 @@ class Regression(ABC):
     inputs: InputLaw = field(default=GAUSSIAN, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes, covariances and laws, by name."""
+        """Validate sizes, covariance and input distribution."""
         validate_fields(self)
         validate_fields(self)
         object.__setattr__(self, "Lambda", _checks.covariance("Lambda", self.Lambda, self.d))
@@ -232,7 +239,7 @@ class Regression(ABC):
 
     @abstractmethod
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-        """Draw the weights, (batch, n+1, d), or (batch, 1, d) if they stand still."""
+        """Draw the weights, (batch, n+1, d), or (batch, 1, d) if they are constant."""
 
     @validated
     def sample(
@@ -248,7 +255,7 @@ class Regression(ABC):
         return self._prompt(self._weights(batch, generator, dtype, device), generator, device)
 
     def _prompt(self, w: Tensor, generator: torch.Generator, device: Any) -> Prompt:
-        """Draw inputs for these weights, and label them."""
+        """Draw inputs for these weights and label them."""
         _checks.finite_weights(self, w[:, -1])
         x = _colour(self.inputs.draw((len(w), self.n + 1, self.d), generator, w.dtype, device), self.Lambda)
         return Prompt(x=x, y=(w * x).sum(-1), w=w.expand_as(x))
@@ -256,7 +263,7 @@ class Regression(ABC):
 
 @dataclass(frozen=True, eq=False)
 class StationaryRegression(Regression):
-    """One weight vector for the whole prompt: w_i = w ~ N(0, Sigma_w), x_i ~ N(0, Lambda).
+    """Regression with constant weights: w_i = w ~ N(0, Sigma_w), x_i ~ N(0, Lambda).
 
     The classical setting of in-context regression [Garg et al. 2022; Zhang et al. 2024], and (3) with gamma = 1 and
     sigma_e = 0.
@@ -270,7 +277,7 @@ class StationaryRegression(Regression):
     Sigma_w: Any = None
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes and covariances, by name."""
+        """Validate sizes and covariances."""
         super().__post_init__()
         object.__setattr__(self, "Sigma_w", _checks.covariance("Sigma_w", self.Sigma_w, self.d))
 
@@ -283,7 +290,7 @@ class StationaryRegression(Regression):
 
 
 def _recurrence(w: Tensor, gamma: float) -> Tensor:
-    """w_i = gamma w_{i-1} + e_i, in place over w_0 and the innovations, time first; w_1 .. w_{n+1}, prompts first."""
+    """AR(1) recurrence w_i = gamma w_{i-1} + e_i, in place, time first; returns w_1 .. w_{n+1}, prompts first."""
     # Time first and in place: the recurrence then costs far less than drawing its noise.
     for i in range(1, len(w)):
         w[i].add_(w[i - 1], alpha=gamma)
@@ -295,7 +302,7 @@ class DriftingRegression(Regression):
     """First-order autoregressive drift (3): w_i = gamma w_{i-1} + e_i with w_0 ~ N(0, sigma_w^2 I).
 
     The innovations are e_i ~ N(0, sigma_e^2 I), the inputs x_i ~ N(0, Lambda), all independent.
-    gamma < 1 forgets its start and settles at the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
+    gamma < 1 forgets its start and converges to the variance sigma_e^2 / (1 - gamma^2); gamma = 1 is a random walk;
     gamma > 1 grows without bound. The prompt holds w_1 .. w_{n+1}; w_0 is never observed.
 
     Sizes and inputs are those of every :class:`Regression`.
@@ -304,6 +311,13 @@ class DriftingRegression(Regression):
         gamma: autoregressive coefficient, dimensionless.
         sigma_w: standard deviation of each coordinate of w_0, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations e_i, in units of y/x.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=2, n=3, gamma=0.9, sigma_e=0.1)
+    >>> prompt = task.sample(8, generator=make_generator("example"))
+    >>> prompt.x.shape, prompt.y.shape, task.weight_kernel().diagonal().round(3)
+    (torch.Size([8, 4, 2]), torch.Size([8, 4]), array([0.82 , 0.674, 0.556, 0.46 ]))
     """
 
     gamma: NonNegative
@@ -377,8 +391,8 @@ def batches(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Iterator[Prompt]:
-    """Yield `total` prompts of `task` in blocks of at most `size`, so that a million of them need little memory."""
-    # To sample is all that is asked of it.
+    """Yield `total` prompts of `task` in batches of at most `size`, to bound memory."""
+    # Any object with `sample` will do.
     if isinstance(task, type) or not callable(getattr(task, "sample", None)):
         raise ValueError(f"task must be an icl.tasks.core.Task, or sample as one does, got {task!r}")
     for start in range(0, total, size):

@@ -1,8 +1,8 @@
-"""Tasks whose weights drift otherwise than by first order (not in the papers).
+"""Tasks with drifts other than AR(1): higher order, regime switching, heavy tails (not in the papers).
 
 Each is a :class:`~icl.tasks.core.Regression`: a frozen dataclass with its kernel and the drawing of its weights.
 :class:`LinearDrift` is Gaussian with a hidden state of any order; :class:`RegimeSwitching` and
-:class:`HeavyTailedDrift` are not Gaussian, and `reveal` tells what `sample` hides.
+:class:`HeavyTailedDrift` are not Gaussian, and `reveal` returns their latent variables.
 
 A model whose answer is linear in the labels, y_hat = sum_i c_i y_i with c_i = c_i(x_1 .. x_{n+1}) (one layer of linear
 attention with any gates on inputs, ridge regression, RLS, LMS, and every filter whose gain looks at inputs alone), sees
@@ -31,13 +31,13 @@ from icl.tasks.core import DriftingRegression, Prompt, Regression, _normal, _rec
 
 
 def _factor(matrix: np.ndarray) -> np.ndarray:
-    """Symmetric square root without the columns of zero variance, so that no number is drawn to be multiplied by 0."""
+    """Symmetric square root without its zero columns, so that no unused normal number is drawn."""
     return square_root(matrix)[:, matrix.diagonal() > 0]
 
 
 @dataclass(frozen=True, eq=False)
 class LinearDrift(Regression):
-    """Gaussian drift of any order: each coordinate of w_i is h's_i, with a hidden state s_i = F s_{i-1} + N(0, Q).
+    """Gaussian drift of any order: every coordinate of w_i is h's_i, with a hidden state s_i = F s_{i-1} + N(0, Q).
 
     The state has r numbers a coordinate of the weights, s_0 ~ N(0, P_0); coordinates are independent and alike. The
     prompt holds w_1 .. w_{n+1}. With r = 1 it is :class:`~icl.tasks.core.DriftingRegression`: F = gamma, Q = sigma_e^2,
@@ -58,7 +58,7 @@ class LinearDrift(Regression):
     P_0: Any
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes, matrices and covariances, by name."""
+        """Validate sizes, matrices and covariances."""
         super().__post_init__()
         for name in ("F", "h"):
             object.__setattr__(self, name, np.array(_checks.real(name, getattr(self, name)), dtype=np.float64))
@@ -110,7 +110,7 @@ def ar2(
     variance: NonNegative = 1.0,
     **inputs: Any,
 ) -> LinearDrift:
-    """Second-order drift that swings, begun in its stationary law: w_i = a_1 w_{i-1} + a_2 w_{i-2} + e_i.
+    """Oscillating AR(2) drift from its stationary distribution: w_i = a_1 w_{i-1} + a_2 w_{i-2} + e_i.
 
     Its poles are rho exp(+- i omega): a_1 = 2 rho cos(omega), a_2 = -rho^2. The innovations have the variance
     (1 + a_2) ((1 - a_2)^2 - a_1^2) / (1 - a_2) of the weights' own [Box et al. 2015, sec. 3.2.4]: none for rho = 1,
@@ -123,6 +123,10 @@ def ar2(
         omega: their angle, in radians a step; 2 pi / omega is the period.
         variance: of each coordinate of each w_i, in (y/x)^2.
         inputs: Lambda and inputs, as for LinearDrift.
+
+    >>> from icl.tasks.drifts import ar2
+    >>> ar2(d=2, n=8, rho=0.9, omega=0.785).weight_kernel()[0].round(2)
+    array([ 1.  ,  0.7 ,  0.09, -0.46, -0.66, -0.46, -0.06,  0.3 ,  0.43])
     """
     a_1, a_2 = 2 * rho * np.cos(omega), -(rho**2)
     # (1 - a_2)^2 - a_1^2 = (1 - rho^2)^2 + (2 rho sin omega)^2, written so that it cannot come out below 0.
@@ -141,7 +145,7 @@ def ar2(
 
 @validated
 def two_timescales(d: Count, n: Count, *, gammas: Any, variances: Any = (0.5, 0.5), **inputs: Any) -> LinearDrift:
-    """Sum of a slow and a fast first-order drift, independent, each begun in its stationary law.
+    """Sum of a slow and a fast AR(1) drift, independent, each from its stationary distribution.
 
     Args:
         d: dimension of the inputs.
@@ -188,7 +192,7 @@ def sinusoids(d: Count, n: Count, *, omega: Real, variance: NonNegative = 1.0, *
 
 @dataclass(frozen=True)
 class DrawnSteps:
-    """What decided a prompt's steps; given it weights are Gaussian: w_i = (0 or gamma) w_{i-1} + N(0, variance_i I).
+    """Latent variables of a prompt's steps; given them w_i = (0 or gamma) w_{i-1} + N(0, variance_i I) is Gaussian.
 
     Attributes:
         variance: of what is added at position i to each coordinate, (batch, time), in (y/x)^2.
@@ -201,13 +205,13 @@ class DrawnSteps:
 
 @dataclass(frozen=True, eq=False)
 class _Stepping(Regression):
-    """A drift whose steps are decided by more than Gaussian numbers, and that can tell what by."""
+    """Base class of conditionally Gaussian drifts that can reveal the latent variables of their steps."""
 
     @abstractmethod
     def _steps(
         self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
     ) -> tuple[Tensor, DrawnSteps]:
-        """Draw the weights, as `_weights`, and what decided them."""
+        """Draw the weights, as `_weights`, and the latent variables of their steps."""
 
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
         return self._steps(batch, generator, dtype, device)[0]
@@ -221,7 +225,7 @@ class _Stepping(Regression):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Prompt, DrawnSteps]:
-        """Draw the prompts that `sample` draws, and tell what decided their steps."""
+        """Draw the prompts that `sample` draws, with the latent variables of their steps."""
         _checks.fits_memory("batch", batch, 8 * batch * (self.n + 1) * self.d)
         w, steps = self._steps(batch, generator, dtype, device)
         return self._prompt(w, generator, device), steps
@@ -229,11 +233,11 @@ class _Stepping(Regression):
 
 @dataclass(frozen=True, eq=False)
 class RegimeSwitching(_Stepping):
-    """First-order drift that now and then starts afresh, all coordinates at once.
+    """AR(1) drift with random restarts, all coordinates at once.
 
     At each step, the one to w_1 included, w_i ~ N(0, sigma_w^2 I) anew with probability `switch`, and
     w_i = gamma w_{i-1} + N(0, sigma_e^2 I) otherwise; w_0 ~ N(0, sigma_w^2 I). With switch = 0 it is
-    :class:`~icl.tasks.core.DriftingRegression`. `reveal` tells the steps that started afresh, with variance sigma_w^2.
+    :class:`~icl.tasks.core.DriftingRegression`. `reveal` returns the switches, with variance sigma_w^2.
 
     Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
@@ -242,6 +246,13 @@ class RegimeSwitching(_Stepping):
         sigma_w: standard deviation of each coordinate of w_0 and of every new start, in units of y/x.
         sigma_e: standard deviation of each coordinate of the innovations within a regime, in units of y/x.
         switch: probability of a new start at each step.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import RegimeSwitching
+    >>> task = RegimeSwitching(d=2, n=50, gamma=1.0, switch=0.1)
+    >>> prompt, steps = task.reveal(4, generator=make_generator("example"))
+    >>> steps.restart.sum(1)
+    tensor([8, 3, 9, 5])
     """
 
     gamma: NonNegative
@@ -250,7 +261,7 @@ class RegimeSwitching(_Stepping):
     switch: UnitInterval = 0.02
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
-        """k_ij = ((1 - switch) gamma)^|i-j| k_mm, m = min(i, j), as w_i and w_m are strangers across a switch.
+        """k_ij = ((1 - switch) gamma)^|i-j| k_mm, m = min(i, j): weights before and after a switch are independent.
 
         k_ii = switch sigma_w^2 + (1 - switch) (gamma^2 k_{i-1,i-1} + sigma_e^2), from k_00 = sigma_w^2.
         """
@@ -268,10 +279,10 @@ class RegimeSwitching(_Stepping):
     ) -> tuple[Tensor, DrawnSteps]:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
-        # In float64 on the generator's own device, so that where the switches fall does not hang on dtype or device.
+        # In float64 on the generator's own device, so that the switch times do not depend on dtype or device.
         drawn = torch.rand((self.n + 1, batch), generator=generator, dtype=torch.float64, device=generator.device)
         restart = (drawn < self.switch).to(w.device)
-        # Of two Python numbers torch.where makes float32, whatever comes after.
+        # torch.where of two Python numbers is float32.
         fresh, pushed, kept = (w.new_full((), value) for value in (self.sigma_w, self.sigma_e, self.gamma))
         scale, kept = torch.where(restart, fresh, pushed), torch.where(restart, 0.0, kept)
         w[0].mul_(self.sigma_w)
@@ -283,13 +294,13 @@ class RegimeSwitching(_Stepping):
 
 @dataclass(frozen=True, eq=False)
 class HeavyTailedDrift(_Stepping):
-    """First-order drift in leaps: w_i = gamma w_{i-1} + e_i with innovations of Student's t, w_0 ~ N(0, sigma_w^2 I).
+    """AR(1) drift with Student-t innovations: w_i = gamma w_{i-1} + e_i, w_0 ~ N(0, sigma_w^2 I).
 
     e_i = sigma_e sqrt((nu - 2) / c_i) N(0, I) with c_i chi-square of nu degrees of freedom, one for all coordinates of
     a step: a multivariate t of variance sigma_e^2 in each coordinate [Kotz & Nadarajah 2004, (1.2)]. Its kernel is that
     of :class:`~icl.tasks.core.DriftingRegression`, which is its limit for nu -> infinity. Fourth moments are finite for
-    nu > 4 only: below, squared errors have a mean but no variance, and their averages settle slowly. `reveal` tells the
-    variance sigma_e^2 (nu - 2) / c_i of each step; none starts afresh.
+    nu > 4 only: below, squared errors have a mean but no variance, and their averages converge slowly. `reveal` returns
+    the variance sigma_e^2 (nu - 2) / c_i of each step; none starts afresh.
 
     Sizes and inputs are those of every :class:`~icl.tasks.core.Regression`.
 
@@ -306,7 +317,7 @@ class HeavyTailedDrift(_Stepping):
     nu: Annotated[float, Gt(2)] = 3.0
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
-        """That of first-order drift: it looks no further than variances."""
+        """Kernel of the AR(1) drift with the same variances, as a covariance depends on these alone."""
         return DriftingRegression(self.d, self.n, self.gamma, self.sigma_w, self.sigma_e).weight_kernel()
 
     def _steps(

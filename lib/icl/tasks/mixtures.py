@@ -1,4 +1,4 @@
-"""Prompts that are not all of one law: of several tasks in equal parts, or each with a drift and a noise of its own.
+"""Mixtures of tasks: several tasks in equal parts, or drift and noise drawn for every prompt.
 
 :class:`Mixture` is a task whose kernel, covariance and variance of noise are means, which is all that a predictor
 linear in the labels sees of it; what is more than second moments is not Gaussian. :class:`ManyDrifts` samples as tasks
@@ -19,7 +19,7 @@ from icl.tasks.core import InputLaw, Prompt, Task
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Prompts of every task in equal parts, in one batch, task after task.
+    """Prompts of several tasks in equal parts, in one batch, task after task.
 
     Attributes:
         tasks: at least one, all of the same d and n.
@@ -28,7 +28,7 @@ class Mixture:
     tasks: Sequence[Task]
 
     def __post_init__(self) -> None:
-        """Refuse what are no tasks, and tasks of several sizes."""
+        """Validate that all are tasks of the same sizes."""
         validate_fields(self)
         if not self.tasks or any(isinstance(task, type) or not isinstance(task, Task) for task in self.tasks):
             raise ValueError(f"tasks must be at least one icl.tasks.core.Task, got {self.tasks!r}")
@@ -56,12 +56,12 @@ class Mixture:
 
     @property
     def inputs(self) -> InputLaw:
-        """Law of the white inputs that each task colours in its way."""
+        """Distribution of the white inputs, before every task's own colouring."""
         return self.tasks[0].inputs
 
     @property
     def sigma_y(self) -> float:
-        """Standard deviation of the noise in the labels of all prompts together, in units of y."""
+        """Root mean square over tasks of the label noise's standard deviation, in units of y."""
         return float(np.sqrt(np.mean([getattr(task, "sigma_y", 0.0) ** 2 for task in self.tasks])))
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
@@ -87,7 +87,7 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class ManyDrifts:
-    """First-order drift whose speed and noise are drawn anew for each prompt; labels have variance 1.
+    """AR(1) drift with rate and noise drawn for every prompt; labels have variance 1.
 
     w_i = gamma w_{i-1} + N(0, (1 - gamma^2) k I) from its steady spread k = (1 - v) / d, y_i = <w_i, x_i> + N(0, v),
     with 1 - gamma between 0.1 and 0.001 and v between 0.8 and 0.003, both uniform in their logarithms. Inputs are
@@ -102,7 +102,7 @@ class ManyDrifts:
     n: Count
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes, by name."""
+        """Validate the sizes."""
         validate_fields(self)
 
     @validated

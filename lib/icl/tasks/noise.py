@@ -1,4 +1,4 @@
-"""Labels that carry noise, over any task (not in the papers, whose labels carry none)."""
+"""Label noise for any task (not in the papers, whose labels have none)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,17 +14,17 @@ from icl.tasks.core import InputLaw, Prompt, Task, _normal
 
 @validated
 def clean(prompt: Prompt) -> Float[Tensor, "batch time"]:
-    """<w_i, x_i>: what each label is without its noise, to the bit the label itself where there is none."""
+    """Noise-free labels <w_i, x_i>; bit for bit the labels themselves if the task has no noise."""
     return (prompt.w * prompt.x).sum(-1)
 
 
 @validated
 def noise_level(task: Task) -> float:
-    """Standard deviation of the noise in a task's labels, in units of y; 0 where there is none.
+    """Standard deviation of a task's label noise, in units of y; 0 without noise.
 
     Of prompts of several tasks (:class:`~icl.tasks.mixtures.Mixture`) that of all labels together.
     """
-    # What hands out another task's prompts keeps it as its `task`, and has its noise.
+    # Wrappers keep the wrapped task as `task`, and have its noise.
     while not hasattr(task, "sigma_y") and hasattr(task, "task"):
         task = task.task
     return float(getattr(task, "sigma_y", 0.0))
@@ -32,7 +32,7 @@ def noise_level(task: Task) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """Another task's prompts with noise in the labels: y_i = <w_i, x_i> + N(0, sigma_y^2), independent.
+    """Task with Gaussian label noise: y_i = <w_i, x_i> + N(0, sigma_y^2), independent.
 
     Inputs and weights are, to the bit, those that the task draws from the same generator, whatever sigma_y: noise is
     drawn after them, and none for sigma_y = 0. :meth:`weight_kernel` is that of the weights and does not know the
@@ -41,13 +41,19 @@ class Noisy:
     Attributes:
         task: where inputs and weights come from.
         sigma_y: standard deviation of the noise, in units of y.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import Noisy, StationaryRegression, clean
+    >>> prompt = Noisy(StationaryRegression(d=2, n=99), sigma_y=0.5).sample(100, generator=make_generator("example"))
+    >>> round(float((prompt.y - clean(prompt)).std()), 1)
+    0.5
     """
 
     task: Task
     sigma_y: NonNegative
 
     def __post_init__(self) -> None:
-        """Refuse what is no task, noise upon noise, and an impossible size of it, by name."""
+        """Validate the task, which must be noise-free, and the noise level."""
         validate_fields(self)
         given: Any = self.task
         if isinstance(given, type) or not isinstance(given, Task) or isinstance(given, Noisy):
@@ -70,11 +76,11 @@ class Noisy:
 
     @property
     def inputs(self) -> InputLaw:
-        """Law of the white inputs that Lambda colours."""
+        """Distribution of the white inputs, before colouring by Lambda."""
         return self.task.inputs
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
-        """Covariance of w_i and w_j in each coordinate; the noise is not in it."""
+        """Covariance of w_i and w_j in each coordinate, without the noise."""
         return self.task.weight_kernel()
 
     @validated

@@ -1,4 +1,4 @@
-"""In-context problems whose loss need not be a square: logistic, Huber, quartic and Cauchy regression beside squares.
+"""In-context problems with general losses: least squares, logistic, Huber, quartic and Cauchy regression.
 
 A prompt of n examples is the problem of minimising
 
@@ -28,7 +28,7 @@ from icl.tasks.core import Prompt, _normal
 
 @dataclass(frozen=True, eq=False)
 class Objective(ABC):
-    """Sizes, a loss of one prediction with its two derivatives, and the objective that its mean over examples is.
+    """Base class of objectives: sizes, a loss with its two derivatives, and its mean over the examples.
 
     Attributes:
         d: dimension of the inputs, at least 1.
@@ -43,7 +43,7 @@ class Objective(ABC):
     convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes, by name."""
+        """Validate the sizes."""
         validate_fields(self)
 
     @abstractmethod
@@ -57,22 +57,22 @@ class Objective(ABC):
 
     @abstractmethod
     def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
-        """Labels of examples whose weights predict s."""
+        """Labels of examples at predictions s of the true weights."""
 
     def loss(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """phi(y, s), entry by entry: the loss of the prediction s where the label is y."""
-        return self._loss(*_pair(y, s))
+        """Loss phi(y, s) of the prediction s at the label y, entry by entry."""
+        return self._loss(*_check_pair(y, s))
 
     def slope(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """psi(y, s), the derivative of the loss in the prediction: what a token adds to the gradient, times its x."""
-        return self._slope(*_pair(y, s))
+        """psi(y, s), the derivative of the loss in the prediction; times x, a token's term of the gradient."""
+        return self._slope(*_check_pair(y, s))
 
     def bend(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """The second derivative of the loss in the prediction."""
-        return self._bend(*_pair(y, s))
+        """Second derivative of the loss in the prediction."""
+        return self._bend(*_check_pair(y, s))
 
     def value(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states"]:
-        """f(w) of each prompt, over its n examples; the query, which has no label, is left out.
+        """Objective f(w) of each prompt, over its n examples without the query.
 
         Args:
             prompt: of this d.
@@ -83,10 +83,10 @@ class Objective(ABC):
         """
         X, y = self.examples(prompt)
         s = self._predictions(X, w)
-        return self._loss(_beside(y, s), s).mean(-1) + self.ridge / 2 * w.square().sum(-1)
+        return self._loss(_align_labels(y, s), s).mean(-1) + self.ridge / 2 * w.square().sum(-1)
 
     def gradient(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states d"]:
-        """The gradient of f at w: sum_i psi(y_i, <w, x_i>) x_i / n + ridge w.
+        """Gradient of f at w: sum_i psi(y_i, <w, x_i>) x_i / n + ridge w.
 
         Args:
             prompt: of this d.
@@ -97,7 +97,7 @@ class Objective(ABC):
         """
         X, y = self.examples(prompt)
         s = self._predictions(X, w)
-        return torch.einsum("b...n,bnd->b...d", self._slope(_beside(y, s), s), X) / X.shape[1] + self.ridge * w
+        return torch.einsum("b...n,bnd->b...d", self._slope(_align_labels(y, s), s), X) / X.shape[1] + self.ridge * w
 
     @validated
     def examples(self, prompt: Prompt) -> tuple[Float[Tensor, "batch n d"], Float[Tensor, "batch n"]]:
@@ -122,8 +122,8 @@ class Objective(ABC):
         return Prompt(x=x, y=self._labels((w * x).sum(-1), generator), w=w.expand_as(x))
 
 
-def _pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels and predictions, once both are real tensors of one dtype."""
+def _check_pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Check that labels and predictions are real tensors of one dtype."""
     for name, value in (("y", y), ("s", s)):
         _checks.tensor(name, value)
         _checks.precision("dtype", value.dtype)
@@ -135,8 +135,8 @@ def _pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     return y, s
 
 
-def _beside(y: Tensor, s: Tensor) -> Tensor:
-    """Labels (batch, n) with axes for the states of predictions (batch, *states, n)."""
+def _align_labels(y: Tensor, s: Tensor) -> Tensor:
+    """Labels (batch, n), reshaped to broadcast against predictions (batch, *states, n)."""
     return y.view(len(y), *(1,) * (s.dim() - 2), y.shape[-1])
 
 
@@ -188,7 +188,7 @@ class Logistic(Objective):
 
 @dataclass(frozen=True, eq=False)
 class _Contaminated(Objective):
-    """Labels <w*, x>, a share of them with N(0, size^2) added.
+    """Labels <w*, x>, a share of them with outliers N(0, size^2) added.
 
     Attributes:
         share: probability that a label is an outlier, in [0, 1].
@@ -205,7 +205,7 @@ class _Contaminated(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Huber(_Contaminated):
-    """Huber's loss of r = s - y on labels with outliers [Huber 1964]: r^2 / 2 up to delta, beyond it a straight line.
+    """Huber's loss of r = s - y on labels with outliers [Huber 1964]: r^2 / 2 up to delta, linear beyond.
 
     psi = r, cut off at -delta and delta.
 
@@ -258,7 +258,7 @@ class Cauchy(_Contaminated):
 
 @dataclass(frozen=True, eq=False)
 class Quartic(Objective):
-    """The quartic of the residual, phi = (s - y)^4 / 4 and psi = (s - y)^3, with labels <w*, x>.
+    """Quartic loss of the residual, phi = (s - y)^4 / 4 and psi = (s - y)^3, with labels <w*, x>.
 
     Attributes are those of every :class:`Objective`.
     """

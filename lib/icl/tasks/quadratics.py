@@ -1,4 +1,4 @@
-"""The quadratics that Memformers descend on: one least-squares problem a prompt, all of one law [Dutta & Sra 2025].
+"""Random quadratics for Memformers: one least-squares problem a prompt, identically distributed [Dutta & Sra 2025].
 
 A prompt of n noiseless examples y_i = <w*, x_i> is the quadratic
 
@@ -31,7 +31,7 @@ _BLOCK = 2**20
 
 @validated
 def rotation(d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "d d"]:
-    """Draw an orthogonal (d, d) matrix, float64, from the uniform (Haar) law over all of them, reflections included.
+    """Draw an orthogonal (d, d) matrix, float64, uniformly (Haar measure), reflections included.
 
     The Q of a QR decomposition of Gaussian numbers, its columns given the signs of R's diagonal: without them the law
     is that of the decomposition's own habits [Mezzadri 2007].
@@ -43,7 +43,7 @@ def rotation(d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "d d"
 
 @validated
 def covariance(D: Positives, U: Reals | None = None) -> Float[np.ndarray, "d d"]:
-    """Sigma = U' diag(D) U, float64 and symmetric to the last bit.
+    """Covariance Sigma = U' diag(D) U, float64 and exactly symmetric.
 
     Args:
         D: (d,) variances in the principal directions, > 0, in x^2; :data:`SECTION_3_3` or :data:`SQUARED` for the
@@ -64,7 +64,7 @@ def covariance(D: Positives, U: Reals | None = None) -> Float[np.ndarray, "d d"]
 
 
 def _definite(Sigma: Any) -> np.ndarray:
-    """Sigma as a float64 covariance that has an inverse."""
+    """Check that Sigma is a positive definite covariance; return it as float64."""
     _checks.detached("Sigma", Sigma)
     if isinstance(Sigma, Tensor):
         _checks.numbers("Sigma", Sigma)
@@ -97,12 +97,12 @@ def _mean_square(x: Tensor) -> Tensor:
 
 @validated
 def hessians(prompt: Prompt) -> Float[Tensor, "batch d d"]:
-    """H = sum_i x_i x_i' / n of each prompt's n examples (2.11), in x^2; the query, which has no label, is left out."""
+    """Hessians H = sum_i x_i x_i' / n over the n examples of each prompt (2.11), without the query; in x^2."""
     return _mean_square(prompt.x[:, :-1])
 
 
 def _curvatures(H: Any) -> Tensor:
-    """H, once it is a stack of square matrices of finite numbers."""
+    """Check that H is a stack of finite square matrices."""
     _checks.tensor("H", H, 3)
     if H.shape[1] != H.shape[2] or not H.shape[1]:
         raise ValueError(f"H must have shape (batch, d, d) with d >= 1, got {tuple(H.shape)}")
@@ -113,19 +113,19 @@ def _curvatures(H: Any) -> Tensor:
 
 
 def mean_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
-    """tr H / d, the mean eigenvalue of each prompt's curvature, in x^2: the variance of its inputs, estimated."""
+    """Mean eigenvalue tr H / d of each prompt's Hessian, in x^2: an estimate of the variance of its inputs."""
     H = _curvatures(H)
     return H.diagonal(dim1=1, dim2=2).mean(-1)
 
 
 def weighted_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
-    """tr H^2 / tr H of a symmetric H, its mean eigenvalue with eigenvalues for weights, in x^2; NaN if H is 0."""
+    """Eigenvalue-weighted mean eigenvalue tr H^2 / tr H of a symmetric H, in x^2; NaN if H is 0."""
     H = _curvatures(H)
     return H.square().sum((1, 2)) / H.diagonal(dim1=1, dim2=2).sum(-1)
 
 
 def largest_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
-    """The largest eigenvalue of each prompt's curvature, in x^2; of H its lower triangle is read."""
+    """Largest eigenvalue of each prompt's Hessian, in x^2; only the lower triangle of H is read."""
     return torch.linalg.eigvalsh(_curvatures(H))[:, -1]
 
 
@@ -138,7 +138,7 @@ def sample_hessians(
     generator: torch.Generator,
     dtype: torch.dtype = torch.float64,
 ) -> Float[Tensor, "batch d d"]:
-    """Draw what :func:`hessians` of `batch` prompts of `regression(Sigma, n)` are, without their queries and weights.
+    """Draw :func:`hessians` for `batch` prompts of `regression(Sigma, n)`, without queries and weights.
 
     The law is that of a Wishart matrix of n degrees of freedom and scale Sigma, over n. Inputs are drawn some prompts
     at a time, so that a million Hessians need little more memory than they fill.

@@ -1,4 +1,4 @@
-"""A made-up language whose label words follow a rule that drifts from one sentence to the next (not in the papers).
+"""A synthetic language whose label words follow a rule that drifts from sentence to sentence (not in the papers).
 
 Each of its words has a hidden vector, drawn once. A sentence is a few words, and its meaning x_t the sum of their
 vectors over the root of their number. After each sentence stands one of two label words,
@@ -24,7 +24,7 @@ from icl.tasks.core import Prompt, Task, _normal
 
 @dataclass(frozen=True, eq=False)
 class WordPrompt(Prompt):
-    """A batch of prompts in words; `time` sentences each, a label word after each.
+    """Batch of prompts in words; `time` sentences each, a label word after each.
 
     What regression calls inputs, labels and weights is hidden behind the words: x the meanings, y the scores, whose
     sign the label word says, w the rules.
@@ -36,7 +36,7 @@ class WordPrompt(Prompt):
     text: Int[Tensor, "batch tokens"]
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not describe the same prompts."""
+        """Validate that the arrays describe the same prompts."""
         super().__post_init__()
         _checks.shape("text", self.text, (len(self.x), None), "to match x")
         _checks.dtype("text", self.text, torch.int64)
@@ -47,19 +47,19 @@ class WordPrompt(Prompt):
 
     @property
     def positive(self) -> Bool[Tensor, "batch time"]:
-        """Whether each label word is the positive one; the last is the query's, which no model may see."""
+        """Boolean mask of positive label words; the last is the query's, hidden from models."""
         return self.y > 0
 
     @property
     def ends(self) -> Int[Tensor, " time"]:
-        """Places of the last words of sentences; what a causal model says there is its answer for the label word."""
+        """Positions of the sentences' last words, where a causal model predicts the label word."""
         size = self.text.shape[1] // self.x.shape[1]
         return torch.arange(size - 2, self.text.shape[1], size, device=self.text.device)
 
 
 @validated
 def word_vectors(words: Count, d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "words d"]:
-    """What words mean: vectors of length sqrt(d) whose directions are drawn evenly from all there are.
+    """Word embeddings: vectors of length sqrt(d) with uniformly distributed directions.
 
     Args:
         words: how many.
@@ -72,13 +72,13 @@ def word_vectors(words: Count, d: Count, *, generator: torch.Generator) -> Float
 
 @dataclass(frozen=True, eq=False)
 class RuleLanguage:
-    """Prompts of labelled sentences; samples as tasks do.
+    """Task of prompts of labelled sentences, with a sampler like a regression task's.
 
     It is no :class:`~icl.tasks.core.Task`: its labels are words, not <w, x>.
 
     Attributes:
         rule: the law of w_t, and how many labelled sentences a prompt has; its inputs are not used.
-        vectors: (words, d), what each word means, in units of x (:func:`word_vectors`).
+        vectors: (words, d), embedding of each word, in units of x (:func:`word_vectors`).
         length: words a sentence.
         sigma_y: standard deviation of the noise in scores, in units of y.
     """
@@ -89,7 +89,7 @@ class RuleLanguage:
     sigma_y: NonNegative = 0.3
 
     def __post_init__(self) -> None:
-        """Refuse what is no task, meanings that do not fit it, and impossible sizes, by name."""
+        """Validate the task, the embeddings and the sizes."""
         validate_fields(self)
         vectors = np.array(self.vectors, dtype=np.float64)
         _checks.shape("vectors", vectors, (None, self.rule.d), "to match rule")
@@ -99,7 +99,7 @@ class RuleLanguage:
 
     @property
     def d(self) -> int:
-        """Dimension of meanings."""
+        """Dimension of the word embeddings."""
         return self.rule.d
 
     @property
@@ -109,7 +109,7 @@ class RuleLanguage:
 
     @property
     def words(self) -> int:
-        """Number of words; label words have the two numbers after theirs, the negative one first."""
+        """Number of words; the label words have the two indices after theirs, the negative one first."""
         return len(self.vectors)
 
     @validated
@@ -121,7 +121,7 @@ class RuleLanguage:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> WordPrompt:
-        """Draw `batch` independent prompts from `generator`; meanings, scores and rules in `dtype`, on `device`."""
+        """Draw `batch` independent prompts from `generator`; embeddings, scores and rules in `dtype`, on `device`."""
         w = self.rule.sample(batch, generator=generator, dtype=dtype, device=device).w
         shape = (batch, self.n + 1, self.length)
         drawn = torch.randint(self.words, shape, generator=generator, device=generator.device).to(w.device)

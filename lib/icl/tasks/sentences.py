@@ -24,7 +24,7 @@ _STEPS = 16
 
 
 def packed(features: Float[np.ndarray, "rows d"]) -> str:
-    """Features as text, one byte each: rounded to sixteenths, cut at 127 of them, base64 [RFC 4648]."""
+    """Encode features as text, one byte each: rounded to sixteenths, clipped at 127 of them, base64 [RFC 4648]."""
     array = np.asarray(_checks.real("features", features), dtype=np.float64)
     _checks.shape("features", array, (None, None))
     return base64.b64encode(np.rint(array * _STEPS).clip(-127, 127).astype(np.int8).tobytes()).decode()
@@ -32,7 +32,7 @@ def packed(features: Float[np.ndarray, "rows d"]) -> str:
 
 @validated
 def unpacked(text: str, *, d: Count) -> Float[np.ndarray, "rows d"]:
-    """The features that :func:`packed` wrote, rows of d numbers; ValueError if the text is none of its."""
+    """Decode the text of :func:`packed` into rows of d features; ValueError if it is not such a text."""
     if not isinstance(text, str) or not text:  # type: ignore[redundant-expr]
         raise ValueError(f"text must be base64, got {text!r}")
     try:
@@ -46,7 +46,7 @@ def unpacked(text: str, *, d: Count) -> Float[np.ndarray, "rows d"]:
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """A table of features with labels, and the linear rule that fits them best, without intercept.
+    """Table of features with labels, and its least-squares linear classifier, without intercept.
 
     Attributes:
         features: (rows, d), in any units; no column a sum of others.
@@ -59,7 +59,7 @@ class LabelledRows:
     topics: Int[np.ndarray, " rows"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse tables that do not fit together, labels that are no signs, and columns that are sums of others."""
+        """Validate shapes, labels of +1 or -1, and linearly independent columns."""
         features = np.array(_checks.real("features", self.features), dtype=np.float64)
         labels = np.array(_checks.real("labels", self.labels), dtype=np.float64)
         _checks.shape("features", features, (None, None))
@@ -86,22 +86,22 @@ class LabelledRows:
 
     @cached_property
     def second_moment(self) -> Float[np.ndarray, "d d"]:
-        """Lambda, the mean of x x' over the rows."""
+        """Second moment Lambda, the mean of x x' over the rows."""
         return self.features.T @ self.features / len(self.features)
 
     @cached_property
     def product(self) -> Float[np.ndarray, " d"]:
-        """The vector m, the mean of y x over the rows."""
+        """Mean m of y x over the rows."""
         return self.labels @ self.features / len(self.features)
 
     @cached_property
     def fit(self) -> Float[np.ndarray, " d"]:
-        """The least-squares fit of the labels, Lambda^-1 m."""
+        """Least-squares fit of the labels, Lambda^-1 m."""
         return np.linalg.solve(self.second_moment, self.product)
 
     @cached_property
     def explained(self) -> float:
-        """Share rho of the labels' square that the fit explains, m' Lambda^-1 m, from 0 to 1."""
+        """Explained variance rho of the fit, m' Lambda^-1 m, from 0 to 1."""
         return float(self.product @ self.fit)
 
     def accuracy(self, w: Float[np.ndarray, " d"]) -> float:
@@ -114,7 +114,7 @@ class LabelledRows:
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
-    """Prompts of n rows of a table and one more to label, drawn with replacement; labels of a prompt may turn.
+    """Prompts of n rows of a table and a query, drawn with replacement; a prompt's labels may flip sign.
 
     With s_1 = 1, or either sign at random, s_i is -s_{i-1} with probability `flip` and s_{i-1} otherwise, and the label
     at position i is s_i times its row's. The weights of a prompt are s_i times the table's `fit`: what labels differ
@@ -140,7 +140,7 @@ class Demonstrations:
     turn: PositiveUnit = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse tables that do not go together and impossible probabilities, by name."""
+        """Validate that the tables match, and the probabilities."""
         validate_fields(self)
         if self.queries is None:
             object.__setattr__(self, "queries", self.rows)
@@ -163,7 +163,7 @@ class Demonstrations:
         return self.rows.d
 
     def sign_kernel(self) -> Float[np.ndarray, "time time"]:
-        """The mean of s_i s_j: (1 - 2 flip)^|i-j|, as each step between them turns it or not."""
+        """Mean of s_i s_j: (1 - 2 flip)^|i-j|, the sign flipping independently at every step."""
         steps = np.abs(np.subtract.outer(np.arange(self.n + 1), np.arange(self.n + 1)))
         return np.asarray((1 - 2 * self.flip) ** steps)
 
@@ -180,7 +180,7 @@ class Demonstrations:
         assert self.queries is not None
 
         def uniform() -> Tensor:
-            # In float64 on the generator's own device, so that which rows are drawn does not hang on dtype or device.
+            # In float64 on the generator's own device, so that the rows drawn do not depend on dtype or device.
             shape = (batch, self.n + 1)
             return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).cpu()
 
@@ -190,7 +190,7 @@ class Demonstrations:
         place = uniform()
         if self.turn < 1:
             topic = self._topics(uniform(), uniform())
-            shown, asked = (_within(table, place, topic) for table in (self.rows, self.queries))
+            shown, asked = (_row_at_quantile(table, place, topic) for table in (self.rows, self.queries))
         else:
             shown, asked = ((place * len(table.labels)).long() for table in (self.rows, self.queries))
         parts = []
@@ -204,7 +204,7 @@ class Demonstrations:
         return Prompt(x, y, w)
 
     def _topics(self, first: Tensor, second: Tensor) -> Tensor:
-        """The topic of each position: that of the row drawn where it was last drawn anew."""
+        """Topic of each position: that of its most recent redraw."""
         anew = first < self.turn
         anew[:, 0] = True
         drawn = torch.as_tensor(self.rows.topics)[(second * len(self.rows.labels)).long()]
@@ -212,8 +212,8 @@ class Demonstrations:
         return drawn.gather(1, since)
 
 
-def _within(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
-    """The row at the share `place` of those of each topic."""
+def _row_at_quantile(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
+    """Row of each topic at the quantile `place` of its rows."""
     assert table.topics is not None
     sizes = torch.as_tensor(np.bincount(table.topics))
     order = torch.as_tensor(np.argsort(table.topics, kind="stable"))
@@ -223,7 +223,7 @@ def _within(table: LabelledRows, place: Tensor, topic: Tensor) -> Tensor:
 
 @validated
 def shuffled(prompt: Prompt, *, generator: torch.Generator) -> Prompt:
-    """The same prompts with their demonstrations in another order, each order alike; queries stay last."""
+    """Prompts with their demonstrations in uniformly random order; queries stay last."""
     _checks.check_generator(generator, prompt.x.dtype)
     keys = torch.rand((prompt.batch, prompt.n), generator=generator, dtype=torch.float64, device=generator.device)
     order = torch.cat([keys.argsort(1), torch.full((prompt.batch, 1), prompt.n, device=keys.device)], 1).to(

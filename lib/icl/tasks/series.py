@@ -1,4 +1,4 @@
-"""A real series as one long prompt: what may be known of it in advance, drift by maximum likelihood, honest errors.
+"""A real series as one long prompt: causal standardisation, drift by maximum likelihood, standard errors.
 
 Rows are one step of time each, labels come after inputs, and a method predicts y_t from x_t and the rows before t. Its
 settings, and the means and scales of all columns, come from the first `known` rows; it is judged on the rest. The drift
@@ -31,7 +31,7 @@ _Labels = Float[np.ndarray, " time"]
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A series in units of its known part.
+    """Standardised series, in units estimated from its first rows.
 
     Attributes:
         x: inputs: first 1, then columns that over the known rows have mean 0 and covariance I.
@@ -52,7 +52,7 @@ class Series:
 def prepare(
     inputs: Float[np.ndarray, "rows columns"] | Any, labels: Float[np.ndarray, " rows"] | Any, known: OpenUnit
 ) -> Series:
-    """Centre, scale and whiten a series by what its first rows say, and by nothing else.
+    """Centre, scale and whiten a series with statistics of its first rows only.
 
     Whitened by the symmetric inverse root of the correlation matrix (ZCA-cor), which unlike eigenvectors has no signs
     or rotations to choose, and leaves every column as near to its own input as white columns can be [Kessy, Lewin &
@@ -66,6 +66,13 @@ def prepare(
 
     Raises:
         ValueError: if sizes do not fit, numbers are missing or not finite, or the known rows do not tell inputs apart.
+
+    >>> import numpy as np
+    >>> from icl.tasks.series import prepare
+    >>> rows = np.arange(8.0)
+    >>> series = prepare(rows[:, None] ** 2, rows, known=0.5)
+    >>> series.known, series.y.round(2)
+    (4, array([-1.34, -0.45,  0.45,  1.34,  2.24,  3.13,  4.02,  4.92]))
     """
     columns = getattr(inputs, "columns", None)
     inputs = _checks.numbers("inputs", inputs).astype(np.float64)
@@ -101,14 +108,14 @@ def prepare(
 
 @validated
 def as_prompt(series: Series, *, dtype: torch.dtype = torch.float64) -> Prompt:
-    """The series as one prompt, for any filter or model; the weights behind it, which nobody knows, are NaN."""
+    """Series as one prompt, for any filter or model; its unknown true weights are NaN."""
     x, y = (torch.as_tensor(part, dtype=dtype)[None] for part in (series.x, series.y))
     return Prompt(x, y, torch.full_like(x, torch.nan))
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The drift of a series and the noise of its labels.
+    """Drift of a series and its label noise.
 
     Attributes:
         gamma: autoregressive coefficient, dimensionless.
@@ -123,7 +130,7 @@ class Drift:
     scale: Annotated[float | tuple[float, ...], Gt(0)] = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse parameters out of range, by name."""
+        """Validate the parameters' ranges."""
         validate_fields(self)
         if np.ndim(_checks.real("scale", self.scale, above=0)) > 1:
             raise ValueError(f"scale must be one number or one for each weight, got shape {np.shape(self.scale)}")
@@ -131,7 +138,7 @@ class Drift:
 
 @dataclass(frozen=True, eq=False)
 class WeightPath:
-    """Gaussian laws of the weights, one a row of the series.
+    """Gaussian distributions of the weights, one a row of the series.
 
     Attributes:
         mean: (time, d), in units of y/x.
@@ -154,7 +161,7 @@ def _checked(x: Any, y: Any) -> tuple[_Inputs, _Labels]:
 
 
 def _array_filter(x: _Inputs, y: _Labels, gamma: Any, q: Any, s2: Any) -> Iterator[tuple[np.ndarray, ...]]:
-    """Kalman filters side by side, one for each entry of gamma; by row w and R of N(w, R'R), and -2 log density of y.
+    """Square-root Kalman filters, one for each entry of gamma; by row w and R of N(w, R'R), and -2 log density of y.
 
     Square-root form, where :mod:`icl.linear_gaussian` has covariances: one QR decomposition takes in the label and adds
     the drift, and no variance is a difference of others, which would lose its digits where a precise label meets a wide
@@ -178,7 +185,7 @@ def _array_filter(x: _Inputs, y: _Labels, gamma: Any, q: Any, s2: Any) -> Iterat
 
 
 def _before_labels(x: Any, y: Any, drift: Drift) -> Any:
-    """x and w in the units of the weights' scales, y, by row the R of w's law before the label, scales, likelihood."""
+    """x and w in units of the weights' scales, y, R of the predicted w by row, scales, likelihood."""
     x, y = _checked(x, y)
     _checks.broadcasts("drift.scale", drift.scale, x.shape[1:])
     scale = np.broadcast_to(drift.scale, x.shape[1:])
@@ -196,7 +203,7 @@ def _before_labels(x: Any, y: Any, drift: Drift) -> Any:
 
 @validated
 def filtered(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
-    """The Kalman filter: the weights' law at each row given the labels before it, and the likelihood it hands out.
+    """Kalman filter: distribution of the weights at each row given the earlier labels, and the likelihood.
 
     A label's law given those before is N(x'w, S), S = x'P x + s2, and the densities of all multiply up
     [Schweppe 1965].
@@ -210,9 +217,9 @@ def filtered(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
 
 @validated
 def smoothed(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
-    """The weights' law at each row given all labels, past and future [Rauch, Tung & Striebel 1965].
+    """Kalman smoother: distribution of the weights at each row given all labels [Rauch, Tung & Striebel 1965].
 
-    For looking back only: nothing here may predict a label.
+    Not causal: its estimates must not be used for prediction.
 
     Raises:
         ValueError: if x and y do not fit together or are not finite, or s2 and q are too small for float64 to tell.
@@ -232,7 +239,7 @@ def smoothed(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
         if t + 1 == len(x):
             covariance = shared.T @ shared
         else:
-            # Least squares: a weight without variance is known ahead, and teaches nothing of this row.
+            # Least squares (pseudo-inverse): a weight of zero variance carries no information.
             gain = np.linalg.lstsq(ahead, shared)[0].T
             mean = mean + gain @ (means[t + 1] - w[t + 1])
             covariance = gain @ covariances[t + 1] @ gain.T
@@ -241,7 +248,7 @@ def smoothed(x: _Inputs | Any, y: _Labels | Any, drift: Drift) -> WeightPath:
 
 
 def most_likely(x: _Inputs | Any, y: _Labels | Any) -> Drift:
-    """The drift under which these labels are likeliest.
+    """Maximum-likelihood drift of a series.
 
     Searched in units of the labels' and of every input's root mean square, so that units do not matter; the first
     weights have a standard deviation of 1 in these units. From the best of a grid on, L-BFGS-B on the logarithms of
@@ -267,7 +274,7 @@ def most_likely(x: _Inputs | Any, y: _Labels | Any) -> Drift:
         return np.asarray(sum(minus for _, _, minus in _array_filter(x, y, gamma, q, s2))) / len(y)
 
     def sloped(z: np.ndarray) -> tuple[float, np.ndarray]:
-        """The value at z and its gradient by central differences, from filters side by side."""
+        """Value at z and its gradient by central differences, from filters run in parallel."""
         leak, q, s2 = np.exp(z + 1e-4 * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])).T
         values = unlikely(1 - leak, q, s2)
         return float(values[0]), (values[1:4] - values[4:]) / 2e-4
@@ -293,7 +300,7 @@ def most_likely(x: _Inputs | Any, y: _Labels | Any) -> Drift:
 
 @validated
 def mean_and_error(z: _Labels | Any, *, lags: Natural) -> tuple[float, float]:
-    """Mean of a series and its standard error, neighbours being alike [Newey & West 1987].
+    """Mean of an autocorrelated series and its standard error [Newey & West 1987].
 
     The variance of the mean is (c_0 + 2 sum_k (1 - k / (lags + 1)) c_k) / n, c_k the covariance k rows apart. With no
     lags it is that of independent rows.

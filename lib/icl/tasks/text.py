@@ -1,4 +1,4 @@
-"""Prompts of text: labelled sentences one after another, each with its label's word [gated linear attention, sec. 4].
+"""Prompts of text: labelled sentences in sequence, each followed by its label word [gated linear attention, sec. 4].
 
 A prompt is n demonstrations and a query in one form, `text, cue, word, end`; the query is the last of n+1 places. Every
 place is also a query with the demonstrations before it, since a causal model reads nothing after it: one pass over a
@@ -60,7 +60,7 @@ class LabelledTexts:
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse rows without a text, of unequal parts, or of a class that there is not."""
+        """Validate that rows have texts, equally many parts, and known classes."""
         if not self.texts or len({len(parts) for parts in self.texts}) != 1 or not self.texts[0]:
             raise ValueError(f"texts must be rows of equally many parts, at least one row, got {len(self.texts)} rows")
         if len(self.labels) != len(self.texts):
@@ -70,7 +70,7 @@ class LabelledTexts:
 
 
 def labelled_texts(corpus: str, part: str) -> LabelledTexts:
-    """Read a corpus, in the order of its rows; rows without a gold label are left out.
+    """Read a corpus, in the order of its rows, without rows that lack a gold label.
 
     Args:
         corpus: "sst2" [Socher et al. 2013] or "mnli" [Williams et al. 2018], the matched validation set.
@@ -84,7 +84,7 @@ def labelled_texts(corpus: str, part: str) -> LabelledTexts:
         raise ValueError(f"corpus and part must be one of {sorted(_FILES)}, got {(corpus, part)!r}")
     folder = os.environ.get(_FOLDER)
     found = [path for name in _FILES[corpus, part] if folder and (path := Path(folder) / name).is_file()]
-    rows = [row for path in found for row in _rows(path, corpus)] if found else _cached(corpus, part)
+    rows = [row for path in found for row in _rows(path, corpus)] if found else _read_cached(corpus, part)
     rows = [(parts, label) for parts, label in rows if 0 <= label < len(TEXT_CLASSES[corpus])]
     return LabelledTexts(tuple(parts for parts, _ in rows), tuple(label for _, label in rows), TEXT_CLASSES[corpus])
 
@@ -112,8 +112,8 @@ def _rows(path: Path, corpus: str) -> list[tuple[tuple[str, ...], int]]:
         raise ValueError(f"{path} must hold rows of {corpus}, label and text, got {error!r}") from error
 
 
-def _cached(corpus: str, part: str) -> list[tuple[tuple[str, ...], int]]:
-    """The corpus from the cache of the datasets library, or from where that library finds it."""
+def _read_cached(corpus: str, part: str) -> list[tuple[tuple[str, ...], int]]:
+    """Read the corpus through the datasets library, from its cache if it is there."""
     try:
         datasets = importlib.import_module("datasets")
         name = f"{part}_matched" if (corpus, part) == ("mnli", "validation") else part
@@ -128,7 +128,7 @@ def _cached(corpus: str, part: str) -> list[tuple[tuple[str, ...], int]]:
 
 @dataclass(frozen=True, eq=False)
 class TextPrompt:
-    """A batch of prompts of text. Places are 0 .. n: the demonstrations and the query.
+    """Batch of prompts of text. Places are 0 .. n: the demonstrations and the query.
 
     Attributes:
         tokens: (batch, time); the last token is the query's cue.
@@ -146,12 +146,12 @@ class TextPrompt:
 
     @property
     def targets(self) -> Int[Tensor, "batch places"]:
-        """Tokens of the labels' words, which follow the positions `at`."""
+        """Tokens of the label words, the next tokens after the positions `at`."""
         return self.words.gather(2, self.labels[..., None]).squeeze(2)
 
     @validated
     def alone(self, K: Natural) -> "TextPrompt":
-        """The prompts as they were with K demonstrations: cut behind the cue of place K, which is then the query."""
+        """Prompts with K demonstrations only: truncated after the cue of place K, which is then the query."""
         places = self.labels.shape[1]
         if places <= K:
             raise ValueError(f"K must be at most {places - 1}, got {K}")
@@ -188,7 +188,7 @@ def encoded(
 
 @dataclass(frozen=True, eq=False)
 class InContextText:
-    """The design of a prompt, over a table of texts in tokens. Samples as tasks do; there are no inputs x and labels y.
+    """Task of text prompts drawn from a tokenised table; samples as tasks do, but has no inputs x and labels y.
 
     Attributes:
         table: tokens of each text; texts of other lengths than `shortest .. longest` are never drawn.
@@ -220,7 +220,7 @@ class InContextText:
     flip: UnitInterval = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse designs that the table has no texts for, and words or cues that are none."""
+        """Validate that the table has enough texts, and the words and cues."""
         validate_fields(self)
         if self.longest < self.shortest:
             raise ValueError(f"longest must be at least shortest = {self.shortest}, got {self.longest}")
@@ -242,7 +242,7 @@ class InContextText:
 
     @functools.cached_property
     def _pools(self) -> dict[tuple[int, int], list[int]]:
-        """Rows that can be drawn, by length and class."""
+        """Eligible rows, by length and class."""
         pools: dict[tuple[int, int], list[int]] = {
             key: [] for key in itertools.product(range(self.shortest, self.longest + 1), range(len(self.words)))
         }
@@ -253,20 +253,20 @@ class InContextText:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Texts that can be drawn, of each class."""
+        """Number of eligible texts, by class."""
         return tuple(
             sum(len(pool) for (_, c), pool in self._pools.items() if c == label) for label in range(len(self.words))
         )
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of the texts of a prompt, shared out over its places, shortest first."""
+        """Numbers of tokens of a prompt's texts, ascending, spread evenly over the places."""
         kinds = self.longest - self.shortest + 1
         return tuple(sorted(self.shortest + place % kinds for place in range(self.n + 1)))
 
     @property
     def time(self) -> int:
-        """Tokens of a prompt."""
+        """Number of tokens in a prompt."""
         return sum(self.lengths) + (self.n + 1) * len(self.cue) + self.n * (1 + len(self.end))
 
     @validated

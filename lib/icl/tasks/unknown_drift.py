@@ -1,4 +1,4 @@
-"""Drift whose speed nobody tells: every prompt draws its own from a list (not in the papers).
+"""Drift with unknown parameters: every prompt draws its own from a list (not in the papers).
 
 :class:`UnknownDrift` is :class:`~icl.tasks.core.DriftingRegression` with labels' noise, one member of a list a prompt.
 Members with the same steady variance of the weights have the same law of every single example, so that only how
@@ -22,7 +22,7 @@ from icl.tasks.core import Prompt, Regression, _normal
 
 @dataclass(frozen=True, eq=False)
 class UnknownDrift(Regression):
-    """First-order drift of one of m laws, drawn for each prompt; weights start in their steady spread.
+    """AR(1) drift with one of m parameter sets, drawn for each prompt; weights start in steady state.
 
         w_i = gamma_j w_{i-1} + N(0, sigma_e_j^2 I),    y_i = <w_i, x_i> + N(0, sigma_y_j^2),    j drawn once a prompt
 
@@ -41,7 +41,7 @@ class UnknownDrift(Regression):
     weights: Any = None
 
     def __post_init__(self) -> None:
-        """Refuse members without a steady state, lists that do not fit together, and weights that are none."""
+        """Validate stationary members, lists of equal lengths, and probabilities."""
         super().__post_init__()
         gammas = np.array(self.gammas, dtype=np.float64)
         if gammas.ndim != 1 or not len(gammas) or gammas.max() >= 1:
@@ -61,12 +61,12 @@ class UnknownDrift(Regression):
 
     @property
     def k0(self) -> Float[np.ndarray, " members"]:
-        """Steady variance of a weight's coordinate under each member, in (y/x)^2."""
+        """Steady-state variance of a weight's coordinate under each member, in (y/x)^2."""
         return self.steps**2 / (1 - self.gammas**2)
 
     @property
     def sigma_y(self) -> float:
-        """Standard deviation of the noise in the labels of all prompts together, in units of y."""
+        """Root mean square over members of the label noise's standard deviation, in units of y."""
         return float(np.sqrt(self.weights @ self.noises**2))
 
     def weight_kernel(self) -> Float[np.ndarray, "time time"]:
@@ -76,16 +76,16 @@ class UnknownDrift(Regression):
         return np.asarray((self.weights * self.k0 * self.gammas ** apart[..., None]).sum(-1))
 
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-        return self._drawn(batch, generator, dtype, device)[0]
+        return self._draw(batch, generator, dtype, device)[0]
 
-    def _drawn(
+    def _draw(
         self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
     ) -> tuple[Tensor, Int[Tensor, " batch"]]:
-        """Weights, and which member each prompt has."""
+        """Draw the weights, with the member of each prompt."""
         for sigma_e, sigma_y in zip(self.steps.tolist(), self.noises.tolist(), strict=True):
             _checks.scales(dtype, steps=sigma_e, noises=sigma_y)
         w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
-        # In float64, so that which member a prompt has does not hang on its dtype.
+        # In float64, so that a prompt's member does not depend on its dtype.
         u = torch.rand(batch, generator=generator, dtype=torch.float64, device=generator.device)
         edges = torch.as_tensor(self.weights.cumsum()[:-1], device=u.device)
         member = torch.bucketize(u, edges, right=True).to(w.device)
@@ -107,9 +107,9 @@ class UnknownDrift(Regression):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> tuple[Prompt, Int[Tensor, " batch"]]:
-        """Draw the prompts that :meth:`sample` draws, and tell which member each is of."""
+        """Draw the prompts that :meth:`sample` draws, with the member of each."""
         _checks.fits_memory("batch", batch, 8 * batch * (self.n + 1) * self.d)
-        w, member = self._drawn(batch, generator, dtype, device)
+        w, member = self._draw(batch, generator, dtype, device)
         prompt = self._prompt(w, generator, device)
         if not self.noises.any():
             return prompt, member

@@ -1,11 +1,11 @@
-"""Closed forms in float64 numpy: errors, optima, floors. Nothing here draws a sample.
+"""Closed forms in float64 NumPy, without sampling: errors, optima, floors.
 
-- `errata`: the papers' misprints, executed
+- `errata`: errata of the papers, as executable formulas
 - `floors`: the lowest error of any method: Kalman, oracle, best linear, mixtures
 - `gates`: bounds for gates that depend on the current key
 - `lfom`: linear first-order methods: tables, polynomials, their floors, sample complexity
 - `moments`: D1 .. D4 of a task
-- `one_layer`: one gated layer: errors, optimum, best forgetting, training dynamics
+- `one_layer`: one gated layer: errors, optimum, optimal forgetting, training dynamics
 - `s6`: one S6 layer: loss, gradient flow, rates, bounds
 - `steady`: steady-state errors of fast weights and adaptive filters
 """

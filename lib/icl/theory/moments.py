@@ -1,12 +1,12 @@
-"""The four scalars D1 .. D4 through which drift and forgetting enter every result of Part I.
+"""Moments D1 .. D4: the four scalars through which drift and forgetting enter every result of Part I.
 
 With a_i = lam^(n+1-i), the weight that gated attention gives to example i, and k_ij the covariance of w_i and w_j in
 each coordinate:
 
-    D1 = sum_i a_i k_{i,n+1}                what the weighted past still says about the query's weight
-    D2 = sum_i a_i^2 k_ii                   the crosstalk that each example adds
-    D3 = sum_{i != j} a_i a_j k_ij          how far the past agrees with itself
-    D4 = k_{n+1,n+1}                        the variance of what is to be predicted
+    D1 = sum_i a_i k_{i,n+1}                covariance of the weighted past with the query's weight
+    D2 = sum_i a_i^2 k_ii                   crosstalk of the examples
+    D3 = sum_{i != j} a_i a_j k_ij          covariance between different examples
+    D4 = k_{n+1,n+1}                        variance of the query's weight
 
 Sums over i run from 1 to n. The paper prints closed forms (Theorem 1); :func:`recursion` needs none, is exact for every
 lam >= 0 and gamma >= 0, and, adding only terms of one sign, loses no digits.
@@ -28,7 +28,7 @@ _LEAST = 5e-324
 
 @dataclass(frozen=True)
 class Moments:
-    """D1 .. D4, each a float64 array of the shape that lam, gamma and the scales broadcast to; in units of (y/x)^2.
+    """Moments D1 .. D4, each a float64 array of the broadcast shape of lam, gamma and the scales; in units of (y/x)^2.
 
     `residual`, D2 + D3 - D1^2 / D4, is the variance that sum_i a_i w_i has given w_{n+1}; 0 where D4 is.
     """
@@ -46,11 +46,11 @@ def _moments(*values: Any) -> Moments:
 
 
 def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
-    """What drift and fading add to E (w - w_hat)^2 of a coordinate in a step that takes the mean share `taken` of it.
+    """Per-step increment of E (w - w_hat)^2 in a coordinate from drift and decay, `taken` the mean share corrected.
 
         k [(1 - lam)^2 (1 + gamma b) + 2 lam (1 - gamma) (1 - b)] / (1 - gamma b),    b = lam (1 - taken)
 
-    All of it is positive for lam <= 1, and no difference of near equals.
+    All terms are positive for lam <= 1: no cancellation.
     """
     less = (1 - lam) + lam * taken  # 1 - b
     moves = (1 - gamma) + gamma * less  # 1 - gamma b
@@ -61,7 +61,7 @@ def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
 def recursion(
     lam: NonNegatives, *, gamma: NonNegatives, n: Count, sigma_w: NonNegatives = 1.0, sigma_e: NonNegatives = 0.1
 ) -> Moments:
-    """D1 .. D4 for the drift (3), one step of time after another.
+    """D1 .. D4 for the drift (3), by recursion over time steps.
 
     Appending an example to a prompt of length m ages the past by one step, so with k = k_mm
 
@@ -71,7 +71,7 @@ def recursion(
 
         R <- (lam^2 gamma^2 (the old k) R + sigma_e^2 V) / k
 
-    where D2 + D3 - D1^2 / D4 would be a difference of near equals for weights that hardly move. Arrays broadcast.
+    where D2 + D3 - D1^2 / D4 would cancel for slowly drifting weights. Arrays broadcast.
 
     Args:
         lam: forgetting factor, dimensionless (the paper's (0, 1], and beyond for its Theorem 4).
@@ -82,6 +82,11 @@ def recursion(
 
     Raises:
         ValueError: if an argument is negative, not finite, or n is no positive integer.
+
+    >>> from icl.theory import moments
+    >>> D = moments.recursion(0.9, gamma=0.95, n=50)
+    >>> round(float(D.D1), 3), round(float(D.D2), 3), round(float(D.D4), 3)
+    (0.685, 0.479, 0.107)
     """
     for name, value in (("lam", lam), ("gamma", gamma), ("sigma_w", sigma_w), ("sigma_e", sigma_e)):
         _checks.real(name, value, at_least=0)
@@ -102,7 +107,7 @@ def recursion(
 
 @validated
 def from_kernel(weights: Reals, kernel: Float[np.ndarray, "time time"]) -> Moments:
-    """D1 .. D4 for any drift and any weights on the past, straight from the definition.
+    """D1 .. D4 for any drift and any weights on the past, from the definition.
 
     Args:
         weights: a_i, shape (..., n).
@@ -135,7 +140,7 @@ def task_moments(task: Task, lam: NonNegatives) -> Moments:
 
 @validated
 def relative(task: Task, lam: Positives) -> Moments:
-    """D1 .. D4 in units in which nothing overflows, and nothing that matters vanishes, whatever lam > 0, gamma and n.
+    """D1 .. D4 in scaled units that neither overflow nor underflow, for any lam > 0, gamma and n.
 
     D1^2 / (D2 D4) and D3 / D2 are those of :func:`task_moments`: the a_i and the weights have units of their own, which
     no share of the error depends on. Appending an example to m of them, with u = min(lam, 1), g = max(gamma, 1) and the

@@ -1,4 +1,4 @@
-"""One S6 layer with a fixed step on regression prompts, exactly: loss, gradient, descent, optimum, bounds.
+"""One S6 layer with a fixed step on regression prompts: exact loss, gradient, descent, optimum, bounds.
 
 The layer is :mod:`icl.models.s6` with A = -I and Delta fixed [Jiang et al. 2025, Assumption 4.1], alpha = exp(-Delta).
 Prompts are w, x_i, x_q ~ N(0, I_d), y = w'x without noise. With W_B = (B b), W_C = (C c), the query's token (x_q, 0)
@@ -52,13 +52,13 @@ def _decay(alpha: Annotated[float, Ge(_LEAST_ALPHA)]) -> float:
 
 @validated
 def assumed_alpha(N: Count) -> float:
-    """Decay of a step that halves what was there before the prompt, 2^(-1/N), Delta = ln(2) / N (Assumption 4.1)."""
+    """Decay of a step that halves the initial state over the prompt, 2^(-1/N), Delta = ln(2) / N (Assumption 4.1)."""
     return 2.0 ** (-1 / N)
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Moments of what the layer collects from a prompt; they are all that the loss knows of the task and the step.
+    """Moments of the layer's state after a prompt, the loss's only dependence on the task and the step.
 
     Attributes:
         d: dimension of the inputs.
@@ -71,13 +71,13 @@ class Coefficients:
     alpha: Annotated[float, Ge(1e-100), Lt(1)]
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes and decays, by name."""
+        """Validate sizes and decay."""
         validate_fields(self)
         _decay(self.alpha)
 
     @property
     def beta3(self) -> float:
-        """Sum of omega_l, alpha (1 - alpha^N), by which E g w' = beta3 I."""
+        """Sum of omega_l, alpha (1 - alpha^N): E g w' = beta3 I."""
         return -self.alpha * math.expm1(self.N * math.log(self.alpha))
 
     @property
@@ -88,7 +88,7 @@ class Coefficients:
 
     @property
     def beta1(self) -> float:
-        """E g g' = beta1 I."""
+        """Coefficient of E g g' = beta1 I."""
         return self.beta3**2 + (self.d + 1) * self.kappa
 
     @property
@@ -98,19 +98,19 @@ class Coefficients:
 
     @property
     def beta(self) -> float:
-        """beta3 / beta1, where P = C'B tends to beta I."""
+        """Limit beta3 / beta1 of training: P = C'B tends to beta I."""
         return self.beta3 / self.beta1
 
 
 @dataclass(frozen=True, eq=False)
 class S6Weights:
-    """The trained parameters of the layer, or the loss's slope with respect to each of them.
+    """Trained parameters of the layer, or the gradient of the loss with respect to them.
 
     Attributes:
-        W_B: (B b), what is written.
-        W_C: (C c), what is read; c meets the query's label, which is 0, and does nothing.
-        b_B: bias of what is written.
-        b_C: bias of what is read.
+        W_B: (B b), write projection.
+        W_C: (C c), readout; c meets the query's label, which is 0, and does nothing.
+        b_B: bias of the write projection.
+        b_C: bias of the readout.
     """
 
     W_B: Float[np.ndarray, "d_h d_e"]
@@ -119,7 +119,7 @@ class S6Weights:
     b_C: Float[np.ndarray, " d_h"]
 
     def __post_init__(self) -> None:
-        """Take float64 copies; refuse what does not fit together or is not finite."""
+        """Copy to float64 and validate shapes and finite values."""
         for name in ("W_B", "W_C", "b_B", "b_C"):
             value = np.array(_checks.real(name, getattr(self, name)), dtype=np.float64)
             object.__setattr__(self, name, value)
@@ -133,15 +133,15 @@ class S6Weights:
 
 
 # X = (B b b_B) and Y = (C b_C): K = Y'X is all that the loss sees of them.
-def _packed(weights: S6Weights) -> tuple[np.ndarray, np.ndarray]:
+def _pack(weights: S6Weights) -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack([weights.W_B, weights.b_B]), np.column_stack([weights.W_C[:, :-1], weights.b_C])
 
 
-def _unpacked(X: np.ndarray, Y: np.ndarray, c: np.ndarray) -> S6Weights:
+def _unpack(X: np.ndarray, Y: np.ndarray, c: np.ndarray) -> S6Weights:
     return S6Weights(X[:, :-1], np.column_stack([Y[:, :-1], c]), X[:, -1], Y[:, -1])
 
 
-def _checked(weights: Any, coefficients: Any) -> None:
+def _check(weights: Any, coefficients: Any) -> None:
     for name, value, kind in (("weights", weights, S6Weights), ("coefficients", coefficients, Coefficients)):
         if not isinstance(value, kind):
             raise ValueError(f"{name} must be {kind.__name__} of icl.theory.s6, got {value!r}")
@@ -152,7 +152,7 @@ def _checked(weights: Any, coefficients: Any) -> None:
 
 
 class _Bowl:
-    """L = floor + 1/2 sum m_j (K - aim)_ij^2, with the numbers worked out once."""
+    """Loss L = floor + 1/2 sum m_j (K - aim)_ij^2, with its constants precomputed."""
 
     def __init__(self, known: Coefficients) -> None:
         d = known.d
@@ -176,29 +176,29 @@ class _Bowl:
 
 
 def population_loss(weights: S6Weights, coefficients: Coefficients) -> float:
-    """L = 1/2 E (y_hat - y)^2 over all prompts, in units of y^2, for any weights and biases."""
-    _checked(weights, coefficients)
+    """Population loss L = 1/2 E (y_hat - y)^2, in units of y^2, for any weights and biases."""
+    _check(weights, coefficients)
     bowl = _Bowl(coefficients)
-    return bowl.value(bowl.off(*_packed(weights)))
+    return bowl.value(bowl.off(*_pack(weights)))
 
 
 def gradient(weights: S6Weights, coefficients: Coefficients) -> S6Weights:
-    """Slope of :func:`population_loss` with respect to every parameter; that of c is 0.
+    """Gradient of :func:`population_loss` with respect to every parameter; that of c is 0.
 
     dL/d(B b b_B) = (C b_C) G and dL/d(C b_C) = (B b b_B) G', with G_ij = m_j (K - K*)_ij. For biases 0 these are the
     updates of Lemma 5.1, with the beta2 of :class:`Coefficients`.
     """
-    _checked(weights, coefficients)
-    bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
-    return _unpacked(*bowl.slopes(X, Y, bowl.off(X, Y)), np.zeros(len(X)))
+    _check(weights, coefficients)
+    bowl, (X, Y) = _Bowl(coefficients), _pack(weights)
+    return _unpack(*bowl.slopes(X, Y, bowl.off(X, Y)), np.zeros(len(X)))
 
 
 @dataclass(frozen=True, eq=False)
 class DescentPath:
-    """A path downhill.
+    """Trajectory of gradient descent or gradient flow.
 
     Attributes:
-        time: when the rest was looked at: steps, or time in units of 1/y^2 (weights counted as pure numbers).
+        time: times of the entries below: steps, or time in units of 1/y^2 (weights counted as pure numbers).
         losses: population loss L there, in units of y^2.
         distances: ||P - beta I||_F there.
         weights: at the end.
@@ -214,7 +214,7 @@ class DescentPath:
 def descend(
     weights: S6Weights, coefficients: Coefficients, eta: Positive, steps: Count, every: Count = 1
 ) -> DescentPath:
-    """Gradient descent on the population loss, (7): no prompt is drawn.
+    """Gradient descent on the population loss, (7), without sampling.
 
     Args:
         weights: where to start.
@@ -226,8 +226,8 @@ def descend(
     Raises:
         FloatingPointError: if the weights or the loss stop being finite, with the step and the last finite loss.
     """
-    _checked(weights, coefficients)
-    bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
+    _check(weights, coefficients)
+    bowl, (X, Y) = _Bowl(coefficients), _pack(weights)
     time, losses, distances = [], [], []
     last = math.nan
     with np.errstate(over="ignore", invalid="ignore"):
@@ -246,14 +246,14 @@ def descend(
             if step < steps:
                 down, along = bowl.slopes(X, Y, off)
                 X, Y = X - eta * down, Y - eta * along
-    return DescentPath(np.array(time), np.array(losses), np.array(distances), _unpacked(X, Y, weights.W_C[:, -1]))
+    return DescentPath(np.array(time), np.array(losses), np.array(distances), _unpack(X, Y, weights.W_C[:, -1]))
 
 
 @validated
 def flow(
     weights: S6Weights, coefficients: Coefficients, time: Float[np.ndarray, " looks"], *, rtol: Positive = 1e-9
 ) -> DescentPath:
-    """Gradient flow, d theta / dt = -grad L: what :func:`descend` becomes for small eta at time eta times steps.
+    """Gradient flow, d theta / dt = -grad L: the limit of :func:`descend` for small eta, at time eta times steps.
 
     It conserves (B b b_B)(B b b_B)' - (C b_C)(C b_C)'.
 
@@ -266,11 +266,11 @@ def flow(
     Raises:
         RuntimeError: if the solver fails, with its message and the time it had reached.
     """
-    _checked(weights, coefficients)
+    _check(weights, coefficients)
     time = np.array(_checks.real("time", time, at_least=0), dtype=np.float64)
     if time.ndim != 1 or not len(time) or not time[-1] > 0 or (np.diff(time) <= 0).any():
         raise ValueError(f"time must be one increasing row that ends above 0, got {time}")
-    bowl, (X, Y) = _Bowl(coefficients), _packed(weights)
+    bowl, (X, Y) = _Bowl(coefficients), _pack(weights)
     shapes, cut = (X.shape, Y.shape), X.size
 
     def apart(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -283,21 +283,25 @@ def flow(
 
     start = np.concatenate([X.ravel(), Y.ravel()])
     atol = rtol * np.abs(start).max()
-    # The solver tries long steps too, and takes them back where what they lead to is not finite.
+    # The solver rejects trial steps that overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         path = solve_ivp(downhill, (0.0, time[-1]), start, method="DOP853", t_eval=time, rtol=rtol, atol=atol)
     if path.status < 0:
         raise RuntimeError(f"gradient flow stopped at time {path.t[-1] if len(path.t) else 0:g}: {path.message}")
     offs = [bowl.off(*apart(flat)) for flat in path.y.T]
     losses, distances = np.array([bowl.value(o) for o in offs]), np.array([bowl.distance(o) for o in offs])
-    return DescentPath(time, losses, distances, _unpacked(*apart(path.y[:, -1]), weights.W_C[:, -1]))
+    return DescentPath(time, losses, distances, _unpack(*apart(path.y[:, -1]), weights.W_C[:, -1]))
 
 
 @validated
 def effective_samples(N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> float:
-    """N_eff = beta3^2 / kappa: how many equally weighted examples N fading ones are worth, between 1 and N.
+    """Effective sample size N_eff = beta3^2 / kappa of N examples with decaying weights, between 1 and N.
 
     With Delta = -ln(alpha) it is tanh(N Delta / 2) / tanh(Delta / 2), which grows with alpha from 1 towards N.
+
+    >>> from icl.theory import s6
+    >>> [round(s6.effective_samples(100, alpha), 1) for alpha in (0.9, 0.99, 0.999)]
+    [19.0, 92.4, 99.9]
     """
     half = -math.log(_decay(alpha)) / 2
     return math.tanh(N * half) / math.tanh(half)
@@ -305,9 +309,14 @@ def effective_samples(N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> f
 
 @validated
 def optimal_beta(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> tuple[float, float]:
-    """Least population loss of a layer with d_h >= d: (beta, L), reached where C'B = beta I and the rest of K is 0.
+    """Least population loss of a layer with d_h >= d: (beta, L), at C'B = beta I and the rest of K 0.
 
     L = d (d + 1) / (2 (d + 1 + N_eff)) is d/2 (1 - beta3^2 / beta1), written without a difference.
+
+    >>> from icl.theory import s6
+    >>> beta, loss = s6.optimal_beta(d=4, N=30, alpha=s6.assumed_alpha(30))
+    >>> round(beta, 3), round(loss, 3), round(s6.bound(4, 30), 3)
+    (1.744, 0.295, 1.0)
     """
     known = Coefficients(d, N, alpha)
     return known.beta, d * (d + 1) / (2 * (d + 1 + effective_samples(N, alpha)))
@@ -327,16 +336,16 @@ def least_loss(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)], d
 
 @validated
 def bound(d: Count, N: Count) -> float:
-    """The paper's bound on the loss after training, 3 d (d + 1) / (2 N) (Theorem 4.1 (c)).
+    """Upper bound of the paper on the loss after training, 3 d (d + 1) / (2 N) (Theorem 4.1 (c)).
 
-    It is above d/2, the loss of always answering 0, for N < 3 (d + 1).
+    It is above d/2, the zero predictor's loss, for N < 3 (d + 1).
     """
     return 3 * d * (d + 1) / (2 * N)
 
 
 @validated
 def sharper_bound(d: Count, N: Count) -> float:
-    """d (d + 1) / (2 (d + 1 + 2 N / (3 ln 2))), a bound on :func:`least_loss` at alpha = 2^(-1/N) (not in the paper).
+    """Bound d (d + 1) / (2 (d + 1 + 2 N / (3 ln 2))) on :func:`least_loss` at alpha = 2^(-1/N) (not in the paper).
 
     There N_eff = coth(ln(2) / (2 N)) / 3 >= 2 N / (3 ln 2), as coth(z) > 1/z. It lies below d/2 for all N.
     """
@@ -345,7 +354,7 @@ def sharper_bound(d: Count, N: Count) -> float:
 
 @validated
 def linear_attention_loss(d: Count, N: Count) -> float:
-    """Least loss of one layer of linear attention, which weighs all examples alike: d (d + 1) / (2 (N + d + 1)).
+    """Least loss of one layer of linear attention, with equal weights on all examples: d (d + 1) / (2 (N + d + 1)).
 
     It is what :func:`least_loss` tends to as alpha -> 1.
     """
@@ -356,7 +365,7 @@ def linear_attention_loss(d: Count, N: Count) -> float:
 def lms_loss(d: Count, N: Count, mu: NonNegative | None = None) -> float:
     """Loss of LMS from w_hat = 0 after N examples: d/2 (1 - 2 mu + (d + 2) mu^2)^N; inf where that overflows.
 
-    This is online gradient descent on the squared error, which corrects what it has got wrong; the layer does not.
+    This is online gradient descent on the squared error, an error-correcting update; the layer's is Hebbian.
     None stands for the best step at every N, mu = 1 / (d + 2), in units of 1/x^2.
     """
     mu = 1 / (d + 2) if mu is None else _checks.number("mu", mu, at_least=0)
@@ -376,20 +385,20 @@ def shifted_loss(d: Count, N_test: Count, alpha: Annotated[float, Ge(1e-100), Lt
 
 @validated
 def rate(weights: S6Weights, coefficients: Coefficients, eta: Positive) -> float:
-    """Rate a step at which ||P - beta I|| shrinks in the end, -ln(1 - eta beta1 (lmin(B'B) + lmin(C'C))).
+    """Asymptotic convergence rate of ||P - beta I|| a step, -ln(1 - eta beta1 (lmin(B'B) + lmin(C'C))).
 
     Close to the optimum a step of :func:`descend` takes E = P - beta I to E - eta beta1 (C'C E + E B'B), whose slowest
     direction this is. It is 0 where d_h < d.
 
     Args:
-        weights: those at the end of training, where B'B and C'C have settled.
+        weights: those at the end of training, where B'B and C'C have converged.
         coefficients: the task and the step of the layer.
         eta: learning rate.
 
     Raises:
         ValueError: if eta is so large that the slowest direction would overshoot.
     """
-    _checked(weights, coefficients)
+    _check(weights, coefficients)
     B, C = weights.W_B[:, :-1], weights.W_C[:, :-1]
     slowest = coefficients.beta1 * sum(max(0.0, float(np.linalg.eigvalsh(M.T @ M)[0])) for M in (B, C))
     if eta * slowest >= 1:

@@ -1,4 +1,4 @@
-"""What the papers print and what is meant: displays as printed, mended, and listed.
+"""Errata of the papers: equations as printed, corrected, and listed.
 
 - `adaptation`: Learning to Adapt
 - `erratum`: one entry of a list, of any paper

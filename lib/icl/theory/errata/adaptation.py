@@ -1,4 +1,4 @@
-"""The closed forms as the paper prints them, and the same with their misprints mended.
+"""Closed forms as the adaptation paper prints them, and with their misprints corrected.
 
 :func:`~icl.theory.moments.recursion` is what the library computes with. This file exists so that the printed formulas
 can be executed: each takes `mend`, the numbers of the errata to correct. `mend=()` is the page as printed (in our
@@ -70,10 +70,10 @@ def _not_one(gamma: float) -> None:
         raise ValueError("gamma must differ from 1 in the printed forms, got 1.0")
 
 
-def _checked(
+def _check_divisors(
     lam: Positive, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative, mend: Collection[int]
 ) -> None:
-    """Refuse what the printed forms divide by zero on; the recursion takes it all."""
+    """Check for zero divisors of the printed forms, which the recursion does not have."""
     _not_one(gamma)
     if lam * gamma == 1:
         raise ValueError(f"lam * gamma must differ from 1 in the printed forms, got lam = {lam!r}, gamma = {gamma!r}")
@@ -85,7 +85,7 @@ def _checked(
 @validated
 def D1(*, lam: Positive, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative) -> float:
     """D1 of Theorem 1, all three cases; right as printed."""
-    _checked(lam, gamma, n, sigma_w, sigma_e, ())
+    _check_divisors(lam, gamma, n, sigma_w, sigma_e, ())
     if lam == 1:
         w = (gamma ** (n + 2) - gamma ** (2 * n + 2)) / (1 - gamma)
         e = (gamma - gamma ** (n + 1) - gamma ** (n + 2) + gamma ** (2 * n + 2)) / ((1 - gamma) ** 2 * (1 + gamma))
@@ -109,7 +109,7 @@ def D2(
     mend: Collection[int] = frozenset(ADAPTATION),
 ) -> float:
     """D2 of Theorem 1, all three cases; erratum 1 concerns lam = gamma."""
-    _checked(lam, gamma, n, sigma_w, sigma_e, mend)
+    _check_divisors(lam, gamma, n, sigma_w, sigma_e, mend)
     if lam == 1:
         w = (gamma**2 - gamma ** (2 * n + 2)) / (1 - gamma**2)
         e = n / (1 - gamma**2) - (gamma**2 - gamma ** (2 * n + 2)) / (1 - gamma**2) ** 2
@@ -134,7 +134,7 @@ def D3(
     mend: Collection[int] = frozenset(ADAPTATION),
 ) -> float:
     """D3 of Theorem 1, all three cases; errata 2 to 5 concern lam different from gamma."""
-    _checked(lam, gamma, n, sigma_w, sigma_e, mend)
+    _check_divisors(lam, gamma, n, sigma_w, sigma_e, mend)
     if lam == 1:
         long = (gamma**3 - gamma ** (2 * n + 1)) / ((1 - gamma) ** 2 * (1 + gamma))
         short = (gamma ** (n + 2) - gamma ** (2 * n + 1)) / (1 - gamma) ** 2
@@ -176,12 +176,12 @@ def printed_identity_error(moments: Moments, *, d: int, mend: Collection[int] = 
 
 
 def printed_training_error(moments: Moments, Lambda: np.ndarray, Lambda_tilde: np.ndarray) -> Any:
-    """Theorem 2, (16), word for word: (19) without a shift."""
+    """Theorem 2, (16), as printed: (19) without a shift."""
     return printed_testing_error(moments, moments, Lambda_tilde, Lambda)
 
 
 def printed_testing_error(train: Moments, test: Moments, Lambda_tilde: np.ndarray, Lambda_bar: np.ndarray) -> Any:
-    """Theorem 3, (19), word for word: D1 and Lambda~ of the training task, all else of the test. Right as printed.
+    """Theorem 3, (19), as printed, which is right: D1 and Lambda~ of the training task, all else of the test task.
 
     Args:
         train: moments of the training task; only its D1 enters.

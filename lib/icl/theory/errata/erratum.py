@@ -1,4 +1,4 @@
-"""One entry of a list of errata, of any of the papers."""
+"""One entry of a paper's list of errata."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Erratum:
-    """What a paper prints and what is meant.
+    """An erratum: the equation as printed and as meant.
 
     Attributes:
         kind: 'misprint', or 'clash' for one letter with two meanings, each right in its place.

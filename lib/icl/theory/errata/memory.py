@@ -1,9 +1,9 @@
-"""Displayed equations of the Memformer paper as printed, and mended [Dutta & Sra 2025, sec. 2, 3 and App. A].
+"""Displayed equations of the Memformer paper, as printed and corrected [Dutta & Sra 2025, sec. 2, 3 and App. A].
 
-Each erratum is about a quantity that can be computed three ways: by the display as printed, by the display mended, and
-by reading it off the tokens of the model that the display describes. :func:`deviation` compares one of the first two
-with the third. A printed form can be off in number, have another shape, or not be computable at all. When one erratum
-is judged, all others are mended.
+Each erratum is about a quantity that can be computed three ways: by the display as printed, by the display corrected,
+and by reading it off the tokens of the model that the display describes. :func:`deviation` compares one of the first
+two with the third. A printed form can be off in number, have another shape, or not be computable at all. When one
+erratum is tested, all others are corrected.
 
 Arrays are in columns here, as the paper writes them: x_i is X[:, i], and y_l of all tokens the last row of Z_l.
 """
@@ -41,7 +41,7 @@ class Problem:
     Gamma: Float[np.ndarray, "L L"]
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not fit together."""
+        """Validate that the shapes match."""
         _checks.instance("X", self.X, np.ndarray)
         _checks.shape("X", np.asarray(_checks.real("X", self.X)), (None, None))
         _checks.shape("A", np.asarray(_checks.real("A", self.A)), (None, None, None), "to match X and A")
@@ -67,7 +67,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """What the token models make of a problem: all states, (L + 1, d + 1, n + 1) each.
+    """Token states of the models on a problem: all layers, (L + 1, d + 1, n + 1) each.
 
     Attributes:
         plain: the linear transformer (2.5), (2.8).
@@ -82,7 +82,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Display(Erratum):
-    """An erratum that is executed.
+    """An executable erratum.
 
     Attributes:
         quantity: what `form` computes and `seen` reads off the tokens.
@@ -96,7 +96,7 @@ class Display(Erratum):
 
 
 def _gradient(p: Problem, w: np.ndarray) -> np.ndarray:
-    """The gradient of R (2.11)."""
+    """Gradient of R (2.11)."""
     return p.X @ (p.X.T @ (w - p.w)) / p.n
 
 
@@ -117,13 +117,13 @@ def _labels(p: Problem, slot: float = 0.0) -> np.ndarray:
     return np.array(Y)
 
 
-def _left(p: Problem, states: np.ndarray) -> np.ndarray:
-    """w_l of every state: the labels that are left at the examples are <w* - w_l, x_i>."""
+def _weights_from_labels(p: Problem, states: np.ndarray) -> np.ndarray:
+    """w_l of every state, from the residual labels <w* - w_l, x_i> of the examples."""
     return p.w - np.linalg.lstsq(p.X.T, states[:, -1, :-1].T)[0].T
 
 
 def _last_weights(p: Problem, tokens: Tokens) -> np.ndarray:
-    return np.asarray(_left(p, tokens.plain)[-1])
+    return np.asarray(_weights_from_labels(p, tokens.plain)[-1])
 
 
 def _empirical(p: Problem, mended: bool) -> Any:
@@ -134,13 +134,13 @@ def _empirical(p: Problem, mended: bool) -> Any:
 
 
 def _objective(p: Problem, mended: bool) -> Any:
-    """The square in (2.7), with (2.6) for TF."""
+    """Square in (2.7), with (2.6) for TF."""
     TF = -_labels(p)[-1, -1]
     return (TF - p.w @ p.x if mended else TF + p.w @ p.x) ** 2
 
 
 def _history(p: Problem, mended: bool) -> np.ndarray:
-    """w_L as (3.5) has it, a sum over all past gradients, with the coefficients of the steps from layer to layer."""
+    """w_L by (3.5), a sum over all past gradients, with the coefficients of the layers' updates."""
     coefficients = p.Gamma.cumsum(0) if mended else p.Gamma
     w, steps = [np.zeros_like(p.w)], list[np.ndarray]()
     for layer, A in enumerate(p.A):
@@ -158,36 +158,36 @@ def _hadamard(p: Problem, mended: bool) -> np.ndarray:
 
 
 def _in_context(p: Problem, mended: bool) -> Any:
-    """What sec. 3.3 minimises."""
+    """Objective minimised in sec. 3.3."""
     left = _descent(p) - p.w
     return (left @ p.x) ** 2 if mended else ((p.X.T @ left) ** 2).sum() / (2 * p.n)
 
 
 def _curvature(p: Problem, mended: bool) -> np.ndarray:
-    """The Hessian of (2.11), applied to w*."""
+    """Hessian of (2.11), applied to w*."""
     return p.X @ (p.X.T @ p.w) / (p.n if mended else 1)
 
 
 def _indices(p: Problem, mended: bool) -> Any:
-    """The query's label after one layer, y with n + 1 below and 1 above; the line before has the layer below."""
+    """Query's label after one layer, y with n + 1 below and 1 above; the line before has the layer below."""
     Y = _labels(p)
     return Y[1, p.n] if mended else Y[p.n + 1, 1]
 
 
 def _sums(p: Problem, mended: bool) -> np.ndarray:
-    """The examples' labels after one layer; in print the sum is over i, and j stays free."""
+    """Examples' labels after one layer; in print the sum is over i, and j stays free."""
     y = p.X.T @ p.w
     terms = (p.X.T @ p.A[0].T @ p.X) * y
     return y - terms.sum(1) / p.n if mended else y[:, None] - terms.sum(0) / p.n
 
 
 def _induction(p: Problem, mended: bool) -> np.ndarray:
-    """g(x, y, k) - y for all k, by the display that the induction is said to establish."""
+    """g(x, y, k) - y for all k, by the display that the induction is to establish."""
     return _labels(p)[:, -1] if mended else np.zeros(p.layers + 1)
 
 
 def _query_update(p: Problem, mended: bool) -> Any:
-    """The query's label after one layer by (A.2); Y is a row."""
+    """Query's label after one layer by (A.2); Y is a row."""
     Y = (p.X.T @ p.w)[None]
     return -(p.A[0].T @ p.X @ Y.T if mended else p.A[0].T @ p.X.T @ Y)[:, 0] @ p.x / p.n
 
@@ -208,7 +208,7 @@ def _conclusion(p: Problem, mended: bool) -> Any:
 
 
 def _loop(p: Problem, mended: bool) -> np.ndarray:
-    """Where the loop of App. A.2 stands after d passes; as printed w_1 can only be w_0."""
+    """Iterate of the loop of App. A.2 after d passes; as printed w_1 can only be w_0."""
     H, w = p.X @ p.X.T / p.n, np.zeros_like(p.w)
     r = -_gradient(p, w)
     s = np.zeros_like(r) if mended else r
@@ -222,7 +222,7 @@ def _loop(p: Problem, mended: bool) -> np.ndarray:
     return w
 
 
-def _remembered(p: Problem, *, own: bool = True, free: bool = False) -> np.ndarray:
+def _memformer_labels(p: Problem, *, own: bool = True, free: bool = False) -> np.ndarray:
     """Labels of all tokens after L layers of (3.4).
 
     Args:
@@ -286,7 +286,7 @@ _LIST = (
         r"\nabla R_{\mathbf w^*}(\mathbf w_j)",
         "w_L of the Memformer (3.4)",
         _history,
-        lambda p, tokens: _left(p, tokens.registers)[-1],
+        lambda p, tokens: _weights_from_labels(p, tokens.registers)[-1],
     ),
     Display(
         "misprint",
@@ -313,7 +313,7 @@ _LIST = (
         r"\tfrac1n\mathbf X\mathbf X^\top",
         "the Hessian times w*",
         _curvature,
-        lambda p, tokens: np.linalg.solve(p.A[0].T, _left(p, tokens.plain)[1]),
+        lambda p, tokens: np.linalg.solve(p.A[0].T, _weights_from_labels(p, tokens.plain)[1]),
     ),
     Display(
         "clash",
@@ -395,7 +395,7 @@ _LIST = (
         r"\textstyle\sum_{i=0}^{\ell}\Gamma_j^\ell\odot\mathbf R_j",
         r"\textstyle\sum_{j=0}^{\ell}\Gamma_j^\ell\odot\mathbf R_j",
         "Y_L of the Memformer (3.4)",
-        lambda p, mended: _remembered(p, free=not mended),
+        lambda p, mended: _memformer_labels(p, free=not mended),
         lambda p, tokens: tokens.registers[-1, -1],
     ),
     Display(
@@ -404,7 +404,7 @@ _LIST = (
         r"\textstyle\sum_j\Gamma_j^k\vert_{d+1}\odot(\mathbf Y_kM\mathbf X_0^\top A_k\mathbf X_0)",
         r"\textstyle\sum_j\Gamma_j^k\vert_{d+1}\odot(\mathbf Y_jM\mathbf X_0^\top A_j\mathbf X_0)",
         "Y_L of the Memformer (3.4)",
-        lambda p, mended: _remembered(p, own=mended),
+        lambda p, mended: _memformer_labels(p, own=mended),
         lambda p, tokens: tokens.registers[-1, -1],
     ),
 )
@@ -414,7 +414,7 @@ MEMORY = MappingProxyType(dict(enumerate(_LIST, start=1)))
 
 @validated
 def deviation(number: int, problem: Problem, tokens: Tokens, *, mended: bool) -> float:
-    """How far a display is from the tokens: largest difference, relative to the largest entry seen in the tokens.
+    """Deviation of a display from the tokens: largest difference, relative to the tokens' largest entry.
 
     Args:
         number: of the erratum.

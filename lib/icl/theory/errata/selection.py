@@ -1,4 +1,4 @@
-"""The misprint of the Mamba paper, and what it prints."""
+"""Misprint of the Mamba paper, as an executable formula."""
 
 from types import MappingProxyType
 from typing import Annotated
@@ -24,7 +24,7 @@ SELECTION = MappingProxyType(
 
 @validated
 def printed_beta2(d: Count, N: Count, alpha: Annotated[float, Ge(1e-100), Lt(1)]) -> float:
-    """The paper's beta2, d^2 beta3^2 + (2 d^2 + 6 d) kappa: as if y_i and y_j, i != j, were independent.
+    """beta2 as printed, d^2 beta3^2 + (2 d^2 + 6 d) kappa: as if y_i and y_j, i != j, were independent.
 
     It enters the speed at which v = C'b vanishes, not where anything ends.
     """

@@ -1,10 +1,10 @@
-"""Floors: the lowest error that any method can have on a task.
+"""Floors: the lowest error of any method on a task.
 
 - `filtering`: Kalman filter, oracle of the regimes, best linear predictor
 - `gaussian_mixtures`: Gaussian mixtures with scalar inputs
 - `joint`: all labels of a prompt as one Gaussian vector
 - `label_rule`: a language whose label rule drifts
-- `unknown_drift`: drift of unknown speed, and the best fixed layer there
+- `unknown_drift`: drift with unknown parameters, and the best fixed layer
 """
 
 from icl.theory.floors.filtering import (

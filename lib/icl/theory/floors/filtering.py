@@ -1,8 +1,8 @@
-"""Exact floors at every position, given the inputs, for all drifts of `icl.tasks` (not in the papers).
+"""Exact error floors by position, given the inputs, for all drifts of `icl.tasks` (not in the papers).
 
-For one law of the weights there are up to three, of expected squared error, each below the next:
+For a given distribution of the weights there are up to three, of expected squared error, each below the next:
 
-- the genie's, who is told where switches fall and how large each innovation is (:func:`genie_errors`);
+- the oracle's, with known switch times and innovation variances (:func:`genie_errors`);
 - the posterior mean's, which no causal predictor beats (:func:`linear_drift_errors`, :func:`switching_predictions`);
 - that of the best predictor linear in the labels (:func:`best_linear_errors`), which is the posterior mean of the
   Gaussian weights with the same kernel: errors of such predictors depend on the kernel alone (see
@@ -37,7 +37,7 @@ from icl.theory.steady.fast_weights import DriftLaw, _law, _spectrum
 def kalman_errors(
     x: Float[np.ndarray, "batch time d"], law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None
 ) -> Float[np.ndarray, "batch time"]:
-    """The floor at each position given the inputs before it, noisy labels included: tr(Lambda P_i), :func:`riccati`.
+    """Kalman filter's error at each position given the earlier inputs, tr(Lambda P_i), with noisy labels.
 
         P <- gamma^2 (P - P x x'P / (x'P x + s2)) + q I,    from P = k0 I, the weights' own spread
 
@@ -48,12 +48,19 @@ def kalman_errors(
         x: inputs, one sequence a row.
         law: its d has to be x's.
         spectrum: eigenvalues of Lambda, (d,), if the inputs are not white; x has to have them along its axes.
+
+    >>> import numpy as np
+    >>> from icl.theory.floors import kalman_errors
+    >>> from icl.theory.steady import DriftLaw
+    >>> x = np.tile(np.eye(2), (5, 1))[None]
+    >>> kalman_errors(x, DriftLaw(d=2, gamma=0.95, sigma_e=0.1, sigma_y=0.1))[0, ::3].round(3)
+    array([0.205, 0.043, 0.041, 0.041])
     """
     law = _law(law)
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
     Lambda = np.eye(law.d) if spectrum is None else np.diag(_spectrum(law, spectrum))
-    # The first position has the steady spread itself.
+    # The first position has the stationary covariance k0 I.
     time = x.shape[1]
     gain, added = np.full(time, law.gamma), np.full(time, law.sigma_e)
     gain[:1], added[:1] = 0.0, np.sqrt(law.k0)
@@ -69,21 +76,21 @@ def _sequences(x: Reals, time: int | None, d: int) -> np.ndarray:
     return np.asarray(_checks.real("x", x))
 
 
-# Largest relative error of a floor by `riccati`; beyond it the covariance gives way to its root.
+# Largest relative rounding error of a floor by `riccati`; beyond it use the square-root form.
 _TOLERANCE = 1e-8
 _EPS = float(np.finfo(np.float64).eps)
 
 
 def _root(matrix: np.ndarray) -> np.ndarray:
-    """B with B B' = matrix and no more columns than its rank."""
+    """Square root B of a matrix, B B' = matrix, with as many columns as its rank."""
     values, vectors = np.linalg.eigh(matrix)
-    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    # Rounding of an eigenvalue is relative to the variances it is a difference of, not to the largest eigenvalue.
     lives = values > 1e-14 * (vectors**2).T @ matrix.diagonal()
     return np.asarray(vectors[:, lives] * np.sqrt(values[lives]))
 
 
 def _propagate_error(off: Any, P: np.ndarray, gain: Any, added: Any, size: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Relative error of gain^2 (P after a label) + added I, from that of P: `off`, in the order of matrices.
+    """Relative rounding error of gain^2 (P after a label) + added I, from that of P: `off`, in the Loewner order.
 
     Taking the label in rounds P by about eps |P| (1 + |x|^2 |P| / s), s the label's variance; against `added` I, which
     is below all that follows, this is the new error. The old one cannot grow, because the recursion is monotone and
@@ -97,7 +104,7 @@ def _propagate_error(off: Any, P: np.ndarray, gain: Any, added: Any, size: np.nd
 def _by_covariance(
     x: np.ndarray, Lambda: np.ndarray, start: float, gain: np.ndarray, added: np.ndarray, noise: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Errors by `riccati`, as written there, and a bound of what rounding did to each, relative to it."""
+    """Errors by `riccati` in covariance form, and a bound on the relative rounding error of each."""
     batch, time, d = x.shape
     P = np.broadcast_to(start**2 * np.eye(d), (batch, d, d)).copy()
     errors, rounding, off = np.empty((batch, time)), np.empty((batch, time)), np.zeros(batch)
@@ -115,7 +122,7 @@ def _by_covariance(
 
 
 def _householder(W: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Turn rows of W by the reflection that gathers all of a in one of them: (that row, W without it).
+    """Householder reflection of W's rows that gathers all of a in one of them: (that row, W without it).
 
     It is the row of a's largest entry, which keeps what large rows lose from reaching small ones, however unequal
     [Cox & Higham 1998]. Where a = 0 nothing is turned and the row is 0. W is overwritten.
@@ -137,12 +144,12 @@ def _householder(W: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _triangle(W: np.ndarray) -> np.ndarray:
-    """As few rows as columns with the same W'W, to rounding of the largest row."""
+    """R factor of W (QR): as few rows as columns with the same W'W, to rounding of the largest row."""
     return np.asarray(np.linalg.qr(W, mode="r"))
 
 
 def _pivoted_triangle(W: np.ndarray) -> np.ndarray:
-    """As few rows as columns with the same W'W, each to rounding of its own: the largest numbers are gathered first."""
+    """R factor of W with column pivoting, each row to its own rounding: the largest entries are eliminated first."""
     batch, _, m = W.shape
     each, found = np.arange(batch), np.empty((batch, m, m))
     for j in range(m):
@@ -162,20 +169,20 @@ def _by_root(
     noise: float = 0.0,
     fold: Callable[[np.ndarray], np.ndarray] = _pivoted_triangle,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Riccati's recursion on a root, P = W'W, of the covariance of r vectors s_i of d numbers, w_i = sum_j c_ij s_ij.
+    """Square-root Riccati recursion, P = W'W the covariance of r vectors s_i of d numbers, w_i = sum_j c_ij s_ij.
 
-    The rows of W are what is still unknown, each times a standard normal number. A label gathers all that it depends on
-    in one row, which is then known, and nothing is ever subtracted from a variance. A row that meets an input to 1e-12
-    of what the two could be to each other is taken to be orthogonal to it: it learns nothing.
+    The rows of W times independent standard normal numbers add up to the estimation error. A reflection gathers all
+    that a label depends on in one row, which is then dropped: no variance is ever computed by subtraction. A row that
+    meets an input to 1e-12 of what the two could be to each other is taken to be orthogonal to it: it learns nothing.
 
     Args:
         x: inputs.
         Lambda: covariance of the inputs that errors are averaged over.
         W: root of the states' covariance at position 1, m = r d; overwritten.
-        c: what of the states is the weight at each position.
+        c: coefficients of the weight in the states at each position.
         move: (i, W) -> root of the covariance at position i, from that after the label before it.
         noise: standard deviation of the noise in labels.
-        fold: what makes m rows of more.
+        fold: reduces more rows to m (QR).
 
     Returns: errors and the largest ||W|| so far over the root of each, which `fold` multiplies rounding by.
     """
@@ -225,9 +232,9 @@ def riccati(
 
         P <- gain_i^2 P + added_i^2 I,    error tr(Lambda P),    P <- P - P x_i x_i'P / (x_i'P x_i + noise^2)
 
-    from P = start^2 I. Rounding is followed along. Where it could reach 1e-8 of an error (a large spread that a label
-    takes away, a direction that is known), the sequence is run again on a root of P, whose rows do not mix scales: some
-    ten times slower, right to 1e-8 for a start, innovations and noise as unequal as float64 can hold them.
+    from P = start^2 I. A bound on rounding is propagated. Where it could reach 1e-8 of an error (a large spread that a
+    label takes away, a direction that is known), the sequence is run again on a root of P, whose rows do not mix
+    scales: some ten times slower, right to 1e-8 for a start, innovations and noise as unequal as float64 can hold them.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
@@ -267,7 +274,7 @@ def riccati(
 
 @validated
 def linear_drift_errors(x: Float[np.ndarray, "batch time d"], task: LinearDrift) -> Float[np.ndarray, "batch time"]:
-    """Error of the posterior mean at each position of each sequence, for a hidden state of any order.
+    """Posterior-mean error at each position of each sequence, for a hidden state of any order.
 
     Riccati's recursion on all d r numbers of the state, observed without noise through H = h (x) x_i
     [Anderson & Moore 1979, ch. 3]; labels do not enter it:
@@ -312,10 +319,10 @@ def genie_errors(
     variance: Float[np.ndarray, "batch time"],
     restart: Bool[np.ndarray, "batch time"] | None = None,
 ) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of the Kalman filter that is told each step's variance, and which steps start afresh.
+    """Oracle Kalman filter's error at each position, with known step variances and switch times.
 
-    It knows more than the posterior mean does, so that on average over prompts it is at most as wrong: a lower bound of
-    the floor, and for heavy tails, whose posterior has no finite form, the only exact one here.
+    It conditions on more than the posterior mean, so that its mean error over prompts is at most as large: a lower
+    bound on the floor, and for heavy tails, whose posterior has no finite form, the only exact one here.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
@@ -340,12 +347,12 @@ def genie_errors(
 
 
 def _inner(task: Any) -> Any:
-    """The task whose weights these are: what adds noise to a task or holds its prompts keeps it as its `task`."""
+    """Innermost task, unwrapping those that add noise to a task or reuse its prompts (their `task`)."""
     return getattr(task, "task", task)
 
 
 def _first_order_steps(task: Any) -> tuple[float, np.ndarray, np.ndarray] | None:
-    """Spread of w_0, gains and spreads of the steps to positions 1 .. n + 1, of weights with such steps; else None.
+    """Spread of w_0, gains and spreads of the steps to positions 1 .. n + 1 for AR(1) weights; else None.
 
     From the task's own numbers: in a kernel that grows the innovations are soon below rounding.
     """
@@ -355,7 +362,7 @@ def _first_order_steps(task: Any) -> tuple[float, np.ndarray, np.ndarray] | None
         case DriftingRegression() | HeavyTailedDrift():
             start, gain, added = task.sigma_w, task.gamma, np.full(task.n + 1, task.sigma_e)
         case RegimeSwitching():
-            # Uncorrelated, not Gaussian: a switch adds sigma_w^2 and what is lost of the weights before it.
+            # Uncorrelated, not Gaussian steps: a switch adds sigma_w^2 and the variance of the weights it discards.
             stay, spread, added = 1 - task.switch, task.sigma_w, np.empty(task.n + 1)
             start, gain = task.sigma_w, stay * task.gamma
             for i in range(task.n + 1):
@@ -378,7 +385,7 @@ def _steps_of_kernel(kernel: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]
         if not off <= 1e-9 * np.sqrt(own[i] * own[:i].max()):
             raise ValueError(f"task must have a kernel of first order, got one that is not at position {i + 1}")
     variance = own - gain**2 * np.append(0.0, own[:-1])
-    # What the kernel's rounding leaves of a step: weights that stand still or fade take none, all else is guesswork.
+    # Innovation variances below the kernel's rounding: 0 for constant or decaying weights, unknown otherwise.
     tiny = np.abs(variance) <= 1e-14 * own
     untold = (variance < 1e-7 * own) & ~(tiny & (gain <= 1))
     if untold.any():
@@ -392,7 +399,7 @@ def _steps_of_kernel(kernel: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]
 
 @validated
 def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of the best predictor linear in the labels before it, given all inputs.
+    """Error at each position of the best predictor linear in the earlier labels, given all inputs.
 
     It is the Kalman filter of the Gaussian weights with the task's kernel. The kernel has to be of first order,
     k_ij = g_i k_{i-1,j} for i > j, as that of every first-order recursion is whose steps are uncorrelated: with
@@ -408,6 +415,14 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
     Raises:
         ValueError: if the kernel is not of first order (:func:`query_errors` takes any, at the query) or its rounding
             hides the innovations; if x does not match the task; or if an error is larger than float64 can hold.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import RegimeSwitching
+    >>> from icl.theory.floors import best_linear_errors
+    >>> task = RegimeSwitching(d=2, n=20, gamma=1.0, switch=0.05)
+    >>> x = task.sample(1000, generator=make_generator("example")).x.double().numpy()
+    >>> best_linear_errors(x, task).mean(0)[[0, 5, 20]].round(2)
+    array([2.02, 0.37, 0.38])
     """
     _checks.isotropic(_inner(task))
     x = _sequences(x, task.n + 1, task.d)
@@ -417,7 +432,7 @@ def best_linear_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Floa
 
 
 def _coefficients(task: Any) -> np.ndarray:
-    """C with w_i = sum_r C_ir N(0, I), for any Gaussian weights: their own waves, or a root of their kernel."""
+    """C with w_i = sum_r C_ir N(0, I), for any Gaussian weights: their own basis, or a root of their kernel."""
     if isinstance(task, SmoothDrift):
         phases = task._phases()
         return np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * task.sigma_w / np.sqrt(task.harmonics + 1)
@@ -426,7 +441,7 @@ def _coefficients(task: Any) -> np.ndarray:
 
 @validated
 def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of the posterior mean of Gaussian weights with the task's kernel, given all inputs.
+    """Posterior-mean error at each position for Gaussian weights with the task's kernel, given all inputs.
 
     By :func:`riccati` for steps of first order, by :func:`linear_drift_errors` for its tasks. Others are written as
     w_i = sum_r C_ir c_r with c_r ~ N(0, I) drawn once, and what labels tell of the c_r is the recursion without drift:
@@ -455,7 +470,7 @@ def gaussian_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[n
         return _require_finite(_by_root(x, task.Lambda, W, C, lambda i, W: W)[0], "the kernel")
 
 
-# Sequences worked on together, so that the covariances of all their run lengths stay in a core's own cache.
+# Sequences per block, so that the covariances of all run lengths fit in a core's cache.
 _TOGETHER = 16
 
 
@@ -463,7 +478,7 @@ _TOGETHER = 16
 def switching_predictions(
     x: Float[np.ndarray, "batch time d"], y: Float[np.ndarray, "batch time"], task: RegimeSwitching
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:
-    """Posterior mean of each label given the examples before it, and its expected squared error given the same.
+    """Posterior mean of each label given the earlier examples, and its expected squared error given the same.
 
     One Kalman filter for each position that the last switch can have had, and one for none so far; their weights are
     the probabilities of these run lengths given the labels [Adams & MacKay 2007, (2)-(3)], so that with means m_j and
@@ -540,18 +555,26 @@ def _run_lengths(x: np.ndarray, y: np.ndarray, task: RegimeSwitching) -> tuple[n
 
 @validated
 def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegression) -> Float[np.ndarray, "batch time"]:
-    """Error of the posterior mean at each position of each sequence, given the inputs before it.
+    """Posterior-mean error at each position of each sequence, given the earlier inputs.
 
     Riccati's recursion (:func:`riccati`) for the drift (3) observed without noise; labels do not enter it:
 
         P <- gamma^2 (P - P x_i x_i' P / x_i' P x_i) + sigma_e^2 I,    from P = (gamma^2 sigma_w^2 + sigma_e^2) I
 
     The error at position i is tr(Lambda P): the input x_i and the label are averaged over exactly, so that only the
-    spread of the earlier inputs is left. A direction already known (x_i' P x_i = 0, when sigma_e = 0) teaches nothing.
+    spread of the earlier inputs is left. A known direction (x_i' P x_i = 0, when sigma_e = 0) carries no information.
 
     Args:
         x: inputs, one sequence a row; the last input is not used.
         task: gives gamma, sigma_w, sigma_e and Lambda; x may have any length.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.floors import expected_errors
+    >>> task = DriftingRegression(d=2, n=20, gamma=0.95)
+    >>> x = task.sample(1, generator=make_generator("example")).x.double().numpy()
+    >>> expected_errors(x, task)[0, [0, 5, 20]].round(3)
+    array([1.825, 0.124, 0.029])
     """
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, task.d))
@@ -568,7 +591,7 @@ def kalman_risk(task: DriftingRegression, x: Float[np.ndarray, "batch time d"]) 
 
 @validated
 def query_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, " batch"]:
-    """Error of the posterior mean at the query of each sequence, given its inputs, for any Gaussian drift.
+    """Posterior-mean error at the query of each sequence, given its inputs, for any Gaussian drift.
 
     :func:`gaussian_errors` at the last position; for the drift (3) what :func:`expected_errors` gives there.
 

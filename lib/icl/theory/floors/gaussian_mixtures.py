@@ -1,4 +1,4 @@
-"""Floors of a Gaussian mixture with scalar inputs, exactly: what one set of coefficients can do, and what it cannot.
+"""Exact floors of a Gaussian mixture with scalar inputs: of shared coefficients, and component posteriors.
 
 Of one dimension a prompt of :class:`~icl.tasks.components.GaussianComponents` has the curvature h = sum_i x_i^2 / n,
 and an error polynomial p with p(0) = 1 the risk, exact over query and w*,
@@ -46,7 +46,7 @@ def _powers(mean: Fraction, variance: Fraction, degree: int) -> list[Fraction]:
 
 
 def _means(single: list[Fraction], n: int) -> list[Fraction]:
-    """Moments of the mean of n independent numbers, from those of one: by cumulants, which add."""
+    """Moments of the mean of n i.i.d. numbers, from those of one, by cumulants."""
     cumulants = [Fraction()]
     for k in range(1, len(single)):
         known = sum((comb(k - 1, j - 1) * cumulants[j] * single[k - j] for j in range(1, k)), Fraction())
@@ -58,7 +58,7 @@ def _means(single: list[Fraction], n: int) -> list[Fraction]:
 
 
 def _laws(task: GaussianComponents, degree: int) -> list[tuple[Fraction, list[Fraction]]]:
-    """For each component pi_m S_x S_w and E h^k, k = 0 .. degree."""
+    """pi_m S_x S_w and E h^k, k = 0 .. degree, for each component."""
     numbers = zip(task.means[:, 0].tolist(), task.covariances[:, 0, 0].tolist(), task.shares.tolist(), strict=True)
     laws = [tuple(Fraction(value) for value in each) for each in numbers]
     total = sum(share for _, _, share in laws)
@@ -92,7 +92,7 @@ def curvature_moments(task: GaussianComponents, degree: Natural) -> Float[np.nda
 
 @validated
 def least_over_components(task: GaussianComponents, layers: Count) -> LeastRisk:
-    """The least risk of coefficients that all prompts of the mixture share: its polynomial floor, exact.
+    """Least risk of prompt-independent coefficients on the mixture: its polynomial floor, exact.
 
     Heads with gates that are the same for all prompts, their weights and memory whatever they are, are one set of
     coefficients too. Components alone: `task.only(m)`.
@@ -110,7 +110,7 @@ def least_over_components(task: GaussianComponents, layers: Count) -> LeastRisk:
 
 @validated
 def least_shared_over_components(task: GaussianComponents, layers: Count) -> tuple[float, Float[np.ndarray, " layers"]]:
-    """Least risk of `layers` layers whose scalars Gamma_j all later layers share, the heavy ball with beta = 1.
+    """Least risk of `layers` layers with scalars Gamma_j shared by all later layers, the heavy ball with beta = 1.
 
     p_{l+1} = p_l + (p_l - p_{l-1}) - c_l h p_l with c_l = Gamma_l a_l
     (:func:`~icl.theory.lfom.polynomial_floor.shared_floor`, for one law about 0). Levenberg and Marquardt's method from
@@ -123,7 +123,7 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
     Returns:
         the risk, in units of y^2, and the c that has it, in 1/x^2.
     """
-    from scipy.stats import qmc  # slow to load, and most have no need of it
+    from scipy.stats import qmc  # slow to import and rarely needed
 
     laws = _laws(_scalar(task), 2 * layers)
     optimum = _least([sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)])
@@ -131,7 +131,7 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
     roots, unit = np.sqrt(norms), float(optimum.alpha[0])
 
     def excess(c: np.ndarray) -> np.ndarray:
-        """Roots of the squares above the floor."""
+        """Square roots of the summands of the excess over the floor."""
         now = np.eye(layers + 1)[0].astype(c.dtype)
         change = np.zeros_like(now)
         for step in unit * c:
@@ -140,7 +140,7 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
         return (now[1:] - alpha) * roots
 
     def jacobian(c: np.ndarray) -> np.ndarray:
-        # A polynomial with real coefficients: an imaginary step leaves no difference to cancel.
+        # Complex-step derivative: exact for a real polynomial.
         return np.stack([excess(c + 1e-30j * one).imag / 1e-30 for one in np.eye(layers)], axis=1)
 
     starts = 4 * qmc.Halton(layers, scramble=False).random(8 * layers + 1)[1:] - 1
@@ -153,7 +153,7 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
 
 @dataclass(frozen=True, eq=False)
 class InputNodes:
-    """Nodes and weights for expectations over a prompt's scalar inputs, given its component.
+    """Quadrature nodes and weights over a prompt's scalar inputs, given its component.
 
     Attributes:
         h: sum x_i^2 / n, (components, nodes).
@@ -168,7 +168,7 @@ class InputNodes:
 
 @validated
 def input_nodes(task: GaussianComponents, nodes: Count = 64) -> InputNodes:
-    """Gauss rules for the two numbers that a Gaussian's inputs come down to: their mean and their spread.
+    """Gauss quadrature over a Gaussian's sufficient statistics, the mean and spread of its inputs.
 
     mean ~ N(mu, v/n) and sum (x_i - mean)^2 / v is chi-square with n - 1 degrees of freedom, independent of it. Exact
     for polynomials in both of degree 2 nodes - 1. A posterior over components is a function of the two.
@@ -194,7 +194,7 @@ def input_nodes(task: GaussianComponents, nodes: Count = 64) -> InputNodes:
 
 @validated
 def component_posterior(task: GaussianComponents, nodes: InputNodes) -> Float[np.ndarray, "components nodes likely"]:
-    """How likely each component is at each node, given the inputs: `GaussianComponents.posterior`, by two numbers."""
+    """Component probabilities at each node, given the inputs: `GaussianComponents.posterior`, from two statistics."""
     _scalar(task)
     mu, v = task.means[:, 0], task.covariances[:, 0, 0]
     square = nodes.h[..., None] - 2 * mu * nodes.mean[..., None] + mu**2

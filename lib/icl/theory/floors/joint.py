@@ -1,4 +1,4 @@
-"""All labels of a prompt as one Gaussian vector: what is unknown of each, to who knows the law and to who does not.
+"""Labels of a prompt as one Gaussian vector: prediction errors under the true and under a misspecified model.
 
 Given the inputs, labels of Gaussian weights with the kernel k have the covariance
 
@@ -21,19 +21,19 @@ from icl._bounds import Count, NonNegative, validated
 from icl.tasks import Task
 from icl.tasks.noise import noise_level
 
-# Least share of a label's variance that is told from its rounding, to some 1e-6 of itself.
+# Least share of a label's variance that rounding leaves accurate to 1e-6.
 _LEAST = 1e-9
 
 
 def _products(x: Float[np.ndarray, "batch time d"]) -> Float[np.ndarray, "batch time time"]:
-    """All x_i'x_j; a transposed view in place of the copy would be ten times slower."""
+    """Gram matrix of all x_i'x_j; a transposed view in place of the copy would be ten times slower."""
     return x @ np.ascontiguousarray(x.swapaxes(1, 2))
 
 
 def _covariance(
     products: Float[np.ndarray, "batch time time"], kernel: Float[np.ndarray, "time time"], noise: float
 ) -> Float[np.ndarray, "batch time time"]:
-    """Covariance of the labels, given the inputs' products."""
+    """Covariance of the labels, given the inputs' Gram matrix."""
     K, diagonal = kernel * products, np.arange(len(kernel))
     K[:, diagonal, diagonal] += noise
     return K
@@ -47,7 +47,7 @@ def _factor(K: Float[np.ndarray, "batch time time"]) -> Float[np.ndarray, "batch
 
 
 def _refuse_lost_digits(errors: Float[np.ndarray, "*shape"], variances: Float[np.ndarray, "*shape"]) -> None:
-    """Refuse errors that are lost in the rounding of the variances that they are differences of."""
+    """Raise if errors are lost in the rounding of the variances that they are differences of."""
     if (errors < _LEAST * variances).any():
         raise ValueError(
             "labels must not follow from those before them, got one of which less than 1e-9 is left: "
@@ -66,7 +66,7 @@ def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
 
 
 def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
-    """What is unknown of each clean label, given the labels before it and all inputs: L_ii^2 - sigma_y^2.
+    """Prediction error of each clean label, given the earlier labels and all inputs: L_ii^2 - sigma_y^2.
 
     Computed as k_ii x_i'x_i less the squares left of the diagonal, so that no large noise is subtracted again. The
     least error of any predictor where the weights are Gaussian; where they are not, that of the best predictor
@@ -78,6 +78,13 @@ def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
 
     Raises:
         ValueError: if x does not match the task, or a label follows, to rounding, from those before it.
+
+    >>> import numpy as np
+    >>> from icl.tasks import DriftingRegression, Noisy
+    >>> from icl.theory.floors.joint import label_errors
+    >>> x = np.ones((1, 6, 1))
+    >>> label_errors(x, Noisy(DriftingRegression(d=1, n=5, gamma=1.0), sigma_y=0.5)).round(3)
+    array([[1.01 , 0.21 , 0.124, 0.093, 0.078, 0.069]])
     """
     x = _inputs(x, task)
     kernel = np.asarray(task.weight_kernel())
@@ -97,23 +104,24 @@ def misspecified_errors(
     noise: NonNegative,
     last: Count,
 ) -> Float[np.ndarray, "tasks batch last"]:
-    """Errors on some tasks, at the last positions, of the predictor that is best for another kernel and noise.
+    """Errors on some tasks, at the last positions, of the optimal predictor for another kernel and noise.
 
-    Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the covariance that it
-    believes in; with K the true one its error is (R K R')_ii - sigma_y^2. Told the mean kernel and the mean noise of
-    several tasks, it is the best of all predictors linear in the labels that do not know which task they read: on
+    Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L the factor of the assumed
+    covariance; with K the true one its error is (R K R')_ii - sigma_y^2. With the mean kernel and the mean noise of
+    several tasks, it is the best predictor linear in the labels when the task is unknown: on
     average over tasks only second moments count, and those of a mixture are means (:func:`label_errors` of a
     :class:`~icl.tasks.mixtures.Mixture` is that average).
 
     Args:
         x: inputs, one sequence of n + 1 a row, the same for all tasks.
-        tasks: what the labels really are, at least one.
-        kernel: covariance of w_i and w_j that is believed in.
-        noise: variance of the labels' noise that is believed in, in units of y^2.
-        last: how many positions, counted from the end.
+        tasks: the true tasks, at least one.
+        kernel: assumed covariance of w_i and w_j.
+        noise: assumed variance of the labels' noise, in units of y^2.
+        last: number of positions, counted from the end.
 
     Raises:
-        ValueError: if x or kernel does not match the tasks, or, as believed, a label follows from those before it.
+        ValueError: if x or kernel does not match the tasks, or, under the assumed covariance, a label follows from
+            those before it.
     """
     if not len(tasks):
         raise ValueError("tasks must be at least one, got none")
@@ -132,7 +140,8 @@ def misspecified_errors(
     ends = np.eye(time)[:, -last:]
     R = np.stack([solve_triangular(one.T, ends, lower=False).T for one in L])
     R *= np.diagonal(L, axis1=1, axis2=2)[:, -last:, None]
-    # A label's own noise is no part of its error; where R is 1 it is not added, to be taken off again.
+    # A label's own noise is no part of its error: leave it out on the diagonal, where R is 1, instead of subtracting
+    # it.
     others = (np.where(ends.T == 1, 0.0, R) ** 2).sum(-1)
     errors = []
     for task in tasks:

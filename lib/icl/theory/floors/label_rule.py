@@ -1,4 +1,4 @@
-"""The floor of a language whose label rule drifts (:mod:`icl.tasks.rules`): the exact posterior (not in the papers).
+"""Floor of a language whose label rule drifts (:mod:`icl.tasks.rules`): the exact posterior (not in the papers).
 
 A label word says only the sign of a score, so that Kalman's filter, which wants the score, does not apply. The rule w_t
 has d numbers, and for d = 1 and 2 the recursion of Bayes can be carried out as it stands [Jazwinski 1970, ch. 6]:
@@ -40,7 +40,7 @@ def positive_probability(
     sigma_y: Positive,
     spacing: Annotated[float, Gt(0), Le(2)] = 1.0,
 ) -> Float[np.ndarray, "batch time"]:
-    """Probability that each label word is positive, given its sentence and all labelled sentences before it.
+    """Probability that each label word is positive, given its sentence and all earlier labelled sentences.
 
     No causal predictor has a lower expected log loss, or more answers right. Errors are below 1e-7 with the spacing
     that stands here, most often 1e-9, and below 1e-9 with 0.8.
@@ -50,7 +50,7 @@ def positive_probability(
         positive: whether label words are positive; a label has no part in the answers up to its own.
         rule: gives gamma, sigma_w and sigma_e; its d is 1 or 2, and x may have any length.
         sigma_y: standard deviation of the noise in scores.
-        spacing: of the grid, in units of a width that beliefs are not below. Of a slow rule also a step has
+        spacing: of the grid, in units of a lower bound on the posterior's width. For a slow rule also a step has
             to span the grid's: gamma times the spacing is at most sigma_e.
 
     Raises:
@@ -75,7 +75,7 @@ def positive_probability(
     with np.errstate(over="ignore"):
         # 1e300 is far past what any grid can follow, and its inverse is still a number.
         information = min(float(((x / sigma_y) ** 2).sum(-1).max(initial=0.0)), 1e300)
-    width = _narrowest(rule, information, time)
+    width = _least_width(rule, information, time)
     if rule.sigma_e and spacing * width * rule.gamma > rule.sigma_e:
         raise ValueError(
             f"spacing must be at most {int(999 * rule.sigma_e / (rule.gamma * width)) / 1000} for a rule whose steps, "
@@ -91,14 +91,14 @@ def positive_probability(
     move = np.exp(-(((z[:, None] - rule.gamma * z) / rule.sigma_e) ** 2) / 2) if rule.sigma_e else None
     size = max(1, _ENTRIES // first.size)
     blocks = (slice(start, start + size) for start in range(0, len(x), size))
-    answers = [_filtered(x[block], positive[block], z, first / first.sum(), move, sigma_y) for block in blocks]
+    answers = [_grid_filter(x[block], positive[block], z, first / first.sum(), move, sigma_y) for block in blocks]
     return np.concatenate(answers) if answers else np.empty(x.shape[:2])
 
 
-def _filtered(
+def _grid_filter(
     x: np.ndarray, positive: np.ndarray, z: np.ndarray, first: np.ndarray, move: np.ndarray | None, sigma_y: float
 ) -> np.ndarray:
-    """The recursion for some prompts: z the grid along each axis, move the law of a step, None for none."""
+    """Grid filter for some prompts: z the grid along each axis, move the transition kernel, None for the identity."""
     d, answers = x.shape[2], np.empty(x.shape[:2])
     grid = np.stack(np.meshgrid(*[z] * d, indexing="ij"), axis=-1)
     axes = tuple(range(1, d + 1))
@@ -108,7 +108,7 @@ def _filtered(
             for axis in axes:
                 belief = np.moveaxis(np.tensordot(belief, move, (axis, 1)), -1, axis)
             belief = belief / belief.sum(axes, keepdims=True)
-        # Sentences come again and again, and what they say of each rule is the dearest part.
+        # Sentences repeat; cache their likelihoods, the most expensive part.
         met, which = np.unique(x[:, t], axis=0, return_inverse=True)
         says = ndtr(np.tensordot(met, grid, (1, d)) / sigma_y)[which.reshape(-1)]
         both = belief * says
@@ -118,8 +118,8 @@ def _filtered(
     return answers
 
 
-def _narrowest(rule: DriftingRegression, information: float, time: int) -> float:
-    """A width that no belief is below: as if each label told all that the longest sentence can tell of one direction.
+def _least_width(rule: DriftingRegression, information: float, time: int) -> float:
+    """Lower bound on the posterior's width: every label at the Fisher information of the longest sentence.
 
     The logarithm of Phi(a w / sigma_y) has a curvature of at most a^2 / sigma_y^2, the information.
     """

@@ -1,14 +1,14 @@
-"""The least error when nobody says how fast the weights move, and what one fixed layer has (not in the papers).
+"""Least error at unknown drift parameters, and the best fixed layer (not in the papers).
 
 The task is :class:`~icl.tasks.unknown_drift.UnknownDrift`. From below to above there are four levels:
 
-- the genie's, who knows the member: its Kalman filter (:attr:`Bank.each_error`);
-- the posterior mean's, which no causal predictor beats: a bank of Kalman filters, one a member, weighed by how well
-  each has told the labels so far [Magill 1965] (:func:`bank_predictions`);
-- that of the best predictor linear in the labels (:func:`linear_predictions`): gates that see keys only, however many
+- the oracle's, with known member: its Kalman filter (:attr:`Bank.each_error`);
+- the posterior mean's, which no causal predictor beats: a bank of Kalman filters, one a member, weighted by their
+  likelihoods [Magill 1965] (:func:`bank_predictions`);
+- that of the best predictor linear in the labels (:func:`linear_predictions`): gates of keys only, however many
   states and earlier keys they have, make coefficients of labels out of keys, and so cannot be below it;
-- one fixed layer's, unit keys with the best single step and fade (:func:`best_fixed_unit_delta`, exact in the long
-  run).
+- one fixed layer's, unit keys with the best single step size and decay (:func:`best_fixed_unit_delta`, exact in the
+  long run).
 """
 
 import functools
@@ -30,14 +30,14 @@ from icl.theory.steady.fast_weights import DriftLaw, SteadyOptimum, _law, _left_
 
 @dataclass(frozen=True, eq=False)
 class Bank:
-    """What a bank of Kalman filters says of prompts, each position from the examples before it.
+    """Predictions of a bank of Kalman filters, each position from the examples before it.
 
     Attributes:
         y_hat: posterior mean of the clean label, (batch, time).
         error: its expected squared error given the same labels, the input averaged over.
         weights: posterior probability of each member, (batch, time, m).
-        each_y_hat: what each member's filter says, (batch, time, m).
-        each_error: tr(Lambda P_j), its error if it is the true one: the genie's.
+        each_y_hat: prediction of each member's filter, (batch, time, m).
+        each_error: tr(Lambda P_j), its error if it is the true one: the oracle's.
         evidence: log density of each label given inputs and earlier labels, (batch, time).
     """
 
@@ -68,7 +68,7 @@ def _read(x: Reals, y: Reals, task: Any) -> tuple[np.ndarray, np.ndarray]:
 def bank_predictions(
     x: Float[np.ndarray, "batch time d"], y: Float[np.ndarray, "batch time"], task: UnknownDrift
 ) -> Bank:
-    """Posterior mean of each clean label given the examples before it, when the drift's law is one of several.
+    """Posterior mean of each clean label given the earlier examples, for a drift with one of several parameter sets.
 
     One Kalman filter for each member, with means m_j, covariances P_j and weights p_j [Magill 1965]:
 
@@ -83,7 +83,17 @@ def bank_predictions(
         task: gives the members and Lambda; x may have any length.
 
     Raises:
-        ValueError: if x and y do not fit together, or a member moves so slowly that rounding hides it.
+        ValueError: if x and y do not fit together, or a member drifts too slowly for float64.
+
+    >>> import torch
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import UnknownDrift
+    >>> from icl.theory.floors.unknown_drift import bank_predictions
+    >>> task = UnknownDrift(d=2, n=100, gammas=[0.5, 0.99], steps=[0.866, 0.141], noises=0.1)
+    >>> prompt, member = task.reveal(1, generator=make_generator("example"), dtype=torch.float64)
+    >>> bank = bank_predictions(prompt.x.numpy(), prompt.y.numpy(), task)
+    >>> int(member), bank.weights[0, -1].round(3)
+    (1, array([0., 1.]))
     """
     x, y = _read(x, y, task)
     (batch, time, d), m = x.shape, len(task.gammas)
@@ -128,11 +138,11 @@ def linear_predictions(
         task: gives the members and Lambda; x may have any length.
 
     Raises:
-        ValueError: if x and y do not fit together, or a member moves so slowly that rounding hides it.
+        ValueError: if x and y do not fit together, or a member drifts too slowly for float64.
     """
     x, y = _read(x, y, task)
     (batch, time, d), gammas = x.shape, np.unique(task.gammas)
-    # Members that move alike are one drift to a linear predictor.
+    # Members with equal gamma merge into one drift for a linear predictor.
     share = np.array([(task.weights * task.k0)[task.gammas == gamma].sum() for gamma in gammas])
     m = len(gammas)
     mean, P = np.zeros((batch, m * d)), np.empty((batch, m * d, m * d))
@@ -156,7 +166,7 @@ def _lengths(d: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_closed_form(d: int, eps: float) -> tuple[float, float, float]:
-    """b1, b2 and b3 of `unit_delta_error` by exponential integrals; for eps up to 100, above which b3 is a difference.
+    """b1, b2 and b3 of `unit_delta_error` by exponential integrals; for eps up to 100, above which b3 cancels.
 
     d b3 = E r / (r + eps)^2 = (d/4) (e^x E_{d/2}(x) - e^x E_{d/2 + 1}(x)), x = eps / 2.
     """
@@ -168,7 +178,7 @@ def _in_closed_form(d: int, eps: float) -> tuple[float, float, float]:
 
 
 def _apart(law: DriftLaw, eps: float) -> float:
-    """Relative error of the moments by nodes that enter the error; 0 where r near 0 cannot matter."""
+    """Relative quadrature error of the moments that enter the error; 0 where r near 0 cannot matter."""
     # From d = 20 on there is nothing near 0; without noise b3 does not enter, and a large eps is seen by all.
     if law.d >= 20 or eps >= 100:
         return 0.0
@@ -177,7 +187,7 @@ def _apart(law: DriftLaw, eps: float) -> float:
 
 
 def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
-    """`unit_delta_error` by quadrature, which does not see how an eps near 0 acts in few dimensions."""
+    """`unit_delta_error` by quadrature, inaccurate for an eps near 0 in few dimensions."""
     law = _law(law)
     lam, eps = float(lam), float(eps)
     return _error(law, lam, _written(*_lengths(law.d), eps, law.d))
@@ -185,7 +195,7 @@ def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNega
 
 @validated
 def unit_delta_error(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
-    """Error of unit keys, w <- lam (w + (y - w'x) x / (r + eps)), at any lam and eps, in steady state; exact.
+    """Exact steady-state error of unit keys, w <- lam (w + (y - w'x) x / (r + eps)), at any lam and eps.
 
     With b = 1 / (r + eps), b1 = E b r / d, b2 = E b^2 r^2 / d, b3 = E b^2 r / d, C = E w w_hat and H = E w_hat^2 a
     coordinate move by
@@ -198,7 +208,7 @@ def unit_delta_error(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> f
 
     Args:
         law: the drift; its gamma need not be what lam is made for.
-        lam: fade, dimensionless.
+        lam: decay, dimensionless.
         eps: added to r, in x^2.
 
     Raises:
@@ -231,7 +241,7 @@ def _error(law: DriftLaw, lam: float, moments: tuple[float, float, float]) -> fl
 
 
 def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
-    """`gates_at` by quadrature, which does not see faint noise in few dimensions."""
+    """`gates_at` by quadrature, inaccurate for faint noise in few dimensions."""
     law = _law(law)
     p, noise = float(p), law.sigma_y**2
     if p > law.k0:
@@ -244,13 +254,13 @@ def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
 
 @validated
 def gates_at(law: DriftLaw, p: Positive) -> tuple[float, float]:
-    """Fade and eps of the layer of unit keys that would be at its best if it left p: (lam, eps).
+    """Decay and eps at which the layer of unit keys would be optimal if its error variance were p: (lam, eps).
 
-    The equation p = q + gamma^2 (p - p^2 / D) with q = (1 - gamma^2) k0, solved for gamma, which is the fade:
+    The equation p = q + gamma^2 (p - p^2 / D) with q = (1 - gamma^2) k0, solved for gamma, which is the decay:
 
         lam^2 = (k0 - p) / (k0 - p + p^2 / D),    eps = s2 / p,    1/D = (1/d) E r / (r p + s2)
 
-    so that p names the speed, where the weights' variance and the noise are known.
+    so that p determines the drift rate, given the weights' variance and the noise.
 
     Args:
         law: its d, k0 and noise; its gamma does not matter.
@@ -271,7 +281,7 @@ def gates_at(law: DriftLaw, p: Positive) -> tuple[float, float]:
 
 @validated
 def best_fixed_unit_delta(laws: Sequence[DriftLaw], weights: Any = None) -> SteadyOptimum:
-    """Unit keys with the one fade and the one eps that are best for several laws together.
+    """Unit keys with the one decay and the one eps that minimise the mean error over several drifts.
 
     Minimises the mean of :func:`unit_delta_error` over the laws by Nelder and Mead's search, from the best settings of
     each.

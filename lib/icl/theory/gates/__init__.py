@@ -1,5 +1,5 @@
-"""Gates that depend on the current key: what they can gain.
+"""Gates that depend on the current key: error bounds.
 
 - `finite_key_gates`: exact error of any layer with such gates, and a search for the best, at finite length
-- `key_gates`: bounds for all of them, and a layer that attains these
+- `key_gates`: lower bounds over all such gates, and a layer that attains them
 """

@@ -1,8 +1,8 @@
-"""Exact error of any layer h <- A(x) h + b(x) y whose keys are of a finite law, its slope, and a search for the best.
+"""Exact error and gradient of any layer h <- A(x) h + b(x) y under finitely many keys, and a search for the best.
 
-The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under a law of n keys a gate that sees the
-key is a table of n matrices, second moments are solved for exactly, and so is their slope in every number of the table:
-nothing is left of a search but the search. Not in the papers.
+The bound of :mod:`icl.theory.gates.key_gates` holds for any law of the keys. Under n equally likely keys a gate of the
+key is a table of n matrices; second moments and their gradient in every entry of the table are solved for exactly, so
+that only the optimisation is numerical. Not in the papers.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl._bounds import Count, Natural, Reals, validated
-from icl.theory.gates.key_gates import GateBound, MovingWeights, _gains, _moved, _taken
+from icl.theory.gates.key_gates import GateBound, MovingWeights, _joseph_step, _kalman_gains, _riccati_step
 
 
 @validated
@@ -27,7 +27,7 @@ def _law(keys: Reals, drift: Any) -> np.ndarray:
 
 
 def _table(keys: np.ndarray, **tables: Any) -> list[np.ndarray]:
-    """A and b, under the names that the caller has for them."""
+    """A and b, checked under the caller's names for them."""
     A, b = (np.asarray(_checks.real(name, value), dtype=np.float64) for name, value in tables.items())
     of_A, of_b = tables
     _checks.shape(of_b, b, (len(keys), None), "to match keys")
@@ -36,21 +36,23 @@ def _table(keys: np.ndarray, **tables: Any) -> list[np.ndarray]:
 
 
 def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBound:
-    """`key_gates.key_gated_bound` for keys drawn from these with equal chances; Lambda is their second moment.
+    """`key_gates.key_gated_bound` for keys drawn uniformly from these; Lambda is their second moment.
 
     Args:
         keys: (n, d).
         drift: gives F, H, Q and sigma_y.
 
     Raises:
-        ValueError: if 100,000 steps do not settle.
+        ValueError: if 100,000 steps do not converge.
     """
     keys = _law(keys, drift)
     seen = keys @ drift.H
     P = drift.Q
     for _ in range(100_000):
         before = P
-        P = _moved(np.broadcast_to(P, (len(keys), *P.shape)), _gains(P, seen, drift.sigma_y), seen, drift).mean(0)
+        P = _joseph_step(
+            np.broadcast_to(P, (len(keys), *P.shape)), _kalman_gains(P, seen, drift.sigma_y), seen, drift
+        ).mean(0)
         if np.abs(P - before).max() <= 1e-15 * np.abs(P).max():
             weigh = seen.T @ seen / len(keys)
             return GateBound(float(np.sum(weigh * P)), P)
@@ -59,19 +61,19 @@ def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBo
 
 @validated
 def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: Natural) -> float:
-    """Least error of gates that see the current key and the `window` keys before it, keys drawn from these: exact.
+    """Least error of gates of the current and the `window` previous keys, drawn uniformly from these: exact.
 
-    The covariance of what is missed is a table over windows, and settles under
+    The error covariance is a table over windows, and the fixed point of
 
         S(x_2, .., x_(K+1)) <- mean over x_1 of Kalman's step for x_(K+1) at S(x_1, .., x_K).
 
     Args:
         keys: (n, d), drawn with equal chances; the table has n^window matrices.
         drift: gives F, H, Q and sigma_y.
-        window: how many earlier keys the gates see.
+        window: number of earlier keys the gates depend on.
 
     Raises:
-        ValueError: if the table would have more than a million matrices, or does not settle in 10,000 steps.
+        ValueError: if the table would have more than a million matrices, or does not converge in 10,000 steps.
     """
     keys = _law(keys, drift)
     n, m = len(keys), len(drift.F)
@@ -84,7 +86,7 @@ def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: 
     S = np.broadcast_to(drift.Q, (n**window, m, m))
     for _ in range(10_000):
         before = S
-        moved = _taken(np.repeat(S, n, axis=0), now, drift)
+        moved = _riccati_step(np.repeat(S, n, axis=0), now, drift)
         S = moved.reshape(n, n**window, m, m).mean(0)
         if np.abs(S - before).max() <= 1e-13 * np.abs(S).max():
             return float(np.sum(seen.T @ seen / n * S.mean(0)))
@@ -94,10 +96,10 @@ def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: 
 def gated_error(
     A: Float[np.ndarray, "n N N"], b: Float[np.ndarray, "n N"], keys: Float[np.ndarray, "n d"], drift: MovingWeights
 ) -> tuple[float, Float[np.ndarray, "n N N"], Float[np.ndarray, "n N"]]:
-    """Settled error of the best linear read-out of h <- A(x) h + b(x) y, and its slopes in A and in b.
+    """Steady-state error of the best linear readout of h <- A(x) h + b(x) y, and its gradients in A and in b.
 
-    With u = (z, h) a step is u <- M(x) u + noise, and G = E u u' solves G = E M G M' + noise. The slope is that of the
-    adjoint: Y = E M'Y M + what a change of G does to the error.
+    With u = (z, h) a step is u <- M(x) u + noise, and G = E u u' solves G = E M G M' + noise. The gradient is from the
+    adjoint: Y = E M'Y M + the error's derivative in G.
 
     Args:
         A: one matrix a key.
@@ -106,7 +108,7 @@ def gated_error(
         drift: gives F, H, Q and sigma_y.
 
     Raises:
-        ValueError: if arguments do not fit together, or the layer does not settle.
+        ValueError: if arguments do not fit together, or the layer diverges.
     """
     keys = _law(keys, drift)
     A, b = _table(keys, A=A, b=b)
@@ -124,7 +126,7 @@ def gated_error(
     added[:m, :m], added[m:, m:] = drift.Q, noise * b.T @ b / n
     left = np.eye(size**2) - whole
     G = np.linalg.solve(left, added.ravel()).reshape(size, size)
-    # What is missed is z - B h; at the best B the error's slope in G is that of a fixed B.
+    # The estimation error is z - B h; at the optimal B the gradient in G is that at fixed B (envelope theorem).
     B = G[:m, m:] @ np.linalg.pinv(G[m:, m:], hermitian=True, rcond=1e-13)
     missed = np.hstack([np.eye(m), -B])
     slope_G = missed.T @ (seen.T @ seen / n) @ missed
@@ -143,14 +145,14 @@ def search_gates(
     *,
     evaluations: Count = 2000,
 ) -> float:
-    """The error of the best layer that a search finds, by L-BFGS over all numbers of A and b.
+    """Error of the best layer found by L-BFGS over all entries of A and b.
 
     Args:
         keys: (n, d), drawn with equal chances.
         drift: gives F, H, Q and sigma_y.
-        start_A: where it starts; it has to settle there.
-        start_b: the same for b.
-        evaluations: how often it may ask for the error.
+        start_A: initial A, at which the layer converges.
+        start_b: initial b.
+        evaluations: maximum number of error evaluations.
     """
     keys = _law(keys, drift)
     start_A, start_b = _table(keys, start_A=start_A, start_b=start_b)
@@ -163,7 +165,7 @@ def search_gates(
                 numbers[: n * N * N].reshape(n, N, N), numbers[n * N * N :].reshape(n, N), keys, drift
             )
         except ValueError:
-            # Beyond what settles: a wall that a line search steps back from.
+            # Diverges: return a large value, so that the line search steps back.
             return wall, np.zeros_like(numbers)
         return found, np.concatenate([of_A.ravel(), of_b.ravel()])
 

@@ -1,18 +1,18 @@
-"""What gates that see the current key can buy: the averaged Riccati map, its fixed point, a layer that attains it.
+"""Bound for gates that depend on the current key: averaged Riccati map, its fixed point, a layer that attains it.
 
-The weights are read from a hidden state that moves linearly, w_i = H z_i, z_i = F z_(i-1) + noise of covariance Q; keys
-x_i ~ N(0, Lambda) are independent, labels are y_i = w_i'x_i + noise of variance sigma_y^2. Let a layer keep a state of
-any size,
+The weights are a linear function of a hidden linear-Gaussian state, w_i = H z_i, z_i = F z_(i-1) + noise of covariance
+Q; keys x_i ~ N(0, Lambda) are independent, labels are y_i = w_i'x_i + noise of variance sigma_y^2. Let a layer keep a
+state of any size,
 
     h <- A(x) h + b(x) y,      answer c(x)'h,
 
-A, b and c any functions of the current key. Then the covariance P of what the best linear guess of z from h misses
-settles no lower, in the order of matrices, than the fixed point of
+A, b and c any functions of the current key. Then the error covariance P of the best linear estimate of z from h
+converges no lower, in the Loewner order, than the fixed point of
 
     P -> F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q,
 
-and one state of the size of z attains it. The chapter *What gating can buy* has the proof. Coefficients that do not see
-the key at all have a bound of their own (:func:`data_free_bound`), and gates that see K earlier keys a lower one
+and one state of the size of z attains it. The chapter *What gating can buy* has the proof. Coefficients that do not
+depend on the key at all have a bound of their own (:func:`data_free_bound`), and gates of K earlier keys a lower one
 (:func:`windowed_errors`, :func:`one_earlier_key`). The map is a modified Riccati equation (De Koning 1984, Sinopoli et
 al. 2004), whose coefficients are the keys; none of the papers has it for layers.
 """
@@ -36,7 +36,7 @@ from icl.theory.steady.fast_weights import DriftLaw
 
 
 def _matrix(name: str, value: Any, size: int) -> np.ndarray:
-    """A covariance that has to be given."""
+    """A required covariance."""
     _checks.numbers(name, value)
     _checks.shape(name, np.asarray(value), (size, size))
     return _checks.covariance(name, value, size)
@@ -44,12 +44,12 @@ def _matrix(name: str, value: Any, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class MovingWeights:
-    """Weights read from a hidden state that moves linearly, seen through Gaussian keys and noisy labels.
+    """Linear state-space model of the weights, observed through Gaussian keys and noisy labels.
 
     Attributes:
-        F: (m, m), how the state moves in a step.
-        H: (d, m), what of it the weights are.
-        Q: (m, m), covariance of what a step adds to the state.
+        F: (m, m), transition matrix of the state.
+        H: (d, m), observation matrix, the weights being H z.
+        Q: (m, m), covariance of the state's innovations.
         Lambda: (d, d), covariance of the keys.
         sigma_y: standard deviation of the labels' noise; errors are those of the clean label.
     """
@@ -61,7 +61,7 @@ class MovingWeights:
     sigma_y: NonNegative = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse matrices that do not fit together."""
+        """Validate the shapes and covariances."""
         validate_fields(self)
         F, H = (np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64) for name in ("F", "H"))
         _checks.shape("F", F, (len(np.atleast_1d(F)),) * 2)
@@ -74,18 +74,18 @@ class MovingWeights:
             object.__setattr__(self, name, _matrix(name, getattr(self, name), size))
 
     def error(self, P: Float[np.ndarray, "m m"]) -> float:
-        """Mean squared error of the clean label if P is the covariance of what is missed of the state."""
+        """Mean squared error of the clean label at the state's error covariance P."""
         P = _matrix("P", P, len(self.F))
         return float(np.einsum("ij,jk,ik->", self.Lambda @ self.H, P, self.H))
 
 
 @dataclass(frozen=True, eq=False)
 class GateBound:
-    """The least that a class of layers can miss.
+    """Lower bound on the error of a class of layers.
 
     Attributes:
-        error: E (w'x - answer)^2 once settled, in units of y^2.
-        P: (m, m), the covariance of what is missed of the state before a label.
+        error: E (w'x - answer)^2 in steady state, in units of y^2.
+        P: (m, m), error covariance of the state before a label.
     """
 
     error: float
@@ -101,7 +101,7 @@ def per_coordinate(
     sigma_y: NonNegative = 0.0,
     spectrum: Float[np.ndarray, " d"] | None = None,
 ) -> MovingWeights:
-    """Every coordinate of the weights moves by the same small matrix, itself first: z <- F z + (e, 0, .., 0).
+    """State-space model with independent, identical coordinates: z <- F z + (e, 0, .., 0), the weight first.
 
     Args:
         F: (r, r); drift of first order is [[gamma]], a random walk [[1.0]].
@@ -123,7 +123,7 @@ def per_coordinate(
 
 @validated
 def from_drift_law(law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None) -> MovingWeights:
-    """The drift of a :class:`~icl.theory.steady.fast_weights.DriftLaw` law, w <- gamma w + e, under keys of any
+    """State-space model w <- gamma w + e of a :class:`~icl.theory.steady.fast_weights.DriftLaw`, for keys of any
     spectrum.
 
     Args:
@@ -137,7 +137,7 @@ def from_drift_law(law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = Non
 def ratio_moments(
     sizes: Float[np.ndarray, " d"], noise: NonNegative
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-    """Of D = sum_j sizes_j u_j^2 + noise, u standard normal: E u_j^2 / D, and E u_i^2 u_j^2 / D^2.
+    """Moments E u_j^2 / D and E u_i^2 u_j^2 / D^2 of D = sum_j sizes_j u_j^2 + noise, u standard normal.
 
     1/D is the integral of exp(-t D) over t > 0, and the mean of that a product of (1 + 2 t size)^(-1/2): one integral
     each, by the trapezoidal rule in log t, whose error falls exponentially, to 1e-12 of the result.
@@ -166,8 +166,8 @@ def ratio_moments(
 
 
 @dataclass(frozen=True, eq=False)
-class _Listening:
-    """What a label tells at some P: columns G of P H'V, x = V u, and the moments of u that the mean over keys needs."""
+class _GainMoments:
+    """Key-averaged gain at some P: columns G of P H'V, x = V u, and the moments of u that the average needs."""
 
     V: np.ndarray
     G: np.ndarray
@@ -180,15 +180,15 @@ def _root(Lambda: np.ndarray) -> np.ndarray:
     return np.asarray(vectors * np.sqrt(values.clip(min=0)))
 
 
-def _listen(P: np.ndarray, drift: MovingWeights) -> _Listening:
+def _gain_moments(P: np.ndarray, drift: MovingWeights) -> _GainMoments:
     root = _root(drift.Lambda)
     sizes, U = np.linalg.eigh(root.T @ drift.H @ P @ drift.H.T @ root)
-    # A direction in which nothing is missed tells nothing: P H'V is 0 there.
+    # Directions of zero error variance carry no information: P H'V is 0 there.
     alive = sizes > 1e-14 * max(sizes[-1], 1e-300)
     if not alive.any():
-        return _Listening(root[:, :0], np.zeros((len(P), 0)), np.zeros(0), np.zeros((0, 0)))
+        return _GainMoments(root[:, :0], np.zeros((len(P), 0)), np.zeros(0), np.zeros((0, 0)))
     V = root @ U[:, alive]
-    return _Listening(V, P @ drift.H.T @ V, *ratio_moments(sizes[alive], drift.sigma_y**2))
+    return _GainMoments(V, P @ drift.H.T @ V, *ratio_moments(sizes[alive], drift.sigma_y**2))
 
 
 def _covariance(P: Any, drift: Any, name: str = "P") -> np.ndarray:
@@ -197,48 +197,48 @@ def _covariance(P: Any, drift: Any, name: str = "P") -> np.ndarray:
 
 
 def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
-    """The averaged Riccati map: F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q for x ~ N(0, Lambda).
+    """Averaged Riccati map: F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q for x ~ N(0, Lambda).
 
-    It increases with P and is concave in it, in the order of matrices.
+    It is increasing and concave in P, in the Loewner order.
 
     Args:
-        P: (m, m), covariance of what is missed of the state before a label.
-        drift: how it moves.
+        P: (m, m), error covariance of the state before a label.
+        drift: gives F, H, Q, Lambda and sigma_y.
     """
     P = _covariance(P, drift)
-    heard = _listen(P, drift)
+    heard = _gain_moments(P, drift)
     return np.asarray(drift.F @ (P - heard.G * heard.one @ heard.G.T) @ drift.F.T + drift.Q)
 
 
 def data_free_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
-    """The same for coefficients that do not see the key: matrices multiply the states, and x x' times each.
+    """Averaged Riccati map of layers with constant coefficients: matrices multiply the states, and x x' times each.
 
     F (P - P H'L [2 L S L + (tr L S + sigma_y^2) L]^-1 L H P) F' + Q with S = H P H' and L = Lambda.
 
     Args:
-        P: (m, m), covariance of what is missed of the state before a label.
-        drift: how it moves.
+        P: (m, m), error covariance of the state before a label.
+        drift: gives F, H, Q, Lambda and sigma_y.
     """
     P = _covariance(P, drift)
     K = _fixed_gain(P, drift)
     return np.asarray(drift.F @ (P - K @ drift.Lambda @ drift.H @ P) @ drift.F.T + drift.Q)
 
 
-def _heard_covariance(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
+def _key_fourth_moment(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
     """E x x'S x x' for Gaussian keys."""
     L = drift.Lambda
     return np.asarray(2 * L @ S @ L + np.trace(L @ S) * L)
 
 
 def _fixed_gain(P: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """The best K of a step K (y - guess) x."""
+    """Optimal K of the update K (y - guess) x."""
     S, L = drift.H @ P @ drift.H.T, drift.Lambda
-    heard = _heard_covariance(S, drift) + drift.sigma_y**2 * L
+    heard = _key_fourth_moment(S, drift) + drift.sigma_y**2 * L
     return np.asarray(P @ drift.H.T @ L @ np.linalg.pinv(heard, hermitian=True))
 
 
 def _key_gated_slope(P: np.ndarray, drift: MovingWeights) -> Callable[[np.ndarray], np.ndarray]:
-    heard = _listen(P, drift)
+    heard = _gain_moments(P, drift)
     G, N = heard.G, heard.V.T @ drift.H
 
     def slope(X: np.ndarray) -> np.ndarray:
@@ -256,7 +256,7 @@ def _data_free_slope(P: np.ndarray, drift: MovingWeights) -> Callable[[np.ndarra
 
     def slope(X: np.ndarray) -> np.ndarray:
         cross = K @ drift.Lambda @ drift.H @ X
-        spread = K @ _heard_covariance(drift.H @ X @ drift.H.T, drift) @ K.T
+        spread = K @ _key_fourth_moment(drift.H @ X @ drift.H.T, drift) @ K.T
         return np.asarray(drift.F @ (X - cross - cross.T + spread) @ drift.F.T)
 
     return slope
@@ -267,7 +267,7 @@ _Slope = Callable[[np.ndarray, MovingWeights], Callable[[np.ndarray], np.ndarray
 
 
 def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
-    """The fixed point of a map that increases and is concave, by Newton's method, which comes down to it from above."""
+    """Fixed point of an increasing concave map, by Newton's method from above, which converges monotonically."""
     m = len(drift.F)
     if np.abs(np.linalg.eigvals(drift.F)).max() < 1:
         P = np.asarray(solve_discrete_lyapunov(drift.F, drift.Q))
@@ -290,7 +290,7 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
 
         found, _ = gmres(LinearOperator((m * m, m * m), matvec=left, dtype=float), off.ravel(), rtol=1e-8, atol=0.0)
         P = P + (found.reshape(m, m) + found.reshape(m, m).T) / 2
-        # From below the first step may overshoot; the map itself leads back.
+        # From below the first Newton step may overshoot; a step of the map itself leads back.
         if not np.isfinite(P).all() or np.linalg.eigvalsh(P)[0] < -1e-9 * np.abs(P).max():
             break
     raise ValueError(f"drift must settle under its best gains, which it does not with F = {drift.F}")
@@ -298,22 +298,22 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
 
 @validated
 def key_gated_bound(drift: MovingWeights) -> GateBound:
-    """The least error of any layer h <- A(x) h + b(x) y of any size whose gates see the current key: a fixed point.
+    """Least error of any layer h <- A(x) h + b(x) y of any size with gates of the current key: a fixed point.
 
     For drift of first order and Lambda = I it is :func:`~icl.theory.steady.fast_weights.best_unit_delta`.
 
     Args:
-        drift: how the weights move; F inside the unit circle, or on it where keys see what would grow.
+        drift: F inside the unit circle, or on it where the keys make the growing directions observable.
 
     Raises:
-        ValueError: if nothing settles.
+        ValueError: if the iteration does not converge.
     """
     return _settle(drift, averaged_step, _key_gated_slope)
 
 
 @validated
 def data_free_bound(drift: MovingWeights) -> GateBound:
-    """The same for layers whose coefficients are matrices and do not see the key: h_j <- A h + B y x + C x x'h.
+    """Least error of layers whose coefficients are constant matrices: h_j <- A h + B y x + C x x'h.
 
     For drift of first order and a diagonal Lambda it is :func:`~icl.theory.steady.fast_weights.delta_diagonal`.
 
@@ -321,7 +321,7 @@ def data_free_bound(drift: MovingWeights) -> GateBound:
         drift: how the weights move.
 
     Raises:
-        ValueError: if nothing settles.
+        ValueError: if the iteration does not converge.
     """
     return _settle(drift, data_free_step, _data_free_slope)
 
@@ -332,7 +332,7 @@ def best_layer_answers(
     drift: MovingWeights,
     P: Float[np.ndarray, "m m"],
 ) -> Float[np.ndarray, "batch time"]:
-    """Answers, before each label, of the one state that attains the bound: z <- F (z + k(x) (y - x'H z)), from 0.
+    """Predictions, before each label, of the one state that attains the bound: z <- F (z + k(x) (y - x'H z)), from 0.
 
     k(x) = P H'x / (x'H P H'x + sigma_y^2): the layer h <- A(x) h + b(x) y with A = F (I - k x'H) and b = F k.
 
@@ -350,7 +350,7 @@ def best_layer_answers(
     for i in range(x.shape[1]):
         seen = x[:, i] @ drift.H
         answers[:, i] = (seen * z).sum(1)
-        k = _gains(P, seen, drift.sigma_y)
+        k = _kalman_gains(P, seen, drift.sigma_y)
         z = (z + k * (y[:, i] - answers[:, i])[:, None]) @ drift.F.T
     return answers
 
@@ -362,21 +362,21 @@ def _sequences(x: Reals, drift: MovingWeights) -> np.ndarray:
     return x
 
 
-def _gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
-    """P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one for each; 0 where nothing is heard."""
+def _kalman_gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
+    """Kalman gain P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one each; 0 where s'P s is."""
     Ps, S = innovation(P, seen, sigma_y**2)
     return Ps / np.where(S > 0, S, np.inf)[..., None]
 
 
-def _moved(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """What is missed after a step with gain k, whatever k is: Joseph's form, F in both of its factors."""
+def _joseph_step(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
+    """Error covariance after a step with any gain k (Joseph form)."""
     A = drift.F @ (np.eye(P.shape[-1]) - k[:, :, None] * seen[:, None, :])
     b = k @ drift.F.T
     return np.asarray(A @ P @ A.transpose(0, 2, 1) + drift.sigma_y**2 * b[:, :, None] * b[:, None, :] + drift.Q)
 
 
-def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """The same at the best gain: Riccati's step."""
+def _riccati_step(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
+    """Error covariance after a step with the Kalman gain (Riccati step)."""
     Ps, S = innovation(P, seen, drift.sigma_y**2)
     return np.asarray(drift.F @ downdate(P, Ps, np.where(S > 0, S, np.inf)) @ drift.F.T + drift.Q)
 
@@ -385,7 +385,7 @@ def _taken(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
 def windowed_errors(
     x: Float[np.ndarray, "batch time d"], drift: MovingWeights, window: Natural, prior: Float[np.ndarray, "m m"]
 ) -> Float[np.ndarray, "batch time"]:
-    """Error at each position of one state whose gain sees the current key and the `window` keys before it.
+    """Error at each position of one state whose gain depends on the current and the `window` previous keys.
 
     The gain is Kalman's at the covariance that Riccati's recursion reaches from `prior` over these keys. The error is
     exact given the keys, and averaged over them an upper bound of what gates with that window can reach; with 0 keys
@@ -394,8 +394,8 @@ def windowed_errors(
     Args:
         x: keys, one sequence a row.
         drift: how the weights move.
-        window: how many earlier keys the gates see.
-        prior: (m, m), the covariance taken for what is missed before the window.
+        window: number of earlier keys the gates depend on.
+        prior: (m, m), error covariance assumed before the window.
     """
     prior = _covariance(prior, drift, "prior")
     x = _sequences(x, drift)
@@ -406,16 +406,16 @@ def windowed_errors(
         errors[:, i] = np.einsum("ij,cij->c", weigh, P)
         R = np.broadcast_to(prior, P.shape)
         for j in range(max(0, i - window), i):
-            R = _taken(R, seen[:, j], drift)
-        P = _moved(P, _gains(R, seen[:, i], drift.sigma_y), seen[:, i], drift)
+            R = _riccati_step(R, seen[:, j], drift)
+        P = _joseph_step(P, _kalman_gains(R, seen[:, i], drift.sigma_y), seen[:, i], drift)
     return errors
 
 
 @validated
 def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) -> float:
-    """The least error of gates that see the current key and the one before it: clean labels, Lambda = I, exact.
+    """Least error of gates that depend on the current and the previous key: clean labels, Lambda = I, exact.
 
-    After a clean label nothing but q is missed along its key, and t in every other direction:
+    After a clean label the error variance is q along its key, and t in every other direction:
 
         t = q + gamma^2 (t - b / d - E[b^2 c (1 - c) / (t - b c)] / (d - 1)),    b = t - q,
 
@@ -423,8 +423,8 @@ def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) 
 
     Args:
         d: dimension of the keys.
-        gamma: what a step leaves of the weights; 1 is a random walk.
-        q: variance of what it adds to each coordinate, in units of (y/x)^2.
+        gamma: autoregressive coefficient; 1 is a random walk.
+        q: variance of each coordinate of the innovations, in units of (y/x)^2.
     """
     nodes, weight = roots_jacobi(200, (d - 3) / 2, -0.5)
     c, weight = (1 + nodes) / 2, weight / weight.sum()
@@ -434,6 +434,6 @@ def one_earlier_key(d: Annotated[int, Ge(2)], gamma: UnitInterval, q: Positive) 
         rest = weight @ (b**2 * c * (1 - c) / (t - b * c))
         return float(1 + gamma**2 * (t - b / d - rest / (d - 1)) - t)
 
-    # In units of q; at t = 1 nothing has been missed before the step, and no t is above unit keys' own d.
+    # In units of q; t = 1 is zero error before the step, and t <= d, that of unit keys.
     t = brentq(off, 1.0, 2.0 * d, xtol=1e-14, rtol=1e-14) if gamma else 1.0
     return q * ((d - 1) * t + 1)

@@ -1,9 +1,9 @@
 """Linear first-order methods on random quadratics.
 
-- `gated_floor`: floors at other variances, with gates, and of fitted coefficients
-- `learnability`: how many prompts teach the coefficients: bounds
+- `gated_floor`: floors at other input variances, with gates, and with fitted coefficients
+- `learnability`: sample complexity of learning the coefficients
 - `polynomial_floor`: the lowest risk of any method with prompt-independent coefficients
-- `tables`: methods as tables of coefficients and as polynomials
+- `tables`: methods as coefficient tables and as polynomials
 """
 
 from icl.theory.lfom.tables import (

@@ -1,4 +1,4 @@
-"""Floors beside the polynomial floor: other variances, gates, coefficients that read the prompt, and what fits cost.
+"""Floors beyond the polynomial floor: input scales, gates, prompt-dependent coefficients, and estimation cost.
 
 A prompt of n inputs x ~ N(0, s I) with w* ~ N(0, I/s) has the curvature H = s W/n, W ~ Wishart_d(I, n), and an error
 polynomial p with p(0) = 1 has the mean squared error E ||p(s W/n)||_F^2 over prompts, query and w*. What follows holds
@@ -41,7 +41,7 @@ from icl.theory.lfom.tables import registers, table_risks
 
 @dataclass(frozen=True, eq=False)
 class LeastRisk:
-    """Least risks over polynomials p with p(0) = 1, and the one register whose every layer has them.
+    """Least risks over polynomials p with p(0) = 1, and the one-register method that attains them at every layer.
 
     Attributes:
         risks: of degrees 0 .. L, in units of y^2.
@@ -65,8 +65,8 @@ def _moments(d: int, n: int, degree: int) -> list[Fraction]:
     return [Fraction(trace, n**k) for k, trace in enumerate(_traces(d, n, degree))]
 
 
-def _several(name: str, values: Any) -> list[Fraction]:
-    """At least one number > 0, exactly."""
+def _positive_fractions(name: str, values: Any) -> list[Fraction]:
+    """Check for at least one number > 0; return them as fractions."""
     array = np.asarray(_checks.real(name, values, above=0), dtype=np.float64)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"{name} must have shape (count,) with count >= 1, got {array.shape}")
@@ -75,7 +75,7 @@ def _several(name: str, values: Any) -> list[Fraction]:
 
 @validated
 def rescaled_risk(ratio: Positives, d: Count, n: Count, layers: Count) -> Float[np.ndarray, "..."]:
-    """E ||p(ratio W/n)||_F^2 of the p of degree `layers` that is best at ratio 1: a method at another variance.
+    """E ||p(ratio W/n)||_F^2 of the p of degree `layers` that is optimal at ratio 1: risk at another input variance.
 
     The ratio is that of the prompts' variance to the one it was made for, or for A = a I, that of a to 1/variance. At 1
     it is :func:`~icl.theory.lfom.polynomial_floor.optimal_risks`; everywhere else it is more.
@@ -98,7 +98,7 @@ def rescaled_risk(ratio: Positives, d: Count, n: Count, layers: Count) -> Float[
 def simplex_gate(
     variance: Positive, trained: Any, d: Count, n: Count, layers: Count
 ) -> tuple[float, Float[np.ndarray, " experts"]]:
-    """Least risk at a variance of gates on layers, >= 0 and of sum 1, over experts that are each the best at theirs.
+    """Least risk at a variance of simplex gates on layers, >= 0 and of sum 1, over experts optimal at theirs.
 
     They reach every r = variance sum_h alpha_h / s_h between variance / max s_h and variance / min s_h, and nothing
     beyond: the floor at variances between the experts', :func:`rescaled_risk` elsewhere. Free gates reach r = 1 always.
@@ -113,7 +113,7 @@ def simplex_gate(
     Returns:
         the risk, in units of y^2, and gates that have it: two experts' at most.
     """
-    experts = np.array([float(value) for value in _several("trained", trained)])
+    experts = np.array([float(value) for value in _positive_fractions("trained", trained)])
     optimum = _optimum(d, n, layers)
     low, high = variance / experts.max(), variance / experts.min()
     if low <= 1 <= high:
@@ -137,12 +137,12 @@ def simplex_gate(
     return float(rescaled_risk(best, d, n, layers)), alpha
 
 
-def _eliminated(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fraction]]:
-    """X with G X = S for a symmetric, semi-definite G and an S in its range; 0 in rows that G leaves free."""
+def _eliminate(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fraction]]:
+    """Solution X of G X = S for a symmetric, semi-definite G and an S in its range; 0 in free rows."""
     rows = [[*g, *s] for g, s in zip(G, S, strict=True)]
     size, found = len(G), list[int]()
     for k in range(size):
-        # What is left of a row that depends on those before it is 0 altogether: so says semi-definiteness.
+        # A zero pivot has a zero row, as G is semi-definite.
         if not rows[k][k]:
             continue
         rows[k] = [value / rows[k][k] for value in rows[k]]
@@ -157,7 +157,7 @@ def _eliminated(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[F
 def output_gate(
     variance: Positive, trained: Any, d: Count, n: Count, layers: Count
 ) -> tuple[float, Float[np.ndarray, " experts"]]:
-    """Least risk at a variance of free gates on final outputs, over experts that are each the best at theirs.
+    """Least risk at a variance of unconstrained gates on final outputs, over experts optimal at theirs.
 
     The form of [Dutta & Sra 2025, Thm 4.1] for one component. The mixed polynomial 1 - sum_h alpha_h + sum_h alpha_h
     p(t s / s_h) has `layers` coefficients: as many experts of different variances reach the floor, fewer do only at
@@ -167,7 +167,7 @@ def output_gate(
         the risk, in units of y^2, and gates that have it, of any sign and sum; dimensionless.
     """
     s = Fraction(float(variance))
-    experts = _several("trained", trained)
+    experts = _positive_fractions("trained", trained)
     p = _optimum(d, n, layers).residual
     moments = _moments(d, n, 2 * layers)
     # p(t s / s_h) - 1, from degree 1 on.
@@ -178,7 +178,7 @@ def output_gate(
 
     G = [[inner(u, v) for v in features] for u in features]
     b = [sum((a * moments[i + 1] for i, a in enumerate(u)), Fraction()) for u in features]
-    alpha = [-row[0] for row in _eliminated(G, [[value] for value in b])]
+    alpha = [-row[0] for row in _eliminate(G, [[value] for value in b])]
     risk = moments[0] + sum((a * value for a, value in zip(alpha, b, strict=True)), Fraction())
     return float(risk), _floats(tuple(alpha))
 
@@ -187,7 +187,7 @@ def output_gate(
 def least_over_variances(
     variances: Any, d: Count, n: Count, layers: Count, weights: Float[np.ndarray, " count"] | None = None
 ) -> LeastRisk:
-    """The best polynomial of prompts whose variance is one of several and is told to nobody: a mixture without a gate.
+    """Optimal polynomial of prompts with one of several unknown input variances: a mixture without a gate.
 
     Moments of the mixture's spectrum are sums, sum_s weight_s s^k E tr (W/n)^k. What it risks at one of the variances
     is :func:`~icl.theory.lfom.tables.table_risks` of its register with a = variance.
@@ -202,11 +202,11 @@ def least_over_variances(
     Returns:
         Mean risks over the mixture, and the register, whose alpha is in 1/x^2.
     """
-    each = _several("variances", variances)
+    each = _positive_fractions("variances", variances)
     if weights is None:
         shares = [Fraction(1)] * len(each)
     else:
-        shares = _several("weights", weights)
+        shares = _positive_fractions("weights", weights)
         if len(shares) != len(each):
             raise ValueError(f"weights must have shape ({len(each)},) to match variances, got ({len(shares)},)")
     moments = _moments(d, n, 2 * layers)
@@ -219,9 +219,9 @@ def least_over_variances(
 
 @validated
 def least_by_trace(d: Count, n: Count, layers: Count) -> LeastRisk:
-    """The best coefficients that may read s = tr H / d, as p(t / s): one error at every variance, without labels.
+    """Optimal coefficients as functions of s = tr H / d, p(t / s): one error at every variance, without labels.
 
-    Exact (module's head). In the register, A is I / s.
+    Exact (module docstring). In the register, A is I / s.
 
     Args:
         d: dimension.
@@ -240,7 +240,7 @@ def least_by_trace(d: Count, n: Count, layers: Count) -> LeastRisk:
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """A floor between two estimates from one sample of prompts.
+    """Floor bracketed by two estimates from one sample of prompts.
 
     Attributes:
         lower: the best polynomials of all prompts on these prompts, degrees 0 .. L: in the mean below the floor.
@@ -271,7 +271,7 @@ def _symmetric(name: str, values: Any, batch: int, d: int) -> np.ndarray:
 
 
 def _roots(name: str, matrices: np.ndarray, *, definite: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Roots of positive semi-definite matrices, and their inverses where they have to be definite."""
+    """Square roots of positive semi-definite matrices, and their inverses where they have to be definite."""
     values, vectors = np.linalg.eigh(matrices)
     least, largest = values[:, 0], values[:, -1]
     if definite and (least <= 1e-12 * largest).any():
@@ -330,7 +330,7 @@ def least_by_sample(
     read = np.ones(batch) if scale is None else np.asarray(_checks.real("scale", scale, above=0), dtype=np.float64)
     _checks.shape("scale", read, (batch,), "to match H")
     if S_x is None and S_w is None and A is None:
-        # Every coordinate along an eigenvector is a problem of one number.
+        # In the eigenbasis every coordinate is a scalar problem.
         K, start, columns = (np.linalg.eigvalsh(H) / read[:, None]).reshape(-1, 1, 1), None, d
     else:
         A = np.eye(d) if A is None else np.asarray(_checks.real("A", A), dtype=np.float64)
@@ -356,7 +356,7 @@ def least_by_sample(
 def least_by_spectrum(
     H: Float[np.ndarray, "batch d d"], layers: Count
 ) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "depths"]]:
-    """Mean of min_p ||p(H)||_F^2, a polynomial for each prompt, p(0) = 1: below any gate that reads inputs alone.
+    """Mean of min_p ||p(H)||_F^2, a polynomial for each prompt, p(0) = 1: a bound on any gate that reads inputs alone.
 
     For white inputs and weights. What is projected out is orthogonal: the powers t, t^2, .. of a prompt's eigenvalues.
 
@@ -376,11 +376,11 @@ def least_by_spectrum(
     for _ in range(layers):
         direction = t * direction
         size = (direction**2).sum(1, keepdims=True)
-        # Twice: what rounding leaves of the first pass is removed by the second.
+        # Gram-Schmidt twice, against rounding.
         for other in basis * 2:
             direction = direction - (other * direction).sum(1, keepdims=True) * other
         norm = (direction**2).sum(1, keepdims=True)
-        # A prompt without a new direction is solved.
+        # Krylov space exhausted: the prompt is solved.
         new = norm > 1e-24 * size
         direction = np.divide(direction, np.sqrt(norm), out=np.zeros_like(direction), where=new)
         basis.append(direction)
@@ -435,7 +435,7 @@ def excess_constants(
             ]
             for j in powers
         ]
-        each = (_eliminated(G, S) for S in (labels, prompts))
+        each = (_eliminate(G, S) for S in (labels, prompts))
         first, second = (sum((row[k] for k, row in enumerate(X)), Fraction()) for X in each)
         found.append((first, second))
     return _floats(tuple(c for c, _ in found)), _floats(tuple(c for _, c in found))

@@ -1,4 +1,4 @@
-"""How many prompts does it take to learn scalar coefficients? [Dutta & Sra 2025, Thm 5.1, App. A.5] as a number.
+"""Sample complexity of learning scalar coefficients, computed [Dutta & Sra 2025, Thm 5.1, App. A.5].
 
 The prompts are those of :mod:`icl.theory.lfom.tables`, in white coordinates. Methods of L layers with shared scalar
 coefficients have the error x_q' p(H) w*, p(0) = 1. About the best polynomial, with residual r and features phi_k = x_q'
@@ -7,7 +7,7 @@ H^k w*, G = E phi phi', psi = G^(-1/2) phi, every other is a vector u with
     loss = (r + psi'u)^2,    risk = floor + ||u||^2,    E r psi = 0,    E psi psi' = I
 
 The theorem wants a compact set of parameters. Here it is all methods of at most some risk: the ball ||u|| <= rho, with
-rho^2 = that risk - floor. Without `times` they are those that are no worse than answering 0, whose risk is d; with it,
+rho^2 = that risk - floor. Without `times` they are those no worse than the zero predictor, whose risk is d; with it,
 those of at most `times` the floor. Over the ball the loss of one prompt is at most (||r|| + rho ||psi||)^2 and has
 slopes of at most 2 (||r|| + rho ||psi||) ||psi||: :func:`worst_losses`. What the best of the ball on N prompts risks
 beyond the floor:
@@ -32,7 +32,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
 from icl._bounds import Count, OpenUnit, Positive, validated
-from icl.theory.lfom.gated_floor import _eliminated, excess_constants
+from icl.theory.lfom.gated_floor import _eliminate, excess_constants
 from icl.theory.lfom.polynomial_floor import _optimum, _products, optimal_polynomial, optimal_risks, wishart_moments
 
 
@@ -40,19 +40,19 @@ from icl.theory.lfom.polynomial_floor import _optimum, _products, optimal_polyno
 def ball(
     d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> Float[np.ndarray, "layers"]:
-    """The radius rho of the module's head, for 1 .. layers layers.
+    """Radius rho of the module docstring, for 1 .. layers layers.
 
     Args:
         d: dimension.
         n: examples in a prompt.
         layers: >= 1.
-        times: largest risk in the ball over the floor; None is that of answering 0.
+        times: largest risk in the ball over the floor; None is that of the zero predictor.
 
     Returns:
         shape (layers,), in units of y.
     """
     floor = optimal_risks(d, n, layers)[1:]
-    # Small d and many layers leave nothing above a floor that is 0 but for rounding.
+    # With small d and many layers the floor is 0 but for rounding.
     highest = d if times is None else times * floor
     return np.asarray(np.sqrt(highest - floor))
 
@@ -66,7 +66,7 @@ def covering_excess(
     slope: Positive,
     delta: OpenUnit = 0.05,
 ) -> Float[np.ndarray, "..."]:
-    """What the empirical minimiser over a ball risks beyond the least, at most, with probability 1 - delta.
+    """Bound on the excess risk of the empirical minimiser over a ball, with probability 1 - delta.
 
     A ball of this radius in p dimensions has a cover by (1 + 2 radius/s)^p balls of any radius s. At their centres
     Hoeffding's inequality and a union bound hold the two means together within e_s, between them the slope does:
@@ -113,7 +113,7 @@ def prompts_needed(
     slope: Positive,
     delta: OpenUnit = 0.05,
 ) -> float:
-    """The number of prompts from which :func:`covering_excess` is at most that.
+    """Least number of prompts from which :func:`covering_excess` is at most that.
 
     Args:
         excess: > 0, in y^2.
@@ -147,7 +147,7 @@ def prompts_needed(
 def mean_worst_loss(
     d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> Float[np.ndarray, "layers"]:
-    """A bound of E max over the ball of the loss, (sqrt floor + sqrt(L) rho)^2, for 1 .. layers layers.
+    """Bound on E max over the ball of the loss, (sqrt floor + sqrt(L) rho)^2, for 1 .. layers layers.
 
     Jennrich's condition in closed form: a prompt's worst loss over the ball has a mean. E r^2 = floor, E ||psi||^2 = L,
     and Minkowski's inequality.
@@ -169,7 +169,7 @@ def mean_worst_loss(
 def moment_constants(
     d: Count, n: Count, layers: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> Float[np.ndarray, "layers"]:
-    """K with excess <= K / sqrt(N delta) but for a probability delta, for Gaussian prompts: no loss need be bounded.
+    """K with excess <= K / sqrt(N delta) with probability 1 - delta, for Gaussian prompts, whose loss is unbounded.
 
     The empirical risk is off by mean(r^2) - floor + 2 u'mean(r psi) + u'(mean(psi psi') - I) u, in the ball by at most
     ||a|| + 2 rho ||b|| + rho^2 ||C||_F. With Minkowski's inequality for the three, Chebyshev's, and twice for the
@@ -211,7 +211,7 @@ def moment_constants(
         )
         powers = range(1, degree + 1)
         unit = [[Fraction(int(j == k)) for k in powers] for j in powers]
-        inverse = _eliminated([[m(j + k) for k in powers] for j in powers], unit)
+        inverse = _eliminate([[m(j + k) for k in powers] for j in powers], unit)
         lengths = sum(
             (
                 inverse[i - 1][j - 1]
@@ -235,7 +235,7 @@ def moment_constants(
 def worst_losses(
     features: Float[np.ndarray, "batch depths"], d: Count, n: Count, times: Annotated[float, Gt(1)] | None = None
 ) -> tuple[Float[np.ndarray, " batch"], Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-    """The loss of each prompt at the best polynomial, and the largest loss and slope in the ball (module's head).
+    """Loss of each prompt at the best polynomial, and the largest loss and slope in the ball (module docstring).
 
     Args:
         features: x_q' H^k w* of each prompt for k = 0 .. L, L >= 1, in white coordinates; in y.

@@ -1,4 +1,4 @@
-"""The polynomial floor: the least risk of any linear first-order method with shared coefficients, and its register.
+"""Polynomial floor: least risk of any linear first-order method with shared coefficients, and its one-register form.
 
 With the error polynomials p of :mod:`icl.theory.lfom.tables` the mean squared error is E ||p(W/n)||_F^2, W ~
 Wishart_d(I, n): an integral of p^2 over the mean spectrum dm of W/n. What is least, and how it is reached at every
@@ -46,7 +46,7 @@ from icl._bounds import Count, Positive, Reals, validated
 
 @cache
 def _products(d: int, n: int) -> Callable[..., int]:
-    """A function of powers k: E of the product of tr W^k over them, W ~ Wishart_d(I, n). It keeps what it has found.
+    """Memoised map from powers k to E of the product of tr W^k over them, W ~ Wishart_d(I, n).
 
     With p_k = tr W^k, p_0 = d, and W = G G', Gaussian integration by parts of E tr(G (W^k G)') f gives, for f a product
     of further traces p_m (their set is mu),
@@ -58,7 +58,7 @@ def _products(d: int, n: int) -> Callable[..., int]:
     known: dict[tuple[int, ...], int] = {(): 1}
 
     def mean(*powers: int) -> int:
-        """E of the product of tr W^k over these k; the factor with the largest is integrated by parts."""
+        """E of the product of tr W^k over these k, by integrating the factor with the largest by parts."""
         key = tuple(sorted((power for power in powers if power), reverse=True))
         if key not in known:
             k, rest = key[0] - 1, key[1:]
@@ -137,7 +137,7 @@ def wishart_moments(d: Count, n: Count, degree: Annotated[int, Ge(0), Le(120)]) 
 
 @dataclass(frozen=True)
 class _Register:
-    """The recursion of the module's head for dm, exactly.
+    """Recursion of the module docstring for dm, exactly.
 
     Attributes:
         risks: least risk of each degree 0 .. L.
@@ -153,7 +153,7 @@ class _Register:
 
 @dataclass(frozen=True)
 class _Optimum(_Register):
-    """And where it ends.
+    """Recursion of the module docstring with its final residual.
 
     Attributes:
         residual: ascending coefficients of the best polynomial of degree L.
@@ -168,13 +168,13 @@ def _optimum(d: int, n: int, layers: int) -> _Optimum:
 
 
 def _over_one(values: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Numerators over the least common denominator, and this."""
+    """Numerators over the least common denominator, and that denominator."""
     least = lcm(*(value.denominator for value in values))
     return [value.numerator * (least // value.denominator) for value in values], least
 
 
 def _least(moments: Sequence[Fraction]) -> _Optimum:
-    """The recursion of the module's head under any measure, from its moments of degree 0 .. 2 L.
+    """Recursion of the module docstring under any measure, from its moments of degree 0 .. 2 L.
 
     Of a measure on few points a low degree leaves nothing: what follows has steps of 0.
     """
@@ -182,7 +182,7 @@ def _least(moments: Sequence[Fraction]) -> _Optimum:
     whole, least = _over_one(moments)
 
     def inner(p: list[Fraction], q: list[Fraction]) -> Fraction:
-        # In integers: of fractions each sum and product would be reduced to lowest terms.
+        # In integers: fractions would be reduced at every operation.
         (u, of_p), (v, of_q) = _over_one(p), _over_one(q)
         total = sum(a * b * whole[i + j] for i, a in enumerate(u) for j, b in enumerate(v))
         return Fraction(total, of_p * of_q * least)
@@ -223,13 +223,17 @@ def optimal_risks(d: Count, n: Count, layers: Annotated[int, Ge(1), Le(60)]) -> 
 
     Returns:
         shape (layers + 1,), in units of y^2; d first.
+
+    >>> from icl.theory.lfom.polynomial_floor import optimal_risks
+    >>> optimal_risks(d=5, n=20, layers=3).round(3)
+    array([5.   , 1.154, 0.361, 0.134])
     """
     return _floats(_optimum(d, n, layers).risks)
 
 
 @validated
 def optimal_polynomial(d: Count, n: Count, layers: Count) -> Float[np.ndarray, "depths"]:
-    """Ascending coefficients (1, c_1, ..) of the polynomial of degree `layers` that has the least risk.
+    """Ascending coefficients (1, c_1, ..) of the least-risk polynomial of degree `layers`.
 
     In float64, where values of a polynomial near its large roots suffer from cancellation; for steps that do not, see
     :func:`optimal_registers` and :func:`optimal_steps`. Arguments as in :func:`optimal_risks`.
@@ -241,13 +245,19 @@ def optimal_polynomial(d: Count, n: Count, layers: Count) -> Float[np.ndarray, "
 def optimal_registers(
     d: Count, n: Count, layers: Count
 ) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
-    """Coefficients of the one register whose every layer has the least risk of its depth.
+    """Coefficients of the one-register method that has the least risk at every depth.
 
-    s <- -A H e + gamma_l s, e <- e + alpha_l s [Dutta & Sra 2025, (3.1), (3.2)] with A = Sigma^-1; the module's head
+    s <- -A H e + gamma_l s, e <- e + alpha_l s [Dutta & Sra 2025, (3.1), (3.2)] with A = Sigma^-1; the module docstring
     derives them. Fewer layers want the first of the same numbers. Arguments as in :func:`optimal_risks`.
 
     Returns:
         alpha and gamma, each of shape (layers,) and dimensionless; gamma_0 = 0.
+
+    >>> from icl.theory.lfom.polynomial_floor import optimal_registers
+    >>> from icl.theory.lfom.tables import registers, table_risks
+    >>> alpha, gamma = optimal_registers(d=5, n=20, layers=3)
+    >>> table_risks(registers(alpha, gamma), d=5, n=20).round(3)
+    array([5.   , 1.154, 0.361, 0.134])
     """
     optimum = _optimum(d, n, layers)
     return _floats(optimum.alpha), _floats(optimum.gamma)
@@ -255,7 +265,7 @@ def optimal_registers(
 
 @validated
 def optimal_steps(d: Count, n: Count, layers: Count) -> Float[np.ndarray, "layers"]:
-    """Step sizes a_l with prod_l (1 - a_l t) the polynomial of least risk: memoryless steps A_l = a_l Sigma^-1.
+    """Step sizes a_l with prod_l (1 - a_l t) the least-risk polynomial: memoryless steps A_l = a_l Sigma^-1.
 
     They reach the floor after the last layer only; in what order they are taken matters before it.
     Arguments as in :func:`optimal_risks`.
@@ -274,7 +284,7 @@ def optimal_steps(d: Count, n: Count, layers: Count) -> Float[np.ndarray, "layer
 
 @validated
 def best_single_step(d: Count, n: Count) -> tuple[float, float]:
-    """The best step of one layer and its risk: a = n/(n+d+1) and d(d+1)/(n+d+1).
+    """Optimal step of one layer and its risk: a = n/(n+d+1) and d(d+1)/(n+d+1).
 
     E tr(I - a H)^2 = d - 2 a d + a^2 d (n+d+1)/n, as E W = n I and E W^2 = n (n+d+1) I.
     """
@@ -282,7 +292,7 @@ def best_single_step(d: Count, n: Count) -> tuple[float, float]:
 
 
 def _limit(c: Positive, layers: Count) -> _Register:
-    """The closed forms of the module's head for d/n = c, in fractions: at c = 1 nothing is 0/0, and nothing cancels."""
+    """Closed forms of the module docstring for d/n = c, as sums of fractions, well defined at c = 1."""
     ratio = Fraction(c)
     power, sums = [Fraction(1)], [Fraction(1)]
     for _ in range(layers):
@@ -298,7 +308,7 @@ def _limit(c: Positive, layers: Count) -> _Register:
 
 @validated
 def limit_risks(c: Positive, layers: Count) -> Float[np.ndarray, "depths"]:
-    """What :func:`optimal_risks` / d tends to as d and n grow with d/n = c: r_l = 1 / (1 + 1/c + .. + c^-l).
+    """Limit of :func:`optimal_risks` / d as d and n grow with d/n = c: r_l = 1 / (1 + 1/c + .. + c^-l).
 
     The least integral of p^2 with p(0) = 1 is one over the sum of phi_k(0)^2, phi_k the law's orthonormal polynomials
     (Christoffel). These are U_k + sqrt(c) U_{k-1} at (t - 1 - c) / (2 sqrt c), and phi_k(0)^2 = c^-k. In the long run
@@ -316,7 +326,7 @@ def limit_risks(c: Positive, layers: Count) -> Float[np.ndarray, "depths"]:
 
 @validated
 def limit_registers(c: Positive, layers: Count) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
-    """What :func:`optimal_registers` tends to: alpha_l = (1 - c^(l+1)) / (1 - c^(l+2)), gamma_l = c alpha_{l-1}^2.
+    """Limit of :func:`optimal_registers`: alpha_l = (1 - c^(l+1)) / (1 - c^(l+2)), gamma_l = c alpha_{l-1}^2.
 
     Under the semicircle t dm the best polynomials are p_l = U_l(x) / U_l(x_0), x = (t - 1 - c) / (2 sqrt c) and x_0
     its value at t = 0. Their <p_l, t p_l> = 1 / U_l(x_0)^2 = c^l / g_l^2 gives both numbers.
@@ -332,7 +342,7 @@ def limit_registers(c: Positive, layers: Count) -> tuple[Float[np.ndarray, "laye
 
 @validated
 def limit_steps(c: Positive, layers: Count) -> Float[np.ndarray, "layers"]:
-    """What :func:`optimal_steps` tends to: one over the roots 1 + c + 2 sqrt(c) cos(k pi / (L+1)) of U_L.
+    """Limit of :func:`optimal_steps`: reciprocals of the roots 1 + c + 2 sqrt(c) cos(k pi / (L+1)) of U_L.
 
     Arguments as in :func:`limit_risks`.
 
@@ -347,7 +357,7 @@ def limit_steps(c: Positive, layers: Count) -> Float[np.ndarray, "layers"]:
 
 @validated
 def limit_equal_steps(c: Positive, layers: Count) -> tuple[float, Float[np.ndarray, "depths"]]:
-    """The best step a of gradient descent with equal steps, and its risks: a = 1/(1+c) = n/(n+d), at every depth.
+    """Optimal step a of gradient descent with equal steps, and its risks: a = 1/(1+c) = n/(n+d), at every depth.
 
     The slope of the risk of (1 - a t)^l is -2 l times the integral of (1 - a t)^(2l-1) under t dm, the semicircle. This
     is even about 1 + c, and at that a the integrand is odd about it. With u = 1 - a t, a step takes u^(2l) (1 - u^2) =
@@ -397,9 +407,9 @@ def floor(
 ) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "depths"]]:
     """Least mean of ||Sigma^(1/2) p(A H) Sigma^(-1/2)||_F^2 over polynomials p with p(0) = 1, from a sample of prompts.
 
-    The mean is quadratic in the coefficients. They are fitted to one half of the prompts and judged on the other, and
-    the halves change places, so that the value is an honest estimate of what the fitted polynomial does on fresh
-    prompts: its mean is above the floor, by a term of order layers/batch, and never below. In place of powers of A H,
+    The mean is quadratic in the coefficients. They are fitted to one half of the prompts and evaluated on the other,
+    and vice versa (two-fold cross-validation), so that the value is an unbiased estimate of the fitted polynomial's
+    risk: its mean is above the floor, by a term of order layers/batch, and never below. In place of powers of A H,
     nearly dependent, stand Arnoldi's directions, orthonormal on the half that is fitted.
 
     Args:
@@ -424,7 +434,7 @@ def floor(
 
 
 def _squares(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.ndarray | None = None) -> np.ndarray:
-    """||p_l(K) start||_F^2 of every prompt and degree, (batch, layers + 1), each p_l the best for those in `fitted`.
+    """||p_l(K) start||_F^2 of every prompt and degree, (batch, layers + 1), each p_l optimal on those in `fitted`.
 
     Without a start it is the identity.
     """
@@ -438,11 +448,11 @@ def _squares(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.ndarray |
     for _ in range(layers):
         direction = K @ direction
         size = inner(direction, direction) ** 0.5
-        # Twice: what rounding leaves of the first pass is removed by the second.
+        # Gram-Schmidt twice, against rounding.
         for other in basis * 2:
             direction = direction - inner(other, direction) * other
         norm = inner(direction, direction) ** 0.5
-        # No new direction is left: the fitted prompts are solved, or lie in an invariant space.
+        # Krylov space exhausted: the fitted prompts are solved, or lie in an invariant subspace.
         if norm <= 1e-12 * size:
             break
         direction = direction / norm
@@ -456,7 +466,7 @@ def _squares(K: np.ndarray, fitted: np.ndarray, layers: int, start: np.ndarray |
 def fitted_registers(
     H: Float[np.ndarray, "batch d d"], Sigma: Float[np.ndarray, "d d"] | None, layers: Count
 ) -> tuple[Float[np.ndarray, "layers"], Float[np.ndarray, "layers"]]:
-    """`optimal_registers` for a sample of prompts in place of their law: the least mean risk over them at every layer.
+    """`optimal_registers` for a sample of prompts in place of their distribution: least mean risk at every layer.
 
     The same recursion with the mean over the eigenvalues of all Sigma^(-1/2) H Sigma^(-1/2) in place of the integral,
     which is conjugate gradients on the block-diagonal system of all prompts at once. Inputs of any law will do.
@@ -511,7 +521,7 @@ def _frame(optimum: _Register) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @validated
 def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "depths"], Float[np.ndarray, "layers"]]:
-    """Least risk of scalars Gamma_j that all later layers share, for A_l = a_l Sigma^-1, at each depth for itself.
+    """Least risk of scalars Gamma_j shared by all later layers, for A_l = a_l Sigma^-1, at each depth.
 
     Gamma[l, j] = Gamma_j for every l >= j is what [Dutta & Sra 2025, sec. 3.3] runs. Only c_j = Gamma_j a_j counts, so
     that free a_l are no help, and
@@ -530,14 +540,14 @@ def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "
     Returns:
         the risk at depths 0 .. layers, in units of y^2, and the c (layers,) that has the last of them.
     """
-    from scipy.stats import qmc  # most of what the book does has no need of it, and it is slow to load
+    from scipy.stats import qmc  # slow to import and rarely needed
 
     optimum = _optimum(d, n, layers)
     times, alpha, norms = _frame(optimum)
     scales = np.sqrt(norms)
 
     def excess(c: np.ndarray) -> np.ndarray:
-        """Roots of the squares above the floor, of the depth that c has entries."""
+        """Square roots of the summands of the excess over the floor, at depth len(c)."""
         depth = len(c)
         now = np.eye(layers + 1)[0].astype(c.dtype)
         change = np.zeros_like(now)
@@ -547,7 +557,7 @@ def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "
         return (now[1 : depth + 1] - alpha[:depth]) * scales[:depth]
 
     def jacobian(c: np.ndarray) -> np.ndarray:
-        # The recursion is a polynomial with real coefficients: an imaginary step leaves no difference to cancel.
+        # Complex-step derivative: exact for a real polynomial.
         return np.stack([excess(c + 1e-30j * unit).imag / 1e-30 for unit in np.eye(len(c))], axis=1)
 
     def squares(c: np.ndarray) -> float:
@@ -558,7 +568,7 @@ def shared_floor(d: Count, n: Count, layers: Count) -> tuple[Float[np.ndarray, "
 
     least, c = [float(optimum.risks[0])], np.zeros(0)
     for depth in range(1, layers + 1):
-        # With c_0 = 0 the first layer waits: the best of one layer less is among the starts, and risks cannot rise.
+        # c_0 = 0 makes the first layer the identity: the previous depth's optimum is a start, so risks cannot rise.
         starts = [np.append(0.0, c), *(3 * qmc.Halton(depth, scramble=False).random(8 * depth + 1)[1:] - 1)]
         best = min(
             (least_squares(excess, start, jacobian, method="lm", max_nfev=50) for start in starts),

@@ -1,4 +1,4 @@
-"""Linear first-order methods on random quadratics: methods as tables of coefficients, their polynomials, their risks.
+"""Linear first-order methods on random quadratics: coefficient tables, their polynomials and risks.
 
 A prompt of n inputs x ~ N(0, Sigma) has the curvature H = X X'/n, and its weights are w* ~ N(0, Sigma^-1), labels
 without noise. A method that combines past gradients with numbers Gamma[layer, j], and preconditions layer j with
@@ -52,6 +52,12 @@ def gradient_descent_table(eta: Positive, layers: Count) -> Float[np.ndarray, "l
 
     All tables hold increments, w_{l+1} = w_l - sum_{j<=l} Gamma[l, j] A_j grad f(w_j); their sums are
     :func:`cumulative`.
+
+    >>> from icl.theory.lfom.tables import gradient_descent_table, polynomials
+    >>> polynomials(gradient_descent_table(0.5, layers=2))
+    array([[ 1.  ,  0.  ,  0.  ],
+           [ 1.  , -0.5 ,  0.  ],
+           [ 1.  , -1.  ,  0.25]])
     """
     _checks.fits_memory("layers", layers, 8 * layers**2)
     return float(eta) * np.eye(layers)
@@ -85,7 +91,7 @@ def nesterov_table(eta: Positive, beta: NonNegative, layers: Count) -> Float[np.
 def registers(
     alpha: Float[np.ndarray, "layers"], gamma: Float[np.ndarray, "layers"]
 ) -> Float[np.ndarray, "layers layers"]:
-    """Gamma of one register, s <- -A_l grad + gamma_l s, w <- w + alpha_l s: alpha_l prod_{m=j+1..l} gamma_m.
+    """Gamma of a one-register method, s <- -A_l grad + gamma_l s, w <- w + alpha_l s: alpha_l prod_{m=j+1..l} gamma_m.
 
     [Dutta & Sra 2025, (3.1), (3.2)]; gamma_0 has nothing to act on.
     """
@@ -96,7 +102,7 @@ def registers(
         raise ValueError(f"alpha must have at least one layer, got shape {alpha.shape}")
     gamma = np.asarray(_checks.real("gamma", gamma), dtype=np.float64)
     _checks.shape("gamma", gamma, (layers,), "to match alpha")
-    # What the register holds of each gradient, a row for each layer.
+    # Coefficients of the gradients in the register, a row for each layer.
     held = np.eye(layers)
     for layer in range(1, layers):
         held[layer] += gamma[layer] * held[layer - 1]
@@ -104,7 +110,7 @@ def registers(
 
 
 def cumulative(Gamma: Float[np.ndarray, "layers layers"]) -> Float[np.ndarray, "layers layers"]:
-    """Lambda[k, j] = sum_{l=j..k} Gamma[l, j]: w_{k+1} = w_0 - sum_{j<=k} Lambda[k, j] A_j grad f(w_j).
+    """Cumulative sums Lambda[k, j] = sum_{l=j..k} Gamma[l, j]: w_{k+1} = w_0 - sum_{j<=k} Lambda[k, j] A_j grad f(w_j).
 
     With the opposite sign these are the coefficients of [Dutta & Sra 2025, (1.1)].
     """
@@ -130,7 +136,7 @@ def polynomials(Gamma: Float[np.ndarray, "layers layers"], a: Reals = 1.0) -> Fl
 
 
 def _above(optimum: _Register, steps: np.ndarray) -> np.ndarray:
-    """Risks of the table Gamma a, by the squares above the floor that `polynomial_floor` begins with.
+    """Risks of the table Gamma a, as the floor plus the sum of squares that opens `polynomial_floor`.
 
     Nothing cancels at any depth: rounding leaves 1e-32 of the first risk, and of each risk what its own digits are.
     """
@@ -155,6 +161,12 @@ def table_risks(
 
     Returns:
         shape (layers + 1,), in units of y^2; d first.
+
+    >>> from icl.theory.lfom.tables import gradient_descent_table, momentum_table, table_risks
+    >>> table_risks(gradient_descent_table(0.8, layers=3), d=5, n=20).round(3)
+    array([5.   , 1.16 , 0.525, 0.335])
+    >>> table_risks(momentum_table(0.6, 0.3, layers=3), d=5, n=20).round(3)
+    array([5.   , 1.34 , 0.534, 0.21 ])
     """
     Gamma = _triangular(Gamma)
     return _above(_optimum(d, n, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))
@@ -164,7 +176,7 @@ def table_risks(
 def limit_table_risks(
     Gamma: Float[np.ndarray, "layers layers"], c: Positive, a: Reals = 1.0
 ) -> Float[np.ndarray, "depths"]:
-    """What `table_risks` / d tends to as d and n grow with d/n = c: integrals of p_l^2 over Marchenko and Pastur's law.
+    """Limit of `table_risks` / d as d and n grow with d/n = c: integrals of p_l^2 over the Marchenko-Pastur law.
 
     Args:
         Gamma: increments, lower triangular.

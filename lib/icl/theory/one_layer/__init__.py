@@ -1,10 +1,10 @@
 """One gated linear attention layer.
 
-- `adversary`: its worst-case error, the weights moved by an adversary
-- `closed_forms`: its errors, optimum and best forgetting factor
-- `population`: its population loss in all parameters, and the gradient flow
-- `separate_qk`: the same with separate keys and queries, and a learned gate
-- `sign_flips`: its accuracy on labelled rows whose sign flips
+- `adversary`: worst-case error under adversarial drift
+- `closed_forms`: errors, optimum and optimal forgetting factor
+- `population`: population loss in all parameters, and gradient flow
+- `separate_qk`: separate key and query matrices, and a learned gate
+- `sign_flips`: accuracy on labelled rows whose sign flips
 """
 
 from icl.theory.one_layer.closed_forms import (

@@ -1,7 +1,7 @@
-"""One layer of linear attention against weights that an adversary moves (not in the papers).
+"""Worst-case error of one layer of linear attention under adversarial drift (not in the papers).
 
 The layer is y_hat = a sum_i lam^(n+1-i) y_i x_i'x_{n+1}, as (15) with A = a I, on white inputs. The weights are no
-longer drawn: a path w_1 .. w_{n+1} is fixed in advance, in ignorance of the inputs, with ||w_i|| <= R and
+longer drawn: a path w_1 .. w_{n+1} is fixed in advance, independently of the inputs, with ||w_i|| <= R and
 ||w_i - w_{i-1}|| <= delta. With c_i = a lam^(n+1-i) the error at the query is, exactly,
 
     J(w) = ||sum_i c_i w_i - w_{n+1}||^2 + (d + kurtosis - 2) sum_i c_i^2 ||w_i||^2
@@ -13,15 +13,15 @@ term's sum. Its summands are independent, and E ||x x'w||^2 = sum_j w_j^2 E[x_j^
 J is the trace of W'G W for the rows W of the path, with G positive semi-definite: a convex function, whose maximum has
 to be searched for. But it is linear in the path's inner products, and so the error of all paths has a bound by duality
 (:func:`upper_bound`, :func:`sphere_bound`), which tells whether a path that was found is the worst of all. What they
-tell (theory/test_adversary.py):
+tell (tests/icl/theory/one_layer/test_adversary.py):
 
 - of paths that stay on the sphere, ||w_i|| = R, the great circle at full speed is the worst for the layer that is best
   against it, and that layer is minimax, as long as the n steps turn 2.5 radians at most; close to half a turn the bound
   leaves 1e-4 of the error open, and beyond, stopping near half a turn is worse by a few thousandths at most in what
   was tried, which is as far as the bound allows too;
 - of all paths with ||w_i|| <= R a straight line through the origin is worse for that layer than the circle, except for
-  steps long enough that it answers 0. Where the layer that is best against the line has the line as its worst path
-  (d = 10, n = 100, R = 1, delta = 0.1, or large d) it is minimax; elsewhere neither path decides.
+  steps so long that it is the zero predictor. Where the layer that is best against the line has the line as its worst
+  path (d = 10, n = 100, R = 1, delta = 0.1, or large d) it is minimax; elsewhere neither path decides.
 """
 
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ from icl._bounds import Count, NonNegative, Positive, Real, validated
 
 
 @validated
-def _limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
-    """Check that squares of both, and of paths, are within float64."""
+def _check_limits(R: Annotated[float, Ge(1e-150), Le(1e150)], delta: Annotated[float, Ge(0), Le(1e150)]) -> None:
+    """Check that the squares of both, and of paths, are within float64."""
 
 
 def _path(w: Any, name: str = "w") -> np.ndarray:
@@ -49,7 +49,7 @@ def _path(w: Any, name: str = "w") -> np.ndarray:
 
 
 def _form(n: int, d: int, lam: float, a: float, kurtosis: float) -> np.ndarray:
-    """G with J(w) = tr(W'G W), (n + 1, n + 1)."""
+    """Quadratic form G with J(w) = tr(W'G W), (n + 1, n + 1)."""
     c = a * float(lam) ** np.arange(n, 0, -1)
     v = np.append(c, -1.0)
     return np.outer(v, v) + np.diag(np.append((d + kurtosis - 2) * c**2, 0.0))
@@ -80,7 +80,7 @@ def path_error(
 @validated
 def step_angle(R: Positive, delta: NonNegative) -> float:
     """Angle omega = 2 arcsin(delta / 2 R) that a path on the sphere of radius R turns in a step; pi if delta >= 2 R."""
-    _limits(R, delta)
+    _check_limits(R, delta)
     return float(2 * np.arcsin(min(1.0, delta / (2 * R))))
 
 
@@ -88,7 +88,7 @@ def step_angle(R: Positive, delta: NonNegative) -> float:
 def great_circle(
     n: Count, d: Annotated[int, Ge(2)], *, R: Positive, delta: NonNegative, turn: float = float("inf")
 ) -> Float[np.ndarray, "time d"]:
-    """Path at full speed on a great circle of radius R, ending at R e_1, its last `turn` radians of it.
+    """Path at full speed on a great circle of radius R, ending at R e_1 after an arc of at most `turn` radians.
 
     Before that it stands still: with turn = pi it waits opposite its end, and then goes there as fast as it can.
 
@@ -109,7 +109,7 @@ def great_circle(
 
 @validated
 def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Float[np.ndarray, "time d"]:
-    """Path through the origin at full speed, ending at R e_1; it waits at -R e_1 until it has to go.
+    """Straight path through the origin at full speed, ending at R e_1; it waits at -R e_1 before it starts.
 
     Args:
         n: number of examples.
@@ -117,15 +117,15 @@ def straight_line(n: Count, d: Count, *, R: Positive, delta: NonNegative) -> Flo
         R: bound of ||w_i||, in units of y/x.
         delta: length of a step, in units of y/x.
     """
-    _limits(R, delta)
+    _check_limits(R, delta)
     w = np.zeros((n + 1, d))
     w[:, 0] = np.maximum(R - delta * np.arange(n, -1, -1), -R)
     return w
 
 
 def _bound(w: Any, R: float, delta: float, lam: float, a: float, kurtosis: float, *, on_sphere: bool) -> float:
-    """Both bounds; on the sphere ||w_i|| = R is an equation, whose alpha_i has either sign."""
-    _limits(R, delta)
+    """Upper bound over the ball or the sphere; there ||w_i|| = R is an equation, whose alpha_i has either sign."""
+    _check_limits(R, delta)
     w = _path(w)
     _checks.shape("w", w, (None, None))
     time, d = w.shape
@@ -153,7 +153,7 @@ def upper_bound(
     a: Real,
     kurtosis: Annotated[float, Ge(1)] = 3.0,
 ) -> float:
-    """Bound on the error of every path, proven by duality from a candidate w; it equals J(w) if w is provably worst.
+    """Upper bound on the error of every path, by duality from a candidate w; equal to J(w) if w is provably worst.
 
     For any alpha, beta >= 0 with S = diag(alpha) + sum_i beta_i (e_i - e_{i-1})(e_i - e_{i-1})' - G positive
     semi-definite, and any path within the limits,
@@ -187,19 +187,19 @@ def sphere_bound(
     a: Real,
     kurtosis: Annotated[float, Ge(1)] = 3.0,
 ) -> float:
-    """:func:`upper_bound` for paths that stay on the sphere, ||w_i|| = R: lower, as alpha may then have either sign."""
+    """:func:`upper_bound` for paths on the sphere, ||w_i|| = R: lower, as alpha may then have either sign."""
     return _bound(w, R, delta, lam, a, kurtosis, on_sphere=True)
 
 
-def _ball(z: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
-    """Nearest point of the ball, and the factor by which z was shortened."""
+def _project_on_ball(z: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
+    """Projection of z on the ball, and its scaling factor."""
     length = float(np.sqrt(z @ z))
     shrunk = 1.0 if length <= radius else radius / length
     return z * shrunk, shrunk
 
 
-def _back(gradient: np.ndarray, point: np.ndarray, shrunk: float, radius: float) -> np.ndarray:
-    """Gradient before the projection on the ball that gave `point`."""
+def _project_gradient(gradient: np.ndarray, point: np.ndarray, shrunk: float, radius: float) -> np.ndarray:
+    """Gradient with respect to z of the projection on the ball that gave `point`."""
     if shrunk == 1.0:
         return gradient
     return shrunk * (gradient - (gradient @ point) / radius**2 * point)
@@ -216,7 +216,7 @@ def worst_path(
     kurtosis: Annotated[float, Ge(1)] = 3.0,
     steps: Count = 500,
 ) -> Float[np.ndarray, "time d"]:
-    """Search from one path for a worse one within the limits: L-BFGS, which goes uphill only.
+    """Search for a path of larger error within the limits from a given one, by L-BFGS ascent.
 
     Every path within the limits, and no other, is w_{n+1} = B_R(u_{n+1}), w_i = B_R(w_{i+1} + B_delta(u_i)) for some u,
     with B_r the nearest point of the ball of radius r: a point that the large ball pulls back is not taken farther from
@@ -224,7 +224,7 @@ def worst_path(
     end.
 
     Args:
-        start: a path; what of it lies outside the limits is pulled in first.
+        start: a path, projected on the limits first.
         R: bound of ||w_i||, in units of y/x.
         delta: bound of ||w_i - w_{i-1}||, in units of y/x.
         lam: forgetting factor.
@@ -232,9 +232,9 @@ def worst_path(
         kurtosis: of the inputs.
         steps: most iterations.
 
-    Returns: a path whose error is at least that of `start` pulled in.
+    Returns: a path whose error is at least that of the projected `start`.
     """
-    _limits(R, delta)
+    _check_limits(R, delta)
     start = _path(start, "start")
     _checks.shape("start", start, (None, None))
     time, d = start.shape
@@ -242,10 +242,10 @@ def worst_path(
 
     def walk(u: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, float, float]]]:
         w, trace = np.empty((time, d)), []
-        w[-1], whole = _ball(u[-1] * R, R)
+        w[-1], whole = _project_on_ball(u[-1] * R, R)
         for i in range(time - 2, -1, -1):
-            step, cut = _ball(u[i] * delta, delta)
-            w[i], pulled = _ball(w[i + 1] + step, R)
+            step, cut = _project_on_ball(u[i] * delta, delta)
+            w[i], pulled = _project_on_ball(w[i + 1] + step, R)
             trace.append((step, cut, pulled))
         return w, [(w[-1], whole, 1.0), *trace]
 
@@ -254,9 +254,9 @@ def worst_path(
         pull = G @ w
         value, slope, carried = float((w * pull).sum()), np.empty((time, d)), np.zeros(d)
         for i, (step, cut, pulled) in zip(range(time - 1), reversed(trace), strict=False):
-            carried = _back(2 * pull[i] + carried, w[i], pulled, R)
-            slope[i] = delta * _back(carried, step, cut, delta)
-        slope[-1] = R * _back(2 * pull[-1] + carried, w[-1], trace[0][1], R)
+            carried = _project_gradient(2 * pull[i] + carried, w[i], pulled, R)
+            slope[i] = delta * _project_gradient(carried, step, cut, delta)
+        slope[-1] = R * _project_gradient(2 * pull[-1] + carried, w[-1], trace[0][1], R)
         return -value / R**2, -slope.ravel() / R**2
 
     u = np.append(np.diff(start[::-1], axis=0)[::-1] / delta, start[-1:] / R, axis=0)
@@ -269,7 +269,7 @@ def worst_path(
 
 @dataclass(frozen=True)
 class Layer:
-    """The layer that does best against one path.
+    """Optimal layer for one path.
 
     Attributes:
         lam: its forgetting factor.
@@ -313,7 +313,7 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: Annotated[float, Ge(
 def minimax_on_sphere(
     n: Count, d: Annotated[int, Ge(2)], *, R: Positive, delta: NonNegative, kurtosis: Annotated[float, Ge(1)] = 3.0
 ) -> tuple[Layer, float]:
-    """Layer that is best against `great_circle`, and `sphere_bound` for it: a bound on its error on the sphere's paths.
+    """Optimal layer on `great_circle`, and `sphere_bound` for it: a bound on its error on the sphere's paths.
 
     No layer of this form has a worst error below the first's `value`, as each meets the circle. Where the two agree
     the circle is the worst path on the sphere, the layer is minimax there and `value` the minimax error, proven. They
@@ -335,7 +335,7 @@ def minimax_on_sphere(
 def minimax_in_ball(
     n: Count, d: Count, *, R: Positive, delta: NonNegative, kurtosis: Annotated[float, Ge(1)] = 3.0
 ) -> tuple[Layer, float]:
-    """Layer that is best against `straight_line`, and `upper_bound` for it: as on the sphere, for paths in the ball.
+    """Optimal layer on `straight_line`, and `upper_bound` for it: as on the sphere, for paths in the ball.
 
     The two agree less often. A layer that bets on the line remembers what a path that stands still, say, makes it pay
     for, and where it does the bound is far above the value: then no single path decides.

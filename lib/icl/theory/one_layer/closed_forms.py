@@ -1,4 +1,4 @@
-"""One layer of gated linear attention on drifting regression: its optimum, its error, how much it should forget.
+"""One layer of gated linear attention on drifting regression: optimum, errors, optimal forgetting factor.
 
 Everything depends on the task only through D1 .. D4 (:mod:`icl.theory.moments`) and the spectrum of Lambda, because
 Lambda~ is a polynomial in Lambda and shares its eigenvectors. Prediction: y_hat = (sum_i a_i y_i x_i)' A x_{n+1}.
@@ -28,7 +28,7 @@ def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
 
 
 def _in_range(task: Task, lam: Any) -> _moments.Moments:
-    """D1 .. D4; where lam^n or its square leaves float64, in units of the largest weight, which no error depends on."""
+    """D1 .. D4; rescaled by the largest weight, on which no error depends, where lam^n or its square leaves float64."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         m = _moments.task_moments(task, lam)
         _checks.real("the variance of the query's weight", m.D4)
@@ -52,7 +52,7 @@ def _in_range(task: Task, lam: Any) -> _moments.Moments:
 
 
 def _moments_fit(m: _moments.Moments) -> bool:
-    """Whether D1 .. D4 are within float64, and D2, a sum of squares, with all its digits."""
+    """True if D1 .. D4 are within float64, and the sum of squares D2 does not underflow."""
     return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all() and (m.D2 > 1e-300 or not m.D4 > 0))
 
 
@@ -68,7 +68,7 @@ def lambda_tilde(task: Task, *, lam: Positive) -> Float[np.ndarray, "d d"]:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The global minimum (14) of the population loss.
+    """Global minimum (14) of the population loss.
 
     Attributes:
         W_V: merged value matrix, (d+1, d+1): one non-zero entry, sqrt(D1 ||Lambda~^-1||_F), in its last corner.
@@ -83,7 +83,7 @@ class Optimum:
 
 @validated
 def optimum(task: Task, *, lam: Positive) -> Optimum:
-    """Theorem 1, (14): where gradient flow ends.
+    """Global minimum of Theorem 1, (14), the limit of gradient flow.
 
     Raises:
         ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero, or lam^n
@@ -103,7 +103,7 @@ def optimum(task: Task, *, lam: Positive) -> Optimum:
 
 @validated
 def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) -> Any:
-    """Mean squared error of the one-layer predictor with any A, at its optimum or not, trained for this task or not.
+    """Mean squared error of the one-layer predictor with any A, optimal or not, trained on this task or another.
 
         E (y_hat - y)^2 = tr(A Lambda A' Lambda Lambda~) - 2 D1 tr(A Lambda^2) + D4 tr(Lambda)
 
@@ -124,13 +124,23 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) ->
             - 2 * m.D1 * np.trace(A @ Lambda @ Lambda)
             + m.D4 * trace
         )
-    # What has overflowed leaves infinity less infinity behind.
+    # Overflow leaves inf - inf = nan.
     return np.where(np.isnan(found), np.inf, found)[()]
 
 
 @validated
 def testing_error(train: Task, test: Task, *, lam: Positive, test_lam: NonNegatives) -> Any:
-    """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam."""
+    """Theorem 3, (19): error on `test`, with forgetting factor(s) test_lam, of the layer trained on `train` at lam.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import testing_error, training_error
+    >>> slow = DriftingRegression(d=5, n=50, gamma=0.99, sigma_e=0.1)
+    >>> fast = DriftingRegression(d=5, n=50, gamma=0.9, sigma_e=0.1)
+    >>> round(float(testing_error(slow, fast, lam=0.95, test_lam=0.95)), 3)
+    0.229
+    >>> round(float(training_error(fast, lam=0.95)), 3)
+    0.217
+    """
     if test.d != train.d:
         raise ValueError(f"test must have the d of train, {train.d}, got {test.d}")
     return layer_risk(optimum(train, lam=lam).A, test, lam=test_lam)
@@ -138,12 +148,12 @@ def testing_error(train: Task, test: Task, *, lam: Positive, test_lam: NonNegati
 
 @validated
 def error_by_direction(task: Task, *, lam: NonNegatives) -> Float[np.ndarray, "*shape d"]:
-    """The summands of (16), one an eigendirection j of Lambda, in the order of its eigenvalues s_j, ascending.
+    """Summands of (16) by eigendirection j of Lambda, in the order of its eigenvalues s_j, ascending.
 
         D4 s_j - D1^2 s_j^2 / s~_j,    s~_j = D2 (2 s_j + tr Lambda) + D3 s_j                 (Gaussian inputs)
 
-    lam may be an array, whose axes come first. At lam = 0 nothing is remembered: the zero predictor's error; for
-    lam -> 0 the last example alone is, and A makes up for its weight.
+    lam may be an array, whose axes come first. At lam = 0 it is the zero predictor's error; for
+    lam -> 0 that of the last example alone, whose weight A rescales.
 
     Raises:
         ValueError: if lam is negative, or the weights' variance at the query or its square leaves float64.
@@ -156,7 +166,7 @@ def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
     s = _spectrum(task)
     crosstalk = D2 * ((task.inputs.kurtosis - 2) * s + s.sum())
     tilde = crosstalk + (D2 + D3) * s
-    # D4 - D1^2 s / s~ as a sum of what is positive: nothing cancels, however little of D4 is left.
+    # D4 - D1^2 s / s~ as a sum of positive terms: no cancellation, however small.
     return D4 * s * np.divide(crosstalk + residual * s, tilde, out=np.ones(tilde.shape), where=tilde > 0)
 
 
@@ -165,13 +175,19 @@ def training_error(task: Task, *, lam: NonNegatives) -> Any:
     """Theorem 2, (16), reduced to a sum over the eigenvalues of Lambda. lam may be an array.
 
     The literal traces stay in :func:`~icl.theory.errata.adaptation.printed_training_error`; the two agree to rounding.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import training_error, zero_predictor
+    >>> task = DriftingRegression(d=5, n=50, gamma=0.95, sigma_e=0.3)
+    >>> round(float(training_error(task, lam=0.9)), 3), round(zero_predictor(task), 3)
+    (2.613, 4.617)
     """
     return error_by_direction(task, lam=lam).sum(-1)
 
 
 @validated
 def identity_error(task: Task, *, lam: Positives) -> Any:
-    """(16) for Lambda = I, mended and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
+    """(16) for Lambda = I, corrected and simplified: d (D4 - D1^2 / a) with a = (d + 2) D2 + D3 (erratum 6)."""
     if not np.array_equal(task.Lambda, np.eye(task.d)):
         raise ValueError("Lambda must be the identity here; training_error takes any")
     m = _in_range(task, lam)
@@ -181,22 +197,22 @@ def identity_error(task: Task, *, lam: Positives) -> Any:
 
 
 def zero_predictor(task: Task) -> float:
-    """Error of answering 0 always: D4 tr(Lambda)."""
+    """Error of the zero predictor: D4 tr(Lambda)."""
     return float(_in_range(task, 0.0).D4 * np.trace(task.Lambda))
 
 
 @validated
 def xi(task: Task, *, lam: Positives) -> Any:
-    """D1^2 / D2, the large-d stand-in for how much the layer explains: for Lambda = I, error -> d D4 - xi."""
+    """Large-d proxy D1^2 / D2 for the explained variance: for Lambda = I, error -> d D4 - xi."""
     m = _in_range(task, lam)
     return m.D1**2 / np.where(m.D2 > 0, m.D2, 1.0)
 
 
 def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
-    """Argument of the least error in (0, upper]: a grid finds the valley, golden section its floor."""
+    """Minimiser of the error in (0, upper]: grid search, refined by golden section."""
     grid = np.linspace(0, min(upper, 2.0), 401)[1:]
     if upper > 2:
-        # An upper that is far away must not make the steps coarse where the valleys are.
+        # Keep the grid fine near the minima, however large `upper` is.
         grid = np.append(grid, np.geomspace(2.0, upper, 401)[1:])
     on_grid = errors(grid)
     best = int(on_grid.argmin())
@@ -204,12 +220,12 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
     found = minimize_scalar(
         lambda lam: float(errors(lam)), bounds=(low, high), method="bounded", options={"xatol": 1e-10}
     )
-    # With a single example lam only rescales it, A undoes that, and the valley is flat: differences are then rounding.
+    # With one example A undoes any lam: the error is constant, and differences are rounding.
     return float(upper if on_grid[-1] <= found.fun * (1 + 1e-13) else found.x)
 
 
 def _any_unit(task: Task) -> Callable[[Any], np.ndarray]:
-    """`error_by_direction`; in units of their own where weights outgrow float64, which moves no minimum."""
+    """`error_by_direction`, rescaled where weights overflow float64, which moves no minimum."""
     with np.errstate(over="ignore", invalid="ignore"):
         if not isinstance(task, DriftingRegression) or np.isfinite(_moments.task_moments(task, 0.0).D4):
             return lambda lam: error_by_direction(task, lam=lam)
@@ -222,6 +238,11 @@ def optimal_forgetting(task: Task, *, upper: Positive = 1.0) -> float:
 
     `upper` itself is returned when nothing inside is better. Let it exceed 1 for growing weights (gamma > 1), whose
     best lam does (Theorem 4).
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import optimal_forgetting
+    >>> [round(optimal_forgetting(DriftingRegression(d=5, n=50, gamma=gamma)), 3) for gamma in (0.9, 0.99, 1.0)]
+    [0.807, 0.955, 0.977]
     """
     errors = _any_unit(task)
     return _valley(lambda lam: errors(lam).sum(-1), upper)
@@ -229,7 +250,7 @@ def optimal_forgetting(task: Task, *, upper: Positive = 1.0) -> float:
 
 @validated
 def forgetting_by_direction(task: Task, *, upper: Positive = 1.0) -> Float[np.ndarray, " d"]:
-    """Best forgetting factor of each eigendirection of Lambda, eigenvalues ascending: a gate a channel could have them.
+    """Optimal forgetting factor of each eigendirection of Lambda, eigenvalues ascending, as per-channel gates allow.
 
     Least summands of (16), each for itself (not in the paper, whose lam is one for all).
     """
@@ -244,13 +265,13 @@ def forgetting_by_direction(task: Task, *, upper: Positive = 1.0) -> Float[np.nd
 
 @validated
 def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
-    """Variance of the noise in a pseudo-observation over that of its signal, one an eigenvalue of Lambda, ascending.
+    """Noise-to-signal variance ratio of a pseudo-observation, by eigenvalue of Lambda, ascending.
 
     y_i x_i = x_i x_i' w_i is Lambda w_i plus white noise. Along the eigendirection of s_j the noise has
     1 + tr(Lambda) / s_j times the variance of the signal (Gaussian inputs; d + 1 for Lambda = I).
 
     Raises:
-        ValueError: if Lambda is singular: a direction that no input probes has no signal.
+        ValueError: if Lambda is singular: a direction without input variance has no signal.
     """
     _checks.isotropic(task)
     s = _spectrum(task)
@@ -261,7 +282,7 @@ def crosstalk(task: Task) -> Float[np.ndarray, " d"]:
 
 @validated
 def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
-    """Best weights a_i on positions, of any shape, one row an eigendirection of Lambda (eigenvalues ascending).
+    """Optimal position weights a_i, unconstrained, one row an eigendirection of Lambda (eigenvalues ascending).
 
     The Wiener filter on the pseudo-observations y_i x_i (not in the paper): (K + c diag K) a = k, with K the weights'
     kernel on the examples, k its column at the query and c the direction's :func:`crosstalk`. Rows are scaled so that A
@@ -277,7 +298,7 @@ def position_weights(task: Task) -> Float[np.ndarray, "d n"]:
 
 @validated
 def position_error(task: Task) -> float:
-    """Error with the best weights on positions: what no gate that is fixed in advance can beat (not in the paper)."""
+    """Error with the optimal position weights: a lower bound for any data-independent gate (not in the paper)."""
     kernel, s = task.weight_kernel(), _spectrum(task)
     explained = (position_weights(task) * s[:, None]) @ kernel[:-1, -1]
     return float(s @ (kernel[-1, -1] - explained))
@@ -295,7 +316,13 @@ def kalman_pole(gamma: Annotated[Any, Gt(0), Lt(1)], *, crosstalk: Positives) ->
     Args:
         gamma: autoregressive coefficient.
         crosstalk: variance of that noise over the variance of the signal: d + 1 for Lambda = I, and an entry of
-            `crosstalk(task)` in each eigendirection of Lambda, where a decay per channel would be best.
+            `crosstalk(task)` in each eigendirection of Lambda, for the best decay of that channel.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.one_layer import kalman_pole, optimal_forgetting
+    >>> task = DriftingRegression(d=5, n=1000, gamma=0.9)
+    >>> round(float(kalman_pole(0.9, crosstalk=6)), 3), round(optimal_forgetting(task), 3)
+    (0.807, 0.807)
     """
     gamma = np.asarray(gamma, dtype=np.float64)
     crosstalk = np.asarray(crosstalk, dtype=np.float64)
@@ -316,7 +343,7 @@ def steady_identity_error(task: DriftingRegression) -> float:
     if task.gamma >= 1:
         raise ValueError(f"gamma must be < 1: only stationary drift has a steady state, got {task.gamma!r}")
     q, c = task.sigma_e**2, crosstalk(task)[0]
-    # Whichever form has no difference of equals, as sqrt(..) and c - 1 are in many dimensions.
+    # The form without cancellation: sqrt(..) and c - 1 are nearly equal in many dimensions.
     inside = 4 * c / ((1 - task.gamma) * (1 + task.gamma))
     root = np.sqrt((c - 1) ** 2 + inside)
     return task.d * q / 2 * (inside / (root + c - 1) if c > 1 else root + 1 - c)

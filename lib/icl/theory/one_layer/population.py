@@ -1,4 +1,4 @@
-"""The population loss of one layer for ALL its parameters, exactly; its slopes, its Hessian, its stationary points.
+"""Exact population loss of one layer in all its parameters: gradient, Hessian, stationary points.
 
 Only the last row r = (p, v) of W_V and the first d columns W = (U; q') of W_KQ matter (9). They are kept in one array,
 
@@ -44,7 +44,7 @@ def _square(name: str, matrix: Any, *, least: int) -> np.ndarray:
 
 
 def pack(W_V: Float[np.ndarray, "tokens tokens"], W_KQ: Float[np.ndarray, "tokens tokens"]) -> np.ndarray:
-    """Return theta = [W | r], the entries of the merged weights that matter."""
+    """Return theta = [W | r], the entries of the merged weights that enter the loss."""
     W_V, W_KQ = _square("W_V", W_V, least=2), _square("W_KQ", W_KQ, least=2)
     _checks.shape("W_KQ", W_KQ, W_V.shape, "to match W_V")
     return np.concatenate([W_KQ[:, :-1], W_V[-1][:, None]], axis=1)
@@ -75,13 +75,13 @@ def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a[..., :, None] * b[..., None, :]
 
 
-def _scaled(a: Any, matrix: np.ndarray) -> np.ndarray:
+def _scale(a: Any, matrix: np.ndarray) -> np.ndarray:
     return a[..., None, None] * matrix
 
 
 @dataclass(frozen=True)
 class PopulationLoss:
-    """L(theta) = E (y_hat - y)^2 / 2 of (12), a polynomial; made by :func:`layer_loss`. Values in y^2.
+    """Population loss L(theta) = E (y_hat - y)^2 / 2 of (12), a polynomial, from :func:`layer_loss`. Values in y^2.
 
     Computed in white coordinates (x = R z with R R = Lambda), where all moments are those of standard normal vectors.
 
@@ -108,7 +108,7 @@ class PopulationLoss:
         return len(self.R)
 
     def _white(self, theta: Any) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray]:
-        """p, v, U, q in white coordinates, where y_hat = z-moments only."""
+        """p, v, U, q in whitened coordinates, in which y_hat depends on moments of z only."""
         _checks.detached("theta", theta)
         theta = np.asarray(theta)
         if theta.dtype.kind not in "fiuc":
@@ -119,7 +119,7 @@ class PopulationLoss:
         return theta[..., :-1, -1] @ R, theta[..., -1, -1], R @ theta[..., :-1, :-1] @ R, theta[..., -1, :-1] @ R
 
     def parts(self, theta: _Theta) -> tuple[Any, Any]:
-        """The two squares that make up 2 L: the error of A, and what the parameters p and q add to it, never negative.
+        """Two squares that sum to 2 L: the error of A, and the nonnegative contribution of p and q.
 
         Args:
             theta: (..., d+1, d+1), leading axes for many at once.
@@ -162,16 +162,16 @@ class PopulationLoss:
         # past: the examples alone
         both = self.S1**2 + self.S2
         d_p = d_p + 2 * both * _apply(U, Up) + 2 * self.S2 * _inner(U, U)[..., None] * p
-        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * _scaled(pp, U)
+        d_U = d_U + 2 * both * _outer(p, Up) + 2 * self.S2 * _scale(pp, U)
         # past_and_query: their product with the query's own token
         UVp = _apply(U, Vp) + _apply(V, Up)
         d_p = d_p + 2 * self.S1 * (2 * tau[..., None] * Vp + 2 * UVp)
         turned = _outer(p, Vp) + (_outer(Up, p) + _outer(p, Up)) / 2
-        d_U = d_U + 2 * self.S1 * (_scaled(tau, _outer(p, p)) + _scaled(pUp, eye) + 2 * turned)
+        d_U = d_U + 2 * self.S1 * (_scale(tau, _outer(p, p)) + _scale(pUp, eye) + 2 * turned)
         # query: its own token alone
         spread = tau**2 + 2 * _inner(V, V)
         d_p = d_p + 2 * spread[..., None] * p + 8 * tau[..., None] * Vp + 16 * VVp
-        d_U = d_U + _scaled(pp, 2 * _scaled(tau, eye) + 4 * V) + 4 * _scaled(pUp, eye) + 4 * _scaled(tau, _outer(p, p))
+        d_U = d_U + _scale(pp, 2 * _scale(tau, eye) + 4 * V) + 4 * _scale(pUp, eye) + 4 * _scale(tau, _outer(p, p))
         d_U = d_U + 8 * (_outer(Vp, p) + _outer(p, Vp))
         # labels, squared
         d_v = d_v + 2 * v * self.E2 * qq
@@ -181,7 +181,7 @@ class PopulationLoss:
         d_v = d_v + 2 * (_dot(p @ B, _apply(U, q)) + e * (tau * pq + 2 * _dot(Vp, q)))
         d_p = d_p + 2 * one * (_apply(U, q) @ B + e * (tau[..., None] * q + 2 * Vq))
         d_q = d_q + 2 * one * (_apply(U.swapaxes(-1, -2), p @ B) + e * (tau[..., None] * p + 2 * Vp))
-        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (_scaled(pq, eye) + _outer(p, q) + _outer(q, p)))
+        d_U = d_U + 2 * two * (_outer(p @ B, q) + e * (_scale(pq, eye) + _outer(p, q) + _outer(q, p)))
 
         R = self.R
         columns = np.concatenate([R @ d_U @ R, (d_q @ R)[..., None, :]], axis=-2)
@@ -224,13 +224,13 @@ def layer_loss(task: Task, *, lam: Positive) -> PopulationLoss:
 
 @validated
 def global_minimum(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tokens"]:
-    """(14) as theta: where gradient flow from Assumption 1 ends, a global minimum."""
+    """Global minimum (14) as theta, where gradient flow from Assumption 1 converges."""
     best = one_layer.optimum(task, lam=lam)
     return pack(best.W_V, best.W_KQ)
 
 
 def _eigenvectors(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-    """Eigenvalues of a symmetric matrix, ascending, and eigenvectors that are a function of the matrix alone.
+    """Eigenvalues of a symmetric matrix, ascending, and canonical eigenvectors (functions of the matrix alone).
 
     `numpy.linalg.eigh` leaves their signs, and a rotation within an eigenspace, to LAPACK. Here each eigenspace is
     spanned by the axes' projections on it, the longest first, orthogonalised.
@@ -248,17 +248,17 @@ def _eigenvectors(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, "
 
 
 def _first_largest(values: Float[np.ndarray, " n"]) -> int:
-    """Index of the largest of some numbers >= 0, the first of those that are equal but for rounding."""
+    """Index of the largest of some numbers >= 0, ties up to rounding going to the first."""
     return int(np.argmax(values >= (1 - 1e-9) * values.max()))
 
 
 @validated
 def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tokens"]:
-    """A stationary point that is no global minimum (not in the paper): v = 0, U = 0 and A = p q' of rank one.
+    """Spurious rank-one stationary point (not in the paper): v = 0, U = 0 and A = p q' of rank one.
 
     p and q lie along the eigendirection of Lambda that explains most of (16), with equal norms. At v = 0 and U = 0 the
     second square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local
-    minimum or a saddle, its Hessian tells.
+    minimum or a saddle is decided by its Hessian.
     """
     s, vectors = _eigenvectors(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
@@ -271,15 +271,15 @@ def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tok
 
 @validated
 def trap_curvature(task: Task, *, lam: Positive) -> float:
-    """The curvature of 2 L that decides at the rank-one trap, for Lambda = I: from 0 on there is no way out.
+    """Curvature of 2 L that makes the rank-one point a local minimum (>= 0) or a saddle (< 0), for Lambda = I.
 
-    Not in the paper. At the trap p and q lie along e, and the loss is blind to v and U in the first order. In the
+    Not in the paper. There p and q lie along e, and the loss does not depend on v and U to first order. In the
     second, v couples only to the part of U that rotations around e leave as it is, diag(alpha, beta, .., beta): three
     numbers decide, v, alpha and sqrt(d - 1) beta, and their form is a matrix of moments. Returned is its least
     eigenvalue. In all other directions of U the curvature is never negative, though it may be the smaller one.
 
     Raises:
-        ValueError: if Lambda is not I, or the dimension is 1: the trap is then the optimum.
+        ValueError: if Lambda is not I, or the dimension is 1: the point is then the optimum.
     """
     loss = layer_loss(task, lam=lam)
     if task.d == 1:
@@ -301,7 +301,7 @@ def trap_curvature(task: Task, *, lam: Positive) -> float:
 
 @validated
 def sigma_bound(D1: Positive, matrix: Float[np.ndarray, "d d"]) -> float:
-    """Theorem 1's bound on the initial scale, sqrt(2 D1 / (sqrt(d) ||matrix||)), in the spectral norm.
+    """Upper bound of Theorem 1 on the initial scale, sqrt(2 D1 / (sqrt(d) ||matrix||)), in the spectral norm.
 
     The paper prints Lambda for the matrix; the proof it follows [Zhang et al. 2024] has Lambda~ there.
     """
@@ -314,7 +314,7 @@ def sigma_bound(D1: Positive, matrix: Float[np.ndarray, "d d"]) -> float:
 
 @validated
 def assumption_1(Theta: Float[np.ndarray, "d d"], *, sigma: Positive) -> Float[np.ndarray, "tokens tokens"]:
-    """Assumption 1, (13), as theta: v = sigma, U = sigma Theta Theta', p = q = 0.
+    """Initialisation of Assumption 1, (13), as theta: v = sigma, U = sigma Theta Theta', p = q = 0.
 
     Theta may be any matrix but 0, singular ones too; it is scaled to ||Theta Theta'||_F = 1.
     """
@@ -330,13 +330,13 @@ def assumption_1(Theta: Float[np.ndarray, "d d"], *, sigma: Positive) -> Float[n
 
 @dataclass(frozen=True)
 class Flow:
-    """A path of gradient flow.
+    """Trajectory of gradient flow.
 
     Attributes:
         time: (steps,), in units of 1/y^2 (theta counted as pure numbers).
         theta: (steps, d+1, d+1).
         loss: L along the path, (steps,).
-        settled: whether the slope fell below the tolerance before the time was out.
+        settled: whether the gradient's norm fell below the tolerance before the end of the time.
     """
 
     time: Float[np.ndarray, " steps"]
@@ -354,7 +354,7 @@ def gradient_flow(
     slope: Positive = 1e-9,
     rtol: Positive = 1e-9,
 ) -> Flow:
-    """Integrate d theta / dt = -grad L from `start` with an implicit solver (the flow is stiff: slow and fast valleys).
+    """Integrate d theta / dt = -grad L from `start` with an implicit solver (the flow is stiff).
 
     Args:
         loss: from :func:`layer_loss`.
@@ -400,7 +400,7 @@ def gradient_flow(
 
 @validated
 def linear_rate(loss: PopulationLoss, minimum: Float[np.ndarray, "tokens tokens"]) -> float:
-    """Rate at which L falls to its minimum: twice the smallest eigenvalue of the Hessian that is not 0.
+    """Asymptotic rate at which L converges to its minimum: twice the smallest nonzero eigenvalue of the Hessian.
 
     Eigenvalues that are 0 belong to directions along which minima go on: (v, U) -> (c v, U / c) leaves A unchanged.
     """

@@ -1,4 +1,4 @@
-"""One layer with separate key and query matrices and a gate that is learned: where its descent waits, how it leaves.
+"""One layer with separate key and query matrices and a learned gate: plateaus of its gradient flow, escape rates.
 
 :mod:`icl.theory.one_layer.population` has the loss over the merged matrix W_KQ = W_K' W_Q, at a given gate. Here W_K,
 (r, d+1), and the first d columns of W_Q, (r, d), are weights of their own (r is the width of the head), and so is lam.
@@ -28,13 +28,13 @@ from icl.theory import moments as _moments
 from icl.theory import one_layer
 from icl.theory.one_layer.population import PopulationLoss, _eigenvectors, layer_loss, rank_one_trap
 
-# Of differences that have no error but rounding: neither so small that digits are lost nor so large that others are.
+# Step of differences that are exact but for rounding: of medium size, against cancellation and overflow.
 _STEP = 0.01
 
 
 @dataclass(frozen=True)
 class SeparateLoss:
-    """L(z) = E (y_hat - y)^2 / 2 over all weights, the gate too; made by :func:`separate_loss`. Values in y^2.
+    """Population loss L(z) = E (y_hat - y)^2 / 2 over weights and gate, from :func:`separate_loss`. Values in y^2.
 
     A vector z holds the row (p, v), then W_K row after row, then W_Q row after row, then lam.
 
@@ -70,7 +70,7 @@ class SeparateLoss:
         return np.concatenate([*flat, [float(lam)]])
 
     def split(self, z: Float[np.ndarray, " weights"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """The row (p, v), the keys, the queries and the gate of z, copied."""
+        """Split z into copies of the row (p, v), the keys, the queries and the gate."""
         z = np.array(_checks.real("z", z), dtype=np.float64)
         _checks.shape("z", z, (self.size,))
         d, r = self.d, self.width
@@ -78,16 +78,16 @@ class SeparateLoss:
         return row, keys.reshape(r, d + 1), queries.reshape(r, d), float(lam[0])
 
     def theta(self, z: Float[np.ndarray, " weights"]) -> Float[np.ndarray, "tokens tokens"]:
-        """The merged weights of z, as :mod:`icl.theory.one_layer.population` has them."""
+        """Merged weights of z, as in :mod:`icl.theory.one_layer.population`."""
         row, keys, queries, _ = self.split(z)
         return np.concatenate([keys.T @ queries, row[:, None]], axis=1)
 
     def value(self, z: Float[np.ndarray, " weights"]) -> float:
-        """L(z)."""
+        """Loss L(z)."""
         return float(self._loss(self._at(self.split(z)[-1])[0]).value(self.theta(z)))
 
     def gradient(self, z: Float[np.ndarray, " weights"]) -> Float[np.ndarray, " weights"]:
-        """Gradient of L, the gate's slope last."""
+        """Gradient of L, the gate's entry last."""
         _, keys, queries, lam = self.split(z)
         theta, (now, change, _) = self.theta(z), self._at(lam)
         slope, gate = self._loss(now).gradient(theta), self._along(now, change, lambda loss: loss.value(theta))
@@ -95,7 +95,7 @@ class SeparateLoss:
         return np.concatenate([slope[:, -1], (queries @ merged.T).ravel(), (keys @ merged).ravel(), [gate]])
 
     def hessian(self, z: Float[np.ndarray, " weights"]) -> Float[np.ndarray, "weights weights"]:
-        """Hessian of L: the merged one through the product rule, the gate's rows by differentiating the moments."""
+        """Hessian of L: the merged one by the product rule, the gate's rows by differentiating the moments."""
         _, keys, queries, lam = self.split(z)
         theta, d, r, tokens = self.theta(z), self.d, self.width, self.d + 1
         now, change, second = self._at(lam)
@@ -123,7 +123,7 @@ class SeparateLoss:
         return (whole + whole.T) / 2
 
     def _at(self, lam: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The eight moments of which the loss is made, and their first two derivatives in lam."""
+        """Eight moments in the loss, and their first two derivatives in lam."""
         kernel, R = self.kernel, self.merged.R
         past, k, query = kernel[:-1, :-1], kernel.diagonal()[:-1], kernel[:-1, -1]
         trace, square = np.trace(R @ R), ((R @ R) ** 2).sum()
@@ -146,7 +146,7 @@ class SeparateLoss:
         return now, single(a1) + 2 * pairs(a, a1), single(a2) + 2 * pairs(a1, a1) + 2 * pairs(a, a2)
 
     def _loss(self, values: np.ndarray) -> PopulationLoss:
-        """The loss with these moments."""
+        """Loss with these moments."""
         # Of the loss, which the residual does not enter.
         D = _moments.Moments(*(np.asarray(value) for value in (*values[:4], np.nan)))
         Lambda = self.merged.R @ self.merged.R
@@ -155,13 +155,13 @@ class SeparateLoss:
         return PopulationLoss(D, self.merged.R, tilde, S1, S2, E1, E2)
 
     def _along(self, now: np.ndarray, change: np.ndarray, of: Callable[[PopulationLoss], Any]) -> Any:
-        """The derivative of something when the moments change so; it is quadratic in them, and differences exact."""
+        """Directional derivative in the moments, by exact differences as the function is quadratic in them."""
         return (of(self._loss(now + _STEP * change)) - of(self._loss(now - _STEP * change))) / (2 * _STEP)
 
 
 @validated
 def separate_loss(task: Task, *, width: Count) -> SeparateLoss:
-    """Return the population loss with separate keys and queries of that width, the gate among its weights.
+    """Return the population loss with separate keys and queries of that width, and the gate as a parameter.
 
     Raises:
         ValueError: if the inputs are not Gaussian, or width is no positive integer.
@@ -171,13 +171,13 @@ def separate_loss(task: Task, *, width: Count) -> SeparateLoss:
 
 @dataclass(frozen=True)
 class SeparateFlow:
-    """A path of gradient flow over separate weights.
+    """Trajectory of gradient flow over separate weights.
 
     Attributes:
         time: (steps,), in units of 1/y^2.
         z: (steps, weights).
         loss: L along the path, (steps,).
-        settled: whether the slope fell below the tolerance, and not the loss below its mark or the time out.
+        settled: whether it stopped because the gradient's norm fell below the tolerance, not by loss or time.
     """
 
     time: Float[np.ndarray, " steps"]
@@ -197,7 +197,7 @@ def separate_flow(
     rtol: Positive = 1e-6,
     below: NonNegative = 0.0,
 ) -> SeparateFlow:
-    """Integrate dz / dt = -grad L from `start`, the gate moving with the other weights or held where it is.
+    """Integrate dz / dt = -grad L from `start`, with a trainable or a fixed gate.
 
     Args:
         loss: from :func:`separate_loss`.
@@ -252,7 +252,7 @@ def separate_flow(
 
 
 def _directions(task: Task, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues of Lambda, descending, and their directions."""
+    """Eigenvalues of Lambda, descending, and their eigenvectors."""
     if _checks.integer("rank", rank, at_least=0) > task.d:
         raise ValueError(f"rank must be at most d = {task.d}, got {rank}")
     s, vectors = _eigenvectors(task.Lambda)
@@ -261,7 +261,7 @@ def _directions(task: Task, rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 @validated
 def gate_at_rank(task: Task, *, rank: Count) -> float:
-    """The gate that is best while only the first `rank` eigendirections of Lambda are learnt, the largest first.
+    """Optimal gate while only the first `rank` eigendirections of Lambda are learned, the largest first.
 
     Least D4 tr(Lambda) - sum over these directions of D1^2 s_j^2 / s~_j. For Lambda = I it is the same at every rank,
     :func:`~icl.theory.one_layer.closed_forms.optimal_forgetting`; at rank d always.
@@ -272,7 +272,7 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
     _directions(task, rank)
 
     def error(lam: Any) -> Any:
-        # Eigenvalues ascend there: the last ones are learnt.
+        # Eigenvalues ascend there: the last ones are learned.
         return one_layer.error_by_direction(task, lam=lam)[..., task.d - rank :].sum(-1)
 
     grid = np.linspace(0, 1, 401)[1:]
@@ -282,8 +282,8 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
     return float(1.0 if error(1.0) <= found.fun else found.x)
 
 
-def _learnt(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """s_j and A_j = D1 / s~_j, largest s_j first, and the balanced v, the cube root of the learnt A_j's sum."""
+def _plateau_values(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """s_j and A_j = D1 / s~_j, largest s_j first, and the balanced v, the cube root of the sum of the learned A_j."""
     s, vectors = _directions(task, rank)
     A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
     return s, A, float(np.cbrt(A[:rank].sum()))
@@ -291,7 +291,7 @@ def _learnt(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, 
 
 @validated
 def plateau(task: Task, *, rank: Count, width: Count, lam: Positive) -> Float[np.ndarray, " weights"]:
-    """The stationary point with p = k = 0 at which the first `rank` eigendirections are learnt, one a row of the head.
+    """Stationary point with p = k = 0 and the first `rank` eigendirections learned, one a row of the head.
 
     A_jj = D1 / s~_j in these and 0 in the others; balanced, as a small start leaves it: in each row keys and queries
     are of one length, and v^2 is the sum of their squares. In lam it is stationary at :func:`gate_at_rank`.
@@ -303,7 +303,7 @@ def plateau(task: Task, *, rank: Count, width: Count, lam: Positive) -> Float[np
     _, vectors = _directions(task, rank)
     if rank > width:
         raise ValueError(f"rank must be at most the width, {width}, got {rank}")
-    _, A, v = _learnt(task, rank, lam)
+    _, A, v = _plateau_values(task, rank, lam)
     row, keys, queries = np.zeros(task.d + 1), np.zeros((width, task.d + 1)), np.zeros((width, task.d))
     row[-1] = v
     queries[:rank] = np.sqrt(A[:rank] / v)[:, None] * vectors[:, :rank].T
@@ -313,21 +313,21 @@ def plateau(task: Task, *, rank: Count, width: Count, lam: Positive) -> Float[np
 
 @validated
 def escape_rates(task: Task, *, rank: Count, lam: Positive) -> Float[np.ndarray, " left"]:
-    """The rates at which a balanced plateau of that rank is left, one an eigendirection not learnt, the fastest first.
+    """Escape rates from a balanced plateau of that rank, by unlearned eigendirection, the fastest first.
 
     Minus the Hessian's negative eigenvalues while a row of the head is free: v D1 s_j^2, v the cube root of the sum of
-    the learnt D1 / s~_i. No gate closes this way out as long as D1 > 0, which positive kernels have.
+    the learned D1 / s~_i. No gate removes this escape direction as long as D1 > 0, which positive kernels have.
 
     Raises:
         ValueError: if rank is not in 1 .. d, or Lambda~ is singular.
     """
-    s, _, v = _learnt(task, rank, lam)
+    s, _, v = _plateau_values(task, rank, lam)
     return v * float(_moments.task_moments(task, lam).D1) * s[rank:] ** 2
 
 
 @validated
 def separate_trap(task: Task, *, width: Count, lam: Positive) -> Float[np.ndarray, " weights"]:
-    """The rank-one trap (`population.rank_one_trap`) with separate matrices: one row of the head makes q, K = 0, v = 0.
+    """Spurious stationary point (`population.rank_one_trap`) with separate matrices: q in one row, K = 0, v = 0.
 
     In lam it is stationary at :func:`gate_at_rank` of rank 1.
     """
@@ -341,9 +341,9 @@ def separate_trap(task: Task, *, width: Count, lam: Positive) -> Float[np.ndarra
 
 @validated
 def trap_form(task: Task, *, lam: Positive) -> Float[np.ndarray, "numbers numbers"]:
-    """The quadratic form of 2 L that decides at the rank-one trap, for any Lambda, (d+1, d+1).
+    """Quadratic form of 2 L that decides at the spurious stationary point, for any Lambda, (d+1, d+1).
 
-    Over v and the diagonal of U in the eigendirections of Lambda, the trap's own first, then the others, the largest
+    Over v and the diagonal of U in the eigendirections of Lambda, that of p and q first, then the others, the largest
     s_j first. To v nothing else of U couples, and there the curvature is never negative. With a = p'p = q'q:
 
         v, v          a s_1 E s^2
@@ -358,7 +358,7 @@ def trap_form(task: Task, *, lam: Positive) -> Float[np.ndarray, "numbers number
     """
     loss = layer_loss(task, lam=lam)
     s, _ = _directions(task, 0)
-    a = float(_learnt(task, 1, lam)[1][0])
+    a = float(_plateau_values(task, 1, lam)[1][0])
     D1, D2, labels = float(loss.D.D1), float(loss.D.D2), loss.E1 * s.sum()  # labels: E s
     own = np.eye(task.d)[0]
     form = np.empty((task.d + 1, task.d + 1))
@@ -375,11 +375,11 @@ def trap_form(task: Task, *, lam: Positive) -> Float[np.ndarray, "numbers number
 
 @validated
 def head_curvature(task: Task, *, width: Count, lam: Positive) -> float:
-    """The curvature that decides at the rank-one trap for a head of that width and Lambda = I.
+    """Curvature that decides between local minimum and saddle there, for a head of that width and Lambda = I.
 
     One row makes q; only width - 1 of the other d - 1 directions can be opened at once. Returned is the least
     eigenvalue of :func:`trap_form` over v, U_11 and one common entry in min(width, d) - 1 directions. Where it is
-    positive the trap is a local minimum, where it is negative a saddle; from width d on it is
+    positive the point is a local minimum, where it is negative a saddle; from width d on it is
     :func:`~icl.theory.one_layer.population.trap_curvature`.
 
     Raises:

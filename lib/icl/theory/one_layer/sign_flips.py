@@ -1,14 +1,14 @@
-"""One layer of gated attention on labelled rows whose sign turns: its best weights, error, accuracy, forgetting factor.
+"""One layer of gated attention on labelled rows whose sign flips: weights, error, accuracy, forgetting factor.
 
 For :class:`~icl.tasks.sentences.Demonstrations` with independent rows. Not in the paper, whose weights are Gaussian and
 whose labels are exactly linear; what is left of both is one number. Write rho for the share of the labels' square that
 the best linear fit w = Lambda^-1 m explains, and D1 .. D4 for the moments of the signs (:mod:`icl.theory.moments`),
-which are those of the drift (3) with gamma = 1 - 2 flip, begun in its steady spread. Then
+which are those of the drift (3) with gamma = 1 - 2 flip, from its stationary distribution. Then
 
     E g y x' = D1 m m',    E g g' = D2 Lambda + D3 m m'    with g = sum_i lam^(n+1-i) y_i x_i,
 
 the best matrix is A = c w w' with c = D1 / (D2 + rho D3), and the least error 1 - rho^2 D1^2 / (D2 + rho D3). No law
-of the features is assumed. (16) in one dimension, with inputs of the kurtosis 1 / rho, has the same valley.
+of the features is assumed. (16) in one dimension, with inputs of the kurtosis 1 / rho, has the same minimum over lam.
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ from icl.theory.one_layer import closed_forms
 
 @validated
 def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: Count) -> _moments.Moments:
-    """D1 .. D4 of signs that turn with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
+    """D1 .. D4 of signs that flip with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
 
     Args:
         lam: forgetting factor.
@@ -52,7 +52,7 @@ def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: 
 
 @validated
 def sign_error(m: _moments.Moments, explained: PositiveUnit) -> Any:
-    """Mean squared error of the best layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
+    """Mean squared error of the optimal layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
 
     Args:
         m: moments of the signs, from any kernel.
@@ -67,7 +67,7 @@ def sign_error(m: _moments.Moments, explained: PositiveUnit) -> Any:
 def sign_layer(
     rows: LabelledRows, *, lam: Positive, flip: Annotated[float, Ge(0), Le(0.5)], n: Count
 ) -> Float[np.ndarray, "d d"]:
-    """The best matrix A of y_hat = g'A x for this table: c w w', a classifier times whether it agreed with the labels.
+    """Optimal matrix A of y_hat = g'A x for this table: c w w', a classifier times its agreement with the labels.
 
     Args:
         rows: the table that demonstrations and queries of the training come from.
@@ -85,7 +85,7 @@ def sign_layer(
 
 @validated
 def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: NonNegatives) -> Any:
-    """Mean squared error of y_hat = g'A x with any A, exactly; lam may be an array.
+    """Exact mean squared error of y_hat = g'A x with any A; lam may be an array.
 
         E (y_hat - y)^2 = 1 - 2 D1 m'A m_q + tr(A Lambda_q A' (D2 Lambda + D3 m m')),
 
@@ -97,7 +97,7 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
         lam: forgetting factor(s).
 
     Raises:
-        ValueError: if A does not fit the task, or its topics last: rows are then not independent.
+        ValueError: if A does not fit the task, or its topics persist: rows are then not independent.
     """
     _checks.instance("A", A, np.ndarray)
     _checks.shape("A", A, (task.d, task.d), "to match the task")
@@ -113,7 +113,7 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
 
 @validated
 def sign_drift(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> DriftingRegression:
-    """The drift (3) in one dimension whose valley (16) is that of these signs: gamma = 1 - 2 flip, kurtosis 1 / rho.
+    """One-dimensional drift (3) with the same optimal forgetting factor: gamma = 1 - 2 flip, kurtosis 1 / rho.
 
     Args:
         flip: in [0, 0.5].
@@ -131,7 +131,7 @@ def sign_drift(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: P
 
 @validated
 def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explained: PositiveUnit) -> float:
-    """Return lam*, the forgetting factor in (0, 1] of least error; 1 for signs that do not turn.
+    """Return lam*, the forgetting factor in (0, 1] of least error; 1 for signs that do not flip.
 
     For long prompts it is `one_layer.kalman_pole(1 - 2 flip, crosstalk=1 / rho - 1)`.
 
@@ -144,7 +144,7 @@ def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explain
 
 
 def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time time"]:
-    """The kernel of the same demonstrations in random order, the query last: its means, which know no order."""
+    """Kernel of the same demonstrations in random order, the query last: averaged over permutations."""
     kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
     _checks.shape("kernel", kernel, (None, None))
     n = len(kernel) - 1
@@ -181,8 +181,8 @@ def memory_right(
 ) -> Float[np.ndarray, "*shape"]:
     """Probability that the memory sum_i lam^(n+1-i) s_i v_i has the query's sign, v_i being N(rho, rho - rho^2).
 
-    T, the memory times the current sign, ages, may turn, and takes v: its characteristic function phi goes to
-    Re phi + i (1 - 2 flip) Im phi when the sign may turn, and P(T > 0) = 1/2 + (1/pi) int Im phi(u) / u du over u > 0
+    T, the memory times the current sign, decays, may flip, and adds v: its characteristic function phi goes to
+    Re phi + i (1 - 2 flip) Im phi when the sign may flip, and P(T > 0) = 1/2 + (1/pi) int Im phi(u) / u du over u > 0
     [Gil-Pelaez 1951], by the midpoint rule, to 1e-9 and better.
 
     Args:
@@ -212,9 +212,10 @@ def sign_accuracy(
     explained: OpenUnit,
     known: UnitInterval | None = None,
 ) -> Any:
-    """Accuracy of the best layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
+    """Accuracy of the optimal layer: 1/2 + 2 (known - 1/2) (memory_right - 1/2).
 
-    Its answer is the memory times w'x of the query, two independent numbers, and right where both are or both are not.
+    Its answer is the memory times w'x of the query, two independent factors, and has the right sign if both or neither
+    do.
 
     Args:
         lam: forgetting factor(s).

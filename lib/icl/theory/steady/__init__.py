@@ -1,12 +1,12 @@
-"""Steady-state errors: layers and filters that have read for long, on AR(1) drift.
+"""Steady-state errors of fast-weight layers and filters on AR(1) drift.
 
-- `cheap_covariance`: Kalman filters that keep a summary of the covariance
+- `cheap_covariance`: Kalman filters with a compressed covariance
 - `fast_weights`: decayed fast weights: Hebbian, normalised, delta rule, gated
-- `large_d`: the same as d grows, and the floor
+- `large_d`: limits of these errors as d grows, and the Kalman floor
 - `linear_layers`: heads, momentum, chunks
 - `lms_family`: LMS, NLMS and delta rules
-- `mesa`: the Mesa layer as d grows, and its best settings
-- `spectra`: layers, floor and smoother on a drift of any spectrum
+- `mesa`: the Mesa layer as d grows, and its optimal settings
+- `spectra`: layers, floor and smoother for a drift of any spectrum
 """
 
 from icl.theory.steady.fast_weights import (

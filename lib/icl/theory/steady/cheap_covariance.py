@@ -1,7 +1,7 @@
-"""What a cheaper covariance than the Kalman filter's buys: filters that keep a summary of P (not in the papers).
+"""Kalman filters with a compressed error covariance, and their errors (not in the papers).
 
-The task is the drift of :mod:`icl.theory.steady.fast_weights`. The Kalman filter keeps P, the d x d covariance of what
-it misses; a layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary
+The task is the drift of :mod:`icl.theory.steady.fast_weights`. The Kalman filter keeps P, the d x d covariance of its
+error; a layer with unit keys keeps p I in its place. Between them lie filters that use Kalman's gain with a summary
 of P,
 
     w_hat <- gamma (w_hat + (y - w_hat'x) g),    g = P x / (x'P x + s2),
@@ -10,9 +10,9 @@ of P,
 and differ in what is kept: :class:`Blocks` of the diagonal (`Blocks(1)` is a diagonal P), the r best known directions
 (:class:`LowRank`), the keys since the last restart (:class:`Restarted`), every m-th key (:class:`Thinned`), all of P in
 few bits (:class:`Rounded`), or nothing but fixed variances (:class:`Frozen`). :func:`summary_errors` runs one. Labels
-are not needed: it carries the true covariance of what such gains leave, and the filter's own belief beside it. With P
-the mean of what is right, given what is kept, the belief is right on average, and the filter is the best that its
-memory of keys allows; the chapter *A cheaper covariance* proves it. Blocks, low rank and restarts are of that kind for
+are not needed: it propagates the true error covariance under such gains beside the filter's own P. Where P is the
+conditional mean of the true covariance given the summary, P is unbiased and the filter optimal for that summary of the
+keys; the chapter *A cheaper covariance* proves it. Blocks, low rank and restarts are of that kind for
 white Gaussian keys.
 
 As d grows the error of such a filter depends on one number, the spread of P's eigenvalues (:func:`eps_spread`), and
@@ -53,7 +53,7 @@ _Noise = Annotated[float, Ge(0), Le(10)]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Keeps the diagonal blocks of P.
+    """Block-diagonal approximation of P.
 
     Attributes:
         size: of a block; the last is smaller where it does not divide d.
@@ -62,58 +62,58 @@ class Blocks:
     size: Count
 
     def __post_init__(self) -> None:
-        """Refuse an empty block."""
+        """Validate the block size."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """Keeps the best known directions with their variances, and one variance for all others.
+    """Low-rank approximation of P: the r directions of smallest variance, and one variance for all others.
 
     Attributes:
-        rank: how many directions; from d - 1 on nothing is lost.
+        rank: number of directions; from d - 1 on P is exact.
     """
 
     rank: Natural
 
     def __post_init__(self) -> None:
-        """Refuse a negative rank."""
+        """Validate the rank."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """Keeps P whole, and puts its mean variance times I in its place now and then.
+    """Full P, reset to its mean variance times I at regular intervals.
 
     Attributes:
-        every: how many labels lie between two restarts.
+        every: number of labels between two restarts.
     """
 
     every: Count
 
     def __post_init__(self) -> None:
-        """Refuse restarts that are less than a label apart."""
+        """Validate the interval."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Thinned:
-    """Keeps P whole, but takes only some keys into it; of the others their mean effect is taken.
+    """Full P, updated exactly with a subset of the keys and in expectation with the others.
 
     Attributes:
-        every: one key in so many is taken in.
+        every: one key in so many is used exactly.
     """
 
     every: Count
 
     def __post_init__(self) -> None:
-        """Refuse less than a key."""
+        """Validate the interval."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """Keeps P whole, each entry rounded to one of 2^bits equal steps from -k0 to k0.
+    """Quantised P: every entry rounded to one of 2^bits equal steps from -k0 to k0.
 
     Attributes:
         bits: of an entry.
@@ -122,13 +122,13 @@ class Rounded:
     bits: Count
 
     def __post_init__(self) -> None:
-        """Refuse an entry without a bit."""
+        """Validate the number of bits."""
         validate_fields(self)
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """Keeps no memory of keys: P is a fixed diagonal matrix.
+    """Constant diagonal P, independent of the keys.
 
     Attributes:
         variances: the diagonal, each > 0; one for all coordinates, or one each.
@@ -137,7 +137,7 @@ class Frozen:
     variances: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse variances that are none."""
+        """Validate the variances."""
         values = np.atleast_1d(np.asarray(_checks.real("variances", self.variances, above=0), dtype=np.float64))
         _checks.shape("variances", values, (max(1, values.size),))
         object.__setattr__(self, "variances", tuple(float(each) for each in values))
@@ -148,11 +148,11 @@ Kept = Blocks | LowRank | Restarted | Thinned | Rounded | Frozen
 
 @dataclass(frozen=True, eq=False)
 class Tracked:
-    """A filter on given keys.
+    """Errors of a filter on given keys, actual and as its P predicts them.
 
     Attributes:
         errors: (batch, time), expected squared errors of the clean label given the keys before, in y^2.
-        believed: the same, as the filter's own P has it.
+        believed: the same as predicted by the filter's own P.
     """
 
     errors: Float[np.ndarray, "batch time"]
@@ -169,10 +169,10 @@ def _keys(x: Reals, law: DriftLaw) -> np.ndarray:
 
 
 def _missed(Sigma: np.ndarray, x: np.ndarray, g: np.ndarray, law: DriftLaw) -> np.ndarray:
-    """Covariance of what is missed after a label and a step of drift, whatever the gain g (Joseph's form)."""
+    """Error covariance after a label and a step of drift, for any gain g (Joseph form)."""
     h, S = innovation(Sigma, x, law.sigma_y**2)
     half = g * S[:, None] / 2 - h
-    # (I - g x') Sigma (I - g x')' + s2 g g', symmetric to the last bit.
+    # Joseph form, (I - g x') Sigma (I - g x')' + s2 g g', kept exactly symmetric.
     crossed = g[:, :, None] * half[:, None, :]
     Sigma = law.gamma**2 * (Sigma + crossed + crossed.swapaxes(1, 2))
     Sigma[:, np.arange(law.d), np.arange(law.d)] += law.q
@@ -188,11 +188,11 @@ def errors_with_gains(
     """Expected squared error at each position of w_hat <- gamma (w_hat + (y - w_hat'x) g), exact given keys and gains.
 
     Sigma <- gamma^2 [(I - g x') Sigma (I - g x')' + s2 g g'] + q I from Sigma = k0 I, error tr(Lambda Sigma): Joseph's
-    form, right for any gain, of which Kalman's is the best.
+    form, valid for any gain; the Kalman gain minimises it.
 
     Args:
         x: keys, one sequence a row.
-        gains: what each label's surprise is multiplied by; the last is not used.
+        gains: gain applied to each innovation y - w_hat'x; the last is not used.
         law: its d has to be x's.
         Lambda: covariance of the keys, white if None.
     """
@@ -212,7 +212,7 @@ def errors_with_gains(
 
 
 class _Whole:
-    """P as a matrix, with what is kept of it after each label."""
+    """P as a matrix, compressed after each label."""
 
     def __init__(self, law: DriftLaw, kind: Blocks | Restarted | Thinned | Rounded | Frozen, batch: int) -> None:
         self.law, self.kind, self.seen, self.eye = law, kind, 0, np.eye(law.d)
@@ -236,7 +236,7 @@ class _Whole:
         if isinstance(kind, Frozen):
             return
         if isinstance(kind, Thinned) and self.seen % kind.every:
-            # The mean over a key that is not looked at, as if x'P x were its mean.
+            # Expected update over an unused key, with x'P x replaced by its mean.
             total = np.einsum("bjj->b", self.P) + law.sigma_y**2
             P = self.P - self.P @ self.P / total[:, None, None]
         else:
@@ -272,7 +272,7 @@ class _Thin:
     def take(self, x: np.ndarray, Px: np.ndarray, S: np.ndarray) -> None:
         law, r = self.law, self.rank
         across, along = x, np.zeros((len(x), r))
-        for _ in range(2):  # once more for what rounding left
+        for _ in range(2):  # Gram-Schmidt twice, against rounding
             more = np.einsum("bdr,bd->br", self.V, across)
             across, along = across - np.einsum("bdr,br->bd", self.V, more), along + more
         length = np.sqrt((across**2).sum(1))
@@ -282,7 +282,7 @@ class _Thin:
         u = own * np.concatenate([along, length[:, None]], axis=1) / np.sqrt(S)[:, None]
         inside = own[:, :, None] * np.eye(r + 1) - u[:, :, None] * u[:, None, :]
         own, turn = np.linalg.eigh(inside)
-        # The least known of the r + 1 joins the rest, which keeps the trace.
+        # The largest of the r + 1 variances joins the rest, which keeps the trace.
         self.V, self.own = basis @ turn[:, :, :r], own[:, :r]
         others = law.d - r
         self.rest = ((others - 1) * self.rest + own[:, r]) / others
@@ -295,19 +295,19 @@ def summary_errors(
     kind: Kept,
     Lambda: Float[np.ndarray, "d d"] | None = None,
 ) -> Tracked:
-    """Run a filter that keeps a summary of P on given keys, from P = k0 I (:class:`Frozen` from its own).
+    """Run a filter with a compressed P on given keys, from P = k0 I (:class:`Frozen` from its own).
 
-    Errors are exact given the keys, as by :func:`errors_with_gains`. On white Gaussian keys the mean belief of
+    Errors are exact given the keys, as by :func:`errors_with_gains`. On white Gaussian keys the mean predicted error of
     :class:`Blocks`, :class:`LowRank` and :class:`Restarted` is their mean error, and averages some times faster.
 
     Args:
         x: keys, one sequence a row; the last is not used.
         law: its d has to be x's.
-        kind: what is kept.
+        kind: the approximation of P.
         Lambda: covariance of the keys, which errors are weighted with; white if None.
 
     Raises:
-        ValueError: if arguments do not fit together, or a rounded P is so coarse that errors grow without end.
+        ValueError: if arguments do not fit together, or a rounded P is so coarse that errors diverge.
     """
     law = _law(law)
     x = _keys(x, law)
@@ -330,13 +330,13 @@ def summary_errors(
 
 @validated
 def numbers_kept(kind: Kept, d: Count) -> int:
-    """How many numbers a filter keeps beside its estimate: entries of P, or of a smaller form where there is one.
+    """Number of floats in the filter's covariance state: entries of P, or of a smaller form where there is one.
 
     A symmetric d x d matrix is d (d + 1) / 2 numbers; r directions are r vectors, r variances and one for the rest; P
     since a restart is one number and a vector a label, up to the matrix.
 
     Args:
-        kind: what is kept.
+        kind: the approximation of P.
         d: dimension of the keys.
     """
     _checks.instance("kind", kind, Blocks, LowRank, Restarted, Thinned, Rounded, Frozen)
@@ -356,12 +356,12 @@ def numbers_kept(kind: Kept, d: Count) -> int:
 def eps_spread(
     spread: Annotated[Any, Ge(0), Le(1e6)], s: Annotated[Any, Gt(0), Le(1e6)], v: Annotated[Any, Ge(0), Le(1e6)]
 ) -> Any:
-    """Error over d k0 for d -> infinity of a filter whose P has eigenvalues of this spread; arrays broadcast.
+    """Error over d k0 for d -> infinity of a filter with this eigenvalue spread of P; arrays broadcast.
 
         s (1 - eps) = eps^2 (1 + spread) / (eps + v),    spread = mean of l^2 / (mean of l)^2 - 1
 
-    A label takes x'P^2 x / (x'P x + s2) from the trace of P, tr P^2 / (tr P + s2) in the limit: eigenvalues l that
-    differ are worth having. Spread 0 is the delta rule.
+    A label takes x'P^2 x / (x'P x + s2) from the trace of P, tr P^2 / (tr P + s2) in the limit: unequal eigenvalues l
+    lower the error. Spread 0 is the delta rule.
 
     Args:
         spread: relative variance of the eigenvalues.
@@ -380,7 +380,7 @@ def eps_spread(
 
 @validated
 def spread_needed(eps: Positives, s: Positives, v: NonNegatives) -> Any:
-    """The spread of eigenvalues that :func:`eps_spread` needs for this error: s (1 - eps) (eps + v) / eps^2 - 1.
+    """Eigenvalue spread at which :func:`eps_spread` has this error: s (1 - eps) (eps + v) / eps^2 - 1.
 
     Args:
         eps: error over d k0.
@@ -414,7 +414,7 @@ def diagonal_spread(d: Count, s: Positive, v: NonNegative) -> float:
 def eps_blocks(share: UnitInterval, s: _Drift, v: _Noise) -> float:
     """Error over d k0 for d -> infinity of `Blocks(share d)`: eps = kalman(share s, (v + (1 - share) eps) / share).
 
-    A block of share d weights is a Kalman filter of its own, to which what the other blocks miss is noise.
+    A block of share d weights is a Kalman filter of its own, to which the other blocks' error is noise.
 
     Args:
         share: size of a block over d; 0 is the delta rule, 1 Kalman.
@@ -432,7 +432,7 @@ def eps_blocks(share: UnitInterval, s: _Drift, v: _Noise) -> float:
 
 
 def _least(H: Callable[[Any], Any], low: float, high: float) -> float:
-    """The least value of H on an interval: a grid, then a search about its best."""
+    """Minimum of H on an interval: grid search, refined about its best point."""
     grid = np.linspace(low, high, 101)
     best = int(np.argmin(H(grid)))
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, 100)])
@@ -441,7 +441,7 @@ def _least(H: Callable[[Any], Any], low: float, high: float) -> float:
 
 @validated
 def eps_thinned(share: UnitInterval, s: _Drift, v: _Noise) -> float:
-    """Error over d k0 for d -> infinity of `Thinned(1 / share)`, by touching roots as in `large_d.touching`.
+    """Error over d k0 for d -> infinity of `Thinned(1 / share)`, by a double root as in `large_d.touching`.
 
     The resolvent of P solves, with D = eps + v,
 
@@ -450,7 +450,7 @@ def eps_thinned(share: UnitInterval, s: _Drift, v: _Noise) -> float:
     and left of all eigenvalues, z = -zeta, its two real roots meet in one point.
 
     Args:
-        share: of the keys that are taken in; 0 is the delta rule, 1 Kalman.
+        share: of the keys that are used exactly; 0 is the delta rule, 1 Kalman.
         s: dimensions over memory.
         v: label noise over signal.
     """

@@ -1,18 +1,18 @@
-"""Steady errors of every decayed fast-weight layer, from one equation, and the floor (not in the papers).
+"""Steady-state errors of decayed fast-weight layers, from one equation, and their floor (not in the papers).
 
-The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after a prompt without end. A
+The task is the drift w_i = gamma w_{i-1} + e_i with labels y_i = <w_i, x_i> + noise, after an infinitely long prompt. A
 layer that learns by fixed rules leaves in every coordinate of the weights a variance p that solves
 
     p = q + gamma^2 (p - p^2 / D),        error = d p,        q = sigma_e^2,
 
-and only D, the noise through which it listens, is its own (k = q / (1 - gamma^2), s2 = sigma_y^2, r = x'x):
+in which only D, its effective observation noise, depends on the layer (k = q / (1 - gamma^2), s2 = sigma_y^2, r = x'x):
 
     gated linear attention, w <- lam (w + mu y x)          D = p + (d + 1) k + s2
     the same with y x / r                                  D = p + (d - 1) k + s2 d / (d - 2)
     delta rule, w <- lam (w + mu (y - w'x) x)              D = (d + 2) p + s2
     unit keys or Longhorn, w <- lam (w + (y - w'x) x / (r + eps))       1/D = (1/d) E r / (r p + s2)
 
-The first two hear the crosstalk of the whole signal, k, the last two that of what they still miss, p. All four are
+The first two have the crosstalk of the whole signal, k, the last two that of the residual, p. All four are
 exact for Gaussian inputs with Lambda = I. The Kalman filter keeps a matrix: its error is exact given the inputs
 (:func:`~icl.theory.floors.filtering.kalman_errors`), and in the limit of many dimensions it has a closed form
 (:mod:`icl.theory.steady.large_d`).
@@ -34,13 +34,18 @@ from icl._bounds import Count, NonNegative, Positive, Positives, validate_fields
 
 @dataclass(frozen=True)
 class DriftLaw:
-    """Drifting regression after a prompt without end, Lambda = I, Gaussian inputs.
+    """Drifting regression in steady state, Lambda = I, Gaussian inputs.
 
     Attributes:
         d: dimension of the inputs.
-        gamma: what a step leaves of the weights.
-        sigma_e: standard deviation of what it adds to each coordinate, in units of y/x.
+        gamma: autoregressive coefficient, dimensionless.
+        sigma_e: standard deviation of each coordinate of the innovations, in units of y/x.
         sigma_y: standard deviation of the labels' noise, in units of y; errors are those of the clean label.
+
+    >>> from icl.theory.steady import DriftLaw
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1, sigma_y=0.5)
+    >>> round(law.drift_rate, 3), round(law.noise_ratio, 3), round(law.zero_error, 3)
+    (0.199, 0.05, 5.025)
     """
 
     d: Count
@@ -49,7 +54,7 @@ class DriftLaw:
     sigma_y: NonNegative = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a drift without a steady state."""
+        """Validate the parameters of a stationary drift."""
         validate_fields(self)
         # Squares of variances enter, and float64 has to hold them.
         for name, value in (("sigma_e", self.sigma_e), ("sigma_y", self.sigma_y)):
@@ -63,39 +68,39 @@ class DriftLaw:
 
     @property
     def k0(self) -> float:
-        """Steady variance of a weight's coordinate, sigma_e^2 / (1 - gamma^2)."""
+        """Steady-state variance of a weight's coordinate, sigma_e^2 / (1 - gamma^2)."""
         return self.sigma_e**2 / self.renewed
 
     @property
     def renewed(self) -> float:
-        """Share of a weight's variance that a step replaces, 1 - gamma^2, in full digits close to gamma = 1."""
+        """Innovation share of a weight's variance, 1 - gamma^2, in full precision close to gamma = 1."""
         return (1 - self.gamma) * (1 + self.gamma)
 
     @property
     def drift_rate(self) -> float:
-        """Dimensions over memory, d (1 - gamma^2), small where there is time to learn."""
+        """Dimension over memory length, d (1 - gamma^2); small for slow drift."""
         return self.d * self.renewed
 
     @property
     def noise_ratio(self) -> float:
-        """Variance of the labels' noise over that of their signal, sigma_y^2 / (d k0)."""
+        """Noise-to-signal ratio of the labels, sigma_y^2 / (d k0)."""
         return self.sigma_y**2 / (self.d * self.k0)
 
     @property
     def zero_error(self) -> float:
-        """Error of answering 0 always, d k0; also linear attention's, whose best read-out of an endless prompt is 0."""
+        """Error of the zero predictor, d k0; also linear attention's, whose best readout of an infinite prompt is 0."""
         return self.d * self.k0
 
 
 @dataclass(frozen=True)
 class SteadyOptimum:
-    """A layer at its best.
+    """Optimal layer of a family in steady state.
 
     Attributes:
         error: E (<w, x> - y_hat)^2 in steady state, in units of y^2.
         p: the same for a coordinate of the weights, error / d.
-        lam: its fade, dimensionless.
-        mu: its write strength, in 1/x^2 where the key is raw and dimensionless where it is divided by r.
+        lam: decay, dimensionless.
+        mu: step size, in 1/x^2 where the key is raw and dimensionless where it is divided by r.
         eps: what Longhorn adds to r, in x^2; 0 elsewhere.
     """
 
@@ -113,7 +118,7 @@ def _law(law: Any) -> DriftLaw:
 
 
 def _positive_root(law: DriftLaw, own: Any, other: Any) -> Any:
-    """The positive p of the one equation for D = own p + other, a quadratic; `other` may be an array."""
+    """Positive root p of the steady-state equation for D = own p + other, a quadratic; `other` may be an array."""
     A, B, C = own * law.renewed + law.gamma**2, other * law.renewed - own * law.q, other * law.q
     root = np.sqrt(B**2 + 4 * A * C)
     # The form without cancellation on either side of B = 0.
@@ -121,11 +126,17 @@ def _positive_root(law: DriftLaw, own: Any, other: Any) -> Any:
 
 
 def best_gla(law: DriftLaw) -> SteadyOptimum:
-    """Gated linear attention (a RetNet head) w <- lam (w + mu y x) at its best: D = p + (d + 1) k0 + s2.
+    """Optimal gated linear attention (a RetNet head) w <- lam (w + mu y x): D = p + (d + 1) k0 + s2.
 
-    y x is w plus white noise of variance (d + 1) k0 + s2, through which the scalar Kalman filter of gain K = p / D
-    listens: lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
+    y x is w plus white noise of variance (d + 1) k0 + s2, observed by the scalar Kalman filter of gain K = p / D:
+    lam = gamma (1 - K), mu = K / (1 - K). Without noise the error is that of
     :func:`~icl.theory.one_layer.closed_forms.steady_identity_error`.
+
+    >>> from icl.theory.steady import DriftLaw, best_gla
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1)
+    >>> layer = best_gla(law)
+    >>> round(layer.error / law.zero_error, 3), round(layer.lam, 3)
+    (0.379, 0.957)
     """
     law = _law(law)
     noise = (law.d + 1) * law.k0 + law.sigma_y**2
@@ -134,7 +145,7 @@ def best_gla(law: DriftLaw) -> SteadyOptimum:
 
 
 def best_normalised_gla(law: DriftLaw) -> SteadyOptimum:
-    """Gated linear attention that writes y x / r: w <- lam (w + mu y x / r), D = p + (d - 1) k0 + s2 d / (d - 2).
+    """Optimal normalised linear attention w <- lam (w + mu y x / r): D = p + (d - 1) k0 + s2 d / (d - 2).
 
     Raises:
         ValueError: if d = 1, where y x / r is the weight itself and mu would be infinite; or if d = 2 and labels are
@@ -145,14 +156,20 @@ def best_normalised_gla(law: DriftLaw) -> SteadyOptimum:
         raise ValueError(f"d must be > 1, and > 2 for noisy labels, for y x / r to have a best weight, got {law.d}")
     noise = (law.d - 1) * law.k0 + (law.sigma_y**2 * law.d / (law.d - 2) if law.sigma_y else 0.0)
     p = float(_positive_root(law, 1.0, noise))
-    # y x / r has mean w / d, which mu undoes.
+    # y x / r has mean w / d; mu rescales it.
     return SteadyOptimum(law.d * p, p, law.gamma * noise / (p + noise), law.d * p / noise)
 
 
 def best_delta(law: DriftLaw) -> SteadyOptimum:
-    """Delta rule that fades, w <- lam (w + mu (y - w'x) x), at its best: D = (d + 2) p + s2, lam = gamma, mu = p / D.
+    """Optimal gated delta rule w <- lam (w + mu (y - w'x) x): D = (d + 2) p + s2, lam = gamma, mu = p / D.
 
     Without noise the error is that of :func:`~icl.theory.steady.lms_family.best_steady`.
+
+    >>> from icl.theory.steady import DriftLaw, best_delta
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1)
+    >>> layer = best_delta(law)
+    >>> round(layer.error / law.zero_error, 3), layer.lam, round(layer.mu, 3)
+    (0.196, 0.99, 0.083)
     """
     law = _law(law)
     noise = law.sigma_y**2
@@ -161,7 +178,7 @@ def best_delta(law: DriftLaw) -> SteadyOptimum:
 
 
 def linear_bound(law: DriftLaw) -> float:
-    """No layer whose states move by fixed sums of h_j, y x and x x'h_j has a smaller error: it is the delta rule's.
+    """Lower bound for any layer whose states move by fixed sums of h_j, y x and x x'h_j: the delta rule's error.
 
     Proved in the chapter *Every model is a decayed fast weight*, for any number of states and coefficients that may
     change in time but not with the data.
@@ -200,7 +217,7 @@ def _left_out(d: int, a: float) -> tuple[float, float]:
 
 
 def _fraction(order: float, x: float) -> float:
-    """e^x E_order(x) for x > 1: 1/(x + s - 1 s / (x + s + 2 - 2 (s + 1) / (x + s + 4 - ...))), s = order, by Lentz."""
+    """e^x E_order(x), x > 1: 1/(x + s - 1 s / (x + s + 2 - 2 (s + 1) / (x + s + 4 - ...))), s = order, by Lentz."""
     below = x + order
     ratio = found = 1 / below
     top = np.inf
@@ -214,7 +231,7 @@ def _fraction(order: float, x: float) -> float:
 
 
 def _solve_p(law: DriftLaw, heard: Any) -> float:
-    """The p in [q, k0] with p = q + gamma^2 (p - heard(p)), heard(p) = p^2 / D."""
+    """Root p in [q, k0] of p = q + gamma^2 (p - heard(p)), heard(p) = p^2 / D."""
     if not law.gamma:
         return law.q
 
@@ -227,30 +244,36 @@ def _solve_p(law: DriftLaw, heard: Any) -> float:
 
 
 def _solve_p_stable(law: DriftLaw, heard: Any) -> float:
-    """The same p from (1 - gamma^2) p + gamma^2 heard(p) = q, where nothing cancels: to rounding, however small."""
+    """Root p of (1 - gamma^2) p + gamma^2 heard(p) = q, the same equation without cancellation."""
 
     def gap(p: float) -> float:
         return float(law.renewed * p + law.gamma**2 * heard(p) - law.q)
 
-    # Between the bounds, which rounding may cross where labels tell all or nothing.
+    # Clip to the bounds, which rounding may cross where labels carry almost all or no information.
     if gap(law.q) >= 0:
         return law.q
     return law.k0 if gap(law.k0) <= 0 else float(brentq(gap, law.q, law.k0, xtol=1e-15 * law.q, rtol=1e-15))
 
 
 def _unit_delta(law: DriftLaw) -> float:
-    """The p of `best_unit_delta` for noisy labels, by exponential integrals."""
+    """p of `best_unit_delta` for noisy labels, by exponential integrals."""
     return _solve_p_stable(law, lambda p: p * _left_out(law.d, law.sigma_y**2 / p)[0] / law.d)
 
 
 def best_unit_delta(law: DriftLaw) -> SteadyOptimum:
-    """Delta rule with keys of length 1, and what noise makes of it, Longhorn: 1/D = (1/d) E r / (r p + s2).
+    """Delta rule with unit keys, and its generalisation to noisy labels, Longhorn: 1/D = (1/d) E r / (r p + s2).
 
         w <- lam (w + (y - w'x) x / (r + eps)),    lam = gamma,    eps = s2 / p
 
     is the best of all gains that see r and p alone. Without noise eps = 0 and D = d p, a closed form. With it, the
     mean over r is a quadrature where that is right to 1e-12, and exponential integrals elsewhere: in few dimensions
-    under faint noise lengths near 0 decide, and close to gamma = 1 digits are lost.
+    and low noise lengths near 0 dominate, and close to gamma = 1 digits are lost.
+
+    >>> from icl.theory.steady import DriftLaw, best_unit_delta
+    >>> law = DriftLaw(d=10, gamma=0.99, sigma_e=0.1, sigma_y=0.5)
+    >>> layer = best_unit_delta(law)
+    >>> round(layer.error / law.zero_error, 3), round(layer.eps, 3)
+    (0.207, 2.407)
     """
     law = _law(law)
     noise = law.sigma_y**2
@@ -267,14 +290,14 @@ def best_unit_delta(law: DriftLaw) -> SteadyOptimum:
 
 @dataclass(frozen=True)
 class Gates:
-    """A layer w <- a(r) w + b(r) y x whose gates see the length of the input, at its best.
+    """Optimal layer w <- a(r) w + b(r) y x with gates of the input's length.
 
     Attributes:
         error: in steady state, in units of y^2.
         p: error / d.
         r: squared lengths, the nodes of :func:`squared_lengths`.
-        a: what is kept at each, dimensionless.
-        b: what is written at each, in 1/x^2.
+        a: decay at each, dimensionless.
+        b: write gate at each, in 1/x^2.
     """
 
     error: float
@@ -285,7 +308,7 @@ class Gates:
 
 
 def free_gates(law: DriftLaw) -> Gates:
-    """The best gates a(r), b(r) of any form: 1/D = E (r/d) / (r ((d - 1) k0 + p) / d + s2).
+    """Optimal unconstrained gates a(r), b(r): 1/D = E (r/d) / (r ((d - 1) k0 + p) / d + s2).
 
     b = gamma p / (r ((d - 1) k0 + p) / d + s2) and a = gamma - b r / d. Without noise D = p + (d - 1) k0 and a does not
     depend on r: of all data-dependent gates the best is :func:`best_normalised_gla`, a constant decay with y x divided
@@ -308,13 +331,13 @@ def free_gates(law: DriftLaw) -> Gates:
 
 
 def channel_gates_error(law: DriftLaw) -> float:
-    """Error of the best w_j <- a_j w_j + b_j y x_j whose gates see all of x, a channel's own: no label noise.
+    """Error of the best w_j <- a_j w_j + b_j y x_j with per-channel gates of the whole x: no label noise.
 
     With p = error / d the gates are b_j = gamma p / (r k0 - x_j^2 (k0 - p)) and a_j = gamma - b_j x_j^2, and
     1/D = E u / (k0 - u (k0 - p)) over u = x_1^2 / r, which is Beta(1/2, (d - 1)/2): Gauss-Jacobi.
 
     Raises:
-        ValueError: if labels are noisy, or d = 1, where a channel is all there is.
+        ValueError: if labels are noisy, or d = 1, where there is a single channel.
     """
     law = _law(law)
     if law.sigma_y or law.d < 2:
@@ -325,16 +348,16 @@ def channel_gates_error(law: DriftLaw) -> float:
 
 
 def zoh_gates(law: DriftLaw) -> Gates:
-    """The best gates of the form that S6 and Mamba-2 have, a = alpha(r) in [0, 1] and b = scale (1 - alpha(r)).
+    """Optimal zero-order-hold gates (S6, Mamba-2), a = alpha(r) in [0, 1] and b = scale (1 - alpha(r)).
 
     Second moments c = E w w_hat and A = E w_hat^2 move linearly, so that the effect of one step's alpha on all later
     errors is an adjoint's inner product, quadratic in alpha: alpha(r) is set to its minimum at every r, and the scale
-    to the best read-out, until both stay. alpha turns sharply near r = 0, which 64 nodes see to some 1e-6 of the error
-    at d = 3 and 1e-8 at d = 5, and less in fewer dimensions.
+    to the best readout, until convergence. alpha varies steeply near r = 0, which 64 nodes resolve to 1e-6 of the error
+    at d = 3 and 1e-8 at d = 5, and worse in fewer dimensions.
 
     Raises:
         ValueError: if d < 3.
-        RuntimeError: if they do not stay within 10,000 rounds.
+        RuntimeError: if they do not converge within 10,000 iterations.
     """
     law = _law(law)
     if law.d < 3:
@@ -365,14 +388,14 @@ def zoh_gates(law: DriftLaw) -> Gates:
 
 @dataclass(frozen=True)
 class Update:
-    """One linear step of the weights and a layer's states together, z <- keep z + look x x'z + noise.
+    """Linear joint step of the weights and a layer's states, z <- keep z + look x x'z + noise.
 
     z holds m vectors of d numbers, the weights first; the matrices mix them, each the same in every coordinate.
 
     Attributes:
         keep: (m, m).
-        look: (m, m), what passes through x x'.
-        noise: (m, m), the covariance of what is added, a coordinate.
+        look: (m, m), the part multiplied by x x'.
+        noise: (m, m), covariance of the additive noise, per coordinate.
     """
 
     keep: Float[np.ndarray, "m m"]
@@ -380,7 +403,7 @@ class Update:
     noise: Float[np.ndarray, "m m"]
 
     def __post_init__(self) -> None:
-        """Refuse matrices that do not fit together."""
+        """Validate that the matrices' shapes match."""
         _checks.detached("keep", self.keep)
         m = len(np.atleast_1d(self.keep))
         for name in ("keep", "look", "noise"):
@@ -392,10 +415,10 @@ class Update:
 def update(
     law: DriftLaw, keep: Float[np.ndarray, "K K"], write: Float[np.ndarray, " K"], correct: Float[np.ndarray, "K K"]
 ) -> Update:
-    """The step of a layer with K states, h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k.
+    """Joint step of a layer with K states, h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k.
 
     Gated attention has keep = lam, write = lam mu, correct = 0; the delta rule correct = -lam mu. Several heads,
-    momentum and gradients at a chunk's first weights are more of the same.
+    momentum and gradients at a chunk's first weights have the same form.
     """
     law = _law(law)
     keep = np.asarray(_checks.real("keep", keep), dtype=np.float64)
@@ -413,14 +436,14 @@ def update(
 
 @validated
 def second_moments(updates: Sequence[Update], d: Count) -> Float[np.ndarray, "phases m m"]:
-    """Steady E z_a'z_b / d before each of the updates that follow one another for ever; Gaussian x, Lambda = I.
+    """Steady-state E z_a'z_b / d before each update of a periodic sequence; Gaussian x, Lambda = I.
 
         G <- keep G keep' + keep G look' + look G keep' + (d + 2) look G look' + noise
 
-    because E x x' = I, E x x'x x' = (d + 2) I, and x does not know the past.
+    because E x x' = I, E x x'x x' = (d + 2) I, and x is independent of the past.
 
     Raises:
-        ValueError: if updates is empty, they differ in size, or a round of them does not settle.
+        ValueError: if updates is empty, they differ in size, or a period of them diverges.
     """
     if not updates or not all(isinstance(u, Update) for u in updates):
         raise ValueError(f"updates must be a non-empty sequence of Update, got {updates!r}")
@@ -449,7 +472,7 @@ def second_moments(updates: Sequence[Update], d: Count) -> Float[np.ndarray, "ph
 def readout_errors(
     moments: Float[np.ndarray, "phases m m"], d: Count, *, hidden: Count = 1
 ) -> Float[np.ndarray, " phases"]:
-    """Error of the best linear read-out of the states, from :func:`second_moments`: d (G_ww - G_wh G_hh^-1 G_hw).
+    """Error of the best linear readout of the states, from :func:`second_moments`: d (G_ww - G_wh G_hh^-1 G_hw).
 
     Args:
         moments: (phases, m, m).
@@ -479,12 +502,12 @@ def _own_error(law: DriftLaw, step: Update) -> float:
 
 @validated
 def gla_error(law: DriftLaw, *, lam: NonNegative, mu: NonNegative) -> float:
-    """Error of w <- lam (w + mu y x) at any lam and mu, its state read as it is.
+    """Error of w <- lam (w + mu y x) at any lam and mu, its state as the readout.
 
     Off by some 1e-16 / (1 - gamma) + 1e-16 / (1 - lam) of itself, as it would be by the rounding of gamma and lam.
 
     Raises:
-        ValueError: if it does not settle (lam >= 1).
+        ValueError: if it diverges (lam >= 1).
     """
     lam, mu = float(lam), float(mu)
     return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.zeros((1, 1))))
@@ -495,7 +518,7 @@ def delta_error(law: DriftLaw, *, lam: NonNegative, mu: NonNegative) -> float:
     """Error of w <- lam (w + mu (y - w'x) x) at any lam and mu; without noise `theory.lms_family.steady_error`.
 
     Raises:
-        ValueError: if it does not settle.
+        ValueError: if it diverges.
     """
     lam, mu = float(lam), float(mu)
     return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.array([[-lam * mu]])))
@@ -508,39 +531,39 @@ def _spectrum(law: DriftLaw, spectrum: Positives) -> np.ndarray:
     return found
 
 
-def _listens(law: DriftLaw, spectrum: np.ndarray) -> np.ndarray:
-    """Variance of the noise in (y x)_j / s_j, an observation of w_j: crosstalk and label noise."""
+def _observation_noise(law: DriftLaw, spectrum: np.ndarray) -> np.ndarray:
+    """Noise variance of the observation (y x)_j / s_j of w_j: crosstalk and label noise."""
     return law.k0 * (1 + spectrum.sum() / spectrum) + law.sigma_y**2 / spectrum
 
 
 def gla_per_channel(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
     """Error of gated attention with a decay for every eigendirection of Lambda: a scalar Riccati equation each.
 
-    p_j solves the one equation with D_j = p_j + k0 (1 + tr Lambda / s_j) + s2 / s_j; error = sum_j s_j p_j.
+    p_j solves the module's equation with D_j = p_j + k0 (1 + tr Lambda / s_j) + s2 / s_j; error = sum_j s_j p_j.
 
     Args:
         law: its d, drift and noise.
         spectrum: eigenvalues s_j of Lambda, (d,), > 0, in x^2.
     """
     s = _spectrum(law, spectrum)
-    return float(s @ _positive_root(law, 1.0, _listens(law, s)))
+    return float(s @ _positive_root(law, 1.0, _observation_noise(law, s)))
 
 
 def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
-    """Error of gated attention with one decay and the best read-out matrix, and that decay: (error, lam).
+    """Error of gated attention with one decay and the best readout matrix, and that decay: (error, lam).
 
-    Direction j's best read-out of decay lam leaves k0 - c^2 / (2 c + k0 + R_j) (1 - lam^2) / lam^2 with
+    Direction j's best readout at decay lam leaves k0 - c^2 / (2 c + k0 + R_j) (1 - lam^2) / lam^2 with
     c = lam gamma k0 / (1 - lam gamma) and R_j its noise; lam is found by minimising the sum.
     """
     s = _spectrum(law, spectrum)
-    noise = _listens(law, s)
+    noise = _observation_noise(law, s)
 
     def error(lam: float) -> float:
         c = lam * law.gamma * law.k0 / (1 - lam * law.gamma)
         return float(s @ (law.k0 - c**2 * (1 - lam**2) / (lam**2 * (2 * c + law.k0 + noise))))
 
     found = minimize_scalar(error, bounds=(1e-6, 1 - 1e-9), method="bounded", options={"xatol": 1e-12})
-    # Memories longer than 1e9 steps, as slow drift under loud noise wants, and no memory at all, lie beyond.
+    # Bracket: memory up to 1e9 steps; slower drift at high noise, and no memory at all, lie beyond.
     grid = np.unique(np.append(1 - np.geomspace(1e-15, 1 - 1e-12, 401), found.x))
     at = int(np.argmin([error(lam) for lam in grid]))
     low, high = np.log1p(-grid[min(at + 1, 401)]), np.log1p(-grid[max(at - 1, 0)])
@@ -553,7 +576,7 @@ def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float,
 
 
 def delta_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
-    """Error of the delta rule with one write strength for all directions and lam = gamma, and its mu: (error, mu).
+    """Error of the delta rule with one step size for all directions and lam = gamma, and its mu: (error, mu).
 
     With T = sum_j s_j V_j, V_j = q + gamma^2 [V_j - 2 mu s_j V_j + mu^2 (2 s_j^2 V_j + s_j (T + s2))].
     """
@@ -578,7 +601,7 @@ def delta_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[floa
 
 
 def delta_diagonal(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
-    """Error of the delta rule with the best write strength for each direction, lam = gamma.
+    """Error of the delta rule with the best step size for each direction, lam = gamma.
 
     V_j = q + gamma^2 [V_j - s_j V_j^2 / (2 s_j V_j + T + s2)], T = sum_j s_j V_j: for a given T each V_j solves a
     quadratic, and T is where they add up to it.
@@ -586,10 +609,10 @@ def delta_diagonal(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
     s = _spectrum(law, spectrum)
 
     def total(T: float) -> float:
-        # The one equation with D_j = 2 V_j + (T + s2) / s_j.
+        # The module's equation with D_j = 2 V_j + (T + s2) / s_j.
         return float(s @ _positive_root(law, 2.0, (T + law.sigma_y**2) / s))
 
-    # Every V_j is from q to k0, bounds that rounding may cross where noise is loud or nothing lasts.
+    # Every V_j is from q to k0, bounds that rounding may cross at high noise or gamma near 0.
     least, most = law.q * s.sum(), law.k0 * s.sum()
     if total(most) >= most:
         return float(most)

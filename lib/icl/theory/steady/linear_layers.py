@@ -1,10 +1,10 @@
-"""Exact errors of linear layers with several states: heads, momentum, chunks, a state that moves as the weights do.
+"""Exact errors of linear layers with several states: heads, momentum, chunks, a model of the drift.
 
 A linear layer of K states moves by
 
     h_j <- sum_k keep_jk h_k + write_j y x + sum_k correct_jk x x'h_k
 
-and is read by the best linear combination of its states. Its steady error follows from second moments
+and is read by the best linear combination of its states. Its steady-state error follows from second moments
 (:func:`~icl.theory.steady.fast_weights.second_moments`), for weights of any order: w_i is the first of r vectors that
 move by a matrix F, drift of first order being F = [[gamma]]. Not in the papers; the chapter *Every model is a decayed
 fast weight* proves that on drift of first order none of these layers is better than the decayed delta rule.
@@ -22,7 +22,7 @@ from icl.theory.steady.fast_weights import DriftLaw, Update, readout_errors, sec
 
 @dataclass(frozen=True, eq=False)
 class LinearLayer:
-    """A layer whose states move by fixed sums of themselves, of y x and of x x' times each.
+    """Layer whose states move by fixed linear combinations of themselves, of y x, and of x x' times each.
 
     Attributes:
         keep: (K, K).
@@ -35,7 +35,7 @@ class LinearLayer:
     correct: Float[np.ndarray, "K K"]
 
     def __post_init__(self) -> None:
-        """Refuse matrices that do not fit together."""
+        """Validate that the matrices' shapes match."""
         _checks.detached("keep", self.keep)
         K = len(np.atleast_1d(self.keep))
         for name, sizes in (("keep", (K, K)), ("write", (K,)), ("correct", (K, K))):
@@ -45,13 +45,13 @@ class LinearLayer:
 
 
 def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
-    """Gated attention with a head for each fade, h_j <- fade_j h_j + y x.
+    """Gated attention with a head for each decay, h_j <- fade_j h_j + y x.
 
-    Its states are the heads' divided differences over the fades, g_1 = h_1 and g_j <- fade_j g_j + g_(j-1): they span
-    what the heads span, and stay apart where fades meet, where a read-out of the heads themselves is lost to rounding.
+    Its states are the heads' divided differences over the decays, g_1 = h_1 and g_j <- fade_j g_j + g_(j-1): they span
+    the same space as the heads, and stay well conditioned for nearly equal decays, where the heads do not.
 
     Args:
-        fades: one a head; it settles if they are in (-1, 1).
+        fades: one decay a head; it converges if they are in (-1, 1).
     """
     fades = np.asarray(_checks.real("fades", fades), dtype=np.float64)
     _checks.shape("fades", fades, (None,))
@@ -63,10 +63,10 @@ def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
 
 @validated
 def turning_head(radius: NonNegative, angle: Real) -> LinearLayer:
-    """Gated attention whose fade is the complex number radius e^(i angle): two real states, turned and faded.
+    """Gated attention with the complex decay radius e^(i angle): two real states, rotated and decayed.
 
     Args:
-        radius: >= 0; it settles below 1.
+        radius: >= 0; it converges below 1.
         angle: any number, in radians a token.
     """
     radius, angle = float(radius), float(angle)
@@ -76,11 +76,11 @@ def turning_head(radius: NonNegative, angle: Real) -> LinearLayer:
 
 @validated
 def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
-    """The delta rule with momentum: m <- eta m + mu (y - w'x) x, w <- keep (w + m); eta = 0 is the delta rule.
+    """Delta rule with momentum: m <- eta m + mu (y - w'x) x, w <- keep (w + m); eta = 0 is the delta rule.
 
     Args:
-        keep: fade, any number.
-        mu: write strength, any number, in units of 1/x^2.
+        keep: decay, any number.
+        mu: step size, any number, in units of 1/x^2.
         eta: momentum, any number.
     """
     keep, mu, eta = float(keep), float(mu), float(eta)
@@ -91,11 +91,11 @@ def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
 
 
 def forward_model(F: Float[np.ndarray, "r r"], gain: Float[np.ndarray, " r"]) -> LinearLayer:
-    """A state that moves as the weights do: h <- F (h + gain (y - h_1'x) x), a Kalman filter of fixed gain.
+    """Constant-gain Kalman filter with the drift's own dynamics: h <- F (h + gain (y - h_1'x) x).
 
     Args:
-        F: how the weights' r vectors move, the weights first.
-        gain: what of an error each takes, in units of 1/x^2.
+        F: transition matrix of the weights' r vectors, the weights first.
+        gain: gain of each, in units of 1/x^2.
     """
     F = np.asarray(_checks.real("F", F), dtype=np.float64)
     gain = np.asarray(_checks.real("gain", gain), dtype=np.float64)
@@ -116,12 +116,12 @@ def settled_error(
     sigma_y: NonNegative = 0.0,
     unit: bool = False,
 ) -> float:
-    """Error of the best read-out of a layer once it has settled, in units of y^2; infinite if it does not settle.
+    """Steady-state error of the best readout of a layer, in units of y^2; infinite if it diverges.
 
     Args:
-        layer: how its states move.
-        F: how the weights' r vectors move, the weights themselves first: z <- F z + (e, 0, .., 0).
-        q: variance of what a step adds to each coordinate of the weights, in units of (y/x)^2.
+        layer: its update.
+        F: transition matrix of the weights' r vectors, the weights themselves first: z <- F z + (e, 0, .., 0).
+        q: variance of each coordinate of the innovations, in units of (y/x)^2.
         d: dimension of the inputs.
         sigma_y: standard deviation of the labels' noise, in units of y.
         unit: whether keys are x (d / x'x)^(1/2), of length sqrt(d), in place of x; labels without noise only.
@@ -144,25 +144,25 @@ def settled_error(
 
 @validated
 def chunked_error(law: DriftLaw, size: Count, *, lam: Real, mu: Real) -> float:
-    """Error of the delta rule whose gradients are all taken at its weights before a chunk, over a chunk's positions.
+    """Mean error over a chunk of the delta rule with all gradients taken at the weights before the chunk.
 
-    A chunk of one is the delta rule, a long one tends to gated attention. Infinite if it does not settle.
+    A chunk of one is the delta rule, a long one tends to gated attention. Infinite if it diverges.
 
     Args:
         law: the drift.
         size: tokens a chunk.
-        lam: fade, any number.
-        mu: write strength, any number, in units of 1/x^2.
+        lam: decay, any number.
+        mu: step size, any number, in units of 1/x^2.
     """
     lam, mu = float(lam), float(mu)
-    # States: the weights before the chunk, fading too, and those that move; a chunk begins by taking these for those.
+    # States: the chunk's initial weights (also decayed) and the current ones, copied to the first at its start.
     begin = Update(np.array([[1.0, 0, 0], [0, 0, 1], [0, 0, 1]]), *np.zeros((2, 3, 3)))
     inside = update(law, np.diag([lam, lam]), np.array([0, lam * mu]), np.array([[0, 0], [-lam * mu, 0.0]]))
     return _read_out([begin] + [inside] * size, law.d, law.d, skip=1)
 
 
 def _read_out(phases: list[Update], moments_d: int, d: int, *, hidden: int = 1, skip: int = 0) -> float:
-    """Error of the best read-out, averaged over the phases after some; infinite if nothing settles."""
+    """Error of the best readout, averaged over the phases from a given one; infinite if the layer diverges."""
     try:
         moments = second_moments(phases, moments_d)[skip:]
     except ValueError:

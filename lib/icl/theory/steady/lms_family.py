@@ -1,4 +1,4 @@
-"""Exact errors of the filters without a matrix, LMS and NLMS, and of both when they fade (not in the paper).
+"""Exact errors of the first-order filters LMS and NLMS, with and without leakage (not in the paper).
 
 The recurrence w_hat <- lam (w_hat + mu M (w - w_hat)) with M = x x', or x x' / x'x when normalised, is linear in the
 weights, so two numbers an eigendirection j of Lambda carry its mean square: c_j = E w_j w_hat_j, a_j = E w_hat_j^2.
@@ -25,7 +25,7 @@ from icl.theory.moments import _driven
 
 @dataclass(frozen=True)
 class _Settings:
-    """Step size and fading with a last axis for directions, and the moments of M in each of these."""
+    """Step size and leakage with a last axis for directions, and the moments of M in each of these."""
 
     mu: np.ndarray
     lam: np.ndarray
@@ -55,8 +55,8 @@ def _settings(task: Any, mu: NonNegatives, lam: Positives, normalised: bool) -> 
     return _Settings(mu, lam, share, share, np.zeros(task.d), s)
 
 
-def _unpredicted(task: DriftingRegression) -> np.ndarray:
-    """Error of answering 0 at each position."""
+def _zero_errors(task: DriftingRegression) -> np.ndarray:
+    """Error of the zero predictor at each position."""
     k = [task.gamma**2 * task.sigma_w**2 + task.sigma_e**2]
     for _ in range(task.n):
         k.append(task.gamma**2 * k[-1] + task.sigma_e**2)
@@ -64,7 +64,7 @@ def _unpredicted(task: DriftingRegression) -> np.ndarray:
 
 
 def _refuse_lost_digits(found: Any, zero: Any) -> None:
-    """Refuse errors that are lost in the rounding of the weights' variance, which they are differences of."""
+    """Raise if errors are lost in the rounding of the weights' variance, which they are differences of."""
     if (found < 1e-9 * zero).any():
         raise ValueError(
             "task must leave errors of 1e-9 of the zero predictor's, below which they are rounding, got one of "
@@ -81,11 +81,17 @@ def errors(
     Args:
         task: gives d, n, gamma, sigma_w, sigma_e, Lambda and the inputs' kurtosis.
         mu: step size(s): of :func:`~icl.filters.lms` in units of 1/x^2, dimensionless when normalised.
-        lam: fading(s); 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
+        lam: leakage factor(s); 1 for LMS and NLMS. mu and lam may be arrays that broadcast against each other.
         normalised: whether steps are divided by x'x (with eps = 0); for Lambda = s I only.
 
     Raises:
         ValueError: if an argument is out of range, or an error so far below the zero predictor's that it is rounding.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.steady.lms_family import errors
+    >>> task = DriftingRegression(d=5, n=100, gamma=0.99)
+    >>> errors(task, mu=0.1)[[0, 10, 100]].round(3)
+    array([4.95 , 1.237, 0.361])
     """
     f = _settings(task, mu, lam, normalised)
     shape = np.broadcast_shapes(f.mu.shape, f.lam.shape)
@@ -99,20 +105,21 @@ def errors(
             a = f.lam**2 * (a + 2 * f.mu * f.s * (c - a) + f.mu**2 * square)
             c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
             k = task.gamma**2 * k + task.sigma_e**2
-    _refuse_lost_digits(found, _unpredicted(task))
-    # What has overflowed leaves infinity less infinity behind.
+    _refuse_lost_digits(found, _zero_errors(task))
+    # Overflow leaves inf - inf = nan.
     return np.where(np.isnan(found), np.inf, found)
 
 
 @validated
 def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives = 1.0, normalised: bool = False) -> Any:
-    """What :func:`errors` settles at as n -> infinity, in closed form; infinite where a step is too large to settle.
+    """Limit of :func:`errors` as n -> infinity, in closed form; infinite where the step is too large to converge.
 
-    The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; what drift and fading add to it is
-    a sum of positive terms. For Lambda = I and lam = 1 the limit on mu is 2 / (d + kurtosis - 1), 2 when normalised.
+    The fixed point of e_j itself, a diagonal plus a rank-one system, solved by hand; the contribution of drift and
+    leakage is a sum of positive terms. For Lambda = I and lam = 1 the limit on mu is 2 / (d + kurtosis - 1), 2 when
+    normalised.
 
     Raises:
-        ValueError: if gamma >= 1: weights that never settle leave nothing to settle at.
+        ValueError: if gamma >= 1: such weights have no steady state.
     """
     f = _settings(task, mu, lam, normalised)
     if task.gamma >= 1:
@@ -122,7 +129,7 @@ def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives =
         step, square = f.mu * f.s, f.lam**2 * f.mu**2
         left = (1 - f.lam) * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.own)
         added = _driven(k, task.gamma, f.lam, step)
-        # Where nothing moves, neither stepping nor fading, w_hat stays 0: the formula's 0/0.
+        # Without step and leakage w_hat stays 0: the formula's 0/0.
         still = (step == 0) & (f.lam == 1)
         left, added = np.where(still, 1.0, left), np.where(still, k, added)
         shared = 1 - square * (f.across * f.s / left).sum(-1, keepdims=True)
@@ -134,12 +141,18 @@ def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives =
 
 @validated
 def best_steady(task: DriftingRegression, *, normalised: bool = False) -> tuple[float, float, float]:
-    """Step size, fading and steady error of the best fading filter for Lambda = I: in closed form (not in the paper).
+    """Optimal step size, leakage and steady-state error of the leaky filter for Lambda = I, in closed form.
 
         lam = gamma,  mu = 1 / (d + kurtosis - 1),  error = d sigma_e^2 / (1 - gamma^2 (1 - mu));
         normalised:   mu = 1,                       error = d sigma_e^2 / (1 - gamma^2 (1 - 1/d)).
 
-    The posterior mean fades by gamma too. The step is that of a Kalman filter which takes its covariance for p I.
+    The posterior mean decays by gamma too. The step is that of a Kalman filter whose covariance is replaced by p I.
+
+    >>> from icl.tasks import DriftingRegression
+    >>> from icl.theory.steady.lms_family import best_steady
+    >>> mu, lam, error = best_steady(DriftingRegression(d=5, n=100, gamma=0.99))
+    >>> round(mu, 3), lam, round(error, 3)
+    (0.143, 0.99, 0.313)
     """
     _settings(task, 0.0, 1.0, normalised)
     if task.gamma >= 1:

@@ -1,10 +1,11 @@
-"""Steady error of the Mesa layer on drifting weights as d grows, and its best settings: mean field, not in the papers.
+"""Steady-state error of the Mesa layer as d grows, and its optimal settings (mean field, not in the papers).
 
-Mesa answers x'w_hat, where w_hat is the minimum of a faded ridge regression over all examples, the latest having t = 1:
+Mesa answers x'w_hat, where w_hat is the minimum of an exponentially weighted ridge regression over all examples, the
+latest having t = 1:
 
     w_hat = argmin_w sum_t lam^t (y_t - w'x_t)^2 + rho w'w.
 
-In many dimensions its fade and its ridge enter as theta and ridge, lam = exp(-theta / d) and rho = d ridge, and the
+In many dimensions its decay and its ridge enter as theta and ridge, lam = exp(-theta / d) and rho = d ridge, and the
 drift as s = d (1 - gamma^2) and v = sigma_y^2 / (d k), as in :mod:`icl.theory.steady.large_d`. The inverse G of the
 weighted sum of x x' has the trace e that solves
 
@@ -40,7 +41,7 @@ from icl.theory.steady.large_d import eps_delta, eps_gla, kalman_floor, kalman_l
 
 
 def _power(n: int, power: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre on (0, 1) in x with z = x^power: what is singular at z = 0 is smoother in x."""
+    """Gauss-Legendre nodes on (0, 1) in x with z = x^power, which smooths a singularity at z = 0."""
     x, weight = np.polynomial.legendre.leggauss(n)
     x, weight = (x + 1) / 2, weight / 2
     return x**power, weight * power * x ** (power - 1)
@@ -54,7 +55,7 @@ _FINE: _Rules = (_power(32, 1), _power(40, 4))
 _COARSE: _Rules = (_power(14, 1), _power(16, 4))
 
 
-def _heard(e: np.ndarray) -> np.ndarray:
+def _log_excess(e: np.ndarray) -> np.ndarray:
     """log(1 + e) - e / (1 + e), e^2 / 2 for small e, without cancellation."""
     small = sum((-1) ** k * (k - 1) / k * e**k for k in range(2, 11))
     return np.where(e < 0.01, small, np.log1p(e) - e / (1 + e))
@@ -63,10 +64,10 @@ def _heard(e: np.ndarray) -> np.ndarray:
 def _moments(
     s: np.ndarray, v: np.ndarray, theta: np.ndarray, e: np.ndarray, rules: _Rules = _FINE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """m1 and m2 of the module's formulas, arrays of points (P,).
+    """Moments m1 and m2 of the module docstring, arrays of points (P,).
 
-    1 + a e = (1 + e)^z and 1 + b e = (1 + a e)^y carry the integrals over a and b to (0, 1): no weight is then out of
-    reach of the nodes, however large e is.
+    1 + a e = (1 + e)^z and 1 + b e = (1 + a e)^y carry the integrals over a and b to (0, 1): the nodes then
+    resolve all weights, however large e is.
     """
     (z, outer), (y, inner) = rules
     sigma, whole = s / (2 * theta), np.log1p(e)
@@ -79,12 +80,12 @@ def _moments(
     C = 2 / theta**2 * whole / e**2 * (within @ outer)
     first = np.expm1(whole[:, None] * y) / e[:, None]  # a itself, by the nodes that bear a power at 0
     m1 = whole / theta * ((first ** sigma[:, None]) @ inner)
-    heard = _heard(e) / theta  # e^2 S
+    heard = _log_excess(e) / theta  # e^2 S
     return m1, (e**2 * C + (1 + v) * heard) / (1 - heard)
 
 
 def _trace(theta: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    """The e > 0 with 1 = ridge e + log(1 + e) / theta, whose right side increases; by bisection of log(1 + e)."""
+    """Root e > 0 of 1 = ridge e + log(1 + e) / theta, whose right side increases; by bisection of log(1 + e)."""
     low, high = np.zeros_like(theta), np.minimum(theta, np.log1p(1 / np.maximum(ridge, 1e-300)))
     for _ in range(60):
         middle = (low + high) / 2
@@ -94,7 +95,7 @@ def _trace(theta: np.ndarray, ridge: np.ndarray) -> np.ndarray:
 
 
 def _points(**given: tuple[Any, dict[str, float]]) -> list[np.ndarray]:
-    """Every argument as float64, broadcast against the others."""
+    """Arguments as float64, broadcast against each other."""
     arrays = {name: np.asarray(_checks.real(name, value, **bounds)) for name, (value, bounds) in given.items()}
     try:
         return [np.asarray(a, dtype=np.float64) for a in np.broadcast_arrays(*arrays.values())]
@@ -136,11 +137,11 @@ def mesa_large_d(
 
 @dataclass(frozen=True)
 class BestMesa:
-    """The Mesa layer at its best on a drift, as d grows.
+    """Optimal Mesa layer on a drift, as d grows.
 
     Attributes:
         error: over d k, dimensionless; mean field.
-        theta: its fade, d log(1 / lam).
+        theta: its decay, d log(1 / lam).
         ridge: rho / d, in units of x^2.
     """
 
@@ -153,10 +154,9 @@ class BestMesa:
 def best_mesa(
     s: Annotated[float, Ge(1e-4), Le(10)], v: Annotated[float, Ge(0), Le(100)], *, near: BestMesa | None = None
 ) -> BestMesa:
-    """The fade and the ridge at which Mesa's error as d grows is least, by a grid and a simplex search.
+    """Decay and ridge of least Mesa error as d grows, by a grid and a simplex search.
 
-    The error is flat around them: it is good to 1e-8, they to 1e-3. Of fast drift little can be known and settings
-    matter little.
+    The error is flat around them: it is accurate to 1e-8, they to 1e-3. Under fast drift the settings matter little.
 
     Args:
         s: dimensions over memory, at most 10.
@@ -197,7 +197,7 @@ def best_mesa(
 
 
 def mesa_over_floor(s: Float[np.ndarray, " m"], v: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n"]:
-    """Mesa's error at its best over the floor's as d grows, at every s and v; both mean field.
+    """Ratio of Mesa's least error to the floor's as d grows, at every s and v; both mean field.
 
     Args:
         s: dimensions over memory, (m,), >= 0.0001, at most 10.
@@ -224,7 +224,7 @@ CHEAP_LAYERS = ("GLA", "gates of the key", "Mesa")
 def least_noise(
     s: Float[np.ndarray, " m"], within: Positive, v: Float[np.ndarray, " n"], mesa: Float[np.ndarray, "m n"]
 ) -> dict[str, Float[np.ndarray, " m"]]:
-    """The least noise v, inside a range, from which on a layer is within a share of the floor, as d grows.
+    """Least noise v, within a range, from which on a layer is within a given factor of the floor, as d grows.
 
     A layer's error over the floor's falls as v grows, so that these are the borders of a map over s and v. Those of
     gated attention and of the layers with gates of the key (:func:`~icl.theory.steady.large_d.eps_delta`) come from
@@ -270,7 +270,7 @@ def least_noise(
 
 
 def mesa_for(law: DriftLaw) -> float:
-    """Error of Mesa at its best in d dimensions, a fit: `kalman_floor` times what Mesa has over it as d grows.
+    """Least error of Mesa in d dimensions, a fit: `kalman_floor` times Mesa's ratio to the floor as d grows.
 
     That ratio hardly depends on d: within 2 % of Monte Carlo for d >= 5 in what was tried, at the settings that
     :func:`best_mesa` finds for d -> infinity.

@@ -1,8 +1,8 @@
 """Errors on any stationary drift from its spectrum: layers, the Kalman floor, the smoother (not in the papers).
 
 A coordinate of the weights is a stationary process of spectrum f(omega), whose mean over omega is its variance k. A
-layer or a filter hears it through a channel, w + white noise of variance R, and two means over omega say what such a
-channel is worth to somebody who sees its past, or all of it [Kolmogorov 1941; Wiener 1949]:
+layer or a filter observes it through a channel, w + white noise of variance R, and two means over omega give the
+error of prediction from its past and of smoothing from all of it [Kolmogorov 1941; Wiener 1949]:
 
     L(R) = mean log(1 + f / R),    predicted p = R (exp(L(R)) - 1),    smoothed = mean f / (1 + f / R).
 
@@ -37,7 +37,7 @@ _LAYERS = ("gla", "delta", "key-gated")
 
 @validated
 def frequencies(n: Annotated[int, Ge(8)]) -> Float[np.ndarray, " n"]:
-    """The grid of all spectra here, 2 pi j / n for j = 0 .. n - 1, in radians a step.
+    """Frequency grid of all spectra here, 2 pi j / n for j = 0 .. n - 1, in radians a step.
 
     Args:
         n: number of points.
@@ -49,7 +49,7 @@ def frequencies(n: Annotated[int, Ge(8)]) -> Float[np.ndarray, " n"]:
 def pole_spectrum(poles: Any, *, k: Positive = 1.0, n: Annotated[int, Ge(8)] = 4096) -> Float[np.ndarray, " n"]:
     """Spectrum of an autoregressive drift with these poles, of variance k.
 
-    One pole gamma is the drift of Part I; a pair rho exp(+-i omega) swings. Sums of spectra belong to sums of
+    One pole gamma is the drift of Part I; a pair rho exp(+-i omega) oscillates. Sums of spectra belong to sums of
     independent drifts.
 
     Args:
@@ -96,7 +96,7 @@ def _one(f: Any) -> np.ndarray:
 
 @validated
 def log_gain(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
-    """L(R) = mean log(1 + f / R): twice what a channel of noise R tells of the drift, in nats a step.
+    """Log gain L(R) = mean log(1 + f / R): twice the information rate of a channel of noise R, in nats a step.
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
@@ -107,7 +107,7 @@ def log_gain(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
 
 @validated
 def predicted(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
-    """Error of the best guess of a weight from the past of a channel of noise R: R (exp(L(R)) - 1) [Kolmogorov 1941].
+    """One-step prediction error of a weight from the past of a channel of noise R: R (exp(L(R)) - 1) [Kolmogorov 1941].
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
@@ -118,7 +118,7 @@ def predicted(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
 
 @validated
 def smoothed_weight(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
-    """Error of the best guess of a weight from all of a channel of noise R, past and future: mean f / (1 + f / R).
+    """Smoothing error of a weight from the past and future of a channel of noise R: mean f / (1 + f / R).
 
     Args:
         f: the drift's spectrum on a uniform grid, >= 0.
@@ -129,7 +129,7 @@ def smoothed_weight(f: Float[np.ndarray, "*directions n"], R: Positive) -> Any:
 
 
 def _meets(gap: Callable[[float], float], low: float, high: float) -> float:
-    """The root of a gap that is positive at low and not at high, in the logarithm; low if it is nowhere positive."""
+    """Root of a gap that is positive at low and not at high, on a log scale; low if it is nowhere positive."""
     a, b = np.log(low), np.log(high)
     if gap(low) <= 0:
         return low
@@ -138,9 +138,9 @@ def _meets(gap: Callable[[float], float], low: float, high: float) -> float:
 
 @validated
 def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: NonNegative = 0.0) -> float:
-    """Error of a layer at its best on a drift of any spectrum, exact at every d for inputs N(0, I): d p.
+    """Least error of a layer on a drift of any spectrum, exact at every d for inputs N(0, I): d p.
 
-        p = R (exp(L(R)) - 1),    R as this module's head lists it.
+        p = R (exp(L(R)) - 1),    R as in the module docstring.
 
     It has as many states as the drift needs (infinitely many for some spectra). "gla" and "delta" are the least errors
     of all layers with fixed coefficients, without and with x x'h in their step; "key-gated" of all whose coefficients
@@ -178,7 +178,7 @@ def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: No
             return p * (d - 1 + left) / told
 
     if d == 1 and layer == "key-gated" and not noise:
-        # The one weight is known after each label; what is left is its innovation.
+        # One weight, known after each label: the error is its innovation variance (Kolmogorov-Szego).
         with np.errstate(divide="ignore"):
             return float(np.exp(np.log(f).mean()))
     # p over what the past tells of it: concave over linear, so that they meet once.
@@ -187,7 +187,7 @@ def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: No
 
 @validated
 def _scaled(f: Any, spectrum: Positives) -> tuple[np.ndarray, np.ndarray]:
-    """Spectra of the weights in directions of unit inputs, and how often each occurs."""
+    """Spectra of the weights in directions of unit inputs, and their multiplicities."""
     f = _drift(f)
     values = np.asarray(spectrum, dtype=np.float64)
     _checks.shape("spectrum", values, (f.shape[0] if f.ndim == 2 else None,), "to match f")
@@ -200,7 +200,7 @@ def _scaled(f: Any, spectrum: Positives) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _levels(g: np.ndarray, count: np.ndarray, R: float) -> tuple[float, float]:
-    """Sums over directions of L(R) and of what is smoothed."""
+    """Sums over directions of L(R) and of the smoothing error."""
     return float(count @ np.log1p(g / R).mean(-1)), float(count @ (g / (1 + g / R)).mean(-1))
 
 
@@ -216,14 +216,14 @@ def _smoother(g: np.ndarray, count: np.ndarray, noise: float) -> float:
 def smoother_error(
     f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
-    """Error of the best guess of a label from those before and after it, as d grows: e of this module's head.
+    """Smoother's error as d grows, from the labels before and after: e of the module docstring.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; ones for white inputs.
         sigma_y: standard deviation of the labels' noise.
 
-    Returns: the clean squared error; 0 where labels without noise outnumber all that moves.
+    Returns: the clean squared error; 0 where noise-free labels determine all moving directions.
     """
     g, count = _scaled(f, spectrum)
     return _smoother(g, count, sigma_y**2)
@@ -233,7 +233,7 @@ def smoother_error(
 def filter_error(
     f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
-    """Error of the Kalman filter, the least of all that see the past, as d grows: the floor of this module's head.
+    """Kalman filter's error as d grows, the floor of the module docstring.
 
     Args:
         f: spectrum of the drift on a uniform grid, >= 0: of one weight, or one a direction.
@@ -248,7 +248,7 @@ def filter_error(
     if not noise + e:
         return 0.0
     L, _ = _levels(g, count, noise + e)
-    # Written around e, which may be far below the noise.
+    # expm1 form: e may be far below the noise.
     return float(e + (noise + e) * np.expm1(L - e / (noise + e)))
 
 
@@ -293,11 +293,11 @@ def gla_large_d(
 def log_det_bias(
     f: Float[np.ndarray, "*directions n"], spectrum: Float[np.ndarray, " d"], *, sigma_y: NonNegative = 0.0
 ) -> float:
-    """What finite d takes from E log(s2 + x'P x), to first order in 1/d: half the mean of log(1 - a).
+    """Finite-d bias of E log(s2 + x'P x), to first order in 1/d: half the mean of log(1 - a).
 
         a(theta) = R^-2 sum over lags t of exp(i theta t) sum_j (l_j C_j(t))^2
 
-    with C_j the covariance, at lag t, of what the smoother leaves of a weight. It is the known bias of the log
+    with C_j the covariance, at lag t, of the smoother's error of a weight. It is the known bias of the log
     determinant of a real Gaussian matrix [Hachem, Loubaton & Najim 2008, for its size], not proved here.
 
     Args:
@@ -306,7 +306,7 @@ def log_det_bias(
         sigma_y: standard deviation of the labels' noise.
 
     Raises:
-        ValueError: if nothing is left to smooth: no noise, and labels that outnumber all that moves.
+        ValueError: if the smoother's error is 0: noise-free labels that determine all moving directions.
     """
     g, count = _scaled(f, spectrum)
     noise = sigma_y**2
@@ -323,7 +323,7 @@ def log_det_bias(
 def corrected_floor(
     law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None, *, n: Annotated[int, Ge(8)] = 4096
 ) -> float:
-    """:func:`filter_error` for a drift of first order with its term in 1/d (not proved): (s2 + error) (1 + B + V) - s2.
+    """:func:`filter_error` of an AR(1) drift to first order in 1/d (not proved): (s2 + error) (1 + B + V) - s2.
 
     B is :func:`log_det_bias`; V = tr(Lambda P Lambda P) / (s2 + error)^2 is what the spread of x'P x takes from a
     logarithm, known from the balance of one step: V gamma^2 (s2 + error) = q tr Lambda - (1 - gamma^2) error.
@@ -360,7 +360,7 @@ def state_space_errors(
     spectrum: Float[np.ndarray, " d"] | None = None,
     sigma_y: NonNegative = 0.0,
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:
-    """The floor on given inputs for weights h'z, z <- F z + N(0, Q) in every coordinate, and its spread.
+    """Floor and its spread on given inputs, for weights h'z, z <- F z + N(0, Q) in every coordinate.
 
     Riccati's recursion from the stationary covariance of z. The first result is tr(Lambda P_i), the error given the
     inputs before position i; the second tr(Lambda P_i Lambda P_i), half the variance of x'P_i x given them. Labels do
@@ -370,8 +370,8 @@ def state_space_errors(
     Args:
         x: inputs, one sequence a row, in the axes of Lambda; the last input is not used.
         F: transition of the state, of spectral radius below 1.
-        Q: covariance of what a step adds.
-        h: what of the state is the weight.
+        Q: covariance of the innovations.
+        h: observation vector, the weight being h'z.
         spectrum: eigenvalues l_j of Lambda, (d,), > 0; default: white inputs.
         sigma_y: standard deviation of the labels' noise.
 

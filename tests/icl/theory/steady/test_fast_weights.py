@@ -365,7 +365,7 @@ def test_a_direction_of_its_own():
     """
     for noise in (0.0, 0.4):
         law = fw.DriftLaw(3, 0.95, 0.2, noise)
-        R = np.diag(fw._listens(law, SPECTRUM))
+        R = np.diag(fw._observation_noise(law, SPECTRUM))
         P = linalg.solve_discrete_are(law.gamma * np.eye(3), np.eye(3), law.q * np.eye(3), R)
         np.testing.assert_allclose(fw.gla_per_channel(law, SPECTRUM), SPECTRUM @ np.diag(P), rtol=1e-9)
         white = np.ones(3)
@@ -385,7 +385,7 @@ def test_a_direction_of_its_own():
     )
     np.testing.assert_allclose(fw.delta_shared(law, SPECTRUM)[0], found.fun, rtol=1e-9)
     crosstalk = one_layer.crosstalk(one) * law.k0
-    np.testing.assert_allclose(fw._listens(law, SPECTRUM), crosstalk, rtol=1e-12)
+    np.testing.assert_allclose(fw._observation_noise(law, SPECTRUM), crosstalk, rtol=1e-12)
 
 
 def test_gains_a_direction_by_search():
