@@ -122,7 +122,7 @@ def test_time_is_told_from_what_a_token_takes(monkeypatch):
     assert times == [("gla", "cpu")]
     monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: 1 / 0)
     assert np.isnan(command._expected(plan, 2))
-    assert [command._long(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
+    assert [command._duration(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
 
 
 def test_memory_is_told_of_whom_it_takes_most(monkeypatch):
