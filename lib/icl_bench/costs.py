@@ -83,6 +83,11 @@ def measure_cost(contestant: Contestant, shape: Shape, *, batch: Count = _BATCH,
 
     Raises:
         ValueError: if it cannot be built.
+
+    >>> from icl_bench.entries import Shape, resolve
+    >>> cost = measure_cost(resolve("softmax"), Shape(d=2, n=8, width=16, depth=1, longest=33))
+    >>> cost.parameters, cost.state_bytes, cost.state_grows
+    (2241, 2176, True)
     """
     with torch_seeded(device=device):
         made = contestant.build(shape)

@@ -251,6 +251,12 @@ def paired_comparison(results: BenchResults, one: str, other: str) -> pd.DataFra
 
     Raises:
         ValueError: if one of them is not in the results, or they have no test in common.
+
+    >>> test = ["layer", "all", 0.01, 0, "drift", "same"]
+    >>> rows = [["GLA", *test, np.array([2.0, 4.0])], ["softmax", *test, np.array([3.0, 5.0])]]
+    >>> results = BenchResults(pd.DataFrame(rows, columns=list(COLUMNS)), {"format": FORMAT})
+    >>> round(float(paired_comparison(results, "softmax", "GLA").ratio[0]), 3)
+    1.333
     """
     _check_contestant(results, "one", one)
     _check_contestant(results, "other", other)

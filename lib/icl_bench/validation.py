@@ -93,6 +93,10 @@ def validate(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tu
         InvalidModel: if it is not causal, mixes prompts, keeps state between calls, is random in evaluation mode,
             raises an error, or its output has another shape or dtype or is not finite.
         ValueError: if it cannot be built.
+
+    >>> from icl_bench.entries import Shape, resolve
+    >>> validate(resolve("softmax"), Shape(d=2, n=8, width=16, depth=1, longest=33))
+    ()
     """
     with torch_seeded(device=device):
         made = contestant.build(shape)
