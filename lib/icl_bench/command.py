@@ -178,7 +178,7 @@ def _run(asked: argparse.Namespace) -> None:
         train=asked.train,
         device=asked.device,
     )
-    seconds = _expected(plan, asked.jobs)
+    seconds = _estimate_seconds(plan, asked.jobs)
     _describe(plan, asked, seconds)
     if asked.dry_run:
         _say("This was a dry run: nothing was done.")
@@ -191,7 +191,7 @@ def _run(asked: argparse.Namespace) -> None:
     quiet = asked.quiet or not sys.stderr.isatty()
     results = runner.run(plan, folder=asked.out, jobs=asked.jobs, dask=asked.dask, quiet=quiet)
     _say("")
-    _overall(results)
+    _print_overall(results)
     _say(f"Table: {asked.out / _TABLE}")
     if asked.html:
         page = asked.out / _PAGE
@@ -205,9 +205,9 @@ def _compare(asked: argparse.Namespace) -> None:
     if asked.against is not None and asked.against not in results.contestants:
         raise _Usage(f"--against must be one of {', '.join(results.contestants)}, got {asked.against!r}")
     against = asked.against or (names[-1] if len(names) == 2 else None)
-    _overall(results)
+    _print_overall(results)
     if against is not None:
-        _paired(results, names, against)
+        _print_paired(results, names, against)
     if asked.html is not None:
         report.write_report(asked.html, results, against=against)
         _say(f"Report: {asked.html}")
@@ -291,7 +291,7 @@ def _split(names: Iterable[str]) -> list[str]:
     return [part for name in names for part in name.split(",") if part]
 
 
-def _expected(plan: runner.Plan, jobs: int) -> float:
+def _estimate_seconds(plan: runner.Plan, jobs: int) -> float:
     """Estimated seconds of a run; NaN if a model cannot be timed before it is validated."""
     times: dict[str, float] = {}
     for contestant in plan.contestants:
@@ -397,7 +397,7 @@ def _disambiguate(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults
 # Output.
 
 
-def _overall(results: BenchResults) -> None:
+def _print_overall(results: BenchResults) -> None:
     """Print a row for each contestant, a column for each group of tests."""
     overall = tables.aggregate(results)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
@@ -417,7 +417,7 @@ def _overall(results: BenchResults) -> None:
         _say(f"Warning: {warning}.")
 
 
-def _paired(results: BenchResults, names: Sequence[str], against: str) -> None:
+def _print_paired(results: BenchResults, names: Sequence[str], against: str) -> None:
     """Print every contestant's paired ratio to one of them."""
     overall = tables.aggregate(results, against=against)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]

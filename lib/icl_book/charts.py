@@ -398,7 +398,7 @@ def lines(
 
 
 def _check_tables(tables: dict[str, pd.DataFrame], x: str, y: str, by: str) -> None:
-    """Check columns, and that numbers are finite or missing as the axes allow."""
+    """Check that columns exist and numbers are finite."""
     for name, table in tables.items():
         if absent := {x, y, by} - set(table.columns):
             raise ValueError(f"{name} must have the columns {sorted(absent)}")

@@ -33,7 +33,7 @@ class Given:
 
     @validated
     def __init__(self, prompt: Prompt) -> None:
-        """Keep the prompts."""
+        """Store the prompts."""
         self.prompt = prompt
 
     @validated
