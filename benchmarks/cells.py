@@ -24,7 +24,7 @@ NAMES, ROUNDS, STEPS = ("gla", "softmax-alibi"), 5, 120
 
 def by_hand(cell: training_jobs.Job, contestant: object) -> torch.Tensor:
     """The loop that one would write: its last loss."""
-    model = training_jobs._built(contestant, cell.budget, cell.seed)
+    model = training_jobs._build(contestant, cell.budget, cell.seed)
     config = cell.budget.config(cell.rate, len(cell.training))
     rule = torch.optim.AdamW(model.parameters(), lr=cell.rate, betas=(0.9, 0.99), weight_decay=0.0)
     source, generator = cell.mixture(), make_generator(f"icl-bench/training/{cell.trained_on}", seed=cell.seed)

@@ -53,7 +53,7 @@ def milliseconds(name: str, budget: str, device: str, steps: int) -> tuple[float
 
 def moved(name: str, budget: str, steps: int) -> float:
     """The error on the processor, from a start that is nearly the same."""
-    built, generator = training_jobs._built, make_generator("moved")
+    built, generator = training_jobs._build, make_generator("moved")
 
     def nearly(*asked: Any) -> Any:
         model = built(*asked)

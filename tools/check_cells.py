@@ -37,7 +37,7 @@ def code_cells(chapter: Path) -> list[tuple[int, str]]:
 
 
 def hidden(path: Path) -> bool:
-    """Whether a path lies in a folder like .ipynb_checkpoints, which JupyterLab leaves behind."""
+    """True if a path lies in a folder like .ipynb_checkpoints, which JupyterLab leaves behind."""
     return any(part.startswith(".") for part in path.relative_to(BOOK).parts)
 
 

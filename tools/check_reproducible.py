@@ -52,7 +52,7 @@ def built_download(page: str) -> nbformat.NotebookNode:
 
 
 def difference(page: str, again: nbformat.NotebookNode) -> str:
-    """Where an executed download and the chapter's run part, "" if they do not."""
+    """First difference between an executed download and the chapter's run, "" if there is none."""
     run = runs.cached(page)
     if run is None:
         return "It was not run as it is now: run `make book`."

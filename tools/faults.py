@@ -89,7 +89,7 @@ def _like(node: ast.AST, **fields: Any) -> Any:
 
 
 def instead(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in a node's place."""
+    """Mutations of a node."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
             yield from (_like(node, op=other()) for other in OPERATORS.get(type(op), ()))

@@ -54,7 +54,7 @@ def seal_wrong(name: str, labels: list[str]) -> None:
             for why, texts in mistakes.get(label, {}).items()
         }
         cases = page.cases(label)
-        right = itertools.cycle(exercises._opened(label, len(cases)).right)
+        right = itertools.cycle(exercises._read_sealed(label, len(cases)).right)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a wrong answer may divide by zero
             exercises.seal(label, lambda right=right, **_: next(right), cases, wrong)

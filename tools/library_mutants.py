@@ -103,7 +103,7 @@ class Mutant:
 
     @property
     def rank(self) -> str:
-        """Where it stands in the order in which mutants are taken."""
+        """Rank in the order in which mutants are tried."""
         return _hash(self.module, self.function, repr(self.way), str(self.place))
 
 
@@ -133,7 +133,7 @@ class Source:
         return self.functions[mutant.function, mutant.line]
 
     def changed(self, mutant: Mutant, use: Callable[[], Any]) -> Any:
-        """What `use` gives while the fault stands in the tree."""
+        """Result of `use` while the fault is in the tree."""
         function = self.function(mutant)
         node, _ = _at(function, mutant.way)
         other = ast.copy_location(copy.copy(_instead(node)[mutant.place]), node)
@@ -190,7 +190,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _unsaid(node: ast.AST, above: ast.AST, field: str) -> bool:
-    """Whether a node, and all below it, is a message, a text or an annotation."""
+    """True if a node, and all below it, is a message, a string or an annotation."""
     match node:
         case ast.Raise() | ast.JoinedStr() | ast.Expr(value=ast.Constant()):
             return True
@@ -202,7 +202,7 @@ def _unsaid(node: ast.AST, above: ast.AST, field: str) -> bool:
 
 
 def _instead(node: ast.AST) -> list[ast.AST]:
-    """What may stand in a node's place, without what changes nothing, a type, a device or a guard that Python has."""
+    """Mutations of a node, without equivalent ones and those of types, devices or redundant guards."""
     others = list(faults.instead(node))
     if not isinstance(node, ast.Call):
         return others
@@ -387,7 +387,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: killed, too long, survived or not tried; the test that said so; how many were asked."""
+    """Outcome of a mutant (killed, timed out, survived or not tried), the deciding test, and the number of tests."""
 
     kind: str
     by: str = ""
@@ -400,7 +400,7 @@ def _failed(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 
 def full() -> bool:
-    """Whether a test may have failed for want of space."""
+    """True if a test may have failed for lack of disk space."""
     return shutil.disk_usage(tempfile.gettempdir()).free < ROOM
 
 
@@ -459,7 +459,7 @@ class Bench:
 
     @functools.cache  # noqa: B019 - one bench lives as long as the process
     def without_fault(self, path: Path, about: str = "") -> list[Test]:
-        """What each test of a file reaches, and how long it takes; those that fail are left out, and said.
+        """Coverage and duration of every test of a file; failing tests are left out, and reported.
 
         Of the tests of the house those with the name of a module alone, if they are named so.
         """
@@ -573,7 +573,7 @@ def _test_text(nodeid: str) -> str:
 
 
 class Kept:
-    """What was tried before."""
+    """Cache of earlier outcomes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

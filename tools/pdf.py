@@ -225,7 +225,7 @@ def _mathjax(documents: Sequence[BeautifulSoup]) -> dict[str, object]:
 
 
 def _scripts(document: BeautifulSoup, page: str) -> Iterator[str]:
-    """What sets the formulas, and draws the charts in the letters that Chromium has, as wide as they print."""
+    """Scripts that typeset the formulas and draw the charts in Chromium's fonts, as wide as they print."""
     for script in document.select("script[src]"):
         address = _beside(script["src"], page)
         if found := re.search(r"/(mathjax/|vega-bundle\.js|explorables\.js|charts\.js)", address):

@@ -116,7 +116,7 @@ def _changes(old: str, new: str) -> str:
 
 
 def redrawn(old: str, new: str) -> list[str]:
-    """What two charts draw differently: in each column of their data the value that has moved most."""
+    """Differences between two charts: the largest change in each column of their data."""
     axes: dict[str, tuple[float, float, bool]] = {}
 
     def collect(part: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ def redrawn(old: str, new: str) -> list[str]:
 
 
 def _gap(was: float, now: float, axis: tuple[float, float, bool] | None) -> float:
-    """How far apart two values are drawn, as a share of their axis."""
+    """Distance of two values, as a share of their axis."""
     if axis is None:
         return abs(was - now) / max(abs(was), abs(now))
     low, high, log = axis

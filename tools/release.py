@@ -48,7 +48,7 @@ _TEACHERS = re.compile(r"(?:^|[/_.-])(?:instructor|teacher|solutions?|answers?|k
 
 @dataclass(frozen=True)
 class Built:
-    """What a release is made of.
+    """Parts of a release.
 
     Attributes:
         site: the folder of the site.
@@ -244,7 +244,7 @@ def digest(path: Path) -> str:
 
 
 def verify(folder: Path) -> list[str]:
-    """What of a release is not as its sums say: files changed, missing, or not summed."""
+    """Verify a release against its checksums: lines for files changed, missing, or not listed."""
     sums = folder / SUMS
     if not sums.is_file():
         return [f"{SUMS} is not there"]

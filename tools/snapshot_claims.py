@@ -18,7 +18,7 @@ PROMISED = ("verdict", "judges", "tolerance", "limits", "printed")
 
 
 def promises(ledger: dict[str, claims.Claim]) -> dict[str, dict[str, Any]]:
-    """What each row promises, by its id, in JSON's types."""
+    """Promises of every row, by id, JSON-serialisable."""
     promised = {row.id: {name: getattr(row, name) for name in PROMISED} for row in ledger.values()}
     plain: dict[str, dict[str, Any]] = json.loads(json.dumps(promised))
     return plain

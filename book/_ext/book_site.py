@@ -88,7 +88,7 @@ def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def _one_document(app: Sphinx, doctree: Any) -> None:
-    """All that is on a page belongs to its document.
+    """Assign all nodes of a page to its document.
 
     What autodoc writes comes with documents of its own, whose settings hold all that Sphinx knows of the book: with
     them each page of the library was kept as 26 MB, to be written once and read twice.

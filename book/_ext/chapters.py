@@ -30,7 +30,7 @@ class Broken(SphinxError):
 
 
 def built() -> Path:
-    """Where everything that is built lies."""
+    """Build folder."""
     return ROOT / "_build"
 
 
@@ -60,7 +60,7 @@ def run_command(work: Callable[[], int], folder: Path | None = None) -> int:
 
 
 def loaded(text: str) -> Any:
-    """What a text of YAML says."""
+    """Parse YAML."""
     return yaml.load(text, LOADER)
 
 
@@ -112,7 +112,7 @@ def with_cells() -> list[str]:
 
 
 def is_chapter(text: str) -> bool:
-    """Whether a page has cells to run."""
+    """True if a page has cells to run."""
     return text.startswith("---") and "\nkernelspec:" in text.split("\n---", 1)[0]
 
 
@@ -142,7 +142,7 @@ def _read(text: str) -> nbformat.NotebookNode:
 
 @cache
 def nodes(code: str) -> list[ast.AST]:
-    """What `ast.walk` gives of a cell, in its order and two thirds of its time: a chapter has ten thousand nodes."""
+    """Nodes of a cell in the order of `ast.walk`, in two thirds of its time: a chapter has ten thousand nodes."""
     found: list[ast.AST] = [ast.parse(code)]
     for node in found:
         for name in node._fields:
@@ -172,7 +172,7 @@ def answers_of(text: str) -> list[str]:
 
 
 def makes_records(text: str) -> bool:
-    """Whether a chapter records a long run when it is run with the profile `paper`."""
+    """True if a chapter records a long run when run with the profile `paper`."""
     return any(re.search(r"\brecord\(", cell) for cell in code_cells(text))
 
 
@@ -220,7 +220,7 @@ _OUTSIDE = {"urllib", "requests", "http", "httpx", "aiohttp", "ftplib", "socket"
 
 
 def _hides(node: ast.AST) -> str | None:
-    """What a statement of a cell hides from the build, if it does."""
+    """Part of a statement that hides an error from the build, if any."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         named = {alias.name for alias in node.names} | {getattr(node, "module", None)}
         if hidden := named & (_SILENT | {"warnings"}):

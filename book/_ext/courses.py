@@ -41,7 +41,7 @@ PARTS = {"adaptation": "I", "memory": "II", "selection": "III", "synthesis": "IV
 
 @dataclass(frozen=True)
 class Card:
-    """What a chapter's card says.
+    """Contents of a chapter's card.
 
     Attributes:
         able: what a reader will be able to do, in Markdown.
@@ -162,7 +162,7 @@ def bare(asked: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
 
 
 def faults(asked: dict[str, tuple[str, ...]]) -> list[str]:
-    """What is wrong with the cards' links: a cycle, a link to no chapter or to a later one, a chapter with no link."""
+    """Problems of the cards' links: a cycle, a link to no chapter or to a later one, a chapter without a link."""
     order, wrong = list(asked), []
     for number, (page, ones) in enumerate(asked.items()):
         for one in ones:
@@ -264,7 +264,7 @@ def _syllabus(name: str, entry: dict[str, Any]) -> Syllabus:
 
 
 def unsound(syllabus: Syllabus, about: dict[str, tuple[str, ...]]) -> list[str]:
-    """What is wrong with a syllabus: unknown or repeated chapters, the order, exercises before theirs, bridges.
+    """Problems of a syllabus: unknown or repeated chapters, the order, exercises before their chapter, bridges.
 
     Args:
         syllabus: it.

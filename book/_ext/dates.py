@@ -1,4 +1,4 @@
-"""What time it is for a build: the commit's, so that two builds of it are the same whenever they are made.
+"""Build time: the commit's, so that builds are reproducible.
 
 A release (`ICL_RELEASE=1`) also leaves out what was measured of the machine: seconds, and how many cores it has.
 """
@@ -37,5 +37,5 @@ def settle() -> None:
 
 
 def of_release() -> bool:
-    """Whether a release is built, whose pages say nothing of the machine."""
+    """True for a release build, whose pages do not mention the machine."""
     return os.environ.get("ICL_RELEASE", "") == "1"

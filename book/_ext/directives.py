@@ -90,7 +90,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 class PageCard(Generated):
-    """What a chapter is about, what it asks for, and what it costs; the numbers are measured or counted."""
+    """Card of a chapter: objectives, prerequisites and cost; the numbers are measured or counted."""
 
     def run(self) -> list[nodes.Node]:
         """Put the rendered card into a box."""
@@ -99,7 +99,7 @@ class PageCard(Generated):
         return [box]
 
     def shown(self) -> list[Path]:
-        """What this page measured, and its records."""
+        """Files of this page's measurements and records."""
         records = measurements.of(self.env.docname)["records"]
         return [
             measurements.place(self.env.docname),
@@ -228,7 +228,7 @@ def _spelt_out(source: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """What a ledger or a record says is plain text, of one line: keep Markdown from reading any of it."""
+    """Escape one line of plain text, from the ledger or a record, for Markdown."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
@@ -275,7 +275,7 @@ def _misprints() -> list[Path]:
 
 
 class VerdictCounts(Generated):
-    """How many claims of each paper stand where."""
+    """Number of claims by paper and verdict."""
 
     def shown(self) -> list[Path]:
         """The ledger."""
@@ -383,7 +383,7 @@ class Timings(Generated):
     """Seconds a chapter, and the versions that ran it."""
 
     def shown(self) -> list[Path]:
-        """What every page measured."""
+        """Files of all pages' measurements."""
         return _all_measured()
 
     def markdown(self) -> str:
@@ -465,7 +465,7 @@ def _tests(text: str) -> list[tuple[str, str]]:
 
 
 class Tests(Generated):
-    """What every test asserts, in its own words."""
+    """Docstring of every test."""
 
     def shown(self) -> list[Path]:
         """The files of tests."""

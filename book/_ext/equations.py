@@ -1,4 +1,4 @@
-"""Whether a number of an equation is one that is shown: (16) in the text is `\\tag{16}` here, or on a page linked here.
+"""Check of equation numbers: (16) in the text must be `\\tag{16}` on this page, or on a page linked from it.
 
 Each part retells one paper and numbers its equations as the paper does. A page names those that it shows itself, and
 those of another page that it links in a paragraph where it names them. What is shown nowhere is listed in

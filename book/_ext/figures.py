@@ -29,7 +29,7 @@ COMPUTED = "\N{HORIZONTAL ELLIPSIS}"
 
 
 class Figure(NamedTuple):
-    """What a call of `icl_book.charts` says, as far as its text tells."""
+    """Static arguments of a call of `icl_book.charts`."""
 
     line: int
     title: str
@@ -51,7 +51,7 @@ def drawn(text: str) -> tuple[Figure, ...]:
 
 
 def _kind(node: ast.AST) -> str | None:
-    """Which function of `charts` is called, if one is."""
+    """Name of the called function of `charts`, if any."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name("charts"), attr=name)) if name in _CALLS:
             return name
@@ -104,7 +104,7 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
 
 @cache
 def _settings() -> dict[str, ast.expr]:
-    """What the module `charts` names. It is read and not imported: that would load PyTorch before any chapter runs."""
+    """Constants of the module `charts`, parsed and not imported: that would load PyTorch before any chapter runs."""
     body = ast.parse((Path(__file__).resolve().parents[2] / "lib/icl_book/charts.py").read_text(encoding="utf-8")).body
     set_ = [node for node in body if isinstance(node, ast.Assign | ast.AnnAssign)]
     targets = [(node.target if isinstance(node, ast.AnnAssign) else node.targets[0], node.value) for node in set_]
@@ -112,12 +112,12 @@ def _settings() -> dict[str, ast.expr]:
 
 
 def has_unit(title: str) -> bool:
-    """Whether the title of an axis names the unit of what it measures, if that has one."""
+    """True if the title of an axis names the unit of its quantity, if that has one."""
     return not _PHYSICAL.search(title) or bool(_UNIT.search(title))
 
 
 def faults(text: str, without_floor: set[str]) -> list[str]:
-    """What is wrong with a chapter's figures, in sentences; `without_floor` are titles of figures that have none."""
+    """Problems of a chapter's figures, in sentences; `without_floor` are titles of figures that have none."""
     wrong = []
     for figure in drawn(text):
         where = f"the figure {figure.title!r}, cell at line {figure.line}"

@@ -42,7 +42,7 @@ class FigureOf(Watching):
         return [measurements.place(transclude.chapter(self.arguments[0])), *OWN]
 
     def run(self) -> list[nodes.Node]:
-        """What the cell put out, or a small picture of it."""
+        """Output of the cell, or a thumbnail of it."""
         try:
             page = transclude.chapter(self.arguments[0])
             self.watch()
@@ -58,7 +58,7 @@ class FigureOf(Watching):
 
 
 class Door(Watching):
-    """What a result rests on, and where it is proved."""
+    """Basis of a result, with a link to its proof."""
 
     required_arguments, optional_arguments = 1, 0
     option_spec: ClassVar[dict[str, Any]] = {}
@@ -109,7 +109,7 @@ class Proved(SphinxRole):
 
 
 class Reading(SphinxRole):
-    """How many words or figures this page has, or how many minutes they take: `words`, `figures` or `minutes`."""
+    """Reading load of this page: number of `words` or `figures`, or `minutes`."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """The number."""

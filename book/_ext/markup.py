@@ -1,4 +1,4 @@
-"""Whether the Markdown of a page loses something: a fence without its end, a picture without words, raw HTML.
+"""Check of a page's Markdown: unclosed fences, images without alternative text, raw HTML.
 
 Sphinx and MyST say nothing of any of these. A fence that is not closed runs to the end of what it stands in; a picture
 without a text is told by its file's name; and where raw HTML leads, or what it loads, nobody looks after.
@@ -22,7 +22,7 @@ LEAST = 3  # words that tell what a picture shows
 
 
 def faults(text: str) -> list[str]:
-    """What a page would lose, in sentences with its lines."""
+    """Problems of a page's Markdown, in sentences with line numbers."""
     lines = text.split("\n")
     head = lines.index("---", 1) + 1 if lines[0] == "---" and "---" in lines[1:] else 0
     wrong, words = list[str](), list[str]()

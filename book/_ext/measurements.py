@@ -1,4 +1,4 @@
-"""What the executed chapters measured: one small file a page, rewritten only if it says something new."""
+"""Measurements of the executed chapters: one small file a page, rewritten only if it changes."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
 
 @cache
 def reading(text: str) -> Mapping[str, int]:
-    """What there is to read in a page's main line: words, formulas, displayed ones, figures, lines of code in sight.
+    """Counts of a page's main text: words, formulas, displayed formulas, figures, visible lines of code.
 
     The main line ends where the exercises begin; what stands in a dropdown or after the exercises is beside it.
     """
@@ -93,11 +93,11 @@ def minutes(of_page: Mapping[str, int]) -> float:
 
 
 def of(page: str) -> dict[str, Any]:
-    """What a page measured; nothing in a build that did not come to it."""
+    """Measurements of a page; empty if the build has not reached it."""
     path = place(page)
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"reading": {}, "records": []}
 
 
 def of_all() -> dict[str, dict[str, Any]]:
-    """What every page measured, in the reader's order."""
+    """Measurements of all pages, in the reader's order."""
     return {page: of(page) for page in chapters.pages()}

@@ -1,4 +1,4 @@
-"""What stands at the foot of a page: how to cite a chapter, run it and report a fault in it; and what comes next.
+"""Page footer: citation, ways to run the chapter, error reports, next chapter.
 
 The templates beside this file lay it out: `icl-aids.html`, and `components/prev-next.html`, which is the theme's own
 with one line more.
@@ -22,7 +22,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 @cache
 def _work() -> dict[str, Any]:
-    """What CITATION.cff says of the book."""
+    """Contents of CITATION.cff."""
     return yaml.safe_load(chapters.words(chapters.ROOT / "CITATION.cff"))
 
 
@@ -36,7 +36,7 @@ def _state() -> tuple[str, str]:
 
 
 def citation(page: str, title: str, address: str = "") -> tuple[str, str]:
-    """How to cite a chapter: in a sentence, and in BibTeX.
+    """Citation of a chapter: as a sentence, and in BibTeX.
 
     Args:
         page: its name.

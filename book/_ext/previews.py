@@ -1,4 +1,4 @@
-"""What others show of a page that somebody links to: title, description and picture, in the head of each page.
+"""Link previews (Open Graph): title, description and picture, in the head of every page.
 
 The picture is the chapter's first figure under its title, drawn once and kept as long as neither changes; pages without
 a figure share one. Addresses are whole where the build knows the public one, and relative elsewhere.
@@ -55,7 +55,7 @@ def card(title: str, figure: str | None) -> str:
 
 
 def _opening(svg: str) -> tuple[int, float, float]:
-    """Where the root element's tag ends, and its width and height."""
+    """End of the root element's opening tag, and its width and height."""
     tag = re.search(r"<svg\b[^>]*>", svg)
     sizes = [float(re.search(rf'\b{side}="([\d.]+)', tag[0])[1]) for side in ("width", "height")]
     return tag.end(), sizes[0], sizes[1]

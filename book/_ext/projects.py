@@ -176,7 +176,7 @@ def text(project: Project, *, linked: bool) -> str:
 
 
 class _Shown(Generated):
-    """What follows the source of projects and their numbers."""
+    """Base of directives that depend on the source of projects and their numbers."""
 
     has_content, optional_arguments = False, 0
 
@@ -202,7 +202,7 @@ class ShowProject(_Shown):
 
 
 class ShowRubric(_Shown):
-    """What projects are marked by."""
+    """Rubric of the projects."""
 
     def markdown(self) -> str:
         """The points."""

@@ -100,7 +100,7 @@ def _rows(text: str) -> list[dict[str, Any]]:
 
 
 def folder() -> Path:
-    """Where jupyter-cache keeps the runs."""
+    """Folder of jupyter-cache."""
     return chapters.built() / ".jupyter_cache"
 
 

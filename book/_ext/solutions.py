@@ -97,7 +97,7 @@ class Statement:
         return changed
 
     def anew(self, name: str) -> bool:
-        """Whether a name is set here whatever it was."""
+        """True if a name is assigned here, independently of its old value."""
         return self.first.get(name, False) and not isinstance(self.node, ast.If)
 
 
@@ -182,7 +182,7 @@ class Page:
         return cases
 
     def attempt(self, label: str, source: str) -> Callable[..., Any]:
-        """What is compared with the sealed answers if the solution is the function that `source` defines."""
+        """Values to compare with the sealed answers if the solution is the function that `source` defines."""
         made: Callable[..., Any] = self._asked(label, lambda attempt, *_, **__: attempt, self.made(source))
         return made
 
@@ -194,7 +194,7 @@ class Page:
         return outcome
 
     def _asked(self, label: str, check: Callable[..., Any], solution: Callable[..., Any] | None = None) -> Any:
-        """What a self-check's call gives, with other functions in the places of `check` and the solution."""
+        """Result of a self-check's call, with `check` and the solution replaced by other functions."""
         names = self.names | {"check": check}
         if solution is not None:
             names[self.solution(label)] = solution

@@ -106,7 +106,7 @@ class ShowSyllabus(Generated):
 
 
 class Workload(Generated):
-    """What each chapter costs."""
+    """Workload of every chapter."""
 
     has_content, optional_arguments = False, 0
 
@@ -195,7 +195,7 @@ def picture(asked: dict[str, tuple[str, ...]], heads: dict[str, str], uri: Calla
 
 
 class Prerequisites(Watching):
-    """What chapter asks for what, by the cards: a picture, and a list."""
+    """Prerequisite graph of the chapters, from the cards: a figure, and a list."""
 
     has_content, optional_arguments = False, 0
 
@@ -235,7 +235,7 @@ was built without a public address, so it has no link to give."""
 
 
 def in_binder(repository: str, version: str) -> str:
-    """Where Binder opens a tagged version, in words and as a link; no repository, no link."""
+    """Binder link to a tagged version, with its words; without a repository, no link."""
     if not repository.startswith("https://github.com/"):
         return f"{_NO_ADDRESS} {_SLOW}"
     place = repository.removeprefix("https://github.com/")

@@ -1,4 +1,4 @@
-"""What a page shows and says that chapters found: their figures, words and verdicts; no number is typed.
+"""Transclusion of chapters' results (figures, words, verdicts) on other pages; no number is typed.
 
 A page names a chapter's figure (`{figure-of}`), repeats words that a cell of a chapter says (`{said}`) or that a check
 measured (`{measured}`), and leads to the chapter that proves it (`{door}`). A number outside those roles has to stand
@@ -50,7 +50,7 @@ class Proof(NamedTuple):
 
 
 def borrows(source: str) -> bool:
-    """Whether a page shows or says what chapters found."""
+    """True if a page transcludes chapters' results."""
     return _BORROWS.search(source) is not None
 
 
@@ -91,7 +91,7 @@ def page_of(found: Proof) -> str:
 
 
 def proofs(source: str) -> list[Proof]:
-    """All that a text says others prove, in its order."""
+    """Citations of proofs in a text, in order."""
     return [proof(role["name"], role["body"]) for role in _ROLE.finditer(source)]
 
 
@@ -168,19 +168,19 @@ def option(block: str, name: str) -> str:
 
 
 def told(source: str) -> str:
-    """What a reader reads of a page: roles as their words, counts as one; settings, figures and doors gone."""
+    """Visible text of a page: roles as their words, counts as one; without settings, figures and doors."""
     text = re.sub(r"\A---\n.*?\n---\n|\{reading\}(?=`)", "", _DIRECTIVE.sub("", source), flags=re.S)
     return _ROLE.sub(lambda role: body["words"] if (body := _BODY.fullmatch(role["body"])) else role["body"], text)
 
 
 def pictures(source: str) -> int:
-    """How many figures a page borrows to be looked at; small ones count for nothing."""
+    """Number of figures that a page transcludes at full size."""
     blocks = [block for block in _DIRECTIVE.finditer(source) if block["name"] == "figure-of"]
     return sum(not re.search(r"^:small:", block["body"], re.M) for block in blocks)
 
 
 def faults(page: str, source: str, executed: dict[str, nbformat.NotebookNode]) -> list[str]:
-    """What is wrong with what a page borrows, in sentences; `executed` are runs by chapter."""
+    """Problems of a page's transclusions, in sentences; `executed` are runs by chapter."""
     wrong = []
 
     def attempt(check: Any, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the report's page is made of: elements whose text is escaped, tables, pictures, and its style."""
+"""HTML for the report: escaped elements, tables, figures, style sheet."""
 
 import colorsys
 import hashlib
@@ -10,30 +10,30 @@ from typing import Any
 
 
 class Html(str):
-    """What is markup already; all other text is escaped when it is put into a page."""
+    """Safe markup; any other string is escaped when inserted into a page."""
 
     __slots__ = ()
 
 
 def tag(name: str, *inside: str, **attributes: str) -> Html:
-    """An element; an underscore at an attribute's end is left out, one within is a dash."""
+    """HTML element. In attribute names a trailing underscore is dropped, and other underscores become dashes."""
     told = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(each)}"' for key, each in attributes.items())
     within = "".join(part if isinstance(part, Html) else html.escape(part) for part in inside)
     return Html(f"<{name}{told}>{within}</{name}>")
 
 
 def section(place: str, heading: str, *inside: str) -> Html:
-    """A part of the page."""
+    """Section of the page, with its heading."""
     return tag("section", tag("h2", heading), *inside, id=place)
 
 
 def scroll(table: Html, label: str) -> Html:
-    """A table that is wider than a phone moves within itself; the keyboard reaches it."""
+    """Horizontally scrollable, focusable container for a wide table."""
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def tabled(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, *, words: bool = False) -> Html:
-    """A table whose rows begin with their names."""
+    """Table with a row header in the first column."""
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") if each else tag("td") for each in heads)))
     lines = (tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows)
     table = tag("table", tag("caption", caption), head, tag("tbody", *lines), class_="words" if words else "numbers")
@@ -41,27 +41,27 @@ def tabled(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, *,
 
 
 def fold(summary: str, inside: Html) -> Html:
-    """What is folded away until it is asked for."""
+    """Collapsed content (`details`) under a summary."""
     return tag("details", tag("summary", summary), inside)
 
 
-#: Of a picture: what its description says for all of it, and parts that show nothing.
-_TOLD = re.compile(r' (?:role|aria-[a-z]+|pointer-events|font-family)="[^"]*"| opacity="1"')
+#: SVG attributes to strip: accessible names within the figure, whose own description covers it, and invisible parts.
+_HIDDEN_ATTRIBUTES = re.compile(r' (?:role|aria-[a-z]+|pointer-events|font-family)="[^"]*"| opacity="1"')
 _EMPTY = re.compile(r'<path class="(?:background|foreground)"[^>]*/>|<rect [^>]*fill="white"/>')
 _PAINT = re.compile(r'(fill|stroke)="(#[0-9a-fA-F]{3,6}|black)"')
 #: Widths of the page's column and of a phone's, in pixels.
 _WIDTHS = {"wide": 800, "narrow": 360}
-#: How much wider than they are drawn letters may be on another machine.
+#: Factor by which another machine's font may be wider than the one measured.
 _AIR = 1.25
 
 
 def picture(figure: Any, title: str, note: str) -> Html:
-    """A figure with its title above it, drawn for wide pages and for phones, in colours that follow the theme.
+    """Figure with a title, rendered for desktop and phone widths, in theme-dependent colours.
 
     Args:
         figure: an `icl_book.charts.Figure`, whose specification is used up.
-        title: what it shows; the figure's own would not wrap.
-        note: what its marks are.
+        title: caption above the figure; a title within it would not wrap.
+        note: legend of its marks.
     """
     spec = figure.spec
     spec.pop("title", None)
@@ -74,11 +74,11 @@ def picture(figure: Any, title: str, note: str) -> Html:
             axis = layer.get("encoding", {}).get("y", {}).get("axis")
             if axis and "labelLimit" in axis:
                 axis["labelLimit"] = 130
-        # What names of rows and numbers of the axis take beside the plot.
+        # Room for row names and axis numbers beside the plot.
         beside = _size(figure.svg(480))[0] - 400
         air = math.ceil((_AIR - 1) * beside)
         svg = figure.svg(80 + max(width - beside - air, 150))
-        drawn.append(tag("div", _themed(svg, place, figure.alt, air), class_=f"picture {place}"))
+        drawn.append(tag("div", _apply_theme(svg, place, figure.alt, air), class_=f"picture {place}"))
     return tag("figure", tag("figcaption", tag("strong", title), " ", tag("span", note)), *drawn)
 
 
@@ -91,12 +91,12 @@ def _longest_in_legend(spec: dict[str, Any]) -> int:
     return max(map(len, names), default=1)
 
 
-def _themed(svg: str, place: str, alt: str, air: int) -> Html:
-    """A picture whose colours are the page's, with its description, and some room at its left."""
+def _apply_theme(svg: str, place: str, alt: str, air: int) -> Html:
+    """SVG with theme colours, alternative text and a left margin."""
     width, height = _size(svg)
-    # Within tags only: what is between them is for readers.
-    svg = re.sub(r"<[^>]*>", lambda found: _tag_themed(found[0]), svg)
-    # Pictures of one page must not share the names of their parts.
+    # Within tags only: text between them stays as it is.
+    svg = re.sub(r"<[^>]*>", lambda found: _apply_theme_to_tag(found[0]), svg)
+    # Ids must be unique across the figures of a page.
     key = f"{place}-{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
     svg = re.sub(r'(id="|url\(#)', rf"\g<1>{key}", svg)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{html.escape(alt)}" '
@@ -104,11 +104,11 @@ def _themed(svg: str, place: str, alt: str, air: int) -> Html:
     return Html(re.sub(r"^<svg [^>]*>", lambda _: head, svg))
 
 
-def _tag_themed(text: str) -> str:
+def _apply_theme_to_tag(text: str) -> str:
     if _EMPTY.fullmatch(text):
         return ""
-    text = _PAINT.sub(lambda found: f'style="{found[1]}:var(--{_paint(found[2])})"', _TOLD.sub("", text))
-    # A second style of one element would be dropped.
+    text = _PAINT.sub(lambda found: f'style="{found[1]}:var(--{_paint(found[2])})"', _HIDDEN_ATTRIBUTES.sub("", text))
+    # A second style attribute on one element would be dropped.
     return re.sub(r'style="([^"]*)"(.*?) style="([^"]*)"', r'style="\1;\3"\2', text)
 
 
@@ -118,27 +118,27 @@ def _size(svg: str) -> tuple[int, int]:
 
 
 def _paint(colour: str) -> str:
-    """The variable that a picture's colour becomes; black, and the greys of axes, are those of the page."""
+    """CSS variable for a figure's colour; black and axis greys map to the page's own."""
     page = {"#000": "text", "black": "text", "#ddd": "line", "#888": "muted"}
     return page.get(colour, f"paint-{colour.lstrip('#')}")
 
 
-def _turned(colour: str) -> str:
-    """A colour as it is on a dark page: of the same hue, its lightness turned over, as the book's pages do."""
+def _invert_lightness(colour: str) -> str:
+    """Dark-theme colour: same hue, inverted lightness, as on the book's pages."""
     hue, light, full = colorsys.rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))
     again = colorsys.hls_to_rgb(hue, 0.95 - 0.8 * light, 0.9 * full)
     return "#" + "".join(f"{round(255 * part):02x}" for part in again)
 
 
 def document(title: str, body: Html, paints: Iterable[str]) -> str:
-    """A whole page.
+    """Complete HTML page.
 
     Args:
-        title: in the browser's bar.
-        body: all that is to be read.
-        paints: colours of its pictures, as #rrggbb.
+        title: of the browser tab.
+        body: visible content.
+        paints: colours of its figures, as #rrggbb.
     """
-    # Whatever a name might smuggle in, nothing is loaded from anywhere.
+    # Content security policy: even a malicious name can load nothing.
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     head = tag(
         "head",
@@ -154,7 +154,7 @@ def document(title: str, body: Html, paints: Iterable[str]) -> str:
 
 def _style(paints: Sequence[str]) -> str:
     light = _LIGHT + "".join(f"--{_paint(colour)}:{colour};" for colour in paints)
-    dark = _DARK + "".join(f"--{_paint(colour)}:{_turned(colour)};" for colour in paints)
+    dark = _DARK + "".join(f"--{_paint(colour)}:{_invert_lightness(colour)};" for colour in paints)
     return (
         f":root{{{light}}}:root[data-theme=dark]{{{dark}}}"
         f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}{_STYLE}"

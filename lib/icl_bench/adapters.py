@@ -1,7 +1,7 @@
-"""Models of other packages as layers: transformers' causal models, and mambapy.
+"""Adapters for models of other packages: transformers' causal models, mambapy.
 
-Of a model of transformers the body is used: it reads `inputs_embeds`, keeps no cache, and its embedding of words is
-taken out. Both packages are imported by the functions that need them.
+Of a transformers model only the body is used: it reads `inputs_embeds`, keeps no cache, and its word embedding is
+removed. Both packages are imported lazily, by the functions that need them.
 """
 
 import dataclasses
@@ -24,51 +24,51 @@ _MODEL = ("PreTrainedModel",)
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported.
+    """Return True if a package is installed.
 
     Args:
-        package: by the name it is imported by.
+        package: its import name.
     """
     _checks.text("package", package, "a name")
     return importlib.util.find_spec(package) is not None
 
 
 def _descends(kind: Any, names: tuple[str, ...]) -> bool:
-    # By name: whoever brings such a thing has imported transformers, and nobody else waits for it.
+    # By class name, so that transformers is imported only if the user already did.
     return isinstance(kind, type) and any(
         each.__name__ in names and each.__module__.partition(".")[0] == "transformers" for each in kind.__mro__
     )
 
 
 def is_config(what: Any) -> bool:
-    """Whether this is a configuration of transformers."""
+    """Return True for an instance of a transformers configuration."""
     return _descends(type(what), _CONFIG)
 
 
 def is_config_class(what: Any) -> bool:
-    """Whether this is a class of such configurations."""
+    """Return True for a transformers configuration class."""
     return _descends(what, _CONFIG)
 
 
 def is_model(what: Any) -> bool:
-    """Whether this is a model of transformers."""
+    """Return True for an instance of a transformers model."""
     return _descends(type(what), _MODEL)
 
 
 def is_model_class(what: Any) -> bool:
-    """Whether this is a class of such models."""
+    """Return True for a transformers model class."""
     return _descends(what, _MODEL)
 
 
 @validated
 def configured(kind: type, *, width: Count, depth: Count, longest: Count) -> Any:
-    """A configuration of the tool's sizes: width, depth, heads of sixteen numbers, MLPs of twice the width, no dropout.
+    """Transformers configuration at the tool's sizes: heads of dimension 16, MLPs of twice the width, no dropout.
 
     Args:
-        kind: class of configurations.
+        kind: configuration class.
         width: numbers a token.
         depth: blocks.
-        longest: most tokens that it will read.
+        longest: maximum sequence length, in tokens.
     """
     if not is_config_class(kind):
         raise ValueError(f"kind must be a class of transformers' configurations, got {kind!r}")
@@ -81,7 +81,7 @@ def configured(kind: type, *, width: Count, depth: Count, longest: Count) -> Any
         "intermediate_size": 2 * width,
         "n_inner": 2 * width,
         "max_position_embeddings": max(longest, 2),
-        # Words are not read.
+        # The model reads vectors, not words.
         "vocab_size": 2,
         "pad_token_id": 0,
         "bos_token_id": 0,
@@ -98,14 +98,14 @@ def configured(kind: type, *, width: Count, depth: Count, longest: Count) -> Any
 
 
 class Body(nn.Module):
-    """The body of a causal model of transformers, from vectors to vectors.
+    """Body of a transformers causal model, from input embeddings to the last hidden state.
 
     Args:
-        model: with or without a head, which is not used.
+        model: with or without a language-model head, which is dropped.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Keep the body, without its embedding of words."""
+        """Keep the body without its word embedding."""
         super().__init__()
         if not is_model(model):
             raise ValueError(f"model must be a PreTrainedModel of transformers, got {type(model).__name__}")
@@ -116,14 +116,14 @@ class Body(nn.Module):
         self.width = int(self.config.hidden_size)
 
     def forward(self, h: _Sequence) -> _Sequence:
-        """What comes out of the last block and norm."""
+        """Last hidden state, after the final norm."""
         with _quiet():
             out: Tensor = self.model(inputs_embeds=h, use_cache=False)[0]
         return out
 
     @validated
     def state_numel(self, time: Count) -> int:
-        """Numbers in the model's own cache after so many tokens of one sequence, counted by reading them."""
+        """Size of the model's own cache after `time` tokens of one sequence, measured by a forward pass."""
         like = next(self.model.parameters())
         with torch.no_grad(), _quiet():
             out = self.model(inputs_embeds=like.new_zeros(1, time, self.width), use_cache=True)
@@ -132,7 +132,7 @@ class Body(nn.Module):
 
 
 def _tensors(what: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
-    """All floating tensors in a cache, however it is built."""
+    """Floating-point tensors in a cache of any structure."""
     seen = set() if seen is None else seen
     if id(what) in seen:
         return
@@ -152,14 +152,14 @@ def _tensors(what: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
 
 @validated
 def body_of(what: Any, *, longest: Count) -> Body:
-    """The body of a configuration's model, made anew, or of a model that was just made.
+    """Body of a newly initialised model: built from a configuration, or given.
 
     Args:
         what: the configuration or the model.
-        longest: most tokens that it will read.
+        longest: maximum sequence length, in tokens.
 
     Raises:
-        ValueError: if it has places for fewer tokens, or is neither.
+        ValueError: if it has fewer positions than that, or is neither.
     """
     if not is_config(what) and not is_model(what):
         raise ValueError(f"what must be a configuration or a model of transformers, got {what!r}")
@@ -180,7 +180,7 @@ def body_of(what: Any, *, longest: Count) -> Body:
 
 
 class _quiet:
-    """No advice of transformers about kernels for GPUs."""
+    """Context manager that silences transformers' advice on GPU kernels."""
 
     def __enter__(self) -> None:
         from transformers.utils import logging
@@ -195,11 +195,11 @@ class _quiet:
 
 
 def hugging_face(name: str, **settings: Any) -> Any:
-    """A function of width, depth and longest that returns a configuration of this class of transformers.
+    """Factory, from width, depth and longest, of a configuration of the named transformers class.
 
     Args:
-        name: of the class, such as "GPT2Config".
-        settings: what is set besides sizes.
+        name: class name, such as "GPT2Config".
+        settings: fields other than sizes.
     """
     _checks.text("name", name, "that of a class of transformers")
 
@@ -224,7 +224,7 @@ class MambaPy(nn.Module):
 
     @validated
     def __init__(self, width: Count, depth: Count) -> None:
-        """Make the model, parallel scan and all else as mambapy has it."""
+        """Build the model with mambapy's defaults, parallel scan included."""
         super().__init__()
         from mambapy import mamba
 
@@ -232,12 +232,12 @@ class MambaPy(nn.Module):
 
     @validated
     def state_numel(self, time: Count) -> int:
-        """Numbers carried on: the states of the scans and what the convolutions remember."""
+        """State size: the scans' states and the convolutions' windows."""
         config = self.model.config
         return int(config.n_layers * config.d_inner * (config.d_state + config.d_conv - 1))
 
     def forward(self, h: _Sequence) -> _Sequence:
-        """The sequence after all blocks."""
+        """Output of the last block."""
         out: Tensor = self.model(h)
         return out
 
@@ -247,7 +247,7 @@ _DEPTHS = ("depth", "n_layers", "n_layer", "num_layers", "num_hidden_layers")
 
 
 def dataclass_config(kind: Any) -> tuple[str, str, str, type] | None:
-    """How a model that takes one dataclass of settings (as mambapy's) is told its width and depth.
+    """Find the width and depth fields of a model configured by a single dataclass (as mambapy's are).
 
     Returns:
         the parameter's name, the fields' names for width and depth ("" if it has none), and the dataclass; None for

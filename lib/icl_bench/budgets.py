@@ -1,4 +1,4 @@
-"""How much is spent on a contestant: the same sizes, tokens, steps and sweep of learning rates for each of them."""
+"""Compute budgets: sizes, prompts, steps and learning-rate sweep, equal for every contestant."""
 
 import itertools
 from dataclasses import asdict, dataclass, replace
@@ -14,21 +14,21 @@ from icl_bench.entries import Shape
 
 @dataclass(frozen=True)
 class Budget:
-    """What every contestant of a run gets.
+    """Compute budget of every contestant in a run.
 
     Attributes:
-        name: "small", "medium", "large", or one's own.
+        name: "small", "medium", "large", or a user's own.
         d: dimension of the inputs.
         n: labelled examples a prompt; tests of the variant "longer" have twice as many.
         width: of a layer, numbers a token.
         depth: blocks of one layer each.
-        steps: of a training.
-        batch: prompts a step, at least; as many more as make equal parts of the tasks trained on.
-        rates: learning rates that are tried at the first seed, rising.
-        seeds: trainings at the best of them, the first included, each from its own start on its own prompts.
-        prompts: test prompts a task and variant, the same for everybody.
-        choosing: prompts that the rate is chosen on.
-        last: how many positions, counted from the end, an error is averaged over.
+        steps: optimiser steps of a training.
+        batch: prompts a step, rounded up to a multiple of the number of tasks trained on.
+        rates: learning rates swept at the first seed, ascending.
+        seeds: trainings at the best rate, the first included, each with its own initialisation and prompts.
+        prompts: test prompts a task and variant, shared by all contestants.
+        choosing: validation prompts for the choice of the rate.
+        last: number of final positions over which the error is averaged.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Budget:
     last: Count
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes, by name."""
+        """Check sizes; errors name the field."""
         validate_fields(self)
         _checks.text("name", self.name)
         if self.last > self.n + 1:
@@ -58,14 +58,14 @@ class Budget:
 
     @property
     def shape(self) -> Shape:
-        """Sizes that contestants are built for, and the most tokens that they will read at once."""
+        """Sizes to build contestants for, maximum sequence length included."""
         return Shape(self.d, self.n, self.width, self.depth, 2 * (2 * self.n) + 1)
 
     @validated
     def config(self, rate: Positive, tasks: Count) -> Config:
-        """How one training goes, at this learning rate on so many tasks at once.
+        """Training configuration at this learning rate, for a mixture of `tasks` tasks.
 
-        Adam with a short memory of squared gradients, a warm-up, a cosine to a twentieth, clipped gradients.
+        Adam with a low beta_2, linear warm-up, cosine decay to a twentieth, gradient clipping.
         """
         return Config(
             self.steps,
@@ -78,17 +78,17 @@ class Budget:
 
     @validated
     def with_seeds(self, seeds: Count) -> "Budget":
-        """The same with another number of seeds."""
+        """Copy with another number of seeds."""
         return replace(self, seeds=seeds)
 
     def described(self) -> dict[str, Any]:
-        """All of it as JSON holds it."""
+        """JSON-serialisable fields."""
         return asdict(self) | {"rates": list(self.rates)}
 
 
 _RATES = (2e-3, 8e-3, 3.2e-2)
 
-#: Small takes minutes a contestant on two cores, medium about an hour, large a GPU.
+#: Per contestant: small takes minutes on two cores, medium about an hour, large needs a GPU.
 BUDGETS: dict[str, Budget] = {
     "small": Budget("small", 5, 64, 32, 2, 400, 32, _RATES, 3, 400, 256, 16),
     "medium": Budget("medium", 8, 100, 64, 4, 2_000, 64, _RATES, 3, 1_000, 512, 25),

@@ -1,14 +1,14 @@
-"""Who the tool has names for: layers of full width, the book's layers as they are, filters, models of other packages.
+"""Built-in contestants: full-width layers, the book's layers, tuned recurrences, models of other packages.
 
-Four families, told apart by their names:
+Four families, distinguished by their names:
 
-- `gla`, `softmax` and others without a prefix are layers of full width between embedding, norms, MLPs and read-out, as
-  a layer of one's own is;
-- `gpt2`, `mambapy` and the like are models of another package in place of all blocks;
-- `book-gla` and others of that prefix are layers of the book on inputs and labels themselves: told which number is
-  which, with a handful of parameters that start as they do in the chapter *One benchmark on drifting tasks*;
-- `tuned-gla` and others of that prefix are the same recurrences with one or two settings, found by a search on the task
-  instead of trained.
+- `gla`, `softmax` and others without a prefix are full-width layers between embedding, norms, MLPs and read-out, as
+  a user's own layer is;
+- `gpt2`, `mambapy` and the like are models of another package, which replace all blocks;
+- `book-gla` and others of that prefix are the book's layers, applied to inputs and labels directly, without an
+  embedding; their few parameters are initialised as in the chapter *One benchmark on drifting tasks*;
+- `tuned-gla` and others of that prefix are the same recurrences with one or two hyperparameters, tuned on the task by
+  grid search instead of trained.
 """
 
 from collections.abc import Callable
@@ -37,16 +37,16 @@ _Heads = Float[Tensor, "batch heads tokens dim"]
 
 
 class Softmax(nn.Module):
-    """Softmax attention that looks back only, without positions.
+    """Causal softmax attention without positional encoding.
 
     Args:
         width: numbers a token, a multiple of heads.
-        heads: how many; None is one for each sixteen numbers.
+        heads: number of heads; None is one for each sixteen numbers of the width.
     """
 
     @validated
     def __init__(self, width: Count, heads: Count | None = None) -> None:
-        """Make the projections."""
+        """Initialise the projections."""
         super().__init__()
         _checks.fits_memory("width", width, 4 * width**2)
         self.heads = heads_for(width) if heads is None else heads
@@ -58,11 +58,11 @@ class Softmax(nn.Module):
 
     @validated
     def state_numel(self, time: Count) -> int:
-        """A key and a value of each token."""
+        """Size of the key-value cache."""
         return 2 * time * self.width
 
     def forward(self, h: _Sequence) -> _Sequence:
-        """Every token reads itself and those before it."""
+        """Causal attention output at every token."""
         batch, time, width = h.shape
         q, k, v = self.inward(h).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         made: Tensor = self.outward(self._attend(q, k, v).transpose(1, 2).reshape(batch, time, width))
@@ -73,7 +73,7 @@ class Softmax(nn.Module):
 
 
 class Alibi(Softmax):
-    """Softmax attention that prefers what is near: a score loses m_h for each token back [Press et al. 2022].
+    """Causal softmax attention with linear biases (ALiBi): scores fall by m_h per token [Press et al. 2022].
 
     m_h = 2^(-8 h / heads) for h = 1 .. heads.
     """
@@ -83,13 +83,13 @@ class Alibi(Softmax):
         place = torch.arange(time, device=q.device)
         back = (place.unsqueeze(-1) - place).to(q.dtype)
         slope = 2.0 ** (-8 / self.heads * torch.arange(1, self.heads + 1, device=q.device, dtype=q.dtype))
-        # With an axis for the batch: without one torch takes a path that is several times as slow.
+        # Explicit batch axis: without it torch takes a path several times slower.
         bias = torch.where(back >= 0, -slope[:, None, None] * back, -torch.inf).unsqueeze(0)
         return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
 class Rotary(Softmax):
-    """Softmax attention whose scores depend on how far apart two tokens are: q and k are turned [Su et al. 2021]."""
+    """Causal softmax attention with rotary position embedding (RoPE) of q and k [Su et al. 2021]."""
 
     def _attend(self, q: _Heads, k: _Heads, v: _Heads) -> _Heads:
         time, dim = q.shape[-2:]
@@ -107,15 +107,15 @@ class Rotary(Softmax):
 
 
 class Lstm(nn.Module):
-    """One layer of LSTM, as torch has it [Hochreiter & Schmidhuber 1997].
+    """One LSTM layer, torch's own [Hochreiter & Schmidhuber 1997].
 
     Args:
-        width: numbers a token, and of hidden and cell state each.
+        width: of the token, of the hidden and of the cell state.
     """
 
     @validated
     def __init__(self, width: Count) -> None:
-        """Make the layer."""
+        """Initialise the layer."""
         super().__init__()
         self.width = width
         _checks.fits_memory("width", width, 4 * width**2)
@@ -123,32 +123,32 @@ class Lstm(nn.Module):
 
     @validated
     def state_numel(self, time: Count) -> int:
-        """Hidden and cell state."""
+        """Size of hidden and cell state."""
         return 2 * self.width
 
     def forward(self, h: _Sequence) -> _Sequence:
-        """The hidden state after every token."""
+        """Hidden state after every token."""
         out: Tensor = self.lstm(h)[0]
         return out
 
 
-def _held(q: Tensor) -> Tensor:
+def _matrix_state(q: Tensor) -> Tensor:
     return q.new_ones(1, 1, 1)
 
 
 def linear(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Linear attention: S <- S + v k', nothing is forgotten [Katharopoulos et al. 2020].
+    """Linear attention without forgetting: S <- S + v k' [Katharopoulos et al. 2020].
 
     Args:
         q: queries, (batch, time, heads, dim).
         k: keys, the same.
         v: values, the same.
     """
-    return operators.chunked(q, k, v, _held(q))
+    return operators.chunked(q, k, v, _matrix_state(q))
 
 
 def delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
-    """The delta rule: S <- S + beta (v - S k) k' [Schlag et al. 2021].
+    """Delta rule: S <- S + beta (v - S k) k' [Schlag et al. 2021].
 
     Args:
         q: queries, (batch, time, heads, dim).
@@ -156,12 +156,12 @@ def delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
         v: values, the same.
         beta: write strengths, (batch, time, heads).
     """
-    return operators.delta_chunked(q, k, v, _held(q), beta)
+    return operators.delta_chunked(q, k, v, _matrix_state(q), beta)
 
 
-def _projected(operator: Callable[..., Tensor]) -> Callable[..., nn.Module]:
+def _project(operator: Callable[..., Tensor]) -> Callable[..., nn.Module]:
     def made(width: int, heads: int) -> nn.Module:
-        # One matrix a head, dim by dim.
+        # State of one dim x dim matrix per head.
         return Projected(operator, width, heads=heads, state=lambda time: width * width // heads)
 
     return made
@@ -169,13 +169,13 @@ def _projected(operator: Callable[..., Tensor]) -> Callable[..., nn.Module]:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """A contestant that the tool has a name for.
+    """Catalogue entry: a built-in contestant.
 
     Attributes:
         kind: as :class:`~icl_bench.entries.Contestant` has it.
         about: one plain sentence.
-        made: what makes it, or what it is.
-        needs: packages that have to be installed.
+        made: factory, or the object itself.
+        needs: required packages.
     """
 
     kind: str
@@ -185,10 +185,10 @@ class Known:
 
 
 def _layer(operator: Callable[..., Tensor], about: str) -> Known:
-    return Known("operator", about, _projected(operator))
+    return Known("operator", about, _project(operator))
 
 
-def _borrowed(about: str, config: str, *needs: str, **settings: Any) -> Known:
+def _external_model(about: str, config: str, *needs: str, **settings: Any) -> Known:
     made = hugging_face(config, **settings)
     return Known("transformers", f"transformers' {about}.", made, ("transformers", *needs))
 
@@ -205,17 +205,17 @@ _FULL = {
 }
 
 _OTHERS = {
-    "gpt2": _borrowed("GPT-2, learned positions", "GPT2Config"),
-    "llama": _borrowed("Llama, rotary positions", "LlamaConfig"),
-    # Where no kernels of a GPU are, mambapy's scan is twice as fast in training as the loop that transformers has.
-    "mamba": _borrowed("Mamba", "MambaConfig", "mambapy", use_mambapy=True),
-    "mamba2": _borrowed("Mamba-2", "Mamba2Config"),
+    "gpt2": _external_model("GPT-2, learned positions", "GPT2Config"),
+    "llama": _external_model("Llama, rotary positions", "LlamaConfig"),
+    # Without GPU kernels, mambapy's scan trains twice as fast as transformers' loop.
+    "mamba": _external_model("Mamba", "MambaConfig", "mambapy", use_mambapy=True),
+    "mamba2": _external_model("Mamba-2", "Mamba2Config"),
     "mambapy": Known("model", "mambapy's Mamba, whose scan is parallel in time.", MambaPy, ("mambapy",)),
 }
 
 
 def _generator() -> torch.Generator:
-    """A stream that torch's global one, which the caller has seeded, decides."""
+    """Random stream seeded from torch's global one, which the caller has seeded."""
     return torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=torch.default_generator).item()))
 
 
@@ -224,12 +224,12 @@ def _s6(d: int) -> Causal:
 
 
 def _lfom(d: int) -> Causal:
-    """Four steps of gradient descent of size s: sum_j s (1 - s H)^j in powers of H."""
+    """LFOM of four gradient-descent steps of size s: sum_j s (1 - s H)^j, expanded in powers of H."""
     s = 0.3
     return LFOM(d, c=[4 * s, -6 * s**2, 4 * s**3, -(s**4)])
 
 
-def _convolved(d: int) -> Causal:
+def _convolution(d: int) -> Causal:
     return Convolved(d, width=4, generator=_generator())
 
 
@@ -237,7 +237,7 @@ def _gated_delta(d: int) -> Causal:
     return GatedDelta(d, LengthGate(d), LengthGate(d), lam=0.95, beta=0.9)
 
 
-#: Single layers start as `icl_bench.comparison` starts those that it trains, and others like them.
+#: Single layers are initialised as in `icl_bench.comparison`, and the others likewise.
 _BOOK: dict[str, tuple[str, Callable[[int], Causal]]] = {
     "linear-attention": ("w <- w + mu y x", lambda d: LinearAttention(d, mu=0.01)),
     "gla": ("w <- lam (w + mu y x)", lambda d: GLA(d, lam=0.9, mu=0.06)),
@@ -255,11 +255,11 @@ _BOOK: dict[str, tuple[str, Callable[[int], Causal]]] = {
     "s6": ("the S6 layer of Mamba, a state of 16", _s6),
     "gla-6": ("six layers of it on normalised inputs", lambda d: LayeredGLA(Normalised(Stack(d, 6)))),
     "delta-rule-4": ("four layers of it", lambda d: LayeredDelta(DeltaStack(d, 4))),
-    "convolved": ("a delta rule whose gates see the newest four inputs", _convolved),
+    "convolved": ("a delta rule whose gates see the newest four inputs", _convolution),
     "gated-delta-4": ("four layers of it", lambda d: LayeredDelta(GatedDeltaStack(d, 4))),
 }
 
-#: Every contestant that has a name, in the order of lists.
+#: All built-in contestants, in display order.
 CONTESTANTS: dict[str, Known] = {
     **_FULL,
     **_OTHERS,

@@ -1,7 +1,7 @@
 """The command line: `icl-bench run | compare | tasks | layers | show | submit`.
 
-What a user can get wrong ends in a sentence or two on stderr and exit code 2; what nobody foresaw in a sentence and
-exit code 1; an interruption in how to go on, and 130. `--debug`, or ICL_DEBUG=1, shows where it happened.
+A user's error ends with a sentence or two on stderr and exit code 2; an unexpected error with a sentence and exit
+code 1; an interruption with advice on how to resume, and 130. `--debug`, or ICL_DEBUG=1, prints the traceback.
 """
 
 import argparse
@@ -31,33 +31,32 @@ from icl_bench.results import ZERO, BenchResults
 
 _WIDE = 79
 _TABLE, _PAGE = "results.parquet", "report.html"
-#: A run that is expected to take longer than this asks first, where there is somebody to answer.
+#: Seconds above which a run asks for confirmation, on an interactive terminal.
 _LONG = 30 * 60
-#: What terminals without these letters get.
+#: ASCII replacements for terminals without these letters.
 _SIMPLER = str.maketrans({"±": "+-", "–": "-", "µ": "u", "γ": "gamma", "ν": "nu", "²": "^2", "×": "x"})
 
 
 class _Usage(ValueError):
-    """The command line cannot be read."""
+    """Invalid command line."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one sentence."""
+    """Argument parser with one-sentence errors."""
 
     def error(self, message: str) -> NoReturn:
-        """Leave the sentence to `main`."""
+        """Raise; `main` prints the sentence."""
         raise _Usage(f"{message}; `{self.prog} --help` says what there is")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line says.
+    """Run the command line `icl-bench`.
 
     Args:
-        argv: its words; None is those that the program was started with.
+        argv: its arguments; None is `sys.argv[1:]`.
 
     Returns:
-        0 if it was done, 2 if something asked for is wrong, 1 if something went wrong that nobody foresaw, 130 if it
-        was interrupted.
+        0 on success, 2 on a user's error, 1 on an unexpected error, 130 if interrupted.
     """
     if argv is not None and (isinstance(argv, str) or not isinstance(argv, Sequence)):
         raise ValueError(f"argv must be words in a list, got {argv!r}")
@@ -74,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(f"Stopped.{again}")
         return 130
     except BrokenPipeError:
-        # Who reads the output has enough of it; Python would complain of what is left at its end.
+        # The reader closed the pipe; without this, Python would complain when it flushes stdout at exit.
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.close()
         return 0
@@ -155,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# What the commands do.
+# Commands.
 
 
 def _run(asked: argparse.Namespace) -> None:
@@ -179,7 +178,7 @@ def _run(asked: argparse.Namespace) -> None:
         train=asked.train,
         device=asked.device,
     )
-    seconds = _expected(plan, asked.jobs)
+    seconds = _estimate_seconds(plan, asked.jobs)
     _describe(plan, asked, seconds)
     if asked.dry_run:
         _say("This was a dry run: nothing was done.")
@@ -192,7 +191,7 @@ def _run(asked: argparse.Namespace) -> None:
     quiet = asked.quiet or not sys.stderr.isatty()
     results = runner.run(plan, folder=asked.out, jobs=asked.jobs, dask=asked.dask, quiet=quiet)
     _say("")
-    _overall(results)
+    _print_overall(results)
     _say(f"Table: {asked.out / _TABLE}")
     if asked.html:
         page = asked.out / _PAGE
@@ -201,14 +200,14 @@ def _run(asked: argparse.Namespace) -> None:
 
 
 def _compare(asked: argparse.Namespace) -> None:
-    results = tables.concat(_apart([(_label(path), tables.read_results(_table(path))) for path in asked.paths]))
+    results = tables.concat(_disambiguate([(_label(path), tables.read_results(_table(path))) for path in asked.paths]))
     names = [name for name in report.ranked(results) if name != ZERO]
     if asked.against is not None and asked.against not in results.contestants:
         raise _Usage(f"--against must be one of {', '.join(results.contestants)}, got {asked.against!r}")
     against = asked.against or (names[-1] if len(names) == 2 else None)
-    _overall(results)
+    _print_overall(results)
     if against is not None:
-        _paired(results, names, against)
+        _print_paired(results, names, against)
     if asked.html is not None:
         report.write_report(asked.html, results, against=against)
         _say(f"Report: {asked.html}")
@@ -248,7 +247,7 @@ def _show(asked: argparse.Namespace) -> None:
         f"prompts; errors are squared, against the label without noise."
     )
     _say("")
-    # Longer prompts of a task that nobody is trained on are not tested.
+    # The variant "longer" of a held-out task is not tested.
     for variant in training_jobs.VARIANTS[:1] if task.shifted else training_jobs.VARIANTS:
         made, prompt = training_jobs.prompts_for(name, variant, budget)
         rows = [
@@ -278,7 +277,7 @@ def _submit(asked: argparse.Namespace) -> None:
     _say("Open a pull request with it; the chapter on the leaderboard says where it goes.")
 
 
-# What they are made of.
+# Parts of the commands.
 
 
 def _budget(name: str) -> Any:
@@ -288,16 +287,16 @@ def _budget(name: str) -> Any:
 
 
 def _split(names: Iterable[str]) -> list[str]:
-    """Names as given, by spaces or by commas."""
+    """Split names at spaces and commas."""
     return [part for name in names for part in name.split(",") if part]
 
 
-def _expected(plan: runner.Plan, jobs: int) -> float:
-    """About how many seconds a run takes; NaN where that cannot be measured before it is examined."""
+def _estimate_seconds(plan: runner.Plan, jobs: int) -> float:
+    """Estimated seconds of a run; NaN if a model cannot be timed before it is validated."""
     times: dict[str, float] = {}
     for contestant in plan.contestants:
         if contestant.trained:
-            # Whatever is wrong with it is said when it is examined, in better words.
+            # Validation will report the error, in better words.
             try:
                 times[contestant.name] = costs.measure_cost(
                     contestant, plan.budget.shape, device=plan.device
@@ -308,7 +307,7 @@ def _expected(plan: runner.Plan, jobs: int) -> float:
 
 
 def _describe(plan: runner.Plan, asked: argparse.Namespace, seconds: float) -> None:
-    """What is going to be done."""
+    """Print the plan of a run."""
     b = plan.budget
     _say(f"Contestants: {', '.join(c.name for c in plan.contestants)}")
     _say(
@@ -326,37 +325,37 @@ def _describe(plan: runner.Plan, asked: argparse.Namespace, seconds: float) -> N
     )
     where = f"the workers of {asked.dask}" if asked.dask else f"{asked.jobs} process{'es' * (asked.jobs > 1)}"
     if not math.isnan(seconds):
-        _say(f"Time: about {_long(seconds)} on {where}{', as measured on this machine' if asked.dask else ''}")
+        _say(f"Time: about {_duration(seconds)} on {where}{', as measured on this machine' if asked.dask else ''}")
     if memory := _memory(plan):
         _say(f"Memory: about {memory} a process, beside Python's own")
     _say(f"What is done stays in {asked.out}; the same command goes on after a stop")
 
 
 def _memory(plan: runner.Plan) -> str:
-    """The most that a step of training takes, and whose; "" where that cannot be counted before it is examined."""
+    """Largest memory of a training step, and of which model; "" if that cannot be measured before validation."""
     tasks = max(map(len, plan.trained_on.values()))
     most: dict[str, int] = {}
     for contestant in plan.contestants:
-        # Whatever is wrong with it is said when it is examined, in better words.
+        # Validation will report the error, in better words.
         with contextlib.suppress(Exception):
             batch = plan.budget.config(plan.budget.rates[0], tasks).batch
             most[contestant.name] = costs.step_bytes(contestant, plan.budget.shape, batch)
     name = max(most, key=lambda each: most[each], default="")
     if not most.get(name):
         return ""
-    # With what the system gives beyond what is asked for.
+    # With the allocator's overhead.
     return f"{max(1.6 * most[name] / 2**20, 1):,.0f} MiB for {name}"
 
 
-def _long(seconds: float) -> str:
-    """A time for people."""
+def _duration(seconds: float) -> str:
+    """Human-readable duration."""
     if seconds < 90:
         return f"{max(round(seconds, -1), 10):.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def _table(path: Path) -> Path:
-    """The table of a run, by its folder or by itself."""
+    """Path of a run's results table, given its folder or the file."""
     table = path / _TABLE if path.is_dir() else path
     if not table.exists():
         raise _Usage(f"there is no {table}; give the folder of a run that is done, or its {_TABLE}")
@@ -367,8 +366,8 @@ def _label(path: Path) -> str:
     return path.resolve().name if path.is_dir() else path.resolve().parent.name
 
 
-def _apart(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults]:
-    """Runs whose contestants of one name are the same: of others the name says which run it is of."""
+def _disambiguate(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults]:
+    """Runs with unambiguous names: a name that means different contestants gets its run's label appended."""
     taken: dict[str, list[tuple[Any, dict[Any, Any]]]] = {}
     found = []
     for place, (label, results) in enumerate(runs, 1):
@@ -395,11 +394,11 @@ def _apart(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults]:
     return found
 
 
-# What they say.
+# Output.
 
 
-def _overall(results: BenchResults) -> None:
-    """A row for each contestant, a column for each group of tests."""
+def _print_overall(results: BenchResults) -> None:
+    """Print a row for each contestant, a column for each group of tests."""
     overall = tables.aggregate(results)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
     rows = [("error, times the floor", *groups)]
@@ -418,8 +417,8 @@ def _overall(results: BenchResults) -> None:
         _say(f"Warning: {warning}.")
 
 
-def _paired(results: BenchResults, names: Sequence[str], against: str) -> None:
-    """All over one of them."""
+def _print_paired(results: BenchResults, names: Sequence[str], against: str) -> None:
+    """Print every contestant's paired ratio to one of them."""
     overall = tables.aggregate(results, against=against)
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
     rows = [(f"error, times {against}'s", *groups)]
@@ -438,24 +437,24 @@ def _number(told: pd.DataFrame, group: str) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> None:
-    """A table: the first column to the left, and cut where it is long; the others to the right."""
-    wide = [max(len(_shown(row[place])) for row in rows) for place in range(1, len(rows[0]))]
-    first = min(max(len(_shown(row[0])) for row in rows), _WIDE - sum(wide) - 2 * len(wide))
+    """Print a table: first column left-aligned and truncated, the others right-aligned."""
+    wide = [max(len(_encode(row[place])) for row in rows) for place in range(1, len(rows[0]))]
+    first = min(max(len(_encode(row[0])) for row in rows), _WIDE - sum(wide) - 2 * len(wide))
     for row in rows:
-        head = _shown(row[0])
+        head = _encode(row[0])
         head = head if len(head) <= first else f"{head[: first - 3]}..."
-        cells_ = "".join(f"  {_shown(cell):>{w}}" for cell, w in zip(row[1:], wide, strict=True))
+        cells_ = "".join(f"  {_encode(cell):>{w}}" for cell, w in zip(row[1:], wide, strict=True))
         print(f"{head:<{first}}{cells_}".rstrip())
     print()
 
 
 def _rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Names, and what is said of each."""
+    """Print names, each with its description."""
     wide = max((len(name) for name, _ in rows), default=0) + 4
     for name, text in rows:
         print(
             textwrap.fill(
-                _shown(text), _WIDE, initial_indent=f"  {name}".ljust(wide), subsequent_indent=" " * wide, **_WORDS
+                _encode(text), _WIDE, initial_indent=f"  {name}".ljust(wide), subsequent_indent=" " * wide, **_WORDS
             )
         )
 
@@ -464,15 +463,15 @@ _WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def _say(text: str) -> None:
-    print(textwrap.fill(_shown(text), _WIDE, subsequent_indent="  ", **_WORDS) if text else "")
+    print(textwrap.fill(_encode(text), _WIDE, subsequent_indent="  ", **_WORDS) if text else "")
 
 
 def _complain(text: str) -> None:
-    print(textwrap.fill(_shown(text, sys.stderr), _WIDE, **_WORDS), file=sys.stderr)
+    print(textwrap.fill(_encode(text, sys.stderr), _WIDE, **_WORDS), file=sys.stderr)
 
 
-def _shown(text: str, to: Any = None) -> str:
-    """Text as the terminal has letters for."""
+def _encode(text: str, to: Any = None) -> str:
+    """Text in the terminal's encoding."""
     encoding = getattr(to or sys.stdout, "encoding", None) or "ascii"
     try:
         text.encode(encoding)
@@ -482,7 +481,7 @@ def _shown(text: str, to: Any = None) -> str:
 
 
 def _sentence(error: BaseException) -> str:
-    """What an error says, in full sentences."""
+    """Message of an error, in full sentences."""
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         if error.errno == errno.ENOSPC:

@@ -1,9 +1,9 @@
-"""Who is told or taught what, and all of them on the same prompts: the contest of *One benchmark on drifting tasks*.
+"""Paired comparison with oracle, tuned or trained hyperparameters, for the chapter *One benchmark on drifting tasks*.
 
-Tasks, floors and the filter that is told a task's law are in :mod:`icl_bench.tasks`. :func:`tuned_for` finds the
-settings of any layer for one of them (:mod:`icl.experiments.tuning`); :func:`trainable_layers` are models with one
-setting for all, which :func:`train_on` trains on all tasks at once. :func:`compare` sets all of them against the floor.
-A layer of one's own enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a
+Tasks, floors and the oracle Kalman filter are in :mod:`icl_bench.tasks`. :func:`tuned_for` tunes any layer for one task
+(:mod:`icl.experiments.tuning`); :func:`trainable_layers` are models that share one setting across tasks, and
+:func:`train_on` trains them on all tasks at once. :func:`compare` compares all of them with the floor. A user's own
+layer enters as a :class:`~icl.experiments.tuning.Tunable` or as a model, in a
 :class:`~icl.experiments.grid.Grid` beside `contestants`; or from the command line, in :mod:`icl_bench.runner`.
 """
 
@@ -30,11 +30,11 @@ from icl.models.streaming_stacks import LayeredDelta, LayeredGLA, selected_at_ra
 from icl.tasks import Mixture, Prompt, Task
 from icl_bench.tasks import best_possible, told_kalman
 
-# How the chapter trains single layers on all tasks, and those that have more to learn.
+# The chapter's training configurations, for single layers and for models with more parameters.
 SHORT = Config(100, 64, AdamW(lr=4e-2, weight_decay=0.0), anneal_to=0.05, clip=1.0)
 LONG = Config(600, 64, AdamW(lr=2e-2, weight_decay=0.0, beta2=0.99), warm_up=50, anneal_to=0.05, clip=1.0)
 
-#: What the name of a contestant ends in whose one setting serves all tasks.
+#: Suffix for contestants with one setting for all tasks.
 FOR_ALL = ", one for all"
 _Maker = Callable[[Task], Predictor | Expected]
 _ALL = "all"
@@ -51,14 +51,14 @@ def tuned_for(
     rounds: Count = 2,
     stream: str = "benchmark, tuning",
 ) -> Tuned:
-    """A layer tuned for a task: on prompts of its own, float64, by the clean error at the last positions.
+    """Tune a layer for a task on separate prompts, in float64, by the clean error at the last positions.
 
     Args:
         task: where prompts come from.
-        tunable: any layer (:data:`~icl.experiments.tuning.LAYERS`, or one's own).
-        prompts: how many.
-        last: how many positions, counted from the end, the error is averaged over.
-        rounds: grids, each as fine again as the one before it.
+        tunable: any layer (:data:`~icl.experiments.tuning.LAYERS`, or a user's own).
+        prompts: number of prompts.
+        last: number of final positions over which the error is averaged.
+        rounds: number of grid refinements, each twice as fine as the one before it.
         stream: name of the random stream; the same prompts for every layer of a task.
     """
     if last > task.n + 1:
@@ -71,8 +71,8 @@ def tuned_for(
 
 @validated
 def trainable_layers(d: Count = 10) -> dict[str, tuple[Callable[[], Causal], Config]]:
-    """Models to train and how, by name, each made anew by a call, float32: single layers from sensible settings, two
-    deep stacks, an S6 layer.
+    """Factories and training configurations by name, float32: single layers with sensible initial settings, two deep
+    stacks, an S6 layer.
 
     Args:
         d: dimension of the inputs.
@@ -92,11 +92,11 @@ def trainable_layers(d: Count = 10) -> dict[str, tuple[Callable[[], Causal], Con
 
 @validated
 def train_on(model: Causal, tasks: Sequence[Task], config: Config, *, generator: torch.Generator) -> Run:
-    """Train a model in place for all tasks at once, on prompts of each in equal parts: the squared error of what it
-    sees, the noisy labels, in the second half of the prompts.
+    """Train a model in place on all tasks at once, an equal share of prompts each; the loss is the squared error on the
+    noisy labels in the second half of the prompts.
 
     Args:
-        model: any that answers every position of a prompt.
+        model: any that predicts every position of a prompt.
         tasks: at least one, all of one d and n.
         config: its batch has to be a multiple of the number of tasks.
         generator: the stream that prompts are drawn from.
@@ -112,16 +112,16 @@ def train_on(model: Causal, tasks: Sequence[Task], config: Config, *, generator:
 
 @validated
 def tuned_settings(tasks: Mapping[str, Task], *, prompts: Count = 100, last: Count = 50) -> pd.DataFrame:
-    """The settings that `tuned_for` finds for every layer of `icl.experiments.tuning.LAYERS`: task, method, setting,
-    value.
+    """Tuned settings of every layer of `icl.experiments.tuning.LAYERS` (:func:`tuned_for`), in columns task, method,
+    setting, value.
 
     Args:
         tasks: by name.
-        prompts: how many a task.
-        last: how many positions, counted from the end, errors are averaged over.
+        prompts: number of prompts a task.
+        last: number of final positions over which errors are averaged.
     """
     rows = []
-    for name, task in _named(tasks).items():
+    for name, task in _check_tasks(tasks).items():
         for method, layer in LAYERS.items():
             found = tuned_for(task, layer, prompts=prompts, last=last).settings
             rows += [(name, method, setting, value) for setting, value in found.items()]
@@ -132,7 +132,7 @@ def tuned_settings(tasks: Mapping[str, Task], *, prompts: Count = 100, last: Cou
 def trained_settings(
     tasks: Mapping[str, Task], models: Mapping[str, tuple[Callable[[], Causal], Config]]
 ) -> pd.DataFrame:
-    """The numbers of models that :func:`train_on` trained on all tasks at once: "all", method, setting, value.
+    """Parameters of models that :func:`train_on` trained on all tasks, in columns task ("all"), method, setting, value.
 
     Args:
         tasks: by name.
@@ -143,7 +143,7 @@ def trained_settings(
     for method, (made, config) in models.items():
         model = made()
         generator = profile.make_generator(f"benchmark, training {method}")
-        train_on(model, list(_named(tasks).values()), config, generator=generator)
+        train_on(model, list(_check_tasks(tasks).values()), config, generator=generator)
         for name, parameter in model.named_parameters():
             values = parameter.detach().flatten().tolist()
             rows += [(_ALL, method, f"{name} {i}", value) for i, value in enumerate(values)]
@@ -152,7 +152,7 @@ def trained_settings(
 
 @validated
 def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
-    """Makers of all that are compared on a task, with the settings that were found for it; the floor first.
+    """Factories of every method compared on a task, at its tuned settings; the floor first.
 
     Args:
         task: gives the dimension.
@@ -160,7 +160,7 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
         settings: rows of :func:`tuned_settings` and :func:`trained_settings`.
     """
     _checks.text("name", name)
-    held = _settings(settings)
+    held = _check_settings(settings)
 
     def found(whose: str, method: str) -> dict[str, float]:
         rows = held[(held["task"] == whose) & (held["method"] == method)]
@@ -170,19 +170,19 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
 
     made: dict[str, _Maker] = {"floor": best_possible, "answer 0": lambda task: filters.zero()}
     for method, layer in LAYERS.items():
-        made[method] = _made(layer, found(name, method))
+        made[method] = _from_tunable(layer, found(name, method))
     made["Kalman"] = told_kalman
     for method, (start, _) in trainable_layers(task.d).items():
         numbers = list(found(_ALL, method).values())
-        made[method + FOR_ALL] = _always(_with_numbers(start(), method, numbers))
+        made[method + FOR_ALL] = _constant_factory(_with_numbers(start(), method, numbers))
     return made
 
 
-def _made(layer: Tunable, settings: dict[str, float]) -> _Maker:
+def _from_tunable(layer: Tunable, settings: dict[str, float]) -> _Maker:
     return lambda task: layer.build(task.d, **settings)
 
 
-def _always(model: Causal) -> _Maker:
+def _constant_factory(model: Causal) -> _Maker:
     return lambda task: model
 
 
@@ -196,26 +196,26 @@ def compare(
     last: Count = 50,
     folder: Path | None = None,
 ) -> pd.DataFrame:
-    """All contestants on these tasks, pooled over seeds (`icl.experiments.grid.Results.pooled`), beside the floor.
+    """Compare all contestants with the floor on these tasks, pooled over seeds (`icl.experiments.grid.Results.pooled`).
 
     Args:
         tasks: by name.
         settings: rows of :func:`tuned_settings` and :func:`trained_settings`.
         batch: prompts a task and seed.
         seeds: number of cells a task.
-        last: how many positions, counted from the end, are averaged.
-        folder: where finished cells are kept, those of each program in a folder of their own; None keeps nothing.
+        last: number of final positions that are averaged.
+        folder: cache of finished cells, in one subfolder per version of the program; None caches nothing.
     """
     if folder is not None:
         _checks.instance("folder", folder, Path)
     tables = []
-    for name, task in _named(tasks).items():
+    for name, task in _check_tasks(tasks).items():
         grid = Grid({name: task}, makers(task, name, settings), seeds, batch, last, "floor", "one benchmark")
         tables.append(run_grid(grid, folder / grid.fingerprint(name) if folder else None).pooled())
     return pd.concat(tables, ignore_index=True)
 
 
-def _named(tasks: object) -> Mapping[str, Task]:
+def _check_tasks(tasks: object) -> Mapping[str, Task]:
     if not isinstance(tasks, Mapping) or not tasks or not all(isinstance(name, str) and name for name in tasks):
         raise ValueError(f"tasks must map names to tasks, at least one, got {tasks!r}")
     for name, task in tasks.items():
@@ -224,14 +224,14 @@ def _named(tasks: object) -> Mapping[str, Task]:
     return tasks
 
 
-def _settings(settings: object) -> pd.DataFrame:
+def _check_settings(settings: object) -> pd.DataFrame:
     if not isinstance(settings, pd.DataFrame) or not set(_COLUMNS) <= set(settings.columns):
         raise ValueError(f"settings must be a table with {', '.join(_COLUMNS)}, got {settings!r:.200}")
     return settings
 
 
 def _with_numbers(model: Causal, method: str, values: list[float]) -> Causal:
-    """The model with these numbers for its parameters, one after another, in float64."""
+    """Set the model's parameters, in order, to these values, in float64."""
     wanted = sum(parameter.numel() for parameter in model.parameters())
     if len(values) != wanted:
         raise ValueError(f"settings must hold the {wanted} numbers of {method}, got {len(values)}")

@@ -1,24 +1,24 @@
-"""What a contestant costs: parameters, operations and time a token, bytes of state.
+"""Cost of a contestant: parameters, FLOPs and time per token, state size in bytes.
 
-A prompt of n examples is 2 n + 1 tokens, a query before each example (:mod:`icl_bench.sequence`), and all is counted
-for one of these. A layer of the book reads a query and an example in one turn: its turn is two tokens.
+A prompt of n examples is 2 n + 1 tokens, a query before each example (:mod:`icl_bench.sequence`), and every cost is per
+token. A layer of the book reads a query and an example in one step: its step is two tokens.
 
-**Operations** are those of one forward pass over a prompt of the budget's length, divided by its tokens: what a batch
-of three costs less what a batch of two costs, so that masks and decays made once for all prompts are no prompt's. They
-are counted while they run. Products of matrices, convolutions and attention count by torch's own rules
-(`torch.utils.flop_counter`): 2 m n k, and all scores of attention, those behind the mask too. A pointwise operation
-counts one for every element that it makes, an exponential too; a sum, mean or norm one for every element that it reads;
-a softmax five. Moving and comparing numbers is free. What there is no rule for is named in the notes and not in the
-number. Of the book's :class:`~icl.models.fast_weights.FastWeights` it is the count that the book has,
-:func:`~icl.models.flops.cost`, halved: its turn is one read and one step.
+**FLOPs** are those of one forward pass over a prompt of the budget's length, divided by its tokens: the cost of a batch
+of three less that of a batch of two, so that masks and decays shared by all prompts are not counted. They are counted
+during execution. Matrix products, convolutions and attention follow torch's own rules (`torch.utils.flop_counter`):
+2 m n k, and all attention scores, masked ones included. A pointwise operation, exponentials included, counts one for
+every element of its output; a sum, mean or norm one for every element of its input; a softmax five. Data movement and
+comparisons are free. Operations without a rule are listed in the notes and not counted. For the book's
+:class:`~icl.models.fast_weights.FastWeights` the number is the book's count, :func:`~icl.models.flops.cost`, halved,
+because its step is one read and one update.
 
-**State** is what must be carried from one token to the next to go on, in bytes. Of
-:class:`~icl.models.fast_weights.FastWeights` and filters it is what they start with; of a model of transformers its own
-cache, after a prompt of the budget's length; of any other layer what its method `state_numel(time)` says, the numbers
-it carries after so many tokens of one sequence. A layer that has no such method is not guessed at: None.
+**State** is the memory carried from one token to the next, in bytes. For :class:`~icl.models.fast_weights.FastWeights`
+and filters it is the size of the initial state; for a transformers model, its own cache after a prompt of the budget's
+length; for any other layer, the return value of its method `state_numel(time)`, the numbers carried after `time` tokens
+of one sequence. Without such a method the state is unknown: None.
 
-**Time** is that of a forward pass in evaluation, the median of several: of a model on the device it is trained on, on
-the processor on one thread.
+**Time** is the median over several forward passes in evaluation mode, on the device the model is trained on; if that is
+the CPU, on one thread.
 """
 
 import statistics
@@ -52,15 +52,15 @@ _BATCH = 8
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """What a contestant costs.
+    """Measured cost of a contestant.
 
     Attributes:
-        parameters: numbers that are trained, or settings that are tuned.
-        flops: operations a token.
-        state_bytes: what is carried on after a prompt of the budget's length; None where nothing tells it.
-        state_grows: whether that is more after a longer prompt; None where nothing tells it.
-        us_per_token: microseconds a token of a forward pass.
-        notes: what the numbers leave out.
+        parameters: number of trained parameters, or of tuned settings.
+        flops: operations per token.
+        state_bytes: state after a prompt of the budget's length; None if unknown.
+        state_grows: True if it grows with the length of the prompt; None if unknown.
+        us_per_token: microseconds per token of a forward pass.
+        notes: costs that the numbers omit.
     """
 
     parameters: int
@@ -73,21 +73,26 @@ class MeasuredCost:
 
 @validated
 def measure_cost(contestant: Contestant, shape: Shape, *, batch: Count = _BATCH, device: str = "cpu") -> MeasuredCost:
-    """Weigh a contestant at a budget's sizes; how is in this module's text.
+    """Measure a contestant's cost at a budget's sizes; the module's docstring defines the measures.
 
     Args:
-        contestant: who.
+        contestant: the contestant.
         shape: sizes.
-        batch: prompts of a pass that is timed.
-        device: where it runs.
+        batch: prompts in a timed forward pass.
+        device: of a module; filters run on the CPU.
 
     Raises:
         ValueError: if it cannot be built.
+
+    >>> from icl_bench.entries import Shape, resolve
+    >>> cost = measure_cost(resolve("softmax"), Shape(d=2, n=8, width=16, depth=1, longest=33))
+    >>> cost.parameters, cost.state_bytes, cost.state_grows
+    (2241, 2176, True)
     """
     with torch_seeded(device=device):
         made = contestant.build(shape)
     predictor: Predictor = in_the_middle(made, shape) if isinstance(made, Tunable) else made
-    parameters = len(made.axes) + len(made.linear) if isinstance(made, Tunable) else _trained(predictor)
+    parameters = len(made.axes) + len(made.linear) if isinstance(made, Tunable) else _parameter_count(predictor)
     like = next(predictor.parameters(), None) if isinstance(predictor, nn.Module) else None
     dtype = torch.float64 if like is None else like.dtype
     if isinstance(predictor, nn.Module):
@@ -99,13 +104,13 @@ def measure_cost(contestant: Contestant, shape: Shape, *, batch: Count = _BATCH,
         answer = predictor.predictions
     tokens = 2 * shape.n + 1
     notes: tuple[str, ...] = ()
-    if isinstance(predictor, FastWeights) and (counted := _counted(predictor)) is not None:
+    if isinstance(predictor, FastWeights) and (counted := _fast_weights_flops(predictor)) is not None:
         flops = counted / 2
     else:
         two, three = (count(partial(answer, _prompts(shape, some, dtype, device))) for some in (2, 3))
         flops = (three.flops - two.flops) / tokens
         notes = tuple(f"{name} is not in the operations: there is no rule for it" for name in sorted(three.unknown))
-    state, more = (_state(predictor, shape, examples) for examples in (shape.n, (shape.longest - 1) // 2))
+    state, more = (_state_numel(predictor, shape, examples) for examples in (shape.n, (shape.longest - 1) // 2))
     return MeasuredCost(
         parameters,
         flops,
@@ -116,7 +121,7 @@ def measure_cost(contestant: Contestant, shape: Shape, *, batch: Count = _BATCH,
     )
 
 
-def _trained(predictor: Any) -> int:
+def _parameter_count(predictor: Any) -> int:
     if not isinstance(predictor, nn.Module):
         return 0
     return sum(parameter.numel() for parameter in predictor.parameters() if parameter.requires_grad)
@@ -127,35 +132,35 @@ def _prompts(shape: Shape, batch: int, dtype: torch.dtype, device: str) -> Promp
     return Prompt(x, torch.zeros_like(x[..., 0]), torch.zeros_like(x))
 
 
-def _counted(layer: FastWeights[Any]) -> int | None:
+def _fast_weights_flops(layer: FastWeights[Any]) -> int | None:
     try:
         return cost(layer).flops
     except NotImplementedError:
         return None
 
 
-def _state(predictor: Any, shape: Shape, examples: int) -> int | None:
-    """Numbers carried on after so many examples of one prompt."""
+def _state_numel(predictor: Any, shape: Shape, examples: int) -> int | None:
+    """State size, in numbers, after so many examples of one prompt."""
     if isinstance(predictor, Filter):
-        return _numbers(vars(predictor.init(torch.zeros(shape.d, 1, dtype=torch.float64))).values())
+        return _total_numel(vars(predictor.init(torch.zeros(shape.d, 1, dtype=torch.float64))).values())
     if isinstance(predictor, FastWeights):
-        return _numbers(vars(predictor.start(1)).values())
+        return _total_numel(vars(predictor.start(1)).values())
     tokens = 2 * examples + 1
     if not isinstance(predictor, InContext):
-        return _declared_state(predictor, tokens)
+        return _layer_state(predictor, tokens)
     layers = [predictor.body]
     if isinstance(predictor.body, BlockStack):
         layers = [block.mixer for block in predictor.body if isinstance(block, Block)]
-    found = [_declared_state(layer, tokens) for layer in layers]
+    found = [_layer_state(layer, tokens) for layer in layers]
     return None if None in found else sum(each for each in found if each is not None)
 
 
-def _numbers(parts: Iterable[Any]) -> int:
+def _total_numel(parts: Iterable[Any]) -> int:
     return sum(part.numel() for part in parts if isinstance(part, torch.Tensor))
 
 
-def _declared_state(layer: Any, tokens: int) -> int | None:
-    """What a layer says of its state, if it says anything."""
+def _layer_state(layer: Any, tokens: int) -> int | None:
+    """State size from the layer's `state_numel`; None without such a method."""
     told = getattr(layer, "state_numel", None)
     if told is None:
         return None
@@ -164,7 +169,7 @@ def _declared_state(layer: Any, tokens: int) -> int | None:
 
 
 def _seconds(run: Callable[[], Any], device: str) -> float:
-    """Median time of a call, after one that does not count."""
+    """Median time of a call, after one warm-up call."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -181,8 +186,8 @@ def _seconds(run: Callable[[], Any], device: str) -> float:
     return statistics.median(taken[1:])
 
 
-class _Held(TorchDispatchMode):
-    """The most bytes of tensors, of those made below it, that are there at once."""
+class _PeakBytes(TorchDispatchMode):
+    """Dispatch mode that records the peak bytes of live tensors allocated under it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -208,15 +213,15 @@ class _Held(TorchDispatchMode):
 
 @validated
 def step_bytes(contestant: Contestant, shape: Shape, batch: Count) -> int:
-    """About how many bytes of tensors a step of training has at once; 0 for what is not trained.
+    """Estimated peak memory of a training step, in bytes of tensors; 0 if nothing is trained.
 
-    Counted on the processor while a step on one prompt and one on two run, and continued in a line; with the
-    parameters, AdamW's two averages of each, and the two copies of all these that a training keeps
-    (:func:`~icl.experiments.training.fit`). The system gave processes 1.3 to 1.6 times as much, beside Python and
+    Measured on the CPU for steps on one prompt and on two, and extrapolated linearly; includes the parameters, AdamW's
+    two moments of each, and the two copies of all these that a training keeps
+    (:func:`~icl.experiments.training.fit`). Processes were observed to use 1.3 to 1.6 times as much, beside Python and
     torch.
 
     Args:
-        contestant: who.
+        contestant: the contestant.
         shape: sizes.
         batch: prompts a step.
 
@@ -231,15 +236,15 @@ def step_bytes(contestant: Contestant, shape: Shape, batch: Count) -> int:
         most = []
         for prompts in (1, 2):
             model.zero_grad(set_to_none=True)
-            with _Held() as held:
+            with _PeakBytes() as held:
                 model.loss(_prompts(shape, prompts, parameters[0].dtype, "cpu"), since=1).backward()
             most.append(held.most)
     kept = 9 * sum(each.numel() * each.element_size() for each in parameters)
     return int(most[0] + (batch - 1) * (most[1] - most[0]) + kept)
 
 
-class _Counting(TorchDispatchMode):
-    """Adds up what every operation below it costs."""
+class _FlopCounter(TorchDispatchMode):
+    """Dispatch mode that sums the FLOPs of every operation run under it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -270,13 +275,13 @@ class _Counting(TorchDispatchMode):
 
 
 @validated
-def count(run: Callable[[], Any]) -> _Counting:
-    """What a call costs: `flops`, and in `unknown` the names of operations that there is no rule for.
+def count(run: Callable[[], Any]) -> _FlopCounter:
+    """Count a call's FLOPs: `flops`, and in `unknown` the names of operations without a rule.
 
     Args:
         run: a function without arguments.
     """
-    with torch.no_grad(), torch_seeded(), _Counting() as counting:
+    with torch.no_grad(), torch_seeded(), _FlopCounter() as counting:
         run()
     return counting
 
@@ -288,32 +293,32 @@ def _elements(what: Any) -> int:
 
 
 def _attention(out: Any, args: Sequence[Any]) -> int:
-    """Scores, their softmax, and the mean of values, of all pairs of tokens."""
+    """FLOPs of softmax attention: scores, softmax and weighted values, over all pairs of tokens."""
     q, k, v = args[:3]
     pairs = q.shape[:-1].numel() * k.shape[-2]
     return int(pairs * (2 * q.shape[-1] + 5 + 2 * v.shape[-1]))
 
 
 def _triangular(out: Any, args: Sequence[Any]) -> int:
-    # n^2 a right-hand side: a product and a difference for each pair, a division for each row.
+    # n^2 per right-hand side: a product and a difference for each pair, a division for each row.
     return int(out.numel() * args[0].shape[-1])
 
 
-def _solving(out: Any, args: Sequence[Any]) -> int:
+def _solve(out: Any, args: Sequence[Any]) -> int:
     n = args[0].shape[-1]
     systems = args[0][..., 0, 0].numel()
     return int(systems * n * (n - 1) * (4 * n + 1) // 6 + out[0].numel() * (2 * n - 1))
 
 
 def _lstm(out: Any, args: Sequence[Any]) -> int:
-    """Four gates from input and hidden state, and ten operations for each number of the state."""
+    """FLOPs of an LSTM: four gates from input and hidden state, and ten operations per number of the state."""
     inputs, hidden = args[0], out[0].shape[-1]
     steps = inputs.shape[:-1].numel()
     return int(steps * (8 * hidden * (inputs.shape[-1] + hidden + 1) + 10 * hidden))
 
 
 _RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
-    # Of the processor, and of GPUs: torch's own rule for the latter leaves the softmax out.
+    # CPU and GPU kernels; torch's own rule for the latter omits the softmax.
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention": _attention,
     "_scaled_dot_product_efficient_attention": _attention,
@@ -325,7 +330,7 @@ _RULES: dict[str, Callable[[Any, Sequence[Any]], int]] = {
     "native_layer_norm": lambda out, args: 7 * _elements(args[0]),
     "_fused_rms_norm": lambda out, args: 4 * _elements(args[0]),
     "linalg_solve_triangular": _triangular,
-    "_linalg_solve_ex": _solving,
+    "_linalg_solve_ex": _solve,
     "addcmul": lambda out, args: 2 * _elements(out),
     "mv": lambda out, args: 2 * _elements(args[0]),
     "addmv": lambda out, args: 2 * _elements(args[1]),
@@ -337,7 +342,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# By names without the underscore of operations in place: making, moving, comparing and drawing numbers is free.
+# Names without the underscore of in-place operations: allocation, data movement, comparisons and draws are free.
 _FREE = _names(
     """
     clone copy _to_copy where masked_fill masked_scatter tril triu fill zero zeros ones full empty

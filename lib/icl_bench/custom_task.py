@@ -1,4 +1,4 @@
-"""A task of one's own: a class, or a function, of (d, n) with `sample`, checked whenever it is drawn from::
+"""User-defined tasks: a class, or a function, of (d, n) with `sample`; every draw is checked::
 
     class Steps:
         def __init__(self, d, n):
@@ -8,10 +8,10 @@
             ...                       # n + 1 positions a prompt, the last of them the query
             return x, y, clean        # or x, y where labels carry no noise; or an icl.tasks.core.Prompt
 
-        def floor(self, prompt):      # only if the least expected error is known: (batch, n + 1)
+        def floor(self, prompt):      # optional, the least expected error: (batch, n + 1)
             ...
 
-Labels need not be <w, x> of any weights: a prompt keeps the clean label in weights that give it, w = clean x / x'x.
+Labels need not be linear in x: a prompt stores the clean label as weights that reproduce it, w = clean x / x'x.
 """
 
 import inspect
@@ -30,13 +30,13 @@ from icl.tasks import Prompt
 
 @dataclass(frozen=True, eq=False)
 class CustomTask:
-    """A task of one's own at some sizes; what it draws is checked, and made a :class:`~icl.tasks.core.Prompt`.
+    """A user-defined task at given sizes; draws are validated and converted to :class:`~icl.tasks.core.Prompt`.
 
     Attributes:
-        name: what it was asked for as, for errors.
-        task: an object with d, n and sample, and perhaps floor.
-        d: dimension of the inputs that it was asked for.
-        n: labelled examples a prompt that it was asked for.
+        name: its specification, for error messages.
+        task: an object with d, n, sample and optionally floor.
+        d: requested dimension of the inputs.
+        n: requested number of labelled examples a prompt.
     """
 
     name: str
@@ -45,7 +45,7 @@ class CustomTask:
     n: Count
 
     def __post_init__(self) -> None:
-        """Refuse, by name, what has other sizes or no `sample`, and what does not draw as it has to."""
+        """Check sizes, the method `sample` and a first draw; errors name the task."""
         validate_fields(self)
         _checks.text("name", self.name)
         for size in ("d", "n"):
@@ -75,7 +75,7 @@ class CustomTask:
 
     @property
     def has_floor(self) -> bool:
-        """Whether its least expected error is known."""
+        """True if its least expected error is known."""
         return callable(getattr(self.task, "floor", None))
 
     @validated
@@ -98,7 +98,7 @@ class CustomTask:
             raise ValueError(f"{self.name}.sample must draw prompts, got {type(error).__name__}: {error}") from error
         if isinstance(found, Prompt):
             x, y, third = self._parts(batch, {"x": found.x, "y": found.y, "w": found.w}, dtype, device)
-            # The prompt itself where it is as asked for: a kind of one's own keeps what it holds beside these.
+            # Keep the prompt itself where it is valid: a subclass may hold more than these tensors.
             return found if x is found.x and y is found.y and third is found.w else Prompt(x, y, third)
         if not isinstance(found, tuple | list) or len(found) not in (2, 3):
             raise ValueError(
@@ -140,13 +140,13 @@ class CustomTask:
 
     @validated
     def floor(self, prompt: Prompt) -> Float[np.ndarray, "batch time"]:
-        """The least expected squared error against the clean label that the task itself knows, a number a position.
+        """Least expected squared error against the clean label, by the task's own `floor`, at every position.
 
         Args:
             prompt: one that it drew.
 
         Raises:
-            ValueError: if it knows none, or gives anything but numbers >= 0, one a prompt and position.
+            ValueError: if it has no `floor`, or if that returns anything but numbers >= 0, one a prompt and position.
         """
         _checks.precision("dtype", prompt.x.dtype)
         if not self.has_floor:

@@ -1,22 +1,22 @@
-"""Who takes part: what a name, a file or a module stands for, found out and made ready.
+"""Resolve model specifications: a built-in name, file.py:Class, or module:Class.
 
-:func:`resolve` takes the name of something the tool has (`CONTESTANTS`), or of something of one's own,
-`my_layer.py:MyLayer` or `package.module:Name`, and `called=my_layer.py:MyLayer` calls it otherwise. What it may be, and
-how it is told apart:
+:func:`resolve` takes a built-in name (`CONTESTANTS`) or a user's own object, `my_layer.py:MyLayer` or
+`package.module:Name`; `called=my_layer.py:MyLayer` gives it another name. The kinds, and how they are recognised:
 
-    layer         a class of nn.Module, or a function that returns one; called once a block with the width
+    layer         a subclass of nn.Module, or a function that returns a module; called once a block with the width
     model         the same, with a parameter called depth: called once, in place of all blocks
     operator      a function with parameters called q, k and v (:class:`~icl_bench.sequence.Projected`)
     transformers  a configuration of transformers, a function that returns one, a class of either, or of models
     causal        a class of :class:`~icl.models.causal.Causal`, or a function that returns one
-    filter        an :class:`~icl.filters.Filter`, or a function that returns one; used as it is
+    filter        an :class:`~icl.filters.Filter`, or a function that returns one; used without training
     tunable       an :class:`~icl.experiments.tuning.Tunable`; tuned by :func:`~icl.experiments.tuning.tune`
 
 Layers and models get the width as `width` if they have a parameter of that name, and as their first argument otherwise.
-They are told these too, by name, if they ask for them: `depth`, blocks; `longest`, the most tokens that they will ever
-read; `heads`, one for each sixteen numbers of the width. Causal models, filters and tunables get the inputs' dimension
-as `d`, a Causal class also as its first argument, and `n`, examples a prompt, and `longest`, here the most examples, if
-they ask for them. A function whose parameters do not tell what it returns is tried once.
+They also get these by name, if they have such a parameter: `depth`, blocks; `longest`, the maximum sequence length in
+tokens; `heads`, one for each sixteen numbers of the width. Causal models, filters and tunables get `d`, the inputs'
+dimension, which a Causal class may also take as its first argument; `n`, examples a prompt; and `longest`, here the
+largest number of examples, if they have such parameters. A function whose signature does not determine its kind is
+called once.
 """
 
 import contextlib
@@ -54,14 +54,14 @@ _WANTED = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What a contestant is built for.
+    """Sizes that a contestant is built for.
 
     Attributes:
         d: dimension of the inputs.
         n: labelled examples a prompt.
         width: of a layer, numbers a token.
         depth: blocks of one layer each.
-        longest: most tokens that it will ever read.
+        longest: maximum sequence length, in tokens.
     """
 
     d: Count
@@ -71,29 +71,29 @@ class Shape:
     longest: Count
 
     def __post_init__(self) -> None:
-        """Refuse impossible sizes, by name."""
+        """Check sizes; errors name the field."""
         validate_fields(self)
         _checks.integer("longest", self.longest, at_least=2 * self.n + 1)
 
 
-#: What a function is tried with, where its parameters do not tell what it returns.
+#: Sizes for the trial call of a function whose signature does not determine its kind.
 _TRIED = Shape(5, 64, 32, 2, 257)
 
 
 @dataclass(frozen=True, eq=False)
 class Contestant:
-    """One that takes part.
+    """A contestant: a resolved model specification.
 
     Attributes:
-        name: under which its results stand; safe as a file's name.
-        spec: what was asked for.
+        name: its name in results; a valid file name.
+        spec: the specification as given.
         kind: one of `KINDS`.
         about: one plain sentence.
-        build: makes it anew for a shape, from torch's global stream as it stands.
-        trained: False for filters, used as they are, and tunables, which are tuned.
-        source: hash of what decides what it is: one's own files, or names and versions of installed packages.
-        path: folder that has to be on `sys.path` for another process to find the same spec, "" for none.
-        depth_inside: whether the model is whole: it is told the budget's depth, or has its own.
+        build: builds it for a shape, initialised from torch's global random stream.
+        trained: False for filters, which are used as they are, and tunables, which are tuned.
+        source: hash of its source: the user's files, or names and versions of installed packages.
+        path: folder to put on `sys.path` in another process to resolve the same spec, "" for none.
+        depth_inside: True for a whole model: it gets the budget's depth, or has its own.
     """
 
     name: str
@@ -109,11 +109,11 @@ class Contestant:
 
 @validated
 def torch_seeded(seed: Natural = 0, *, device: str = "cpu") -> contextlib.AbstractContextManager[None]:
-    """Torch's global streams at a seed, and afterwards as they were: somebody's own module draws from nothing else.
+    """Seed torch's global random streams within a context, and restore them afterwards; user modules draw from these.
 
     Args:
         seed: >= 0.
-        device: whose streams are kept too, "cpu" or as "cuda:1".
+        device: device whose stream is restored too, "cpu" or as "cuda:1".
     """
     _checks.text("device", device, "cpu, or one as cuda:1")
     return _torch_seeded(seed, device)
@@ -125,17 +125,17 @@ def _torch_seeded(seed: int, device: str) -> Iterator[None]:
         if device.startswith("cuda"):
             torch.manual_seed(seed)
         else:
-            # The same, but for what the other leaves to be done on GPUs, and for each where it was asked from.
+            # As torch.manual_seed, but that defers seeding of GPUs, and records a traceback at every call.
             torch.default_generator.manual_seed(seed)
         yield
 
 
 def resolve(spec: str, *, kind: str | None = None) -> Contestant:
-    """Find who is meant, and as what.
+    """Resolve a model specification to a contestant.
 
     Args:
-        spec: a name of `CONTESTANTS`, `file.py:Name` or `package.module:Name`; with `called=` in front, another name.
-        kind: one of `KINDS`, to take it as that; None finds out.
+        spec: a name of `CONTESTANTS`, `file.py:Name` or `package.module:Name`; a prefix `called=` renames it.
+        kind: one of `KINDS`; None infers it.
 
     Raises:
         ValueError: if it is not found or cannot take part: what was given, what is wrong, what to change. An error of
@@ -151,7 +151,7 @@ def resolve(spec: str, *, kind: str | None = None) -> Contestant:
     if equals and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", called, re.ASCII):
         raise ValueError(f"spec must have letters, digits, dots and dashes before its =, got {called!r} in {spec!r}")
     if ":" not in where:
-        return _known(where, spec, called, kind)
+        return _builtin(where, spec, called, kind)
     what, file = imports.load(where)
     name = where.rpartition(":")[2]
     found = _kind_of(what, where) if kind is None else _as_kind(what, where, kind)
@@ -162,7 +162,7 @@ def resolve(spec: str, *, kind: str | None = None) -> Contestant:
 
 @validated
 def in_the_middle(tunable: Tunable, shape: Shape) -> Predictor:
-    """A tunable's predictor before it is tuned: at the middle one of the values to try, 0.1 where it is solved for.
+    """Untuned predictor of a tunable: every setting at the middle of its grid, and 0.1 where it is solved for.
 
     Args:
         tunable: any.
@@ -172,7 +172,7 @@ def in_the_middle(tunable: Tunable, shape: Shape) -> Predictor:
     return tunable.build(shape.d, **settings | dict.fromkeys(tunable.linear, 0.1))
 
 
-def _known(name: str, spec: str, called: str, kind: str | None) -> Contestant:
+def _builtin(name: str, spec: str, called: str, kind: str | None) -> Contestant:
     if name not in CONTESTANTS:
         if name.endswith(".py") or "/" in name:
             raise ValueError(f"spec must say what in the file is meant, as {name}:MyLayer, got {spec!r}")
@@ -189,14 +189,14 @@ def _known(name: str, spec: str, called: str, kind: str | None) -> Contestant:
     for package in known.needs:
         if not adapters.is_installed(package):
             raise ValueError(f"{name} needs the package {package}, which is not here: pip install {package}")
-    # This library's own code is counted by the run itself.
+    # The run's own hash covers this library's code.
     versions = "".join(f"\0{package} {metadata.version(package)}" for package in known.needs)
     origin = hashlib.sha256(f"{name} of icl{versions}".encode()).hexdigest()
     return _contestant(called or name, spec, known.kind, known.about, known.made, origin, "")
 
 
 def _path(where: str, file: Path) -> str:
-    """The folder from which a spec is found again: where a relative file begins, or where a module's package lies."""
+    """Folder from which a spec resolves again: the base of a relative file, or the parent of a module's package."""
     asked = Path(where.rpartition(":")[0]).expanduser()
     if asked.suffix == ".py" and not asked.is_absolute():
         for folder in (str(Path.cwd()), *sys.path):
@@ -206,7 +206,7 @@ def _path(where: str, file: Path) -> str:
 
 
 def _about(what: Any) -> str:
-    """First line of a class's or function's own docstring, not of what it inherits from."""
+    """First line of an object's own docstring, not an inherited one."""
     if not isinstance(what, type) and not inspect.isroutine(what):
         return ""
     told = (vars(what) if isinstance(what, type) else {"__doc__": what.__doc__}).get("__doc__")
@@ -319,7 +319,7 @@ def _build_tunable(what: Any, name: str, shape: Shape) -> Tunable:
 
 
 def _callable(what: Any, name: str, kind: str) -> None:
-    """Refuse what needs more than it will be told, before anything is built."""
+    """Check that every required parameter has an argument, before anything is built."""
     if kind == "operator":
         try:
             operator_gates(what)
@@ -338,7 +338,7 @@ def _module(made: Any, name: str) -> nn.Module:
 
 
 def _parameters(what: Any) -> dict[str, inspect.Parameter]:
-    """What it can be called with; nothing where Python cannot tell."""
+    """Parameters of a callable; none if it has no readable signature."""
     try:
         found = dict(inspect.signature(what).parameters)
     except (TypeError, ValueError):
@@ -357,7 +357,7 @@ def _with_d(what: Any, name: str, shape: Shape) -> Any:
 def _arguments(
     what: Any, name: str, first: str, shape: Shape, needs_first: bool
 ) -> tuple[tuple[int, ...], dict[str, int]]:
-    """What it is called with, of what it can be told: `first` by name or as its first argument, the rest by name."""
+    """Arguments for a call: `first` by name or else as the first argument, the other sizes by name."""
     told = {"d": shape.d, "n": shape.n, "longest": (shape.longest - 1) // 2}
     if first == "width":
         told = {"width": shape.width, "depth": shape.depth, "longest": shape.longest, "heads": heads_for(shape.width)}
@@ -411,14 +411,14 @@ def _short(value: Any) -> str:
 
 
 def _error_text(error: BaseException) -> str:
-    """An error of somebody else's code: its kind, what it says, and the last line it passed."""
+    """One-line description of an error in user code: type, message, last line of the traceback."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {str(error) or 'without a message'}{at}"
 
 
 def _kind_of(what: Any, where: str) -> str:
-    """What something is, by what it is or by what it returns."""
+    """Infer an object's kind from its type, its signature or the value it returns."""
     for kind, is_one in (
         ("tunable", isinstance(what, Tunable)),
         ("filter", isinstance(what, Filter)),
@@ -442,11 +442,11 @@ def _kind_of(what: Any, where: str) -> str:
         return "model" if "depth" in asked or adapters.dataclass_config(what) else "layer"
     if {"q", "k", "v"} <= asked.keys():
         return "operator"
-    return _kind_tried(what, where, asked)
+    return _kind_by_call(what, where, asked)
 
 
-def _kind_tried(what: Any, where: str, asked: dict[str, inspect.Parameter]) -> str:
-    """What a function returns, once with the inputs' dimension if it asks for that, else with a width."""
+def _kind_by_call(what: Any, where: str, asked: dict[str, inspect.Parameter]) -> str:
+    """Infer a function's kind from one trial call, with d if it has that parameter, else with a width."""
     tries = (_with_d, _with_width) if "d" in asked and "width" not in asked else (_with_width,)
     made: Any = None
     for each in tries:
@@ -466,7 +466,7 @@ def _kind_tried(what: Any, where: str, asked: dict[str, inspect.Parameter]) -> s
 
 
 def _as_kind(what: Any, where: str, kind: str) -> str:
-    """The kind it is to be taken as, if it can be."""
+    """Check that an object can be used as the requested kind, and return that kind."""
     fits = {
         "filter": isinstance(what, Filter) or callable(what),
         "tunable": isinstance(what, Tunable) or callable(what),

@@ -1,9 +1,9 @@
-"""The least error of a task, as far as it is known exactly, and prompts that keep what a genie is told.
+"""Exact lower bounds on a task's error, and prompts that keep the latent variables for genie-aided bounds.
 
-Between the genie's floor and that of the best predictor linear in the labels lies the posterior mean's, Bayes', which
-no predictor beats. Where weights are Gaussian all three are one. Elsewhere (:mod:`icl.theory.floors.filtering`,
-:mod:`icl.theory.floors.unknown_drift`) the genie has to be told what the task hides: a task of :func:`revealing` keeps
-it with the prompt.
+The Bayes error, that of the posterior mean, is a lower bound for every predictor; it lies between the genie-aided bound
+and the error of the best predictor linear in the labels. For Gaussian weights all three coincide. Otherwise
+the genie (:mod:`icl.theory.floors.filtering`, :mod:`icl.theory.floors.unknown_drift`) needs the task's latent
+variables, which a task of :func:`revealing` keeps with the prompt.
 """
 
 import contextlib
@@ -41,17 +41,17 @@ from icl.theory.floors import unknown_drift
 
 @dataclass(frozen=True, eq=False)
 class RevealedPrompt(Prompt):
-    """Prompts with what decided them, which no model may see: floors of who knows more than a prompt holds need it.
+    """Prompts with their latent variables, hidden from models, for genie-aided bounds.
 
     Attributes:
-        told: what the task's `reveal` tells: the steps, or which law each prompt is of.
+        told: latent variables from the task's `reveal`: the steps, or the law of each prompt.
     """
 
     told: DrawnSteps | Int[Tensor, " batch"]
 
 
 class _Revealing:
-    """A task that keeps with its prompts what its `reveal` tells of them; the prompts are those of the task without."""
+    """Mix-in for a task whose prompts keep the latent variables that its `reveal` returns; the draws are unchanged."""
 
     def sample(
         self,
@@ -69,17 +69,17 @@ class _Revealing:
 
 @dataclass(frozen=True, eq=False)
 class _RevealingSwitches(_Revealing, RegimeSwitching):
-    """Switches."""
+    """Regime switching with latent variables."""
 
 
 @dataclass(frozen=True, eq=False)
 class _RevealingLeaps(_Revealing, HeavyTailedDrift):
-    """Leaps."""
+    """Heavy-tailed drift with latent variables."""
 
 
 @dataclass(frozen=True, eq=False)
 class _RevealingSpeeds(_Revealing, UnknownDrift):
-    """Drift of unknown speed."""
+    """Drift of unknown speed with latent variables."""
 
 
 _REVEALING: dict[type, Any] = {
@@ -91,17 +91,17 @@ _REVEALING: dict[type, Any] = {
 
 @validated
 def revealing(task: Task) -> Task:
-    """The same task, with prompts that keep what decided them (:class:`RevealedPrompt`), if it hides anything.
+    """Copy of a task whose prompts keep their latent variables (:class:`RevealedPrompt`), if it has any.
 
     Args:
-        task: one that switches, leaps or has one of several speeds is made anew; any other is given back.
+        task: with regime switching, heavy-tailed or unknown drift, it is copied; any other is returned unchanged.
     """
     if isinstance(task, RegimeSwitching | HeavyTailedDrift | UnknownDrift) and type(task) in _REVEALING:
         return _REVEALING[type(task)](**{each.name: getattr(task, each.name) for each in fields(task)})
     return task
 
 
-def _revealed(prompt: Prompt) -> Any:
+def _latents(prompt: Prompt) -> Any:
     if not isinstance(prompt, RevealedPrompt):
         raise ValueError(f"prompt must be one that the task drew, which knows what decided it, got {type(prompt)}")
     return prompt.told
@@ -112,14 +112,14 @@ def _arrays(prompt: Prompt) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _genie(task: RegimeSwitching, prompt: Prompt) -> np.ndarray:
-    steps = _revealed(prompt)
+    steps = _latents(prompt)
     variance = steps.variance.numpy(force=True).astype(np.float64)
     return floors.genie_errors(_arrays(prompt)[0], task, variance, steps.restart.numpy(force=True))
 
 
 def _speed_genie(task: UnknownDrift, prompt: Prompt) -> np.ndarray:
     each = unknown_drift.bank_predictions(*_arrays(prompt), task).each_error
-    return np.take_along_axis(each, _revealed(prompt).numpy(force=True)[:, None, None], axis=-1)[..., 0]
+    return np.take_along_axis(each, _latents(prompt).numpy(force=True)[:, None, None], axis=-1)[..., 0]
 
 
 def _speed_bayes(task: UnknownDrift, prompt: Prompt) -> np.ndarray:
@@ -130,13 +130,13 @@ def _switching_bayes(task: RegimeSwitching, prompt: Prompt) -> np.ndarray:
     return floors.switching_predictions(*_arrays(prompt), task)[1]
 
 
-#: Numbers in a block of covariances: larger ones are slow to come by than to work with.
+#: Numbers in a block of covariances; larger blocks take longer to allocate than to process.
 _TOGETHER = 500_000
 
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """On several, factors differ in their last bits, and those of small matrices take a hundred times as long."""
+    """Run on one thread: on several, factors differ in their last bits, and small matrices take 100 times as long."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -145,8 +145,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _some(task: Task, prompt: Prompt) -> Iterator[tuple[slice, Tensor]]:
-    """Prompts that are worked on together, and all their x_i'x_j."""
+def _gram_blocks(task: Task, prompt: Prompt) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of prompts, each with its Gram matrices x_i'x_j."""
     _checks.shape("x", prompt.x, (None, task.n + 1, task.d), "to match the task")
     x = prompt.x.detach().cpu().double()
     share = max(1, _TOGETHER // x.shape[1] ** 2)
@@ -156,13 +156,13 @@ def _some(task: Task, prompt: Prompt) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _linear(task: Task, prompt: Prompt) -> np.ndarray:
-    """`icl.theory.floors.joint.label_errors`, the same on any number of threads."""
+    """`icl.theory.floors.joint.label_errors`, bitwise independent of the number of threads."""
     kernel, noise = torch.as_tensor(task.weight_kernel()), noise_level(task) ** 2
     found = []
     with _one_thread():
-        for _, products in _some(task, prompt):
+        for _, products in _gram_blocks(task, prompt):
             K = kernel * products
-            # Clean variances, before the noise is put on them: taken off again it would leave its rounding.
+            # Clean variances, before the noise is added: subtracting it again would leave rounding errors.
             own = K.diagonal(dim1=1, dim2=2).clone()
             found.append(own - _root(K, noise).tril(-1).square().sum(-1))
     return torch.cat(found).clamp(min=0).numpy()
@@ -177,7 +177,7 @@ def _root(K: Tensor, noise: float = 0.0) -> Tensor:
 
 
 def _leaping(task: HeavyTailedDrift, variance: Tensor) -> Tensor:
-    """Covariance of w_i and w_j in each coordinate, of each prompt, given how large its steps were."""
+    """Covariance of w_i and w_j in each coordinate, of each prompt, given its step sizes."""
     kernel = variance.new_empty((*variance.shape, variance.shape[1]))
     own = torch.full_like(variance[:, 0], task.sigma_w**2)
     for i in range(variance.shape[1]):
@@ -189,23 +189,23 @@ def _leaping(task: HeavyTailedDrift, variance: Tensor) -> Tensor:
 
 
 def _leap_genie(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
-    variance = _revealed(prompt).variance.detach().cpu().double()
+    variance = _latents(prompt).variance.detach().cpu().double()
     with _one_thread():
-        roots = [_root(_leaping(task, variance[some]) * products) for some, products in _some(task, prompt)]
+        roots = [_root(_leaping(task, variance[some]) * products) for some, products in _gram_blocks(task, prompt)]
     return torch.cat([L.diagonal(dim1=1, dim2=2).square() for L in roots]).numpy()
 
 
 def _leap_linear(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
-    """The error of the best predictor linear in the labels, given how large the steps were.
+    """Error of the best predictor linear in the labels, given the step sizes.
 
-    Linear in the labels, it answers y - y_hat = R y with R = diag(L) L^-1, L L' the labels' covariance over all
-    prompts, so that its error is (R K R')_ii, K that of the prompt. Its mean over prompts is `joint.label_errors`. A
-    prompt's errors are as large as its leaps, and so is this: what is left of their difference settles soon.
+    Its residuals are y - y_hat = R y with R = diag(L) L^-1 and L L' the labels' covariance over all prompts, so its
+    error is (R K R')_ii with K the covariance of the prompt. The mean over prompts is `joint.label_errors`. It is a
+    control variate: a prompt's errors grow with its leaps, and this does too, so their difference converges quickly.
     """
-    variance, believed = _revealed(prompt).variance.detach().cpu().double(), torch.as_tensor(task.weight_kernel())
+    variance, believed = _latents(prompt).variance.detach().cpu().double(), torch.as_tensor(task.weight_kernel())
     found = []
     with _one_thread():
-        for some, products in _some(task, prompt):
+        for some, products in _gram_blocks(task, prompt):
             L = _root(believed * products)
             K = _leaping(task, variance[some]) * products
             inverse = torch.linalg.solve_triangular(L, torch.eye(L.shape[1], dtype=L.dtype), upper=False)
@@ -215,21 +215,22 @@ def _leap_linear(task: HeavyTailedDrift, prompt: Prompt) -> np.ndarray:
 
 
 def known_floors(task: Any) -> dict[str, Expected]:
-    """What is known exactly of a task's least error, from prompts to expected squared errors against the clean label.
+    """Exact lower bounds of a task: functions from prompts to expected squared errors against the clean label.
 
-    By name, the lowest first: "genie", "Bayes" and "best linear", each only where it is known; where weights are
-    Gaussian all three are one, and only "Bayes" is there. A drift of one's own (:class:`~icl.tasks.core.Regression`) is
-    known by its kernel, which tells the best linear predictor. Of what is no drift nothing is known, nor where labels
-    follow from those before them: the least error is then 0, and has no multiples.
+    By name, the lowest first: "genie", "Bayes" and "best linear", each only where it is known. For Gaussian weights
+    all three coincide, and only "Bayes" is returned. For a user's own :class:`~icl.tasks.core.Regression` the kernel
+    determines the best linear predictor. No bound is known for a task that is not a drift, nor where labels are
+    determined by those before them: the least error is then 0, and has no multiples.
 
-    Each is an expectation given a part of the prompt: its inputs; Bayes', where the law is not Gaussian, its labels,
-    too; the genie's, and both of leaps, what decided it. Their averages over prompts are the floors.
+    Each is a conditional expectation: given the inputs; for the Bayes error of non-Gaussian weights, given the labels
+    too; for the genie's, and for both bounds of heavy-tailed drift, given the latent variables. Their averages over
+    prompts are the floors.
 
     Args:
-        task: any; there is a genie for one of :func:`revealing`, whose floors need prompts that it drew.
+        task: any; "genie" needs a task of :func:`revealing` and prompts that it drew.
     """
     inner = task.task if isinstance(task, Noisy) else task
-    if not _lawful(inner, noisy=inner is not task) or _follows(task):
+    if not _is_known_drift(inner, noisy=inner is not task) or _is_determined(task):
         return {}
     found: dict[str, Callable[..., np.ndarray]]
     told = isinstance(task, _Revealing)
@@ -248,12 +249,12 @@ def known_floors(task: Any) -> dict[str, Expected]:
     return {name: Expected(partial(errors, task)) for name, errors in found.items()}
 
 
-#: Tasks whose weights are Gaussian.
+#: Tasks with Gaussian weights.
 _GAUSSIAN = (DriftingRegression, SmoothDrift, LinearDrift, StationaryRegression)
 
 
-def _lawful(inner: Any, *, noisy: bool) -> bool:
-    """Whether this is a drift whose kernel and noise say all that a predictor linear in the labels sees."""
+def _is_known_drift(inner: Any, *, noisy: bool) -> bool:
+    """True for a drift whose kernel and noise determine its best linear predictor."""
     if not isinstance(inner, Regression) or (isinstance(inner, UnknownDrift) and noisy):
         return False
     own = (Regression.sample, UnknownDrift.sample, _Revealing.sample)
@@ -262,12 +263,12 @@ def _lawful(inner: Any, *, noisy: bool) -> bool:
 
 
 def _has_density(task: RegimeSwitching) -> bool:
-    """Whether labels have the density that the posterior over switches is made of (`switching_predictions`)."""
+    """True if labels have the density that the posterior over switches needs (`switching_predictions`)."""
     largest = task.sigma_w * max(task.gamma, 1.0) ** task.d
     return task.sigma_w > 0 and task.sigma_e > 0 and largest <= 1e4 * task.sigma_e
 
 
-def _follows(task: Task) -> bool:
-    """Whether the last labels follow from those before them: as many as there are unknown numbers."""
+def _is_determined(task: Task) -> bool:
+    """True if the last labels are determined by the earlier ones: at least as many as there are unknowns."""
     kernel = np.asarray(task.weight_kernel())
     return noise_level(task) == 0 and int(np.linalg.matrix_rank(kernel, hermitian=True)) * task.d <= task.n

@@ -1,7 +1,7 @@
-"""What is brought along is named as `file.py:Name` or `package.module:Name`: found, loaded, and hashed.
+"""User code named as `file.py:Name` or `package.module:Name`: import and source hash.
 
-One loader for layers and for tasks of one's own. A file is looked for where the command was started, then in the
-folders of `sys.path`, so that another process that was told the folder finds the same file.
+One loader for layers and for user-defined tasks. A file is looked up in the working directory, then in the folders of
+`sys.path`, so that another process that has the folder on its path finds the same file.
 """
 
 import ast
@@ -25,12 +25,12 @@ from icl._bounds import validated
 
 _OWN = {Path(__file__).resolve().parents[1] / name for name in ("icl", "icl_bench", "icl_book")}
 
-#: What this process has loaded, by file, as it was then.
+#: Modules loaded by this process, by file, with the sources they were loaded from.
 _loaded: dict[Path, str] = {}
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """Which of these was perhaps meant: "; did you mean a or b?", or "" if none is near."""
+    """Suggest close matches to a name: "; did you mean a or b?", or "" if none is close."""
     _checks.text("name", name)
     _checks.names("known", known)
     found = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
@@ -39,10 +39,10 @@ def nearest(name: str, known: list[str]) -> str:
 
 @validated
 def load(spec: str) -> tuple[Any, Path]:
-    """What a spec names, and the file that it is written in.
+    """Import the object that a spec names; return it and its file.
 
     The file's folder (of a package, the folder that the package is in) is put in front of `sys.path`, as Python does
-    for a program, so that it can import what lies beside it. A file that has changed since is loaded anew.
+    for a program, so that it can import modules beside it. A file that has changed since is reloaded.
 
     Args:
         spec: `file.py:Name` or `package.module:Name`.
@@ -67,7 +67,7 @@ def load(spec: str) -> tuple[Any, Path]:
         raise ValueError(f"spec must name something written in a file, got {spec!r}, a folder without __init__.py")
     path = Path(file).resolve()
     if not is_file and _loaded.setdefault(path, source_hash(path)) != source_hash(path):
-        # Its hash would not be that of what runs.
+        # The hash would not be that of the running code.
         raise ValueError(f"spec must be as it was when it was first imported, got {spec!r}, changed: restart Python")
     return found, path
 
@@ -85,15 +85,15 @@ def _from_file(where: str, spec: str) -> types.ModuleType:
     if str(home) not in sys.path:
         sys.path.insert(0, str(home))
     if file.parent != home:
-        # Within a package a file may import from beside it by a dot.
+        # A file in a package may use relative imports.
         return _from_module(".".join(file.relative_to(home).with_suffix("").parts), spec)
-    # Named after its place and content: a file called torch.py hides nothing, and one that changed is another module.
+    # Module name from path and content hash: a file torch.py shadows nothing, and a changed file is a new module.
     now = source_hash(file)
     alias = f"{file.stem}_{hashlib.sha256(f'{file} {now}'.encode()).hexdigest()[:8]}"
     if alias in sys.modules:
         return sys.modules[alias]
     if _loaded.get(file, now) != now:
-        # What it imports from beside it may have changed, too.
+        # Modules that it imports from its folder may have changed too.
         own = _sources(file)
         for name in [name for name, each in sys.modules.items() if _file_of(each) in own]:
             del sys.modules[name]
@@ -138,7 +138,7 @@ def _from_module(where: str, spec: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def _importing(spec: str, file: Path | None = None) -> Iterator[None]:
-    """Errors of somebody's own file, as one line that says where."""
+    """Convert import errors of user code to one line with the place."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -158,7 +158,7 @@ def _importing(spec: str, file: Path | None = None) -> Iterator[None]:
 
 @validated
 def package_root(file: Path) -> Path:
-    """The folder that has to be on `sys.path` for a file's module: its own, or that of the outermost package.
+    """Import root of a file: its own folder, or the parent of its outermost package.
 
     Args:
         file: a Python file.
@@ -171,18 +171,18 @@ def package_root(file: Path) -> Path:
 
 @validated
 def source_hash(file: Path) -> str:
-    """Hash of all that decides what a file defines, as far as it is one's own.
+    """Hash of a user file's source and of the local modules it imports.
 
-    The file, the package it is in, and what they import from the folder that these lie in; of an installed package its
-    name and version. What else it uses is not in it: torch, and this library, which runs count for themselves.
+    It covers the file, its package, and their imports from the same folder; for an installed package, its name and
+    version. Other dependencies are not included: torch, and this library, which a run hashes itself.
 
     Args:
-        file: a Python file that is there.
+        file: an existing Python file.
     """
     file = file.resolve()
     if not file.is_file():
         raise ValueError(f"file must be a Python file that is there, got {file}")
-    if (version := _installed(file)) is not None:
+    if (version := _installed_version(file)) is not None:
         return hashlib.sha256(version.encode()).hexdigest()
     home, digest = package_root(file), hashlib.sha256()
     for each, source in sorted(_sources(file).items()):
@@ -191,19 +191,19 @@ def source_hash(file: Path) -> str:
 
 
 def _sources(file: Path) -> dict[Path, bytes]:
-    """What a file, the package it is in, and what they import from beside it are written as."""
+    """Sources of a file, of its package, and of their imports from the same folder."""
     home, found = package_root(file), dict[Path, bytes]()
-    ahead = _together(file, home)
+    ahead = _package_files(file, home)
     while ahead:
         each = ahead.pop()
         if each not in found:
             found[each] = each.read_bytes()
-            ahead += [near for name in _imports(found[each]) for near in _beside(name, home)]
+            ahead += [near for name in _imports(found[each]) for near in _local_files(name, home)]
     return found
 
 
-def _installed(file: Path) -> str | None:
-    """Name and version of the installed package that a file is of; None for one's own."""
+def _installed_version(file: Path) -> str | None:
+    """Name and version of the installed package that contains a file; None for a user's own file."""
     for key in ("purelib", "platlib", "stdlib"):
         folder = Path(sysconfig.get_path(key)).resolve()
         if file.is_relative_to(folder):
@@ -218,19 +218,19 @@ def _installed(file: Path) -> str | None:
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Names of the installed distributions of each package; to look through them takes a quarter of a second."""
+    """Installed distributions by package, cached: the scan takes a quarter of a second."""
     return metadata.packages_distributions()
 
 
-def _together(file: Path, home: Path) -> list[Path]:
-    """A file, or all of the package that it is in."""
+def _package_files(file: Path, home: Path) -> list[Path]:
+    """A file, or every file of its package."""
     if file.parent == home:
         return [file]
     return sorted((home / file.relative_to(home).parts[0]).rglob("*.py"))
 
 
-def _beside(name: str, home: Path) -> list[Path]:
-    """What an import of this name finds in a folder, this library apart."""
+def _local_files(name: str, home: Path) -> list[Path]:
+    """Files that an import of this name finds in a folder, this library excluded."""
     package, file = home / name, home / f"{name}.py"
     if package.resolve() in _OWN:
         return []
@@ -240,7 +240,7 @@ def _beside(name: str, home: Path) -> list[Path]:
 
 
 def _imports(source: bytes) -> set[str]:
-    """First parts of the names that a file imports; none of one that cannot be read, whose import fails by itself."""
+    """Top-level names that a file imports; none if it does not parse, as its import fails anyway."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

@@ -1,10 +1,9 @@
-"""A leaderboard of runs: one file a contestant, refused by name where its numbers do not hold together.
+"""Leaderboard: one JSON file a contestant, validated for internal consistency.
 
-A row holds what a contestant's run found on each task, in multiples of the floor with standard errors, what it cost,
-how it was trained, and where its code is: a commit and a link. Rows are compared because all were tested on the same
-prompts: hashes of the prompts and the floors on them stand in each row, must be those of the other rows, and
-`read_rows` makes them anew where it is asked to. A checksum says that a file is whole, not that it is true: who doubts
-a row runs it again, which is what its commit is for.
+A row holds a contestant's results on each task, in multiples of the floor with standard errors, its cost, its training
+settings, and the commit and link of its code. Rows are comparable because all were tested on the same prompts: a row
+holds hashes of the prompts and of the floors on them, which must equal those of the other rows; `read_rows` can
+recompute them. A checksum shows that a file is intact, not that it is true: to verify a row, run its commit again.
 """
 
 import datetime
@@ -27,7 +26,7 @@ from icl_bench.budgets import BUDGETS, Budget
 from icl_bench.results import BenchResults
 
 _FORMAT = "icl-bench row 1"
-#: Geometric means are over tasks trained on, tasks nobody is trained on, and prompts twice as long.
+#: Test groups of the geometric means: tasks trained on, held-out tasks, and prompts twice as long.
 MEANS = tables.GROUPS
 _NUMBERS = ("floor", "risk", "se", "ratio", "ratio_se", "low", "high")
 _COSTS = ("parameters", "flops", "state_bytes", "us_per_token", "seconds")
@@ -37,17 +36,17 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 @validated
 def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "") -> dict[str, Any]:
-    """What of a run goes to the leaderboard for one contestant.
+    """Make one contestant's leaderboard row from a run.
 
     Args:
         results: of a run on all tasks at once at one of `icl_bench.budgets.BUDGETS`, with the shifted ones.
         contestant: its name there.
         commit: of the code that was run, at least seven digits of its hash.
         link: where that code is, https://...
-        by: who ran it.
+        by: name of the submitter.
 
     Raises:
-        ValueError: if the run has no such contestant, or is not one that can be compared: by what is missing.
+        ValueError: if the run has no such contestant, or is not comparable; the message says what is missing.
     """
     for name, value in (("contestant", contestant), ("commit", commit), ("link", link), ("by", by)):
         if not isinstance(value, str):
@@ -77,7 +76,7 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
         "contestant": contestant,
         "kind": told["kind"],
         "about": told["about"],
-        # Of a file's place on somebody's machine only its name.
+        # Only the file name, not its path on the user's machine.
         "spec": told["spec"].replace("\\", "/").rpartition("/")[2],
         "source": told["source"],
         "by": by,
@@ -100,21 +99,21 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
 
 
 def _number(value: Any) -> float | int | None:
-    """A number as JSON holds it: what is infinite or not known is null."""
+    """JSON number; infinity and NaN become null."""
     if value is None or not math.isfinite(value):
         return None
     return int(value) if isinstance(value, int | np.integer) else float(value)
 
 
 def _means(results: BenchResults, contestant: str, by_task: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Geometric means over the three sets of tests, with the standard errors that the run has for them."""
+    """Geometric means over the three test groups, with the run's standard errors."""
     found = tables.aggregate(results)
     errors = found[found["contestant"] == contestant].set_index("group")["ratio_se"]
-    return {name: {"ratio": _geometric(_of(by_task, name)), "se": _number(errors.get(name))} for name in MEANS}
+    return {name: {"ratio": _geometric(_tests_of(by_task, name)), "se": _number(errors.get(name))} for name in MEANS}
 
 
-def _of(by_task: Sequence[Mapping[str, Any]], mean: str) -> list[Mapping[str, Any]]:
-    """The tests that a mean is over."""
+def _tests_of(by_task: Sequence[Mapping[str, Any]], mean: str) -> list[Mapping[str, Any]]:
+    """Tests of a group."""
     kind = {"trained on": ("same", False), "shifted": ("same", True), "longer": ("longer", False)}[mean]
     return [each for each in by_task if (each["variant"], each["shifted"]) == kind]
 
@@ -128,14 +127,14 @@ def _geometric(tests: Sequence[Mapping[str, Any]]) -> float | None:
 
 @validated
 def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
-    """Write a row as `<contestant>.json` with its checksum, whole or not at all.
+    """Write a row as `<contestant>.json` with its checksum, atomically.
 
     Args:
-        made: what `row` made.
-        folder: made if it is not there.
+        made: a row of `row`.
+        folder: created if missing.
 
     Raises:
-        ValueError: if its numbers do not hold together, or the folder cannot be written to.
+        ValueError: if its numbers are inconsistent, or the folder cannot be written to.
     """
     _examine(made, "this row")
     path = _place(folder) / f"{made['contestant']}.json"
@@ -152,18 +151,18 @@ def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
 def submit(
     results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "", folder: Path | str = "."
 ) -> Path:
-    """Write the file that goes into a pull request: `row`, then `write_row`.
+    """Write the file for a pull request: `row`, then `write_row`.
 
     Args:
         results: of a run on all tasks at once at one of `icl_bench.budgets.BUDGETS`, with the shifted ones.
         contestant: its name there.
         commit: of the code that was run, at least seven digits of its hash.
         link: where that code is, https://...
-        by: who ran it.
+        by: name of the submitter.
         folder: where to write it.
 
     Raises:
-        ValueError: if the run cannot be compared, by what is missing; or the folder cannot be written to.
+        ValueError: if the run is not comparable (the message says what is missing), or the folder cannot be written to.
     """
     return write_row(row(results, contestant, commit=commit, link=link, by=by), folder)
 
@@ -173,12 +172,12 @@ def _place(folder: Path | str) -> Path:
 
 
 def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """All rows of a folder, in the order of their names, each looked through.
+    """Read and validate all rows of a folder, sorted by name.
 
     Args:
-        folder: `<contestant>.json` files of `write_row`; without one, no rows.
-        budget: that all of them must be of.
-        again: names of tasks whose test prompts and floors are made anew and compared, for both variants.
+        folder: holds `<contestant>.json` files of `write_row`; without files, no rows are returned.
+        budget: name of the budget that all rows must have.
+        again: names of tasks whose test prompts and floors are recomputed and compared, for both variants.
 
     Raises:
         ValueError: with the file and the reason: another checksum, format or budget, numbers that do not follow
@@ -199,7 +198,7 @@ def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str]
         if found[-1]["contestant"] != path.stem:
             raise ValueError(f"{path} is no row of this leaderboard: it is of {found[-1]['contestant']}")
     if found:
-        _made_anew(found[0], again, BUDGETS[budget], place)
+        _check_prompts(found[0], again, BUDGETS[budget], place)
     return found
 
 
@@ -221,7 +220,7 @@ def _no_number(name: str) -> float:
 
 
 def _examine(made: Mapping[str, Any], who: str) -> None:
-    """Refuse a row that says too little, or whose numbers do not follow from one another."""
+    """Validate a row: required fields, and consistency of its numbers."""
     for name in _WORDS:
         if not isinstance(made[name], str):
             raise ValueError(f"{who}: {name} must be a string, got {made[name]!r}")
@@ -248,7 +247,7 @@ def _examine(made: Mapping[str, Any], who: str) -> None:
 
 
 def _examine_rates(made: Mapping[str, Any], budget: Budget, who: str) -> None:
-    """What is trained was tried at each rate, and went on with the best."""
+    """Check that a trained contestant was swept over every rate and continued at the best."""
     tried = {float(rate): math.inf if loss is None else loss for rate, loss in made["rates"].items()}
     if tried and set(tried) != set(budget.rates):
         raise ValueError(f"{who}: rates must be those of the budget, {budget.rates}, got {tuple(tried)}")
@@ -257,7 +256,7 @@ def _examine_rates(made: Mapping[str, Any], budget: Budget, who: str) -> None:
 
 
 def _examine_tests(made: Mapping[str, Any], who: str) -> None:
-    """Every task once a variant, with multiples that are the risk over the floor."""
+    """Check for every task and variant once, and ratios equal to risk over floor."""
     pairs = [(each["task"], each["variant"]) for each in made["tasks"]]
     wanted = [
         (name, variant)
@@ -291,9 +290,9 @@ def _examine_tests(made: Mapping[str, Any], who: str) -> None:
 
 
 def _examine_means(made: Mapping[str, Any], who: str) -> None:
-    """Geometric means follow from the multiples; of their errors a bound is known."""
+    """Check geometric means against the ratios, and their standard errors against an upper bound."""
     for name in MEANS:
-        told, tests = made["means"][name], _of(made["tasks"], name)
+        told, tests = made["means"][name], _tests_of(made["tasks"], name)
         right = _geometric(tests)
         if (told["ratio"] is None) != (right is None) or (
             right is not None and not math.isclose(told["ratio"], right, rel_tol=1e-9)
@@ -301,14 +300,14 @@ def _examine_means(made: Mapping[str, Any], who: str) -> None:
             raise ValueError(f"{who}: the mean {name!r} must be {right}, as its multiples say, got {told['ratio']}")
         if right is None or told["se"] is None:
             continue
-        # However tests hang together, a mean's relative error is to first order at most the mean of theirs.
+        # For any correlation of the tests, a mean's relative error is to first order at most the mean of theirs.
         most = 1.5 * right * float(np.mean([each["ratio_se"] / each["ratio"] for each in tests]))
         if not 0 <= told["se"] <= most:
             raise ValueError(f"{who}: the mean {name!r} must have a standard error up to {most:.4g}, got {told['se']}")
 
 
 def _same_tests(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """Refuse two rows that were tested on other prompts, or against other floors."""
+    """Check that two rows share test prompts and floors."""
     theirs = {(each["task"], each["variant"]): each for each in one["tasks"]}
     for each in other["tasks"]:
         first = theirs[each["task"], each["variant"]]
@@ -319,8 +318,8 @@ def _same_tests(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
             raise ValueError(f"{at}: its floor is not that of {one['contestant']}, {first['floor']!r}")
 
 
-def _made_anew(made: Mapping[str, Any], again: Sequence[str], budget: Budget, folder: Path) -> None:
-    """Test prompts and floors of some tasks once more; all rows have the same, so one row stands for them."""
+def _check_prompts(made: Mapping[str, Any], again: Sequence[str], budget: Budget, folder: Path) -> None:
+    """Recompute test prompts and floors of some tasks and compare them with one row, which stands for all."""
     for name, task in tasks_of.find_tasks(again).items() if again else ():
         for each in (each for each in made["tasks"] if each["task"] == name):
             sized, prompt = training_jobs.prompts_for(name, each["variant"], budget)
@@ -334,31 +333,32 @@ def _made_anew(made: Mapping[str, Any], again: Sequence[str], budget: Budget, fo
 
 
 def _only_rows(rows: Any) -> None:
-    """Refuse what `read_rows` does not return."""
+    """Check that rows come from `read_rows`."""
     _checks.instance("rows", rows, Sequence)
     for row in rows:
         _checks.instance("rows", row, Mapping)
 
 
 def by_task(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """All tests of all rows, one a line: contestant, task, variant, shifted, reference and the numbers.
+    """Table of all tests of all rows, one a line: contestant, task, variant, shifted, reference and the numbers.
 
     Args:
-        rows: what `read_rows` returned.
+        rows: as `read_rows` returned them.
     """
     _only_rows(rows)
     lines = [{"contestant": made["contestant"]} | dict(each) for made in rows for each in made["tasks"]]
-    return _filled(pd.DataFrame(lines, columns=["contestant", "task", "variant", "shifted", "reference", *_NUMBERS]))
+    columns = ["contestant", "task", "variant", "shifted", "reference", *_NUMBERS]
+    return _fill_nulls(pd.DataFrame(lines, columns=columns))
 
 
 def board(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One line a contestant, the nearest to the floor first.
+    """Ranked table of contestants, the nearest to the floor first.
 
-    For each of `MEANS` the geometric mean of its multiples and, after it, its standard error; infinite where a test's
-    error is. Then what it costs, the rate that was chosen, how many warnings it has, and where it is from.
+    For each of `MEANS` the geometric mean of its ratios to the floor and then its standard error; infinite if an error
+    is. Then its cost, the chosen learning rate, the number of warnings, and the source.
 
     Args:
-        rows: what `read_rows` returned.
+        rows: as `read_rows` returned them.
     """
     _only_rows(rows)
     lines = []
@@ -371,12 +371,12 @@ def board(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     means = [part for name in MEANS for part in (name, f"{name}, se")]
     columns = ["contestant", "kind", "about", *means, *_COSTS, "rate", "warnings"]
     columns += ["device", "by", "commit", "link", "date"]
-    table = _filled(pd.DataFrame(lines, columns=columns), MEANS)
+    table = _fill_nulls(pd.DataFrame(lines, columns=columns), MEANS)
     return table.sort_values([MEANS[0], "contestant"], ignore_index=True)
 
 
-def _filled(table: pd.DataFrame, infinite: Sequence[str] = ("risk", "ratio", "high")) -> pd.DataFrame:
-    """With numbers in place of nulls: infinite where something diverged, else not a number."""
+def _fill_nulls(table: pd.DataFrame, infinite: Sequence[str] = ("risk", "ratio", "high")) -> pd.DataFrame:
+    """Table with null replaced: by infinity in columns that can diverge, else by NaN."""
     for name in table.columns:
         if name in infinite:
             table[name] = table[name].astype(float).fillna(math.inf)

@@ -1,8 +1,7 @@
-"""A report of one page: who is how far from what is possible, how sure that is, and what was done to find it.
+"""One-page HTML report: ranking against the floor, uncertainty, learning-rate sweep, cost, provenance.
 
-The page needs nothing but itself, and no network:
-pictures are drawn into it, it follows the reader's light or dark theme, and is read on a phone and on paper too. All
-that comes from outside, names first of all, is text in it and never markup.
+The page is self-contained and needs no network: figures are inline SVG, it follows the reader's light or dark theme,
+and it works on a phone and in print. All external text, names above all, is escaped.
 """
 
 import math
@@ -34,19 +33,19 @@ _HEADS = {
     "shifted": "shifted tasks, never trained on",
     "longer": "prompts twice as long, of tasks trained on",
 }
-#: Plus or minus, which no line ends at.
+#: Plus or minus, with non-breaking spaces.
 _TIED = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
-#: Most contestants that colours tell apart in one picture.
+#: Largest number of contestants that one figure tells apart by colour.
 _FEW = 6
 
 
 @validated
 def page(results: BenchResults, *, against: str | None = None) -> str:
-    """The report as one self-contained page of HTML.
+    """Render the report as one self-contained HTML page.
 
     Args:
         results: of one run, or of several :func:`~icl_bench.results.concat`.
-        against: name of a contestant that all others are compared with too, prompt by prompt.
+        against: name of a contestant with which all others are compared too, prompt by prompt.
     """
     if against is not None and against not in results.contestants:
         raise ValueError(f"against must be one of {', '.join(results.contestants)}, got {against!r}")
@@ -63,11 +62,11 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
             markup.tag("p", markup.tag("a", f"{count}, below", href="#warnings"), class_="note") if warnings else "",
             _across(overall, names),
             _by_task(results, names),
-            _against(results, names, against) if against is not None else "",
+            _paired_section(results, names, against) if against is not None else "",
             _sweep(results),
             _cost(results, names),
             _budget(results),
-            _reading(overall),
+            _reading_guide(overall),
             _warnings(warnings),
             _provenance(results),
         )
@@ -78,7 +77,7 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
 
 @validated
 def write_report(path: Path, results: BenchResults, *, against: str | None = None) -> None:
-    """Write the report, whole or not at all.
+    """Write the report to a file, atomically.
 
     Args:
         path: of the file.
@@ -89,7 +88,7 @@ def write_report(path: Path, results: BenchResults, *, against: str | None = Non
 
 
 def ranked(results: BenchResults) -> list[str]:
-    """Contestants, the least error first, as over the tasks trained on or else over what there is; `ZERO` left out."""
+    """Contestants by error on the tasks trained on, or else on the available tests, best first, without `ZERO`."""
     return _order(results, tables.aggregate(results))
 
 
@@ -100,7 +99,7 @@ def _order(results: BenchResults, overall: pd.DataFrame) -> list[str]:
 
 
 def answer(results: BenchResults) -> str:
-    """What was found, in a sentence or two without markup: the best contestant on each group of tests, then others."""
+    """Result in a sentence or two, without markup: the best contestant on each group of tests, then others."""
     overall = tables.aggregate(results)
     return _answer(overall, _order(results, overall))
 
@@ -110,25 +109,25 @@ def _answer(overall: pd.DataFrame, names: Sequence[str]) -> str:
     if not names:
         return "No contestant has results that can be compared with a floor."
     found = []
-    for _, row in _of(overall, names[0]).iterrows():
+    for _, row in _rows_of(overall, names[0]).iterrows():
         place = _PLACES[row["group"]].format(n="the one task" if row["tasks"] == 1 else f"{row['tasks']} tasks")
         if math.isinf(row["ratio"]):
             found.append(f"beyond all numbers, as a training diverged, {place}")
         else:
             of = "" if any("times" in part for part in found) else f" {_measure(row['reference'])}"
             found.append(f"{plain(row['ratio'], row['ratio_se'])} times{of} {place}")
-    sentence = f"{names[0]} errs {_listed(found)}."
+    sentence = f"{names[0]} errs {_join_words(found)}."
     if len(names) > 1:
-        rest = [_of(overall, name).iloc[0] for name in names[1:]]
+        rest = [_rows_of(overall, name).iloc[0] for name in names[1:]]
         told = [f"{row['contestant']} at {plain(row['ratio'], row['ratio_se'])}" for row in rest]
         if len(told) > 4:
             told = [*told[:3], f"last of {len(names)} {told[-1]}"]
-        sentence += f" Next come {_listed(told)}." if len(told) > 1 else f" Next comes {told[0]}."
+        sentence += f" Next come {_join_words(told)}." if len(told) > 1 else f" Next comes {told[0]}."
     return sentence
 
 
 def warned(results: BenchResults) -> Iterable[str]:
-    """What to know before believing a number, a sentence each."""
+    """Caveats of the results, a sentence each."""
     summary = tables.summary(results)
     for name, told in results.meta["contestants"].items():
         for warning in told.get("warnings", []):
@@ -151,7 +150,7 @@ def warned(results: BenchResults) -> Iterable[str]:
 
 
 def plain(value: float, error: float) -> str:
-    """A number and its standard error to the digits that it bears: 1.43 ± 0.02; inf is "diverged", NaN a dash."""
+    """Number with its standard error, to significant digits: 1.43 ± 0.02; inf is "diverged", NaN a dash."""
     for name, given in (("value", value), ("error", error)):
         _checks.instance(name, given, numbers.Real)
     if math.isnan(value):
@@ -164,12 +163,12 @@ def plain(value: float, error: float) -> str:
     return f"{value:.{places}f} ± {error:.{places}f}"
 
 
-# Sections of the page, in its order.
+# Sections of the page, in order.
 
 
 def _across(overall: pd.DataFrame, names: Sequence[str]) -> Html:
-    """Every contestant over all tasks."""
-    rows = _drawable(overall[overall["contestant"].isin(names)])
+    """Section on every contestant over all tasks."""
+    rows = _finite_rows(overall[overall["contestant"].isin(names)])
     if rows.empty:
         return Html("")
     rows = rows.assign(label=_labels(rows))
@@ -189,7 +188,7 @@ def _across(overall: pd.DataFrame, names: Sequence[str]) -> Html:
         by="group",
         x_title=f"error, in multiples of {of}",
         title=title,
-        alt=f"Dots, a row for each contestant, error in multiples of {of}: {_listed(points)}.",
+        alt=f"Dots, a row for each contestant, error in multiples of {of}: {_join_words(points)}.",
         floors={of: 1.0},
         colours={**_GROUP_COLOURS, of: _FLOOR_COLOUR},
         log_x=True,
@@ -199,10 +198,10 @@ def _across(overall: pd.DataFrame, names: Sequence[str]) -> Html:
 
 
 def _by_task(results: BenchResults, names: Sequence[str]) -> Html:
-    """Dots for each task where contestants are few, and the table of all."""
+    """Section by task: a dot plot if contestants are few, and the full table."""
     table = tables.per_task(results)
     titles = {name: str(task["title"]) for name, task in results.meta["tasks"].items()}
-    drawn = _drawable(table[table["contestant"].isin(names) & (table["variant"] == "same")])
+    drawn = _finite_rows(table[table["contestant"].isin(names) & (table["variant"] == "same")])
     picture = Html("")
     if len(names) <= _FEW and not drawn.empty:
         rows = [titles.get(task, task) for task in drawn["task"]]
@@ -241,7 +240,7 @@ def _by_task(results: BenchResults, names: Sequence[str]) -> Html:
 
 
 def _heat(results: BenchResults, table: pd.DataFrame, names: Sequence[str], titles: dict[str, str]) -> Html:
-    """Multiples of the floor: a row for each test, a column for each contestant, darker where they are greater."""
+    """Heat-map table of ratios to the floor: a row for each test, a column for each contestant."""
     columns = [
         (name, trained_on)
         for name in names
@@ -269,7 +268,7 @@ def _heat(results: BenchResults, table: pd.DataFrame, names: Sequence[str], titl
             for column in columns:
                 value, error = cells.get((*column, group, task), (math.nan, math.nan))
                 shade = min(max(math.log(value) / math.log(8), 0), 1) if 0 < value < math.inf else float(value > 0)
-                # Never so dark that the number is hard to read.
+                # Light enough for the number to stay legible.
                 line.append(markup.tag("td", plain(value, error), style=f"--heat:{42 * shade:.0f}%", class_="heat"))
             lines.append(markup.tag("tr", *line))
         if lines:
@@ -288,13 +287,13 @@ def _heat(results: BenchResults, table: pd.DataFrame, names: Sequence[str], titl
     )
 
 
-def _against(results: BenchResults, names: Sequence[str], against: str) -> Html:
-    """All others over one of them, prompt by prompt."""
+def _paired_section(results: BenchResults, names: Sequence[str], against: str) -> Html:
+    """Section of paired ratios to one contestant."""
     table = tables.aggregate(results, against=against)
     groups = [group for group in tables.GROUPS if group in set(table["group"])]
     rows = []
     for name in [name for name in names if name != against]:
-        told = _of(table, name).drop_duplicates("group").set_index("group")
+        told = _rows_of(table, name).drop_duplicates("group").set_index("group")
         cells = [""] * len(groups)
         for place, group in enumerate(groups):
             if group in told.index:
@@ -312,7 +311,7 @@ def _against(results: BenchResults, names: Sequence[str], against: str) -> Html:
 
 
 def _sweep(results: BenchResults) -> Html:
-    """Error along the learning rates tried, and whether the best one lies at an edge."""
+    """Section on the learning-rate sweep, with a note where the best rate lies at an edge."""
     tried = {
         (name, trained_on): {float(rate): _number(loss) for rate, loss in rates.items()}
         for name, told in results.meta["contestants"].items()
@@ -351,7 +350,7 @@ def _sweep(results: BenchResults) -> Html:
             x_title="learning rate",
             y_title="mean squared error",
             title=title,
-            alt=f"Lines of mean squared error by learning rate, stars at the best: {_listed(best_rates)}.",
+            alt=f"Lines of mean squared error by learning rate, stars at the best: {_join_words(best_rates)}.",
             stars=stars,
             colours={name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(names)},
             log_x=True,
@@ -367,8 +366,8 @@ def _sweep(results: BenchResults) -> Html:
     if edges:
         shown = edges if len(edges) <= 8 else [*edges[:8], f"{len(edges) - 8} more"]
         text = (
-            f"The best rate is at an edge of what was tried for {_listed(shown)}. A rate beyond the edge may be better "
-            f"still, so that the numbers above may say too little for it."
+            f"The best rate is at an edge of what was tried for {_join_words(shown)}. A rate beyond the edge may be "
+            f"better still, so that the numbers above may say too little for it."
         )
         parts.append(markup.tag("p", markup.tag("strong", "At the edge. "), text, class_="warning"))
     return markup.section("rates", "Learning rates", *parts)
@@ -402,7 +401,7 @@ def _cost(results: BenchResults, names: Sequence[str]) -> Html:
 
 def _budget(results: BenchResults) -> Html:
     b = results.meta["budget"]
-    rates = _listed([f"{rate:g}" for rate in b["rates"]])
+    rates = _join_words([f"{rate:g}" for rate in b["rates"]])
     own = [name for name, task in results.meta["tasks"].items() if not task["shifted"]]
     how = {"all": f"on {len(own)} tasks at once", "each": "on each task by itself"}
     train = str(results.meta.get("train", "all"))
@@ -426,8 +425,8 @@ def _budget(results: BenchResults) -> Html:
     )
 
 
-def _reading(overall: pd.DataFrame) -> Html:
-    zero = _of(overall, ZERO)
+def _reading_guide(overall: pd.DataFrame) -> Html:
+    zero = _rows_of(overall, ZERO)
     level = f" Answering 0 to everything errs {zero.iloc[0]['ratio']:.1f} times the floor here." if len(zero) else ""
     sentences = (
         "1 is the floor: the least expected error of anybody who knows how the task's weights move. Where that is not "
@@ -471,19 +470,19 @@ def _provenance(results: BenchResults) -> Html:
     return markup.section("provenance", "Where it comes from", versions, who, markup.fold("Test prompts", tests))
 
 
-# Words and numbers.
+# Formatting.
 
 
-def _of(overall: pd.DataFrame, name: str) -> pd.DataFrame:
+def _rows_of(overall: pd.DataFrame, name: str) -> pd.DataFrame:
     return overall[overall["contestant"] == name]
 
 
-def _drawable(table: pd.DataFrame) -> pd.DataFrame:
+def _finite_rows(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["ratio"].map(lambda value: 0 < value < math.inf)].copy()
 
 
 def _labels(rows: pd.DataFrame) -> list[str]:
-    """Names, with what they were trained on where one contestant was trained in several ways."""
+    """Row labels: names, with the training where one contestant has several."""
     ways = rows.groupby("contestant")["trained_on"].nunique()
     pairs = zip(rows["contestant"], rows["trained_on"], strict=True)
     return [f"{name}, trained on {way}" if ways[name] > 1 else name for name, way in pairs]
@@ -493,7 +492,7 @@ def _measure(reference: str) -> str:
     return {"floor": "the floor", ZERO: "the error of answering 0"}.get(reference, f"the error of {reference}")
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

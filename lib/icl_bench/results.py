@@ -1,15 +1,15 @@
-"""What a run found: a table with a row for each contestant, seed and test, and where it came from.
+"""Results of a run: a table with a row for each contestant, seed and test, and the run's metadata.
 
-A row holds one error a test prompt. Test prompts depend on task, variant and budget alone, so contestants are compared
-prompt by prompt, those of runs made at different times too.
+A row holds one error per test prompt. Test prompts depend on task, variant and budget alone, so comparisons are paired
+by prompt, even between runs made at different times.
 
-- Errors are averaged over seeds first, as seeds share the prompts. What prompts leave uncertain is the standard error
-  of these averages over prompts; what training leaves uncertain is the spread of the seeds' own results over the root
-  of their number. Both enter a standard error in quadrature, less what both count, the spread that a seed has from
-  prompt to prompt by itself. With one seed the second is not known, and left out.
-- A ratio is one of means, its standard error to first order, with the covariance of the two over the shared prompts.
-- Over tasks, ratios are averaged geometrically. Each task has prompts of its own, drawn independently; a seed is the
-  same training on all tasks, so its part is the spread of the geometric means that each seed has by itself.
+- Standard errors follow a two-way random-effects model, prompts by seeds. Errors are averaged over seeds first, as
+  seeds share the prompts. The prompt component is the standard error of these averages over prompts; the seed component
+  is the standard deviation of the seeds' means over the root of their number. They are added in quadrature, less the
+  prompt-by-seed interaction, which both contain. With one seed, its component is unknown and omitted.
+- A ratio is a ratio of means; its standard error is by the delta method, with the covariance over the shared prompts.
+- Over tasks, ratios are averaged geometrically. Every task has its own prompts, drawn independently; a seed is the same
+  training on all tasks, so the seed component is the spread of the seeds' own geometric means.
 """
 
 import json
@@ -25,13 +25,13 @@ import pandas as pd
 from icl import _checks, _files
 from icl._bounds import validate_fields, validated
 
-#: What `meta` says of the form of table and meta.
+#: Version of the format of table and meta, stored in `meta`.
 FORMAT = "icl-bench 2"
-#: Columns of a table, in order. A row is a contestant, one training of it at one rate from one seed, and one test.
+#: Columns of a table, in order. A row is a contestant, one training (rate and seed), and one test.
 COLUMNS = ("contestant", "kind", "trained_on", "rate", "seed", "task", "variant", "errors")
-#: Who answers 0 to everything; ratios are of it where no floor is known.
+#: Name of the zero predictor, the baseline of ratios where no floor is known.
 ZERO = "answer 0"
-#: What `aggregate` averages over: tasks trained on, tasks never trained on, longer prompts of those trained on.
+#: Test groups of `aggregate`, in order: tasks trained on, held-out tasks, longer prompts of those trained on.
 GROUPS = ("trained on", "shifted", "longer")
 
 _FLOOR = "floor"
@@ -42,7 +42,7 @@ _TEXT = ("contestant", "kind", "trained_on", "task", "variant")
 
 @dataclass(frozen=True)
 class BenchResults:
-    """What a run found.
+    """Results table of a run, with its metadata.
 
     Attributes:
         table: columns :data:`COLUMNS`; `kind` is "floor" for limits, whose contestant is then "genie", "Bayes" or "best
@@ -52,14 +52,14 @@ class BenchResults:
         meta: budget, tasks, contestants and surroundings, as JSON holds them; its "format" is :data:`FORMAT`.
 
     Raises:
-        ValueError: if columns are missing, errors are none, or a meta of another format.
+        ValueError: if columns are missing, errors are no valid errors, or meta has another format.
     """
 
     table: pd.DataFrame
     meta: dict[str, Any]
 
     def __post_init__(self) -> None:
-        """Refuse what no table of results is, by name."""
+        """Check table and meta; errors name the field."""
         validate_fields(self)
         if tuple(self.table.columns) != COLUMNS:
             raise ValueError(f"table must have the columns {', '.join(COLUMNS)}, got {', '.join(self.table.columns)}")
@@ -69,23 +69,23 @@ class BenchResults:
 
     @property
     def floors(self) -> pd.DataFrame:
-        """Rows of the limits that are known."""
+        """Rows of the known floors."""
         return self.table[self.table["kind"] == _FLOOR]
 
     @property
     def contestants(self) -> list[str]:
-        """Names of those who take part, in order."""
+        """Names of the contestants, in order."""
         return list(dict.fromkeys(self.table.loc[self.table["kind"] != _FLOOR, "contestant"]))
 
 
 @validated
 def write_results(path: Path, results: BenchResults) -> None:
-    """Write a table as one Parquet file, whole or not at all; its meta stands in the file's metadata as "icl-bench".
+    """Write results as one Parquet file, atomically, with meta in the file's metadata under "icl-bench".
 
-    A checksum of both is written beside it, so that what was damaged is not taken for what was measured.
+    A checksum of both is stored too, so that a damaged file is detected.
 
     Raises:
-        ValueError: if a row is not what :class:`BenchResults` says, or the meta is nothing that JSON holds.
+        ValueError: if a row is not as :class:`BenchResults` requires, or the meta is not JSON-serialisable.
         ImportError: without the package pyarrow.
         OSError: naming the path, if the disk refuses.
     """
@@ -104,18 +104,18 @@ def write_results(path: Path, results: BenchResults) -> None:
         raise ValueError(f"table must hold names, numbers and lists of errors: {error}") from error
     table = table.replace_schema_metadata({_KEY: meta.encode(), _CHECKSUM: _files.checksum([columns, meta]).encode()})
     buffer = arrow.BufferOutputStream()
-    # Names repeat; errors do not, and a dictionary would not tell 0 from -0.
+    # Dictionary encoding for names only: it would not distinguish 0 from -0.
     parquet.write_table(table, buffer, compression="zstd", use_dictionary=list(_TEXT))
     _files.write(path, buffer.getvalue().to_pybytes())
 
 
 @validated
 def read_results(path: Path) -> BenchResults:
-    """Read what :func:`write_results` wrote, equal to the bit.
+    """Read a file of :func:`write_results`, bitwise equal to the results written.
 
     Raises:
-        ValueError: if there is no such file, or it is damaged, changed by hand, foreign or of another format: with its
-            path and what to do.
+        ValueError: if there is no such file, or it is damaged, edited, foreign or of another format: with its path and
+            the remedy.
         ImportError: without the package pyarrow.
     """
     arrow, parquet = _pyarrow()
@@ -151,7 +151,7 @@ def read_results(path: Path) -> BenchResults:
     try:
         told = held.get(_CHECKSUM, b"").decode()
         whole = list(columns) == list(COLUMNS) and told == _files.checksum([columns, held[_KEY].decode()])
-    except (TypeError, ValueError) as error:  # numbers where names should be
+    except (TypeError, ValueError) as error:  # numbers in place of names
         raise ValueError(changed) from error
     if not whole:
         raise ValueError(changed)
@@ -159,12 +159,12 @@ def read_results(path: Path) -> BenchResults:
 
 
 def summary(results: BenchResults) -> pd.DataFrame:
-    """Each contestant on each test, floors left out.
+    """Risk and ratio to the floor of every contestant on every test, without the floors' own rows.
 
     Columns: contestant, kind, trained_on, task, variant; risk, the mean squared error, and se; ratio, risk over that of
-    the reference on the same prompts, and ratio_se; low and high, the least and the greatest ratio that a seed has by
-    itself; reference, what the ratio is of: a floor, :data:`ZERO` where none is known, or "" where that is missing too
-    and the ratio NaN; seeds, how many; group, one of :data:`GROUPS`. The risk is infinite if a seed diverged, and its
+    the reference on the same prompts, and ratio_se; low and high, the smallest and largest ratio of a single seed;
+    reference, the ratio's denominator: a floor, :data:`ZERO` where none is known, or "" where that is missing too and
+    the ratio NaN; seeds, their number; group, one of :data:`GROUPS`. The risk is infinite if a seed diverged, and its
     standard error NaN.
     """
     tests = _Tests(results)
@@ -180,7 +180,7 @@ def summary(results: BenchResults) -> pd.DataFrame:
 
 
 def floor_table(results: BenchResults) -> pd.DataFrame:
-    """What is known of each test: task, variant, floor, its risk on the test prompts and se, whether is_reference."""
+    """Known floors of every test, in columns task, variant, floor, risk on the test prompts, se, is_reference."""
     tests = _Tests(results)
     rows = []
     for (floor, task, variant), test in tests.floors.items():
@@ -189,22 +189,22 @@ def floor_table(results: BenchResults) -> pd.DataFrame:
 
 
 def aggregate(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
-    """Each contestant over all tasks of a group: the geometric mean of its ratios.
+    """Geometric mean of every contestant's ratios over the tasks of a group.
 
-    Columns: contestant, kind, trained_on ("each" for one training a task), group (one of :data:`GROUPS`); tasks, how
-    many; ratio and ratio_se; low and high, the least and the greatest ratio of a task; reference, "floor" for each
-    task's own, or :data:`ZERO` if no task of the group has one. Tasks without a floor are left out of a mean of others
-    that have.
+    Columns: contestant, kind, trained_on ("each" for one training a task), group (one of :data:`GROUPS`); tasks, their
+    number; ratio and ratio_se; low and high, the smallest and largest ratio of a task; reference, "floor" for each
+    task's own, or :data:`ZERO` if no task of the group has one. If some tasks have a floor, those without are left out
+    of the mean.
 
     Args:
         results: of one run, or of several :func:`concat`.
-        against: name of a contestant that all are compared with, in place of floors; reference is then this name.
+        against: name of a contestant as the reference in place of the floors; reference is then this name.
     """
     if against is not None:
-        _known(results, "against", against)
+        _check_contestant(results, "against", against)
     tests = _Tests(results)
     rows = []
-    for (contestant, training, group), found in _alike(tests, against, by_task=False).items():
+    for (contestant, training, group), found in _group_tests(tests, against, by_task=False).items():
         terms = [term for term, reference in found if reference != ZERO or against == ZERO]
         of = (against or "floor") if terms else ZERO
         terms = terms or [term for term, _ in found]
@@ -220,19 +220,19 @@ def aggregate(results: BenchResults, *, against: str | None = None) -> pd.DataFr
 
 
 def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
-    """Each contestant on each test, one number for all of its trainings that took it: their geometric mean.
+    """Ratio of every contestant on every test: the geometric mean over its trainings.
 
     Columns: contestant, kind, trained_on ("each" for one training a task), group, task, variant; ratio and ratio_se;
-    reference, what the ratio is of.
+    reference, the ratio's denominator.
 
     Args:
         results: of one run, or of several :func:`concat`.
-        against: name of a contestant that all are compared with, in place of floors.
+        against: name of a contestant as the reference in place of the floors.
     """
     if against is not None:
-        _known(results, "against", against)
+        _check_contestant(results, "against", against)
     rows = []
-    for (contestant, training, group, *place), found in _alike(_Tests(results), against, by_task=True).items():
+    for (contestant, training, group, *place), found in _group_tests(_Tests(results), against, by_task=True).items():
         terms = [term for term, _ in found]
         mean = _geometric(terms)
         where = (contestant, terms[0][1].kind, training, group, *place)
@@ -243,17 +243,23 @@ def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFra
 
 @validated
 def paired_comparison(results: BenchResults, one: str, other: str) -> pd.DataFrame:
-    """Two contestants on each test that both have taken, prompt by prompt.
+    """Paired comparison of two contestants, prompt by prompt, on each test that both have taken.
 
     Columns: trained_on, task, variant; ratio, risk of `one` over that of `other`, and ratio_se; difference of the two
-    risks, and difference_se; group, one of :data:`GROUPS`. Where both have the same seeds, which read the same prompts
-    in training, the spread is that of the seeds' own ratios and differences.
+    risks, and difference_se; group, one of :data:`GROUPS`. If both have the same seeds, which train on the same
+    prompts, they are paired by seed too: the spread is that of the seeds' own ratios and differences.
 
     Raises:
         ValueError: if one of them is not in the results, or they have no test in common.
+
+    >>> test = ["layer", "all", 0.01, 0, "drift", "same"]
+    >>> rows = [["GLA", *test, np.array([2.0, 4.0])], ["softmax", *test, np.array([3.0, 5.0])]]
+    >>> results = BenchResults(pd.DataFrame(rows, columns=list(COLUMNS)), {"format": FORMAT})
+    >>> round(float(paired_comparison(results, "softmax", "GLA").ratio[0]), 3)
+    1.333
     """
-    _known(results, "one", one)
-    _known(results, "other", other)
+    _check_contestant(results, "one", one)
+    _check_contestant(results, "other", other)
     tests = _Tests(results)
     rows = []
     for (contestant, trained_on, task, variant), test in tests.taken.items():
@@ -270,17 +276,18 @@ def paired_comparison(results: BenchResults, one: str, other: str) -> pd.DataFra
 
 @validated
 def concat(runs: Sequence[BenchResults]) -> BenchResults:
-    """Several runs as one table; what is in more than one of them is taken once.
+    """Concatenate runs into one table, without duplicates.
 
     Raises:
         ValueError: if they cannot be compared, because budgets, test prompts, floors or the tasks that "all" means
-            differ, or if two contestants of one name are not the same. It says which.
+            differ, or if two different contestants have one name. The message says which.
     """
     if not runs:
         raise ValueError("runs must be at least one, got none")
     for run in runs:
         _checks.instance("runs", run, BenchResults)
-    meta = _joined([run.meta for run in runs], [bool((run.table["trained_on"] == _ALL).any()) for run in runs])
+    on_all = [bool((run.table["trained_on"] == _ALL).any()) for run in runs]
+    meta = _merge_run_metadata([run.meta for run in runs], on_all)
     rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for run in runs:
         for row in run.table.itertuples(index=False, name=None):
@@ -298,17 +305,17 @@ def concat(runs: Sequence[BenchResults]) -> BenchResults:
 
 @validated
 def renamed(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
-    """The same with other names for some contestants, so that two of one name can stand in one table.
+    """Rename contestants, so that two of the same name can be in one table.
 
     Args:
         results: of a run.
         names: new ones by old ones.
 
     Raises:
-        ValueError: if an old name is not there, or a new one is taken.
+        ValueError: if an old name is missing, or a new one is taken.
     """
     for old in names:
-        _known(results, "names", old)
+        _check_contestant(results, "names", old)
     after = [names.get(name, name) for name in results.contestants]
     if taken := [name for name in names.values() if after.count(name) > 1]:
         raise ValueError(f"names must not give a name that is taken, got {taken[0]}")
@@ -336,11 +343,11 @@ _Term = tuple[_Pair, _Test, _Test]
 
 
 class _Tests:
-    """A table by what was tested, and what each test is measured by."""
+    """Results indexed by test, with the reference of each test."""
 
     @validated
     def __init__(self, results: BenchResults) -> None:
-        """Sort the rows, and refuse those that cannot be compared prompt by prompt."""
+        """Index the rows, and check that they are paired by prompt."""
         self._meta = results.meta
         #: By contestant, trained on, task and variant, in the order of the table.
         self.taken: dict[_Where, _Test] = {}
@@ -368,7 +375,7 @@ class _Tests:
                 self.taken[where] = test
 
     def reference(self, task: str, variant: str) -> tuple[str, _Test | None]:
-        """What ratios are of: the task's floor if it is known and above 0, or else answering 0."""
+        """Denominator of ratios: the task's floor if it is known and above 0, or else the zero predictor."""
         name = self._meta.get("tasks", {}).get(task, {}).get("reference", "")
         floor = self.floors.get((name, task, variant))
         if floor is not None and floor.errors.mean() > 0:
@@ -377,30 +384,30 @@ class _Tests:
         return (ZERO, zero) if zero is not None else ("", None)
 
     def matching(self, other: str, trained_on: str, task: str, variant: str) -> _Test | None:
-        """Another contestant trained alike, or not trained at all, on the same prompts; None if there is none."""
+        """Errors of another contestant with the same training, or untrained, on the same prompts; None if missing."""
         alike = [trained_on, ""] if trained_on else ["", _ALL, task]
         return next((self.taken[key] for t in alike if (key := (other, t, task, variant)) in self.taken), None)
 
     def training(self, contestant: str, trained_on: str) -> str:
-        """What a training is called over several tasks."""
+        """Label of a training across tasks."""
         if trained_on in ("", _ALL):
             return trained_on
         own = {where[1] for where in self.taken if where[0] == contestant} - {"", _ALL}
         return trained_on if len(own) == 1 else "each"
 
     def group(self, trained_on: str, task: str, variant: str) -> str:
-        """Whether a test is of a task trained on, a shifted one, or longer prompts."""
+        """Group of a test: task trained on, shifted task, or longer prompts."""
         if variant != "same":
             return "longer"
-        # One that is not trained is judged beside those that are.
+        # Untrained contestants are grouped as the trained ones are.
         trained_on = trained_on or str(self._meta.get("train", _ALL))
         shifted = bool(self._meta.get("tasks", {}).get(task, {}).get("shifted", False))
         own = not shifted if trained_on in (_ALL, "each") else trained_on == task
         return "trained on" if own else "shifted"
 
 
-def _alike(tests: _Tests, against: str | None, *, by_task: bool) -> dict[Any, list[tuple[_Term, str]]]:
-    """Tests and what they are measured by, by contestant, training and group, and by task and variant too if asked."""
+def _group_tests(tests: _Tests, against: str | None, *, by_task: bool) -> dict[Any, list[tuple[_Term, str]]]:
+    """Group tests and their references by contestant, training and group; with `by_task`, by task and variant too."""
     groups: dict[Any, list[tuple[_Term, str]]] = {}
     for (contestant, trained_on, task, variant), test in tests.taken.items():
         if against is None:
@@ -423,13 +430,13 @@ class _Mean:
 
 
 def _geometric(terms: Sequence[_Term]) -> _Mean:
-    """Geometric mean over terms of the ratio of two risks on the same prompts, its standard error, and seeds' range.
+    """Geometric mean over terms of the ratio of two paired risks, its standard error, and the seeds' range.
 
-    To first order its logarithm changes with a prompt's two errors a and b, of a test with risks A and B, by
-    (a / A - b / B) / (terms * prompts). Terms that share prompts, one test of several trainings, are added up first.
+    Delta method: a prompt with errors a and b, of a test with risks A and B, contributes (a / A - b / B) /
+    (terms * prompts) to its logarithm. Terms that share prompts, one test of several trainings, are added up first.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        paired_ = _seed_by_seed(*terms[0][1:])
+        paired_ = _paired_by_seed(*terms[0][1:])
         influence: dict[_Pair, list[Any]] = {}
         ones, others = [], []
         for place, one, other in terms:
@@ -444,11 +451,11 @@ def _geometric(terms: Sequence[_Term]) -> _Mean:
         risks = [(one.errors.mean(), other.errors.mean()) for _, one, other in terms]
         mean = float(np.exp(np.mean([np.log(A / B) for A, B in risks])))
         prompts = mean**2 * math.fsum(own.var(ddof=1) / own.size for own in by_prompt)
-        # A seed is one training on all tasks, so its own mean over them is taken first.
+        # A seed is one training on all tasks: average over tasks before taking the spread over seeds.
         first, second = np.exp(np.mean(ones, axis=0)), np.exp(np.mean(others, axis=0))
         own = first / second if paired_ else first / second.mean()
         seeds = _spread(own) if paired_ else _spread(own) + _spread(first.mean() / second)
-    return _Mean(mean, _quadrature(prompts, seeds, mean**2 * both), float(own.min()), float(own.max()))
+    return _Mean(mean, _standard_error(prompts, seeds, mean**2 * both), float(own.min()), float(own.max()))
 
 
 def _risk(test: _Test) -> tuple[float, float]:
@@ -456,33 +463,33 @@ def _risk(test: _Test) -> tuple[float, float]:
     with np.errstate(invalid="ignore"):
         own = test.errors
         prompts = own.mean(0).var(ddof=1) / own.shape[1]
-        return float(own.mean()), _quadrature(prompts, _spread(own.mean(1)), _interaction(own))
+        return float(own.mean()), _standard_error(prompts, _spread(own.mean(1)), _interaction(own))
 
 
 def _difference(one: _Test, other: _Test) -> tuple[float, float]:
     """Difference of two risks and its standard error."""
     with np.errstate(invalid="ignore"):
         own = one.errors.mean(0) - other.errors.mean(0)
-        parts = [one.errors - other.errors] if _seed_by_seed(one, other) else [one.errors, other.errors]
+        parts = [one.errors - other.errors] if _paired_by_seed(one, other) else [one.errors, other.errors]
         seeds = math.fsum(_spread(part.mean(1)) for part in parts)
         both = math.fsum(_interaction(part) for part in parts)
-        return float(own.mean()), _quadrature(own.var(ddof=1) / own.size, seeds, both)
+        return float(own.mean()), _standard_error(own.var(ddof=1) / own.size, seeds, both)
 
 
-def _seed_by_seed(one: _Test, other: _Test) -> bool:
-    """Whether two are compared within a seed: of the same seeds, or one of them has no spread that is known."""
+def _paired_by_seed(one: _Test, other: _Test) -> bool:
+    """True if two are paired by seed: both have the same seeds, or one of them has a single seed."""
     return one.seeds == other.seeds or 1 in (len(one.seeds), len(other.seeds))
 
 
 def _spread(values: np.ndarray) -> float:
-    """Variance of the mean of what seeds found; 0 for one seed, of which it is not known."""
+    """Variance of the mean over seeds; 0 for one seed, where it is unknown."""
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
 
 
 def _interaction(errors: np.ndarray) -> float:
-    """What a seed has to itself on a prompt, as a part of the variance of the mean over seeds and prompts.
+    """Seed-by-prompt interaction: its share of the variance of the mean over seeds and prompts.
 
-    The mean square of what rows and columns leave: the spread over prompts has it, and that over seeds has it too.
+    The interaction mean square of a two-way layout; the spread over prompts and that over seeds both contain it.
     """
     seeds, prompts = errors.shape
     if seeds == 1:
@@ -491,12 +498,12 @@ def _interaction(errors: np.ndarray) -> float:
     return float((left**2).sum() / ((seeds - 1) * (prompts - 1)) / errors.size)
 
 
-def _quadrature(prompts: float, seeds: float, both: float) -> float:
-    """Standard error from its two parts and what both of them count; never less than that of the prompts alone."""
+def _standard_error(prompts: float, seeds: float, both: float) -> float:
+    """Standard error from prompt and seed variances less their interaction; at least that of the prompts alone."""
     return math.sqrt(prompts + max(seeds - both, 0.0)) if math.isfinite(seeds) else math.nan
 
 
-def _known(results: BenchResults, argument: str, name: str) -> None:
+def _check_contestant(results: BenchResults, argument: str, name: str) -> None:
     if name not in results.contestants:
         raise ValueError(f"{argument} must be one of {', '.join(results.contestants)}, got {name!r}")
 
@@ -505,8 +512,8 @@ _AGAIN = "make one of them again with this version of icl-bench"
 _NAME = "give one of them another name"
 
 
-def _joined(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]) -> dict[str, Any]:
-    """What is known of several runs as of one; refused where they are of different things."""
+def _merge_run_metadata(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]) -> dict[str, Any]:
+    """Merge the metadata of several runs; runs that are not comparable are an error."""
     first = dict(metas[0])
     for meta in metas[1:]:
         for name in sorted({*first["budget"], *meta["budget"]}):
@@ -517,7 +524,7 @@ def _joined(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]) -> dict[st
                 )
     tasks: dict[str, Any] = {}
     contestants: dict[str, Any] = {}
-    # Where tasks are trained on all at once it is those that are told apart from shifted ones.
+    # Runs that train on all tasks first: only they determine which tasks are shifted.
     for meta in [meta for meta, own in sorted(zip(metas, all_, strict=True), key=lambda pair: not pair[1])]:
         for name, task in meta["tasks"].items():
             known = tasks.setdefault(name, task)
@@ -546,16 +553,16 @@ def _joined(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]) -> dict[st
     for other in trained[1:]:
         if apart := sorted(trained[0] ^ other):
             raise ValueError(f'runs must train "all" on the same tasks, got {", ".join(apart)} in one of them only')
-    both = {name: _listed(meta.get(name) for meta in metas) for name in ("library", "device")}
+    both = {name: _join_distinct(meta.get(name) for meta in metas) for name in ("library", "device")}
     names = dict.fromkeys(name for meta in metas for name in meta["versions"])
-    versions = {name: _listed(meta["versions"].get(name) for meta in metas) for name in names}
+    versions = {name: _join_distinct(meta["versions"].get(name) for meta in metas) for name in names}
     train = {meta.get("train", _ALL) for meta in metas}
     joined = first | both | {"tasks": tasks, "contestants": contestants, "versions": versions}
     return joined | {"train": train.pop() if len(train) == 1 else _ALL}
 
 
 def _merge_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """One contestant of two runs: what it was trained on in either."""
+    """Merge a contestant's metadata of two runs."""
     joined = dict(other) | dict(one)
     for name in ("rates", "rate", "settings"):
         if name in joined:
@@ -566,12 +573,12 @@ def _merge_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
     return joined | {"seconds": max(seconds) if shared else sum(seconds), "warnings": list(dict.fromkeys(warnings))}
 
 
-def _listed(values: Iterable[Any]) -> str:
+def _join_distinct(values: Iterable[Any]) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if value))
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    """The package that reads and writes Parquet; looked for late, as the rest does not need it."""
+    """Import pyarrow lazily: only Parquet files need it."""
     try:
         import pyarrow
         from pyarrow import parquet

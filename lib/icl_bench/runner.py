@@ -1,9 +1,9 @@
-"""A run: contestants, tasks and a budget, in as many processes as there are, resumed where it was stopped.
+"""Parallel, resumable benchmark runs.
 
-First every contestant is tried at each learning rate from the first seed, then trained at its best rate from the
-others; then all are tested on the same prompts. :func:`run` shares the cells out by joblib: to this process, to several
-on this machine, or to the workers of a Dask cluster by its address. They have to see the contestants' files and have
-the same versions of packages; a worker that has not is refused by name.
+Every contestant is first trained at each learning rate with the first seed, then at its best rate with the other seeds;
+then all are tested on the same prompts. :func:`run` distributes the jobs by joblib: to this process, to several on this
+machine, or to the workers of a Dask cluster by its address. Workers need access to the contestants' files and the same
+package versions; one that differs is an error that names it.
 """
 
 import contextlib
@@ -40,19 +40,19 @@ from icl_bench.results import BenchResults
 from icl_bench.training_jobs import Job, JobResult, JobSpec
 
 _ALL = "all"
-# Seconds that a scheduler has to answer.
+# Timeout of the scheduler, in seconds.
 _PATIENCE = 20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is going to do.
+    """Plan of a run: contestants, budget, tasks, device.
 
     Attributes:
         contestants: in order.
         budget: sizes, steps, prompts.
         training: names of the tasks that are trained on.
-        only_tested: names of the tasks that nobody is trained on.
+        only_tested: names of the held-out tasks.
         train: "all" for one training on all tasks at once, "each" for one a task, or a task's name.
         device: "cpu", "cuda", "cuda:1".
     """
@@ -67,16 +67,16 @@ class Plan:
 
     @property
     def trained_on(self) -> dict[str, tuple[str, ...]]:
-        """What trainings are called, and the tasks of each."""
+        """Trainings by name, with the tasks of each."""
         if self.train == _ALL:
             return {_ALL: self.training}
         return {name: (name,) for name in (self.training if self.train == "each" else (self.train,))}
 
     def tests(self, trained_on: str) -> dict[str, tuple[str, ...]]:
-        """Variants by task that a training of this name is tested on.
+        """Test variants by task for a training of this name.
 
-        A training on each task by itself is tested on its own; any other on all there are. Longer prompts are of the
-        tasks trained on.
+        Of separate trainings each is tested on its own task; any other training on all tasks. Longer prompts are only
+        of tasks trained on.
         """
         _checks.one_of("trained_on", trained_on, self.trained_on)
         own = self.trained_on[trained_on]
@@ -94,15 +94,15 @@ class Plan:
 
     @property
     def test_sets(self) -> int:
-        """Number of tests, a contestant and seed on the prompts of one task and variant."""
+        """Number of tests; a test is a contestant and seed on the prompts of one task and variant."""
         a_seed = sum(len(variants) for name in self.trained_on for variants in self.tests(name).values())
         return a_seed * sum(self.budget.seeds if c.trained else 1 for c in self.contestants)
 
     @validated
     def seconds(self, us_per_token: Mapping[str, float], jobs: Count = 1) -> float:
-        """About how long it takes on so many processes, given each contestant's time a token (`icl_bench.costs`).
+        """Estimated seconds on `jobs` processes, given every contestant's time per token (`icl_bench.costs`).
 
-        A step back costs about twice a step forward, and a test reads a quarter of a training's tokens.
+        A backward pass costs about twice a forward pass, and a test reads a quarter of a training's tokens.
         """
         tokens = self.budget.batch * (2 * self.budget.n + 1) * self.budget.steps
         trainings = (len(self.budget.rates) + self.budget.seeds - 1) * len(self.trained_on)
@@ -120,20 +120,20 @@ def plan(
     train: str = _ALL,
     device: str = "cpu",
 ) -> Plan:
-    """What :func:`run` would do, everything found and nothing begun.
+    """Plan a run: resolve contestants and tasks without training.
 
     Args:
-        asked: contestants, or what :func:`~icl_bench.entries.resolve` finds them by.
+        asked: contestants, or specifications for :func:`~icl_bench.entries.resolve`.
         tasks: names of tasks to train on, and to test on (:func:`~icl_bench.tasks.find_tasks`).
-        only_tested: names of tasks that nobody is trained on; None is all that the tool has where all are trained on,
-            and none elsewhere.
-        budget: one of :data:`~icl_bench.budgets.BUDGETS` by name, or one's own.
+        only_tested: names of held-out tasks; None is all built-in ones if the training is on all tasks, and none
+            otherwise.
+        budget: one of :data:`~icl_bench.budgets.BUDGETS` by name, or a user's own.
         train: "all", "each", or the name of one of the tasks.
-        device: what models are trained on: "cpu", "cuda", which is all GPUs in turn, or one of them as "cuda:1". The
-            machine that starts the run examines and weighs the contestants there, so it needs a GPU of its own too.
+        device: for training: "cpu", "cuda", which is all GPUs in turn, or one of them as "cuda:1". The machine that
+            starts the run validates the contestants and measures their cost there, so it needs a GPU of its own too.
 
     Raises:
-        ValueError: if a contestant or a task is not found, or they do not fit together: with what to change.
+        ValueError: if a contestant or a task is not found, or they are incompatible: with the remedy.
     """
     chosen = BUDGETS.get(budget) if isinstance(budget, str) else budget
     if not isinstance(chosen, Budget):
@@ -181,20 +181,20 @@ def run(
     quiet: bool = False,
     **planned: Any,
 ) -> BenchResults:
-    """Train, choose and test all contestants, and return the table.
+    """Train, select and test all contestants; return the results table.
 
     Args:
-        asked: a plan, or what :func:`plan` makes one of, with the further arguments of :func:`plan`.
-        folder: where finished cells and states of trainings are kept, so that the same call goes on where it was
-            stopped; `results.parquet` is written there too. None keeps nothing.
+        asked: a plan, or contestants, with the further arguments of :func:`plan`.
+        folder: for finished jobs and checkpoints, so that the same call resumes an interrupted run; `results.parquet`
+            is written there too. None keeps nothing.
         jobs: number of processes on this machine; GPUs are shared among them in turn.
         dask: address of a Dask scheduler, to use its workers in place of processes.
-        quiet: no bar.
+        quiet: show no progress bar.
 
     Raises:
         ValueError: if something is not found or does not fit, if the folder has a file that is damaged or a table of
             another budget, or is in use by another run.
-        icl_bench.validation.InvalidModel: if a contestant sees what it must not, before anything is trained.
+        icl_bench.validation.InvalidModel: if a contestant fails validation, before any training.
     """
     plan_ = asked if isinstance(asked, Plan) else plan(asked, **planned)
     if isinstance(asked, Plan) and planned:
@@ -223,13 +223,13 @@ def run(
 
 
 def _on(device: str) -> contextlib.AbstractContextManager[Any]:
-    """Where kernels of somebody's own are started, which need not look at where their tensors are."""
+    """Set the current CUDA device: custom kernels may launch there, wherever their tensors are."""
     return torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _home(folder: Path | str | None) -> Iterator[Path]:
-    """The folder of a run, to itself."""
+    """Create a run's folder and lock it."""
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="icl-bench-") as place:
             yield Path(place)
@@ -248,14 +248,14 @@ def _home(folder: Path | str | None) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        # The operating system does not always say which file it could not write.
+        # The operating system's error does not always name the file.
         raise OSError(error.errno, error.strerror, str(home)) from error
     finally:
         lock.release()
 
 
 def _check_compatible(before: BenchResults, plan_: Plan, table: Path) -> None:
-    """Refuse to add to a table that these results would not be comparable with."""
+    """Check that an existing table is comparable with the results to be added."""
     for what, there, here in (
         ("budget", before.meta["budget"], plan_.budget.described()),
         ("library", before.meta["library"], training_jobs._program()["library"]),
@@ -269,7 +269,7 @@ def _check_compatible(before: BenchResults, plan_: Plan, table: Path) -> None:
 
 
 def _without(before: BenchResults, contestants_: Iterable[str]) -> BenchResults:
-    """A table without these contestants' rows, whose new ones take their place."""
+    """Drop these contestants' rows, which new ones replace."""
     gone = set(contestants_)
     kept = {name: each for name, each in before.meta["contestants"].items() if name not in gone}
     rows = before.table[~before.table["contestant"].isin(gone)]
@@ -278,7 +278,7 @@ def _without(before: BenchResults, contestants_: Iterable[str]) -> BenchResults:
 
 @contextlib.contextmanager
 def _backend(jobs: int, dask: str | None) -> Iterator[bool]:
-    """Where cells are worked on; whether that is another process."""
+    """Set up joblib's backend; yields True if jobs run in other processes."""
     if dask is None:
         yield jobs > 1
         return
@@ -302,7 +302,7 @@ _Key = tuple[str, str, float | None, int]
 def _run_jobs(
     plan_: Plan, home: Path, jobs: int, shared: bool, quiet: bool
 ) -> tuple[dict[_Key, tuple[JobResult, bool]], dict[tuple[str, str], dict[str, Any]]]:
-    """All cells: by contestant, training, rate and seed, and whether it is one of those that count; and the floors."""
+    """Run all jobs: results by contestant, training, rate and seed, each with a flag if selected; and the floors."""
     budget = plan_.budget
     training = [(c, t) for c in plan_.contestants for t in plan_.trained_on]
 
@@ -336,7 +336,7 @@ def _run_jobs(
         floors = {}
         for pair, floor in _map_parallel(_floors, [(pair, budget, plan_.paths) for pair in sets], home, jobs, shared):
             floors[pair] = floor
-    # In the order of the plan, whichever was done first.
+    # In the order of the plan, not of completion.
     order = [_key(asked) for asked, _ in [*first, *second]]
     return {key: found[key] for key in order}, {pair: floors[pair] for pair in sets}
 
@@ -346,14 +346,14 @@ def _pairs(tests: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _key(cell: Job) -> Any:
-    # NaN is no key that is found again.
+    # NaN does not equal itself as a key.
     return cell.asked.name, cell.trained_on, None if math.isnan(cell.rate) else cell.rate, cell.seed
 
 
 def _map_parallel(
     function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], home: Path, jobs: int, shared: bool
 ) -> Iterator[tuple[Any, Any]]:
-    """What a function gives for each of these, in the order in which they are done."""
+    """Map a function over argument tuples, yielding results in order of completion."""
     with _quiet_workers() if shared else contextlib.nullcontext():
         parallel = joblib.Parallel(n_jobs=None if shared and jobs == 1 else jobs, return_as="generator_unordered")
         asked = (
@@ -375,7 +375,7 @@ def _map_parallel(
 def _worker(
     function: Callable[..., Any], arguments: tuple[Any, ...], home: Path, place: int, asker: int
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """What a worker does: the function, on one of the GPUs that it sees, which may be fewer than where it was asked."""
+    """Run the function in a worker, on one of the GPUs visible there, which may be fewer than at the caller."""
     if os.getppid() == asker:
         _end_with(asker)
     asked, *more = arguments
@@ -385,16 +385,16 @@ def _worker(
         if not count:
             raise ValueError("a worker sees no GPU: give each worker one, or leave the device out")
         here = replace(asked, device=f"cuda:{place % count}")
-    # What a training shows of itself is not the table that the command prints.
+    # Training output must not mix with the table that the command prints.
     with contextlib.redirect_stdout(sys.stderr), _on(here.device if isinstance(here, Job) else "cpu"):
         return asked, function(here, *more, home), training_jobs._program()
 
 
 @functools.cache
 def _end_with(parent: int) -> None:
-    """Have this process end within a second of its parent, which may be killed and can then tell it nothing.
+    """Exit within a second of the parent's end, even if the parent is killed.
 
-    It would train on, in a folder that by then may be another run's.
+    Otherwise it would go on training, in a folder that another run may have locked by then.
     """
 
     def watch() -> None:
@@ -407,7 +407,7 @@ def _end_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def _quiet_workers() -> Iterator[None]:
-    """Let processes started from here show no bars of their own: one is enough."""
+    """Disable progress bars in child processes."""
     before = os.environ.get("TQDM_DISABLE")
     os.environ["TQDM_DISABLE"] = "1"
     try:
@@ -420,7 +420,7 @@ def _quiet_workers() -> Iterator[None]:
 
 
 class _Bar:
-    """One bar over the steps of all trainings, those under way in other processes included."""
+    """Progress bar over the steps of all trainings, those in other processes included."""
 
     def __init__(self, home: Path, total: int, quiet: bool) -> None:
         self._home, self._total, self._steps, self._over = home, total, dict[Path, int](), threading.Event()
@@ -437,13 +437,13 @@ class _Bar:
         self._bar.close()
 
     def expect(self, asked: Sequence[tuple[Job, Any]]) -> None:
-        """These cells will be worked on."""
+        """Add jobs to the expected total."""
         for cell, _ in asked:
             if cell.trained:
                 self._steps.setdefault(self._file(cell), 0)
 
     def done(self, cell: Job) -> None:
-        """A cell is done."""
+        """Record a finished job."""
         if cell.trained:
             self._steps[self._file(cell)] = cell.budget.steps
             self._show()
@@ -464,9 +464,9 @@ class _Bar:
 
 
 def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home: Path) -> dict[str, Any]:
-    """What is known of a task at the sizes of a variant: its floors on the test prompts, and which prompts they are."""
+    """Floors of a task on the test prompts of a variant, and a hash of the prompts."""
     for each in paths:
-        training_jobs._reachable(each)
+        training_jobs._extend_path(each)
     task, prompt = training_jobs.prompts_for(*pair, budget)
     known = tasks_of.find_tasks(pair[:1])[pair[0]]
     what = {
@@ -474,15 +474,15 @@ def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home:
         "last": budget.last,
         "floors of": pair[0],
     } | training_jobs._program()
-    path = home / "floors" / f"{training_jobs._hashed(what)}.json"
+    path = home / "floors" / f"{training_jobs._hash_json(what)}.json"
     path.parent.mkdir(exist_ok=True)
-    kept = training_jobs._kept(path, what)
+    kept = training_jobs._read_entry(path, what)
     if kept is None:
         floors = {name: np.asarray(floor.errors(prompt)) for name, floor in known.floors(task).items()}
         errors = {name: found[:, -budget.last :].mean(1) for name, found in floors.items()}
         errors[tables.ZERO] = training_jobs.squared_errors(filters.zero(), prompt, budget.last)
         kept = {"errors": {name: found.tolist() for name, found in errors.items()}, "reference": known.reference(task)}
-        training_jobs._keep(path, what, kept)
+        training_jobs._write_entry(path, what, kept)
     return kept | {"prompts": what["prompts"]}
 
 
@@ -493,7 +493,7 @@ def _results(
     warnings: dict[str, list[str]],
     weights: dict[str, costs.MeasuredCost],
 ) -> BenchResults:
-    """The table, and all that is to be known of it."""
+    """Assemble the results table and its metadata."""
     rows = []
     for (task, variant), known in floors.items():
         for name, errors in known["errors"].items():
@@ -537,7 +537,7 @@ def _results(
 def _run_metadata(
     plan_: Plan, c: Contestant, own: dict[Any, tuple[JobResult, bool]], warnings: list[str], weight: costs.MeasuredCost
 ) -> dict[str, Any]:
-    """What is to be known of a contestant beside its errors."""
+    """Metadata of a contestant in a run."""
     warnings = list(warnings)
     rates: dict[str, dict[str, float]] = {}
     for (trained_on, rate, seed), (outcome, _) in own.items():

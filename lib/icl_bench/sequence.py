@@ -1,16 +1,16 @@
-"""Any layer as a model that learns in context: tokens of a prompt, embedding, blocks, read-out.
+"""In-context model around any sequence layer: tokenised prompts, embedding, blocks, read-out.
 
-A prompt of n examples and a query is a sequence of 2 n + 1 tokens, the query for each label before the example:
+A prompt of n examples and a query is a sequence of 2 n + 1 tokens, each example preceded by its query:
 
     (x_1, 0, 0), (x_1, y_1, 1), (x_2, 0, 0), (x_2, y_2, 1), ..., (x_{n+1}, 0, 0)
 
     h = E token + e
-    h <- h + mixer(RMSNorm(h)),    h <- h + MLP(RMSNorm(h)),    a few times, the MLP of width 2 * width with GELU
+    h <- h + mixer(RMSNorm(h)),    h <- h + MLP(RMSNorm(h)),    `depth` times, the MLP of width 2 * width with GELU
     answer = r'RMSNorm(h) + c at the queries
 
-:class:`InContext` is that around any layer. A layer that never looks ahead answers every label from what is before it,
-in one pass; whether it looks ahead is tested by :mod:`icl_bench.validation`. :class:`Projected` makes a layer of a bare
-operator on queries, keys, values and gates. Tokens have no positions: a layer that needs some brings its own.
+:class:`InContext` is that model around any layer. A causal layer predicts every label from the tokens before it, in one
+pass; :mod:`icl_bench.validation` tests causality. :class:`Projected` makes a layer of a bare operator on queries, keys,
+values and gates. Tokens have no positional encoding: a layer that needs one brings its own.
 """
 
 import inspect
@@ -29,15 +29,15 @@ from icl.tasks import Prompt
 _Sequence = Float[Tensor, "batch tokens width"]
 _Labels = Float[Tensor, "batch time"]
 
-#: Numbers that one head of attention works with.
+#: Head dimension of attention.
 HEAD = 16
-#: A gate sigmoid(a'h + 3) starts at 0.95: it holds the last twenty tokens or so.
+#: Initial gate bias: sigmoid(a'h + 3) starts at 0.95, an effective window of twenty tokens.
 _HOLDS = 3.0
 
 
 @validated
 def heads_for(width: Count) -> int:
-    """How many heads a layer of this width has: one for each sixteen numbers, at least one.
+    """Number of heads of a layer of this width: one for each sixteen numbers, at least one.
 
     Args:
         width: of the layer.
@@ -46,11 +46,11 @@ def heads_for(width: Count) -> int:
 
 
 def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch tokens d+2"]:
-    """The 2 time - 1 tokens of a prompt: at even places queries (x_i, 0, 0), at odd ones examples (x_i, y_i, 1).
+    """Tokenise prompts to 2 time - 1 tokens: queries (x_i, 0, 0) at even indices, examples (x_i, y_i, 1) at odd ones.
 
     Args:
         x: inputs.
-        y: their labels; the last is not read.
+        y: their labels; the last is ignored.
     """
     _checks.shape("x", x, (None, None, None))
     _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
@@ -65,15 +65,15 @@ def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch
 
 
 def _same_shape(who: str, out: Any, h: Tensor) -> Tensor:
-    """What a layer returned, or the first item of it, if it fits what the layer was given.
+    """Check that a layer's output, or its first item, has the shape and dtype of its input.
 
     Args:
-        who: the layer, as a message calls it.
-        out: what it returned.
-        h: what it was given.
+        who: name of the layer in messages.
+        out: its output.
+        h: its input.
 
     Raises:
-        ValueError: if that is no tensor of the same shape and dtype: it would be stretched to fit, and hide a fault.
+        ValueError: if it is no tensor of that shape and dtype; broadcasting would hide the error.
     """
     first = out[0] if isinstance(out, tuple | list) and out else out
     if not isinstance(first, Tensor):
@@ -88,23 +88,23 @@ def _same_shape(who: str, out: Any, h: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """h + mixer(RMSNorm h), then h + MLP(RMSNorm h).
+    """Pre-norm residual block: h + mixer(RMSNorm h), then h + MLP(RMSNorm h).
 
     Args:
         width: numbers a token.
-        mixer: the layer, (batch, time, width) to the same; of a tuple the first item counts.
+        mixer: the layer, (batch, time, width) to the same; if it returns a tuple, the first item is used.
     """
 
     @validated
     def __init__(self, width: Count, mixer: nn.Module) -> None:
-        """Put norms and an MLP around the layer."""
+        """Wrap the layer with norms and an MLP."""
         super().__init__()
         _checks.fits_memory("width", width, 4 * width**2)
         self.norm, self.mixer = nn.RMSNorm(width), mixer
         self.mlp = nn.Sequential(nn.RMSNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, h: _Sequence) -> _Sequence:
-        """The sequence after this block."""
+        """Output of the block."""
         normed = self.norm(h)
         h = h + _same_shape(type(self.mixer).__name__, self.mixer(normed), normed)
         made: Tensor = h + self.mlp(h)
@@ -112,7 +112,7 @@ class Block(nn.Module):
 
 
 class BlockStack(nn.Sequential):
-    """Blocks on top of each other, one a layer.
+    """Stack of blocks, one per layer.
 
     Args:
         width: numbers a token.
@@ -121,7 +121,7 @@ class BlockStack(nn.Sequential):
 
     @validated
     def __init__(self, width: Count, mixers: Sequence[nn.Module]) -> None:
-        """Make a block of each layer."""
+        """Wrap every layer in a block."""
         blocks = [Block(width, mixer) for mixer in mixers]
         if not blocks:
             raise ValueError("mixers must hold at least one layer, got none")
@@ -129,18 +129,18 @@ class BlockStack(nn.Sequential):
 
 
 class InContext(Causal):
-    """A model of prompts around anything that maps a sequence to a sequence.
+    """In-context regression model around any sequence-to-sequence module.
 
     Args:
         d: dimension of the inputs.
         width: numbers a token.
-        body: :class:`BlockStack` of layers, or a whole model in their place, (batch, time, width) to the same; of a
-            tuple the first item counts.
+        body: :class:`BlockStack` of layers, or a whole model in their place, (batch, time, width) to the same; if it
+            returns a tuple, the first item is used.
     """
 
     @validated
     def __init__(self, d: Count, width: Count, body: nn.Module) -> None:
-        """Put an embedding and a read-out around it."""
+        """Add the embedding and the read-out."""
         super().__init__()
         self.d = d
         self.width = width
@@ -150,7 +150,7 @@ class InContext(Causal):
         self.norm, self.readout = nn.RMSNorm(width), nn.Linear(width, 1)
 
     def answers(self, x: Float[Tensor, "batch time d"], y: _Labels) -> _Labels:
-        """y_hat_j at every position, from the tokens up to its query; the last label is not read."""
+        """Predict y_hat_j at every position, from the tokens up to its query; the last label is ignored."""
         self.checked(x, y)
         h = self.embedding(tokens(x, y))
         h = _same_shape(type(self.body).__name__, self.body(h), h)
@@ -158,12 +158,12 @@ class InContext(Causal):
         return read
 
     def errors(self, x: Float[Tensor, "batch time d"], y: _Labels) -> _Labels:
-        """y_j - y_hat_j at every position."""
+        """Prediction errors y_j - y_hat_j at every position."""
         return y - self.answers(x, y)
 
     @validated
     def predictions(self, prompt: Prompt) -> _Labels:
-        """Predict every label; its own does not enter, by rounding neither."""
+        """Predict every label without using it, not even through rounding."""
         return self.answers(prompt.x, prompt.y)
 
 
@@ -172,13 +172,13 @@ _OPERATOR = ("q", "k", "v", "g", "decay", "beta")
 
 @validated
 def operator_gates(operator: Callable[..., Any]) -> tuple[str, ...]:
-    """Which gates an operator asks for: of "g" (or "decay", the same by another name) and "beta".
+    """Gate parameters of an operator: "g" (or its synonym "decay") and "beta", those that it has.
 
     Args:
         operator: a function of q, k, v.
 
     Raises:
-        ValueError: if it is no such function, or needs what it would not be told.
+        ValueError: if it is no such function, or has another required parameter.
     """
     parameters = inspect.signature(operator).parameters
     if not {"q", "k", "v"} <= set(parameters):
@@ -202,26 +202,26 @@ def operator_gates(operator: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class Projected(nn.Module):
-    """A bare operator as a layer: projections around it, and gates if it asks for them.
+    """Layer around a bare operator: input and output projections, and gates if it has parameters for them.
 
-    q, k, v = three linear maps of h, (batch, time, heads, dim) with heads * dim = width; what the operator returns has
-    the shape of v, and one linear map more makes the layer's output of it. Gates are (batch, time, heads), one number
-    a token and head, each from a linear map of h through a sigmoid and so strictly between 0 and 1:
+    q, k, v = three linear maps of h, (batch, time, heads, dim) with heads * dim = width; the operator's output has the
+    shape of v and goes through an output projection. Gates are (batch, time, heads), one number a token and head, each
+    a sigmoid of a linear map of h and so strictly between 0 and 1:
 
-    - g (or decay) says how much of its state the operator keeps at this token; 1 keeps all. It is not a logarithm, and
-      0.95 to begin with, up to the linear map's start;
-    - beta says how strongly the token is written; 0.5 to begin with.
+    - g (or decay) is the forgetting factor of the state at this token; 1 keeps all. It is not a logarithm. It is about
+      0.95 at initialisation;
+    - beta is the write strength of the token; about 0.5 at initialisation.
 
-    Scales: q is divided by sqrt(dim); with beta, which a delta rule asks for, q and k have length 1 instead.
+    Scales: q is divided by sqrt(dim); with beta, as in a delta rule, q and k are normalised to length 1 instead.
 
     Args:
         operator: a function with parameters named q, k, v and, if it wants them, g or decay, and beta.
         width: numbers a token, a multiple of heads.
-        heads: how many; None is one for each sixteen numbers.
-        state: numbers that the operator has to carry on after so many tokens, where that is known.
+        heads: number of heads; None is one for each sixteen numbers of the width.
+        state: the operator's state size after so many tokens, if known.
 
     Raises:
-        ValueError: if the operator does not ask for q, k and v, or needs what it is not told.
+        ValueError: if the operator lacks a parameter q, k or v, or has another required one.
     """
 
     @validated
@@ -233,7 +233,7 @@ class Projected(nn.Module):
         heads: Count | None = None,
         state: Callable[[int], int] | None = None,
     ) -> None:
-        """Make the projections."""
+        """Initialise the projections."""
         super().__init__()
         self.gates = operator_gates(operator)
         _checks.fits_memory("width", width, 4 * width**2)
@@ -243,7 +243,7 @@ class Projected(nn.Module):
         if state is not None and not callable(state):
             raise ValueError(f"state must be a function of the number of tokens, got {state!r}")
         self.operator, self.state = operator, state
-        # One matrix for all: a product of three times the width is faster than three.
+        # Fused projection: one product of three times the width is faster than three.
         self.inward = nn.Linear(width, 3 * width, bias=False)
         self.gate = nn.Linear(width, len(self.gates) * self.heads) if self.gates else None
         if self.gate is not None:
@@ -254,7 +254,7 @@ class Projected(nn.Module):
 
     @validated
     def state_numel(self, time: Count) -> int | None:
-        """Numbers carried on after so many tokens, if that is known."""
+        """State size after so many tokens, if known."""
         return None if self.state is None else self.state(time)
 
     def forward(self, h: _Sequence) -> _Sequence:

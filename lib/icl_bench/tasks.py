@@ -1,10 +1,10 @@
-"""The benchmark's tasks by name: what moves, how well it can be followed at best, and tasks of one's own.
+"""Benchmark tasks by name, with their lower bounds, and user-defined tasks.
 
-:data:`BENCH_TASKS` are those that models are trained and tested on, and shifted ones that they are only tested on.
-Weights are those of :func:`drifting_tasks`, whose clean label has variance 1, and of two more: inputs with heavy tails,
-and drift whose speed nobody tells. :meth:`BenchTask.floors` are the least errors that are known exactly.
-:func:`find_tasks` finds tasks by name, those of one's own too (:class:`~icl_bench.custom_task.CustomTask`), and
-:func:`mixture` is what a model for several of them is trained on.
+:data:`BENCH_TASKS` holds the tasks for training and testing, and the shifted ones that are held out for testing.
+Weights are those of :func:`drifting_tasks`, whose clean label has variance 1, and of two more: heavy-tailed inputs, and
+drift of unknown speed. :meth:`BenchTask.floors` are the exact lower bounds on the error. :func:`find_tasks` finds tasks
+by name, user-defined ones too (:class:`~icl_bench.custom_task.CustomTask`), and :func:`mixture` is the training
+distribution of a model for several of them.
 """
 
 import inspect
@@ -42,22 +42,22 @@ from icl_bench import imports
 from icl_bench.custom_task import CustomTask
 from icl_bench.floors import known_floors, revealing
 
-#: Variance of the noise in labels that have some, in units of the clean label's, and of a loud one.
+#: Noise variance of noisy labels, in units of the clean label's variance: the usual and the loud one.
 _NOISE, _LOUD = 0.1, 0.4
-#: Speeds of the drift whose speed nobody tells.
+#: Drift rates of the task with unknown drift.
 _SPEEDS = (0.7, 0.9, 0.97, 0.99, 0.997)
 
 
 @validated
 def drifting_tasks(d: Count = 10, n: Count = 200, *, v: NonNegative = 0.1) -> dict[str, Task]:
-    """Drifts of first and second order, smooth ones, switches and leaps, of one scale: the clean label has variance 1.
+    """Drifting tasks at one scale: AR(1), AR(2), smooth, regime-switching and heavy-tailed; clean labels of variance 1.
 
-    A coordinate of the weights has variance 1/d throughout, and the inputs' covariance has trace d.
+    Every coordinate of the weights has variance 1/d at all times, and the inputs' covariance has trace d.
 
     Args:
         d: dimension of the inputs.
         n: labelled examples a prompt.
-        v: variance of the noise, where labels have some, in units of y^2.
+        v: variance of the noise in noisy labels, in units of y^2.
     """
     k0 = 1 / d
     first = {f"AR(1), γ = {gamma}": _first_order(d, n, gamma) for gamma in (0.8, 0.9, 0.95, 0.975, 0.99)}
@@ -77,13 +77,13 @@ def drifting_tasks(d: Count = 10, n: Count = 200, *, v: NonNegative = 0.1) -> di
 
 
 def _first_order(d: int, n: int, gamma: float, Lambda: np.ndarray | None = None) -> DriftingRegression:
-    """AR(1) from its steady state, every weight of variance 1/d."""
+    """AR(1) drift in steady state, every weight of variance 1/d."""
     push = math.sqrt((1 - gamma**2) / d)
     return DriftingRegression(d, n, gamma, sigma_w=math.sqrt(1 / d), sigma_e=push, Lambda=Lambda)
 
 
 def _real_poles(d: int, n: int, a: float, b: float) -> LinearDrift:
-    """AR(2) whose poles are a and b, from its steady state, every weight of variance 1/d."""
+    """AR(2) drift with poles a and b in steady state, every weight of variance 1/d."""
     one, two, k0 = a + b, -a * b, 1 / d
     lag = one / (1 - two)
     pushed = (1 + two) * ((1 - two) ** 2 - one**2) / (1 - two)
@@ -93,11 +93,11 @@ def _real_poles(d: int, n: int, a: float, b: float) -> LinearDrift:
 
 @validated
 def best_possible(task: Task) -> Expected:
-    """The least error of any predictor, against the clean label: the posterior mean's, given the inputs.
+    """Lower bound on any predictor's error against the clean label: the posterior mean's, given the inputs.
 
-    For :class:`~icl.tasks.drifts.RegimeSwitching` the mean over all times that the last switch can have had; otherwise
-    that of Gaussian weights with the task's kernel, which for weights that are not Gaussian is the best predictor
-    linear in the labels.
+    For :class:`~icl.tasks.drifts.RegimeSwitching` it averages over all possible times of the last switch; otherwise it
+    is the error for Gaussian weights with the task's kernel, which for non-Gaussian weights is that of the best
+    predictor linear in the labels.
     """
     if isinstance(task, RegimeSwitching):
         return Expected(lambda prompt: floors.switching_predictions(prompt.x.numpy(), prompt.y.numpy(), task)[1])
@@ -106,9 +106,9 @@ def best_possible(task: Task) -> Expected:
 
 @validated
 def told_kalman(task: Task) -> filters.Filter:
-    """The Kalman filter of first-order drift with the task's variance, lag-one correlation and noise.
+    """Oracle Kalman filter for first-order drift, with the task's variance, lag-one correlation and noise.
 
-    On first-order drift that is the whole truth; elsewhere it shows what a wrong law costs.
+    It is well specified for first-order drift; on other tasks it shows the cost of misspecification.
 
     Raises:
         ValueError: if the weights' variance changes along the prompt.
@@ -124,15 +124,15 @@ def told_kalman(task: Task) -> filters.Filter:
 
 @dataclass(frozen=True, eq=False)
 class BenchTask:
-    """A task by name.
+    """Named benchmark task.
 
     Attributes:
         name: on the command line.
-        title: for people.
-        about: what it is, one plain sentence.
+        title: display title.
+        about: one-sentence description.
         make: (d, n) -> the task at these sizes. Of the library's tasks clean labels have variance 1; a prompt of one
-            that hides what decided it is a :class:`~icl_bench.floors.RevealedPrompt`.
-        shifted: whether nobody is trained on it.
+            with latent variables is a :class:`~icl_bench.floors.RevealedPrompt`.
+        shifted: True for a held-out task.
     """
 
     name: str
@@ -142,7 +142,7 @@ class BenchTask:
     shifted: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what has no name, or does not make a task."""
+        """Check names and that `make` makes a task."""
         validate_fields(self)
         for name in ("name", "title", "about"):
             given: Any = getattr(self, name)
@@ -152,15 +152,15 @@ class BenchTask:
             raise ValueError(f"make must be a function of (d, n), got {self.make!r}")
 
     def floors(self, task: Any) -> dict[str, Expected]:
-        """What is known exactly of the least error, from prompts to expected squared errors against the clean label.
+        """Exact lower bounds: functions from prompts to expected squared errors against the clean label.
 
-        - "genie": of who is told what tasks that switch, leap or have one of several speeds hide;
-        - "Bayes": the posterior mean's, which no predictor beats; of a task of one's own, its `floor`;
-        - "best linear": of the best predictor linear in the labels. Where weights are Gaussian it is Bayes', and only
-          that is there.
+        - "genie": given the latent variables of regime switching, heavy-tailed or unknown drift;
+        - "Bayes": the posterior mean's, a bound for every predictor; for a user-defined task, its `floor`;
+        - "best linear": the best error of a predictor linear in the labels. For Gaussian weights it equals the Bayes
+          error, and only that is returned.
 
         Args:
-            task: one that `make` made, at any size.
+            task: made by `make`, at any size.
         """
         if isinstance(task, CustomTask):
             return {"Bayes": Expected(task.floor)} if task.has_floor else known_floors(task.task)
@@ -168,7 +168,7 @@ class BenchTask:
         return known_floors(task)
 
     def reference(self, task: Any) -> str:
-        """The floor that multiples are of: "Bayes" if it is known, else "best linear"; "" if neither is."""
+        """Floor used as the denominator of ratios: "Bayes" if it is known, else "best linear"; "" if neither is."""
         known = self.floors(task)
         return next((name for name in ("Bayes", "best linear") if name in known), "")
 
@@ -179,7 +179,7 @@ def _of_chapter(title: str, d: int, n: int) -> Task:
 
 @cache
 def _chapters(d: int, n: int) -> dict[str, Task]:
-    """All of them at once, as they are made; a run asks for one at a time, hundreds of times."""
+    """All of the chapter's tasks, cached: a run asks for one at a time, hundreds of times."""
     return drifting_tasks(d, n, v=_NOISE)
 
 
@@ -219,9 +219,9 @@ def _unknown_speed(d: int, n: int) -> Task:
 
 
 def _students_t(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    """Student's t with 5 degrees of freedom, scaled to variance 1."""
+    """Draw from Student's t with 5 degrees of freedom, scaled to variance 1."""
     normal = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
-    # Half a chi-square of 5 degrees of freedom is a gamma number of shape 5/2; in float64 it is never 0.
+    # Half a chi-square with 5 degrees of freedom is a gamma variate of shape 5/2; in float64 it is never 0.
     halves = torch.full(shape, 5 / 2, dtype=torch.float64, device=generator.device)
     drawn = normal * (1.5 / torch._standard_gamma(halves, generator=generator)).sqrt().to(dtype)
     return drawn if device is None else drawn.to(device)
@@ -247,7 +247,7 @@ def _catalogue() -> Iterator[BenchTask]:
         ("condition-16", "inputs of condition 16", "As ar1-0.95, but one input varies 16 times as much as another."),
     ):
         yield BenchTask(name, title, about, partial(_of_chapter, title))
-    # Not the chapter's ν = 3: up to 4 squared errors have no variance, and one prompt may decide a comparison.
+    # Not the chapter's ν = 3: for ν <= 4 squared errors have infinite variance, and one prompt may decide a comparison.
     about = "As ar1-0.95, but most steps are small and some are leaps."
     yield BenchTask("leaps", "leaps, t with ν = 5", about, _leaping)
     yield BenchTask(
@@ -281,20 +281,19 @@ def _catalogue() -> Iterator[BenchTask]:
         yield BenchTask(name, title, about, make, shifted=True)
 
 
-#: All tasks that the benchmark knows in the order of tables, those that models are trained on before shifted ones.
+#: All built-in tasks in display order, those for training before the shifted ones.
 BENCH_TASKS: dict[str, BenchTask] = {task.name: task for task in _catalogue()}
 
 
 def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
-    """Tasks by name, each once, in the order given.
+    """Find tasks by name, without duplicates, in the order given.
 
     Args:
         names: of :data:`BENCH_TASKS`; "all", those that are not shifted; "shifted", those that are; or `file.py:Name`
-            or `package.module:Name` of a task of one's own (:mod:`icl_bench.custom_task`), which keeps this for its
-            name.
+            or `package.module:Name` of a user-defined task (:mod:`icl_bench.custom_task`), whose name that is.
 
     Raises:
-        ValueError: if there is no task of a name, with the nearest names.
+        ValueError: if a name is unknown, with close matches.
     """
     given: Any = names
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
@@ -306,7 +305,7 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
         if name in ("all", "shifted"):
             found |= {key: task for key, task in BENCH_TASKS.items() if task.shifted == (name == "shifted")}
         elif ":" in name:
-            found[name] = _brought(name)
+            found[name] = _user_task(name)
         elif name in BENCH_TASKS:
             found[name] = BENCH_TASKS[name]
         else:
@@ -318,7 +317,7 @@ def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
     return found
 
 
-def _brought(spec: str) -> BenchTask:
+def _user_task(spec: str) -> BenchTask:
     maker, _ = imports.load(spec)
     if not callable(maker):
         raise ValueError(f"names must be of classes or functions of (d, n), got {spec!r}, {type(maker).__qualname__}")
@@ -346,10 +345,10 @@ def _custom_task(spec: str, maker: Callable[[int, int], Any], d: int, n: int) ->
 
 @dataclass(frozen=True, eq=False)
 class SeveralTasks:
-    """Prompts of several tasks in equal parts, in one batch, task after task, of whatever kinds they are.
+    """Mixture of tasks of any kinds: batches with an equal share of prompts from each, in task order.
 
-    As :class:`~icl.tasks.mixtures.Mixture`, but nothing is asked of the tasks besides d, n and sample: theirs may be
-    several laws of inputs, and they need no kernel.
+    As :class:`~icl.tasks.mixtures.Mixture`, but the tasks only need d, n and sample: their input laws may differ, and
+    they need no kernel.
 
     Attributes:
         tasks: at least one, all of the same d and n.
@@ -358,7 +357,7 @@ class SeveralTasks:
     tasks: Sequence[Any]
 
     def __post_init__(self) -> None:
-        """Refuse what are no tasks, and tasks of several sizes."""
+        """Check that all are tasks of one size."""
         validate_fields(self)
         for task in self.tasks:
             if isinstance(task, type) or not all(hasattr(task, name) for name in ("d", "n", "sample")):
@@ -395,9 +394,9 @@ class SeveralTasks:
 
 
 def mixture(tasks: Sequence[Any]) -> SeveralTasks:
-    """What a model for several tasks is trained on: prompts of each in equal parts.
+    """Mixture of tasks for training: an equal share of prompts from each.
 
     Args:
-        tasks: at least one, all of one d and n, those of one's own as :attr:`BenchTask.make` made them.
+        tasks: at least one, all of one d and n; user-defined ones as :attr:`BenchTask.make` returns them.
     """
     return SeveralTasks(tasks)

@@ -1,9 +1,9 @@
-"""One cell: a contestant trained at one rate from one seed, and tested on the prompts that everybody is tested on.
+"""Training job: one contestant, learning rate and seed, tested on the shared prompts.
 
-What a cell holds depends on nothing but its description, hashed in its `fingerprint`: contestant and its source, sizes,
-tasks, rate, seed, the library's code and versions. It is the name of the cell's files, so that a run that was killed
-goes on where it was, one that is asked for again does no work, and a changed layer is never taken for the old one. On
-one kind of machine one process, several, a killed run and a cluster give the same numbers to the bit.
+A job's result depends only on its description, hashed in its `fingerprint`: contestant and its source, sizes, tasks,
+rate, seed, the library's code and versions. The hash names the job's files, so a killed run resumes, a repeated run
+does no work, and a changed layer never reuses an old result. On one kind of machine, a single process, several, a
+resumed run and a cluster give bitwise equal numbers.
 """
 
 import functools
@@ -35,7 +35,7 @@ from icl_bench import entries
 from icl_bench import tasks as tasks_of
 from icl_bench.budgets import Budget
 
-#: A test is of prompts as long as those trained on, or twice as long.
+#: Test variants: prompts of the training length, or twice as long.
 VARIANTS = ("same", "longer")
 _FORMAT = "icl-bench cell 2"
 _CHUNK = 100
@@ -44,14 +44,14 @@ _EVERY, _TOLD = 50, 10
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A contestant as another process can find it again.
+    """Picklable specification of a contestant, to resolve it in another process.
 
     Attributes:
-        spec: what was asked for.
-        kind: as which it is taken.
-        name: under which its results stand.
-        path: folder to look in, "" for none.
-        source: hash of what it is; a process that finds another refuses.
+        spec: the specification as given.
+        kind: its kind.
+        name: its name in results.
+        path: folder for `sys.path`, "" for none.
+        source: hash of its source; a process that finds another raises an error.
     """
 
     spec: str
@@ -61,12 +61,12 @@ class JobSpec:
     source: str
 
     def found(self) -> entries.Contestant:
-        """The contestant, in this process.
+        """Resolve the contestant in this process.
 
         Raises:
-            ValueError: if it is not there, or is not the one that was asked for.
+            ValueError: if it is missing, or its source differs.
         """
-        _reachable(self.path)
+        _extend_path(self.path)
         there = entries.resolve(self.spec, kind=self.kind)
         if there.source != self.source:
             raise ValueError(
@@ -78,7 +78,7 @@ class JobSpec:
 
 @functools.cache
 def _program() -> dict[str, Any]:
-    """What every cell depends on beside what it is of: the library's files and this tool's, and versions."""
+    """Dependencies common to every job: hashes of this library's and tool's files, and versions."""
     versions = {name: metadata.version(name) for name in ("torch", "numpy", "scipy")}
     return {
         "library": _source.digest("icl", "icl_bench"),
@@ -86,24 +86,24 @@ def _program() -> dict[str, Any]:
     }
 
 
-def _reachable(path: str) -> None:
-    """Let this process find modules of a folder, as the one that was started does."""
+def _extend_path(path: str) -> None:
+    """Put a folder on `sys.path`, as in the parent process."""
     if path and path not in sys.path:
         sys.path.insert(0, path)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one cell is of.
+    """Description of a training job.
 
     Attributes:
         asked: the contestant.
-        budget: sizes, steps, how many prompts.
-        trained_on: name of what it is trained on: "all", or a task's.
-        training: names of the tasks it is trained on, as `icl_bench.tasks.find_tasks` knows them.
-        paths: folders to look in for tasks of one's own.
+        budget: sizes, steps, number of prompts.
+        trained_on: name of the training: "all", or a task's.
+        training: names of the tasks trained on, for `icl_bench.tasks.find_tasks`.
+        paths: import folders of user-defined tasks.
         rate: learning rate; NaN where nothing is trained.
-        seed: of start and training prompts.
+        seed: of initialisation and training prompts.
         device: "cpu", "cuda", "cuda:1".
     """
 
@@ -117,7 +117,7 @@ class Job:
     device: str = "cpu"
 
     def described(self) -> dict[str, Any]:
-        """All that its numbers depend on, as JSON holds it; tests apart, which say for themselves what they are of."""
+        """JSON-serialisable inputs of the job, except tests, which are described separately."""
         budget = self.budget.described()
         kept = ("d", "n", "width", "depth", "steps", "batch", "choosing", "last")
         return {
@@ -125,7 +125,7 @@ class Job:
             "source": self.asked.source,
             "kind": self.asked.kind,
             "budget": {name: budget[name] for name in kept},
-            "trained_on": {name: _taste(name, task) for name, task in self._training_tasks().items()},
+            "trained_on": {name: _task_fingerprint(name, task) for name, task in self._training_tasks().items()},
             "rate": repr(self.rate),
             "seed": self.seed,
             "device": self.device.partition(":")[0],
@@ -133,49 +133,49 @@ class Job:
 
     @property
     def trained(self) -> bool:
-        """Whether its contestant is trained at all."""
+        """True if its contestant is trained."""
         return not math.isnan(self.rate)
 
     @validated
     def files(self, folder: Path) -> Path:
-        """Where its files are in a run's folder: all have this name, and endings of their own."""
-        return folder / self.asked.name / _hashed(self.described())
+        """Path of its files in a run's folder, without the suffix."""
+        return folder / self.asked.name / _hash_json(self.described())
 
     def _training_tasks(self) -> dict[str, Any]:
         for path in self.paths:
-            _reachable(path)
+            _extend_path(path)
         found = tasks_of.find_tasks(self.training)
         return {name: task.make(self.budget.d, self.budget.n) for name, task in found.items()}
 
     def mixture(self) -> Any:
-        """What it is trained on."""
+        """Mixture of tasks that it is trained on."""
         return tasks_of.mixture(list(self._training_tasks().values()))
 
 
-def _taste(name: str, task: Any) -> str:
-    """Hash of a few prompts of a task: what it does tells more of it than what it is called."""
+def _task_fingerprint(name: str, task: Any) -> str:
+    """Hash of a few prompts of a task, which identify it better than its name."""
     return _digest(task.sample(2, generator=profile.make_generator(f"icl-bench/taste/{name}")))
 
 
-def _hashed(described: Mapping[str, Any]) -> str:
-    """Hash of what JSON holds."""
+def _hash_json(described: Mapping[str, Any]) -> str:
+    """Hash of a JSON-serialisable description."""
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(prompt: Prompt) -> str:
-    """Hash of prompts to six decimals: their last bits belong to one kind of processor."""
+    """Hash of prompts rounded to six decimals, as the last bits vary between processors."""
     parts = (getattr(prompt, part).numpy(force=True).astype(np.float64).round(6) + 0.0 for part in "xyw")  # no -0
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
 
 
 @validated
 def prompts_for(name: str, variant: str, budget: Budget) -> tuple[Any, Prompt]:
-    """A task at the sizes of a variant, and the prompts of it that everybody is tested on, float64.
+    """Task at the sizes of a variant, and its shared test prompts, float64.
 
     Args:
         name: of the task.
         variant: one of `VARIANTS`.
-        budget: sizes, and how many prompts.
+        budget: sizes, and number of prompts.
     """
     _checks.text("name", name, "that of a task")
     if variant not in VARIANTS:
@@ -188,13 +188,13 @@ def prompts_for(name: str, variant: str, budget: Budget) -> tuple[Any, Prompt]:
 
 @validated
 def squared_errors(predictor: Predictor, prompt: Prompt, last: Count) -> np.ndarray:
-    """Squared error against the clean label, averaged over the last positions, one a prompt; infinite where an answer
-    is not finite.
+    """Squared error against the clean label, averaged over the last positions, per prompt; infinite if a prediction is
+    not finite.
 
     Args:
-        predictor: as `icl.experiments.evaluation.one_step_ahead` takes it; a model reads in its own precision.
+        predictor: as for `icl.experiments.evaluation.one_step_ahead`; a model predicts in its own precision.
         prompt: float64.
-        last: how many positions, counted from the end.
+        last: number of final positions.
     """
     _checks.precision("dtype", prompt.x.dtype)
     found = []
@@ -214,7 +214,7 @@ def _answers(predictor: Predictor, prompt: Prompt) -> torch.Tensor:
     own = Prompt(*(part.to(like) for part in (prompt.x, prompt.y, prompt.w)))
     assert isinstance(predictor, Causal)
     with torch.no_grad():
-        # Not one_step_ahead, which refuses what is not finite: here that is a result.
+        # Not one_step_ahead, which raises on non-finite predictions: here divergence is a result.
         answers = predictor.predictions(own).to(prompt.y)
     answers[:, 0] = 0
     return answers
@@ -222,27 +222,27 @@ def _answers(predictor: Predictor, prompt: Prompt) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Source:
-    """Prompts to train on, written down in a checkpoint as what they are rather than how they are made."""
+    """Training prompts, identified in a checkpoint by content rather than by the task's configuration."""
 
     tastes: tuple[str, ...]
     task: InitVar[Any]
 
     def __post_init__(self, task: Any) -> None:
-        # Not a field: a task of one's own need not be of a kind that can be written down.
+        # Not a field: a user-defined task need not be serialisable.
         object.__setattr__(self, "sample", task.sample)
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a cell found.
+    """Result of a training job.
 
     Attributes:
-        validation: mean squared error against clean labels at the last positions, on prompts that rates are chosen on;
-            infinite where the training diverged.
-        seconds: of training, from its first step on, wherever it was interrupted.
+        validation: mean squared error against clean labels at the last positions, on the validation prompts; infinite
+            if the training diverged.
+        seconds: training time from the first step, over all interruptions.
         errors: by task and variant, one squared error a test prompt; empty where nothing was tested.
-        settings: what a tunable was tuned to.
-        trouble: what went wrong, "" if nothing did.
+        settings: tuned settings of a tunable.
+        trouble: error message, "" without an error.
     """
 
     validation: float
@@ -254,20 +254,20 @@ class JobResult:
 
 @validated
 def run_job(cell: Job, tests: Mapping[str, tuple[str, ...]], folder: Path | None) -> JobResult:
-    """Train, choose and test, or read what was done before.
+    """Train and test, or read the cached result.
 
     Args:
-        cell: what of.
-        tests: variants by task; empty where the cell is only there to choose a rate.
-        folder: where its files are kept; None keeps nothing.
+        cell: the job.
+        tests: variants by task; empty if the job only serves the choice of a rate.
+        folder: for its files; None keeps nothing.
 
     Raises:
-        ValueError: if contestant or tasks are not here, or a file of the cell is damaged.
+        ValueError: if contestant or tasks are missing, or a file of the job is damaged.
     """
     if folder is not None:
         _checks.instance("folder", folder, Path)
     threads = torch.get_num_threads()
-    # One thread: sums are then added in one order, wherever the cell is worked on.
+    # One thread fixes the order of summation on every machine.
     torch.set_num_threads(1)
     try:
         return _run_job(cell, tests, folder)
@@ -280,23 +280,23 @@ def _run_job(cell: Job, tests: Mapping[str, tuple[str, ...]], folder: Path | Non
     file = None if folder is None else cell.files(folder)
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
-    known = _outcome(_kept(file.with_suffix(".json"), what)) if file else None
+    known = _parse_result(_read_entry(file.with_suffix(".json"), what)) if file else None
     wanted = [(task, variant) for task, variants in tests.items() for variant in variants]
     if known and all(len(known.errors.get(pair, ())) == cell.budget.prompts for pair in wanted):
         return known
-    predictor, outcome = _trained(cell, int(_hashed(what), 16), file)
+    predictor, outcome = _train(cell, int(_hash_json(what), 16), file)
     for pair in wanted:
         prompt = prompts_for(*pair, cell.budget)[1]
         diverged = np.full(prompt.batch, math.inf)
         outcome.errors[pair] = diverged if predictor is None else squared_errors(predictor, prompt, cell.budget.last)
     if file:
         content = asdict(outcome) | {"errors": [[*pair, errors.tolist()] for pair, errors in outcome.errors.items()]}
-        _keep(file.with_suffix(".json"), what, content)
+        _write_entry(file.with_suffix(".json"), what, content)
     return outcome
 
 
-def _trained(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None, JobResult]:
-    """The contestant at the end of its training, None if it diverged, and what was found on the way."""
+def _train(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None, JobResult]:
+    """Train a contestant: the trained predictor, None if it diverged, and the result so far."""
     contestant, budget = cell.asked.found(), cell.budget
     mixture = cell.mixture()
     count = len(cell.training)
@@ -306,17 +306,17 @@ def _trained(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None,
         dtype=torch.float64,
     )
     begun = time.monotonic()
-    made = _built(contestant, budget, cell.seed)
+    made = _build(contestant, budget, cell.seed)
     if isinstance(made, Tunable):
         found = tune(made, choosing, positions=slice(-budget.last, None), rounds=2)
         return found.predictor, JobResult(found.loss, time.monotonic() - begun, {}, dict(found.settings))
     if isinstance(made, Filter):
         return made, JobResult(float(squared_errors(made, choosing, budget.last).mean()), 0.0, {}, {})
     model = made.to(cell.device)
-    source = _Source(tuple(_taste(name, task) for name, task in cell._training_tasks().items()), mixture)
+    source = _Source(tuple(_task_fingerprint(name, task) for name, task in cell._training_tasks().items()), mixture)
 
     def callback(step: int, _: nn.Module) -> None:
-        # Dropout and the like draw from torch's own stream: set anew at each step, it is the same after a kill.
+        # Dropout draws from torch's global stream: reseeding it at each step makes a resumed training identical.
         torch.manual_seed((base >> 2) + step)
         if file and step % _TOLD == 0:
             file.with_suffix(".steps").write_text(str(step))
@@ -326,14 +326,14 @@ def _trained(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None,
             run = fit(
                 model,
                 _loss,
-                source,  # type: ignore[arg-type]  # its sample is set when it is made
+                source,  # type: ignore[arg-type]  # its sample is set in __post_init__
                 budget.config(cell.rate, count),
                 generator=profile.make_generator(f"icl-bench/training/{cell.trained_on}", seed=cell.seed),
                 checkpoint=file.with_suffix(".safetensors") if file else None,
                 checkpoint_every=_EVERY,
                 snapshot_every=10,
                 callback=callback,
-                progress=False,  # a run has one over all of its trainings, in whichever process they are, or none
+                progress=False,  # a run has one bar over all of its trainings, or none
             )
     except Diverged as error:
         return None, JobResult(math.inf, time.monotonic() - begun, {}, {}, str(error)[:200])
@@ -342,29 +342,29 @@ def _trained(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None,
 
 
 def _loss(model: nn.Module, prompt: Prompt) -> torch.Tensor:
-    """Squared error of what it sees, the noisy labels, at every position but the first."""
+    """Squared error on the noisy labels, at every position but the first."""
     assert isinstance(model, Causal)
     return model.loss(prompt, since=1)
 
 
-def _built(contestant: entries.Contestant, budget: Budget, seed: int) -> Any:
-    """A contestant from its start at this seed, whatever was drawn before."""
+def _build(contestant: entries.Contestant, budget: Budget, seed: int) -> Any:
+    """Build a contestant, initialised from this seed alone."""
     with entries.torch_seeded(profile.make_generator("icl-bench/start", seed=seed).initial_seed()):
         return contestant.build(budget.shape)
 
 
-def _keep(path: Path, what: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """Write what was found for a description, whole or not at all."""
+def _write_entry(path: Path, what: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Write a result with its description, atomically."""
     whole: dict[str, Any] = {"format": _FORMAT, "what": what, "found": content}
     whole["checksum"] = _files.checksum(whole)
     _files.write(path, f"{json.dumps(whole)}\n".encode())
 
 
-def _kept(path: Path, what: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Read what was found for a description; None if nothing was.
+def _read_entry(path: Path, what: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Read the result for a description; None if there is none.
 
     Raises:
-        ValueError: if the file is damaged, or of something else, with its path and what to do.
+        ValueError: if the file is damaged, or has another description, with its path and the remedy.
     """
     if not path.exists():
         return None
@@ -379,7 +379,7 @@ def _kept(path: Path, what: Mapping[str, Any]) -> dict[str, Any] | None:
         raise ValueError(f"{path} cannot be used ({error}): remove it and run again") from error
 
 
-def _outcome(found: dict[str, Any] | None) -> JobResult | None:
+def _parse_result(found: dict[str, Any] | None) -> JobResult | None:
     if found is None:
         return None
     errors = {(task, variant): np.array(values) for task, variant, values in found["errors"]}

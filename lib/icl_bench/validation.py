@@ -1,14 +1,14 @@
-"""What is refused before anything is trained: looking ahead, prompts that mix, state that stays, numbers not finite.
+"""Checks before training: causality, batch independence, statelessness, finite outputs.
 
-:func:`validate` builds a contestant and reads random prompts with it, at its start and again with a little noise on
-every parameter, as a layer whose last matrix starts at 0 hides what is wrong behind it. It is tried in training mode
-and in evaluation. What is wrong is refused as :exc:`InvalidModel`, which says who, what, where, how much, and what
-usually causes it; what is only odd comes back as warnings.
+:func:`validate` builds a contestant and runs it on random prompts, at its initialisation and again with a little noise
+on every parameter, because a last matrix initialised at 0 hides errors behind it. It is run in training and in
+evaluation mode. A violation raises :exc:`InvalidModel`, whose message says which contestant, what, where, how much, and
+the usual cause; lesser problems are returned as warnings.
 
-Two answers are the same if they differ by no more than 1,000 roundings of the larger of 1, the size of labels, and of
-the largest answer so far: 1.2e-4 in single precision. Loops and matrix products of one shape agree to the bit; scans in
-blocks, Fourier transforms and another size of batch differ by tens of roundings. What is let through can win no more
-than the square of it, 1e-8 of the labels' variance, and what leaks here leaks by numbers as large as the others.
+Two predictions are equal if they differ by at most 1,000 units of round-off, relative to the larger of 1 (the scale of
+labels) and the largest prediction so far: 1.2e-4 in single precision. Loops and matrix products of one shape agree
+bitwise; blocked scans, Fourier transforms and other batch sizes differ by tens of units. A leak below the tolerance can
+gain at most its square, 1e-8 of the labels' variance; real leaks are as large as the predictions.
 """
 
 import math
@@ -44,19 +44,19 @@ _INFINITE = "usually a division by 0, a logarithm or root of what can be 0 or ne
 
 
 class InvalidModel(ValueError):
-    """A contestant that cannot be compared: the message says who, what, where, and what usually causes it."""
+    """Contestant that failed validation; the message says which, what, where, and the usual cause."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Subject:
-    """What is examined.
+    """Predictor under validation.
 
     Attributes:
         name: of the contestant.
-        answer: from prompts to answers at every position.
+        answer: from prompts to predictions at every position.
         when: "at its start", or after noise.
-        model: whose mode is set; None for filters.
-        device: where it reads.
+        model: module whose mode is set; None for filters.
+        device: device of the prompts.
     """
 
     name: str
@@ -66,33 +66,37 @@ class _Subject:
     device: str = "cpu"
 
     def __call__(self, prompt: Prompt, *, seed: int = 0) -> _Answers:
-        """Answers, with torch's global stream at this seed."""
+        """Predict, with torch's global stream at this seed."""
         with torch_seeded(seed, device=self.device), torch.no_grad():
-            return _fitting(self, prompt, self.answer).cpu()
+            return _predict_checked(self, prompt, self.answer).cpu()
 
     def refuse(self, what: str) -> InvalidModel:
-        """The refusal that says this."""
+        """Error with this message."""
         mode = " in training mode" if self.model is not None and self.model.training else ""
         return InvalidModel(f"{self.name} {what} [{self.when}{mode}]")
 
 
 @validated
 def validate(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tuple[str, ...]:
-    """Examine a contestant, built for this shape.
+    """Validate a contestant, built for this shape.
 
     Args:
-        contestant: who.
-        shape: sizes; prompts have its n examples, and then the most that `longest` tokens hold.
-        device: where it will be trained.
+        contestant: the contestant.
+        shape: sizes; prompts have its n examples, and then as many as fit in `longest` tokens.
+        device: device of the training.
 
     Returns:
-        warnings, none of which makes a comparison unfair: parameters that get no gradient, a model that does not read
+        warnings, none of which makes a comparison unfair: parameters without a gradient, a model that ignores the
         examples.
 
     Raises:
-        InvalidModel: if it looks ahead, mixes prompts, remembers earlier calls, is random in evaluation, fails, or
-            returns what has another shape or dtype or is not finite.
+        InvalidModel: if it is not causal, mixes prompts, keeps state between calls, is random in evaluation mode,
+            raises an error, or its output has another shape or dtype or is not finite.
         ValueError: if it cannot be built.
+
+    >>> from icl_bench.entries import Shape, resolve
+    >>> validate(resolve("softmax"), Shape(d=2, n=8, width=16, depth=1, longest=33))
+    ()
     """
     with torch_seeded(device=device):
         made = contestant.build(shape)
@@ -101,11 +105,11 @@ def validate(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tu
 
 @validated
 def validate_model(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[str, ...]:
-    """Examine what was built, or trained, where it is. A model comes back as it was, in the mode that it was in.
+    """Validate a built or trained predictor on its own device; a model's parameters and mode are restored.
 
     Args:
         made: a model, a filter or a tunable.
-        name: what messages call it.
+        name: its name in messages.
         shape: sizes.
 
     Raises:
@@ -132,7 +136,7 @@ def validate_model(made: Causal | Filter | Tunable, name: str, shape: Shape) -> 
             for training in (True, False):
                 made.train(training)
                 _same_answers(subject, shape, dtype)
-            warnings = _odd(idle, subject, shape, dtype)
+            warnings = _collect_warnings(idle, subject, shape, dtype)
         return warnings
     finally:
         with torch.no_grad():
@@ -164,15 +168,15 @@ def _shake(model: Causal) -> None:
 
 
 def _prompts(shape: Shape, dtype: torch.dtype, *, time: int, seed: int = 0) -> Prompt:
-    """Prompts of the tool's scale: inputs of variance 1, labels too, each prompt with weights of its own."""
+    """Draw random prompts: inputs and labels of variance 1, separate weights for each prompt."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(_PROMPTS, time, shape.d, generator=generator, dtype=torch.float64)
     w = torch.randn(_PROMPTS, 1, shape.d, generator=generator, dtype=torch.float64) / math.sqrt(shape.d)
     return Prompt(*(part.to(dtype) for part in (x, (x * w).sum(-1), w.expand_as(x))))
 
 
-def _fitting(subject: _Subject, prompt: Prompt, answer: Callable[[Prompt], Any]) -> _Answers:
-    """Answers, if there are any, of the right shape and dtype, and finite."""
+def _predict_checked(subject: _Subject, prompt: Prompt, answer: Callable[[Prompt], Any]) -> _Answers:
+    """Predict, and check shape, dtype and finiteness."""
     batch, time = prompt.y.shape
     size = f"a batch of {batch}, {time} positions ({2 * time - 1} tokens)"
     try:
@@ -194,20 +198,20 @@ def _fitting(subject: _Subject, prompt: Prompt, answer: Callable[[Prompt], Any])
 
 
 def _differ(one: _Answers, other: _Answers) -> Tensor:
-    """By how much answers differ where that is more than rounding, else 0."""
+    """Difference of predictions where it exceeds the tolerance, else 0."""
     size = one.abs().amax(0).cummax(0).values.clamp(min=1)
     gap = (one - other).abs()
     return torch.where(gap > _ROUNDINGS * torch.finfo(one.dtype).eps * size, gap, 0.0)
 
 
 def _worst(gap: Tensor) -> tuple[int, int, float]:
-    """Where a difference is largest: prompt, position, how much."""
+    """Largest difference: prompt, position, size."""
     at, position = divmod(int(gap.argmax()), gap.shape[1])
     return at, position, gap[at, position].item()
 
 
 def _same_answers(subject: _Subject, shape: Shape, dtype: torch.dtype) -> None:
-    """Refuse answers that depend on what they must not depend on."""
+    """Check statelessness, batch independence and causality."""
     prompt, others = (_prompts(shape, dtype, time=shape.n + 1, seed=seed) for seed in (2, 3))
     answers = subject(prompt)
     still = subject.model is None or not subject.model.training
@@ -219,7 +223,7 @@ def _same_answers(subject: _Subject, shape: Shape, dtype: torch.dtype) -> None:
 
 
 def _problems(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor, still: bool) -> Iterator[str]:
-    """What is wrong, as far as it is looked for: first what would make the next tests say something false."""
+    """Violations found; a check that would invalidate later ones comes first."""
     subject(others)
     gap = _differ(answers, subject(prompt))
     if gap.any():
@@ -242,7 +246,7 @@ def _problems(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor
 
 def _mixing(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor, still: bool) -> Iterator[str]:
     mine = torch.arange(prompt.batch) < 2
-    # The rest three times as large: a mean over the batch of numbers of one law would hardly move.
+    # The others three times as large: a batch mean over draws of one law would hardly change.
     mixed = Prompt(
         torch.where(mine[:, None, None], prompt.x, 3 * others.x),
         torch.where(mine[:, None], prompt.y, 3 * others.y),
@@ -269,8 +273,8 @@ def _mixing(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor, 
 def _looking_ahead(subject: _Subject, prompt: Prompt, others: Prompt, answers: Tensor, still: bool) -> Iterator[str]:
     batch, time = prompt.y.shape
     place = torch.arange(time)
-    # Each prompt is cut at a place of its own, within blocks and at their ends; a change of the label at the cut counts
-    # as ahead too: it is what is asked for.
+    # Every prompt is cut at another position, within blocks and at their ends. The label at the cut counts as future
+    # too: it is the one to be predicted.
     cuts = torch.linspace(0, time - 2, batch).round().long().unsqueeze(-1)
     cuts[1::2] |= 1
     cuts = cuts.clamp(max=time - 2)
@@ -298,12 +302,12 @@ def _looking_ahead(subject: _Subject, prompt: Prompt, others: Prompt, answers: T
 
 
 def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtype) -> list[str]:
-    """Names of parameters without effect on a loss; InvalidModel if a gradient is not finite, or not twice there."""
+    """Names of parameters without a gradient; InvalidModel if one is not finite or cannot be computed twice."""
     prompt = _prompts(shape, dtype, time=shape.n + 1, seed=5)
     for _ in range(2):
         model.zero_grad(set_to_none=True)
         with torch_seeded(device=subject.device):
-            answers = _fitting(subject, prompt, model.predictions)
+            answers = _predict_checked(subject, prompt, model.predictions)
             loss = (answers - prompt.y.to(answers)).square().mean()
             try:
                 loss.backward()
@@ -323,8 +327,8 @@ def _gradients(subject: _Subject, model: Causal, shape: Shape, dtype: torch.dtyp
     return moved
 
 
-def _odd(idle: list[str], subject: _Subject, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
-    """Warnings of parameters that no gradient reaches, and of labels that change nothing after them."""
+def _collect_warnings(idle: list[str], subject: _Subject, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
+    """Warnings: parameters without a gradient, labels without an effect on later predictions."""
     found = []
     if idle:
         shown = ", ".join(idle[:4]) + (f" and {len(idle) - 4} more" if idle[4:] else "")

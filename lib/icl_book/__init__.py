@@ -1,12 +1,12 @@
-"""What a chapter shows: claims, records, charts, exercises, notation; and experiments of single chapters.
+"""Chapter support: claims, records, charts, exercises, notation, and the experiments of single chapters.
 
 - `chapters`: experiments of single chapters
 - `charts`: figures
 - `claims`: the ledger of claims and their checks
-- `closure`: the modules of the library that a piece of Python reaches
-- `exercises`: self-checks of exercises
-- `grading`: graded exercises: secret cases, barred calls, time
-- `notation`: every symbol of the book
-- `prose`: sentences of the text, beside what makes them true
-- `records`: recorded long runs with where they come from
+- `closure`: transitive imports of a piece of Python code
+- `exercises`: self-checking exercises
+- `grading`: graded exercises: hidden test cases, forbidden calls, time limits
+- `notation`: the table of symbols
+- `prose`: sentences of the text, checked against the computation
+- `records`: recorded long runs and their provenance
 """

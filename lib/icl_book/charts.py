@@ -1,8 +1,8 @@
-"""Tidy tables to charts: one theme, one colour a method throughout the book, a description for everyone.
+"""Charts from tidy tables: one theme, a fixed colour per method, alternative text for every figure.
 
-No mathematics here and no torch. A :class:`Figure` shows itself in a notebook as a picture with its description; in the
-built book a script replaces the picture by the interactive chart, follows the page's light or dark theme, and offers
-the data and the specification for download.
+No mathematics here and no torch. A :class:`Figure` renders in a notebook as an image with alternative text; in the
+built book a script replaces the image by the interactive chart, follows the page's light or dark theme, and offers the
+data and the specification for download.
 """
 
 import base64
@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
-#: One colour a method, the same in every figure.
+#: Colour of every method, the same in all figures.
 METHODS: dict[str, str] = {
     "GLA": "#0b6fb8",
     "linear attention": "#c9711a",
@@ -48,14 +48,14 @@ METHODS: dict[str, str] = {
     "GLA, 4 layers": "#3a9cc5",
     "normalised GLA": "#2a8a4a",
     "normalised, 4 layers": "#2a8a4a",
-    # Layers of the stacks divide by the squared length of the key, and have the colour of the rule that does.
+    # Layers of the stacks normalise by the squared key length and share the colour of that rule.
     "delta rule, 2 layers": "#0e1f39",
     "gated delta rule, 2 layers": "#de726c",
 }
-#: Colours for an ordered set of lines (drift slow to fast, say), light to dark and of changing hue. Any two are 20 and
-#: more apart in CIELAB, for readers who do not tell red from green too.
+#: Sequential colours for an ordered set of lines (drift slow to fast, say), light to dark with changing hue. Any two
+#: differ by at least 20 in CIELAB, also under red-green colour blindness.
 SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
-#: Axes of the running figure of Parts I to IV. A reader knows the picture again, and sees what is new in it.
+#: Axes of the running figure of Parts I to IV, so that readers recognise it.
 BY_EXAMPLES: dict[str, Any] = {
     "x_title": "examples in the prompt",
     "y_title": "error, as a share of answering 0",
@@ -83,7 +83,7 @@ BY_DRIFT: dict[str, Any] = {
 }
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _VEGALITE = "6.4"
-#: Two dots of a row that are nearer, as a share of the axis, hide one another.
+#: Smallest distance of two dots in a row, as a share of the axis, at which neither hides the other.
 _HIDDEN = 0.025
 
 
@@ -101,7 +101,7 @@ def theme() -> dict[str, Any]:
             "gridOpacity": 0.5,
             "domain": False,
         },
-        # Room for the widest tick labels that sliders lead to: the plot is not laid out anew when they grow.
+        # Room for the widest tick labels that sliders produce: the layout is not recomputed when they grow.
         "axisY": {"minExtent": 42},
         "axisX": {"labelOverlap": "greedy", "labelSeparation": 6},
         "legend": {
@@ -119,7 +119,7 @@ def theme() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Explorable:
-    """A closed form that the reader's browser recomputes when a slider moves.
+    """Interactive figure: a closed form that the browser recomputes when a slider moves.
 
     Attributes:
         function: its name in `book/_assets/explorables.js`; it maps the sliders' values to the chart's datasets, the
@@ -127,12 +127,12 @@ class Explorable:
             too, so a page has it once.
         controls: one dict a slider: name, label, min, max, step, value; one whose value is True or False is a switch,
             and has no min, max and step.
-        constants: whatever else the function needs, as JSON.
-        question: what to look for, in a sentence or two; it stands above the figure.
-        answer: what one finds, its numbers computed; it is folded away below the figure.
+        constants: other arguments of the function, JSON-serialisable.
+        question: task for the reader, in a sentence or two; shown above the figure.
+        answer: the answer, with computed numbers; collapsed below the figure.
 
     Raises:
-        ValueError: if question or answer is missing, or the question does not ask.
+        ValueError: if question or answer is missing, or the question has no question mark.
     """
 
     function: str
@@ -143,7 +143,7 @@ class Explorable:
     answer: str
 
     def __post_init__(self) -> None:
-        """A slider without a question is a toy."""
+        """Require a question and its answer."""
         if not self.question.strip().endswith("?"):
             raise ValueError(f"question must end in a question mark, got {self.question!r}")
         if len(self.answer.split()) < 4:
@@ -151,18 +151,18 @@ class Explorable:
 
     @property
     def program(self) -> dict[str, Any]:
-        """What the browser needs of it."""
+        """JSON-serialisable description for the browser."""
         return {"function": self.function, "controls": self.controls, "constants": self.constants}
 
 
 class Figure:
-    """An Altair chart with a description; what every chart function here returns.
+    """Altair chart with title and alternative text; the return type of every chart function here.
 
     Args:
-        chart: any Altair chart without a config of its own; `.chart` gives it back for further work.
+        chart: any Altair chart without a config; available as `.chart`.
         title: the finding, in a sentence.
-        alt: what a reader who cannot see the figure should know: axes, what runs where, the numbers that matter.
-        subtitle: setting, units, what an error band is.
+        alt: alternative text for readers who cannot see the figure: axes, course of the curves, key numbers.
+        subtitle: setting, units, meaning of error bands.
         explorable: sliders, if it has any.
 
     Raises:
@@ -194,7 +194,7 @@ class Figure:
         drawing = json.loads(json.dumps(self.spec).replace('"width": "container"', f'"width": {width - 80}'))
         drawing["background"] = "white"
         svg = str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE))
-        # Vega counts clip paths and gradients over all that a process has drawn; figures must not depend on it.
+        # Vega numbers clip paths and gradients per process; figures must not depend on the order of rendering.
         names: dict[str, str] = {}
         counted = re.compile(r'(id="|url\(#)((clip|gradient_)\d+)')
         return counted.sub(lambda m: m[1] + names.setdefault(m[2], f"{m[3]}{len(names) + 1}"), svg)
@@ -202,7 +202,7 @@ class Figure:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         svg = _slim(self.svg())
         picture = base64.b64encode(svg.encode()).decode()
-        # "</script" would end the script element early and "<!--" keep it from ending, wherever they stand in the JSON.
+        # In JSON, "</script" would end the script element early, and "<!--" would keep it from ending.
         spec = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         width, height = re.findall(r'(?:width|height)="([\d.]+)"', svg)[:2]
         place, above, below = "", "", ""
@@ -223,17 +223,17 @@ class Figure:
         }
 
 
-#: What a notebook says of sliders that only the book's pages and slides have; their styles hide it.
+#: Note in notebooks on the sliders, which only the book's pages and slides have; their styles hide it.
 _STILL = '<p class="icl-still"><em>This figure has sliders on the page of the book; here it stands still.</em></p>'
-#: Roles and labels within a picture, of which a page's image element tells nobody.
+#: ARIA roles and labels within an SVG, which an image element does not expose.
 _HEARD = r' (?:role|aria-[a-z]+)="[^"]*"'
 
 
 def _slim(svg: str) -> str:
-    """A picture for a page that describes it: without labels for each mark, and digits that no screen shows."""
+    """Minify an SVG for a page with alternative text: no labels per mark, no superfluous digits."""
     digits = functools.partial(re.sub, r"(?<![\d.])\d+\.\d{3,}(?![\deE])", lambda number: f"{float(number[0]):.2f}")
     slim = lambda tag: digits(re.sub(_HEARD, "", tag[0]))  # noqa: E731
-    return re.sub(r"<[^>]*>", slim, svg)  # a number between tags is one that readers read
+    return re.sub(r"<[^>]*>", slim, svg)  # numbers between tags are visible text
 
 
 def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Scale:
@@ -247,7 +247,7 @@ def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Sca
 
 
 def _limits(values: Sequence[pd.Series], log: bool) -> tuple[float, float]:
-    """The range of the values, and a little air."""
+    """Axis limits: range of the values, with a margin."""
     low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
     if log:
         if low <= 0:
@@ -256,12 +256,12 @@ def _limits(values: Sequence[pd.Series], log: bool) -> tuple[float, float]:
     return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
 
-def _placed(
+def _label_positions(
     data: pd.DataFrame, x: str, y: str, by: str, limits: tuple[float, float], log: bool, height: int
 ) -> pd.DataFrame:
-    """Where each curve ends, moved apart so that no two labels overlap."""
+    """Positions of the curves' end labels, moved apart to avoid overlaps."""
     ends = data.sort_values(x, kind="stable").groupby(by, sort=False).tail(1)[[x, y, by]]
-    # Curves that end at one point but for rounding keep the order of the data.
+    # Curves whose ends agree up to rounding keep the order of the data.
     ends = ends.sort_values(y, kind="stable", ignore_index=True, key=lambda v: v.map(lambda end: float(f"{end:.9g}")))
     scale: Any = np.log if log else np.asarray
     low, high = scale(limits[0]), scale(limits[1])
@@ -279,7 +279,7 @@ def _placed(
 
 @dataclass(frozen=True)
 class _Axes:
-    """What the layers of a line chart share: their axes, colours, and what is said where the pointer rests."""
+    """Shared settings of a line chart's layers: axes, colours, tooltips."""
 
     x: altair.X
     y: altair.Y
@@ -290,7 +290,7 @@ class _Axes:
     hover: list[altair.Tooltip]
 
 
-def _named(table: pd.DataFrame, name: str | None) -> Any:
+def _data_source(table: pd.DataFrame, name: str | None) -> Any:
     return table if name is None else altair.Data(name=name, values=table.to_dict(orient="records"))
 
 
@@ -317,7 +317,7 @@ def lines(
     each: str | None = None,
     explorable: Explorable | None = None,
 ) -> Figure:
-    """Draw curves, one a value of column `by`, each labelled where it ends.
+    """Line chart: one curve per value of column `by`, labelled at its end.
 
     Args:
         data: tidy table with the columns x, y and by; `low` and `high` too where a band is to be drawn.
@@ -332,7 +332,7 @@ def lines(
         y_domain: limits of the y axis; curves are cut there.
         labels: 'direct' at the end of each line, or 'legend' where the ends would collide.
         height: in pixels; the width is the page's.
-        each: column that tells apart several curves of one value of `by`, which share its colour; for legends only.
+        each: column that distinguishes several curves of one value of `by`, which share its colour; for legends only.
         explorable: see :class:`Figure`; it replaces the curves, and the stars, under the names `curve` and `stars`.
     """
     if labels not in ("direct", "legend"):
@@ -353,9 +353,9 @@ def lines(
     limits = y_domain or _limits([table[y] for table in tables.values()], log_y)
     legend = altair.Legend(title=None) if labels == "legend" else None
     dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
-    heights, ticks = _heights(limits, log=log_y, moves=moves and not y_domain)
+    heights, ticks = _y_axis(limits, log=log_y, moves=moves and not y_domain)
     axes = _Axes(
-        x=_across(pd.concat([table[x] for table in tables.values()]), x_title, log=log_x),
+        x=_x_axis(pd.concat([table[x] for table in tables.values()]), x_title, log=log_x),
         y=altair.Y(f"{y}:Q", title=y_title, scale=heights, **ticks),
         heights=heights,
         limits=limits,
@@ -367,10 +367,10 @@ def lines(
             altair.Tooltip(f"{y}:Q", format=".4~g"),
         ],
     )
-    curves = altair.Chart(_named(data, "curve" if moves else None))
+    curves = altair.Chart(_data_source(data, "curve" if moves else None))
     layers = []
     if {"low", "high"} <= set(data.columns):
-        # Left to itself an area would widen the axis to its own ends, and to 0.
+        # By default an area mark would extend the axis to its own ends, and to 0.
         low = altair.Y("low:Q", title=y_title, scale=heights) if y_domain else altair.Y("low:Q")
         layers.append(curves.mark_area(opacity=0.18, clip=True).encode(axes.x, low, altair.Y2("high:Q"), axes.colour))
     apart = {} if each is None else {"detail": f"{each}:N"}
@@ -378,27 +378,27 @@ def lines(
         curves.mark_line(clip=True).encode(axes.x, axes.y, axes.colour, axes.dash, tooltip=axes.hover, **apart)
     )
     if labels == "direct":
-        ends = _last(curves, x, by) if moves else altair.Chart(_placed(data, x, y, by, limits, log_y, height))
-        # The book's script knows this layer by its name, and puts a legend in its place where the page is narrow.
+        ends = _last(curves, x, by) if moves else altair.Chart(_label_positions(data, x, y, by, limits, log_y, height))
+        # The book's script finds this layer by name and replaces it by a legend on narrow pages.
         text = ends.mark_text(align="left", dx=6, fontWeight=500, clip=False).properties(name="labels")
         layers.append(text.encode(axes.x, axes.y, axes.colour, text=f"{by}:N"))
     if points is not None:
         layers += _dots(points, y, axes)
     if stars is not None:
-        star = altair.Chart(_named(stars, "stars" if moves else None)).mark_point(
+        star = altair.Chart(_data_source(stars, "stars" if moves else None)).mark_point(
             shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0
         )
         layers.append(star.encode(axes.x, axes.y, axes.colour, tooltip=axes.hover))
     chart = altair.layer(*layers).properties(width="container", height=height)
     if labels == "direct":
-        # Room for the labels that stand beyond the plot.
+        # Room for the labels beside the plot.
         room = 8 + 7 * max(len(name) for name in names)
         chart = chart.properties(padding={"left": 5, "top": 5, "bottom": 5, "right": room})
     return Figure(chart, title=title, alt=alt, subtitle=subtitle, explorable=explorable)
 
 
 def _check_tables(tables: dict[str, pd.DataFrame], x: str, y: str, by: str) -> None:
-    """Refuse tables without their columns, and numbers that have no place on an axis."""
+    """Check that columns exist and numbers are finite."""
     for name, table in tables.items():
         if absent := {x, y, by} - set(table.columns):
             raise ValueError(f"{name} must have the columns {sorted(absent)}")
@@ -407,12 +407,12 @@ def _check_tables(tables: dict[str, pd.DataFrame], x: str, y: str, by: str) -> N
                 raise ValueError(f"{name} must hold finite numbers only in {column!r}")
 
 
-def _across(values: pd.Series, title: str, *, log: bool) -> altair.X:
-    """The x axis, from the first value to the last."""
-    # Layers and steps are counted: no ticks between them.
+def _x_axis(values: pd.Series, title: str, *, log: bool) -> altair.X:
+    """Encoding of the x axis, from the first value to the last."""
+    # Layers and steps are integers: no ticks between them.
     whole = not log and bool((values % 1 == 0).all())
     span = [float(values.min()), float(values.max())]
-    # Few of them are all named; among many the page chooses, and its smallest step does not keep it from halves.
+    # Label all of a few values; among many Vega chooses, and tickMinStep does not keep it from halves.
     few = whole and 0 < span[1] - span[0] <= 16
     named: dict[str, Any] = (
         {"values": list(range(int(span[0]), int(span[1]) + 1)), "format": "d"} if few else {"tickMinStep": 1}
@@ -422,29 +422,29 @@ def _across(values: pd.Series, title: str, *, log: bool) -> altair.X:
     return altair.X(f"{values.name}:Q", title=title, scale=scale, **counted)
 
 
-def _heights(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[altair.Scale, dict[str, Any]]:
-    """The scale of the y axis, and what its ticks need; the axis of curves that move finds its own limits."""
+def _y_axis(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[altair.Scale, dict[str, Any]]:
+    """Scale and tick settings of the y axis; the axis of an interactive figure finds its own limits."""
     ends: dict[str, Any] = {"domain": list(limits), "nice": False}
     ticks: dict[str, Any] = {}
     if moves:
-        # Rounded to powers of ten, a logarithmic axis would leave most of its height empty.
+        # Limits rounded to powers of ten would leave most of a logarithmic axis empty.
         ends = {"nice": False, "padding": 14} if log else {"zero": False}
-        # Over less than a power of ten, it would have too many ticks to read.
+        # Within one decade it would have too many ticks.
         ticks = {"axis": altair.Axis(tickCount=7)} if log else {}
     elif log and limits[1] >= 1e7:
-        # More zeros than one counts at a glance: all of its ticks are powers of ten.
+        # Over many decades, label ticks as powers of ten.
         ticks = {"axis": altair.Axis(format="~e")}
     return altair.Scale(type="log" if log else "linear", **ends), ticks
 
 
 def _last(curves: altair.Chart, x: str, by: str) -> altair.Chart:
-    """The last row of each curve, found by the page itself where curves move."""
+    """Last row of every curve, computed in the browser for interactive figures."""
     ranked = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
     return ranked.transform_filter("datum.rank == 1")
 
 
 def _dots(points: pd.DataFrame, y: str, axes: _Axes) -> list[altair.Chart]:
-    """Measurements, and their error bars if they have any."""
+    """Layers of measured points and of their error bars, if any."""
     dots = altair.Chart(points)
     layers = []
     if "bar" in points.columns:
@@ -472,9 +472,9 @@ def dots(
     colours: dict[str, str] | None = None,
     log_x: bool = False,
 ) -> Figure:
-    """Draw one row per name, with its values as dots: for methods, models or tasks, which no axis of numbers orders.
+    """Dot plot: one row per name (method, model or task), its values as dots.
 
-    Dots of a row that would hide one another stand one above the other, in the order of the legend.
+    Overlapping dots of a row are stacked, in the order of the legend.
 
     Args:
         data: tidy table with the columns x, y and by; `low` and `high` too where a range is to be drawn.
@@ -483,7 +483,7 @@ def dots(
         by: column that colours the dots.
         x_title: title of the axis, units included.
         title, alt, subtitle: see :class:`Figure`.
-        floors: limits to draw as dashed lines, by their names, which stand above them.
+        floors: limits to draw as dashed lines, by name; the names are printed above them.
         colours: colours of values of `by` and names of floors that :data:`METHODS` does not hold.
         log_x: logarithmic axis.
     """
@@ -501,7 +501,7 @@ def dots(
         if not values.abs().lt(float("inf")).all():
             raise ValueError(f"data must hold finite numbers only in {name!r}")
     rows, names = list(dict.fromkeys(data[y])), list(dict.fromkeys(data[by]))
-    # With one series the rows' names say all.
+    # One series needs no legend.
     legend = altair.Legend(title=None, symbolType="circle") if len(names) > 1 else None
     ends = _limits([*numbers, limits], log_x)
     scale = altair.Scale(type="log" if log_x else "linear", domain=list(ends), nice=False)
@@ -522,8 +522,8 @@ def dots(
     if floors:
         known = _colours(list(floors), colours)["range"]
         marks = pd.DataFrame({x: limits.to_numpy(), "name": list(floors)})
-        # Above their lines and inside the plot; neighbours would overlap, so each stands above the one before. Their
-        # colours stand in the marks, not in the data, which a dark page leaves as they are.
+        # Labels above their lines and inside the plot, stacked, because neighbours would overlap. Colours are set on
+        # the marks, not in the data, which the dark theme does not recolour.
         for turn, (colour_of, (_, mark)) in enumerate(zip(known, marks.iterrows(), strict=True)):
             one = altair.Chart(mark.to_frame().T)
             layers.append(one.mark_rule(strokeDash=[5, 4], strokeWidth=1.6, color=colour_of).encode(across))
@@ -543,12 +543,12 @@ def dots(
 
 
 def _lanes(place: pd.Series, row: pd.Series, rank: pd.Series) -> pd.Series:
-    """How many lanes off the middle of its row each dot stands: those that would hide one another stand apart.
+    """Vertical offset of every dot in its row, in lanes, so that overlapping dots are separated.
 
     Args:
-        place: on the axis, from 0 at one end to 1 at the other.
-        row: which the dot is in.
-        rank: those that stand apart are in this order, from the top.
+        place: position on the axis, in [0, 1].
+        row: row of the dot.
+        rank: order of separated dots, from the top.
     """
     lanes: pd.Series = pd.Series(0.0, index=place.index)
     for _, one in place.sort_values(kind="stable").groupby(row, sort=False):
@@ -574,16 +574,15 @@ def heatmap(
     domain: tuple[float, float] | None = None,
     height: int = 320,
 ) -> Figure:
-    """Draw a surface as a grid of tiles, light where `value` is small and dark where it is large.
+    """Heat map: a grid of tiles, light where `value` is small and dark where it is large.
 
     Args:
         data: tidy table with a row for each pair of x and y.
-        x, y, value: its columns; x and y are the tiles' places and need not be evenly spaced.
+        x, y, value: its columns; x and y are the tiles' coordinates and need not be evenly spaced.
         x_title, y_title, value_title: titles of the axes and of the colour scale, units included.
         title, alt, subtitle: see :class:`Figure`.
-        stars: tiles of data to mark, for example the least of each row: columns x and y.
-        domain: values between which the colour runs, logarithmically; tiles beyond it keep its end's colour. None is
-            the range of the data.
+        stars: tiles of data to mark, for example the minimum of each row: columns x and y.
+        domain: limits of the logarithmic colour scale; values beyond are clipped. None is the range of the data.
         height: in pixels; the width is the page's.
     """
     for name, table, columns in (("data", data, {x, y, value}), ("stars", stars, {x, y})):

@@ -1,4 +1,4 @@
-"""The ledger of claims.
+"""Ledger of claims: every claim of the papers with its check, tolerance and verdict.
 
 A chapter settles a claim with one line,
 
@@ -7,8 +7,8 @@ A chapter settles a claim with one line,
     row = claim("gla.depth.single-timescale")
     row.holds(gain > row.limit("gain"))
 
-The verdict follows from the numbers and must be the one that the ledger holds: if it is not, the cell fails and with it
-the build. Tolerances, and the limits of statements, stand in the ledger, where they were written before the run.
+The verdict follows from the numbers and must equal the ledger's; otherwise the cell fails, and the build with it.
+Tolerances and thresholds are in the ledger, where they were written before the run.
 """
 
 import html
@@ -21,22 +21,22 @@ from typing import Any
 import numpy as np
 import yaml
 
-#: What a claim is that holds together with something else, which is checked too.
+#: Verdict of a claim that holds with a caveat, which is checked too.
 QUALIFIED = ("holds more narrowly", "holds for another reason", "answered here")
 VERDICTS = ("reproduced", *QUALIFIED, "not reproduced", "misprint", "beyond our means", "still open", "not yet")
-#: Whom a row speaks of; what a post or a summary adds is not the paper's.
+#: Source that a row judges; additions in a post or a summary are not the paper's.
 JUDGED = ("paper", "blog", "summary", "paper and blog", "paper and summary")
-#: How a check is shown in a notebook's output so that the book can collect it.
+#: MIME type of a check in a notebook's output, from which the book collects it.
 CHECK_MIME = "application/vnd.icl.check+json"
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class VerdictChanged(AssertionError):
-    """A measurement contradicts the verdict that the ledger holds."""
+    """Contradiction between a measurement and the ledger's verdict."""
 
 
-def _truths(**statements: Any) -> None:
-    """Refuse what is merely truthy, like a list, a text, NaN or a function; None stands for nothing said."""
+def _check_booleans(**statements: Any) -> None:
+    """Check that statements are booleans or None, not merely truthy (a list, a string, NaN, a function)."""
     for name, value in statements.items():
         if value is not None and not isinstance(value, bool | np.bool_):
             raise ValueError(f"{name} must be True or False, got {value!r}")
@@ -54,21 +54,21 @@ def folder(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Claim:
-    """One row of the ledger.
+    """Row of the ledger.
 
     Attributes:
         id: its name, `gla.`, `mem.` or `mamba.` first.
         source: paper, section, equation or figure.
         judges: one of :data:`JUDGED`: the paper itself, a blog post on it, or a summary of it.
-        claim: what the paper says, in our words.
-        how: how it is checked.
+        claim: the paper's claim, in our words.
+        how: the method of the check.
         verdict: one of `VERDICTS`.
-        reason: why, in a sentence; empty for 'not yet'.
+        reason: one-sentence reason of the verdict; empty for 'not yet'.
         tolerance: one of {"relative": x}, {"absolute": x}, {"z": x} or {"truth": True}; None for 'not yet'.
         printed: the paper's number, if it prints one.
         chapter: the page that checks it, relative to `book/`; None for 'not yet'.
-        limits: thresholds of the statement by name, which the chapter's condition compares with: see :meth:`limit`.
-        errata: numbers in the paper's list of errata (`icl.theory.errata`) of the printed formulas that it is about.
+        limits: thresholds by name, for the chapter's condition: see :meth:`limit`.
+        errata: numbers, in the paper's list of errata (`icl.theory.errata`), of the printed formulas concerned.
     """
 
     id: str
@@ -85,8 +85,8 @@ class Claim:
     errata: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Refuse rows that say too little or contradict themselves."""
-        # These two stand in addresses and marks of a page, where they are not written as text.
+        """Validate the row: required fields and consistency."""
+        # These two appear in URLs and attributes of a page, where they are not escaped.
         if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", self.id):
             raise ValueError(f"id must be words of letters, digits and '-', joined by dots, got {self.id!r}")
         if self.chapter is not None and not re.fullmatch(r"[\w-]+(/[\w-]+)*", self.chapter):
@@ -106,7 +106,7 @@ class Claim:
             )
         if self.tolerance:
             ((kind, limit),) = self.tolerance.items()
-            # YAML reads 1e-9 as text: 1.0e-9 is the number.
+            # YAML reads 1e-9 as a string; 1.0e-9 is the number.
             number = isinstance(limit, int | float) and not isinstance(limit, bool)
             if limit is not True if kind == "truth" else not (number and 0 <= limit < float("inf")):
                 raise ValueError(f"{self.id}: tolerance must be a number >= 0, or truth: true, got {self.tolerance}")
@@ -115,7 +115,7 @@ class Claim:
                 raise ValueError(f"{self.id}: limit {name!r} must be a finite number, got {limit!r}")
 
     def limit(self, name: str) -> float:
-        """Return the threshold of that name, which stands in the ledger; ValueError if the row has none."""
+        """Return a threshold from the ledger; ValueError if the row has none of that name."""
         if name not in self.limits:
             raise ValueError(f"{self.id} has no limit {name!r} in the ledger, only {sorted(self.limits)}")
         return self.limits[name]
@@ -132,23 +132,23 @@ class Claim:
         caveat: bool | np.bool_ | None = None,
         note: str = "",
     ) -> "Check":
-        """Check numbers the paper gives (or implies) against numbers computed here, within the ledger's tolerance.
+        """Check the paper's numbers against numbers computed here, within the ledger's tolerance.
 
         Args:
-            measured: what the claim says, computed as printed; a number or an array.
-            expected: what it must equal, computed another way; broadcasts with `measured`.
+            measured: the claimed (or implied) value, computed as printed; a number or an array.
+            expected: the reference, computed another way; broadcasts with `measured`.
             standard_error: of `measured - expected`; needed when the tolerance is in standard errors.
-            samples: how many independent draws are behind `measured`.
-            of: of what they are draws: prompts, sequences, flows.
-            mended: the corrected form, for a misprint: it must pass where the printed one fails.
-            caveat: what must be true beside the claim; a verdict of :data:`QUALIFIED` needs it.
-            note: numbers to show, when the deviation alone says too little.
+            samples: number of independent draws behind `measured`.
+            of: unit of the draws: prompts, sequences, flows.
+            mended: value of the corrected formula, for a misprint: it must pass where the printed one fails.
+            caveat: additional condition; a verdict of :data:`QUALIFIED` needs it.
+            note: numbers to show, if the deviation alone is not informative.
 
         Raises:
             ValueError: if measured or expected is not real and finite, or the caveat neither True nor False.
             VerdictChanged: if the numbers lead to another verdict than the ledger's.
         """
-        _truths(caveat=caveat)
+        _check_booleans(caveat=caveat)
         kind, limit = self._tolerance()
         if kind == "truth":
             raise ValueError(f"{self.id} is checked with .holds: its tolerance is a truth, not a number")
@@ -173,15 +173,15 @@ class Claim:
         samples: int | None = None,
         of: str = "prompts",
     ) -> "Check":
-        """Check a statement that is true or false.
+        """Check a true-or-false statement.
 
         Args:
-            condition: what the paper says.
+            condition: the paper's statement.
             note: the numbers behind it, for the reader.
-            caveat: what must be true beside it; a verdict of :data:`QUALIFIED` needs it.
-            instead: what is true in its place, for a claim that is not reproduced.
-            samples: how many independent draws are behind it.
-            of: of what they are draws: prompts, sequences, flows.
+            caveat: additional condition; a verdict of :data:`QUALIFIED` needs it.
+            instead: the statement that holds in its place, for a claim that is not reproduced.
+            samples: number of independent draws behind it.
+            of: unit of the draws: prompts, sequences, flows.
 
         Raises:
             ValueError: if condition, caveat or instead is neither True nor False.
@@ -189,7 +189,7 @@ class Claim:
         """
         if condition is None:
             raise ValueError("condition must be True or False, got None")
-        _truths(condition=condition, caveat=caveat, instead=instead)
+        _check_booleans(condition=condition, caveat=caveat, instead=instead)
         if self._tolerance()[0] != "truth":
             raise ValueError(f"{self.id} is checked with .agrees: its tolerance is {self.tolerance}")
         if condition and instead is not None:
@@ -215,7 +215,7 @@ class Claim:
         if amended is not None and not amended:
             raise VerdictChanged(f"{self.id}: what should hold beside the claim does not ({shown})")
         if passed:
-            # How much weighs what is true beside the claim, the ledger says; that it is true, the numbers.
+            # The ledger decides the weight of a caveat; the numbers decide that it holds.
             fitting = ("reproduced", *QUALIFIED) if amended and not by_mending else ("reproduced",)
         else:
             fitting = ("misprint",) if by_mending else ("not reproduced",)
@@ -226,7 +226,7 @@ class Claim:
         return Check(self.id, self.verdict, self.claim, self.judges, shown, drawn)
 
 
-#: The ledger is written in ASCII; its letters and relations are shown as the book prints them.
+#: The ledger is ASCII; names of Greek letters and relation signs are replaced for display.
 _LETTERS = {"lambda": "λ", "Lambda": "Λ", "gamma": "γ", "Gamma": "Γ", "sigma": "σ", "Sigma": "Σ", "alpha": "α"}
 _LETTERS |= {"beta": "β", "Delta": "Δ", "xi": "ξ", "eta": "η", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→"}
 _LETTER = re.compile(
@@ -235,17 +235,21 @@ _LETTER = re.compile(
 
 
 def readable(text: str) -> str:
-    """Return a text of the ledger with Greek letters and relation signs in place of their ASCII names."""
+    """Replace ASCII names in a text of the ledger by Greek letters and relation signs.
+
+    >>> readable("lambda >= 1 - gamma")
+    'λ ≥ 1 - γ'
+    """
     if not isinstance(text, str):
         raise ValueError(f"text must be a text, got {text!r}")
     return _LETTER.sub(lambda m: _LETTERS[m.group(0)], text)
 
 
 def residue(deviation: float, limit: float = 1e-9) -> str:
-    """Text of a deviation: two digits, or a bound if it is rounding, whose digits belong to one machine.
+    """Format a deviation: two digits, or an upper bound if it is round-off, whose digits depend on the machine.
 
-    Rounding is what is within the limit and at most 1e-10, or, where it is amplified, 1e-7; the bound is ten times
-    that, or the limit if it is less.
+    Round-off is within the limit and at most 1e-10, or 1e-7 where it is amplified; the bound is ten times that, or the
+    limit if it is less.
 
     >>> residue(0.0312), residue(2.5e-15), residue(2.5e-15, limit=1e-12)
     ('0.031', 'less than 1e-09', 'less than 1e-12')
@@ -273,22 +277,22 @@ def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> 
             raise ValueError(f"standard_error must be positive and finite for a tolerance in z, got {standard_error!r}")
         return float((gap / standard_error).max())
     if kind == "relative":
-        # 0 = 0 agrees; anything else against 0 does not.
+        # 0 agrees with 0; any other number against 0 does not.
         return float(np.divide(gap, np.abs(expected), out=np.where(gap == 0, 0.0, np.inf), where=expected != 0).max())
     return float(gap.max())
 
 
 @dataclass(frozen=True)
 class Check:
-    """A claim settled.
+    """Result of checking a claim.
 
     Attributes:
         id: the claim's.
-        verdict: the ledger's, to which the measurement has led.
-        claim: what is claimed, as the ledger has it.
-        judges: whom the verdict speaks of.
+        verdict: the ledger's, confirmed by the measurement.
+        claim: text of the claim, as in the ledger.
+        judges: the source that is judged.
         measured: the numbers.
-        samples: how many draws of what are behind them; None if nothing was drawn.
+        samples: number and unit of draws behind them; None without sampling.
     """
 
     id: str
@@ -314,19 +318,19 @@ class Check:
         }
 
 
-def _each_once(node: Any) -> None:
-    """Refuse a mapping of YAML in which a key stands twice."""
+def _check_unique_keys(node: Any) -> None:
+    """Check a YAML mapping for duplicate keys."""
     keys = [key.value for key, _ in node.value]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {twice[0]!r} stands there twice")
 
 
-class _Once(yaml.SafeLoader):
-    """Refuses a row that says a thing twice, of which YAML keeps the last."""
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML loader that rejects duplicate keys, of which PyYAML would keep the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Build a dict, once it is clear that no key stands there twice."""
-        _each_once(node)
+        """Build a dict after checking for duplicate keys."""
+        _check_unique_keys(node)
         return super().construct_mapping(node, deep)
 
 
@@ -336,7 +340,7 @@ def ledger() -> dict[str, Claim]:
     rows: dict[str, Claim] = {}
     for path in sorted(folder("claims").glob("*.yml")):
         try:
-            claims = [Claim(**row) for row in yaml.load(path.read_text(encoding="utf-8"), _Once)]
+            claims = [Claim(**row) for row in yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)]
         except (TypeError, ValueError, yaml.YAMLError) as error:
             raise ValueError(f"{path.name}: {error}") from error
         for claim in claims:
@@ -347,7 +351,11 @@ def ledger() -> dict[str, Claim]:
 
 
 def claim(id: str) -> Claim:
-    """Return the ledger's row; ValueError if there is none of that name."""
-    if id not in list(ledger()):  # what has no hash is none of them either
+    """Return the ledger's row of this id; ValueError if there is none.
+
+    >>> claim("gla.thm2.training-error").verdict
+    'reproduced'
+    """
+    if id not in list(ledger()):  # a list, so that an unhashable id is an error too
         raise ValueError(f"no claim {id!r} in the ledger (book/claims/)")
     return ledger()[id]

@@ -1,6 +1,6 @@
-"""Which modules of the library a piece of Python reaches: what it imports, what these import, and so on.
+"""Transitive imports: the library modules that a piece of Python code depends on.
 
-Modules that are imported by a name made at run time are not seen.
+Dynamic imports are not found.
 """
 
 import ast
@@ -14,17 +14,17 @@ _PACKAGES = ("icl", "icl_bench", "icl_book")
 
 
 def modules(code: str) -> tuple[str, ...]:
-    """Return the dotted names of all modules of icl, icl_bench and icl_book that Python source reaches, in order.
+    """Return the dotted names of all modules of icl, icl_bench and icl_book that source code depends on, sorted.
 
     A package that is imported itself stands for all that is in it.
 
     Raises:
-        SyntaxError: if the source is no Python.
+        SyntaxError: if the source does not parse.
     """
     graph = _graph()
     found: set[str] = set()
-    for name in _imported(code):
-        while name and name not in graph.modules:  # a function of a module, or somebody else's
+    for name in _imported_names(code):
+        while name and name not in graph.modules:  # a function of a module, or a third-party module
             name = name.rpartition(".")[0]
         if name:
             found |= {name} | graph.find_descendants(name) | graph.find_upstream_modules(name, as_package=True)
@@ -32,13 +32,13 @@ def modules(code: str) -> tuple[str, ...]:
 
 
 def digest(code: str) -> str:
-    """Return a hash of the modules that Python source reaches: their names and files."""
+    """Return a hash of the modules that source code depends on: names and file contents."""
     told = "".join(f"{name} {file_hash(name)}\n" for name in modules(code))
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def file_hash(module: str) -> str:
-    """Return a hash of a module's file as it is now, "" if there is none."""
+    """Return a hash of a module's current file, "" if there is none."""
     place = _ROOT.joinpath(*module.split("."))
     for path in (place / "__init__.py", place.with_suffix(".py")):
         if path.is_file():
@@ -53,13 +53,13 @@ def _hash(path: Path, written: int) -> str:
 
 @cache
 def _graph() -> Any:
-    import grimp  # of the extra `book`: whoever reads a record can do without
+    import grimp  # of the extra `book`, not needed to read a record
 
     return grimp.build_graph(*_PACKAGES, cache_dir=None)
 
 
-def _imported(code: str) -> list[str]:
-    """All that Python source imports, dotted; in functions too."""
+def _imported_names(code: str) -> list[str]:
+    """Dotted names of all imports in source code, those inside functions too."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):

@@ -1,8 +1,8 @@
-"""Self-checks for the book's exercises: a stub fails them, a solution passes, and neither stops the notebook.
+"""Self-checking exercises: compare an attempt with the right answer, without raising in the notebook.
 
-What an attempt is compared with is not in plain sight: the numbers of a right answer lie sealed in `book/answers`, and
-the code that made them stands in the exercise's solution, which opens when it is asked for. Beside them lie the numbers
-of the usual wrong answers, so that an attempt which gives these is told what it has mistaken.
+The right answers are not in plain sight: their numbers are sealed in `book/answers`, and the code that made them is in
+the exercise's collapsed solution. The numbers of common wrong answers are sealed beside them, so that the message can
+name the mistake.
 """
 
 import copy
@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from icl import _files
 from icl_book.claims import _REPOSITORY, folder
 
-#: How a self-check is shown in a notebook's output so that the book's tests can collect it.
+#: MIME type of a self-check in a notebook's output, from which the book's tests collect it.
 EXERCISE_MIME = "application/vnd.icl.exercise+json"
-#: Of the largest number among the answers: what differs by less from a 0 is rounding.
+#: Relative to the largest number among the answers; a smaller difference from 0 is round-off.
 _ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """The outcome of one attempt."""
+    """Result of one attempt."""
 
     name: str
     passed: bool
@@ -55,38 +55,38 @@ def check(
     atol: float | None = None,
     name: str | None = None,
 ) -> SelfCheck:
-    """Compare a reader's function with the right answer on each case (a dict of keyword arguments).
+    """Compare a reader's function with the right answer on every case (a dict of keyword arguments).
 
-    An attempt that raises, returns nothing or returns other numbers is not an error here: it is an exercise not yet
-    solved, and the message says on which case and how. If its numbers are those of a sealed wrong answer on all cases
-    (two mistakes may agree on one), the message says which.
+    An attempt that raises, returns nothing or returns other numbers is not an error here but an unsolved exercise; the
+    message says which case failed and how. If its numbers are those of a sealed wrong answer on all cases (two mistakes
+    may agree on one), the message names the mistake.
 
     Args:
         attempt: the reader's function.
-        answer: the label under which :func:`seal` keeps the right numbers, or a function that gives them.
-        cases: arguments to try.
-        rtol: how far from a right number an attempt may be, as a part of it.
-        atol: how far besides; by default rounding, 1e-10 of the largest right number of all cases.
-        name: what to call the attempt; the function's own name by default.
+        answer: the label of answers sealed by :func:`seal`, or a reference function.
+        cases: keyword arguments of the calls.
+        rtol: relative tolerance.
+        atol: absolute tolerance; by default round-off, 1e-10 of the largest right number of all cases.
+        name: display name of the attempt; the function's own name by default.
 
     Raises:
-        ValueError: if there are no cases, or not as many as there are sealed answers.
+        ValueError: if there are no cases, or their number differs from that of the sealed answers.
     """
     _refuse(attempt, answer, cases, {"rtol": rtol, "atol": 0 if atol is None else atol}, name)
     name = name or attempt.__name__
     try:
-        sealed = _opened(answer, len(cases)) if isinstance(answer, str) else _Sealed(_answers(answer, cases), {})
+        sealed = _read_sealed(answer, len(cases)) if isinstance(answer, str) else _Sealed(_answers(answer, cases), {})
     except ValueError:
-        if not (isinstance(answer, str) and _sealing()):
+        if not (isinstance(answer, str) and _should_reseal()):
             raise
         return SelfCheck(name, False, "not yet: its answers are sealed further down")
     if atol is None:
-        atol = _rounding(sealed.right)
+        atol = _round_off(sealed.right)
     given: list[NDArray[np.float64] | None] = []
     for number, (case, right) in enumerate(zip(cases, sealed.right, strict=True), 1):
         told = f"not yet: {_describe_case(case, number, len(cases))} it"
         try:
-            got = attempt(**copy.deepcopy(case))  # what it does to its arguments stays with it
+            got = attempt(**copy.deepcopy(case))  # the attempt may modify its arguments
             actual = np.asarray(got, dtype=np.float64)
         except Exception as error:
             return SelfCheck(name, False, f"{told} raised {type(error).__name__}: {error}")
@@ -96,7 +96,8 @@ def check(
         if _same(actual, right, rtol, atol):
             continue
         shaped = actual.shape == right.shape
-        how = f"is {_off(actual, right)}" if shaped else f"returned {_shape(actual)}, {_shape(right)} is wanted"
+        wanted = f"returned {_shape(actual)}, {_shape(right)} is wanted"
+        how = f"is {_describe_deviation(actual, right)}" if shaped else wanted
         if sealed.wrong:
             given += _numbers(attempt, cases[number:])
         mistake = next((why for why, wrong in sealed.wrong.items() if _all_same(given, wrong, rtol, atol)), None)
@@ -105,7 +106,7 @@ def check(
 
 
 def _refuse(attempt: Any, answer: Any, cases: Any, near: dict[str, Any], name: Any) -> None:
-    """Refuse what `check` cannot compare, by the argument's name."""
+    """Check the arguments of `check`; errors name the argument."""
     if not callable(attempt):
         raise ValueError(f"attempt must be a function, got {attempt!r}")
     if not callable(answer) and not isinstance(answer, str):
@@ -127,75 +128,76 @@ def seal(
     cases: Sequence[dict[str, Any]],
     mistakes: Mapping[str, Callable[..., Any]] | None = None,
 ) -> None:
-    """Hold the answers sealed under an exercise's label against the function that made them.
+    """Verify the sealed answers of an exercise against the function that made them.
 
-    With the environment variable `ICL_SEAL` they are written anew (`tools/freeze_answers.py` does it for a chapter),
-    with the numbers of `mistakes` beside them, if these are given.
+    With the environment variable `ICL_SEAL` they are rewritten (`tools/freeze_answers.py` does it for a chapter),
+    together with the numbers of `mistakes`, if given.
 
     Args:
         label: of the exercise.
         reference: a right answer.
-        cases: arguments to try.
-        mistakes: usual wrong answers, by the words that follow "This is what comes out".
+        cases: keyword arguments of the calls.
+        mistakes: common wrong answers, by the words that follow "This is what comes out".
 
     Raises:
         ValueError: if there are no cases, the sealed numbers are not the function's, or numbers to be sealed are
-            rounding: inputs that move by 1e-12 of themselves must not move them by what :func:`check` sees.
+            ill-conditioned: relative changes of 1e-12 in the inputs must not change them beyond the tolerance of
+            :func:`check`.
     """
     if not cases:
         raise ValueError("cases must hold at least one dict of keyword arguments")
     answers = _answers(reference, cases)
-    if _sealing():
-        atol = _rounding(answers)
+    if _should_reseal():
+        atol = _round_off(answers)
         _refuse_unstable(f"the right answer to {label!r}", reference, cases, atol)
         for why, mistake in (mistakes or {}).items():
             _refuse_unstable(f"what comes out of {label!r} {why}", mistake, cases, atol)
         wrong = {why: _numbers(mistake, cases) for why, mistake in (mistakes or {}).items()}
-        if mistakes is not None or not _holds(label, answers):
-            _sealed(label).parent.mkdir(exist_ok=True)
-            _files.write(_sealed(label), _written(answers, wrong))
-    if not _holds(label, answers):
+        if mistakes is not None or not _matches_sealed(label, answers):
+            _answers_path(label).parent.mkdir(exist_ok=True)
+            _files.write(_answers_path(label), _serialise(answers, wrong))
+    if not _matches_sealed(label, answers):
         raise ValueError(f"{label!r} is sealed with other answers: tools/freeze_answers.py writes them anew")
 
 
 def _refuse_unstable(what: str, function: Callable[..., Any], cases: Sequence[dict[str, Any]], atol: float) -> None:
-    """Refuse numbers that another machine's rounding would change, or another order of the same sums."""
-    moved = _numbers(function, [_moved(case) for case in cases])
+    """Check that answers are insensitive to rounding and to the order of summation."""
+    moved = _numbers(function, [_perturb(case) for case in cases])
     for number, (one, other) in enumerate(zip(_numbers(function, cases), moved, strict=True), 1):
         if not _same(other, one, 1e-6, atol):
             raise ValueError(f"{what} is rounding in case {number}: inputs moved by 1e-12 change it")
 
 
-def _moved(value: Any) -> Any:
-    """Arguments with each float moved towards 0 by up to 1e-12 of itself; equal floats stay equal."""
+def _perturb(value: Any) -> Any:
+    """Perturb every float towards 0 by up to 1e-12 of itself; equal floats stay equal."""
     if isinstance(value, dict):
-        return {key: _moved(each) for key, each in value.items()}
+        return {key: _perturb(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_moved, value))
+        return type(value)(map(_perturb, value))
     if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype == np.float64):
         return value * (1 - 1e-12 * np.sin(1e3 * value) ** 2)
     return value
 
 
-def _rounding(right: list[NDArray[np.float64]]) -> float:
-    """Differences from the right answers that are rounding: 1e-10 of the largest number of all cases."""
+def _round_off(right: list[NDArray[np.float64]]) -> float:
+    """Absolute tolerance for round-off: 1e-10 of the largest number of all cases."""
     return _ROUNDING * max(float(np.abs(one[np.isfinite(one)]).max(initial=0)) for one in right)
 
 
 @dataclass(frozen=True)
 class _Sealed:
-    """The numbers of one label, case by case: the right ones, and by their mistakes wrong ones (None: no numbers)."""
+    """Sealed answers of one label, case by case: right ones, and wrong ones by mistake (None: no numbers)."""
 
     right: list[NDArray[np.float64]]
     wrong: dict[str, list[NDArray[np.float64] | None]]
 
 
-def _sealing() -> bool:
+def _should_reseal() -> bool:
     return bool(os.environ.get("ICL_SEAL"))
 
 
-def _sealed(label: str) -> Path:
-    """Where the repository keeps the answers of a label."""
+def _answers_path(label: str) -> Path:
+    """Path of a label's sealed answers."""
     return _REPOSITORY / "book" / "answers" / f"{label}.json"
 
 
@@ -204,7 +206,7 @@ def _answers(reference: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> 
 
 
 def _numbers(function: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> list[NDArray[np.float64] | None]:
-    """What a function gives on each case; None where it raises, or gives what is no finite number."""
+    """Values of a function on every case; None where it raises, or its value is not finite numbers."""
     found: list[NDArray[np.float64] | None] = []
     for case in cases:
         try:
@@ -232,7 +234,7 @@ def _same(one: NDArray[np.float64] | None, other: NDArray[np.float64] | None, rt
     return one.shape == other.shape and np.allclose(one, other, rtol=rtol, atol=atol)
 
 
-def _opened(label: str, cases: int) -> _Sealed:
+def _read_sealed(label: str, cases: int) -> _Sealed:
     path = folder("answers") / f"{label}.json"
     if not path.is_file():
         raise ValueError(f"no answers are sealed as {label!r}: tools/freeze_answers.py writes them")
@@ -247,12 +249,12 @@ def _opened(label: str, cases: int) -> _Sealed:
     return _Sealed(right, wrong)
 
 
-def _holds(label: str, answers: list[NDArray[np.float64]]) -> bool:
-    """Whether these are the right answers that are sealed."""
+def _matches_sealed(label: str, answers: list[NDArray[np.float64]]) -> bool:
+    """True if these equal the sealed right answers."""
     try:
-        sealed = _opened(label, len(answers)).right
+        sealed = _read_sealed(label, len(answers)).right
     except ValueError:
-        if _sealing():
+        if _should_reseal():
             return False
         raise
     return all(
@@ -261,18 +263,18 @@ def _holds(label: str, answers: list[NDArray[np.float64]]) -> bool:
     )
 
 
-def _written(right: list[NDArray[np.float64]], wrong: dict[str, list[NDArray[np.float64] | None]]) -> bytes:
-    """The file of a label, a line a kind of answer: right numbers as they are, wrong ones to ten digits."""
+def _serialise(right: list[NDArray[np.float64]], wrong: dict[str, list[NDArray[np.float64] | None]]) -> bytes:
+    """Serialise a label's answers, one line each: right numbers exactly, wrong ones to ten digits."""
     lines = [f'"right": {json.dumps([answer.tolist() for answer in right])},', '"wrong": {']
     for why, answers in wrong.items():
-        short = [None if a is None else _rounded(a.tolist()) for a in answers]
+        short = [None if a is None else _round_digits(a.tolist()) for a in answers]
         comma = "" if why == [*wrong][-1] else ","
         lines.append(f"{json.dumps(why)}: {json.dumps(short)}{comma}")
     return ("{" + "\n".join([*lines, "}}"]) + "\n").encode()
 
 
-def _rounded(values: Any) -> Any:
-    return [_rounded(value) for value in values] if isinstance(values, list) else float(f"{values:.10g}")
+def _round_digits(values: Any) -> Any:
+    return [_round_digits(value) for value in values] if isinstance(values, list) else float(f"{values:.10g}")
 
 
 def _shape(numbers: NDArray[np.float64]) -> str:
@@ -280,7 +282,7 @@ def _shape(numbers: NDArray[np.float64]) -> str:
 
 
 def _describe_case(case: dict[str, Any], number: int, cases: int) -> str:
-    """A case in the exercise's own letters; of what is too large to print, its shape."""
+    """Format a case in the exercise's notation; large arrays by shape."""
     parts = []
     for key, value in case.items():
         shape = np.shape(value) if not callable(value) else ()
@@ -289,8 +291,8 @@ def _describe_case(case: dict[str, Any], number: int, cases: int) -> str:
     return f"with {', '.join(parts)}{which}"
 
 
-def _off(actual: NDArray[np.float64], right: NDArray[np.float64]) -> str:
-    """How far an answer is from the right one, without the right one."""
+def _describe_deviation(actual: NDArray[np.float64], right: NDArray[np.float64]) -> str:
+    """Describe the deviation from the right answer without revealing it."""
     if not np.isfinite(actual[np.isfinite(right)]).all():
         return "not finite"
     if not np.isfinite(right).all():

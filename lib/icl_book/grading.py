@@ -1,11 +1,11 @@
-"""Graded exercises: cases drawn from a secret seed, calls that are not allowed, and limits of time.
+"""Graded exercises: test cases from a secret seed, forbidden calls, time limits.
 
 
-A problem set's tests use it, those that students see and those that they do not. An answer that is wrong, late or not
-allowed costs its own points and no others, and the message says why without showing what is right.
+Used by a problem set's visible and hidden tests. An answer that is wrong, too slow or not allowed costs only its own
+points, and the message says why without revealing the right answer.
 
-What it cannot do: an answer runs in the same process as its tests, so it keeps out what is convenient and not what is
-determined. Who attacks the grader itself is found by reading the answer.
+Limitation: an answer runs in the same process as its tests, so it stops convenient shortcuts but not a determined
+attacker. Attacks on the grader are found by reading the answer.
 """
 
 import ast
@@ -33,36 +33,36 @@ from icl import _checks
 from icl._bounds import NonNegative, Positive, validated
 from icl_book.exercises import SelfCheck
 
-#: The environment variable that holds the teacher's secret.
+#: Environment variable with the teacher's secret.
 SECRET_VARIABLE = "ICL_GRADING_SECRET"
-#: The secret of somebody who sets none.
+#: Default secret.
 DEFAULT_SECRET = "learning to adapt"
-#: With these an answer could fetch by a made-up name what it may not call, or read the tests.
+#: Builtins through which an answer could look up a forbidden function dynamically, or read the tests.
 DYNAMIC = frozenset(
     ("eval", "exec", "compile", "__import__", "globals", "vars", "builtins", "importlib", "inspect", "gc", "sys")
 ) | {"ctypes", "linecache", "pickle", "attrgetter", "methodcaller", "get_ipython", "In", "Out", "grading"}
 
-#: Names with two underscores that lead nowhere.
+#: Harmless dunder names.
 _PLAIN = frozenset({"__init__", "__call__", "__len__", "__name__", "__doc__", "__version__"})
 
 
 class Refused(AssertionError):
-    """An answer that earns nothing. A notebook shows its message alone, not the test that raised it."""
+    """Answer without points. A notebook shows the message alone, not the traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
 
 
 class _Late(BaseException):
-    """Raised inside an answer that takes too long; no `except Exception` holds it."""
+    """Timeout raised inside an answer; not caught by `except Exception`."""
 
 
 def seeded(label: str, secret: str | None = None) -> np.random.Generator:
-    """A generator for the cases of a hidden test: the same for a class, and another for another class's secret.
+    """Random generator for a hidden test's cases, seeded by its label and the class's secret.
 
     Args:
-        label: which test it is.
-        secret: the teacher's; by default the environment variable `ICL_GRADING_SECRET`, or what stands for it.
+        label: of the test.
+        secret: the teacher's; by default the environment variable `ICL_GRADING_SECRET`, or a public default.
     """
     secret = os.environ.get(SECRET_VARIABLE) or DEFAULT_SECRET if secret is None else secret
     return np.random.default_rng(list(hashlib.sha256(f"{label}|{secret}".encode()).digest()))
@@ -78,10 +78,10 @@ def earn(
     rtol: float = 1e-6,
     atol: float = 1e-9,
 ) -> None:
-    """Do nothing but say so if an attempt is right, and raise Refused otherwise; the arguments are those of `judge`.
+    """Print a confirmation if an attempt is right, and raise Refused otherwise; arguments as for `judge`.
 
     Raises:
-        Refused: if the attempt is not right on all cases, takes too long, or uses what is not allowed.
+        Refused: if the attempt is not right on all cases, takes too long, or uses a forbidden name.
         ValueError: as :func:`judge`.
     """
     outcome = judge(attempt, cases, right, not_allowed=not_allowed, seconds=seconds, rtol=rtol, atol=atol)
@@ -101,19 +101,19 @@ def judge(
     rtol: NonNegative = 1e-6,
     atol: NonNegative = 1e-9,
 ) -> SelfCheck:
-    """Compare a student's function with the right answers; whatever it does, this returns in time.
+    """Compare a student's function with the right answers, within a time limit.
 
     Args:
         attempt: the student's function, written with `def`.
-        cases: arguments to try, dicts.
-        right: the right answer of each case, or a function that gives them; it is called before the attempt.
-        not_allowed: dotted names of functions and modules that the attempt may not use, as "numpy.linalg.lstsq".
-        seconds: time for all cases together.
-        rtol: how far from a right number an answer may be, as a part of it.
-        atol: how far besides.
+        cases: keyword arguments of the calls, dicts.
+        right: the right answer of every case, or a reference function; it is called before the attempt.
+        not_allowed: dotted names of forbidden functions and modules, as "numpy.linalg.lstsq".
+        seconds: time limit for all cases together.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
 
     Raises:
-        ValueError: if there are no cases, not as many right answers, or a name of `not_allowed` is of nothing.
+        ValueError: if there are no cases, not as many right answers, or a name of `not_allowed` does not exist.
     """
     if not cases:
         raise ValueError("cases must hold at least one dict of arguments")
@@ -128,10 +128,10 @@ def judge(
         if found := breach(attempt, not_allowed):
             return SelfCheck(name, False, found)
         with barred(not_allowed):
-            return _judged(name, attempt, cases, answers, seconds, rtol, atol)
+            return _run_cases(name, attempt, cases, answers, seconds, rtol, atol)
 
 
-def _judged(
+def _run_cases(
     name: str,
     attempt: Callable[..., Any],
     cases: Sequence[dict[str, Any]],
@@ -140,12 +140,12 @@ def _judged(
     rtol: float,
     atol: float,
 ) -> SelfCheck:
-    """What an attempt makes of the cases."""
+    """Run an attempt on all cases and compare."""
     until = time.monotonic() + seconds
     for number, (case, answer) in enumerate(zip(cases, answers, strict=True), 1):
-        told = f"{_told(case)}, case {number} of {len(cases)}"
+        told = f"{_describe_case(case)}, case {number} of {len(cases)}"
         try:
-            got = _called(attempt, copy.deepcopy(case), until)
+            got = _call_with_deadline(attempt, copy.deepcopy(case), until)
             fault = _fault(got, np.asarray(answer, dtype=np.float64), rtol, atol)
         except _Late:
             fault = f"takes longer than the {seconds:g} seconds that all cases may take together"
@@ -159,17 +159,17 @@ def _judged(
 
 
 def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
-    """What an attempt uses that it may not, by its source; empty if nothing.
+    """Static check of an attempt's source for forbidden names: a description of the first, empty if none.
 
-    Read are the cell in which it is defined, and those of the functions and classes that this one names. Found are a
-    name, an import under another name, an attribute, `getattr`, and what another cell had kept under a name of its own.
+    It reads the cell of the definition and those of the functions and classes that it names. It finds names, aliased
+    imports, attributes, `getattr`, and aliases assigned in other cells.
 
     Args:
         attempt: the student's function.
         not_allowed: dotted names of functions and modules, as those of :func:`judge`.
 
     Raises:
-        ValueError: if one of them is the name of nothing.
+        ValueError: if one of them does not exist.
     """
     _checks.names("not_allowed", not_allowed)
     targets = _targets(not_allowed)
@@ -192,34 +192,34 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
         bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         bound |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         for node in ast.walk(tree):
-            if found := _used(node, targets, bound, function.__globals__):
+            if found := _forbidden_use(node, targets, bound, function.__globals__):
                 return f"line {getattr(node, 'lineno', '?')} of the answer uses {found}"
             if isinstance(node, ast.Name) and node.id in function.__globals__:
-                waiting += _own(function.__globals__[node.id], function.__globals__)
+                waiting += _own_functions(function.__globals__[node.id], function.__globals__)
     return ""
 
 
 @contextlib.contextmanager
 def barred(not_allowed: Sequence[str] = ()) -> Iterator[None]:
-    """While it is open, calls of these functions, and of all functions of these modules, raise PermissionError.
+    """Context in which calls of these functions, and of all functions of these modules, raise PermissionError.
 
-    A function keeps its identity and loses its code, so that it is barred by whatever name it was kept. What has no
-    code in Python is replaced wherever a module names it.
+    A function keeps its identity but gets other code, so that it is barred under any alias. A function that is not
+    written in Python is replaced wherever a module names it.
 
     Args:
         not_allowed: dotted names of functions and modules, as those of :func:`judge`.
 
     Raises:
-        ValueError: if one of them is the name of nothing.
+        ValueError: if one of them does not exist.
     """
     codes, places = [], []
     for dotted, target in _targets(not_allowed).items():
         for name, function in _functions(dotted, target):
             plain = getattr(function, "_implementation", None) or inspect.unwrap(function)
             if isinstance(plain, types.FunctionType):
-                codes.append((plain, plain.__code__, _refusing(name, plain.__code__)))
+                codes.append((plain, plain.__code__, _raising_code(name, plain.__code__)))
             else:
-                stand_in = types.FunctionType(_refusing(name), {})
+                stand_in = types.FunctionType(_raising_code(name), {})
                 for module in list(sys.modules.values()):
                     found = [key for key, value in list(getattr(module, "__dict__", {}).items()) if value is function]
                     places += [(module, key, function, stand_in) for key in found]
@@ -237,7 +237,7 @@ def barred(not_allowed: Sequence[str] = ()) -> Iterator[None]:
 
 
 def _targets(names: Sequence[str]) -> dict[str, Any]:
-    """What dotted names stand for."""
+    """Resolve dotted names to objects."""
     found = {}
     for dotted in names:
         head, _, last = dotted.rpartition(".")
@@ -252,7 +252,7 @@ def _targets(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _functions(dotted: str, target: Any) -> Iterator[tuple[str, Any]]:
-    """A function with its name; of a module all that it and the modules inside it define."""
+    """A function with its name; for a module, all functions that it and its submodules define."""
     if not isinstance(target, types.ModuleType):
         yield dotted, target
         return
@@ -270,7 +270,7 @@ def _functions(dotted: str, target: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{module}.{name}", thing
 
 
-#: A function that refuses; it says SAID.
+#: Source of a function that raises; SAID is its message.
 _REFUSE = next(
     constant
     for constant in compile("def refuse(*a, **k):\n    raise PermissionError('SAID')", "<barred>", "exec").co_consts
@@ -278,15 +278,15 @@ _REFUSE = next(
 )
 
 
-def _refusing(name: str, code: types.CodeType | None = None) -> types.CodeType:
-    """The code of a function that refuses, to stand in for another code."""
+def _raising_code(name: str, code: types.CodeType | None = None) -> types.CodeType:
+    """Code object of a function that raises, to replace another's code."""
     said = f"{name} is not allowed in this exercise"
     constants = tuple(said if constant == "SAID" else constant for constant in _REFUSE.co_consts)
     return _REFUSE.replace(co_consts=constants, co_freevars=code.co_freevars if code is not None else ())
 
 
-def _belongs(thing: Any, targets: dict[str, Any]) -> str:
-    """The name under which something is not allowed; empty if it is."""
+def _forbidden_name(thing: Any, targets: dict[str, Any]) -> str:
+    """Forbidden name of an object; empty if it is allowed."""
     home = thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", None) or ""
     for dotted, target in targets.items():
         if thing is target:
@@ -296,8 +296,8 @@ def _belongs(thing: Any, targets: dict[str, Any]) -> str:
     return ""
 
 
-def _used(node: ast.AST, targets: dict[str, Any], bound: set[str], names: dict[str, Any]) -> str:
-    """What one node of an answer uses that it may not, in words; empty if nothing."""
+def _forbidden_use(node: ast.AST, targets: dict[str, Any], bound: set[str], names: dict[str, Any]) -> str:
+    """Description of a forbidden use in one syntax node; empty if none."""
     last = {dotted.rpartition(".")[2]: dotted for dotted in targets}
     not_allowed = "{}, which this exercise does not allow"
     match node:
@@ -306,7 +306,7 @@ def _used(node: ast.AST, targets: dict[str, Any], bound: set[str], names: dict[s
                 return f"{name}, which no answer may"
             if name.startswith("_") and name not in bound | _PLAIN:
                 return f"{name}, which it does not define"
-            if name in names and name not in bound and (found := _belongs(names[name], targets)):
+            if name in names and name not in bound and (found := _forbidden_name(names[name], targets)):
                 return not_allowed.format(found)
         case ast.Attribute(attr=name):
             if (name.startswith("__") and name not in _PLAIN) or name in DYNAMIC - {"compile", "eval"}:
@@ -329,16 +329,16 @@ def _used(node: ast.AST, targets: dict[str, Any], bound: set[str], names: dict[s
         case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[_, second, *_]):
             if not (isinstance(second, ast.Constant) and isinstance(second.value, str)):
                 return "getattr or setattr with a name that is not written out"
-            return _used(ast.Attribute(ast.Name("_"), second.value), targets, bound, names)
+            return _forbidden_use(ast.Attribute(ast.Name("_"), second.value), targets, bound, names)
         case ast.Name(id="getattr" | "setattr"):
-            return ""  # seen where it is called; by another name it is not allowed, below
+            return ""  # checked at the call; an alias is forbidden, below
         case ast.Assign(value=ast.Name(id="getattr" | "setattr" as name)):
             return f"{name} under another name"
     return ""
 
 
-def _own(thing: Any, names: dict[str, Any]) -> list[types.FunctionType]:
-    """The functions of a student's own function or class."""
+def _own_functions(thing: Any, names: dict[str, Any]) -> list[types.FunctionType]:
+    """Python functions of a student's function or class."""
     if isinstance(thing, functools.partial):
         thing = thing.func
     if isinstance(thing, types.FunctionType):
@@ -349,17 +349,17 @@ def _own(thing: Any, names: dict[str, Any]) -> list[types.FunctionType]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Warnings and what an answer prints stay with it: nbgrader takes a word on stderr for a failure."""
+    """Suppress warnings and output of an answer: nbgrader counts text on stderr as a failure."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             yield
 
 
-def _called(attempt: Callable[..., Any], case: dict[str, Any], until: float) -> Any:
-    """What an attempt returns, or raises; _Late if it has not by then.
+def _call_with_deadline(attempt: Callable[..., Any], case: dict[str, Any], until: float) -> Any:
+    """Call an attempt and return its result, or raise its exception; _Late after the deadline.
 
-    It runs in a thread of its own, which is told to stop and, if it does not listen, left behind.
+    It runs in a separate thread, which is interrupted and, if that fails, abandoned.
     """
     box: dict[str, Any] = {}
 
@@ -387,7 +387,7 @@ def _called(attempt: Callable[..., Any], case: dict[str, Any], until: float) -> 
 
 
 def _fault(got: Any, right: np.ndarray, rtol: float, atol: float) -> str:
-    """What is wrong with an answer, without the right one; empty if nothing."""
+    """Describe an error without revealing the right answer; empty if correct."""
     if got is None:
         return "returned nothing"
     actual = np.asarray(got, dtype=np.float64)
@@ -403,8 +403,8 @@ def _fault(got: Any, right: np.ndarray, rtol: float, atol: float) -> str:
     return f"is wrong in {int(wrong.sum())} of {wrong.size} numbers, first at {first if len(first) > 1 else first[0]}"
 
 
-def _told(case: dict[str, Any]) -> str:
-    """A case in the exercise's own letters; of what is too large to print, its shape."""
+def _describe_case(case: dict[str, Any]) -> str:
+    """Format a case in the exercise's notation; large arrays by shape."""
     parts = []
     for key, value in case.items():
         shape = np.shape(value) if not callable(value) else ()

@@ -1,19 +1,19 @@
-"""The symbol table: what each letter means in the papers, the code and the text. It renders the notation page."""
+"""Symbol table: meaning of every letter in the papers, the code and the text; source of the notation page."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """One symbol.
+    """Symbol of the notation.
 
     Attributes:
         code: its name in the library.
-        latex: how the text writes it.
+        latex: its form in the text.
         shape: 'scalar' or its axes.
         unit: in terms of x and y; '1' for pure numbers.
-        meaning: what it is.
-        defined: paper and equation, or the room of the library.
+        meaning: its meaning.
+        defined: paper and equation, or the package of the library.
     """
 
     code: str

@@ -1,9 +1,9 @@
-"""What the text of a page says, beside the computation that says it.
+"""Sentences of a page's text, checked against the computation.
 
     said(f"{lost} of {starts} small starts are lost", lost > 0)
 
-The sentence stands in the page's text, letter for letter, and its digits are the computation's: the build compares the
-two. A condition that does not hold stops the cell.
+The sentence must appear in the page's text verbatim, with its digits from the computation: the build compares the two.
+A false condition fails the cell.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ import numpy as np
 
 from icl_book.claims import VerdictChanged
 
-#: How a sentence is kept in a notebook's output, unseen, so that the build can look for it in the page's text.
+#: MIME type of a sentence in a notebook's output, hidden, for the build to look up in the page's text.
 SAID_MIME = "application/vnd.icl.said+json"
 
 
 @dataclass(frozen=True)
 class Said:
-    """Words that must stand in the page's text."""
+    """Sentence required in the page's text."""
 
     words: str
 
@@ -28,11 +28,11 @@ class Said:
 
 
 def said(words: str, condition: bool | np.bool_ = True) -> None:
-    """Claim that the page's text holds these words, and that they are true.
+    """Assert that the page's text contains these words and that they are true.
 
     Args:
-        words: a piece of a sentence of this page, its numbers formatted from what was computed.
-        condition: what makes it true, where digits alone do not.
+        words: part of a sentence of this page, with numbers formatted from computed values.
+        condition: its truth, where digits alone are not enough.
 
     Raises:
         ValueError: if there are no words, or the condition is neither True nor False.
@@ -46,7 +46,7 @@ def said(words: str, condition: bool | np.bool_ = True) -> None:
         raise ValueError(f"condition must be True or False, got {condition!r}")
     if not condition:
         raise VerdictChanged(f"the page says {words!r}, and it is not so")
-    # Not above: the benchmark draws with the charts of this room where no IPython is installed.
+    # Lazy import: the benchmark uses this package's charts without IPython.
     from IPython.display import display
 
     display(Said(words))  # type: ignore[no-untyped-call]

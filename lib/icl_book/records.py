@@ -1,8 +1,8 @@
-"""Records of long runs: their tables, and where they come from.
+"""Records of long runs: results tables with provenance.
 
-A record is written once, at the profile `paper`, and read at every build. It names the modules of the library that made
-it, each with a hash of its file, and says so when one of them has changed since. A checksum shows that the file is
-whole. `python -m icl_book.records` lists the records that are not current.
+A record is written once, at the profile `paper`, and read at every build. It names the library modules that made it,
+each with a hash of its file, and reports if one of them has changed since. A checksum shows that the file is intact.
+`python -m icl_book.records` lists the stale records.
 """
 
 import datetime
@@ -28,14 +28,14 @@ from icl_book.claims import _REPOSITORY, VerdictChanged, folder
 
 
 def _computes(module: str) -> bool:
-    """True unless a module only displays, judges or writes files: its changes make no record stale."""
+    """True unless a module only displays, checks or writes files, whose changes make no record stale."""
     shows = module.startswith("icl_book") and not module.startswith("icl_book.chapters.")
     return not shows and module not in ("icl._files", "icl._source")
 
 
 def _device() -> str:
     torch = sys.modules.get("torch")
-    # A GPU that is there and was not used made no number.
+    # A GPU that is present but was not used produced no number.
     if torch is not None and torch.cuda.is_initialized():
         return str(torch.cuda.get_device_name())
     return f"CPU, {os.cpu_count()} cores, {platform.machine()}"
@@ -43,7 +43,7 @@ def _device() -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """A long run: its table, and where it comes from."""
+    """Results table of a long run, with its provenance."""
 
     id: str
     table: pd.DataFrame
@@ -51,17 +51,17 @@ class Record:
 
     @property
     def current(self) -> bool:
-        """Whether the modules that made it are what they were; False where the record does not name them."""
+        """True if the modules that made it are unchanged; False if the record does not name them."""
         made_by = self.provenance.get("modules")
         return made_by is not None and all(closure.file_hash(name) == was for name, was in made_by.items())
 
     @property
     def origin(self) -> "Record":
-        """The same record without its table, to be shown where a page draws the table its own way."""
+        """Provenance alone, for pages that display the table themselves."""
         return Record(self.id, self.table.iloc[:0], self.provenance)
 
     def covers(self, live: pd.DataFrame, *, on: list[str], value: str, standard_error: str, sigmas: float = 5) -> float:
-        """Refuse a quick run that strays from the recorded one by more than `sigmas` standard errors; return the worst.
+        """Check that a quick run agrees with the record within `sigmas` standard errors; return the largest z-score.
 
         The tables are matched on the columns `on`; both carry `value` and its `standard_error`.
         """
@@ -69,7 +69,7 @@ class Record:
         if len(both) != len(live):
             raise ValueError(f"{self.id}: the quick run has rows that the record lacks, matched on {on}")
         spread = np.hypot(both[standard_error], both[f"{standard_error}_recorded"])
-        # skipna=False: a NaN must stray, not vanish.
+        # skipna=False: a NaN must fail the check, not vanish.
         worst = float(((both[value] - both[f"{value}_recorded"]).abs() / spread).max(skipna=False))
         if not worst <= sigmas:
             raise VerdictChanged(f"{self.id}: the quick run strays {worst:.1f} standard errors from the record")
@@ -91,17 +91,17 @@ class Record:
 def record(
     id: str, table: pd.DataFrame, *, config: dict[str, Any], seconds: float, command: str = "make paper"
 ) -> Path:
-    """Write a long run to `book/results/<id>.json` with its provenance; whole, then renamed.
+    """Write a long run with its provenance to `book/results/<id>.json`, atomically.
 
     Args:
         id: the file's name.
         table: a small tidy table (numbers and strings).
         config: sizes, seeds and settings that made it.
         seconds: wall time of the run.
-        command: what a reader types to make it again.
+        command: shell command that reproduces it.
 
     Raises:
-        ValueError: if id or seconds are none, or this is a run of the profile quick.
+        ValueError: if id or seconds are invalid, or the profile is quick.
     """
     if os.environ.get("ICL_PROFILE") == "quick":
         raise ValueError("record must be called at the profile paper alone: sizes of the profile quick are no long run")
@@ -129,7 +129,7 @@ def record(
 
 
 def recorded(id: str) -> Record:
-    """Read a long run; ValueError with its path and the reason if it is missing, unreadable, foreign or damaged."""
+    """Read a record; ValueError with its path and the reason if it is missing, unreadable, foreign or damaged."""
     path = folder("results") / f"{id}.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -147,7 +147,7 @@ def recorded(id: str) -> Record:
 
 
 def _stale() -> Iterator[str]:
-    """A line for each record that is not current: its id, day and commit."""
+    """One line per stale record: id, date and commit."""
     for path in sorted(folder("results").glob("*.json")):
         found = recorded(path.stem)
         if not found.current:

@@ -1838,7 +1838,10 @@ entry(
             for value in (NAN, INF)
         ),
         *(
-            ({"theta": MODELS.to(kind)}, "dtype must be torch.float32 or torch.float64")
+            (
+                {"theta": MODELS.to(kind)},
+                "theta must have a floating dtype|dtype must be torch.float32 or torch.float64",
+            )
             for kind in (torch.int64, torch.float16, torch.complex64)
         ),
         *rows("lam", r"must have shape \(2\) to match theta", np.array([0.9]), 0.9, np.full((2, 1), 0.9)),

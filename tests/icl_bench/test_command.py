@@ -54,7 +54,7 @@ def pretended(monkeypatch, made_up):
         return made_up([c.name for c in plan.contestants], worse=(1.4,) * len(plan.contestants))
 
     monkeypatch.setattr(runner, "run", run)
-    monkeypatch.setattr(command, "_expected", lambda plan, jobs: 100.0 / jobs)
+    monkeypatch.setattr(command, "_estimate_seconds", lambda plan, jobs: 100.0 / jobs)
     return asked
 
 
@@ -103,7 +103,7 @@ def test_no_page_where_none_is_wanted(say, pretended, tmp_path):
 @pytest.mark.parametrize(("answer", "begun"), [("n", False), ("", True), ("y", True)])
 def test_a_long_run_asks_first(say, pretended, tmp_path, monkeypatch, answer, begun):
     """Where there is somebody to answer."""
-    monkeypatch.setattr(command, "_expected", lambda *_: 7200.0)
+    monkeypatch.setattr(command, "_estimate_seconds", lambda *_: 7200.0)
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda _: answer)
@@ -118,11 +118,11 @@ def test_time_is_told_from_what_a_token_takes(monkeypatch):
     plan = runner.plan(["gla", "answer-0"], tasks=["switches"])
     times = []
     monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: times.append((c.name, device)) or Weighed())
-    assert command._expected(plan, 2) == plan.seconds({"gla": 10.0}, 2)
+    assert command._estimate_seconds(plan, 2) == plan.seconds({"gla": 10.0}, 2)
     assert times == [("gla", "cpu")]
     monkeypatch.setattr(costs, "measure_cost", lambda c, shape, device: 1 / 0)
-    assert np.isnan(command._expected(plan, 2))
-    assert [command._long(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
+    assert np.isnan(command._estimate_seconds(plan, 2))
+    assert [command._duration(s) for s in (3, 84, 600, 7200)] == ["10 seconds", "80 seconds", "10 minutes", "2.0 hours"]
 
 
 def test_memory_is_told_of_whom_it_takes_most(monkeypatch):

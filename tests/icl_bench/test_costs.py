@@ -183,7 +183,7 @@ def test_memory_of_a_step_is_told_from_two_prompts(name):
     contestant, batch = resolve(name), 12
     model = contestant.build(SHAPE)
     size = sum(each.numel() * each.element_size() for each in model.parameters())
-    with costs._Held() as held:
+    with costs._PeakBytes() as held:
         model.loss(costs._prompts(SHAPE, batch, torch.float32, "cpu"), since=1).backward()
     told = costs.step_bytes(contestant, SHAPE, batch) - 9 * size
     assert held.most * 0.98 <= told <= held.most * 8 / 7
@@ -192,7 +192,7 @@ def test_memory_of_a_step_is_told_from_two_prompts(name):
 
 def test_tensors_are_counted_while_they_are_there():
     """A tensor that goes makes room for the next; a view takes nothing; what is not trained has no step."""
-    with costs._Held() as held:
+    with costs._PeakBytes() as held:
         for _ in range(3):
             one = torch.zeros(250)
             one.view(10, 25).sum()

@@ -208,7 +208,7 @@ def test_rows_that_agree_on_a_wrong_floor_are_found_out(folder):
     def halve(made):
         each = real(made)
         each |= {"floor": each["floor"] / 2, "ratio": each["ratio"] * 2, "low": None, "high": None}
-        tests = leaderboard._of(made["tasks"], "trained on")
+        tests = leaderboard._tests_of(made["tasks"], "trained on")
         made["means"]["trained on"] = {"ratio": leaderboard._geometric(tests), "se": None}
 
     kept = {path: path.read_text() for path in folder.iterdir()}

@@ -31,11 +31,11 @@ def test_a_cell_is_a_training_written_by_hand(mine):
     """Start, prompts, steps and schedule against a loop of torch's own AdamW; validation and test errors, rtol 1e-6."""
     cell = of(mine, seed=1)
     found = training_jobs.run_job(cell, SAME, None)
-    model, config = training_jobs._built(mine, TINY, 1), TINY.config(1e-2, 2)
+    model, config = training_jobs._build(mine, TINY, 1), TINY.config(1e-2, 2)
     assert config.optimiser == AdamW(lr=1e-2, weight_decay=0.0, beta2=0.99)
     rule = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.99), weight_decay=0.0)
     source, generator = cell.mixture(), training_jobs.profile.make_generator("icl-bench/training/all", seed=1)
-    base = int(training_jobs._hashed(cell.described()), 16) >> 2
+    base = int(training_jobs._hash_json(cell.described()), 16) >> 2
     with torch.random.fork_rng(devices=[]):
         for step in range(TINY.steps):
             torch.manual_seed(base + step)
@@ -86,7 +86,7 @@ def test_a_cell_that_is_there_is_read_and_asked_for_more_tests_adds_them(mine, t
     more = training_jobs.run_job(of(mine), {"ar1-0.9": ("same", "longer")}, folder)
     np.testing.assert_array_equal(more.errors["ar1-0.9", "same"], first.errors["ar1-0.9", "same"])
     assert more.errors["ar1-0.9", "longer"].shape == (TINY.prompts,)
-    monkeypatch.setattr(training_jobs, "_trained", None)
+    monkeypatch.setattr(training_jobs, "_train", None)
     again = training_jobs.run_job(of(mine), SAME, folder)
     assert again.validation == first.validation
     assert set(again.errors) == set(more.errors)
@@ -156,7 +156,7 @@ def test_squared_errors_are_against_clean_labels_and_infinite_where_an_answer_is
     found = training_jobs.squared_errors(zero, prompt, 4)
     np.testing.assert_allclose(found, clean(prompt).square()[:, -4:].mean(1), rtol=1e-12)
     assert not np.allclose(found, prompt.y.square()[:, -4:].mean(1))
-    model = training_jobs._built(mine, TINY, 0)
+    model = training_jobs._build(mine, TINY, 0)
     with torch.no_grad():
         next(model.parameters()).fill_(math.nan)
     assert np.isinf(training_jobs.squared_errors(model, prompt, 4)).all()

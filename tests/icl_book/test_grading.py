@@ -222,7 +222,7 @@ def test_seeds_are_the_label_and_the_secret(monkeypatch):
 
 def test_what_is_at_hand_belongs_to_its_module():
     """A function imported before the answer is the barred module's, by where it was defined; others are not."""
-    assert grading._belongs(json.loads, {"json": json}) == "json"
-    assert grading._belongs(json, {"json": json}) == "json"
-    assert grading._belongs(np.dot, {"json": json}) == ""
-    assert grading._belongs(3.0, {"json": json}) == ""
+    assert grading._forbidden_name(json.loads, {"json": json}) == "json"
+    assert grading._forbidden_name(json, {"json": json}) == "json"
+    assert grading._forbidden_name(np.dot, {"json": json}) == ""
+    assert grading._forbidden_name(3.0, {"json": json}) == ""

@@ -18,4 +18,4 @@ for _folder in (str(ROOT / "tools"), str(ROOT / "book" / "_ext")):
 
 
 class Missing(Exception):
-    """What a part needs is not there; the message names it and says how to get it."""
+    """Missing dependency of a part; the message names it and says how to get it."""

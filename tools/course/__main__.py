@@ -29,7 +29,7 @@ PARTS = ("notebooks", "assignments", "slides", "questions", "projects")
 
 
 def there(part: str) -> bool:
-    """Whether a part is written."""
+    """True if a part is written."""
     return importlib.util.find_spec(f"course.{part}") is not None
 
 

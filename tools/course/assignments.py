@@ -91,7 +91,7 @@ def _notebook(name: str, text: str) -> NotebookNode:
 
 
 def _role(name: str, cell: NotebookNode) -> tuple[str, str, int]:
-    """What a cell is, its exercise, its points; Broken if it says none, or its markers are not those of its role."""
+    """Role, exercise and points of a cell; Broken if it has none, or its markers do not match its role."""
     if cell.cell_type != "code":
         return "text", "", 0
     said = [role for role in ("given", "answer", "shown", "hidden") if role in cell.metadata]
@@ -146,7 +146,7 @@ def released(source: str) -> str:
 def graded(
     name: str, answers: Mapping[str, str] | None = None, added: str = "", only: Sequence[str] = ()
 ) -> dict[str, int]:
-    """What each exercise earns, with these cells in place of the answers; without any, with the solutions.
+    """Points of every exercise, with these cells in place of the answers; by default the solutions.
 
     A cell may be added after the first, and all exercises but some may be left out. Run in this process and in one
     namespace of its own, cell by cell. What a cell raises ends that cell alone.
@@ -182,7 +182,7 @@ def _run(source: str, file: str, names_: dict[str, Any]) -> Any:
 
 
 def shown(name: str, answers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What the self-test in sight says of each answer: a SelfCheck."""
+    """Result of the visible self-test for every answer: a SelfCheck."""
     names_: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     found: dict[str, Any] = {}
     for number, cell in enumerate(cells(name)):
@@ -217,7 +217,7 @@ def table(sets: Sequence[str]) -> str:
 
 
 def not_allowed(name: str, exercise: str) -> list[str]:
-    """What the self-test in sight of an exercise does not allow."""
+    """Names that the visible self-test of an exercise forbids."""
     for cell in cells(name):
         if cell.role == "shown" and cell.exercise == exercise:
             call = next(node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call))

@@ -71,7 +71,7 @@ class Heading:
 
     @property
     def text(self) -> str:
-        """How a reader is sent there."""
+        """Reference for readers."""
         return f"{self.title} › {self.heading}" if self.heading else self.title
 
 
@@ -113,7 +113,7 @@ class Question:
         return tuple(place for place, option in enumerate(self.options) if option.right)
 
     def feedback(self, option: Option) -> str:
-        """What whoever gave this answer is told."""
+        """Feedback on this answer."""
         if option.right:
             return self.because
         assert option.read is not None
@@ -122,7 +122,7 @@ class Question:
 
 @cache
 def computed(expression: str) -> float:
-    """What an expression over `np`, `tasks` and `theory` gives; Broken if it cannot be computed."""
+    """Value of an expression over `np`, `tasks` and `theory`; Broken if it cannot be computed."""
     try:
         return float(eval(expression, {"np": np, "tasks": tasks, "theory": theory}))
     except Exception as error:
@@ -145,7 +145,7 @@ def headings(page: str) -> Mapping[str, Heading]:
 
 
 def heading(read: str, page: str) -> Heading:
-    """What `read` of a question on this page points to; Broken if it is not there."""
+    """Target of a question's `read` on this page; Broken if it is not there."""
     at, sharp, name = read.partition("#") if "/" in read else (page, "#", read)
     if not sharp or not name or name not in headings(at):
         raise chapters.Broken(f"{read}: no heading of {at}")

@@ -1,4 +1,4 @@
-"""Which cells a student's notebook keeps, which lines of them it loses, and how its blanks are filled in again.
+"""Cells of a student's notebook: kept cells, removed lines, and filling in of blanks.
 
 A chapter's cells are those of its download: a solution's have the tag `solution` (`book/_ext/notebooks.py`).
 """
@@ -17,7 +17,7 @@ Cells = list[nbformat.NotebookNode]
 
 
 def solves(cell: nbformat.NotebookNode) -> bool:
-    """Whether a cell is a solution's."""
+    """True for a cell of a solution."""
     return "solution" in cell.metadata.get("tags", [])
 
 
@@ -27,7 +27,7 @@ def code(cells: Iterable[nbformat.NotebookNode]) -> list[str]:
 
 
 def text(cells: Iterable[nbformat.NotebookNode]) -> str:
-    """What the text cells say, in one line."""
+    """Text of the Markdown cells, in one line."""
     return prose.flat(" ".join(cell.source for cell in cells if cell.cell_type == "markdown"))
 
 
@@ -93,7 +93,7 @@ def bound(sources: Iterable[str]) -> set[str]:
 
 
 def _says(node: ast.stmt, words: str) -> bool:
-    """Whether a statement says a sentence that stands in these words, whatever its numbers are."""
+    """True if a statement asserts a sentence contained in these words, up to its numbers."""
     call = node.value if isinstance(node, ast.Expr) else None
     if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") == "said" and call.args):
         return False

@@ -80,7 +80,7 @@ class Slide:
         return [block(found) for found in _BLOCK.finditer(self.text) if not names or found["name"] in names]
 
     def said(self) -> str:
-        """What the speaker says, as text."""
+        """Speaker notes, as text."""
         return " ".join(" ".join(one.text.split()) for one in self.blocks("say"))
 
 
@@ -220,7 +220,7 @@ def exercise(page: str, label: str) -> str:
 
 
 def faults(deck: Deck, executed: dict[str, nbformat.NotebookNode] | None = None, *, notes: bool = True) -> list[str]:
-    """What is wrong with a deck, in sentences.
+    """Problems of a deck, in sentences.
 
     Args:
         deck: the deck.
@@ -270,7 +270,7 @@ def _slide_faults(slide: Slide, executed: dict[str, nbformat.NotebookNode] | Non
 
 
 def own_words(deck: Deck) -> str:
-    """What a deck says for itself, in one line: borrowed words and code gone, of formulas the decimals left."""
+    """Own text of a deck, in one line: without transcluded words and code, and with only the decimals of formulas."""
     pieces = []
     for slide in deck.slides:
         text = _BLOCK.sub(lambda m: "" if m["name"] in ("figure-of", "code-of") else block(m).text, slide.text)
@@ -306,5 +306,5 @@ def runs_of(deck: Deck) -> dict[str, nbformat.NotebookNode]:
 
 
 def fresh(deck: Deck) -> bool:
-    """Whether the chapters that a deck borrows from were run as they are now."""
+    """True if the runs of the chapters that a deck transcludes are current."""
     return all(runs.cached(page) is not None for page in lenders(deck))

@@ -158,7 +158,7 @@ def _given12(when: ET.Element, question: Question, letter: str, option: Option) 
 
 
 def _name(question: Question) -> str:
-    """What a list of questions shows: chapter and id."""
+    """Display name of a question: chapter and id."""
     return f"{question.chapter.title.replace('$', '')}: {question.id}"
 
 

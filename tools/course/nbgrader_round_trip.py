@@ -97,7 +97,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Student:
-    """Who hands in: the cells of their answers, cells that they add, and what each exercise is due."""
+    """Simulated student: cells with answers, additional cells, and the points due for every exercise."""
 
     name: str
     answers: dict[str, str]
@@ -204,7 +204,7 @@ def environment(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Trip:
-    """What came of one problem set: points by student and exercise, leaks, and seconds."""
+    """Result of one problem set: points by student and exercise, leaks, and seconds."""
 
     earned: dict[str, dict[str, float]]
     leaked: list[str]

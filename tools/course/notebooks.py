@@ -193,7 +193,7 @@ def notes(page: str) -> dict[str, str]:
 
 
 def _same(heading: str) -> str:
-    """What is compared of a heading: its words, without marks of emphasis and links."""
+    """Normalised heading for comparison: its words, without emphasis and links."""
     return " ".join(notebooks.plain(heading).replace("*", "").replace("`", "").split())
 
 

@@ -47,12 +47,12 @@ def program(name: str) -> ModuleType:
 
 
 def baseline(name: str) -> dict[str, float]:
-    """What a project's baseline returns, run here."""
+    """Result of a project's baseline, run here."""
     return {key: float(value) for key, value in program(name).baseline().items()}
 
 
 def drifted(found: dict[str, float], held: dict[str, float], timed: Sequence[str] = ()) -> list[str]:
-    """What of a baseline differs from the committed numbers, in words."""
+    """Differences of a baseline from the committed numbers, in words."""
     if set(found) != set(held):
         return [f"returns {', '.join(sorted(set(found) ^ set(held)))} in one of two only"]
     wrong = []

@@ -59,7 +59,7 @@ def make(out: Path, *, printed: bool = True, notes: bool = True) -> list[Path]:
 
 
 def share(folder: Path) -> list[Path]:
-    """What all decks load, in one folder."""
+    """Copy the files that all decks load to one folder."""
     packed = importlib.metadata.files("sphinx-revealjs") or []
     licence = next(Path(str(file.locate())) for file in packed if str(file).endswith("_static/revealjs/LICENSE"))
     for name in REVEAL:
@@ -190,14 +190,14 @@ def _section(
 
 
 def _plan(deck: decks.Deck) -> str:
-    """What a lecture takes, for the notes of its first slide."""
+    """Plan of a lecture, for the notes of its first slide."""
     sums = {kind: sum(s.minutes for s in deck.slides if s.kind == kind) for kind in decks.KINDS}
     parts = ", ".join(f"{kind} {minutes:g}" for kind, minutes in sums.items() if minutes)
     return f"<p><b>{deck.minutes:g} minutes on {len(deck.slides)} slides:</b> {parts}.</p>"
 
 
 def _asked(figure: str) -> list[str]:
-    """What a figure with sliders asks and answers on its page, for the speaker."""
+    """Question and answer of an interactive figure, for the speaker notes."""
     asked = re.search(r'<p class="icl-question">(.*?)</p>', figure, re.S)
     found = re.search(r'<details class="icl-answer"><summary>.*?</summary><p>(.*?)</p></details>', figure, re.S)
     return [f"<p><b>Ask:</b> {asked[1]}</p><p><b>One finds:</b> {found[1]}</p>"] if asked and found else []

@@ -42,7 +42,7 @@ del __names, __name
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a chapter's blanks did: how many there are, say "not yet", and pass when they are filled."""
+    """Counts of a chapter's blanks: in total, unsolved ("not yet"), and passing once filled."""
 
     blanks: int
     not_yet: int
@@ -67,7 +67,7 @@ def filled(page: str, student: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def judged(page: str, run: nbformat.NotebookNode) -> Outcome:
-    """What an executed notebook shows of its blanks."""
+    """Results of the blanks in an executed notebook."""
     blanks = cells.blanks(notebooks.whole(page).cells, notebooks.labels(page))
     halves = [_checks(run, solved) for solved in (False, True)]
     yet = [c for c in halves[0] if not c["passed"] and c["message"].startswith("not yet")]
@@ -94,7 +94,7 @@ def differences(alone: nbformat.NotebookNode, together: nbformat.NotebookNode) -
 
 
 def plain(cell: nbformat.NotebookNode) -> str:
-    """What a cell put out; how printed text was cut, numbers of cells and places in memory left out."""
+    """Normalised output of a cell: printed text joined, cell numbers and memory addresses removed."""
     text = "".join(output.text for output in cell.outputs if output.output_type == "stream")
     rest = [output.data for output in cell.outputs if "data" in output]
     return re.sub(r" at 0x\w+", "", json.dumps([text, rest], sort_keys=True))

@@ -1,9 +1,9 @@
-"""How wrong is it? Predictions one step ahead, errors at the query, risk curves, and differences on the same trials.
+"""Evaluation: one-step-ahead predictions, error at the query, risk curves, paired differences.
 
-:func:`one_step_ahead` makes any filter or model the same thing: a causal predictor of every label of a prompt. A filter
-reads on, and a causal model answers everywhere in one pass; a model that answers a query only is asked anew at every
-position, with the examples before it as its prompt. :func:`squared_error` measures the error at a prompt's query,
-:func:`risk_curve` and :func:`settled_risk` take every label as a query.
+:func:`one_step_ahead` turns any filter or model into a causal predictor of every label of a prompt. A filter runs
+sequentially, and a causal model predicts all positions in one pass; a model that predicts only at the query is run
+again at every position, with the examples before it as its prompt. :func:`squared_error` measures the error at a
+prompt's query; :func:`risk_curve` and :func:`settled_risk` treat every label as a query.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,21 +28,29 @@ Predictor = filters.Filter | Callable[[Prompt], Tensor]
 
 @validated
 def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*settings batch time"]:
-    """Prediction of each label from the examples before it; the first, which has none, is 0.
+    """Predict each label from the examples before it; the first prediction, without examples, is 0.
 
     A filter and a :class:`~icl.models.causal.Causal` read the prompt once. Any other model reads n prompts of 1 to n
-    examples: exact for any model, and n / 2 times the work of one that keeps a state; such a model is better written as
-    a filter (as :func:`~icl.filters.gla` is).
+    examples: exact for any model, at n / 2 times the cost of a recurrent one, which is better written as a filter (as
+    :func:`~icl.filters.gla` is).
 
     Args:
-        predictor: a :class:`~icl.filters.Filter`, which may try several settings, or a model that maps a prompt to
+        predictor: a :class:`~icl.filters.Filter`, possibly with several settings, or a model from a prompt to
             predictions of its query's label.
-        prompt: a batch of prompts; the last label is read by no one (in a :class:`~icl.models.causal.Causal`, it enters
-            by rounding).
+        prompt: a batch of prompts; the last label is not used (in a :class:`~icl.models.causal.Causal`, it may enter
+            through rounding).
 
     Raises:
         ValueError: if a model's predictions do not fit the prompt or are not finite.
         FloatingPointError: if a filter diverges.
+
+    >>> import torch
+    >>> from icl.filters import nlms
+    >>> from icl.tasks import Prompt
+    >>> x = torch.tensor([[[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]])
+    >>> w = torch.tensor([2.0, 1.0]).expand(1, 3, 2)
+    >>> one_step_ahead(nlms(1.0), Prompt(x, (w * x).sum(-1), w))
+    tensor([[0.0000, 2.0000, 0.5000]])
     """
     if isinstance(predictor, type) or not (isinstance(predictor, filters.Filter) or callable(predictor)):
         raise ValueError(f"predictor must be a Filter or a model of prompts, got {predictor!r}")
@@ -51,7 +59,7 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
     if isinstance(predictor, Causal):
         with torch.no_grad():
             y_hat = predictor.predictions(prompt)
-        # A model that reads its own token may have an answer to no example at all.
+        # A model that reads its own token may not have a prediction of 0 without examples.
         y_hat[:, 0] = 0
         if not bool(torch.isfinite(y_hat).all()):
             raise ValueError("predictor must return finite numbers, got some that are not")
@@ -72,7 +80,7 @@ def one_step_ahead(predictor: Predictor, prompt: Prompt) -> Float[Tensor, "*sett
 
 
 def _finite(name: str, *numbers: np.ndarray | np.generic) -> None:
-    """Refuse risks and standard errors that overflowed: they would go on as inf and NaN."""
+    """Check for overflow: raise FloatingPointError instead of returning inf or NaN."""
     if not all(bool(np.isfinite(each).all()) for each in numbers):
         raise FloatingPointError(f"squared errors of {name} overflow, or their squares do: no risk, no standard error")
 
@@ -84,13 +92,23 @@ def clean_risk(
     """Mean squared error against the clean labels over the last positions, and its standard error over prompts.
 
     Args:
-        predictor: a filter, which may try several settings, or a model.
+        predictor: a filter, possibly with several settings, or a model.
         prompt: at least two prompts; labels may carry noise, errors are against <w_i, x_i>.
-        last: how many positions, counted from the end, are averaged.
+        last: number of final positions that are averaged.
 
     Raises:
         ValueError: if the prompts are too few or too short, or predictions do not fit them.
         FloatingPointError: if a filter diverges, or errors are so large that their squares overflow.
+
+    >>> import torch
+    >>> from icl.filters import nlms
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=4, n=100, gamma=0.99)
+    >>> prompts = task.sample(200, generator=make_generator("example"), dtype=torch.float64)
+    >>> risk, se = clean_risk(nlms(0.5), prompts, last=50)
+    >>> bool(risk < clean_risk(nlms(0.01), prompts, last=50)[0])
+    True
     """
     _checks.precision("dtype", prompt.x.dtype)
     if prompt.batch < 2:
@@ -114,12 +132,12 @@ def _risks(
     size: int,
     dtype: torch.dtype,
 ) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Mean and standard error of each predictor's measure, and of its difference from `against`, over trials."""
+    """Mean and standard error over trials of every predictor's measure, and of its paired difference from `against`."""
     if not predictors:
         raise ValueError("predictors must name at least one predictor, got none")
     if against is not None:
         _checks.one_of("against", against, predictors)
-    # The reference first: the others' differences are taken in the block at hand.
+    # The reference first: paired differences are formed block by block.
     order = sorted(predictors, key=lambda name: name != against)
     sums: dict[str, list[np.ndarray]] = {name: [np.zeros(())] * 4 for name in order}
     for prompt in batches(task, total, generator=generator, size=size, dtype=dtype):
@@ -133,7 +151,7 @@ def _risks(
                     f"got {against!r} with {tuple(reference.shape[:-2])}"
                 )
             terms = (values, values.square(), values - reference, (values - reference).square())
-            # Over the batch, the last axis but one, whatever axes settings have put before it.
+            # Sum over the batch, the last axis but one, behind any settings axes.
             sums[name] = [s + t.sum(-2).numpy(force=True) for s, t in zip(sums[name], terms, strict=True)]
             _finite(name, *sums[name])
 
@@ -173,14 +191,14 @@ def risk_curve(
 ) -> pd.DataFrame:
     """Mean squared error of one-step-ahead predictions at every position, over `total` fresh trials.
 
-    All predictors read the same trials, so that differences between them are known much better than the errors.
+    All predictors are run on the same trials, so paired differences have much smaller standard errors than the errors.
 
     Args:
         predictors: filters and models by name.
         task: where trials come from, of n + 1 positions.
         total: number of trials.
         generator: random stream.
-        against: name of the predictor that the others are compared with, trial by trial.
+        against: name of the reference predictor, for paired differences.
         size: trials held in memory at once.
         dtype: of trials and predictions.
 
@@ -193,6 +211,14 @@ def risk_curve(
         ValueError: if total is less than 2, there are no predictors, or `against` is none of them or has settings that
             another has not.
         FloatingPointError: if a filter diverges, or errors are so large that squares of their squares overflow.
+
+    >>> from icl.filters import nlms
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=4, n=20, gamma=0.99)
+    >>> curve = risk_curve({"NLMS": nlms(0.5)}, task, 200, generator=make_generator("example"))
+    >>> len(curve), bool(curve.risk.iloc[-1] < curve.risk.iloc[0])
+    (21, True)
     """
     risks = _risks(
         predictors,
@@ -219,18 +245,18 @@ def settled_risk(
     size: Count = 5_000,
     dtype: torch.dtype = torch.float64,
 ) -> pd.DataFrame:
-    """:func:`risk_curve` averaged over the last positions of each trial, once the start is forgotten.
+    """Steady-state risk: :func:`risk_curve` averaged over the last positions of each trial.
 
-    Neighbouring positions of a trial are not independent; its average is one number, and standard errors are those of
+    Neighbouring positions of a trial are dependent, so each trial contributes one average, and standard errors are over
     independent trials.
 
     Args:
         predictors: filters and models by name.
         task: where trials come from.
         total: number of trials.
-        last: how many positions, counted from the end, are averaged.
+        last: number of final positions that are averaged.
         generator: random stream.
-        against: name of the predictor that the others are compared with.
+        against: name of the reference predictor, for paired differences.
         size: trials held in memory at once.
         dtype: of trials and predictions.
 
@@ -265,8 +291,8 @@ def squared_error(
     """Mean squared error at the query over `total` fresh prompts, and its standard error.
 
     Args:
-        predict: from prompts to predictions of the query's label. Leading axes hold several predictors, which are then
-            compared on the same prompts.
+        predict: from prompts to predictions of the query's label. Leading axes hold several predictors, evaluated on
+            the same prompts.
         task: where prompts come from.
         total: number of prompts.
         generator: random stream.
@@ -276,6 +302,15 @@ def squared_error(
     Raises:
         ValueError: if total is less than 2 or a prediction does not fit the prompts or is not finite.
         FloatingPointError: if errors are so large that squares of their squares overflow.
+
+    The zero predictor's error is the clean label's variance:
+
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=4, n=20, gamma=1.0, sigma_e=0.0)
+    >>> mse, se = squared_error(lambda p: 0 * p.y[:, -1], task, 2_000, generator=make_generator("example"))
+    >>> bool(abs(mse - 4) < 5 * se)
+    True
     """
     first, second = np.zeros(()), np.zeros(())
     for prompt in batches(task, total, generator=generator, size=size, dtype=dtype):
@@ -290,7 +325,7 @@ def squared_error(
         second = second + squares.square().sum(-1).numpy(force=True)
         _finite("predict", first, second)
     mean = first / total
-    # The same error in every prompt has variance 0, and rounding may put the difference below it.
+    # Equal errors in all prompts have variance 0, which rounding may make negative.
     return mean, np.sqrt(np.maximum(second / total - mean**2, 0) / (total - 1))
 
 
@@ -298,20 +333,20 @@ def squared_error(
 def series_risks(
     y: Float[np.ndarray, " time"] | Any, answers: Mapping[str, Any], *, since: Natural, against: str
 ) -> pd.DataFrame:
-    """Errors on one series from some row on, and differences from those of one method, neighbours being alike.
+    """Errors on one autocorrelated series, and paired differences from a reference method.
 
-    Standard errors are :func:`~icl.tasks.series.mean_and_error`, with neighbours up to 1.5 n^(1/3) of n rows apart; two
-    methods are compared by the differences of their squared errors, row by row [Diebold & Mariano 1995].
+    Standard errors account for autocorrelation (:func:`~icl.tasks.series.mean_and_error`), with lags up to
+    1.5 n^(1/3) for n rows; two methods are compared by their loss differentials, row by row [Diebold & Mariano 1995].
 
     Args:
         y: labels.
-        answers: by method, the predictions of all rows.
+        answers: predictions of all rows, by method.
         since: the first row that counts; at least three have to.
-        against: name of the method that the others are compared with.
+        against: name of the reference method.
 
     Returns:
-        By method: error, the mean squared error, and its standard error; neighbours, the correlation of an error with
-        the next; gap, the difference from the error of `against`, and its standard error. Columns error, s.e.,
+        By method: error, the mean squared error, and its standard error; neighbours, the lag-one autocorrelation of
+        errors; gap, the difference from the error of `against`, and its standard error. Columns error, s.e.,
         neighbours, gap, gap s.e.
     """
     y = _checks.numbers("y", y)

@@ -1,4 +1,4 @@
-"""Attentions of a language model compared: the same weights, the same training, another memory.
+"""Ablation of a language model's attention: same weights, same training, different attention.
 
 The comparison of the paper on gated linear attention, sec. 4, in units of one training (`swap_unit`): a unit is kept
 when it is done, so that a killed run goes on with the next, and a later one with more seeds. A unit is named by its
@@ -39,7 +39,7 @@ from icl_book.chapters.text_finetuning import (
     text_tasks,
 )
 
-#: Names the folder that keeps finished units.
+#: Environment variable with the folder of finished units.
 _FOLDER = "ICL_RUNS"
 #: What an hour on one core allows, a tenth of the steps, each four times as large after a warm-up.
 AN_HOUR = Config(100, 1, AdamW(lr=2e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
@@ -47,10 +47,10 @@ AN_HOUR = Config(100, 1, AdamW(lr=2e-4, weight_decay=0.05, momentum=0.9), warm_u
 
 @dataclass(frozen=True)
 class SwapVariant:
-    """One attention in the comparison.
+    """Attention variant in the comparison.
 
     Attributes:
-        name: what the record calls it.
+        name: its name in the record.
         lam: forgetting factor a token; None keeps softmax.
         normalised: reads are divided by the sum of their weights.
         matched: reads are scaled to the size of softmax's, a head at a time, before training (`match_scale`).
@@ -67,7 +67,7 @@ class SwapVariant:
 
     @property
     def linear(self) -> "SwapVariant | None":
-        """The arm that a gate is compared with, the same without forgetting; None for softmax."""
+        """The same variant without forgetting, the baseline of a gate; None for softmax."""
         if self.lam is None:
             return None
         return SwapVariant(self.name.replace("gated", "linear"), 1.0, self.normalised, self.matched)
@@ -75,7 +75,7 @@ class SwapVariant:
 
 @dataclass(frozen=True)
 class GateVariant(SwapVariant):
-    """A gate that is learned, at a speed of its own.
+    """Variant with a learned gate and a separate learning-rate multiplier.
 
     Attributes:
         speed: steps of a weight that a gate's log-odds take in one (`shorten_gate_memory`), > 0. At a rate of 2e-4 they
@@ -87,14 +87,14 @@ class GateVariant(SwapVariant):
     speed: Positive = 100.0
 
     def __post_init__(self) -> None:
-        """Refuse a gate without log-odds, and one that stands still."""
+        """Require a learned gate, lam in (0, 1), and a positive speed."""
         validate_fields(self)
         if self.lam is None or self.learned is not True:
             raise ValueError(f"lam must be in (0, 1) and learned True, got {self.lam!r} and {self.learned!r}")
 
     @property
     def linear(self) -> SwapVariant:
-        """The arm without forgetting, whatever the gate's speed and start."""
+        """The variant without forgetting, the same for every speed and start."""
         kind = "linear, matched" if self.matched else "linear, normalised" if self.normalised else "linear"
         return SwapVariant(kind, 1.0, self.normalised, self.matched)
 
@@ -126,7 +126,7 @@ def swap_unit(
     seed: int,
     prompts: int,
 ) -> dict[str, Any]:
-    """One training of one arm, tested: losses, seconds, and the answers place by place, as JSON can hold them.
+    """Train and test one variant: losses, seconds, and answers by position, JSON-serialisable.
 
     Test prompts are the same for all arms and seeds, so that arms are compared prompt by prompt.
     """
@@ -161,7 +161,7 @@ def gate_unit(
     seed: int,
     prompts: int,
 ) -> dict[str, Any]:
-    """What `swap_unit` does, of gates that are learned at a speed of their own; "lam" is (layers, heads) at the end."""
+    """Train and test a gate variant, as `swap_unit`; "lam" holds the learned gates, (layers, heads)."""
     changed = surgery.with_attention(model, lam=arm.lam, learned=True, normalised=arm.normalised)
     if arm.matched:
         texts = tasks["train"].sample(
@@ -192,7 +192,7 @@ def swap(
     folder: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """Train and test arms, unit by unit in the order of the plan; a unit that stands in the folder is only read.
+    """Train and test variants, unit by unit in the order of the plan; units found in the folder are read, not rerun.
 
     A unit is one JSON file, written whole when it is done. Its name holds a hash of all that it depends on, the code
     that made it too, so that none of another model, task, size or library is taken for it.
@@ -235,7 +235,7 @@ def _units(
     folder: Path | None,
     say: Callable[[str], None] | None,
 ) -> dict[tuple[str, SwapVariant, int], dict[str, Any]]:
-    """What each unit of a plan gave, trained now or read (`swap`)."""
+    """Results of every unit of a plan, trained or read from the folder (`swap`)."""
     weights = _digest(model)
     settings: dict[str, Any] = {"config": config, "prompts": prompts}
     designs = {name: _settings_hash(dict(parts)) for name, parts in tasks.items()}
@@ -248,7 +248,7 @@ def _units(
         if path is not None and path.exists():
             done = json.loads(path.read_text(encoding="utf-8"))
         else:
-            _forget_peak()
+            _reset_peak()
             unit: Callable[..., dict[str, Any]] = gate_unit if quick else swap_unit
             done = unit(model, tasks[corpus], arm, stream=stream, seed=seed, **settings)
             done |= {"memory": _peak(next(model.parameters()).device)}
@@ -257,12 +257,12 @@ def _units(
                 _files.write(path, (json.dumps(done) + "\n").encode())
         units[corpus, arm, seed] = done
         if say is not None:
-            share, error = answered(_judged(done), "accuracy", range(1, tasks[corpus]["train"].n + 1))
+            share, error = answered(_parse_answers(done), "accuracy", range(1, tasks[corpus]["train"].n + 1))
             say(f"{corpus}, {arm.name}, {arm.lam}, seed {seed}: {share:.3f} +- {error:.3f}, {done['seconds']:.0f} s")
     return units
 
 
-def _judged(done: Mapping[str, Any]) -> JudgedText:
+def _parse_answers(done: Mapping[str, Any]) -> JudgedText:
     return JudgedText(np.array(done["correct"], dtype=bool), np.array(done["confidence"]), np.array(done["rows"]))
 
 
@@ -275,8 +275,8 @@ def _rows(
     seed: int,
     config: Config,
 ) -> list[dict[str, Any]]:
-    """The rows of one unit."""
-    judged = _judged(done)
+    """Table rows of one unit."""
+    judged = _parse_answers(done)
     rows = []
     for K, places in [*((K, (K,)) for K in (0, *PRINTED_K[corpus]) if n >= K), (-1, tuple(range(1, n + 1)))]:
         last = done["losses"][-max(1, config.steps // 10) :]
@@ -295,7 +295,7 @@ def _rows(
         for what in ("accuracy", "confidence"):
             more = (float("nan"),) * 2
             if linear is not None:
-                more = answered(judged, what, places, beside=_judged(linear))
+                more = answered(judged, what, places, beside=_parse_answers(linear))
             row[f"{what}_more"], row[f"{what}_more_se"] = more
         row["loss"] = float(np.mean(last)) if last else float("nan")
         row["seconds"] = round(done["seconds"], 1)
@@ -306,7 +306,7 @@ def _rows(
 
 @dataclass(frozen=True)
 class SwapStage:
-    """A part of a comparison: arms on one corpus, at one size.
+    """Stage of a comparison: variants on one corpus, at one model size.
 
     Attributes:
         corpus: "sst2" or "mnli".
@@ -323,7 +323,7 @@ class SwapStage:
     config: Config = AN_HOUR
 
 
-def _named(*names: str) -> tuple[SwapVariant, ...]:
+def _variants(*names: str) -> tuple[SwapVariant, ...]:
     return tuple(arm for arm in SWAP_VARIANTS if arm.name in names)
 
 
@@ -335,24 +335,24 @@ WHOLE_MODEL = Config(40, 1, PRINTED_COURSE.optimiser, warm_up=20)
 TWICE_THE_RATE = Config(40, 1, AdamW(lr=1e-4, weight_decay=0.05, momentum=0.9), warm_up=20)
 #: What the book's record holds; the whole model untrained, its first ten layers trained, on MNLI the whole model too.
 RECORDED_STAGES = (
-    SwapStage("sst2", _named("softmax, untrained")),
-    SwapStage("mnli", _named("softmax, untrained")),
-    SwapStage("sst2", _named("softmax", "linear", "gated"), seeds=2, layers=10),
-    SwapStage("sst2", _named("linear, matched", "gated, matched"), seeds=3, layers=10),
-    SwapStage("sst2", (*_named("linear, matched"), *SWEPT_GATES), seeds=2, layers=10),
-    SwapStage("sst2", _named("linear, normalised"), layers=10),
-    SwapStage("mnli", _named("softmax", "linear, matched", "gated, matched"), seeds=2, layers=10),
-    SwapStage("sst2", _named("linear, matched", "gated, matched", "softmax"), layers=10, config=LONGER_COURSE),
-    SwapStage("sst2", _named("linear, matched", "learned gate, matched"), seeds=2, layers=10),
-    SwapStage("sst2", (*_named("linear, matched"), *FAST_GATES), layers=10),
-    SwapStage("mnli", _named("linear, matched", "learned gate, matched"), seeds=2, layers=10),
-    SwapStage("mnli", _named("softmax"), seeds=2, config=WHOLE_MODEL),
-    SwapStage("mnli", _named("linear, matched", "gated, matched"), config=WHOLE_MODEL),
-    SwapStage("mnli", _named("softmax"), config=TWICE_THE_RATE),
+    SwapStage("sst2", _variants("softmax, untrained")),
+    SwapStage("mnli", _variants("softmax, untrained")),
+    SwapStage("sst2", _variants("softmax", "linear", "gated"), seeds=2, layers=10),
+    SwapStage("sst2", _variants("linear, matched", "gated, matched"), seeds=3, layers=10),
+    SwapStage("sst2", (*_variants("linear, matched"), *SWEPT_GATES), seeds=2, layers=10),
+    SwapStage("sst2", _variants("linear, normalised"), layers=10),
+    SwapStage("mnli", _variants("softmax", "linear, matched", "gated, matched"), seeds=2, layers=10),
+    SwapStage("sst2", _variants("linear, matched", "gated, matched", "softmax"), layers=10, config=LONGER_COURSE),
+    SwapStage("sst2", _variants("linear, matched", "learned gate, matched"), seeds=2, layers=10),
+    SwapStage("sst2", (*_variants("linear, matched"), *FAST_GATES), layers=10),
+    SwapStage("mnli", _variants("linear, matched", "learned gate, matched"), seeds=2, layers=10),
+    SwapStage("mnli", _variants("softmax"), seeds=2, config=WHOLE_MODEL),
+    SwapStage("mnli", _variants("linear, matched", "gated, matched"), config=WHOLE_MODEL),
+    SwapStage("mnli", _variants("softmax"), config=TWICE_THE_RATE),
 )
 #: Memory is all taken by the second step, so this asks for each kind of attention how much that is.
 MEMORY_STAGES = tuple(
-    SwapStage(corpus, _named(*names), layers=10, config=Config(2, 1, AN_HOUR.optimiser))
+    SwapStage(corpus, _variants(*names), layers=10, config=Config(2, 1, AN_HOUR.optimiser))
     for corpus, names in (
         ("sst2", ("softmax", "linear", "gated", "linear, normalised", "learned gate, matched")),
         ("mnli", ("softmax", "linear, matched", "gated, matched")),
@@ -369,7 +369,7 @@ def compare_attentions(
     folder: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """The rows of `swap` for each stage, one after another, none twice; what stands in the folder is only read.
+    """Run `swap` for every stage and concatenate the rows without duplicates; units found in the folder are read.
 
     Args:
         model: a causal language model of transformers, which stays as it is.
@@ -381,7 +381,7 @@ def compare_attentions(
     """
     tables = [
         swap(cut, tasks, plan, config, prompts=prompts, folder=folder, say=say)
-        for cut, tasks, plan, config in _planned(model, encode, stages)
+        for cut, tasks, plan, config in _stage_arguments(model, encode, stages)
     ]
     which = ["layers", "corpus", "arm", "lam", "seed", "steps", "lr", "K"]
     return pd.concat(tables).drop_duplicates(which, ignore_index=True)
@@ -395,13 +395,13 @@ def gates_learned(
     prompts: int = 96,
     folder: Path | None = None,
 ) -> pd.DataFrame:
-    """Where gates that are learned ended, in the stages that have some; arguments as for `compare_attentions`.
+    """Table of learned gates after training, of all stages with gates; arguments as for `compare_attentions`.
 
     Returns:
         A row a gate: layers, corpus, arm, start (lam before training), seed, steps, layer and head from 1, lam.
     """
     rows = []
-    for cut, tasks, plan, config in _planned(model, encode, stages):
+    for cut, tasks, plan, config in _stage_arguments(model, encode, stages):
         plan = [each for each in plan if isinstance(each[1], GateVariant)]
         units = _units(cut, tasks, plan, config, prompts=prompts, folder=folder, say=None)
         for (corpus, arm, seed), done in units.items():
@@ -414,8 +414,10 @@ def gates_learned(
     return pd.DataFrame(rows)
 
 
-def _planned(model: nn.Module, encode: Callable[[str], Sequence[int]], stages: Sequence[SwapStage]) -> Iterator[Any]:
-    """Model, tasks, plan and training of each stage, as `swap` takes them."""
+def _stage_arguments(
+    model: nn.Module, encode: Callable[[str], Sequence[int]], stages: Sequence[SwapStage]
+) -> Iterator[Any]:
+    """Arguments of `swap` for every stage: model, tasks, plan, training."""
     for stage in stages:
         cut = model if stage.layers is None else first_layers(model, stage.layers)
         plan = [(stage.corpus, arm, seed) for seed in range(stage.seeds) for arm in stage.arms]
@@ -423,12 +425,12 @@ def _planned(model: nn.Module, encode: Callable[[str], Sequence[int]], stages: S
 
 
 def units_folder() -> Path:
-    """The folder of finished units: the one that `ICL_RUNS` names, else one in the user's cache."""
+    """Folder of finished units: `ICL_RUNS`, or else one in the user's cache."""
     return Path(os.environ.get(_FOLDER) or Path.home() / ".cache" / "icl-book" / "language")
 
 
-def _forget_peak() -> None:
-    """Start to count memory anew, where the system lets a program do that; elsewhere it counts from the beginning."""
+def _reset_peak() -> None:
+    """Reset the peak-memory counter, where the operating system allows it; elsewhere it counts from process start."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     if torch.cuda.is_available():
@@ -436,7 +438,7 @@ def _forget_peak() -> None:
 
 
 def _peak(device: torch.device) -> float:
-    """The most memory that this process had since then, in MiB: of its graphics processor if it has one."""
+    """Peak memory of this process since the reset, in MiB; GPU memory if it uses one."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     found = (
@@ -446,12 +448,12 @@ def _peak(device: torch.device) -> float:
 
 
 def _settings_hash(value: Any) -> str:
-    """A hash of settings."""
+    """Hash of settings."""
     return hashlib.sha256(json.dumps(to_jsonable(value), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(model: nn.Module) -> str:
-    """A hash of a model's weights, by name."""
+    """Hash of a model's weights, by name."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

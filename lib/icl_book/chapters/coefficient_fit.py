@@ -1,4 +1,4 @@
-"""Coefficients of a method fitted to a few prompts: how much do they tell, and how does it do on others?
+"""Coefficients of a first-order method fitted to a few prompts, and their generalisation to others.
 
 A method with the error matrix M (:mod:`icl.models.first_order`) is asked for numbers on each prompt, rows M start, all
 of which should be 0. What is asked decides how many equations a prompt gives:
@@ -30,12 +30,12 @@ from icl.tasks.quadratics import _definite, hessians
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The numbers rows M start of every prompt, whose squares are the loss.
+    """Fitting target: residuals rows M start of every prompt, whose squares are the loss.
 
     Attributes:
         H: curvatures X'X / n, in x^2.
-        rows: what errors are measured with.
-        start: what M is applied to.
+        rows: left factor, which measures the error.
+        start: initial error, to which M is applied.
     """
 
     H: Float[Tensor, "batch d d"]
@@ -43,7 +43,7 @@ class Target:
     start: Float[Tensor, "batch d columns"]
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together."""
+        """Check that shapes and dtypes agree."""
         _checks.tensor("H", self.H, 3)
         batch, d, _ = self.H.shape
         _checks.precision("dtype", self.H.dtype)
@@ -57,13 +57,13 @@ class Target:
 
 
 def label_targets(prompt: Prompt) -> Target:
-    """The query's label of each prompt: the error <w_L - w*, x_q>, from w_0 = 0; one equation a prompt."""
+    """Target: the query's label of each prompt, by the error <w_L - w*, x_q> from w_0 = 0; one equation a prompt."""
     H = hessians(prompt)
     return Target(H, prompt.x[:, -1:], _weights(prompt))
 
 
 def value_targets(prompt: Prompt) -> Target:
-    """f(w_L) = (w_L - w*)' H (w_L - w*) / 2 of each prompt (2.11), from w_0 = 0, in y^2; d equations a prompt."""
+    """Target: f(w_L) = (w_L - w*)' H (w_L - w*) / 2 of every prompt (2.11), w_0 = 0, in y^2; d equations a prompt."""
     H = hessians(prompt)
     _checks.precision("dtype", H.dtype)
     values, vectors = torch.linalg.eigh(H)
@@ -71,7 +71,7 @@ def value_targets(prompt: Prompt) -> Target:
 
 
 def risk_targets(H: Float[Tensor, "batch d d"], Sigma: Any) -> Target:
-    """E (<w_L - w*, x_q>)^2 over x_q ~ N(0, Sigma) and w* ~ N(0, Sigma^-1) (`icl.models.memformer.risks`), in y^2.
+    """Target: E <w_L - w*, x_q>^2 over x_q ~ N(0, Sigma), w* ~ N(0, Sigma^-1) (`icl.models.memformer.risks`), in y^2.
 
     Args:
         H: curvatures X'X / n of the prompts, in x^2.
@@ -95,10 +95,10 @@ def _weights(prompt: Prompt) -> Tensor:
 
 @validated
 def prompt_losses(asked: Target, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor, " batch"]:
-    """The squares of rows M_L start, summed prompt by prompt.
+    """Sum of squares of rows M_L start, per prompt.
 
     Args:
-        asked: what of which prompts.
+        asked: the fitting target.
         Lambda: coefficients as in :func:`~icl.models.first_order.diagonal_errors`.
     """
     _checks.tensor("Lambda", Lambda, 3)
@@ -108,7 +108,7 @@ def prompt_losses(asked: Target, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor
 
 
 def _powers(asked: Target, layers: int) -> list[Tensor]:
-    """rows H^k start for k = 0 .. layers, in float64."""
+    """Products rows H^k start for k = 0 .. layers, in float64."""
     moved = [asked.start.double()]
     for _ in range(layers):
         moved.append(asked.H.double() @ moved[-1])
@@ -117,10 +117,10 @@ def _powers(asked: Target, layers: int) -> list[Tensor]:
 
 @validated
 def polynomial_losses(asked: Target, p: Float[np.ndarray, "depths"]) -> Float[Tensor, " batch"]:
-    """The squares of rows p(H) start, summed prompt by prompt: those of scalar coefficients.
+    """Sum of squares of rows p(H) start, per prompt: the loss of scalar coefficients.
 
     Args:
-        asked: what of which prompts.
+        asked: the fitting target.
         p: ascending coefficients, at least one.
     """
     p = np.asarray(_checks.real("p", p), dtype=np.float64)
@@ -133,12 +133,12 @@ def polynomial_losses(asked: Target, p: Float[np.ndarray, "depths"]) -> Float[Te
 
 @validated
 def fit_polynomial(asked: Target, layers: Count) -> Float[np.ndarray, "depths"]:
-    """Ascending coefficients (1, c_1 .. c_L) of the M = p(H) with the least mean loss over the prompts, exactly.
+    """Least-squares fit of scalar coefficients: ascending (1, c_1 .. c_L) of M = p(H) with the least mean loss.
 
     Where prompts give fewer equations than there are coefficients it is the solution of least norm.
 
     Args:
-        asked: what of which prompts.
+        asked: the fitting target.
         layers: degree L.
     """
     powers = _powers(asked, layers)
@@ -148,13 +148,13 @@ def fit_polynomial(asked: Target, layers: Count) -> Float[np.ndarray, "depths"]:
 
 @dataclass(frozen=True, eq=False)
 class CoefficientFit:
-    """Where a fit of diagonal coefficients ended.
+    """Result of a fit of diagonal coefficients.
 
     Attributes:
         Lambda: the coefficients.
         loss: mean over the prompts of the fit, in units of y^2.
         gradient: Euclidean norm of that mean's gradient there.
-        evaluations: how many were made of the loss.
+        evaluations: number of evaluations of the loss.
     """
 
     Lambda: Float[Tensor, "L L d"]
@@ -165,14 +165,14 @@ class CoefficientFit:
 
 @validated
 def fit_diagonals(asked: Target, Lambda: Float[Tensor, "L L d"], *, evaluations: Count = 200) -> CoefficientFit:
-    """Diagonal coefficients of a locally least mean loss over the prompts, from given ones.
+    """Fit diagonal coefficients to a local minimum of the mean loss over the prompts, from a given start.
 
     Gauss-Newton steps in a trust region (`scipy.optimize.least_squares`), with
     :func:`~icl.models.first_order.diagonal_jacobian`. Where equations are fewer than coefficients it ends on a solution
     near the start, for the steps are of least norm.
 
     Args:
-        asked: what of which prompts, in float64.
+        asked: the fitting target, in float64.
         Lambda: where to start; not at 0, where only the last step is felt.
         evaluations: at most so many of the loss.
 

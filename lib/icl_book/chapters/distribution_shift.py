@@ -1,4 +1,4 @@
-"""Adapting a trained model at test time: a part of it on k labelled prompts, or a gate on inputs alone.
+"""Test-time adaptation of a trained model: some parameters on k labelled prompts, or a gate on inputs alone.
 
 [Dutta & Sra 2025, sec. 4.2] freezes a model's heads and trains the gates, and then the memory's Gamma too, on prompts
 of the law that it meets. :func:`adapt` does that to a copy, for any model whose forward takes a prompt and returns its
@@ -25,15 +25,15 @@ from icl.tasks import Prompt, Task
 
 
 class Given:
-    """A task that hands out the prompts that it was given, as often as it is asked.
+    """Task with a fixed batch of prompts.
 
     Args:
-        prompt: what is handed out.
+        prompt: the batch.
     """
 
     @validated
     def __init__(self, prompt: Prompt) -> None:
-        """Keep the prompts."""
+        """Store the prompts."""
         self.prompt = prompt
 
     @validated
@@ -45,7 +45,7 @@ class Given:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> Prompt:
-        """The prompts; the generator is not touched.
+        """Return the prompts, without using the generator.
 
         Raises:
             ValueError: if another batch or dtype, or another device, is asked for than they have.
@@ -60,7 +60,7 @@ class Given:
 
 @validated
 def query_loss(model: nn.Module, prompt: Prompt) -> Float[Tensor, ""]:
-    """The mean squared error of a model's predictions at the query, in units of y^2."""
+    """Mean squared error of a model's predictions at the query, in units of y^2."""
     predictions = model(prompt)
     _checks.shape("model", predictions, (prompt.batch,), "to predict a label for each prompt")
     return (predictions - prompt.y[:, -1]).square().mean()
@@ -68,7 +68,7 @@ def query_loss(model: nn.Module, prompt: Prompt) -> Float[Tensor, ""]:
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """A model after test-time training.
+    """Result of test-time training.
 
     Attributes:
         model: the adapted copy; what was adapted is what requires a gradient in it.
@@ -90,7 +90,7 @@ def adapt(
     config: Config | None = None,
     iterations: Count = 200,
 ) -> Adapted:
-    """Train a part of a copy of the model on the labels of these prompts' queries; the rest stays as it is.
+    """Train some parameters of a copy of the model on the query labels of these prompts; the others stay frozen.
 
     Args:
         model: whose forward maps a prompt to predictions, (batch,); it is left as it is.
@@ -125,7 +125,7 @@ def adapt(
 
 @validated
 def rescale(model: MultiHead, X: Float[Tensor, "batch n d"], *, made_for: Positive) -> MultiHead:
-    """A copy whose gates are made_for / s times as large, s = tr H / d over all k prompts' inputs; no label is read.
+    """Copy with gates rescaled by made_for / s, s = tr H / d over all k prompts' inputs; labels are not used.
 
     Where B = 0, gates that are g times as large make p(g t) of the error polynomial p(t) of inputs about 0: a model
     made for one variance is then made for that of these inputs, up to what k n d numbers say of a variance. A gate

@@ -1,14 +1,14 @@
-"""Risks that rare prompts decide: prompts with long inputs drawn more often, and only what is not known measured.
+"""Risks dominated by rare prompts: importance sampling of long inputs, with a control variate.
 
-The risk of a Memformer of several layers hangs on prompts whose inputs happen to be long, which a plain sample hardly
-has (not in the papers). Two remedies, in white coordinates, where inputs are N(0, I).
+The risk of a Memformer of several layers is dominated by prompts with unusually long inputs, which are rare in a plain
+sample (not in the papers). Two remedies, in white coordinates, where inputs are N(0, I).
 
 *Importance sampling.* A part of the prompts each has inputs longer by sqrt(c), and a prompt is weighed by its density
 in truth over its density so drawn: with nd numbers z of squared length s,
 
     1 / v(z) = mean over c of c^(-nd/2) exp((1 - 1/c) s / 2)
 
-*A control.* The model with a_l I for A_l, a_l = tr A_l / d, has an exact risk
+*A control variate.* The model with a_l I for A_l, a_l = tr A_l / d, has an exact risk
 (:func:`~icl.theory.lfom.tables.table_risks`), and the traceless rest adds nothing to it in the mean to first order.
 So the second order and what is beyond it is measured, which is small where A_l is nearly a multiple of I.
 """
@@ -27,7 +27,7 @@ from icl._bounds import Count, validated
 from icl.models.memformer import error_matrices
 from icl.theory import lfom
 
-#: How much longer inputs are drawn, squared, each for a third of the prompts. With 1 among them no weight is above 3.
+#: Squared scales of the inputs, each for a third of the prompts. As 1 is among them, no weight exceeds 3.
 SCALES = (1.0, 1.25, 1.6)
 _AT_ONCE = 2_000
 
@@ -41,7 +41,7 @@ def _finite(name: str, values: Tensor) -> None:
 def sample_scaled(
     Z: Float[Tensor, "batch n d"], scales: Sequence[float] = SCALES
 ) -> tuple[Float[Tensor, "batch n d"], Float[Tensor, " batch"]]:
-    """Make inputs N(0, I) longer by sqrt(c), by each c of `scales` in turn; return them, and the prompts' weights v.
+    """Rescale inputs N(0, I) by sqrt(c), for each c of `scales` in turn; return them and their importance weights v.
 
     Means of anything times v over these prompts are, in expectation, its means over prompts as they were drawn.
 
@@ -62,8 +62,8 @@ def sample_scaled(
     return Z, 1 / ratio.exp().mean(1)
 
 
-def _with_slope(H: Tensor, A: Tensor, E: Tensor, Gamma: Tensor) -> tuple[Tensor, Tensor]:
-    """M_l at A and its derivative along E: matrices [[a, a'], [0, a]] multiply as a function and its slope do."""
+def _dual_errors(H: Tensor, A: Tensor, E: Tensor, Gamma: Tensor) -> tuple[Tensor, Tensor]:
+    """M_l at A and its derivative along E, by dual numbers: matrices [[a, a'], [0, a]]."""
     d = H.shape[-1]
     twice = torch.eye(2, dtype=H.dtype, device=H.device)
     both = torch.kron(twice, A)
@@ -82,7 +82,7 @@ def corrected_risks(
     *,
     generator: torch.Generator,
 ) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, " L"]]:
-    """Population risk after 1 .. L layers with full matrices and shared numbers, by the control of the module's head.
+    """Population risk after 1 .. L layers, with full matrices and prompt-independent coefficients, by control variate.
 
     Args:
         A: preconditioners in white coordinates, Sigma^(1/2) A_l Sigma^(1/2).
@@ -115,7 +115,7 @@ def corrected_risks(
         shape = min(_AT_ONCE, count - at), n, d
         Z, v = sample_scaled(torch.randn(shape, generator=generator, dtype=A.dtype, device=generator.device).to(A))
         H = Z.mT @ Z / n
-        p, first = _with_slope(H, flat, A - flat, Gamma)
+        p, first = _dual_errors(H, flat, A - flat, Gamma)
         rest = error_matrices(H, A, Gamma).square() - p.square() - 2 * p * first
         parts.append(v[:, None] * rest.sum((-2, -1))[:, 1:])
     rest = torch.cat(parts)

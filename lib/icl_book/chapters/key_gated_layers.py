@@ -1,6 +1,6 @@
-"""Gated layers trained on a drift, against the bound for layers whose gates see the present key alone.
+"""Gated layers trained on a drift, against the bound for gates that depend on the current key alone.
 
-What *What gating can buy* measures. Three layers (:data:`GATED_LAYERS`), a convolution of width 1, 2 or 4 in front of
+The experiment of *What gating can buy*. Three layers (:data:`GATED_LAYERS`), a convolution of width 1, 2 or 4 before
 them, three ways for it to be used (:data:`GATED_FEEDS`): each is trained from several starts with :data:`GATED_RECIPE`
 at the better of :data:`GATED_RATES`, and judged in steady state as a multiple of the bound. The judge reads the layer
 and Longhorn at its best on the same prompts; as Longhorn's error is the bound exactly, only the difference of the two
@@ -52,13 +52,13 @@ GATED_RECIPE = Config(800, 64, AdamW(weight_decay=0.0, beta2=0.99), warm_up=20, 
 GATED_POSITIONS = 64
 #: How many of them, counted from the end, are judged.
 GATED_LAST = 32
-# Training asks at all but so many.
+# Initial positions without a training loss.
 _SINCE = 16
 
 
 @validated
 def gated_layer(layer: str, fed: str, width: Count, d: Count, *, generator: torch.Generator) -> Convolved:
-    """A layer as it starts, float32.
+    """Initialise a layer, float32.
 
     Args:
         layer: one of :data:`GATED_LAYERS`.
@@ -79,11 +79,11 @@ def train_gated(
     """Train in place on fresh prompts of a law in its steady state, every position from the 17th a query.
 
     Args:
-        model: what is trained.
+        model: the model to train.
         law: drift and noise; its d has to be the model's.
         lr: step size.
         generator: the stream of prompts.
-        recipe: all but the step size.
+        recipe: training configuration, except the step size.
     """
     _fits(model, law)
     rule = AdamW(lr, recipe.optimiser.weight_decay, recipe.optimiser.momentum, recipe.optimiser.beta2)
@@ -93,7 +93,7 @@ def train_gated(
         assert isinstance(trained, Convolved)
         return trained.loss(prompt, since=_SINCE)
 
-    # Copied seldom: the copies would take longer than the steps.
+    # Rare snapshots: copies would take longer than the steps.
     return fit(model, loss, steady_task(law, GATED_POSITIONS - 1), config, generator=generator, snapshot_every=100)
 
 
@@ -106,14 +106,14 @@ def over_bound(
     generator: torch.Generator,
     size: Count = 1_000,
 ) -> tuple[float, float]:
-    """Clean error in steady state over the bound for gates of the present key, and its standard error.
+    """Ratio of the clean steady-state error to the bound for gates of the current key, and its standard error.
 
         1 + mean(error^2 - Longhorn's error^2) / bound
 
     over the last half of each prompt. Layers judged with equal generators read the same prompts.
 
     Args:
-        model: what is judged.
+        model: the model to evaluate.
         law: drift, without noise on the labels: there Longhorn at its best attains the bound.
         prompts: how many.
         generator: the stream of prompts.
@@ -153,7 +153,7 @@ def gated_run(
     *,
     recipe: Config = GATED_RECIPE,
 ) -> dict[str, Any]:
-    """Train one layer from one start and judge it: a row with `ratio`, its error over the bound, and `se`.
+    """Train and evaluate one layer from one seed: a row with `ratio`, its error over the bound, and `se`.
 
     Start and prompts of the training come from the seed; all layers and seeds are judged on the same prompts.
 
@@ -185,7 +185,7 @@ def compare_gated(
     widths: Sequence[int] = GATED_WIDTHS,
     recipe: Config = GATED_RECIPE,
 ) -> pd.DataFrame:
-    """Every layer, every way to feed it and every width: a row for each of its seeds (:func:`gated_run`).
+    """Compare all layers, feeds and widths: a row for each seed (:func:`gated_run`).
 
     The step size of each is the better of :data:`GATED_RATES` in a training from a start of its own, seed 0, on a tenth
     of the prompts; the seeds reported are 1 .. seeds.

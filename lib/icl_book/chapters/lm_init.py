@@ -1,4 +1,4 @@
-"""What is done to a language model before its training: cut short, its reads matched, its gates made quick."""
+"""Initialisation of a language model before training: truncation, scale matching, faster gates."""
 
 import copy
 import functools
@@ -15,7 +15,7 @@ from icl.models import surgery
 
 @validated
 def first_layers(model: nn.Module, layers: Count) -> nn.Module:
-    """A copy of a Llama model with its first layers alone, at least 1, under the same head."""
+    """Truncated copy of a Llama model: its first layers, at least 1, with the same head."""
     cut: Any = copy.deepcopy(model)
     blocks = surgery._attentions(cut)
     if layers > len(blocks) or cut.config.model_type != "llama":
@@ -29,7 +29,7 @@ def first_layers(model: nn.Module, layers: Count) -> nn.Module:
 def match_scale(
     model: nn.Module, changed: nn.Module, tokens: Int[Tensor, "batch time"]
 ) -> Float[Tensor, "layers heads"]:
-    """Scale the reads of a changed model, in place, to the size that softmax's have on the same queries and keys.
+    """Match the scale of a changed model's attention outputs, in place, to softmax's on the same queries and keys.
 
     A plain sum of products grows with the text and is tens of times larger than an average: a model whose attention is
     replaced drowns in it, and learns its scale before anything else. What multiplies a head's read is a column of the
@@ -62,14 +62,14 @@ def match_scale(
     if not bool(scale.isfinite().all()):
         raise FloatingPointError("reads must be finite and not all 0 to be scaled, got a head whose reads are")
     for layer, (_, theirs) in enumerate(pairs):
-        # GPT-2's projection is kept the other way round.
+        # GPT-2 stores its projection transposed.
         weight = theirs.o_proj.weight.T if hasattr(theirs, "o_proj") else theirs.c_proj.weight
         weight.mul_(scale[layer].repeat_interleave(len(weight) // len(scale[layer]))[:, None])
     return scale
 
 
-class _Times(nn.Module):
-    """A parameter as a multiple of the number that is trained."""
+class _Multiple(nn.Module):
+    """Parametrisation of a parameter as a fixed multiple of the trained one."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _Times(nn.Module):
 
 @validated
 def shorten_gate_memory(changed: nn.Module, speed: Positive) -> None:
-    """Have the learned gates of a model move `speed` times as fast as its weights, in place; they stay as they are.
+    """Multiply the learning rate of a model's learned gates by `speed`, in place; their values are unchanged.
 
     What is trained is the log-odds over `speed`. AdamW's step has one size, whatever the gradient's; so each step moves
     the log-odds by up to `speed` rates, without an optimiser of their own. Weight decay stays what it is for weights:
@@ -101,4 +101,4 @@ def shorten_gate_memory(changed: nn.Module, speed: Positive) -> None:
         raise ValueError("changed must have gates that are not quick yet, got quick ones")
     for memory in memories:
         for name in [name for name, _ in memory.named_parameters(recurse=False)]:
-            parametrize.register_parametrization(memory, name, _Times(speed))
+            parametrize.register_parametrization(memory, name, _Multiple(speed))

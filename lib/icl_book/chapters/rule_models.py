@@ -1,4 +1,4 @@
-"""Tiny language models trained from nothing on a language whose label rule drifts, a memory each (not in the papers).
+"""Tiny language models trained from scratch on a drifting label rule, one per attention variant (not in the papers).
 
 The language is :mod:`icl.tasks.rules`, with rules that follow (3); the models are Llama's blocks, two layers of width
 32, with the attention of an arm in place of softmax (:func:`~icl.models.surgery.with_attention`); all arms start at the
@@ -30,7 +30,7 @@ from icl.tasks import DriftingRegression
 from icl.tasks.rules import RuleLanguage, WordPrompt, word_vectors
 from icl.theory.floors.label_rule import positive_probability
 
-#: What each arm's memory is, as arguments of `with_attention`.
+#: Attention of every variant, as arguments of `with_attention`.
 RULE_VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "softmax": {"lam": None},
     "linear attention": {"lam": 1.0, "normalised": True, "form": "parallel"},
@@ -61,9 +61,9 @@ def rule_language(gamma: UnitInterval) -> RuleLanguage:
 
 @validated
 def blank_model(language: RuleLanguage, memory: Mapping[str, Any], *, generator: torch.Generator) -> nn.Module:
-    """A model of Llama's blocks that knows nothing: matrices from N(0, 0.1^2), two layers of width 32, two heads.
+    """Randomly initialised Llama model: matrices from N(0, 0.1^2), two layers of width 32, two heads.
 
-    Words are read and said by two matrices: with one for both, as small models have, 800 steps bring it less far.
+    Input and output embeddings are untied: tied ones, usual in small models, learn less in 800 steps.
 
     Args:
         language: what it is to read.
@@ -87,7 +87,7 @@ def blank_model(language: RuleLanguage, memory: Mapping[str, Any], *, generator:
 
 @validated
 def rule_logits(model: nn.Module, prompt: WordPrompt) -> Float[Tensor, "batch time words"]:
-    """Logits of all words where a label word follows."""
+    """Logits of all words at the positions before a label word."""
     return logits_at(model, prompt.text, prompt.ends.expand(len(prompt.text), -1))
 
 
@@ -99,10 +99,10 @@ def rule_loss(model: nn.Module, prompt: WordPrompt) -> Float[Tensor, ""]:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained arm.
+    """Trained variant.
 
     Attributes:
-        model: what was trained.
+        model: the trained model.
         seconds: wall time of its training, whenever that was.
     """
 
@@ -119,7 +119,7 @@ def train_variant(
     steps: int = 800,
     kept: Path | None = None,
 ) -> Trained:
-    """Train one arm from nothing: AdamW, a warm-up, a cosine to 0; 32 fresh prompts a step.
+    """Train one variant from scratch: AdamW, linear warm-up, cosine decay to 0; 32 fresh prompts a step.
 
     Args:
         language: what it reads.
@@ -156,7 +156,7 @@ def train_variant(
 def exact_answers(
     language: RuleLanguage, prompt: WordPrompt, *, spacing: Annotated[float, Gt(0), Le(2)] = 1.0
 ) -> Float[np.ndarray, "batch time"]:
-    """The floor's answers to a language with a rule of (3): P(label word is positive) given all that stands before it.
+    """Bayes-optimal predictions for a rule drifting by (3): P(label word is positive | everything before it).
 
     Args:
         language: whose rule is :class:`~icl.tasks.core.DriftingRegression`.
@@ -171,7 +171,7 @@ def exact_answers(
 
 @validated
 def one_layer_scores(prompt: WordPrompt, lam: PositiveUnit) -> Float[np.ndarray, "batch time"]:
-    """One layer of gated linear attention that knows what words mean: sum_{i<t} lam^(t-i) l_i <x_i, x_t>, l = 1 or -1.
+    """Scores of one gated linear layer on the true embeddings: sum_{i<t} lam^(t-i) l_i <x_i, x_t>, l = 1 or -1.
 
     Args:
         prompt: prompts.
@@ -187,7 +187,7 @@ def one_layer_scores(prompt: WordPrompt, lam: PositiveUnit) -> Float[np.ndarray,
 
 @validated
 def best_one_layer(prompt: WordPrompt, *, since: Count) -> float:
-    """Forgetting factor a sentence at which one layer's scores agree best with the labels' signs.
+    """Optimal forgetting factor per sentence of one layer, for its scores against the labels' signs.
 
     At each position scores count times the number that brings them nearest to the signs in mean square.
 
@@ -212,7 +212,7 @@ def best_one_layer(prompt: WordPrompt, *, since: Count) -> float:
 def judge_answers(
     answers: Float[np.ndarray, "batch time"], exact: Float[np.ndarray, "batch time"], *, late: Natural
 ) -> pd.DataFrame:
-    """How often answers are wrong, and their log loss above the floor, by the number of labelled sentences before.
+    """Error rate and excess log loss over the floor, by the number of preceding labelled sentences.
 
     Both are expectations over the label given all before it, whose probability the floor knows.
 
@@ -233,7 +233,7 @@ def judge_answers(
     last = exact.shape[1] - 1
     if late > last:
         raise ValueError(f"late must be at most {last}, got {late}")
-    # A toss where there is nothing to choose.
+    # A tie counts as half an error.
     wrong = np.where(answers > 0.5, 1 - exact, np.where(answers < 0.5, exact, 0.5))
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = exact * np.log(exact / answers) + (1 - exact) * np.log((1 - exact) / (1 - answers))
@@ -251,13 +251,13 @@ def judge_answers(
 @torch.no_grad()
 @validated
 def model_answers(model: nn.Module, language: RuleLanguage, prompt: WordPrompt) -> Float[np.ndarray, "batch time"]:
-    """A model's P(positive) of the two label words, at each of them."""
+    """A model's P(positive) among the two label words, at every label."""
     logits = rule_logits(model, prompt)[..., language.words :]
     return logits.double().softmax(-1)[..., 1].numpy(force=True)
 
 
 def _gates(model: Any) -> str:
-    """Forgetting factors a token as text, heads of a layer together: "0.880 0.790 | 0.840 0.830"; none of softmax."""
+    """Format forgetting factors per token, grouped by layer: "0.880 0.790 | 0.840 0.830"; empty for softmax."""
     if any(isinstance(module, SoftmaxMemory) for module in model.modules()):
         return ""
     return " | ".join(" ".join(f"{lam:.3f}" for lam in layer) for layer in forgetting(model).tolist())
@@ -273,7 +273,7 @@ def compare_variants(
     folder: Path | None,
     steps: int = 800,
 ) -> pd.DataFrame:
-    """Train all arms under all rules and judge them beside the floor and one layer that knows the words.
+    """Train all variants under all rules; compare them with the floor and with one layer on the true embeddings.
 
     Each of :data:`RULE_VARIANTS` has, under each rule, the step size of least log loss after training with seed 0, on
     prompts of their own; at that size seeds 0 .. seeds - 1 are trained and reported. :data:`GATE_IN_ONE_LAYER` have
@@ -316,7 +316,7 @@ def compare_variants(
         for arm in [*RULE_VARIANTS, *(GATE_IN_ONE_LAYER if gamma < 1 else ())]:
             if arm in RULE_VARIANTS:
                 tried = {lr: float(rule_loss(trained(arm, lr, 0).model, to_choose).detach()) for lr in rates}
-                # NaN is no least loss.
+                # NaN sorts last.
                 chosen[arm] = min(tried, key=lambda lr, tried=tried: (math.isnan(tried[lr]), tried[lr]))  # type: ignore[misc]
             lr = chosen[arm if arm in RULE_VARIANTS else "GLA, λ = 0.9"]
             for seed in range(seeds):

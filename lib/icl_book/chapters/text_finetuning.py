@@ -1,4 +1,4 @@
-"""Language models trained and tested in context [the paper on gated linear attention, sec. 4].
+"""Fine-tuning and in-context evaluation of language models [the paper on gated linear attention, sec. 4].
 
 A prompt of n demonstrations is a query at each K = 0 .. n (:mod:`icl.tasks.text`), in training, where the loss is that
 of all label tokens, and in testing. Weights and AdamW's state are float32; a pass computes in bfloat16, sums of a
@@ -35,10 +35,10 @@ _BETWEEN = {"sst2": "", "mnli": "\n"}
 
 @dataclass(frozen=True, eq=False)
 class JudgedText:
-    """Answers at the places of test prompts, K = 0 .. n demonstrations before each.
+    """Answers at the label positions of test prompts, after K = 0 .. n demonstrations.
 
     Attributes:
-        correct: whether the label's word has the largest logit of the class words.
+        correct: True where the label's word has the largest logit of the class words.
         confidence: probability of the most probable class word, among the class words.
         rows: rows of the table asked about.
     """
@@ -51,7 +51,7 @@ class JudgedText:
 def answered(
     judged: JudgedText, what: str, K: Sequence[int], *, beside: JudgedText | None = None
 ) -> tuple[float, float]:
-    """A number about answers at some K, and its standard error.
+    """Accuracy or confidence of answers at some K, and its standard error.
 
     Prompts are drawn, and so are the texts that are asked about; a text stands in many prompts. The error is that of
     both [Cameron, Gelbach & Miller 2011]: variances of sums over prompts and over texts, less that of single answers,
@@ -84,7 +84,7 @@ def answered(
 
 
 def _parts(judged: JudgedText, what: str, places: list[int]) -> tuple[float, np.ndarray]:
-    """The number, and what each answer adds to its deviation, to first order."""
+    """The estimate, and its influence values: every answer's first-order contribution to the deviation."""
     correct, confidence = judged.correct[:, places].astype(float), judged.confidence[:, places]
     if what == "accuracy":
         return float(correct.mean()), (correct - correct.mean()) / correct.size
@@ -95,7 +95,7 @@ def _parts(judged: JudgedText, what: str, places: list[int]) -> tuple[float, np.
 
 
 def _variance(parts: np.ndarray, of: np.ndarray) -> float:
-    """Variance of the sum of all parts, if groups of them are independent."""
+    """Variance of the sum of all parts, clustered by independent groups."""
     sums = np.bincount(of.ravel(), parts.ravel())
     return float((sums**2).sum() * len(sums) / max(len(sums) - 1, 1))
 
@@ -123,7 +123,7 @@ def fine_tune(
     checkpoint: Path | None = None,
     checkpoint_every: int = 100,
 ) -> Run:
-    """Train a causal language model of transformers in place by :func:`~icl.experiments.training.fit`, on its device.
+    """Fine-tune a transformers causal language model in place by :func:`~icl.experiments.training.fit`, on its device.
 
     Args:
         model: changed by :func:`~icl.models.surgery.with_attention` or not; float32 parameters.
@@ -152,7 +152,7 @@ def fine_tune(
 def judge_text(
     model: nn.Module, task: InContextText, *, prompts: int, generator: torch.Generator, batch: int = 4
 ) -> JudgedText:
-    """Ask a model at all K of some prompts.
+    """Evaluate a model at all K on sampled prompts.
 
     Args:
         model: a causal language model of transformers, changed or not.
@@ -185,7 +185,7 @@ def judge_text(
 def text_tasks(
     corpus: str, encode: Callable[[str], Sequence[int]], *, demonstrations: int | None = None
 ) -> dict[str, InContextText]:
-    """Prompts of a corpus for training ("train") and testing ("validation"), in the tokens of a model.
+    """Tasks of a corpus for training ("train") and testing ("validation"), tokenised for a model.
 
     Args:
         corpus: "sst2" or "mnli".

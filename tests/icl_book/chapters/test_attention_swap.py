@@ -138,12 +138,12 @@ def test_gates_learned_are_those_of_a_training_by_hand(tmp_path, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a program count its memory anew")
 def test_the_peak_of_memory_is_that_of_what_ran_in_between():
     """128 MiB that came and went are counted, by a few pages, and counted no more when counting begins anew."""
-    attention_swap._forget_peak()
+    attention_swap._reset_peak()
     before = attention_swap._peak(torch.device("cpu"))
     # Of the system: what earlier tests have freed is still this process's, and a tensor may be laid there.
     with mmap.mmap(-1, 128 * 2**20) as fresh:
         for _ in range(128):
             fresh.write(bytes(2**20))
     assert attention_swap._peak(torch.device("cpu")) - before == pytest.approx(128, abs=20)
-    attention_swap._forget_peak()
+    attention_swap._reset_peak()
     assert attention_swap._peak(torch.device("cpu")) - before < 20

@@ -10,7 +10,7 @@ from icl.models.memformer import error_matrices
 from icl.profile import make_generator
 from icl.theory import lfom
 from icl.theory.lfom import polynomial_floor
-from icl_book.chapters.importance_sampling import SCALES, _with_slope, corrected_risks, sample_scaled
+from icl_book.chapters.importance_sampling import SCALES, _dual_errors, corrected_risks, sample_scaled
 
 n, d, L = 6, 3, 3
 Gamma = torch.as_tensor(lfom.registers(*polynomial_floor.optimal_registers(d, n, L)))
@@ -64,7 +64,7 @@ def test_the_slope_is_that_of_finite_differences():
     """The derivative of M_l along E is the central difference, to 1e-8 of its size. Planted: E for E' is seen."""
     E, X = normal(L, d, d, name="E"), normal(4, n, d, name="slope")
     H, A = X.mT @ X / n, normal(L, d, d, name="at") / 2
-    M, slope = _with_slope(H, A, E, Gamma)
+    M, slope = _dual_errors(H, A, E, Gamma)
     after, before = (error_matrices(H, A + step * E, Gamma) for step in (1e-5, -1e-5))
     torch.testing.assert_close(M, error_matrices(H, A, Gamma), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(slope, (after - before) / 2e-5, rtol=0, atol=1e-8 * slope.abs().max().item())
