@@ -116,6 +116,19 @@ def _own_code(app: Sphinx, environment: Any) -> None:
         del modules[name]
 
 
+def _skip_current_code(app: Sphinx) -> list[Any]:
+    """Leave viewcode nothing to do while its pages are newer than the library: it would import PyTorch to see that."""
+    environment: Any = app.env
+    lib, pages = chapters.ROOT / "lib", Path(app.outdir) / "_modules"
+    for name in [name for name, entry in getattr(environment, "_viewcode_modules", {}).items() if entry]:
+        path, page = lib / name.replace(".", "/"), pages / f"{name.replace('.', '/')}.html"
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if not page.exists() or page.stat().st_mtime < source.stat().st_mtime:
+            return []
+    environment._viewcode_modules = {}  # the environment is on disk already
+    return []
+
+
 def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Lay the notebook beside the page and have the theme's download menu list it.
 
@@ -188,6 +201,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", _one_document)
     app.connect("doctree-read", _drop_said_outputs)
     app.connect("env-updated", _own_code)
+    app.connect("html-collect-pages", _skip_current_code, priority=400)  # before viewcode
     app.connect("build-finished", _lay_claims)
     app.connect("build-finished", _mark_finished)
     app.connect("html-page-context", _lay_pictures)

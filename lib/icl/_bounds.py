@@ -184,7 +184,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Modules whose tensors are still refused by hand.
 _BY_HAND = {f"icl.models.{name}" for name in ("convolved", "memformer", "pointwise")}
 _BY_HAND |= {"icl.models.scalar_heads"}
-_BY_HAND |= {f"icl.experiments.{name}" for name in ("adapting", "fitted", "rare", "recipes", "tuning")}
+_BY_HAND |= {f"icl.experiments.{name}" for name in ("training_variants", "tuning")}
+_BY_HAND |= {f"icl_book.chapters.{name}" for name in ("coefficient_fit", "distribution_shift", "importance_sampling")}
 
 
 def validated(function: F) -> F:

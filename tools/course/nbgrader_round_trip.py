@@ -52,7 +52,7 @@ def learning_curve(d, n, gamma, mu, lam):
     task = DriftingRegression(d=d, n=n, gamma=gamma, sigma_w=1.0, sigma_e=(1 - gamma**2) ** 0.5)
     return {call}(task, mu, lam=lam, normalised=True)
 """,
-        ("icl.theory", "lms_family", "errors"),
+        ("icl.theory.steady", "lms_family", "errors"),
     ),
     "ps3": (
         "greedy_register",
