@@ -132,7 +132,7 @@ def by_search(d: int, layers: int, *, Sigma: np.ndarray, batch: int, target: flo
 def coefficients(d: int, layers: int) -> tuple[np.ndarray, np.ndarray]:
     """The optimal register computed from nothing: what earlier calls remembered is dropped."""
     polynomial_floor._traces.cache_clear()
-    polynomial_floor._exact.cache_clear()
+    polynomial_floor._optimum.cache_clear()
     return polynomial_floor.optimal_registers(d, N, layers)
 
 

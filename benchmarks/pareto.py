@@ -485,7 +485,7 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
 
         def from_law(d: int = d, n: int = n, Sigma: np.ndarray = Sigma) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             polynomial_floor._traces.cache_clear()
-            polynomial_floor._exact.cache_clear()
+            polynomial_floor._optimum.cache_clear()
             return *polynomial_floor.optimal_registers(d, n, depth), np.linalg.inv(Sigma)
 
         def from_sample(H: Tensor = H) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

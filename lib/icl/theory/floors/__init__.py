@@ -7,6 +7,7 @@
 - `unknown_drift`: drift with unknown parameters, and the best fixed layer
 """
 
+from icl.theory.floors import filtering, gaussian_mixtures, joint, label_rule, unknown_drift
 from icl.theory.floors.filtering import (
     best_linear_errors,
     expected_errors,
@@ -23,12 +24,17 @@ from icl.theory.floors.filtering import (
 __all__ = [
     "best_linear_errors",
     "expected_errors",
+    "filtering",
     "gaussian_errors",
+    "gaussian_mixtures",
     "genie_errors",
+    "joint",
     "kalman_errors",
     "kalman_risk",
+    "label_rule",
     "linear_drift_errors",
     "query_errors",
     "riccati",
     "switching_predictions",
+    "unknown_drift",
 ]

@@ -6,6 +6,7 @@
 - `tables`: methods as coefficient tables and as polynomials
 """
 
+from icl.theory.lfom import gated_floor, learnability, polynomial_floor, tables
 from icl.theory.lfom.tables import (
     cumulative,
     gradient_descent_table,
@@ -19,11 +20,15 @@ from icl.theory.lfom.tables import (
 
 __all__ = [
     "cumulative",
+    "gated_floor",
     "gradient_descent_table",
+    "learnability",
     "limit_table_risks",
     "momentum_table",
     "nesterov_table",
+    "polynomial_floor",
     "polynomials",
     "registers",
     "table_risks",
+    "tables",
 ]

@@ -7,6 +7,7 @@
 - `sign_flips`: accuracy on labelled rows whose sign flips
 """
 
+from icl.theory.one_layer import adversary, closed_forms, population, separate_qk, sign_flips
 from icl.theory.one_layer.closed_forms import (
     crosstalk,
     error_by_direction,
@@ -26,6 +27,8 @@ from icl.theory.one_layer.closed_forms import (
 )
 
 __all__ = [
+    "adversary",
+    "closed_forms",
     "crosstalk",
     "error_by_direction",
     "identity_error",
@@ -34,8 +37,11 @@ __all__ = [
     "layer_risk",
     "optimal_forgetting",
     "optimum",
+    "population",
     "position_error",
     "position_weights",
+    "separate_qk",
+    "sign_flips",
     "steady_identity_error",
     "testing_error",
     "training_error",

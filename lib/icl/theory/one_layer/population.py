@@ -29,7 +29,7 @@ from icl._bounds import Positive, validated
 from icl.tasks import Task
 from icl.tasks.core import GAUSSIAN, square_root
 from icl.theory import moments as _moments
-from icl.theory import one_layer
+from icl.theory.one_layer import closed_forms
 
 _Theta = Float[np.ndarray, "*batch tokens tokens"] | Complex[np.ndarray, "*batch tokens tokens"]
 
@@ -217,7 +217,7 @@ def layer_loss(task: Task, *, lam: Positive) -> PopulationLoss:
     # Wick's theorem for y_i^2 y_j^2: i and j apart, then what i = j adds.
     apart = (a @ k) ** 2 * trace**2 + 2 * (a @ kernel**2 @ a) * square
     same = 2 * (a**2 @ k**2) * (trace**2 + 2 * square)
-    tilde = one_layer.lambda_tilde(task, lam=lam)
+    tilde = closed_forms.lambda_tilde(task, lam=lam)
     scalars = (float(s) for s in (a.sum(), a @ a, a @ k, apart + same))
     return PopulationLoss(D, square_root(Lambda), tilde, *scalars)
 
@@ -225,7 +225,7 @@ def layer_loss(task: Task, *, lam: Positive) -> PopulationLoss:
 @validated
 def global_minimum(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tokens"]:
     """Global minimum (14) as theta, where gradient flow from Assumption 1 converges."""
-    best = one_layer.optimum(task, lam=lam)
+    best = closed_forms.optimum(task, lam=lam)
     return pack(best.W_V, best.W_KQ)
 
 
@@ -262,7 +262,7 @@ def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tok
     """
     s, vectors = _eigenvectors(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
-    A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
+    A = np.einsum("ij,ik,kj->j", vectors, closed_forms.optimum(task, lam=lam).A, vectors)
     best = _first_largest(s**2 * A)
     theta = np.zeros((task.d + 1, task.d + 1))
     theta[:-1, -1] = theta[-1, :-1] = np.sqrt(A[best]) * vectors[:, best]

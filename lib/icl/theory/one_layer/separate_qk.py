@@ -25,7 +25,7 @@ from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, Reals, validated
 from icl.tasks import Task
 from icl.theory import moments as _moments
-from icl.theory import one_layer
+from icl.theory.one_layer import closed_forms
 from icl.theory.one_layer.population import PopulationLoss, _eigenvectors, layer_loss, rank_one_trap
 
 # Step of differences that are exact but for rounding: of medium size, against cancellation and overflow.
@@ -273,7 +273,7 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
 
     def error(lam: Any) -> Any:
         # Eigenvalues ascend there: the last ones are learned.
-        return one_layer.error_by_direction(task, lam=lam)[..., task.d - rank :].sum(-1)
+        return closed_forms.error_by_direction(task, lam=lam)[..., task.d - rank :].sum(-1)
 
     grid = np.linspace(0, 1, 401)[1:]
     near = int(error(grid).argmin())
@@ -285,7 +285,7 @@ def gate_at_rank(task: Task, *, rank: Count) -> float:
 def _plateau_values(task: Task, rank: int, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
     """s_j and A_j = D1 / s~_j, largest s_j first, and the balanced v, the cube root of the sum of the learned A_j."""
     s, vectors = _directions(task, rank)
-    A = np.einsum("ij,ik,kj->j", vectors, one_layer.optimum(task, lam=lam).A, vectors)
+    A = np.einsum("ij,ik,kj->j", vectors, closed_forms.optimum(task, lam=lam).A, vectors)
     return s, A, float(np.cbrt(A[:rank].sum()))
 
 

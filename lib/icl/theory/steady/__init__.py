@@ -9,6 +9,7 @@
 - `spectra`: layers, floor and smoother for a drift of any spectrum
 """
 
+from icl.theory.steady import cheap_covariance, fast_weights, large_d, linear_layers, lms_family, mesa, spectra
 from icl.theory.steady.fast_weights import (
     DriftLaw,
     Gates,
@@ -36,11 +37,18 @@ __all__ = [
     "best_normalised_gla",
     "best_unit_delta",
     "channel_gates_error",
+    "cheap_covariance",
     "delta_error",
     "delta_shared",
+    "fast_weights",
     "free_gates",
     "gla_error",
     "gla_shared",
+    "large_d",
     "linear_bound",
+    "linear_layers",
+    "lms_family",
+    "mesa",
     "readout_errors",
+    "spectra",
 ]
