@@ -88,7 +88,7 @@ class Budget:
 
 _RATES = (2e-3, 8e-3, 3.2e-2)
 
-#: Per contestant: small takes minutes on two cores, medium about an hour, large needs a GPU.
+#: The three budgets; for each contestant small takes minutes on two cores, medium about an hour, large needs a GPU.
 BUDGETS: dict[str, Budget] = {
     "small": Budget("small", 5, 64, 32, 2, 400, 32, _RATES, 3, 400, 256, 16),
     "medium": Budget("medium", 8, 100, 64, 4, 2_000, 64, _RATES, 3, 1_000, 512, 25),

@@ -26,7 +26,7 @@ from icl_bench.budgets import BUDGETS, Budget
 from icl_bench.results import BenchResults
 
 _FORMAT = "icl-bench row 1"
-#: Test groups of the geometric means: tasks trained on, held-out tasks, and prompts twice as long.
+#: Test groups of the geometric means (tasks trained on, held-out tasks, and prompts twice as long).
 MEANS = tables.GROUPS
 _NUMBERS = ("floor", "risk", "se", "ratio", "ratio_se", "low", "high")
 _COSTS = ("parameters", "flops", "state_bytes", "us_per_token", "seconds")

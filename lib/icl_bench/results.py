@@ -31,7 +31,7 @@ FORMAT = "icl-bench 2"
 COLUMNS = ("contestant", "kind", "trained_on", "rate", "seed", "task", "variant", "errors")
 #: Name of the zero predictor, the baseline of ratios where no floor is known.
 ZERO = "answer 0"
-#: Test groups of `aggregate`, in order: tasks trained on, held-out tasks, longer prompts of those trained on.
+#: Test groups of `aggregate`, in order (tasks trained on, held-out tasks, longer prompts of those trained on).
 GROUPS = ("trained on", "shifted", "longer")
 
 _FLOOR = "floor"

@@ -35,7 +35,7 @@ from icl_bench import entries
 from icl_bench import tasks as tasks_of
 from icl_bench.budgets import Budget
 
-#: Test variants: prompts of the training length, or twice as long.
+#: Test variants, prompts of the training length, or twice as long.
 VARIANTS = ("same", "longer")
 _FORMAT = "icl-bench cell 2"
 _CHUNK = 100

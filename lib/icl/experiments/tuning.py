@@ -35,7 +35,7 @@ class Tunable:
     """A predictor's constructor and the search space of its settings.
 
     Attributes:
-        build: (d, **settings) -> predictor, where d is the inputs' dimension.
+        build: `(d, **settings) -> predictor`, where d is the inputs' dimension.
         axes: by a setting's name, the values to try first, rising or falling.
         linear: settings in which the answer is linear; they are not tried but solved for.
         log_scale: settings, such as a forgetting factor lam, whose finer grids are spaced by equal factors in 1 - lam;

@@ -77,7 +77,7 @@ class Coefficients:
 
     @property
     def beta3(self) -> float:
-        """Sum of omega_l, alpha (1 - alpha^N): E g w' = beta3 I."""
+        """Sum of omega_l, alpha (1 - alpha^N), with E g w' = beta3 I."""
         return -self.alpha * math.expm1(self.N * math.log(self.alpha))
 
     @property
@@ -98,7 +98,7 @@ class Coefficients:
 
     @property
     def beta(self) -> float:
-        """Limit beta3 / beta1 of training: P = C'B tends to beta I."""
+        """Limit beta3 / beta1 of training, where P = C'B tends to beta I."""
         return self.beta3 / self.beta1
 
 
