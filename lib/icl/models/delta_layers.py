@@ -198,7 +198,7 @@ class Mesa(FastWeights[MesaState]):
     >>> from icl.models.delta_layers import Mesa
     >>> x = torch.tensor([[[1.0, 0.0], [1.0, 1.0], [2.0, -1.0]]])
     >>> e = Mesa(2, lam=0.9, eps=1e-6).errors(x, x @ torch.tensor([2.0, -1.0]))
-    >>> abs(round(float(e[0, -1]), 3))  # two clean labels determine two weights
+    >>> abs(round(float(e[0, -1].detach()), 3))  # two clean labels determine two weights
     0.0
     """
 

@@ -174,13 +174,13 @@ class _Gated(nn.Module):
         self.layers, self.d, _ = _check_heads(heads, gate)
         self.heads, self.gate = nn.ModuleList(heads), gate
 
-    def _each(self) -> list[Memformer]:
+    def _members(self) -> list[Memformer]:
         """Heads, typed: `nn.ModuleList` holds plain modules."""
         return [cast(Memformer, head) for head in self.heads]
 
     def _check_dtype(self, name: str, value: Tensor) -> None:
         """Refuse another dtype than the heads' present one."""
-        _checks.dtype(name, value, self._each()[0].preconditioner.A().dtype, "to match the model")
+        _checks.dtype(name, value, self._members()[0].preconditioner.A().dtype, "to match the model")
 
     def gates(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "prompts heads"]:
         """alpha_h, a row for all prompts or one for each; ones without a gate."""
@@ -236,7 +236,7 @@ class MultiHead(_Gated):
         curved = any(B is not None for _, _, B in parts)
         if not curved and len(gates) == 1:
             summed = dict[int, tuple[Tensor, Tensor, None]]()
-            for alpha, head, (A, Gamma, _) in zip(gates[0], self._each(), parts, strict=True):
+            for alpha, head, (A, Gamma, _) in zip(gates[0], self._members(), parts, strict=True):
                 before = summed.get(id(head.memory), (torch.zeros_like(A), Gamma, None))
                 summed[id(head.memory)] = before[0] + alpha * A, Gamma, None
             parts, gates = list(summed.values()), gates.new_ones(1, len(summed))
@@ -258,7 +258,7 @@ class MultiHead(_Gated):
 
     def _parts(self) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """A, Gamma with an axis for tokens and one for rows, and B of each head."""
-        found = ((head.memory, *head.blocks()) for head in self._each())
+        found = ((head.memory, *head.blocks()) for head in self._members())
         return [(A, _table(memory, Gamma), B) for memory, A, Gamma, B in found]
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
@@ -306,14 +306,14 @@ class OutputMixture(_Gated):
         """The matrices M_0 .. M_L, w_l - w* = -M_l w*, of the sum of the heads' states after l layers."""
         gates = self.gates(self._curvatures("X", X))
         eye = torch.eye(self.d, dtype=X.dtype, device=X.device)
-        each = torch.stack([eye - head.errors(X) for head in self._each()], dim=1)
+        each = torch.stack([eye - head.errors(X) for head in self._members()], dim=1)
         return eye - (gates[:, :, None, None, None] * each).sum(1)
 
     @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
         gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
-        return (gates * torch.stack([head(prompt) for head in self._each()], dim=1)).sum(1)
+        return (gates * torch.stack([head(prompt) for head in self._members()], dim=1)).sum(1)
 
 
 def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = None) -> Memformer:
