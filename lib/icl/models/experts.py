@@ -195,7 +195,7 @@ class _Gated(nn.Module):
         return X.transpose(1, 2) @ X / X.shape[1]
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         raise NotImplementedError
 
     def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
@@ -245,7 +245,7 @@ class MultiHead(_Gated):
         B = None
         if curved:
             B = torch.stack([torch.zeros_like(A) if B is None else B for A, _, B in parts], dim=1).flatten(0, 1)
-        # A prompt, a layer, a register, its head, its token and a row of it.
+        # Axes: prompt, layer, register, its head, its token and its rows.
         each = [Gamma for _, Gamma, _ in parts]
         tokens, rows = (max(Gamma.shape[axis] for Gamma in each) for axis in (2, 3))
         tables = [Gamma.expand(-1, -1, tokens, rows) for Gamma in each]
@@ -262,7 +262,7 @@ class MultiHead(_Gated):
         return [(A, _table(memory, Gamma), B) for memory, A, Gamma, B in found]
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         H = self._curvatures("X", X)
         A, Gamma, B = self.blocks(H)
         M = error_matrices(H, A, Gamma, B) if Gamma.dim() == 4 else token_errors(X, A, Gamma, B)
@@ -270,7 +270,7 @@ class MultiHead(_Gated):
 
     @validated
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
-        """All token states, by the paper's equations as they stand."""
+        """All token states, by the paper's literal equations."""
         gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
         parts = self._parts()
         P, Q = (torch.stack(blocks) for blocks in zip(*(parameters(A, B) for A, _, B in parts), strict=True))
@@ -303,7 +303,7 @@ class OutputMixture(_Gated):
     """
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, of the sum of the heads' states after l layers."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, of the sum of the heads' states after l layers."""
         gates = self.gates(self._curvatures("X", X))
         eye = torch.eye(self.d, dtype=X.dtype, device=X.device)
         each = torch.stack([eye - head.errors(X) for head in self._members()], dim=1)

@@ -328,7 +328,7 @@ class GLA(_Fading):
     >>> from icl.models.fast_weights import GLA
     >>> layer = GLA(2, lam=0.5, mu=1.0)
     >>> state = layer.step(layer.start(1), torch.tensor([[1.0, 0.0]]), torch.tensor([2.0]))
-    >>> round(float(layer.read(state, torch.tensor([[3.0, 1.0]]))), 3)  # 0.5 * 2 * 3
+    >>> round(float(layer.read(state, torch.tensor([[3.0, 1.0]])).detach()), 3)  # 0.5 * 2 * 3
     3.0
     """
 

@@ -393,7 +393,7 @@ class Memformer(nn.Module):
         return A, Gamma, B
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         A, Gamma, B = self._parts("X", X, 0)
         if isinstance(self.memory, TokenWise):
             return token_errors(X, A, Gamma, B)
@@ -405,7 +405,7 @@ class Memformer(nn.Module):
 
     @validated
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
-        """All token states, by the paper's equations as they stand."""
+        """All token states, by the paper's literal equations."""
         A, Gamma, B = self._parts("x", prompt.x, 1)
         P, Q = parameters(A, B)
         return many_registers(prompt.tokens(), P, Q, _table(self.memory, Gamma))

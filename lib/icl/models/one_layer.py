@@ -53,7 +53,8 @@ def predict(
 ) -> Float[Tensor, " batch"]:
     """Predict by the paper's equations (7)-(9): the last entry of the last output.
 
-    Values are W_V z_i, keys z_i, queries W_KQ z_i. W_KQ is W_K' W_Q, so that keys are the bare tokens. The reference for :func:`predict_from_gram`, and slower.
+    Values are W_V z_i, keys z_i, queries W_KQ z_i. W_KQ is W_K' W_Q, so that keys are the bare tokens. The reference
+    for :func:`predict_from_gram`, and slower.
 
     Args:
         Z: tokens (x_i, y_i), the query's label 0; rows in time.

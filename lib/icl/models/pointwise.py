@@ -264,11 +264,11 @@ class Mapped(nn.Module):
 
     @validated
     def iterates(self, prompt: Prompt) -> Float[Tensor, "batch states d"]:
-        """The weights w_0 = 0 .. w_L."""
+        """Iterates w_0 = 0 .. w_L."""
         return mapped_iterates(prompt, self.memory.Gamma().to(prompt.x), self.psi, self.ridge)
 
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
-        """All token states, by the token equations as they stand."""
+        """All token states, by the literal token equations."""
         Z = mapped_tokens(prompt)
         A = torch.eye(prompt.d, dtype=Z.dtype, device=Z.device).repeat(self.layers, 1, 1)
         return mapped_registers(Z, *mapped_parameters(A), self.memory.Gamma().to(Z), self.psi, self.ridge)

@@ -90,7 +90,7 @@ def _as_attention(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> 
 def scan_chunked(
     u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps, *, size: Count = 16
 ) -> _Tokens:
-    """Chunked form of :func:`scan`: all pairs inside blocks of `size` tokens, a state between them; linear in length."""
+    """Chunked form of :func:`scan`: all pairs inside blocks of `size` tokens, a state between them; linear in time."""
     if A.shape == (1,):
         return operators.chunked(*_as_attention(u, A, B, C, Delta), size=size).squeeze(2)
     _check_tokens(u)
