@@ -1,6 +1,6 @@
-"""Axes of tensors, named by jaxtyping annotations and compared over the arguments of one call.
+"""Shape and dtype checks of tensors, from jaxtyping annotations, consistent over the arguments of a call.
 
-jaxtyping's own check tells neither which argument is wrong nor what would be right, and takes five times as long.
+jaxtyping's own check says neither which argument is wrong nor what would be right, and takes five times as long.
 """
 
 import inspect
@@ -16,15 +16,15 @@ from icl import _checks
 
 
 class Axes(NamedTuple):
-    """The axes of one annotation: names (lengths; None if any), each with whether 1 will do, as # says."""
+    """Parsed axes of one annotation: names (lengths; None for any), each with a flag for # (broadcastable)."""
 
     first: tuple[tuple[str | int | None, bool], ...]
-    several: tuple[str, bool] | None  # any number of axes, * and ..., and the axes after them
+    several: tuple[str, bool] | None  # variadic axes, * and ...; `last` are the axes after them
     last: tuple[tuple[str | int | None, bool], ...]
 
 
 class Shaped(NamedTuple):
-    """An argument that has to be a tensor of floats: its name and place, and the axes that it may have."""
+    """An argument annotated as a tensor of floats: its name, its position and its possible axes."""
 
     name: str
     place: int
@@ -33,7 +33,7 @@ class Shaped(NamedTuple):
 
 
 def axes_of(annotation: Any) -> Axes:
-    """The axes of `Float[Tensor, "*batch n d"]`; one that is computed, or has no name, is of any length."""
+    """Parse the axes of `Float[Tensor, "*batch n d"]`; an expression or an anonymous axis has any length."""
     parts: list[list[Any]] = [[], []]
     several = None
     for word in annotation.dim_str.split():
@@ -47,7 +47,7 @@ def axes_of(annotation: Any) -> Axes:
 
 
 def shaped(function: Callable[..., Any], hints: dict[str, Any]) -> tuple[Shaped, ...]:
-    """The arguments of a function that are annotated as tensors of floats, and as nothing else but None."""
+    """Arguments of a function that are annotated as tensors of floats, optional ones included."""
     found = []
     for place, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
         given = typing.get_args(hints.get(name)) if typing.get_origin(hints.get(name)) in _UNIONS else [hints.get(name)]
@@ -67,7 +67,7 @@ def _is_tensor(annotation: Any) -> bool:
 
 
 def agree(arguments: Sequence[Shaped], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse what is no tensor of floats with the axes of its annotation, or another dtype than those before it."""
+    """Refuse arguments that do not match their annotations' axes, or differ in dtype."""
     sizes: dict[str, Any] = {}
     dtype = None
     for each in arguments:
@@ -84,7 +84,7 @@ def agree(arguments: Sequence[Shaped], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _fits(options: tuple[Axes, ...], shape: Sequence[int], sizes: dict[str, Any]) -> bool:
-    """Whether a shape has one of these axes, in the lengths known so far; what it tells of them is kept."""
+    """Match a shape against alternative axes and the lengths known so far; record the lengths it fixes."""
     if len(options) == 1:
         return _has(options[0], shape, sizes)
     for axes in options:
@@ -125,7 +125,7 @@ def _has_several(name: str, broadcasts: bool, shape: tuple[int, ...], sizes: dic
 def _refusal(
     wrong: Shaped, value: Any, arguments: Sequence[Shaped], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str:
-    """The sentence that says what the argument must be, by the arguments before it."""
+    """Error message: the expected shape, given the arguments before this one."""
     sizes: dict[str, Any] = {}
     like = []
     for each in arguments[: arguments.index(wrong)]:
@@ -134,7 +134,7 @@ def _refusal(
             known = set(sizes)
             _fits(each.options, before.shape, sizes)
             like += [each.name] * bool((sizes.keys() - known) & _names(wrong))
-    wanted = " or ".join(_said(axes, sizes) for axes in wrong.options)
+    wanted = " or ".join(_describe(axes, sizes) for axes in wrong.options)
     match = f" to match {' and '.join(like)}" if like else ""
     if not isinstance(value, torch.Tensor):
         return f"{wrong.name} must be a torch.Tensor of shape {wanted}{match}, got {_checks.shown(value)}"
@@ -147,8 +147,8 @@ def _names(argument: Shaped) -> set[Any]:
     return {name for name, _ in axes if isinstance(name, str)} | several
 
 
-def _said(axes: Axes, sizes: dict[str, Any]) -> str:
-    """Axes as a message says them: lengths where they are known, names elsewhere."""
+def _describe(axes: Axes, sizes: dict[str, Any]) -> str:
+    """Describe axes for a message: lengths where they are known, names elsewhere."""
 
     def one(name: str | int | None, broadcasts: bool) -> str:
         length = "any" if name is None else str(sizes.get(str(name), name))

@@ -1,12 +1,12 @@
-"""Bounds declared once, in annotations, and checked at public doors.
+"""Argument validation from annotations: bounds of numbers, classes, and shapes of tensors.
 
     @validated
     def riccati(d: Count, *, lam: PositiveUnit, mu: PositiveArray) -> ...
 
-refuses an argument that its annotation excludes by a ValueError with its name, its value and what is allowed. A number
-carries bounds of `annotated_types`, which Hypothesis and the reference pages read too; a class asks for an instance; a
-tensor of floats has the axes that jaxtyping names (:mod:`icl._axes`), of one length and dtype throughout a call.
-Dataclasses call :func:`validate_fields` when they are made. What no bound can say is in :mod:`icl._checks`.
+raises a ValueError with the argument's name, its value and the allowed values. A number carries bounds of
+`annotated_types`, which Hypothesis and the reference pages read too; a class asks for an instance; a tensor of floats
+has the axes that jaxtyping names (:mod:`icl._axes`), of one length and dtype throughout a call. Dataclasses call
+:func:`validate_fields` in `__post_init__`. Other checks are in :mod:`icl._checks`.
 """
 
 import collections.abc
@@ -47,7 +47,7 @@ _Check = Callable[[str, Any], Any]  # of a name and a value to the value, an int
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """The numbers between two ends, each of them in or out."""
+    """An interval of numbers, open or closed at either end."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -55,7 +55,7 @@ class Bound:
     high_in: bool = False
 
     def __str__(self) -> str:
-        """As a docstring says it: in (0, 1], > 0."""
+        """Interval in a docstring's notation: in (0, 1], > 0."""
         if np.isinf(self.high):
             return "any number" if np.isinf(self.low) else f"{'>=' if self.low_in else '>'} {self.low:g}"
         if np.isinf(self.low):
@@ -64,14 +64,14 @@ class Bound:
 
 
 def members(annotation: Any) -> list[Any]:
-    """The members of a union, or the one annotation."""
+    """Members of a union, or the annotation itself."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [member for part in typing.get_args(annotation) for member in members(part)]
     return [annotation]
 
 
 def bound_of(annotation: Any) -> tuple[Any, Bound] | None:
-    """The type and the bound that an annotation declares; None where it declares none."""
+    """Type and bound declared by an annotation; None without one."""
     for member in members(annotation):
         if typing.get_origin(member) is Annotated:
             kind, *marks = typing.get_args(member)
@@ -113,7 +113,7 @@ def _of_number(kind: Any, bound: Bound) -> _Check:
         return setting
 
     def number(name: str, value: Any) -> Any:
-        # Most are Python's own numbers in range: no array is made of them.
+        # Fast path without an array: Python's own numbers, in range.
         return value if type(value) is float and low < value < high else check(name, value, **ends)
 
     return number
@@ -134,7 +134,7 @@ def _of_function(name: str, value: Any) -> Any:
 
 
 def _is_checked(kind: Any) -> bool:
-    """Whether an instance of this class is asked for: one of the library's, or one that it names so."""
+    """Test whether arguments of this class are checked: the library's classes, and those listed here."""
     if not inspect.isclass(kind) or issubclass(kind, jaxtyping.AbstractArray):
         return False
     if getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False):
@@ -147,7 +147,7 @@ _NAMED = (str, dict, Path, torch.nn.Module, collections.abc.Sequence, collection
 
 @functools.cache
 def check_of(annotation: Any) -> _Check | None:
-    """The check that an annotation declares: of a name and a value, raising ValueError; None if it declares none."""
+    """Check declared by an annotation: a function of name and value that raises ValueError; None without one."""
     options = [option for option in members(annotation) if option is not types.NoneType]
     kinds = [typing.get_origin(option) or option for option in options]
     if declared := bound_of(annotation):
@@ -170,7 +170,7 @@ def check_of(annotation: Any) -> _Check | None:
 
 
 def checks(function: Callable[..., Any]) -> dict[str, _Check]:
-    """The checks of a function's arguments, or of a dataclass's fields, that its annotations declare."""
+    """Checks declared by the annotations of a function's arguments or a dataclass's fields, by name."""
     hints = typing.get_type_hints(function, include_extras=True)
     hints.pop("return", None)
     if not inspect.isclass(function):
@@ -181,7 +181,7 @@ def checks(function: Callable[..., Any]) -> dict[str, _Check]:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Modules whose tensors are still refused by hand.
+# Modules that still check their tensors by hand.
 _BY_HAND = {f"icl.models.{name}" for name in ("convolved", "memformer", "pointwise")}
 _BY_HAND |= {"icl.models.scalar_heads"}
 _BY_HAND |= {f"icl.experiments.{name}" for name in ("training_variants", "tuning")}
@@ -189,13 +189,13 @@ _BY_HAND |= {f"icl_book.chapters.{name}" for name in ("coefficient_fit", "distri
 
 
 def validated(function: F) -> F:
-    """Check the arguments that a function is given against its annotations, before it runs."""
+    """Decorator: check a function's arguments against its annotations before it runs."""
     names = list(inspect.signature(function).parameters)
     resolved: list[tuple[dict[str, _Check], tuple[_axes.Shaped, ...]]] = []
 
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
-        if not resolved:  # not when it is defined: annotations may name what comes later in the file
+        if not resolved:  # at the first call: annotations may be forward references
             by_hand = function.__module__ in _BY_HAND
             shaped = () if by_hand else _axes.shaped(function, typing.get_type_hints(function))
             resolved.append((checks(function), shaped))

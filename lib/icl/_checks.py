@@ -1,4 +1,4 @@
-"""Checks at the door: each refuses by naming the argument, its value and what is allowed."""
+"""Argument validation by hand: a ValueError names the argument, its value and the allowed values."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ import torch
 
 
 def shown(value: Any) -> str:
-    """A value as a message quotes it: as Python writes it, or its kind and shape where that takes many lines."""
+    """Representation of a value for an error message: its repr, or kind and shape where that takes many lines."""
     text = repr(value)
     if len(text) <= 200 and "\n" not in text:
         return text
@@ -22,20 +22,20 @@ def shown(value: Any) -> str:
 
 
 def unmasked(name: str, value: Any) -> None:
-    """Refuse a masked array: made an ordinary one it would show what is behind its mask."""
+    """Refuse a masked array: converted to an ordinary one, it would expose the masked values."""
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: fill or drop what is masked")
 
 
 def detached(name: str, value: Any) -> None:
-    """Refuse what numpy makes no ordinary array of: a masked array, and a tensor that waits for a gradient."""
+    """Refuse masked arrays and tensors that require a gradient, which numpy cannot convert."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise ValueError(f"{name} must be real numbers, detached from what they are a gradient's, got {shown(value)}")
     unmasked(name, value)
 
 
 def numbers(name: str, value: Any) -> np.ndarray:
-    """Return `value` as an array of real numbers; ValueError if it is none, is masked, or waits for a gradient."""
+    """Return `value` as an array of real numbers; ValueError if it is none, is masked, or requires a gradient."""
     detached(name, value)
     if hasattr(value, "isna") and hasattr(value, "to_numpy"):
         return _pandas(name, value)
@@ -49,7 +49,7 @@ def numbers(name: str, value: Any) -> np.ndarray:
 
 
 def _pandas(name: str, value: Any) -> np.ndarray:
-    """Numbers of a DataFrame or a Series: nullable, Arrow-backed and boolean (dummies) too; refused by column."""
+    """Convert a DataFrame or a Series, nullable, Arrow-backed and boolean columns too; errors name the column."""
     columns = [(f" in column {label!r}", value.iloc[:, at]) for at, label in enumerate(getattr(value, "columns", ()))]
     for where, column in columns if value.ndim == 2 else [("", value)]:
         if column.dtype.kind not in "fiub":
@@ -60,7 +60,7 @@ def _pandas(name: str, value: Any) -> np.ndarray:
 
 
 def _named(kind: type) -> str:
-    """Name of a class where it is imported from: torch.nn.Module, not torch.nn.modules.module.Module."""
+    """Public qualified name of a class: torch.nn.Module, not torch.nn.modules.module.Module."""
     if kind.__module__ == "builtins":
         return kind.__qualname__
     packages = itertools.accumulate(kind.__module__.split("."), "{}.{}".format)
@@ -73,14 +73,14 @@ def _article(noun: str) -> str:
 
 
 def instance(name: str, value: Any, *kinds: type) -> None:
-    """Refuse what is none of these kinds; a class has what its objects have, and is none."""
+    """Refuse a value that is no instance of these kinds, such as the class itself."""
     if isinstance(value, type) or not isinstance(value, kinds):
         wanted = " or ".join("None" if kind is type(None) else _article(_named(kind)) for kind in kinds)
         raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
 
 
 def text(name: str, value: Any, what: str = "a text") -> str:
-    """Return `value` if it is a text that is not empty; ValueError otherwise."""
+    """Return `value` if it is a non-empty string; ValueError otherwise."""
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} must be {what}, not empty, got {value!r}")
     return value
@@ -96,13 +96,13 @@ def integer(name: str, value: Any, *, at_least: int, at_most: float = math.inf) 
 
 
 def one_of(name: str, value: Any, known: Collection[Any]) -> None:
-    """Refuse what is none of these names or numbers; a list, say, is none of them, and has no place in a set."""
+    """Refuse a value that is none of these names or numbers, unhashable ones such as a list too."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
 
 
 def names(name: str, value: Any) -> None:
-    """Refuse what is no sequence of texts; a text by itself would be taken for its letters."""
+    """Refuse anything but a sequence of strings; a plain string would be taken for its letters."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"{name} must be a sequence of names, got {value!r}")
 
@@ -115,7 +115,7 @@ def broadcasts(name: str, value: Any, shape: tuple[int, ...]) -> None:
 
 
 def function(name: str, value: Any) -> None:
-    """Refuse what cannot be called; None stands for no function."""
+    """Refuse a value that is neither callable nor None."""
     if value is not None and not callable(value):
         raise ValueError(f"{name} must be a function, got {value!r}")
 
@@ -135,7 +135,7 @@ def fits_memory(name: str, value: Any, size: float) -> None:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return `value` if it is True or False, of Python or numpy; ValueError for all else that is merely truthy."""
+    """Return `value` as a bool if it is Python's or numpy's True or False; ValueError for merely truthy values."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return bool(value)
@@ -188,9 +188,9 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
 
 
 def well_scaled(name: str, matrix: np.ndarray) -> None:
-    """Refuse a covariance with a variance that is no rounding but below 1e-14 of the largest, and lost beside it."""
+    """Refuse an ill-conditioned covariance: a variance above rounding, but below 1e-14 of the largest."""
     values, vectors = np.linalg.eigh(matrix)
-    # Rounding is not measured by the largest of all, but by the variances that this one is a difference of.
+    # Rounding relative to the variances that this one is a difference of, not to the largest of all.
     lost = (values <= 1e-14 * values[-1]) & (values > 1e-14 * (vectors**2).T @ matrix.diagonal())
     if lost.any():
         raise ValueError(
@@ -199,7 +199,7 @@ def well_scaled(name: str, matrix: np.ndarray) -> None:
 
 
 def isotropic(task: Any) -> None:
-    """Refuse a task whose weights have correlated or unequal coordinates: `task.weight_kernel()` is not their law."""
+    """Refuse a task with correlated or unequal weight coordinates, which `task.weight_kernel()` does not describe."""
     Sigma_w = getattr(task, "Sigma_w", None)
     if Sigma_w is not None and not np.array_equal(Sigma_w, np.eye(task.d)):
         raise ValueError(
@@ -219,28 +219,28 @@ def shape(name: str, value: Any, expected: tuple[int | None, ...], why: str = ""
 
 
 def tensor(name: str, value: Any, axes: int | None = None) -> None:
-    """Refuse what is no tensor, or has another number of axes."""
+    """Refuse anything but a tensor with this number of axes."""
     if not isinstance(value, torch.Tensor) or (axes is not None and value.dim() != axes):
         wanted = "a torch.Tensor" if axes is None else f"a torch.Tensor of {axes} axes"
         raise ValueError(f"{name} must be {wanted}, got {value.shape if isinstance(value, torch.Tensor) else value!r}")
 
 
 def generator(name: str, value: Any) -> torch.Generator:
-    """Return a generator; ValueError if it is none."""
+    """Return `value` if it is a torch.Generator; ValueError otherwise."""
     if not isinstance(value, torch.Generator):
         raise ValueError(f"{name} must be a torch.Generator (see icl.profile.make_generator), got {value!r}")
     return value
 
 
 def is_readable(value: torch.Tensor, *, waits: bool = False) -> bool:
-    """Whether a check may read the numbers of a tensor: not in vmap or compile, nor, unless it `waits`, on a GPU."""
+    """Test whether a check may read a tensor's values: not in vmap or compile, nor, unless it `waits`, on a GPU."""
     if torch.compiler.is_compiling() or not (value.is_cpu or (waits and not value.is_meta)):
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(value)
 
 
 def gate(name: str, value: torch.Tensor, *, at_most: float) -> None:
-    """Refuse a gate with a number outside [0, at_most], or not finite, where it may be read."""
+    """Refuse a gate with values outside [0, at_most] or not finite, where they may be read."""
     if is_readable(value) and value.numel():
         low, high = torch.aminmax(value.detach())
         if not (low >= 0 and high <= at_most and high < math.inf):
@@ -248,20 +248,20 @@ def gate(name: str, value: torch.Tensor, *, at_most: float) -> None:
 
 
 def check_generator(source: Any, dtype: Any) -> None:
-    """Refuse a missing generator, and a dtype that normal numbers are not drawn in here."""
+    """Refuse a missing generator, and a dtype other than float32 and float64."""
     generator("generator", source)
     precision("dtype", dtype)
 
 
 def precision(name: str, value: Any) -> torch.dtype:
-    """Return a dtype that parameters and prompts have here; ValueError for another."""
+    """Return `value` if it is torch.float32 or torch.float64; ValueError otherwise."""
     if value not in (torch.float32, torch.float64):
         raise ValueError(f"{name} must be torch.float32 or torch.float64, got {value}")
     return value
 
 
 def scales(dtype: Any, **deviations: float) -> None:
-    """Refuse standard deviations whose squares a dtype holds neither as 0 nor with all their digits."""
+    """Refuse standard deviations whose squares underflow or overflow in a dtype."""
     least, most = (1e3 * torch.finfo(dtype).tiny) ** 0.5, (1e-3 * torch.finfo(dtype).max) ** 0.5
     for name, value in deviations.items():
         if value and not least <= value <= most:
@@ -269,7 +269,7 @@ def scales(dtype: Any, **deviations: float) -> None:
 
 
 def finite_weights(task: Any, w: torch.Tensor) -> None:
-    """Refuse weights that have left the range of their dtype, by the settings that led there."""
+    """Refuse weights that are not finite; the message gives the task's settings."""
     # Tensors on the meta device have no values.
     if not w.is_meta and not bool(torch.isfinite(w).all()):
         settings = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}

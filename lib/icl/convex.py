@@ -1,13 +1,12 @@
-"""Convex objectives minimised: nonlinear conjugate gradients and Newton's method, batched over prompts.
+"""Convex minimisation: nonlinear conjugate gradients and Newton's method, batched over prompts.
 
 For the problems of :mod:`icl.tasks.objectives`, whose losses need not be squares; the methods of :mod:`icl.solvers` are
 for squares. Both methods here choose their steps for each prompt by a line search to rounding. A step costs one
 gradient and one more product with the inputs: along w + t p the n predictions are s + t u with u_i = <p, x_i>, so that
-the search sees n numbers and no more inputs. Newton's method has a d by d system besides.
+the search needs n numbers and no further product. Newton's method also solves a d by d system.
 
-With :func:`shared_minimiser` one vector of coefficients is fitted to many prompts at once, w = K theta with a basis K
-that each prompt has of its own: what all methods of a linear family can reach with the same coefficients for all
-prompts.
+:func:`shared_minimiser` fits one vector of coefficients to many prompts at once, w = K theta with a basis K of every
+prompt's own: the optimum of a linear family with prompt-independent coefficients.
 """
 
 import torch
@@ -19,14 +18,14 @@ from icl._bounds import Natural, validated
 from icl.tasks.core import Prompt
 from icl.tasks.objectives import Objective
 
-# Iterations of Newton's method after which a problem counts as not solved; ten or so are usual.
+# Iteration limit of Newton's method; ten or so are usual.
 _MOST = 200
-# Part of the first gradient, entry by entry, that may be left.
+# Relative tolerance on the gradient, entry by entry.
 _LEFT = 1e-12
 
 
 def _convex(objective: Objective) -> None:
-    """Refuse what is no objective, and one whose loss is not convex."""
+    """Refuse an objective whose loss is not convex."""
     if not objective.convex:
         raise ValueError(f"objective must be convex, got a {type(objective).__name__}")
 
@@ -47,7 +46,7 @@ class _Problem:
         return self.features.mT @ bent / s.shape[1] + self.ridge * self.M
 
     def length(self, w: Tensor, s: Tensor, p: Tensor) -> Tensor:
-        """The t >= 0 that minimises along w + t p, to rounding; p is a direction of descent or 0."""
+        """Exact line search: the t >= 0 that minimises along w + t p, to rounding; p is a descent direction or 0."""
         u = _times(self.features, p)
         Mp = _times(self.M, p)
         start, square = self.ridge * (w * Mp).sum(-1), self.ridge * (p * Mp).sum(-1)
@@ -56,7 +55,7 @@ class _Problem:
             at = s + t[:, None] * u
             terms = self.objective._slope(self.y, at) * u
             second = (self.objective._bend(self.y, at) * u.square()).mean(-1) + square
-            # The last says what of the first derivative is rounding.
+            # The third: the rounding error of the first derivative.
             rounding = 4 * eps * (terms.abs().mean(-1) + start.abs() + t * square)
             return terms.mean(-1) + start + t * square, second, rounding
 
@@ -68,7 +67,7 @@ class _Problem:
             if not bool(ahead.any()):
                 break
             low, high = torch.where(ahead, high, low), torch.where(ahead, 2 * high, high)
-        # Newton's method wants a step of 1 near the end.
+        # Start from Newton's own step, 1.
         t = high
         for _ in range(_MOST):
             first, second, rounding = derivatives(t)
@@ -77,7 +76,7 @@ class _Problem:
             if bool(done.all()):
                 break
             after = t - first / second
-            # Newton's step where it stays between the two ends, which it leaves where the curvature jumps.
+            # Newton safeguarded by bisection: the step may leave the bracket where the curvature jumps.
             after = torch.where((after > low) & (after < high), after, (low + high) / 2)
             t = torch.where(done, t, after)
         return torch.where(steepest < 0, t, 0.0)
@@ -87,7 +86,7 @@ class _Problem:
         return -torch.linalg.solve(self.hessian(s), g)
 
     def solved(self) -> Tensor:
-        """Where the gradient is 0 to rounding, from 0 by Newton's method."""
+        """Minimiser, to rounding: Newton's method from 0."""
         w, s = torch.zeros_like(self.features[:, 0]), torch.zeros_like(self.y)
         g = self.gradient(w, s)
         first = g.abs().amax(-1, keepdim=True)
@@ -108,7 +107,7 @@ def _times(A: Tensor, v: Tensor) -> Tensor:
 
 
 def _problem(objective: Objective, prompt: Prompt) -> _Problem:
-    """The prompts as problems; ValueError without a ridge, where a minimiser need not exist."""
+    """Batch of problems of the prompts; ValueError without a ridge, where a minimiser need not exist."""
     _convex(objective)
     if not objective.ridge > 0:
         raise ValueError(f"objective must have a ridge > 0 (else a minimum need not exist), got {objective.ridge!r}")
@@ -117,15 +116,25 @@ def _problem(objective: Objective, prompt: Prompt) -> _Problem:
 
 @validated
 def minimiser(objective: Objective, prompt: Prompt) -> Float[Tensor, "batch d"]:
-    """The w that minimises f on each prompt, by Newton's method, until 1e-12 of the first gradient are left.
+    """Minimiser w of f on each prompt, by Newton's method to 1e-12 of the first gradient.
 
     Args:
         objective: convex, with a ridge > 0.
-        prompt: of its d, in float64: float32 does not come so far.
+        prompt: of its d, in float64: float32 does not reach that tolerance.
 
     Raises:
         ValueError: if the objective is not convex, or its ridge is 0, or the prompts are not of float64.
         FloatingPointError: if a prompt needs more than 200 steps.
+
+    >>> import torch
+    >>> from icl.convex import minimiser
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks.objectives import Logistic
+    >>> objective = Logistic(d=3, n=20)
+    >>> prompt = objective.sample(2, generator=make_generator("example"), dtype=torch.float64)
+    >>> w = minimiser(objective, prompt)
+    >>> w.shape, bool(objective.gradient(prompt, w).abs().max() < 1e-12)
+    (torch.Size([2, 3]), True)
     """
     problem = _problem(objective, prompt)
     _checks.dtype("prompt", prompt.x, torch.float64, "so that a gradient can be 0 to 1e-12")
@@ -134,7 +143,7 @@ def minimiser(objective: Objective, prompt: Prompt) -> Float[Tensor, "batch d"]:
 
 @validated
 def newton(objective: Objective, prompt: Prompt, steps: Natural) -> Float[Tensor, "batch iterates d"]:
-    """The iterates w_0 = 0 .. w_steps of Newton's method, each step as long as is best along its direction.
+    """Iterates w_0 = 0 .. w_steps of Newton's method with exact line search.
 
         w <- w - t (Hessian of f)^-1 grad f
 
@@ -160,7 +169,7 @@ def newton(objective: Objective, prompt: Prompt, steps: Natural) -> Float[Tensor
 def nonlinear_conjugate_gradients(
     objective: Objective, prompt: Prompt, steps: Natural
 ) -> Float[Tensor, "batch iterates d"]:
-    """The iterates w_0 = 0 .. w_steps of nonlinear conjugate gradients, with exact line search [Polak & Ribiere 1969].
+    """Iterates w_0 = 0 .. w_steps of nonlinear conjugate gradients with exact line search [Polak & Ribiere 1969].
 
         p <- -g + beta p,    beta = max(0, g'(g - the g before) / (that one's square)), 0 at first;    w <- w + t p
 
@@ -183,7 +192,7 @@ def nonlinear_conjugate_gradients(
         size = before.square().sum(-1)
         share = (g * (g - before)).sum(-1).clamp(min=0) / torch.where(size > 0, size, 1.0)
         p = -g + torch.where(size > 0, share, 0.0)[:, None] * p
-        # A direction that no longer descends, by rounding, is begun anew.
+        # Restart from the gradient where rounding has left no descent direction.
         p = torch.where((p * g).sum(-1, keepdim=True) < 0, p, -g)
         w, before = w + problem.length(w, s, p)[:, None] * p, g
         walk.append(w)
@@ -192,12 +201,12 @@ def nonlinear_conjugate_gradients(
 
 @validated
 def shared_minimiser(objective: Objective, prompt: Prompt, basis: Float[Tensor, "batch d K"]) -> Float[Tensor, " K"]:
-    """The coefficients theta, the same for all prompts, that minimise the mean of f(basis theta) over the prompts.
+    """Prompt-independent coefficients theta that minimise the mean of f(basis theta) over the prompts.
 
     Args:
         objective: convex, with a ridge > 0.
         prompt: of its d, in float64.
-        basis: the directions that each prompt may combine, as columns; of all prompts together independent.
+        basis: each prompt's directions, as columns; stacked over the prompts, the columns are independent.
 
     Raises:
         ValueError: if the objective is not convex, or its ridge is 0, or shapes do not match.
@@ -210,13 +219,13 @@ def shared_minimiser(objective: Objective, prompt: Prompt, basis: Float[Tensor, 
     _checks.real("basis", basis.detach().cpu().numpy())
     if not basis.shape[-1]:
         raise ValueError(f"basis must have at least one column, got shape {tuple(basis.shape)}")
-    # All prompts' examples are those of one problem, in the coordinates of theta.
+    # One problem of all prompts' examples, in the coordinates of theta.
     M = (basis.mT @ basis).mean(0)
     values = torch.linalg.eigvalsh(M)
     if not values[0] > 8 * torch.finfo(M.dtype).eps * values[-1]:
         raise ValueError(f"basis must have independent columns over all prompts, their squares' eigenvalues: {values}")
     root = torch.linalg.cholesky(M)
-    # Columns that are powers of a matrix are nearly dependent: coordinates in which their squares are the identity.
+    # Columns that are powers of a matrix are nearly dependent: orthonormalise them.
     features = (one.features @ torch.linalg.solve_triangular(root.T, basis, upper=True, left=False)).flatten(0, 1)
     theta = _Problem(objective, features[None], one.y.flatten()[None]).solved()[0]
     return torch.linalg.solve_triangular(root.T, theta[:, None], upper=True)[:, 0]

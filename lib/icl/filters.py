@@ -6,9 +6,9 @@ y_hat_i = w_hat_i' x_i, made from the examples before i alone, the first of them
 
     w <- lam (w + k (y - w'x)),
 
-and most filters are a gain k and a fading lam, often lam = 1. Of the others, :func:`gla` and :func:`steady_kalman` have
-a gain that is fixed and no feedback, :func:`window` and :func:`faded_ridge` solve for w anew, and :func:`zero` never
-updates. :meth:`Filter.update` takes examples one by one, as they come.
+and most filters are a gain k and a decay lam, often lam = 1. Of the others, :func:`gla` and :func:`steady_kalman` have
+a fixed gain and no feedback, :func:`window` and :func:`faded_ridge` solve for w anew, and :func:`zero` never updates.
+:meth:`Filter.update` takes examples one by one, as they come.
 
 Inside a filter the axes of trials come last, behind the d of x and P: one step is then a few operations on long
 vectors, many times faster than the same on small matrices (`benchmarks/filters.py`). Outside, trials come first as
@@ -37,7 +37,7 @@ _Setting = float | Tensor
 
 
 class FilterFailure(FloatingPointError):
-    """A prediction that is not finite, because a filter diverged or lost its precision; the predictions before it.
+    """A non-finite prediction: the filter diverged or lost its precision. Holds the predictions before it.
 
     Attributes:
         y_hat: all predictions, in the shape of :func:`run_filter`'s result: complete for the series that did not fail,
@@ -61,8 +61,8 @@ class Filter:
         init: from initial weights, d by trials, to a state: any dataclass with the estimate `w_hat`.
         step: from a state, an input x (d by trials), its label y and the prediction y_hat = w_hat'x of it to the state
             after that example. It checks nothing; :meth:`update` does.
-        settings: shape of what it tries at once, () if that is one thing.
-        failure: why a prediction may fail to be finite, and the remedy, for the message of :exc:`FilterFailure`.
+        settings: shape of the settings that run side by side, () for a single one.
+        failure: cause of a prediction that is not finite, and the remedy, for the message of :exc:`FilterFailure`.
     """
 
     init: Callable[[Tensor], Any]
@@ -93,7 +93,7 @@ class Filter:
             FilterFailure: if the prediction is not finite. On a GPU, which would wait, and in `torch.vmap` no number is
                 looked at.
         """
-        # By hand: through annotations it would take 5 us more, a seventh of a step of LMS.
+        # Checked by hand: through annotations it would take 5 us more, a seventh of a step of LMS.
         _checks.tensor("x", x)
         _checks.tensor("y", y)
         w_hat = state.w_hat
@@ -114,7 +114,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Estimate:
-    """State of the filters without memory beyond their estimate."""
+    """State of the filters that keep their estimate only."""
 
     w_hat: Float[Tensor, "d *trials"]
 
@@ -133,7 +133,7 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class Window:
-    """State of the filters that keep examples: the last K, newest first, and zeros where there are fewer."""
+    """State of the sliding-window filters: the last K examples, newest first, padded with zeros."""
 
     w_hat: Float[Tensor, "d *#trials"]
     x: Float[Tensor, "K d *#trials"]
@@ -143,14 +143,14 @@ class Window:
 
 @dataclass(frozen=True)
 class Projection(Window):
-    """State of affine projection: the examples it keeps, and G = X X', their products."""
+    """State of affine projection: the last K examples and their Gram matrix G = X X'."""
 
     G: Float[Tensor, "K K *#trials"]
 
 
 @dataclass(frozen=True)
 class FadedSums:
-    """State of the faded ridge regression: the estimate, and the faded sums of x x' and y x."""
+    """State of :func:`faded_ridge`: the estimate, and the exponentially weighted sums of x x' and y x."""
 
     w_hat: Float[Tensor, "d *trials"]
     G: Float[Tensor, "d d *#trials"]
@@ -159,11 +159,10 @@ class FadedSums:
 
 @dataclass(frozen=True)
 class Track:
-    """What a filter did on its way: its a-priori predictions y_hat, their errors y - y_hat, and its estimates w_hat.
+    """Trajectory of a filter: its a-priori predictions y_hat, their errors y - y_hat, and its estimates w_hat.
 
-    The estimates are those before each label and, last, the one after all, so that the one at i + 1 gives the
-    prediction of label i once it was seen, from which a-posteriori errors are made. A filter that fades has faded it by
-    then.
+    The estimates are those before every label and, last, the one after all, so that the one at i + 1 gives the
+    a-posteriori prediction of label i. A leaky filter has applied its decay by then.
     """
 
     y_hat: Float[Tensor, "*trials time"]
@@ -179,12 +178,12 @@ _WIND_UP = (
     "too small; use faded_ridge, which keeps its regularisation (regularised forgetting), or window"
 )
 _SINGULAR = "the regularised least-squares problem is singular to rounding; choose a larger eps"
-# Numbers in a block's state: 2 MiB of float64. More leave the caches, fewer are too short for their operations.
+# Numbers in a block's state: 2 MiB of float64. More leave the caches; with fewer, overhead per operation dominates.
 _CACHE = 2**18
 
 
 def _setting(name: str, value: _Setting, *, at_most: float = float("inf")) -> DeviceCache:
-    """A positive setting, refused by name when out of range or not the same for all trials of a row."""
+    """Validate a positive setting: in range, and the same for all trials of a row."""
     setting = torch.as_tensor(value, dtype=torch.float64)
     if _checks.is_readable(setting, waits=True):  # once, when a filter is made
         _checks.real(name, setting.detach().cpu().numpy(), above=0, at_most=at_most)
@@ -194,10 +193,10 @@ def _setting(name: str, value: _Setting, *, at_most: float = float("inf")) -> De
 
 
 def _axes(**settings: DeviceCache) -> tuple[int, ...]:
-    """Shape of what is tried at once, without the axis of trials."""
+    """Broadcast shape of the settings, without the axis of trials."""
     shapes = [tuple(setting.shape) for setting in settings.values()]
     try:
-        # Not torch's, which loads a library for algebra first, a third of a second.
+        # Not torch's, which imports a linear-algebra library first: a third of a second.
         return np.broadcast_shapes(*shapes)[:-1]
     except ValueError:
         names, sizes = " and ".join(settings), " and ".join(map(str, shapes))
@@ -205,17 +204,17 @@ def _axes(**settings: DeviceCache) -> tuple[int, ...]:
 
 
 def _push(new: Tensor, kept: Tensor) -> Tensor:
-    """The examples kept, with a new one in front and the oldest gone."""
+    """Shift a buffer of examples: the new one in front, the oldest dropped."""
     return torch.cat([new.to(kept).expand_as(kept[0])[None], kept[:-1]])
 
 
-def _held(G: Tensor, eps: _Setting) -> Tensor:
-    """G + eps I, for each trial and setting."""
+def _regularise(G: Tensor, eps: _Setting) -> Tensor:
+    """G + eps I, for every trial and setting."""
     return G + eps * torch.eye(len(G), dtype=G.dtype, device=G.device).reshape(*G.shape[:2], *[1] * (G.dim() - 2))
 
 
 def _solve(A: Tensor, b: Tensor) -> Tensor:
-    """A^-1 b for positive definite A (n, n, *trials), b (n, *trials): Gauss and Jordan, which need no pivots here."""
+    """A^-1 b for positive definite A (n, n, *trials), b (n, *trials): Gauss-Jordan without pivoting."""
     for i in range(len(A)):
         column, row, value = A[:, 0], A[i, 1:] / A[i, 0], b[i] / A[i, 0]
         A, b = torch.addcmul(A[:, 1:], column[:, None], row, value=-1), torch.addcmul(b, column, value, value=-1)
@@ -229,6 +228,12 @@ def lms(mu: Annotated[_Setting, Gt(0)]) -> Filter:
 
     Args:
         mu: step size, in units of 1/x^2.
+
+    >>> import torch
+    >>> from icl.filters import lms, run_filter
+    >>> x, w = torch.eye(2).repeat(3, 1), torch.tensor([2.0, -1.0])
+    >>> run_filter(lms(0.5), x, x @ w)  # both directions are seen three times; the error halves
+    tensor([ 0.0000,  0.0000,  1.0000, -0.5000,  1.5000, -0.7500])
     """
     size = _setting("mu", mu)
 
@@ -243,7 +248,7 @@ def nlms(mu: Annotated[_Setting, Gt(0)], *, eps: NonNegative = 0.0) -> Filter:
     """Normalised LMS [Sayed 2011, alg. 10.2]: w <- w + mu (y - w'x) x / (eps + x'x).
 
     Args:
-        mu: step size, dimensionless; 1 forgets all about the direction of x.
+        mu: step size, dimensionless; 1 fits the newest label exactly and forgets all about the direction of x.
         eps: regularisation, in units of x^2. With 0 the units of x do not matter, and x = 0 changes nothing; to
             learn less from small inputs take a share of the mean squared length, e.g. 0.01 * x.square().sum(-1).mean().
     """
@@ -260,7 +265,7 @@ def nlms(mu: Annotated[_Setting, Gt(0)], *, eps: NonNegative = 0.0) -> Filter:
 
 @validated
 def delta_rule(mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)]) -> Filter:
-    """LMS that fades: w <- lam (w + mu (y - w'x) x), the delta rule of fast weights with decay [Yang et al. 2024].
+    """Leaky LMS: w <- lam (w + mu (y - w'x) x), the delta rule of fast weights with decay [Yang et al. 2024].
 
     Args:
         mu: step size, in units of 1/x^2.
@@ -278,9 +283,9 @@ def delta_rule(mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)
 def normalised_delta_rule(
     mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)], eps: NonNegative = 0.0
 ) -> Filter:
-    """NLMS that fades: w <- lam (w + mu (y - w'x) x / (eps + x'x)), the delta rule with keys of length 1.
+    """Leaky NLMS: w <- lam (w + mu (y - w'x) x / (eps + x'x)), the delta rule with keys of length 1.
 
-    With mu = 1 and lam = gamma it is the Kalman filter that never learns which directions it knows: P = p I throughout.
+    With mu = 1 and lam = gamma it is the Kalman filter with an isotropic covariance P = p I throughout.
 
     Args:
         mu: step size, dimensionless.
@@ -308,17 +313,17 @@ def apa(mu: Annotated[_Setting, Gt(0)], *, K: Count, eps: Positive) -> Filter:
     """
     size = _setting("mu", mu)
 
-    # In float64, because more than d examples leave eps alone to tell X X' from a singular matrix.
+    # In float64: with more than d examples only eps keeps X X' + eps I from being singular.
     def init(w_hat: Tensor) -> Projection:
         kept = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
         return Projection(w_hat, kept, kept[:, 0], 0, kept.new_zeros(K, K, *w_hat.shape[1:]))
 
     def step(state: Projection, x: Tensor, y: Tensor, y_hat: Tensor) -> Projection:
         X, Y = _push(x, state.x), _push(y, state.y)
-        # X X'' moves along the diagonal; only the new example's products with all are new.
+        # X X' shifts along its diagonal; only the new example's row and column are computed.
         new = (X * X[0]).sum(1)
         G = torch.cat([new[None], torch.cat([new[1:, None], state.G[:-1, :-1]], dim=1)])
-        gains = size.to(X) * _solve(_held(G, eps), Y - (X * state.w_hat).sum(1))
+        gains = size.to(X) * _solve(_regularise(G, eps), Y - (X * state.w_hat).sum(1))
         return Projection(state.w_hat + (X * gains[:, None]).sum(0).to(x), X, Y, min(state.n + 1, K), G)
 
     return Filter(init, step, _axes(mu=size))
@@ -335,6 +340,12 @@ def window(K: Count, *, eps: Positive) -> Filter:
         K: number of examples.
         eps: regularisation, in units of x^2: a share of the mean square of the smallest column, e.g.
             1e-2 * x.square().mean(0).min() for x of shape (time, d).
+
+    >>> import torch
+    >>> from icl.filters import run_filter, window
+    >>> x, y = torch.ones(6, 1), torch.tensor([1.0, 1.0, 1.0, 3.0, 3.0, 3.0])
+    >>> [round(float(y_hat), 2) for y_hat in run_filter(window(2, eps=1e-9), x, y)]  # means of the last two labels
+    [0.0, 1.0, 1.0, 1.0, 2.0, 3.0]
     """
 
     def init(w_hat: Tensor) -> Window:
@@ -343,12 +354,12 @@ def window(K: Count, *, eps: Positive) -> Filter:
 
     def step(state: Window, x: Tensor, y: Tensor, y_hat: Tensor) -> Window:
         X, Y, n = _push(x, state.x), _push(y, state.y), min(state.n + 1, K)
-        # Summed afresh: a running sum would keep the rounding of a large example after it has left.
+        # Summed anew: a running sum would keep the rounding of a large example after it has left.
         if n < len(x):
             rows = X[:n]
-            w_hat = (rows * _solve(_held((rows[:, None] * rows).sum(2), eps), Y[:n])[:, None]).sum(0)
+            w_hat = (rows * _solve(_regularise((rows[:, None] * rows).sum(2), eps), Y[:n])[:, None]).sum(0)
         else:
-            w_hat = _solve(_held((X[:, :, None] * X[:, None]).sum(0), eps), (X * Y[:, None]).sum(0))
+            w_hat = _solve(_regularise((X[:, :, None] * X[:, None]).sum(0), eps), (X * Y[:, None]).sum(0))
         return Window(w_hat.to(x), X, Y, n)
 
     return Filter(init, step, failure=_SINGULAR)
@@ -377,16 +388,23 @@ def rls(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Positive) -> Filter:
         lam: forgetting factor, dimensionless; w does not decay, examples are forgotten as others come.
         eps: initial regularisation, in units of x^2, the inverse of the initial P: a share of the mean square of
             the smallest column, e.g. 1e-2 * x.square().mean(0).min() for x of shape (time, d).
+
+    >>> import torch
+    >>> from icl.filters import rls, run_filter
+    >>> x = torch.tensor([[1.0, 0.0], [1.0, 1.0], [2.0, -1.0]])
+    >>> y_hat = run_filter(rls(0.9, eps=1e-6), x, x @ torch.tensor([2.0, -1.0]))
+    >>> round(float(y_hat[-1]), 3)  # two clean labels determine two weights
+    5.0
     """
     factor = _setting("lam", lam, at_most=1.0)
 
     def init(w_hat: Tensor) -> LeastSquares:
-        return LeastSquares(w_hat, _spread(np.eye(len(w_hat)) / eps, w_hat))
+        return LeastSquares(w_hat, _per_trial(np.eye(len(w_hat)) / eps, w_hat))
 
     def step(state: LeastSquares, x: Tensor, y: Tensor, y_hat: Tensor) -> LeastSquares:
         age = factor.to(state.P)
         products = state.P * x[:, None]
-        Px = products.sum(0)  # P being symmetric to the last bit, along the axis that is summed faster
+        Px = products.sum(0)  # P is symmetric to the last bit: reduce over the faster axis
         s = (Px * x).sum(0)
         scale = age + s
         # Rounding of x'P x, compared with x'P x after the update, s / scale.
@@ -433,18 +451,18 @@ def faded_ridge(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Annotated[_Setti
     def step(state: FadedSums, x: Tensor, y: Tensor, y_hat: Tensor) -> FadedSums:
         fading, X = factor.to(state.G), x.to(state.G)
         G, b = fading * torch.addcmul(state.G, X[:, None], X), fading * torch.addcmul(state.b, X, y.to(X))
-        return FadedSums(_solve(_held(G, keep.to(G)), b).to(x), G, b)
+        return FadedSums(_solve(_regularise(G, keep.to(G)), b).to(x), G, b)
 
     return Filter(init, step, _axes(lam=factor, eps=keep), _SINGULAR)
 
 
-def _drifting(task: Any) -> None:
+def _check_drift(task: Any) -> None:
     if not isinstance(task, DriftingRegression):
         raise ValueError(f"task must be a DriftingRegression, the drift these filters are for, got {task!r}")
 
 
-def _spread(matrix: Any, w_hat: Tensor) -> Tensor:
-    """A (d, d) matrix for every trial of the estimate, without a copy of it for each but those of `torch.vmap`."""
+def _per_trial(matrix: Any, w_hat: Tensor) -> Tensor:
+    """Expand a (d, d) matrix over trials, without copies except under `torch.vmap`."""
     trials = w_hat.shape[1:]
     matrix = torch.as_tensor(matrix, device=w_hat.device) + w_hat.new_zeros((), dtype=torch.float64)
     return matrix.reshape(*matrix.shape, *[1] * len(trials)).expand(*matrix.shape, *trials)
@@ -468,8 +486,18 @@ def kalman(task: DriftingRegression, *, sigma_y: NonNegative = 0.0, P_0: Any = N
         sigma_y: standard deviation of noise in the labels, in units of y. The task has none; real data do.
         P_0: covariance of w_1 - w_hat_1, before the first label: a number >= 0, for that times I, or a positive
             semi-definite (d, d) matrix. Default: the task's own, (gamma^2 sigma_w^2 + sigma_e^2) I.
+
+    >>> from icl.filters import kalman, lms, run_filter
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=5, n=50, gamma=0.98, sigma_w=0.5, sigma_e=0.1)
+    >>> prompt = task.sample(200, generator=make_generator("example"))
+    >>> y_hat = [run_filter(filter, prompt.x, prompt.y) for filter in (kalman(task), lms(0.1))]
+    >>> errors = [(each - prompt.y)[:, -1].square().mean() for each in y_hat]
+    >>> bool(errors[0] < errors[1])
+    True
     """
-    _drifting(task)
+    _check_drift(task)
     noise = sigma_y**2
     start = task.gamma**2 * task.sigma_w**2 + task.sigma_e**2 if P_0 is None else P_0
     start = _checks.number("P_0", start, at_least=0) * np.eye(task.d) if np.ndim(start) == 0 else start
@@ -477,15 +505,15 @@ def kalman(task: DriftingRegression, *, sigma_y: NonNegative = 0.0, P_0: Any = N
 
     def init(w_hat: Tensor) -> LeastSquares:
         _checks.shape("x", w_hat, (task.d, *[None] * (w_hat.dim() - 1)), "as (d, *trials) to match the task")
-        return LeastSquares(w_hat, _spread(start, w_hat))
+        return LeastSquares(w_hat, _per_trial(start, w_hat))
 
     def step(state: LeastSquares, x: Tensor, y: Tensor, y_hat: Tensor) -> LeastSquares:
         Px, s = innovation(state.P, x, noise)
         if not noise:
-            # Innovation variance below round-off, measured by the variances that it is a difference of: no information.
+            # Innovation variance below round-off, relative to the variances that it is a difference of: no information.
             s = torch.where(s <= 1e-12 * (state.P.diagonal().movedim(-1, 0) * x * x).sum(0).abs(), torch.inf, s)
         k = Px / s
-        # P x on the right, x'P on the left: taken one for the other, what P lacks in symmetry grows without bound.
+        # Joseph form; do not swap P x and x'P: the asymmetry of P would grow without bound.
         P = torch.addcmul(state.P, Px.unsqueeze(1), k, value=-1)
         P = torch.addcmul(P, k.unsqueeze(1), (P * x.unsqueeze(1)).sum(0) - noise * k, value=-1).mul_(task.gamma**2)
         P.diagonal().add_(task.sigma_e**2)
@@ -500,20 +528,20 @@ def steady_kalman(task: DriftingRegression) -> Filter:
         w <- gamma (w + K (y x - Lambda w)),    K = P Lambda (Lambda P Lambda + N)^-1,
         P = gamma^2 (I - K Lambda) P + sigma_e^2 I,    N = k (tr(Lambda) Lambda + (kurtosis - 2) Lambda^2)
 
-    (not in the paper), k the weights' steady variance: the best filter whose gain does not look at x. For Lambda = I it
-    is one layer of gated attention at lam*, after a prompt without end; :func:`gla` is the same recurrence written out.
+    (not in the paper), k the weights' steady variance: the best filter whose gain does not depend on x. For Lambda = I
+    it is one layer of gated attention at lam*, after an infinite prompt, in the recurrence of :func:`gla`.
 
     Raises:
         ValueError: if gamma >= 1 or sigma_e = 0, which have no steady state, or Lambda is singular.
     """
-    _drifting(task)
+    _check_drift(task)
     if task.gamma >= 1 or not task.sigma_e:
         raise ValueError(f"gamma must be < 1 and sigma_e > 0 for a steady state, got {task.gamma!r}, {task.sigma_e!r}")
     H: np.ndarray = task.Lambda
     if np.linalg.eigvalsh(H)[0] <= 1e-12 * np.abs(H).max():
         raise ValueError("Lambda must be positive definite for a steady state that probes every direction")
     drift, noise = np.eye(task.d), np.trace(H) * H + (task.inputs.kurtosis - 2) * H @ H
-    # In units of sigma_e^2, so that the scale of the weights does not touch the solver's tolerances.
+    # In units of sigma_e^2: the solver's tolerances must not depend on the scale of the weights.
     P = solve_discrete_are(task.gamma * drift, H, drift, noise / (1 - task.gamma**2))
     K = np.linalg.solve(H @ P @ H + noise / (1 - task.gamma**2), H @ P).T
     return _fixed_gain(K, task.gamma * (drift - K @ H), task.gamma)
@@ -521,9 +549,9 @@ def steady_kalman(task: DriftingRegression) -> Filter:
 
 @validated
 def gla(A: Any, *, lam: Positive) -> Filter:
-    """One layer of gated linear attention as the filter it is: w <- lam (w + y A'x), so that y_hat = g'A x (15).
+    """One layer of gated linear attention as a filter: w <- lam (w + y A'x), so that y_hat = g'A x (15).
 
-    It writes y, where filters with feedback write the error of their own prediction.
+    A Hebbian update: it writes y, where filters with feedback write the error of their own prediction.
 
     Args:
         A: (d, d) matrix of (15), `theory.one_layer.optimum(task, lam=lam).A` for one.
@@ -552,12 +580,12 @@ def _fixed_gain(K: np.ndarray, keep: np.ndarray, lam: float) -> Filter:
 
 
 def zero() -> Filter:
-    """The filter that keeps its initial weights: from w = 0 it answers 0, as any method should do better than."""
+    """The zero predictor, a baseline: keeps its initial weights, by default 0."""
     return Filter(Estimate, lambda state, x, y, y_hat: state)
 
 
 def _is_finite(array: Tensor) -> bool:
-    # The sum tells, and needs no mask of the array's size, which would cost more than LMS; unless it overflows.
+    # The sum shows it without a mask of the array's size, which would cost more than LMS; unless it overflows.
     return bool(torch.isfinite(array.sum())) or bool(torch.isfinite(array).all())
 
 
@@ -574,17 +602,17 @@ def _finite(name: str, array: Tensor) -> None:
         raise ValueError(f"{name} must be finite, got {array[~torch.isfinite(array)][0].item()}")
 
 
-def _stacked(steps: list[Tensor]) -> Tensor:
-    """Steps as one array; before the first example settings make no difference, and may have no axes of their own."""
+def _stack_steps(steps: list[Tensor]) -> Tensor:
+    """Stack steps into one array; before the first example, steps may lack the axes of the settings."""
     return torch.stack([step.expand_as(steps[-1]) for step in steps])
 
 
 def _data(x: Tensor, y: Tensor, w_0: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Data that are not empty and finite; initial weights for every trial."""
+    """Check the data and broadcast the initial weights over trials."""
     if not x.numel():
         raise ValueError(f"x must have shape (*trials, time, d) with none of them 0, got {tuple(x.shape)}")
     w_0 = (x.new_zeros(x.shape[-1]) if w_0 is None else w_0).expand(*x.shape[:-2], x.shape[-1])
-    # An x that is not finite shows in the prediction of its own label, a y may not.
+    # An x that is not finite shows in its own prediction, a y may not.
     if _checks.is_readable(y) and _checks.is_readable(w_0):
         _finite_labels(y)
         _finite("w_0", w_0)
@@ -594,7 +622,7 @@ def _data(x: Tensor, y: Tensor, w_0: Tensor | None) -> tuple[Tensor, Tensor, Ten
 def _scan(
     filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
 ) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
-    """Predictions, and the estimates if they are to be kept; see `run_filter` and `track`."""
+    """Predictions, and the estimates on request; see `run_filter` and `track`."""
     x, y, w_0 = _data(x, y, w_0)
     alone = x.dim() == 2
     if alone:
@@ -606,11 +634,11 @@ def _scan(
         raise ValueError(f"x must broadcast against the filter's settings {filter.settings}, got {tuple(x.shape)}")
 
     x, y, w_0 = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0), w_0.movedim(-1, 0)
-    # One step of one trial tells how large a trial's state is.
+    # One step of one trial shows the size of a trial's state.
     one = filter.step(filter.init(w_0[..., :1]), x[0, ..., :1], y[0, ..., :1], y[0, ..., :1])
     shape = np.broadcast_shapes(one.w_hat.shape[1:-1], filter.settings)
     size = max(1, _CACHE // sum(part.numel() for part in vars(one).values() if isinstance(part, Tensor)))
-    # Made and dropped: until it has seen one this large go, the C library hands the memory of every step back at once.
+    # Allocated and freed: only then does malloc raise its mmap threshold and reuse the memory of every step.
     x.new_empty(2**21)
     y_hat = x.new_empty(len(x), *shape, x.shape[-1])
     w_hat = x.new_empty(len(x) + 1, x.shape[1], *shape, x.shape[-1]) if keep else None
@@ -620,7 +648,7 @@ def _scan(
     y_hat, w_hat = y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
     if alone:
         y_hat, w_hat = y_hat[..., 0, :], w_hat[..., 0, :, :] if w_hat is not None else None
-    # The one number that a GPU is waited for, after all steps.
+    # The only GPU synchronisation, after all steps.
     if _checks.is_readable(y_hat, waits=True) and not _is_finite(y_hat):
         _finite("x", x)
         _finite_labels(y)
@@ -630,7 +658,7 @@ def _scan(
 
 
 def _failure(filter: Filter, y_hat: Tensor) -> FilterFailure:
-    """The error that names the first prediction that is not finite, and holds those before it."""
+    """Build the :exc:`FilterFailure` of the first non-finite prediction, with the predictions before it."""
     finite = torch.isfinite(y_hat).cumprod(-1).bool()
     lengths = finite.sum(-1)
     position = int(lengths.min())
@@ -642,7 +670,7 @@ def _failure(filter: Filter, y_hat: Tensor) -> FilterFailure:
 
 
 def _run(filter: Filter, x: Tensor, y: Tensor, w_0: Tensor, y_hat: Tensor, w_hat: Tensor | None) -> None:
-    """Run a filter over a block of trials whose state the caches hold; write what it said, and what it kept."""
+    """Run a filter over a block of trials whose state fits the cache; write predictions and, on request, estimates."""
     state = filter.init(w_0)
     steps = max(1, 2 * _CACHE // x[0].numel())
     for start in range(0, len(x), steps):
@@ -656,9 +684,9 @@ def _run(filter: Filter, x: Tensor, y: Tensor, w_0: Tensor, y_hat: Tensor, w_hat
             if w_hat is not None:
                 estimates.append(state.w_hat)
             state = filter.step(state, xt, yt, prediction)
-        y_hat[start : start + len(xs)] = _stacked(predictions)
+        y_hat[start : start + len(xs)] = _stack_steps(predictions)
         if w_hat is not None:
-            w_hat[start : start + len(xs)] = _stacked(estimates)
+            w_hat[start : start + len(xs)] = _stack_steps(estimates)
     if w_hat is not None:
         w_hat[-1] = state.w_hat
 
@@ -692,6 +720,15 @@ def run_filter(
         ValueError: if x, y and w_0 do not fit together, hold no position or are not finite.
         FilterFailure: if a prediction is not finite, with its position and series, the cause, and all predictions
             before it and of other series.
+
+    >>> import torch
+    >>> from icl.filters import nlms, run_filter
+    >>> x, y = torch.ones(4, 3, 1), torch.ones(4, 3)  # 4 trials of 3 examples
+    >>> mu = torch.tensor([[0.5], [1.0]])  # 2 step sizes, run side by side
+    >>> y_hat = run_filter(nlms(mu), x, y)
+    >>> y_hat.shape, y_hat[:, 0]
+    (torch.Size([2, 4, 3]), tensor([[0.0000, 0.5000, 0.7500],
+            [0.0000, 1.0000, 1.0000]]))
     """
     return _scan(filter, x, y, w_0, keep=False)[0]
 
@@ -704,7 +741,7 @@ def track(
     *,
     w_0: Float[Tensor, "*#trials d"] | None = None,
 ) -> Track:
-    """Like `run_filter`, with the estimates and errors too: d + 2 numbers a position, so not for a million trials."""
+    """Like :func:`run_filter`, with estimates and errors: d + 2 numbers a position, so not for a million trials."""
     y_hat, w_hat = _scan(filter, x, y, w_0, keep=True)
     assert w_hat is not None
     return Track(y_hat, y - y_hat, w_hat)

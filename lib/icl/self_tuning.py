@@ -1,16 +1,16 @@
-"""Filters that learn from their own errors how fast the weights move (not in the papers).
+"""Filters that estimate the drift's speed from their own errors (not in the papers).
 
 For :class:`~icl.tasks.unknown_drift.UnknownDrift`. Each is a :class:`~icl.filters.Filter` and sees labels by its errors
-alone; what it may look up is a table of steady layers, one row a speed: p, the variance a layer leaves in a weight's
-coordinate, and lam, its fade (:func:`~icl.theory.steady.fast_weights.best_unit_delta`). A row is a whole layer,
+alone; it is given a table of steady-state layers, one row a speed: p, the error variance per weight coordinate, and
+lam, the decay (:func:`~icl.theory.steady.fast_weights.best_unit_delta`). A row is a whole layer,
 
     w <- lam (w + (y - w'x) x / (r + eps)),    eps = sigma_y^2 / p,    r = x'x
 
-and a filter here chooses rows as it reads:
+and a filter here selects rows online:
 
-- :func:`gauged_delta`: the row whose p is what the mean size of its own errors says; one number more than a layer;
-- :func:`meta_delta`: the row to which the gradient of its own squared errors leads [Sutton 1992]; one vector more;
-- :func:`mixed_deltas`: all rows at once, a layer each, weighed by how well each has told the labels;
+- :func:`gauged_delta`: p estimated from the mean square of its own errors; one number more than a layer;
+- :func:`meta_delta`: p by gradient descent on its own squared errors [Sutton 1992]; one vector more;
+- :func:`mixed_deltas`: a layer for every row, weighted by their past likelihoods;
 - :func:`bank`: the same of Kalman filters, the posterior mean [Magill 1965], which no filter beats.
 """
 
@@ -40,7 +40,7 @@ class Gauged:
 
 @dataclass(frozen=True)
 class Meta:
-    """State of :func:`meta_delta`: the estimate, log p, and how the estimate would change with it."""
+    """State of :func:`meta_delta`: the estimate, log p, and the estimate's derivative by log p."""
 
     w_hat: Float[Tensor, "d *trials"]
     log_p: Float[Tensor, " *trials"]
@@ -49,7 +49,7 @@ class Meta:
 
 @dataclass(frozen=True)
 class Mixed:
-    """State of :func:`mixed_deltas`: the mean estimate, each layer's, and the logarithms of their weights."""
+    """State of :func:`mixed_deltas`: the mean estimate, every layer's, and their log weights."""
 
     w_hat: Float[Tensor, "d *trials"]
     each: Float[Tensor, "m d *trials"]
@@ -58,7 +58,7 @@ class Mixed:
 
 @dataclass(frozen=True)
 class KalmanBank:
-    """State of :func:`bank`: the posterior mean, each member's estimate and covariance, and log weights."""
+    """State of :func:`bank`: the posterior mean, every member's estimate and covariance, and log weights."""
 
     w_hat: Float[Tensor, "d *trials"]
     each: Float[Tensor, "m d *trials"]
@@ -67,7 +67,7 @@ class KalmanBank:
 
 
 def _table(p: Any, lam: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of layers, slow ones first."""
+    """Validated table of layers, slow ones first."""
     ps = np.array(p, dtype=np.float64)
     if ps.ndim != 1 or len(ps) < 2 or (np.diff(ps) <= 0).any():
         raise ValueError(f"p must be at least two numbers that rise, in one row, got {p!r}")
@@ -81,15 +81,15 @@ def _column(values: DeviceCache, like: Tensor, axes: int) -> Tensor:
     return values.to(like).reshape(-1, *[1] * axes)
 
 
-def _looked_up(at: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Piecewise linear y(x) at some places within x's range, and its slope there."""
+def _interpolate(at: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Piecewise linear interpolation of y(x), and its slope."""
     i = (torch.searchsorted(x, at.contiguous(), right=True) - 1).clamp(0, len(x) - 2)
     slope = (y[i + 1] - y[i]) / (x[i + 1] - x[i])
     return y[i] + slope * (at - x[i]), slope
 
 
 def _length(x: Tensor) -> Tensor:
-    """x'x, where 0 stands for an input that teaches nothing."""
+    """x'x, infinite for a zero input, which then has no update."""
     r = x.square().sum(0)
     return torch.where(r == 0, torch.inf, r)
 
@@ -98,20 +98,20 @@ def _length(x: Tensor) -> Tensor:
 def gauged_delta(
     p: Positives, lam: UnitIntervals, *, sigma_y: NonNegative, beta: PositiveUnit, start: Positive | None = None
 ) -> Filter:
-    """Unit keys whose step and fade are read off the size of their own errors.
+    """Delta rule on unit keys, with step size and decay estimated from its mean squared error.
 
         size <- size + beta ((y - w'x)^2 - size),    p = (size - sigma_y^2) / d, kept within the table
 
-    In steady state a layer errs by d p + sigma_y^2 in the mean square, so that its errors say which row it should be.
-    The mean over time has one rest, the row of its own speed: with the gates of a faster row a slower world is followed
-    better than that row's p, and p falls; with those of a slower one it rises
+    In steady state a layer's mean squared error is d p + sigma_y^2, from which p follows. The mean over time has one
+    fixed point, the row of its own speed: with the gates of a faster row slower weights are tracked better than that
+    row's p, and p falls; with those of a slower one it rises
     (:func:`~icl.theory.floors.unknown_drift.unit_delta_error`).
 
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
         lam: their fades, in [0, 1].
         sigma_y: standard deviation of the noise in the labels, in units of y.
-        beta: share of the newest error in the mean.
+        beta: weight of the newest squared error in the mean.
         start: p before the first label; None is the geometric mean of the table's ends.
     """
     ps, lams = _table(p, lam)
@@ -124,7 +124,7 @@ def gauged_delta(
 
     def step(state: Gauged, x: Tensor, y: Tensor, y_hat: Tensor) -> Gauged:
         own = ((state.size - noise) / len(x)).clamp(ps[0], ps[-1])
-        fade, _ = _looked_up(own, places.to(x), fades.to(x))
+        fade, _ = _interpolate(own, places.to(x), fades.to(x))
         error = y - y_hat
         w_hat = fade * torch.addcmul(state.w_hat, x, error / (_length(x) + noise / own))
         return Gauged(w_hat, state.size + beta * (error.square() - state.size))
@@ -136,18 +136,18 @@ def gauged_delta(
 def meta_delta(
     p: Positives, lam: UnitIntervals, *, sigma_y: NonNegative, theta: NonNegative, start: Positive | None = None
 ) -> Filter:
-    """Unit keys whose row follows the gradient of their own squared errors, as step sizes do in IDBD [Sutton 1992].
+    """Delta rule on unit keys, with log p tuned by gradient descent on its squared errors, as in IDBD [Sutton 1992].
 
         log p <- log p + theta (y - w'x) x'g / (r p + sigma_y^2),    g = dw / d log p
 
-    g is carried along by the derivative of the update, earlier rows taken to be the present one. One p for all
-    coordinates, where IDBD has a step for each.
+    g follows the derivative of the update, as if earlier rows had been the present one. One p for all coordinates,
+    where IDBD has a step size for each.
 
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2; log p is kept within them.
         lam: their fades, in [0, 1].
         sigma_y: standard deviation of the noise in the labels, in units of y.
-        theta: step of log p, dimensionless; with 0, p stays at `start`.
+        theta: step size of log p, dimensionless; with 0, p stays at `start`.
         start: p before the first label; None is the geometric mean of the table's ends.
     """
     ps, lams = _table(p, lam)
@@ -165,7 +165,7 @@ def meta_delta(
         lit = torch.where(torch.isfinite(r), r, 0.0) * state.log_p.exp() + noise
         pull = torch.where(lit > 0, error * ahead / torch.where(lit > 0, lit, 1.0), 0.0)
         log_p = (state.log_p + theta * pull).clamp(ends[0], ends[-1])
-        fade, bend = _looked_up(log_p, places.to(x), fades.to(x))
+        fade, bend = _interpolate(log_p, places.to(x), fades.to(x))
         eps = noise / log_p.exp()
         gain = 1 / (r + eps)
         written = torch.addcmul(state.w_hat, x, error * gain)
@@ -177,18 +177,18 @@ def meta_delta(
 
 @validated
 def mixed_deltas(p: Positives, lam: UnitIntervals, *, sigma_y: NonNegatives, keep: PositiveUnit = 1.0) -> Filter:
-    """A layer of unit keys for each row, their answers weighed by how well each has told the labels so far.
+    """Mixture of delta rules on unit keys, one for every row, weighted by their past likelihoods.
 
         log weight_j <- keep log weight_j - (log s_j + (y - w_j'x)^2 / s_j) / 2,    s_j = r p_j + sigma_y_j^2
 
-    Each layer takes its error for normal with the variance that it believes; the weights are then what Bayes' rule
-    makes of that, and `keep` < 1 lets them forget. It is :func:`bank` with a number p_j in place of each matrix.
+    Every layer models its error as normal with variance s_j; the weights follow from Bayes' rule, with exponential
+    forgetting for `keep` < 1. It is :func:`bank` with a number p_j in place of each covariance matrix.
 
     Args:
         p: what the rows leave, at least two numbers > 0 that rise, in (y/x)^2.
         lam: their fades, in [0, 1].
         sigma_y: standard deviation of the noise in the labels, >= 0, in units of y: one number, or one for each row.
-        keep: what a step leaves of the log weights; 1 forgets nothing.
+        keep: forgetting factor of the log weights; 1 forgets nothing.
     """
     ps, lams = _table(p, lam)
     noise = np.array(sigma_y, dtype=np.float64) ** 2
@@ -209,27 +209,37 @@ def mixed_deltas(p: Positives, lam: UnitIntervals, *, sigma_y: NonNegatives, kee
         told = torch.where(known, (s.log() + error.square() / s) / 2, 0.0)
         gain = torch.where(known, error * own / s, 0.0)
         each = fade[:, None] * torch.addcmul(state.each, gain[:, None], x)
-        return Mixed(*_weighed(each, keep * state.log_weight - told))
+        return Mixed(*_average(each, keep * state.log_weight - told))
 
     return Filter(init, step)
 
 
-def _weighed(each: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean estimate by these weights, the estimates, and the weights' logarithms made to add up to 1."""
+def _average(each: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weighted mean of the estimates, the estimates, and the normalised log weights."""
     log_weight = log_weight - log_weight.logsumexp(0)
     return (log_weight.exp()[:, None] * each).sum(0), each, log_weight
 
 
 @validated
 def bank(task: UnknownDrift) -> Filter:
-    """The posterior mean when the drift is one of several: a Kalman filter for each, weighed by Bayes [Magill 1965].
+    """Kalman filter bank: the posterior mean for a finite set of candidate drifts, weighted by Bayes [Magill 1965].
 
     The weights are the probabilities of the members given the labels so far;
-    :func:`~icl.theory.floors.unknown_drift.bank_predictions` has them, and the error they expect. A direction that is
-    known already teaches nothing, and its label tells nothing.
+    :func:`~icl.theory.floors.unknown_drift.bank_predictions` has them, and the expected error. An input along a
+    direction that is known exactly changes neither estimates nor weights.
 
     Args:
         task: gives d, the members and their probabilities; the inputs' law does not matter to it.
+
+    >>> from icl.filters import run_filter
+    >>> from icl.profile import make_generator
+    >>> from icl.self_tuning import bank
+    >>> from icl.tasks import UnknownDrift
+    >>> task = UnknownDrift(d=5, n=50, gammas=(0.9, 0.99), steps=(0.5, 0.05))
+    >>> prompt = task.sample(100, generator=make_generator("example"))
+    >>> y_hat = run_filter(bank(task), prompt.x, prompt.y)
+    >>> bool((y_hat - prompt.y)[:, -1].square().mean() < prompt.y[:, -1].square().mean())  # beats the zero predictor
+    True
     """
     m, d = len(task.gammas), task.d
     members = [DeviceCache(values) for values in (task.gammas, task.steps**2, task.noises**2)]
@@ -248,7 +258,7 @@ def bank(task: UnknownDrift) -> Filter:
         each, P, error, S = kalman_update(state.each, state.P, X[None], y.to(X), noise, dim=1)
         told = torch.where(S.isfinite(), (S.log() + error.square() / S) / 2, 0.0)
         P.mul_(gamma[:, None, None] ** 2).diagonal(dim1=1, dim2=2).add_(q[..., None])
-        w_hat, each, log_weight = _weighed(gamma[:, None] * each, state.log_weight - told)
+        w_hat, each, log_weight = _average(gamma[:, None] * each, state.log_weight - told)
         return KalmanBank(w_hat.to(x), each, P, log_weight)
 
     return Filter(init, step)

@@ -25,13 +25,13 @@ from icl._bounds import Natural, Positive, validated
 from icl._device import DeviceCache
 
 _Setting = float | Tensor
-# Conjugate gradients take what is below this times d eps for rounding. With a tenth they drift on singular problems.
+# Rounding threshold of conjugate gradients, in units of d eps. With a tenth they drift on singular problems.
 _SLACK = 4
 
 
 @dataclass(frozen=True)
 class Solver:
-    """A method: where it starts and what one step does.
+    """An iterative method: an initial state and a step.
 
     Attributes:
         init: from H, b and initial iterates w_0 (batch, d) to a state: any dataclass with the iterates `w`.
@@ -44,7 +44,7 @@ class Solver:
 
 @dataclass(frozen=True)
 class Iterate:
-    """State of gradient descent, which remembers nothing else."""
+    """State of gradient descent: the iterate."""
 
     w: Float[Tensor, "batch d"]
 
@@ -67,7 +67,7 @@ class LookAhead:
 
 @dataclass(frozen=True)
 class SemiIteration:
-    """State of the Chebyshev semi-iteration: momentum's, and the ratio of polynomials that makes its steps."""
+    """State of the Chebyshev semi-iteration: momentum's, and the ratio of successive Chebyshev polynomials."""
 
     w: Float[Tensor, "batch d"]
     v: Float[Tensor, "batch d"]
@@ -80,15 +80,15 @@ class Conjugate:
 
     Attributes:
         w: iterates.
-        unit: largest entry of b and of the first residual, which all but w is in units of: squares then stay finite.
-        r: what is left of the residual b - H w.
+        unit: largest entry of b and of the first residual, the unit of all but w: squares then stay finite.
+        r: the residual b - H w, updated recursively.
         p: the direction in the residual's space, r + gamma p; the step is taken along s = M p.
         rho: r'M r, the square of the residual's norm.
         before: rho of the step before; infinite before the first.
-        size: the larger of the first rho and b'M b, what rho is small in comparison with.
+        size: the larger of the first rho and b'M b, the reference for rho in the stopping test.
         peak: the largest curvature s'H s / p's met so far.
-        alpha: length of the step that led to w; 0 if the problem is done with.
-        gamma: that step's coefficient of the direction before; 0 at the first step, and if the problem is done with.
+        alpha: length of the step that led to w; 0 once the problem has stopped.
+        gamma: that step's coefficient of the direction before; 0 at the first step, and once the problem has stopped.
         entry: the largest entry of H; 1 if that is 0.
         bend: the least s'H s / s's met so far of those that prove H indefinite; infinite if none does.
     """
@@ -108,7 +108,7 @@ class Conjugate:
 
 
 def _setting(name: str, value: _Setting, **bounds: float) -> DeviceCache:
-    """A setting in float64, () or (batch, 1), refused by name when out of range or of another shape."""
+    """Validate a setting: in range, and of shape () or (batch, 1), in float64."""
     _checks.real(name, value.detach().cpu().numpy() if isinstance(value, Tensor) else value, **bounds)
     setting = torch.as_tensor(value, dtype=torch.float64)
     if setting.dim() > 1:
@@ -144,6 +144,14 @@ def gradient_descent(eta: Annotated[_Setting, Gt(0)]) -> Solver:
 
     Args:
         eta: step size, in units of 1/H; converges if below 2 over the largest eigenvalue of H.
+
+    >>> import torch
+    >>> from icl.solvers import gradient_descent, run_solver
+    >>> H, b = torch.diag(torch.tensor([1.0, 4.0]))[None], torch.tensor([[2.0, 4.0]])  # solution (2, 1)
+    >>> run_solver(gradient_descent(0.25), H, b, steps=2)[0]
+    tensor([[0.0000, 0.0000],
+            [0.5000, 1.0000],
+            [0.8750, 1.0000]])
     """
     size = _setting("eta", eta, above=0)
 
@@ -165,7 +173,7 @@ def momentum(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), L
 
     Args:
         eta: step size, in units of 1/H; :func:`tuned_momentum` gives the best.
-        beta: how much of the last step is taken again, dimensionless; with 1 it need not converge.
+        beta: momentum, the share of the last step that is repeated, dimensionless; with 1 it need not converge.
     """
     size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
 
@@ -184,13 +192,13 @@ def momentum(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), L
 def nesterov(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), Le(1)]) -> Solver:
     """Nesterov's accelerated gradient [Nesterov 2004, sec. 2.2; Dutta & Sra 2025, app. B.1].
 
-        u = w + beta (w - what w was before);    w <- u - eta (H u - b)
+        u = w + beta (w - the w before);    w <- u - eta (H u - b)
 
     The gradient is taken at the point u that momentum alone would lead to, not at w.
 
     Args:
         eta: step size, in units of 1/H; :func:`tuned_nesterov` gives the best.
-        beta: how much of the last step is taken again, dimensionless.
+        beta: momentum, the share of the last step that is repeated, dimensionless.
     """
     size, keep = _setting("eta", eta, above=0), _setting("beta", beta, at_least=0, at_most=1)
 
@@ -207,7 +215,7 @@ def nesterov(eta: Annotated[_Setting, Gt(0)], beta: Annotated[_Setting, Ge(0), L
 
 @validated
 def tuned_momentum(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)]) -> tuple[_Setting, _Setting]:
-    """The (eta, beta) with which `momentum` converges fastest when H's eigenvalues fill [low, high] [Polyak 1964].
+    """Optimal (eta, beta) of :func:`momentum` for eigenvalues of H that fill [low, high] [Polyak 1964].
 
         eta = 4 / (sqrt(high) + sqrt(low))^2,    beta = ((sqrt(high) - sqrt(low)) / (sqrt(high) + sqrt(low)))^2
 
@@ -227,7 +235,7 @@ def tuned_momentum(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt
 
 @validated
 def tuned_nesterov(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)]) -> tuple[_Setting, _Setting]:
-    """The (eta, beta) with which :func:`nesterov` converges fastest when H's eigenvalues fill [low, high].
+    """Optimal (eta, beta) of :func:`nesterov` for eigenvalues of H that fill [low, high].
 
         eta = 4 / (3 high + low),    beta = (c - 2) / (c + 2),    c = sqrt(3 high / low + 1)
 
@@ -249,7 +257,7 @@ def tuned_nesterov(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt
 
 @validated
 def chebyshev(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)]) -> Solver:
-    """Chebyshev's semi-iteration, momentum with the best eta and beta of every step [Golub & Varga 1961].
+    """Chebyshev's semi-iteration: momentum with optimal eta and beta at every step [Golub & Varga 1961].
 
         v <- beta_k v - eta_k (H w - b);    w <- w + v    with the coefficients of :func:`chebyshev_scalars`
 
@@ -257,8 +265,17 @@ def chebyshev(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)])
     peaks least: p(z) = T_k((c - z) / h) / T_k(c / h) for Chebyshev's T_k, the middle c and half the width h.
 
     Args:
-        low: lower bound of the eigenvalues it is to work for.
+        low: lower bound of H's eigenvalues.
         high: upper bound of them, >= low. An eigenvalue above it may make the iterates grow.
+
+    >>> import torch
+    >>> from icl.solvers import chebyshev, gradient_descent, run_solver
+    >>> H = torch.diag(torch.linspace(1, 9, 5, dtype=torch.float64))[None]
+    >>> b = H.sum(-1)  # solution (1, .., 1)
+    >>> for solver in (gradient_descent(0.2), chebyshev(1, 9)):
+    ...     print(f"{float((run_solver(solver, H, b, steps=10)[0, -1] - 1).abs().max()):.4f}")
+    0.1074
+    0.0020
     """
     least, most = _interval(low, high)
 
@@ -276,7 +293,7 @@ def chebyshev(low: Annotated[_Setting, Gt(0)], high: Annotated[_Setting, Gt(0)])
 
 
 def _chebyshev_step(ratio: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(eta, beta, ratio) of the next step, the ratio being 0 before the first.
+    """(eta, beta, ratio) of the next step; the ratio is 0 before the first.
 
     With rho_k = T_(k-1)(c/h) / T_k(c/h) the three-term recurrence of Chebyshev's polynomials is
     rho_(k+1) = 1 / (2 c/h - rho_k); the ratio, rho_k / h in units of 1 / high, stays finite where low = high, which is
@@ -292,7 +309,7 @@ def _chebyshev_step(ratio: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, T
 def chebyshev_scalars(
     low: Positive, high: Positive, steps: Natural
 ) -> tuple[Float[Tensor, " steps"], Float[Tensor, " steps"]]:
-    """The (eta, beta) of every step of `chebyshev`, float64; beta[0] = 0, and both tend to those of `tuned_momentum`.
+    """(eta, beta) of every step of :func:`chebyshev`, float64; beta[0] = 0; limits as in :func:`tuned_momentum`.
 
     Args:
         low: smallest eigenvalue.
@@ -307,7 +324,7 @@ def chebyshev_scalars(
 
 
 def _preconditioner(M: Any) -> DeviceCache | None:
-    """M, (d, d) or (batch, d, d), refused by name if it is not symmetric and positive definite."""
+    """Validate a preconditioner M, (d, d) or (batch, d, d): symmetric and positive definite."""
     if M is None:
         return None
     _checks.unmasked("M", M)
@@ -324,7 +341,7 @@ def _preconditioner(M: Any) -> DeviceCache | None:
 
 
 def _symmetric(name: str, matrix: Tensor) -> None:
-    """Refuse matrices further from their transposes than rounding in sums of any length would take them."""
+    """Refuse matrices whose asymmetry exceeds rounding."""
     off = (matrix - matrix.mT).abs().amax((-2, -1))
     wrong = off > torch.finfo(matrix.dtype).eps ** 0.5 * matrix.abs().amax((-2, -1))
     if wrong.any():
@@ -337,18 +354,25 @@ def conjugate_gradients(M: Any = None) -> Solver:
         s <- -g + gamma s,    gamma = g'g / (that of the g before);        w <- w + alpha s,    alpha = -g's / s'H s
 
     with g = H w - b the gradient and Fletcher and Reeves' gamma [Dutta & Sra 2025, (2.13)], 0 at the first step. After
-    k steps w minimises f over w_0 + the Krylov space of k gradients, so that no method of this room is ever nearer to
-    the minimum in the norm of H; after d steps it is there. With M, g becomes M g and g'g becomes g'M g: the same on
-    problems stretched by M^(1/2) [Shewchuk 1994, sec. 12].
+    k steps w minimises f over w_0 + the Krylov space of k gradients, so that no method of this module is ever nearer to
+    the minimum in the norm of H; after d steps it has converged. With M, g becomes M g and g'g becomes g'M g: the same
+    on problems stretched by M^(1/2) [Shewchuk 1994, sec. 12].
 
-    The residual -g is carried along, not computed anew. Each problem stops by itself, and from then on stays where it
-    is to the last bit: when g'M g is at rounding of what it began with, or of b'M b, or when no curvature that could be
-    told from rounding is left along s, as on a singular H. 0/0 is never formed. For a semi-definite H, (H s)'(H s) is
-    at most its norm times s'H s; an s with more, and not by rounding, proves that f has no minimum: the run is refused.
+    The residual -g is updated recursively, not computed anew. Every problem stops by itself, and from then on its
+    iterate does not change by a bit: when g'M g is at rounding of its initial value, or of b'M b, or when the curvature
+    along s is below rounding, as on a singular H. 0/0 is never formed. For a semi-definite H, (H s)'(H s) is at most
+    its norm times s'H s; an s with more, and not by rounding, proves that f has no minimum: the run is refused.
 
     Args:
         M: preconditioner, the better the nearer M H is to a multiple of the identity: (d, d), or (batch, d, d) with one
             for each problem; symmetric, positive definite. None is the identity.
+
+    >>> import torch
+    >>> from icl.solvers import conjugate_gradients, run_solver
+    >>> H = torch.diag(torch.tensor([1.0, 9.0], dtype=torch.float64))[None]
+    >>> w = run_solver(conjugate_gradients(), H, H.sum(-1), steps=2)  # solution (1, 1), after d = 2 steps
+    >>> w[0].round(decimals=3).tolist()
+    [[0.0, 0.0], [0.112, 1.011], [1.0, 1.0]]
     """
     matrix = _preconditioner(M)
 
@@ -377,17 +401,17 @@ def conjugate_gradients(M: Any = None) -> Solver:
         Hs = _times(H, s)
         length, curvature = _dot(p, s), _dot(s, Hs)
         rounding = _SLACK * H.shape[-1] * torch.finfo(H.dtype).eps
-        # Asked this way round so that what is not a number goes on, for `run_solver` to find.
+        # Negated comparisons let NaN pass, for `run_solver` to report.
         unsolved = ~(state.rho <= rounding**2 * state.size)
         goes = unsolved & ~(curvature <= rounding * state.peak * length)
-        # In units of H's largest entry, whose norm is then at most d.
+        # In units of H's largest entry: the norm of H is then at most d.
         u = Hs / state.entry
         indefinite = unsolved & (
             _dot(u, u) > H.shape[-1] * (_dot(s, u) + rounding * s.abs().sum(-1, keepdim=True) ** 2)
         )
         alpha = torch.where(goes, state.rho / torch.where(goes, curvature, 1.0), 0.0)
         r = state.r - alpha * Hs
-        # What is done with keeps all of its state, and so comes to the same end at every further step.
+        # A stopped problem keeps all of its state, so that further steps leave it unchanged.
         return Conjugate(
             w=state.w + alpha * state.unit * s,
             unit=state.unit,
@@ -411,7 +435,7 @@ def _dot(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _semidefinite(state: Conjugate) -> None:
-    """Refuse an H that a direction of conjugate gradients has proved indefinite."""
+    """Refuse an H that the directions of conjugate gradients prove indefinite."""
     proved = state.bend[:, 0] < torch.inf
     if proved.any():
         one = int(proved.nonzero()[0])
@@ -422,7 +446,7 @@ def _semidefinite(state: Conjugate) -> None:
 
 
 def _start(H: Tensor, b: Tensor, steps: Natural, w_0: Tensor | None) -> Tensor:
-    """Refuse what is no batch of quadratics, and return the initial iterates, (batch, d)."""
+    """Check a batch of quadratics and return the initial iterates, (batch, d)."""
     if not H.numel():
         raise ValueError(f"H must have shape (batch, d, d) with none of them 0, got {tuple(H.shape)}")
     w_0 = torch.zeros_like(b) if w_0 is None else w_0
@@ -441,12 +465,12 @@ def run_solver(
     steps: Natural,
     w_0: Float[Tensor, " d"] | Float[Tensor, "batch d"] | None = None,
 ) -> Float[Tensor, "batch after d"]:
-    """The iterates of a method, from w_0 to the one after the last step: (batch, steps + 1, d), in the dtype of H.
+    """Iterates w_0 .. w_steps of a method: (batch, steps + 1, d), in the dtype of H.
 
     Args:
         solver: such as `conjugate_gradients()`.
-        H: symmetric, positive semi-definite matrices; that they are semi-definite is left to the caller to know, but
-            for conjugate gradients, which refuse an H that their own directions prove indefinite.
+        H: symmetric, positive semi-definite matrices; semi-definiteness is not checked, except by conjugate gradients,
+            which refuse an H that their own directions prove indefinite.
         b: the right-hand sides, in the range of H.
         steps: gradients to take.
         w_0: initial iterates, (d,) or one a problem; default 0.
@@ -455,6 +479,16 @@ def run_solver(
         ValueError: if H, b and w_0 do not fit together or the solver, or are not finite, or H is not symmetric; or if
             conjugate gradients prove H indefinite.
         FloatingPointError: if the method diverges, with the step whose iterate stopped being finite.
+
+    >>> from icl.profile import make_generator
+    >>> from icl.solvers import momentum, run_solver, tuned_momentum
+    >>> from icl.tasks import StationaryRegression
+    >>> from icl.tasks.quadratics import hessians
+    >>> prompt = StationaryRegression(d=4, n=40).sample(3, generator=make_generator("example"))
+    >>> H = hessians(prompt)
+    >>> w = run_solver(momentum(*tuned_momentum(0.3, 2.5)), H, H.sum(-1), steps=60)
+    >>> w.shape, bool((w[:, -1] - 1).abs().max() < 1e-3)
+    (torch.Size([3, 61, 4]), True)
     """
     w_0 = _start(H, b, steps, w_0)
     state = solver.init(H, b, w_0)
@@ -478,10 +512,10 @@ def conjugate_scalars(
     steps: Natural,
     M: Any = None,
 ) -> tuple[Float[Tensor, "batch steps"], Float[Tensor, "batch steps"]]:
-    """The alpha and gamma of every step of `conjugate_gradients(M)` from w_0 = 0, for each problem: they differ.
+    """alpha and gamma of every step of `conjugate_gradients(M)` from w_0 = 0, for every problem.
 
-    With them (3.1) and (3.2) of [Dutta & Sra 2025] are conjugate gradients, which no two numbers a layer shared by all
-    prompts are. gamma[:, 0] = 0; both are 0 at the steps that a problem no longer takes.
+    With them (3.1) and (3.2) of [Dutta & Sra 2025] are conjugate gradients; they differ between problems, so that no
+    prompt-independent coefficients do the same. gamma[:, 0] = 0; both are 0 once the problem has stopped.
 
     Args:
         H: symmetric, positive semi-definite matrices.

@@ -1,8 +1,8 @@
 """Checkpoints: the state of a training in one file, written atomically and verified by its hash.
 
-A checkpoint is a safetensors file. Its header holds notes in JSON, saying what the tensors belong to, and a sha256 over
-every byte of the file (its own digits read as zeros), so that a single changed bit is detected. Loading runs no code:
-there is no pickle. :func:`~icl.experiments.training.fit` writes checkpoints and resumes from them.
+A checkpoint is a safetensors file. Its header holds metadata in JSON (notes), and a sha256 over every byte of the file
+(its own digits read as zeros), so that a single changed bit is detected. Loading runs no code: there is no pickle.
+:func:`~icl.experiments.training.fit` writes checkpoints and resumes from them.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ _BLANK = "0" * 64
 def write(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
     """Write tensors and notes to `path` atomically: a temporary file beside it, fsync, rename.
 
-    Until then what stood at `path` is untouched. The temporary file, `<name>.*.part`, is never read.
+    Until the rename, the old file at `path` is untouched. The temporary file, `<name>.*.part`, is never read.
 
     Args:
         path: the file; its folder must exist.
         tensors: of any shape, dtype and device.
-        notes: what JSON can hold (see :func:`to_jsonable`).
+        notes: JSON-serialisable (see :func:`to_jsonable`).
 
     Raises:
         ValueError: if the notes are not JSON.
@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise checkpoint_error(path, f"it cannot be read: {error.strerror}") from error
     size = int.from_bytes(data[:8], "little")
     try:
-        # A header that begins with its brace and ends inside the file is what every safetensors file has.
+        # Every safetensors file has a header that begins with a brace and ends inside the file.
         if not data[8:9] == b"{" or 8 + size > len(data):
             raise ValueError("no header")
         header = json.loads(data[8 : 8 + size])
@@ -100,7 +100,7 @@ def check_compatible(path: Path, found: Mapping[str, Any], here: Mapping[str, An
     Args:
         path: the file, for the message.
         found: its notes.
-        here: the notes it must have, in the order in which they are compared; its other notes are not looked at.
+        here: the required notes, in the order in which they are compared; its other notes are ignored.
 
     Raises:
         ValueError: naming the first field that differs, with both values.
@@ -120,7 +120,7 @@ def _difference(found: Any, here: Any, where: str) -> str | None:
             if difference := _difference(found[name], here[name], inner):
                 return difference
         return None
-    # 1 and True are equal to Python and not the same setting.
+    # 1 == True in Python, but they are different settings.
     same = found == here and isinstance(found, bool) == isinstance(here, bool)
     return None if same else f"{where} is {_shortened(found)} in the file and {_shortened(here)} here"
 
@@ -131,7 +131,7 @@ def _shortened(value: Any) -> str:
 
 
 def to_jsonable(value: Any) -> Any:
-    """Convert settings to what JSON can hold; two results are equal exactly if the settings are.
+    """Convert settings to JSON-serialisable values; two results are equal exactly if the settings are.
 
     Numbers, text, None, arrays, tensors, sequences, mappings and dataclasses of these, to any depth; functions and
     classes are converted to their names, so two functions of one name count as the same.
@@ -164,7 +164,7 @@ def _name(thing: Any) -> str:
 
 
 class _State:
-    """All that a training is resumed from, as tensors by name: model, optimiser, random generators."""
+    """State of a training, as tensors by name: model, optimiser, random generators."""
 
     def __init__(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, generators: Mapping[str, torch.Generator]
@@ -196,7 +196,7 @@ class _State:
         self.model.load_state_dict(_part(tensors, "model/"))
 
     def identity(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Notes that a checkpoint must hold to be resumed from here, in the order in which they are compared."""
+        """Notes required of a checkpoint to resume from, in the order in which they are compared."""
         trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         plain = bool | int | float | str
         return {
@@ -209,7 +209,7 @@ class _State:
                     name: f"{tensor.dtype} {tuple(tensor.shape)}{' trained' * (name in trained)}"
                     for name, tensor in self.model.state_dict().items()
                 },
-                # A forgetting factor kept as a plain number is as much part of a model as its weights.
+                # Plain numbers, such as a fixed forgetting factor, are part of a model as well.
                 "settings": {
                     name: {key: to_jsonable(value) for key, value in vars(module).items() if isinstance(value, plain)}
                     for name, module in self.model.named_modules()
@@ -224,13 +224,13 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 class _Checkpointer:
-    """Snapshots of a training in memory and its checkpoint on disk, resumed from when this is made.
+    """Snapshots of a training in memory and its checkpoint on disk; resumes from the checkpoint on construction.
 
-    A snapshot is good once loss and gradient of the next step are finite. The newest good one is kept: it is what an
-    interrupted training writes, and what a diverged model is set back to.
+    A snapshot is good once loss and gradient of the next step are finite. The newest good one is kept: it is written
+    when a training is interrupted, and restored when it diverges.
 
     Args:
-        state: what is copied and restored.
+        state: copied and restored.
         path: the file; None writes nothing.
         settings: of the training, by name, which the file's must equal.
         every: steps between writes.

@@ -9,9 +9,9 @@ Cells are distributed by joblib. By default `run_grid` runs them one by one; ins
 
     with joblib.parallel_config(backend="dask"): ...
 
-it sends them to the Dask cluster of the current client, and with `n_jobs=2` to two processes. Makers have to be the
-library's, a notebook's or an installed package's: Dask looks for a function of any other file by its name, and waits
-for ever for a worker that cannot find it.
+it sends them to the Dask cluster of the current client, and with `n_jobs=2` to two processes. Makers must be defined in
+the library, a notebook or an installed package: Dask pickles a function of any other file by its name, and hangs if a
+worker cannot import it.
 """
 
 import functools
@@ -44,12 +44,12 @@ _NUMBERS = ("risk", "se", "difference", "difference_se")
 
 
 class CellFailed(RuntimeError):
-    """Failure of a predictor to be made or to predict; the message names it, the task and the seed."""
+    """Failure to build a predictor or to predict; the message names it, the task and the seed."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A predictor known by its errors alone: a limit in closed form, in a benchmark beside what is measured.
+    """A closed-form error in place of a predictor: a theoretical limit beside measured errors.
 
     Attributes:
         errors: from prompts to expected squared errors against the clean label, (batch, time).
@@ -67,11 +67,11 @@ class Grid:
 
     Attributes:
         tasks: by name; a cell's prompts are drawn from the stream "<stream>/<task's name>" at its seed.
-        makers: by name, functions from a task to its predictor; the name should say what the predictor knows or was
-            tuned on.
+        makers: by name, functions from a task to its predictor; the name should state its known parameters or its
+            tuning.
         seeds: number of cells a task; they are 0 .. seeds - 1.
         batch: prompts a cell.
-        last: how many positions, counted from the end, are averaged.
+        last: number of positions, counted from the end, that are averaged.
         reference: name of the predictor that the others are compared with, prompt by prompt.
         stream: first part of the streams' names.
     """
@@ -85,7 +85,7 @@ class Grid:
     stream: str = "benchmark"
 
     def __post_init__(self) -> None:
-        """Refuse an empty grid, a reference that is not in it, and impossible sizes, by name."""
+        """Validate names, the reference and sizes."""
         validate_fields(self)
         named: tuple[tuple[str, Any], ...] = (("tasks", self.tasks), ("makers", self.makers))
         for name, given in named:
@@ -107,13 +107,13 @@ class Grid:
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
     def fingerprint(self, task: str) -> str:
-        """Hash of all that determines a cell of this task except its seed: task, sizes, program, library, versions.
+        """Hash of everything that determines a cell of this task except its seed: task, sizes, code, versions.
 
         The makers are represented by the text of the running program (the notebook's cells so far, or the script) and
         the library's files. A changed comment changes the hash too.
 
         Raises:
-            ValueError: if the task refers to something that JSON cannot hold.
+            ValueError: if the task refers to something that is not JSON-serialisable.
         """
         _checks.one_of("task", task, self.tasks)
         what = {name: getattr(self, name) for name in ("batch", "last", "reference", "stream")}
@@ -138,10 +138,10 @@ class Results:
     provenance: dict[str, Any]
 
     def pooled(self) -> pd.DataFrame:
-        """All seeds together: task, method, the four numbers, and ratio, risk over that of the reference, and ratio_se.
+        """Pool all seeds: task, method, the four numbers, and ratio, risk over that of the reference, and ratio_se.
 
         Seeds are independent and of one size. With a and b the two risks and r their ratio, var(r) is to first order
-        (var(a) - 2 r cov(a, b) + r^2 var(b)) / b^2, and var(a - b) = difference_se^2 tells the covariance.
+        (var(a) - 2 r cov(a, b) + r^2 var(b)) / b^2, and var(a - b) = difference_se^2 determines the covariance.
         """
         order = [self.table[name].drop_duplicates() for name in ("task", "method")]
         groups = self.table.groupby(["task", "method"], sort=False)
@@ -165,12 +165,22 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None
         grid: tasks, predictors and sizes.
         folder: where finished cells are kept, one JSON file each, written atomically; a cell that is there already is
             read and not run again. None keeps nothing.
-        jobs: number of processes. None is one, or what a surrounding `joblib.parallel_config` says.
+        jobs: number of processes. None is one, or that of a surrounding `joblib.parallel_config`.
 
     Raises:
         CellFailed: if a predictor cannot be made or used, by name; finished cells stay.
         ValueError: if the folder holds a cell of another grid, library or version, or one that cannot be read: with its
             path and the reason, and nothing is overwritten; or if a worker has another library or version.
+
+    >>> from icl.experiments.grid import Grid, run_grid
+    >>> from icl.filters import kalman, lms
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=3, n=30, gamma=0.95, sigma_w=1.0, sigma_e=0.3)
+    >>> makers = {"LMS": lambda task: lms(0.2), "Kalman, parameters known": kalman}
+    >>> grid = Grid({"AR(1)": task}, makers, seeds=2, batch=50, last=10, reference="Kalman, parameters known")
+    >>> results = run_grid(grid)
+    >>> results.table.shape, bool(results.pooled()["ratio"].min() == 1)  # no predictor beats the Kalman filter
+    ((4, 7), True)
     """
     if folder is not None:
         _checks.instance("folder", folder, str, Path)
@@ -182,7 +192,7 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None
     done: dict[tuple[str, int], list[dict[str, Any]]] = {}
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
-        # All are looked at before any work begins, so that a foreign folder is refused at once.
+        # Existing cells are read before any work begins, so that a foreign folder is refused at once.
         for cell in cells:
             path = _path(home, *cell)
             if path.exists():
@@ -211,10 +221,10 @@ def run_grid(grid: Grid, folder: Path | str | None = None, *, jobs: Count | None
 def _cell(
     task: Task, makers: dict[str, Maker], cell: tuple[str, int], batch: int, last: int, reference: str, stream: str
 ) -> tuple[tuple[str, int], list[dict[str, Any]], dict[str, Any]]:
-    """Run one task and seed: the cell, a row of numbers for every predictor, and the environment they were run in."""
+    """Run one task and seed: the cell, a row of numbers for every predictor, and the environment."""
     name, seed = cell
     threads = torch.get_num_threads()
-    # One thread: sums are then added in one order, wherever the cell is worked on.
+    # One thread, so that the order of summation does not depend on the machine.
     torch.set_num_threads(1)
     try:
         prompt = task.sample(
@@ -250,7 +260,7 @@ def _mean(values: np.ndarray) -> tuple[float, float]:
 
 
 def _path(folder: Path, task: str, seed: int) -> Path:
-    # Any name of a task becomes a file's name, and no two the same.
+    # Injective: any task's name becomes a file name, and no two the same.
     return folder / f"{quote(task, safe=' ,=()')}.{seed}.json"
 
 

@@ -29,7 +29,7 @@ class AdamW:
         lr: step size.
         weight_decay: decoupled from the gradient: each step shrinks the parameters by lr * weight_decay.
         momentum: beta_1, the paper's "momentum parameter".
-        beta2: memory of the squared gradient; the paper names none, PyTorch's default.
+        beta2: decay of the squared gradient's running mean; the paper names none, PyTorch's default.
     """
 
     lr: Positive = 1e-2
@@ -38,7 +38,7 @@ class AdamW:
     beta2: Annotated[float, Ge(0), Lt(1)] = 0.999
 
     def __post_init__(self) -> None:
-        """Refuse settings that AdamW does not have."""
+        """Validate the settings."""
         validate_fields(self)
 
 
@@ -65,7 +65,7 @@ class Config:
     clip: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse sizes and schedules that cannot be."""
+        """Validate sizes and schedule."""
         validate_fields(self)
         if self.warm_up > self.steps:
             raise ValueError(f"warm_up must be at most steps = {self.steps}, got {self.warm_up}")
@@ -179,6 +179,17 @@ def fit(
         Diverged: if the loss or the gradient's norm is not finite. The model is set back to its last good state; the
             checkpoint is an earlier good state.
         KeyboardInterrupt: passed on, after the newest good state is written.
+
+    >>> from icl.experiments import Config, fit
+    >>> from icl.models.fast_weights import GLA
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import DriftingRegression
+    >>> task = DriftingRegression(d=3, n=20, gamma=0.95, sigma_w=1.0, sigma_e=0.3)
+    >>> model = GLA(3, lam=0.5, mu=0.01)
+    >>> config = Config(steps=30, batch=32)
+    >>> run = fit(model, GLA.loss, task, config, generator=make_generator("example"), progress=False)
+    >>> run.losses.shape, bool(model.mu > 0.01)
+    ((30,), True)
     """
     _checks.function("task.sample", task.sample)
     parameters = _trainable(model)
@@ -229,7 +240,7 @@ def _adamw(settings: AdamW, parameters: list[nn.Parameter], *, fused: bool) -> t
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters to train; refuse a model that `fit` cannot train or a checkpoint cannot hold."""
+    """Return the trainable parameters; refuse a model that `fit` cannot train or a checkpoint cannot hold."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     kinds = {f"{parameter.dtype} on {parameter.device}" for parameter in parameters}
     if len(kinds) != 1:
@@ -243,7 +254,7 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
 def _generators(
     generator: torch.Generator, extra: Mapping[Any, Any] | None, dtype: torch.dtype
 ) -> dict[str, torch.Generator]:
-    """Return all generators by name; refuse names that are none or taken."""
+    """Return all generators by name; refuse empty and duplicate names."""
     extra = extra or {}
     _checks.check_generator(generator, dtype)
     if not all(isinstance(each, torch.Generator) for each in extra.values()):
@@ -254,7 +265,7 @@ def _generators(
 
 
 def _check_losses(losses: Any, history: list[np.ndarray]) -> Tensor:
-    """Return what `loss` returned; refuse another shape than before, and what depends on no parameter."""
+    """Return the losses; refuse another shape than before, and losses that depend on no parameter."""
     if not isinstance(losses, Tensor) or losses.ndim > 1 or not losses.numel() or not losses.requires_grad:
         raise ValueError(f"loss must return a scalar or (models,) that depends on the parameters, got {losses!r}")
     if history and losses.shape != history[-1].shape:

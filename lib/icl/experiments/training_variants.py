@@ -26,22 +26,22 @@ from icl.models import one_layer as gla
 from icl.tasks import Prompt, Task
 from icl.tasks.core import InputLaw
 
-#: The steps that come first in the notebooks, few, with a long memory of gradients. (One of them has no decay here.)
+#: First phase of the notebooks: few steps, with a long memory of gradients. (One of them has no decay here.)
 FIRST = Config(10, 1_000, AdamW(lr=1e-2, weight_decay=1e-2, momentum=0.99, beta2=0.9), clip=1e-2)
-#: The steps that follow there, all on one batch.
+#: Second phase of the notebooks, all steps on one batch.
 THEN = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0))
-#: What the paper's text says in sec. 3.3, Adam, batches of 1,000 held for 100 steps, gradients clipped to 0.01.
+#: The recipe in the paper's text, sec. 3.3: Adam, batches of 1,000 held for 100 steps, gradients clipped to 0.01.
 DESCRIBED = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0), clip=1e-2)
 
 
 class FixedBatch:
-    """A task whose samples repeat: a new batch is drawn every so many calls, and returned again in between.
+    """Task with repeated batches: a new batch is drawn every so many calls, and returned again in between.
 
     A checkpoint cannot hold the batch, so :func:`~icl.experiments.training.fit` refuses a checkpoint with this task.
 
     Args:
-        task: where prompts come from.
-        every: how many times a batch is returned.
+        task: draws the prompts.
+        every: number of calls for which a batch is returned.
 
     Attributes:
         task: as given; its d, n, Lambda and inputs are this one's.
@@ -54,7 +54,7 @@ class FixedBatch:
         self.task, self.every = task, every
         self.d, self.n, self.Lambda = task.d, task.n, task.Lambda
         self.inputs: InputLaw = task.inputs
-        self._held: Prompt | None = None
+        self._current: Prompt | None = None
         self._times = 0
 
     def weight_kernel(self) -> Any:
@@ -75,17 +75,17 @@ class FixedBatch:
         Raises:
             ValueError: if the current batch has another size, dtype or device than is asked for.
         """
-        if self._held is None or self._times % self.every == 0:
-            self._held = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
-        elif (self._held.batch, self._held.x.dtype) != (batch, dtype):
+        if self._current is None or self._times % self.every == 0:
+            self._current = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
+        elif (self._current.batch, self._current.x.dtype) != (batch, dtype):
             raise ValueError(
-                f"batch must stay {self._held.batch} in {self._held.x.dtype} while prompts are held, "
+                f"batch must stay {self._current.batch} in {self._current.x.dtype} while prompts are held, "
                 f"got {batch} in {dtype}"
             )
-        elif device is not None and torch.empty(0, device=device).device != self._held.x.device:
-            raise ValueError(f"device must stay {self._held.x.device} while prompts are held, got {device}")
+        elif device is not None and torch.empty(0, device=device).device != self._current.x.device:
+            raise ValueError(f"device must stay {self._current.x.device} while prompts are held, got {device}")
         self._times += 1
-        return self._held
+        return self._current
 
 
 @validated
@@ -100,20 +100,20 @@ def memformer_recipe(
 ) -> tuple[Run, Prompt]:
     """Train in place by the recipe of the public notebooks; return the run and the batch that most steps used.
 
-    The steps of :data:`FIRST`, on one batch, then those of :data:`THEN` on another. There each matrix's gradient is
-    clipped for itself, here that of all parameters together. The paper's figures show the error on the second batch or
+    The steps of :data:`FIRST`, on one batch, then those of :data:`THEN` on another. The notebooks clip every matrix's
+    gradient separately, here that of all parameters together. The paper's figures show the error on the second batch or
     on a fresh one, by figure.
 
     Args:
         model: its parameters that require a gradient are trained, from where they are.
         loss: (model, prompt) -> scalar.
-        task: where the two batches come from.
+        task: draws the two batches.
         batch: prompts in each.
-        steps: how many the second part has.
+        steps: number of steps of the second phase.
         generator: the stream that prompts are drawn from.
 
     Returns:
-        The second part's run, and its batch.
+        The run of the second phase, and its batch.
 
     Raises:
         ValueError: if arguments do not fit together.
@@ -149,9 +149,8 @@ def minimise(
     """Train in place by L-BFGS with a strong Wolfe line search, on a deterministic loss.
 
     Args:
-        model: its parameters that require a gradient are trained; float64 gets far, float32 stops early.
-        loss: a scalar of them, the same for the same parameters. Where a search meets one that is not finite it turns
-            back.
+        model: its parameters that require a gradient are trained; use float64, float32 stops early.
+        loss: a deterministic scalar function of them. The line search backtracks from losses that are not finite.
         iterations: at most; after twice as many evaluations none is begun.
         tolerance: ends when the gradient's largest entry is at most that; earlier when an iteration moves the
             loss, or every parameter, by less than 1e-14: near a loss of 1, from gradients of 1e-7 on.
@@ -193,7 +192,7 @@ def minimise(
         if len(losses) == 1 and not math.isfinite(losses[0]):
             raise diverged("starts")
         if not math.isfinite(losses[-1]):
-            # Torch's line search halves the step where slopes are NaN, and breaks off where losses are.
+            # Torch's line search halves the step where slopes are NaN, and aborts where losses are.
             value = torch.full_like(value, math.inf)
             for parameter in parameters:
                 parameter.grad = torch.full_like(parameter, math.nan)
@@ -201,7 +200,7 @@ def minimise(
 
     clock = time.monotonic()
     rule.step(closure)
-    # The line search may end on a point it looked at before its last: what counts is where the parameters are.
+    # The line search may end on a point before its last evaluation: evaluate at the final parameters.
     closure()
     if not math.isfinite(losses[-1]):
         raise diverged("ended")
@@ -231,17 +230,17 @@ def train_side_by_side(
 ) -> Float[Tensor, "models tokens tokens"]:
     """Train one-layer models side by side on the same fresh prompts; return their final parameters.
 
-    Each has its own forgetting factor and start; AdamW acts on every entry for itself, so no model feels the others.
+    Each has its own forgetting factor and start; AdamW acts on every entry separately, so the models are independent.
 
     Args:
-        task: where prompts come from.
+        task: draws the prompts.
         theta: starts [W | r]: first d columns of W_KQ, last row of W_V as last column
             (:mod:`icl.theory.one_layer.population`). Its dtype and device are those of the training.
         lam: forgetting factor of each model, > 0.
         steps: number of steps.
         batch: prompts a step.
         optimiser: settings of AdamW.
-        generator: where prompts come from.
+        generator: the stream that prompts are drawn from.
         callback: called with the number of steps done and the parameters, before the first step and after each.
 
     Raises:

@@ -2,10 +2,9 @@
 
 :class:`Tunable` defines how a predictor is built from its settings and which values to try; :func:`evaluate_grid` runs
 all combinations on the same prompts; :meth:`GridResult.best` is the setting of least squared error on chosen positions;
-and :func:`tune` repeats this on a finer grid around the best. The predictor may be any that
-:mod:`icl.experiments.evaluation` can
-judge: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS` has those of the chapter *One benchmark
-on drifting tasks*. Where the error is an exact function of the settings, :func:`simplex` searches without a grid.
+and :func:`tune` repeats this on a finer grid around the best. Any predictor of :mod:`icl.experiments.evaluation` will
+do: a filter, a layer of `icl.models`, a function of prompts. :data:`LAYERS` has those of the chapter *One benchmark on
+drifting tasks*. Where the error is an exact function of the settings, :func:`simplex` searches without a grid.
 """
 
 import itertools
@@ -37,10 +36,10 @@ class Tunable:
     Attributes:
         build: `(d, **settings) -> predictor`, where d is the inputs' dimension.
         axes: by a setting's name, the values to try first, rising or falling.
-        linear: settings in which the answer is linear; they are not tried but solved for.
+        linear: settings in which the prediction is linear, solved for by least squares.
         log_scale: settings, such as a forgetting factor lam, whose finer grids are spaced by equal factors in 1 - lam;
             those of other settings are spaced by equal factors in the setting itself.
-        at_once: settings of which `build` takes many as one tensor (:mod:`icl.filters`); the rest are tried one by one.
+        at_once: vectorised settings, of which `build` takes many as one tensor (:mod:`icl.filters`).
     """
 
     build: Callable[..., Predictor]
@@ -50,7 +49,7 @@ class Tunable:
     at_once: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse axes without values, and names that are none of them."""
+        """Validate axes, and the names that refer to them."""
         if not callable(self.build):
             raise ValueError(f"build must be a function from d and settings to a predictor, got {self.build!r}")
         object.__setattr__(self, "axes", _checked_axes(self.axes))
@@ -74,8 +73,8 @@ class GridResult:
 
     Attributes:
         axes: by a setting's name, the values tried.
-        answers: an axis for each setting, then batch and time, NaN where a predictor diverged; with `linear`, one more
-            axis, of what those settings multiply.
+        answers: predictions: an axis for each setting, then batch and time, NaN where a predictor diverged; with
+            `linear`, one more axis, of the terms that those settings multiply.
         linear: settings that are solved for.
     """
 
@@ -84,7 +83,7 @@ class GridResult:
     linear: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse answers that do not fit the settings."""
+        """Validate the shape of the predictions."""
         object.__setattr__(self, "axes", _checked_axes(self.axes))
         sizes = tuple(map(len, self.axes.values()))
         _checks.names("linear", self.linear)
@@ -114,8 +113,8 @@ class GridResult:
         """Mean squared error of each combination over some positions; NaN where a predictor diverged.
 
         Args:
-            truth: what the answers should be.
-            positions: which of them count.
+            truth: the target labels.
+            positions: the positions that count.
         """
         self._fits(truth, positions)
         if not self.linear:
@@ -123,18 +122,18 @@ class GridResult:
             return off.square().mean((-1, -2)).numpy(force=True)
         found = np.empty(self.answers.shape[:-3])
         for at in np.ndindex(found.shape):
-            off = self.answers[at] @ self._solved(at, truth, positions) - truth
+            off = self.answers[at] @ self._least_squares(at, truth, positions) - truth
             found[at] = off[:, positions].square().mean().item()
         return found
 
     def best(
         self, truth: Float[Tensor, "batch time"], positions: slice = slice(None)
     ) -> tuple[dict[str, float], Float[Tensor, "batch time"]]:
-        """Return the settings of least error over some positions, linear ones included, and their answers everywhere.
+        """Return the settings of least error over some positions, linear ones included, and all their predictions.
 
         Args:
-            truth: what the answers should be.
-            positions: which of them count.
+            truth: the target labels.
+            positions: the positions that count.
 
         Raises:
             FloatingPointError: if the predictor diverged with all settings.
@@ -146,10 +145,10 @@ class GridResult:
         settings = {name: float(axis[i]) for (name, axis), i in zip(self.axes.items(), at, strict=True)}
         if not self.linear:
             return settings, self.answers[at]
-        found = self._solved(at, truth, positions)
+        found = self._least_squares(at, truth, positions)
         return settings | dict(zip(self.linear, found.tolist(), strict=True)), self.answers[at] @ found
 
-    def _solved(self, at: tuple[Any, ...], truth: Tensor, positions: slice) -> Tensor:
+    def _least_squares(self, at: tuple[Any, ...], truth: Tensor, positions: slice) -> Tensor:
         """Linear settings of least error, given the others."""
         parts = self.answers[at][:, positions].flatten(0, 1)
         return torch.linalg.lstsq(parts, truth[:, positions].reshape(-1, 1)).solution[:, 0]
@@ -198,8 +197,8 @@ def evaluate_grid(tunable: Tunable, prompt: Prompt) -> GridResult:
     """Run a predictor with every combination of its settings on the same prompts; NaN where a filter fails.
 
     Args:
-        tunable: what is tried.
-        prompt: what all read.
+        tunable: the predictor and its grid.
+        prompt: the prompts, the same for all combinations.
 
     Raises:
         ValueError: if predictions do not fit the prompts or a model's are not finite.
@@ -221,7 +220,7 @@ def evaluate_grid(tunable: Tunable, prompt: Prompt) -> GridResult:
 
 
 def _combinations(axes: _Axes, at_once: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Index into the answers and settings: numbers, or tensors for those that are tried at once."""
+    """Iterate over combinations: index into the predictions, and settings, tensors for the vectorised ones."""
     together = [name for name in axes if name in at_once]
     columns = {
         name: torch.as_tensor(axes[name]).reshape(*[1] * i, -1, *[1] * (len(together) - i))
@@ -234,12 +233,12 @@ def _combinations(axes: _Axes, at_once: tuple[str, ...]) -> Iterator[tuple[tuple
 
 
 def _parts(tunable: Tunable, d: int, settings: dict[str, Any]) -> list[Predictor]:
-    """Predictors whose answers the linear settings multiply: one of these is 1, the others are 0."""
+    """Basis predictors of the linear settings: one setting is 1, the others are 0."""
     units = np.eye(len(tunable.linear)).tolist()
     return [tunable.build(d, **settings, **dict(zip(tunable.linear, unit, strict=True))) for unit in units]
 
 
-def _finer(tunable: Tunable, settings: dict[str, float]) -> Tunable:
+def _refine(tunable: Tunable, settings: dict[str, float]) -> Tunable:
     """Refine the grid: as many values between the neighbours of the best ones, spaced by equal factors."""
     axes = {}
     for name, axis in tunable.axes.items():
@@ -262,22 +261,32 @@ def tune(
     """Tune a predictor: the settings of least squared error on some prompts.
 
     Args:
-        tunable: what is tuned; its linear settings are solved for, its other ones tried.
-        prompt: what it reads, in the dtype that it is made for.
-        truth: what the answers should be; None for the clean labels.
-        positions: which of them count.
-        rounds: how many grids, each as fine again as the one before it, between the neighbours of its best.
+        tunable: the predictor and its first grid; linear settings are solved for.
+        prompt: the prompts, in the predictor's dtype.
+        truth: the target labels; None for the clean labels.
+        positions: the positions that count.
+        rounds: number of grids, each a refinement between the neighbours of the best setting before.
 
     Raises:
         ValueError: if arguments do not fit together, or a value that a finer grid is to be spaced around is not > 0.
         FloatingPointError: if the predictor diverged with all settings.
+
+    >>> import torch
+    >>> from icl.experiments.tuning import Tunable, tune
+    >>> from icl.filters import lms
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import StationaryRegression
+    >>> prompt = StationaryRegression(d=5, n=30).sample(100, generator=make_generator("example"), dtype=torch.float64)
+    >>> tuned = tune(Tunable(lambda d, mu: lms(mu), {"mu": [0.01, 0.03, 0.1, 0.3, 1.0]}), prompt, rounds=1)
+    >>> tuned.settings
+    {'mu': 0.1}
     """
     _checks.precision("dtype", prompt.x.dtype)
     aim = clean(prompt) if truth is None else truth
     for ahead in reversed(range(rounds)):
         settings, answers = evaluate_grid(tunable, prompt).best(aim, positions)
         if ahead:
-            tunable = _finer(tunable, settings)
+            tunable = _refine(tunable, settings)
     loss = (answers - aim)[:, positions].square().mean().item()
     return Tuned(settings, tunable.build(prompt.d, **settings), loss)
 
@@ -290,9 +299,9 @@ def simplex(
 
     Args:
         error: from settings to an error; infinite or NaN where there is none.
-        start: settings to begin with, at least one, any numbers.
+        start: initial settings, at least one, any numbers.
         evaluations: of the error, at most.
-        ceiling: larger errors count as this one, so that the search may begin beside what does not settle.
+        ceiling: upper limit on the error, so that the search may start beside settings without a steady state.
     """
     first = np.atleast_1d(np.asarray(start, dtype=np.float64))
     if first.ndim != 1 or not len(first):
@@ -300,7 +309,7 @@ def simplex(
     options: Any = {"maxfev": evaluations, "xatol": 1e-6, "fatol": 1e-9}
 
     def capped(z: np.ndarray) -> Any:
-        return min(ceiling, float(error(z)))  # in this order NaN is the ceiling
+        return min(ceiling, float(error(z)))  # min in this order maps NaN to the ceiling
 
     found = minimize(capped, first, method="Nelder-Mead", options=options)
     return np.asarray(found.x), float(found.fun)

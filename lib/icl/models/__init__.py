@@ -11,7 +11,7 @@
 - `memformer`: Memformers in reduced form, with trainable memory
 - `one_layer`: one layer of gated linear attention, and its features
 - `operators`: gated linear attention and the delta rule over a sequence: recurrent, parallel, chunked
-- `paper_conventions`: deep attention with full matrices, under either reading of the papers' equations
+- `paper_conventions`: deep attention with full matrices, under either convention for stacking layers
 - `pointwise`: Memformers with a pointwise nonlinearity, for losses other than squares
 - `s6`: the S6 layer of Mamba: recurrent, dual, chunked, by sufficient statistics
 - `scalar_heads`: gated heads on scalar inputs

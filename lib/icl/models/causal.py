@@ -1,7 +1,7 @@
-"""What the deep models have in common: one causal pass answers every position of a prompt.
+"""Causal models: the interface of models that predict every position of a prompt in one pass.
 
-A model that reads only what is strictly earlier treats each position as a query. Its `errors` at all of them cost as
-much as the one at the end, and training on all of them is the two-stream loss: every example is also a question.
+A model that reads strictly earlier tokens only treats each position as a query. Its `errors` at all of them cost as
+much as the one at the end, and training on all of them is the two-stream loss: every example is also a query.
 """
 
 import torch
@@ -23,7 +23,7 @@ class Causal(nn.Module):
         raise NotImplementedError
 
     def checked(self, x: Tensor, y: Tensor) -> None:
-        """Refuse what is no batch of prompts for this model."""
+        """Refuse a batch of prompts that does not match this model."""
         _checks.shape("x", x, (None, None, self.d), "to match the model")
         _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
         _checks.dtype("y", y, x.dtype, "to match x")
@@ -40,26 +40,26 @@ class Causal(nn.Module):
 
     @validated
     def predictions(self, prompt: Prompt) -> Float[Tensor, "batch time"]:
-        """Predict every label, each from what is before it; its own enters by rounding only."""
+        """Predict every label from the tokens before it; its own enters by rounding only."""
         return prompt.y - self.errors(prompt.x, prompt.y)
 
     @validated
     def loss(self, prompt: Prompt, *, since: Natural = 0) -> Float[Tensor, ""]:
-        """Mean squared error over prompts and over positions since .. n, each a query with that many examples."""
+        """Mean squared error over prompts and positions since .. n; position i is a query after i examples."""
         if since > prompt.n:
             raise ValueError(f"since must be at most n = {prompt.n}, got {since}")
         return self.errors(prompt.x, prompt.y)[:, since:].square().mean()
 
 
 class Normalised(Causal):
-    """A model that sees every input at length sqrt(d), and its label in the same proportion.
+    """Input normalisation in front of a model: every input scaled to length sqrt(d), its label in proportion.
 
-    (x_i, y_i) -> (x_i, y_i) sqrt(d) / ||x_i||, errors multiplied back. Nothing is lost where y_i = <w_i, x_i>: an
-    example says as much about w_i at any length. f(c X, c y) = c f(X, y) for every c, and no prompt is an outlier by
-    the lengths of its inputs. An input of length 0 says nothing and stays as it is.
+    (x_i, y_i) -> (x_i, y_i) sqrt(d) / ||x_i||, errors multiplied back. No information is lost where y_i = <w_i, x_i>.
+    f(c X, c y) = c f(X, y) for every c, and no prompt is an outlier by the lengths of its inputs. An input of length 0
+    is left unchanged.
 
     Args:
-        model: the model that reads normalised prompts.
+        model: applied to the normalised prompts.
     """
 
     @validated

@@ -1,4 +1,4 @@
-"""Linear recurrences whose gates see a window of the newest tokens, as behind a short causal convolution.
+"""Linear recurrences behind a short causal convolution: gates see a window of the newest tokens.
 
 Published layers put a convolution of width 2 to 4 in front of their gates and keys [Fu et al. 2022; Dao & Gu 2024;
 Yang et al. 2024]: the gates of step i then see the tokens i - width + 1 .. i. With r the length of x, u = x / r
@@ -26,11 +26,11 @@ from icl.models.causal import Causal
 
 @validated
 def newest(tokens: Float[Tensor, "batch time channels"], width: Count) -> Float[Tensor, "batch time width channels"]:
-    """The newest tokens at each position, itself first; 0 where the sequence had not begun.
+    """Sliding window over tokens, newest first, zero-padded at the start.
 
     Args:
         tokens: a batch of sequences.
-        width: how many.
+        width: tokens in the window.
     """
     _checks.tensor("tokens", tokens, 3)
     padded = nn.functional.pad(tokens, (0, 0, width - 1, 0))
@@ -41,8 +41,8 @@ def newest(tokens: Float[Tensor, "batch time channels"], width: Count) -> Float[
 class Convolved(Causal):
     """A gated layer with a short causal convolution in front of its gates and its written key.
 
-    The network has one hidden layer, a convolution of this width, SiLU, and starts as if it were not there: a_i = lam
-    and k_i = beta u_i. With `mixes` it makes a filter c of its own at every step; without, c is one trained filter, as
+    The network has one hidden layer, a convolution of this width, SiLU, and is initialised to have no effect: a_i = lam
+    and k_i = beta u_i. With `mixes` it computes a filter c at every step; without, c is one trained filter, as
     published, times a gate. Erasing and reading use the present key, not a filtered one: on white inputs no other fits
     the present label.
 
@@ -50,14 +50,14 @@ class Convolved(Causal):
         d: dimension of the inputs.
         width: tokens that the convolution covers.
         sees: "keys", or "tokens": keys with their labels, that of step i included.
-        corrects: the layer writes its error; otherwise the label.
+        corrects: write the error (delta rule); otherwise the label (Hebbian).
         fades: a_i is a gate; otherwise one trained number.
-        mixes: a filter is made at every step.
+        mixes: compute a filter at every step.
         compares: the network sees the inner products of the window's directions too.
         hidden: channels of the convolution.
-        lam: a to start from.
-        beta: strength of writing to start from, dimensionless.
-        generator: what the convolution's weights are drawn from.
+        lam: initial a.
+        beta: initial write strength, dimensionless.
+        generator: source of the convolution's initial weights.
         dtype: of the parameters.
     """
 
@@ -78,7 +78,7 @@ class Convolved(Causal):
         generator: torch.Generator,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Draw the convolution; what it is read with starts at 0."""
+        """Draw the convolution; its readout is initialised to 0."""
         super().__init__()
         self.d = d
         self.width = width
@@ -93,7 +93,7 @@ class Convolved(Causal):
         drawn = torch.randn(hidden, seen, generator=generator, dtype=dtype, device=generator.device)
         self.convolution = nn.Parameter(drawn / math.sqrt(seen))
         self.offset = nn.Parameter(torch.zeros_like(drawn[:, 0]))
-        # Rows: the fade's log-odds, then the filter's entries, or the log of the strength.
+        # Rows: log-odds of the decay, then the filter's entries, or the log of the write strength.
         self.head = nn.Parameter(drawn.new_zeros(1 + (width if mixes else 1), hidden))
         self.log_odds = nn.Parameter(torch.logit(drawn.new_tensor(lam)))
         self.filter = nn.Parameter(drawn.new_tensor([beta] + [0.0] * (width - 1)))
@@ -105,7 +105,7 @@ class Convolved(Causal):
 
         Args:
             x: inputs.
-            y: their labels, which only matter where the layer sees tokens.
+            y: their labels, used only where the layer sees tokens.
         """
         self.checked(x, y)
         return self._gates(*_unit(x, y))
@@ -116,7 +116,7 @@ class Convolved(Causal):
         u, v, length = _unit(x, y)
         a, c = self._gates(u, v, length)
         written = torch.einsum("btj,btjd->btd", c, newest(u, self.width))
-        # Written at i and read at t > i: faded by a_i .. a_{t-1}, whose product may be 0.
+        # Written at i and read at t > i: decayed by a_i .. a_{t-1}, whose product may be 0.
         before = torch.cat([torch.ones_like(a[:, :1]), a[:, :-1]], dim=1)
         later = torch.ones(a.shape[1], a.shape[1], dtype=torch.bool, device=a.device).tril(-1)
         faded = torch.where(later, before.unsqueeze(2), 1.0).cumprod(1).tril(-1)
@@ -147,7 +147,7 @@ class Convolved(Causal):
 
 
 def _unit(x: Any, y: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Directions, labels over lengths, lengths; an input of length 0 counts as one of length 1."""
+    """Unit inputs, labels over lengths, lengths; an input of length 0 counts as one of length 1."""
     power = x.square().sum(-1)
     length = torch.where(power > 0, power, 1.0).sqrt()
     return x / length.unsqueeze(-1), y / length, length

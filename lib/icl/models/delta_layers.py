@@ -1,13 +1,13 @@
-"""Fast weights that write what they got wrong, or that solve for the best estimate.
+"""Error-correcting fast weights: delta rule, Longhorn, first-order methods, Mesa, Kalman.
 
     delta rule          w <- lam (w + mu (y - w'x) x)               [Widrow & Hoff 1960; Schlag et al. 2021]
     gated delta rule    the same with lam_i, mu_i                   [Yang et al. 2024]
     Longhorn            w <- lam (w + (y - w'x) x / (eps + x'x))    [Liu et al. 2024]
-    LFOM                w = sum_k c_k H^k b of all examples alike, H, b their means [Dutta & Sra 2025]
+    LFOM                w = sum_k c_k H^k b, with H, b means over all examples [Dutta & Sra 2025]
     Mesa                w = argmin sum_i lam^(n+1-i) (y_i - w'x_i)^2 + eps w'w      [von Oswald et al. 2025]
     Kalman              w = posterior mean under the drift (3)      [Kalman 1960]
 
-The interface and the rest is in :mod:`icl.models.fast_weights`.
+The interface and the Hebbian layers are in :mod:`icl.models.fast_weights`.
 """
 
 from collections.abc import Sequence
@@ -42,13 +42,20 @@ from icl.models.fast_weights import (
 
 
 class DeltaRule(_Fading):
-    """w <- lam (w + mu (y - w'x) x): gradient descent on (y - w'x)^2 / 2 with weight decay.
+    """Delta rule, w <- lam (w + mu (y - w'x) x): gradient descent on (y - w'x)^2 / 2 with weight decay.
 
     Args:
         d: dimension of the inputs.
         lam: decay, one number or d.
         mu: write strength, in units of 1/x^2, one number or d.
         dtype: of the parameters.
+
+    >>> import torch
+    >>> from icl.models.delta_layers import DeltaRule
+    >>> layer = DeltaRule(2, lam=0.5, mu=1.0)
+    >>> x, y = torch.eye(2)[None].repeat(1, 2, 1), torch.tensor([[2.0, -1.0, 2.0, -1.0]])
+    >>> [round(float(e), 2) for e in layer.errors(x, y)[0].detach()]  # written in full, then halved twice
+    [2.0, -1.0, 1.5, -0.75]
     """
 
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
@@ -57,17 +64,17 @@ class DeltaRule(_Fading):
 
 
 class GatedDelta(_Estimating):
-    """w <- lam_i (w + beta_i (y - w'x) x / x'x): the delta rule on keys of length 1, gated [Yang et al. 2024].
+    """Gated delta rule on unit keys, w <- lam_i (w + beta_i (y - w'x) x / x'x) [Yang et al. 2024].
 
     lam_i = sigmoid(logit(lam) + forget(x_i, y_i)), beta_i = 2 sigmoid(logit(beta / 2) + write(x_i, y_i)) in (0, 2),
-    between which no write makes the newest example worse; with 1 it is known exactly. x = 0 teaches nothing.
+    the range in which no write increases the newest example's error; with 1 it is fitted exactly. x = 0 has no update.
 
     Args:
         d: dimension of the inputs.
         forget: gate of the decay.
         write: gate of the write strength.
-        lam: decay to start from.
-        beta: write strength to start from, dimensionless.
+        lam: initial decay.
+        beta: initial write strength, dimensionless.
         dtype: of the parameters; gates have their own.
     """
 
@@ -82,7 +89,7 @@ class GatedDelta(_Estimating):
         beta: Annotated[float, Gt(0), Lt(2)],
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Start as the rule without gates, if they start at 0."""
+        """Start as the ungated rule, if the gates start at 0."""
         super().__init__(d)
         self.forget, self.write = _gate("forget", forget, d), _gate("write", write, d)
         self.log_odds = _log_odds("lam", lam, dtype)
@@ -102,12 +109,12 @@ class GatedDelta(_Estimating):
 
 
 class Longhorn(_Estimating):
-    """w <- lam (w + (y - w'x) x / (eps + x'x)): the least of (v - w)'(v - w) + (y - v'x)^2 / eps over v, with decay.
+    """Longhorn, w <- lam (w + (y - w'x) x / (eps + x'x)): argmin over v of ||v - w||^2 + (y - v'x)^2 / eps, decayed.
 
     Args:
         d: dimension of the inputs.
         lam: decay.
-        eps: weight of staying, in units of x^2; near 0 the newest example is known exactly.
+        eps: weight of the proximal term, in units of x^2; near 0 the newest example is fitted exactly.
         dtype: of the parameters.
     """
 
@@ -124,7 +131,7 @@ class Longhorn(_Estimating):
 
     @property
     def eps(self) -> Float[Tensor, ""]:
-        """Weight of staying."""
+        """Weight of the proximal term."""
         return self.log_eps.exp()
 
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
@@ -133,14 +140,15 @@ class Longhorn(_Estimating):
 
 
 class LFOM(FastWeights[LFOMState]):
-    """x' sum_k c_k H^k b with H and b the means of x x' and y x: what L layers of a Memformer can say on white inputs.
+    """Linear first-order method: x' sum_k c_k H^k b with H and b the means of x x' and y x.
 
-    L steps of a linear first-order method from 0, its step sizes free: w_L is a polynomial of degree L - 1 in H times b
-    [Dutta & Sra 2025, Theorem 3.1]. It takes all examples alike and forgets none.
+    Its predictions are those of L steps from 0 with free step sizes, or of L layers of a Memformer on white inputs:
+    w_L is a polynomial of degree L - 1 in H times b [Dutta & Sra 2025, Theorem 3.1]. All examples have equal weights;
+    none is forgotten.
 
     Args:
         d: dimension of the inputs.
-        c: the coefficients, c_k in units of 1/x^(2k+2); as many as layers.
+        c: the coefficients, c_k in units of 1/x^(2k+2); one a layer.
         dtype: of the parameters.
     """
 
@@ -172,22 +180,31 @@ class LFOM(FastWeights[LFOMState]):
 
 
 class Mesa(FastWeights[MesaState]):
-    """c x'(G + eps I)^-1 b with G <- lam (G + x x'), b <- lam (b + y x): ridge regression that fades its examples.
+    """Mesa layer, exponentially weighted ridge regression: y_hat = c x'(G + eps I)^-1 b.
 
-    Solved when it is read, directly, where MesaNet iterates [von Oswald et al. 2025]. c, at first 1, can shrink the
-    answer towards 0, where drifting weights are on average. Sums and solution are in float64 in every dtype, because
-    the solution magnifies their rounding by up to tr(G) / eps; it keeps 16 - log10(tr(G) / eps) digits.
+        G <- lam (G + x x'),    b <- lam (b + y x)
+
+    Solved directly at every read, where MesaNet iterates [von Oswald et al. 2025]. c, initially 1, can shrink the
+    prediction towards 0, the mean of drifting weights. Sums and solution are in float64 in every dtype, because the
+    solution magnifies their rounding by up to tr(G) / eps; it keeps 16 - log10(tr(G) / eps) digits.
 
     Args:
         d: dimension of the inputs.
         lam: forgetting factor.
         eps: regularisation, in units of x^2.
         dtype: of the parameters.
+
+    >>> import torch
+    >>> from icl.models.delta_layers import Mesa
+    >>> x = torch.tensor([[[1.0, 0.0], [1.0, 1.0], [2.0, -1.0]]])
+    >>> e = Mesa(2, lam=0.9, eps=1e-6).errors(x, x @ torch.tensor([2.0, -1.0]))
+    >>> abs(round(float(e[0, -1].detach()), 3))  # two clean labels determine two weights
+    0.0
     """
 
     @validated
     def __init__(self, d: Count, *, lam: OpenUnit, eps: Positive, dtype: torch.dtype = torch.float32) -> None:
-        """Keep both; the answer is the ridge regression's own."""
+        """Start as plain ridge regression, c = 1."""
         super().__init__(d)
         self.log_odds, self.log_eps = _log_odds("lam", lam, dtype), _log("eps", eps, dtype)
         self.c = nn.Parameter(torch.ones((), dtype=dtype))
@@ -214,17 +231,17 @@ class Mesa(FastWeights[MesaState]):
     def _read(self, state: MesaState, x: Tensor) -> Tensor:
         held = state.G.to(torch.float64, copy=True)
         held.diagonal(dim1=-2, dim2=-1).add_(self.eps)
-        # Asking whether a matrix is singular would keep a GPU waiting at every step.
+        # A check for singularity would synchronise a GPU at every step.
         w_hat, _ = torch.linalg.solve_ex(held, state.b.double(), check_errors=_checks.is_readable(held))
         return (self.c * (w_hat * x).sum(-1)).to(x)
 
 
 class Kalman(FastWeights[KalmanState]):
-    """The Kalman filter of the drift (3) with its law as parameters: k = P x / (x'P x + sigma_y^2), then
+    """Kalman filter of the drift (3), with the drift's parameters trainable.
 
-        w <- gamma (w + k (y - w'x)),    P <- gamma^2 (P - k x'P) + sigma_e^2 I
+        k = P x / (x'P x + sigma_y^2),    w <- gamma (w + k (y - w'x)),    P <- gamma^2 (P - k x'P) + sigma_e^2 I
 
-    and P = P_0 I before the first example. No layer beats it on its own drift, if the parameters are the drift's.
+    and P = P_0 I before the first example. With the drift's own parameters it is optimal: no layer beats it.
 
     P is in float64 in every dtype: the first examples reduce it from P_0 to about sigma_y^2 / x'x, a difference whose
     relative error is the dtype's rounding times P_0 x'x / sigma_y^2. Hence the bound on P_0, up to which answers are
@@ -250,7 +267,7 @@ class Kalman(FastWeights[KalmanState]):
         P_0: Positive,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Keep the law; ValueError if float64 has no digits for P_0 beside sigma_y^2."""
+        """Keep the parameters; ValueError if float64 has no digits for P_0 beside sigma_y^2."""
         super().__init__(d)
         self.log_gamma, self.log_sigma_e = _log("gamma", gamma, dtype), _log("sigma_e", sigma_e, dtype)
         self.log_sigma_y, self.log_P_0 = _log("sigma_y", sigma_y, dtype), _log("P_0", P_0, dtype)
@@ -285,7 +302,7 @@ class Kalman(FastWeights[KalmanState]):
 
     def _write(self, state: KalmanState, x: Tensor, y: Tensor) -> KalmanState:
         Px, s = innovation(state.P, x.double(), dim=1)
-        # Where rounding has left no variance, a direction is known as far as P has digits: no update.
+        # Innovation variance below round-off: no information, no update.
         S = torch.where(s > 0, s + self.sigma_y.double().square(), torch.inf)
         error = y - self._read(state, x)
         w_hat = self.gamma * torch.addcmul(state.w_hat, Px.to(x), (error / S).to(x).unsqueeze(-1))

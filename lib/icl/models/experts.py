@@ -1,9 +1,9 @@
-"""Several heads, and gates on them: multi-head Memformers and mixtures of experts [Dutta & Sra 2025, sec. 4].
+"""Multi-head Memformers, mixtures of experts, and their gates [Dutta & Sra 2025, sec. 4].
 
 Heads h = 1 .. H have blocks and weights of their own, each a :class:`~icl.models.memformer.Memformer`. Gates alpha_h
-weigh them in one of two ways:
+weight them in one of two ways:
 
-- on layers (:class:`MultiHead`): all heads read the same tokens, and what they add is summed (sec. 4.1, gated in sec.
+- on layers (:class:`MultiHead`): all heads read the same tokens, and their outputs are summed (sec. 4.1, gated in sec.
   4.2),
 
       Z_{l+1} = Z_l + 1/n sum_h alpha_h sum_{j<=l} Gamma_j^{h,l} R_j^h,    R_j^h = Attn_{P_j^h, Q_j^h}(Z_j)
@@ -11,12 +11,12 @@ weigh them in one of two ways:
 - on outputs (:class:`OutputMixture`): every head runs alone, and predictions are summed, sum_h alpha_h Head_h(Z_0) (Thm
   4.1)
 
-Gates are free numbers (:class:`FreeGate`), convex (:class:`ConvexGate`), or read from the prompt's inputs
+Gates are free numbers (:class:`FreeGate`), convex (:class:`ConvexGate`), or computed from the prompt's inputs
 (:class:`PromptGate`).
 
 Two facts, not in the paper. A multi-head Memformer is one Memformer of H L layers: layer l's registers, one a head, are
-H layers of which only the last moves the tokens. That is how it is computed here; the recursion is that of
-:mod:`icl.models.memformer`. And where B = 0, H heads whose weights are in proportion are one head of L layers,
+H layers of which only the last moves the tokens. It is computed that way here; the recursion is that of
+:mod:`icl.models.memformer`. And where B = 0, H heads with proportional weights are one head of L layers,
 
     Gamma_j^{h,l} = g_j^h c_j^l  =>  A_j = sum_h alpha_h g_j^h A_j^h with the weights c_j^l,
 
@@ -47,18 +47,18 @@ from icl.models.memformer import (
 from icl.models.token_form import _blocks, many_heads, parameters, token_errors, token_iterates
 from icl.tasks import Prompt
 
-#: Times the dtype's precision and the largest entry: what is left beside one head and is smaller counts as rounding.
+#: Tolerance of :func:`merge`, in units of the dtype's precision times the largest entry.
 _ROUNDING = 1e3
 
 
 def _fits(H: Tensor, parameter: Tensor) -> None:
-    """Refuse curvatures that a gate of this parameter cannot take."""
+    """Refuse curvatures that do not match a gate's parameter."""
     _blocks("H", H)
     _checks.dtype("H", H, parameter.dtype, "to match the gate")
 
 
 class FreeGate(nn.Module):
-    """Gates that are any numbers, the same for every prompt; they start at 1/heads.
+    """Free gates: any numbers, the same for every prompt; they start at 1/heads.
 
     Args:
         heads: H.
@@ -73,13 +73,13 @@ class FreeGate(nn.Module):
         self.alpha = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_kind(dtype)))
 
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
-        """The numbers themselves; of H nothing is read."""
+        """Gates; H is not used."""
         _fits(H, self.alpha)
         return self.alpha.unsqueeze(0)
 
 
 class ConvexGate(nn.Module):
-    """Gates alpha = softmax(logits), >= 0 with sum 1 and the same for every prompt; they start at 1/heads.
+    """Convex gates alpha = softmax(logits), >= 0 with sum 1, the same for every prompt; they start at 1/heads.
 
     A sum of 1 alone, as in footnote 2 of the paper, makes an affine combination, which may leave the heads' hull.
 
@@ -96,20 +96,20 @@ class ConvexGate(nn.Module):
         self.logits = nn.Parameter(torch.zeros(heads, dtype=_kind(dtype)))
 
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
-        """The softmax; of H nothing is read."""
+        """Gates, a softmax; H is not used."""
         _fits(H, self.logits)
         return self.logits.softmax(0).unsqueeze(0)
 
 
 class PromptGate(nn.Module):
-    """Gates that read the prompt's curvature H by one number: alpha = link(u ln scale(H) + v).
+    """Prompt-dependent gates, a function of one scale of the curvature H: alpha = link(u ln scale(H) + v).
 
-    With link = exp, u = -1 and v = 0 a head that was made for inputs of variance 1 is divided by the scale: the error
-    polynomial p(t) of its layers is p(t / scale), whatever the variance. No label is read.
+    With link = exp, u = -1 and v = 0 a head trained on inputs of variance 1 is divided by the scale: the error
+    polynomial p(t) of its layers is p(t / scale), whatever the variance. Labels are not used.
 
     Args:
-        u: (heads,) where slopes start; dimensionless.
-        v: (heads,) where offsets start, to match u.
+        u: (heads,) initial slopes; dimensionless.
+        v: (heads,) initial offsets, to match u.
         scale: function of H that returns a number > 0 for each prompt, in x^2, such as
             :func:`~icl.tasks.quadratics.mean_curvature`.
         link: function of the (batch, heads) numbers, such as torch.exp; its result has the same shape.
@@ -122,7 +122,7 @@ class PromptGate(nn.Module):
         scale: Callable[[Tensor], Tensor],
         link: Callable[[Tensor], Tensor] = torch.exp,
     ) -> None:
-        """Keep copies of the starts."""
+        """Keep copies of the initial values."""
         super().__init__()
         _checks.tensor("u", u, 1)
         if not len(u):
@@ -136,7 +136,7 @@ class PromptGate(nn.Module):
         self.u, self.v = nn.Parameter(u.detach().clone()), nn.Parameter(v.detach().clone())
 
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "batch heads"]:
-        """The gates of each prompt."""
+        """Gates of each prompt."""
         _fits(H, self.u)
         scale = self.scale(H)
         _checks.shape("scale", scale, (len(H),), "to have a number for each prompt")
@@ -148,8 +148,8 @@ class PromptGate(nn.Module):
         return gates
 
 
-def _alike(heads: Any, gate: Any) -> tuple[int, int, torch.dtype]:
-    """Refuse heads, and a gate, that do not fit together; return their layers, d and dtype."""
+def _check_heads(heads: Any, gate: Any) -> tuple[int, int, torch.dtype]:
+    """Check that heads and gate match; return their layers, d and dtype."""
     _checks.instance("heads", heads, Sequence)
     if not heads or not all(isinstance(head, Memformer) for head in heads):
         raise ValueError(f"heads must be at least one icl.models.memformer.Memformer, got {heads!r:.200}")
@@ -167,35 +167,35 @@ def _alike(heads: Any, gate: Any) -> tuple[int, int, torch.dtype]:
 
 
 class _Gated(nn.Module):
-    """Heads and a gate, and what both kinds of mixtures do with them."""
+    """Base class of both kinds of mixtures: heads and a gate."""
 
     def __init__(self, heads: Sequence[Memformer], gate: FreeGate | ConvexGate | PromptGate | None = None) -> None:
         super().__init__()
-        self.layers, self.d, _ = _alike(heads, gate)
+        self.layers, self.d, _ = _check_heads(heads, gate)
         self.heads, self.gate = nn.ModuleList(heads), gate
 
-    def _each(self) -> list[Memformer]:
-        """The heads, which a list of modules holds as any modules."""
+    def _members(self) -> list[Memformer]:
+        """Heads, typed: `nn.ModuleList` holds plain modules."""
         return [cast(Memformer, head) for head in self.heads]
 
-    def _matching(self, name: str, value: Tensor) -> None:
-        """Refuse another dtype than that of the heads, which may have been moved to one since."""
-        _checks.dtype(name, value, self._each()[0].preconditioner.A().dtype, "to match the model")
+    def _check_dtype(self, name: str, value: Tensor) -> None:
+        """Refuse another dtype than the heads' present one."""
+        _checks.dtype(name, value, self._members()[0].preconditioner.A().dtype, "to match the model")
 
     def gates(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "prompts heads"]:
         """alpha_h, a row for all prompts or one for each; ones without a gate."""
         _checks.shape("H", H, (None, self.d, self.d), "to match the model")
-        self._matching("H", H)
+        self._check_dtype("H", H)
         return H.new_ones(1, len(self.heads)) if self.gate is None else self.gate(H)
 
     def _curvatures(self, name: str, X: Tensor) -> Tensor:
         """H of inputs that match the model."""
         _checks.shape(name, X, (None, None, self.d), "to match the model")
-        self._matching(name, X)
+        self._check_dtype(name, X)
         return X.transpose(1, 2) @ X / X.shape[1]
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         raise NotImplementedError
 
     def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
@@ -204,11 +204,11 @@ class _Gated(nn.Module):
 
 
 class MultiHead(_Gated):
-    """Heads that read the same tokens and are summed at every layer, each with a gate.
+    """Multi-head Memformer: heads read the same tokens, and their gated outputs are summed at every layer.
 
-    Heads that are given the same memory, as an object, share it and train it together. Where in addition B = 0 and the
-    gates are the same for all prompts, they are summed before the layers run: one head's cost for all. Where a head's
-    memory is token-wise, the examples' labels are followed one by one (:func:`~icl.models.token_form.token_errors`).
+    Heads that are given the same memory object share and train it together. Where in addition B = 0 and the gates are
+    the same for all prompts, they are summed before the layers run, at the cost of one head. Where a head's memory is
+    token-wise, the labels of the examples are propagated one by one (:func:`~icl.models.token_form.token_errors`).
 
     Args:
         heads: at least one, of as many layers and the same d and dtype; token-wise memories are for the same n.
@@ -227,7 +227,7 @@ class MultiHead(_Gated):
             raise ValueError(f"heads must have TokenWise memories for one number of examples, got {sorted(sizes)}")
 
     def blocks(self, H: Float[Tensor, "batch d d"]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A, Gamma and B of the one Memformer that this is (the module's head), of heads times L layers.
+        """A, Gamma and B of the equivalent Memformer (the module's head), of heads times L layers.
 
         Gamma is as :func:`~icl.models.memformer.error_matrices` takes it, or as
         :func:`~icl.models.token_form.token_errors` does where a memory is token-wise.
@@ -236,7 +236,7 @@ class MultiHead(_Gated):
         curved = any(B is not None for _, _, B in parts)
         if not curved and len(gates) == 1:
             summed = dict[int, tuple[Tensor, Tensor, None]]()
-            for alpha, head, (A, Gamma, _) in zip(gates[0], self._each(), parts, strict=True):
+            for alpha, head, (A, Gamma, _) in zip(gates[0], self._members(), parts, strict=True):
                 before = summed.get(id(head.memory), (torch.zeros_like(A), Gamma, None))
                 summed[id(head.memory)] = before[0] + alpha * A, Gamma, None
             parts, gates = list(summed.values()), gates.new_ones(1, len(summed))
@@ -245,12 +245,12 @@ class MultiHead(_Gated):
         B = None
         if curved:
             B = torch.stack([torch.zeros_like(A) if B is None else B for A, _, B in parts], dim=1).flatten(0, 1)
-        # A prompt, a layer, a register, its head, its token and a row of it.
+        # Axes: prompt, layer, register, its head, its token and its rows.
         each = [Gamma for _, Gamma, _ in parts]
         tokens, rows = (max(Gamma.shape[axis] for Gamma in each) for axis in (2, 3))
         tables = [Gamma.expand(-1, -1, tokens, rows) for Gamma in each]
         weights = gates[:, None, None, :, None, None] * torch.stack(tables, dim=2)
-        # Of each layer's heads the last alone moves the tokens, by the registers of all.
+        # Only the last of a layer's heads moves the tokens, by the registers of all.
         still = weights.new_zeros(1).expand(len(gates), self.layers, count - 1, self.layers, count, tokens, rows)
         size = self.layers * count
         Gamma = torch.cat([still, weights.unsqueeze(2)], dim=2).reshape(len(gates), size, size, tokens, rows)
@@ -258,11 +258,11 @@ class MultiHead(_Gated):
 
     def _parts(self) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """A, Gamma with an axis for tokens and one for rows, and B of each head."""
-        found = ((head.memory, *head.blocks()) for head in self._each())
+        found = ((head.memory, *head.blocks()) for head in self._members())
         return [(A, _table(memory, Gamma), B) for memory, A, Gamma, B in found]
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         H = self._curvatures("X", X)
         A, Gamma, B = self.blocks(H)
         M = error_matrices(H, A, Gamma, B) if Gamma.dim() == 4 else token_errors(X, A, Gamma, B)
@@ -270,7 +270,7 @@ class MultiHead(_Gated):
 
     @validated
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
-        """All token states, by the paper's equations as they stand."""
+        """All token states, by the paper's literal equations."""
         gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
         parts = self._parts()
         P, Q = (torch.stack(blocks) for blocks in zip(*(parameters(A, B) for A, _, B in parts), strict=True))
@@ -289,7 +289,7 @@ class MultiHead(_Gated):
 
 
 class OutputMixture(_Gated):
-    """Heads that run alone and whose predictions are summed, each with a gate [Dutta & Sra 2025, Thm 4.1].
+    """Mixture of experts: heads run alone, and their gated predictions are summed [Dutta & Sra 2025, Thm 4.1].
 
     With M_l^h those of a head, M_l = I - sum_h alpha_h (I - M_l^h).
 
@@ -303,26 +303,26 @@ class OutputMixture(_Gated):
     """
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, if what is summed is the heads' states after l layers."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, of the sum of the heads' states after l layers."""
         gates = self.gates(self._curvatures("X", X))
         eye = torch.eye(self.d, dtype=X.dtype, device=X.device)
-        each = torch.stack([eye - head.errors(X) for head in self._each()], dim=1)
+        each = torch.stack([eye - head.errors(X) for head in self._members()], dim=1)
         return eye - (gates[:, :, None, None, None] * each).sum(1)
 
     @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label."""
         gates = self.gates(self._curvatures("x", prompt.x[:, :-1]))
-        return (gates * torch.stack([head(prompt) for head in self._each()], dim=1)).sum(1)
+        return (gates * torch.stack([head(prompt) for head in self._members()], dim=1)).sum(1)
 
 
 def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = None) -> Memformer:
-    """The one head that `MultiHead(heads)` is, with gates alpha, if there is one. What it returns shares nothing.
+    """Merge the heads of `MultiHead(heads)` with gates alpha into one equivalent head, where one exists.
 
     Without B there is one when each layer's sum_h alpha_h Gamma_j^{h,.} A_j^h, a table of weights times matrices, is
     one column times one matrix: heads of equal weights (then A = sum_h alpha_h A^h, exactly, with their memory), of
-    weights in proportion, or of matrices in proportion. With B, inputs move by sum_h alpha_h B^h X X' A^h, and labels
-    by sum_h alpha_h A^h: weights must be equal, and one B has to do beside A = sum_h alpha_h A^h. For multiples b_h of
+    proportional weights, or of proportional matrices. With B, inputs move by sum_h alpha_h B^h X X' A^h, and labels by
+    sum_h alpha_h A^h: weights must be equal, with a single B that fits A = sum_h alpha_h A^h. For multiples b_h of
     one B and a_h of one A, alpha_h = 1, it is that of sum_h a_h b_h / sum_h a_h; for others there is none in general.
 
     Adam's steps on the A^h of H heads of equal weights, all of rate eta, are those on their sum of rate H eta: each
@@ -334,12 +334,12 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
 
     Returns:
         A Memformer with trainable (:class:`~icl.models.memformer.Full`) blocks and the heads' memory if their weights
-        are equal, else a :class:`~icl.models.memformer.FullTable` one.
+        are equal, else a :class:`~icl.models.memformer.FullTable` one. It shares no parameters with the heads.
 
     Raises:
-        ValueError: if arguments do not fit together, or no single head does it.
+        ValueError: if arguments do not fit together, or no single head is equivalent.
     """
-    layers, d, dtype = _alike(heads, None)
+    layers, d, dtype = _check_heads(heads, None)
     if any(isinstance(head.memory, TokenWise) for head in heads):
         raise ValueError("heads must not have a TokenWise memory")
     parts = [head.blocks() for head in heads]
@@ -360,7 +360,7 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
             tables = torch.stack([Gamma if Gamma.dim() == 2 else Gamma[..., -1] for _, Gamma, _ in parts])
             memory = FullTable(layers, dtype=dtype).to(A.device)
             summed = A.new_zeros(layers, d, d)
-            # Layer j's register in all that follow it: a row a layer, a column an entry of the matrix.
+            # Layer j's register at all later layers: a row a layer, a column an entry of the matrix.
             for j in range(layers):
                 U, sizes, V = torch.linalg.svd(torch.einsum("hl,he->le", tables[:, :, j], A[:, j].flatten(1)), False)
                 if len(sizes) > 1 and sizes[1] > rounding * sizes[0]:
@@ -368,7 +368,7 @@ def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = No
                         "heads must have weights or matrices in proportion for one head to be their sum: "
                         f"layer {j} has two parts, of {sizes[0]:.3g} and {sizes[1]:.3g}"
                     )
-                # The first of those that are equal but for rounding, so that the sign does not depend on it.
+                # The first of the largest entries, up to rounding, so that the sign does not depend on rounding.
                 reach = U[:, 0].abs()
                 largest = int((reach > (1 - rounding) * reach.max()).nonzero()[0])
                 memory.weights[:, j] = U[:, 0] / U[largest, 0]

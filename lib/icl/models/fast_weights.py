@@ -1,20 +1,20 @@
-"""Fast weights: the interface of all layers, their states and gates, and those that write what they are told.
+"""Fast weights: the interface of all layers, their states and gates, and the Hebbian layers.
 
 With the input as key and query and the label as value, each layer keeps an estimate w_hat of the weights behind
-y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in what they write, and in who decides how much:
+y_i = <w_i, x_i> and predicts <w_hat, x> from it. They differ in the update and in its gates:
 
     linear attention    w <- w + mu y x                             [Katharopoulos et al. 2020]
     GLA                 w <- lam (w + mu y x)                       [Yang et al. 2023]
     RetNet              several of these, at fixed lam              [Sun et al. 2023]
     Mamba-2             w <- a_i w + mu Delta_i y x                 [Dao & Gu 2024]
 
-:mod:`icl.models.delta_layers` has those that write what they got wrong. One interface for all, :class:`FastWeights`: a
-state that `start` makes, `step` advances by one example and `read` asks. They are :class:`~icl.models.causal.Causal`
-models: position i is predicted from the examples before it. Parameters are kept in unconstrained form (logarithms,
-log-odds) and trained as such; constructors take, and properties show, their natural values. What a layer costs is
-counted while it runs, by :func:`~icl.models.flops.cost`.
+:mod:`icl.models.delta_layers` has the error-correcting ones. One interface for all, :class:`FastWeights`: a state made
+by `start`, advanced by one example by `step`, and read by `read`. They are :class:`~icl.models.causal.Causal` models:
+position i is predicted from the examples before it. Parameters are kept in unconstrained form (logarithms, log-odds)
+and trained as such; constructors take, and properties show, their natural values. A layer's operations are counted
+while it runs, by :func:`~icl.models.flops.cost`.
 
-The settings that fade or write may be one number or one per coordinate of x; the latter is for inputs whose coordinates
+Decays and write strengths may be one number or one per coordinate of x; the latter is for inputs whose coordinates
 differ in scale (a decay per channel, a diagonal gain).
 """
 
@@ -39,21 +39,21 @@ _PerChannel = Float[Tensor, "*#d"]
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """State of the layers that remember their estimate alone, in units of y/x."""
+    """State of the layers that keep their estimate only, in units of y/x."""
 
     w_hat: Float[Tensor, "batch d"]
 
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """State of a layer of several heads: an estimate each, in units of y x."""
+    """State of a multi-head layer: an estimate each, in units of y x."""
 
     w_hat: Float[Tensor, "batch heads d"]
 
 
 @dataclass(frozen=True, eq=False)
 class MesaState:
-    """State of Mesa: the faded sums of x x', in units of x^2, and of y x, both in float64."""
+    """State of Mesa: exponentially weighted sums of x x', in units of x^2, and of y x, both in float64."""
 
     G: Float[Tensor, "batch d d"]
     b: Float[Tensor, "batch d"]
@@ -61,7 +61,7 @@ class MesaState:
 
 @dataclass(frozen=True, eq=False)
 class LFOMState:
-    """State of a first-order method: the sums of x x', in units of x^2, and of y x, and of how many examples."""
+    """State of a first-order method: sums of x x', in units of x^2, and of y x, and the number of examples."""
 
     G: Float[Tensor, "batch d d"]
     b: Float[Tensor, "batch d"]
@@ -77,7 +77,7 @@ class S6State:
 
 @dataclass(frozen=True, eq=False)
 class KalmanState:
-    """State of the Kalman layer: its estimate, and P, the covariance of what that still misses, in float64."""
+    """State of the Kalman layer: its estimate, and P, the covariance of the estimation error, in float64."""
 
     w_hat: Float[Tensor, "batch d"]
     P: Float[Tensor, "batch d d"]
@@ -85,9 +85,9 @@ class KalmanState:
 
 @dataclass(frozen=True, eq=False)
 class Memories:
-    """State of a stack of layers (`icl.models.streaming_stacks`): of each layer what it keeps of labels and inputs.
+    """State of a stack of layers (:mod:`icl.models.streaming_stacks`): every layer's memories of labels and inputs.
 
-    Where keys are x it is in units of y x and x^2; where they have length 1, of y/x and 1.
+    For keys x in units of y x and x^2; for unit keys, of y/x and 1.
     """
 
     labels: Float[Tensor, "batch layers d"]
@@ -125,10 +125,10 @@ def _setting(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...]) 
 
 
 class Gate(nn.Module):
-    """What a token (x, y) adds to a setting's log or log-odds. `Gate` itself adds nothing: the setting is fixed.
+    """Data-dependent gate: an additive logit computed from the token (x, y). `Gate` itself adds 0.
 
-    A gate reads the token alone, not the state, as the gates of these layers do; it starts at 0, so that a gated layer
-    starts as the layer without gates.
+    The logit is added to a setting's log or log-odds. As in these layers, it depends on the token, not on the state; it
+    starts at 0, so that a gated layer starts as the ungated one.
     """
 
     d: int | None = None
@@ -139,7 +139,7 @@ class Gate(nn.Module):
 
 
 class LinearGate(Gate):
-    """w'(x, y), the papers' gate.
+    """Linear gate w'(x, y), that of the papers.
 
     Args:
         d: dimension of the inputs.
@@ -161,9 +161,9 @@ class LinearGate(Gate):
 
 
 class LengthGate(Gate):
-    """c log(1 + x'x / d): how long the input is, which a linear gate cannot see when x and -x are as likely.
+    """Length gate c log(1 + x'x / d): even in x, where a linear gate is odd.
 
-    Added to a log, a power of the length: with c = -1 and x'x well above d a write strength mu / x'x.
+    Added to a log it is a power of the length: with c = -1 and x'x well above d a write strength mu / x'x.
 
     Args:
         d: dimension of the inputs.
@@ -185,10 +185,10 @@ class LengthGate(Gate):
 
 
 class FastWeights(Causal, Generic[S]):
-    """A layer whose memory is a state of fixed size that every example changes.
+    """Base class of recurrent layers: a state of fixed size, updated by every example.
 
-    Subclasses say how a state starts, what an example does to it and what it answers: `_start`, `_write`, `_read`,
-    whose arguments are known to be good.
+    Subclasses define the initial state, the update and the prediction: `_start`, `_write`, `_read`, whose arguments
+    are validated before.
 
     Args:
         d: dimension of the inputs.
@@ -202,14 +202,14 @@ class FastWeights(Causal, Generic[S]):
 
     @validated
     def start(self, batch: Count) -> S:
-        """The state before any example, of a batch of prompts, in the dtype and on the device of the parameters."""
+        """Initial state of a batch of prompts, in the dtype and on the device of the parameters."""
         return self._start(next(self.parameters()).new_zeros(batch, self.d))
 
     def step(self, state: S, x: _Inputs, y: _Labels) -> S:
-        """The state after one more example a prompt.
+        """Advance the state by one example a prompt.
 
         Args:
-            state: what :meth:`start` or `step` returned; it is left as it is.
+            state: from :meth:`start` or `step`; it is not changed.
             x: inputs.
             y: their labels.
         """
@@ -226,7 +226,7 @@ class FastWeights(Causal, Generic[S]):
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, y_hat_j read from the state before example j."""
         self.checked(x, y)
-        state = self._start(x.new_zeros(len(x), self.d))  # of no prompts too
+        state = self._start(x.new_zeros(len(x), self.d))  # an empty batch is allowed
         answers = []
         # Unbound once, not indexed step by step: the backward pass of an index fills a tensor of full length.
         for xt, yt in zip(x.unbind(1), y.unbind(1), strict=True):
@@ -255,7 +255,7 @@ class FastWeights(Causal, Generic[S]):
 
 
 class _Estimating(FastWeights[Weights]):
-    """A layer whose state is its estimate, read by a product."""
+    """Base class of layers whose state is the estimate w, read as w'x."""
 
     def _start(self, w_hat: Tensor) -> Weights:
         return Weights(w_hat)
@@ -265,7 +265,7 @@ class _Estimating(FastWeights[Weights]):
 
 
 class LinearAttention(_Estimating):
-    """w <- w + mu y x: one step of gradient descent on -y w'x an example, which nothing bounds.
+    """Linear attention, w <- w + mu y x: a Hebbian update, one gradient step on the unbounded loss -y w'x an example.
 
     Args:
         d: dimension of the inputs.
@@ -289,7 +289,7 @@ class LinearAttention(_Estimating):
 
 
 class _Fading(_Estimating):
-    """An estimate that fades by lam and is written to with strength mu: one number each, or one a coordinate."""
+    """Base class of layers with decay lam and write strength mu: one number each, or one a coordinate."""
 
     @validated
     def __init__(
@@ -316,13 +316,20 @@ class _Fading(_Estimating):
 
 
 class GLA(_Fading):
-    """w <- lam (w + mu y x): the same with weight decay, one layer of gated linear attention (15) with A = mu I.
+    """Gated linear attention, w <- lam (w + mu y x): one layer (15) with A = mu I.
 
     Args:
         d: dimension of the inputs.
         lam: forgetting factor, one number or d.
         mu: write strength, in units of 1/x^2, one number or d.
         dtype: of the parameters.
+
+    >>> import torch
+    >>> from icl.models.fast_weights import GLA
+    >>> layer = GLA(2, lam=0.5, mu=1.0)
+    >>> state = layer.step(layer.start(1), torch.tensor([[1.0, 0.0]]), torch.tensor([2.0]))
+    >>> round(float(layer.read(state, torch.tensor([[3.0, 1.0]])).detach()), 3)  # 0.5 * 2 * 3
+    3.0
     """
 
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
@@ -331,17 +338,17 @@ class GLA(_Fading):
 
 @validated
 def retention(heads: Count) -> Float[np.ndarray, " heads"]:
-    """Decays of RetNet's heads, 1 - 2^(-5-h) for h = 0 .. heads - 1 [Sun et al. 2023, eq. 8]."""
+    """Decays of RetNet's heads: 1 - 2^(-5-h) for h = 0 .. heads - 1 [Sun et al. 2023, eq. 8]."""
     return 1 - 2.0 ** (-5 - np.arange(heads))
 
 
 class RetNet(FastWeights[Heads]):
-    """Heads w_h <- lam_h (w_h + y x) with decays that are not trained; the answer is sum_h c_h <w_h, x>.
+    """RetNet: heads w_h <- lam_h (w_h + y x) with fixed decays; the prediction is sum_h c_h <w_h, x>.
 
     Args:
         d: dimension of the inputs.
         lam: the decays, one a head, in (0, 1); `retention(heads)` has the paper's.
-        mu: write strength that all heads start with, c_h = mu / heads: any number, in units of 1/x^2.
+        mu: initial write strength, c_h = mu / heads for all heads: any number, in units of 1/x^2.
         dtype: of the parameters.
     """
 
@@ -349,7 +356,7 @@ class RetNet(FastWeights[Heads]):
     def __init__(
         self, d: Count, *, lam: Sequence[float] | np.ndarray, mu: Real, dtype: torch.dtype = torch.float32
     ) -> None:
-        """Keep the decays; all heads are read alike."""
+        """Keep the decays; start with equal readout weights."""
         super().__init__(d)
         if np.ndim(lam) != 1 or not len(lam):
             raise ValueError(f"lam must be one number a head, at least one, got {lam!r}")
@@ -369,18 +376,18 @@ class RetNet(FastWeights[Heads]):
 
 
 class Mamba2(_Estimating):
-    """w <- a_i w + mu Delta_i y x with a_i = exp(-A Delta_i): the token says how long it is held.
+    """Mamba-2, w <- a_i w + mu Delta_i y x with a_i = exp(-A Delta_i): a data-dependent step size.
 
-    Delta_i = softplus(b + gate(x_i, y_i)). A query is a token with label 0, whose own a fades the state before it is
-    read, as in :mod:`icl.models.s6`: that is S6 with one rate, W_B and W_C picking x, and Euler's rule in place of
+    Delta_i = softplus(b + gate(x_i, y_i)). A query is a token with label 0, whose own a decays the state before it is
+    read, as in :mod:`icl.models.s6`: that is S6 with one rate, W_B and W_C selecting x, and Euler's rule in place of
     zero-order hold.
 
     Args:
         d: dimension of the inputs.
-        gate: what the token adds; `LinearGate(d)` is the paper's.
+        gate: gate of the step; `LinearGate(d)` is the paper's.
         A: rate of decay.
-        Delta: step to start from.
-        mu: scale of the answer, in units of 1/x^2.
+        Delta: initial step.
+        mu: scale of the prediction, in units of 1/x^2.
         dtype: of the parameters; the gate has its own.
     """
 
@@ -402,11 +409,11 @@ class Mamba2(_Estimating):
 
     @property
     def mu(self) -> Float[Tensor, ""]:
-        """Scale of the answer."""
+        """Scale of the prediction."""
         return self.log_mu.exp()
 
     def Delta(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
-        """The step of each token."""
+        """Step of each token."""
         # Past torch's default threshold of 20 softplus is still 2e-9 off.
         return nn.functional.softplus(self.b + self.gate(x, y), threshold=40)
 

@@ -1,7 +1,7 @@
-"""Linear first-order methods with diagonal coefficients, and how their errors change with each coefficient.
+"""Linear first-order methods with diagonal coefficients: their errors and Jacobians.
 
 The methods of [Dutta & Sra 2025, (1.1), (3.5)] on the quadratics of :mod:`icl.tasks.quadratics`: every step starts anew
-at w_0 and adds up all gradients so far, each coordinate with a weight of its own,
+at w_0 and sums all gradients so far, each coordinate with a weight of its own,
 
     w_{k+1} = w_0 - sum_{i<=k} Lambda[k, i] o grad f(w_i),    grad f(w) = H (w - w*)
 
@@ -10,8 +10,8 @@ with the sign that descends: the paper's Lambda_i^k is -Lambda[k, i]. The errors
     M_0 = I,    M_{k+1} = I - sum_{i<=k} diag(Lambda[k, i]) H M_i
 
 A row of equal numbers is a scalar coefficient: :func:`~icl.theory.lfom.tables.cumulative` has the tables of known
-methods. Of the d L (L + 1) / 2 numbers of L steps L (L - 1) / 2 are idle: what multiplies M_i by a number, its own row
-divides by it.
+methods. Of the d L (L + 1) / 2 coefficients of L steps L (L - 1) / 2 are redundant: scaling M_i by a number can be
+undone by its own row.
 """
 
 import torch
@@ -23,7 +23,7 @@ from icl._bounds import validated
 
 
 def _triangle(Lambda: Tensor) -> None:
-    """Refuse coefficients of no step, and those of a step that reads a later one."""
+    """Refuse an empty table, and one with entries above the diagonal."""
     if not len(Lambda):
         raise ValueError(f"Lambda must have shape (L, L, d) with L >= 1, got {tuple(Lambda.shape)}")
     if _checks.is_readable(Lambda):
@@ -45,12 +45,12 @@ def _errors(H: Tensor, Lambda: Tensor, start: Tensor) -> list[Tensor]:
 def diagonal_errors(
     H: Float[Tensor, "batch d d"], Lambda: Float[Tensor, "L L d"], start: Float[Tensor, "batch d columns"]
 ) -> Float[Tensor, "batch states d columns"]:
-    """M_0 start .. M_L start of the module's head: for start = w_0 - w*, one column, the errors w_k - w*.
+    """Errors M_0 start .. M_L start of the module's head: for start = w_0 - w*, one column, w_k - w*.
 
     Args:
         H: X'X / n of each prompt.
         Lambda: Lambda[k, i] weighs the gradient at w_i in w_{k+1}, coordinate by coordinate; 0 where i > k.
-        start: what the matrices are applied to, such as the identity.
+        start: right factor of the matrices, such as the identity.
 
     Raises:
         ValueError: if shapes or dtypes do not match.
@@ -66,12 +66,12 @@ def diagonal_jacobian(
     start: Float[Tensor, "batch d columns"],
     rows: Float[Tensor, "batch rows d"],
 ) -> Float[Tensor, "batch rows columns L L d"]:
-    """Derivatives of rows M_L start by every coefficient; 0 for those where i > k.
+    """Jacobian of rows M_L start with respect to the coefficients; 0 for those where i > k.
 
-    With R_L = rows and R_i = -sum_{k>=i} R_{k+1} diag(Lambda[k, i]) H, what R M_L start feels of M_i start, that by
+    With the adjoints R_L = rows and R_i = -sum_{k>=i} R_{k+1} diag(Lambda[k, i]) H of M_i start, the derivative by
     Lambda[k, i, c] is the column c of -R_{k+1} times the row c of H M_i start.
 
-    Arguments as in :func:`diagonal_errors`; rows: what the error is measured with, such as the query.
+    Arguments as in :func:`diagonal_errors`; rows: left factor of the error, such as the query.
 
     Raises:
         ValueError: if shapes or dtypes do not match.

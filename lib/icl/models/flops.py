@@ -1,4 +1,4 @@
-"""What a layer costs: operations and numbers of state a token, counted while it runs."""
+"""Cost of a layer: floating-point operations and state size per token, counted while it runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from icl.models.fast_weights import FastWeights
 
 @dataclass(frozen=True)
 class Cost:
-    """What a layer costs.
+    """Cost of a layer.
 
     Attributes:
-        parameters: numbers that are trained.
-        state: numbers that it carries from one example to the next.
+        parameters: number of trainable parameters.
+        state: numbers in the state, carried from one example to the next.
         flops: floating-point operations a token: one `read` and one `step`.
     """
 
@@ -28,21 +28,26 @@ class Cost:
 
 @validated
 def cost(layer: FastWeights[Any]) -> Cost:
-    """Count what a layer keeps and does, by running one read and one step of it.
+    """Count a layer's parameters, state and operations, by running one read and one step of it.
 
-    A token's operations are the difference between a batch of three and one of two: what is worked out once for all
-    prompts (a decay from its log-odds) is no token's. Every element of a result costs one operation, an elementary
-    function too, and four kinds of operation more:
+    A token's operations are the difference between a batch of three and one of two, so that operations done once for
+    all prompts (a decay from its log-odds) do not count. Every element of a result costs one operation, an elementary
+    function too, except for four kinds of operations:
 
         a sum of n numbers           n - 1
         addcmul, a + b c             2
-        a product of matrices        2 n - 1 for each number that comes out, n terms each
+        a product of matrices        2 n - 1 for each entry of the result, n terms each
         a linear system of size n    n (n-1) (4n+1) / 6 + 2 n^2 - n, elimination and two triangular solves
 
     Moving numbers, and comparing them, is free.
 
     Raises:
         NotImplementedError: if the layer uses an operation that this count has no rule for, by its name.
+
+    >>> from icl.models.fast_weights import GLA
+    >>> from icl.models.flops import cost
+    >>> cost(GLA(10, lam=0.9, mu=0.1))
+    Cost(parameters=2, state=10, flops=50)
     """
     two, three = _count(layer, 2), _count(layer, 3)
     trained = sum(parameter.numel() for parameter in layer.parameters() if parameter.requires_grad)
@@ -51,7 +56,7 @@ def cost(layer: FastWeights[Any]) -> Cost:
 
 @torch.no_grad()
 def _count(layer: FastWeights[Any], batch: int) -> tuple[int, int]:
-    """Numbers in the state of so many prompts, and operations of one token each."""
+    """State size of a batch of prompts, and operations of one token each."""
     state = layer.start(batch)
     kept = sum(part.numel() for part in vars(state).values())
     x = torch.ones_like(next(layer.parameters())).new_ones(batch, layer.d)
@@ -62,7 +67,7 @@ def _count(layer: FastWeights[Any], batch: int) -> tuple[int, int]:
 
 
 class _Counting(TorchDispatchMode):
-    """Adds up what every operation below it costs."""
+    """Dispatch mode that sums the cost of every operation."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

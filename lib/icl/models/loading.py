@@ -1,4 +1,4 @@
-"""Language models of the transformers library: with trained weights, untrained, and counted without any.
+"""Language models of the transformers library: pretrained, untrained, and their sizes.
 
 Weights are read from a folder, from a GGUF file, or from the hub by name; this book ships none. transformers (and gguf
 for GGUF files) are imported by the functions that need them; the book's `language` extra installs both.
@@ -17,14 +17,14 @@ from icl._bounds import Count, Positive, validated
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a language model is.
+    """Size of a language model.
 
     Attributes:
-        layers: blocks on top of each other.
-        width: numbers a token between blocks.
-        heads: of attention, a layer.
-        parameters: trained numbers, with one matrix for reading and predicting words where the model shares it.
-        untied: the same with a matrix of its own for predicting.
+        layers: number of blocks.
+        width: of the residual stream.
+        heads: attention heads a layer.
+        parameters: number of parameters, tied embeddings counted once.
+        untied: the same with an output matrix of its own.
     """
 
     layers: int
@@ -35,7 +35,7 @@ class Sizes:
 
 
 def _transformers() -> Any:
-    """The package; ModuleNotFoundError says how to have it."""
+    """Import transformers; ModuleNotFoundError says how to install it."""
     try:
         import transformers
     except ModuleNotFoundError as error:
@@ -46,7 +46,7 @@ def _transformers() -> Any:
 
 
 def _from_gguf(file: Path, dtype: torch.dtype) -> tuple[nn.Module, Any]:
-    """A GGUF file's model and tokenizer; its quantised numbers become ordinary ones."""
+    """Load model and tokenizer from a GGUF file, dequantised."""
     transformers = _transformers()
     try:
         import gguf  # noqa: F401  transformers reads with it
@@ -57,14 +57,14 @@ def _from_gguf(file: Path, dtype: torch.dtype) -> tuple[nn.Module, Any]:
     config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
     with torch.device("meta"):
         empty = transformers.AutoModelForCausalLM.from_config(config)
-    # Not by from_pretrained(gguf_file=..), which asks for one package more and does the same.
+    # Not by from_pretrained(gguf_file=..), which does the same and needs one more package.
     weights = load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=empty, torch_dtype=dtype)["tensors"]
     model = type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
     return model, transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
 
 
 def pretrained(source: str | Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Any]:
-    """A trained causal language model, in evaluation mode, and its tokenizer.
+    """Load a trained causal language model, in evaluation mode, and its tokenizer.
 
     A GGUF file of a hundred million parameters takes half a minute to read. `model.save_pretrained(folder)` and
     `tokenizer.save_pretrained(folder)` make a folder of it, which takes a second. (Models of
@@ -124,7 +124,7 @@ def untrained(
         kind: "gpt2", with learned positions, or "llama", with rotary ones.
         generator: draws the weights.
         layers: blocks, at least 1.
-        width: numbers a token between blocks, a multiple of heads; the hidden layer has four times as many.
+        width: of the residual stream, a multiple of heads; the hidden layer has four times as many.
         heads: of attention; width / heads is even for rotary positions.
         key_heads: heads that share keys and values, a divisor of heads, for "llama"; None is one for each.
         words: size of the vocabulary.
@@ -156,7 +156,7 @@ def untrained(
         sizes |= {"num_key_value_heads": shared, "intermediate_size": 4 * width, "max_position_embeddings": places}
         config = transformers.LlamaConfig(**sizes, **common, pad_token_id=None, tie_word_embeddings=True)
     with torch.random.fork_rng(devices=[]):
-        # transformers draws from the global generator alone: what it drew is drawn again, and that is as it was before.
+        # transformers draws from the global generator only: redraw the weights, and restore its state.
         model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for weight in model.parameters():
@@ -166,7 +166,7 @@ def untrained(
 
 
 def sizes(config: Any = "gpt2") -> Sizes:
-    """Sizes of a language model from its configuration, counted on the meta device: no weights, no network.
+    """Size of a language model from its configuration, counted on the meta device: no weights, no network.
 
     Args:
         config: a configuration of transformers, or "gpt2" for GPT-2's smallest, which is transformers' default.

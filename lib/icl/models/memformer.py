@@ -1,15 +1,15 @@
-"""Memformers in reduced form: transformers that remember their layers' outputs [Dutta & Sra 2025, sec. 2 and 3].
+"""Memformers in reduced form: transformers with registers of their layers' outputs [Dutta & Sra 2025, sec. 2 and 3].
 
-What a Memformer's token equations (:mod:`icl.models.token_form`) do to a prompt's regression problem needs d numbers
-only. With H = X'X / n, rows of X being the n examples, and the layers' blocks A_l and B_l of (2.8),
+A Memformer's token equations (:mod:`icl.models.token_form`) reduce to d numbers of the prompt's regression problem.
+With H = X'X / n, rows of X being the n examples, and the layers' blocks A_l and B_l of (2.8),
 
     w_{l+1} = w_l - sum_{j<=l} Gamma_j^l T_j' A_j' T_j (H w_j - b),        b = X'y / n,  w_0 = 0,
     T_{l+1} = T_l - sum_{j<=l} Gamma_j^l B_j T_j H T_j' A_j T_j,           T_0 = I,
 
-where token i holds T_l x_i and y_i - <w_l, x_i>: the label that is left. T stays I unless there are B (GD++). Since y
-holds <w*, x_i>, w_l - w* = -M_l w* with matrices M_l that depend on the inputs alone: :func:`error_matrices`. From them
-:func:`risks` has the expected squared error over query and w* in closed form, so that nothing but the inputs of a
-prompt is sampled.
+where token i holds T_l x_i and the residual y_i - <w_l, x_i>. T stays I unless there are B (GD++). Since y holds
+<w*, x_i>, w_l - w* = -M_l w* with matrices M_l that depend on the inputs alone: :func:`error_matrices`. From them
+:func:`risks` has the expected squared error over query and w* in closed form, so that only the inputs of a prompt are
+sampled.
 
 A :class:`Memformer` is a preconditioner (:class:`FixedBlocks`, :class:`ScaledBlocks`, :class:`Full`), a memory
 (:class:`NoMemory`, :class:`OneRegister`, :class:`Shared`, :class:`FullTable`, :class:`TokenWise`), and, for GD++, the
@@ -36,7 +36,7 @@ def error_matrices(
     Gamma: Float[Tensor, "..."],
     B: Float[Tensor, "L d d"] | None = None,
 ) -> Float[Tensor, "batch states d d"]:
-    """The matrices M_0 = I .. M_L with w_l - w* = -M_l w*.
+    """Error matrices M_0 = I .. M_L with w_l - w* = -M_l w*.
 
     Args:
         H: X'X / n of each prompt.
@@ -60,7 +60,7 @@ def iterates(
     Gamma: Float[Tensor, "..."],
     B: Float[Tensor, "L d d"] | None = None,
 ) -> Float[Tensor, "batch states d"]:
-    """The weights w_0 = 0 .. w_L of each prompt: layer l predicts <w_l, x_q>, with B or without.
+    """Iterates w_0 = 0 .. w_L of each prompt: layer l predicts <w_l, x_q>, with B or without.
 
     Args:
         H: X'X / n of each prompt.
@@ -88,7 +88,7 @@ def _descend(
     _checks.dtype("A", A, H.dtype, "to match H")
     _checks.dtype("Gamma", Gamma, H.dtype, "to match H")
     layers = len(A)
-    # A prompt, a layer, a register and a row of it; the last row is the labels'.
+    # Axes: prompt, layer, register and its rows, the last of them for the labels.
     weights = Gamma[None, :, :, None] if Gamma.dim() == 2 else Gamma[None] if Gamma.dim() == 3 else Gamma
     prompts, *rest, rows_given = weights.shape if weights.dim() == 4 else (0, 0)
     if rest != [layers, layers] or prompts not in (1, len(H)) or rows_given not in (1, d + 1):
@@ -119,9 +119,9 @@ def _descend(
 
 
 def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | Any) -> Float[Tensor, "batch *states"]:
-    """E (<w_l - w*, x_q>)^2 over x_q ~ N(0, Sigma) and w* ~ N(0, Sigma^-1), prompt by prompt.
+    """Expected squared error (<w_l - w*, x_q>)^2 over x_q ~ N(0, Sigma) and w* ~ N(0, Sigma^-1), prompt by prompt.
 
-    That is ||Sigma^(1/2) M_l Sigma^(-1/2)||_F^2: no query and no w* need be drawn.
+    In closed form ||Sigma^(1/2) M_l Sigma^(-1/2)||_F^2: no query and no w* need be drawn.
 
     Args:
         M: matrices with w_l - w* = -M_l w*, as :func:`error_matrices` returns them.
@@ -135,7 +135,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
         raise ValueError(f"M must have shape (..., d, d), got {tuple(M.shape)}")
     plain = Sigma.detach().cpu().numpy() if isinstance(Sigma, Tensor) else Sigma
     values, vectors = np.linalg.eigh(_checks.covariance("Sigma", plain, M.shape[-1]))
-    # Below this a zero and its rounding cannot be told apart.
+    # Below this an eigenvalue is indistinguishable from 0.
     if not values[0] > 1e-12 * values[-1]:
         raise ValueError(f"Sigma must be positive definite, its smallest eigenvalue is {values[0]:.3g}")
     root, inverse = (torch.from_numpy((vectors * values**power) @ vectors.T).to(M) for power in (0.5, -0.5))
@@ -143,7 +143,7 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
 
 
 def _kind(dtype: Any) -> torch.dtype:
-    """Return a dtype that parameters can have here; ValueError for another."""
+    """Return `value` if it is a dtype for parameters; ValueError otherwise."""
     _checks.precision("dtype", dtype)
     return cast(torch.dtype, dtype)
 
@@ -173,7 +173,7 @@ class ScaledBlocks(nn.Module):
     """Preconditioner A_l = a_l times one constant matrix; the a_l are trained and start at 1.
 
     Args:
-        matrix: (d, d); a copy is kept, in whose dtype the a_l are.
+        matrix: (d, d), copied; its dtype is that of the a_l.
         layers: L.
     """
 
@@ -215,7 +215,7 @@ class Full(nn.Module):
 
 
 class Memory(nn.Module):
-    """Base class of memories: `Gamma()` returns the weights that `error_matrices` or `token_errors` takes."""
+    """Base class of memories: `Gamma()` returns the weights for `error_matrices` or `token_errors`."""
 
     @validated
     def __init__(self, layers: Count) -> None:
@@ -230,7 +230,7 @@ class Memory(nn.Module):
 
 
 class NoMemory(Memory):
-    """No memory: every layer's output is used once, at that layer (2.5).
+    """No memory, a linear transformer: every layer's output is used once, at that layer (2.5).
 
     Args:
         layers: L.
@@ -251,14 +251,14 @@ class OneRegister(Memory):
 
     @validated
     def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
-        """Start with steps of 1 and nothing kept."""
+        """Start with steps of 1 and no memory."""
         super().__init__(layers)
         self.alpha = nn.Parameter(torch.ones(layers, dtype=_kind(dtype)))
-        # gamma_0 weighs a register that is still empty.
+        # gamma_0 multiplies the register while it is still 0.
         self.gamma = nn.Parameter(torch.zeros(layers - 1, dtype=dtype))
 
     def Gamma(self) -> Float[Tensor, "L L"]:
-        """The weights of the equivalent registers a layer."""
+        """Weights of the equivalent memory with a register a layer."""
         table = [self.alpha.new_ones(1)]
         for layer in range(1, self.layers):
             table.append(torch.cat([table[-1] * self.gamma[layer - 1], self.alpha.new_ones(1)]))
@@ -332,7 +332,7 @@ class TokenWise(Memory):
 
 
 def _table(memory: Memory, Gamma: Tensor) -> Float[Tensor, "L L tokens rows"]:
-    """A memory's weights with an axis for tokens and one for a register's rows, of size 1 where all have one weight."""
+    """Broadcast a memory's weights: an axis for tokens and one for a register's rows, of size 1 where they share."""
     if isinstance(memory, TokenWise):
         return Gamma.unsqueeze(-1)
     return Gamma[:, :, None, None] if Gamma.dim() == 2 else Gamma.unsqueeze(2)
@@ -343,12 +343,21 @@ class Memformer(nn.Module):
 
     Args:
         preconditioner: the blocks A of (2.8).
-        memory: how registers are weighed.
+        memory: weights of the registers.
         curvature: the blocks B of (2.8), which make it GD++; None is 0.
 
     Attributes:
         layers: L.
         d: dimension of the inputs.
+
+    >>> import torch
+    >>> from icl.models.memformer import FullTable, Memformer, ScaledBlocks
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import StationaryRegression
+    >>> model = Memformer(ScaledBlocks(0.5 * torch.eye(3), layers=4), FullTable(4))
+    >>> prompt = StationaryRegression(d=3, n=20).sample(8, generator=make_generator("example"))
+    >>> model(prompt).shape, model.risks(prompt.x[:, :-1], torch.eye(3)).shape  # risks after 0 .. 4 layers
+    (torch.Size([8]), torch.Size([8, 5]))
     """
 
     @validated
@@ -376,7 +385,7 @@ class Memformer(nn.Module):
         return A, self.memory.Gamma().to(A), None if self.curvature is None else self.curvature.A()
 
     def _parts(self, name: str, inputs: Tensor, extra: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`blocks`, once inputs match them; `extra` of their positions are no examples'."""
+        """Check the inputs and return `blocks`; the last `extra` positions are no examples."""
         A, Gamma, B = self.blocks()
         time = Gamma.shape[-1] - 1 + extra if isinstance(self.memory, TokenWise) else None
         _checks.shape(name, inputs, (None, time, self.d), "to match the model")
@@ -384,7 +393,7 @@ class Memformer(nn.Module):
         return A, Gamma, B
 
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
-        """The matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
+        """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         A, Gamma, B = self._parts("X", X, 0)
         if isinstance(self.memory, TokenWise):
             return token_errors(X, A, Gamma, B)
@@ -396,7 +405,7 @@ class Memformer(nn.Module):
 
     @validated
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
-        """All token states, by the paper's equations as they stand."""
+        """All token states, by the paper's literal equations."""
         A, Gamma, B = self._parts("x", prompt.x, 1)
         P, Q = parameters(A, B)
         return many_registers(prompt.tokens(), P, Q, _table(self.memory, Gamma))
@@ -418,7 +427,7 @@ def init_normal_(model: nn.Module, scale: Positive, *, generator: torch.Generato
     """Initialise parameters from N(0, scale^2) in place: those whose names contain one of `names`, or all.
 
     Args:
-        model: whose parameters are drawn, in their own order.
+        model: its parameters are drawn, in their own order.
         scale: standard deviation.
         generator: the stream to draw from.
         names: parts of parameters' names, such as ("alpha", "gamma"); empty for all parameters.

@@ -1,7 +1,7 @@
-"""Gated linear attention as an in-context regressor: the paper's one-layer model, literal and fast.
+"""One layer of gated linear attention as an in-context regressor, in a literal and a fast form.
 
 The literal form runs the operator of :mod:`icl.models.operators` over the tokens and reads the last entry of the last
-output (7)-(9). The fast form notes that the prompt enters only through one weighted Gram matrix of the tokens,
+output (7)-(9). In the fast form the prompt enters only through one weighted Gram matrix of the tokens,
 
     G = sum_{i=1}^{n+1} lam^(n+1-i) z_i z_i',    y_hat = w_V' G W x_{n+1},                      (9)
 
@@ -26,7 +26,7 @@ from icl.tasks import Prompt
 
 @validated
 def decay_weights(lam: Annotated[float | Tensor, Ge(0)], count: Count, *, like: Tensor) -> Float[Tensor, " count"]:
-    """lam^(count-1), .., lam, 1: integer powers, so that lam = 0 keeps the last token alone and has a gradient."""
+    """Exponential weights lam^(count-1), .., lam, 1, as integer powers: lam = 0 is allowed and has a gradient."""
     _checks.tensor("like", like)
     lam = torch.as_tensor(lam, dtype=like.dtype, device=like.device)
     if lam.dim() != 0 or (_checks.is_readable(lam) and not bool(torch.isfinite(lam))):
@@ -39,7 +39,7 @@ def decay_weights(lam: Annotated[float | Tensor, Ge(0)], count: Count, *, like: 
 def gram(
     Z: Float[Tensor, "batch time tokens"], lam: Annotated[float | Tensor, Ge(0)]
 ) -> Float[Tensor, "batch tokens tokens"]:
-    """G = sum_i lam^(time-i) z_i z_i' for tokens Z with rows z_i: all that one layer reads from a prompt."""
+    """Weighted Gram matrix G = sum_i lam^(time-i) z_i z_i' of tokens Z with rows z_i: a sufficient statistic (9)."""
     weights = decay_weights(lam, Z.shape[1], like=Z)
     return Z.transpose(1, 2) @ (weights[:, None] * Z)
 
@@ -51,14 +51,24 @@ def predict(
     W_KQ: Float[Tensor, "tokens tokens"],
     lam: Annotated[float | Tensor, Ge(0), Le(1)],
 ) -> Float[Tensor, " batch"]:
-    """The layer read off the paper: values W_V z_i, keys z_i, queries W_KQ z_i; last entry of the last output (7)-(9).
+    """Predict by the paper's equations (7)-(9): the last entry of the last output.
 
-    W_KQ is W_K' W_Q, so that keys are the bare tokens. The reference for :func:`predict_from_gram`, and slower.
+    Values are W_V z_i, keys z_i, queries W_KQ z_i. W_KQ is W_K' W_Q, so that keys are the bare tokens. The reference
+    for :func:`predict_from_gram`, and slower.
 
     Args:
         Z: tokens (x_i, y_i), the query's label 0; rows in time.
         W_V, W_KQ: merged weights.
         lam: forgetting factor.
+
+    >>> import torch
+    >>> from icl.models.one_layer import gram, predict, predict_from_gram
+    >>> Z = torch.tensor([[[1.0, 0.0, 2.0], [0.0, 1.0, -1.0], [3.0, 1.0, 0.0]]])  # query (3, 1)
+    >>> W_V, W_KQ = torch.diag(torch.tensor([0.0, 0.0, 1.0])), torch.diag(torch.tensor([1.0, 1.0, 0.0]))
+    >>> predict(Z, W_V, W_KQ, 0.5)  # 0.5^2 * 2 * 3 - 0.5 * 1
+    tensor([1.])
+    >>> predict_from_gram(gram(Z, 0.5), W_V, W_KQ, Z[:, -1, :-1])
+    tensor([1.])
     """
     decay = torch.as_tensor(lam, dtype=Z.dtype, device=Z.device)
     if decay.numel() != 1:
@@ -74,7 +84,7 @@ def predict_from_gram(
     W_KQ: Float[Tensor, "tokens tokens"],
     x_query: Float[Tensor, "batch d"],
 ) -> Float[Tensor, " batch"]:
-    """(9) from the Gram matrix: w_V' G W x_query, the fast form."""
+    """Predict from the Gram matrix (9), the fast form: w_V' G W x_query."""
     _checks.shape("x_query", x_query, (len(G), G.shape[2] - 1), "to match G")
     return torch.einsum("bi,bi->b", G @ W_V[-1], x_query @ W_KQ[:, :-1].T)
 
@@ -83,9 +93,9 @@ def predict_from_gram(
 def features(
     prompt: Prompt, lam: Annotated[float | Sequence[float] | np.ndarray, Ge(0)]
 ) -> Float[Tensor, "*lams batch d"]:
-    """g = sum_{i <= n} lam^(n+1-i) y_i x_i, the block of G that the optimum reads: y_hat = g' A x_query.
+    """Features g = sum_{i <= n} lam^(n+1-i) y_i x_i, the block of G that the optimum reads: y_hat = g' A x_query.
 
-    Given several lam, one matrix product serves them all, and the result has a leading axis for them.
+    For several lam, one matrix product computes them all, and the result has a leading axis for them.
     """
     if np.ndim(_checks.numbers("lam", lam)) > 1:
         raise ValueError(f"lam must be one number or have one axis, got shape {np.shape(lam)}")
@@ -100,7 +110,7 @@ def features(
 def predict_from_features(
     g: Float[Tensor, "*lams batch d"], A: Float[Tensor, "d d"] | np.ndarray, x_query: Float[Tensor, "batch d"]
 ) -> Float[Tensor, "*lams batch"]:
-    """(15) and (18): y_hat = g' A x_query, the layer with p = q = 0, for one or several forgetting factors."""
+    """Predict from :func:`features`, (15) and (18): y_hat = g' A x_query, the layer with p = q = 0."""
     if not isinstance(A, Tensor):
         _checks.numbers("A", A)
     A = torch.as_tensor(A, dtype=g.dtype, device=g.device)
@@ -111,14 +121,14 @@ def predict_from_features(
 class OneLayerGLA(nn.Module):
     """One layer of gated linear attention with merged weights W_V, W_KQ and one forgetting factor.
 
-    Parameters start as Gaussians of standard deviation `scale` (the paper's experiments); :meth:`set_weights` puts
-    others in their place, for example the optimum (14).
+    Parameters start as Gaussians of standard deviation `scale` (the paper's experiments); :meth:`set_weights`
+    overwrites them, for example by the optimum (14).
 
     Args:
         d: dimension of the inputs.
         lam: forgetting factor.
         scale: standard deviation of the initial weights.
-        generator: where they are drawn from.
+        generator: source of the initial weights.
         dtype: of parameters and predictions.
     """
 
@@ -162,12 +172,14 @@ class OneLayerGLA(nn.Module):
 
 @validated
 def window_features(prompt: Prompt, *, lam: OpenUnit, count: Count) -> Float[Tensor, "batch count"]:
-    """x_q' ((1 - lam) G)^k (1 - lam) g for k = 0 .. count - 1: predictions are their combinations.
+    """Features x_q' ((1 - lam) G)^k (1 - lam) g, k = 0 .. count - 1, of first-order methods with forgetting.
+
+    The predictions of every such method are linear combinations of them.
 
     Args:
         prompt: the query's label is not used.
         lam: forgetting factor.
-        count: how many steps of a first-order method.
+        count: number of steps of a first-order method.
     """
     if not _checks.number("lam", lam, above=0) < 1:
         raise ValueError(f"lam must be < 1, got {lam!r}")

@@ -1,14 +1,14 @@
-"""Sequence operators: linear attention with decay, and the delta rule, each in several forms that agree.
+"""Sequence operators: linear attention with decay, and the delta rule, in equivalent recurrent and parallel forms.
 
     S_t = g_t S_{t-1} + v_t k_t',    o_t = S_t q_t                                             (5)
 
 :func:`recurrent` is the definition, :func:`parallel` one masked matrix product, :func:`chunked` parallel inside blocks
-of time and recurrent between them: its cost grows linearly with time and it keeps the hardware busy. All three take and
-return the same things and agree in value and gradient; reads have the dtype of v, under autocast too, where products of
-matrices are formed in its dtype. Decay 1 everywhere is plain linear attention. Products of decays are formed
-as products (never as exponentials of summed logarithms), so that 0 is an ordinary value, gradient included.
+of time and recurrent between them: its cost grows linearly with time and it keeps the hardware busy. All three have the
+same arguments and results and agree in value and gradient; reads have the dtype of v, under autocast too, where
+products of matrices are formed in its dtype. Decay 1 everywhere is plain linear attention. Products of decays are
+formed as products (never as exponentials of summed logarithms), so that 0 is an ordinary value, gradient included.
 
-The delta rule writes the error of what was read, not the value itself [Schlag et al. 2021; Yang et al. 2024]:
+The delta rule writes the prediction error, not the value itself [Schlag et al. 2021; Yang et al. 2024]:
 
     e_t = v_t - S_{t-1} k_t,    S_t = g_t (S_{t-1} + beta_t e_t k_t'),    o_t = S_{t-1} q_t
 
@@ -37,9 +37,9 @@ _Gate = Float[Tensor, "#batch #time #heads"]
 
 
 def _gate(q: Tensor, gate: Tensor, name: str = "decay", *, at_most: float = 1.0) -> Tensor:
-    """Refuse a gate out of range; return it with all its axes but that of a batch of one, which stays one.
+    """Check a gate's range and expand it to (batch or 1, time, heads).
 
-    The masks of a fixed decay are then the same for all prompts.
+    A batch axis of one is kept, so that the masks of a fixed decay are shared by all prompts.
     """
     if q.shape[1] == 0:
         raise ValueError("q must hold at least one position in time, got 0")
@@ -49,7 +49,7 @@ def _gate(q: Tensor, gate: Tensor, name: str = "decay", *, at_most: float = 1.0)
 
 @validated
 def recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
-    """(5), one token after another: the reference. Time steps are sequential, the state is (value, key) a head."""
+    """Linear attention with decay (5), recurrent form, the reference: a state of (value, key) numbers a head."""
     decay = _gate(q, decay)
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
@@ -61,7 +61,7 @@ def recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
 
 
 def _mask(decay: Tensor) -> Tensor:
-    """M_ij = g_{j+1} ... g_i for i >= j, 0 above the diagonal; (batch, time, heads) -> (batch, heads, time, time)."""
+    """Decay mask M_ij = g_{j+1} ... g_i for i >= j, else 0; (batch, time, heads) -> (batch, heads, time, time)."""
     g = decay.transpose(1, 2)
     time = g.shape[-1]
     below = torch.ones(time, time, dtype=torch.bool, device=g.device).tril(-1)
@@ -71,7 +71,10 @@ def _mask(decay: Tensor) -> Tensor:
 
 @validated
 def parallel(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
-    """(5) unrolled as in (6): o_i = sum_{j <= i} (g_{j+1} ... g_i) (q_i'k_j) v_j. Cost and memory grow with time^2."""
+    """Linear attention with decay, parallel form (6): o_i = sum_{j <= i} (g_{j+1} ... g_i) (q_i'k_j) v_j.
+
+    Cost and memory grow with time^2.
+    """
     decay = _gate(q, decay)
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * _mask(decay)
     return torch.einsum("bhij,bjhd->bihd", scores, v).to(v)
@@ -79,10 +82,21 @@ def parallel(q: _Keys, k: _Keys, v: _Values, decay: _Gate) -> _Values:
 
 @validated
 def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: Count = 32) -> _Values:
-    """(5) in blocks of `size` tokens [Yang et al. 2023, sec. 4]: parallel inside a block, one state handed on.
+    """Linear attention with decay (5), chunked form [Yang et al. 2023, sec. 4].
+
+    Parallel inside blocks of `size` tokens, recurrent in the state between them.
 
     Raises:
         ValueError: if size is no positive integer, or for arguments that do not fit together.
+
+    >>> import torch
+    >>> from icl.models.operators import chunked, parallel, recurrent
+    >>> from icl.profile import make_generator
+    >>> q, k, v = torch.randn(3, 2, 50, 4, 8, generator=make_generator("example"), dtype=torch.float64)
+    >>> decay = torch.tensor([[[0.5, 0.9, 0.99, 1.0]]], dtype=torch.float64)  # one a head
+    >>> reads = [recurrent(q, k, v, decay), parallel(q, k, v, decay), chunked(q, k, v, decay, size=16)]
+    >>> reads[0].shape, all(torch.allclose(reads[0], each) for each in reads)
+    (torch.Size([2, 50, 4, 8]), True)
     """
     decay = _gate(q, decay)
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
@@ -90,7 +104,7 @@ def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: Count = 32) -
     # Split once, not sliced block by block: the backward pass of a slice fills a tensor of full length.
     for qb, kb, vb, gb in zip(*(t.split(size, dim=1) for t in (q, k, v, decay)), strict=True):
         mask = _mask(gb)
-        # What the state held before the block has aged by g_1 ... g_i when token i reads it; g_1 is not in the mask.
+        # The state before the block has decayed by g_1 ... g_i when token i reads it; g_1 is not in the mask.
         age = gb.cumprod(dim=1)
         scores = torch.einsum("bihd,bjhd->bhij", qb, kb) * mask
         past = torch.einsum("bihk,bhvk->bihv", qb, state) * age.unsqueeze(-1)
@@ -102,7 +116,7 @@ def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: Count = 32) -
 
 @validated
 def delta_recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate) -> _Values:
-    """The rule, one token after another: the reference."""
+    """Delta rule with decay, recurrent form, the reference."""
     decay, beta = _gate(q, decay), _gate(q, beta, "beta", at_most=math.inf)
     state = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], q.shape[3])
     outputs = []
@@ -115,10 +129,17 @@ def delta_recurrent(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate) -
 
 @validated
 def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, size: Count = 32) -> _Values:
-    """The rule in blocks of `size` tokens: a triangular system inside a block, one state handed on.
+    """Delta rule with decay, chunked form: a triangular system inside blocks of `size` tokens, a state between them.
 
     Raises:
         ValueError: if size is no positive integer, or for arguments that do not fit together.
+
+    >>> import torch
+    >>> from icl.models.operators import delta_chunked
+    >>> x, y = torch.eye(2).repeat(3, 1).reshape(1, 6, 1, 2), torch.tensor([2.0, -1.0] * 3).reshape(1, 6, 1, 1)
+    >>> one, half = torch.ones(1, 1, 1), torch.full((1, 1, 1), 0.5)
+    >>> delta_chunked(x, x, y, one, half).flatten()  # LMS with mu = 0.5: the error halves
+    tensor([ 0.0000,  0.0000,  1.0000, -0.5000,  1.5000, -0.7500])
     """
     decay, beta = _gate(q, decay), _gate(q, beta, "beta", at_most=math.inf)
     _checks.precision("dtype", q.dtype)  # no system is solved in another
@@ -126,7 +147,7 @@ def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, 
     outputs = []
     for Q, K, V, g, b in zip(*(t.transpose(1, 2).split(size, dim=2) for t in (q, k, v, decay, beta)), strict=True):
         length = g.shape[-1]
-        # What stands in the state when token t reads has been faded by g_{t-1} and those before it, not by g_t.
+        # When token t reads, the state has decayed by g_{t-1} and earlier gates, not by g_t.
         before = torch.cat([torch.ones_like(g[..., :1]), g[..., :-1]], dim=-1)
         below = torch.ones(length, length, dtype=torch.bool, device=g.device).tril(-1)
         mask = torch.where(below, before.unsqueeze(-1), 1.0).cumprod(dim=-2).tril(-1) * b.unsqueeze(-2)
@@ -137,7 +158,7 @@ def delta_chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, beta: _Gate, *, 
         )
         read = ((Q @ K.transpose(-1, -2)) * mask) @ error + age * (Q @ state.transpose(-1, -2))
         outputs.append(read.transpose(1, 2))
-        # At the block's end: written at i, faded by g_i to the last.
+        # At the block's end: written at i, decayed by g_i to the last.
         end = g.flip(-1).cumprod(dim=-1).flip(-1)
         state = end[..., :1, None] * state + error.transpose(-1, -2) @ (K * (end * b).unsqueeze(-1))
     return torch.cat(outputs, dim=1).to(v)

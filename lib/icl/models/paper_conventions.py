@@ -1,12 +1,12 @@
-"""Gated linear attention in layers with full matrices, and what the paper leaves open about it.
+"""Stacked gated linear attention with full matrices, and the conventions that the paper leaves open.
 
 The paper gives one layer: values W_V z, keys z, queries W_KQ z, read-out of the last entry (5)-(9). For more layers it
 names neither a residual connection, nor whether a token reads itself, nor the read-out's sign. :class:`Convention`
 states them.
 
 Here every position is a query. That takes two streams: examples (x_j, y_j), which write and read, and queries (x_j, 0),
-which read the examples before them and are read by no one. Position j of the query stream is what the last token of
-the prompt (x_1, y_1), .., (x_{j-1}, y_{j-1}), (x_j, 0) would be.
+which only read, from the examples before them. Position j of the query stream equals the last token of the prompt
+(x_1, y_1), .., (x_{j-1}, y_{j-1}), (x_j, 0).
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ from icl.models.stacks import factors, read_strictly
 
 @dataclass(frozen=True)
 class Convention:
-    """What (5)-(9) leave open when layers are stacked.
+    """Convention for stacked layers, which (5)-(9) leave open.
 
     Attributes:
-        residual: whether a layer's output is added to its input, or takes its place.
-        strict: whether a token reads the tokens before it only, or itself as well, as (5) says.
+        residual: add a layer's output to its input; otherwise replace the input.
+        strict: tokens read earlier tokens only; otherwise themselves as well, as in (5).
         sign: the prediction is this times the last entry of the last token: +1 as in (9), or -1.
     """
 
@@ -39,16 +39,16 @@ class Convention:
     sign: int
 
     def __post_init__(self) -> None:
-        """Refuse a sign that is none, and what is neither true nor false."""
+        """Validate the fields."""
         for name in ("residual", "strict"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _checks.one_of("sign", self.sign, (1, -1))
 
 
-#: (5)-(9) applied again to what they put out.
+#: (5)-(9), applied repeatedly.
 LITERAL = Convention(residual=False, strict=False, sign=1)
-#: What trains best, and what `icl.models.stacks` is a reduction of.
+#: The convention that trains best, reduced by symmetry in `icl.models.stacks`.
 BEST = Convention(residual=True, strict=True, sign=-1)
 
 
@@ -61,7 +61,7 @@ def predictions(
     lam: Float[Tensor, " layers"],
     reading: Convention,
 ) -> Float[Tensor, "batch time"]:
-    """y_hat at every position, each from the examples before it."""
+    """Predictions y_hat at every position, each from the examples before it."""
     size = x.shape[2] + 1
     _checks.shape("W_V", W_V, (None, size, size), "to match the tokens")
     _checks.precision("dtype", x.dtype)
@@ -74,10 +74,10 @@ def predictions(
         q = asked @ key_query.T
         k = examples.unsqueeze(2).expand_as(q)
         v = (examples @ value.T).unsqueeze(2).expand_as(q)
-        # Asked before the label is written, and not taken away after: that would leave its rounding.
+        # Read before the label is written: subtracting it afterwards would leave its rounding.
         read = read_strictly(q, k, v, factor.view(1, 1, 1)) * factor
         if not reading.strict:
-            # A token reads itself: the query its own token, without a label, not the example's that stands there.
+            # A token reads itself: the query its own token, without a label, not the example's.
             read = read + (q * asked).sum(-1, keepdim=True) * (asked @ value.T)
         changed = asked + read if reading.residual else read
         examples, queries = changed.unbind(2)
@@ -85,15 +85,15 @@ def predictions(
 
 
 class FullStack(Causal):
-    """Layers with full W_V and W_KQ and a forgetting factor each, under a stated reading.
+    """Layers with full W_V and W_KQ and a forgetting factor each, under a given convention.
 
     Args:
         d: dimension of the inputs.
         layers: L.
-        reading: what the paper leaves open.
+        reading: the convention.
         scale: standard deviation of the initial Gaussian weights (the paper's experiments).
-        generator: where they are drawn from.
-        lam: where forgetting factors start (:class:`~icl.models.stacks.Stack`); freeze `log_odds` to hold them there.
+        generator: source of the initial weights.
+        lam: initial forgetting factors (:class:`~icl.models.stacks.Stack`); freeze `log_odds` to hold them there.
         dtype: of the parameters.
     """
 

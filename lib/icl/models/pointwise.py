@@ -1,4 +1,4 @@
-"""Memformers with one pointwise map: layers whose register is the gradient of a loss that is not a square.
+"""Memformers with a pointwise nonlinearity: registers hold gradients of losses other than squares.
 
 Not in the paper, whose sec. 6 asks for it [Dutta & Sra 2025]. A token holds (x_i, y_i, s_i): input, label, and the
 prediction s_i = <w_l, x_i> so far, 0 at first. A layer's attention is linear, with the mask of (2.3), but the value of
@@ -35,7 +35,7 @@ _Slope = Callable[[Tensor, Tensor], Tensor]
 
 @validated
 def mapped_tokens(prompt: Prompt) -> Float[Tensor, "batch time width"]:
-    """Rows (x_i, y_i, 0): input, label, and a slot for the prediction; 0 in place of the query's label too."""
+    """Tokens (x_i, y_i, 0): input, label, and a slot for the prediction; 0 in place of the query's label too."""
     Z = prompt.tokens()
     return torch.cat([Z, torch.zeros_like(Z[..., :1])], dim=-1)
 
@@ -61,7 +61,7 @@ def mapped_parameters(
 
 
 def _psi(psi: _Slope, y: Tensor, s: Tensor) -> Tensor:
-    """What the map makes of labels and predictions: a number for each."""
+    """Apply the map to labels and predictions; check the shape of its result."""
     values = psi(y, s)
     _checks.shape("psi(y, s)", values, tuple(s.shape), "to match s")
     return values
@@ -78,7 +78,7 @@ def mapped_attention(
     Q: Float[Tensor, "width width"],
     psi: _Slope,
 ) -> Float[Tensor, "batch time width"]:
-    """Linear attention whose examples have psi(y, s) as value in place of s; without the 1/n of (2.5).
+    """Linear attention with values psi(y, s) in place of s; without the 1/n of (2.5).
 
     With X the examples' tokens, and V the same with the last column mapped, it is Z Q' X'V P'.
 
@@ -106,7 +106,7 @@ def mapped_attention(
 
 
 def _table(Gamma: Tensor, Z: Tensor, why: str) -> int:
-    """Refuse weights that are no square table, or one for each prompt; return how many layers they have."""
+    """Check that weights are a square table, or one for each prompt; return the number of layers."""
     _checks.tensor("Gamma", Gamma)
     given = tuple(Gamma.shape)
     if len(given) not in (2, 3) or given[-1] != given[-2] or given[:-2] not in ((), (1,), (len(Z),)):
@@ -132,7 +132,7 @@ def mapped_registers(
         Q: merged key and query blocks.
         Gamma: Gamma[l, j] weighs layer j's register at layer l >= j; for all prompts, or a table for each.
         psi: from labels and predictions to the examples' values.
-        ridge: how much of its own prediction a token takes off.
+        ridge: share of its own prediction that a token subtracts.
 
     Raises:
         ValueError: if shapes or dtypes do not match.
@@ -154,10 +154,10 @@ def mapped_registers(
 def mapped_iterates(
     prompt: Prompt, Gamma: Float[Tensor, "*#batch L L"], psi: _Slope, ridge: NonNegative = 0.0
 ) -> Float[Tensor, "batch states d"]:
-    """The weights w_0 = 0 .. w_L that :func:`mapped_registers` with A = I amounts to: layer l predicts <w_l, x_q>.
+    """Iterates w_0 = 0 .. w_L equivalent to :func:`mapped_registers` with A = I: layer l predicts <w_l, x_q>.
 
     Args:
-        prompt: of which the query is not read.
+        prompt: its query is not used.
         Gamma: Gamma[l, j] weighs the gradient at w_j in the step of layer l >= j; for all prompts, or a table for each.
         psi: from labels and predictions to the examples' values, such as :meth:`~icl.tasks.objectives.Objective.slope`.
         ridge: of the objective.
@@ -179,7 +179,7 @@ def mapped_iterates(
 
 
 class EqualSteps(Memory):
-    """Gradient descent: one step size for all layers, which is trained; it starts at 1.
+    """Gradient descent: one trained step size for all layers; it starts at 1.
 
     Args:
         layers: L.
@@ -198,7 +198,7 @@ class EqualSteps(Memory):
 
 
 class HeavyBall(Memory):
-    """Momentum: one step size and one share of the last step, both trained; starts as :class:`EqualSteps`.
+    """Heavy-ball momentum: one step size and one momentum, both trained; starts as :class:`EqualSteps`.
 
     Args:
         layers: L.
@@ -207,7 +207,7 @@ class HeavyBall(Memory):
 
     @validated
     def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
-        """Start with steps of 1 and nothing kept."""
+        """Start with steps of 1 and no momentum."""
         super().__init__(layers)
         self.eta = nn.Parameter(torch.ones((), dtype=_kind(dtype)))
         self.beta = nn.Parameter(torch.zeros((), dtype=dtype))
@@ -216,12 +216,12 @@ class HeavyBall(Memory):
         """eta beta^(l - j)."""
         lag = torch.arange(self.layers, device=self.eta.device)
         lag = lag[:, None] - lag
-        # A power of 0 has no gradient where it is not taken.
+        # Powers are taken below the diagonal only: elsewhere their gradient would not be finite.
         return torch.where(lag >= 0, self.eta * self.beta ** lag.clamp(min=0), 0.0)
 
 
 class StepALayer(Memory):
-    """Gradient descent with a step size for each layer, all trained; starts as :class:`EqualSteps`.
+    """Gradient descent with a trained step size for each layer; starts as :class:`EqualSteps`.
 
     Args:
         layers: L.
@@ -240,10 +240,10 @@ class StepALayer(Memory):
 
 
 class Mapped(nn.Module):
-    """A Memformer with one pointwise map, A = I.
+    """Memformer with a pointwise nonlinearity, A = I.
 
     Args:
-        memory: how registers are weighed: this file's, or a :class:`~icl.models.memformer.FullTable` or
+        memory: weights of the registers: this file's, or a :class:`~icl.models.memformer.FullTable` or
             :class:`~icl.models.memformer.OneRegister` of :mod:`icl.models.memformer`.
         psi: from labels and predictions to the examples' values.
         ridge: of the objective.
@@ -264,11 +264,11 @@ class Mapped(nn.Module):
 
     @validated
     def iterates(self, prompt: Prompt) -> Float[Tensor, "batch states d"]:
-        """The weights w_0 = 0 .. w_L."""
+        """Iterates w_0 = 0 .. w_L."""
         return mapped_iterates(prompt, self.memory.Gamma().to(prompt.x), self.psi, self.ridge)
 
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
-        """All token states, by the token equations as they stand."""
+        """All token states, by the literal token equations."""
         Z = mapped_tokens(prompt)
         A = torch.eye(prompt.d, dtype=Z.dtype, device=Z.device).repeat(self.layers, 1, 1)
         return mapped_registers(Z, *mapped_parameters(A), self.memory.Gamma().to(Z), self.psi, self.ridge)

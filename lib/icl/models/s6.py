@@ -6,12 +6,12 @@ Every channel i of the tokens u_l has a state h_l of d_h numbers that decays and
     B_l = W_B u_l + b_B,    C_l = W_C u_l + b_C,    Delta_l = softplus(w_Delta' u_l + b_Delta),           (3) - (5)
 
 with A diagonal and negative and h_0 = 0. The prediction is the last channel at the last token, where the query's label
-would be. :func:`scan` is these equations as they stand. When all states decay at one rate, scores C_l'B_j stand between
-tokens as q'k do in linear attention, whose forms (:mod:`icl.models.operators`) compute the layer then.
+would be. :func:`scan` implements these equations literally. When all states decay at one rate, C_l'B_j is the
+attention score, as q'k in linear attention, whose forms (:mod:`icl.models.operators`) then compute the layer.
 :func:`scan_chunked` is linear in length for any rates.
 
-If besides the step is fixed, states of the tokens' own products say all that the layer needs of a prompt, whatever its
-weights (:func:`statistics`, :func:`s6_features`): d_h drops out of the cost.
+If moreover the step is fixed, states of the tokens' own products are sufficient statistics of the prompt, whatever the
+layer's weights (:func:`statistics`, :func:`s6_features`): d_h drops out of the cost.
 """
 
 import math
@@ -32,7 +32,7 @@ _States = Float[Tensor, "batch time d_h"]
 _Steps = Float[Tensor, "#batch time"]
 
 
-def _some(u: Tensor) -> None:
+def _check_tokens(u: Tensor) -> None:
     if u.shape[1] == 0:
         raise ValueError("u must hold at least one position in time, got 0")
 
@@ -53,16 +53,16 @@ def zero_order_hold(A: Float[Tensor, "#d_h"], Delta: _Steps) -> tuple[Float[Tens
 
 @validated
 def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps) -> _Tokens:
-    """(1) and (2), one token after another: the reference.
+    """S6 recurrence (1), (2), one token after another: the reference.
 
     Args:
         u: tokens.
         A: diagonal, < 0: one number a state, or one for all.
-        B: what is written, before zero-order hold.
-        C: what is read.
-        Delta: step of each token, >= 0; one row for all prompts or one each. A token of step 0 is passed over.
+        B: input vectors, before zero-order hold.
+        C: output vectors.
+        Delta: step of each token, >= 0; one row for all prompts or one each. A token of step 0 has no effect.
     """
-    _some(u)
+    _check_tokens(u)
     decay, gain = zero_order_hold(A, Delta)
     state = u.new_zeros(len(u), u.shape[2], B.shape[2])
     outputs = []
@@ -75,13 +75,13 @@ def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _S
 
 @validated
 def dual(u: _Tokens, A: Float[Tensor, "1"], B: _States, C: _States, Delta: _Steps) -> _Tokens:
-    """`scan` for one rate A as one masked product of tokens with tokens [Dao & Gu 2024]; cost grows with time^2."""
+    """Dual form of :func:`scan` for one rate A: masked attention [Dao & Gu 2024]; cost grows with time^2."""
     return operators.parallel(*_as_attention(u, A, B, C, Delta)).squeeze(2)
 
 
 def _as_attention(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> tuple[Tensor, ...]:
     """Queries, keys, values and decay, with one head."""
-    _some(u)
+    _check_tokens(u)
     decay, gain = zero_order_hold(A, Delta)
     return C.unsqueeze(2), (gain * B).unsqueeze(2), u.unsqueeze(2), decay
 
@@ -90,10 +90,10 @@ def _as_attention(u: Tensor, A: Tensor, B: Tensor, C: Tensor, Delta: Tensor) -> 
 def scan_chunked(
     u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _Steps, *, size: Count = 16
 ) -> _Tokens:
-    """`scan` in blocks of `size` tokens, all pairs inside a block and one state between blocks: linear in length."""
+    """Chunked form of :func:`scan`: all pairs inside blocks of `size` tokens, a state between them; linear in time."""
     if A.shape == (1,):
         return operators.chunked(*_as_attention(u, A, B, C, Delta), size=size).squeeze(2)
-    _some(u)
+    _check_tokens(u)
     gain = zero_order_hold(A, Delta)[1]
     state = u.new_zeros(len(u), u.shape[2], B.shape[2])
     outputs = []
@@ -113,7 +113,7 @@ def scan_chunked(
 
 
 class Selective(nn.Module):
-    """W u_l + b: what is written or read depends on the token (3), (4). Starts at 0.
+    """Selective input or output vectors W u_l + b, a function of the token (3), (4). Starts at 0.
 
     Args:
         d_e: channels of the tokens.
@@ -134,7 +134,7 @@ class Selective(nn.Module):
 
 
 class Static(nn.Module):
-    """The same vector at every token, as in S4. Starts at 0.
+    """Constant input or output vector, as in S4. Starts at 0.
 
     Args:
         d_h: size of the state.
@@ -153,11 +153,11 @@ class Static(nn.Module):
 
 
 class Step(nn.Module):
-    """Delta_l = softplus(w_Delta' u_l + b_Delta), (5).
+    """Selective step Delta_l = softplus(w_Delta' u_l + b_Delta), (5).
 
     Args:
         d_e: channels of the tokens.
-        Delta: the step to start from; w_Delta starts at 0.
+        Delta: initial step; w_Delta starts at 0.
         dtype: of the parameters.
     """
 
@@ -176,7 +176,7 @@ class Step(nn.Module):
 
 
 class FixedStep(nn.Module):
-    """The same step at every token, not trained (Assumption 4.1).
+    """Constant step, not trained (Assumption 4.1).
 
     Args:
         Delta: the step.
@@ -195,14 +195,25 @@ class FixedStep(nn.Module):
 
 
 class S6(nn.Module):
-    """One layer, tokens to tokens. With :class:`Static` B and C and a :class:`FixedStep` it is S4.
+    """One S6 layer, tokens to tokens. With :class:`Static` B and C and a :class:`FixedStep` it is S4.
 
     Args:
-        B: what is written.
-        C: what is read.
-        step: how long a token is held.
-        A: diagonal, < 0, (1,) or (d_h,). Kept as log(-A), a parameter that is trained only if asked to:
+        B: input vectors.
+        C: output vectors.
+        step: step of the zero-order hold.
+        A: diagonal, < 0, (1,) or (d_h,). Kept as log(-A), a parameter that is frozen by default; to train it:
             `layer.log_rate.requires_grad_(True)`.
+
+    >>> import torch
+    >>> from icl.models.s6 import S6, Selective, Step
+    >>> from icl.profile import make_generator
+    >>> from icl.tasks import StationaryRegression
+    >>> d_e, d_h = 4, 8  # tokens (x, y) with d = 3
+    >>> A = -torch.linspace(0.5, 2, d_h, dtype=torch.float64)
+    >>> layer = S6(Selective(d_e, d_h), Selective(d_e, d_h), Step(d_e, Delta=0.1), A)
+    >>> prompt = StationaryRegression(d=3, n=20).sample(8, generator=make_generator("example"), dtype=torch.float64)
+    >>> layer.predictions(prompt).shape, layer(prompt.tokens()).shape
+    (torch.Size([8]), torch.Size([8, 21, 4]))
     """
 
     def __init__(self, B: Selective | Static, C: Selective | Static, step: Step | FixedStep, A: Tensor) -> None:
@@ -255,12 +266,12 @@ def assumed(
     scale: NonNegative = 1.0,
     dtype: torch.dtype = torch.float64,
 ) -> S6:
-    """The layer of Assumption 4.1: A = -1, Delta = ln(2) / N, so alpha = exp(-Delta) = 2^(-1/N); W ~ N(0, scale^2).
+    """Layer of Assumption 4.1: A = -1, Delta = ln(2) / N, so alpha = exp(-Delta) = 2^(-1/N); W ~ N(0, scale^2).
 
     Args:
         d: dimension of the inputs; tokens have d + 1 channels.
         d_h: size of the state.
-        N: number of examples that the step is made for.
+        N: number of examples, which determines the step.
         generator: for W_B and W_C.
         scale: standard deviation of their entries; 1 in the paper.
         dtype: of all parameters.
@@ -275,7 +286,7 @@ def assumed(
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What a layer with one rate and one fixed step needs of a prompt, whatever its weights.
+    """Sufficient statistics of prompts for layers with one rate and one fixed step, whatever their weights.
 
     Attributes:
         g: sum_l omega_l y_l e_l over the examples, (batch, d_e), omega_l = (1 - alpha) alpha^(N+1-l) for A = -1.
@@ -290,15 +301,15 @@ class Statistics:
 
 @validated
 def weights(N: Count, layer: S6) -> Float[Tensor, " N"]:
-    """omega_1 .. omega_N: what is left, when the query is read, of what each example wrote."""
-    decay, gain = _fixed(layer)
+    """Weights omega_1 .. omega_N: the share of every example's write that remains at the query."""
+    decay, gain = _decay_and_gain(layer)
     ages = torch.arange(N, 0, -1, dtype=decay.dtype, device=decay.device)
     return gain * decay**ages
 
 
 @validated
 def statistics(prompt: Prompt, layer: S6) -> Statistics:
-    """The statistics of prompts for layers of this rate and step."""
+    """Sufficient statistics of prompts for layers of this rate and step."""
     x, y = prompt.x, prompt.y[:, :-1]
     weighted = weights(prompt.n, layer).to(y) * y
     # Sums, not products of tiny matrices, and no tokens: it takes two thirds of the time.
@@ -308,20 +319,20 @@ def statistics(prompt: Prompt, layer: S6) -> Statistics:
 
 @validated
 def read_out(layer: S6, known: Statistics) -> Float[Tensor, " batch"]:
-    """The prediction (W_C e_q + b_C)' (W_B g + s b_B) from statistics; equals `layer.predictions`.
+    """Prediction (W_C e_q + b_C)' (W_B g + s b_B) from statistics; equals `layer.predictions`.
 
-    The statistics have to be those for the layer's own rate and step.
+    The statistics must be those for the layer's own rate and step.
     """
-    return (_requested(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
+    return (_readout(layer, known.e) * torch.cat([known.g, known.s.unsqueeze(1)], dim=1)).sum(1)
 
 
 @validated
 def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kinds"]:
-    """States of the tokens' own products: S_l = decay S_{l-1} + gain u_l (u_l, 1)', for every token.
+    """Features of every token, states of the tokens' own products: S_l = decay S_{l-1} + gain u_l (u_l, 1)'.
 
     The layer's output is o_l = S_l M (u_l, 1) with M = [W_B b_B]' [W_C b_C], (d_e + 1)^2 numbers: :func:`collapsed`.
     """
-    decay, gain = _fixed(layer)
+    decay, gain = _decay_and_gain(layer)
     time = torch.arange(u.shape[1], device=u.device)
     ago = time[:, None] - time
     mask = torch.where(ago >= 0, gain * decay ** ago.clamp(min=0), 0.0).to(u)
@@ -332,16 +343,16 @@ def s6_features(u: _Tokens, layer: S6) -> Float[Tensor, "batch time channels kin
 
 @validated
 def collapsed(layer: S6, u: _Tokens, states: Float[Tensor, "batch time channels kinds"]) -> _Tokens:
-    """The layer's output from :func:`s6_features` of the same tokens; equals `layer(u)`."""
+    """Output of the layer from :func:`s6_features` of the same tokens; equals `layer(u)`."""
     _checks.shape("states", states, (*u.shape, u.shape[2] + 1), "to match u")
     if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
         raise ValueError(f"layer must have Selective B and C, got {layer!r}")
     _checks.dtype("u", u, layer.B.b.dtype, "to match the layer")
-    return (states @ _requested(layer, u).unsqueeze(-1)).squeeze(-1)
+    return (states @ _readout(layer, u).unsqueeze(-1)).squeeze(-1)
 
 
-def _requested(layer: S6, u: Float[Tensor, "... channels"]) -> Float[Tensor, "... kinds"]:
-    """[W_B b_B]' [W_C b_C] (u, 1): what a token makes of the states; the two products of d_h are taken first."""
+def _readout(layer: S6, u: Float[Tensor, "... channels"]) -> Float[Tensor, "... kinds"]:
+    """Readout vectors [W_B b_B]' [W_C b_C] (u, 1) of tokens; the product over d_h is formed first."""
     write, look = (torch.cat([part.W, part.b.unsqueeze(1)], dim=1) for part in _selective(layer))
     return _with_one(u) @ (look.T @ write)
 
@@ -351,15 +362,15 @@ def _with_one(u: Tensor) -> Tensor:
 
 
 def _selective(layer: S6) -> tuple[Selective, Selective]:
-    """B and C of a layer that `statistics` and `s6_features` say all about."""
-    _fixed(layer)
+    """B and C of a layer; ValueError unless `statistics` and `s6_features` are sufficient for it."""
+    _decay_and_gain(layer)
     if not isinstance(layer.B, Selective) or not isinstance(layer.C, Selective):
         raise ValueError(f"layer must have Selective B and C, got {layer.B!r} and {layer.C!r}")
     return layer.B, layer.C
 
 
-def _fixed(layer: S6) -> tuple[Tensor, Tensor]:
-    """Decay and gain of a layer with one rate and one step."""
+def _decay_and_gain(layer: S6) -> tuple[Tensor, Tensor]:
+    """Decay and gain of a layer; ValueError unless it has one rate and one fixed step."""
     if not isinstance(layer.step, FixedStep) or layer.log_rate.shape != (1,):
         raise ValueError(
             f"layer must have a FixedStep and one rate, got {layer.step!r} and {len(layer.log_rate)} rates"
@@ -370,9 +381,9 @@ def _fixed(layer: S6) -> tuple[Tensor, Tensor]:
 
 
 class S6Stack(nn.Module):
-    """Layers with residual, u <- u + W S6(u), each followed, if asked for, by a network on each token, u <- u + f(u).
+    """S6 layers with residual, u <- u + W S6(u), optionally each with a token-wise network, u <- u + f(u).
 
-    W starts at 0, but for the last row's last entry, which starts at 1: at first only labels move.
+    W starts at 0, except for the last row's last entry, which starts at 1: at first only labels change.
 
     Args:
         layers: the layers, all for tokens of the same width.
@@ -417,5 +428,5 @@ class S6Stack(nn.Module):
 
     @validated
     def predictions(self, prompt: Prompt) -> Float[Tensor, " batch"]:
-        """Predict the query's label: the last channel at the last token, where there was 0."""
+        """Predict the query's label: the last channel at the last token, initially 0."""
         return self(prompt.tokens())[:, -1, -1]

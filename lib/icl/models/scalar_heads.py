@@ -1,13 +1,13 @@
-"""Several gated heads on scalar inputs, with token-wise memory too: the mixture of [Dutta & Sra 2025, Figs 9, 10].
+"""Gated heads on scalar inputs, with optional token-wise memory: the mixture of [Dutta & Sra 2025, Figs 9, 10].
 
-Of one dimension a head's blocks are numbers a_j^h. All heads read the same tokens, and layer j's register holds a_j^h
-g_j x_i at token i, g_j = sum_i r_i x_i / n over what is left of the labels, r. So heads and gates enter by one number
-for each register and token, and three gated heads cost what one head costs:
+In one dimension a head's blocks are numbers a_j^h. All heads read the same tokens, and layer j's register holds a_j^h
+g_j x_i at token i, g_j = sum_i r_i x_i / n with the label residuals r. So heads and gates enter by one number for each
+register and token, and three gated heads cost as much as one head:
 
     r_i <- r_i - sum_{j<=l} c_{j,i} g_j x_i,        c_{j,i} = sum_h alpha_h Gamma_{j,i}^h a_j^h
 
-(with no memory, layer l's register alone). It is the special case of :class:`~icl.models.experts.MultiHead`, which has
-any dimension and matrices to multiply, with models side by side and numbers alone.
+(with no memory, layer l's register alone). It is the special case of :class:`~icl.models.experts.MultiHead` in one
+dimension, with scalars in place of matrices and models side by side.
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ def scalar_weights(
     *,
     memory: bool,
 ) -> Float[Tensor, "*models batch"]:
-    """w_L, with the prediction w_L x_q, after the recursion of the module's head; models run side by side.
+    """Weight w_L of the prediction w_L x_q, by the recursion of the module's head; models run side by side.
 
-    No token need be moved: with s_j = sum_i x_i^2 c_{j,i} / n and k = l - j with memory (a register is used at its own
-    layer and at all later ones), else 1,
+    Tokens need not be updated: with s_j = sum_i x_i^2 c_{j,i} / n and k = l - j with memory (a register is used at its
+    own layer and at all later ones), else 1,
 
         g_l = sum_i x_i y_i / n - sum_{j<l} k s_j g_j,        w_L = sum_{j<L} k c_{j,query} g_j  (there l = L)
 
@@ -42,7 +42,7 @@ def scalar_weights(
         X: inputs of the examples, scalars.
         y: their labels.
         c: c_{j,i}, one for all tokens or one each, the query's last.
-        memory: whether layers use the registers before theirs again.
+        memory: layers use all earlier registers again.
     """
     for name, value in (("X", X), ("y", y), ("c", c)):
         _checks.tensor(name, value)
@@ -65,9 +65,9 @@ def scalar_weights(
 
 
 class ScalarHeads(nn.Module):
-    """Heads on inputs of one dimension, with steps a, weights Gamma shared by later layers, and free gates.
+    """Gated heads on scalar inputs, with steps a, weights Gamma shared by later layers, and free gates.
 
-    They start as Memformers of :mod:`icl.models.memformer` do: a = 1, the first register alone; gates at 1/heads.
+    Initialised as the Memformers of :mod:`icl.models.memformer`: a = 1, the first register alone; gates at 1/heads.
 
     Args:
         heads: H.
@@ -98,7 +98,7 @@ class ScalarHeads(nn.Module):
         self.memory = nn.Parameter(start) if tokens else None
 
     def coefficients(self) -> Float[Tensor, "L tokens"]:
-        """c_{j,i} of the module's head: the one head that the gated heads are."""
+        """Coefficients c_{j,i} of the module's head: those of the single equivalent head."""
         each = self.gates[:, None] * self.steps
         if self.memory is None:
             return each.sum(0).unsqueeze(-1)
@@ -110,7 +110,7 @@ class ScalarHeads(nn.Module):
         return x[..., 0]
 
     def errors(self, X: Float[Tensor, "batch n 1"]) -> Float[Tensor, " batch"]:
-        """The numbers M with w_L - w* = -M w* for the query, from the inputs of the n examples."""
+        """Error factors M with w_L - w* = -M w* for the query, from the inputs of the n examples."""
         x = self._inputs("X", X, self.n)
         return 1 - scalar_weights(x, x, self.coefficients(), memory=self.memory is not None)
 
@@ -124,7 +124,7 @@ class ScalarHeads(nn.Module):
     @classmethod
     @validated
     def gathered(cls, heads: Sequence["ScalarHeads"]) -> "ScalarHeads":
-        """One model of all these models' heads, trained apart, with gates at 1/heads; it shares nothing with them.
+        """Combine the heads of separately trained models, with gates at 1/heads; no parameters are shared.
 
         Args:
             heads: at least one model, of as many layers and tokens, n and dtype; their gates go into their steps.

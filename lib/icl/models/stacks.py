@@ -1,24 +1,22 @@
 """Deep stacks: gated linear attention reduced to three scalars a layer, with gates, and with the delta rule.
 
-Tokens are (x_j, y_j); layer by layer every token reads what earlier tokens have written and takes a share of it away:
+Tokens are (x_j, y_j); layer by layer every token reads the memory of earlier tokens and subtracts a share of the read:
 
     x_j <- x_j - s_x (1 - lam) sum_{i<j} lam^(j-i) (x_j'x_i) x_i
     y_j <- y_j - s_y (1 - lam) sum_{i<j} lam^(j-i) (x_j'x_i) y_i
 
-The read-out is the negative of what the last layer left in a query's label channel, which started at 0. With the label
-itself in that channel, what is left is the error y_j - y_hat_j, at every position in one causal pass, because the sums
-are strict and keys do not hold labels. The factor 1 - lam keeps a step's size when its memory is changed.
+The readout is the negative of a query's label channel after the last layer, which started at 0. With the label itself
+in that channel, it ends as the error y_j - y_hat_j, at every position in one causal pass, because the sums are strict
+and keys do not hold labels. The factor 1 - lam makes a step's size independent of its time constant.
 
-:class:`Stack` is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0), and all
-that rotations of the inputs leave of it when their covariance is the identity, labels in keys apart.
-:mod:`icl.models.paper_conventions` has the full matrices and the other ways of reading the paper. A stack is linear in
-the labels, and an L-layer stack is a polynomial in x of a degree that grows as 3^L:
-:class:`~icl.models.causal.Normalised` takes the inputs' lengths out, which keeps rare long inputs from blowing deep
-stacks up.
+:class:`Stack` is (5) with the residual, W_V = -diag(s_x, .., s_x, s_y) (1 - lam) and W_KQ = diag(1, .., 1, 0): the
+reduction of (5) by rotational symmetry for isotropic inputs, except for labels in keys.
+:mod:`icl.models.paper_conventions` has the full matrices and the other conventions. A stack is linear in the labels,
+and an L-layer stack is a polynomial in x of a degree that grows as 3^L: :class:`~icl.models.causal.Normalised`
+normalises the inputs' lengths, so that rare long inputs do not make deep stacks diverge.
 
-:class:`GatedStack` lets decays and write strengths depend on the token, its label included: a gate acts on what is read
-later, and the model stays causal. :class:`DeltaStack` and :class:`GatedDeltaStack` write the errors of what was read in
-place of the values.
+:class:`GatedStack` lets decays and write strengths depend on the token, its label included: a gate acts on later reads
+only, and the model stays causal. :class:`DeltaStack` and :class:`GatedDeltaStack` write errors in place of values.
 """
 
 from collections.abc import Sequence
@@ -38,22 +36,21 @@ from icl.tasks import Prompt
 
 
 class DeltaStack(Causal):
-    """Layers of the gated delta rule: the stack of `icl.models.stacks` with errors written in place of values.
+    """Stack of delta-rule layers with decay: the stack of :mod:`icl.models.stacks` with errors in place of values.
 
-    Every layer has two memories over the same keys x, one of labels and one of the inputs themselves, and each token
-    takes a share of what it reads away:
+    Every layer has two memories over the same keys x, one of labels and one of the inputs themselves, and every token
+    subtracts a share of its reads:
 
         y_j <- y_j - s_y (label memory)(x_j),    x_j <- x_j - s_x (input memory)(x_j)
 
-    The write strength is beta_t = mu / ||x_t||^2: with mu = 1 and keys of any length the newest pair is known
-    exactly once it is written. Linear in the labels, and errors scale with the inputs: f(c X, c y) = c f(X, y). One
-    layer with s_y = 1 is the normalised delta rule of :mod:`icl.filters`. The last layer has no use for a memory of
-    inputs and has none.
+    The write strength is beta_t = mu / ||x_t||^2: with mu = 1 and keys of any length the newest pair is fitted
+    exactly. Linear in the labels, and errors scale with the inputs: f(c X, c y) = c f(X, y). One layer with s_y = 1 is
+    the normalised delta rule of :mod:`icl.filters`. The last layer needs no memory of inputs and has none.
 
     Args:
         d: dimension of the inputs.
         layers: L.
-        lam: where both memories' forgetting factors start, one number or one a layer.
+        lam: initial forgetting factors of both memories, one number or one a layer.
         dtype: of the parameters.
     """
 
@@ -66,12 +63,12 @@ class DeltaStack(Causal):
         lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] = 0.95,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Start where one layer is nearly right: a strong memory and half a projection."""
+        """Initialise near the optimum of one layer: a long memory and half a projection."""
         super().__init__()
         self.d = d
         self.layers = layers
         start = torch.logit(factors(layers, lam, dtype)).expand(layers)
-        # The memory of labels, then, in all layers but the last, that of inputs.
+        # The memory of labels, then, in all layers but the last, the memory of inputs.
         self.log_odds = nn.Parameter(start.clone())
         self.mu = nn.Parameter(torch.full((layers,), 0.5, dtype=dtype))
         self.s_y = nn.Parameter(torch.ones(layers, dtype=dtype))
@@ -85,7 +82,7 @@ class DeltaStack(Causal):
         return torch.sigmoid(self.log_odds)
 
     def decays(self, layer: int, y: Tensor) -> list[Float[Tensor, "#batch #time 1"]]:
-        """Decays of a layer's memories given its labels: that of labels and, but in the last layer, that of inputs."""
+        """Decays of a layer's memories, given its labels: of labels and, except in the last layer, of inputs."""
         odds = [self.log_odds[layer], *self.log_odds_x[layer : layer + 1]]
         return [torch.sigmoid(one).view(1, 1, 1) for one in odds]
 
@@ -94,12 +91,12 @@ class DeltaStack(Causal):
         self.checked(x, y)
         for layer in range(self.layers):
             decays = self.decays(layer, y)
-            # With keys of length 1 and values in proportion beta = mu / |x|^2 is mu, and x = 0 has a gradient.
+            # On unit keys, with values in proportion, beta = mu / |x|^2 becomes mu, and x = 0 has a gradient.
             length = torch.linalg.vector_norm(x, dim=-1)
             length = torch.where(length > 0, length, 1.0)
             key = (x / length.unsqueeze(-1)).unsqueeze(2)
             value = (y / length)[..., None, None]
-            # A negative write strength would be no delta rule: below 0 it stays at 0, without a gradient.
+            # Write strengths are >= 0 in the delta rule: clamped at 0, without a gradient.
             read = delta_chunked(key, key, value, decays[0], self.mu[layer].clamp(min=0).view(1, 1, 1))
             if layer < self.layers - 1:
                 kept = delta_chunked(key, key, key, decays[1], self.mu_x[layer].clamp(min=0).view(1, 1, 1))
@@ -109,12 +106,12 @@ class DeltaStack(Causal):
 
 
 class GatedDeltaStack(DeltaStack):
-    """The delta stack with gates that look at the layer's label: in deeper layers, at the error of those before.
+    """Delta stack with decays gated by the layer's label channel, in deeper layers the error of the layers before.
 
         g_t = sigmoid(a + c log(1 + y_t^2)),    the same for the memory of inputs with a, c of its own
 
-    A large error can then clear a memory that has become wrong at once. It starts as the delta stack, c = 0, and is no
-    longer linear in the labels when c is not. The gate fades after its token was read: the model stays causal.
+    A large error can then clear a stale memory at once. It starts as the delta stack, c = 0; for c != 0 it is not
+    linear in the labels. The gate acts after its token was read: the model stays causal.
 
     Args:
         d, layers, lam, dtype: see :class:`DeltaStack`.
@@ -129,7 +126,7 @@ class GatedDeltaStack(DeltaStack):
         lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] = 0.95,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Start as the delta stack starts."""
+        """Start as the delta stack."""
         super().__init__(d, layers, lam=lam, dtype=dtype)
         self.c = nn.Parameter(torch.zeros(layers, dtype=dtype))
         self.c_x = nn.Parameter(torch.zeros(layers - 1, dtype=dtype))
@@ -148,19 +145,19 @@ def read_strictly(
     v: Float[Tensor, "batch time heads value"],
     decay: Float[Tensor, "#batch #time #heads"],
 ) -> Float[Tensor, "batch time heads value"]:
-    """o_t = S_{t-1} q_t with S_t = g_t S_{t-1} + v_t k_t' (5): token t reads what those before it have left.
+    """Strictly causal reads of gated linear attention: o_t = S_{t-1} q_t with S_t = g_t S_{t-1} + v_t k_t' (5).
 
     With one decay lam for all this is sum_{i<t} lam^(t-1-i) (q_t'k_i) v_i. Layout of :mod:`icl.models.operators`.
     """
     _checks.tensor("q", q, 4)
-    # The state after token t - 1 is asked with the query of token t; the first token finds nothing.
+    # The state after token t - 1 is read with the query of token t; the first token reads 0.
     later = torch.cat([q[:, 1:], q[:, :1]], dim=1)
     read = operators.chunked(later, k, v, decay)
     return torch.cat([torch.zeros_like(read[:, :1]), read[:, :-1]], dim=1)
 
 
 class GatedStack(Causal):
-    """The stack with gates: decay by token, by channel or both, and a write strength by token.
+    """Stack with gates: data-dependent or channel-wise decays, and a data-dependent write strength.
 
         g_t   = sigmoid(a + b (||x_t||^2 / d - 1) + c log(1 + y_t^2)),    one a layer, or one a channel of the keys
         v_t   -> v_t (||x_t||^2 / d)^-p
@@ -173,7 +170,7 @@ class GatedStack(Causal):
         d: dimension of the inputs.
         layers: L.
         channels: 1, or d for a decay of each channel of the keys (of each input coordinate, here).
-        lam: where forgetting factors start (:class:`Stack`).
+        lam: initial forgetting factors (:class:`Stack`).
         dtype: of the parameters.
     """
 
@@ -187,7 +184,7 @@ class GatedStack(Causal):
         lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Start as the plain stack starts."""
+        """Start as the plain stack."""
         super().__init__()
         self.d = d
         self.layers = layers
@@ -206,7 +203,7 @@ class GatedStack(Causal):
         return torch.sigmoid(self.a)
 
     def gates(self, x: Tensor, y: Tensor, layer: int) -> Float[Tensor, "batch time channels"]:
-        """g_t of one layer, given its tokens."""
+        """Gates g_t of one layer, given its tokens."""
         surprise = self.b[layer] * (x.square().mean(-1) - 1) + self.c[layer] * torch.log1p(y.square())
         return torch.sigmoid(self.a[layer] + surprise.unsqueeze(-1))
 
@@ -214,11 +211,11 @@ class GatedStack(Causal):
         """y_j - y_hat_j at every position."""
         self.checked(x, y)
         for layer in range(self.layers):
-            # With a key of 0 nothing is written at any strength, and 1 has a power and a gradient.
+            # A key of 0 writes nothing at any strength; 1 has finite powers and gradients.
             power = x.square().mean(-1)
             strength = torch.where(power > 0, power, 1.0).pow(-self.p[layer])
             written = torch.cat([x, y.unsqueeze(-1)], dim=-1) * strength.unsqueeze(-1)
-            # A channel is a head whose key is one number: reads of heads add up.
+            # A channel is a head with a scalar key; reads of heads are summed.
             keys = x.unsqueeze(2) if self.channels == 1 else x.unsqueeze(3)
             values = written.unsqueeze(2).expand(-1, -1, self.channels, -1)
             lam = self.lam[layer].unsqueeze(-1)
@@ -229,14 +226,14 @@ class GatedStack(Causal):
         return y
 
 
-#: Tokens in a block of time: inside a block all pairs, between blocks one state. Fastest of 13 .. 51 at d = 10.
+#: Tokens in a block of the chunked form. Fastest of 13 .. 51 at d = 10.
 _BLOCK = 17
 
 
 class _Layer(torch.autograd.Function):
-    """One layer on tokens in blocks, Z -> Z - c * O, with its derivative written out.
+    """One layer in chunked form, Z -> Z - c * O, with its derivative by hand.
 
-    O_j = sum_{i<j} lam^(j-i) (x_j'x_i) z_i. Autograd's own derivative would keep and fill many times the memory.
+    O_j = sum_{i<j} lam^(j-i) (x_j'x_i) z_i. Autograd's derivative would take many times the memory.
     """
 
     @staticmethod
@@ -279,7 +276,7 @@ class _Layer(torch.autograd.Function):
             dS = (carry.T @ dP.reshape(batch, count, d * width)).reshape(batch * count, d, width)
             dX += torch.bmm(dO, P.transpose(1, 2)).mul_(age) + torch.bmm(flat, dS.transpose(1, 2)).mul_(worth)
             dZ.baddbmm_(X * worth, dS)
-        # d lam^(j-i) / d lam = (j - i) lam^(j-i) / lam, and both sums of it are at hand: no third matrix product.
+        # d lam^(j-i) / d lam = (j - i) lam^(j-i) / lam, and both its sums are available: no third matrix product.
         when = torch.arange(count * size, dtype=grad.dtype, device=grad.device) - count * size / 2
         share = ((dO * read).sum(-1) - (flat * dZ).sum(-1)).view(batch, -1).sum(0)
         least = factor.clamp(min=1e-300).to(grad) if isinstance(factor, Tensor) else max(factor, 1e-300)
@@ -289,7 +286,7 @@ class _Layer(torch.autograd.Function):
 
 
 def _powers(base: float | Tensor, exponents: Tensor, dtype: torch.dtype) -> Tensor:
-    """base^exponents, 0 where the exponent is negative; formed in float64."""
+    """Powers base^exponents, 0 where the exponent is negative; formed in float64."""
     raised = base ** exponents.clamp(min=0).to(torch.float64)
     return torch.where(exponents >= 0, raised, 0.0).to(dtype)
 
@@ -300,7 +297,7 @@ class Stack(Causal):
     Args:
         d: dimension of the inputs.
         layers: L.
-        lam: where the forgetting factors start, one a layer; or one for all layers, which they then share.
+        lam: initial forgetting factors, one a layer; or one for all layers, which they then share.
             By default .7 to .9 in equal steps (.8 for one layer). Steps start at s_x = 1 / (2 L), s_y = 1 / L.
         dtype: of the parameters.
     """
@@ -314,13 +311,13 @@ class Stack(Causal):
         lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Start where deep stacks train."""
+        """Initialise so that deep stacks train."""
         super().__init__()
         self.d = d
         self.layers = layers
         start = factors(layers, lam, dtype)
         self.log_odds = nn.Parameter(torch.logit(start))
-        # The last layer's tokens are read by no one: what it does to x does not matter.
+        # No layer reads the last layer's x: its s_x has no effect.
         self.s_x = nn.Parameter(torch.full((layers - 1,), 0.5 / layers, dtype=dtype))
         self.s_y = nn.Parameter(torch.full((layers,), 1.0 / layers, dtype=dtype))
 
@@ -330,7 +327,7 @@ class Stack(Causal):
         return torch.sigmoid(self.log_odds).expand(self.layers)
 
     def _run(self, Z: Tensor, lam: Tensor, layers: int, time: int) -> Tensor:
-        """Tokens after so many layers; Z is (batch, time, width), x first, then y, then zeros."""
+        """Run the first layers on tokens Z, (batch, time, width): x, y, then zeros."""
         batch, _, width = Z.shape
         size = min(_BLOCK, time)
         count = -(-time // size)
@@ -343,7 +340,7 @@ class Stack(Causal):
         return blocks.reshape(batch, count * size, width)[:, :time]
 
     def _tokens(self, x: Tensor, y: Tensor) -> Tensor:
-        """(x, y, 0..): products of widths that are multiples of 4 are faster by more than the zeros cost."""
+        """Tokens (x, y, 0..), padded to a width that is a multiple of 4, for faster matrix products."""
         return nn.functional.pad(torch.cat([x, y.unsqueeze(-1)], dim=-1), (0, -(self.d + 1) % 4))
 
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
@@ -370,7 +367,7 @@ class Stack(Causal):
 def factors(
     layers: int, lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None, dtype: torch.dtype
 ) -> Float[Tensor, " count"]:
-    """Forgetting factors to start from: the default spread, one for all, or as many as layers."""
+    """Initial forgetting factors: the default spread, one for all, or one a layer."""
     if lam is None:
         return torch.linspace(0.7, 0.9, layers, dtype=dtype) if layers > 1 else torch.full((1,), 0.8, dtype=dtype)
     _checks.real("lam", lam, above=0)

@@ -1,14 +1,14 @@
-"""Deep stacks and S6 as recurrences on a stream of examples: what they keep, and what a token costs them.
+"""Deep stacks and S6 in recurrent form: one token at a time, with a state of fixed size.
 
-:class:`~icl.models.stacks.Stack` and :class:`~icl.models.stacks.DeltaStack` answer all positions of a prompt at once.
-On a stream the same models keep two memories per layer, both asked with the layer's own x: one of labels and, in all
-layers but the last, one of the inputs themselves. A token passes down through the layers; in each it reads, what it
-read moves it on, and it is written as it stood when it came in. A query passes down as well and writes nothing. Answers
-are the stacks' own, to rounding.
+:class:`~icl.models.stacks.Stack` and :class:`~icl.models.stacks.DeltaStack` predict all positions of a prompt at once.
+On a stream the same models keep two memories per layer, both read with the layer's own x: one of labels and, in all
+layers but the last, one of the inputs themselves. A token passes through the layers; in each it reads, is updated by
+its reads, and the layer's input is written. A query passes through as well and writes nothing. Predictions equal the
+stacks', to rounding.
 
 :class:`Selected` is the S6 layer with every position a query. An example (x, y) writes to the state and a query (x, 0)
-reads it, both with the vectors and the step that the layer makes of that token; the query writes nothing, its label
-channel being 0.
+reads it, both with the vectors and the step computed from that token; the query writes nothing, since its label channel
+is 0.
 """
 
 import torch
@@ -24,7 +24,7 @@ from icl.models.stacks import DeltaStack, Stack, read_strictly
 
 
 class _Layered(FastWeights[Memories]):
-    """A stack whose layers say how they read and write."""
+    """Base class of stacks in recurrent form; subclasses define a layer's read and write."""
 
     layers: int
     model: Causal
@@ -38,24 +38,24 @@ class _Layered(FastWeights[Memories]):
         return Memories(labels, labels[:, 1:, :, None].repeat(1, 1, 1, self.d))
 
     def _reads(self, state: Memories, layer: int, key: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What a key finds in a layer's memories: a label, and an input where there is a layer after this one."""
+        """Read a layer's memories by a key: a label and, except in the last layer, an input."""
         label = (state.labels[:, layer] * key).sum(-1)
         last = layer == self.layers - 1
         return label, None if last else (state.inputs[:, layer] * key.unsqueeze(-1)).sum(-2)
 
-    def _stacked(self, state: Memories, labels: list[Tensor], inputs: list[Tensor]) -> Memories:
-        """The layers' new memories as one state."""
+    def _stack_memories(self, state: Memories, labels: list[Tensor], inputs: list[Tensor]) -> Memories:
+        """Stack the layers' new memories into one state."""
         return Memories(torch.stack(labels, dim=1), torch.stack(inputs, dim=1) if inputs else state.inputs)
 
 
 class LayeredGLA(_Layered):
-    """Gated linear attention in layers, `stacks.Stack`, as a recurrence; or the same on normalised prompts.
+    """Recurrent form of :class:`~icl.models.stacks.Stack`, or of the same on normalised prompts.
 
     In each layer, with b and B its memories of labels and inputs,
 
         y <- y - s_y (1 - lam) b'x,    x <- x - s_x (1 - lam) B'x,    b <- lam (b + y x),    B <- lam (B + x x')
 
-    where what is written are x and y as they came in.
+    where the x and y written are the inputs of the layer.
 
     Args:
         model: the stack, or :class:`~icl.models.causal.Normalised` of it; its parameters are shared, not copied.
@@ -83,7 +83,7 @@ class LayeredGLA(_Layered):
             if seen is not None:
                 inputs.append(lam * torch.addcmul(state.inputs[:, layer], x.unsqueeze(-1), x.unsqueeze(-2)))
                 x = x - self._stack.s_x[layer] * (1 - lam) * seen
-        return self._stacked(state, labels, inputs)
+        return self._stack_memories(state, labels, inputs)
 
     def _read(self, state: Memories, x: Tensor) -> Tensor:
         length, answer = self._length(x), torch.zeros_like(x[:, 0])
@@ -103,19 +103,19 @@ class LayeredGLA(_Layered):
         return inner
 
     def _length(self, x: Tensor) -> Tensor | None:
-        """What the first layer's x and y are divided by, and the answer multiplied by."""
+        """Scale that divides the first layer's x and y and multiplies the prediction."""
         return _lengths(x) / self.d**0.5 if isinstance(self.model, Normalised) else None
 
 
 class LayeredDelta(_Layered):
-    """The delta rule in layers, `stacks.DeltaStack` or `stacks.GatedDeltaStack`, as a recurrence.
+    """Recurrent form of :class:`~icl.models.stacks.DeltaStack` or :class:`~icl.models.stacks.GatedDeltaStack`.
 
     In each layer, with r the length of x, u = x / r, and b and B its memories of labels and inputs,
 
         y <- y - s_y r b'u,    b <- lam (b + mu (y / r - b'u) u),
         x <- x - s_x r B'u,    B <- lam_x (B + mu_x u (u - B'u)')
 
-    where what is written are x and y as they came in.
+    where the x and y written are the inputs of the layer.
 
     Args:
         model: the stack; its parameters are shared, not copied.
@@ -134,7 +134,7 @@ class LayeredDelta(_Layered):
         for layer in range(self.layers):
             length = _lengths(x)
             u = x / length.unsqueeze(-1)
-            # Decays are made for whole prompts: a token is a prompt of one.
+            # `decays` takes whole prompts: a token is a prompt of length 1.
             fades = [fade[:, 0] for fade in self.model.decays(layer, y.unsqueeze(1))]
             label, seen = self._reads(state, layer, u)
             error = self.model.mu[layer].clamp(min=0) * (y / length - label)
@@ -145,7 +145,7 @@ class LayeredDelta(_Layered):
                 written = torch.addcmul(state.inputs[:, layer], u.unsqueeze(-1), missed.unsqueeze(-2))
                 inputs.append(fades[1].unsqueeze(-1) * written)
                 x = x - self.model.s_x[layer] * length.unsqueeze(-1) * seen
-        return self._stacked(state, labels, inputs)
+        return self._stack_memories(state, labels, inputs)
 
     def _read(self, state: Memories, x: Tensor) -> Tensor:
         answer = torch.zeros_like(x[:, 0])
@@ -159,13 +159,13 @@ class LayeredDelta(_Layered):
 
 
 def _lengths(x: Tensor) -> Tensor:
-    """The length of x, and 1 where that is 0, with a gradient in either case."""
+    """Length of x, or 1 where that is 0, with a gradient in either case."""
     power = x.square().sum(-1)
     return torch.where(power > 0, power, 1.0).sqrt()
 
 
 class Selected(FastWeights[S6State]):
-    """One S6 layer that answers at every position.
+    """One S6 layer with a prediction at every position.
 
     Args:
         layer: an S6 layer with selective B and C, one rate, and tokens (x, y); its parameters are shared, not copied.
@@ -208,10 +208,10 @@ class Selected(FastWeights[S6State]):
 
 @validated
 def selected_at_random(d: Count, d_h: Count = 16, *, generator: torch.Generator) -> Selected:
-    """An S6 layer to train, float32, that answers at every position.
+    """Randomly initialised S6 layer, float32, with a prediction at every position.
 
-    Entries of W_B and W_C are N(0, 0.3^2), as neither would move if both were 0; the step is 0.03 at every token to
-    begin with, and the one rate is 1.
+    Entries of W_B and W_C are N(0, 0.3^2), since both gradients vanish where both are 0; the step is initially 0.03 at
+    every token, and the one rate is 1.
 
     Args:
         d: dimension of the inputs.

@@ -11,12 +11,12 @@ The last is that of [Yang et al. 2024]. Plain linear attention is gated with lam
 length 1, and the trained weights stay as they were. All heads run through :mod:`icl.models.operators`. GPT-2 and models
 of Llama's blocks are taken, with grouped heads too.
 
-What a layer remembers is an nn.Module beside its weights (:class:`SoftmaxMemory`, :class:`FadingMemory`); text goes on
-from the state of these modules (:func:`generate`): for the fading ones (heads, value, key) numbers a layer, however
-long the text.
+A layer's attention is an nn.Module beside its weights (:class:`SoftmaxMemory`, :class:`FadingMemory`); text is
+generated from the states of these modules (:func:`generate`): for the recurrent ones (heads, value, key) numbers a
+layer, however long the text.
 
-Sums are formed in float32 at least, whatever the model's dtype: bfloat16 has three digits, and would make of a gate of
-.99 one of .988, and of .999 one of 1.
+Sums are formed in float32 at least, whatever the model's dtype: bfloat16 has three digits, and would round a gate of
+.99 to .988, and one of .999 to 1.
 
 transformers is not imported before a model is changed; the book's `language` extra installs it.
 """
@@ -39,19 +39,19 @@ from icl.models.loading import _transformers
 _Keys = Float[Tensor, "batch time heads key"]
 _Values = Float[Tensor, "batch time heads value"]
 
-#: What altered models are called among transformers' attention functions.
+#: Name of this attention among transformers' attention functions.
 _NAME = "icl_memory"
-#: `config.model_type` of the models that can be changed.
+#: `config.model_type` of the supported models.
 _KINDS = ("gpt2", "llama")
 
 
 @dataclass(frozen=True, eq=False)
 class TextState:
-    """State of one fading memory.
+    """State of one recurrent attention layer.
 
     Attributes:
-        S: what is written, a matrix a head.
-        mass: sum of the weights lam^(t-j) of the tokens so far, by which a normalised read is divided.
+        S: the memory, a matrix a head.
+        mass: sum of the weights lam^(t-j) of the tokens so far, the divisor of a normalised read.
     """
 
     S: Float[Tensor, "batch heads value key"]
@@ -60,23 +60,23 @@ class TextState:
 
 @dataclass(frozen=True, eq=False)
 class AllTokens:
-    """State of softmax attention: keys and values of all tokens so far. It grows with the text."""
+    """State of softmax attention, a KV cache: keys and values of all tokens so far. It grows with the text."""
 
     k: Float[Tensor, "batch time heads key"]
     v: Float[Tensor, "batch time heads value"]
 
 
 class SoftmaxMemory(nn.Module):
-    """Softmax attention as transformers has it, in the place of a memory: nothing fades, and everything is kept."""
+    """Softmax attention as in transformers, with the interface of :class:`FadingMemory`."""
 
     def forward(self, q: _Keys, k: _Keys, v: _Values, *, dropout: float = 0.0) -> _Values:
-        """All reads of a text at once; queries come with their scale. `dropout`: of the weights, in [0, 1]."""
+        """All reads of a text at once; queries are already scaled. `dropout`: of the weights, in [0, 1]."""
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         read = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=1.0)
         return read.transpose(1, 2)
 
     def carry(self, q: _Keys, k: _Keys, v: _Values, state: AllTokens | None) -> tuple[Tensor, AllTokens]:
-        """Reads of the tokens that follow on a state, which is None at the start; and the state after them."""
+        """Recurrent form: reads of the next tokens, given a state (None at the start), and the state after them."""
         if state is not None:
             k, v = torch.cat([state.k, k], dim=1), torch.cat([state.v, v], dim=1)
         scores = torch.einsum("bihd,bjhd->bhij", q, k)
@@ -86,16 +86,25 @@ class SoftmaxMemory(nn.Module):
 
 
 class FadingMemory(nn.Module):
-    """Gated linear attention, or the gated delta rule, in the place of one layer's softmax.
+    """Gated linear attention, or the gated delta rule, in place of one layer's softmax.
 
     Args:
         lam: forgetting factor a token of each head, (heads,).
         beta: write strength of the delta rule of each head, (heads,); None writes values, not errors.
-        learned: lam, and beta where there is one, are parameters, kept as log-odds; all have to be < 1 then.
+        learned: lam, and beta where there is one, are parameters, kept as log-odds; all must then be < 1.
         normalised: divide each read by the sum of the weights lam^(t-j); there is none for the delta rule.
         form: "recurrent", "parallel" or "chunked" of :mod:`icl.models.operators`; the delta rule has no parallel one.
         size: tokens in a block of the chunked form.
         dtype: of the parameters, torch.float32 or torch.float64.
+
+    >>> import torch
+    >>> from icl.models.surgery import FadingMemory
+    >>> memory = FadingMemory([0.5, 1.0])  # two heads
+    >>> ones = torch.ones(1, 3, 2, 1)  # queries, keys and values: (batch, time, heads, width)
+    >>> memory(ones, ones, ones)[0, :, :, 0]
+    tensor([[1.0000, 1.0000],
+            [1.5000, 2.0000],
+            [1.7500, 3.0000]])
     """
 
     @validated
@@ -138,13 +147,13 @@ class FadingMemory(nn.Module):
         self.delta = beta is not None
 
     def setting(self, name: str, like: Tensor) -> Float[Tensor, " heads"]:
-        """lam or beta of each head, in the dtype and on the device of `like`."""
+        """Value of lam or beta for each head, in the dtype and on the device of `like`."""
         if self.learned:
             return torch.sigmoid(getattr(self, f"{name}_log_odds").to(like))
         return self._settings[name].to(like)
 
     def forward(self, q: _Keys, k: _Keys, v: _Values, *, dropout: float = 0.0) -> _Values:
-        """All reads of a text at once; queries come with their scale. `dropout` is not used: there are no weights."""
+        """All reads of a text at once; queries are already scaled. `dropout` is unused: there are no weights."""
         dtype = v.dtype
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = self._precise(q, k, v)
@@ -160,7 +169,7 @@ class FadingMemory(nn.Module):
             return read.to(dtype)
 
     def carry(self, q: _Keys, k: _Keys, v: _Values, state: TextState | None) -> tuple[Tensor, TextState]:
-        """Reads of the tokens that follow on a state, which is None at the start; and the state after them."""
+        """Recurrent form: reads of the next tokens, given a state (None at the start), and the state after them."""
         dtype = v.dtype
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = self._precise(q, k, v)
@@ -180,7 +189,7 @@ class FadingMemory(nn.Module):
             return torch.stack(reads, dim=1).squeeze(-1).to(dtype), TextState(S, mass)
 
     def _precise(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """In float32 at least, with keys as the rule wants them: of length 1 for the delta rule."""
+        """Convert to float32 at least, and normalise keys for the delta rule."""
         q, k, v = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k, v))
         return q, F.normalize(k, dim=-1) if self.delta else k, v
 
@@ -196,9 +205,9 @@ def _attend(
     states: dict[int, Any] | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What an altered model calls in place of softmax: (batch, heads, time, .) in, (batch, time, heads, .) out.
+    """Attention function of altered models: (batch, heads, time, .) in, (batch, time, heads, .) out.
 
-    The masks of these models are None (`_unpadded`). With `states` it goes on from the layer's state, and replaces it.
+    The masks of these models are None (`_no_mask`). With `states` it continues from the layer's state, and replaces it.
     """
     if attention_mask is not None or query.shape[2] != key.shape[2]:
         raise ValueError(
@@ -213,12 +222,12 @@ def _attend(
     return read, None
 
 
-def _unpadded(*, attention_mask: Tensor | None = None, allow_is_causal_skip: bool = True, **_: Any) -> None:
-    """The mask of an altered model: none, since its memory is causal; padding and packed texts are refused.
+def _no_mask(*, attention_mask: Tensor | None = None, allow_is_causal_skip: bool = True, **_: Any) -> None:
+    """Mask function of altered models: None, since their attention is causal; refuses padding and packed texts.
 
-    A padding token would be written into the memory as a word is.
+    A padding token would be written into the memory like any other.
     """
-    # Read on a GPU too, where a mask is given at all: nothing else would show what padding writes into a memory.
+    # Checked on a GPU too, where a mask is given: padding would silently be written into the memory.
     mask = attention_mask
     if mask is not None and _checks.is_readable(mask, waits=True) and not bool(mask.all()):
         raise ValueError(
@@ -230,7 +239,7 @@ def _unpadded(*, attention_mask: Tensor | None = None, allow_is_causal_skip: boo
 
 
 def _attentions(model: Any) -> list[Any]:
-    """The attention modules of a language model, first layer first; ValueError for models of another kind."""
+    """Attention modules of a language model, first layer first; ValueError for models of another kind."""
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind not in _KINDS or getattr(model, "lm_head", None) is None:
         raise ValueError(
@@ -243,8 +252,8 @@ def _attentions(model: Any) -> list[Any]:
     return found
 
 
-def _altered(model: Any) -> list[Any]:
-    """The memories of an altered model, first layer first."""
+def _memories(model: Any) -> list[Any]:
+    """Memories of an altered model, first layer first; ValueError for other models."""
     memories = [getattr(module, "memory", None) for module in _attentions(model)]
     if None in memories:
         raise ValueError("model must be made by icl.models.surgery.with_attention, got one without memories")
@@ -252,7 +261,7 @@ def _altered(model: Any) -> list[Any]:
 
 
 def _per_head(name: str, value: Any, layers: int, heads: int) -> np.ndarray:
-    """A setting for all, of each layer, or of each layer and head, as (layers, heads)."""
+    """Broadcast a setting, one number, (layers,) or (layers, heads), to (layers, heads)."""
     array = np.asarray(_checks.real(name, value, above=0, at_most=1), dtype=np.float64)
     if array.shape not in ((), (layers,), (layers, heads)):
         raise ValueError(
@@ -262,8 +271,8 @@ def _per_head(name: str, value: Any, layers: int, heads: int) -> np.ndarray:
     return np.broadcast_to(array if array.ndim != 1 else array[:, None], (layers, heads))
 
 
-def _save_refused(*_: Any, **__: Any) -> None:
-    """Refuse `save_pretrained`: its files name no attention, so that they would be loaded as a softmax model."""
+def _refuse_save(*_: Any, **__: Any) -> None:
+    """Refuse `save_pretrained`: its files do not record the attention, and would be loaded as a softmax model."""
     raise ValueError(
         "save_pretrained must not be called on an altered model: loading its files would give softmax attention again. "
         "Save its state_dict(); to load it, call icl.models.surgery.with_attention on the original model with the same "
@@ -281,9 +290,9 @@ def with_attention(
     form: str = "chunked",
     size: int = 64,
 ) -> nn.Module:
-    """A copy of a language model with another attention, all its trained weights kept; the model stays as it was.
+    """Copy a language model, with its softmax attention replaced and all trained weights kept.
 
-    Dropout of attention weights, where a model trains with it, stays for softmax alone: the others have no weights.
+    Dropout of attention weights, where a model trains with it, applies to softmax only: the others have no weights.
     The altered model refuses `save_pretrained`, whose files would be loaded with softmax again. Save its `state_dict()`
     instead; to load it, call `with_attention` on the original model with the same settings, then `load_state_dict`.
 
@@ -292,8 +301,8 @@ def with_attention(
         lam: forgetting factor a token in (0, 1], 1 for linear attention: one number, (layers,) or (layers, heads);
             None keeps softmax, through the same function as the others.
         beta: write strength of the delta rule in (0, 1], as lam; None is (gated) linear attention.
-        learned: lam and beta become parameters `..memory.lam_log_odds`, `..memory.beta_log_odds`, one a head; all have
-            to be < 1 then. They want a larger rate than trained weights do, and no weight decay.
+        learned: lam and beta become parameters `..memory.lam_log_odds`, `..memory.beta_log_odds`, one a head; all must
+            then be < 1. They need a larger learning rate than trained weights, and no weight decay.
         normalised: divide each read by the sum of the weights lam^(t-j). A plain sum grows with the text for lam = 1,
             and is bounded for lam < 1: two gates differ in scale too.
         form: "recurrent", "parallel" or "chunked" of :mod:`icl.models.operators`.
@@ -307,13 +316,13 @@ def with_attention(
     if lam is None and (beta is not None or learned is not False or normalised is not False):
         raise ValueError("lam must be in (0, 1] for a delta rule, learned gates or normalised reads, got None")
     _transformers().AttentionInterface.register(_NAME, _attend)
-    _transformers().AttentionMaskInterface.register(_NAME, _unpadded)
+    _transformers().AttentionMaskInterface.register(_NAME, _no_mask)
     changed: Any = copy.deepcopy(model)
     changed.set_attn_implementation(_NAME)
     for module in changed.modules():
         module.__dict__.pop("save_pretrained", None)
         if lam is not None and hasattr(module, "save_pretrained"):
-            module.save_pretrained = _save_refused
+            module.save_pretrained = _refuse_save
     for settings in (changed.config, changed.generation_config):
         settings.use_cache = False  # transformers' cache is for keys and values
     rows: dict[str, Any] = {}
@@ -333,15 +342,15 @@ def with_attention(
 
 @torch.no_grad()
 def forgetting(model: nn.Module) -> Float[Tensor, "layers heads"]:
-    """lam of each layer and head of an altered model, learned ones as they are now, in float64."""
-    memories = _altered(model)
+    """Forgetting factors lam of an altered model, by layer and head, in float64; learned ones at present values."""
+    memories = _memories(model)
     if not all(isinstance(memory, FadingMemory) for memory in memories):
         raise ValueError("model must forget to have a forgetting factor, got one with softmax attention")
     return torch.stack([memory.setting("lam", torch.zeros((), dtype=torch.float64)) for memory in memories])
 
 
 def _tokens(model: Any, tokens: Any) -> None:
-    """Refuse what is no (batch, time) of token numbers."""
+    """Check token numbers, (batch, time)."""
     _checks.tensor("tokens", tokens, 2)
     if tokens.dtype != torch.int64 or tokens.numel() == 0:
         raise ValueError(f"tokens must be torch.int64, at least one, got {tokens.dtype} of shape {tuple(tokens.shape)}")
@@ -355,12 +364,12 @@ def _tokens(model: Any, tokens: Any) -> None:
 def logits_at(
     model: nn.Module, tokens: Int[Tensor, "batch time"], at: Int[Tensor, "batch m"]
 ) -> Float[Tensor, "batch m words"]:
-    """Logits after the tokens at some positions only: the head is the largest matrix, and is left out elsewhere.
+    """Logits at selected positions only: the output matrix is the largest, and is skipped elsewhere.
 
     Args:
         model: causal model of transformers, GPT-2 or of Llama's blocks, altered or not.
         tokens: (batch, time) token numbers, without padding.
-        at: (batch, m) positions in [0, time), of each row its own; position t says what follows token t.
+        at: (batch, m) positions in [0, time), by row; logits at position t predict token t + 1.
     """
     _attentions(model)
     _tokens(model, tokens)
@@ -382,20 +391,20 @@ def generate(
     new: Count,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "batch longer"]:
-    """The tokens and `new` more, from the state of an altered model: each token is read once.
+    """Generate: the tokens and `new` more, by the recurrent form of an altered model.
 
-    Fading memories keep as many numbers after a thousand tokens as after one; softmax keeps all keys and values.
+    Recurrent states have as many numbers after a thousand tokens as after one; softmax keeps all keys and values.
 
     Args:
         model: from :func:`with_attention`, in its training or evaluation mode as it is.
-        tokens: (batch, time) token numbers to go on from.
-        new: how many tokens to add, at least 1; no token ends a text.
-        generator: draws each token by its probability; None takes the most probable.
+        tokens: (batch, time) token numbers of the prompt.
+        new: number of tokens to add, at least 1; there is no end-of-text token.
+        generator: samples each token; None takes the most probable (greedy).
 
     Raises:
         ValueError: for a model without memories, and for more tokens than a model with learned positions has places.
     """
-    _altered(model)
+    _memories(model)
     _tokens(model, tokens)
     if generator is not None:
         _checks.instance("generator", generator, torch.Generator)

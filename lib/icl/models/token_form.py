@@ -1,8 +1,7 @@
 """Memformers by their token equations [Dutta & Sra 2025, sec. 2 and 3]: the literal form, the tests' reference.
 
 The paper's equations run on tokens: rows z_i = (x_i, y_i) of Z (the paper writes columns), and all of them change from
-layer to layer. :mod:`icl.models.memformer` has what they do to a prompt's regression problem, which needs d numbers
-only.
+layer to layer. :mod:`icl.models.memformer` has their reduction to d numbers of the prompt's regression problem.
 """
 
 import torch
@@ -15,7 +14,7 @@ from icl import _checks
 def attention(
     Z: Float[Tensor, "batch time width"], P: Float[Tensor, "width width"], Q: Float[Tensor, "width width"]
 ) -> Float[Tensor, "batch time width"]:
-    """Linear attention with the mask that no token reads the query's (2.3), (2.4); without the 1/n of (2.5).
+    """Linear attention with the query's token masked (2.3), (2.4); without the 1/n of (2.5).
 
     With tokens as rows, and X those of the examples, it is Z Q' X'X P'.
 
@@ -39,7 +38,7 @@ def attention(
 def parameters(
     A: Float[Tensor, "L d d"], B: Float[Tensor, "L d d"] | None = None
 ) -> tuple[Float[Tensor, "L width width"], Float[Tensor, "L width width"]]:
-    """The blocks P and Q of (2.8), width d + 1. The preconditioner is A', the transpose: y_i reads x_j' A x_i.
+    """Blocks P and Q of (2.8), width d + 1. The preconditioner is A', the transpose: y_i reads x_j' A x_i.
 
     Args:
         A: blocks of Q, which enter with a minus sign.
@@ -60,7 +59,7 @@ def parameters(
 
 
 def _blocks(name: str, matrices: Tensor) -> tuple[int, int]:
-    """Refuse what is no stack of square matrices; return how many and how large."""
+    """Check a stack of square matrices; return their number and size."""
     _checks.tensor(name, matrices, 3)
     count, size, _ = matrices.shape
     _checks.shape(name, matrices, (None, size, size))
@@ -68,7 +67,7 @@ def _blocks(name: str, matrices: Tensor) -> tuple[int, int]:
 
 
 def _layers(Z: Tensor, P: Tensor, Q: Tensor) -> int:
-    """Refuse tokens and blocks that do not match; return the number of layers."""
+    """Check that tokens and blocks match; return the number of layers."""
     _checks.shape("Z", Z, (None, None, None))
     if Z.shape[1] < 2:
         raise ValueError(f"Z must hold at least one example and the query, got {Z.shape[1]} token(s)")
@@ -111,7 +110,7 @@ def one_register(
         P: value blocks.
         Q: merged key and query blocks.
         alpha: steps along the register, one a layer: for all prompts, or a row for each.
-        gamma: how much of the register a layer keeps; the first has no effect, since it starts at 0.
+        gamma: share of the register that a layer keeps; the first has no effect, since the register starts at 0.
 
     Raises:
         ValueError: if shapes or dtypes do not match.
@@ -223,11 +222,10 @@ def token_errors(
     Gamma: Float[Tensor, "..."],
     B: Float[Tensor, "L d d"] | None = None,
 ) -> Float[Tensor, "batch states d d"]:
-    """As `error_matrices`, with weights that differ from token to token: Gamma[l, j, i], the query's last.
+    """Error matrices M_0 .. M_L with token-wise weights Gamma[l, j, i], the query's last; see `error_matrices`.
 
-    Then y_i - <w_l, x_i> holds no more with one w_l for all examples, and their labels, n of them, are followed; with B
-    their inputs too, since each token moves by weights of its own. The query's error is still linear in its input and
-    in w*: M_l says how.
+    No single w_l describes all examples then, and their n label residuals are propagated; with B their inputs too,
+    since each token moves by weights of its own. The query's error is still linear in its input and in w*, by M_l.
 
     Args:
         X: inputs of the n examples, without the query's.
@@ -241,8 +239,8 @@ def token_errors(
     """
     _checks.tensor("X", X, 3)
     eye = torch.eye(X.shape[-1], dtype=X.dtype, device=X.device)
-    # Row i of what is left at the examples is example i's label as a linear function of w*.
-    return _follow(X, X, eye.expand(len(X), *eye.shape), A, Gamma, B)
+    # Row i: the label residual of example i as a linear function of w*.
+    return _propagate(X, X, eye.expand(len(X), *eye.shape), A, Gamma, B)
 
 
 def token_iterates(
@@ -252,7 +250,7 @@ def token_iterates(
     Gamma: Float[Tensor, "..."],
     B: Float[Tensor, "L d d"] | None = None,
 ) -> Float[Tensor, "batch states d"]:
-    """As `iterates`, with weights that differ from token to token: layer l predicts <w_l, x_q>, w_0 = 0.
+    """Iterates w_0 = 0 .. w_L with token-wise weights: layer l predicts <w_l, x_q>; see `iterates`.
 
     Args:
         X: inputs of the n examples, without the query's.
@@ -268,17 +266,17 @@ def token_iterates(
     _checks.shape("y", y, tuple(X.shape[:2]), "to match X")
     _checks.dtype("y", y, X.dtype, "to match X")
     none = torch.zeros(len(X), X.shape[-1], 1, dtype=X.dtype, device=X.device)
-    return -_follow(X, y.unsqueeze(-1), none, A, Gamma, B).squeeze(-1)
+    return -_propagate(X, y.unsqueeze(-1), none, A, Gamma, B).squeeze(-1)
 
 
-def _follow(X: Tensor, left: Tensor, M: Tensor, A: Tensor, Gamma: Tensor, B: Tensor | None) -> Tensor:
-    """Columns of labels left at the examples, (batch, n, columns), and what is left at the query: x_q' M_l."""
+def _propagate(X: Tensor, left: Tensor, M: Tensor, A: Tensor, Gamma: Tensor, B: Tensor | None) -> Tensor:
+    """Propagate label residuals of the examples, (batch, n, columns), and of the query, x_q' M_l."""
     batch, n, d = X.shape
     _checks.shape("A", A, (None, d, d), "to match X")
     _checks.dtype("A", A, X.dtype, "to match X")
     layers = len(A)
     _checks.dtype("Gamma", Gamma, X.dtype, "to match X")
-    # A prompt, a layer, a register, its token and a row of it; the last row is the labels'.
+    # Axes: prompt, layer, register, its token and its rows, the last of them for the labels.
     weights = Gamma[None, ..., None] if Gamma.dim() == 3 else Gamma
     prompts, *pair, tokens, rows = weights.shape if weights.dim() == 5 else (0, 0, 0, 0)
     if (
@@ -297,7 +295,7 @@ def _follow(X: Tensor, left: Tensor, M: Tensor, A: Tensor, Gamma: Tensor, B: Ten
     if B is not None:
         _checks.shape("B", B, (layers, d, d), "to match A")
         _checks.dtype("B", B, A.dtype, "to match A")
-        # The query's input is T x_q: it reads the examples only, so that T depends on them alone.
+        # The query's input is T x_q, where T depends on the examples only.
         T, turned, moved = torch.eye(d, dtype=X.dtype, device=X.device).expand(batch, d, d), [], []
     for layer in range(layers):
         step = A[layer].T @ (X.transpose(1, 2) @ left) / n

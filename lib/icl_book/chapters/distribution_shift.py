@@ -136,7 +136,7 @@ def rescale(model: MultiHead, X: Float[Tensor, "batch n d"], *, made_for: Positi
         X: inputs of the k prompts' examples.
         made_for: variance that the model is good at, in x^2.
     """
-    if not isinstance(model.gate, FreeGate) or any(head.curvature is not None for head in model._each()):
+    if not isinstance(model.gate, FreeGate) or any(head.curvature is not None for head in model._members()):
         raise ValueError(f"model must have a FreeGate and heads without curvature, got {type(model.gate).__name__}")
     _checks.shape("X", X, (None, None, model.d), "to match the model")
     _checks.dtype("X", X, model.gate.alpha.dtype, "to match the model")

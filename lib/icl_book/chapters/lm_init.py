@@ -94,7 +94,7 @@ def shorten_gate_memory(changed: nn.Module, speed: Positive) -> None:
         changed: from :func:`~icl.models.surgery.with_attention`, with learned gates, not quick yet.
         speed: > 0; 1 changes nothing.
     """
-    memories = surgery._altered(changed)
+    memories = surgery._memories(changed)
     if not all(getattr(memory, "learned", False) for memory in memories):
         raise ValueError("changed must have learned gates to make quick, got a model without")
     if any(parametrize.is_parametrized(memory) for memory in memories):

@@ -228,7 +228,7 @@ def test_heads_of_one_memory_cost_one_head():
         other.load_state_dict(memory.state_dict())
     one = MultiHead([Memformer(FixedBlocks(a), memory) for a in A], stirred(FreeGate(HEADS)))
     three = MultiHead([Memformer(FixedBlocks(a), each) for a, each in zip(A, copies, strict=True)], one.gate)
-    read = MultiHead(one._each(), GATES["exp"]())
+    read = MultiHead(one._members(), GATES["exp"]())
     assert [len(model.blocks(gram(X))[0]) for model in (one, three, read)] == [L, 3 * L, 3 * L]
     assert close(one.errors(X), three.errors(X))
 
