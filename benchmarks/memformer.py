@@ -19,7 +19,7 @@ from icl.models import memformer, token_form
 from icl.models.memformer import FixedBlocks, Full, Memformer, OneRegister
 from icl.profile import make_generator
 from icl.tasks import Prompt, quadratics
-from icl.theory.lfom import polynomial_floor
+from icl.theory.lfom import _recursion, polynomial_floor
 from icl_book import records
 
 N = 20
@@ -131,8 +131,8 @@ def by_search(d: int, layers: int, *, Sigma: np.ndarray, batch: int, target: flo
 
 def coefficients(d: int, layers: int) -> tuple[np.ndarray, np.ndarray]:
     """The optimal register computed from nothing: what earlier calls remembered is dropped."""
-    polynomial_floor._traces.cache_clear()
-    polynomial_floor._optimum.cache_clear()
+    _recursion.mean_traces.cache_clear()
+    _recursion.wishart_recursion.cache_clear()
     return polynomial_floor.optimal_registers(d, N, layers)
 
 

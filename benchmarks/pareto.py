@@ -27,7 +27,7 @@ from icl.models import memformer, token_form
 from icl.profile import make_generator
 from icl.tasks import quadratics
 from icl.theory import lfom
-from icl.theory.lfom import polynomial_floor
+from icl.theory.lfom import _recursion, polynomial_floor
 from icl_book import records
 
 SIZES, RATIOS, CONDITIONS = (5, 10, 20, 50), (2, 4), (1, 10, 100)
@@ -484,8 +484,8 @@ def fits(depth: int = 4, count: int = 1_000) -> pd.DataFrame:
         H = quadratics.sample_hessians(Sigma, n, count, generator=make_generator(f"pareto, learnt {d}"))
 
         def from_law(d: int = d, n: int = n, Sigma: np.ndarray = Sigma) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            polynomial_floor._traces.cache_clear()
-            polynomial_floor._optimum.cache_clear()
+            _recursion.mean_traces.cache_clear()
+            _recursion.wishart_recursion.cache_clear()
             return *polynomial_floor.optimal_registers(d, n, depth), np.linalg.inv(Sigma)
 
         def from_sample(H: Tensor = H) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -187,6 +187,21 @@ def covariance(name: str, value: Any, d: int) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
+def positive_definite(name: str, value: Any) -> np.ndarray:
+    """Return a symmetric positive definite float64 matrix of any size."""
+    detached(name, value)
+    if isinstance(value, torch.Tensor):
+        numbers(name, value)
+    matrix = np.asarray(value)
+    if matrix.ndim != 2 or not matrix.size:
+        raise ValueError(f"{name} must be a (d, d) covariance, got {value!r}")
+    matrix = covariance(name, matrix, len(matrix))
+    values = np.linalg.eigvalsh(matrix)
+    if values[0] <= 1e-12 * values[-1]:
+        raise ValueError(f"{name} must be positive definite, its smallest eigenvalue: got {values[0]:.3g}")
+    return matrix
+
+
 def well_scaled(name: str, matrix: np.ndarray) -> None:
     """Refuse an ill-conditioned covariance: a variance above rounding, but below 1e-14 of the largest."""
     values, vectors = np.linalg.eigh(matrix)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, Natural, Reals, validate_fields, validated
-from icl.tasks.core import Prompt, _normal
+from icl.tasks._draws import normal
+from icl.tasks.core import Prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +160,8 @@ class GaussianComponents:
                 return means_here[0] + white @ roots_here[0].T
             return means_here[which] + (roots_here[which] @ white.unsqueeze(-1)).squeeze(-1)
 
-        w = coloured(_normal((batch, self.d), generator, dtype, device), inverse, component)
-        x = coloured(_normal((batch, self.n + 1, self.d), generator, dtype, device), root, of_inputs)
+        w = coloured(normal((batch, self.d), generator, dtype, device), inverse, component)
+        x = coloured(normal((batch, self.n + 1, self.d), generator, dtype, device), root, of_inputs)
         _checks.finite_weights(self, w)
         w = w.unsqueeze(1)
         return ComponentPrompt(x, (w * x).sum(-1), w.expand_as(x), component, of_inputs)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, Natural, NonNegative, validate_fields, validated
+from icl.tasks._draws import ar1, laplace, normal, signs, uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,29 +130,6 @@ class Task(Protocol):
         ...
 
 
-def _normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    drawn = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
-    return drawn if device is None else drawn.to(device)
-
-
-def _uniform(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    drawn = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
-    drawn = (2 * drawn - 1) * 3**0.5
-    return drawn if device is None else drawn.to(device)
-
-
-def _signs(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    # Not sign(), which is 0 at 0: there torch draws a float32 once in 2^24.
-    return 1 - 2 * (_uniform(shape, generator, dtype, device) < 0).to(dtype)
-
-
-def _laplace(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-    # The difference of two exponentials, each of variance 1/2; log1p(-u) keeps the tail, and u < 1 keeps it finite.
-    drawn = torch.rand((2, *shape), generator=generator, dtype=dtype, device=generator.device)
-    drawn = torch.log1p(-drawn).diff(dim=0)[0] / 2**0.5
-    return drawn if device is None else drawn.to(device)
-
-
 @dataclass(frozen=True)
 class InputLaw:
     """Distribution of white inputs: independent coordinates, symmetric about 0, of variance 1.
@@ -175,10 +153,10 @@ class InputLaw:
         validate_fields(self)
 
 
-GAUSSIAN = InputLaw("Gaussian", 3.0, _normal)
-UNIFORM = InputLaw("uniform", 9 / 5, _uniform)
-RADEMACHER = InputLaw("signs", 1.0, _signs)
-LAPLACE = InputLaw("Laplace", 6.0, _laplace)
+GAUSSIAN = InputLaw("Gaussian", 3.0, normal)
+UNIFORM = InputLaw("uniform", 9 / 5, uniform)
+RADEMACHER = InputLaw("signs", 1.0, signs)
+LAPLACE = InputLaw("Laplace", 6.0, laplace)
 
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
@@ -286,15 +264,7 @@ class StationaryRegression(Regression):
         return np.ones((self.n + 1, self.n + 1))
 
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
-        return _colour(_normal((batch, 1, self.d), generator, dtype, device), self.Sigma_w)
-
-
-def _recurrence(w: Tensor, gamma: float) -> Tensor:
-    """AR(1) recurrence w_i = gamma w_{i-1} + e_i, in place, time first; returns w_1 .. w_{n+1}, prompts first."""
-    # Time first and in place: the recurrence then costs far less than drawing its noise.
-    for i in range(1, len(w)):
-        w[i].add_(w[i - 1], alpha=gamma)
-    return w[1:].transpose(0, 1).contiguous()
+        return _colour(normal((batch, 1, self.d), generator, dtype, device), self.Sigma_w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,12 +305,12 @@ class DriftingRegression(Regression):
 
     def _weights(self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any) -> Tensor:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
-        w = _normal((self.n + 2, batch, self.d), generator, dtype, device).mul_(self.sigma_e)
+        w = normal((self.n + 2, batch, self.d), generator, dtype, device).mul_(self.sigma_e)
         if self.sigma_e:
             w[0].mul_(self.sigma_w / self.sigma_e)
         else:
-            w[0] = self.sigma_w * _normal((batch, self.d), generator, dtype, device)
-        return _recurrence(w, self.gamma)
+            w[0] = self.sigma_w * normal((batch, self.d), generator, dtype, device)
+        return ar1(w, self.gamma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,7 +347,7 @@ class SmoothDrift(Regression):
         _checks.scales(dtype, sigma_w=self.sigma_w)
         phases = self._phases()
         basis = np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * self.sigma_w / np.sqrt(self.harmonics + 1)
-        coefficients = _normal((batch, basis.shape[1], self.d), generator, dtype, device)
+        coefficients = normal((batch, basis.shape[1], self.d), generator, dtype, device)
         return torch.as_tensor(basis, dtype=dtype, device=coefficients.device) @ coefficients
 
 

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Real, UnitInterval, validated
-from icl.tasks.core import DriftingRegression, Prompt, Regression, _normal, _recurrence, square_root
+from icl.tasks._draws import ar1, normal
+from icl.tasks.core import DriftingRegression, Prompt, Regression, square_root
 
 
 def _factor(matrix: np.ndarray) -> np.ndarray:
@@ -87,11 +88,11 @@ class LinearDrift(Regression):
         _checks.well_scaled("P_0", self.P_0)
         _checks.well_scaled("Q", self.Q)
         start, push = _factor(self.P_0), _factor(self.Q)
-        drawn = _normal((start.shape[1], batch, self.d), generator, dtype, device)
+        drawn = normal((start.shape[1], batch, self.d), generator, dtype, device)
         F, h, A, B = (torch.as_tensor(array).to(drawn) for array in (self.F, self.h, start, push))
         s = torch.tensordot(A, drawn, dims=1)
         w = drawn.new_empty((self.n + 1, batch, self.d))
-        noise = _normal((self.n + 1, push.shape[1], batch, self.d), generator, dtype, device)
+        noise = normal((self.n + 1, push.shape[1], batch, self.d), generator, dtype, device)
         for i in range(self.n + 1):
             s = torch.tensordot(F, s, dims=1)
             if push.shape[1]:
@@ -278,7 +279,7 @@ class RegimeSwitching(_Stepping):
         self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
     ) -> tuple[Tensor, DrawnSteps]:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
-        w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
+        w = normal((self.n + 2, batch, self.d), generator, dtype, device)
         # In float64 on the generator's own device, so that the switch times do not depend on dtype or device.
         drawn = torch.rand((self.n + 1, batch), generator=generator, dtype=torch.float64, device=generator.device)
         restart = (drawn < self.switch).to(w.device)
@@ -324,7 +325,7 @@ class HeavyTailedDrift(_Stepping):
         self, batch: int, generator: torch.Generator, dtype: torch.dtype, device: Any
     ) -> tuple[Tensor, DrawnSteps]:
         _checks.scales(dtype, sigma_w=self.sigma_w, sigma_e=self.sigma_e)
-        w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
+        w = normal((self.n + 2, batch, self.d), generator, dtype, device)
         # Half a chi-square of nu degrees of freedom is a gamma number of shape nu / 2; in float64 it is never 0.
         shape = torch.full((self.n + 1, batch), self.nu / 2, dtype=torch.float64, device=generator.device)
         half = torch._standard_gamma(shape, generator=generator)
@@ -332,4 +333,4 @@ class HeavyTailedDrift(_Stepping):
         w[0].mul_(self.sigma_w)
         w[1:].mul_(variance.sqrt()[..., None])
         variance = variance.T.contiguous()
-        return _recurrence(w, self.gamma), DrawnSteps(variance, torch.zeros_like(variance, dtype=torch.bool))
+        return ar1(w, self.gamma), DrawnSteps(variance, torch.zeros_like(variance, dtype=torch.bool))

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl._bounds import Count, NonNegative, validate_fields, validated
-from icl.tasks.core import InputLaw, Prompt, Task, _normal
+from icl.tasks._draws import normal
+from icl.tasks.core import InputLaw, Prompt, Task
 
 
 @validated
@@ -96,5 +97,5 @@ class Noisy:
         prompt = self.task.sample(batch, generator=generator, dtype=dtype, device=device)
         if not self.sigma_y:
             return prompt
-        noise = _normal(tuple(prompt.y.shape), generator, dtype, device)
+        noise = normal(tuple(prompt.y.shape), generator, dtype, device)
         return Prompt(prompt.x, torch.add(prompt.y, noise, alpha=self.sigma_y), prompt.w)

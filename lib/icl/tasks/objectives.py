@@ -23,7 +23,8 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, UnitInterval, validate_fields, validated
-from icl.tasks.core import Prompt, _normal
+from icl.tasks._draws import normal
+from icl.tasks.core import Prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +118,8 @@ class Objective(ABC):
     @validated
     def sample(self, batch: Count, *, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Prompt:
         """Draw `batch` independent prompts on the generator's device; `w` are the weights behind the labels."""
-        w = _normal((batch, 1, self.d), generator, dtype, None)
-        x = _normal((batch, self.n + 1, self.d), generator, dtype, None)
+        w = normal((batch, 1, self.d), generator, dtype, None)
+        x = normal((batch, self.n + 1, self.d), generator, dtype, None)
         return Prompt(x=x, y=self._labels((w * x).sum(-1), generator), w=w.expand_as(x))
 
 
@@ -200,7 +201,7 @@ class _Contaminated(Objective):
 
     def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
         outlier = _uniform(s, generator) < self.share
-        return s + outlier * self.size * _normal(tuple(s.shape), generator, s.dtype, None)
+        return s + outlier * self.size * normal(tuple(s.shape), generator, s.dtype, None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, Positives, Reals, validated
-from icl.tasks.core import Prompt, StationaryRegression, _colour, _normal
+from icl.tasks._draws import normal
+from icl.tasks.core import Prompt, StationaryRegression, square_root
 
 SECTION_3_3 = np.array([1.0, 1.0, 0.5, 0.25, 1.0])
 """The D of sec. 3.3, variances of the inputs in their principal directions."""
@@ -37,7 +38,7 @@ def rotation(d: Count, *, generator: torch.Generator) -> Float[np.ndarray, "d d"
     is that of the decomposition's own habits [Mezzadri 2007].
     """
     _checks.fits_memory("d", d, 8 * d**2)
-    Q, R = np.linalg.qr(_normal((d, d), generator, torch.float64, "cpu").numpy())
+    Q, R = np.linalg.qr(normal((d, d), generator, torch.float64, "cpu").numpy())
     return Q * np.where(np.diag(R) < 0, -1.0, 1.0)
 
 
@@ -63,21 +64,6 @@ def covariance(D: Positives, U: Reals | None = None) -> Float[np.ndarray, "d d"]
     return (Sigma + Sigma.T) / 2
 
 
-def _definite(Sigma: Any) -> np.ndarray:
-    """Check that Sigma is a positive definite covariance; return it as float64."""
-    _checks.detached("Sigma", Sigma)
-    if isinstance(Sigma, Tensor):
-        _checks.numbers("Sigma", Sigma)
-    matrix = np.asarray(Sigma)
-    if matrix.ndim != 2 or not matrix.size:
-        raise ValueError(f"Sigma must be a (d, d) covariance, got {Sigma!r}")
-    matrix = _checks.covariance("Sigma", matrix, len(matrix))
-    values = np.linalg.eigvalsh(matrix)
-    if values[0] <= 1e-12 * values[-1]:
-        raise ValueError(f"Sigma must be positive definite, its smallest eigenvalue: got {values[0]:.3g}")
-    return matrix
-
-
 @validated
 def regression(Sigma: Any, n: Count) -> StationaryRegression:
     """The paper's task (sec. 3.3): x ~ N(0, Sigma), w* ~ N(0, Sigma^-1), labels without noise of variance d.
@@ -86,7 +72,7 @@ def regression(Sigma: Any, n: Count) -> StationaryRegression:
         Sigma: (d, d) covariance of the inputs, positive definite, in x^2.
         n: labelled examples a prompt.
     """
-    Sigma = _definite(Sigma)
+    Sigma = _checks.positive_definite("Sigma", Sigma)
     inverse = np.linalg.inv(Sigma)
     return StationaryRegression(len(Sigma), n, Sigma_w=(inverse + inverse.T) / 2, Lambda=Sigma)
 
@@ -150,11 +136,12 @@ def sample_hessians(
         generator: what to draw from; the result is on its device.
         dtype: torch.float64 or torch.float32.
     """
-    Sigma = _definite(Sigma)
+    Sigma = _checks.positive_definite("Sigma", Sigma)
     d = len(Sigma)
     size = max(1, _BLOCK // (n * d))
+    root = torch.as_tensor(square_root(Sigma), dtype=dtype, device=generator.device)
     parts = [
-        _mean_square(_colour(_normal((min(size, batch - start), n, d), generator, dtype, None), Sigma))
+        _mean_square(normal((min(size, batch - start), n, d), generator, dtype, None) @ root)
         for start in range(0, batch, size)
     ]
     return torch.cat(parts)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Reals, validate_fields, validated
-from icl.tasks.core import Prompt, Task, _normal
+from icl.tasks._draws import normal
+from icl.tasks.core import Prompt, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ def word_vectors(words: Count, d: Count, *, generator: torch.Generator) -> Float
         d: dimension.
         generator: random stream.
     """
-    drawn = _normal((words, d), generator, torch.float64, "cpu").numpy()
+    drawn = normal((words, d), generator, torch.float64, "cpu").numpy()
     return np.asarray(drawn * np.sqrt(d / (drawn**2).sum(1, keepdims=True)))
 
 
@@ -126,7 +127,7 @@ class RuleLanguage:
         shape = (batch, self.n + 1, self.length)
         drawn = torch.randint(self.words, shape, generator=generator, device=generator.device).to(w.device)
         x = torch.as_tensor(self.vectors / self.length**0.5, dtype=dtype, device=w.device)[drawn].sum(2)
-        noise = _normal((batch, self.n + 1), generator, dtype, device)
+        noise = normal((batch, self.n + 1), generator, dtype, device)
         y = torch.add((w * x).sum(-1), noise, alpha=self.sigma_y)
         labels = self.words + (y > 0).long()
         return WordPrompt(x, y, w, torch.cat([drawn, labels.unsqueeze(-1)], dim=-1).flatten(1))

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, NonNegatives, validated
-from icl.tasks.core import Prompt, Regression, _normal
+from icl.tasks._draws import normal
+from icl.tasks.core import Prompt, Regression
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class UnknownDrift(Regression):
         """Draw the weights, with the member of each prompt."""
         for sigma_e, sigma_y in zip(self.steps.tolist(), self.noises.tolist(), strict=True):
             _checks.scales(dtype, steps=sigma_e, noises=sigma_y)
-        w = _normal((self.n + 2, batch, self.d), generator, dtype, device)
+        w = normal((self.n + 2, batch, self.d), generator, dtype, device)
         # In float64, so that a prompt's member does not depend on its dtype.
         u = torch.rand(batch, generator=generator, dtype=torch.float64, device=generator.device)
         edges = torch.as_tensor(self.weights.cumsum()[:-1], device=u.device)
@@ -113,7 +114,7 @@ class UnknownDrift(Regression):
         prompt = self._prompt(w, generator, device)
         if not self.noises.any():
             return prompt, member
-        noise = _normal(tuple(prompt.y.shape), generator, dtype, device)
+        noise = normal(tuple(prompt.y.shape), generator, dtype, device)
         spread = torch.as_tensor(self.noises).to(noise)[member][:, None]
         return Prompt(prompt.x, prompt.y + spread * noise, prompt.w), member
 

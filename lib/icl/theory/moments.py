@@ -45,18 +45,6 @@ def _moments(*values: Any) -> Moments:
     return Moments(*(np.asarray(value) for value in values))
 
 
-def _driven(k: Any, gamma: Any, lam: Any, taken: Any) -> Any:
-    """Per-step increment of E (w - w_hat)^2 in a coordinate from drift and decay, `taken` the mean share corrected.
-
-        k [(1 - lam)^2 (1 + gamma b) + 2 lam (1 - gamma) (1 - b)] / (1 - gamma b),    b = lam (1 - taken)
-
-    All terms are positive for lam <= 1: no cancellation.
-    """
-    less = (1 - lam) + lam * taken  # 1 - b
-    moves = (1 - gamma) + gamma * less  # 1 - gamma b
-    return k * ((1 - lam) ** 2 * (2 - moves) / moves + 2 * lam * ((1 - gamma) / moves) * less)
-
-
 @validated
 def recursion(
     lam: NonNegatives, *, gamma: NonNegatives, n: Count, sigma_w: NonNegatives = 1.0, sigma_e: NonNegatives = 0.1

@@ -25,7 +25,7 @@ from icl import _checks
 from icl._bounds import Count, validated
 from icl.models.first_order import diagonal_errors, diagonal_jacobian
 from icl.tasks import Prompt
-from icl.tasks.quadratics import _definite, hessians
+from icl.tasks.quadratics import hessians
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ def risk_targets(H: Float[Tensor, "batch d d"], Sigma: Any) -> Target:
         Sigma: (d, d) covariance of the inputs, positive definite, in x^2.
     """
     _checks.tensor("H", H, 3)
-    Sigma = _definite(Sigma)
+    Sigma = _checks.positive_definite("Sigma", Sigma)
     values, vectors = np.linalg.eigh(Sigma)
     root, inverse = (torch.from_numpy((vectors * values**power) @ vectors.T).to(H) for power in (0.5, -0.5))
     if H.shape[1:] != root.shape:

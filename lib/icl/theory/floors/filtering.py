@@ -31,9 +31,11 @@ from icl.tasks import (
     Task,
 )
 from icl.tasks.core import square_root
-from icl.theory.steady.fast_weights import DriftLaw, _law, _spectrum
+from icl.theory._common import eigenvalues
+from icl.theory.steady.fast_weights import DriftLaw
 
 
+@validated
 def kalman_errors(
     x: Float[np.ndarray, "batch time d"], law: DriftLaw, spectrum: Float[np.ndarray, " d"] | None = None
 ) -> Float[np.ndarray, "batch time"]:
@@ -56,10 +58,9 @@ def kalman_errors(
     >>> kalman_errors(x, DriftLaw(d=2, gamma=0.95, sigma_e=0.1, sigma_y=0.1))[0, ::3].round(3)
     array([0.205, 0.043, 0.041, 0.041])
     """
-    law = _law(law)
     x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
-    Lambda = np.eye(law.d) if spectrum is None else np.diag(_spectrum(law, spectrum))
+    Lambda = np.eye(law.d) if spectrum is None else np.diag(eigenvalues(law.d, spectrum))
     # The first position has the stationary covariance k0 I.
     time = x.shape[1]
     gain, added = np.full(time, law.gamma), np.full(time, law.sigma_e)

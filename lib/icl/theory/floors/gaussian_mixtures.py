@@ -24,8 +24,8 @@ from scipy.special import roots_genlaguerre, roots_hermitenorm
 from icl import _checks
 from icl._bounds import Count, Natural, validated
 from icl.tasks.components import GaussianComponents
-from icl.theory.lfom.gated_floor import LeastRisk, _as_floats
-from icl.theory.lfom.polynomial_floor import _frame, _least
+from icl.theory.lfom._recursion import least_risk_recursion, register_basis, rounded
+from icl.theory.lfom.gated_floor import LeastRisk
 
 
 def _scalar(task: Any) -> GaussianComponents:
@@ -105,7 +105,8 @@ def least_over_components(task: GaussianComponents, layers: Count) -> LeastRisk:
         Risks of degrees 0 .. layers in units of y^2, polynomial in h, and register, whose alpha is in 1/x^2.
     """
     laws = _laws(_scalar(task), 2 * layers)
-    return _as_floats(_least([sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)]))
+    moments = [sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)]
+    return LeastRisk(*rounded(least_risk_recursion(moments)))
 
 
 @validated
@@ -126,8 +127,8 @@ def least_shared_over_components(task: GaussianComponents, layers: Count) -> tup
     from scipy.stats import qmc  # slow to import and rarely needed
 
     laws = _laws(_scalar(task), 2 * layers)
-    optimum = _least([sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)])
-    times, alpha, norms = _frame(optimum)
+    optimum = least_risk_recursion([sum((w * m[k] for w, m in laws), Fraction()) for k in range(2 * layers + 1)])
+    times, alpha, norms = register_basis(optimum)
     roots, unit = np.sqrt(norms), float(optimum.alpha[0])
 
     def excess(c: np.ndarray) -> np.ndarray:

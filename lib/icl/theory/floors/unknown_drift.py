@@ -24,8 +24,8 @@ from icl import _checks
 from icl._bounds import NonNegative, Positive, Reals, UnitInterval, validated
 from icl.linear_gaussian import kalman_update
 from icl.tasks.unknown_drift import UnknownDrift
-from icl.theory.moments import _driven
-from icl.theory.steady.fast_weights import DriftLaw, SteadyOptimum, _law, _left_out, best_unit_delta, squared_lengths
+from icl.theory._common import drift_increment, mean_shrinkage
+from icl.theory.steady.fast_weights import DriftLaw, SteadyOptimum, best_unit_delta, squared_lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ def _in_closed_form(d: int, eps: float) -> tuple[float, float, float]:
     """
     if not eps:
         return 1 / d, 1 / d, 1 / (d * (d - 2)) if d > 2 else np.inf
-    share, left = _left_out(d, eps)
+    share, left = mean_shrinkage(d, eps)
     b3 = left / (2 * eps) - share / (2 * d)
     return share / d, share / d - eps * b3, b3
 
@@ -188,7 +188,6 @@ def _apart(law: DriftLaw, eps: float) -> float:
 
 def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
     """`unit_delta_error` by quadrature, inaccurate for an eps near 0 in few dimensions."""
-    law = _law(law)
     lam, eps = float(lam), float(eps)
     return _error(law, lam, _written(*_lengths(law.d), eps, law.d))
 
@@ -215,7 +214,6 @@ def unit_delta_error(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> f
         ValueError: if an argument is out of range, eps is above 0 and below 1e-300, or it is 0 for noisy labels in up
             to two dimensions, where the error is infinite.
     """
-    law = _law(law)
     lam, eps = float(lam), float(eps)
     if 0 < eps < 1e-300:  # such numbers have few digits
         raise ValueError(f"eps must be 0 or at least 1e-300, got {eps!r}")
@@ -237,12 +235,11 @@ def _error(law: DriftLaw, lam: float, moments: tuple[float, float, float]) -> fl
     heard = b3 * law.sigma_y**2 if law.sigma_y else 0.0
     left = (1 - lam) * (1 + lam) + lam**2 * (2 * b1 - b2)
     # k - 2 C + H, where nothing cancels.
-    return float(law.d * (_driven(law.k0, law.gamma, lam, b1) + lam**2 * heard) / left)
+    return float(law.d * (drift_increment(law.k0, law.gamma, lam, b1) + lam**2 * heard) / left)
 
 
 def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
     """`gates_at` by quadrature, inaccurate for faint noise in few dimensions."""
-    law = _law(law)
     p, noise = float(p), law.sigma_y**2
     if p > law.k0:
         raise ValueError(f"p must be at most the weights' variance, {law.k0:g}, got {p!r}")
@@ -271,7 +268,7 @@ def gates_at(law: DriftLaw, p: Positive) -> tuple[float, float]:
     """
     found = _gates_at_by_nodes(law, p)
     # Without noise the mean is 1, to rounding.
-    share = _left_out(law.d, found[1])[0] if law.sigma_y else 1.0
+    share = mean_shrinkage(law.d, found[1])[0] if law.sigma_y else 1.0
     r, weight = _lengths(law.d)
     if abs(float(weight @ (r / (r + found[1]))) / share - 1) <= 1e-12:
         return found

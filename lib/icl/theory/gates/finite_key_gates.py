@@ -13,7 +13,8 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl._bounds import Count, Natural, Reals, validated
-from icl.theory.gates.key_gates import GateBound, MovingWeights, _joseph_step, _kalman_gains, _riccati_step
+from icl.theory.gates._kalman import joseph_step, kalman_gains, riccati_step
+from icl.theory.gates.key_gates import GateBound, MovingWeights
 
 
 @validated
@@ -50,8 +51,8 @@ def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBo
     P = drift.Q
     for _ in range(100_000):
         before = P
-        P = _joseph_step(
-            np.broadcast_to(P, (len(keys), *P.shape)), _kalman_gains(P, seen, drift.sigma_y), seen, drift
+        P = joseph_step(
+            np.broadcast_to(P, (len(keys), *P.shape)), kalman_gains(P, seen, drift.sigma_y), seen, drift
         ).mean(0)
         if np.abs(P - before).max() <= 1e-15 * np.abs(P).max():
             weigh = seen.T @ seen / len(keys)
@@ -86,7 +87,7 @@ def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: 
     S = np.broadcast_to(drift.Q, (n**window, m, m))
     for _ in range(10_000):
         before = S
-        moved = _riccati_step(np.repeat(S, n, axis=0), now, drift)
+        moved = riccati_step(np.repeat(S, n, axis=0), now, drift)
         S = moved.reshape(n, n**window, m, m).mean(0)
         if np.abs(S - before).max() <= 1e-13 * np.abs(S).max():
             return float(np.sum(seen.T @ seen / n * S.mean(0)))

@@ -31,7 +31,7 @@ from scipy.special import roots_jacobi
 
 from icl import _checks
 from icl._bounds import Count, Natural, NonNegative, Positive, Reals, UnitInterval, validate_fields, validated
-from icl.linear_gaussian import downdate, innovation
+from icl.theory.gates._kalman import joseph_step, kalman_gains, riccati_step
 from icl.theory.steady.fast_weights import DriftLaw
 
 
@@ -350,7 +350,7 @@ def best_layer_answers(
     for i in range(x.shape[1]):
         seen = x[:, i] @ drift.H
         answers[:, i] = (seen * z).sum(1)
-        k = _kalman_gains(P, seen, drift.sigma_y)
+        k = kalman_gains(P, seen, drift.sigma_y)
         z = (z + k * (y[:, i] - answers[:, i])[:, None]) @ drift.F.T
     return answers
 
@@ -360,25 +360,6 @@ def _sequences(x: Reals, drift: MovingWeights) -> np.ndarray:
     x = np.asarray(x, dtype=np.float64)
     _checks.shape("x", x, (None, None, len(drift.H)), "to match drift")
     return x
-
-
-def _kalman_gains(P: np.ndarray, seen: np.ndarray, sigma_y: float) -> np.ndarray:
-    """Kalman gain P s / (s'P s + sigma_y^2) for each row s = H'x, one P for all rows or one each; 0 where s'P s is."""
-    Ps, S = innovation(P, seen, sigma_y**2)
-    return Ps / np.where(S > 0, S, np.inf)[..., None]
-
-
-def _joseph_step(P: np.ndarray, k: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """Error covariance after a step with any gain k (Joseph form)."""
-    A = drift.F @ (np.eye(P.shape[-1]) - k[:, :, None] * seen[:, None, :])
-    b = k @ drift.F.T
-    return np.asarray(A @ P @ A.transpose(0, 2, 1) + drift.sigma_y**2 * b[:, :, None] * b[:, None, :] + drift.Q)
-
-
-def _riccati_step(P: np.ndarray, seen: np.ndarray, drift: MovingWeights) -> np.ndarray:
-    """Error covariance after a step with the Kalman gain (Riccati step)."""
-    Ps, S = innovation(P, seen, drift.sigma_y**2)
-    return np.asarray(drift.F @ downdate(P, Ps, np.where(S > 0, S, np.inf)) @ drift.F.T + drift.Q)
 
 
 @validated
@@ -406,8 +387,8 @@ def windowed_errors(
         errors[:, i] = np.einsum("ij,cij->c", weigh, P)
         R = np.broadcast_to(prior, P.shape)
         for j in range(max(0, i - window), i):
-            R = _riccati_step(R, seen[:, j], drift)
-        P = _joseph_step(P, _kalman_gains(R, seen[:, i], drift.sigma_y), seen[:, i], drift)
+            R = riccati_step(R, seen[:, j], drift)
+        P = joseph_step(P, kalman_gains(R, seen[:, i], drift.sigma_y), seen[:, i], drift)
     return errors
 
 

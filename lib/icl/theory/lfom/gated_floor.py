@@ -26,16 +26,17 @@ from jaxtyping import Float
 
 from icl import _checks
 from icl._bounds import Count, Positive, Positives, Reals, validated
-from icl.theory.lfom.polynomial_floor import (
-    _floats,
-    _least,
-    _Optimum,
-    _optimum,
-    _products,
-    _squares,
-    _traces,
-    optimal_registers,
+from icl.theory.lfom._recursion import (
+    floats,
+    least_risk_recursion,
+    mean_trace_products,
+    mean_traces,
+    rounded,
+    solve_exactly,
+    squared_errors,
+    wishart_recursion,
 )
+from icl.theory.lfom.polynomial_floor import optimal_registers
 from icl.theory.lfom.tables import registers, table_risks
 
 
@@ -56,13 +57,9 @@ class LeastRisk:
     gamma: Float[np.ndarray, "layers"]
 
 
-def _as_floats(optimum: _Optimum) -> LeastRisk:
-    return LeastRisk(*(_floats(part) for part in (optimum.risks, optimum.residual, optimum.alpha, optimum.gamma)))
-
-
 def _moments(d: int, n: int, degree: int) -> list[Fraction]:
     """E tr (W/n)^k for k = 0 .. degree."""
-    return [Fraction(trace, n**k) for k, trace in enumerate(_traces(d, n, degree))]
+    return [Fraction(trace, n**k) for k, trace in enumerate(mean_traces(d, n, degree))]
 
 
 def _positive_fractions(name: str, values: Any) -> list[Fraction]:
@@ -114,7 +111,7 @@ def simplex_gate(
         the risk, in units of y^2, and gates that have it: two experts' at most.
     """
     experts = np.array([float(value) for value in _positive_fractions("trained", trained)])
-    optimum = _optimum(d, n, layers)
+    optimum = wishart_recursion(d, n, layers)
     low, high = variance / experts.max(), variance / experts.min()
     if low <= 1 <= high:
         best = 1.0
@@ -137,22 +134,6 @@ def simplex_gate(
     return float(rescaled_risk(best, d, n, layers)), alpha
 
 
-def _eliminate(G: list[list[Fraction]], S: list[list[Fraction]]) -> list[list[Fraction]]:
-    """Solution X of G X = S for a symmetric, semi-definite G and an S in its range; 0 in free rows."""
-    rows = [[*g, *s] for g, s in zip(G, S, strict=True)]
-    size, found = len(G), list[int]()
-    for k in range(size):
-        # A zero pivot has a zero row, as G is semi-definite.
-        if not rows[k][k]:
-            continue
-        rows[k] = [value / rows[k][k] for value in rows[k]]
-        for i in range(size):
-            if i != k and rows[i][k]:
-                rows[i] = [a - rows[i][k] * b for a, b in zip(rows[i], rows[k], strict=True)]
-        found.append(k)
-    return [rows[k][size:] if k in found else [Fraction()] * len(S[0]) for k in range(size)]
-
-
 @validated
 def output_gate(
     variance: Positive, trained: Any, d: Count, n: Count, layers: Count
@@ -168,7 +149,7 @@ def output_gate(
     """
     s = Fraction(float(variance))
     experts = _positive_fractions("trained", trained)
-    p = _optimum(d, n, layers).residual
+    p = wishart_recursion(d, n, layers).residual
     moments = _moments(d, n, 2 * layers)
     # p(t s / s_h) - 1, from degree 1 on.
     features = [[c * (s / expert) ** k for k, c in enumerate(p)][1:] for expert in experts]
@@ -178,9 +159,9 @@ def output_gate(
 
     G = [[inner(u, v) for v in features] for u in features]
     b = [sum((a * moments[i + 1] for i, a in enumerate(u)), Fraction()) for u in features]
-    alpha = [-row[0] for row in _eliminate(G, [[value] for value in b])]
+    alpha = [-row[0] for row in solve_exactly(G, [[value] for value in b])]
     risk = moments[0] + sum((a * value for a, value in zip(alpha, b, strict=True)), Fraction())
-    return float(risk), _floats(tuple(alpha))
+    return float(risk), floats(tuple(alpha))
 
 
 @validated
@@ -214,7 +195,7 @@ def least_over_variances(
     scaled = [
         sum((w * s**k for w, s in zip(shares, each, strict=True)), Fraction()) / total for k in range(len(moments))
     ]
-    return _as_floats(_least([m * scale for m, scale in zip(moments, scaled, strict=True)]))
+    return LeastRisk(*rounded(least_risk_recursion([m * scale for m, scale in zip(moments, scaled, strict=True)])))
 
 
 @validated
@@ -232,10 +213,10 @@ def least_by_trace(d: Count, n: Count, layers: Count) -> LeastRisk:
         Risks in units of y^2; polynomial and register of t / s, dimensionless.
     """
     moments, power = list[Fraction](), Fraction(1)
-    for k, trace in enumerate(_traces(d, n, 2 * layers)):
+    for k, trace in enumerate(mean_traces(d, n, 2 * layers)):
         moments.append(trace * power)
         power *= Fraction(d, n * d + 2 * k)
-    return _as_floats(_least(moments))
+    return LeastRisk(*rounded(least_risk_recursion(moments)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,7 +323,7 @@ def least_by_sample(
         start, columns = root @ weights, 1
     everything, even = np.ones(batch, dtype=bool), np.arange(batch) % 2 == 0
     own, odd_judged, even_judged = (
-        _squares(K, np.repeat(fitted, columns), layers, start).reshape(batch, columns, layers + 1).sum(1)
+        squared_errors(K, np.repeat(fitted, columns), layers, start).reshape(batch, columns, layers + 1).sum(1)
         for fitted in (everything, even, ~even)
     )
     crossed = np.where(even[:, None], even_judged, odd_judged)
@@ -416,14 +397,14 @@ def excess_constants(
     Returns:
         C of degrees 1 .. layers for labels and for risks, in units of y^2; (layers,) each.
     """
-    mean = _products(d, n)
+    mean = mean_trace_products(d, n)
 
     def m(*powers: int) -> Fraction:
         return Fraction(mean(*powers), n ** sum(powers))
 
     found = list[tuple[Fraction, Fraction]]()
     for degree in range(1, layers + 1):
-        p = _optimum(d, n, degree).residual
+        p = wishart_recursion(d, n, degree).residual
         pairs = [(a, b, u * v) for a, u in enumerate(p) for b, v in enumerate(p)]
         powers = range(1, degree + 1)
         G = [[m(j + k) for k in powers] for j in powers]
@@ -435,7 +416,7 @@ def excess_constants(
             ]
             for j in powers
         ]
-        each = (_eliminate(G, S) for S in (labels, prompts))
+        each = (solve_exactly(G, S) for S in (labels, prompts))
         first, second = (sum((row[k] for k, row in enumerate(X)), Fraction()) for X in each)
         found.append((first, second))
-    return _floats(tuple(c for c, _ in found)), _floats(tuple(c for _, c in found))
+    return floats(tuple(c for c, _ in found)), floats(tuple(c for _, c in found))

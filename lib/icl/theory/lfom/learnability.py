@@ -32,8 +32,9 @@ from scipy.optimize import brentq, minimize_scalar
 
 from icl import _checks
 from icl._bounds import Count, OpenUnit, Positive, validated
-from icl.theory.lfom.gated_floor import _eliminate, excess_constants
-from icl.theory.lfom.polynomial_floor import _optimum, _products, optimal_polynomial, optimal_risks, wishart_moments
+from icl.theory.lfom._recursion import mean_trace_products, solve_exactly, wishart_recursion
+from icl.theory.lfom.gated_floor import excess_constants
+from icl.theory.lfom.polynomial_floor import optimal_polynomial, optimal_risks, wishart_moments
 
 
 @validated
@@ -192,7 +193,7 @@ def moment_constants(
     Returns:
         shape (layers,), in units of y^2.
     """
-    mean = _products(d, n)
+    mean = mean_trace_products(d, n)
 
     def m(*powers: int) -> Fraction:
         return Fraction(mean(*powers), n ** sum(powers))
@@ -200,7 +201,7 @@ def moment_constants(
     C, rho = excess_constants(d, n, layers)[0], ball(d, n, layers, times)
     found = list[float]()
     for degree in range(1, layers + 1):
-        p = _optimum(d, n, degree).residual
+        p = wishart_recursion(d, n, degree).residual
         square = [Fraction()] * (2 * degree + 1)
         for i, a in enumerate(p):
             for j, b in enumerate(p):
@@ -211,7 +212,7 @@ def moment_constants(
         )
         powers = range(1, degree + 1)
         unit = [[Fraction(int(j == k)) for k in powers] for j in powers]
-        inverse = _eliminate([[m(j + k) for k in powers] for j in powers], unit)
+        inverse = solve_exactly([[m(j + k) for k in powers] for j in powers], unit)
         lengths = sum(
             (
                 inverse[i - 1][j - 1]
@@ -224,7 +225,7 @@ def moment_constants(
             ),
             Fraction(),
         )
-        spreads = (fourth - _optimum(d, n, degree).risks[-1] ** 2, lengths - degree)
+        spreads = (fourth - wishart_recursion(d, n, degree).risks[-1] ** 2, lengths - degree)
         of_r, of_psi = (math.sqrt(float(value)) for value in spreads)
         radius = float(rho[degree - 1])
         found.append(2 * (of_r + 2 * radius * math.sqrt(C[degree - 1]) + radius**2 * of_psi))

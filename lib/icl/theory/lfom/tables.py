@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, Reals, validated
-from icl.theory.lfom.polynomial_floor import _frame, _limit, _optimum, _Register
+from icl.theory.lfom._recursion import Register, limit_recursion, register_basis, wishart_recursion
 
 
 @validated
@@ -135,12 +135,12 @@ def polynomials(Gamma: Float[np.ndarray, "layers layers"], a: Reals = 1.0) -> Fl
     return p
 
 
-def _above(optimum: _Register, steps: np.ndarray) -> np.ndarray:
+def _above(optimum: Register, steps: np.ndarray) -> np.ndarray:
     """Risks of the table Gamma a, as the floor plus the sum of squares that opens `polynomial_floor`.
 
     Nothing cancels at any depth: rounding leaves 1e-32 of the first risk, and of each risk what its own digits are.
     """
-    times, alpha, norms = _frame(optimum)
+    times, alpha, norms = register_basis(optimum)
     y = np.eye(1, len(steps) + 1).repeat(len(steps) + 1, axis=0)
     for layer, row in enumerate(steps):
         y[layer + 1] = y[layer] - times @ (row @ y[:-1])
@@ -169,7 +169,7 @@ def table_risks(
     array([5.   , 1.34 , 0.534, 0.21 ])
     """
     Gamma = _triangular(Gamma)
-    return _above(_optimum(d, n, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))
+    return _above(wishart_recursion(d, n, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))
 
 
 @validated
@@ -187,4 +187,4 @@ def limit_table_risks(
         shape (layers + 1,), per coordinate, in units of y^2; 1 first.
     """
     Gamma = _triangular(Gamma)
-    return _above(_limit(c, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))
+    return _above(limit_recursion(c, len(Gamma)), Gamma * _one_a_layer("a", a, len(Gamma)))

@@ -19,7 +19,8 @@ from scipy.optimize import minimize_scalar
 from icl import _checks
 from icl._bounds import NonNegatives, Positive, Positives, validated
 from icl.tasks import DriftingRegression, Task
-from icl.theory import moments as _moments
+from icl.theory import moments
+from icl.theory.one_layer._range import within_float64
 
 
 def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
@@ -27,10 +28,10 @@ def _spectrum(task: Task) -> Float[np.ndarray, " d"]:
     return np.linalg.eigvalsh(task.Lambda)
 
 
-def _in_range(task: Task, lam: Any) -> _moments.Moments:
+def _in_range(task: Task, lam: Any) -> moments.Moments:
     """D1 .. D4; rescaled by the largest weight, on which no error depends, where lam^n or its square leaves float64."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        m = _moments.task_moments(task, lam)
+        m = moments.task_moments(task, lam)
         _checks.real("the variance of the query's weight", m.D4)
         own = (m.D1**2, m.D2, m.D1**2 + m.D2 + m.D3)
     if ((np.asarray(lam) > 0) & (m.D4 > 0) & ~((m.D4 > 1e-140) & (m.D4 < 1e140))).any():
@@ -43,25 +44,20 @@ def _in_range(task: Task, lam: Any) -> _moments.Moments:
     lost = ~((own[2] < 1e288) & (least > 1e-288)) & (np.asarray(lam) > 0) & (m.D4 > 0)
     if not lost.any():
         return m
-    other = _moments.relative(task, np.where(lost, lam, 1.0))
+    other = moments.relative(task, np.where(lost, lam, 1.0))
     with np.errstate(under="ignore"):
         unit = m.D4 / other.D4
         pairs = ((m.D1, other.D1), (m.D2, other.D2), (m.D3, other.D3), (m.residual, other.residual))
         D1, D2, D3, residual = (np.where(lost, theirs * unit, ours) for ours, theirs in pairs)
-    return _moments.Moments(D1, D2, D3, m.D4, residual)
-
-
-def _moments_fit(m: _moments.Moments) -> bool:
-    """True if D1 .. D4 are within float64, and the sum of squares D2 does not underflow."""
-    return bool(np.isfinite([m.D1, m.D2, m.D3, m.D4]).all() and (m.D2 > 1e-300 or not m.D4 > 0))
+    return moments.Moments(D1, D2, D3, m.D4, residual)
 
 
 @validated
 def lambda_tilde(task: Task, *, lam: Positive) -> Float[np.ndarray, "d d"]:
     """Effective covariance of Theorem 1: Lambda~ = D2 (2 Lambda + tr(Lambda) I) + D3 Lambda for Gaussian inputs."""
-    m = _moments.task_moments(task, float(lam))
+    m = moments.task_moments(task, float(lam))
     Lambda: np.ndarray = task.Lambda
-    if not _moments_fit(m):
+    if not within_float64(m):
         raise ValueError(f"lam must keep Lambda~ within float64, which {lam!r} does not for {task.n} examples")
     return m.D2 * ((task.inputs.kurtosis - 1) * Lambda + np.trace(Lambda) * np.eye(task.d)) + m.D3 * Lambda
 
@@ -89,7 +85,7 @@ def optimum(task: Task, *, lam: Positive) -> Optimum:
         ValueError: if lam is not positive, or if Lambda~ is singular (Lambda = 0 or weights that are all zero, or lam^n
             below what float64 can hold) or not finite.
     """
-    m = _moments.task_moments(task, float(lam))
+    m = moments.task_moments(task, float(lam))
     tilde = lambda_tilde(task, lam=lam)
     if np.linalg.cond(tilde) > 1e15:
         raise ValueError("Lambda~ is singular for this task: the optimum is not unique")
@@ -117,7 +113,7 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) ->
     signal = np.trace(quadratic @ Lambda @ Lambda)
     crosstalk = np.trace(quadratic @ Lambda) * trace
     with np.errstate(over="ignore", invalid="ignore"):
-        m = _moments.task_moments(task, lam)
+        m = moments.task_moments(task, lam)
         found = (
             m.D2 * ((task.inputs.kurtosis - 1) * signal + crosstalk)
             + m.D3 * signal
@@ -161,7 +157,7 @@ def error_by_direction(task: Task, *, lam: NonNegatives) -> Float[np.ndarray, "*
     return _by_direction(task, _in_range(task, lam))
 
 
-def _by_direction(task: Task, m: _moments.Moments) -> np.ndarray:
+def _by_direction(task: Task, m: moments.Moments) -> np.ndarray:
     D2, D3, D4, residual = (D[..., None] for D in (m.D2, m.D3, m.D4, m.residual))
     s = _spectrum(task)
     crosstalk = D2 * ((task.inputs.kurtosis - 2) * s + s.sum())
@@ -227,9 +223,9 @@ def _valley(errors: Callable[[Any], np.ndarray], upper: Positive) -> float:
 def _any_unit(task: Task) -> Callable[[Any], np.ndarray]:
     """`error_by_direction`, rescaled where weights overflow float64, which moves no minimum."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if not isinstance(task, DriftingRegression) or np.isfinite(_moments.task_moments(task, 0.0).D4):
+        if not isinstance(task, DriftingRegression) or np.isfinite(moments.task_moments(task, 0.0).D4):
             return lambda lam: error_by_direction(task, lam=lam)
-    return lambda lam: _by_direction(task, _moments.relative(task, lam))
+    return lambda lam: _by_direction(task, moments.relative(task, lam))
 
 
 @validated

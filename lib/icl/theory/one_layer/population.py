@@ -28,8 +28,9 @@ from icl import _checks
 from icl._bounds import Positive, validated
 from icl.tasks import Task
 from icl.tasks.core import GAUSSIAN, square_root
-from icl.theory import moments as _moments
+from icl.theory import moments
 from icl.theory.one_layer import closed_forms
+from icl.theory.one_layer._canonical import canonical_eigenvectors, first_largest
 
 _Theta = Float[np.ndarray, "*batch tokens tokens"] | Complex[np.ndarray, "*batch tokens tokens"]
 
@@ -94,7 +95,7 @@ class PopulationLoss:
         E2: E s^2.
     """
 
-    D: _moments.Moments
+    D: moments.Moments
     R: Float[np.ndarray, "d d"]
     Lambda_tilde: Float[np.ndarray, "d d"]
     S1: float
@@ -213,7 +214,7 @@ def layer_loss(task: Task, *, lam: Positive) -> PopulationLoss:
         raise ValueError(f"inputs must be Gaussian for the loss of all parameters, got {task.inputs.name}")
     Lambda, kernel = np.asarray(task.Lambda), task.weight_kernel()[:-1, :-1]
     a, k = float(lam) ** np.arange(task.n, 0, -1.0), kernel.diagonal()
-    D, trace, square = _moments.task_moments(task, lam), np.trace(Lambda), np.trace(Lambda @ Lambda)
+    D, trace, square = moments.task_moments(task, lam), np.trace(Lambda), np.trace(Lambda @ Lambda)
     # Wick's theorem for y_i^2 y_j^2: i and j apart, then what i = j adds.
     apart = (a @ k) ** 2 * trace**2 + 2 * (a @ kernel**2 @ a) * square
     same = 2 * (a**2 @ k**2) * (trace**2 + 2 * square)
@@ -229,29 +230,6 @@ def global_minimum(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens to
     return pack(best.W_V, best.W_KQ)
 
 
-def _eigenvectors(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-    """Eigenvalues of a symmetric matrix, ascending, and canonical eigenvectors (functions of the matrix alone).
-
-    `numpy.linalg.eigh` leaves their signs, and a rotation within an eigenspace, to LAPACK. Here each eigenspace is
-    spanned by the axes' projections on it, the longest first, orthogonalised.
-    """
-    values, vectors = np.linalg.eigh(matrix)
-    edges = np.flatnonzero(np.diff(values) > 1e-10 * np.abs(values).max()) + 1
-    chosen = []
-    for space in np.split(vectors, edges, axis=1):
-        left = space @ space.T
-        for _ in range(space.shape[1]):
-            along = left[:, _first_largest(left.diagonal())]
-            chosen.append(along / np.sqrt(along @ along))
-            left = left - np.outer(chosen[-1], chosen[-1])
-    return values, np.stack(chosen, axis=1)
-
-
-def _first_largest(values: Float[np.ndarray, " n"]) -> int:
-    """Index of the largest of some numbers >= 0, ties up to rounding going to the first."""
-    return int(np.argmax(values >= (1 - 1e-9) * values.max()))
-
-
 @validated
 def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tokens"]:
     """Spurious rank-one stationary point (not in the paper): v = 0, U = 0 and A = p q' of rank one.
@@ -260,10 +238,10 @@ def rank_one_trap(task: Task, *, lam: Positive) -> Float[np.ndarray, "tokens tok
     second square vanishes with its slope, so that A only has to be the best matrix of rank one. Whether it is a local
     minimum or a saddle is decided by its Hessian.
     """
-    s, vectors = _eigenvectors(task.Lambda)
+    s, vectors = canonical_eigenvectors(task.Lambda)
     # y_hat = (p'g)(q'x) with A = p q'; least risk along one direction: D1 / s~, as in the optimum's A.
     A = np.einsum("ij,ik,kj->j", vectors, closed_forms.optimum(task, lam=lam).A, vectors)
-    best = _first_largest(s**2 * A)
+    best = first_largest(s**2 * A)
     theta = np.zeros((task.d + 1, task.d + 1))
     theta[:-1, -1] = theta[-1, :-1] = np.sqrt(A[best]) * vectors[:, best]
     return theta

@@ -24,9 +24,10 @@ from scipy.optimize import minimize_scalar
 from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, Reals, validated
 from icl.tasks import Task
-from icl.theory import moments as _moments
+from icl.theory import moments
 from icl.theory.one_layer import closed_forms
-from icl.theory.one_layer.population import PopulationLoss, _eigenvectors, layer_loss, rank_one_trap
+from icl.theory.one_layer._canonical import canonical_eigenvectors
+from icl.theory.one_layer.population import PopulationLoss, layer_loss, rank_one_trap
 
 # Step of differences that are exact but for rounding: of medium size, against cancellation and overflow.
 _STEP = 0.01
@@ -148,7 +149,7 @@ class SeparateLoss:
     def _loss(self, values: np.ndarray) -> PopulationLoss:
         """Loss with these moments."""
         # Of the loss, which the residual does not enter.
-        D = _moments.Moments(*(np.asarray(value) for value in (*values[:4], np.nan)))
+        D = moments.Moments(*(np.asarray(value) for value in (*values[:4], np.nan)))
         Lambda = self.merged.R @ self.merged.R
         tilde = D.D2 * (2 * Lambda + np.trace(Lambda) * np.eye(self.d)) + D.D3 * Lambda
         S1, S2, E1, E2 = (float(value) for value in values[4:])
@@ -255,7 +256,7 @@ def _directions(task: Task, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues of Lambda, descending, and their eigenvectors."""
     if _checks.integer("rank", rank, at_least=0) > task.d:
         raise ValueError(f"rank must be at most d = {task.d}, got {rank}")
-    s, vectors = _eigenvectors(task.Lambda)
+    s, vectors = canonical_eigenvectors(task.Lambda)
     return s[::-1], vectors[:, ::-1]
 
 
@@ -322,7 +323,7 @@ def escape_rates(task: Task, *, rank: Count, lam: Positive) -> Float[np.ndarray,
         ValueError: if rank is not in 1 .. d, or Lambda~ is singular.
     """
     s, _, v = _plateau_values(task, rank, lam)
-    return v * float(_moments.task_moments(task, lam).D1) * s[rank:] ** 2
+    return v * float(moments.task_moments(task, lam).D1) * s[rank:] ** 2
 
 
 @validated

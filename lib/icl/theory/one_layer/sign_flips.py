@@ -33,12 +33,13 @@ from icl._bounds import (
 from icl.tasks import DriftingRegression
 from icl.tasks.core import GAUSSIAN, InputLaw
 from icl.tasks.sentences import Demonstrations, LabelledRows
-from icl.theory import moments as _moments
+from icl.theory import moments
 from icl.theory.one_layer import closed_forms
+from icl.theory.one_layer._range import within_float64
 
 
 @validated
-def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: Count) -> _moments.Moments:
+def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: Count) -> moments.Moments:
     """D1 .. D4 of signs that flip with probability `flip` a step: k_ij = (1 - 2 flip)^|i-j|. Arrays broadcast.
 
     Args:
@@ -47,11 +48,11 @@ def sign_moments(lam: NonNegatives, *, flip: Annotated[Any, Ge(0), Le(0.5)], n: 
         n: number of demonstrations.
     """
     flip = np.asarray(flip, dtype=np.float64)
-    return _moments.recursion(lam, gamma=1 - 2 * flip, n=n, sigma_w=1.0, sigma_e=2 * np.sqrt(flip * (1 - flip)))
+    return moments.recursion(lam, gamma=1 - 2 * flip, n=n, sigma_w=1.0, sigma_e=2 * np.sqrt(flip * (1 - flip)))
 
 
 @validated
-def sign_error(m: _moments.Moments, explained: PositiveUnit) -> Any:
+def sign_error(m: moments.Moments, explained: PositiveUnit) -> Any:
     """Mean squared error of the optimal layer, 1 - rho^2 D1^2 / (D2 + rho D3), with labels of square 1.
 
     Args:
@@ -77,7 +78,7 @@ def sign_layer(
     """
     with np.errstate(over="ignore", invalid="ignore"):
         m = sign_moments(lam, flip=flip, n=n)
-    if not closed_forms._moments_fit(m):
+    if not within_float64(m):
         raise ValueError(f"lam must keep D1 .. D4 within float64, which {lam!r} does not for {n} demonstrations")
     w = rows.fit
     return np.asarray(m.D1 / (m.D2 + rows.explained * m.D3) * np.outer(w, w))

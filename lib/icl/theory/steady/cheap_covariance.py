@@ -44,7 +44,7 @@ from icl._bounds import (
 )
 from icl.linear_gaussian import downdate, innovation
 from icl.theory.steady import large_d
-from icl.theory.steady.fast_weights import DriftLaw, _law
+from icl.theory.steady.fast_weights import DriftLaw
 
 # Outside of these a share of the matrix changes nothing that float64 could tell.
 _Drift = Annotated[float, Ge(1e-3), Le(10)]
@@ -179,6 +179,7 @@ def _missed(Sigma: np.ndarray, x: np.ndarray, g: np.ndarray, law: DriftLaw) -> n
     return Sigma
 
 
+@validated
 def errors_with_gains(
     x: Float[np.ndarray, "batch time d"],
     gains: Float[np.ndarray, "batch time d"],
@@ -196,7 +197,6 @@ def errors_with_gains(
         law: its d has to be x's.
         Lambda: covariance of the keys, white if None.
     """
-    law = _law(law)
     x = _keys(x, law)
     gains = np.asarray(_checks.real("gains", gains), dtype=np.float64)
     _checks.shape("gains", gains, x.shape, "to match x")
@@ -289,6 +289,7 @@ class _Thin:
         self.own, self.rest = law.gamma**2 * self.own + law.q, law.gamma**2 * self.rest + law.q
 
 
+@validated
 def summary_errors(
     x: Float[np.ndarray, "batch time d"],
     law: DriftLaw,
@@ -309,7 +310,6 @@ def summary_errors(
     Raises:
         ValueError: if arguments do not fit together, or a rounded P is so coarse that errors diverge.
     """
-    law = _law(law)
     x = _keys(x, law)
     _checks.instance("kind", kind, Blocks, LowRank, Restarted, Thinned, Rounded, Frozen)
     if isinstance(kind, Frozen) and len(kind.variances) not in (1, law.d):

@@ -26,10 +26,11 @@ import numpy as np
 from annotated_types import Ge, Lt
 from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import erfcx, exp1, roots_jacobi
+from scipy.special import roots_jacobi
 
 from icl import _checks
-from icl._bounds import Count, NonNegative, Positive, Positives, validate_fields, validated
+from icl._bounds import Count, NonNegative, Positive, validate_fields, validated
+from icl.theory._common import eigenvalues, mean_shrinkage
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,6 @@ class SteadyOptimum:
     eps: float = 0.0
 
 
-def _law(law: Any) -> DriftLaw:
-    if not isinstance(law, DriftLaw):
-        raise ValueError(f"law must be a DriftLaw, the drift these errors are for, got {law!r}")
-    return law
-
-
 def _positive_root(law: DriftLaw, own: Any, other: Any) -> Any:
     """Positive root p of the steady-state equation for D = own p + other, a quadratic; `other` may be an array."""
     A, B, C = own * law.renewed + law.gamma**2, other * law.renewed - own * law.q, other * law.q
@@ -125,6 +120,7 @@ def _positive_root(law: DriftLaw, own: Any, other: Any) -> Any:
     return np.where(B > 0, 2 * C / np.where(B > 0, B + root, 1.0), (root - B) / (2 * A))
 
 
+@validated
 def best_gla(law: DriftLaw) -> SteadyOptimum:
     """Optimal gated linear attention (a RetNet head) w <- lam (w + mu y x): D = p + (d + 1) k0 + s2.
 
@@ -138,12 +134,12 @@ def best_gla(law: DriftLaw) -> SteadyOptimum:
     >>> round(layer.error / law.zero_error, 3), round(layer.lam, 3)
     (0.379, 0.957)
     """
-    law = _law(law)
     noise = (law.d + 1) * law.k0 + law.sigma_y**2
     p = float(_positive_root(law, 1.0, noise))
     return SteadyOptimum(law.d * p, p, law.gamma * noise / (p + noise), p / noise)
 
 
+@validated
 def best_normalised_gla(law: DriftLaw) -> SteadyOptimum:
     """Optimal normalised linear attention w <- lam (w + mu y x / r): D = p + (d - 1) k0 + s2 d / (d - 2).
 
@@ -151,7 +147,6 @@ def best_normalised_gla(law: DriftLaw) -> SteadyOptimum:
         ValueError: if d = 1, where y x / r is the weight itself and mu would be infinite; or if d = 2 and labels are
             noisy: the mean of 1 / r is then infinite.
     """
-    law = _law(law)
     if law.d <= (2 if law.sigma_y else 1):
         raise ValueError(f"d must be > 1, and > 2 for noisy labels, for y x / r to have a best weight, got {law.d}")
     noise = (law.d - 1) * law.k0 + (law.sigma_y**2 * law.d / (law.d - 2) if law.sigma_y else 0.0)
@@ -160,6 +155,7 @@ def best_normalised_gla(law: DriftLaw) -> SteadyOptimum:
     return SteadyOptimum(law.d * p, p, law.gamma * noise / (p + noise), law.d * p / noise)
 
 
+@validated
 def best_delta(law: DriftLaw) -> SteadyOptimum:
     """Optimal gated delta rule w <- lam (w + mu (y - w'x) x): D = (d + 2) p + s2, lam = gamma, mu = p / D.
 
@@ -171,7 +167,6 @@ def best_delta(law: DriftLaw) -> SteadyOptimum:
     >>> round(layer.error / law.zero_error, 3), layer.lam, round(layer.mu, 3)
     (0.196, 0.99, 0.083)
     """
-    law = _law(law)
     noise = law.sigma_y**2
     p = float(_positive_root(law, law.d + 2.0, noise))
     return SteadyOptimum(law.d * p, p, law.gamma, p / ((law.d + 2) * p + noise))
@@ -198,36 +193,6 @@ def squared_lengths(d: Count, *, nodes: Count = 64) -> tuple[Float[np.ndarray, "
     beside = np.sqrt(k[1:] * (k[1:] + alpha))
     values, vectors = np.linalg.eigh(np.diag(2 * k + alpha + 1) + np.diag(beside, 1) + np.diag(beside, -1))
     return 2 * values.clip(min=0), vectors[0] ** 2
-
-
-def _left_out(d: int, a: float) -> tuple[float, float]:
-    """E r / (r + a) and E a / (r + a) over `squared_lengths`, a > 0, both to rounding however small they are.
-
-    With x = a / 2 they are (d/2) e^x E_{d/2 + 1}(x) and x e^x E_{d/2}(x), exponential integrals [DLMF 8.19]: by the
-    recurrence in their order where x is small, by their continued fraction elsewhere.
-    """
-    x, order = a / 2, d / 2
-    if x > 1:
-        own, above = _fraction(order, x), _fraction(order + 1, x)
-    else:
-        above, at = (np.sqrt(np.pi / x) * erfcx(np.sqrt(x)), 0.5) if d % 2 else (np.exp(x) * exp1(x), 1.0)
-        while at <= order:
-            own, above, at = above, (1 - x * above) / at, at + 1
-    return float(order * above), float(x * own)
-
-
-def _fraction(order: float, x: float) -> float:
-    """e^x E_order(x), x > 1: 1/(x + s - 1 s / (x + s + 2 - 2 (s + 1) / (x + s + 4 - ...))), s = order, by Lentz."""
-    below = x + order
-    ratio = found = 1 / below
-    top = np.inf
-    for k in range(1, 500):
-        term, step = k * (order + k - 1), x + order + 2 * k
-        ratio, top = 1 / (step - term * ratio), step - term / top
-        found *= top * ratio
-        if abs(top * ratio - 1) < 1e-16:
-            break
-    return float(found)
 
 
 def _solve_p(law: DriftLaw, heard: Any) -> float:
@@ -257,9 +222,10 @@ def _solve_p_stable(law: DriftLaw, heard: Any) -> float:
 
 def _unit_delta(law: DriftLaw) -> float:
     """p of `best_unit_delta` for noisy labels, by exponential integrals."""
-    return _solve_p_stable(law, lambda p: p * _left_out(law.d, law.sigma_y**2 / p)[0] / law.d)
+    return _solve_p_stable(law, lambda p: p * mean_shrinkage(law.d, law.sigma_y**2 / p)[0] / law.d)
 
 
+@validated
 def best_unit_delta(law: DriftLaw) -> SteadyOptimum:
     """Delta rule with unit keys, and its generalisation to noisy labels, Longhorn: 1/D = (1/d) E r / (r p + s2).
 
@@ -275,7 +241,6 @@ def best_unit_delta(law: DriftLaw) -> SteadyOptimum:
     >>> round(layer.error / law.zero_error, 3), round(layer.eps, 3)
     (0.207, 2.407)
     """
-    law = _law(law)
     noise = law.sigma_y**2
     if not noise:
         p = float(_positive_root(law, float(law.d), 0.0))
@@ -307,6 +272,7 @@ class Gates:
     b: Float[np.ndarray, " nodes"]
 
 
+@validated
 def free_gates(law: DriftLaw) -> Gates:
     """Optimal unconstrained gates a(r), b(r): 1/D = E (r/d) / (r ((d - 1) k0 + p) / d + s2).
 
@@ -314,7 +280,6 @@ def free_gates(law: DriftLaw) -> Gates:
     depend on r: of all data-dependent gates the best is :func:`best_normalised_gla`, a constant decay with y x divided
     by r.
     """
-    law = _law(law)
     r, _ = squared_lengths(law.d)
     noise = law.sigma_y**2
 
@@ -322,7 +287,7 @@ def free_gates(law: DriftLaw) -> Gates:
         return (law.d - 1) * law.k0 + p
 
     def heard(p: float) -> float:
-        share = _left_out(law.d, noise * law.d / crosstalk(p))[0] if noise else 1.0
+        share = mean_shrinkage(law.d, noise * law.d / crosstalk(p))[0] if noise else 1.0
         return p**2 / crosstalk(p) * share
 
     p = _solve_p_stable(law, heard)
@@ -330,6 +295,7 @@ def free_gates(law: DriftLaw) -> Gates:
     return Gates(law.d * p, p, r, law.gamma - b * r / law.d, b)
 
 
+@validated
 def channel_gates_error(law: DriftLaw) -> float:
     """Error of the best w_j <- a_j w_j + b_j y x_j with per-channel gates of the whole x: no label noise.
 
@@ -339,7 +305,6 @@ def channel_gates_error(law: DriftLaw) -> float:
     Raises:
         ValueError: if labels are noisy, or d = 1, where there is a single channel.
     """
-    law = _law(law)
     if law.sigma_y or law.d < 2:
         raise ValueError(f"law must have d > 1 and labels without noise here, got d = {law.d}, {law.sigma_y}")
     nodes, weight = roots_jacobi(200, (law.d - 3) / 2, -0.5)
@@ -347,6 +312,7 @@ def channel_gates_error(law: DriftLaw) -> float:
     return law.d * _solve_p(law, lambda p: p**2 * (weight @ (u / (law.k0 - u * (law.k0 - p)))))
 
 
+@validated
 def zoh_gates(law: DriftLaw) -> Gates:
     """Optimal zero-order-hold gates (S6, Mamba-2), a = alpha(r) in [0, 1] and b = scale (1 - alpha(r)).
 
@@ -359,7 +325,6 @@ def zoh_gates(law: DriftLaw) -> Gates:
         ValueError: if d < 3.
         RuntimeError: if they do not converge within 10,000 iterations.
     """
-    law = _law(law)
     if law.d < 3:
         raise ValueError(f"d must be at least 3 for 64 lengths to tell how alpha turns near 0, got {law.d}")
     r, weight = squared_lengths(law.d)
@@ -412,6 +377,7 @@ class Update:
             object.__setattr__(self, name, value)
 
 
+@validated
 def update(
     law: DriftLaw, keep: Float[np.ndarray, "K K"], write: Float[np.ndarray, " K"], correct: Float[np.ndarray, "K K"]
 ) -> Update:
@@ -420,7 +386,6 @@ def update(
     Gated attention has keep = lam, write = lam mu, correct = 0; the delta rule correct = -lam mu. Several heads,
     momentum and gradients at a chunk's first weights have the same form.
     """
-    law = _law(law)
     keep = np.asarray(_checks.real("keep", keep), dtype=np.float64)
     K = len(np.atleast_1d(keep))
     write = np.asarray(_checks.real("write", write), dtype=np.float64)
@@ -524,18 +489,12 @@ def delta_error(law: DriftLaw, *, lam: NonNegative, mu: NonNegative) -> float:
     return _own_error(law, update(law, np.array([[lam]]), np.array([lam * mu]), np.array([[-lam * mu]])))
 
 
-@validated
-def _spectrum(law: DriftLaw, spectrum: Positives) -> np.ndarray:
-    found = np.asarray(spectrum, dtype=np.float64)
-    _checks.shape("spectrum", found, (_law(law).d,), "to match law")
-    return found
-
-
 def _observation_noise(law: DriftLaw, spectrum: np.ndarray) -> np.ndarray:
     """Noise variance of the observation (y x)_j / s_j of w_j: crosstalk and label noise."""
     return law.k0 * (1 + spectrum.sum() / spectrum) + law.sigma_y**2 / spectrum
 
 
+@validated
 def gla_per_channel(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
     """Error of gated attention with a decay for every eigendirection of Lambda: a scalar Riccati equation each.
 
@@ -545,17 +504,18 @@ def gla_per_channel(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
         law: its d, drift and noise.
         spectrum: eigenvalues s_j of Lambda, (d,), > 0, in x^2.
     """
-    s = _spectrum(law, spectrum)
+    s = eigenvalues(law.d, spectrum)
     return float(s @ _positive_root(law, 1.0, _observation_noise(law, s)))
 
 
+@validated
 def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
     """Error of gated attention with one decay and the best readout matrix, and that decay: (error, lam).
 
     Direction j's best readout at decay lam leaves k0 - c^2 / (2 c + k0 + R_j) (1 - lam^2) / lam^2 with
     c = lam gamma k0 / (1 - lam gamma) and R_j its noise; lam is found by minimising the sum.
     """
-    s = _spectrum(law, spectrum)
+    s = eigenvalues(law.d, spectrum)
     noise = _observation_noise(law, s)
 
     def error(lam: float) -> float:
@@ -575,12 +535,13 @@ def gla_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float,
     return float(found.fun), float(found.x)
 
 
+@validated
 def delta_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[float, float]:
     """Error of the delta rule with one step size for all directions and lam = gamma, and its mu: (error, mu).
 
     With T = sum_j s_j V_j, V_j = q + gamma^2 [V_j - 2 mu s_j V_j + mu^2 (2 s_j^2 V_j + s_j (T + s2))].
     """
-    s = _spectrum(law, spectrum)
+    s = eigenvalues(law.d, spectrum)
     g2 = law.gamma**2
 
     def error(mu: float) -> float:
@@ -600,13 +561,14 @@ def delta_shared(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> tuple[floa
     return float(found.fun), float(found.x)
 
 
+@validated
 def delta_diagonal(law: DriftLaw, spectrum: Float[np.ndarray, " d"]) -> float:
     """Error of the delta rule with the best step size for each direction, lam = gamma.
 
     V_j = q + gamma^2 [V_j - s_j V_j^2 / (2 s_j V_j + T + s2)], T = sum_j s_j V_j: for a given T each V_j solves a
     quadratic, and T is where they add up to it.
     """
-    s = _spectrum(law, spectrum)
+    s = eigenvalues(law.d, spectrum)
 
     def total(T: float) -> float:
         # The module's equation with D_j = 2 V_j + (T + s2) / s_j.

@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from icl._bounds import NonNegative, NonNegatives, Positives, validated
-from icl.theory.steady.fast_weights import DriftLaw, _law
+from icl.theory.steady.fast_weights import DriftLaw
 
 
 @validated
@@ -119,6 +119,7 @@ def kalman_large_d(s: Positives, v: NonNegatives) -> Any:
 _SHIFT = 0.8
 
 
+@validated
 def kalman_floor(law: DriftLaw) -> float:
     """Floor for finite d: :func:`kalman_large_d` with d' = d + 0.8 gamma^4 + 2 v / (v + eps) in place of d, a fit.
 
@@ -135,7 +136,6 @@ def kalman_floor(law: DriftLaw) -> float:
     >>> round(kalman_floor(law), 3), round(best_delta(law).error, 3)
     (0.916, 1.126)
     """
-    law = _law(law)
     # gamma near 0: weights are almost independent from step to step, and cannot be estimated.
     if law.gamma**2 < 1e-17:
         return law.zero_error

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from icl._bounds import NonNegatives, Positives, validated
 from icl.tasks import DriftingRegression
-from icl.theory.moments import _driven
+from icl.theory._common import drift_increment
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives =
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step, square = f.mu * f.s, f.lam**2 * f.mu**2
         left = (1 - f.lam) * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.own)
-        added = _driven(k, task.gamma, f.lam, step)
+        added = drift_increment(k, task.gamma, f.lam, step)
         # Without step and leakage w_hat stays 0: the formula's 0/0.
         still = (step == 0) & (f.lam == 1)
         left, added = np.where(still, 1.0, left), np.where(still, k, added)

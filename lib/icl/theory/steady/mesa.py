@@ -36,7 +36,7 @@ from scipy.optimize import minimize
 
 from icl import _checks
 from icl._bounds import Positive, validated
-from icl.theory.steady.fast_weights import DriftLaw, _law
+from icl.theory.steady.fast_weights import DriftLaw
 from icl.theory.steady.large_d import eps_delta, eps_gla, kalman_floor, kalman_large_d
 
 
@@ -269,6 +269,7 @@ def least_noise(
     return found
 
 
+@validated
 def mesa_for(law: DriftLaw) -> float:
     """Least error of Mesa in d dimensions, a fit: `kalman_floor` times Mesa's ratio to the floor as d grows.
 
@@ -278,6 +279,5 @@ def mesa_for(law: DriftLaw) -> float:
     Args:
         law: drift and noise, with d >= 5, s from 1e-4 to 10 and v at most 100.
     """
-    law = _law(law)
     times = best_mesa(law.drift_rate, law.noise_ratio).error / kalman_large_d(law.drift_rate, law.noise_ratio)
     return float(kalman_floor(law) * times)

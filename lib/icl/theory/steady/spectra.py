@@ -30,7 +30,8 @@ from scipy.optimize import brentq
 from icl import _checks
 from icl._bounds import Count, NonNegative, NonNegatives, Positive, Positives, validated
 from icl.linear_gaussian import downdate, innovation
-from icl.theory.steady.fast_weights import DriftLaw, _law, _left_out, _spectrum
+from icl.theory._common import eigenvalues, mean_shrinkage
+from icl.theory.steady.fast_weights import DriftLaw
 
 _LAYERS = ("gla", "delta", "key-gated")
 
@@ -174,7 +175,7 @@ def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: No
 
         def hears(p: float) -> float:
             # d p / E r / (r + a) less p, without the difference.
-            told, left = _left_out(d, noise / p)
+            told, left = mean_shrinkage(d, noise / p)
             return p * (d - 1 + left) / told
 
     if d == 1 and layer == "key-gated" and not noise:
@@ -338,8 +339,7 @@ def corrected_floor(
     Raises:
         ValueError: if the grid is too coarse.
     """
-    law = _law(law)
-    values = np.ones(law.d) if spectrum is None else _spectrum(law, spectrum)
+    values = np.ones(law.d) if spectrum is None else eigenvalues(law.d, spectrum)
     f = pole_spectrum([law.gamma], k=law.k0, n=n)
     noise = law.sigma_y**2
     error = filter_error(f, values, sigma_y=law.sigma_y)

@@ -15,7 +15,7 @@ from numpy.polynomial import polynomial
 from scipy import integrate, optimize
 
 from icl.theory import lfom
-from icl.theory.lfom import polynomial_floor
+from icl.theory.lfom import _recursion, polynomial_floor
 
 # Oracles
 
@@ -89,8 +89,8 @@ def powers_of(matrix):
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (3, 1), (1, 4), (2, 5), (5, 20), (7, 3)])
 def test_moments_are_sums_over_pairings(d, n):
     """E tr W^k is the sum over all pairings of 2k normal entries (945 of them at k = 5), exactly, d > n included."""
-    assert polynomial_floor._traces(d, n, 5) == (d, *(wick(d, n, k) for k in range(1, 6)))
-    assert polynomial_floor._traces(d, n, 2)[1:] == (n * d, n * d * (n + d + 1))
+    assert _recursion.mean_traces(d, n, 5) == (d, *(wick(d, n, k) for k in range(1, 6)))
+    assert _recursion.mean_traces(d, n, 2)[1:] == (n * d, n * d * (n + d + 1))
     np.testing.assert_allclose(
         polynomial_floor.wishart_moments(d, n, 5), [d, *(wick(d, n, k) / n**k for k in range(1, 6))], rtol=1e-15
     )
@@ -101,11 +101,11 @@ def test_moments_of_high_degree():
     factors, and of any those of integration by parts, over all partitions. All as integers.
     """
     for n in (1, 2, 20):
-        assert polynomial_floor._traces(1, n, 40) == tuple(prod(n + 2 * i for i in range(k)) for k in range(41))
-        assert polynomial_floor._traces(2, n, 16) == tuple(bartlett(n, 16))
+        assert _recursion.mean_traces(1, n, 40) == tuple(prod(n + 2 * i for i in range(k)) for k in range(41))
+        assert _recursion.mean_traces(2, n, 16) == tuple(bartlett(n, 16))
     for d, n in ((5, 20), (10, 20), (3, 7), (7, 3)):
-        mean = polynomial_floor._products(d, n)
-        assert polynomial_floor._traces(d, n, 16) == tuple(mean(k) for k in range(17))
+        mean = _recursion.mean_trace_products(d, n)
+        assert _recursion.mean_traces(d, n, 16) == tuple(mean(k) for k in range(17))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_optimal_polynomials_solve_the_normal_equations(d, n):
     """The best polynomial solves, in fractions, sum_j c_j m_{i+j} = -m_i (i, j >= 1) for the moments m, by Gauss's
     elimination; coefficients and risks are equal to it in all digits, degrees 1 to 8.
     """
-    moments = [Fraction(trace, n**k) for k, trace in enumerate(polynomial_floor._traces(d, n, 16))]
+    moments = [Fraction(trace, n**k) for k, trace in enumerate(_recursion.mean_traces(d, n, 16))]
     expected = [moments[0]]
     for degree in range(1, 9):
         rows = [[moments[i + j] for j in range(1, degree + 1)] + [-moments[i]] for i in range(1, degree + 1)]

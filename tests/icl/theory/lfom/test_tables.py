@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl.theory import lfom
-from icl.theory.lfom import polynomial_floor
+from icl.theory.lfom import _recursion, polynomial_floor
 
 # Oracles
 
 
 def exact_risk(p, d, n):
     """E ||p(W/n)||_F^2 of ascending coefficients that are taken at their exact binary values."""
-    moments = [Fraction(trace, n**k) for k, trace in enumerate(polynomial_floor._traces(d, n, 2 * len(p) - 2))]
+    moments = [Fraction(trace, n**k) for k, trace in enumerate(_recursion.mean_traces(d, n, 2 * len(p) - 2))]
     p = [Fraction(float(c)) for c in p]
     return float(sum(a * b * moments[i + j] for i, a in enumerate(p) for j, b in enumerate(p)))
 

@@ -17,6 +17,7 @@ from icl import filters
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl.theory import one_layer
+from icl.theory._common import mean_shrinkage
 from icl.theory.steady import fast_weights as fw
 from icl.theory.steady import large_d, lms_family, spectra
 
@@ -542,7 +543,7 @@ def in_digits(d, a):
 def test_means_over_lengths_in_closed_form(d):
     """From a = 1e-40 to 1e20, on either side of the change of forms: 1e-14 of each, however small it is."""
     for a in (*np.geomspace(1e-40, 1e20, 13), 1.99, 2.01, 5.0, 30.0):
-        for found, right in zip(fw._left_out(d, float(a)), in_digits(d, a), strict=True):
+        for found, right in zip(mean_shrinkage(d, float(a)), in_digits(d, a), strict=True):
             assert found == pytest.approx(float(right), rel=1.5e-14)
 
 
