@@ -1536,16 +1536,18 @@ entry(pointwise.mapped_attention, given={"psi": RESIDUAL}, also=NARROW)
 # A table for each prompt has an axis more.
 TABLES = {"given": {"psi": RESIDUAL, "Gamma": torch.eye(2)}, "free": {"Gamma": "with an axis more"}}
 MORE_TABLES = {"Gamma": torch.zeros(3, 2, 2)}
+MORE_AXES = ({"Gamma": torch.zeros(2, 2, 2, 2)}, "Gamma must have shape")
 PSI_SHAPE = [({"psi": lambda y, s: s[:, 0]}, r"psi\(y, s\) must have shape \(2, 3\) to match s, got \(2,\)")]
 entry(
     pointwise.mapped_registers,
     **TABLES,
-    also=[*PSI_SHAPE, (MORE_TABLES, r"Gamma must have shape \(2, 2\) or \(2 or 1, 2, 2\) to match Z and P")],
+    also=[MORE_AXES, *PSI_SHAPE, (MORE_TABLES, r"Gamma must have shape \(2, 2\) or \(2 or 1, 2, 2\) to match Z and P")],
 )
 entry(
     pointwise.mapped_iterates,
     **TABLES,
     also=[
+        MORE_AXES,
         *PSI_SHAPE,
         (MORE_TABLES, "Gamma must have 2 or 1 tables to match prompt, got 3"),
         ({"Gamma": torch.eye(2).double()}, r"Gamma must have dtype torch\.float32 to match prompt"),
