@@ -6,7 +6,7 @@ jaxtyping's own check says neither which argument is wrong nor what would be rig
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jaxtyping
@@ -46,10 +46,10 @@ def axes_of(annotation: Any) -> Axes:
     return Axes(tuple(parts[0]), several, tuple(parts[1]))
 
 
-def shaped(function: Callable[..., Any], hints: dict[str, Any]) -> tuple[Shaped, ...]:
+def shaped(parameters: Mapping[str, inspect.Parameter], hints: dict[str, Any]) -> tuple[Shaped, ...]:
     """Arguments of a function that are annotated as tensors of floats, optional ones included."""
     found = []
-    for place, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
+    for place, (name, parameter) in enumerate(parameters.items()):
         given = typing.get_args(hints.get(name)) if typing.get_origin(hints.get(name)) in _UNIONS else [hints.get(name)]
         options = [option for option in given if option is not types.NoneType]
         if options and all(map(_is_tensor, options)):

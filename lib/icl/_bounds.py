@@ -181,24 +181,19 @@ def checks(function: Callable[..., Any]) -> dict[str, _Check]:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Modules that still check their tensors by hand.
-_BY_HAND = {f"icl.models.{name}" for name in ("convolved", "memformer", "pointwise")}
-_BY_HAND |= {"icl.models.scalar_heads"}
-_BY_HAND |= {f"icl.experiments.{name}" for name in ("training_variants", "tuning")}
-_BY_HAND |= {f"icl_book.chapters.{name}" for name in ("coefficient_fit", "distribution_shift", "importance_sampling")}
 
 
 def validated(function: F) -> F:
     """Decorator: check a function's arguments against its annotations before it runs."""
-    names = list(inspect.signature(function).parameters)
+    # Now, and not at the first call: a barred function (`icl_book.grading`) has another signature for a while.
+    parameters = inspect.signature(function).parameters
+    names = list(parameters)
     resolved: list[tuple[dict[str, _Check], tuple[_axes.Shaped, ...]]] = []
 
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
         if not resolved:  # at the first call: annotations may be forward references
-            by_hand = function.__module__ in _BY_HAND
-            shaped = () if by_hand else _axes.shaped(function, typing.get_type_hints(function))
-            resolved.append((checks(function), shaped))
+            resolved.append((checks(function), _axes.shaped(parameters, typing.get_type_hints(function))))
         found, arrays = resolved[0]
         if arrays:
             _axes.agree(arrays, args, kwargs)
@@ -212,13 +207,17 @@ def validated(function: F) -> F:
 
 
 @functools.cache
-def _field_checks(kind: Any) -> dict[str, _Check]:
+def _field_checks(kind: Any) -> tuple[dict[str, _Check], tuple[_axes.Shaped, ...]]:
     found = checks(kind)
-    return {field.name: found[field.name] for field in dataclasses.fields(kind) if field.name in found}
+    bounds = {field.name: found[field.name] for field in dataclasses.fields(kind) if field.name in found}
+    return bounds, _axes.shaped(inspect.signature(kind).parameters, typing.get_type_hints(kind))
 
 
 def validate_fields(instance: Any) -> None:
     """Check the fields of a dataclass against their annotations."""
     kind: Any = type(instance)
-    for name, check in _field_checks(kind).items():
+    found, arrays = _field_checks(kind)
+    if arrays:
+        _axes.agree(arrays, (), vars(instance))
+    for name, check in found.items():
         check(name, getattr(instance, name))

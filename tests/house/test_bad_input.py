@@ -1226,7 +1226,6 @@ entry(
     given={"A": torch.zeros(2, 2, 2), "Gamma": torch.eye(2), "n": 3},
     also=[
         ({"A": torch.zeros(0, 2, 2), "Gamma": torch.zeros(0, 0)}, "A must hold at least one matrix"),
-        ({"Gamma": torch.eye(2).double()}, "Gamma must have dtype torch.float32 to match A"),
     ],
 )
 entry(
@@ -1527,24 +1526,30 @@ for function in {thing for thing, kind in PUBLIC.values() if kind and issubclass
 
 # --- models: memformers
 RESIDUAL = objectives.Square(2, 3).slope
-NARROW = [({"Z": torch.zeros(2, 4, 2)}, "Z must hold inputs, a label and a prediction, at least 3 numbers, got 2")]
-entry(pointwise.mapped_attention, given={"psi": RESIDUAL}, also=NARROW)
-SQUARE_TABLE = [
-    ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(L, L\) or \(2, L, L\)")
-    for shape in ((2,), (2, 3), (3, 2, 2), (2, 2, 2, 2))
+NARROW = [
+    (
+        {"Z": torch.zeros(2, 4, 2)} | dict.fromkeys("PQ", torch.eye(2)),
+        "Z must hold inputs, a label and a prediction, at least 3 numbers, got 2",
+    )
 ]
+entry(pointwise.mapped_attention, given={"psi": RESIDUAL}, also=NARROW)
+# A table for each prompt has an axis more.
+TABLES = {"given": {"psi": RESIDUAL, "Gamma": torch.eye(2)}, "free": {"Gamma": "with an axis more"}}
+MORE_TABLES = {"Gamma": torch.zeros(3, 2, 2)}
+MORE_AXES = ({"Gamma": torch.zeros(2, 2, 2, 2)}, "Gamma must have shape")
 PSI_SHAPE = [({"psi": lambda y, s: s[:, 0]}, r"psi\(y, s\) must have shape \(2, 3\) to match s, got \(2,\)")]
 entry(
     pointwise.mapped_registers,
-    given={"psi": RESIDUAL, "Gamma": torch.eye(2)},
-    also=[*SQUARE_TABLE, *PSI_SHAPE, ({"Gamma": torch.eye(3)}, "Gamma must have 2 layers to match P, got 3")],
+    **TABLES,
+    also=[MORE_AXES, *PSI_SHAPE, (MORE_TABLES, r"Gamma must have shape \(2, 2\) or \(2 or 1, 2, 2\) to match Z and P")],
 )
 entry(
     pointwise.mapped_iterates,
-    given={"psi": RESIDUAL, "Gamma": torch.eye(2)},
+    **TABLES,
     also=[
-        *SQUARE_TABLE,
+        MORE_AXES,
         *PSI_SHAPE,
+        (MORE_TABLES, "Gamma must have 2 or 1 tables to match prompt, got 3"),
         ({"Gamma": torch.eye(2).double()}, r"Gamma must have dtype torch\.float32 to match prompt"),
     ],
 )
@@ -1571,17 +1576,7 @@ entry(token_form.transformer, also=[({"Z": torch.zeros(2, 1, 3)}, "Z must hold a
 SCALARS = torch.zeros(2)
 entry(token_form.one_register, given={"alpha": SCALARS, "gamma": SCALARS})
 TABLE = torch.zeros(2, 2)
-entry(
-    token_form.many_registers,
-    given={"Gamma": TABLE[..., None, None]},
-    also=[
-        *(
-            ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(2, 2, 4 or 1, 3")
-            for shape in ((2, 2), (2, 2, 1, 2), (2, 2, 3, 1), (3, 3, 1, 1))
-        ),
-        ({"Gamma": TABLE[..., None, None].double()}, "Gamma must have dtype"),
-    ],
-)
+entry(token_form.many_registers, given={"Gamma": torch.zeros(2, 2, 4, 3)})
 entry(
     *(token_form.token_errors, token_form.token_iterates),
     given={"X": torch.zeros(2, 3, 2), "Gamma": torch.zeros(2, 2, 4)},
@@ -1590,7 +1585,6 @@ entry(
             ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(2, 2, 4\) or \(2 or 1, 2, 2, 4 or 1, 3 or 1\)")
             for shape in ((2, 2), (2, 2, 1), (2, 2, 3), (2, 2, 2, 4), (3, 2, 2, 4, 1), (1, 2, 2, 3, 1), (1, 2, 2, 4, 2))
         ),
-        ({"Gamma": torch.zeros(2, 2, 4).double()}, "Gamma must have dtype torch.float32 to match X"),
     ],
 )
 entry(
@@ -1608,15 +1602,12 @@ entry(
 BLOCKS = torch.zeros(1, 2, 3, 3)
 entry(
     token_form.many_heads,
-    given={"Gamma": TABLE[None, ..., None, None]},
+    given={"Gamma": torch.zeros(1, 2, 2, 4, 3)},
     also=[
-        *(
-            ({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(1, 2, 2, 4 or 1, 3")
-            for shape in ((2, 2), (2, 2, 2, 1, 1), (1, 2, 2, 3, 1), (1, 2, 2, 1, 2))
+        (
+            dict.fromkeys("PQ", BLOCKS[:0]) | {"Gamma": torch.zeros(0, 2, 2, 1, 1), "gates": None},
+            "P must have at least",
         ),
-        ({"Gamma": TABLE[None, ..., None, None].double()}, "Gamma must have dtype"),
-        *(({"gates": torch.ones(shape)}, r"gates must have shape \(1, 1\) or \(2, 1\)") for shape in ((3, 1), (2, 2))),
-        ({"P": BLOCKS[:0]}, "P must have at least one head"),
     ],
 )
 SHAPES = ((2,), (2, 3), (3, 3), (2, 2, 2), (2, 2, 4), (3, 2, 2, 1), (2, 2, 2, 2), (1, 2, 2, 2, 1))
@@ -1625,7 +1616,6 @@ entry(
     given={"Gamma": TABLE},
     also=[
         *(({"Gamma": torch.zeros(shape)}, r"Gamma must have shape \(2, 2\), \(2, 2, 1 or 3\)") for shape in SHAPES),
-        ({"Gamma": TABLE.double()}, "Gamma must have dtype torch.float32 to match H"),
     ],
 )
 LOPSIDED = [
@@ -1642,7 +1632,7 @@ entry(
     memformer.risks,
     given={"Sigma": np.eye(2)},
     free={"Sigma": "all"},
-    also=[*LOPSIDED, *(({"M": torch.zeros(shape)}, r"M must have shape \(..., d, d") for shape in ((2, 1, 2), (2,)))],
+    also=[*LOPSIDED, *rows("M", r"must have shape \(\*batch, d, d\)", torch.zeros(2, 1, 2), torch.zeros(2))],
 )
 entry((memformer.Memformer, "risks"), given={"Sigma": np.eye(2)}, free={"Sigma": "all"}, also=LOPSIDED)
 entry(
@@ -1650,13 +1640,13 @@ entry(
     free={"A": "of another dtype"},
     also=[
         ({"A": torch.zeros(0, 2, 2)}, "A must hold at least one matrix"),
-        ({"A": torch.zeros(2, 2, 2).long()}, "dtype must be torch.float32 or torch.float64"),
+        ({"A": torch.zeros(2, 2, 2).half()}, "dtype must be torch.float32 or torch.float64"),
     ],
 )
 entry(
     memformer.ScaledBlocks,
     free={"matrix": "of another dtype"},
-    also=[({"matrix": torch.eye(2).long()}, "dtype must be torch.float32 or")],
+    also=[({"matrix": torch.eye(2).half()}, "dtype must be torch.float32 or")],
 )
 FULL = memformer.Full(2, 2, dtype=torch.float32)
 entry(
@@ -1712,7 +1702,7 @@ entry(
     given={"scale": quadratics.mean_curvature},
     also=[
         ({"u": torch.ones(0), "v": torch.ones(0)}, "u must have at least one head"),
-        ({"u": torch.ones(1).long(), "v": torch.ones(1).long()}, "dtype must be torch.float32 or torch.float64"),
+        (dict.fromkeys("uv", torch.ones(1).half()), "dtype must be torch.float32 or torch.float64"),
     ],
 )
 entry(
@@ -1752,9 +1742,10 @@ entry(
     scalar_heads.scalar_weights,
     given={"X": SCALARS, "y": SCALARS, "c": WEIGHED},
     also=[
-        ({"X": SCALARS[0]}, "X must have shape"),
+        ({"X": SCALARS[0]}, r"X must have shape \(\*models, batch, n\)"),
+        (dict.fromkeys("Xy", SCALARS[:, :0]), r"X must have shape \(..., batch, n\) with n >= 1"),
         ({"c": WEIGHED[:, :3]}, r"c must have shape \(..., layers, 1 or 4\) to match X"),
-        ({"c": WEIGHED[None]}, r"c must have shape \(..., layers, 1 or 4\) to match X"),
+        ({"c": WEIGHED[None]}, r"c must have shape \(L, tokens\) to match X"),
     ],
 )
 

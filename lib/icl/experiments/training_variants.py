@@ -247,7 +247,6 @@ def train_side_by_side(
         ValueError: if arguments do not fit together.
         Diverged: if a loss or the gradient is not finite, with the step and the last finite losses.
     """
-    _checks.tensor("theta", theta)
     _checks.shape("theta", theta, (None, task.d + 1, task.d + 1), "to match the task")
     _checks.check_generator(generator, theta.dtype)
     if not len(theta) or not bool(torch.isfinite(theta).all()):

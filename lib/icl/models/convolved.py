@@ -32,7 +32,6 @@ def newest(tokens: Float[Tensor, "batch time channels"], width: Count) -> Float[
         tokens: a batch of sequences.
         width: tokens in the window.
     """
-    _checks.tensor("tokens", tokens, 3)
     padded = nn.functional.pad(tokens, (0, 0, width - 1, 0))
     # unfold puts the oldest first, on a last axis of its own.
     return padded.unfold(1, width, 1).flip(-1).transpose(-1, -2)

@@ -44,17 +44,11 @@ from icl.models.memformer import (
     iterates,
     risks,
 )
-from icl.models.token_form import _blocks, many_heads, parameters, token_errors, token_iterates
+from icl.models.token_form import many_heads, parameters, token_errors, token_iterates
 from icl.tasks import Prompt
 
 #: Tolerance of :func:`merge`, in units of the dtype's precision times the largest entry.
 _ROUNDING = 1e3
-
-
-def _fits(H: Tensor, parameter: Tensor) -> None:
-    """Refuse curvatures that do not match a gate's parameter."""
-    _blocks("H", H)
-    _checks.dtype("H", H, parameter.dtype, "to match the gate")
 
 
 class FreeGate(nn.Module):
@@ -72,9 +66,10 @@ class FreeGate(nn.Module):
         self.heads = heads
         self.alpha = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_kind(dtype)))
 
+    @validated
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
         """Gates; H is not used."""
-        _fits(H, self.alpha)
+        _checks.dtype("H", H, self.alpha.dtype, "to match the gate")
         return self.alpha.unsqueeze(0)
 
 
@@ -95,9 +90,10 @@ class ConvexGate(nn.Module):
         self.heads = heads
         self.logits = nn.Parameter(torch.zeros(heads, dtype=_kind(dtype)))
 
+    @validated
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
         """Gates, a softmax; H is not used."""
-        _fits(H, self.logits)
+        _checks.dtype("H", H, self.logits.dtype, "to match the gate")
         return self.logits.softmax(0).unsqueeze(0)
 
 
@@ -115,6 +111,7 @@ class PromptGate(nn.Module):
         link: function of the (batch, heads) numbers, such as torch.exp; its result has the same shape.
     """
 
+    @validated
     def __init__(
         self,
         u: Float[Tensor, " heads"],
@@ -124,20 +121,16 @@ class PromptGate(nn.Module):
     ) -> None:
         """Keep copies of the initial values."""
         super().__init__()
-        _checks.tensor("u", u, 1)
         if not len(u):
             raise ValueError(f"u must have at least one head, got shape {tuple(u.shape)}")
-        _checks.shape("v", v, tuple(u.shape), "to match u")
-        _checks.dtype("v", v, _kind(u.dtype), "to match u")
-        for name, function in (("scale", scale), ("link", link)):
-            if not callable(function):
-                raise ValueError(f"{name} must be a function, got {function!r}")
+        _kind(u.dtype)
         self.heads, self.scale, self.link = len(u), scale, link
         self.u, self.v = nn.Parameter(u.detach().clone()), nn.Parameter(v.detach().clone())
 
+    @validated
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "batch heads"]:
         """Gates of each prompt."""
-        _fits(H, self.u)
+        _checks.dtype("H", H, self.u.dtype, "to match the gate")
         scale = self.scale(H)
         _checks.shape("scale", scale, (len(H),), "to have a number for each prompt")
         # NaN fails the comparison as well.

@@ -26,10 +26,11 @@ from torch import Tensor, nn
 
 from icl import _checks
 from icl._bounds import Count, Positive, validated
-from icl.models.token_form import _blocks, many_registers, parameters, token_errors
+from icl.models.token_form import many_registers, parameters, token_errors
 from icl.tasks import Prompt
 
 
+@validated
 def error_matrices(
     H: Float[Tensor, "batch d d"],
     A: Float[Tensor, "L d d"],
@@ -48,11 +49,11 @@ def error_matrices(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _blocks("H", H)
     start = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device).expand_as(H)
     return _descend(start, lambda M: H @ M, H, A, Gamma, B)
 
 
+@validated
 def iterates(
     H: Float[Tensor, "batch d d"],
     b: Float[Tensor, "batch d"],
@@ -72,9 +73,6 @@ def iterates(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _blocks("H", H)
-    _checks.shape("b", b, tuple(H.shape[:2]), "to match H")
-    _checks.dtype("b", b, H.dtype, "to match H")
     w = _descend(torch.zeros_like(b).unsqueeze(-1), lambda w: H @ w - b.unsqueeze(-1), H, A, Gamma, B)
     return w.squeeze(-1)
 
@@ -83,11 +81,7 @@ def _descend(
     start: Tensor, gradient: Callable[[Tensor], Tensor], H: Tensor, A: Tensor, Gamma: Tensor, B: Tensor | None
 ) -> Tensor:
     """The recurrence of this file's head on the columns of `start`, (batch, d, columns)."""
-    d = H.shape[-1]
-    _checks.shape("A", A, (None, d, d), "to match H")
-    _checks.dtype("A", A, H.dtype, "to match H")
-    _checks.dtype("Gamma", Gamma, H.dtype, "to match H")
-    layers = len(A)
+    layers, d = len(A), H.shape[-1]
     # Axes: prompt, layer, register and its rows, the last of them for the labels.
     weights = Gamma[None, :, :, None] if Gamma.dim() == 2 else Gamma[None] if Gamma.dim() == 3 else Gamma
     prompts, *rest, rows_given = weights.shape if weights.dim() == 4 else (0, 0)
@@ -99,8 +93,6 @@ def _descend(
     labels, rows = weights[..., -1, None, None], weights[..., : max(1, rows_given - 1), None]
     states, registers = [start], list[Tensor]()
     if B is not None:
-        _checks.shape("B", B, (layers, d, d), "to match A")
-        _checks.dtype("B", B, A.dtype, "to match A")
         tokens, moved = [torch.eye(d, dtype=H.dtype, device=H.device).expand_as(H)], list[Tensor]()
     for layer in range(layers):
         step = gradient(states[-1])
@@ -118,7 +110,8 @@ def _descend(
     return torch.stack(states, dim=1)
 
 
-def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | Any) -> Float[Tensor, "batch *states"]:
+@validated
+def risks(M: Float[Tensor, "*batch d d"], Sigma: Float[Tensor, "d d"] | Any) -> Float[Tensor, "*batch"]:
     """Expected squared error (<w_l - w*, x_q>)^2 over x_q ~ N(0, Sigma) and w* ~ N(0, Sigma^-1), prompt by prompt.
 
     In closed form ||Sigma^(1/2) M_l Sigma^(-1/2)||_F^2: no query and no w* need be drawn.
@@ -130,9 +123,6 @@ def risks(M: Float[Tensor, "batch *states d d"], Sigma: Float[Tensor, "d d"] | A
     Raises:
         ValueError: if Sigma is not symmetric and positive definite, or does not match M.
     """
-    _checks.tensor("M", M)
-    if M.dim() < 2 or M.shape[-2] != M.shape[-1]:
-        raise ValueError(f"M must have shape (..., d, d), got {tuple(M.shape)}")
     plain = Sigma.detach().cpu().numpy() if isinstance(Sigma, Tensor) else Sigma
     values, vectors = np.linalg.eigh(_checks.covariance("Sigma", plain, M.shape[-1]))
     # Below this an eigenvalue is indistinguishable from 0.
@@ -155,11 +145,11 @@ class FixedBlocks(nn.Module):
         A: (L, d, d), at least one of them.
     """
 
+    @validated
     def __init__(self, A: Float[Tensor, "L d d"]) -> None:
         """Keep the matrices."""
         super().__init__()
-        layers, _ = _blocks("A", A)
-        if not layers:
+        if not len(A):
             raise ValueError(f"A must hold at least one matrix, got {tuple(A.shape)}")
         _kind(A.dtype)
         self.register_buffer("matrices", A.detach().clone())
@@ -181,8 +171,6 @@ class ScaledBlocks(nn.Module):
     def __init__(self, matrix: Float[Tensor, "d d"], layers: Count) -> None:
         """Start at the matrix itself."""
         super().__init__()
-        _checks.tensor("matrix", matrix, 2)
-        _checks.shape("matrix", matrix, (len(matrix),) * 2)
         _kind(matrix.dtype)
         self.register_buffer("matrix", matrix.detach().clone())
         self.a = nn.Parameter(torch.ones(layers, dtype=matrix.dtype))

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from icl import _checks
 from icl._bounds import Count, NonNegative, validated
 from icl.models.memformer import Memory, _kind
-from icl.models.token_form import _layers
+from icl.models.token_form import _has_query
 from icl.tasks import Prompt
 
 _Slope = Callable[[Tensor, Tensor], Tensor]
@@ -40,6 +40,7 @@ def mapped_tokens(prompt: Prompt) -> Float[Tensor, "batch time width"]:
     return torch.cat([Z, torch.zeros_like(Z[..., :1])], dim=-1)
 
 
+@validated
 def mapped_parameters(
     A: Float[Tensor, "L d d"],
 ) -> tuple[Float[Tensor, "L width width"], Float[Tensor, "L width width"]]:
@@ -51,9 +52,7 @@ def mapped_parameters(
     Raises:
         ValueError: if the matrices are not square.
     """
-    _checks.tensor("A", A, 3)
     layers, d, _ = A.shape
-    _checks.shape("A", A, (layers, d, d))
     P, Q = A.new_zeros(layers, d + 2, d + 2), A.new_zeros(layers, d + 2, d + 2)
     P[:, -1, -1] = 1
     Q[:, :d, :d] = -A
@@ -67,11 +66,7 @@ def _psi(psi: _Slope, y: Tensor, s: Tensor) -> Tensor:
     return values
 
 
-def _function(psi: _Slope) -> None:
-    if not callable(psi):
-        raise ValueError(f"psi must be a function of labels and predictions, got {psi!r}")
-
-
+@validated
 def mapped_attention(
     Z: Float[Tensor, "batch time width"],
     P: Float[Tensor, "width width"],
@@ -91,28 +86,12 @@ def mapped_attention(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _checks.shape("Z", Z, (None, None, None))
-    width = Z.shape[-1]
-    if width < 3:
-        raise ValueError(f"Z must hold inputs, a label and a prediction, at least 3 numbers, got {width}")
-    for name, block in (("P", P), ("Q", Q)):
-        _checks.shape(name, block, (width, width), "to match Z")
-        _checks.dtype(name, block, Z.dtype, "to match Z")
-    _function(psi)
+    if Z.shape[-1] < 3:
+        raise ValueError(f"Z must hold inputs, a label and a prediction, at least 3 numbers, got {Z.shape[-1]}")
     examples = Z[:, :-1]
     values = _psi(psi, examples[..., -2], examples[..., -1])
     mapped = torch.cat([examples[..., :-1], values.unsqueeze(-1)], dim=-1)
     return Z @ Q.T @ (examples.transpose(1, 2) @ mapped) @ P.T
-
-
-def _table(Gamma: Tensor, Z: Tensor, why: str) -> int:
-    """Check that weights are a square table, or one for each prompt; return the number of layers."""
-    _checks.tensor("Gamma", Gamma)
-    given = tuple(Gamma.shape)
-    if len(given) not in (2, 3) or given[-1] != given[-2] or given[:-2] not in ((), (1,), (len(Z),)):
-        raise ValueError(f"Gamma must have shape (L, L) or ({len(Z)}, L, L) {why}, got {given}")
-    _checks.dtype("Gamma", Gamma, Z.dtype, why)
-    return given[-1]
 
 
 @validated
@@ -120,7 +99,7 @@ def mapped_registers(
     Z: Float[Tensor, "batch time width"],
     P: Float[Tensor, "L width width"],
     Q: Float[Tensor, "L width width"],
-    Gamma: Float[Tensor, "*#batch L L"],
+    Gamma: Float[Tensor, "L L"] | Float[Tensor, "#batch L L"],
     psi: _Slope,
     ridge: NonNegative = 0.0,
 ) -> Float[Tensor, "batch states time width"]:
@@ -137,9 +116,8 @@ def mapped_registers(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    layers, n = _layers(Z, P, Q), Z.shape[1] - 1
-    if _table(Gamma, Z, "to match Z") != layers:
-        raise ValueError(f"Gamma must have {layers} layers to match P, got {Gamma.shape[-1]}")
+    _has_query(Z)
+    layers, n = len(P), Z.shape[1] - 1
     own = torch.zeros(Z.shape[-1], dtype=Z.dtype, device=Z.device)
     own[-1] = n * ridge
     states, registers = [Z], list[Tensor]()
@@ -152,7 +130,10 @@ def mapped_registers(
 
 @validated
 def mapped_iterates(
-    prompt: Prompt, Gamma: Float[Tensor, "*#batch L L"], psi: _Slope, ridge: NonNegative = 0.0
+    prompt: Prompt,
+    Gamma: Float[Tensor, "L L"] | Float[Tensor, "#batch L L"],
+    psi: _Slope,
+    ridge: NonNegative = 0.0,
 ) -> Float[Tensor, "batch states d"]:
     """Iterates w_0 = 0 .. w_L equivalent to :func:`mapped_registers` with A = I: layer l predicts <w_l, x_q>.
 
@@ -165,8 +146,10 @@ def mapped_iterates(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    layers = _table(Gamma, prompt.x, "to match prompt")
-    _function(psi)
+    _checks.dtype("Gamma", Gamma, prompt.x.dtype, "to match prompt")
+    if Gamma.dim() == 3 and len(Gamma) not in (1, prompt.batch):
+        raise ValueError(f"Gamma must have {prompt.batch} or 1 tables to match prompt, got {len(Gamma)}")
+    layers = Gamma.shape[-1]
     X, y = prompt.x[:, :-1], prompt.y[:, :-1]
     states, registers = [torch.zeros_like(X[:, 0])], list[Tensor]()
     for layer in range(layers):
@@ -258,7 +241,6 @@ class Mapped(nn.Module):
         super().__init__()
         if memory.Gamma().dim() != 2:
             raise ValueError(f"memory must have a weight for each pair of layers, got {tuple(memory.Gamma().shape)}")
-        _function(psi)
         self.memory, self.psi, self.ridge = memory, psi, float(ridge)
         self.layers = memory.layers
 

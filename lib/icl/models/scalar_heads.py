@@ -44,14 +44,10 @@ def scalar_weights(
         c: c_{j,i}, one for all tokens or one each, the query's last.
         memory: layers use all earlier registers again.
     """
-    for name, value in (("X", X), ("y", y), ("c", c)):
-        _checks.tensor(name, value)
-        _checks.dtype(name, value, X.dtype, "to match X")
-    if X.dim() < 2 or not X.shape[-1]:
-        raise ValueError(f"X must have shape (..., batch, n) with n >= 1, got {tuple(X.shape)}")
-    _checks.shape("y", y, tuple(X.shape), "to match X")
     n = X.shape[-1]
-    if c.dim() != X.dim() or c.shape[:-2] != X.shape[:-2] or c.shape[-1] not in (1, n + 1) or not c.shape[-2]:
+    if not n:
+        raise ValueError(f"X must have shape (..., batch, n) with n >= 1, got {tuple(X.shape)}")
+    if c.shape[-1] not in (1, n + 1) or not c.shape[-2]:
         raise ValueError(f"c must have shape (..., layers, 1 or {n + 1}) to match X, got {tuple(c.shape)}")
     examples = c[..., :-1] if c.shape[-1] > 1 else c.expand(*c.shape[:-1], n)
     s, start = X.square() @ examples.mT / n, (X * y).mean(-1)

@@ -139,6 +139,7 @@ class GatedDeltaStack(DeltaStack):
         return [torch.sigmoid(odds + c * surprise) for odds, c in pairs]
 
 
+@validated
 def read_strictly(
     q: Float[Tensor, "batch time heads key"],
     k: Float[Tensor, "batch time heads key"],
@@ -149,7 +150,6 @@ def read_strictly(
 
     With one decay lam for all this is sum_{i<t} lam^(t-1-i) (q_t'k_i) v_i. Layout of :mod:`icl.models.operators`.
     """
-    _checks.tensor("q", q, 4)
     # The state after token t - 1 is read with the query of token t; the first token reads 0.
     later = torch.cat([q[:, 1:], q[:, :1]], dim=1)
     read = operators.chunked(later, k, v, decay)

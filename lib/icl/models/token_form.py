@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl import _checks
+from icl._bounds import validated
 
 
+@validated
 def attention(
     Z: Float[Tensor, "batch time width"], P: Float[Tensor, "width width"], Q: Float[Tensor, "width width"]
 ) -> Float[Tensor, "batch time width"]:
@@ -26,15 +27,11 @@ def attention(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _checks.shape("Z", Z, (None, None, None))
-    width = Z.shape[-1]
-    for name, block in (("P", P), ("Q", Q)):
-        _checks.shape(name, block, (width, width), "to match Z")
-        _checks.dtype(name, block, Z.dtype, "to match Z")
     examples = Z[:, :-1]
     return Z @ Q.T @ (examples.transpose(1, 2) @ examples) @ P.T
 
 
+@validated
 def parameters(
     A: Float[Tensor, "L d d"], B: Float[Tensor, "L d d"] | None = None
 ) -> tuple[Float[Tensor, "L width width"], Float[Tensor, "L width width"]]:
@@ -47,35 +44,22 @@ def parameters(
     Raises:
         ValueError: if the matrices are not square, or B does not match A.
     """
-    layers, d = _blocks("A", A)
+    layers, d, _ = A.shape
     P, Q = A.new_zeros(layers, d + 1, d + 1), A.new_zeros(layers, d + 1, d + 1)
     P[:, d, d] = 1
     Q[:, :d, :d] = -A
     if B is not None:
-        _checks.shape("B", B, (layers, d, d), "to match A")
-        _checks.dtype("B", B, A.dtype, "to match A")
         P[:, :d, :d] = B
     return P, Q
 
 
-def _blocks(name: str, matrices: Tensor) -> tuple[int, int]:
-    """Check a stack of square matrices; return their number and size."""
-    _checks.tensor(name, matrices, 3)
-    count, size, _ = matrices.shape
-    _checks.shape(name, matrices, (None, size, size))
-    return count, size
-
-
-def _layers(Z: Tensor, P: Tensor, Q: Tensor) -> int:
-    """Check that tokens and blocks match; return the number of layers."""
-    _checks.shape("Z", Z, (None, None, None))
+def _has_query(Z: Tensor) -> None:
+    """Refuse tokens that are no prompt's."""
     if Z.shape[1] < 2:
         raise ValueError(f"Z must hold at least one example and the query, got {Z.shape[1]} token(s)")
-    layers, _ = _blocks("P", P)
-    _checks.shape("Q", Q, tuple(P.shape), "to match P")
-    return layers
 
 
+@validated
 def transformer(
     Z: Float[Tensor, "batch time width"], P: Float[Tensor, "L width width"], Q: Float[Tensor, "L width width"]
 ) -> Float[Tensor, "batch states time width"]:
@@ -89,19 +73,20 @@ def transformer(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _layers(Z, P, Q)
+    _has_query(Z)
     states = [Z]
     for P_layer, Q_layer in zip(P, Q, strict=True):
         states.append(states[-1] + attention(states[-1], P_layer, Q_layer) / (Z.shape[1] - 1))
     return torch.stack(states, dim=1)
 
 
+@validated
 def one_register(
     Z: Float[Tensor, "batch time width"],
     P: Float[Tensor, "L width width"],
     Q: Float[Tensor, "L width width"],
-    alpha: Float[Tensor, "*#batch L"],
-    gamma: Float[Tensor, "*#batch L"],
+    alpha: Float[Tensor, " L"] | Float[Tensor, "batch L"],
+    gamma: Float[Tensor, " L"] | Float[Tensor, "batch L"],
 ) -> Float[Tensor, "batch states time width"]:
     """All states of the Memformer with one memory register (3.1), (3.2).
 
@@ -115,15 +100,7 @@ def one_register(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    layers = _layers(Z, P, Q)
-    for name, scalars in (("alpha", alpha), ("gamma", gamma)):
-        _checks.tensor(name, scalars)
-        if scalars.shape not in ((layers,), (len(Z), layers)):
-            raise ValueError(
-                f"{name} must have shape ({layers},) or ({len(Z)}, {layers}) to match P and Z, "
-                f"got {tuple(scalars.shape)}"
-            )
-        _checks.dtype(name, scalars, Z.dtype, "to match Z")
+    _has_query(Z)
     states, R = [Z], torch.zeros_like(Z)
     for layer, (P_layer, Q_layer) in enumerate(zip(P, Q, strict=True)):
         R = attention(states[-1], P_layer, Q_layer) + gamma[..., layer, None, None] * R
@@ -131,11 +108,12 @@ def one_register(
     return torch.stack(states, dim=1)
 
 
+@validated
 def many_registers(
     Z: Float[Tensor, "batch time width"],
     P: Float[Tensor, "L width width"],
     Q: Float[Tensor, "L width width"],
-    Gamma: Float[Tensor, "..."],
+    Gamma: Float[Tensor, "L L #time #width"],
 ) -> Float[Tensor, "batch states time width"]:
     """All states of the Memformer with a register a layer (3.3), (3.4).
 
@@ -148,25 +126,21 @@ def many_registers(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    layers, (_, time, width) = _layers(Z, P, Q), Z.shape
-    _checks.tensor("Gamma", Gamma)
-    given = tuple(Gamma.shape)
-    if len(given) != 4 or given[:2] != (layers, layers) or given[2] not in (1, time) or given[3] not in (1, width):
-        raise ValueError(f"Gamma must have shape ({layers}, {layers}, {time} or 1, {width} or 1), got {given}")
-    _checks.dtype("Gamma", Gamma, Z.dtype, "to match Z")
+    _has_query(Z)
     states, registers = [Z], list[Tensor]()
-    for layer in range(layers):
+    for layer in range(len(P)):
         registers.append(attention(states[-1], P[layer], Q[layer]))
         total = sum((Gamma[layer, j] * R for j, R in enumerate(registers)), torch.zeros_like(Z))
-        states.append(states[-1] + total / (time - 1))
+        states.append(states[-1] + total / (Z.shape[1] - 1))
     return torch.stack(states, dim=1)
 
 
+@validated
 def many_heads(
     Z: Float[Tensor, "batch time width"],
     P: Float[Tensor, "heads L width width"],
     Q: Float[Tensor, "heads L width width"],
-    Gamma: Float[Tensor, "heads L L ..."],
+    Gamma: Float[Tensor, "heads L L #time #width"],
     gates: Float[Tensor, "#batch heads"] | None = None,
 ) -> Float[Tensor, "batch states time width"]:
     """All states of the Memformer with several heads and a gate for each [Dutta & Sra 2025, sec. 4.1, 4.2].
@@ -183,28 +157,12 @@ def many_heads(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _checks.shape("P", P, (None, None, None, None))
-    heads = len(P)
+    heads, layers = P.shape[:2]
     if not heads:
         raise ValueError(f"P must have at least one head, got {tuple(P.shape)}")
-    _checks.shape("Q", Q, tuple(P.shape), "to match P")
-    layers, (batch, time, width) = _layers(Z, P[0], Q[0]), Z.shape
-    _checks.tensor("Gamma", Gamma)
-    given = tuple(Gamma.shape)
-    if (
-        given[:3] != (heads, layers, layers)
-        or len(given) != 5
-        or given[3] not in (1, time)
-        or given[4] not in (1, width)
-    ):
-        raise ValueError(f"Gamma must have shape ({heads}, {layers}, {layers}, {time} or 1, {width} or 1), got {given}")
-    _checks.dtype("Gamma", Gamma, Z.dtype, "to match Z")
+    _has_query(Z)
     if gates is None:
         gates = Z.new_ones(1, heads)
-    _checks.tensor("gates", gates)
-    if tuple(gates.shape) not in ((1, heads), (batch, heads)):
-        raise ValueError(f"gates must have shape (1, {heads}) or ({batch}, {heads}), got {tuple(gates.shape)}")
-    _checks.dtype("gates", gates, Z.dtype, "to match Z")
     states, registers = [Z], list[list[Tensor]]()
     for layer in range(layers):
         registers.append([attention(states[-1], P[h, layer], Q[h, layer]) for h in range(heads)])
@@ -212,10 +170,11 @@ def many_heads(
         for j, each in enumerate(registers):
             for h, R in enumerate(each):
                 total = total + gates[:, h, None, None] * Gamma[h, layer, j] * R
-        states.append(states[-1] + total / (time - 1))
+        states.append(states[-1] + total / (Z.shape[1] - 1))
     return torch.stack(states, dim=1)
 
 
+@validated
 def token_errors(
     X: Float[Tensor, "batch n d"],
     A: Float[Tensor, "L d d"],
@@ -237,12 +196,12 @@ def token_errors(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _checks.tensor("X", X, 3)
     eye = torch.eye(X.shape[-1], dtype=X.dtype, device=X.device)
     # Row i: the label residual of example i as a linear function of w*.
     return _propagate(X, X, eye.expand(len(X), *eye.shape), A, Gamma, B)
 
 
+@validated
 def token_iterates(
     X: Float[Tensor, "batch n d"],
     y: Float[Tensor, "batch n"],
@@ -262,9 +221,6 @@ def token_iterates(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _checks.shape("X", X, (None, None, None))
-    _checks.shape("y", y, tuple(X.shape[:2]), "to match X")
-    _checks.dtype("y", y, X.dtype, "to match X")
     none = torch.zeros(len(X), X.shape[-1], 1, dtype=X.dtype, device=X.device)
     return -_propagate(X, y.unsqueeze(-1), none, A, Gamma, B).squeeze(-1)
 
@@ -272,10 +228,7 @@ def token_iterates(
 def _propagate(X: Tensor, left: Tensor, M: Tensor, A: Tensor, Gamma: Tensor, B: Tensor | None) -> Tensor:
     """Propagate label residuals of the examples, (batch, n, columns), and of the query, x_q' M_l."""
     batch, n, d = X.shape
-    _checks.shape("A", A, (None, d, d), "to match X")
-    _checks.dtype("A", A, X.dtype, "to match X")
     layers = len(A)
-    _checks.dtype("Gamma", Gamma, X.dtype, "to match X")
     # Axes: prompt, layer, register, its token and its rows, the last of them for the labels.
     weights = Gamma[None, ..., None] if Gamma.dim() == 3 else Gamma
     prompts, *pair, tokens, rows = weights.shape if weights.dim() == 5 else (0, 0, 0, 0)
@@ -293,8 +246,6 @@ def _propagate(X: Tensor, left: Tensor, M: Tensor, A: Tensor, Gamma: Tensor, B: 
     labels, inputs = weights[..., -1, None], weights[..., : max(1, rows - 1)]
     states, registers, added = [M], list[Tensor](), list[tuple[Tensor, Tensor]]()
     if B is not None:
-        _checks.shape("B", B, (layers, d, d), "to match A")
-        _checks.dtype("B", B, A.dtype, "to match A")
         # The query's input is T x_q, where T depends on the examples only.
         T, turned, moved = torch.eye(d, dtype=X.dtype, device=X.device).expand(batch, d, d), [], []
     for layer in range(layers):

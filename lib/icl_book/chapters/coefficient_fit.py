@@ -22,7 +22,7 @@ from scipy.optimize import least_squares
 from torch import Tensor
 
 from icl import _checks
-from icl._bounds import Count, validated
+from icl._bounds import Count, validate_fields, validated
 from icl.models.first_order import diagonal_errors, diagonal_jacobian
 from icl.tasks import Prompt
 from icl.tasks.quadratics import hessians
@@ -44,14 +44,9 @@ class Target:
 
     def __post_init__(self) -> None:
         """Check that shapes and dtypes agree."""
-        _checks.tensor("H", self.H, 3)
-        batch, d, _ = self.H.shape
+        validate_fields(self)
         _checks.precision("dtype", self.H.dtype)
-        for name, wanted in (("H", (None, d, d)), ("rows", (batch, None, d)), ("start", (batch, d, None))):
-            value = getattr(self, name)
-            _checks.tensor(name, value, 3)
-            _checks.shape(name, value, wanted, "to match H")
-            _checks.dtype(name, value, self.H.dtype, "to match H")
+        for name, value in vars(self).items():
             if not value.numel() or not bool(torch.isfinite(value).all()):
                 raise ValueError(f"{name} must hold numbers, all of them finite, got {value}")
 
@@ -70,6 +65,7 @@ def value_targets(prompt: Prompt) -> Target:
     return Target(H, (vectors * (values.clamp(min=0) / 2).sqrt()[:, None]) @ vectors.mT, _weights(prompt))
 
 
+@validated
 def risk_targets(H: Float[Tensor, "batch d d"], Sigma: Any) -> Target:
     """Target: E <w_L - w*, x_q>^2 over x_q ~ N(0, Sigma), w* ~ N(0, Sigma^-1) (`icl.models.memformer.risks`), in y^2.
 
@@ -77,7 +73,6 @@ def risk_targets(H: Float[Tensor, "batch d d"], Sigma: Any) -> Target:
         H: curvatures X'X / n of the prompts, in x^2.
         Sigma: (d, d) covariance of the inputs, positive definite, in x^2.
     """
-    _checks.tensor("H", H, 3)
     Sigma = _checks.positive_definite("Sigma", Sigma)
     values, vectors = np.linalg.eigh(Sigma)
     root, inverse = (torch.from_numpy((vectors * values**power) @ vectors.T).to(H) for power in (0.5, -0.5))
@@ -101,7 +96,6 @@ def prompt_losses(asked: Target, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor
         asked: the fitting target.
         Lambda: coefficients as in :func:`~icl.models.first_order.diagonal_errors`.
     """
-    _checks.tensor("Lambda", Lambda, 3)
     if not bool(torch.isfinite(Lambda).all()):
         raise ValueError(f"Lambda must be finite, got {Lambda[~torch.isfinite(Lambda)][0].item()}")
     return (asked.rows @ diagonal_errors(asked.H, Lambda, asked.start)[:, -1]).square().sum((1, 2))

@@ -192,11 +192,11 @@ def test_what_does_not_match_is_refused():
     psi, _, prompt, Gamma = parts("logistic")
     with pytest.raises(ValueError, match=r"psi\(y, s\) must have shape \(5, 9\) to match s, got \(5,\)"):
         mapped_iterates(prompt, Gamma, lambda y, s: s[:, 0])
+    with pytest.raises(ValueError, match="Gamma must have 5 or 1 tables to match prompt, got 2"):
+        mapped_iterates(prompt, Gamma.repeat(2, 1, 1), psi)
     with pytest.raises(
-        ValueError, match=r"Gamma must have shape \(L, L\) or \(5, L, L\) to match prompt, got \(4, 3\)"
+        ValueError, match=r"Gamma must have shape \(4, 4\) or \(5 or 1, 4, 4\) to match Z and P, got \(3, 3\)"
     ):
-        mapped_iterates(prompt, Gamma[:, :3], psi)
-    with pytest.raises(ValueError, match="Gamma must have 4 layers to match P, got 3"):
         tokens_of(psi, 0.0, prompt, Gamma[:3, :3])
     with pytest.raises(ValueError, match="memory must have a weight for each pair of layers, got"):
         Mapped(TokenWise(L, N), psi)

@@ -100,7 +100,7 @@ def test_bad_input_is_refused_by_name():
     A = torch.eye(2).double().expand(2, 2, 2)
     for given, said in (
         ({"A": A[0]}, "A must have shape"),
-        ({"A": A[:0]}, "A must hold at least one matrix"),
+        ({"A": A[:0], "Gamma": torch.zeros(0, 0).double()}, "A must hold at least one matrix"),
         ({"Gamma": torch.eye(3).double()}, r"Gamma must have shape \(2, 2\) to match A"),
         ({"Gamma": torch.eye(2)}, "Gamma must have dtype torch.float64 to match A"),
         ({"n": 0}, "n must be"),
