@@ -2,13 +2,19 @@
 
 import json
 import linecache
+import sys
 import threading
 import time
+import types
 import warnings
 
 import numpy as np
 import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from icl._bounds import validated
 from icl_book import grading
 from icl_book.grading import Refused, barred, breach, earn, judge, seeded
 
@@ -198,6 +204,22 @@ def test_barred_functions_raise_by_every_name_and_come_back():
     assert all(function(*given) is not None for function, given in zip(kept, arguments, strict=True))
     assert json.encoder.JSONEncoder().encode([1]) == "[1]"
     assert np.dot(2.0, 3.0) == 6
+
+
+@validated
+def trace(x: Float[Tensor, "d d"]):
+    """A door that nobody has called before it is barred."""
+    return x.trace()
+
+
+def test_a_function_first_called_while_barred_checks_its_arguments_afterwards(monkeypatch):
+    """Its code has another signature then. Injected fault: a signature read at the first call."""
+    monkeypatch.setitem(sys.modules, "door", types.SimpleNamespace(trace=trace))
+    with barred(["door.trace"]), pytest.raises(PermissionError):
+        trace(torch.eye(2))
+    assert trace(torch.eye(2)) == 2
+    with pytest.raises(ValueError, match="x must"):
+        trace(torch.ones(2, 3))
 
 
 def test_what_the_source_does_not_show_is_barred_at_run_time():
