@@ -26,11 +26,11 @@ from icl.models import one_layer as gla
 from icl.tasks import Prompt, Task
 from icl.tasks.core import InputLaw
 
-#: First phase of the notebooks: few steps, with a long memory of gradients. (One of them has no decay here.)
+#: First phase of the notebooks, few steps with a long memory of gradients. (One of them has no decay here.)
 FIRST = Config(10, 1_000, AdamW(lr=1e-2, weight_decay=1e-2, momentum=0.99, beta2=0.9), clip=1e-2)
 #: Second phase of the notebooks, all steps on one batch.
 THEN = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0))
-#: The recipe in the paper's text, sec. 3.3: Adam, batches of 1,000 held for 100 steps, gradients clipped to 0.01.
+#: The recipe in the paper's text (sec. 3.3), Adam with batches of 1,000 held for 100 steps, gradients clipped to 0.01.
 DESCRIBED = Config(1_000, 1_000, AdamW(lr=1e-2, weight_decay=0.0), clip=1e-2)
 
 
