@@ -28,6 +28,7 @@ from typing import Any
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
 import chapters
 import check_reproducible
