@@ -110,10 +110,17 @@ def _drop_said_outputs(app: Sphinx, doctree: Any) -> None:
 
 
 def _own_code(app: Sphinx, environment: Any) -> None:
-    """The pages that show code show the library's; of what it wraps, they would show Python's too."""
+    """The pages that show code show the library's; of what it wraps, they would show Python's too.
+
+    They link back to a module's own reference: viewcode takes the first module that has one of its names, and that may
+    be another's constant, which is an instance of a class of this one.
+    """
     modules = getattr(environment, "_viewcode_modules", {})
-    for name in [name for name in modules if not name.startswith(("icl.", "icl_bench.", "icl_book."))]:
-        del modules[name]
+    for name, entry in list(modules.items()):
+        if not name.startswith(("icl.", "icl_bench.", "icl_book.")):
+            del modules[name]
+        elif entry:
+            modules[name] = (*entry[:3], name)
 
 
 def _skip_current_code(app: Sphinx) -> list[Any]:
