@@ -65,8 +65,11 @@ def _unfinished_mark(app: Sphinx) -> Path:
 
 
 def _run_chapters(app: Sphinx) -> None:
-    """Run the chapters that changed, examine what they say, and write down what they measured."""
+    """Run the chapters that changed, examine what they say, and write down what they measured, if anything changed."""
     alone = os.environ.get("ICL_PAGE", "")
+    digest = measurements.sources_digest(alone)
+    if measurements.are_of(digest):
+        return
     pages = [alone] if alone else chapters.pages()
     chapters.examine(pages)
     markup.examine(pages)
@@ -78,6 +81,7 @@ def _run_chapters(app: Sphinx) -> None:
     prose.examine(with_cells, executed)
     transclude.examine(pages, executed)
     measurements.collect(pages, executed)
+    measurements.finish(digest)
 
 
 def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
