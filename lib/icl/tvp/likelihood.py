@@ -143,20 +143,23 @@ class Likeliest:
             slope = (errors[..., plus] - errors[..., minus]) / np.sqrt(variances[..., :1])
             growth = np.log(variances[..., plus] / variances[..., minus]) * self.here
             found = np.einsum("tmi,tmj->mij", slope, slope) + np.einsum("tmi,tmj->mij", growth, growth) / 2
-            information = np.where(better[:, None, None], found / (2 * self.DIFFERENCE) ** 2, information)
+            found /= (2 * self.DIFFERENCE) ** 2
             rise = (value[:, plus] - value[:, minus]) / (2 * self.DIFFERENCE)
+            if np.isfinite(best).all():
+                found = _bent(found, proposed - theta, score - rise)
+            information = np.where(better[:, None, None], found, information)
             score, theta = np.where(better[:, None], rise, score), np.where(better[:, None], proposed, theta)
             best, damping = np.where(better, value[:, 0], best), np.where(better, damping / 10, damping * 10)
             # At a bound that the score points through, a parameter stays.
             free = ~((theta <= low) & (score < 0) | (theta >= high) & (score > 0))
-            uphill, matrix = score * free, information * free[:, None] * free[:, :, None]
+            matrix = information * free[:, None] * free[:, :, None]
             diagonal = np.einsum("mii->mi", matrix)
-            diagonal += damping[:, None] * diagonal + 1e-9 * (1 + diagonal.max(1, keepdims=True)) + ~free
-            step = np.linalg.solve(matrix, uphill[..., None])[..., 0]
-            if ((uphill * step).sum(1) < 1e-6).all():
+            diagonal += damping[:, None] * diagonal + 1e-14 + ~free
+            step = np.linalg.solve(matrix, (score * free)[..., None])[..., 0]
+            # Scoring on the variances themselves has the same step, relative to them: one that is 0 is there at once.
+            proposed = np.clip(theta + np.log1p(np.clip(step, -0.98, 20)), low, high)
+            if (abs(score * (proposed - theta)).sum(1) < 1e-6).all():
                 break
-            step /= np.maximum(1, abs(step).max(1, keepdims=True) / 4)
-            proposed = np.clip(theta + step, low, high)
         return theta, best
 
     def find(self) -> tuple[Model, Array, Array]:
@@ -180,3 +183,18 @@ class Likeliest:
             if (row[: self.variances] >= self.bounds[: self.variances, 1] - 1e-6).any():
                 found.append((label, "a drift is the largest that is searched: rows may tell nothing of the next"))
         return found
+
+
+def _bent(information: Array, step: Array, fall: Array) -> Array:
+    """Information after Broyden, Fletcher, Goldfarb and Shanno's update: along the last step it is what the score fell.
+
+    The expected information is too large where rows tell little, and steps by it alone too short.
+    """
+    along = (step * fall).sum(1)
+    moved = np.einsum("mij,mj->mi", information, step)
+    length = (step * moved).sum(1)
+    sound = (along > 1e-8 * length) & (length > 0) & (abs(step).max(1) < 1)
+    along, length = np.where(sound, along, 1.0), np.where(sound, length, 1.0)
+    gained = fall[:, :, None] * fall[:, None] / along[:, None, None]
+    lost = moved[:, :, None] * moved[:, None] / length[:, None, None]
+    return np.where(sound[:, None, None], information + gained - lost, information)

@@ -23,7 +23,7 @@ import pandas as pd
 
 from icl import _checks
 from icl.tvp.likelihood import Likeliest
-from icl.tvp.state_space import Array, Model, design, learn, pass_time, start
+from icl.tvp.state_space import Array, Model, State, design, learn, pass_time, start
 
 #: Forgetting factors that `forgetting="self-tuned"` mixes.
 FACTORS = (1.0, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.6)
@@ -46,6 +46,8 @@ def _names(X: Any) -> list[str] | None:
 
 def _numbers(name: str, values: Any, columns: Sequence[str] | None = None) -> Array:
     """Table, array or tensor as float64; a column that holds no numbers is refused by name."""
+    if type(values) is np.ndarray and values.dtype == np.float64:
+        return values
     if isinstance(values, pd.DataFrame):
         for column in values:
             if not (pd.api.types.is_numeric_dtype(values[column]) or pd.api.types.is_bool_dtype(values[column])):
@@ -222,9 +224,9 @@ class TVPRegression:
         self._units = self._standardise(inputs, labels, known)
         self._learn_settings(inputs[:known], labels[:known], times[:known])
         self._state = start(self._model, times[0])
-        self._log_likelihood, self.n_rows_ = np.zeros(self._labels_count), 0
+        self.n_rows_ = 0
         self._index: list[Any] = []
-        self._rows: dict[str, list[Any]] = {name: [] for name in ("elapsed", "before", "after", "law")}
+        self._rows: dict[str, list[Any]] = {name: [] for name in ("elapsed", "before", "after", "mean", "S")}
         self._table_rows: dict[str, list[Array]] = {"inputs": [], "labels": [], "times": []}
         self._follow(inputs, labels, times, getattr(X, "index", getattr(y, "index", None)))
         for note in self.notes_:
@@ -302,8 +304,8 @@ class TVPRegression:
         if values.shape != (count, self._labels_count):
             labels = f" of {self._labels_count} labels" if self._several else ""
             raise ValueError(f"y must have {count} rows{labels} to match X, got shape {np.shape(y)}")
-        if np.isinf(values).any():
-            row, label = np.argwhere(np.isinf(values))[0]
+        if not math.isfinite(values.sum()) and (wrong := np.argwhere(np.isinf(values))).size:
+            row, label = wrong[0]
             raise ValueError(f"y must be finite or missing (NaN), row {row} of label {label} is {values[row, label]}")
         return values
 
@@ -336,7 +338,7 @@ class TVPRegression:
                     "is added: leave the column out, or pass fit_intercept=False"
                 )
             self.notes_.append(
-                f"! Column {self._name(column)} is {x[0, column]:g} in all known rows: its drift cannot be learnt there."
+                f"! Column {self._name(column)} is {x[0, column]:g} in all known rows, which cannot tell its drift."
             )
         mean = x.mean(0) if self.fit_intercept else np.zeros(x.shape[1])
         scale = np.sqrt(((x - mean) ** 2).mean(0))
@@ -406,10 +408,10 @@ class TVPRegression:
         state, total, count = start(model, 0.0), np.zeros(len(batch)), np.zeros(len(batch))
         skip = k + 1
         for t in range(len(x)):
-            state = pass_time(model, state, float(elapsed[t]))
-            state, error, S = learn(model, state, x[t][None], y[t][batch], known=False)
-            here = np.isfinite(error) & (t >= skip)
-            total += np.where(here, error**2 / S, 0.0)
+            state = pass_time(model, state, float(elapsed[t]), 0.0)
+            state, mean, S = learn(model, state, x[t], y[t][batch], known=False)
+            here = np.isfinite(y[t][batch]) & (t >= skip)
+            total += np.where(here, (y[t][batch] - mean) ** 2 / S, 0.0)
             count += here
         noise = total / np.maximum(count, 1) if given is None else given[batch]
         return replace(model, noise=np.maximum(noise, 1e-16), prior=prior[batch])
@@ -421,39 +423,20 @@ class TVPRegression:
         y = (labels - units.label_mean) / units.label_scale
         c = len(model.noise) // self._labels_count
         each = y if c == 1 else np.repeat(y, c, axis=1)
-        known = np.isfinite(y).all(1)
+        known = np.isfinite(y).all(1).tolist()
         rows: dict[str, list[Any]] = {name: [] for name in self._rows}
-        likelihood, begun = self._log_likelihood, self.n_rows_ > 0
-        unit = np.log(2 * np.pi * units.label_scale**2)
-        unit = unit if c == 1 else np.repeat(unit, c)
-        for t in range(len(x)):
-            elapsed = (times[t] - state.time) / self.time_unit_ if begun else 0.0
+        begun, keep = self.n_rows_ > 0, self.keep_path
+        for t, at in enumerate(times.tolist()):
+            elapsed = (at - state.time) / self.time_unit_ if begun else 0.0
             begun = True
-            before = pass_time(model, state, elapsed)._replace(time=times[t])
-            state, error, S = learn(model, before, x[t][None], each[t], bool(known[t]))
-            density = -(np.log(S) + unit + error * error / S) / 2
-            if not known[t]:
-                density = np.where(np.isfinite(error), density, 0.0)
-            if c == 1:
-                likelihood = likelihood + density
-                law = each[t] - error, S
-                if not known[t]:
-                    law = (before.w * x[t]).sum(-1), S
-            else:
-                law = self._mixed((before.w * x[t]).sum(-1)[:, None], S[:, None], before.log_weight)
-                law = law[0][:, 0], law[1][:, 0]
-                joint = (before.log_weight + density).reshape(-1, c)
-                top = joint.max(1, keepdims=True)
-                total = top + np.log(np.exp(joint - top).sum(1, keepdims=True))
-                likelihood = likelihood + total[:, 0]
-                # Weights, too, forget: another factor may be the best one later [Raftery, Karny & Ettler 2010].
-                weight = 0.99 * (joint - total)
-                weight = weight - np.log(np.exp(weight).sum(1, keepdims=True))
-                state = state._replace(log_weight=weight.reshape(-1))
-            if self.keep_path:
-                for name, value in zip(rows, (elapsed, before, state, law), strict=True):
+            before = pass_time(model, state, elapsed, at)
+            state, mean, S = learn(model, before, x[t], each[t], known[t])
+            if c > 1:
+                state, mean, S = self._reweigh(before, state, each[t], mean, S)
+            if keep:
+                for name, value in zip(rows, (elapsed, before, state, mean, S), strict=True):
                     rows[name].append(value)
-        self._state, self._log_likelihood = state, likelihood
+        self._state = state
         self.n_rows_ += len(x)
         if self.keep_path:
             for name, values in rows.items():
@@ -461,6 +444,18 @@ class TVPRegression:
             for name, part in (("inputs", inputs), ("labels", labels), ("times", times)):
                 self._table_rows[name].append(part)
             self._index += list(range(self.n_rows_ - len(x), self.n_rows_) if index is None else index)
+
+    def _reweigh(self, before: State, after: State, y: Array, mean: Array, S: Array) -> tuple[State, Array, Array]:
+        """Bank of factors: state with new weights, and the moments of the mixture in advance (labels,).
+
+        Weights forget, too: another factor may be the best one later [Raftery, Karny & Ettler 2010].
+        """
+        density = np.where(np.isnan(y), 0.0, -(np.log(S) + (y - mean) ** 2 / S) / 2)
+        weight = (before.log_weight + density).reshape(self._labels_count, -1)
+        weight = 0.99 * (weight - weight.max(1, keepdims=True))
+        weight = weight - np.log(np.exp(weight).sum(1, keepdims=True))
+        mixed = self._mixed(mean[:, None], S[:, None], before.log_weight)
+        return after._replace(log_weight=weight.reshape(-1)), mixed[0][:, 0], mixed[1][:, 0]
 
     # What was found.
 
@@ -538,7 +533,8 @@ class TVPRegression:
 
     def _laws(self) -> tuple[Array, Array]:
         """Mean and variance of each row's label in advance (rows, labels), in the table's units."""
-        mean, variance = (np.array(part) for part in zip(*self._rows["law"], strict=True))
+        self._check_path()
+        mean, variance = np.array(self._rows["mean"]), np.array(self._rows["S"])
         scale = self._units.label_scale
         return mean * scale + self._units.label_mean, variance * scale**2
 
@@ -580,7 +576,9 @@ class TVPRegression:
     @property
     def log_likelihood_(self) -> Any:
         """Log density of all labels, of each given those before it, in the table's units."""
-        return self._of_labels(self._log_likelihood)
+        mean, variance = self._laws()
+        terms = np.log(2 * np.pi * variance) + (np.concatenate(self._table_rows["labels"]) - mean) ** 2 / variance
+        return self._of_labels(-np.nansum(terms, axis=0) / 2)
 
     def summary(self) -> pd.DataFrame:
         """Last coefficients with their standard deviations, and drift: a row for each coefficient (and label)."""
@@ -619,9 +617,9 @@ class TVPRegression:
         state, at = self._state, None
         for t in range(len(x)):
             if elapsed[t] != at:
-                at, state = elapsed[t], pass_time(model, self._state, float(elapsed[t]))
-            f = (state.R @ x[t][:, None])[..., 0]
-            mean, variance = (state.w * x[t]).sum(-1), (f * f).sum(-1) + model.noise
+                at, state = elapsed[t], pass_time(model, self._state, float(elapsed[t]), 0.0)
+            f = np.matvec(state.R, x[t])
+            mean, variance = np.vecdot(state.w, x[t]), np.vecdot(f, f) + model.noise
             if len(mean) > self._labels_count:
                 mixed = self._mixed(mean[:, None], variance[:, None], state.log_weight)
                 mean, variance = mixed[0][:, 0], mixed[1][:, 0]

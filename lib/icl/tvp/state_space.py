@@ -8,7 +8,7 @@ and time a QR decomposition of (R; diag(q D)^(1/2)); no variance is a difference
 or of several settings of each.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,20 @@ class Model:
     noise: Array
     prior: Array
     forget: Array | None = None
+    _stacks: dict[float, tuple[Array | None, Array | None]] = field(default_factory=dict, compare=False, repr=False)
+
+    def stack(self, elapsed: float) -> tuple[Array | None, Array | None]:
+        """What each state keeps, None for all, and (0; diag(gain)^(1/2)) (batch, 2 K, K), None for no gain; kept."""
+        if elapsed not in self._stacks:
+            if len(self._stacks) > 1000:
+                self._stacks.clear()
+            keep, gain = self.drift(elapsed)
+            K = gain.shape[-1]
+            stack = np.zeros((len(gain), 2 * K, K))
+            i = np.arange(K)
+            stack[:, K + i, i] = np.sqrt(gain)
+            self._stacks[elapsed] = keep, stack if gain.any() else None
+        return self._stacks[elapsed]
 
     def drift(self, elapsed: float) -> tuple[Array | None, Array]:
         """What each state keeps, None for all, and the variance that it gains."""
@@ -85,40 +99,36 @@ def start(model: Model, time: float) -> State:
     return State(np.zeros((batch, K)), np.sqrt(model.prior)[:, None] * np.eye(K), np.zeros(batch), time)
 
 
-def pass_time(model: Model, state: State, elapsed: float) -> State:
-    """Law of the states a while later."""
-    w, R, log_weight, time = state
+def pass_time(model: Model, state: State, elapsed: float, time: float) -> State:
+    """Law of the states a while later, at a time."""
+    w, R, log_weight, _ = state
     if elapsed == 0:
         return state
     if model.forget is not None:
-        return State(w, R * model.forget[:, None, None] ** (-elapsed / 2), log_weight, time + elapsed)
-    keep, gain = model.drift(elapsed)
+        return State(w, R * model.forget[:, None, None] ** (-elapsed / 2), log_weight, time)
+    keep, stack = model.stack(elapsed)
     if keep is not None:
         w, R = w * keep, R * keep[:, None]
-    if gain.any():
-        K = R.shape[-1]
-        stack = np.zeros((len(R), 2 * K, K))
-        stack[:, :K] = R
-        i = np.arange(K)
-        stack[:, K + i, i] = np.sqrt(gain)
+    if stack is not None:
+        stack = stack.copy()
+        stack[:, : R.shape[-1]] = R
         R = _triangle(stack)
-    return State(w, R, log_weight, time + elapsed)
+    return State(w, R, log_weight, time)
 
 
 def learn(model: Model, state: State, x: Array, y: Array, known: bool) -> tuple[State, Array, Array]:
-    """State after the labels y (batch,) of inputs x (batch or 1, K), their errors, and variances in advance.
+    """State after the labels y (batch,) of an input x (K,), and their means and variances in advance (batch,).
 
     A label that is missing (NaN) changes nothing; `known` is that none is.
     """
     w, R, log_weight, time = state
-    f = np.matmul(R, x[..., None])[..., 0]
-    S = (f * f).sum(-1) + model.noise
-    u = np.matmul(f[:, None], R)[:, 0]
-    error = y - (w * x).sum(-1)
-    gain, shrink = error / S, 1 / (S + np.sqrt(S * model.noise))
+    f = np.matvec(R, x)
+    mean, S = np.vecdot(w, x), np.vecdot(f, f) + model.noise
+    gain, shrink = (y - mean) / S, 1 / (S + np.sqrt(S * model.noise))
     if not known:
         missing = np.isnan(y)
         gain, shrink = np.where(missing, 0.0, gain), np.where(missing, 0.0, shrink)
+    u = np.vecmat(f, R)
     w = w + u * gain[:, None]
-    R = R - f[:, :, None] * (shrink[:, None] * u)[:, None]
-    return State(w, R, log_weight, time), error, S
+    R = R - (f * shrink[:, None])[:, :, None] * u[:, None]
+    return State(w, R, log_weight, time), mean, S
