@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from icl.tasks.series import mean_and_error
-from icl.tvp import regression
-from icl.tvp.state_space import Array
+from icl.tvp.state_space import FACTORS, Array
 
 #: Two-sided standard normal quantile of a 90% interval.
 NINETY = 1.6448536269514722
@@ -34,7 +33,7 @@ def compare(model: Any, inputs: Array, labels: Array, times: Array, count: int) 
         settings = model.get_params() | {"known": count, "keep_path": True} | changes
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the model's own fit has said it
-            again = regression.TVPRegression(**settings).fit(inputs, labels, times)
+            again = type(model)(**settings).fit(inputs, labels, times)
         return again.predictions_, again.predictions_sd_
 
     def best(candidates: dict[Any, tuple[Array, Array]]) -> tuple[Any, tuple[Array, Array]]:
@@ -46,7 +45,7 @@ def compare(model: Any, inputs: Array, labels: Array, times: Array, count: int) 
     x = np.column_stack([np.ones(len(inputs)), inputs]) if model.fit_intercept else inputs
     lengths = np.unique(np.geomspace(k + 2, max(count // 2, k + 3), 12).astype(int))
     length, window = best({K: rolling(x, labels, K) for K in lengths.tolist()})
-    factor, faded = best({lam: fitted(**plain | {"forgetting": lam}) for lam in regression.FACTORS[1:]})
+    factor, faded = best({lam: fitted(**plain | {"forgetting": lam}) for lam in FACTORS[1:]})
     methods = {
         "last label": ("", (last, np.full(len(labels), jump))),
         "constant coefficients": ("", fitted(**plain | {"forgetting": None})),

@@ -22,11 +22,9 @@ import numpy as np
 import pandas as pd
 
 from icl import _checks
+from icl.tvp.comparison import compare
 from icl.tvp.likelihood import Likeliest
-from icl.tvp.state_space import Array, Model, State, design, learn, pass_time, start
-
-#: Forgetting factors that `forgetting="self-tuned"` mixes.
-FACTORS = (1.0, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.6)
+from icl.tvp.state_space import FACTORS, Array, Model, State, design, learn, pass_time, start
 
 
 class Path(NamedTuple):
@@ -331,7 +329,7 @@ class TVPRegression:
         if (few := np.flatnonzero(np.isfinite(y).sum(0) < 3)).size:
             raise ValueError(f"y must have at least three labels in the known rows, label {few[0]} has fewer")
         still = np.ptp(x, axis=0) == 0
-        for column in np.flatnonzero(still):
+        for column in np.flatnonzero(still).tolist():
             if self.fit_intercept and x[0, column]:
                 raise ValueError(
                     f"X must vary, column {self._name(column)} is {x[0, column]:g} in all known rows, and an intercept "
@@ -351,7 +349,7 @@ class TVPRegression:
             values, vectors = np.linalg.eigh(z.T @ z / known)
             lost = values < 1e-9 * values[-1]
             if lost.any():
-                among = moving[(vectors[:, lost] ** 2).sum(1) > 1e-6]
+                among = moving[(vectors[:, lost] ** 2).sum(1) > 1e-6].tolist()
                 self.notes_.append(
                     f"! Columns {', '.join(map(self._name, among))} are collinear in the known rows: their "
                     "coefficients are not told apart there, their weighted sum is."
@@ -423,7 +421,7 @@ class TVPRegression:
         y = (labels - units.label_mean) / units.label_scale
         c = len(model.noise) // self._labels_count
         each = y if c == 1 else np.repeat(y, c, axis=1)
-        known = np.isfinite(y).all(1).tolist()
+        known = np.isfinite(y.sum(1)).tolist()
         rows: dict[str, list[Any]] = {name: [] for name in self._rows}
         begun, keep = self.n_rows_ > 0, self.keep_path
         for t, at in enumerate(times.tolist()):
@@ -653,7 +651,7 @@ class TVPRegression:
             stack[t, :, :K, :K] = R[t] if keep is None else R[t] * keep[:, None]
             stack[t, :, K + i, i] = np.sqrt(gain).T
         stack[:, :, :K, K:] = R[:-1]
-        triangle = np.linalg.qr(stack, mode="r")
+        triangle: Any = np.linalg.qr(stack, mode="r")
         # The pseudo-inverse: a coefficient without variance has nothing to learn.
         G = (np.linalg.pinv(triangle[:, :, :K, :K]) @ triangle[:, :, :K, K:]).mT
         C = triangle[:, :, K:, K:]
@@ -679,8 +677,6 @@ class TVPRegression:
             and its standard error, which allows for neighbours that are alike; coverage, how many labels fell into
             their 90% interval, and its standard error; setting, the length or the factor that was chosen.
         """
-        from icl.tvp.comparison import compare  # which fits models of this class
-
         self._check_path()
         inputs, labels, times = (np.concatenate(self._table_rows[name]) for name in ("inputs", "labels", "times"))
         count = int(known * len(inputs)) if self.known is None else self._known(len(inputs))

@@ -16,6 +16,9 @@ from scipy.linalg import lapack
 
 Array = np.ndarray[Any, Any]
 
+#: Forgetting factors that are mixed, or tried.
+FACTORS = (1.0, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.6)
+
 
 @dataclass(frozen=True)
 class Model:
