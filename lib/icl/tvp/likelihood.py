@@ -78,7 +78,8 @@ class Likeliest:
         self.x, self.y, self.elapsed = x[:, None, None, None], y, elapsed
         if stationary:
             self.x = np.concatenate([self.x, self.x], axis=-1)
-        self.here = np.isfinite(y[:, :, None])
+        here: Any = np.isfinite(y)
+        self.here = here[:, :, None]
         self.drift, self.stationary, self.prior, self.noise = drift, stationary, prior, noise
         self.k = x.shape[1]
         self.variances = {"per coefficient": self.k, "shared": 1}.get(drift, 0) if isinstance(drift, str) else 0
