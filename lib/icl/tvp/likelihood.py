@@ -25,7 +25,7 @@ def innovations(model: Model, x: Array, y: Array, elapsed: Array) -> tuple[Array
     errors, variances = np.empty((2, len(y), *shape))
     taken, even = np.empty_like(A), bool((elapsed[1:] == elapsed[1:2]).all())
     keep, gain = model.drift(float(elapsed[1])) if len(elapsed) > 1 else (None, q)
-    here = np.isfinite(y)
+    here: Any = np.isfinite(y)
     full = here.all(1)
     for t in range(len(y)):
         if t:
