@@ -205,6 +205,6 @@ def rls_optimal_forgetting(d: Count, *, drift: Positive, noise: NonNegative) -> 
     """
     nu = (noise / drift / d) ** 2
     found: Any = minimize_scalar(
-        lambda log: rls_random_walk(nu, float(np.exp(log))), bounds=np.log([1e-6, 500]), method="bounded"
+        lambda log: rls_random_walk(nu, float(np.exp(log))), bounds=(-13.8, 6.2), method="bounded"
     )
     return max(1 - float(np.exp(found.x)) / d, 0.0)
