@@ -58,23 +58,24 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   addEventListener("hashchange", unfold);
   unfold();
-  // All code of a page opens and closes at once.
+  // One button opens and closes all code of a page.
   const code = [...document.querySelectorAll(".bd-article details.hide:has(.cell_input)")];
   if (code.length > 1) {
     const button = document.createElement("button");
+    const all = () => code.every(fold => fold.open);
     const tell = () => {
-      const open = code.every(fold => fold.open);
-      button.textContent = open ? "Hide all code" : "Show all code";
-      button.setAttribute("aria-pressed", open);
+      button.title = all() ? "Hide all code" : "Show all code";
+      button.setAttribute("aria-label", button.title);
     };
-    button.className = "icl-all-code";
+    button.className = "btn btn-sm icl-all-code";
+    button.innerHTML = '<span class="btn__icon-container"><i class="fas fa-code"></i></span>';
     button.addEventListener("click", () => {
-      const open = !code.every(fold => fold.open);
+      const open = !all();
       code.forEach(fold => { fold.open = open; });
     });
     code.forEach(fold => fold.addEventListener("toggle", tell));
     tell();
-    document.querySelector(".bd-article h1").after(button);
+    document.querySelector(".article-header-buttons").prepend(button);
   }
   // The theme's link home stands outside every landmark; screen readers go from landmark to landmark.
   const home = document.querySelector(".sidebar-primary-item:has(> .navbar-brand)");

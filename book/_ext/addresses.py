@@ -11,7 +11,6 @@ import json
 import re
 from typing import Any
 
-import chapters
 import equations
 import numbering
 import runs
@@ -81,14 +80,14 @@ class Addresses(SphinxTransform):
         figure = nodes.figure(
             ids=[figure_id(spec)], names=[figure_name(self.env.docname, spec)], classes=["icl-figure"]
         )
-        raw.replace_self(figure)
+        raw.parent.replace(raw, figure)
         figure += [raw, nodes.caption("", runs.heading(spec))]
         self.document.note_explicit_target(figure)
 
     def _in_a_box(self, node: nodes.Node, ids: list[str], name: str, title: str) -> None:
         """Put a node into a box with these ids and a link to the first."""
         box = nodes.container(ids=ids, classes=[name])
-        node.replace_self(box)
+        node.parent.replace(node, box)
         box += node
         link = f'<a class="headerlink" href="#{ids[0]}" title="{title}">{self._sign}</a>'
         box += nodes.raw("", link, format="html")

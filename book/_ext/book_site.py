@@ -187,9 +187,7 @@ _FIND_BASE = """<script>{
 
 def _missing_page(app: Sphinx) -> list[Any]:
     """The page that hosts serve in place of one that is not there."""
-    body = (
-        "<h1>Page not found</h1>\n<p>There is no page at this address. The list of pages and the search may help.</p>"
-    )
+    body = "<h1>Page not found</h1>\n<p>There is no page at this address. The list of pages and the search help.</p>"
     return [("404", {"title": "Page not found", "body": body, "metatags": _FIND_BASE}, "page.html")]
 
 

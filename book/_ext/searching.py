@@ -2,8 +2,8 @@
 
 Pages write symbols as TeX, as Greek letters or as names in code; readers type any of the three. Both are brought to one
 spelling, `lambda`, `sigma_w`, `D3`, `lambda_star`: pages by `words`, queries by `SPLITTER`, which Sphinx lays beside
-its stemmer. Both drop accents: Ribiere finds Ribière. Rows of the notation table and terms of the glossary that have a letter are entries of the search's index
-too, so that a symbol's first hit says what it is.
+its stemmer. Both drop accents, so Ribiere finds Ribière. Rows of the notation table and terms of the glossary that have
+a letter are entries of the search's index too, so that a symbol's first hit says what it is.
 """
 
 import contextlib
