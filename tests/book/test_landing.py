@@ -34,7 +34,7 @@ def test_a_result_has_a_picture_and_a_door(result):
 
 def test_cards_are_the_parts():
     """Four cards, a part each: a small picture of one of its chapters, a sentence, and its first chapter."""
-    parts = re.findall(r'caption: "(Part .*)"\n.*\n\s+- file: (\S+)', chapters.words(ROOT / "_toc.yml"))
+    parts = re.findall(r'caption: "(Part .*)"\n.*\n.*\n\s+- file: (\S+)', chapters.words(ROOT / "_toc.yml"))
     assert [title for title, _ in CARDS] == [title for title, _ in parts]
     for (_, body), (_, first) in zip(CARDS, parts, strict=True):
         (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: .*\n:small:\n```$", body, re.M)
