@@ -101,7 +101,7 @@ def test_paper_shows_what_is_open(visit):
         assert shown[0], kind
         assert not any(shown[1:]), kind
     assert page.locator(".bd-article details.hide summary:visible").count() == 0
-    assert page.locator(".bd-article details.sd-dropdown summary:visible").all_inner_texts() == ["Hint"]
+    assert page.locator(".bd-article details.sd-dropdown summary:visible").count() == 1
     assert page.locator(".bd-article div.solution:visible").count() == 1
 
 
