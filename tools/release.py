@@ -149,7 +149,7 @@ def syllabi() -> bytes:
             read, work = courses.minutes(session, known)
             lines.append(f"- **{session.title}** ({session.time}; reading {read} min, exercises {work} min)")
             lines += [f"  - read *{courses.title(page)}*" for page in session.chapters]
-            lines += [f"  - exercise *{known[label].title}*" for label in session.exercises]
+            lines += [f"  - exercise {known[label].number}, *{known[label].title}*" for label in session.exercises]
             lines += [f"  - slides: {deck}" for deck in session.decks]
             lines += [f"  - problem set: {session.problem_set}"] if session.problem_set else []
             lines += [f"  - {session.milestone}"] if session.milestone else []

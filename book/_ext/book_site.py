@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import addresses
 import argument_bounds
 import assets
 import chapters
@@ -169,6 +170,31 @@ def _assets(app: Sphinx) -> None:
     myst_nb.sphinx_ext.add_global_html_resources(app, None)
 
 
+#: A host serves the page for missing addresses at any depth of any folder. So it looks for the book's own folder, the
+#: deepest above the address that has this script, and has its links start from there, all but those within the page.
+_FIND_BASE = """<script>{
+  const parts = location.protocol.startsWith("http") ? location.pathname.split("/") : [];
+  while (parts.pop() !== undefined) {
+    const folder = `${parts.join("/")}/`, ask = new XMLHttpRequest();
+    ask.open("HEAD", `${folder}_static/page.js`, false);
+    ask.send();
+    if (ask.status !== 200) continue;
+    document.write(`<base href="${folder}">`);
+    break;
+  }
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const link of document.querySelectorAll('a[href^="#"]'))
+      link.href = location.pathname + link.getAttribute("href");
+  });
+}</script>"""
+
+
+def _missing_page(app: Sphinx) -> list[Any]:
+    """The page that hosts serve in place of one that is not there."""
+    body = "<h1>Page not found</h1>\n<p>There is no page at this address. The list of pages and the search help.</p>"
+    return [("404", {"title": "Page not found", "body": body, "metatags": _FIND_BASE}, "page.html")]
+
+
 def _lay_claims(app: Sphinx, fault: Exception | None) -> None:
     """The ledger as data beside its page."""
     if fault is None:
@@ -181,8 +207,6 @@ def _repository(app: Sphinx, config: Any) -> None:
         url = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
         branch = os.environ.get("GITHUB_REF_NAME", "main")
         config.html_theme_options |= {"repository_url": url, "repository_branch": branch, "use_repository_button": True}
-        # A project's pages stand in a folder of the host, and the page for missing addresses must know it.
-        config.notfound_urls_prefix = f"/{name.split('/')[-1]}/"
         if url.startswith("https://github.com/"):
             owner, project = name.lower().split("/")
             own = project == f"{owner}.github.io"
@@ -192,6 +216,7 @@ def _repository(app: Sphinx, config: Any) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
     dates.settle()
+    addresses.setup(app)
     argument_bounds.setup(app)
     directives.setup(app)
     landing.setup(app)
@@ -212,6 +237,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", _one_document)
     app.connect("doctree-read", _drop_said_outputs)
     app.connect("env-updated", _own_code)
+    app.connect("html-collect-pages", _missing_page)
     app.connect("html-collect-pages", _skip_current_code, priority=400)  # before viewcode
     app.connect("build-finished", _lay_claims)
     app.connect("build-finished", _mark_finished)

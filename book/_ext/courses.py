@@ -13,6 +13,7 @@ from typing import Any
 
 import chapters
 import measurements
+import numbering
 import transclude
 import yaml
 
@@ -71,6 +72,11 @@ class Exercise:
     page: str
     kind: str
     minutes: int
+
+    @property
+    def number(self) -> str:
+        """The number that the page shows."""
+        return numbering.exercises(self.page)[self.label]
 
 
 @dataclass(frozen=True)

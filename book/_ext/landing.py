@@ -13,8 +13,10 @@ import html
 from pathlib import Path
 from typing import Any, ClassVar
 
+import addresses
 import chapters
 import measurements
+import numbering
 import transclude
 from directives import Generated, Watching
 from docutils import nodes
@@ -50,7 +52,11 @@ class FigureOf(Watching):
         except chapters.Broken as fault:
             raise self.error(f"figure-of: {fault}") from fault
         if "small" not in self.options:
-            return [nodes.raw("", f'<div class="icl-borrowed">{drawn.html}</div>', format="html")]
+            box = nodes.container(classes=["icl-borrowed"])
+            if numbering.chapter(page):
+                self.render(f"{{numref}}`{addresses.figure_name(page, drawn.spec)}`", box)
+            box += nodes.raw("", drawn.html, format="html")
+            return [box]
         data = base64.b64encode(transclude.small_picture(drawn.spec).encode()).decode()
         alt = html.escape(drawn.spec["description"])
         picture = f'<img class="icl-small" alt="{alt}" width="280" height="165" src="data:image/svg+xml;base64,{data}">'

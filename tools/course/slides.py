@@ -19,6 +19,7 @@ from typing import Any
 import assets
 import chapters
 import chromium
+import numbering
 import runs
 import transclude
 from markdown_it import MarkdownIt
@@ -147,7 +148,10 @@ def _section(
         if one.name == "exercise-of":
             page = decks.page_of(one.argument)
             head = decks.exercise(page, one.options["label"])
-            where = f"Goes on in “{html.escape(head)}”, an exercise of <i>{html.escape(transclude.title(page))}</i>"
+            number = numbering.exercises(page)[one.options["label"]]
+            where = (
+                f"Goes on in Exercise {number}, “{html.escape(head)}”, of <i>{html.escape(transclude.title(page))}</i>"
+            )
             return f'<div class="exercise">{_markdown(one.text)}<p class="place">{where}</p></div>'
         page = decks.page_of(one.argument)
         drawn = transclude.figure(page, one.options["which"], executed[page])
