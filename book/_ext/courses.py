@@ -13,7 +13,6 @@ from typing import Any
 
 import chapters
 import measurements
-import transclude
 import yaml
 
 SYLLABI = "book/course/syllabi.yml"
@@ -341,4 +340,4 @@ def _about(text: str) -> tuple[str, ...]:
 
 def title(page: str) -> str:
     """A chapter's title."""
-    return transclude.title(page)
+    return chapters.title(page)
