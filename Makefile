@@ -56,6 +56,11 @@ book: setup ## run every chapter and build _build/html; a warning is an error
 page: setup ## build one page alone: make page PAGE=adaptation/depth
 	$(PY) tools/build.py --page $(or $(PAGE),$(error name the page: make page PAGE=adaptation/depth))
 
+.PHONY: serve
+serve: setup ## serve the built book at http://localhost:8000, where search shows excerpts and downloads are saved
+	@test -f _build/html/index.html || $(MAKE) book
+	$(PY) -m http.server --bind localhost --directory _build/html 8000
+
 .PHONY: again
 again: setup ## rerun two downloads, others at each commit (ALL=1: all), and two students' notebooks
 	@test -f _build/html/index.html || $(MAKE) book
