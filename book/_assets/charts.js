@@ -136,18 +136,31 @@
     return room;
   }
 
+  /* Where all numbers of the axis below have labels, or all columns of a heat map, a phone has room for some: for every
+     second or third, say, if that leads from the first to the last. */
+  function thinned(spec, room) {
+    const across = (spec.layer ?? []).map(({encoding}) => encoding?.x).filter(x => x?.axis);
+    if (!across.length) return;
+    const [{type, field, axis}] = across, rows = spec.datasets?.[(spec.layer[0].data ?? spec.data).name];
+    const all = axis.values ?? (type === "ordinal" && rows?.map(row => row[field]));
+    if (!all) return;
+    const numbers = [...new Set(all)].sort((a, b) => a - b), steps = numbers.length - 1;
+    const wide = number => measured(`${Number(Number(number).toPrecision(3))}`, spec.config.axis.labelFontSize, 400, spec.config.font);
+    const most = Math.floor(room / (8 + Math.max(...numbers.map(wide))));
+    if (steps <= most) return;
+    let parts = most;
+    while (parts > 2 && steps % parts) parts--;
+    if (parts < 3) parts = most;
+    const values = Array.from({length: parts + 1}, (_, i) => numbers[Math.round(i * steps / parts)]);
+    for (const x of across) x.axis = {...x.axis, values};
+  }
+
   /* Labels at the ends of lines need room that a phone does not have: a legend takes their place. */
   function fitted(spec, width) {
     spec.width = width;
     spec.autosize = {type: "fit-x", contains: "padding"};
     const room = named(spec, width);
-    // Of numbers that are all to be labelled, on a phone every second or third one is, first and last among them.
-    for (const axis of (spec.layer ?? []).map(({encoding}) => encoding?.x?.axis)) {
-      const steps = axis?.values?.length - 1;
-      let step = 1;
-      while (steps % step || steps / step > room / 25) step++;
-      if (steps) axis.values = axis.values.filter((_, i) => i % step === 0);
-    }
+    thinned(spec, room);
     // As many columns as the longest name leaves room for; a name that is cut says nothing.
     const names = (spec.layer ?? []).flatMap(layer => layer.encoding?.color?.scale?.domain ?? []);
     const {labelFontSize, symbolSize = 100, columns: usual} = spec.config.legend;

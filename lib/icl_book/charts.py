@@ -110,7 +110,7 @@ def theme() -> dict[str, Any]:
             "domain": False,
         },
         # Room for the widest tick labels that sliders produce: the layout is not recomputed when they grow.
-        "axisY": {"minExtent": 42, "tickCount": {"expr": "ceil(height / 40)"}},
+        "axisY": {"minExtent": 42, "tickCount": {"expr": "max(2, floor(height / 45))"}},
         # Few enough that none is dropped, the last least of all.
         "axisX": {
             "labelOverlap": "greedy",
