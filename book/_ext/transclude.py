@@ -235,7 +235,6 @@ def small(spec: dict[str, Any]) -> dict[str, Any]:
     drawing: dict[str, Any] = json.loads(json.dumps(spec))
     drawing.pop("title", None)
     drawing.pop("usermeta", None)
-    drawing.pop("padding", None)
 
     def strip(node: Any) -> None:
         for layer in node.get("layer", ()):

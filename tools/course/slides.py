@@ -291,10 +291,10 @@ def enlarged(spec: dict[str, Any], height: int = 0) -> dict[str, Any]:
         **config.get("axis", {}),
         "labelFontSize": LETTERS,
         "titleFontSize": LETTERS,
-        "tickCount": 6,
         "titlePadding": 10,
     }
-    config["axisY"] = {**config.get("axisY", {}), "minExtent": 60, "labelLimit": 420}
+    config["axisX"] = {**config.get("axisX", {}), "tickCount": 6}
+    config["axisY"] = {**config.get("axisY", {}), "tickCount": 6, "minExtent": 60, "labelLimit": 420}
     config["legend"] = {
         **config.get("legend", {}), "labelFontSize": LETTERS, "titleFontSize": LETTERS, "symbolSize": 300, "columns": 6,
     }  # fmt: skip
