@@ -66,8 +66,11 @@ def _unfinished_mark(app: Sphinx) -> Path:
 
 
 def _run_chapters(app: Sphinx) -> None:
-    """Run the chapters that changed, examine what they say, and write down what they measured."""
+    """Run the chapters that changed, examine what they say, and write down what they measured, if anything changed."""
     alone = os.environ.get("ICL_PAGE", "")
+    digest = measurements.sources_digest(alone)
+    if measurements.are_of(digest):
+        return
     pages = [alone] if alone else chapters.pages()
     chapters.examine(pages)
     markup.examine(pages)
@@ -79,13 +82,15 @@ def _run_chapters(app: Sphinx) -> None:
     prose.examine(with_cells, executed)
     transclude.examine(pages, executed)
     measurements.collect(pages, executed)
+    measurements.finish(digest)
 
 
 def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
-    """A page is read again when its chapter has put out something else, or the making of downloads changed."""
+    """A page is read again when its chapter has put out something else, or what downloads are made with."""
     if chapters.is_chapter(source[0]):
         app.env.note_dependency(str(measurements.place(docname)))
         app.env.note_dependency(notebooks.__file__)
+        app.env.note_dependency(str(chapters.ROOT / "book/references.bib"))
 
 
 def _one_document(app: Sphinx, doctree: Any) -> None:
@@ -145,7 +150,9 @@ def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, An
     if doctree is not None and (chapters.ROOT / f"{page}.md").exists() and chapters.is_chapter(chapters.source(page)):
         target = Path(app.outdir) / "_sources" / f"{page}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(runs.download(page), target)
+        site = app.config.html_baseurl
+        citation, _ = page_footer.citation(page, chapters.title(page).replace("*", ""))
+        nbformat.write(runs.offer(page, citation, site), target)
         context["ipynb_source"] = f"{page}.ipynb"
 
 

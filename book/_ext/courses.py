@@ -14,7 +14,6 @@ from typing import Any
 import chapters
 import measurements
 import numbering
-import transclude
 import yaml
 
 SYLLABI = "book/course/syllabi.yml"
@@ -347,4 +346,4 @@ def _about(text: str) -> tuple[str, ...]:
 
 def title(page: str) -> str:
     """A chapter's title."""
-    return transclude.title(page)
+    return chapters.title(page)

@@ -89,7 +89,7 @@ class Door(Watching):
             for claim in rests_on
         )
         way = f'<a class="icl-door__way" href="{link(self.env.docname, page)}">'
-        way += f"Proved in <b>{html.escape(transclude.title(page))}</b>\u00a0→</a>"
+        way += f"Proved in <b>{html.escape(chapters.title(page))}</b>\u00a0→</a>"
         return [nodes.raw("", f'<p class="icl-door">{way}{badges}</p>', format="html")]
 
 
@@ -109,7 +109,7 @@ class Proved(SphinxRole):
         target = self.env.app.builder.get_relative_uri(self.env.docname, page)
         place = f"#check-{found.where}" if found.role == "measured" else ""
         link = nodes.reference("", "", internal=True, refuri=target + place, classes=["icl-proved"])
-        link["reftitle"] = f"{transclude.title(page)}: “{whole}”"
+        link["reftitle"] = f"{chapters.title(page)}: “{whole}”"
         link += nodes.Text(found.words)
         return [link], []
 
@@ -138,7 +138,7 @@ class WhatsNew(Generated):
 
     def markdown(self) -> str:
         """A list."""
-        pages = {transclude.title(page): page for page in chapters.with_cells()}
+        pages = {chapters.title(page): page for page in chapters.with_cells()}
         lines = transclude.news(chapters.words(self.shown()[0]), self.options.get("lines", 4))
         for name, page in pages.items():
             lines = [line.replace(f"*{name}*", f"[{name}](/{page}.md)") for line in lines]

@@ -23,6 +23,31 @@ def place(page: str) -> Path:
     return chapters.built() / "measurements" / f"{page}.json"
 
 
+def sources_digest(alone: str = "") -> str:
+    """Digest of all that examining and running the chapters depends on, or the one page that is built alone."""
+    digest = hashlib.sha256(alone.encode())
+    for top in map(chapters.ROOT.joinpath, ("_config.yml", "_toc.yml", "requirements.lock", "book", "lib", "tests")):
+        for path in [top, *sorted(top.rglob("*"))]:
+            if path.is_file() and path.parent.name != "__pycache__":
+                content = path.read_bytes()
+                digest.update(f"{path.relative_to(chapters.ROOT)} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _mark() -> Path:
+    return place("sources").with_suffix(".sha256")
+
+
+def are_of(digest: str) -> bool:
+    """True if the measurements were collected from sources of this digest."""
+    return _mark().exists() and _mark().read_text(encoding="utf-8") == digest
+
+
+def finish(digest: str) -> None:
+    """Write down which sources the measurements are of."""
+    _mark().write_text(digest, encoding="utf-8")
+
+
 def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> None:
     """Write down words, records, seconds, checks and charts of these pages, given those that were executed."""
     for page in pages:

@@ -17,19 +17,20 @@ the trials: one scan then tries them all on the same data.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from annotated_types import Gt, Le
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.linalg import solve_discrete_are
 from torch import Tensor
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, validated
 from icl._device import DeviceCache
+from icl._pickling import picklable, remade
 from icl.linear_gaussian import innovation
 from icl.tasks import DriftingRegression
 
@@ -55,7 +56,8 @@ class FilterFailure(FloatingPointError):
 class Filter:
     """An adaptive filter: an initial state and an update.
 
-    A filter holds local functions, which `pickle` cannot store (`cloudpickle` can); a state is a dataclass of tensors.
+    The filters of this module and of :mod:`icl.self_tuning` can be pickled, and so can their states, dataclasses of
+    tensors.
 
     Attributes:
         init: from initial weights, d by trials, to a state: any dataclass with the estimate `w_hat`.
@@ -63,12 +65,20 @@ class Filter:
             after that example. It checks nothing; :meth:`update` does.
         settings: shape of the settings that run side by side, () for a single one.
         failure: cause of a prediction that is not finite, and the remedy, for the message of :exc:`FilterFailure`.
+        recipe: the call that made this filter, by which it is pickled: function, arguments, keyword arguments.
     """
 
     init: Callable[[Tensor], Any]
     step: Callable[[Any, Tensor, Tensor, Tensor], Any]
     settings: tuple[int, ...] = ()
     failure: str = "the filter diverged"
+    recipe: tuple[Any, ...] | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the call that made this filter; a filter of local functions has none, and cannot be pickled."""
+        if self.recipe is None:
+            return Filter, (self.init, self.step, self.settings, self.failure)
+        return remade, self.recipe
 
     def update(self, state: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Any]:
         """Predict one label and learn from it: streaming use, one example at a time.
@@ -159,7 +169,7 @@ class FadedSums:
 
 @dataclass(frozen=True)
 class Track:
-    """Trajectory of a filter: its a-priori predictions y_hat, their errors y - y_hat, and its estimates w_hat.
+    """Trajectory of a filter: a-priori predictions y_hat, errors y - y_hat, estimates w_hat, and the last state.
 
     The estimates are those before every label and, last, the one after all, so that the one at i + 1 gives the
     a-posteriori prediction of label i. A leaky filter has applied its decay by then.
@@ -168,6 +178,7 @@ class Track:
     y_hat: Float[Tensor, "*trials time"]
     error: Float[Tensor, "*trials time"]
     w_hat: Float[Tensor, "*trials after d"]
+    state: Any = None
 
 
 # RLS: largest relative rounding of x'P x, in units of 2^-52. The error of predictions, relative to the largest label,
@@ -222,6 +233,7 @@ def _solve(A: Tensor, b: Tensor) -> Tensor:
     return b
 
 
+@picklable
 @validated
 def lms(mu: Annotated[_Setting, Gt(0)]) -> Filter:
     """Least mean squares [Sayed 2011, alg. 10.1]: w <- w + mu (y - w'x) x.
@@ -243,6 +255,7 @@ def lms(mu: Annotated[_Setting, Gt(0)]) -> Filter:
     return Filter(Estimate, step, _axes(mu=size))
 
 
+@picklable
 @validated
 def nlms(mu: Annotated[_Setting, Gt(0)], *, eps: NonNegative = 0.0) -> Filter:
     """Normalised LMS [Sayed 2011, alg. 10.2]: w <- w + mu (y - w'x) x / (eps + x'x).
@@ -263,6 +276,7 @@ def nlms(mu: Annotated[_Setting, Gt(0)], *, eps: NonNegative = 0.0) -> Filter:
     return Filter(Estimate, step, _axes(mu=size))
 
 
+@picklable
 @validated
 def delta_rule(mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)]) -> Filter:
     """Leaky LMS: w <- lam (w + mu (y - w'x) x), the delta rule of fast weights with decay [Yang et al. 2024].
@@ -279,6 +293,7 @@ def delta_rule(mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)
     return Filter(Estimate, step, _axes(lam=fading, mu=size))
 
 
+@picklable
 @validated
 def normalised_delta_rule(
     mu: Annotated[_Setting, Gt(0)], *, lam: Annotated[_Setting, Gt(0)], eps: NonNegative = 0.0
@@ -300,6 +315,7 @@ def normalised_delta_rule(
     return Filter(Estimate, step, _axes(lam=fading, mu=size))
 
 
+@picklable
 @validated
 def apa(mu: Annotated[_Setting, Gt(0)], *, K: Count, eps: Positive) -> Filter:
     """Affine projection onto the last K examples [Sayed 2011, alg. 13.1]: w <- w + mu X'(eps I + X X')^-1 (y - X w).
@@ -329,6 +345,7 @@ def apa(mu: Annotated[_Setting, Gt(0)], *, K: Count, eps: Positive) -> Filter:
     return Filter(init, step, _axes(mu=size))
 
 
+@picklable
 @validated
 def window(K: Count, *, eps: Positive) -> Filter:
     """Ridge regression on the last K examples, solved anew at every step: w = (X'X + eps I)^-1 X'y.
@@ -365,6 +382,7 @@ def window(K: Count, *, eps: Positive) -> Filter:
     return Filter(init, step, failure=_SINGULAR)
 
 
+@picklable
 @validated
 def rls(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Positive) -> Filter:
     """Exponentially weighted recursive least squares [Sayed 2011, alg. 30.1], from P = I / eps.
@@ -417,6 +435,7 @@ def rls(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Positive) -> Filter:
     return Filter(init, step, _axes(lam=factor), _WIND_UP)
 
 
+@picklable
 @validated
 def ridge(eps: Positive) -> Filter:
     """Ridge regression on all examples so far: RLS with lam = 1.
@@ -427,6 +446,7 @@ def ridge(eps: Positive) -> Filter:
     return rls(1.0, eps=eps)
 
 
+@picklable
 @validated
 def faded_ridge(lam: Annotated[_Setting, Gt(0), Le(1)], *, eps: Annotated[_Setting, Gt(0)]) -> Filter:
     """Regularised-forgetting RLS: w = (G + eps I)^-1 b, solved anew at every step [von Oswald et al. 2025].
@@ -468,6 +488,7 @@ def _per_trial(matrix: Any, w_hat: Tensor) -> Tensor:
     return matrix.reshape(*matrix.shape, *[1] * len(trials)).expand(*matrix.shape, *trials)
 
 
+@picklable
 @validated
 def kalman(task: DriftingRegression, *, sigma_y: NonNegative = 0.0, P_0: Any = None) -> Filter:
     """The Kalman filter of the drift (3) [Kalman 1960]: the posterior mean, optimal on this task.
@@ -522,6 +543,7 @@ def kalman(task: DriftingRegression, *, sigma_y: NonNegative = 0.0, P_0: Any = N
     return Filter(init, step)
 
 
+@picklable
 def steady_kalman(task: DriftingRegression) -> Filter:
     """The steady-state Kalman filter of the pseudo-observations y_i x_i = Lambda w_i + noise, its gain fixed.
 
@@ -547,6 +569,7 @@ def steady_kalman(task: DriftingRegression) -> Filter:
     return _fixed_gain(K, task.gamma * (drift - K @ H), task.gamma)
 
 
+@picklable
 @validated
 def gla(A: Any, *, lam: Positive) -> Filter:
     """One layer of gated linear attention as a filter: w <- lam (w + y A'x), so that y_hat = g'A x (15).
@@ -579,6 +602,7 @@ def _fixed_gain(K: np.ndarray, keep: np.ndarray, lam: float) -> Filter:
     return Filter(init, step)
 
 
+@picklable
 def zero() -> Filter:
     """The zero predictor, a baseline: keeps its initial weights, by default 0."""
     return Filter(Estimate, lambda state, x, y, y_hat: state)
@@ -593,7 +617,7 @@ def _finite_labels(y: Tensor) -> None:
     if not _is_finite(y):
         raise ValueError(
             f"y must be finite, got {y[~torch.isfinite(y)][0].item()}: for a missing label give x = 0 and y = 0, "
-            "from which no filter learns"
+            "from which no filter learns, or a mask"
         )
 
 
@@ -620,20 +644,23 @@ def _data(x: Tensor, y: Tensor, w_0: Tensor | None) -> tuple[Tensor, Tensor, Ten
 
 
 def _scan(
-    filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, *, keep: bool
-) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None]:
-    """Predictions, and the estimates on request; see `run_filter` and `track`."""
+    filter: Filter, x: Tensor, y: Tensor, w_0: Tensor | None, mask: Tensor | None, state: Any, *, keep: bool
+) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None, Any]:
+    """Predictions, the estimates on request, and the last state; see `run_filter` and `track`."""
+    if mask is not None:
+        y = torch.where(mask, y, torch.zeros((), dtype=y.dtype, device=y.device))
+        mask = mask.to(x.dtype).expand(y.shape)
     x, y, w_0 = _data(x, y, w_0)
     alone = x.dim() == 2
-    if alone:
+    for _ in range(alone + max(0, 3 + len(filter.settings) - x.dim() - alone)):
         x, y, w_0 = x[None], y[None], w_0[None]
-    while x.dim() < 3 + len(filter.settings):
-        x, y, w_0 = x[None], y[None], w_0[None]
+        mask = mask if mask is None else mask[None]
     sizes = zip(reversed(x.shape[:-3]), reversed(filter.settings), strict=False)
     if any(size not in (1, full) and full != 1 for size, full in sizes):
         raise ValueError(f"x must broadcast against the filter's settings {filter.settings}, got {tuple(x.shape)}")
 
     x, y, w_0 = x.movedim((-2, -1), (0, 1)), y.movedim(-1, 0), w_0.movedim(-1, 0)
+    mask = mask if mask is None else mask.movedim(-1, 0)
     # One step of one trial shows the size of a trial's state.
     one = filter.step(filter.init(w_0[..., :1]), x[0, ..., :1], y[0, ..., :1], y[0, ..., :1])
     shape = np.broadcast_shapes(one.w_hat.shape[1:-1], filter.settings)
@@ -642,9 +669,12 @@ def _scan(
     x.new_empty(2**21)
     y_hat = x.new_empty(len(x), *shape, x.shape[-1])
     w_hat = x.new_empty(len(x) + 1, x.shape[1], *shape, x.shape[-1]) if keep else None
+    states = []
     for block in (slice(at, at + size) for at in range(0, x.shape[-1], size)):
         kept = w_hat[..., block] if w_hat is not None else None
-        _run(filter, x[..., block], y[..., block], w_0[..., block], y_hat[..., block], kept)
+        known = mask[..., block] if mask is not None else None
+        first = filter.init(w_0[..., block]) if state is None else _part(state, block)
+        states.append(_run(filter, first, x[..., block], y[..., block], known, y_hat[..., block], kept))
     y_hat, w_hat = y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
     if alone:
         y_hat, w_hat = y_hat[..., 0, :], w_hat[..., 0, :, :] if w_hat is not None else None
@@ -654,7 +684,23 @@ def _scan(
         _finite_labels(y)
         _finite("w_0", w_0)
         raise _failure(filter, y_hat)
-    return y_hat, w_hat
+    return y_hat, w_hat, _joined(states)
+
+
+def _part(state: Any, block: slice) -> Any:
+    """State of some of its trials; what all trials share stays."""
+    tensors = {each.name: getattr(state, each.name) for each in fields(state)}
+    parts = {n: v[..., block] for n, v in tensors.items() if isinstance(v, Tensor) and v.dim() and v.shape[-1] != 1}
+    return replace(state, **parts)
+
+
+def _joined(states: list[Any]) -> Any:
+    """State of all trials from those of blocks of them."""
+    if len(states) == 1:
+        return states[0]
+    columns = {each.name: [getattr(state, each.name) for state in states] for each in fields(states[0])}
+    joined = {n: torch.cat(v, -1) for n, v in columns.items() if isinstance(v[0], Tensor) and v[0].dim()}
+    return replace(states[0], **joined)
 
 
 def _failure(filter: Filter, y_hat: Tensor) -> FilterFailure:
@@ -669,26 +715,34 @@ def _failure(filter: Filter, y_hat: Tensor) -> FilterFailure:
     return error
 
 
-def _run(filter: Filter, x: Tensor, y: Tensor, w_0: Tensor, y_hat: Tensor, w_hat: Tensor | None) -> None:
-    """Run a filter over a block of trials whose state fits the cache; write predictions and, on request, estimates."""
-    state = filter.init(w_0)
+def _run(
+    filter: Filter, state: Any, x: Tensor, y: Tensor, mask: Tensor | None, y_hat: Tensor, w_hat: Tensor | None
+) -> Any:
+    """Run a filter over a block of trials whose state fits the cache; return the last state.
+
+    Predictions are written, and estimates on request.
+    """
     steps = max(1, 2 * _CACHE // x[0].numel())
     for start in range(0, len(x), steps):
         # Trials next to one another in memory, a few steps at a time: a copy of everything would not fit the cache.
         xs, ys = (array[start : start + steps] for array in (x, y))
         xs, ys = (array if array.stride(-1) == 1 else array.contiguous() for array in (xs, ys))
         estimates, predictions = [], []
-        for xt, yt in zip(xs.unbind(), ys.unbind(), strict=True):
+        known = mask[start : start + steps].unbind() if mask is not None else None
+        for t, (xt, yt) in enumerate(zip(xs.unbind(), ys.unbind(), strict=True)):
             prediction = (state.w_hat * xt).sum(0)
             predictions.append(prediction)
             if w_hat is not None:
                 estimates.append(state.w_hat)
+            if known is not None:  # no filter learns from an input of zeros, and time passes
+                xt, prediction = xt * known[t], prediction * known[t]
             state = filter.step(state, xt, yt, prediction)
         y_hat[start : start + len(xs)] = _stack_steps(predictions)
         if w_hat is not None:
             w_hat[start : start + len(xs)] = _stack_steps(estimates)
     if w_hat is not None:
         w_hat[-1] = state.w_hat
+    return state
 
 
 @validated
@@ -698,12 +752,13 @@ def run_filter(
     y: Float[Tensor, "*trials time"],
     *,
     w_0: Float[Tensor, "*#trials d"] | None = None,
+    mask: Bool[Tensor, "*#trials time"] | None = None,
+    state: Any = None,
 ) -> Float[Tensor, "*series time"]:
     """A-priori predictions: position i is predicted from the examples before it, the first from w_0.
 
-    A missing label is an input of zeros with a label of 0: no filter learns from it, and those that model time, as
-    :func:`kalman` does, make their step of pure prediction. The prediction there is 0; :func:`track` has the estimate
-    for another.
+    Where `mask` is False the label is missing, and may be anything: it is predicted, time passes (RLS forgets, the
+    drift of :func:`kalman` goes on), and nothing is learnt.
 
     Fastest on arrays whose memory has the trials last, as its own results have: others are copied, some steps at a
     time.
@@ -715,6 +770,8 @@ def run_filter(
             (settings, batch, time, d).
         y: labels.
         w_0: initial weights, (d,) or one a trial; default 0.
+        mask: False where a label is missing.
+        state: to go on from in place of w_0: the `state` of an earlier :func:`track` of the same trials.
 
     Raises:
         ValueError: if x, y and w_0 do not fit together, hold no position or are not finite.
@@ -730,7 +787,7 @@ def run_filter(
     (torch.Size([2, 4, 3]), tensor([[0.0000, 0.5000, 0.7500],
             [0.0000, 1.0000, 1.0000]]))
     """
-    return _scan(filter, x, y, w_0, keep=False)[0]
+    return _scan(filter, x, y, w_0, mask, state, keep=False)[0]
 
 
 @validated
@@ -740,8 +797,16 @@ def track(
     y: Float[Tensor, "*trials time"],
     *,
     w_0: Float[Tensor, "*#trials d"] | None = None,
+    mask: Bool[Tensor, "*#trials time"] | None = None,
+    state: Any = None,
 ) -> Track:
-    """Like :func:`run_filter`, with estimates and errors: d + 2 numbers a position, so not for a million trials."""
-    y_hat, w_hat = _scan(filter, x, y, w_0, keep=True)
+    """Like :func:`run_filter`, with estimates and errors, d + 2 numbers a position, and the state to go on from.
+
+    >>> filter, x, y = rls(0.9, eps=0.1), torch.ones(6, 1), torch.arange(6.0)
+    >>> begun = track(filter, x[:4], y[:4])
+    >>> torch.equal(run_filter(filter, x[4:], y[4:], state=begun.state), run_filter(filter, x, y)[4:])
+    True
+    """
+    y_hat, w_hat, state = _scan(filter, x, y, w_0, mask, state, keep=True)
     assert w_hat is not None
-    return Track(y_hat, y - y_hat, w_hat)
+    return Track(y_hat, y - y_hat, w_hat, state)

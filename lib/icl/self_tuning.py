@@ -25,6 +25,7 @@ from torch import Tensor
 from icl import _checks
 from icl._bounds import NonNegative, NonNegatives, Positive, Positives, PositiveUnit, UnitIntervals, validated
 from icl._device import DeviceCache
+from icl._pickling import picklable
 from icl.filters import Filter
 from icl.linear_gaussian import kalman_update
 from icl.tasks.unknown_drift import UnknownDrift
@@ -94,6 +95,7 @@ def _length(x: Tensor) -> Tensor:
     return torch.where(r == 0, torch.inf, r)
 
 
+@picklable
 @validated
 def gauged_delta(
     p: Positives, lam: UnitIntervals, *, sigma_y: NonNegative, beta: PositiveUnit, start: Positive | None = None
@@ -132,6 +134,7 @@ def gauged_delta(
     return Filter(init, step)
 
 
+@picklable
 @validated
 def meta_delta(
     p: Positives, lam: UnitIntervals, *, sigma_y: NonNegative, theta: NonNegative, start: Positive | None = None
@@ -175,6 +178,7 @@ def meta_delta(
     return Filter(init, step)
 
 
+@picklable
 @validated
 def mixed_deltas(p: Positives, lam: UnitIntervals, *, sigma_y: NonNegatives, keep: PositiveUnit = 1.0) -> Filter:
     """Mixture of delta rules on unit keys, one for every row, weighted by their past likelihoods.
@@ -220,6 +224,7 @@ def _average(each: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (log_weight.exp()[:, None] * each).sum(0), each, log_weight
 
 
+@picklable
 @validated
 def bank(task: UnknownDrift) -> Filter:
     """Kalman filter bank: the posterior mean for a finite set of candidate drifts, weighted by Bayes [Magill 1965].

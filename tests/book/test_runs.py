@@ -232,6 +232,27 @@ def test_what_is_broken_is_named(tiny, files, says):
     assert not runs.folder().exists() or not any(runs.folder().glob("executed/*"))
 
 
+@pytest.mark.parametrize(
+    "changed", ["book/a.md", "book/claims/gla.yml", "lib/icl/new.py", "requirements.lock", "_toc.yml"]
+)
+def test_chapters_are_examined_only_if_something_changed(tiny, monkeypatch, changed):
+    """Not by a second build; again after a change of anything they depend on, or for one page alone."""
+    tiny.chapters(a=["x = 1"])
+    examined = []
+    monkeypatch.setattr(chapters, "examine", examined.append)
+    for _ in range(2):
+        book_site._run_chapters(None)
+    assert len(examined) == 1
+    path = tiny.root / changed
+    path.write_text((path.read_text() if path.exists() else "") + "\n")
+    for _ in range(2):
+        book_site._run_chapters(None)
+    assert len(examined) == 2
+    monkeypatch.setenv("ICL_PAGE", "book/a")
+    book_site._run_chapters(None)
+    assert examined[2] == ["book/a"]
+
+
 def test_pages_are_read_anew_after_a_build_that_did_not_end_well(tmp_path):
     """One that was cut short, failed or had warnings: Sphinx would not warn a second time of pages it has read."""
     for warnings, fault, again in ((0, None, False), (1, None, True), (0, ValueError("x"), True)):

@@ -8,6 +8,7 @@ import chromium
 import nbformat
 import numbering
 import pytest
+import runs
 from bs4 import BeautifulSoup
 
 HTML = chapters.ROOT / "_build" / "html"
@@ -68,14 +69,17 @@ def test_numbers_are_those_of_the_sources(chapter):
     assert heading.get_text().strip() == f"{numbering.chapter(page)}."
 
 
-@pytest.mark.xfail(strict=True, reason="The notebooks take their numbers from `numbering` with the next merge.")
-def test_notebooks_number_exercises_as_pages_do():
-    """The headings of a downloaded notebook's exercises."""
-    for page in NUMBERED:
-        notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
-        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-        found = re.findall(r"^#+ (?:\*\*)?Exercise (\d[\d.]*\d)", text, re.M)
-        assert found == list(numbering.exercises(page).values()), page
+def test_notebooks_have_the_numbers_of_pages(chapter):
+    """The headings of a downloaded notebook's exercises and solutions, and its figures."""
+    page, body = chapter
+    notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    exercises = list(numbering.exercises(page).values())
+    assert re.findall(r"^#### Exercise (\S+)", text, re.M) == exercises
+    assert re.findall(r"^#### Solution of Exercise (\S+)", text, re.M) == exercises
+    figures = [one.get_text().strip() for one in body.select("figure.icl-figure .caption-number")]
+    outputs = "".join(runs.outputs(notebook, "text/html"))
+    assert re.findall(r"<figcaption>(Figure [^<]+)</figcaption>", outputs) == figures
 
 
 def test_the_sidebar_and_teachers_lists_have_the_numbers():

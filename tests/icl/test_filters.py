@@ -549,7 +549,8 @@ def test_dtype_is_kept(make, dtype):
     """
     filter, (x, y) = make(), prompts(dtype=dtype)
     assert filters.run_filter(filter, x, y).dtype == dtype
-    assert {part.dtype for part in vars(filters.track(filter, x, y)).values()} == {dtype}
+    run = filters.track(filter, x, y)
+    assert {run.y_hat.dtype, run.error.dtype, run.w_hat.dtype, run.state.w_hat.dtype} == {dtype}
     for state in list(read(filter, x[:, :2], y[:, :2])):
         assert state.w_hat.dtype == dtype
         kept = {part for name, part in vars(state).items() if name != "w_hat" and isinstance(part, torch.Tensor)}

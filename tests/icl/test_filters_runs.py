@@ -2,6 +2,7 @@
 
 import doctest
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -366,3 +367,55 @@ def test_a_stream_that_diverges_is_refused():
     for filter, says in ((filters.lms(1e200), "the filter diverged"), (filters.rls(0.5, eps=1e-2), "faded_ridge")):
         with pytest.raises(filters.FilterFailure, match=says):
             functools.reduce(lambda state, _: filter.update(state, one, one[0])[1], range(60), filter.init(0 * one))
+
+
+@every_filter
+@pytest.mark.parametrize("cache", [filters._CACHE, 30])
+def test_a_run_goes_on_where_another_stopped(filter, cache, monkeypatch):
+    """From a pickled filter and its pickled last state, in blocks of trials too: the same to the last bit."""
+    monkeypatch.setattr(filters, "_CACHE", cache)
+    x, y = prompts()
+    whole = filters.run_filter(filter, x, y)
+    begun = filters.track(filter, x[:, :11], y[:, :11])
+    filter, state = pickle.loads(pickle.dumps((filter, begun.state)))
+    assert torch.equal(filters.run_filter(filter, x[:, 11:], y[:, 11:], state=state), whole[:, 11:])
+
+
+@pytest.mark.parametrize("filter", MANY.values(), ids=MANY)
+def test_a_run_with_several_settings_goes_on_where_another_stopped(filter):
+    """To the last bit."""
+    x, y = prompts()
+    begun = filters.track(filter, x[:, :11], y[:, :11])
+    rest = filters.run_filter(filter, x[:, 11:], y[:, 11:], state=begun.state)
+    assert torch.equal(rest, filters.run_filter(filter, x, y)[..., 11:])
+
+
+@every_filter
+def test_a_missing_label_teaches_nothing(filter):
+    """Whatever stands there: estimates are those of zero inputs there, and its own prediction is of its own input."""
+    x, y = prompts()
+    mask = torch.rand(y.shape, generator=make_generator("mask")) > 0.3
+    run = filters.track(filter, x, torch.where(mask, y, torch.nan), mask=mask)
+    agrees(run.w_hat, filters.track(filter, x * mask[..., None], y * mask).w_hat)
+    agrees(run.y_hat, (run.w_hat[..., :-1, :] * x).sum(-1))
+
+
+def test_kalman_conditions_on_the_labels_that_are_there():
+    """The dense posterior mean of each label given the earlier ones that are there, rtol 1e-9."""
+    x, y = prompts()
+    mask = torch.rand(y.shape, generator=make_generator("mask")) > 0.3
+    y_hat = filters.run_filter(EVERY["Kalman"], x, torch.where(mask, y, torch.nan), mask=mask)
+    n, gamma = TASK.n + 1, TASK.gamma
+    start = gamma**2 * TASK.sigma_w**2 + TASK.sigma_e**2
+    law = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            k = np.arange(1, min(i, j) + 1)
+            law[i, j] = gamma ** (i + j) * start + TASK.sigma_e**2 * (gamma ** (i + j - 2.0 * k)).sum()
+    for trial in range(3):
+        X, at = x[trial].numpy(), mask[trial].numpy()
+        joint = law * (X @ X.T)
+        for t in range(1, n):
+            seen = np.flatnonzero(at[:t])
+            weights = np.linalg.solve(joint[np.ix_(seen, seen)] + 0.01 * np.eye(len(seen)), joint[seen, t])
+            np.testing.assert_allclose(y_hat[trial, t], weights @ y[trial].numpy()[seen], rtol=1e-9, atol=1e-9)

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
+from scipy.optimize import minimize_scalar
 
-from icl._bounds import NonNegative, NonNegatives, Positives, validated
+from icl._bounds import Count, NonNegative, NonNegatives, Positive, Positives, validated
 from icl.theory.steady.fast_weights import DriftLaw
 
 
@@ -185,3 +186,25 @@ def rls_random_walk(nu: NonNegative, theta: Annotated[float, Ge(1e-7), Le(1e3)])
     u = (nodes + 1) / 2
     drift = weight / 2 @ (theta * u * (1 - u) / -np.expm1(-theta * u))
     return float((drift + nu * (theta + np.expm1(-theta))) / -np.expm1(-theta))
+
+
+@validated
+def rls_optimal_forgetting(d: Count, *, drift: Positive, noise: NonNegative) -> float:
+    """Forgetting factor of recursive least squares with the least error on a slow random walk: 1 - theta / d.
+
+    theta minimises :func:`rls_random_walk`; the factor is right where it is near 1, that is where the drift is slow.
+
+    Args:
+        d: number of coefficients, of inputs of variance 1.
+        drift: standard deviation that each coefficient gains a step, in units of y/x.
+        noise: standard deviation of the labels' noise, in units of y.
+
+    >>> from icl.theory.steady.large_d import rls_optimal_forgetting
+    >>> round(rls_optimal_forgetting(5, drift=0.01, noise=0.3), 3)
+    0.968
+    """
+    nu = (noise / drift / d) ** 2
+    found: Any = minimize_scalar(
+        lambda log: rls_random_walk(nu, float(np.exp(log))), bounds=(-13.8, 6.2), method="bounded"
+    )
+    return max(1 - float(np.exp(found.x)) / d, 0.0)

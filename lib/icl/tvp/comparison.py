@@ -1,0 +1,86 @@
+"""One-step predictions of a fitted regression beside those of simpler methods, on rows that none has learnt from."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from icl.tasks.series import mean_and_error
+from icl.tvp.state_space import FACTORS, Array
+
+#: Two-sided standard normal quantile of a 90% interval.
+NINETY = 1.6448536269514722
+
+
+def compare(model: Any, inputs: Array, labels: Array, times: Array, count: int) -> pd.DataFrame:
+    """Table of methods by errors and coverage.
+
+    Args:
+        model: the regression, whose settings are learnt anew on the known rows.
+        inputs: (rows, columns), in the table's units.
+        labels: (rows,), NaN where missing.
+        times: (rows,).
+        count: how many rows are known.
+    """
+    here, k = np.isfinite(labels), inputs.shape[1] + bool(model.fit_intercept)
+    known = np.arange(len(labels)) < count
+    tried, judged = here & known & (np.arange(len(labels)) > 2 * k), here & ~known
+    if judged.sum() < 3 or tried.sum() < 3:
+        raise ValueError(f"known must leave labels to judge on, {tried.sum()} before and {judged.sum()} after {count}")
+
+    def fitted(**changes: Any) -> tuple[Array, Array]:
+        settings = model.get_params() | {"known": count, "keep_path": True} | changes
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the model's own fit has said it
+            again = type(model)(**settings).fit(inputs, labels, times)
+        return again.predictions_, again.predictions_sd_
+
+    def best(candidates: dict[Any, tuple[Array, Array]]) -> tuple[Any, tuple[Array, Array]]:
+        return min(candidates.items(), key=lambda item: np.mean((labels - item[1][0])[tried] ** 2))
+
+    plain = {"drift": "none", "process": "random walk", "noise": None}
+    last = pd.Series(labels).shift().ffill().to_numpy()
+    jump = np.sqrt(np.nanmean((labels - last)[known] ** 2))
+    x = np.column_stack([np.ones(len(inputs)), inputs]) if model.fit_intercept else inputs
+    lengths = np.unique(np.geomspace(k + 2, max(count // 2, k + 3), 12).astype(int))
+    length, window = best({K: rolling(x, labels, K) for K in lengths.tolist()})
+    factor, faded = best({lam: fitted(**plain | {"forgetting": lam}) for lam in FACTORS[1:]})
+    methods = {
+        "last label": ("", (last, np.full(len(labels), jump))),
+        "constant coefficients": ("", fitted(**plain | {"forgetting": None})),
+        "rolling window": (length, window),
+        "forgetting factor": (factor, faded),
+        "self-tuned forgetting": ("", fitted(**plain | {"forgetting": "self-tuned"})),
+        "this model": ("", fitted()),
+    }
+    rows, variance = {}, np.nanvar(labels[known])
+    for name, (setting, (mean, sd)) in methods.items():
+        error = (labels - mean)[judged]
+        inside = (abs(error) <= NINETY * sd[judged]).astype(float)
+        lags = int(1.5 * len(error) ** (1 / 3))
+        rows[name] = (
+            *mean_and_error(error**2 / variance, lags=lags),
+            *mean_and_error(inside, lags=lags),
+            setting,
+        )
+    columns = ["error", "error s.e.", "coverage", "coverage s.e.", "setting"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("method")
+
+
+def rolling(x: Array, y: Array, length: int) -> tuple[Array, Array]:
+    """Least squares on the last labelled rows: predictions and their standard deviations (rows,)."""
+    here, k = np.isfinite(y), x.shape[1]
+    xs, ys, seen = x[here], y[here], np.cumsum(here) - here
+    scale = np.sqrt((xs**2).mean(0))
+    scale[scale == 0] = 1.0
+    mean, sd = np.full(len(y), np.nanmean(y[: k + 3])), np.full(len(y), np.nanstd(y))
+    for t in np.flatnonzero(seen >= k + 2):
+        rows = slice(max(seen[t] - length, 0), seen[t])
+        U, s, V = np.linalg.svd(xs[rows] / scale, full_matrices=False)
+        kept = s > 1e-9 * s[0]
+        pull = U[:, kept] @ ((V[kept] @ (x[t] / scale)) / s[kept])
+        fit = U[:, kept] @ (U[:, kept].T @ ys[rows])
+        noise = ((ys[rows] - fit) ** 2).sum() / max(len(fit) - int(kept.sum()), 1)
+        mean[t], sd[t] = pull @ ys[rows], np.sqrt(noise * (1 + pull @ pull))
+    return mean, sd

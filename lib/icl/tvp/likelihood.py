@@ -1,0 +1,201 @@
+"""Maximum likelihood of a drift: many settings of the variances, run through the rows side by side.
+
+With covariances, where :mod:`icl.tvp.state_space` has roots: a search compares likelihoods, and is in a hurry.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from icl.tvp.state_space import Array, Model
+
+
+def innovations(model: Model, x: Array, y: Array, elapsed: Array) -> tuple[Array, Array]:
+    """Errors and variances in advance (rows, labels, settings) of many settings of each label; NaN without a label.
+
+    Covariance and mean are one matrix (P, w): the label takes from both the same multiple of P x.
+    """
+    q, noise, prior = model.q, model.noise, model.prior
+    K, shape = prior.shape[-1], prior.shape[:-1]
+    A = np.zeros((*shape, K, K + 1))
+    i = np.arange(K)
+    A[..., i, i] = prior
+    flat = A.reshape(*shape, -1)
+    diagonal = flat[..., :: K + 2]
+    errors, variances = np.empty((2, len(y), *shape))
+    taken, even = np.empty_like(A), bool((elapsed[1:] == elapsed[1:2]).all())
+    keep, gain = model.drift(float(elapsed[1])) if len(elapsed) > 1 else (None, q)
+    here: Any = np.isfinite(y)
+    full = here.all(1)
+    for t in range(len(y)):
+        if t:
+            if not even:
+                keep, gain = model.drift(float(elapsed[t]))
+            if keep is not None:
+                A[..., :K] *= keep[..., None, :]
+                A *= keep[..., None]
+            diagonal += gain
+        g = np.matmul(x[t], A)[..., 0, :]
+        S = np.matmul(g[..., None, :K], x[t].mT)[..., 0, 0] + noise
+        g[..., K] -= y[t][:, None]
+        errors[t], variances[t] = g[..., K], S
+        if not full[t]:
+            S = np.where(here[t][:, None], S, np.inf)
+            g[..., K] = np.where(here[t][:, None], g[..., K], 0.0)
+        u = g[..., :K] / S[..., None]
+        np.multiply(u[..., None], g[..., None, :], out=taken)
+        A -= taken
+    return errors, variances
+
+
+class Likeliest:
+    """Maximum-likelihood variances of each label, by Fisher scoring on their logarithms.
+
+    One pass of the filter runs the neighbours of all labels' settings side by side: central differences of the errors
+    and of their variances give the score and the expected information [Harvey 1989, sec. 3.4.5], and the next step is
+    Levenberg and Marquardt's.
+
+    Args:
+        x: standardised inputs (rows, k), with their intercept.
+        y: standardised labels (rows, labels).
+        elapsed: units of time since the row before (rows,).
+        drift: "per coefficient", "shared", "none", or variances (labels, k).
+        stationary: whether the drift is.
+        prior: variance of coefficients before the first row.
+        noise: variance of labels (labels,) if it is given.
+    """
+
+    DIFFERENCE = 1e-3  # in logarithms
+    VARIANCE = (1e-12, 10.0)  # a unit of time, of a standardised coefficient
+    STATIONARY = (1e-9, 100.0)
+    RATE = (1e-5, 5.0)  # of gamma = exp(-rate)
+    NOISE = (1e-10, 10.0)
+
+    def __init__(
+        self, x: Array, y: Array, elapsed: Array, drift: Any, stationary: bool, prior: float, noise: Array | None
+    ) -> None:
+        """Lay out the parameters: variances, the rate, the noise, as far as they are learnt."""
+        self.x, self.y, self.elapsed = x[:, None, None, None], y, elapsed
+        if stationary:
+            self.x = np.concatenate([self.x, self.x], axis=-1)
+        here: Any = np.isfinite(y)
+        self.here = here[:, :, None]
+        self.drift, self.stationary, self.prior, self.noise = drift, stationary, prior, noise
+        self.k = x.shape[1]
+        self.variances = {"per coefficient": self.k, "shared": 1}.get(drift, 0) if isinstance(drift, str) else 0
+        bounds = [self.STATIONARY if stationary else self.VARIANCE] * self.variances
+        bounds += [self.RATE] * stationary + [self.NOISE] * (noise is None)
+        self.bounds = np.log(bounds).reshape(-1, 2)
+
+    def model(self, theta: Array) -> Model:
+        """Model of parameters (labels, ..., parameters)."""
+        shape, settings = theta.shape[:-1], np.exp(theta)
+        ones = (1,) * (len(shape) - 1)
+        q = np.zeros((*shape, self.k))
+        if self.variances:
+            q += settings[..., : self.variances]
+        elif not isinstance(self.drift, str):
+            q += self.drift.reshape(-1, *ones, self.k)
+        prior, gamma = np.full_like(q, self.prior), None
+        if self.stationary:
+            gamma = np.exp(-settings[..., self.variances])
+            q, prior = np.concatenate([q, 0 * q], axis=-1), np.concatenate([q, prior], axis=-1)
+        noise = settings[..., -1] if self.noise is None else np.zeros(shape) + self.noise.reshape(-1, *ones)
+        return Model(q, gamma, noise, prior)
+
+    def run(self, theta: Array) -> tuple[Array, Array, Array]:
+        """Log-likelihoods (labels, settings), errors and variances of parameters (labels, settings, parameters)."""
+        errors, variances = innovations(self.model(theta), self.x, self.y, self.elapsed)
+        errors = np.where(self.here, errors, 0.0)
+        terms = np.where(self.here, np.log(2 * np.pi * variances), 0.0) + errors**2 / variances
+        return -terms.sum(0) / 2, errors, variances
+
+    def start(self) -> Array:
+        """Best of a coarse grid, the noise of each point from its own errors."""
+        low, high = self.bounds.T
+        axes = [np.log(10.0 ** np.arange(-7, 1))] if self.variances else [np.zeros(1)]
+        axes += [np.log([0.003, 0.03, 0.3])] * self.stationary
+        grid = np.stack([each.ravel() for each in np.meshgrid(*axes)], -1)
+        theta = np.zeros((self.y.shape[1], len(grid), len(low)))
+        theta[..., : self.variances] = grid[:, :1]
+        if self.stationary:
+            theta[..., self.variances] = grid[:, 1]
+        if self.noise is None:
+            # Drift as a share of the noise; the likeliest noise then is the mean of error^2 / variance.
+            _, errors, variances = self.run(theta)
+            scale = np.log((errors**2 / variances).sum(0) / self.here.sum(0))
+            theta[..., : self.variances] += scale[..., None]
+            theta[..., -1] = scale
+        theta = np.clip(theta, low, high)
+        value, _, _ = self.run(theta)
+        return np.asarray(theta[np.arange(len(theta)), value.argmax(1)])
+
+    def climb(self, theta: Array, most: int = 100) -> tuple[Array, Array]:
+        """Likeliest parameters (labels, parameters) uphill of a start, and their log-likelihoods."""
+        labels, p = theta.shape
+        low, high = self.bounds.T
+        around = self.DIFFERENCE * np.concatenate([np.zeros((1, p)), np.eye(p), -np.eye(p)])
+        plus, minus = slice(1, 1 + p), slice(1 + p, None)
+        best, damping = np.full(labels, -np.inf), np.full(labels, 1e-3)
+        score, information, proposed = np.zeros((labels, p)), np.zeros((labels, p, p)), theta
+        for _ in range(most):
+            value, errors, variances = self.run(proposed[:, None] + around)
+            better = value[:, 0] > best
+            slope = (errors[..., plus] - errors[..., minus]) / np.sqrt(variances[..., :1])
+            growth = np.log(variances[..., plus] / variances[..., minus]) * self.here
+            found = np.einsum("tmi,tmj->mij", slope, slope) + np.einsum("tmi,tmj->mij", growth, growth) / 2
+            found /= (2 * self.DIFFERENCE) ** 2
+            rise = (value[:, plus] - value[:, minus]) / (2 * self.DIFFERENCE)
+            if np.isfinite(best).all():
+                found = _bent(found, proposed - theta, score - rise)
+            information = np.where(better[:, None, None], found, information)
+            score, theta = np.where(better[:, None], rise, score), np.where(better[:, None], proposed, theta)
+            best, damping = np.where(better, value[:, 0], best), np.where(better, damping / 10, damping * 10)
+            # At a bound that the score points through, a parameter stays.
+            free = ~((theta <= low) & (score < 0) | (theta >= high) & (score > 0))
+            matrix = information * free[:, None] * free[:, :, None]
+            diagonal = np.einsum("mii->mi", matrix)
+            diagonal += damping[:, None] * diagonal + 1e-14 + ~free
+            step = np.linalg.solve(matrix, (score * free)[..., None])[..., 0]
+            # Scoring on the variances themselves has the same step, relative to them: one that is 0 is there at once.
+            proposed = np.clip(theta + np.log1p(np.clip(step, -0.98, 20)), low, high)
+            if (abs(score * (proposed - theta)).sum(1) < 1e-6).all():
+                break
+        return theta, best
+
+    def find(self) -> tuple[Model, Array, Array]:
+        """Likeliest model, its parameters, and twice the log-likelihood that each drift wins over none (labels, k)."""
+        if not len(self.bounds):
+            theta = np.zeros((self.y.shape[1], 0))
+            return self.model(theta), theta, np.full((len(theta), 0), np.inf)
+        theta, best = self.climb(self.start())
+        without = np.repeat(theta[:, None], self.variances, axis=1)
+        without[:, np.arange(self.variances), np.arange(self.variances)] = -np.inf
+        ratio = 2 * (best[:, None] - self.run(without)[0]) if self.variances else np.zeros((len(theta), 0))
+        theta[:, : self.variances][ratio < 1e-6] = -np.inf
+        return self.model(theta), theta, ratio
+
+    def at_bounds(self, theta: Array) -> list[tuple[int, str]]:
+        """Labels, and what of theirs the search could not make smaller or larger."""
+        found = []
+        for label, row in enumerate(theta):
+            if self.noise is None and row[-1] <= self.bounds[-1, 0] + 1e-6:
+                found.append((label, "the noise is the least that is searched, 1e-5 of the labels' spread"))
+            if (row[: self.variances] >= self.bounds[: self.variances, 1] - 1e-6).any():
+                found.append((label, "a drift is the largest that is searched: rows may tell nothing of the next"))
+        return found
+
+
+def _bent(information: Array, step: Array, fall: Array) -> Array:
+    """Information after Broyden, Fletcher, Goldfarb and Shanno's update: along the last step it is what the score fell.
+
+    The expected information is too large where rows tell little, and steps by it alone too short.
+    """
+    along = (step * fall).sum(1)
+    moved = np.einsum("mij,mj->mi", information, step)
+    length = (step * moved).sum(1)
+    sound = (along > 1e-8 * length) & (length > 0) & (abs(step).max(1) < 1)
+    along, length = np.where(sound, along, 1.0), np.where(sound, length, 1.0)
+    gained = fall[:, :, None] * fall[:, None] / along[:, None, None]
+    lost = moved[:, :, None] * moved[:, None] / length[:, None, None]
+    return np.where(sound[:, None, None], information + gained - lost, information)
