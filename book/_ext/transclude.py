@@ -62,14 +62,6 @@ def chapter(name: str) -> str:
     return page
 
 
-def title(page: str) -> str:
-    """A page's first heading."""
-    found = re.search(r"^# (.+)$", re.sub(r"^```.*?^```", "", chapters.source(page), flags=re.S | re.M), re.M)
-    if found is None:
-        raise chapters.Broken(f"{page}.md: it has no title")
-    return found[1].strip()
-
-
 def proof(role: str, body: str) -> Proof:
     """Words and place of a role's text, `words <place>`; Broken if it is not that."""
     found = _BODY.fullmatch(body)
@@ -243,7 +235,6 @@ def small(spec: dict[str, Any]) -> dict[str, Any]:
     drawing: dict[str, Any] = json.loads(json.dumps(spec))
     drawing.pop("title", None)
     drawing.pop("usermeta", None)
-    drawing.pop("padding", None)
 
     def strip(node: Any) -> None:
         for layer in node.get("layer", ()):
