@@ -56,6 +56,11 @@ book: setup ## run every chapter and build _build/html; a warning is an error
 page: setup ## build one page alone: make page PAGE=adaptation/depth
 	$(PY) tools/build.py --page $(or $(PAGE),$(error name the page: make page PAGE=adaptation/depth))
 
+.PHONY: serve
+serve: setup ## serve the built book at http://localhost:8000, where search shows excerpts and downloads are saved
+	@test -f _build/html/index.html || $(MAKE) book
+	$(PY) -m http.server --bind localhost --directory _build/html 8000
+
 .PHONY: again
 again: setup ## rerun two downloads, others at each commit (ALL=1: all), and two students' notebooks
 	@test -f _build/html/index.html || $(MAKE) book
@@ -115,6 +120,11 @@ pdf: setup ## print the built book into dist/learning-to-adapt.pdf, with Chromiu
 	@test -f _build/html/index.html || $(MAKE) book
 	$(PY) tools/pdf.py
 
+.PHONY: epub
+epub: setup ## bind the built book as dist/learning-to-adapt.epub for e-readers, with Chromium
+	@test -f _build/html/index.html || $(MAKE) book
+	$(PY) tools/epub.py
+
 .PHONY: course
 course: setup ## make the course kit in dist/course (ALL=1: and run its long checks)
 	@test -f _build/html/index.html || $(MAKE) book
@@ -124,9 +134,9 @@ course: setup ## make the course kit in dist/course (ALL=1: and run its long che
 
 .PHONY: release
 release: export ICL_RELEASE := 1
-release: setup ## put the book, its PDF, the course kit and the package into dist/release, with checksums
+release: setup ## put the book, its PDF and EPUB, the course kit and the package into dist/release, with checksums
 	rm -rf _build/html _build/.doctrees # without pages left by an earlier build
-	$(MAKE) book course pdf
+	$(MAKE) book course pdf epub
 	$(PY) tools/release.py
 
 .PHONY: bench

@@ -376,10 +376,12 @@ def pdf_of(figure: Any) -> bytes:
     """A figure of the book as a vector picture without its title, which the caption replaces."""
     import vl_convert
 
+    from icl_book import charts
+
     drawing = json.loads(json.dumps(figure.spec).replace('"width": "container"', '"width": 380'))
     drawing.pop("title", None)
     drawing["background"] = "white"
-    drawing["config"]["font"] = "sans-serif"
+    charts.register_fonts()
     return bytes(vl_convert.vegalite_to_pdf(drawing, vl_version="6.4"))
 
 

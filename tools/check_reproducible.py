@@ -21,6 +21,7 @@ import nbformat
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
 import chapters
+import notebooks
 import runs
 
 SAMPLE = 2
@@ -56,7 +57,7 @@ def difference(page: str, again: nbformat.NotebookNode) -> str:
     run = runs.cached(page)
     if run is None:
         return "It was not run as it is now: run `make book`."
-    mine, other = ([c for c in n.cells if c.cell_type == "code"] for n in (run, again))
+    mine, other = (notebooks.page_cells(n) for n in (run, again))
     if [c.source for c in mine] != [c.source for c in other]:
         return "The download has other cells than the page."
     for number, (cell, twin) in enumerate(zip(mine, other, strict=True), 1):
@@ -69,13 +70,13 @@ def difference(page: str, again: nbformat.NotebookNode) -> str:
 
 
 def outputs(cell: nbformat.NotebookNode) -> list[dict[str, Any]]:
-    """A cell's outputs, printed text in one piece: how it is cut depends on when it was sent."""
+    """A cell's outputs without their numbers, printed text in one piece: how it is cut depends on when it was sent."""
     pieces: list[dict[str, Any]] = []
     for output in cell.outputs:
         if pieces and output.output_type == "stream" and pieces[-1].get("name") == output.name:
             pieces[-1]["text"] += output.text
         else:
-            pieces.append(dict(output))
+            pieces.append({key: value for key, value in output.items() if key != "execution_count"})
     return pieces
 
 

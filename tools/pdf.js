@@ -37,7 +37,7 @@ window.book = {
           failed.push(`not drawn: ${picture.alt}`);
           continue;
         }
-        picture.src = URL.createObjectURL(new Blob([await figure.view.toSVG()], {type: "image/svg+xml"}));
+        picture.src = URL.createObjectURL(new Blob([await figure.picture()], {type: "image/svg+xml"}));
         for (const attribute of ["width", "height", "hidden"]) picture.removeAttribute(attribute);
         figure.view.finalize();
         for (const child of [...figure.children]) {

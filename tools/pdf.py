@@ -8,14 +8,13 @@ sheets the chapters begin, and once more with these numbers in the contents. Not
 """
 
 import argparse
-import datetime
 import html
 import io
 import json
 import posixpath
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
@@ -65,7 +64,7 @@ def key(page: str) -> str:
     return page.removeprefix("book/").replace("/", "-")
 
 
-def _built(path: Path) -> Path:
+def built_file(path: Path) -> Path:
     """The same path; Broken if nothing is there."""
     if not path.is_file():
         raise chapters.Broken(f"{path} is not there: the site is not built, or an older one. Run `make book` first")
@@ -74,7 +73,7 @@ def _built(path: Path) -> Path:
 
 def article(site: Path, page: str) -> tuple[BeautifulSoup, Tag]:
     """A built page's document and its article; Broken if the site does not have it."""
-    path = _built(site / f"{page}.html")
+    path = built_file(site / f"{page}.html")
     document = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
     found = document.select_one("article.bd-article")
     if found is None:
@@ -82,8 +81,8 @@ def article(site: Path, page: str) -> tuple[BeautifulSoup, Tag]:
     return document, found
 
 
-def prepare(document: BeautifulSoup, body: Tag, page: str) -> None:
-    """Leave of an article what stands on paper: of folds the derivations only, and headings one level lower."""
+def strip(document: BeautifulSoup, body: Tag) -> None:
+    """Leave of an article what shows without a screen's means: of folds the derivations only."""
     for gone in body.select(SCREEN_ONLY):
         if not gone.decomposed:
             gone.decompose()
@@ -104,6 +103,14 @@ def prepare(document: BeautifulSoup, body: Tag, page: str) -> None:
     for cell in body.select("div.cell"):
         if not cell.get_text(strip=True) and not cell.find(["img", "table"]):
             cell.decompose()
+    for corner in body.select("th"):
+        if not corner.contents:
+            corner.name = "td"
+
+
+def prepare(document: BeautifulSoup, body: Tag, page: str) -> None:
+    """Leave of an article what stands on paper, with headings one level lower."""
+    strip(document, body)
     for frame in body.find_all("figure"):
         frame["role"] = "none"  # the picture inside has the description
     for picture in body.find_all("img"):
@@ -119,9 +126,6 @@ def prepare(document: BeautifulSoup, body: Tag, page: str) -> None:
         # Its letters belong to style sheets, which a tag cannot hold: too small to be seen, the source stands for them.
         text = document.new_tag("span", attrs={"class": "print-tex tex2jax_ignore mathjax_ignore"}, string=source)
         formula.append(text)
-    for corner in body.select("th"):
-        if not corner.contents:
-            corner.name = "td"
     for level in range(5, 0, -1):
         for heading in body.find_all(f"h{level}"):
             heading.name = f"h{level + 1}"
@@ -135,8 +139,13 @@ def _spoken(source: str) -> str:
     return " ".join(re.sub(r"^\s*\\[(\[]|\\[)\]]\s*$", "", source).split())
 
 
-def connect(bodies: dict[str, Tag]) -> None:
-    """Turn links between pages into links within the book, and links to what it leaves out into words."""
+def connect(bodies: dict[str, Tag], file: Callable[[str], str] = lambda page: "") -> None:
+    """Turn links between pages into links within the book, and links to what it leaves out into words.
+
+    Args:
+        bodies: the articles by the names of their pages.
+        file: name of the file that a page has to itself, if it has one.
+    """
     there = {(page, tag["id"]) for page, body in bodies.items() for tag in body.select("[id]")}
     used = set[tuple[str, str]]()
     for page, body in bodies.items():
@@ -149,9 +158,9 @@ def connect(bodies: dict[str, Tag]) -> None:
                 link.unwrap()
             elif (name, fragment) in there:
                 used.add((name, fragment))
-                link["href"] = f"#{key(name)}--{fragment}"
+                link["href"] = f"{file(name)}#{key(name)}--{fragment}"
             else:
-                link["href"] = f"#{key(name)}"
+                link["href"] = f"{file(name)}#{key(name)}"
     for page, body in bodies.items():
         styles = " ".join(style.get_text() for style in body.find_all("style"))
         for tag in body.select("[id]"):
@@ -180,7 +189,7 @@ def assemble(parts: Sequence[Part], site: Path, front: str) -> str:
             f"<title>{html.escape(titles[begins])}</title>",
             *_styles(*heads[0]),
             f"<style>{_running(titles)}</style>",
-            f"<script>window.MathJax = {json.dumps(_mathjax([document for document, _ in heads]))}</script>",
+            f"<script>window.MathJax = {json.dumps(mathjax([document for document, _ in heads]))}</script>",
             *dict.fromkeys(script for head in heads for script in _scripts(*head)),
             '</head><body class="print-book"><div class="bd-container print-book"><main class="bd-main">',
             '<div class="bd-content"><div class="bd-article-container"><article class="bd-article">',
@@ -213,7 +222,7 @@ def _styles(document: BeautifulSoup, page: str) -> Iterator[str]:
     yield f"<style>{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
 
 
-def _mathjax(documents: Sequence[BeautifulSoup]) -> dict[str, object]:
+def mathjax(documents: Sequence[BeautifulSoup]) -> dict[str, object]:
     """The site's settings of MathJax, without what only a screen needs; a page without formulas has none."""
     setting = re.compile(r"window\.MathJax = (\{.*\})\s*$")
     found = [
@@ -264,31 +273,34 @@ def _printed(parts: Sequence[Part], bodies: dict[str, Tag], titles: dict[str, st
             yield f'<section class="print-page p-{name}" id="{name}">{inside}</section>'
 
 
-def front(site: Path) -> str:
-    """The title page, and what a reader of paper should know."""
+def imprint() -> dict[str, str]:
+    """What a title page says of the book: title, subtitle, authors, copyright, version, and the day it was built of."""
     config = yaml.safe_load(chapters.words(chapters.ROOT / "_config.yml"))
     cited = yaml.safe_load(chapters.words(chapters.ROOT / "CITATION.cff"))
-    title, subtitle = config["title"], cited["title"].partition(": ")[2]
-    built = built_on(site)
-    lines = {
-        "title": title,
+    subtitle, built = cited["title"].partition(": ")[2], dates.moment()
+    return {
+        "title": config["title"],
         "subtitle": subtitle[:1].upper() + subtitle[1:],
         "authors": config["author"],
-        "version": f"Version {cited['version']}, printed from the site built on {built.day} {built:%B %Y}",
+        "copyright": str(config["copyright"]),
+        "version": str(cited["version"]),
+        "day": f"{built.day} {built:%B %Y}",
     }
+
+
+def front(site: Path) -> str:
+    """The title page, and what a reader of paper should know."""
+    built_file(site / "index.html")
+    told = imprint()
+    lines = {name: told[name] for name in ("title", "subtitle", "authors")}
+    lines["version"] = f"Version {told['version']}, printed from the site built on {told['day']}"
     said = "".join(f'<p class="print-{name}">{html.escape(text)}</p>' for name, text in lines.items())
     return f"""<section class="print-front"><div>{said}</div>
-<div class="print-note"><p>© {html.escape(str(config["copyright"]))}.</p>
+<div class="print-note"><p>© {html.escape(told["copyright"])}.</p>
 <p>The book runs: <code>make book</code> executes every chapter and builds a site, and this is its print. On paper
 there are no sliders: figures stand as they first appear, with what one finds by moving them. Code that the site folds
 away, hints, and solutions of the exercises are left out, and so are the reference of the library and the table of
 tests, which would double its length: all of them are in the site.</p></div></section>"""
-
-
-def built_on(site: Path) -> datetime.datetime:
-    """The day of what the site was built of."""
-    _built(site / "index.html")
-    return dates.moment()
 
 
 def print_(page: Path, browser: Browser) -> bytes:

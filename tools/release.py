@@ -1,8 +1,8 @@
-"""Put what was built together as a release: archives for students and teachers, the site, the PDF, the wheel, the sums.
+"""Put what was built together as a release: archives for students and teachers, site, PDF, EPUB, wheel, sums.
 
 Of a bill of materials, dist/learning-to-adapt.cdx.json, a copy is put in if it is there.
 
-    python tools/release.py                what `make book course pdf` has built, in dist/release
+    python tools/release.py                what `make book course pdf epub` has built, in dist/release
     python tools/release.py --tag v0.1.0   only if that is the version everywhere
     python tools/release.py --verify       whether dist/release is still what its SHA256SUMS says
 
@@ -54,6 +54,7 @@ class Built:
         site: the folder of the site.
         kit: the folder of the course kit.
         pdf: the printed book.
+        epub: the book for e-readers.
         wheel: the package.
         materials: what it is made with, as CycloneDX has it, where that was made.
     """
@@ -61,6 +62,7 @@ class Built:
     site: Path
     kit: Path
     pdf: Path
+    epub: Path
     wheel: Path
     materials: Path | None = None
 
@@ -94,9 +96,11 @@ def files_in(folder: Path) -> dict[str, Path]:
     """The files below a folder by their names there; Broken if there are none."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     if not found:
-        raise chapters.Broken(f"{folder} is not there or empty: run `make book course pdf` first")
+        raise chapters.Broken(f"{folder} is not there or empty: run `make book course pdf epub` first")
     if half := next((name for name in found if ".part/" in name or name.endswith(".part")), None):
-        raise chapters.Broken(f"{folder / half} is of a command that was cut off: run `make book course pdf` again")
+        raise chapters.Broken(
+            f"{folder / half} is of a command that was cut off: run `make book course pdf epub` again"
+        )
     return found
 
 
@@ -149,7 +153,7 @@ def syllabi() -> bytes:
             read, work = courses.minutes(session, known)
             lines.append(f"- **{session.title}** ({session.time}; reading {read} min, exercises {work} min)")
             lines += [f"  - read *{courses.title(page)}*" for page in session.chapters]
-            lines += [f"  - exercise *{known[label].title}*" for label in session.exercises]
+            lines += [f"  - exercise {known[label].number}, *{known[label].title}*" for label in session.exercises]
             lines += [f"  - slides: {deck}" for deck in session.decks]
             lines += [f"  - problem set: {session.problem_set}"] if session.problem_set else []
             lines += [f"  - {session.milestone}"] if session.milestone else []
@@ -211,11 +215,9 @@ def put_together(built: Built, out: Path, release: str, legal: Iterable[Path]) -
             {**words, **plan, **_start(release, "for teachers", _FOR_TEACHERS), **files_in(built.kit)},
         ),
         archive(out / f"{stem}-site.zip", {**words, **site}),
-        out / f"{stem}.pdf",
-        out / built.wheel.name,
     ]
-    made[3].write_bytes(built.pdf.read_bytes())
-    shutil.copyfile(built.wheel, made[4])
+    for source, name in ((built.pdf, f"{stem}.pdf"), (built.epub, f"{stem}.epub"), (built.wheel, built.wheel.name)):
+        made.append(shutil.copyfile(source, out / name))
     if built.materials is not None:
         made.append(bill(built.materials, out / f"{stem}.cdx.json"))
     (out / SUMS).write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(made)), encoding="ascii")
@@ -258,14 +260,15 @@ def verify(folder: Path) -> list[str]:
 def release(out: Path) -> list[Path]:
     """Make a release of what is built, beside its folder: what an earlier one left there stays until it is whole."""
     own = version()
-    pdf = chapters.ROOT / "dist" / f"{NAME}.pdf"
-    if not pdf.is_file():
-        raise chapters.Broken(f"{pdf} is not there: run `make pdf` first")
+    books = [chapters.ROOT / "dist" / f"{NAME}.{kind}" for kind in ("pdf", "epub")]
+    for book in books:
+        if not book.is_file():
+            raise chapters.Broken(f"{book} is not there: run `make {book.suffix[1:]}` first")
     draft = out.with_name(f"{out.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
-        made = _made(draft, own, pdf)
+        made = _made(draft, own, *books)
         shutil.rmtree(out, ignore_errors=True)
         draft.rename(out)
     finally:
@@ -273,13 +276,13 @@ def release(out: Path) -> list[Path]:
     return [out / path.name for path in made]
 
 
-def _made(out: Path, own: str, pdf: Path) -> list[Path]:
+def _made(out: Path, own: str, pdf: Path, epub: Path) -> list[Path]:
     dist = chapters.ROOT / "dist"
     with tempfile.TemporaryDirectory() as folder:
         # Made by the release's workflow alone: the tool is no part of the lock.
         materials = dist / f"{NAME}.cdx.json"
         made, found = wheel(Path(folder)), materials if materials.is_file() else None
-        built = Built(chapters.built() / "html", dist / "course", pdf, made, found)
+        built = Built(chapters.built() / "html", dist / "course", pdf, epub, made, found)
         return put_together(built, out, own, [chapters.ROOT / name for name in LEGAL])
 
 

@@ -3,10 +3,16 @@
 "use strict";
 (() => {
   // Pages with charts have the Vega bundle loaded beside their text; it is there, or on its way.
-  const vega = () => window.vegaEmbed ? Promise.resolve(window.vegaEmbed) : new Promise((resolve, reject) => {
+  const vega = () => window.vegaEmbed ? Promise.resolve() : new Promise((resolve, reject) => {
     const script = document.querySelector("script[src*='vega-bundle.js']");
-    script.addEventListener("load", () => resolve(window.vegaEmbed));
+    script.addEventListener("load", () => resolve());
     script.addEventListener("error", () => reject(new Error(`cannot load ${script.src}`)));
+  });
+
+  // Texts are measured before they are drawn: with the font of the figures, which comes with the bundle.
+  const ready = () => ready.once ??= vega().then(() => {
+    document.head.append(Object.assign(document.createElement("style"), {textContent: window.iclFont}));
+    return Promise.all([400, 500].map(weight => document.fonts.load(`${weight} 12px "Chart Sans"`)));
   });
 
   // Pictures that nobody came near are loaded when the page is printed, also by a browser that does not by itself.
@@ -39,7 +45,7 @@
     return 0.2126 * part(0) + 0.7152 * part(8) + 0.0722 * part(4);
   }
 
-  function themed(spec) {
+  function themed(spec, paper) {
     const copy = structuredClone(spec);
     const walk = node => {
       for (const key of Object.keys(node ?? {})) {
@@ -48,11 +54,11 @@
         else if (typeof node[key] === "object") walk(node[key]);
       }
     };
-    if (dark()) walk(copy);
-    const css = getComputedStyle(document.documentElement);
-    const text = css.getPropertyValue("--pst-color-text-base").trim() || "#222";
-    const muted = css.getPropertyValue("--pst-color-text-muted").trim() || "#555";
-    const line = dark() ? "#4a4f57" : "#dcdfe4";
+    const turn = dark() && !paper, css = getComputedStyle(document.documentElement);
+    if (turn) walk(copy);
+    const text = paper ? "#222" : css.getPropertyValue("--pst-color-text-base").trim() || "#222";
+    const muted = paper ? "#555" : css.getPropertyValue("--pst-color-text-muted").trim() || "#555";
+    const line = turn ? "#4a4f57" : "#dcdfe4";
     const merge = (name, extra) => { copy.config[name] = {...copy.config[name], ...extra}; };
     merge("axis", {labelColor: muted, titleColor: text, gridColor: line, tickColor: line});
     merge("title", {color: text, subtitleColor: muted});
@@ -81,10 +87,11 @@
   function wrapped(spec, width) {
     if (!spec.title) return;
     const title = typeof spec.title === "string" ? {text: spec.title} : spec.title;
+    const {fontSize, fontWeight, subtitleFontSize} = spec.config.title;
     const fit = (lines, size, weight) =>
       [lines].flat().flatMap(line => broken(line, width - 16, size, weight, spec.config.font));
-    spec.title = {...title, text: fit(title.text, 15, 600)};
-    if (title.subtitle) spec.title.subtitle = fit(title.subtitle, 12.5, 400);
+    spec.title = {...title, text: fit(title.text, fontSize, fontWeight)};
+    if (title.subtitle) spec.title.subtitle = fit(title.subtitle, subtitleFontSize, 400);
   }
 
   /* The titles of the axis below and of a scale of colours, in lines of a width. */
@@ -100,7 +107,10 @@
      room: they take more lines too, and the limits' names stay inside. */
   function named(spec, width) {
     const rows = (spec.layer ?? []).map(layer => layer.encoding?.y).find(y => y?.type === "nominal" && y.sort)?.sort;
-    if (width >= 520) return width;
+    if (width >= 520) {
+      const size = spec.config.axis.labelFontSize, wide = row => Math.min(260, measured(row, size, 400, spec.config.font));
+      return width - 20 - (rows ? Math.max(...rows.map(wide)) : 4.6 * size);
+    }
     const beside = width - 57;  // the title of the axis at the left, and its labels
     captioned(spec, rows ? 0.5 * width : beside - 30);  // it is centred below the plot, whose numbers may be longer
     if (!rows) return beside;
@@ -126,21 +136,38 @@
     return room;
   }
 
+  /* Where all numbers of the axis below have labels, or all columns of a heat map, a phone has room for some: for every
+     second or third, say, if that leads from the first to the last. */
+  function thinned(spec, room) {
+    const across = (spec.layer ?? []).map(({encoding}) => encoding?.x).filter(x => x?.axis);
+    if (!across.length) return;
+    const [{type, field, axis}] = across, rows = spec.datasets?.[(spec.layer[0].data ?? spec.data).name];
+    const all = axis.values ?? (type === "ordinal" && rows?.map(row => row[field]));
+    if (!all) return;
+    const numbers = [...new Set(all)].sort((a, b) => a - b), steps = numbers.length - 1;
+    const wide = number => measured(`${Number(Number(number).toPrecision(3))}`, spec.config.axis.labelFontSize, 400, spec.config.font);
+    const most = Math.floor(room / (8 + Math.max(...numbers.map(wide))));
+    if (steps <= most) return;
+    let parts = most;
+    while (parts > 2 && steps % parts) parts--;
+    if (parts < 3) parts = most;
+    const values = Array.from({length: parts + 1}, (_, i) => numbers[Math.round(i * steps / parts)]);
+    for (const x of across) x.axis = {...x.axis, values};
+  }
+
   /* Labels at the ends of lines need room that a phone does not have: a legend takes their place. */
   function fitted(spec, width) {
     spec.width = width;
     spec.autosize = {type: "fit-x", contains: "padding"};
-    // Fitting makes room for the labels by itself; the padding was for the static picture.
-    delete spec.padding;
     const room = named(spec, width);
+    thinned(spec, room);
     // As many columns as the longest name leaves room for; a name that is cut says nothing.
     const names = (spec.layer ?? []).flatMap(layer => layer.encoding?.color?.scale?.domain ?? []);
-    // A letter of 12 pixels is 6.6 wide; on slides they are larger.
-    const letter = 0.55 * (spec.config.legend?.labelFontSize ?? 12);
-    const longest = 34 + letter * Math.max(0, ...names.map(name => String(name).length));
-    const most = width < 520 ? 2 : spec.config.legend?.columns ?? 3;
-    const columns = Math.max(1, Math.min(most, Math.floor(room / longest)));
-    spec.config.legend = {...spec.config.legend, columns, labelLimit: room - 34};
+    const {labelFontSize, symbolSize = 100, columns: usual} = spec.config.legend;
+    const beside = 24 + Math.sqrt(symbolSize);
+    const longest = beside + Math.max(0, ...names.map(name => measured(name, labelFontSize, 400, spec.config.font)));
+    const columns = Math.max(1, Math.min(width < 520 ? 2 : usual, Math.floor(room / longest)));
+    spec.config.legend = {...spec.config.legend, columns, labelLimit: room - beside};
     if (width >= 520) return;
     if (!spec.layer?.some(layer => layer.name === "labels")) return;
     spec.layer = spec.layer.filter(layer => layer.name !== "labels");
@@ -193,7 +220,7 @@
     };
     offer("Data", () => save(`${page}-${number}.csv`, "text/csv", csv(tables(spec, figure.view))));
     offer("Specification", () => save(`${page}-${number}.vl.json`, "application/json", JSON.stringify(spec, null, 1)));
-    offer("Picture", async () => save(`${page}-${number}.svg`, "image/svg+xml", await figure.view.toSVG()));
+    offer("Picture", async () => save(`${page}-${number}.svg`, "image/svg+xml", await figure.picture()));
     figure.querySelector(".icl-chart__view").after(bar);
     return bar;
   }
@@ -219,8 +246,8 @@
     figure.update = async () => {
       const result = window.icl.explorables[explorable.function](values, explorable.constants ?? {});
       readout.textContent = result.readout;
-      for (const [name, rows] of Object.entries(result.datasets)) figure.view.data(name, rows);
-      await figure.view.runAsync();
+      figure.moved = result.datasets;
+      await show(figure.view, figure.moved);
     };
     // A slider moves faster than a chart is drawn: what moved meanwhile is drawn once, at its last value.
     const follow = async () => {
@@ -282,8 +309,32 @@
     figure.querySelector("img").before(form, readout);
   }
 
+  /* Move a view's curves. */
+  async function show(view, datasets) {
+    for (const [name, rows] of Object.entries(datasets)) view.data(name, rows);
+    await view.runAsync();
+  }
+
+  function laid(spec, width, paper = false) {
+    const drawn = themed(spec, paper);
+    wrapped(drawn, width);
+    fitted(drawn, width);
+    return drawn;
+  }
+
+  /* The figure as it stands, light on a dark page too, as a file for paper and for other programs: with its font. */
+  async function picture(figure, spec) {
+    const drawn = laid(spec, figure.querySelector(".icl-chart__view").clientWidth, true);
+    drawn.background = "white";
+    const {view} = await window.vegaEmbed(document.createElement("div"), drawn, {actions: false, renderer: "none"});
+    await show(view, figure.moved ?? {});
+    const svg = await view.toSVG();
+    view.finalize();
+    return svg.replace(">", `><style>${window.iclFont}</style>`);
+  }
+
   async function draw(figure) {
-    const embed = await vega();
+    await ready();
     const spec = JSON.parse(figure.querySelector("script[type='application/json']").textContent);
     let host = figure.querySelector(".icl-chart__view");
     const first = !host;
@@ -292,13 +343,11 @@
       host.className = "icl-chart__view";
       figure.querySelector("img").after(host);
     }
-    const drawn = themed(spec), of = theme();
-    const width = figure.clientWidth;
-    wrapped(drawn, width);
-    fitted(drawn, width);
-    figure.drawnWidth = width;
+    const of = theme(), drawn = laid(spec, host.clientWidth);
+    figure.drawnWidth = figure.clientWidth;
+    figure.picture = () => picture(figure, spec);
     figure.view?.finalize();
-    figure.view = (await embed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: of}})).view;
+    figure.view = (await window.vegaEmbed(host, drawn, {actions: false, renderer: "svg", tooltip: {theme: of}})).view;
     if (first) {
       figure.querySelector("img").hidden = true;
       const bar = buttons(figure, spec);

@@ -2,12 +2,9 @@
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   for (const table of document.querySelectorAll(".bd-article table")) {
-    // A wide table scrolls inside a box of its own, which the keyboard can reach.
+    // A wide table scrolls inside a box of its own.
     const box = document.createElement("div");
     box.className = "icl-scroll";
-    box.tabIndex = 0;
-    box.setAttribute("role", "group");
-    box.setAttribute("aria-label", "table");
     table.before(box);
     box.append(table);
     // The corner above a table's row names heads nothing.
@@ -20,6 +17,13 @@ document.addEventListener("DOMContentLoaded", () => {
   const look = box => {
     box.classList.toggle("icl-goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
     box.classList.toggle("icl-came-from", box.scrollLeft > 1);
+  };
+  // What scrolls the keyboard can reach, and a screen reader says what it is.
+  const reach = box => {
+    const scrolls = box.scrollWidth > box.clientWidth + 1;
+    const name = box.matches(".icl-scroll") ? "table" : box.matches("pre") ? "code" : "formula";
+    for (const [key, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]])
+      scrolls ? box.setAttribute(key, value) : box.removeAttribute(key);
   };
   // A table that is a little too wide is set a little smaller; what is much too wide scrolls.
   const fit = box => {
@@ -38,7 +42,7 @@ document.addEventListener("DOMContentLoaded", () => {
       wide.push(formula);
     }
   };
-  const lookAtAll = () => { findLong(); wide.forEach(box => { fit(box); look(box); }); };
+  const lookAtAll = () => { findLong(); wide.forEach(box => { fit(box); look(box); reach(box); }); };
   wide.forEach(box => box.addEventListener("scroll", () => look(box), { passive: true }));
   addEventListener("resize", lookAtAll);
   document.addEventListener("toggle", lookAtAll, true); // what a dropdown hid had no width
@@ -54,6 +58,25 @@ document.addEventListener("DOMContentLoaded", () => {
   };
   addEventListener("hashchange", unfold);
   unfold();
+  // One button opens and closes all code of a page.
+  const code = [...document.querySelectorAll(".bd-article details.hide:has(.cell_input)")];
+  if (code.length > 1) {
+    const button = document.createElement("button");
+    const all = () => code.every(fold => fold.open);
+    const tell = () => {
+      button.title = all() ? "Hide all code" : "Show all code";
+      button.setAttribute("aria-label", button.title);
+    };
+    button.className = "btn btn-sm icl-all-code";
+    button.innerHTML = '<span class="btn__icon-container"><i class="fas fa-code"></i></span>';
+    button.addEventListener("click", () => {
+      const open = !all();
+      code.forEach(fold => { fold.open = open; });
+    });
+    code.forEach(fold => fold.addEventListener("toggle", tell));
+    tell();
+    document.querySelector(".article-header-buttons").prepend(button);
+  }
   // The theme's link home stands outside every landmark; screen readers go from landmark to landmark.
   const home = document.querySelector(".sidebar-primary-item:has(> .navbar-brand)");
   home?.setAttribute("role", "navigation");

@@ -1,6 +1,7 @@
 """The scripts and styles that the pages use, the site's own and those of others: nothing is fetched from elsewhere."""
 
 import importlib.metadata
+import json
 from pathlib import Path
 
 import chapters
@@ -40,10 +41,10 @@ def _mathjax(folder: Path) -> None:
 
 def _vega(bundle: Path) -> None:
     # Making it takes seconds: it is told by its first line, and by its last that it is whole.
-    first = (
-        f"// Vega-Lite {charts._VEGALITE} by vl-convert {importlib.metadata.version('vl-convert-python')}\n(() => {{"
-    )
-    first, last = first.encode(), b"})();\n"
+    versions = f"Vega-Lite {charts._VEGALITE} by vl-convert {importlib.metadata.version('vl-convert-python')}"
+    first = f"// {versions}\n(() => {{".encode()
+    # With what draws the charts comes the font that measures them.
+    last = f"}})();\nwindow.iclFont = {json.dumps(charts.font_face(400) + charts.font_face(500))};\n".encode()
     there = bundle.read_bytes() if bundle.is_file() else b""
     if not (there.startswith(first) and there.endswith(last)):
         script = vl_convert.javascript_bundle(vl_version=charts._VEGALITE)

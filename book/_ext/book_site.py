@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import addresses
 import argument_bounds
 import assets
 import chapters
@@ -19,6 +20,7 @@ import markup
 import measurements
 import myst_nb.sphinx_ext
 import nbformat
+import news
 import notebooks
 import page_footer
 import pictures
@@ -85,10 +87,11 @@ def _run_chapters(app: Sphinx) -> None:
 
 
 def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
-    """A page is read again when its chapter has put out something else, or the making of downloads changed."""
+    """A page is read again when its chapter has put out something else, or what downloads are made with."""
     if chapters.is_chapter(source[0]):
         app.env.note_dependency(str(measurements.place(docname)))
         app.env.note_dependency(notebooks.__file__)
+        app.env.note_dependency(str(chapters.ROOT / "book/references.bib"))
 
 
 def _one_document(app: Sphinx, doctree: Any) -> None:
@@ -148,7 +151,9 @@ def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, An
     if doctree is not None and (chapters.ROOT / f"{page}.md").exists() and chapters.is_chapter(chapters.source(page)):
         target = Path(app.outdir) / "_sources" / f"{page}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(runs.download(page), target)
+        site = app.config.html_baseurl
+        citation, _ = page_footer.citation(page, chapters.title(page).replace("*", ""))
+        nbformat.write(runs.offer(page, citation, site), target)
         context["ipynb_source"] = f"{page}.ipynb"
 
 
@@ -169,6 +174,31 @@ def _assets(app: Sphinx) -> None:
     myst_nb.sphinx_ext.add_global_html_resources(app, None)
 
 
+#: A host serves the page for missing addresses at any depth of any folder. So it looks for the book's own folder, the
+#: deepest above the address that has this script, and has its links start from there, all but those within the page.
+_FIND_BASE = """<script>{
+  const parts = location.protocol.startsWith("http") ? location.pathname.split("/") : [];
+  while (parts.pop() !== undefined) {
+    const folder = `${parts.join("/")}/`, ask = new XMLHttpRequest();
+    ask.open("HEAD", `${folder}_static/page.js`, false);
+    ask.send();
+    if (ask.status !== 200) continue;
+    document.write(`<base href="${folder}">`);
+    break;
+  }
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const link of document.querySelectorAll('a[href^="#"]'))
+      link.href = location.pathname + link.getAttribute("href");
+  });
+}</script>"""
+
+
+def _missing_page(app: Sphinx) -> list[Any]:
+    """The page that hosts serve in place of one that is not there."""
+    body = "<h1>Page not found</h1>\n<p>There is no page at this address. The list of pages and the search help.</p>"
+    return [("404", {"title": "Page not found", "body": body, "metatags": _FIND_BASE}, "page.html")]
+
+
 def _lay_claims(app: Sphinx, fault: Exception | None) -> None:
     """The ledger as data beside its page."""
     if fault is None:
@@ -181,8 +211,6 @@ def _repository(app: Sphinx, config: Any) -> None:
         url = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
         branch = os.environ.get("GITHUB_REF_NAME", "main")
         config.html_theme_options |= {"repository_url": url, "repository_branch": branch, "use_repository_button": True}
-        # A project's pages stand in a folder of the host, and the page for missing addresses must know it.
-        config.notfound_urls_prefix = f"/{name.split('/')[-1]}/"
         if url.startswith("https://github.com/"):
             owner, project = name.lower().split("/")
             own = project == f"{owner}.github.io"
@@ -192,9 +220,11 @@ def _repository(app: Sphinx, config: Any) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register everything."""
     dates.settle()
+    addresses.setup(app)
     argument_bounds.setup(app)
     directives.setup(app)
     landing.setup(app)
+    news.setup(app)
     searching.setup(app)
     sidebar.setup(app)
     page_footer.setup(app)
@@ -212,6 +242,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", _one_document)
     app.connect("doctree-read", _drop_said_outputs)
     app.connect("env-updated", _own_code)
+    app.connect("html-collect-pages", _missing_page)
     app.connect("html-collect-pages", _skip_current_code, priority=400)  # before viewcode
     app.connect("build-finished", _lay_claims)
     app.connect("build-finished", _mark_finished)

@@ -80,6 +80,14 @@ def source(page: str) -> str:
     return words(ROOT / f"{page}.md")
 
 
+def title(page: str) -> str:
+    """A page's first heading; Broken if it has none."""
+    found = re.search(r"^# (.+)$", re.sub(r"^```.*?^```", "", source(page), flags=re.S | re.M), re.M)
+    if found is None:
+        raise Broken(f"{page}.md: it has no title")
+    return found[1].strip()
+
+
 def pages() -> list[str]:
     """Document names of the whole book, in the reader's order, from `_toc.yml`; Broken if one has no file."""
     names = _listed(words(ROOT / "_toc.yml"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import chapters
 import measurements
-import transclude
+import numbering
 import yaml
 
 SYLLABI = "book/course/syllabi.yml"
@@ -71,6 +71,11 @@ class Exercise:
     page: str
     kind: str
     minutes: int
+
+    @property
+    def number(self) -> str:
+        """The number that the page shows."""
+        return numbering.exercises(self.page)[self.label]
 
 
 @dataclass(frozen=True)
@@ -341,4 +346,4 @@ def _about(text: str) -> tuple[str, ...]:
 
 def title(page: str) -> str:
     """A chapter's title."""
-    return transclude.title(page)
+    return chapters.title(page)

@@ -13,7 +13,7 @@ import chapters
 import prose
 import yaml
 
-_TAG = re.compile(r"\\tag\{([^}]*)\}")
+TAG = re.compile(r"\\tag\{([^}]*)\}")
 _NUMBER = r"\d{1,2}(?:\.\d{1,2})?"
 #: An equation's number in brackets; after another number, brackets hold a standard error.
 _NAMED = re.compile(rf"(?<![\w`\]^}}])(?<!\d )\((?!0\.)({_NUMBER})\)(?!\w)")
@@ -22,10 +22,10 @@ _LINK = re.compile(r"\]\(([^)#\s]+)\.md(?:#[^)]*)?\)")
 
 def tagged(texts: dict[str, str]) -> dict[str, set[str]]:
     """Numbers that each page shows."""
-    return {page: {number for tag in _TAG.findall(text) for number in _numbers(tag)} for page, text in texts.items()}
+    return {page: {number for tag in TAG.findall(text) for number in numbers(tag)} for page, text in texts.items()}
 
 
-def _numbers(tag: str) -> list[str]:
+def numbers(tag: str) -> list[str]:
     """Every number of a tag, those between the ends of "2.3 to 2.5" too."""
     if ends := re.fullmatch(r"(\d+)\.(\d+) to \1\.(\d+)", tag):
         return [f"{ends[1]}.{number}" for number in range(int(ends[2]), int(ends[3]) + 1)]

@@ -5,7 +5,7 @@
 {door}      the claims that a result rests on, each with its verdict, and the way to the chapter that proves it
 {said}      words that a cell of a chapter says, {measured} words that a check measured: `words <place>`
 {reading}   how much this page is to read, counted: `words`, `figures` or `minutes`
-{whats-new} the first lines of the changelog
+{whats-new} the first lines of the changelog, and the way to the feed of all of them
 """
 
 import base64
@@ -13,8 +13,11 @@ import html
 from pathlib import Path
 from typing import Any, ClassVar
 
+import addresses
 import chapters
 import measurements
+import news
+import numbering
 import transclude
 from directives import Generated, Watching
 from docutils import nodes
@@ -50,7 +53,11 @@ class FigureOf(Watching):
         except chapters.Broken as fault:
             raise self.error(f"figure-of: {fault}") from fault
         if "small" not in self.options:
-            return [nodes.raw("", f'<div class="icl-borrowed">{drawn.html}</div>', format="html")]
+            box = nodes.container(classes=["icl-borrowed"])
+            if numbering.chapter(page):
+                self.render(f"{{numref}}`{addresses.figure_name(page, drawn.spec)}`", box)
+            box += nodes.raw("", drawn.html, format="html")
+            return [box]
         data = base64.b64encode(transclude.small_picture(drawn.spec).encode()).decode()
         alt = html.escape(drawn.spec["description"])
         picture = f'<img class="icl-small" alt="{alt}" width="280" height="165" src="data:image/svg+xml;base64,{data}">'
@@ -83,7 +90,7 @@ class Door(Watching):
             for claim in rests_on
         )
         way = f'<a class="icl-door__way" href="{link(self.env.docname, page)}">'
-        way += f"Proved in <b>{html.escape(transclude.title(page))}</b>\u00a0→</a>"
+        way += f"Proved in <b>{html.escape(chapters.title(page))}</b>\u00a0→</a>"
         return [nodes.raw("", f'<p class="icl-door">{way}{badges}</p>', format="html")]
 
 
@@ -103,7 +110,7 @@ class Proved(SphinxRole):
         target = self.env.app.builder.get_relative_uri(self.env.docname, page)
         place = f"#check-{found.where}" if found.role == "measured" else ""
         link = nodes.reference("", "", internal=True, refuri=target + place, classes=["icl-proved"])
-        link["reftitle"] = f"{transclude.title(page)}: “{whole}”"
+        link["reftitle"] = f"{chapters.title(page)}: “{whole}”"
         link += nodes.Text(found.words)
         return [link], []
 
@@ -127,13 +134,20 @@ class WhatsNew(Generated):
     option_spec: ClassVar[dict[str, Any]] = {"lines": options.positive_int}
 
     def shown(self) -> list[Path]:
-        """The changelog."""
-        return [chapters.ROOT / "CHANGELOG.md"]
+        """The changelog, and what reads it."""
+        return [chapters.ROOT / "CHANGELOG.md", Path(news.__file__), *OWN]
+
+    def run(self) -> list[nodes.Node]:
+        """The lines, then the feed."""
+        up = "../" * self.env.docname.count("/")
+        feed = f'<a href="{up}{news.FILE}" type="application/atom+xml">Atom feed</a>'
+        link = f'<p class="icl-screen">Follow these lines as an {feed}.</p>'
+        return [*super().run(), nodes.raw("", link, format="html")]
 
     def markdown(self) -> str:
         """A list."""
-        pages = {transclude.title(page): page for page in chapters.with_cells()}
-        lines = transclude.news(chapters.words(self.shown()[0]), self.options.get("lines", 4))
+        pages = {chapters.title(page): page for page in chapters.with_cells()}
+        lines = news.newest(self.options.get("lines", 4))
         for name, page in pages.items():
             lines = [line.replace(f"*{name}*", f"[{name}](/{page}.md)") for line in lines]
         return "\n".join(f"- {line}" for line in lines)

@@ -93,7 +93,7 @@ def _foot(app: Sphinx, page: str, template: str, context: dict[str, Any], doctre
 
 
 def _templates(app: Sphinx, config: Any) -> None:
-    config.templates_path = [*config.templates_path, str(TEMPLATES)]
+    config.templates_path = [str(TEMPLATES), *config.templates_path]
     config.html_theme_options |= {"article_footer_items": ["icl-aids.html"]}
 
 

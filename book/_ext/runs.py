@@ -7,6 +7,7 @@ claims, records or sealed answers, or the lock.
 
 import asyncio
 import contextlib
+import copy
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ import chapters
 import joblib
 import nbformat
 import notebooks
+import numbering
 import yaml
 from joblib.externals.loky import get_reusable_executor
 from jupyter_cache import get_cache
@@ -37,6 +39,8 @@ from icl_book import closure
 
 CHECK, EXERCISE = "application/vnd.icl.check+json", "application/vnd.icl.exercise+json"
 SAID = "application/vnd.icl.said+json"
+_SPECIFICATION = re.compile(r'<script type="application/json">(.*?)</script>', re.S)
+FIGURE = '<figure class="icl-chart"'
 WORKERS = 2
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
 STARTS = 3  # two kernels that start at the same moment may choose the same port, and one of them dies of it
@@ -111,13 +115,60 @@ def as_page(text: str) -> nbformat.NotebookNode:
     return notebook
 
 
-def download(page: str) -> nbformat.NotebookNode:
-    """The notebook that a chapter's page offers: the page's code cells, and its text as Jupyter shows it."""
-    text = chapters.source(page)
+def download(page: str, **how: Any) -> nbformat.NotebookNode:
+    """A chapter as a notebook without outputs; see `notebooks.notebook`."""
     try:
-        return notebooks.notebook(text)
+        return notebooks.notebook(page, **how)
     except Exception as error:  # whatever the converter stumbles over, it is over this page
         raise chapters.Broken(f"{page}.md: {' '.join(str(error).split())}") from error
+
+
+def offer(page: str, citation: str, site: str = "") -> nbformat.NotebookNode:
+    """The notebook that a chapter's page offers: with what its run put out, and what to know before running it."""
+    run = cached(page)
+    if run is None:
+        raise chapters.Broken(f"{page}.md: it was not run as it is now")
+    notebook = with_outputs(download(page, site=site), run)
+    number_figures(notebook, page)
+    notebook.metadata["language_info"] = run.metadata["language_info"]
+    return notebooks.handed_on(notebook, page, citation)
+
+
+def with_outputs(notebook: nbformat.NotebookNode, run: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A chapter's notebook with the outputs of its run, as far as Jupyter shows them.
+
+    Of a figure that is its picture and alternative text: Jupyter has no program that draws our specifications.
+    """
+    for cell, ran in zip(notebooks.page_cells(notebook), notebooks.page_cells(run), strict=True):
+        # What a cell says of the text is for the build: there is nothing of it to see.
+        cell.outputs = [_shown(output) for output in ran.outputs if SAID not in output.get("data", {})]
+        cell.execution_count = ran.execution_count
+    return notebook
+
+
+def number_figures(notebook: nbformat.NotebookNode, page: str) -> None:
+    """Give a notebook's figures the numbers that a numbered chapter's page has."""
+    figures = [
+        output["data"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if output.get("data", {}).get("text/html", "").startswith(FIGURE)
+    ]
+    for count, data in enumerate(figures if numbering.chapter(page) else (), 1):
+        caption = f"<figcaption>Figure {numbering.number(page, count)}</figcaption>"
+        data["text/html"] = data["text/html"].replace(">", f">{caption}", 1)
+
+
+def _shown(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    output = copy.deepcopy(output)
+    data = output.get("data", {})
+    for mime in (CHECK, EXERCISE):
+        data.pop(mime, None)
+    if "text/html" in data:
+        data["text/html"] = _SPECIFICATION.sub("", data["text/html"])
+    if "text/plain" in data:  # where something lay in memory is another place at each run
+        data["text/plain"] = re.sub(r" at 0x[0-9a-f]+", "", data["text/plain"])
+    return output
 
 
 def cached(page: str) -> nbformat.NotebookNode | None:
@@ -272,7 +323,7 @@ def outputs(notebook: nbformat.NotebookNode, mime: str) -> list[Any]:
 
 def specifications(html: str) -> list[str]:
     """The chart specifications within some HTML, as JSON text."""
-    return re.findall(r'<script type="application/json">(.*?)</script>', html, re.S)
+    return _SPECIFICATION.findall(html)
 
 
 def charts(notebook: nbformat.NotebookNode) -> list[str]:

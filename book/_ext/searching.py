@@ -2,8 +2,8 @@
 
 Pages write symbols as TeX, as Greek letters or as names in code; readers type any of the three. Both are brought to one
 spelling, `lambda`, `sigma_w`, `D3`, `lambda_star`: pages by `words`, queries by `SPLITTER`, which Sphinx lays beside
-its stemmer. Rows of the notation table and terms of the glossary that have a letter are entries of the search's index
-too, so that a symbol's first hit says what it is.
+its stemmer. Both drop accents, so Ribiere finds Ribière. Rows of the notation table and terms of the glossary that have
+a letter are entries of the search's index too, so that a symbol's first hit says what it is.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ LETTERS = {
     and "WITH" not in unicodedata.name(letter)
 } | {"ϕ": "phi", "ϵ": "epsilon", "ϑ": "theta"}
 _LOW = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐₑᵢⱼₖₗₘₙₜₓ", "0123456789aeijklmntx", strict=True))
+_ACCENT = re.compile(r"[\u0300-\u036f]")
 _NAMES = "|".join(sorted(set(LETTERS.values()), key=lambda name: (-len(name), name)))
 _FONT = r"\\(?:math[a-z]+|boldsymbol|text|operatorname|bar|tilde|hat|wide[a-z]+)(?![a-z])\s*"
 _BRACES = r"\{\s*(\\?\w+)\s*\}"
@@ -42,7 +43,7 @@ _NUMBERED = re.compile(r"(?<![A-Za-z_\\])([A-Za-z])_([0-9])(?!\d)")
 def words(text: str) -> list[str]:
     """The words of a piece of text, of code or of TeX, as the search's index has them."""
     if not (text.isascii() and "\\" not in text and "_" not in text):
-        text = re.sub(_FONT, "", text)
+        text = _ACCENT.sub("", unicodedata.normalize("NFD", re.sub(_FONT, "", text)))
         text = "".join(f"_{_LOW[c]}" if c in _LOW else f"\\{LETTERS[c]} " if c in LETTERS else c for c in text)
         for _ in range(2):
             text = re.sub(_BRACES, r"\1 ", text)
@@ -67,7 +68,8 @@ def _spelt(name: str, below: str | None, star: str | None = None) -> str:
 SPLITTER = f"""
 function splitQuery(query) {{
   const letters = {json.dumps(LETTERS, ensure_ascii=False)}, low = {json.dumps(_LOW, ensure_ascii=False)};
-  let found = [], rest = query.replace(/{_FONT}/g, "").replace(/ς/g, "σ");
+  let found = [], rest = query.normalize("NFD").replace(/[\\u0300-\\u036f]/g, "");
+  rest = rest.replace(/{_FONT}/g, "").replace(/ς/g, "σ");
   rest = rest.replace(new RegExp(`[${{Object.keys(low).join("")}}]`, "g"), c => "_" + low[c]);
   rest = rest.replace(new RegExp(`([${{Object.keys(letters).join("")}}])([a-z0-9])?`, "gi"),
     (_, c, next) => "\\\\" + letters[c] + (next ? "_" + next : ""));

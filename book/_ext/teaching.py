@@ -47,7 +47,7 @@ def of_session(session: Session, known: dict[str, Exercise]) -> str:
         ]
     if session.exercises:
         each = [known[label] for label in session.exercises]
-        said = [f"{{ref}}`{e.title} <{e.label}>` ({KINDS[e.kind]}, {e.minutes}\u00a0min)" for e in each]
+        said = [f"{{ref}}`{e.number} {e.title} <{e.label}>` ({KINDS[e.kind]}, {e.minutes}\u00a0min)" for e in each]
         lines += ["Exercises: " + ", ".join(said), ""]
     if session.chapters:
         asked = courses.asked(session.chapters)

@@ -62,14 +62,6 @@ def chapter(name: str) -> str:
     return page
 
 
-def title(page: str) -> str:
-    """A page's first heading."""
-    found = re.search(r"^# (.+)$", re.sub(r"^```.*?^```", "", chapters.source(page), flags=re.S | re.M), re.M)
-    if found is None:
-        raise chapters.Broken(f"{page}.md: it has no title")
-    return found[1].strip()
-
-
 def proof(role: str, body: str) -> Proof:
     """Words and place of a role's text, `words <place>`; Broken if it is not that."""
     found = _BODY.fullmatch(body)
@@ -243,7 +235,6 @@ def small(spec: dict[str, Any]) -> dict[str, Any]:
     drawing: dict[str, Any] = json.loads(json.dumps(spec))
     drawing.pop("title", None)
     drawing.pop("usermeta", None)
-    drawing.pop("padding", None)
 
     def strip(node: Any) -> None:
         for layer in node.get("layer", ()):
@@ -286,20 +277,3 @@ def _svg(drawing: str) -> str:
     if done.returncode:
         raise chapters.Broken(f"a small picture cannot be drawn: {done.stderr.strip()[-300:]}")
     return done.stdout.strip()
-
-
-_BULLET = re.compile(r"^- (.*(?:\n  .*)*)", re.M)
-
-
-def news(changelog: str, count: int) -> list[str]:
-    """The first lines under Added of the changelog's newest version, each up to where its detail begins."""
-    newest = re.split(r"^## ", changelog, flags=re.M)[1]
-    added = re.search(r"^### Added\n(.*?)(?=^### |\Z)", newest, re.S | re.M)
-    if added is None:
-        raise chapters.Broken("CHANGELOG.md: its newest version has nothing under Added")
-    lines = []
-    for bullet in _BULLET.findall(added[1]):
-        line = re.split(r"; |\. |\.$| \(`", " ".join(bullet.split()))[0]
-        if not line.startswith("Changed verdicts"):
-            lines.append(line)
-    return lines[:count]

@@ -46,13 +46,11 @@ def fold(summary: str, inside: Html) -> Html:
 
 
 #: SVG attributes to strip: accessible names within the figure, whose own description covers it, and invisible parts.
-_HIDDEN_ATTRIBUTES = re.compile(r' (?:role|aria-[a-z]+|pointer-events|font-family)="[^"]*"| opacity="1"')
+_HIDDEN_ATTRIBUTES = re.compile(r' (?:role|aria-[a-z]+|pointer-events)="[^"]*"| opacity="1"')
 _EMPTY = re.compile(r'<path class="(?:background|foreground)"[^>]*/>|<rect [^>]*fill="white"/>')
 _PAINT = re.compile(r'(fill|stroke)="(#[0-9a-fA-F]{3,6}|black)"')
 #: Widths of the page's column and of a phone's, in pixels.
 _WIDTHS = {"wide": 800, "narrow": 360}
-#: Factor by which another machine's font may be wider than the one measured.
-_AIR = 1.25
 
 
 def picture(figure: Any, title: str, note: str) -> Html:
@@ -65,34 +63,18 @@ def picture(figure: Any, title: str, note: str) -> Html:
     """
     spec = figure.spec
     spec.pop("title", None)
-    legends = _longest_in_legend(spec)
     drawn = []
     for place, width in _WIDTHS.items():
-        columns = max(1, int((width - 60) / (40 + 6.6 * _AIR * legends)))
-        spec["config"]["legend"] |= {"columns": columns, "columnPadding": 12 + 6.6 * (_AIR - 1) * legends}
         for layer in spec["layer"] if place == "narrow" else ():
             axis = layer.get("encoding", {}).get("y", {}).get("axis")
             if axis and "labelLimit" in axis:
                 axis["labelLimit"] = 130
-        # Room for row names and axis numbers beside the plot.
-        beside = _size(figure.svg(480))[0] - 400
-        air = math.ceil((_AIR - 1) * beside)
-        svg = figure.svg(80 + max(width - beside - air, 150))
-        drawn.append(tag("div", _apply_theme(svg, place, figure.alt, air), class_=f"picture {place}"))
+        drawn.append(tag("div", _apply_theme(figure.svg(width), place, figure.alt), class_=f"picture {place}"))
     return tag("figure", tag("figcaption", tag("strong", title), " ", tag("span", note)), *drawn)
 
 
-def _longest_in_legend(spec: dict[str, Any]) -> int:
-    names = [
-        str(name)
-        for layer in spec["layer"]
-        for name in layer.get("encoding", {}).get("color", {}).get("scale", {}).get("domain", ())
-    ]
-    return max(map(len, names), default=1)
-
-
-def _apply_theme(svg: str, place: str, alt: str, air: int) -> Html:
-    """SVG with theme colours, alternative text and a left margin."""
+def _apply_theme(svg: str, place: str, alt: str) -> Html:
+    """SVG with theme colours and alternative text."""
     width, height = _size(svg)
     # Within tags only: text between them stays as it is.
     svg = re.sub(r"<[^>]*>", lambda found: _apply_theme_to_tag(found[0]), svg)
@@ -100,7 +82,7 @@ def _apply_theme(svg: str, place: str, alt: str, air: int) -> Html:
     key = f"{place}-{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
     svg = re.sub(r'(id="|url\(#)', rf"\g<1>{key}", svg)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{html.escape(alt)}" '
-    head += f'width="{width + air}" height="{height}" viewBox="{-air} 0 {width + air} {height}">'
+    head += f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
     return Html(re.sub(r"^<svg [^>]*>", lambda _: head, svg))
 
 
@@ -139,7 +121,7 @@ def document(title: str, body: Html, paints: Iterable[str]) -> str:
         paints: colours of its figures, as #rrggbb.
     """
     # Content security policy: even a malicious name can load nothing.
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; font-src data:"
     head = tag(
         "head",
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),

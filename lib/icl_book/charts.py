@@ -8,16 +8,21 @@ data and the specification for download.
 import base64
 import functools
 import html
+import io
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import altair
 import numpy as np
 import pandas as pd
 import vl_convert
+from fontTools import subset
+from fontTools.ttLib import TTFont
 
 #: Colour of every method, the same in all figures.
 METHODS: dict[str, str] = {
@@ -81,7 +86,10 @@ BY_DRIFT: dict[str, Any] = {
     "log_y": True,
     "y_domain": (0.95, 10.0),
 }
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+#: The font that measures and draws every text of a figure; its files lie in `fonts`.
+_FONT = "Chart Sans, sans-serif"
+_FONTS = Path(__file__).with_name("fonts")
+_WEIGHTS = {400: "Regular", 500: "Medium"}
 _VEGALITE = "6.4"
 #: Smallest distance of two dots in a row, as a share of the axis, at which neither hides the other.
 _HIDDEN = 0.025
@@ -93,7 +101,7 @@ def theme() -> dict[str, Any]:
         "background": "transparent",
         "font": _FONT,
         "view": {"stroke": None},
-        "title": {"anchor": "start", "fontSize": 15, "fontWeight": 600, "subtitleFontSize": 12.5, "offset": 12},
+        "title": {"anchor": "start", "fontSize": 15, "fontWeight": 500, "subtitleFontSize": 12.5, "offset": 12},
         "axis": {
             "labelFontSize": 12,
             "titleFontSize": 12.5,
@@ -102,11 +110,19 @@ def theme() -> dict[str, Any]:
             "domain": False,
         },
         # Room for the widest tick labels that sliders produce: the layout is not recomputed when they grow.
-        "axisY": {"minExtent": 42},
-        "axisX": {"labelOverlap": "greedy", "labelSeparation": 6},
+        "axisY": {"minExtent": 42, "tickCount": {"expr": "max(2, floor(height / 45))"}},
+        # Few enough that no label is dropped, and as many while a figure is fitted to its width.
+        "axisX": {
+            "labelOverlap": "greedy",
+            "labelSeparation": 6,
+            "labelFlush": False,
+            "tickCount": {"expr": "width < 400 ? 3 : 7"},
+        },
         "legend": {
             "labelFontSize": 12,
             "titleFontSize": 12,
+            "titleFontWeight": 500,
+            "labelOverlap": "greedy",
             "orient": "bottom",
             "symbolType": "stroke",
             "symbolOpacity": 1,
@@ -190,10 +206,10 @@ class Figure:
         return spec
 
     def svg(self, width: int = 680) -> str:
-        """Draw the chart as a static picture of `width` pixels."""
-        drawing = json.loads(json.dumps(self.spec).replace('"width": "container"', f'"width": {width - 80}'))
-        drawing["background"] = "white"
-        svg = str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE))
+        """Draw the chart as a static picture of `width` pixels, with the letters of its font."""
+        register_fonts()
+        drawing = _fitted(self.spec, width) | {"background": "white"}
+        svg = _with_letters(str(vl_convert.vegalite_to_svg(drawing, vl_version=_VEGALITE)))
         # Vega numbers clip paths and gradients per process; figures must not depend on the order of rendering.
         names: dict[str, str] = {}
         counted = re.compile(r'(id="|url\(#)((clip|gradient_)\d+)')
@@ -223,17 +239,111 @@ class Figure:
         }
 
 
+@functools.cache
+def register_fonts() -> None:
+    """Let the converter measure and draw with the figures' font."""
+    vl_convert.register_font_directory(str(_FONTS))
+
+
+def font_face(weight: int, letters: str | None = None) -> str:
+    """A style sheet's rule that brings one weight of the figures' font.
+
+    Args:
+        weight: 400 or 500.
+        letters: the characters that it needs; None for all.
+    """
+    path = _FONTS / f"ChartSans-{_WEIGHTS[weight]}.ttf"
+    data = path.read_bytes() if letters is None else _subset(path, letters)
+    source = f"url(data:font/ttf;base64,{base64.b64encode(data).decode()})"
+    return f'@font-face{{font-family:"Chart Sans";font-weight:{weight};src:{source}}}'
+
+
+def _subset(path: Path, letters: str) -> bytes:
+    font, out = TTFont(path, recalcTimestamp=False), io.BytesIO()
+    cut = subset.Subsetter(subset.Options(glyph_names=False, notdef_outline=False, name_IDs=[1]))
+    cut.populate(text=letters)
+    cut.subset(font)
+    font.save(out)
+    return out.getvalue()
+
+
+def _with_letters(svg: str) -> str:
+    """The SVG with the letters of its texts inside: what shows it as an image has no other font."""
+    used: dict[int, set[str]] = {}
+    for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
+        weight = 500 if text.get("font-weight", "400") in ("500", "600", "700", "bold") else 400
+        used.setdefault(weight, set()).update("".join(text.itertext()))
+    faces = "".join(font_face(weight, "".join(sorted(letters))) for weight, letters in sorted(used.items()))
+    return svg.replace("><", f"><style>{faces}</style><", 1)
+
+
+@functools.cache
+def _advances(weight: int) -> dict[int, float]:
+    """Width of every character, in ems."""
+    font = TTFont(_FONTS / f"ChartSans-{_WEIGHTS[weight]}.ttf")
+    return {code: font["hmtx"][glyph][0] / font["head"].unitsPerEm for code, glyph in font.getBestCmap().items()}
+
+
+def _text_width(text: str, size: float, weight: int = 400) -> float:
+    """Width of a line of text, in pixels."""
+    advances = _advances(weight)
+    return size * sum(advances.get(ord(character), 0.6) for character in text)
+
+
+def _wrapped(text: str, width: float, size: float, weight: int = 400) -> list[str]:
+    """The text in lines of at most `width` pixels."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and _text_width(longer, size, weight) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
+def _fitted(spec: dict[str, Any], width: int) -> dict[str, Any]:
+    """The specification for a picture of this width: title in lines, as many columns in the legend as fit."""
+    spec = {**spec, "config": {**spec["config"]}}
+    if said := spec.get("title"):
+        said = said if isinstance(said, dict) else {"text": said}
+        look, room = spec["config"]["title"], width - 16
+        spec["title"] = {"text": _wrapped(said["text"], room, look["fontSize"], look["fontWeight"])}
+        if lines := said.get("subtitle"):
+            size = look["subtitleFontSize"]
+            spec["title"]["subtitle"] = [part for line in lines for part in _wrapped(line, room, size)]
+    if spec.get("width") != "container":
+        return spec
+    spec |= {"width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
+    encodings = [layer.get("encoding", {}) for layer in spec.get("layer", [])]
+    names = [str(name) for each in encodings for name in each.get("color", {}).get("scale", {}).get("domain", ())]
+    downs = [each["y"] for each in encodings if each.get("y", {}).get("type") == "nominal"]
+    rows = [str(row) for down in downs for row in down.get("sort") or ()]
+    legend = spec["config"]["legend"]
+    # Left of the plot are the rows' names, or the numbers and the title of the axis.
+    left = max((min(_text_width(row, 12), 260) for row in rows), default=55) + 20
+    longest = 34 + max((_text_width(name, legend["labelFontSize"]) for name in names), default=0)
+    columns = max(1, min(legend["columns"], int((width - left) // longest)))
+    spec["config"]["legend"] = {**legend, "columns": columns, "labelLimit": width - left - 34}
+    return spec
+
+
 #: Note in notebooks on the sliders, which only the book's pages and slides have; their styles hide it.
 _STILL = '<p class="icl-still"><em>This figure has sliders on the page of the book; here it stands still.</em></p>'
-#: ARIA roles and labels within an SVG, which an image element does not expose.
-_HEARD = r' (?:role|aria-[a-z]+)="[^"]*"'
+#: Attributes of an SVG that an image element does not expose, or that say what would be without them too.
+_IDLE = (
+    r' (?:(?:role|aria-[a-z]+|pointer-events)="[^"]*"|(?:opacity|stroke-width)="1"|stroke-dasharray="1,0"'
+    rf'|font-family="{_FONT}"|transform="translate\(0,0\)")'
+)
 
 
 def _slim(svg: str) -> str:
-    """Minify an SVG for a page with alternative text: no labels per mark, no superfluous digits."""
+    """Minify an SVG for a page with alternative text: no labels per mark, nothing unseen, no superfluous digits."""
     digits = functools.partial(re.sub, r"(?<![\d.])\d+\.\d{3,}(?![\deE])", lambda number: f"{float(number[0]):.2f}")
-    slim = lambda tag: digits(re.sub(_HEARD, "", tag[0]))  # noqa: E731
-    return re.sub(r"<[^>]*>", slim, svg)  # numbers between tags are visible text
+    slim = lambda tag: digits(re.sub(_IDLE, "", tag[0]))  # noqa: E731
+    svg = re.sub(r"<[^>]*>", slim, svg)  # numbers between tags are visible text
+    svg = re.sub(r'<path class="(?:back|fore)ground" d="(?:M0,0h0v0h0Z)?"[^>]*>(?:</path>)?', "", svg)
+    return svg.replace("<g ", f'<g font-family="{_FONT}" ', 1)
 
 
 def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Scale:
@@ -390,10 +500,6 @@ def lines(
         )
         layers.append(star.encode(axes.x, axes.y, axes.colour, tooltip=axes.hover))
     chart = altair.layer(*layers).properties(width="container", height=height)
-    if labels == "direct":
-        # Room for the labels beside the plot.
-        room = 8 + 7 * max(len(name) for name in names)
-        chart = chart.properties(padding={"left": 5, "top": 5, "bottom": 5, "right": room})
     return Figure(chart, title=title, alt=alt, subtitle=subtitle, explorable=explorable)
 
 
@@ -429,8 +535,6 @@ def _y_axis(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[alt
     if moves:
         # Limits rounded to powers of ten would leave most of a logarithmic axis empty.
         ends = {"nice": False, "padding": 14} if log else {"zero": False}
-        # Within one decade it would have too many ticks.
-        ticks = {"axis": altair.Axis(tickCount=7)} if log else {}
     elif log and limits[1] >= 1e7:
         # Over many decades, label ticks as powers of ten.
         ticks = {"axis": altair.Axis(format="~e")}

@@ -11,7 +11,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
-import notebooks  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
 CHAPTERS = {page: TEXTS[page] for page in chapters.in_parts()}
@@ -116,24 +115,3 @@ def test_a_record_that_is_read_twice_is_named_once():
     cells = ['a = recorded("later")', 'b = recorded("sooner")', 'c = recorded("later")']
     text = "".join(f"```{{code-cell}}\n{cell}\n```\n\n" for cell in cells)
     assert chapters.records_of(text) == ["later", "sooner"]
-
-
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_notebooks_are_plain_markdown(page):
-    """The converted notebook keeps every code cell and has no MyST syntax left in its text."""
-    notebook = notebooks.notebook(CHAPTERS[page])
-    assert [c.source for c in notebook.cells if c.cell_type == "code"] == chapters.code_cells(CHAPTERS[page])
-    text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    assert not re.findall(r"^[`:]{3,}\{.*|\{[\w:-]+\}`|^\([\w:.-]+\)=", text, flags=re.M)
-
-
-def test_conversion_of_each_construct():
-    """Mathematics, roles, admonitions, exercises and generated tables become what plain Jupyter shows."""
-    source = (
-        "(a-label)=\n```{note} Mind\ntext {py:func}`icl.x` and {cite:t}`key`\n```\n"
-        "````{exercise-start} Title\n:label: ex\n````\n```{claims}\n```\n```{math}\na=b\n```\n[words](other.md)"
-    )
-    assert notebooks.plain(source) == (
-        "> **Mind**\n>\n> text `icl.x` and [key]\n#### Exercise: Title\n"
-        "*(The claims table is on the book's page.)*\n$$\na=b\n$$\nwords"
-    )

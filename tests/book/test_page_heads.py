@@ -103,6 +103,7 @@ def test_a_chapter_is_cited_with_its_state(monkeypatch):
         (r"\frac{D_1^2}{D_2}", ["D1", "2", "D2"]),
         ("optimal_forgetting(D3)", ["optimal_forgetting", "D3"]),
         ("Plain words, a b.", ["Plain", "words", "a", "b"]),
+        ("Polak and Ribière", ["Polak", "and", "Ribiere"]),
     ],
 )
 def test_symbols_have_one_spelling(written, words):

@@ -88,9 +88,18 @@ def test_exercises_tell_a_stub_from_a_solution(chapter):
 
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_downloads_are_offered(page):
-    """The download menu of a chapter links to its notebook, and the file is there."""
+    """Menu and foot of a chapter have links that save its notebook, the menu one that saves its source.
+
+    The notebook is there, with the outputs of the page's run; where a browser saves nothing, as in a folder of files, a
+    link opens a tab of its own.
+    """
     html = (HTML / f"{page}.html").read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"<a\b[^>]*>", html) if re.search(r'href="[^"]*_sources/', link)]
+    assert len(links) == 3
+    assert all(re.search(r" download\b(?!=)", link) and 'target="_blank"' in link for link in links)
     (link,) = set(re.findall(r'href="([^"]+\.ipynb)"', html))
+    notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
+    assert any("<img alt=" in html for html in runs.outputs(notebook, "text/html"))
     assert (HTML / f"{page}.html").parent.joinpath(link).resolve() == (HTML / "_sources" / f"{page}.ipynb").resolve()
 
 

@@ -114,7 +114,7 @@ def executed(source, *outputs):
 
 
 def told(name, passed, message):
-    data = {runs.EXERCISE: {"name": name, "passed": passed, "message": message}}
+    data = {runs.EXERCISE: {"name": name, "passed": passed, "message": message}, "text/plain": message}
     return nbformat.v4.new_output("display_data", data=data)
 
 
@@ -197,6 +197,11 @@ def one(tmp_path, monkeypatch):
     return page, path, notes
 
 
+def code_ids(page):
+    """Ids of the chapter's code cells that are no solution's: the first one and the blank."""
+    return [c.id for c in notebooks.whole(page).cells if c.cell_type == "code" and not cells.solves(c)]
+
+
 def test_a_student_gets_the_blank_and_the_hint(one):
     """Out are the solution, the import and the sentence that only it needed; the hint is shut."""
     notebook = notebooks.student(one[0])
@@ -207,7 +212,7 @@ def test_a_student_gets_the_blank_and_the_hint(one):
     assert "version 1.2" in text
     for gone in ("sin", "seal", "itself", "twice_solution", "Solution", "2 * x"):
         assert gone not in text.replace("Solutions are in", "")
-    assert [cell.id for cell in notebook.cells if cell.cell_type == "code"] == ["cell-1", "cell-3"]
+    assert [cell.id for cell in notebook.cells if cell.cell_type == "code"] == code_ids(one[0])
 
 
 def test_an_instructor_gets_all_of_it(one, monkeypatch):
@@ -225,7 +230,8 @@ def test_an_instructor_gets_all_of_it(one, monkeypatch):
     made = notebooks.instructor(page)
     sources = [cell.source for cell in made.cells]
     assert sources[1:5] == ["# A *title*", "> **For the instructor**\n>\n> Begin here.", "Words.\n\n## A heading", NOTE]
-    assert [c.outputs for c in made.cells if c.cell_type == "code"][:2] == [ran[0].outputs, ran[1].outputs[1:]]
+    shown = [nbformat.v4.new_output("display_data", data={"text/plain": "not yet"})]
+    assert [c.outputs for c in made.cells if c.cell_type == "code"][:2] == [ran[0].outputs, shown]
     begins, ends = (
         next(k for k, c in enumerate(made.cells) if c.id == f"{at}-ex-twice") for at in ("solution-of", "end-of")
     )
@@ -262,7 +268,8 @@ def test_a_run_is_judged(one):
     """A blank that does not say so and a solution that does not pass are named, and so is a check too few."""
     page = one[0]
     run = student_runs.filled(page, notebooks.student(page))
-    blank, solved = (next(c for c in run.cells if c.id == name) for name in ("cell-3", "filled-0-0"))
+    first, second = code_ids(page)
+    blank, solved = (next(c for c in run.cells if c.id == name) for name in (second, "filled-0-0"))
     assert "return sin(x - x) + x + x" in solved.source
     assert "from math import cos, sin" in solved.source
     blank.outputs, solved.outputs = [told("twice", False, "not yet: so")], [told("twice", True, "right")]
@@ -276,7 +283,7 @@ def test_a_run_is_judged(one):
     solved.outputs = []
     assert "0 checks for 1 blanks" in student_runs.judged(page, run).faults
     other = copy.deepcopy(run)
-    next(c for c in other.cells if c.id == "cell-1").outputs = [nbformat.v4.new_output("stream", text="1")]
+    next(c for c in other.cells if c.id == first).outputs = [nbformat.v4.new_output("stream", text="1")]
     assert len(student_runs.differences(other, run)) == 1
 
 
@@ -328,15 +335,16 @@ def test_students_notebooks_run(one, monkeypatch, capsys):
     page, _, _ = one
     monkeypatch.setattr(student_runs.runs, "unpacked_wheel", lambda: contextlib.nullcontext(Path()))
     right, noisy = True, False
+    first, second = code_ids(page)
 
     def side_by_side(work, *how):
         for name, notebook in work.items():
             for cell in notebook.cells:
-                if cell.id == "cell-3":
+                if cell.id == second:
                     cell.outputs = [told("twice", False, "not yet: it returned nothing")]
                 elif cell.id == "filled-0-0":
                     cell.outputs = [told("twice", right, "right")]
-                elif cell.id == "cell-1" and noisy and "filled-0-0" not in {c.id for c in notebook.cells}:
+                elif cell.id == first and noisy and "filled-0-0" not in {c.id for c in notebook.cells}:
                     cell.outputs.append(nbformat.v4.new_output("stream", text="other"))
             yield name, notebook, 1.0, ""
 
@@ -347,4 +355,4 @@ def test_students_notebooks_run(one, monkeypatch, capsys):
     assert student_runs.run([page]) == 1
     right, noisy = True, True
     assert student_runs.run([page], apart=True) == 1
-    assert "cell-1 puts out something else beside the solutions" in capsys.readouterr().out
+    assert f"{first} puts out something else beside the solutions" in capsys.readouterr().out

@@ -48,7 +48,7 @@ def chapter(page):
 @cache
 def titles():
     """Titles of the chapters, as notes may shorten them to their first words."""
-    return [transclude.title(page) for page in CHAPTERS]
+    return [chapters.title(page) for page in CHAPTERS]
 
 
 def kinds(section):

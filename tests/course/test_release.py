@@ -30,6 +30,7 @@ FILES = {
     "kit/slides/lecture-1.pdf": "%PDF",
     "kit/slides/lecture-1/index.html": "<p>notes</p>",
     "book.pdf": "%PDF-1.4",
+    "book.epub": "PK",
     "icl_book-9.9.9-py3-none-any.whl": "wheel",
     "LICENSE": "MIT",
 }
@@ -42,7 +43,7 @@ def built(folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(words, encoding="utf-8")
     wheel = folder / "icl_book-9.9.9-py3-none-any.whl"
-    return release.Built(folder / "site", folder / "kit", folder / "book.pdf", wheel)
+    return release.Built(folder / "site", folder / "kit", folder / "book.pdf", folder / "book.epub", wheel)
 
 
 def made(folder):
@@ -70,6 +71,7 @@ def test_each_gets_their_own(tmp_path):
         for whom in ("students", "teachers", "site")
     }
     assert all(listed == sorted(listed) for listed in names.values())
+    assert files["learning-to-adapt-9.9.9.epub"].read_text() == FILES["book.epub"]
     words = ["LICENSE", "README.md", "syllabi.md"]
     assert names["students"] == [*words[:2], "notebooks/adaptation/depth.ipynb", "slides/lecture-1.pdf", words[2]]
     kit = {name.removeprefix("kit/") for name in FILES if name.startswith("kit/")}
@@ -129,7 +131,7 @@ def test_sums_tell(tmp_path):
 
 def test_what_is_not_built_is_named(tmp_path):
     """Without a site or a kit there is no release, and the message says how to get them."""
-    with pytest.raises(chapters.Broken, match="run `make book course pdf` first"):
+    with pytest.raises(chapters.Broken, match="run `make book course pdf epub` first"):
         release.files_in(tmp_path / "site")
     (tmp_path / "kit/slides.part").mkdir(parents=True)
     (tmp_path / "kit/slides.part/deck.pdf").touch()
@@ -151,6 +153,9 @@ def test_a_release_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
     monkeypatch.setattr(release, "version", lambda: "9.9.9")
     (tmp_path / "dist").mkdir()
     (tmp_path / f"dist/{release.NAME}.pdf").touch()
+    with pytest.raises(chapters.Broken, match=r"learning-to-adapt\.epub is not there: run `make epub` first"):
+        release.release(tmp_path / "dist/release")
+    (tmp_path / f"dist/{release.NAME}.epub").touch()
 
     def one(out, *words, fails=False):
         (out / release.SUMS).write_text("sums")

@@ -14,7 +14,6 @@ import chapters  # noqa: E402
 import courses  # noqa: E402
 import measurements  # noqa: E402
 import teaching  # noqa: E402
-import transclude  # noqa: E402
 
 SYLLABI = courses.syllabi()
 TEXTS = {name: teaching.of_syllabus(syllabus) for name, syllabus in SYLLABI.items()}
@@ -152,7 +151,7 @@ def test_minutes_are_sums(name):
             assert not sums_are_right(planted)
     for page in SYLLABI[name].chapters:
         card = max(1, round(measurements.minutes(measurements.reading(chapters.source(page)))))
-        assert f"[{transclude.title(page)}](/{page}.md) ({card}\u00a0min)" in text
+        assert f"[{chapters.title(page)}](/{page}.md) ({card}\u00a0min)" in text
 
 
 def test_objectives_are_the_cards():
@@ -220,7 +219,7 @@ def test_the_picture_is_the_graph():
     assert all(courses.behind(bare, page) == rests[page] for page in GRAPH)
     svg = ElementTree.fromstring(teaching.picture(GRAPH, teaching.captions(), lambda page: f"../../{page}.html"))
     links = [(a.get("href"), a[0].text) for a in svg.iter("a")]
-    assert links == [(f"../../{page}.html", transclude.title(page)) for page in GRAPH]
+    assert links == [(f"../../{page}.html", chapters.title(page)) for page in GRAPH]
     dots = [(float(c.get("cx")), float(c.get("cy"))) for c in svg.iter("circle")]
     assert len(dots) == len(set(dots)) == len(GRAPH)
     trunks = [m for p in svg.iter("path") if (m := re.fullmatch(r"M(\S+) (\S+)V(\S+)", p.get("d")))]

@@ -105,13 +105,13 @@ MATERIALS = {"bomFormat": "CycloneDX", "components": [{"name": "leaf", "version"
 
 def released(folder, materials):
     """A release of a tiny book with this bill of materials, its files by name."""
-    for name in ("site/index.html", "kit/slides/a.pdf", "book.pdf", "one.whl"):
+    for name in ("site/index.html", "kit/slides/a.pdf", "book.pdf", "book.epub", "one.whl"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     bom = folder / "a.cdx.json"
     bom.write_text(materials)
     (folder / "out").mkdir()
-    built = release.Built(folder / "site", folder / "kit", folder / "book.pdf", folder / "one.whl", bom)
+    built = release.Built(*(folder / name for name in ("site", "kit", "book.pdf", "book.epub", "one.whl")), bom)
     return {path.name: path for path in release.put_together(built, folder / "out", "9.9.9", [])}
 
 

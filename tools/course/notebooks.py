@@ -9,9 +9,8 @@ chapter, which is not run again.
 import copy
 import json
 import re
-import tomllib
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import chapters
@@ -25,12 +24,8 @@ from course.cells import Cells, for_students
 
 #: A heading in plain Markdown.
 _HEADING = re.compile(r"^#{1,6} +(?P<words>.+?) *$", re.M)
-_HINT = re.compile(r"^> \*\*Hint\*\*\n>\n(?P<body>(?:^>.*\n?)+)", re.M)
 #: Functions in the cells of an appendix that hold the answer to an exercise; these cells are for instructors.
 BACK = {"book/adaptation/adaptive-filters": frozenset({"best_scaled"})}
-_LICENCES = (
-    "Text: [CC BY 4.0](https://creativecommons.org/licenses/by/4.0/), code: MIT, by the authors of *Learning to Adapt*."
-)
 
 
 def pages() -> list[str]:
@@ -38,24 +33,10 @@ def pages() -> list[str]:
     return chapters.in_parts()
 
 
-def version() -> str:
-    """The package's version."""
-    return _project(chapters.words(ROOT / "pyproject.toml"))["version"]
-
-
-@cache
-def _project(text: str) -> dict[str, str]:
-    project = tomllib.loads(text)["project"]
-    return {name: str(project[name]) for name in ("version", "requires-python")}
-
-
 def student(page: str) -> nbformat.NotebookNode:
     """A chapter for students: hints, blanks and their checks, and no solutions."""
     notebook = whole(page)
     notebook.cells = for_students(notebook.cells, BACK.get(page, frozenset()))
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = _folded(cell.source)
     return _finished(notebook, page, "student")
 
 
@@ -69,20 +50,8 @@ def instructor(page: str) -> nbformat.NotebookNode:
             transclude.sentence(found, transclude.run_of(transclude.page_of(found)))
         except chapters.Broken as error:
             raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {error}") from None
-    ran = (cell for cell in run.cells if cell.cell_type == "code")
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            twin = next(ran)
-            # What a cell says of the text is for the build: there is nothing of it to see.
-            cell.outputs = [output for output in twin.outputs if runs.SAID not in output.get("data", {})]
-            for output in cell.outputs:  # where something lay in memory is another place at each run
-                if plain := output.get("data", {}).get("text/plain"):
-                    output["data"]["text/plain"] = re.sub(r" at 0x[0-9a-f]+", "", plain)
-            cell.execution_count = twin.execution_count
+    runs.with_outputs(notebook, run)
     notebook.cells = with_notes(list(_marked(notebook.cells, labels(page))), page, notes(page))
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = _folded(cell.source)
     return _finished(notebook, page, "instructor")
 
 
@@ -92,24 +61,17 @@ def whole(page: str) -> nbformat.NotebookNode:
     solutions = len(notebooks.SOLUTION.findall(text))
     if solutions != len(re.findall(r"\{solution(?:-start)?\}", text)) or solutions != text.count("{solution-end}"):
         raise chapters.Broken(f"{page}.md: every solution has a solution-start and a solution-end")
-    notebook = copy.deepcopy(_download(page, text))
-    notebook.cells = [cell for cell in notebook.cells if cell.id != "how-to-run"]
-    return notebook
+    return copy.deepcopy(_download(page, text))
 
 
 @lru_cache(maxsize=64)
 def _download(page: str, text: str) -> nbformat.NotebookNode:
-    return runs.download(page)
+    return runs.download(page, nested=True)
 
 
 def labels(page: str) -> list[str]:
     """The labels of a chapter's solutions, in order."""
     return [match["label"] for match in notebooks.SOLUTION.finditer(chapters.source(page))]
-
-
-def _title(page: str) -> str:
-    (title, *_) = re.findall(r"^# +(.+?) *$", chapters.source(page), re.M)
-    return str(title)
 
 
 def _finished(notebook: nbformat.NotebookNode, page: str, edition: str) -> nbformat.NotebookNode:
@@ -119,30 +81,13 @@ def _finished(notebook: nbformat.NotebookNode, page: str, edition: str) -> nbfor
         "instructor": "With solutions, teaching notes and the book's own outputs; students get the other edition.",
     }[edition]
     head = (
-        f"**{_title(page)}**, {edition}'s edition. Page `{page}.html` of *Learning to Adapt*, version {version()}.\n\n"
-        f"To run it, install the book's package into Python {_python()} (`pip install .` in the book's repository, or "
-        f"`pip install icl_book-{version()}-py3-none-any.whl` from its release) and open this file in Jupyter. "
-        f"It needs no data and no network. {other}\n\n{_LICENCES}"
+        f"**{chapters.title(page)}**, {edition}'s edition. Page `{page}.html` of *Learning to Adapt*, "
+        f"version {notebooks.version()}.\n\n{notebooks.how_to_run(page)} {other}\n\n{notebooks.LICENCES}"
     )
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell(head, id="about"))
-    notebook.metadata["icl"] = {"edition": edition, "page": page, "version": version()}
+    notebook.metadata["icl"] = {"edition": edition, "page": page, "version": notebooks.version()}
     nbformat.validate(notebook)
     return notebook
-
-
-def _python() -> str:
-    needed = _project(chapters.words(ROOT / "pyproject.toml"))["requires-python"]
-    return f"{needed.removeprefix('>=')} or newer"
-
-
-def _folded(text: str) -> str:
-    """Hints shut, as on the page."""
-
-    def shut(match: re.Match[str]) -> str:
-        body = re.sub(r"^> ?", "", match["body"], flags=re.M).strip()
-        return f"<details><summary>Hint</summary>\n\n{body}\n\n</details>\n"
-
-    return _HINT.sub(shut, f"{text}\n").strip()
 
 
 def _marked(cells: Cells, names: list[str]) -> Iterator[nbformat.NotebookNode]:
@@ -156,8 +101,9 @@ def _marked(cells: Cells, names: list[str]) -> Iterator[nbformat.NotebookNode]:
             current = None
         if begins:
             current = next(left)
-            cell.source = cell.source.removeprefix("#### Solution").strip()
-            yield _bar("Solution", f"solution-of-{current}")
+            heading, _, rest = cell.source.partition("\n")
+            cell.source = rest.strip()
+            yield _bar(heading.strip("# "), f"solution-of-{current}")
         if inside and cell.cell_type == "code":
             cell.metadata.pop("jupyter", None)
         if cell.source:
@@ -184,7 +130,7 @@ def notes(page: str) -> dict[str, str]:
     preface, *parts = re.split(r"^## +", _notes(page), flags=re.M)
     preface = re.sub(r"^# .*$", "", preface, flags=re.M).strip()
     found: dict[str, str] = {}
-    for part in [f"{_title(page)}\n{preface}"] * bool(preface) + parts:
+    for part in [f"{chapters.title(page)}\n{preface}"] * bool(preface) + parts:
         heading, _, body = part.partition("\n")
         if _same(heading) in map(_same, found):
             raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {heading.strip()!r} has two notes")

@@ -19,6 +19,7 @@ from typing import Any
 import assets
 import chapters
 import chromium
+import numbering
 import runs
 import transclude
 from markdown_it import MarkdownIt
@@ -147,7 +148,10 @@ def _section(
         if one.name == "exercise-of":
             page = decks.page_of(one.argument)
             head = decks.exercise(page, one.options["label"])
-            where = f"Goes on in “{html.escape(head)}”, an exercise of <i>{html.escape(transclude.title(page))}</i>"
+            number = numbering.exercises(page)[one.options["label"]]
+            where = (
+                f"Goes on in Exercise {number}, “{html.escape(head)}”, of <i>{html.escape(chapters.title(page))}</i>"
+            )
             return f'<div class="exercise">{_markdown(one.text)}<p class="place">{where}</p></div>'
         page = decks.page_of(one.argument)
         drawn = transclude.figure(page, one.options["which"], executed[page])
@@ -169,7 +173,7 @@ def _section(
     looks = [f"is-{slide.kind}", "shows" if slide.blocks("figure-of") else "tells"]
     if first:
         looks.append("first")
-        titles = " · ".join(html.escape(transclude.title(decks.page_of(name))) for name in deck.chapters)
+        titles = " · ".join(html.escape(chapters.title(decks.page_of(name))) for name in deck.chapters)
         body += (
             f'<p class="from">{deck.minutes:g} minutes, from the chapters {titles}. Text and figures: CC BY 4.0.</p>'
         )
@@ -224,7 +228,7 @@ def _proved(text: str) -> str:
 
     def words(role: re.Match[str]) -> str:
         found = decks.proof(role["name"], role["body"])
-        place = html.escape(transclude.title(transclude.page_of(found)))
+        place = html.escape(chapters.title(transclude.page_of(found)))
         return f'<span class="proved" title="{place}">{found.words}</span>'
 
     return transclude._ROLE.sub(words, text)
@@ -287,10 +291,10 @@ def enlarged(spec: dict[str, Any], height: int = 0) -> dict[str, Any]:
         **config.get("axis", {}),
         "labelFontSize": LETTERS,
         "titleFontSize": LETTERS,
-        "tickCount": 6,
         "titlePadding": 10,
     }
-    config["axisY"] = {**config.get("axisY", {}), "minExtent": 60, "labelLimit": 420}
+    config["axisX"] = {**config.get("axisX", {}), "tickCount": 6}
+    config["axisY"] = {**config.get("axisY", {}), "tickCount": 6, "minExtent": 60, "labelLimit": 420}
     config["legend"] = {
         **config.get("legend", {}), "labelFontSize": LETTERS, "titleFontSize": LETTERS, "symbolSize": 300, "columns": 6,
     }  # fmt: skip
@@ -342,7 +346,7 @@ def _figure(drawn: transclude.Drawn, page: str, height: int) -> str:
     # A chart's own words have no subscripts: they are written with an underscore.
     told = re.sub(r"\b([^\W\d_])_(\w)\b", r"\1<sub>\2</sub>", html.escape(told))
     caption = f'<p class="caption">{told}</p>' if told else ""
-    source = html.escape(transclude.title(page))
+    source = html.escape(chapters.title(page))
     image = picture[0].replace(' loading="lazy"', "")
     return (
         f'<figure class="icl-chart"{place} data-from="{page}">{image}'
