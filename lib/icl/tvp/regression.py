@@ -372,8 +372,11 @@ class TVPRegression:
             self._model = self._forgetful(x, y, elapsed, prior, given)
             return
         stationary = self.process == "stationary"
-        search = Likeliest(x, y, elapsed, self._unit_drift(k), stationary, self.prior_scale**2, given)
-        self._model, theta, ratios = search.find()
+        # The search's covariances would round at a wider prior, which changes the likeliest variances by less.
+        search = Likeliest(x, y, elapsed, self._unit_drift(k), stationary, min(self.prior_scale, 1e3) ** 2, given)
+        _, theta, ratios = search.find()
+        search.prior = self.prior_scale**2
+        self._model = search.model(theta)
         for label, what in search.at_bounds(theta):
             self.notes_.append(f"! Label {self._label_name(label)}: {what}." if self._several else f"! {what}.")
         for label, row in enumerate(ratios if self.drift == "per coefficient" else []):

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import lapack
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 
 #: Forgetting factors that are mixed, or tried.
 FACTORS = (1.0, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.6)
