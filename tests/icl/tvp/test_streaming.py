@@ -93,7 +93,7 @@ BAD = {
     "text label": (lambda x, y, t: (x, y.astype(str) + "!", t), "y must"),
     "labels too few": (lambda x, y, t: (x, y[:1], t), "y must have 2 rows"),
     "time back": (lambda x, y, t: (x, y, t - 1000), "time must not go back"),
-    "time back inside": (lambda x, y, t: (x, y, t[::-1] + [5, 0]), "time must not go back, row 1"),
+    "time back inside": (lambda x, y, t: (x, y, t[::-1] + np.array([5, 0])), "time must not go back, row 1"),
     "no time": (lambda x, y, t: (x, y, None), "time must be given"),
     "no such time": (lambda x, y, t: (x, y, t * [1, np.nan]), "time must have one finite"),
 }

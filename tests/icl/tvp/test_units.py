@@ -21,7 +21,7 @@ MODELS = {
     "learnt": {},
     "stationary": {"process": "stationary"},
 }
-#: Of the errors' size: what is learnt is found to a win in likelihood, and how soon rounding lets the search end differs.
+#: Of a prediction's error: the search stops at a small win in likelihood, where rounding decides how soon.
 ERROR = {"learnt": 1e-2, "stationary": 1e-1}
 powers = st.floats(-8, 8).map(lambda power: 10.0**power)
 five = {"min_size": 5, "max_size": 5}
