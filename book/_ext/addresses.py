@@ -20,7 +20,6 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx_exercise.nodes import exercise_enumerable_node, solution_node
 
-_FIGURE = '<figure class="icl-chart"'
 #: A check's id, up to where it is shown.
 _CHECK = re.compile(r"(<p class='icl-check' id='(check-[^']+)'.*?</code>)", re.S)
 
@@ -52,7 +51,7 @@ class Addresses(SphinxTransform):
     def apply(self, **how: Any) -> None:
         """All four kinds."""
         for raw in list(self.document.findall(nodes.raw)):
-            if raw.astext().startswith(_FIGURE):
+            if raw.astext().startswith(runs.FIGURE):
                 self._figure(raw)
             elif "icl-check" in raw.astext():
                 link = rf"\1<a class='headerlink' href='#\2' title='Link to this check'>{self._sign}</a>"

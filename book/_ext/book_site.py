@@ -20,6 +20,7 @@ import markup
 import measurements
 import myst_nb.sphinx_ext
 import nbformat
+import news
 import notebooks
 import page_footer
 import pictures
@@ -223,6 +224,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     argument_bounds.setup(app)
     directives.setup(app)
     landing.setup(app)
+    news.setup(app)
     searching.setup(app)
     sidebar.setup(app)
     page_footer.setup(app)

@@ -119,6 +119,11 @@ def with_cells() -> list[str]:
     return [page for page in pages() if is_chapter(source(page))]
 
 
+def in_parts() -> list[str]:
+    """The chapters: pages with cells, but for the landing page and those of the part Start."""
+    return [page for page in with_cells() if page.count("/") > 1 and not page.startswith("book/start/")]
+
+
 def is_chapter(text: str) -> bool:
     """True if a page has cells to run."""
     return text.startswith("---") and "\nkernelspec:" in text.split("\n---", 1)[0]

@@ -126,8 +126,8 @@ class Syllabus:
 
 
 def listed() -> list[str]:
-    """The chapters that may be taught, in the reader's order: those with cells, without the landing page."""
-    return [page for page in chapters.with_cells() if page != "book/index"]
+    """The chapters that may be taught, in the reader's order."""
+    return chapters.in_parts()
 
 
 def card(page: str, text: str | None = None) -> Card:

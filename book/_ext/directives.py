@@ -361,7 +361,7 @@ class Terms(Generated):
     def markdown(self) -> str:
         """A glossary in the order of the alphabet."""
         # The book's own words, those of evidence, stand where it says how to read it.
-        pages = [*(page for page in chapters.with_cells() if page != "book/index"), "book/start/how-to-read"]
+        pages = [*chapters.in_parts(), "book/start/how-to-read"]
         texts = {page: prose.text_of(chapters.source(page)) for page in pages}
         lines = ["```{glossary}"]
         for entry in sorted(chapters.loaded(chapters.words(self._list())), key=lambda entry: entry["term"].lower()):

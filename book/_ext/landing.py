@@ -5,7 +5,7 @@
 {door}      the claims that a result rests on, each with its verdict, and the way to the chapter that proves it
 {said}      words that a cell of a chapter says, {measured} words that a check measured: `words <place>`
 {reading}   how much this page is to read, counted: `words`, `figures` or `minutes`
-{whats-new} the first lines of the changelog
+{whats-new} the first lines of the changelog, and the way to the feed of all of them
 """
 
 import base64
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import addresses
 import chapters
 import measurements
+import news
 import numbering
 import transclude
 from directives import Generated, Watching
@@ -133,13 +134,20 @@ class WhatsNew(Generated):
     option_spec: ClassVar[dict[str, Any]] = {"lines": options.positive_int}
 
     def shown(self) -> list[Path]:
-        """The changelog."""
-        return [chapters.ROOT / "CHANGELOG.md"]
+        """The changelog, and what reads it."""
+        return [chapters.ROOT / "CHANGELOG.md", Path(news.__file__), *OWN]
+
+    def run(self) -> list[nodes.Node]:
+        """The lines, then the feed."""
+        up = "../" * self.env.docname.count("/")
+        feed = f'<a href="{up}{news.FILE}" type="application/atom+xml">Atom feed</a>'
+        link = f'<p class="icl-screen">Follow these lines as an {feed}.</p>'
+        return [*super().run(), nodes.raw("", link, format="html")]
 
     def markdown(self) -> str:
         """A list."""
         pages = {chapters.title(page): page for page in chapters.with_cells()}
-        lines = transclude.news(chapters.words(self.shown()[0]), self.options.get("lines", 4))
+        lines = news.newest(self.options.get("lines", 4))
         for name, page in pages.items():
             lines = [line.replace(f"*{name}*", f"[{name}](/{page}.md)") for line in lines]
         return "\n".join(f"- {line}" for line in lines)

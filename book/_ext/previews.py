@@ -21,6 +21,8 @@ import vl_convert
 from PIL import Image
 from sphinx.application import Sphinx
 
+from icl_book import charts
+
 BOOK, SUBTITLE = "Learning to Adapt", "In-context learning as filtering and optimisation"
 FOLDER, COMMON, SIZE = "_images/previews", "book", (1200, 630)
 _EMBEDDED = re.compile(r'<img [^>]*?src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"[^>]*>')
@@ -38,16 +40,16 @@ def first_figure(page: str) -> tuple[str, str] | None:
 
 def card(title: str, figure: str | None) -> str:
     """The picture as SVG: the title, then the book, and beside them the figure."""
-    text = '<text x="60" y="{}" font-family="sans-serif" font-size="{}" fill="{}" font-weight="{}">{}</text>'
+    text = '<text x="60" y="{}" font-family="Chart Sans" font-size="{}" fill="{}" font-weight="{}">{}</text>'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{SIZE[0]}" height="{SIZE[1]}">']
     parts.append('<rect width="1200" height="630" fill="#fff"/><rect width="14" height="630" fill="#0b5f9e"/>')
     if figure is None:
-        parts.append(text.format(300, 84, "#14181e", 700, escape(title)))
+        parts.append(text.format(300, 84, "#14181e", 500, escape(title)))
         parts.append(text.format(370, 36, "#4a5058", 400, escape(SUBTITLE)))
     else:
         head, width, height = _opening(figure)
         for line, words in enumerate(textwrap.wrap(title, 15)):
-            parts.append(text.format(110 + 54 * line, 44, "#14181e", 700, escape(words)))
+            parts.append(text.format(110 + 54 * line, 44, "#14181e", 500, escape(words)))
         place = f'x="440" y="34" width="730" height="562" viewBox="0 0 {width:g} {height:g}"'
         parts.append(f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" {place}>{figure[head:]}')
         parts.append(text.format(590, 28, "#4a5058", 400, escape(BOOK)))
@@ -63,6 +65,7 @@ def _opening(svg: str) -> tuple[int, float, float]:
 
 def png(svg: str) -> bytes:
     """The picture with as many colours as charts need, which makes it small."""
+    charts.register_fonts()
     drawn = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=1))).convert("RGB")
     out = io.BytesIO()
     drawn.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)

@@ -27,6 +27,7 @@ import chapters
 import joblib
 import nbformat
 import notebooks
+import numbering
 import yaml
 from joblib.externals.loky import get_reusable_executor
 from jupyter_cache import get_cache
@@ -39,6 +40,7 @@ from icl_book import closure
 CHECK, EXERCISE = "application/vnd.icl.check+json", "application/vnd.icl.exercise+json"
 SAID = "application/vnd.icl.said+json"
 _SPECIFICATION = re.compile(r'<script type="application/json">(.*?)</script>', re.S)
+FIGURE = '<figure class="icl-chart"'
 WORKERS = 2
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
 STARTS = 3  # two kernels that start at the same moment may choose the same port, and one of them dies of it
@@ -127,6 +129,7 @@ def offer(page: str, citation: str, site: str = "") -> nbformat.NotebookNode:
     if run is None:
         raise chapters.Broken(f"{page}.md: it was not run as it is now")
     notebook = with_outputs(download(page, site=site), run)
+    number_figures(notebook, page)
     notebook.metadata["language_info"] = run.metadata["language_info"]
     return notebooks.handed_on(notebook, page, citation)
 
@@ -141,6 +144,19 @@ def with_outputs(notebook: nbformat.NotebookNode, run: nbformat.NotebookNode) ->
         cell.outputs = [_shown(output) for output in ran.outputs if SAID not in output.get("data", {})]
         cell.execution_count = ran.execution_count
     return notebook
+
+
+def number_figures(notebook: nbformat.NotebookNode, page: str) -> None:
+    """Give a notebook's figures the numbers that a numbered chapter's page has."""
+    figures = [
+        output["data"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if output.get("data", {}).get("text/html", "").startswith(FIGURE)
+    ]
+    for count, data in enumerate(figures if numbering.chapter(page) else (), 1):
+        caption = f"<figcaption>Figure {numbering.number(page, count)}</figcaption>"
+        data["text/html"] = data["text/html"].replace(">", f">{caption}", 1)
 
 
 def _shown(output: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -277,20 +277,3 @@ def _svg(drawing: str) -> str:
     if done.returncode:
         raise chapters.Broken(f"a small picture cannot be drawn: {done.stderr.strip()[-300:]}")
     return done.stdout.strip()
-
-
-_BULLET = re.compile(r"^- (.*(?:\n  .*)*)", re.M)
-
-
-def news(changelog: str, count: int) -> list[str]:
-    """The first lines under Added of the changelog's newest version, each up to where its detail begins."""
-    newest = re.split(r"^## ", changelog, flags=re.M)[1]
-    added = re.search(r"^### Added\n(.*?)(?=^### |\Z)", newest, re.S | re.M)
-    if added is None:
-        raise chapters.Broken("CHANGELOG.md: its newest version has nothing under Added")
-    lines = []
-    for bullet in _BULLET.findall(added[1]):
-        line = re.split(r"; |\. |\.$| \(`", " ".join(bullet.split()))[0]
-        if not line.startswith("Changed verdicts"):
-            lines.append(line)
-    return lines[:count]

@@ -1,4 +1,4 @@
-"""Shape and dtype checks of tensors, from jaxtyping annotations, consistent over the arguments of a call.
+"""Shape and dtype checks of tensors and arrays, from jaxtyping annotations, consistent over the arguments of a call.
 
 jaxtyping's own check says neither which argument is wrong nor what would be right, and takes five times as long.
 """
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jaxtyping
+import numpy as np
 import torch
 
 from icl import _checks
@@ -24,12 +25,13 @@ class Axes(NamedTuple):
 
 
 class Shaped(NamedTuple):
-    """An argument annotated as a tensor of floats: its name, its position and its possible axes."""
+    """An argument annotated as a tensor of floats or a numpy array: name, position and possible axes."""
 
     name: str
     place: int
     options: tuple[Axes, ...]
     optional: bool
+    kind: type = torch.Tensor
 
 
 def axes_of(annotation: Any) -> Axes:
@@ -47,14 +49,15 @@ def axes_of(annotation: Any) -> Axes:
 
 
 def shaped(parameters: Mapping[str, inspect.Parameter], hints: dict[str, Any]) -> tuple[Shaped, ...]:
-    """Arguments of a function that are annotated as tensors of floats, optional ones included."""
+    """Arguments of a function that are annotated as tensors of floats or numpy arrays, optional ones included."""
     found = []
     for place, (name, parameter) in enumerate(parameters.items()):
         given = typing.get_args(hints.get(name)) if typing.get_origin(hints.get(name)) in _UNIONS else [hints.get(name)]
         options = [option for option in given if option is not types.NoneType]
-        if options and all(map(_is_tensor, options)):
+        kind = np.ndarray if options and all(map(is_numpy, options)) else torch.Tensor
+        if options and (kind is np.ndarray or all(map(_is_tensor, options))):
             place = place if parameter.kind is not parameter.KEYWORD_ONLY else 1 << 30
-            found.append(Shaped(name, place, tuple(map(axes_of, options)), len(options) < len(given)))
+            found.append(Shaped(name, place, tuple(map(axes_of, options)), len(options) < len(given), kind))
     return tuple(found)
 
 
@@ -66,7 +69,13 @@ def _is_tensor(annotation: Any) -> bool:
     return array and annotation.array_type is torch.Tensor and annotation.dtype is jaxtyping.Float
 
 
-def agree(arguments: Sequence[Shaped], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def is_numpy(annotation: Any) -> bool:
+    """Test for a numpy array of floats or booleans."""
+    array = inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray)
+    return array and annotation.array_type is np.ndarray and annotation.dtype in (jaxtyping.Float, jaxtyping.Bool)
+
+
+def agree(arguments: Sequence[Shaped], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Refuse arguments that do not match their annotations' axes, or differ in dtype."""
     sizes: dict[str, Any] = {}
     dtype = None
@@ -74,12 +83,14 @@ def agree(arguments: Sequence[Shaped], args: tuple[Any, ...], kwargs: dict[str, 
         value = args[each.place] if each.place < len(args) else kwargs.get(each.name, inspect.Parameter.empty)
         if value is inspect.Parameter.empty or (value is None and each.optional):
             continue
-        if not isinstance(value, torch.Tensor) or not _fits(each.options, value.shape, sizes):
+        if not isinstance(value, each.kind) or not _fits(each.options, value.shape, sizes):
             raise ValueError(_refusal(each, value, arguments, args, kwargs))
+        if each.kind is np.ndarray:
+            continue
         if dtype is None and not value.is_floating_point():
             raise ValueError(f"{each.name} must have a floating dtype, got {value.dtype}")
         if value.dtype is not (dtype := dtype or value.dtype):
-            first = arguments[0].name
+            first = next(other.name for other in arguments if other.kind is torch.Tensor)
             raise ValueError(f"{each.name} must have dtype {dtype} to match {first}, got {value.dtype}")
 
 
@@ -123,7 +134,7 @@ def _has_several(name: str, broadcasts: bool, shape: tuple[int, ...], sizes: dic
 
 
 def _refusal(
-    wrong: Shaped, value: Any, arguments: Sequence[Shaped], args: tuple[Any, ...], kwargs: dict[str, Any]
+    wrong: Shaped, value: Any, arguments: Sequence[Shaped], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> str:
     """Error message: the expected shape, given the arguments before this one."""
     sizes: dict[str, Any] = {}
@@ -136,7 +147,7 @@ def _refusal(
             like += [each.name] * bool((sizes.keys() - known) & _names(wrong))
     wanted = " or ".join(_describe(axes, sizes) for axes in wrong.options)
     match = f" to match {' and '.join(like)}" if like else ""
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, wrong.kind):
         return f"{wrong.name} must be a torch.Tensor of shape {wanted}{match}, got {_checks.shown(value)}"
     return f"{wrong.name} must have shape {wanted}{match}, got {tuple(value.shape)}"
 

@@ -5,8 +5,9 @@
 
 raises a ValueError with the argument's name, its value and the allowed values. A number carries bounds of
 `annotated_types`, which Hypothesis and the reference pages read too; a class asks for an instance; a tensor of floats
-has the axes that jaxtyping names (:mod:`icl._axes`), of one length and dtype throughout a call. Dataclasses call
-:func:`validate_fields` in `__post_init__`. Other checks are in :mod:`icl._checks`.
+has the axes that jaxtyping names (:mod:`icl._axes`), of one length and dtype throughout a call; so has a numpy array,
+for which lists, tensors and frames are taken too: the function gets finite numbers in float64, or booleans. Dataclasses
+call :func:`validate_fields` in `__post_init__`. Other checks are in :mod:`icl._checks`.
 """
 
 import collections.abc
@@ -133,6 +134,12 @@ def _of_function(name: str, value: Any) -> Any:
     return value
 
 
+def _of_numpy(kind: Any) -> _Check:
+    if kind.dtype is jaxtyping.Bool:
+        return _checks.flags
+    return lambda name, value: np.asarray(_checks.real(name, value), dtype=np.float64)
+
+
 def _is_checked(kind: Any) -> bool:
     """Test whether arguments of this class are checked: the library's classes, and those listed here."""
     if not inspect.isclass(kind) or issubclass(kind, jaxtyping.AbstractArray):
@@ -152,6 +159,8 @@ def check_of(annotation: Any) -> _Check | None:
     kinds = [typing.get_origin(option) or option for option in options]
     if declared := bound_of(annotation):
         check = _of_number(*declared)
+    elif options and all(map(_axes.is_numpy, options)):
+        check = _of_numpy(options[0])
     elif kinds in ([bool], [bool, np.bool_]):
         check = _checks.flag
     elif kinds == [torch.Generator]:
@@ -195,12 +204,12 @@ def validated(function: F) -> F:
         if not resolved:  # at the first call: annotations may be forward references
             resolved.append((checks(function), _axes.shaped(parameters, typing.get_type_hints(function))))
         found, arrays = resolved[0]
-        if arrays:
-            _axes.agree(arrays, args, kwargs)
         placed = [
             found[name](name, value) if name in found else value for name, value in zip(names, args, strict=False)
         ]
         named = {name: found[name](name, value) if name in found else value for name, value in kwargs.items()}
+        if arrays:
+            _axes.agree(arrays, placed, named)
         return function(*placed, *args[len(placed) :], **named)
 
     return typing.cast(F, inner)
@@ -214,10 +223,12 @@ def _field_checks(kind: Any) -> tuple[dict[str, _Check], tuple[_axes.Shaped, ...
 
 
 def validate_fields(instance: Any) -> None:
-    """Check the fields of a dataclass against their annotations."""
+    """Check the fields of a dataclass against their annotations; numpy arrays become its own, in float64."""
     kind: Any = type(instance)
     found, arrays = _field_checks(kind)
+    values = vars(instance) | {name: check(name, getattr(instance, name)) for name, check in found.items()}
     if arrays:
-        _axes.agree(arrays, (), vars(instance))
-    for name, check in found.items():
-        check(name, getattr(instance, name))
+        _axes.agree(arrays, (), values)
+    for each in arrays:
+        if each.kind is np.ndarray and values[each.name] is not None:
+            object.__setattr__(instance, each.name, values[each.name].copy())

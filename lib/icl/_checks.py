@@ -141,6 +141,18 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def flags(name: str, value: Any) -> np.ndarray:
+    """Return `value` as an array of booleans; ValueError otherwise."""
+    detached(name, value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:  # a ragged list
+        raise ValueError(f"{name} must be True and False, got {shown(value)}") from error
+    if array.dtype != np.bool_:
+        raise ValueError(f"{name} must be True and False, got {shown(value)}")
+    return array
+
+
 def real(
     name: str,
     value: Any,

@@ -544,6 +544,7 @@ def kalman(task: DriftingRegression, *, sigma_y: NonNegative = 0.0, P_0: Any = N
 
 
 @picklable
+@validated
 def steady_kalman(task: DriftingRegression) -> Filter:
     """The steady-state Kalman filter of the pseudo-observations y_i x_i = Lambda w_i + noise, its gain fixed.
 

@@ -23,6 +23,7 @@ _CONFIG = ("PreTrainedConfig", "PretrainedConfig")
 _MODEL = ("PreTrainedModel",)
 
 
+@validated
 def is_installed(package: str) -> bool:
     """Return True if a package is installed.
 
@@ -194,6 +195,7 @@ class _quiet:
         logging.set_verbosity(self.before)
 
 
+@validated
 def hugging_face(name: str, **settings: Any) -> Any:
     """Factory, from width, depth and longest, of a configuration of the named transformers class.
 

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from icl import filters
+from icl._bounds import validated
 from icl_bench import catalogue, costs, entries, leaderboard, report, runner, training_jobs
 from icl_bench import results as tables
 from icl_bench import tasks as tasks_of
@@ -49,6 +50,7 @@ class _Parser(argparse.ArgumentParser):
         raise _Usage(f"{message}; `{self.prog} --help` says what there is")
 
 
+@validated
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `icl-bench`.
 

@@ -130,6 +130,7 @@ def _torch_seeded(seed: int, device: str) -> Iterator[None]:
         yield
 
 
+@validated
 def resolve(spec: str, *, kind: str | None = None) -> Contestant:
     """Resolve a model specification to a contestant.
 

@@ -29,6 +29,7 @@ _OWN = {Path(__file__).resolve().parents[1] / name for name in ("icl", "icl_benc
 _loaded: dict[Path, str] = {}
 
 
+@validated
 def nearest(name: str, known: list[str]) -> str:
     """Suggest close matches to a name: "; did you mean a or b?", or "" if none is close."""
     _checks.text("name", name)

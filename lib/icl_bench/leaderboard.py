@@ -148,6 +148,7 @@ def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
     return path
 
 
+@validated
 def submit(
     results: BenchResults, contestant: str, *, commit: str, link: str = "", by: str = "", folder: Path | str = "."
 ) -> Path:
@@ -171,6 +172,7 @@ def _place(folder: Path | str) -> Path:
     return Path(_checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path"))
 
 
+@validated
 def read_rows(folder: Path | str, *, budget: str = "small", again: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Read and validate all rows of a folder, sorted by name.
 
@@ -339,6 +341,7 @@ def _only_rows(rows: Any) -> None:
         _checks.instance("rows", row, Mapping)
 
 
+@validated
 def by_task(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Table of all tests of all rows, one a line: contestant, task, variant, shifted, reference and the numbers.
 
@@ -351,6 +354,7 @@ def by_task(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return _fill_nulls(pd.DataFrame(lines, columns=columns))
 
 
+@validated
 def board(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Ranked table of contestants, the nearest to the floor first.
 

@@ -87,6 +87,7 @@ def write_report(path: Path, results: BenchResults, *, against: str | None = Non
     _files.write(path, page(results, against=against).encode())
 
 
+@validated
 def ranked(results: BenchResults) -> list[str]:
     """Contestants by error on the tasks trained on, or else on the available tests, best first, without `ZERO`."""
     return _order(results, tables.aggregate(results))
@@ -98,6 +99,7 @@ def _order(results: BenchResults, overall: pd.DataFrame) -> list[str]:
     return rated + [name for name in results.contestants if name not in (*rated, ZERO)]
 
 
+@validated
 def answer(results: BenchResults) -> str:
     """Result in a sentence or two, without markup: the best contestant on each group of tests, then others."""
     overall = tables.aggregate(results)
@@ -126,6 +128,7 @@ def _answer(overall: pd.DataFrame, names: Sequence[str]) -> str:
     return sentence
 
 
+@validated
 def warned(results: BenchResults) -> Iterable[str]:
     """Caveats of the results, a sentence each."""
     summary = tables.summary(results)

@@ -158,6 +158,7 @@ def read_results(path: Path) -> BenchResults:
     return BenchResults(pd.DataFrame(columns, columns=list(COLUMNS)), meta)
 
 
+@validated
 def summary(results: BenchResults) -> pd.DataFrame:
     """Risk and ratio to the floor of every contestant on every test, without the floors' own rows.
 
@@ -179,6 +180,7 @@ def summary(results: BenchResults) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names.split())
 
 
+@validated
 def floor_table(results: BenchResults) -> pd.DataFrame:
     """Known floors of every test, in columns task, variant, floor, risk on the test prompts, se, is_reference."""
     tests = _Tests(results)
@@ -188,6 +190,7 @@ def floor_table(results: BenchResults) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "variant", "floor", "risk", "se", "is_reference"])
 
 
+@validated
 def aggregate(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
     """Geometric mean of every contestant's ratios over the tasks of a group.
 
@@ -219,6 +222,7 @@ def aggregate(results: BenchResults, *, against: str | None = None) -> pd.DataFr
     return pd.DataFrame(rows, columns=names.split())
 
 
+@validated
 def per_task(results: BenchResults, *, against: str | None = None) -> pd.DataFrame:
     """Ratio of every contestant on every test: the geometric mean over its trainings.
 

@@ -72,6 +72,7 @@ class Plan:
             return {_ALL: self.training}
         return {name: (name,) for name in (self.training if self.train == "each" else (self.train,))}
 
+    @validated
     def tests(self, trained_on: str) -> dict[str, tuple[str, ...]]:
         """Test variants by task for a training of this name.
 

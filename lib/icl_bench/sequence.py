@@ -45,6 +45,7 @@ def heads_for(width: Count) -> int:
     return max(1, width // HEAD)
 
 
+@validated
 def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch tokens d+2"]:
     """Tokenise prompts to 2 time - 1 tokens: queries (x_i, 0, 0) at even indices, examples (x_i, y_i, 1) at odd ones.
 
@@ -149,6 +150,7 @@ class InContext(Causal):
         self.body = body
         self.norm, self.readout = nn.RMSNorm(width), nn.Linear(width, 1)
 
+    @validated
     def answers(self, x: Float[Tensor, "batch time d"], y: _Labels) -> _Labels:
         """Predict y_hat_j at every position, from the tokens up to its query; the last label is ignored."""
         self.checked(x, y)
@@ -157,6 +159,7 @@ class InContext(Causal):
         read: Tensor = self.readout(self.norm(h[:, ::2])).squeeze(-1)
         return read
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: _Labels) -> _Labels:
         """Prediction errors y_j - y_hat_j at every position."""
         return y - self.answers(x, y)

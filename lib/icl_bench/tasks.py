@@ -285,6 +285,7 @@ def _catalogue() -> Iterator[BenchTask]:
 BENCH_TASKS: dict[str, BenchTask] = {task.name: task for task in _catalogue()}
 
 
+@validated
 def find_tasks(names: Sequence[str]) -> dict[str, BenchTask]:
     """Find tasks by name, without duplicates, in the order given.
 
@@ -393,6 +394,7 @@ class SeveralTasks:
         return Prompt(*(torch.cat([getattr(prompt, part) for prompt in each]) for part in "xyw"))
 
 
+@validated
 def mixture(tasks: Sequence[Any]) -> SeveralTasks:
     """Mixture of tasks for training: an equal share of prompts from each.
 

@@ -111,12 +111,12 @@ def theme() -> dict[str, Any]:
         },
         # Room for the widest tick labels that sliders produce: the layout is not recomputed when they grow.
         "axisY": {"minExtent": 42, "tickCount": {"expr": "max(2, floor(height / 45))"}},
-        # Few enough that none is dropped, the last least of all.
+        # Few enough that no label is dropped, and as many while a figure is fitted to its width.
         "axisX": {
             "labelOverlap": "greedy",
             "labelSeparation": 6,
             "labelFlush": False,
-            "tickCount": {"expr": "max(2, floor(width / 80))"},
+            "tickCount": {"expr": "width < 400 ? 3 : 7"},
         },
         "legend": {
             "labelFontSize": 12,
@@ -339,11 +339,11 @@ _IDLE = (
 
 def _slim(svg: str) -> str:
     """Minify an SVG for a page with alternative text: no labels per mark, nothing unseen, no superfluous digits."""
-    svg = re.sub(r'<path class="(?:back|fore)ground" d="(?:M0,0h0v0h0Z)?"[^>]*/>', "", svg)
     digits = functools.partial(re.sub, r"(?<![\d.])\d+\.\d{3,}(?![\deE])", lambda number: f"{float(number[0]):.2f}")
     slim = lambda tag: digits(re.sub(_IDLE, "", tag[0]))  # noqa: E731
     svg = re.sub(r"<[^>]*>", slim, svg)  # numbers between tags are visible text
-    return svg.replace("<svg ", f'<svg font-family="{_FONT}" ', 1)
+    svg = re.sub(r'<path class="(?:back|fore)ground" d="(?:M0,0h0v0h0Z)?"[^>]*>(?:</path>)?', "", svg)
+    return svg.replace("<g ", f'<g font-family="{_FONT}" ', 1)
 
 
 def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Scale:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icl import _files
+from icl._bounds import NonNegative, validated
 from icl_book.claims import _REPOSITORY, folder
 
 #: MIME type of a self-check in a notebook's output, from which the book's tests collect it.
@@ -46,13 +47,14 @@ class SelfCheck:
         }
 
 
+@validated
 def check(
     attempt: Callable[..., Any],
     answer: str | Callable[..., Any],
     cases: Sequence[dict[str, Any]],
     *,
-    rtol: float = 1e-6,
-    atol: float | None = None,
+    rtol: NonNegative = 1e-6,
+    atol: NonNegative | None = None,
     name: str | None = None,
 ) -> SelfCheck:
     """Compare a reader's function with the right answer on every case (a dict of keyword arguments).
@@ -122,6 +124,7 @@ def _refuse(attempt: Any, answer: Any, cases: Any, near: dict[str, Any], name: A
         raise ValueError(f"name must be a text, got {name!r}")
 
 
+@validated
 def seal(
     label: str,
     reference: Callable[..., Any],

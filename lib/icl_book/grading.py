@@ -57,6 +57,7 @@ class _Late(BaseException):
     """Timeout raised inside an answer; not caught by `except Exception`."""
 
 
+@validated
 def seeded(label: str, secret: str | None = None) -> np.random.Generator:
     """Random generator for a hidden test's cases, seeded by its label and the class's secret.
 
@@ -68,15 +69,16 @@ def seeded(label: str, secret: str | None = None) -> np.random.Generator:
     return np.random.default_rng(list(hashlib.sha256(f"{label}|{secret}".encode()).digest()))
 
 
+@validated
 def earn(
     attempt: Callable[..., Any],
     cases: Sequence[dict[str, Any]],
     right: Callable[..., Any] | Sequence[Any],
     *,
     not_allowed: Sequence[str] = (),
-    seconds: float = 5.0,
-    rtol: float = 1e-6,
-    atol: float = 1e-9,
+    seconds: Positive = 5.0,
+    rtol: NonNegative = 1e-6,
+    atol: NonNegative = 1e-9,
 ) -> None:
     """Print a confirmation if an attempt is right, and raise Refused otherwise; arguments as for `judge`.
 
@@ -158,6 +160,7 @@ def _run_cases(
     return SelfCheck(name, True, f"right on {len(cases)} cases" if len(cases) > 1 else "right on this case")
 
 
+@validated
 def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
     """Static check of an attempt's source for forbidden names: a description of the first, empty if none.
 
@@ -200,6 +203,7 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
 
 
 @contextlib.contextmanager
+@validated
 def barred(not_allowed: Sequence[str] = ()) -> Iterator[None]:
     """Context in which calls of these functions, and of all functions of these modules, raise PermissionError.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from icl._bounds import validated
 from icl_book.claims import VerdictChanged
 
 #: MIME type of a sentence in a notebook's output, hidden, for the build to look up in the page's text.
@@ -27,6 +28,7 @@ class Said:
         return {"text/html": "<!-- checked -->", "text/plain": f"checked: {self.words}", SAID_MIME: self.words}
 
 
+@validated
 def said(words: str, condition: bool | np.bool_ = True) -> None:
     """Assert that the page's text contains these words and that they are true.
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import chapters  # noqa: E402
 
 TEXTS = {page: (ROOT / f"{page}.md").read_text(encoding="utf-8") for page in chapters.pages()}
-CHAPTERS = {page: text for page, text in TEXTS.items() if chapters.is_chapter(text) and page != "book/index"}
+CHAPTERS = {page: TEXTS[page] for page in chapters.in_parts()}
 
 
 def missing(text: str) -> list[str]:

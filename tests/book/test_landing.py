@@ -139,22 +139,6 @@ def test_a_small_picture_is_drawn_of_any_figure():
     assert svg.count("mark-line") >= 1
 
 
-CHANGES = (
-    "# Changelog\n\n## [2]\n\n### Added\n\n- One thing: a, b\n  and c; more of it.\n- Changed verdicts: x.\n- Two.\n\n"
-)
-
-
-def test_news_begin_as_the_changelog_does():
-    """The newest version's first lines under Added, cut where their detail begins; the landing page shows those."""
-    older = "## [1]\n\n### Added\n\n- Older.\n"
-    assert transclude.news(CHANGES + older, 5) == ["One thing: a, b and c", "Two"]
-    assert transclude.news(CHANGES + older, 1) == ["One thing: a, b and c"]
-    with pytest.raises(chapters.Broken, match="nothing under Added"):
-        transclude.news("# Changelog\n\n## [2]\n\n### Changed\n\n- A.\n\n" + older, 1)
-    changelog = chapters.words(ROOT / "CHANGELOG.md")
-    assert all(line in " ".join(changelog.split()) for line in transclude.news(changelog, 4))
-
-
 def test_the_landing_notebook_is_plain():
     """Its download has the cards' words, and nothing of how the page lays them out."""
     text = "\n".join(c.source for c in notebooks.notebook(LANDING).cells if c.cell_type == "markdown")

@@ -167,6 +167,33 @@ def test_figures_follow_the_switch_and_hand_out_their_data(visit):
     assert not watched.faults
 
 
+def test_a_saved_picture_is_for_paper(visit):
+    """Saved on a dark page, a figure is dark on white, its curves stand where a slider has moved them, and its font is
+    in the file.
+    """
+    watched = visit(FORGET, theme="dark")
+    page, figure = watched.page, watched.page.locator("#explore-forgetting")
+    slider = figure.locator("input[name=gamma]")
+    slider.wait_for()
+    before = watched.shown(figure)
+    slider.evaluate("input => { input.stepDown(3); input.dispatchEvent(new Event('input')); }")
+    watched.redrawn(figure, before)
+    curves = """root => [...root.querySelectorAll('path[aria-roledescription="line mark"]')]
+        .map(path => path.getAttribute('d'))"""
+    moved = figure.evaluate(curves)
+    with page.expect_download() as waiting:
+        figure.get_by_role("button", name="Picture").click()
+    with open(waiting.value.path(), encoding="utf-8") as file:
+        page.set_content(file.read())
+    picture = page.locator("body > svg")
+    assert picture.evaluate(curves) == moved
+    assert picture.locator("rect").first.get_attribute("fill") == "white"
+    texts = picture.evaluate("svg => [...svg.querySelectorAll('text')].map(text => getComputedStyle(text).fill)")
+    assert max(map(brightness, texts)) < 0.15
+    assert page.evaluate("document.fonts.load('12px \"Chart Sans\"').then(found => found.length)") == 1
+    assert not watched.faults
+
+
 def test_no_curve_is_lost_on_a_dark_page(visit):
     """Every curve is three times as bright as the page, those in a pale sister of another's colour too."""
     watched = visit("book/memory/more-layers", theme="dark")

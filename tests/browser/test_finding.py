@@ -23,7 +23,7 @@ QUERIES = {
     "D3": ["book/start/notation.html#symbol-capital-d3"],
     "λ*": ["book/adaptation/how-much-to-forget.html"],
     "optimal_forgetting": ["book/reference/library/theory.html#icl.theory.one_layer.closed_forms.optimal_forgetting"],
-    "Ribiere": ["book/memory/"],
+    "Ribiere": ["book/reference/bibliography.html"],
     "icl.filters.rls": ["book/reference/library/filters-and-solvers.html#icl.filters.rls"],
 }
 

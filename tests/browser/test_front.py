@@ -1,8 +1,10 @@
 """The pages before the chapters: a result a screen, figures that are the chapters' own and move, cards that lead on."""
 
 import re
+from xml.etree import ElementTree
 
 import chapters
+import news
 import pytest
 import runs
 import transclude
@@ -89,3 +91,17 @@ def test_the_landing_figure_is_at_once_in_sight(visit):
     assert box["y"] < 450
     assert box["width"] > 0.9 * article["width"] > 850
     assert watched.page.locator("details:has(summary)").first.bounding_box()["y"] > box["y"]
+
+
+def test_the_feed_has_the_news(visit, site):
+    """It is announced in the page's head and linked below the lines, which are those of its first entries."""
+    page = visit(LANDING).page
+    announced = page.locator("head link[type='application/atom+xml']")
+    lines = page.locator("#what-is-new")
+    assert announced.get_attribute("rel") == "alternate"
+    assert announced.evaluate("link => link.href") == f"{site}/{news.FILE}"
+    assert lines.locator("a[type='application/atom+xml']").evaluate("link => link.href") == f"{site}/{news.FILE}"
+    titles = ElementTree.parse(HTML / news.FILE).findall(f".//{{{news.ATOM}}}entry/{{{news.ATOM}}}title")
+    shown = [" ".join(line.split()) for line in lines.locator("li").all_inner_texts()]
+    assert shown == [title.text for title in titles[:4]]
+    assert len(titles) > 4

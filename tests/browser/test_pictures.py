@@ -10,15 +10,15 @@ PAGES = sorted(
     if 'class="icl-chart"' in path.read_text(encoding="utf-8")
 )
 
-#: Faults of a drawing by Vega, in words. A line of text is taller than its letters: above and below 3 pixels are free.
+#: Faults of a drawing by Vega, in words.
 FAULTS = """drawing => {
     const frame = drawing.getBoundingClientRect(), box = element => element.getBoundingClientRect();
     const seen = text => text.textContent.trim() && !text.closest('[opacity="0"], [display="none"]');
     const all = (inside, selector) => [...inside.querySelectorAll(selector)];
     const past = ({left, right, top, bottom}) =>
-        Math.min(left - frame.left, frame.right - right, 3 + top - frame.top, 3 + frame.bottom - bottom) < -0.5;
+        Math.min(left - frame.left, frame.right - right, top - frame.top, frame.bottom - bottom) < -0.5;
     const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
-        Math.min(a.bottom, b.bottom + 1.5) - Math.max(a.top, b.top - 1.5) > 3;
+        Math.abs(a.top + a.bottom - b.top - b.bottom) < 12; // in one row
     const found = all(drawing, 'text').filter(text => seen(text) && past(box(text)))
         .map(text => `past the edge: ${text.textContent}`);
     for (const legend of all(drawing, '.role-legend')) {

@@ -40,8 +40,8 @@ PRINTED = """() => {
         cut: shown.filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth && !e.closest('mjx-container') &&
             (e.matches('pre') || getComputedStyle(e).overflowX !== 'visible')).map(name),
         screen: shown.filter(e => e.matches(
-            'summary, details:not(.icl-answer) *, .solution, .icl-controls, .icl-readout, .icl-filter, ' +
-            'button, input, .headerlink')).map(name),
+            'summary:not(.sd-summary-title), details:not([open], .icl-answer) *, .toggle-hidden, ' +
+            '.icl-controls, .icl-readout, .icl-filter, button, input, .headerlink')).map(name),
         around: [...document.querySelectorAll(around)].filter(e => e.checkVisibility()).map(name),
         pale: texts.filter(e => light(numbers(getComputedStyle(e).color)) > 0.5 || behind(e) < 0.85).map(name),
         pictures: [...article.querySelectorAll('figure.icl-chart')].map(figure =>
@@ -81,6 +81,28 @@ def test_a_page_on_paper(visit, name):
     assert set(state["pictures"]) <= {1}
     assert state["unread"] == 0
     assert state["unanswered"] == 0
+
+
+def test_paper_shows_what_is_open(visit):
+    """Of hints, solutions and code, what the reader has opened; what is folded leaves nothing, not even its bar."""
+    page = visit(PAGES[0]).page
+    kinds = ["details.hide .cell_input", "details.sd-dropdown .sd-summary-content", "div.solution > section"]
+    page.evaluate(
+        """() => {
+            document.querySelector('.bd-article details.hide').open = true;
+            document.querySelector('.bd-article details.sd-dropdown').open = true;
+            document.querySelector('.bd-article .solution .toggle-button').click();
+        }"""
+    )
+    page.pdf()  # what scripts do when a page is printed is done
+    page.emulate_media(media="print")
+    for kind in kinds:
+        shown = page.locator(f".bd-article :is({kind})").evaluate_all("all => all.map(e => e.checkVisibility())")
+        assert shown[0], kind
+        assert not any(shown[1:]), kind
+    assert page.locator(".bd-article details.hide summary:visible").count() == 0
+    assert page.locator(".bd-article details.sd-dropdown summary:visible").count() == 1
+    assert page.locator(".bd-article div.solution:visible").count() == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Everything keeps to the device it is given, with the processor's numbers; no loop copies or reads at every step.
 
 No GPU is needed: the second device is made up (`elsewhere`). What is called, and with what, is the table of valid calls
-that `test_bad_input` has of the whole library, so that a new function is asked here without a line of its own.
+that `calls` has of the whole library, so that a new function is asked here without a line of its own.
 """
 
 import inspect
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from elsewhere import THERE, Elsewhere, Generator, TwoDevices, Watch, moved, numbers, parts
-from house.test_bad_input import ASKED_OF, call_of
+from house.calls import ASKED_OF, call_of
 
 from icl import filters, solvers
 from icl.experiments.training import AdamW, Config, fit

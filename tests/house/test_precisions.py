@@ -1,6 +1,6 @@
 """In bfloat16, float16 and float32: a right answer in the same dtype, within a few of its roundings, or a refusal.
 
-What is called, and with what, is the table of valid calls that `test_bad_input` has of the whole library: all of it
+What is called, and with what, is the table of valid calls that `calls` has of the whole library: all of it
 that takes floating tensors and neither draws nor is told a dtype. Its numbers are first rounded to what the dtype
 holds, so that what is measured is the rounding of the computation alone, against the same in float64.
 """
@@ -12,7 +12,7 @@ import re
 import pytest
 import torch
 from elsewhere import changed, parts
-from house.test_bad_input import ASKED_OF, call_of
+from house.calls import ASKED_OF, call_of
 from house.test_devices import HERE
 
 pytestmark = pytest.mark.usefixtures("as_installed")

@@ -7,15 +7,19 @@ import math
 import pickle
 import pkgutil
 import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from annotated_types import Ge, Gt, Interval, Lt
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import Bool, Float
 
 import icl
 from icl import _bounds, tasks
@@ -31,6 +35,7 @@ from icl._bounds import (
     validate_fields,
     validated,
 )
+from icl.tasks import core
 
 pytestmark = pytest.mark.usefixtures("as_installed")
 
@@ -89,6 +94,48 @@ def test_what_an_annotation_excludes_is_refused_by_name(hint, data):
     wrong = data.draw(st.one_of(beyond))
     with pytest.raises(ValueError, match=r"^x must be .*got "):
         check_of(hint)("x", wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        (bool, [True, np.False_], [1, "no", None]),
+        (torch.Generator, [torch.Generator()], [0, np.random.default_rng(0), torch.Generator, None]),
+        (torch.dtype, [torch.float32, torch.float64], [torch.float16, torch.int64, "float32", None]),
+        (Callable[..., Any], [len], [1.5, "len", None]),
+        (str, ["text"], [3, None]),
+        (Path | None, [Path("a"), None], ["a", Path]),
+        (Mapping[str, Any], [{}], [[], 1.5, None]),
+        (Sequence[str], [(), ["a"]], [{}, 1.5, None]),
+        (pd.DataFrame, [pd.DataFrame()], [{}, pd.DataFrame, None]),
+        (core.InputLaw, [core.GAUSSIAN], [core.InputLaw, "normal", None]),
+        (
+            Float[np.ndarray, " d"],
+            [[1, 2], np.ones(2), torch.ones(2), pd.Series([1.0])],
+            [
+                "text",
+                [math.nan],
+                [1j],
+                [[1.0], 2.0],
+                [[1.0, "a"]],
+                object(),
+                np.ma.masked,
+                torch.ones(2).requires_grad_(),
+            ],
+        ),
+        (Bool[np.ndarray, " d"] | None, [[True, False], np.ones(2) > 0, None], [[1.0], "text", [[True], 1], object()]),
+    ],
+    ids=str,
+)
+def test_other_kinds_are_checked_too(kind, right, wrong):
+    """Flags, generators, dtypes, functions, classes and arrays: arrays become numpy's, in float64 or booleans."""
+    for value in right:
+        found = check_of(kind)("x", value)
+        assert np.array_equal(found, value) if isinstance(found, np.ndarray) else found == value or found is value
+        assert not isinstance(found, np.ndarray) or found.dtype in (np.float64, np.bool_)
+    for value in wrong:
+        with pytest.raises(ValueError, match=r"^x must "):
+            check_of(kind)("x", value)
 
 
 def test_the_library_declares_its_bounds():
@@ -155,6 +202,26 @@ def test_fields_of_a_dataclass_are_arguments():
             _Law(**wrong)
 
 
+@dataclass(frozen=True, eq=False)
+class _Table:
+    F: Float[np.ndarray, "d d"]
+    h: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"] | None = None
+
+    def __post_init__(self):
+        validate_fields(self)
+
+
+def test_fields_that_are_arrays_become_its_own():
+    """Lists are taken, in float64, and copied; shapes agree from field to field."""
+    h = np.ones(2)
+    table = _Table([[1, 0], [0, 1]], h)
+    h[0] = 5.0
+    assert (table.F.dtype, table.h.tolist(), table.scale) == (np.float64, [1.0, 1.0], None)
+    with pytest.raises(ValueError, match=r"^h must have shape \(2\) to match F, got \(3,\)$"):
+        _Table(np.eye(2), np.ones(3))
+
+
 @pytest.mark.parametrize(
     ("hint", "bound", "said"),
     [
@@ -172,7 +239,7 @@ def test_a_bound_is_read_and_said(hint, bound, said):
 
 
 def test_what_declares_nothing_is_not_checked():
-    """A float without a bound, Any, an array: the function's own to say."""
+    """A float without a bound, Any, an array without axes: the function's own to say."""
     assert all(check_of(hint) is None for hint in (float, Any, np.ndarray, torch.Tensor, int | np.ndarray))
     assert bound_of(float) is None
 

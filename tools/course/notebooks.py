@@ -30,7 +30,7 @@ BACK = {"book/adaptation/adaptive-filters": frozenset({"best_scaled"})}
 
 def pages() -> list[str]:
     """The chapters of the book's parts that have cells, in the reader's order."""
-    return [page for page in chapters.with_cells() if len(Path(page).parts) == 3]
+    return chapters.in_parts()
 
 
 def student(page: str) -> nbformat.NotebookNode:

@@ -22,11 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from icl import _files
+from icl._bounds import validated
 
 _FORMAT = "icl checkpoint 1"
 _BLANK = "0" * 64
 
 
+@validated
 def write(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
     """Write tensors and notes to `path` atomically: a temporary file beside it, fsync, rename.
 
@@ -54,6 +56,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -
     _files.write(path, whole)
 
 
+@validated
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors (on the CPU) and the notes of a checkpoint.
 
@@ -94,6 +97,7 @@ def checkpoint_error(path: Path, reason: str) -> ValueError:
     return ValueError(f"cannot go on from the checkpoint {path}: {reason} (remove it, or name another, to start anew)")
 
 
+@validated
 def check_compatible(path: Path, found: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that was written with other settings.
 

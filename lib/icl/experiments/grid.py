@@ -106,6 +106,7 @@ class Grid:
         if not self.stream:
             raise ValueError(f"stream must be a non-empty string, got {self.stream!r}")
 
+    @validated
     def fingerprint(self, task: str) -> str:
         """Hash of everything that determines a cell of this task except its seed: task, sizes, code, versions.
 

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from icl import _checks, filters
-from icl._bounds import Count, Positive, Reals, validated
+from icl._bounds import Count, Positive, Reals, validate_fields, validated
 from icl.experiments.evaluation import Predictor, one_step_ahead
 from icl.models.delta_layers import LFOM
 from icl.models.fast_weights import RetNet, retention
@@ -50,8 +50,7 @@ class Tunable:
 
     def __post_init__(self) -> None:
         """Validate axes, and the names that refer to them."""
-        if not callable(self.build):
-            raise ValueError(f"build must be a function from d and settings to a predictor, got {self.build!r}")
+        validate_fields(self)
         object.__setattr__(self, "axes", _checked_axes(self.axes))
         for name in ("linear", "log_scale", "at_once"):
             given = getattr(self, name)
@@ -84,6 +83,7 @@ class GridResult:
 
     def __post_init__(self) -> None:
         """Validate the shape of the predictions."""
+        validate_fields(self)
         object.__setattr__(self, "axes", _checked_axes(self.axes))
         sizes = tuple(map(len, self.axes.values()))
         _checks.names("linear", self.linear)
@@ -107,6 +107,7 @@ class GridResult:
             answers, axes[name] = answers.narrow(place, int(at[0]), 1), axes[name][at[:1]]
         return GridResult(axes, answers, self.linear)
 
+    @validated
     def losses(
         self, truth: Float[Tensor, "batch time"], positions: slice = slice(None)
     ) -> Float[np.ndarray, "*settings"]:
@@ -126,6 +127,7 @@ class GridResult:
             found[at] = off[:, positions].square().mean().item()
         return found
 
+    @validated
     def best(
         self, truth: Float[Tensor, "batch time"], positions: slice = slice(None)
     ) -> tuple[dict[str, float], Float[Tensor, "batch time"]]:
@@ -180,7 +182,6 @@ class Tuned:
 
 
 def _checked_axes(axes: Any) -> dict[str, np.ndarray]:
-    _checks.instance("axes", axes, Mapping)
     found = {}
     for name, values in axes.items():
         if not name or not isinstance(name, str):

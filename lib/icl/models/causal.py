@@ -68,6 +68,7 @@ class Normalised(Causal):
         super().__init__()
         self.model, self.d = model, model.d
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, in the units of y."""
         self.checked(x, y)

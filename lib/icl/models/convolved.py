@@ -97,6 +97,7 @@ class Convolved(Causal):
         self.log_odds = nn.Parameter(torch.logit(drawn.new_tensor(lam)))
         self.filter = nn.Parameter(drawn.new_tensor([beta] + [0.0] * (width - 1)))
 
+    @validated
     def gates(
         self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]
     ) -> tuple[Float[Tensor, "batch time"], Float[Tensor, "batch time width"]]:
@@ -109,6 +110,7 @@ class Convolved(Causal):
         self.checked(x, y)
         return self._gates(*_unit(x, y))
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, all at once, by a triangular system."""
         self.checked(x, y)

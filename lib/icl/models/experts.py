@@ -162,6 +162,7 @@ def _check_heads(heads: Any, gate: Any) -> tuple[int, int, torch.dtype]:
 class _Gated(nn.Module):
     """Base class of both kinds of mixtures: heads and a gate."""
 
+    @validated
     def __init__(self, heads: Sequence[Memformer], gate: FreeGate | ConvexGate | PromptGate | None = None) -> None:
         super().__init__()
         self.layers, self.d, _ = _check_heads(heads, gate)
@@ -175,6 +176,7 @@ class _Gated(nn.Module):
         """Refuse another dtype than the heads' present one."""
         _checks.dtype(name, value, self._members()[0].preconditioner.A().dtype, "to match the model")
 
+    @validated
     def gates(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "prompts heads"]:
         """alpha_h, a row for all prompts or one for each; ones without a gate."""
         _checks.shape("H", H, (None, self.d, self.d), "to match the model")
@@ -191,6 +193,7 @@ class _Gated(nn.Module):
         """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         raise NotImplementedError
 
+    @validated
     def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
         """Expected squared error over query and w* after 0 .. L layers, by prompt (`icl.models.memformer.risks`)."""
         return risks(self.errors(X), Sigma)
@@ -212,6 +215,7 @@ class MultiHead(_Gated):
         d: dimension of the inputs.
     """
 
+    @validated
     def __init__(self, heads: Sequence[Memformer], gate: FreeGate | ConvexGate | PromptGate | None = None) -> None:
         """Check that the heads fit together."""
         super().__init__(heads, gate)
@@ -219,6 +223,7 @@ class MultiHead(_Gated):
         if len(sizes) > 1:
             raise ValueError(f"heads must have TokenWise memories for one number of examples, got {sorted(sizes)}")
 
+    @validated
     def blocks(self, H: Float[Tensor, "batch d d"]) -> tuple[Tensor, Tensor, Tensor | None]:
         """A, Gamma and B of the equivalent Memformer (the module's head), of heads times L layers.
 
@@ -254,6 +259,7 @@ class MultiHead(_Gated):
         found = ((head.memory, *head.blocks()) for head in self._members())
         return [(A, _table(memory, Gamma), B) for memory, A, Gamma, B in found]
 
+    @validated
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
         """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         H = self._curvatures("X", X)
@@ -295,6 +301,7 @@ class OutputMixture(_Gated):
         d: dimension of the inputs.
     """
 
+    @validated
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
         """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, of the sum of the heads' states after l layers."""
         gates = self.gates(self._curvatures("X", X))
@@ -309,6 +316,7 @@ class OutputMixture(_Gated):
         return (gates * torch.stack([head(prompt) for head in self._members()], dim=1)).sum(1)
 
 
+@validated
 def merge(heads: Sequence[Memformer], alpha: Float[Tensor, " heads"] | None = None) -> Memformer:
     """Merge the heads of `MultiHead(heads)` with gates alpha into one equivalent head, where one exists.
 

@@ -205,6 +205,7 @@ class FastWeights(Causal, Generic[S]):
         """Initial state of a batch of prompts, in the dtype and on the device of the parameters."""
         return self._start(next(self.parameters()).new_zeros(batch, self.d))
 
+    @validated
     def step(self, state: S, x: _Inputs, y: _Labels) -> S:
         """Advance the state by one example a prompt.
 
@@ -218,11 +219,13 @@ class FastWeights(Causal, Generic[S]):
         _checks.dtype("y", y, x.dtype, "to match x")
         return self._write(state, x, y)
 
+    @validated
     def read(self, state: S, x: _Inputs) -> _Labels:
         """Predict the label of x from a state."""
         self._fits(state, x)
         return self._read(state, x)
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, y_hat_j read from the state before example j."""
         self.checked(x, y)

@@ -380,6 +380,7 @@ class Memformer(nn.Module):
         _checks.dtype(name, inputs, A.dtype, "to match the model")
         return A, Gamma, B
 
+    @validated
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:
         """Error matrices M_0 .. M_L, w_l - w* = -M_l w*, from the inputs of the n examples."""
         A, Gamma, B = self._parts("X", X, 0)
@@ -387,6 +388,7 @@ class Memformer(nn.Module):
             return token_errors(X, A, Gamma, B)
         return error_matrices(X.transpose(1, 2) @ X / X.shape[1], A, Gamma, B)
 
+    @validated
     def risks(self, X: Float[Tensor, "batch n d"], Sigma: Any) -> Float[Tensor, "batch states"]:
         """Expected squared error over query and w* after 0 .. L layers, prompt by prompt (the function `risks`)."""
         return risks(self.errors(X), Sigma)

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from icl import _checks
-from icl._bounds import Count, NonNegative, validated
+from icl._bounds import Count, NonNegative, validate_fields, validated
 from icl.models.causal import Causal
 from icl.models.stacks import factors, read_strictly
 
@@ -40,9 +40,7 @@ class Convention:
 
     def __post_init__(self) -> None:
         """Validate the fields."""
-        for name in ("residual", "strict"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        validate_fields(self)
         _checks.one_of("sign", self.sign, (1, -1))
 
 
@@ -125,6 +123,7 @@ class FullStack(Causal):
         """Forgetting factor of each layer."""
         return torch.sigmoid(self.log_odds).expand(self.layers)
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position."""
         self.checked(x, y)

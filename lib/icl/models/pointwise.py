@@ -249,12 +249,14 @@ class Mapped(nn.Module):
         """Iterates w_0 = 0 .. w_L."""
         return mapped_iterates(prompt, self.memory.Gamma().to(prompt.x), self.psi, self.ridge)
 
+    @validated
     def states(self, prompt: Prompt) -> Float[Tensor, "batch states time width"]:
         """All token states, by the literal token equations."""
         Z = mapped_tokens(prompt)
         A = torch.eye(prompt.d, dtype=Z.dtype, device=Z.device).repeat(self.layers, 1, 1)
         return mapped_registers(Z, *mapped_parameters(A), self.memory.Gamma().to(Z), self.psi, self.ridge)
 
+    @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:
         """Predict the query's label: <w_L, x_q>, as a score for labels +1 and -1."""
         return (self.iterates(prompt)[:, -1] * prompt.x[:, -1]).sum(-1)

@@ -216,6 +216,7 @@ class S6(nn.Module):
     (torch.Size([8]), torch.Size([8, 21, 4]))
     """
 
+    @validated
     def __init__(self, B: Selective | Static, C: Selective | Static, step: Step | FixedStep, A: Tensor) -> None:
         """Keep the parts."""
         super().__init__()
@@ -418,6 +419,7 @@ class S6Stack(nn.Module):
         mix[:, -1, -1] = 1
         self.W = nn.Parameter(mix)
 
+    @validated
     def forward(self, u: _Tokens) -> _Tokens:
         """Tokens after all layers."""
         for index, layer in enumerate(self.layers):

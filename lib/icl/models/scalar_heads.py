@@ -105,6 +105,7 @@ class ScalarHeads(nn.Module):
         _checks.dtype(name, x, self.steps.dtype, "to match the model")
         return x[..., 0]
 
+    @validated
     def errors(self, X: Float[Tensor, "batch n 1"]) -> Float[Tensor, " batch"]:
         """Error factors M with w_L - w* = -M w* for the query, from the inputs of the n examples."""
         x = self._inputs("X", X, self.n)

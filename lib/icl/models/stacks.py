@@ -86,6 +86,7 @@ class DeltaStack(Causal):
         odds = [self.log_odds[layer], *self.log_odds_x[layer : layer + 1]]
         return [torch.sigmoid(one).view(1, 1, 1) for one in odds]
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position."""
         self.checked(x, y)
@@ -207,6 +208,7 @@ class GatedStack(Causal):
         surprise = self.b[layer] * (x.square().mean(-1) - 1) + self.c[layer] * torch.log1p(y.square())
         return torch.sigmoid(self.a[layer] + surprise.unsqueeze(-1))
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position."""
         self.checked(x, y)
@@ -343,6 +345,7 @@ class Stack(Causal):
         """Tokens (x, y, 0..), padded to a width that is a multiple of 4, for faster matrix products."""
         return nn.functional.pad(torch.cat([x, y.unsqueeze(-1)], dim=-1), (0, -(self.d + 1) % 4))
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position."""
         self.checked(x, y)
@@ -365,7 +368,7 @@ class Stack(Causal):
 
 @validated
 def factors(
-    layers: int, lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None, dtype: torch.dtype
+    layers: Count, lam: Annotated[float | Sequence[float], Gt(0), Lt(1)] | None, dtype: torch.dtype
 ) -> Float[Tensor, " count"]:
     """Initial forgetting factors: the default spread, one for all, or one a layer."""
     if lam is None:

@@ -29,6 +29,7 @@ class _Layered(FastWeights[Memories]):
     layers: int
     model: Causal
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, by the stack itself, all at once."""
         return self.model.errors(x, y)
@@ -63,6 +64,7 @@ class LayeredGLA(_Layered):
 
     model: Stack | Normalised
 
+    @validated
     def __init__(self, model: Stack | Normalised) -> None:
         """Keep the model."""
         inner = model.model if isinstance(model, Normalised) else model
@@ -182,6 +184,7 @@ class Selected(FastWeights[S6State]):
         super().__init__(width - 1)
         self.layer, self.d_h = layer, d_h
 
+    @validated
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, all at once."""
         self.checked(x, y)

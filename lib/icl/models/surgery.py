@@ -280,6 +280,7 @@ def _refuse_save(*_: Any, **__: Any) -> None:
     )
 
 
+@validated
 def with_attention(
     model: nn.Module,
     *,
@@ -288,7 +289,7 @@ def with_attention(
     learned: bool = False,
     normalised: bool = False,
     form: str = "chunked",
-    size: int = 64,
+    size: Count = 64,
 ) -> nn.Module:
     """Copy a language model, with its softmax attention replaced and all trained weights kept.
 
@@ -341,6 +342,7 @@ def with_attention(
 
 
 @torch.no_grad()
+@validated
 def forgetting(model: nn.Module) -> Float[Tensor, "layers heads"]:
     """Forgetting factors lam of an altered model, by layer and head, in float64; learned ones at present values."""
     memories = _memories(model)
@@ -361,6 +363,7 @@ def _tokens(model: Any, tokens: Any) -> None:
             raise ValueError(f"tokens must lie in [0, {words}), got values from {low.item()} to {high.item()}")
 
 
+@validated
 def logits_at(
     model: nn.Module, tokens: Int[Tensor, "batch time"], at: Int[Tensor, "batch m"]
 ) -> Float[Tensor, "batch m words"]:

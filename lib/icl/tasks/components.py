@@ -166,6 +166,7 @@ class GaussianComponents:
         w = w.unsqueeze(1)
         return ComponentPrompt(x, (w * x).sum(-1), w.expand_as(x), component, of_inputs)
 
+    @validated
     def posterior(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch components"]:
         """Posterior probability of every component given a prompt's inputs alone, without labels.
 

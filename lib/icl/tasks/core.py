@@ -43,11 +43,7 @@ class Prompt:
 
     def __post_init__(self) -> None:
         """Validate that the arrays describe the same prompts."""
-        _checks.shape("x", self.x, (None, None, None))
-        _checks.shape("y", self.y, tuple(self.x.shape[:2]), "to match x")
-        _checks.shape("w", self.w, tuple(self.x.shape), "to match x")
-        _checks.dtype("y", self.y, self.x.dtype, "to match x")
-        _checks.dtype("w", self.w, self.x.dtype, "to match x")
+        validate_fields(self)
         if _checks.is_readable(self.y) and not bool(torch.isfinite(self.y).all()):
             raise ValueError(f"y must be finite in {self.y.dtype}, got {self.y[~torch.isfinite(self.y)][0].item()}")
         if self.x.shape[1] < 2:

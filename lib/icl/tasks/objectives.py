@@ -60,18 +60,22 @@ class Objective(ABC):
     def _labels(self, s: Tensor, generator: torch.Generator) -> Tensor:
         """Labels of examples at predictions s of the true weights."""
 
+    @validated
     def loss(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Loss phi(y, s) of the prediction s at the label y, entry by entry."""
         return self._loss(*_check_pair(y, s))
 
+    @validated
     def slope(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """psi(y, s), the derivative of the loss in the prediction; times x, a token's term of the gradient."""
         return self._slope(*_check_pair(y, s))
 
+    @validated
     def bend(self, y: Float[Tensor, "..."], s: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Second derivative of the loss in the prediction."""
         return self._bend(*_check_pair(y, s))
 
+    @validated
     def value(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states"]:
         """Objective f(w) of each prompt, over its n examples without the query.
 
@@ -86,6 +90,7 @@ class Objective(ABC):
         s = self._predictions(X, w)
         return self._loss(_align_labels(y, s), s).mean(-1) + self.ridge / 2 * w.square().sum(-1)
 
+    @validated
     def gradient(self, prompt: Prompt, w: Float[Tensor, "batch *states d"]) -> Float[Tensor, "batch *states d"]:
         """Gradient of f at w: sum_i psi(y_i, <w, x_i>) x_i / n + ridge w.
 
@@ -109,7 +114,6 @@ class Objective(ABC):
 
     def _predictions(self, X: Tensor, w: Tensor) -> Tensor:
         """<w, x_i>, (batch, *states, n)."""
-        _checks.tensor("w", w)
         if w.dim() < 2 or len(w) != len(X) or w.shape[-1] != self.d:
             raise ValueError(f"w must have shape ({len(X)}, ..., {self.d}) to match prompt, got {tuple(w.shape)}")
         _checks.dtype("w", w, X.dtype, "to match prompt")
@@ -124,11 +128,8 @@ class Objective(ABC):
 
 
 def _check_pair(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Check that labels and predictions are real tensors of one dtype."""
-    for name, value in (("y", y), ("s", s)):
-        _checks.tensor(name, value)
-        _checks.precision("dtype", value.dtype)
-    _checks.dtype("s", s, y.dtype, "to match y")
+    """Check that labels and predictions are of float32 or float64, and broadcast."""
+    _checks.precision("dtype", y.dtype)
     try:
         torch.broadcast_shapes(y.shape, s.shape)
     except RuntimeError as error:

@@ -98,18 +98,21 @@ def _curvatures(H: Any) -> Tensor:
     return H
 
 
+@validated
 def mean_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
     """Mean eigenvalue tr H / d of each prompt's Hessian, in x^2: an estimate of the variance of its inputs."""
     H = _curvatures(H)
     return H.diagonal(dim1=1, dim2=2).mean(-1)
 
 
+@validated
 def weighted_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
     """Eigenvalue-weighted mean eigenvalue tr H^2 / tr H of a symmetric H, in x^2; NaN if H is 0."""
     H = _curvatures(H)
     return H.square().sum((1, 2)) / H.diagonal(dim1=1, dim2=2).sum(-1)
 
 
+@validated
 def largest_curvature(H: Float[Tensor, "batch d d"]) -> Float[Tensor, " batch"]:
     """Largest eigenvalue of each prompt's Hessian, in x^2; only the lower triangle of H is read."""
     return torch.linalg.eigvalsh(_curvatures(H))[:, -1]

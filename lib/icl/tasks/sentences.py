@@ -23,11 +23,10 @@ from icl.tasks.core import Prompt
 _STEPS = 16
 
 
+@validated
 def packed(features: Float[np.ndarray, "rows d"]) -> str:
     """Encode features as text, one byte each: rounded to sixteenths, clipped at 127 of them, base64 [RFC 4648]."""
-    array = np.asarray(_checks.real("features", features), dtype=np.float64)
-    _checks.shape("features", array, (None, None))
-    return base64.b64encode(np.rint(array * _STEPS).clip(-127, 127).astype(np.int8).tobytes()).decode()
+    return base64.b64encode(np.rint(features * _STEPS).clip(-127, 127).astype(np.int8).tobytes()).decode()
 
 
 @validated
@@ -60,16 +59,12 @@ class LabelledRows:
 
     def __post_init__(self) -> None:
         """Validate shapes, labels of +1 or -1, and linearly independent columns."""
-        features = np.array(_checks.real("features", self.features), dtype=np.float64)
-        labels = np.array(_checks.real("labels", self.labels), dtype=np.float64)
-        _checks.shape("features", features, (None, None))
-        _checks.shape("labels", labels, (len(features),), "to match features")
+        validate_fields(self)
+        features, labels = self.features, self.labels
         if not (np.abs(labels) == 1).all():
             raise ValueError(f"labels must be 1 or -1, got {labels[np.abs(labels) != 1][0]}")
         if not len(features) or np.linalg.matrix_rank(features) < features.shape[1]:
             raise ValueError(f"features must have independent columns, got rows and columns {features.shape}")
-        object.__setattr__(self, "features", features)
-        object.__setattr__(self, "labels", labels)
         if self.topics is None:
             return
         _checks.detached("topics", self.topics)
@@ -104,11 +99,10 @@ class LabelledRows:
         """Explained variance rho of the fit, m' Lambda^-1 m, from 0 to 1."""
         return float(self.product @ self.fit)
 
+    @validated
     def accuracy(self, w: Float[np.ndarray, " d"]) -> float:
         """Share of the rows whose label is the sign of w'x."""
-        _checks.instance("w", w, np.ndarray)
         _checks.shape("w", w, (self.d,), "to match features")
-        _checks.real("w", w)
         return float((self.features @ w * self.labels > 0).mean())
 
 

@@ -69,6 +69,7 @@ class LabelledTexts:
             raise ValueError(f"labels must lie in [0, {len(self.classes)}), of two classes at least")
 
 
+@validated
 def labelled_texts(corpus: str, part: str) -> LabelledTexts:
     """Read a corpus, in the order of its rows, without rows that lack a gold label.
 
@@ -168,7 +169,7 @@ def encoded(
     encode: Callable[[str], Sequence[int]],
     *,
     between: str = "",
-    limit: int | None = None,
+    limit: Count | None = None,
 ) -> tuple[tuple[int, ...], ...]:
     """Tokens of each row, its parts joined by the tokens of `between`.
 

@@ -120,16 +120,10 @@ class S6Weights:
 
     def __post_init__(self) -> None:
         """Copy to float64 and validate shapes and finite values."""
-        for name in ("W_B", "W_C", "b_B", "b_C"):
-            value = np.array(_checks.real(name, getattr(self, name)), dtype=np.float64)
-            object.__setattr__(self, name, value)
-        _checks.shape("W_B", self.W_B, (None, None))
+        validate_fields(self)
         d_h, d_e = self.W_B.shape
         if d_h < 1 or d_e < 2:
             raise ValueError(f"W_B must have shape (d_h, d + 1) with d_h, d >= 1, got {self.W_B.shape}")
-        _checks.shape("W_C", self.W_C, (d_h, d_e), "to match W_B")
-        for name in ("b_B", "b_C"):
-            _checks.shape(name, getattr(self, name), (d_h,), "to match W_B")
 
 
 # X = (B b b_B) and Y = (C b_C): K = Y'X is all that the loss sees of them.
@@ -175,6 +169,7 @@ class _Bowl:
         return Y @ G, X @ G.T
 
 
+@validated
 def population_loss(weights: S6Weights, coefficients: Coefficients) -> float:
     """Population loss L = 1/2 E (y_hat - y)^2, in units of y^2, for any weights and biases."""
     _check(weights, coefficients)
@@ -182,6 +177,7 @@ def population_loss(weights: S6Weights, coefficients: Coefficients) -> float:
     return bowl.value(bowl.off(*_pack(weights)))
 
 
+@validated
 def gradient(weights: S6Weights, coefficients: Coefficients) -> S6Weights:
     """Gradient of :func:`population_loss` with respect to every parameter; that of c is 0.
 

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from icl import _files, _source
-from icl._bounds import Positive, validate_fields
+from icl._bounds import Count, Natural, Positive, validate_fields, validated
 from icl.experiments.checkpoint import to_jsonable
 from icl.experiments.training import AdamW, Config
 from icl.models import surgery
@@ -116,6 +116,7 @@ FAST_GATES = tuple(GateVariant("fast learned gate, matched", lam, matched=True, 
 SWEPT_GATES = tuple(SwapVariant("gated, matched", lam, matched=True) for lam in (0.5, 0.7, 0.8, 0.95, 0.99))
 
 
+@validated
 def swap_unit(
     model: nn.Module,
     tasks: Mapping[str, InContextText],
@@ -123,8 +124,8 @@ def swap_unit(
     *,
     config: Config,
     stream: str,
-    seed: int,
-    prompts: int,
+    seed: Natural,
+    prompts: Count,
 ) -> dict[str, Any]:
     """Train and test one variant: losses, seconds, and answers by position, JSON-serialisable.
 
@@ -151,6 +152,7 @@ def swap_unit(
     }
 
 
+@validated
 def gate_unit(
     model: nn.Module,
     tasks: Mapping[str, InContextText],
@@ -158,8 +160,8 @@ def gate_unit(
     *,
     config: Config,
     stream: str,
-    seed: int,
-    prompts: int,
+    seed: Natural,
+    prompts: Count,
 ) -> dict[str, Any]:
     """Train and test a gate variant, as `swap_unit`; "lam" holds the learned gates, (layers, heads)."""
     changed = surgery.with_attention(model, lam=arm.lam, learned=True, normalised=arm.normalised)
@@ -182,13 +184,14 @@ def gate_unit(
     }
 
 
+@validated
 def swap(
     model: nn.Module,
     tasks: Mapping[str, Mapping[str, InContextText]],
     plan: Sequence[tuple[str, SwapVariant, int]],
     config: Config = PRINTED_COURSE,
     *,
-    prompts: int,
+    prompts: Count,
     folder: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
@@ -231,7 +234,7 @@ def _units(
     plan: Sequence[tuple[str, SwapVariant, int]],
     config: Config,
     *,
-    prompts: int,
+    prompts: Count,
     folder: Path | None,
     say: Callable[[str], None] | None,
 ) -> dict[tuple[str, SwapVariant, int], dict[str, Any]]:
@@ -272,7 +275,7 @@ def _rows(
     done: Mapping[str, Any],
     linear: Mapping[str, Any] | None,
     arm: SwapVariant,
-    seed: int,
+    seed: Natural,
     config: Config,
 ) -> list[dict[str, Any]]:
     """Table rows of one unit."""
@@ -360,12 +363,13 @@ MEMORY_STAGES = tuple(
 )
 
 
+@validated
 def compare_attentions(
     model: nn.Module,
     encode: Callable[[str], Sequence[int]],
     stages: Sequence[SwapStage],
     *,
-    prompts: int = 96,
+    prompts: Count = 96,
     folder: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
@@ -387,12 +391,13 @@ def compare_attentions(
     return pd.concat(tables).drop_duplicates(which, ignore_index=True)
 
 
+@validated
 def gates_learned(
     model: nn.Module,
     encode: Callable[[str], Sequence[int]],
     stages: Sequence[SwapStage],
     *,
-    prompts: int = 96,
+    prompts: Count = 96,
     folder: Path | None = None,
 ) -> pd.DataFrame:
     """Table of learned gates after training, of all stages with gates; arguments as for `compare_attentions`.

@@ -51,12 +51,14 @@ class Target:
                 raise ValueError(f"{name} must hold numbers, all of them finite, got {value}")
 
 
+@validated
 def label_targets(prompt: Prompt) -> Target:
     """Target: the query's label of each prompt, by the error <w_L - w*, x_q> from w_0 = 0; one equation a prompt."""
     H = hessians(prompt)
     return Target(H, prompt.x[:, -1:], _weights(prompt))
 
 
+@validated
 def value_targets(prompt: Prompt) -> Target:
     """Target: f(w_L) = (w_L - w*)' H (w_L - w*) / 2 of every prompt (2.11), w_0 = 0, in y^2; d equations a prompt."""
     H = hessians(prompt)
@@ -117,8 +119,6 @@ def polynomial_losses(asked: Target, p: Float[np.ndarray, "depths"]) -> Float[Te
         asked: the fitting target.
         p: ascending coefficients, at least one.
     """
-    p = np.asarray(_checks.real("p", p), dtype=np.float64)
-    _checks.shape("p", p, (None,))
     if not len(p):
         raise ValueError("p must have at least one coefficient, got none")
     terms = (float(c) * power for c, power in zip(p, _powers(asked, len(p) - 1), strict=True))

@@ -26,6 +26,7 @@ def first_layers(model: nn.Module, layers: Count) -> nn.Module:
 
 
 @torch.no_grad()
+@validated
 def match_scale(
     model: nn.Module, changed: nn.Module, tokens: Int[Tensor, "batch time"]
 ) -> Float[Tensor, "layers heads"]:

@@ -21,7 +21,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
 from icl import _checks
-from icl._bounds import Count, Natural, PositiveUnit, UnitInterval, validated
+from icl._bounds import Count, Natural, Positive, PositiveUnit, UnitInterval, validated
 from icl.experiments.training import AdamW, Config, fit
 from icl.models.loading import untrained
 from icl.models.surgery import SoftmaxMemory, forgetting, logits_at, with_attention
@@ -91,6 +91,7 @@ def rule_logits(model: nn.Module, prompt: WordPrompt) -> Float[Tensor, "batch ti
     return logits_at(model, prompt.text, prompt.ends.expand(len(prompt.text), -1))
 
 
+@validated
 def rule_loss(model: nn.Module, prompt: WordPrompt) -> Float[Tensor, ""]:
     """Mean log loss of the label words, in nats: the loss on label tokens alone."""
     logits = rule_logits(model, prompt)
@@ -110,13 +111,14 @@ class Trained:
     seconds: float
 
 
+@validated
 def train_variant(
     language: RuleLanguage,
     memory: Mapping[str, Any],
     *,
-    lr: float,
-    seed: int,
-    steps: int = 800,
+    lr: Positive,
+    seed: Natural,
+    steps: Count = 800,
     kept: Path | None = None,
 ) -> Trained:
     """Train one variant from scratch: AdamW, linear warm-up, cosine decay to 0; 32 fresh prompts a step.
@@ -225,10 +227,6 @@ def judge_answers(
         prompts error_se, excess_se.
     """
     for name, given in (("answers", answers), ("exact", exact)):
-        _checks.instance(name, given, np.ndarray)
-    _checks.shape("exact", exact, (None, None))
-    _checks.shape("answers", answers, exact.shape, "to match exact")
-    for name, given in (("answers", answers), ("exact", exact)):
         _checks.real(name, given, at_least=0, at_most=1)
     last = exact.shape[1] - 1
     if late > last:
@@ -271,7 +269,7 @@ def compare_variants(
     seeds: Count,
     prompts: Annotated[int, Ge(2)],
     folder: Path | None,
-    steps: int = 800,
+    steps: Count = 800,
 ) -> pd.DataFrame:
     """Train all variants under all rules; compare them with the floor and with one layer on the true embeddings.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from icl import _checks
-from icl._bounds import validated
+from icl._bounds import Count, validated
 from icl.experiments.training import AdamW, Config, Run, fit
 from icl.models import surgery
 from icl.tasks.text import InContextText, TextPrompt, encoded, labelled_texts
@@ -48,6 +48,7 @@ class JudgedText:
     rows: Int[np.ndarray, "prompts places"]
 
 
+@validated
 def answered(
     judged: JudgedText, what: str, K: Sequence[int], *, beside: JudgedText | None = None
 ) -> tuple[float, float]:
@@ -108,6 +109,7 @@ def label_logits(model: nn.Module, prompt: TextPrompt) -> Float[Tensor, "batch p
     return logits.float()
 
 
+@validated
 def label_loss(model: nn.Module, prompt: TextPrompt) -> Float[Tensor, ""]:
     """Mean cross-entropy of the label tokens, of query and demonstrations alike, over the whole vocabulary; nats."""
     return F.cross_entropy(label_logits(model, prompt).flatten(0, 1), prompt.targets.flatten())
@@ -121,7 +123,7 @@ def fine_tune(
     *,
     generator: torch.Generator,
     checkpoint: Path | None = None,
-    checkpoint_every: int = 100,
+    checkpoint_every: Count = 100,
 ) -> Run:
     """Fine-tune a transformers causal language model in place by :func:`~icl.experiments.training.fit`, on its device.
 
@@ -150,7 +152,7 @@ def fine_tune(
 @torch.inference_mode()
 @validated
 def judge_text(
-    model: nn.Module, task: InContextText, *, prompts: int, generator: torch.Generator, batch: int = 4
+    model: nn.Module, task: InContextText, *, prompts: Count, generator: torch.Generator, batch: Count = 4
 ) -> JudgedText:
     """Evaluate a model at all K on sampled prompts.
 

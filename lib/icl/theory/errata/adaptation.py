@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, validated
@@ -167,7 +168,8 @@ def D4(*, gamma: Positive, n: Count, sigma_w: NonNegative, sigma_e: NonNegative)
     return gamma ** (2 * n + 2) * sigma_w**2 + (1 - gamma ** (2 * n + 2)) / (1 - gamma**2) * sigma_e**2
 
 
-def printed_identity_error(moments: Moments, *, d: int, mend: Collection[int] = frozenset(ADAPTATION)) -> Any:
+@validated
+def printed_identity_error(moments: Moments, *, d: Count, mend: Collection[int] = frozenset(ADAPTATION)) -> Any:
     """Training error for Lambda = I as printed after Theorem 2, with a = (d + 2) D2 + D3; erratum 6."""
     a = (d + 2) * moments.D2 + moments.D3
     square = moments.D1**2
@@ -175,12 +177,18 @@ def printed_identity_error(moments: Moments, *, d: int, mend: Collection[int] = 
     return (square * (d**2 * moments.D2 + 2 * d * moments.D2 + d * moments.D3) + d * moments.D4 * a**2 - last) / a**2
 
 
-def printed_training_error(moments: Moments, Lambda: np.ndarray, Lambda_tilde: np.ndarray) -> Any:
+@validated
+def printed_training_error(
+    moments: Moments, Lambda: Float[np.ndarray, "d d"], Lambda_tilde: Float[np.ndarray, "d d"]
+) -> Any:
     """Theorem 2, (16), as printed: (19) without a shift."""
     return printed_testing_error(moments, moments, Lambda_tilde, Lambda)
 
 
-def printed_testing_error(train: Moments, test: Moments, Lambda_tilde: np.ndarray, Lambda_bar: np.ndarray) -> Any:
+@validated
+def printed_testing_error(
+    train: Moments, test: Moments, Lambda_tilde: Float[np.ndarray, "d d"], Lambda_bar: Float[np.ndarray, "d d"]
+) -> Any:
     """Theorem 3, (19), as printed, which is right: D1 and Lambda~ of the training task, all else of the test task.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
-from icl._bounds import validated
+from icl._bounds import validate_fields, validated
 from icl.theory.errata.erratum import Erratum
 
 
@@ -42,15 +42,10 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Validate that the shapes match."""
-        _checks.instance("X", self.X, np.ndarray)
-        _checks.shape("X", np.asarray(_checks.real("X", self.X)), (None, None))
-        _checks.shape("A", np.asarray(_checks.real("A", self.A)), (None, None, None), "to match X and A")
+        validate_fields(self)
         (d, n), layers = self.X.shape, len(self.A)
         if not 0 < d < n:
             raise ValueError(f"X must have shape (d, n) with 0 < d < n, got {self.X.shape}")
-        for name, expected in (("x", (d,)), ("w", (d,)), ("A", (layers, d, d)), ("Gamma", (layers, layers))):
-            value = np.asarray(_checks.real(name, getattr(self, name)))
-            _checks.shape(name, value, expected, "to match X and A")
         if not 0 < layers < n + 1:
             raise ValueError(f"A must have from 1 to n = {n} layers, got {layers}")
 

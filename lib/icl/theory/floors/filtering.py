@@ -58,7 +58,6 @@ def kalman_errors(
     >>> kalman_errors(x, DriftLaw(d=2, gamma=0.95, sigma_e=0.1, sigma_y=0.1))[0, ::3].round(3)
     array([0.205, 0.043, 0.041, 0.041])
     """
-    x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, law.d), "to match law")
     Lambda = np.eye(law.d) if spectrum is None else np.diag(eigenvalues(law.d, spectrum))
     # The first position has the stationary covariance k0 I.
@@ -248,11 +247,6 @@ def riccati(
     Raises:
         ValueError: if arguments are out of range or do not fit together, or an error is larger than float64 can hold.
     """
-    _checks.instance("x", x, np.ndarray)
-    _checks.shape("x", x, (None, None, None))
-    _checks.real("x", x)
-    _checks.shape("Lambda", Lambda, (x.shape[2], x.shape[2]), "to match x")
-    _checks.real("Lambda", Lambda)
     batch, time, d = x.shape
     for name, value in (("gain", gain), ("added", added)):
         _checks.broadcasts(name, value, (batch, time))
@@ -337,14 +331,10 @@ def genie_errors(
         ValueError: if x, variance and restart do not fit together, or variance is negative or not finite.
     """
     x = _sequences(x, None, task.d)
-    told = np.asarray(_checks.real("variance", variance, at_least=0), dtype=np.float64)
-    _checks.shape("variance", told, x.shape[:2], "to match x")
-    _checks.detached("restart", restart)
-    fresh = np.zeros(told.shape, dtype=bool) if restart is None else np.asarray(restart)
-    _checks.dtype("restart", fresh, np.dtype(bool))
-    _checks.shape("restart", fresh, x.shape[:2], "to match x")
+    _checks.real("variance", variance, at_least=0)
+    fresh = np.zeros(variance.shape, dtype=bool) if restart is None else restart
     gain = np.where(fresh, 0.0, task.gamma)
-    return riccati(x, task.Lambda, start=task.sigma_w, gain=gain, added=np.sqrt(told))
+    return riccati(x, task.Lambda, start=task.sigma_w, gain=gain, added=np.sqrt(variance))
 
 
 def _inner(task: Any) -> Any:
@@ -502,8 +492,6 @@ def switching_predictions(
             reach 1e-6 of a run's covariance, sigma_w gamma^d > 1e4 sigma_e; or if x and y do not fit together.
     """
     x = _sequences(x, None, task.d)
-    y = np.asarray(_checks.real("y", y), dtype=np.float64)
-    _checks.shape("y", y, x.shape[:2], "to match x")
     for name in ("sigma_w", "sigma_e"):
         if not getattr(task, name):
             raise ValueError(f"{name} must be > 0 for labels that have a density, got {getattr(task, name)!r}")
@@ -577,11 +565,11 @@ def expected_errors(x: Float[np.ndarray, "batch time d"], task: DriftingRegressi
     >>> expected_errors(x, task)[0, [0, 5, 20]].round(3)
     array([1.825, 0.124, 0.029])
     """
-    x = np.asarray(_checks.real("x", x), dtype=np.float64)
     _checks.shape("x", x, (None, None, task.d))
     return riccati(x, task.Lambda, start=task.sigma_w, gain=task.gamma, added=task.sigma_e)
 
 
+@validated
 def kalman_risk(task: DriftingRegression, x: Float[np.ndarray, "batch time d"]) -> tuple[np.ndarray, np.ndarray]:
     """Mean over sequences of the floor at each position, and its standard error; both of shape (time,)."""
     errors = expected_errors(x, task)

@@ -65,6 +65,7 @@ def _inputs(x: object, task: Task) -> Float[np.ndarray, "batch time d"]:
     return found
 
 
+@validated
 def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.ndarray, "batch time"]:
     """Prediction error of each clean label, given the earlier labels and all inputs: L_ii^2 - sigma_y^2.
 
@@ -128,9 +129,7 @@ def misspecified_errors(
     for task in tasks:
         x = _inputs(x, task)
     time = x.shape[1]
-    _checks.instance("kernel", kernel, np.ndarray)
     _checks.shape("kernel", kernel, (time, time), "to match the tasks")
-    _checks.real("kernel", kernel)
     if last > time:
         raise ValueError(f"last must be at most the {time} positions of the tasks, got {last}")
     products = _products(x)

@@ -59,12 +59,7 @@ def positive_probability(
     """
     if rule.d > 2:
         raise ValueError(f"rule must have d = 1 or 2 for a grid, got {rule.d}")
-    _checks.instance("x", x, np.ndarray)
     _checks.shape("x", x, (None, None, rule.d), "to match rule")
-    _checks.real("x", x)
-    _checks.shape("positive", positive, x.shape[:2], "to match x")
-    if positive.dtype != np.bool_:
-        raise ValueError(f"positive must be True and False, got {positive.dtype}")
     time = x.shape[1]
     spreads = _spreads(rule, time)
     if not spreads[0] > 0:

@@ -65,6 +65,7 @@ def _read(x: Reals, y: Reals, task: Any) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+@validated
 def bank_predictions(
     x: Float[np.ndarray, "batch time d"], y: Float[np.ndarray, "batch time"], task: UnknownDrift
 ) -> Bank:
@@ -123,6 +124,7 @@ def bank_predictions(
     return found
 
 
+@validated
 def linear_predictions(
     x: Float[np.ndarray, "batch time d"], y: Float[np.ndarray, "batch time"], task: UnknownDrift
 ) -> tuple[Float[np.ndarray, "batch time"], Float[np.ndarray, "batch time"]]:

@@ -36,6 +36,7 @@ def _table(keys: np.ndarray, **tables: Any) -> list[np.ndarray]:
     return [A, b]
 
 
+@validated
 def finite_bound(keys: Float[np.ndarray, "n d"], drift: MovingWeights) -> GateBound:
     """`key_gates.key_gated_bound` for keys drawn uniformly from these; Lambda is their second moment.
 
@@ -94,6 +95,7 @@ def finite_ladder(keys: Float[np.ndarray, "n d"], drift: MovingWeights, window: 
     raise ValueError(f"drift must settle under these keys, which it does not with F = {drift.F}")
 
 
+@validated
 def gated_error(
     A: Float[np.ndarray, "n N N"], b: Float[np.ndarray, "n N"], keys: Float[np.ndarray, "n d"], drift: MovingWeights
 ) -> tuple[float, Float[np.ndarray, "n N N"], Float[np.ndarray, "n N"]]:

@@ -63,16 +63,12 @@ class MovingWeights:
     def __post_init__(self) -> None:
         """Validate the shapes and covariances."""
         validate_fields(self)
-        F, H = (np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64) for name in ("F", "H"))
-        _checks.shape("F", F, (len(np.atleast_1d(F)),) * 2)
-        _checks.shape("H", H, (None, len(F)), "to match F")
-        if not H.size:
-            raise ValueError(f"H must have a row for each weight and a column for each state, got {H.shape}")
-        object.__setattr__(self, "F", F)
-        object.__setattr__(self, "H", H)
-        for name, size in (("Q", len(F)), ("Lambda", len(H))):
+        if not self.H.size:
+            raise ValueError(f"H must have a row for each weight and a column for each state, got {self.H.shape}")
+        for name, size in (("Q", len(self.F)), ("Lambda", len(self.H))):
             object.__setattr__(self, name, _matrix(name, getattr(self, name), size))
 
+    @validated
     def error(self, P: Float[np.ndarray, "m m"]) -> float:
         """Mean squared error of the clean label at the state's error covariance P."""
         P = _matrix("P", P, len(self.F))
@@ -110,10 +106,8 @@ def per_coordinate(
         sigma_y: standard deviation of the labels' noise, in units of y.
         spectrum: eigenvalues of Lambda, (d,), > 0; default: all 1.
     """
-    F = np.asarray(_checks.real("F", F), dtype=np.float64)
     r = len(np.atleast_1d(F))
-    _checks.shape("F", F, (r, r))
-    spectrum = np.ones(d) if spectrum is None else np.asarray(_checks.real("spectrum", spectrum, above=0), float)
+    spectrum = np.ones(d) if spectrum is None else _checks.real("spectrum", spectrum, above=0)
     _checks.shape("spectrum", spectrum, (d,), "to match d")
     first, eye = np.eye(r)[:1], np.eye(d)
     return MovingWeights(
@@ -146,8 +140,7 @@ def ratio_moments(
         sizes: (d,), > 0.
         noise: >= 0, in the units of sizes.
     """
-    sizes = np.asarray(_checks.real("sizes", sizes, above=0), dtype=np.float64)
-    _checks.shape("sizes", sizes, (None,))
+    _checks.real("sizes", sizes, above=0)
     if not sizes.size:
         raise ValueError("sizes must be at least one, got none")
     low = -np.log(sizes.max() + noise) - 42
@@ -196,6 +189,7 @@ def _covariance(P: Any, drift: Any, name: str = "P") -> np.ndarray:
     return _matrix(name, P, len(drift.F))
 
 
+@validated
 def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
     """Averaged Riccati map: F (P - E_x[P H'x x'H P / (x'H P H'x + sigma_y^2)]) F' + Q for x ~ N(0, Lambda).
 
@@ -210,6 +204,7 @@ def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np
     return np.asarray(drift.F @ (P - heard.G * heard.one @ heard.G.T) @ drift.F.T + drift.Q)
 
 
+@validated
 def data_free_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np.ndarray, "m m"]:
     """Averaged Riccati map of layers with constant coefficients: matrices multiply the states, and x x' times each.
 
@@ -326,6 +321,7 @@ def data_free_bound(drift: MovingWeights) -> GateBound:
     return _settle(drift, data_free_step, _data_free_slope)
 
 
+@validated
 def best_layer_answers(
     x: Float[np.ndarray, "batch time d"],
     y: Float[np.ndarray, "batch time"],
@@ -344,8 +340,6 @@ def best_layer_answers(
     """
     P = _covariance(P, drift)
     x = _sequences(x, drift)
-    y = np.asarray(_checks.real("y", y), dtype=np.float64)
-    _checks.shape("y", y, x.shape[:2], "to match x")
     z, answers = np.zeros((len(x), len(P))), np.zeros(y.shape)
     for i in range(x.shape[1]):
         seen = x[:, i] @ drift.H

@@ -308,14 +308,12 @@ def least_by_sample(
     """
     H = _curvatures(H, least=4)
     batch, d, _ = H.shape
-    read = np.ones(batch) if scale is None else np.asarray(_checks.real("scale", scale, above=0), dtype=np.float64)
-    _checks.shape("scale", read, (batch,), "to match H")
+    read = np.ones(batch) if scale is None else _checks.real("scale", scale, above=0)
     if S_x is None and S_w is None and A is None:
         # In the eigenbasis every coordinate is a scalar problem.
         K, start, columns = (np.linalg.eigvalsh(H) / read[:, None]).reshape(-1, 1, 1), None, d
     else:
-        A = np.eye(d) if A is None else np.asarray(_checks.real("A", A), dtype=np.float64)
-        _checks.shape("A", A, (d, d), "to match H")
+        A = np.eye(d) if A is None else A
         S_x = np.eye(d) if S_x is None else S_x
         root, inverse = _roots("S_x", _symmetric("S_x", S_x, batch, d), definite=True)
         weights = inverse if S_w is None else _roots("S_w", _symmetric("S_w", S_w, batch, d), definite=False)[0]

@@ -30,7 +30,6 @@ from annotated_types import Ge, Gt
 from jaxtyping import Float
 from scipy.optimize import brentq, minimize_scalar
 
-from icl import _checks
 from icl._bounds import Count, OpenUnit, Positive, validated
 from icl.theory.lfom._recursion import mean_trace_products, solve_exactly, wishart_recursion
 from icl.theory.lfom.gated_floor import excess_constants
@@ -247,8 +246,6 @@ def worst_losses(
     Returns:
         three arrays of shape (batch,), in units of y^2.
     """
-    features = np.asarray(_checks.real("features", features), dtype=np.float64)
-    _checks.shape("features", features, (None, None))
     if (layers := features.shape[1] - 1) < 1:
         raise ValueError(f"features must have at least two powers, got shape {features.shape}")
     moments = wishart_moments(d, n, 2 * layers)

@@ -265,8 +265,7 @@ def floor(
     """
     H, root, inverse = _prompts(H, Sigma, least=2)
     batch, d, _ = H.shape
-    A = np.eye(d) if A is None else np.asarray(_checks.real("A", A), dtype=np.float64)
-    _checks.shape("A", A, (d, d), "to match H")
+    A = np.eye(d) if A is None else A
     K = root @ A @ H @ inverse
     first = np.arange(batch) < batch // 2
     values = np.empty((batch, layers + 1))

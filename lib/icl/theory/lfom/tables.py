@@ -88,6 +88,7 @@ def nesterov_table(eta: Positive, beta: NonNegative, layers: Count) -> Float[np.
     return Gamma
 
 
+@validated
 def registers(
     alpha: Float[np.ndarray, "layers"], gamma: Float[np.ndarray, "layers"]
 ) -> Float[np.ndarray, "layers layers"]:
@@ -95,13 +96,9 @@ def registers(
 
     [Dutta & Sra 2025, (3.1), (3.2)]; gamma_0 has nothing to act on.
     """
-    alpha = np.asarray(_checks.real("alpha", alpha), dtype=np.float64)
-    _checks.shape("alpha", alpha, (None,))
     layers = len(alpha)
     if not layers:
         raise ValueError(f"alpha must have at least one layer, got shape {alpha.shape}")
-    gamma = np.asarray(_checks.real("gamma", gamma), dtype=np.float64)
-    _checks.shape("gamma", gamma, (layers,), "to match alpha")
     # Coefficients of the gradients in the register, a row for each layer.
     held = np.eye(layers)
     for layer in range(1, layers):
@@ -109,6 +106,7 @@ def registers(
     return alpha[:, None] * held
 
 
+@validated
 def cumulative(Gamma: Float[np.ndarray, "layers layers"]) -> Float[np.ndarray, "layers layers"]:
     """Cumulative sums Lambda[k, j] = sum_{l=j..k} Gamma[l, j]: w_{k+1} = w_0 - sum_{j<=k} Lambda[k, j] A_j grad f(w_j).
 

@@ -236,7 +236,6 @@ def worst_path(
     """
     _check_limits(R, delta)
     start = _path(start, "start")
-    _checks.shape("start", start, (None, None))
     time, d = start.shape
     G = _form(time - 1, d, lam, a, kurtosis)
 
@@ -292,7 +291,6 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: Annotated[float, Ge(
     1/400 only the last example is of use.
     """
     w = _path(w)
-    _checks.shape("w", w, (None, None))
     own = float(w[-1] @ w[-1])
 
     def best(lam: float) -> tuple[float, float]:

@@ -108,7 +108,6 @@ def layer_risk(A: Float[np.ndarray, "d d"], task: Task, *, lam: NonNegatives) ->
     """
     Lambda: np.ndarray = task.Lambda
     _checks.shape("A", A, Lambda.shape)
-    _checks.real("A", A)
     quadratic, trace = A @ Lambda @ A.T, np.trace(Lambda)
     signal = np.trace(quadratic @ Lambda @ Lambda)
     crosstalk = np.trace(quadratic @ Lambda) * trace
@@ -192,6 +191,7 @@ def identity_error(task: Task, *, lam: Positives) -> Any:
     return task.d * m.D4 * np.where(a > 0, (crosstalk + m.residual) / np.where(a > 0, a, 1.0), 1.0)
 
 
+@validated
 def zero_predictor(task: Task) -> float:
     """Error of the zero predictor: D4 tr(Lambda)."""
     return float(_in_range(task, 0.0).D4 * np.trace(task.Lambda))

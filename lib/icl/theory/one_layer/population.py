@@ -44,6 +44,7 @@ def _square(name: str, matrix: Any, *, least: int) -> np.ndarray:
     return matrix
 
 
+@validated
 def pack(W_V: Float[np.ndarray, "tokens tokens"], W_KQ: Float[np.ndarray, "tokens tokens"]) -> np.ndarray:
     """Return theta = [W | r], the entries of the merged weights that enter the loss."""
     W_V, W_KQ = _square("W_V", W_V, least=2), _square("W_KQ", W_KQ, least=2)
@@ -51,6 +52,7 @@ def pack(W_V: Float[np.ndarray, "tokens tokens"], W_KQ: Float[np.ndarray, "token
     return np.concatenate([W_KQ[:, :-1], W_V[-1][:, None]], axis=1)
 
 
+@validated
 def unpack(theta: Float[np.ndarray, "tokens tokens"]) -> tuple[np.ndarray, np.ndarray]:
     """Return W_V and W_KQ of theta, both (d+1, d+1), every other entry 0."""
     theta = _square("theta", theta, least=2)
@@ -189,12 +191,12 @@ class PopulationLoss:
         row = np.concatenate([d_p @ R, one * 0 + d_v[..., None]], axis=-1)
         return np.concatenate([columns, row[..., None]], axis=-1) / 2
 
+    @validated
     def hessian(self, theta: Float[np.ndarray, "tokens tokens"]) -> Float[np.ndarray, "entries entries"]:
         """Hessian of L over the entries of theta in C order, ((d+1)^2, (d+1)^2).
 
         The gradient's derivative by complex steps: a polynomial's is exact to rounding, whatever the step.
         """
-        _checks.real("theta", theta)
         theta = np.asarray(theta, dtype=np.float64)
         _checks.shape("theta", theta, (self.d + 1, self.d + 1))
         size, step = theta.size, 1e-30
@@ -345,7 +347,6 @@ def gradient_flow(
         ValueError: for a start of another shape or not finite.
         RuntimeError: if the solver fails, with its message and the time it had reached.
     """
-    start = np.asarray(_checks.real("start", start), dtype=np.float64)
     _checks.shape("start", start, (loss.d + 1, loss.d + 1))
 
     def downhill(_: float, flat: np.ndarray) -> np.ndarray:
@@ -382,7 +383,6 @@ def linear_rate(loss: PopulationLoss, minimum: Float[np.ndarray, "tokens tokens"
 
     Eigenvalues that are 0 belong to directions along which minima go on: (v, U) -> (c v, U / c) leaves A unchanged.
     """
-    _checks.real("minimum", minimum)
     _checks.shape("minimum", np.asarray(minimum), (loss.d + 1, loss.d + 1))
     values = np.linalg.eigvalsh(loss.hessian(minimum))
     if values[0] < -1e-9 * values[-1]:

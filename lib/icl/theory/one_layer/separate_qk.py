@@ -70,6 +70,7 @@ class SeparateLoss:
             flat.append(value.ravel())
         return np.concatenate([*flat, [float(lam)]])
 
+    @validated
     def split(self, z: Float[np.ndarray, " weights"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Split z into copies of the row (p, v), the keys, the queries and the gate."""
         z = np.array(_checks.real("z", z), dtype=np.float64)
@@ -78,15 +79,18 @@ class SeparateLoss:
         row, keys, queries, lam = np.split(z, np.cumsum([d + 1, r * (d + 1), r * d]))
         return row, keys.reshape(r, d + 1), queries.reshape(r, d), float(lam[0])
 
+    @validated
     def theta(self, z: Float[np.ndarray, " weights"]) -> Float[np.ndarray, "tokens tokens"]:
         """Merged weights of z, as in :mod:`icl.theory.one_layer.population`."""
         row, keys, queries, _ = self.split(z)
         return np.concatenate([keys.T @ queries, row[:, None]], axis=1)
 
+    @validated
     def value(self, z: Float[np.ndarray, " weights"]) -> float:
         """Loss L(z)."""
         return float(self._loss(self._at(self.split(z)[-1])[0]).value(self.theta(z)))
 
+    @validated
     def gradient(self, z: Float[np.ndarray, " weights"]) -> Float[np.ndarray, " weights"]:
         """Gradient of L, the gate's entry last."""
         _, keys, queries, lam = self.split(z)
@@ -95,6 +99,7 @@ class SeparateLoss:
         merged = slope[:, :-1]
         return np.concatenate([slope[:, -1], (queries @ merged.T).ravel(), (keys @ merged).ravel(), [gate]])
 
+    @validated
     def hessian(self, z: Float[np.ndarray, " weights"]) -> Float[np.ndarray, "weights weights"]:
         """Hessian of L: the merged one by the product rule, the gate's rows by differentiating the moments."""
         _, keys, queries, lam = self.split(z)

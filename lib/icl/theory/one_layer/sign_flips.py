@@ -100,9 +100,7 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
     Raises:
         ValueError: if A does not fit the task, or its topics persist: rows are then not independent.
     """
-    _checks.instance("A", A, np.ndarray)
     _checks.shape("A", A, (task.d, task.d), "to match the task")
-    _checks.real("A", A)
     if task.turn < 1:
         raise ValueError(f"task must have independent rows, turn = 1, got {task.turn!r}")
     assert task.queries is not None
@@ -144,12 +142,10 @@ def sign_forgetting(*, flip: Annotated[float, Ge(0), Le(0.5)], n: Count, explain
     return closed_forms.optimal_forgetting(sign_drift(flip=flip, n=n, explained=explained))
 
 
+@validated
 def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time time"]:
     """Kernel of the same demonstrations in random order, the query last: averaged over permutations."""
-    kernel = np.asarray(_checks.real("kernel", kernel), dtype=np.float64)
-    _checks.shape("kernel", kernel, (None, None))
     n = len(kernel) - 1
-    _checks.shape("kernel", kernel, (n + 1, n + 1))
     if n < 1:
         raise ValueError(f"kernel must hold at least one demonstration and the query, got {kernel.shape}")
     past = kernel[:n, :n]

@@ -198,8 +198,6 @@ def errors_with_gains(
         Lambda: covariance of the keys, white if None.
     """
     x = _keys(x, law)
-    gains = np.asarray(_checks.real("gains", gains), dtype=np.float64)
-    _checks.shape("gains", gains, x.shape, "to match x")
     Lambda = _checks.covariance("Lambda", Lambda, law.d)
     Sigma = np.broadcast_to(law.k0 * np.eye(law.d), (len(x), law.d, law.d)).copy()
     errors = np.empty(x.shape[:2])

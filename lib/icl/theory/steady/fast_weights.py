@@ -172,6 +172,7 @@ def best_delta(law: DriftLaw) -> SteadyOptimum:
     return SteadyOptimum(law.d * p, p, law.gamma, p / ((law.d + 2) * p + noise))
 
 
+@validated
 def linear_bound(law: DriftLaw) -> float:
     """Lower bound for any layer whose states move by fixed sums of h_j, y x and x x'h_j: the delta rule's error.
 
@@ -369,12 +370,7 @@ class Update:
 
     def __post_init__(self) -> None:
         """Validate that the matrices' shapes match."""
-        _checks.detached("keep", self.keep)
-        m = len(np.atleast_1d(self.keep))
-        for name in ("keep", "look", "noise"):
-            value = np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64)
-            _checks.shape(name, value, (m, m), "to match keep")
-            object.__setattr__(self, name, value)
+        validate_fields(self)
 
 
 @validated
@@ -386,12 +382,7 @@ def update(
     Gated attention has keep = lam, write = lam mu, correct = 0; the delta rule correct = -lam mu. Several heads,
     momentum and gradients at a chunk's first weights have the same form.
     """
-    keep = np.asarray(_checks.real("keep", keep), dtype=np.float64)
     K = len(np.atleast_1d(keep))
-    write = np.asarray(_checks.real("write", write), dtype=np.float64)
-    correct = np.asarray(_checks.real("correct", correct), dtype=np.float64)
-    for name, value, size in (("keep", keep, (K, K)), ("write", write, (K,)), ("correct", correct, (K, K))):
-        _checks.shape(name, value, size, "for K states")
     whole, look, noise = np.zeros((3, K + 1, K + 1))
     whole[0, 0], whole[1:, 1:] = law.gamma, keep
     look[1:, 0], look[1:, 1:] = write, correct
@@ -444,9 +435,6 @@ def readout_errors(
         d: dimension of the inputs.
         hidden: how many of the m vectors are the weights' own (2 for weights of second order); the rest are states.
     """
-    moments = np.asarray(_checks.real("moments", moments), dtype=np.float64)
-    _checks.shape("moments", moments, (None, None, None))
-    _checks.shape("moments", moments, (None, *moments.shape[:0:-1]), "as square matrices")
     if hidden >= moments.shape[-1]:
         raise ValueError(f"hidden must leave a state among the {moments.shape[-1]} vectors, got {hidden}")
     with_states = moments[:, 0, hidden:]

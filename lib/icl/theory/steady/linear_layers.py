@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from icl import _checks
-from icl._bounds import Count, NonNegative, Positive, Real, validated
+from icl._bounds import Count, NonNegative, Positive, Real, validate_fields, validated
 from icl.theory.steady.fast_weights import DriftLaw, Update, readout_errors, second_moments, update
 
 
@@ -36,14 +36,10 @@ class LinearLayer:
 
     def __post_init__(self) -> None:
         """Validate that the matrices' shapes match."""
-        _checks.detached("keep", self.keep)
-        K = len(np.atleast_1d(self.keep))
-        for name, sizes in (("keep", (K, K)), ("write", (K,)), ("correct", (K, K))):
-            value = np.asarray(_checks.real(name, getattr(self, name)), dtype=np.float64)
-            _checks.shape(name, value, sizes, "for K states")
-            object.__setattr__(self, name, value)
+        validate_fields(self)
 
 
+@validated
 def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
     """Gated attention with a head for each decay, h_j <- fade_j h_j + y x.
 
@@ -53,8 +49,6 @@ def attention_heads(fades: Float[np.ndarray, " K"]) -> LinearLayer:
     Args:
         fades: one decay a head; it converges if they are in (-1, 1).
     """
-    fades = np.asarray(_checks.real("fades", fades), dtype=np.float64)
-    _checks.shape("fades", fades, (None,))
     K = len(fades)
     if not K:
         raise ValueError("fades must be at least one, got none")
@@ -90,6 +84,7 @@ def heavy_ball(keep: Real, mu: Real, *, eta: Real = 0.0) -> LinearLayer:
     return LinearLayer(moves, np.array([keep * mu, mu]), np.array([[-keep * mu, 0], [-mu, 0]]))
 
 
+@validated
 def forward_model(F: Float[np.ndarray, "r r"], gain: Float[np.ndarray, " r"]) -> LinearLayer:
     """Constant-gain Kalman filter with the drift's own dynamics: h <- F (h + gain (y - h_1'x) x).
 
@@ -97,10 +92,6 @@ def forward_model(F: Float[np.ndarray, "r r"], gain: Float[np.ndarray, " r"]) ->
         F: transition matrix of the weights' r vectors, the weights first.
         gain: gain of each, in units of 1/x^2.
     """
-    F = np.asarray(_checks.real("F", F), dtype=np.float64)
-    gain = np.asarray(_checks.real("gain", gain), dtype=np.float64)
-    _checks.shape("F", F, (len(np.atleast_1d(F)),) * 2)
-    _checks.shape("gain", gain, (len(F),), "to match F")
     moved, correct = F @ gain, np.zeros(F.shape)
     correct[:, 0] = -moved
     return LinearLayer(F, moved, correct)
@@ -129,9 +120,7 @@ def settled_error(
     Raises:
         ValueError: if arguments do not fit together, or unit keys are asked for with noisy labels.
     """
-    F = np.asarray(_checks.real("F", F), dtype=np.float64)
     r, K = len(np.atleast_1d(F)), len(layer.keep)
-    _checks.shape("F", F, (r, r))
     if _checks.flag("unit", unit) and (sigma_y or d < 3):
         raise ValueError(f"unit must be False for noisy labels and below d = 3, got sigma_y = {sigma_y!r}, d = {d}")
     keep, look, noise = np.zeros((3, r + K, r + K))

@@ -196,6 +196,7 @@ def best_mesa(
     return BestMesa(at(best, left, _FINE), best, float((1 - left) / np.expm1(best * left)))
 
 
+@validated
 def mesa_over_floor(s: Float[np.ndarray, " m"], v: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n"]:
     """Ratio of Mesa's least error to the floor's as d grows, at every s and v; both mean field.
 
@@ -203,10 +204,8 @@ def mesa_over_floor(s: Float[np.ndarray, " m"], v: Float[np.ndarray, " n"]) -> F
         s: dimensions over memory, (m,), >= 0.0001, at most 10.
         v: the labels' noise over their signal, (n,), >= 0, at most 100; a sweep along it is fastest in order.
     """
-    s = np.asarray(_checks.real("s", s, at_least=1e-4, at_most=10), dtype=np.float64)
-    v = np.asarray(_checks.real("v", v, at_least=0, at_most=100), dtype=np.float64)
-    _checks.shape("s", s, (None,))
-    _checks.shape("v", v, (None,))
+    _checks.real("s", s, at_least=1e-4, at_most=10)
+    _checks.real("v", v, at_least=0, at_most=100)
     found = np.empty((s.size, v.size))
     for i, here in enumerate(s):
         near = None
@@ -238,12 +237,9 @@ def least_noise(
 
     Returns: (m,) for each of :data:`CHEAP_LAYERS`; an end of the range where the border is beyond it.
     """
-    s = np.asarray(_checks.real("s", s, above=0), dtype=np.float64)
-    v = np.asarray(_checks.real("v", v, above=0), dtype=np.float64)
-    mesa = np.asarray(_checks.real("mesa", mesa, above=1), dtype=np.float64)
-    _checks.shape("s", s, (None,))
-    _checks.shape("v", v, (None,))
-    _checks.shape("mesa", mesa, (s.size, v.size), "a row a value of s and a column a value of v")
+    _checks.real("s", s, above=0)
+    _checks.real("v", v, above=0)
+    _checks.real("mesa", mesa, above=1)
     if v.size < 2 or (np.diff(v) <= 0).any():
         raise ValueError(f"v must be increasing, got {v.tolist()}")
     log_v, excess = np.log(v), np.log(mesa - 1)

@@ -378,20 +378,12 @@ def state_space_errors(
     Raises:
         ValueError: if the state is not stationary.
     """
-    x = np.asarray(_checks.real("x", x), dtype=np.float64)
-    _checks.shape("x", x, (None, None, None))
     if not x.size:
         raise ValueError(f"x must hold at least one sequence, got shape {x.shape}")
     batch, time, d = x.shape
-    h = np.asarray(_checks.real("h", h), dtype=np.float64)
-    _checks.shape("h", h, (None,))
     r = len(h)
-    F = np.asarray(_checks.real("F", F), dtype=np.float64)
-    _checks.shape("F", F, (r, r), "to match h")
-    _checks.real("Q", Q)
     Q = _checks.covariance("Q", Q, r)
-    values = np.ones(d) if spectrum is None else np.asarray(_checks.real("spectrum", spectrum, above=0))
-    _checks.shape("spectrum", values, (d,), "to match x")
+    values = np.ones(d) if spectrum is None else _checks.real("spectrum", spectrum, above=0)
     noise = sigma_y**2
     radius = np.abs(np.linalg.eigvals(F)).max()
     if not radius < 1:
