@@ -143,6 +143,7 @@ release: setup ## put the book, its PDF and EPUB, the course kit and the package
 bench: setup ## compare the library's speed with its peers
 	$(PY) benchmarks/run.py
 	$(PY) benchmarks/filters.py
+	$(PY) benchmarks/series.py
 	$(PY) benchmarks/depth.py
 	$(PY) benchmarks/memformer.py
 	$(PY) benchmarks/mamba.py

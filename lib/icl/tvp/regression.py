@@ -42,9 +42,14 @@ def _names(X: Any) -> list[str] | None:
     return None if columns is None else [str(column) for column in columns]
 
 
+def _index(*tables: Any) -> Any:
+    """Index of the first that is a frame or a series."""
+    return next((table.index for table in tables if isinstance(table, pd.DataFrame | pd.Series)), None)
+
+
 def _numbers(name: str, values: Any, columns: Sequence[str] | None = None) -> Array:
     """Table, array or tensor as float64; a column that holds no numbers is refused by name."""
-    if type(values) is np.ndarray and values.dtype == np.float64:
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
         return values
     if isinstance(values, pd.DataFrame):
         for column in values:
@@ -53,10 +58,10 @@ def _numbers(name: str, values: Any, columns: Sequence[str] | None = None) -> Ar
                     f"{name} must hold numbers, column {column!r} has dtype {values[column].dtype}: encode it, for "
                     "example by pandas.get_dummies"
                 )
-    if isinstance(values, pd.DataFrame | pd.Series):
-        values = values.to_numpy(np.float64, na_value=np.nan)
     try:
-        return np.asarray(_checks.numbers(name, values), np.float64)
+        if isinstance(values, pd.DataFrame | pd.Series):
+            values = values.to_numpy(np.float64, na_value=np.nan)
+        return np.asarray(_checks.numbers(name, values), np.float64, order="C")  # sums round alike in one order
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array, a tensor or a frame of real numbers") from error
 
@@ -65,7 +70,8 @@ def _times(time: Any, count: int) -> Array:
     """Times as float64, dates in nanoseconds; refused where they go back."""
     values = np.asarray(time)
     if values.dtype.kind in "OmMU":
-        values = pd.DatetimeIndex(pd.to_datetime(values)).as_unit("ns").asi8
+        dates = pd.DatetimeIndex(pd.to_datetime(values)).as_unit("ns")
+        values = np.where(dates.isna(), np.nan, dates.asi8)
     values = np.asarray(values, np.float64)
     if values.shape != (count,) or not np.isfinite(values).all():
         raise ValueError(f"time must have one finite number or date for each of {count} rows, got {values.shape}")
@@ -190,7 +196,7 @@ class TVPRegression:
     def __repr__(self) -> str:
         """Show the settings that are not the defaults."""
         defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
-        changed = [f"{n}={v!r}" for n, v in self.get_params().items() if v is not defaults[n] and v != defaults[n]]
+        changed = [f"{n}={v!r}" for n, v in self.get_params().items() if repr(v) != repr(defaults[n])]
         return f"TVPRegression({', '.join(changed)})"
 
     # Fitting.
@@ -207,7 +213,8 @@ class TVPRegression:
             ValueError: naming the argument, the row or the column that cannot be used, and the way out.
         """
         self._check_settings()
-        self._columns, inputs = _names(X), self._inputs(X, fitted=False)
+        self._columns = _names(X)
+        inputs = self._inputs(X, fitted=False)
         self._frame = isinstance(X, pd.DataFrame) or isinstance(y, pd.Series | pd.DataFrame)
         labels = self._labels(y, len(inputs))
         times = np.arange(len(inputs), dtype=np.float64) if time is None else _times(time, len(inputs))
@@ -226,7 +233,7 @@ class TVPRegression:
         self._index: list[Any] = []
         self._rows: dict[str, list[Any]] = {name: [] for name in ("elapsed", "before", "after", "mean", "S")}
         self._table_rows: dict[str, list[Array]] = {"inputs": [], "labels": [], "times": []}
-        self._follow(inputs, labels, times, getattr(X, "index", getattr(y, "index", None)))
+        self._follow(inputs, labels, times, _index(X, y))
         for note in self.notes_:
             if note.startswith("!"):
                 warnings.warn(note[2:], RuntimeWarning, stacklevel=2)
@@ -255,7 +262,7 @@ class TVPRegression:
             times = _times(np.atleast_1d(time), len(inputs))
             if times[0] < self._state.time:
                 raise ValueError("time must not go back, the first row is earlier than the last that was learnt")
-        self._follow(inputs, labels, times, getattr(X, "index", None))
+        self._follow(inputs, labels, times, _index(X))
         return self
 
     def _check_settings(self) -> None:
@@ -283,7 +290,7 @@ class TVPRegression:
         if not math.isfinite(values.sum()) and (wrong := np.argwhere(~np.isfinite(values))).size:
             row, column = wrong[0]
             name = self._columns[column] if self._columns else column
-            index = getattr(X, "index", None)
+            index = _index(X)
             raise ValueError(
                 f"X must be finite, row {row if index is None else index[row]} has none in column {name!r} (so have "
                 f"{len(set(wrong[:, 0])) - 1} other rows): leave such rows out, and give time, so that it passes"
@@ -379,7 +386,7 @@ class TVPRegression:
         self._model = search.model(theta)
         for label, what in search.at_bounds(theta):
             self.notes_.append(f"! Label {self._label_name(label)}: {what}." if self._several else f"! {what}.")
-        for label, row in enumerate(ratios if self.drift == "per coefficient" else []):
+        for label, row in enumerate(ratios if isinstance(self.drift, str) and self.drift == "per coefficient" else []):
             if still := [name for name, ratio in zip(self.coefficient_names_, row, strict=True) if ratio < 2.706]:
                 of = f" of label {self._label_name(label)}" if self._several else ""
                 self.notes_.append(
@@ -607,6 +614,8 @@ class TVPRegression:
             Means (rows,), or (rows, labels) of several labels; with `return_std` a pair of them.
         """
         model, units, inputs = self._model, self._units, self._inputs(X)
+        if time is not None and ahead is not None:
+            raise ValueError("ahead or time must be given, not both")
         if time is not None:
             elapsed = (_times(np.atleast_1d(time), len(inputs)) - self._state.time) / self.time_unit_
         else:
