@@ -245,7 +245,7 @@ class Converter:
         listed = list(formulas)
         made = self.tab.evaluate(_TO_MATHML, listed)
         made = [core_mathml(text, tex) for text, (tex, _) in zip(made, listed, strict=True)]
-        tenths = [max(6, int(10 * PHONE / max(width, 1))) for width in self.tab.evaluate(_WIDTHS, made)]
+        tenths = [max(5, int(10 * PHONE / max(width, 1))) for width in self.tab.evaluate(_WIDTHS, made)]
         return [
             text.replace("<math ", f'<math class="fit-{part}" ', 1) if part < 10 else text
             for text, part in zip(made, tenths, strict=True)

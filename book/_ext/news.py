@@ -18,8 +18,6 @@ ATOM = "http://www.w3.org/2005/Atom"
 _VERSION = re.compile(r"^## \[([^\]]+)\](?: - (\S+))?\n(.*?)(?=^## |\Z)", re.M | re.S)
 _BULLET = re.compile(r"^- (.*(?:\n  .*)*)", re.M)
 
-ElementTree.register_namespace("", ATOM)
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -80,10 +78,10 @@ def feed(found: list[Entry], author: str, root: str) -> bytes:
         author: of the book.
         root: the site's public address; links are relative to the feed if it is empty.
     """
-    top = ElementTree.Element(f"{{{ATOM}}}feed")
+    top = ElementTree.Element("feed", xmlns=ATOM)
 
     def add(parent: ElementTree.Element, name: str, text: str = "", **attributes: str) -> ElementTree.Element:
-        node = ElementTree.SubElement(parent, f"{{{ATOM}}}{name}", attributes)
+        node = ElementTree.SubElement(parent, name, attributes)
         node.text = text or None
         return node
 

@@ -27,7 +27,8 @@ class Tiny:
         self.root = root
         for folder in ("book/claims", "book/results", "lib/icl"):
             (root / folder).mkdir(parents=True)
-        (root / "lib/icl/__init__.py").write_text("")
+        (root / "lib/icl/__init__.py").write_text('__version__ = "1.2"\n')
+        (root / "pyproject.toml").write_text('[project]\nversion = "1.2"\nrequires-python = ">=3.11"\n')
         (root / "requirements.lock").write_text("torch==1\n")
         (root / "book/claims/gla.yml").write_text("- {id: gla.x, verdict: open}\n")
         (root / "book/index.md").write_text("# A book\n")

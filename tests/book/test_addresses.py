@@ -1,11 +1,14 @@
 """Numbers and ids of chapters, figures, equations and exercises: from what they are called, not from where they are."""
 
+import re
 from types import SimpleNamespace
 
 import addresses
 import chapters
+import nbformat
 import numbering
 import pytest
+import runs
 from docutils import nodes
 from docutils.utils import SystemMessage, new_document
 from sphinx_exercise.nodes import solution_node
@@ -126,3 +129,13 @@ def test_a_solution_has_its_exercises_name():
     page(solution)
     assert solution["ids"] == ["ex-pole-solution", "book/a-solution-3"]
     assert solution[0]["ids"] == ["ex-pole-solution-content"]
+
+
+def test_a_notebooks_figures_have_the_pages_numbers():
+    """In the order of its outputs; on a page without a number they have none."""
+    for name, captions in (("book/adaptation/depth", ["Figure 8.1", "Figure 8.2"]), ("book/index", [])):
+        outputs = [nbformat.v4.new_output("display_data", {"text/html": html}) for html in (FIGURE, CHECK, FIGURE)]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=outputs)])
+        runs.number_figures(notebook, name)
+        shown = "".join(runs.outputs(notebook, "text/html"))
+        assert re.findall(r'<figure class="icl-chart"><figcaption>(.*?)</figcaption>', shown) == captions

@@ -18,13 +18,13 @@ def lay(root, page):
     """A chapter's download, in the built site."""
     offered = root / "_sources" / f"{page}.ipynb"
     offered.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(runs.download(page), offered)
+    nbformat.write(runs.offer(page, "Cited so."), offered)
 
 
 @pytest.fixture(autouse=True)
 def no_wheel(monkeypatch):
     """The little chapters import nothing of the package, and to build it takes seconds."""
-    monkeypatch.setattr(runs, "unpacked_wheel", lambda: contextlib.nullcontext(chapters.ROOT))
+    monkeypatch.setattr(runs, "unpacked_wheel", lambda: contextlib.nullcontext(chapters.ROOT / "lib"))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def built(laid_out, tmp_path_factory):
     """A book of two chapters, built once."""
     with pytest.MonkeyPatch.context() as patch:
         tiny = laid_out(tmp_path_factory.mktemp("built"), patch)
-        tiny.chapters(a=["print(2 + 2)", CHART], b=["print(object())", CHART])
+        tiny.chapters(a=["print(2 + 2)", CHART, "2 + 2"], b=["print(object())", CHART])
         runs.run_stale(["book/a", "book/b"])
         for page in ("book/a", "book/b"):
             lay(tiny.root / "_build/html", page)

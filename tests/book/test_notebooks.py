@@ -156,7 +156,6 @@ def one(tiny):
     (tiny.root / "book/references.bib").write_text(
         "@book{kalman1960, author = {Kalman, Rudolf}, title = {A Filter}, year = 1960, publisher = {ASME}}\n"
     )
-    (tiny.root / "pyproject.toml").write_text('[project]\nversion = "1.2"\nrequires-python = ">=3.11"\n')
     tiny.contents("book/index", "book/a")
     (tiny.root / "book/a.md").write_text(TEXT)
     return tiny.root / "book/a.md"

@@ -15,8 +15,9 @@ PARTS = [
 ]
 SHOWN = """() => ({
     wide: document.documentElement.scrollWidth - innerWidth,
-    cut: [...document.querySelectorAll('math')].filter(f => f.getBoundingClientRect().right > innerWidth)
-        .map(f => f.getAttribute('alttext')),
+    cut: [...document.querySelectorAll('div.math, math')]
+        .filter(f => f.getBoundingClientRect().right > innerWidth || f.scrollWidth > f.clientWidth + 1 && f.clientWidth)
+        .map(f => f.textContent.trim().slice(0, 60)),
     flat: [...document.querySelectorAll('math')].filter(f => !f.getBoundingClientRect().height).length,
     unread: [...document.images].filter(image => !image.naturalWidth).map(image => image.src),
 })"""
