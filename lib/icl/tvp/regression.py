@@ -138,7 +138,8 @@ class TVPRegression:
         coefficients_: coefficients after each row, in the table's units (rows, coefficients), the intercept first; with
             several labels (rows, labels, coefficients).
         coefficients_sd_: their standard deviations.
-        predictions_: of each row before its label, and predictions_sd_, the label's noise included.
+        predictions_: of each row before its label.
+        predictions_sd_: their standard deviations, the label's noise included.
         noise_sd_: standard deviation of the noise, in the labels' units.
         drift_sd_: standard deviation that each coefficient gains a unit of time; of a stationary drift its stationary
             one, with `gamma_` what it keeps a unit of time.
@@ -514,7 +515,7 @@ class TVPRegression:
 
     @property
     def coefficient_names_(self) -> list[str]:
-        """Names of the coefficients: the intercept, then the columns."""
+        """Names of the coefficients, the intercept first."""
         columns = self._columns or [f"x{column}" for column in range(self.n_features_in_)]
         return ["intercept"] * self._units.intercept + columns
 
