@@ -697,7 +697,8 @@ class TVPRegression:
         if not self._several:
             return compare_methods(self, inputs, labels[:, 0], times, count)
         tables = {
-            self._label_name(i): compare(self, inputs, labels[:, i], times, count) for i in range(labels.shape[1])
+            self._label_name(i): compare_methods(self, inputs, labels[:, i], times, count)
+            for i in range(labels.shape[1])
         }
         return pd.concat(tables, names=["label"])
 
