@@ -17,6 +17,9 @@ from scipy.linalg import lapack
 
 Array = npt.NDArray[Any]
 
+#: Standard deviation, in those of the prior, up to which forgetting widens a law.
+WIDEST = 1e3
+
 #: Forgetting factors that are mixed, or tried.
 FACTORS = (1.0, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.6)
 
@@ -109,7 +112,13 @@ def pass_time(model: Model, state: State, elapsed: float, time: float) -> State:
     if elapsed == 0:
         return state
     if model.forget is not None:
-        return State(w, R * model.forget[:, None, None] ** (-elapsed / 2), log_weight, time)
+        R = R * model.forget[:, None, None] ** (-elapsed / 2)
+        most = WIDEST * float(np.sqrt(model.prior.max()))
+        if abs(R).max() > most:
+            # Inputs that do not excite a direction: its variance would grow without bound.
+            _, spread, directions = np.linalg.svd(R)
+            R = np.minimum(spread, most)[..., None] * directions
+        return State(w, R, log_weight, time)
     keep, stack = model.stack(elapsed)
     if keep is not None:
         w, R = w * keep, R * keep[:, None]

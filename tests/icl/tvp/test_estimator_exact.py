@@ -156,6 +156,28 @@ def test_a_forgetting_factor_is_weighted_least_squares(factor):
             close(model.coefficients_sd_[t], np.sqrt(np.diag(s.T @ P @ s.T.T)), 1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Column . is . in all known rows:RuntimeWarning")
+@pytest.mark.parametrize("factor", [0.95, 0.6])
+def test_forgetting_does_not_explode(factor):
+    """A column that is 0 for 2,000 rows, and two constant ones: predictions as without them, and finite coefficients.
+
+    Without a bound variances overflow at .6 after 1,400 rows.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2100, 3))
+    x[:2000, 2] = 0
+    y = x @ [1, 2, 3] + 0.1 * rng.standard_normal(2100)
+    model = TVPRegression(forgetting=factor, known=500).fit(x, y)
+    small = TVPRegression(forgetting=factor, known=500).fit(x[:2000, :2], y[:2000])
+    np.testing.assert_allclose(model.predictions_[50:2000], small.predictions_[50:], rtol=1e-6, atol=1e-6)
+    assert abs(model.coefficients_[-1, 3] - 3) < 0.5
+    ones = np.column_stack([np.ones(2100), 2 * np.ones(2100), x[:, 0]])
+    model = TVPRegression(forgetting=factor, fit_intercept=False).fit(ones, y)
+    small = TVPRegression(forgetting=factor, fit_intercept=False).fit(ones[:, [0, 2]], y)
+    np.testing.assert_allclose(model.predictions_[50:], small.predictions_[50:], rtol=1e-3, atol=1e-3)
+    assert abs(model.coefficients_[50:]).max() < 1e3
+
+
 def test_constant_coefficients_are_statsmodels_recursive_least_squares():
     """Without drift and almost without a prior, coefficients and their errors are RecursiveLS's, to 1e-8.
 
