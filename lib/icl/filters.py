@@ -649,6 +649,10 @@ def _scan(
 ) -> tuple[Float[Tensor, "*trials time"], Float[Tensor, "*trials after d"] | None, Any]:
     """Predictions, the estimates on request, and the last state; see `run_filter` and `track`."""
     if mask is not None:
+        _checks.tensor("mask", mask)
+        if mask.dtype is not torch.bool:
+            raise ValueError(f"mask must have dtype torch.bool, got {mask.dtype}")
+        _checks.broadcasts("mask", mask, tuple(y.shape))
         y = torch.where(mask, y, torch.zeros((), dtype=y.dtype, device=y.device))
         mask = mask.to(x.dtype).expand(y.shape)
     x, y, w_0 = _data(x, y, w_0)

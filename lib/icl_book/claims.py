@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from icl._bounds import validated
-
 #: Verdict of a claim that holds with a caveat, which is checked too.
 QUALIFIED = ("holds more narrowly", "holds for another reason", "answered here")
 VERDICTS = ("reproduced", *QUALIFIED, "not reproduced", "misprint", "beyond our means", "still open", "not yet")
@@ -44,7 +42,6 @@ def _check_booleans(**statements: Any) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-@validated
 def folder(name: str) -> Path:
     """Return `book/<name>` of the repository, or its copy inside the installed package."""
     if not isinstance(name, str):
@@ -237,7 +234,6 @@ _LETTER = re.compile(
 )
 
 
-@validated
 def readable(text: str) -> str:
     """Replace ASCII names in a text of the ledger by Greek letters and relation signs.
 
@@ -354,7 +350,6 @@ def ledger() -> dict[str, Claim]:
     return rows
 
 
-@validated
 def claim(id: str) -> Claim:
     """Return the ledger's row of this id; ValueError if there is none.
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from icl._bounds import validated
 from icl_book.claims import VerdictChanged
 
 #: MIME type of a sentence in a notebook's output, hidden, for the build to look up in the page's text.
@@ -28,7 +27,6 @@ class Said:
         return {"text/html": "<!-- checked -->", "text/plain": f"checked: {self.words}", SAID_MIME: self.words}
 
 
-@validated
 def said(words: str, condition: bool | np.bool_ = True) -> None:
     """Assert that the page's text contains these words and that they are true.
 
@@ -40,6 +38,8 @@ def said(words: str, condition: bool | np.bool_ = True) -> None:
         ValueError: if there are no words, or the condition is neither True nor False.
         VerdictChanged: if the condition does not hold.
     """
+    if not isinstance(words, str):
+        raise ValueError(f"words must be a text, got {words!r}")
     if not words.strip():
         raise ValueError("words must not be empty")
     if not isinstance(condition, bool | np.bool_):

@@ -132,6 +132,8 @@ BY_HAND = named("""
     icl.models.delta_layers.LFOM: c
     icl.models.fast_weights.RetNet: lam
     icl.experiments.tuning.GridResult: answers
+    icl.filters.run_filter: mask
+    icl.filters.track: mask
     icl.models.one_layer.OneLayerGLA.set_weights: W_KQ W_V
     icl.models.s6.S6: A
     icl.models.memformer.risks: Sigma

@@ -8,7 +8,7 @@ The labels of row t, at time T_t, are y_t = x_t'b_t + N(0, s2), and the coeffici
 or the past is forgotten at a factor lambda a step. Every column is centred and scaled by the first rows, those called
 known, on which variances are learnt too, by maximum likelihood; so units change nothing. All estimates are Gaussian
 conditionals given the labels so far (Kalman filter) or all labels (smoother).
-The filter is :mod:`icl.tvp.state_space`'s, the search :mod:`icl.tvp.likelihood`'s.
+The filter is `_state_space`'s, the search `_likelihood`'s.
 """
 
 import inspect
@@ -22,9 +22,10 @@ import numpy as np
 import pandas as pd
 
 from icl import _checks
-from icl.tvp.comparison import compare_methods
-from icl.tvp.likelihood import Likeliest
-from icl.tvp.state_space import FACTORS, Array, Model, State, design, learn, pass_time, start
+from icl._bounds import OpenUnit, validated
+from icl.tvp._comparison import compare_methods
+from icl.tvp._likelihood import Likeliest
+from icl.tvp._state_space import FACTORS, Array, Model, State, design, learn, pass_time, start
 
 
 class Path(NamedTuple):
@@ -182,6 +183,7 @@ class TVPRegression:
 
     # scikit-learn's conventions.
 
+    @validated
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Settings by name."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
@@ -602,6 +604,7 @@ class TVPRegression:
 
     # Looking ahead and back.
 
+    @validated
     def predict(self, X: Any, return_std: bool = False, ahead: Any = None, time: Any = None) -> Any:
         """Labels of new rows, given all labels so far; labels that come late are told by `ahead`.
 
@@ -675,7 +678,8 @@ class TVPRegression:
         of_table, sd = self._table(mean, root, np.zeros((n, m)))
         return Path(self._framed(of_table), self._framed(sd))
 
-    def compare(self, known: float = 0.4) -> pd.DataFrame:
+    @validated
+    def compare(self, known: OpenUnit = 0.4) -> pd.DataFrame:
         """One-step predictions of this model and of simpler ones, judged on the rows that none has learnt from.
 
         All settings come from the known rows: this model's `known`, or else this share. Rivals are the last label,
@@ -702,6 +706,7 @@ class TVPRegression:
         }
         return pd.concat(tables, names=["label"])
 
+    @validated
     def plot(self, smooth: bool = False) -> Any:
         """Coefficients with bands of two standard deviations, a panel each, as an Altair chart.
 

@@ -10,7 +10,7 @@ from house.calls.tasks import SAMPLES
 
 from icl import filters, profile
 from icl.experiments import checkpoint, evaluation, grid
-from icl_book import claims, exercises, grading, prose
+from icl_book import exercises, grading
 from icl_book.chapters import coefficient_fit, importance_sampling
 
 # --- judging
@@ -132,8 +132,6 @@ entry(
     given={"value": 1.0},
     also=[({"value": value}, "value must be numbers, text, arrays") for value in (object(), {"a": {1}})],
 )
-entry(claims.claim, given={"id": "gla.eq3.random-walk"}, also=[({"id": "gla.nothing"}, "no claim 'gla.nothing'")])
-entry(claims.folder, given={"name": "claims"}, also=[({"name": "nothing"}, "no folder 'nothing'")])
 entry(
     exercises.check,
     given={"attempt": lambda: 1.0, "answer": lambda: 1.0, "cases": [{}]},
@@ -152,5 +150,4 @@ entry(
         ({"not_allowed": ["numpy.nothing"]}, "not_allowed must name functions"),
     ],
 )
-entry(prose.said, given={"words": "so it is"}, also=[({"words": " "}, "words must not be empty")])
 entry(profile.make_generator, given={"name": "x"})

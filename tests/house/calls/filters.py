@@ -104,7 +104,16 @@ RUN += [
     )
     for shape in ((2, 2, 4, 3), (4, 2, 2, 4, 3))
 ]
-entry(filters.run_filter, filters.track, given={"x": X64, "y": Y64, "w_0": torch.zeros(2).double()}, also=RUN)
+RUN += [
+    ({"mask": torch.ones(2, 4)}, "mask must have dtype torch.bool"),
+    ({"mask": torch.ones(2, 3, dtype=torch.bool)}, "mask must broadcast"),
+]
+entry(
+    filters.run_filter,
+    filters.track,
+    given={"x": X64, "y": Y64, "w_0": torch.zeros(2).double(), "mask": None},
+    also=RUN,
+)
 SEVERAL = [
     ({"high": torch.tensor([3.0, 3.0, 3.0]), "low": torch.tensor([1.0, 2.0])}, "low and high must be for the same")
 ]

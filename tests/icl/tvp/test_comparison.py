@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from icl import TVPRegression
-from icl.tvp.comparison import rolling
+from icl.tvp._comparison import rolling
 
 
 def drawn(n=300):

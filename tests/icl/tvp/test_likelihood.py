@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from icl import TVPRegression
-from icl.tvp.likelihood import Likeliest
+from icl.tvp._likelihood import Likeliest
 
 
 def table(n=150, labels=1, seed=0, drift=(0.0, 0.2)):

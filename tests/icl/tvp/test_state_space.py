@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from icl.linear_gaussian import kalman_update
-from icl.tvp.state_space import Model, design, learn, pass_time, start
+from icl.tvp._state_space import Model, design, learn, pass_time, start
 
 RNG = np.random.default_rng(0)
 WALK = Model(np.array([[0.1, 0.0, 0.3]]), None, np.array([0.2]), np.array([[4.0, 1.0, 2.0]]))

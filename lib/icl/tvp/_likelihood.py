@@ -1,13 +1,13 @@
 """Maximum likelihood of a drift: many settings of the variances, run through the rows side by side.
 
-With covariances, where :mod:`icl.tvp.state_space` has roots: a search compares likelihoods, and is in a hurry.
+With covariances, where `_state_space` has roots: a search compares likelihoods, and is in a hurry.
 """
 
 from typing import Any
 
 import numpy as np
 
-from icl.tvp.state_space import Array, Model
+from icl.tvp._state_space import Array, Model
 
 
 def innovations(model: Model, x: Array, y: Array, elapsed: Array) -> tuple[Array, Array]:

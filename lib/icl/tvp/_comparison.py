@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from icl.tasks.series import mean_and_error
-from icl.tvp.state_space import FACTORS, Array
+from icl.tvp._state_space import FACTORS, Array
 
 #: Two-sided standard normal quantile of a 90% interval.
 NINETY = 1.6448536269514722
