@@ -31,7 +31,7 @@ class Shaped(NamedTuple):
     place: int
     options: tuple[Axes, ...]
     optional: bool
-    kind: type = torch.Tensor
+    kind: Any = torch.Tensor
 
 
 def axes_of(annotation: Any) -> Axes:

@@ -40,8 +40,6 @@ def said(words: str, condition: bool | np.bool_ = True) -> None:
         ValueError: if there are no words, or the condition is neither True nor False.
         VerdictChanged: if the condition does not hold.
     """
-    if not isinstance(words, str):
-        raise ValueError(f"words must be a text, got {words!r}")
     if not words.strip():
         raise ValueError("words must not be empty")
     if not isinstance(condition, bool | np.bool_):

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import functools
 import importlib
+import os
 import re
 from pathlib import Path
 
@@ -99,6 +100,15 @@ def test_every_blank_can_be_filled():
             assert not any(name.endswith("_solution") for name in cells.read([source]) | cells.bound([source]))
         total += len(solved)
     assert total >= 77
+
+
+def test_links_lead_to_notebooks_of_the_kit():
+    """Those of other parts lie in other folders."""
+    kit = {f"{page}.ipynb" for page in PAGES}
+    for page, notebook in students().items():
+        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        for link in re.findall(r"\]\((?!http|#)([^)\s]*)\)", text):
+            assert os.path.normpath(os.path.join(os.path.dirname(page), link)) in kit, (page, link)
 
 
 def test_notes_stand_under_headings_that_are_there():

@@ -62,6 +62,11 @@ def longer(value):
     return torch.from_numpy(joined) if isinstance(value, torch.Tensor) else joined
 
 
+def larger(value):
+    """An array with all axes longer."""
+    return np.pad(value, 1)
+
+
 def recast(value):
     """A tensor in the other dtype."""
     return value.to(torch.float32 if value.dtype == torch.float64 else torch.float64)
@@ -126,6 +131,21 @@ WRONG = {
     icl.theory.steady.spectra: corrected_floor.spectrum
     icl_bench.sequence.InContext: answers.x errors.x
     icl_book.chapters.distribution_shift: rescale.X
+    """,
+    larger: """
+    icl.theory.floors.joint: misspecified_errors.x misspecified_errors.kernel
+    icl.theory.gates.finite_key_gates: finite_bound.keys finite_ladder.keys gated_error.keys search_gates.keys
+    icl.theory.gates.key_gates: averaged_step.P data_free_step.P best_layer_answers.P best_layer_answers.x
+    icl.theory.gates.key_gates: windowed_errors.x windowed_errors.prior per_coordinate.spectrum
+    icl.theory.gates.key_gates.MovingWeights: error.P
+    icl.theory.one_layer.closed_forms: layer_risk.A
+    icl.theory.one_layer.population: gradient_flow.start linear_rate.minimum
+    icl.theory.one_layer.population.PopulationLoss: hessian.theta
+    icl.theory.one_layer.separate_qk: separate_flow.start
+    icl.theory.one_layer.separate_qk.SeparateLoss: split.z theta.z value.z gradient.z hessian.z
+    icl.theory.one_layer.sign_flips: sign_layer_error.A
+    icl.theory.steady.cheap_covariance: errors_with_gains.x errors_with_gains.Lambda
+    icl.theory.steady.cheap_covariance: summary_errors.x summary_errors.Lambda
     """,
     recast: """
     icl.models.experts.ConvexGate: forward.H

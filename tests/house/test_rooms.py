@@ -164,11 +164,17 @@ def test_files_are_touched_in_few_rooms_and_nothing_is_unpickled():
 
 
 def test_packages_compute_nothing():
-    """Every `__init__.py` holds words, imports and names, and no code: it is a door and not a room."""
+    """Every `__init__.py` holds words, imports and names, and no code: it is a door and not a room.
+
+    The library's own imports `TVPRegression` when it is asked for, and tells type checkers so.
+    """
     inits = sorted(ROOT.rglob("__init__.py"))
     assert len(inits) >= 3
     for init in inits:
         for node in ast.parse(init.read_text(encoding="utf-8")).body:
             words = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             names = isinstance(node, ast.Assign) and all(t.id in ("__all__", "__version__") for t in node.targets)
-            assert words or names or isinstance(node, ast.Import | ast.ImportFrom), f"{init}: line {node.lineno}"
+            late = isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+            late |= isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            imports = isinstance(node, ast.Import | ast.ImportFrom) or (late and init.parent == ROOT / "icl")
+            assert words or names or imports, f"{init}: line {node.lineno}"

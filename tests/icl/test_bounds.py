@@ -131,7 +131,7 @@ def test_other_kinds_are_checked_too(kind, right, wrong):
     """Flags, generators, dtypes, functions, classes and arrays: arrays become numpy's, in float64 or booleans."""
     for value in right:
         found = check_of(kind)("x", value)
-        assert np.array_equal(found, value) if isinstance(found, np.ndarray) else found == value or found is value
+        assert np.array_equal(found, value) if isinstance(found, np.ndarray) else found is value or found == value
         assert not isinstance(found, np.ndarray) or found.dtype in (np.float64, np.bool_)
     for value in wrong:
         with pytest.raises(ValueError, match=r"^x must "):

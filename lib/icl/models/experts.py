@@ -143,7 +143,6 @@ class PromptGate(nn.Module):
 
 def _check_heads(heads: Any, gate: Any) -> tuple[int, int, torch.dtype]:
     """Check that heads and gate match; return their layers, d and dtype."""
-    _checks.instance("heads", heads, Sequence)
     if not heads or not all(isinstance(head, Memformer) for head in heads):
         raise ValueError(f"heads must be at least one icl.models.memformer.Memformer, got {heads!r:.200}")
     sizes = [(head.layers, head.d, head.preconditioner.A().dtype) for head in heads]

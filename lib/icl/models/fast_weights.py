@@ -436,9 +436,7 @@ def _power(x: Tensor) -> Tensor:
     return torch.where(power > 0, power, 1.0)
 
 
-def _gate(name: str, gate: Any, d: int) -> Gate:
-    if not isinstance(gate, Gate):
-        raise ValueError(f"{name} must be a Gate (such as icl.models.fast_weights.LinearGate), got {gate!r}")
+def _gate(name: str, gate: Gate, d: int) -> Gate:
     if gate.d not in (None, d):
         raise ValueError(f"{name} must be for inputs of dimension {d}, got one for {gate.d}")
     return gate

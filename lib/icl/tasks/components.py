@@ -176,7 +176,6 @@ class GaussianComponents:
         Returns:
             probabilities, rows of sum 1. With `per_token` the inputs say nothing of the weights: the shares.
         """
-        _checks.tensor("X", X)
         _checks.shape("X", X, (None, None, self.d), "to match the task")
         _checks.precision("dtype", X.dtype)
         if not bool(torch.isfinite(X).all()):

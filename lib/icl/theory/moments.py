@@ -102,8 +102,6 @@ def from_kernel(weights: Reals, kernel: Float[np.ndarray, "time time"]) -> Momen
         kernel: k_ij, shape (n+1, n+1), as from `task.weight_kernel()`.
     """
     a = np.asarray(weights, dtype=np.float64)
-    if not kernel.ndim:
-        raise ValueError(f"kernel must have shape (n + 1, n + 1), got {kernel.shape}")
     n = len(kernel) - 1
     if a.shape[-1:] != (n,):
         raise ValueError(f"weights must have {n} entries on their last axis to match kernel, got shape {a.shape}")

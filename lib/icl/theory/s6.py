@@ -28,7 +28,7 @@ all norms those of Frobenius. Biases that are 0, as the paper's are at the start
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Lt
@@ -135,10 +135,7 @@ def _unpack(X: np.ndarray, Y: np.ndarray, c: np.ndarray) -> S6Weights:
     return S6Weights(X[:, :-1], np.column_stack([Y[:, :-1], c]), X[:, -1], Y[:, -1])
 
 
-def _check(weights: Any, coefficients: Any) -> None:
-    for name, value, kind in (("weights", weights, S6Weights), ("coefficients", coefficients, Coefficients)):
-        if not isinstance(value, kind):
-            raise ValueError(f"{name} must be {kind.__name__} of icl.theory.s6, got {value!r}")
+def _check(weights: S6Weights, coefficients: Coefficients) -> None:
     if weights.W_B.shape[1] != coefficients.d + 1:
         raise ValueError(
             f"weights must have {coefficients.d + 1} columns to match coefficients, got {weights.W_B.shape[1]}"

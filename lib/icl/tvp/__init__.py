@@ -2,10 +2,10 @@
 
 - `comparison`: its predictions beside those of simpler methods
 - `likelihood`: the search for the likeliest variances
-- `regression`: the class `TVPRegression`
+- `estimator`: the class `TVPRegression`
 - `state_space`: the filter, on square roots of covariances
 """
 
-from icl.tvp.regression import TVPRegression
+from icl.tvp.estimator import TVPRegression
 
 __all__ = ["TVPRegression"]

@@ -13,7 +13,7 @@ from icl.tvp.state_space import FACTORS, Array
 NINETY = 1.6448536269514722
 
 
-def compare(model: Any, inputs: Array, labels: Array, times: Array, count: int) -> pd.DataFrame:
+def compare_methods(model: Any, inputs: Array, labels: Array, times: Array, count: int) -> pd.DataFrame:
     """Table of methods by errors and coverage.
 
     Args:
@@ -55,16 +55,18 @@ def compare(model: Any, inputs: Array, labels: Array, times: Array, count: int) 
         "this model": ("", fitted()),
     }
     rows, variance = {}, np.nanvar(labels[known])
+    own = (labels - methods["this model"][1][0])[judged]
     for name, (setting, (mean, sd)) in methods.items():
         error = (labels - mean)[judged]
         inside = (abs(error) <= NINETY * sd[judged]).astype(float)
         lags = int(1.5 * len(error) ** (1 / 3))
         rows[name] = (
             *mean_and_error(error**2 / variance, lags=lags),
+            *mean_and_error((error**2 - own**2) / variance, lags=lags),
             *mean_and_error(inside, lags=lags),
             setting,
         )
-    columns = ["error", "error s.e.", "coverage", "coverage s.e.", "setting"]
+    columns = ["error", "error s.e.", "gap", "gap s.e.", "coverage", "coverage s.e.", "setting"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("method")
 
 

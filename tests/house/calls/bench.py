@@ -69,7 +69,13 @@ entry(bench_tasks.BenchTask.reference, given={"task": PLAIN}, also=NO_TASK)
 entry(bench_tasks.find_tasks, given={"names": ["all"]}, also=rows("names", "must be", [], "all", ["lleaps"], [3]))
 FIXTURES |= {bench_tasks.SeveralTasks: lambda: bench_tasks.mixture([PLAIN])}
 OF_OTHER_SIZES = rows("tasks", "must be at least one, of one d and one n", [], [PLAIN, WIDE])
-entry(bench_tasks.SeveralTasks, bench_tasks.mixture, given={"tasks": [PLAIN]}, also=OF_OTHER_SIZES)
+OF_OTHER_SIZES += rows("tasks", "must have d, n and sample", [3])
+entry(
+    bench_tasks.SeveralTasks,
+    bench_tasks.mixture,
+    given={"tasks": [PLAIN]},
+    also=[*OF_OTHER_SIZES, ({"tasks": [3]}, "tasks must have d")],
+)
 entry(
     custom_task.CustomTask,
     given={"name": "t", "task": PLAIN},
@@ -139,7 +145,7 @@ entry(
 )
 entry(budgets.Budget.config, given={"rate": 0.1, "tasks": 2})
 entry(entries.Shape, given={"n": 3, "longest": 7})
-entry(entries.resolve, given={"spec": "answer-0"}, also=rows("spec", "must be", "glaa", ":b"))
+entry(entries.resolve, given={"spec": "answer-0"}, also=rows("spec", "must be", "glaa", ":b", " "))
 entry(adapters.is_config, adapters.is_model, given={"what": 3})
 entry(adapters.is_config_class, adapters.is_model_class, given={"what": 3})
 entry(adapters.dataclass_config, given={"kind": 3})

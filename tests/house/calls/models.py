@@ -343,7 +343,11 @@ for kind in (experts.MultiHead, experts.OutputMixture):
 entry(
     experts.merge,
     given={"heads": [HEAD]},
-    also=[*UNLIKE_HEADS, ({"heads": [ONE_BY_ONE]}, "heads must not have a TokenWise memory")],
+    also=[
+        *UNLIKE_HEADS,
+        ({"heads": [ONE_BY_ONE]}, "heads must not have a TokenWise memory"),
+        ({"alpha": torch.ones(3)}, "alpha must have shape"),
+    ],
 )
 
 SCALARS, WEIGHED = torch.ones(2, 3), torch.ones(2, 4)

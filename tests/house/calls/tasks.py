@@ -74,6 +74,7 @@ entry(
     core.square_root,
     given={"matrix": np.eye(2)},
     also=[
+        ({"matrix": torch.eye(2, requires_grad=True)}, "matrix must be real numbers, detached"),
         ({"matrix": 1.0}, r"matrix must have shape \(1, 1\)"),
         ({"matrix": None}, "matrix must be real"),
         ({"matrix": -np.eye(2)}, "matrix must be positive semi-definite, its smallest eigenvalue is -1"),

@@ -27,7 +27,7 @@ from icl.theory import floors, lfom, moments
 from icl.theory import s6 as closed
 from icl.theory.errata import adaptation, memory
 from icl.theory.floors import gaussian_mixtures, joint
-from icl.theory.gates import key_gates
+from icl.theory.gates import finite_key_gates, key_gates
 from icl.theory.lfom import gated_floor, learnability, polynomial_floor
 from icl.theory.one_layer import adversary, population, separate_qk, sign_flips
 from icl.theory.one_layer import closed_forms as theory_one_layer
@@ -61,7 +61,17 @@ entry(
 GATED = key_gates.per_coordinate(np.array([[0.9]]), q=0.2, d=2, sigma_y=0.1)
 FIXTURES |= {key_gates.MovingWeights: lambda: GATED}
 entry(key_gates.from_drift_law, given={"spectrum": np.ones(3)})
+for checked in (
+    *((key_gates.MovingWeights, "error"), key_gates.averaged_step, key_gates.data_free_step),
+    key_gates.best_layer_answers,
+):
+    entry(checked, given={"P": np.eye(2)}, sizes={"d": 2})
+entry(key_gates.per_coordinate, given={"F": np.array([[0.9]]), "spectrum": np.ones(3), "d": 3})
+entry(key_gates.windowed_errors, given={"prior": np.eye(2)}, sizes={"d": 2})
 TABLES = {"n": 3, "N": 2, "d": 2}
+entry(finite_key_gates.finite_bound, finite_key_gates.finite_ladder, sizes=TABLES)
+entry(finite_key_gates.gated_error, given={"A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
+entry(finite_key_gates.search_gates, given={"start_A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
 entry(
     fast.channel_gates_error,
     also=[
@@ -172,6 +182,10 @@ def square(name, least):
     ]
 
 
+SMALL = np.ones((1, 1))
+entry(population.pack, also=[({"W_V": SMALL, "W_KQ": SMALL}, r"W_V must be square, \(2, 2\) or larger")])
+entry(population.gradient_flow, given={"start": np.eye(3), "until": 0.1})
+entry(theory_one_layer.layer_risk, given={"A": np.eye(2)})
 entry(population.unpack, also=square("theta", 2))
 entry(population.sigma_bound, also=[*square("matrix", 1), ({"matrix": np.zeros((3, 3))}, "matrix must not be 0")])
 entry(population.assumption_1, also=[*square("Theta", 1), ({"Theta": np.zeros((3, 3))}, "Theta must not be 0")])
@@ -185,6 +199,9 @@ entry(
 )
 RANK = ({"rank": 3}, "rank must be at most d = 2, got 3")
 entry(separate_qk.separate_loss, also=[CORRELATED])
+entry(separate_qk.separate_flow, given={"start": np.full(14, 0.5), "until": 0.01})
+for method in ("split", "theta", "value", "gradient", "hessian"):
+    entry(getattr(separate_qk.SeparateLoss, method), given={"z": np.full(14, 0.5)}, sizes={"weights": 14})
 entry(
     separate_qk.SeparateLoss.join,
     given={"row": np.zeros(3), "keys": np.zeros((2, 3)), "queries": np.zeros((2, 2))},
@@ -295,6 +312,8 @@ LOWER = [
     ({"Gamma": np.ones((0, 0))}, "Gamma must be square, with at least one layer"),
     ({"Gamma": np.ones((2, 2))}, r"Gamma must be lower triangular .*, got 1\.0 above the diagonal"),
 ]
+NO_LAYER = dict.fromkeys(("alpha", "gamma"), np.ones(0))
+entry(lfom.registers, given={"alpha": np.ones(2)}, also=[(NO_LAYER, "alpha must have at least one layer")])
 entry(lfom.cumulative, given={"Gamma": np.eye(2)}, also=LOWER)
 STEPS = {
     "also": [
@@ -361,6 +380,8 @@ COVER = {"parameters": 2, "radius": 1.0, "largest": 1.0, "slope": 1.0, "delta": 
 entry(learnability.worst_losses, given={"features": np.ones((2, 3))}, also=rows("features", "must", np.ones((2, 1))))
 
 # --- theory: one S6 layer
+NARROW = dict.fromkeys(("W_B", "W_C"), np.ones((4, 1)))
+entry(closed.S6Weights, also=[(NARROW, r"W_B must have shape \(d_h, d \+ 1\)")])
 OTHER_D = ({"coefficients": closed.Coefficients(3, 3, 0.9)}, "weights must have 4 columns to match coefficients")
 entry(closed.population_loss, closed.gradient, also=[OTHER_D])
 entry(closed.descend, also=[OTHER_D])
@@ -422,7 +443,10 @@ entry(
     spectra.state_space_errors,
     given=MOVES,
     sizes={"r": 2},
-    also=[({"F": np.eye(2)}, "F must have a spectral radius below 1")],
+    also=[
+        ({"F": np.eye(2)}, "F must have a spectral radius below 1"),
+        ({"x": np.ones((0, 4, 2))}, "x must hold at least one sequence"),
+    ],
 )
 entry(
     mesa.mesa_large_d,
@@ -430,6 +454,8 @@ entry(
     also=[({"s": np.ones(2), "v": np.ones(3)}, "s and v and theta and ridge must broadcast")],
 )
 entry(cheap_covariance.Frozen, given={"variances": (1.0,)})
+for checked in (cheap_covariance.errors_with_gains, cheap_covariance.summary_errors):
+    entry(checked, given={"Lambda": np.eye(3)}, sizes={"d": 3})
 ONE = np.eye(2)
 UPDATE = {"keep": 0.5 * ONE, "look": 0 * ONE, "noise": ONE}
 STEP = fast.Update(**UPDATE)

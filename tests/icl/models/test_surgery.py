@@ -378,7 +378,7 @@ def test_padding_and_packed_texts_are_refused(model, tokens):
         ({"lam": None, "learned": True}, "lam must be in .* got None"),
         ({"lam": None, "normalised": True}, "lam must be in .* got None"),
         ({"model": torch.nn.Linear(2, 2)}, "model must be a causal language model .* got Linear"),
-        ({"model": None}, "model must be a causal language model .* got NoneType"),
+        ({"model": None}, "model must be a torch.nn.Module, got None"),
     ],
 )
 def test_settings_are_refused_by_name(model, changes, message, as_installed):

@@ -1,54 +1,62 @@
-"""The table of methods, judged on rows that none has learnt from."""
+"""The comparison of a regression with simpler methods."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from icl import TVPRegression
 from icl.tvp.comparison import rolling
 
-N, KNOWN = 90, 40
-RNG = np.random.default_rng(0)
-X = RNG.standard_normal((N, 2))
-Y = 3 + X[:, 0] * (1 + 0.2 * RNG.standard_normal(N).cumsum()) - X[:, 1] + 0.5 * RNG.standard_normal(N)
-Y[::11] = np.nan
+
+def drawn(n=300):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, 2))
+    y = 1 + x[:, 0] * (1 + 0.1 * rng.standard_normal(n).cumsum()) - x[:, 1] + 0.2 * rng.standard_normal(n)
+    y[40:44] = np.nan
+    return x, y
 
 
-def test_errors_are_those_of_later_labels():
-    """Each method once; a model's error, the last label's and constant coefficients' by hand; later labels choose no
-    setting.
-    """
-    model = TVPRegression(known=KNOWN).fit(X, Y)
+def test_a_rolling_window_is_least_squares_on_the_last_labels():
+    """Row by row, with the textbook's interval, rtol 1e-9; missing labels are not counted."""
+    x, y = drawn(60)
+    x = np.column_stack([np.ones(60), x])
+    mean, sd = rolling(x, y, 10)
+    for t in (30, 45, 59):
+        seen = np.flatnonzero(np.isfinite(y[:t]))[-10:]
+        w, (rss,), _, _ = np.linalg.lstsq(x[seen], y[seen])
+        spread = rss / 7 * (1 + x[t] @ np.linalg.inv(x[seen].T @ x[seen]) @ x[t])
+        np.testing.assert_allclose((mean[t], sd[t]), (x[t] @ w, np.sqrt(spread)), rtol=1e-9)
+
+
+def test_methods_are_judged_on_the_rows_that_none_has_learnt_from():
+    """Last label by hand: error, gap from the model, and coverage; the model's own predictions from a fit so far."""
+    x, y = drawn()
+    model = TVPRegression(known=100).fit(x, y)
     table = model.compare()
-    assert table.index.tolist()[0] == "last label"
-    assert table.index.is_unique
-    later, variance = slice(KNOWN, None), np.nanvar(Y[:KNOWN])
-    still = TVPRegression("none", known=KNOWN).fit(X, Y)
-    last = pd.Series(Y).shift().ffill().to_numpy()
-    for name, mean in (
-        ("this model", model.predictions_),
-        ("constant coefficients", still.predictions_),
-        ("last label", last),
-    ):
-        np.testing.assert_allclose(table["error"][name], np.nanmean((Y - mean)[later] ** 2) / variance, rtol=1e-12)
-    other = TVPRegression(known=KNOWN).fit(X, np.where(np.arange(N) < KNOWN, Y, Y[::-1]))
-    assert other.compare()["setting"].tolist() == table["setting"].tolist()
+    last = np.array([y[:t][np.isfinite(y[:t])][-1] for t in range(1, 300)])
+    errors, variance = (y[100:] - last[99:]) ** 2, np.nanvar(y[:100])
+    row = table.loc["last label"]
+    assert row["error"] == pytest.approx(errors.mean() / variance)
+    own = (y - model.predictions_)[100:] ** 2
+    assert table.loc["this model", "error"] == pytest.approx(own.mean() / variance, rel=1e-6)
+    assert row["gap"] == pytest.approx((errors - own).mean() / variance, rel=1e-6)
+    assert (table.loc["this model", ["gap", "gap s.e."]] == 0).all()
+    assert table["error"].idxmin() == "this model"
+    assert 0.8 < table.loc["this model", "coverage"] <= 1
 
 
-def test_a_rolling_window_is_least_squares_on_its_rows():
-    """Ten labelled rows before each row, or all there are, by numpy's lstsq: 1e-9."""
-    mean, sd = rolling(X, Y, 10)
-    for t in range(6, N):
-        rows = np.flatnonzero(np.isfinite(Y[:t]))[-10:]
-        w = np.linalg.lstsq(X[rows], Y[rows], rcond=None)[0]
-        noise = ((Y[rows] - X[rows] @ w) ** 2).sum() / (len(rows) - 2)
-        P = np.linalg.inv(X[rows].T @ X[rows])
-        np.testing.assert_allclose((mean[t], sd[t]), (X[t] @ w, (noise * (1 + X[t] @ P @ X[t])) ** 0.5), rtol=1e-9)
+def test_without_rows_to_judge_on_there_is_no_comparison():
+    """Nor without known ones."""
+    x, y = drawn()
+    for known in (0.001, 0.999):
+        with pytest.raises(ValueError, match=r"^known must"):
+            TVPRegression().fit(x, y).compare(known=known)
 
 
-def test_too_few_labels_are_refused():
-    """Nothing to judge on, or nothing to tune on."""
-    model = TVPRegression("none").fit(X, Y)
-    for known in (0.05, 1.0):
-        with pytest.raises(ValueError, match="known must leave labels to judge on"):
-            model.compare(known=known)
+def test_later_labels_choose_no_setting():
+    """Window and factor are tuned on the known rows: other labels afterwards leave them as they are."""
+    x, y = drawn()
+    settings = [
+        TVPRegression(known=100).fit(x, labels).compare()["setting"].tolist()
+        for labels in (y, np.where(np.arange(300) < 100, y, y[::-1]))
+    ]
+    assert settings[0] == settings[1]

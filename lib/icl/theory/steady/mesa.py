@@ -164,8 +164,6 @@ def best_mesa(
         near: the best settings of a neighbouring drift, to start from in place of the grid; a sweep is then faster.
     """
     s, v = float(s), float(v)
-    if near is not None:
-        _checks.instance("near", near, BestMesa)
 
     def at(fade: float, free: float, rules: _Rules) -> float:
         point = [np.array([value]) for value in (s, v, fade, np.expm1(fade * free))]

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from icl import _checks
-from icl.tvp.comparison import compare
+from icl.tvp.comparison import compare_methods
 from icl.tvp.likelihood import Likeliest
 from icl.tvp.state_space import FACTORS, Array, Model, State, design, learn, pass_time, start
 
@@ -138,7 +138,8 @@ class TVPRegression:
         coefficients_: coefficients after each row, in the table's units (rows, coefficients), the intercept first; with
             several labels (rows, labels, coefficients).
         coefficients_sd_: their standard deviations.
-        predictions_: of each row before its label, and predictions_sd_, the label's noise included.
+        predictions_: of each row before its label.
+        predictions_sd_: their standard deviations, the label's noise included.
         noise_sd_: standard deviation of the noise, in the labels' units.
         drift_sd_: standard deviation that each coefficient gains a unit of time; of a stationary drift its stationary
             one, with `gamma_` what it keeps a unit of time.
@@ -514,7 +515,7 @@ class TVPRegression:
 
     @property
     def coefficient_names_(self) -> list[str]:
-        """Names of the coefficients: the intercept, then the columns."""
+        """Names of the coefficients, the intercept first."""
         columns = self._columns or [f"x{column}" for column in range(self.n_features_in_)]
         return ["intercept"] * self._units.intercept + columns
 
@@ -686,16 +687,18 @@ class TVPRegression:
 
         Returns:
             A row for each method (and label): error, the mean squared error as a share of the known labels' variance,
-            and its standard error, which allows for neighbours that are alike; coverage, how many labels fell into
-            their 90% interval, and its standard error; setting, the length or the factor that was chosen.
+            and its standard error, which allows for neighbours that are alike; gap, how much larger the error is than
+            this model's, and the standard error of that, row by row; coverage, how many labels fell into their 90%
+            interval, and its standard error; setting, the length or the factor that was chosen.
         """
         self._check_path()
         inputs, labels, times = (np.concatenate(self._table_rows[name]) for name in ("inputs", "labels", "times"))
         count = int(known * len(inputs)) if self.known is None else self._known(len(inputs))
         if not self._several:
-            return compare(self, inputs, labels[:, 0], times, count)
+            return compare_methods(self, inputs, labels[:, 0], times, count)
         tables = {
-            self._label_name(i): compare(self, inputs, labels[:, i], times, count) for i in range(labels.shape[1])
+            self._label_name(i): compare_methods(self, inputs, labels[:, i], times, count)
+            for i in range(labels.shape[1])
         }
         return pd.concat(tables, names=["label"])
 
@@ -725,9 +728,12 @@ class TVPRegression:
             for j, name in enumerate(self.coefficient_names_)
         ]
         dated = isinstance(self._index[0], pd.Timestamp)
-        base = alt.Chart(pd.concat(frames)).encode(x=alt.X("row", type="temporal" if dated else "quantitative"))
-        band = base.mark_area(opacity=0.25).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
-        line = base.mark_line().encode(y=alt.Y("value:Q", title=None))
+        words = f"Coefficients of {', '.join(self.coefficient_names_)} by row, with bands of two standard deviations"
+        chart = alt.Chart(pd.concat(frames), description=words)
+        base = chart.encode(x=alt.X("row", type="temporal" if dated else "quantitative"))
+        title = "label's unit per input's"
+        band = base.mark_area(opacity=0.25).encode(y=alt.Y("low:Q", title=title), y2="high:Q")
+        line = base.mark_line().encode(y=alt.Y("value:Q", title=title))
         panels = alt.layer(band, line).properties(width=280, height=110)
         facet = alt.Facet("coefficient:N", sort=None, title=None)
         return panels.facet(facet, columns=2).resolve_scale(y="independent")

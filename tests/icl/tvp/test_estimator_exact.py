@@ -1,0 +1,235 @@
+"""Regression with time-varying coefficients against conditioning of the joint Gaussian law, and against statsmodels."""
+
+from types import SimpleNamespace
+
+import mpmath as mp
+import numpy as np
+import pytest
+from statsmodels.regression.recursive_ls import RecursiveLS
+from statsmodels.tsa.statespace.mlemodel import MLEModel
+
+from icl import TVPRegression
+
+PRIOR = 100.0  # the estimator's default prior_scale
+MODELS = {
+    "random walk": {},
+    "shared": {"drift": "shared"},
+    "given": {"drift": [0.3, 0.0, 0.02], "noise": 1.2},
+    "stationary": {"process": "stationary"},
+    "constant": {"drift": "none"},
+    "without intercept": {"fit_intercept": False},
+    "units of the first rows": {"known": 0.6},
+}
+on_all = pytest.mark.parametrize("name", MODELS)
+
+
+def table(n=32, labels=2, seed=0):
+    """Inputs, labels with gaps, and uneven times, some of them twice; columns of different units."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, 2)) * [1, 30] + [2, 100]
+    w = rng.standard_normal((n, labels, 2)).cumsum(0) * [0.3, 0.01]
+    y = np.einsum("tmi,ti->tm", w, x) + 7 + 1.5 * rng.standard_normal((n, labels))
+    y[rng.random(y.shape) < 0.15] = np.nan
+    return x, y, 40 + rng.choice([0, 1, 1, 2.5], n).cumsum() * 3.0
+
+
+def standardised(model, x, y, time, known, label):
+    """Rows, labels and variances in the units of the known rows, and the matrix and offset that lead back."""
+    intercept, first = model.fit_intercept, slice(0, int(known * len(x)))
+    centre = x[first].mean(0) * intercept
+    scale = np.sqrt(((x[first] - centre) ** 2).mean(0))
+    label_centre = np.nanmean(y[first]) * intercept
+    label_scale = np.sqrt(np.nanmean((y[first] - label_centre) ** 2))
+    z = (x - centre) / scale
+    T = np.diag(label_scale / scale)
+    offset = np.zeros(len(scale) + intercept)
+    if intercept:
+        z = np.column_stack([np.ones(len(z)), z])
+        T = np.block([[np.full((1, 1), label_scale), -(label_scale / scale * centre)[None]], [np.zeros((2, 1)), T]])
+        offset[0] = label_centre
+    step = np.median([s for s in np.diff(time[first]) if s > 0])
+    pick = (lambda value: value[label]) if model._several else (lambda value: value)
+    return SimpleNamespace(
+        x=z,
+        y=(y - label_centre) / label_scale,
+        T=T,
+        offset=offset,
+        label_centre=label_centre,
+        label_scale=label_scale,
+        drift=(pick(model.drift_sd_) / np.diag(T)) ** 2,
+        noise=(pick(model.noise_sd_) / label_scale) ** 2,
+        gamma=pick(model.gamma_) if model.process == "stationary" else None,
+        time=(time - time[0]) / step,
+    )
+
+
+def conditioned(s):
+    """All of the model's results for one label by forward substitution in the covariance of its labels, to 50 digits.
+
+    Row s of L^-1 Cov(y, .) is what the s-th innovation tells, so that sums over s < t, s <= t and all s give what is
+    known before a row, after it, and at last.
+    """
+    n, k = s.x.shape
+    here = np.flatnonzero(np.isfinite(s.y))
+    exact = np.frompyfunc(mp.mpf, 1, 1)
+    time, noise = exact(s.time), mp.mpf(float(s.noise))
+    if s.gamma is None:
+        kernel = np.minimum.outer(time, time)
+    else:
+        kernel = np.frompyfunc(lambda lag: mp.mpf(float(s.gamma)) ** lag, 1, 1)(abs(np.subtract.outer(time, time)))
+    x = exact(s.x)
+    C = exact(np.full((n, n, k), PRIOR**2)) + kernel[..., None] * exact(s.drift)  # of b_s[i] with b_t[i]
+    labels = (C * x[:, None] * x[None]).sum(-1)[np.ix_(here, here)] + noise * np.eye(len(here), dtype=int)
+    # Columns: the labels' covariance, that with the coefficients at all rows, and the labels.
+    right = np.concatenate([labels, (x[:, None] * C)[here].reshape(len(here), -1), exact(s.y[here])[:, None]], axis=1)
+    for i in range(len(here)):
+        right[i] = right[i] / mp.sqrt(right[i, i])
+        right[i + 1 :] -= np.outer(right[i, i + 1 : len(here)], right[i])
+    G, e = right[:, len(here) : -1].reshape(-1, n, k), right[:, -1]
+
+    def law(rows):
+        """Coefficients at rows, and their covariances, each given the first labels."""
+        mean = np.array([(e[:told, None] * G[:told, t]).sum(0) for t, told in rows])
+        covariance = [np.diag(C[t, t]) - G[:told, t].T @ G[:told, t] for t, told in rows]
+        return mean, np.array(covariance)
+
+    def in_table(mean, covariance):
+        sd = np.sqrt(np.einsum("ij,tjk,ik->ti", s.T, covariance.astype(float), s.T))
+        return mean.astype(float) @ s.T.T + s.offset, sd
+
+    before = np.searchsorted(here, np.arange(n))
+    mean, covariance = law(list(zip(range(n), before, strict=True)))
+    variance = np.einsum("ti,tij,tj->t", x, covariance, x) + noise
+    pivots = np.diag(right).astype(float)
+    after = np.searchsorted(here, np.arange(n), side="right")
+    return SimpleNamespace(
+        after=in_table(*law(list(zip(range(n), after, strict=True)))),
+        smooth=in_table(*law([(t, len(here)) for t in range(n)])),
+        predictions=(x * mean).sum(1).astype(float) * s.label_scale + s.label_centre,
+        predictions_sd=np.sqrt(variance.astype(float)) * s.label_scale,
+        log_likelihood=-(e.astype(float) ** 2 + np.log(2 * np.pi * (pivots * s.label_scale) ** 2)).sum() / 2,
+    )
+
+
+def close(found, right, tolerance):
+    """Equal to a tolerance of each column's largest value."""
+    right = np.asarray(right)
+    assert (np.abs(np.asarray(found) - right) <= tolerance * np.abs(right).max(0)).all()
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+@on_all
+def test_it_is_the_joint_laws_conditional(name, labels):
+    """Coefficients, predictions, likelihood and smoother at 32 uneven times with gaps, by exact conditioning: 1e-9.
+
+    To 50 digits, as the prior's variance is 1e4 times the labels'.
+    """
+    x, y, time = table(labels=labels)
+    model = TVPRegression(**MODELS[name]).fit(x, y if labels > 1 else y[:, 0], time)
+    pick = (lambda a, i: a[:, i]) if labels > 1 else (lambda a, _: a)
+    back = model.smooth()
+    for i in range(labels):
+        with mp.workdps(50):
+            right = conditioned(standardised(model, x, y[:, i], time, MODELS[name].get("known", 1), i))
+        close(pick(model.coefficients_, i), right.after[0], 1e-9)
+        close(pick(model.coefficients_sd_, i), right.after[1], 1e-9)
+        close(pick(model.predictions_, i), right.predictions, 1e-9)
+        close(pick(model.predictions_sd_, i), right.predictions_sd, 1e-9)
+        close(pick(back.mean, i), right.smooth[0], 1e-9)
+        close(pick(back.sd, i), right.smooth[1], 1e-9)
+        close(np.atleast_1d(model.log_likelihood_)[i], right.log_likelihood, 1e-9)
+
+
+@pytest.mark.parametrize("factor", [0.8, 0.97, 1.0])
+def test_a_forgetting_factor_is_weighted_least_squares(factor):
+    """Coefficients after each row minimise the squared errors weighted by factor^age and the prior's share: 1e-9."""
+    x, y, time = table(labels=1)
+    model = TVPRegression(forgetting=factor, drift="none").fit(x, y[:, 0], time)
+    model_of = SimpleNamespace(**vars(model), drift_sd_=np.zeros(3), noise_sd_=model.noise_sd_)
+    s = standardised(model_of, x, y[:, 0], time, 1, 0)
+    for t in range(len(x)):
+        seen = np.flatnonzero(np.isfinite(s.y[: t + 1]))
+        weight = factor ** (s.time[t] - s.time[seen]) / s.noise
+        P = np.linalg.inv((s.x[seen].T * weight) @ s.x[seen] + factor ** s.time[t] / PRIOR**2 * np.eye(3))
+        if t > 5:
+            close(model.coefficients_[t], s.T @ P @ (s.x[seen].T * weight) @ s.y[seen] + s.offset, 1e-9)
+            close(model.coefficients_sd_[t], np.sqrt(np.diag(s.T @ P @ s.T.T)), 1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Column . is . in all known rows:RuntimeWarning")
+@pytest.mark.parametrize("factor", [0.95, 0.6])
+def test_forgetting_does_not_explode(factor):
+    """A column that is 0 for 2,000 rows, and two constant ones: predictions as without them, and finite coefficients.
+
+    Without a bound variances overflow at .6 after 1,400 rows.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2100, 3))
+    x[:2000, 2] = 0
+    y = x @ [1, 2, 3] + 0.1 * rng.standard_normal(2100)
+    model = TVPRegression(forgetting=factor, known=500).fit(x, y)
+    small = TVPRegression(forgetting=factor, known=500).fit(x[:2000, :2], y[:2000])
+    np.testing.assert_allclose(model.predictions_[50:2000], small.predictions_[50:], rtol=1e-6, atol=1e-6)
+    assert abs(model.coefficients_[-1, 3] - 3) < 0.5
+    ones = np.column_stack([np.ones(2100), 2 * np.ones(2100), x[:, 0]])
+    model = TVPRegression(forgetting=factor, fit_intercept=False).fit(ones, y)
+    small = TVPRegression(forgetting=factor, fit_intercept=False).fit(ones[:, [0, 2]], y)
+    np.testing.assert_allclose(model.predictions_[50:], small.predictions_[50:], rtol=1e-3, atol=1e-3)
+    assert abs(model.coefficients_[50:]).max() < 1e3
+
+
+def test_constant_coefficients_are_statsmodels_recursive_least_squares():
+    """Without drift and almost without a prior, coefficients and their errors are RecursiveLS's, to 1e-8.
+
+    Its noise is the squared errors' sum by n - k, as is the likeliest one under a diffuse prior.
+    """
+    x, y, _ = table(n=60, labels=1)
+    y = np.nan_to_num(y[:, 0], nan=9.0)
+    right = RecursiveLS(y, np.column_stack([np.ones(len(x)), x])).fit()
+    free = TVPRegression(drift="none", prior_scale=1e7).fit(x, y)
+    np.testing.assert_allclose(free.noise_sd_**2, right.scale, rtol=1e-3)  # as near as the search goes
+    model = TVPRegression(drift="none", prior_scale=1e6, noise=np.sqrt(right.scale)).fit(x, y)
+    rows = slice(5, None)
+    close(model.coefficients_[rows], right.recursive_coefficients.filtered[:, rows].T, 1e-8)
+    covariance = right.recursive_coefficients.filtered_cov[..., rows]
+    close(model.coefficients_sd_[rows], np.sqrt(np.einsum("iit->ti", covariance)), 1e-8)
+
+
+class Varying(MLEModel):
+    """Coefficients in statsmodels' state-space form, from a known law."""
+
+    def __init__(self, s):
+        k = s.x.shape[1]
+        super().__init__(s.y, k_states=k)
+        self["design"], self["transition"], self["selection"] = s.x.T[None], np.eye(k), np.eye(k)
+        self["state_cov"], self["obs_cov"] = np.diag(s.drift), np.full((1, 1), s.noise)
+        self.ssm.initialize_known(np.zeros(k), PRIOR**2 * np.eye(k))
+
+
+def test_varying_coefficients_are_statsmodels_state_space():
+    """Filter, smoother, predictions and likelihood are those of statsmodels' Kalman filter, with gaps: 1e-8."""
+    x, y, _ = table(n=80, labels=1)
+    model = TVPRegression().fit(x, y[:, 0])
+    s = standardised(model, x, y[:, 0], np.arange(80.0), 1, 0)
+    right = Varying(s).ssm.smooth()
+    back = model.smooth()
+    for found, mean, covariance in (
+        ((model.coefficients_, model.coefficients_sd_), right.filtered_state, right.filtered_state_cov),
+        (back, right.smoothed_state, right.smoothed_state_cov),
+    ):
+        rows = slice(4, None)  # with covariances kept, its first rows round at the prior's 1e4
+        close(found[0][rows], (mean.T @ s.T.T + s.offset)[rows], 1e-8)
+        close(found[1][rows], np.sqrt(np.einsum("ij,jkt,ik->ti", s.T, covariance, s.T))[rows], 1e-8)
+    close(model.predictions_[4:], right.forecasts[0, 4:] * s.label_scale + s.label_centre, 1e-8)
+    close(model.predictions_sd_[4:], np.sqrt(right.forecasts_error_cov[0, 0, 4:]) * s.label_scale, 1e-8)
+    close(model.log_likelihood_, right.llf - np.isfinite(s.y).sum() * np.log(s.label_scale), 1e-8)
+
+
+def test_time_ahead_is_time_without_labels():
+    """A prediction h steps ahead is that of a row after h - 1 rows without a label, as are stationary ones: 1e-12."""
+    x, y, _ = table(n=40, labels=1)
+    for process in ("random walk", "stationary"):
+        model = TVPRegression(process=process, drift=[0.5, 0.3, 0.01]).fit(x[:30], y[:30, 0])
+        found = model.predict(x[30:], ahead=np.arange(1, 11), return_std=True)
+        model.partial_fit(x[30:], np.full(10, np.nan))
+        np.testing.assert_allclose(found, (model.predictions_[30:], model.predictions_sd_[30:]), rtol=1e-12)
