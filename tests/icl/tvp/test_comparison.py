@@ -50,3 +50,13 @@ def test_without_rows_to_judge_on_there_is_no_comparison():
     for known in (0.001, 0.999):
         with pytest.raises(ValueError, match=r"^known must"):
             TVPRegression().fit(x, y).compare(known=known)
+
+
+def test_later_labels_choose_no_setting():
+    """Window and factor are tuned on the known rows: other labels afterwards leave them as they are."""
+    x, y = drawn()
+    settings = [
+        TVPRegression(known=100).fit(x, labels).compare()["setting"].tolist()
+        for labels in (y, np.where(np.arange(300) < 100, y, y[::-1]))
+    ]
+    assert settings[0] == settings[1]

@@ -32,10 +32,10 @@ def shares(seed, known, n=200, **settings):
 def test_with_given_variances_nine_of_ten_are_inside():
     """Exactly 90% of labels to come, missing ones too, and of coefficients, over 60 tasks; rate 1e-9.
 
-    Standard errors are .0025 and .008; planted: without the noise in a label's variance 79% are inside.
+    Standard errors are .003 and .0075; half as much again is allowed for, as shares are skewed.
     """
     found = [shares(seed, 200, drift=DRIFT, noise=NOISE) for seed in range(60)]
-    chance.assert_mean(found, 0.9, error=[0.0035, 0.0075])
+    chance.assert_z((np.mean(found, axis=0) - 0.9) / [0.005, 0.012])
 
 
 @pytest.mark.statistical(1)
@@ -46,4 +46,5 @@ def test_with_learnt_variances_nearly_nine_of_ten_are_inside():
     """
     found = np.array([shares(seed, 300, n=400) for seed in range(24)])
     allowed = np.array([0.02, 0.08])
-    chance.assert_mean(found, np.clip(found.mean(0), 0.9 - allowed, 0.9 + allowed), error=[0.01, 0.02])
+    beyond = np.maximum(abs(found.mean(0) - 0.9) - allowed, 0)
+    chance.assert_z(beyond / [0.012, 0.03])

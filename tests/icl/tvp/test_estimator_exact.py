@@ -186,7 +186,7 @@ def test_constant_coefficients_are_statsmodels_recursive_least_squares():
     x, y, _ = table(n=60, labels=1)
     y = np.nan_to_num(y[:, 0], nan=9.0)
     right = RecursiveLS(y, np.column_stack([np.ones(len(x)), x])).fit()
-    free = TVPRegression(drift="none", prior_scale=1e6).fit(x, y)
+    free = TVPRegression(drift="none", prior_scale=1e7).fit(x, y)
     np.testing.assert_allclose(free.noise_sd_**2, right.scale, rtol=1e-3)  # as near as the search goes
     model = TVPRegression(drift="none", prior_scale=1e6, noise=np.sqrt(right.scale)).fit(x, y)
     rows = slice(5, None)
@@ -229,7 +229,7 @@ def test_time_ahead_is_time_without_labels():
     """A prediction h steps ahead is that of a row after h - 1 rows without a label, as are stationary ones: 1e-12."""
     x, y, _ = table(n=40, labels=1)
     for process in ("random walk", "stationary"):
-        model = TVPRegression(process=process).fit(x[:30], y[:30, 0])
+        model = TVPRegression(process=process, drift=[0.5, 0.3, 0.01]).fit(x[:30], y[:30, 0])
         found = model.predict(x[30:], ahead=np.arange(1, 11), return_std=True)
         model.partial_fit(x[30:], np.full(10, np.nan))
         np.testing.assert_allclose(found, (model.predictions_[30:], model.predictions_sd_[30:]), rtol=1e-12)
