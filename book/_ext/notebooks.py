@@ -178,7 +178,7 @@ class _Converter:
         title = chapters.title(page)
         if self.site:
             return f"[{words or title}]({self.site}{page}.html{label and f'#{label}'})"
-        if chapters.is_chapter(chapters.source(page)):
+        if page in (chapters.in_parts() if self.nested else chapters.with_cells()):
             file = os.path.relpath(page, os.path.dirname(self.page)) if self.nested else Path(page).name
             return f"[{words or title}]({file}.ipynb)"
         return f"*{title}* (in the book)" if words in ("", title) else f"{words} (*{title}*, in the book)"

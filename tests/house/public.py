@@ -109,6 +109,7 @@ INSIDE = named("""
 OTHERS = named("""
     icl.experiments.checkpoint: checkpoint_error
     icl.experiments.training.Samples: sample
+    icl.models.loading: pretrained
     icl.tasks.components: ComponentPrompt
     icl.tasks.core: Regression
     icl.tasks.core.Task: sample

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl import solvers
-from icl.models.fast_weights import GLA
+from icl.models.s6 import zero_order_hold
 from icl.tasks import Prompt
 
 
@@ -22,9 +22,8 @@ def test_wrong_shapes_are_caught_by_the_annotations():
     x = torch.zeros(2, 3, 4)
     with pytest.raises(jaxtyping.TypeCheckError):
         Prompt(x, torch.zeros(2, 4), x)
-    layer = GLA(4, lam=0.9, mu=0.1)
     with pytest.raises(jaxtyping.TypeCheckError):
-        layer.step(layer.start(2), torch.zeros(2, 4), torch.zeros(3))
+        zero_order_hold(-torch.ones(2), torch.ones(1, 3, 4, 5))
 
 
 def test_the_hook_can_be_stood_down(as_installed):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("as_installed")
 HERE = {
     "icl.theory.": "closed forms in numpy's float64; they take no tensors",
     **dict.fromkeys(
-        [f"icl_book.{name}." for name in ("claims", "exercises", "grading", "prose")],
+        [f"icl_book.{name}." for name in ("exercises", "grading")],
         "what a page shows: tables and words",
     ),
     "icl_bench.report.": "tables and words",
@@ -36,6 +36,7 @@ HERE = {
     "icl_bench.leaderboard.": "tables",
     "icl_bench.comparison.compare": "a grid of predictors and tasks, judged where `run_grid` draws them",
     "icl.tasks.series.": "one series of a few thousand rows, in numpy",
+    "icl.tvp.": "a table of one's own, in numpy",
 }
 #: Not asked below: what, and why.
 OTHERWISE = {

@@ -63,7 +63,6 @@ def _from_gguf(file: Path, dtype: torch.dtype) -> tuple[nn.Module, Any]:
     return model, transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
 
 
-@validated
 def pretrained(source: str | Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Any]:
     """Load a trained causal language model, in evaluation mode, and its tokenizer.
 

@@ -81,7 +81,7 @@ def _times(time: Any, count: int) -> Array:
     return values
 
 
-class Units(NamedTuple):
+class _Units(NamedTuple):
     """Centre and scale of columns and labels over the known rows. Labels have an axis, columns may have one before."""
 
     mean: Array
@@ -333,7 +333,7 @@ class TVPRegression:
     def _name(self, column: int) -> str:
         return repr(self._columns[column] if self._columns else int(column))
 
-    def _standardise(self, inputs: Array, labels: Array, known: int) -> Units:
+    def _standardise(self, inputs: Array, labels: Array, known: int) -> _Units:
         """Units of the known rows; what cannot be told apart there is said."""
         x, y = inputs[:known], labels[:known]
         if (few := np.flatnonzero(np.isfinite(y).sum(0) < 3)).size:
@@ -368,7 +368,7 @@ class TVPRegression:
         label_scale = np.sqrt(np.nanmean((y - label_mean) ** 2, axis=0))
         if not label_scale.all():
             raise ValueError("y must vary in the known rows")
-        return Units(mean, scale, label_mean, label_scale, bool(self.fit_intercept))
+        return _Units(mean, scale, label_mean, label_scale, bool(self.fit_intercept))
 
     def _learn_settings(self, inputs: Array, labels: Array, times: Array) -> None:
         """The model of each label, its variances given or likeliest on the known rows."""
