@@ -82,7 +82,7 @@ def test_exercises_tell_a_stub_from_a_solution(chapter):
     for name in names:
         passed = [o["passed"] for o in outcomes if o["name"] == name]
         assert passed in ([False, True], [True]), f"{name}: {passed}"
-    if page != "book/index":
+    if page in chapters.in_parts():
         assert sum(not o["passed"] for o in outcomes) >= 2
 
 
