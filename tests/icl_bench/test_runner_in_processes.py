@@ -63,13 +63,13 @@ def _quick():
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two worker processes of Dask."""
+    """Two worker processes of Dask; its dashboard takes any free port, for another program may have the usual one."""
     import dask
     from distributed import LocalCluster
 
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as made,
     ):
         yield made
 
