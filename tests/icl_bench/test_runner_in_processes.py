@@ -43,7 +43,9 @@ def copied(path, given, descriptors):
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """Other processes, joblib's and Dask's, are copies of this one as it was before any test here: see `copied`.
+    """Processes of joblib are copies of this one as it was before any test here: see `copied`.
+
+    Dask's are new programs: a copy of a process that has run other tests could die of what those had left.
 
     What cells need is imported before; a layer of one's own is not. And such a layer's file does not stay on the path.
     """
@@ -68,7 +70,7 @@ def cluster():
     from distributed import LocalCluster
 
     with (
-        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as made,
     ):
         yield made
