@@ -148,7 +148,8 @@ def _refusal(
     wanted = " or ".join(_describe(axes, sizes) for axes in wrong.options)
     match = f" to match {' and '.join(like)}" if like else ""
     if not isinstance(value, wrong.kind):
-        return f"{wrong.name} must be a torch.Tensor of shape {wanted}{match}, got {_checks.shown(value)}"
+        kind = "torch.Tensor" if wrong.kind is torch.Tensor else "numpy array"
+        return f"{wrong.name} must be a {kind} of shape {wanted}{match}, got {_checks.shown(value)}"
     return f"{wrong.name} must have shape {wanted}{match}, got {tuple(value.shape)}"
 
 

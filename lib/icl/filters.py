@@ -657,7 +657,7 @@ def _scan(
         mask = mask.to(x.dtype).expand(y.shape)
     x, y, w_0 = _data(x, y, w_0)
     alone = x.dim() == 2
-    for _ in range(alone + max(0, 3 + len(filter.settings) - x.dim() - alone)):
+    while x.dim() < 3 + len(filter.settings):
         x, y, w_0 = x[None], y[None], w_0[None]
         mask = mask if mask is None else mask[None]
     sizes = zip(reversed(x.shape[:-3]), reversed(filter.settings), strict=False)

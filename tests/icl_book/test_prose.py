@@ -23,3 +23,12 @@ def test_what_is_not_so_stops_the_cell():
     """A condition that does not hold is an error that quotes the sentence."""
     with pytest.raises(VerdictChanged, match="the page says 'all arrive', and it is not so"):
         said("all arrive", np.bool_(False))
+
+
+@pytest.mark.parametrize(
+    ("words", "condition", "says"), [(" ", True, "words"), (3, True, "words"), ("so", 1, "condition")]
+)
+def test_what_is_no_sentence_is_refused(as_installed, words, condition, says):
+    """No words, words that are no text, a condition that is no truth value."""
+    with pytest.raises(ValueError, match=f"^{says} must"):
+        said(words, condition)

@@ -11,7 +11,7 @@ from icl.tvp._state_space import Array, Model
 
 
 def innovations(model: Model, x: Array, y: Array, elapsed: Array) -> tuple[Array, Array]:
-    """Errors and variances in advance (rows, labels, settings) of many settings of each label; NaN without a label.
+    """Innovations and their variances (rows, labels, settings) of many settings of each label; NaN without a label.
 
     Covariance and mean are one matrix (P, w): the label takes from both the same multiple of P x.
     """
@@ -66,8 +66,7 @@ class Likeliest:
     """
 
     DIFFERENCE = 1e-3  # in logarithms
-    VARIANCE = (1e-12, 10.0)  # a unit of time, of a standardised coefficient
-    STATIONARY = (1e-9, 100.0)
+    VARIANCE = (1e-12, 10.0)  # that a standardised coefficient gains a unit of time
     RATE = (1e-5, 5.0)  # of gamma = exp(-rate)
     NOISE = (1e-10, 10.0)
 
@@ -81,14 +80,18 @@ class Likeliest:
         here: Any = np.isfinite(y)
         self.here = here[:, :, None]
         self.drift, self.stationary, self.prior, self.noise = drift, stationary, prior, noise
-        self.k = x.shape[1]
+        self.k, self.settled = x.shape[1], np.ones(y.shape[1], bool)
         self.variances = {"per coefficient": self.k, "shared": 1}.get(drift, 0) if isinstance(drift, str) else 0
-        bounds = [self.STATIONARY if stationary else self.VARIANCE] * self.variances
+        bounds = [self.VARIANCE] * self.variances
         bounds += [self.RATE] * stationary + [self.NOISE] * (noise is None)
         self.bounds = np.log(bounds).reshape(-1, 2)
 
     def model(self, theta: Array) -> Model:
-        """Model of parameters (labels, ..., parameters)."""
+        """Model of parameters (labels, ..., parameters): logarithms of variances, of the rate, and of the noise.
+
+        A stationary drift is searched by what it gains a unit of time, which rows tell even where its rate is near 0
+        and its stationary variance is not to be told.
+        """
         shape, settings = theta.shape[:-1], np.exp(theta)
         ones = (1,) * (len(shape) - 1)
         q = np.zeros((*shape, self.k))
@@ -98,13 +101,16 @@ class Likeliest:
             q += self.drift.reshape(-1, *ones, self.k)
         prior, gamma = np.full_like(q, self.prior), None
         if self.stationary:
-            gamma = np.exp(-settings[..., self.variances])
+            rate = settings[..., self.variances]
+            gamma = np.exp(-rate)
+            if self.variances:
+                q = q / -np.expm1(-2 * rate[..., None])
             q, prior = np.concatenate([q, 0 * q], axis=-1), np.concatenate([q, prior], axis=-1)
         noise = settings[..., -1] if self.noise is None else np.zeros(shape) + self.noise.reshape(-1, *ones)
         return Model(q, gamma, noise, prior)
 
     def run(self, theta: Array) -> tuple[Array, Array, Array]:
-        """Log-likelihoods (labels, settings), errors and variances of parameters (labels, settings, parameters)."""
+        """Log-likelihoods (labels, settings), innovations and variances of parameters (labels, settings, ...)."""
         errors, variances = innovations(self.model(theta), self.x, self.y, self.elapsed)
         errors = np.where(self.here, errors, 0.0)
         terms = np.where(self.here, np.log(2 * np.pi * variances), 0.0) + errors**2 / variances
@@ -157,10 +163,12 @@ class Likeliest:
             diagonal = np.einsum("mii->mi", matrix)
             diagonal += damping[:, None] * diagonal + 1e-14 + ~free
             step = np.linalg.solve(matrix, (score * free)[..., None])[..., 0]
-            # Scoring on the variances themselves has the same step, relative to them: one that is 0 is there at once.
+            # Scoring on the variances themselves has the same step, relative to them: one that is 0 falls 50-fold.
             proposed = np.clip(theta + np.log1p(np.clip(step, -0.98, 20)), low, high)
-            if (abs(score * (proposed - theta)).sum(1) < 1e-6).all():
+            left = abs(score * (proposed - theta)).sum(1)
+            if (left < 1e-6).all():
                 break
+        self.settled = left < 1e-3
         return theta, best
 
     def find(self) -> tuple[Model, Array, Array]:
@@ -176,13 +184,16 @@ class Likeliest:
         return self.model(theta), theta, ratio
 
     def at_bounds(self, theta: Array) -> list[tuple[int, str]]:
-        """Labels, and what of theirs the search could not make smaller or larger."""
+        """Labels, and what of theirs the search could not make smaller or larger, or did not finish."""
         found = []
         for label, row in enumerate(theta):
             if self.noise is None and row[-1] <= self.bounds[-1, 0] + 1e-6:
-                found.append((label, "the noise is the least that is searched, 1e-5 of the labels' spread"))
+                least = np.sqrt(self.NOISE[0])
+                found.append((label, f"The noise is the least that is searched, {least:.0e} of the labels' spread"))
             if (row[: self.variances] >= self.bounds[: self.variances, 1] - 1e-6).any():
-                found.append((label, "a drift is the largest that is searched: rows may tell nothing of the next"))
+                found.append((label, "A drift is the largest that is searched: rows may tell nothing of the next"))
+            if not self.settled[label]:
+                found.append((label, "The search for the likeliest variances did not settle"))
         return found
 
 

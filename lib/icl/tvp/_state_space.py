@@ -130,7 +130,7 @@ def pass_time(model: Model, state: State, elapsed: float, time: float) -> State:
 
 
 def learn(model: Model, state: State, x: Array, y: Array, known: bool) -> tuple[State, Array, Array]:
-    """State after the labels y (batch,) of an input x (K,), and their means and variances in advance (batch,).
+    """State after the labels y (batch,) of an input x (K,), and their predictive means and variances (batch,).
 
     A label that is missing (NaN) changes nothing; `known` is that none is.
     """

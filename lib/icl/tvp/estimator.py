@@ -145,7 +145,8 @@ class TVPRegression:
         drift_sd_: standard deviation that each coefficient gains a unit of time; of a stationary drift its stationary
             one, with `gamma_` what it keeps a unit of time.
         time_unit_: the unit of time: the median step of the known rows, in the index's units (nanoseconds of dates).
-        log_likelihood_: log density of all labels, of each in advance.
+        log_likelihood_: log density of the labels, each given those before it; of a self-tuned model that of normal
+            laws with its mixtures' moments.
         notes_: what was found on the way, in sentences: columns that are constant or collinear in the known rows,
             bounds that the likelihood ran into, coefficients whose drift is not told from none.
 
@@ -237,16 +238,13 @@ class TVPRegression:
         self._rows: dict[str, list[Any]] = {name: [] for name in ("elapsed", "before", "after", "mean", "S")}
         self._table_rows: dict[str, list[Array]] = {"inputs": [], "labels": [], "times": []}
         self._follow(inputs, labels, times, _index(X, y))
-        for note in self.notes_:
-            if note.startswith("!"):
-                warnings.warn(note[2:], RuntimeWarning, stacklevel=2)
-        self.notes_ = [note.removeprefix("! ") for note in self.notes_]
         return self
 
     def partial_fit(self, X: Any, y: Any, time: Any = None) -> "TVPRegression":
         """Take in later rows, one or several; the same, to the last bit, as if `fit` had been given them.
 
-        A row that is refused leaves the state as it was.
+        Two settings must not depend on them for that: `known` is a count, and no column is constant in the known rows
+        (its unit comes from all rows that `fit` sees). A row that is refused leaves the state as it was.
 
         Args:
             X: row (columns,) or rows (rows, columns).
@@ -330,6 +328,11 @@ class TVPRegression:
             )
         return known
 
+    def _warn(self, note: str) -> None:
+        """Keep a note, and warn whoever called `fit`, three calls up."""
+        self.notes_.append(note)
+        warnings.warn(note, RuntimeWarning, stacklevel=4)
+
     def _name(self, column: int) -> str:
         return repr(self._columns[column] if self._columns else int(column))
 
@@ -345,9 +348,8 @@ class TVPRegression:
                     f"X must vary, column {self._name(column)} is {x[0, column]:g} in all known rows, and an intercept "
                     "is added: leave the column out, or pass fit_intercept=False"
                 )
-            self.notes_.append(
-                f"! Column {self._name(column)} is {x[0, column]:g} in all known rows, which cannot tell its drift."
-            )
+            if not x[0, column]:
+                self._warn(f"Column {self._name(column)} is 0 in all known rows, which cannot tell its drift.")
         mean = x.mean(0) if self.fit_intercept else np.zeros(x.shape[1])
         scale = np.sqrt(((x - mean) ** 2).mean(0))
         # A column that moves later has the unit of the values it takes then.
@@ -360,9 +362,9 @@ class TVPRegression:
             lost = values < 1e-9 * values[-1]
             if lost.any():
                 among = moving[(vectors[:, lost] ** 2).sum(1) > 1e-6].tolist()
-                self.notes_.append(
-                    f"! Columns {', '.join(map(self._name, among))} are collinear in the known rows: their "
-                    "coefficients are not told apart there, their weighted sum is."
+                self._warn(
+                    f"Columns {', '.join(map(self._name, among))} are collinear in the known rows: their coefficients "
+                    "are not told apart there, their weighted sum is."
                 )
         label_mean = np.nanmean(y, axis=0) if self.fit_intercept else np.zeros(y.shape[1])
         label_scale = np.sqrt(np.nanmean((y - label_mean) ** 2, axis=0))
@@ -388,7 +390,7 @@ class TVPRegression:
         search.prior = self.prior_scale**2
         self._model = search.model(theta)
         for label, what in search.at_bounds(theta):
-            self.notes_.append(f"! Label {self._label_name(label)}: {what}." if self._several else f"! {what}.")
+            self._warn(f"Label {self._label_name(label)}: {what}." if self._several else f"{what}.")
         for label, row in enumerate(ratios if isinstance(self.drift, str) and self.drift == "per coefficient" else []):
             if still := [name for name, ratio in zip(self.coefficient_names_, row, strict=True) if ratio < 2.706]:
                 of = f" of label {self._label_name(label)}" if self._several else ""
@@ -543,7 +545,7 @@ class TVPRegression:
         return self._path().sd
 
     def _laws(self) -> tuple[Array, Array]:
-        """Mean and variance of each row's label in advance (rows, labels), in the table's units."""
+        """Predictive mean and variance of each row's label (rows, labels), in the table's units."""
         self._check_path()
         mean, variance = np.array(self._rows["mean"]), np.array(self._rows["S"])
         scale = self._units.label_scale
@@ -586,7 +588,7 @@ class TVPRegression:
 
     @property
     def log_likelihood_(self) -> Any:
-        """Log density of all labels, of each given those before it, in the table's units."""
+        """Log density of the labels, each given those before it, in the table's units."""
         mean, variance = self._laws()
         terms = np.log(2 * np.pi * variance) + (np.concatenate(self._table_rows["labels"]) - mean) ** 2 / variance
         return self._of_labels(-np.nansum(terms, axis=0) / 2)
