@@ -443,7 +443,8 @@ class TVPRegression:
             elapsed = (at - state.time) / self.time_unit_ if begun else 0.0
             begun = True
             before = pass_time(model, state, elapsed, at)
-            state, mean, S = learn(model, before, x[t], each[t], known[t])
+            # A copy: some processors' kernels round by where a row begins in memory, which a table decides.
+            state, mean, S = learn(model, before, x[t].copy(), each[t], known[t])
             if c > 1:
                 state, mean, S = self._reweigh(before, state, each[t], mean, S)
             if keep:
