@@ -88,6 +88,10 @@ def _run_chapters(app: Sphinx) -> None:
 
 def _follow_run(app: Sphinx, docname: str, source: list[str]) -> None:
     """A page is read again when its chapter has put out something else, or what downloads are made with."""
+    if lenders := runs.glued_pages(source[0], docname):
+        for page in lenders:
+            app.env.note_dependency(str(measurements.place(page)))
+        source[0] = runs.filled(source[0], docname)
     if chapters.is_chapter(source[0]):
         app.env.note_dependency(str(measurements.place(docname)))
         app.env.note_dependency(notebooks.__file__)

@@ -1,6 +1,7 @@
-"""Directives and a role whose text is generated: from the ledger, the notation table, the tests and what was measured.
+"""Directives and roles whose text is generated: from the ledger, the notation table, the tests and what was measured.
 
-Directives: page-card, claims, verdict-counts, errata, notation, terms, timings, recorded-times, tests. Role: test.
+Directives: page-card, claims, verdict-counts, errata, notation, terms, timings, recorded-times, tests.
+Roles: claim, test.
 """
 
 import abc
@@ -138,6 +139,25 @@ def _printed(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)
+
+
+class Verdict(SphinxRole):
+    """Badge of a claim in a chapter's story: its verdict, leading to its check."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """The badge."""
+        for path in _ledger():
+            self.env.note_dependency(str(path))
+        row = claims.ledger().get(self.text)
+        if row is None or row.chapter is None:
+            logger.warning("claim: no chapter checks %r", self.text, location=self.get_location())
+            return [nodes.inline("", self.text)], []
+        page = self.env.app.builder.get_relative_uri(self.env.docname, row.chapter)
+        look = ["icl-verdict", row.verdict.replace(" ", "-")]
+        link = nodes.reference("", "", internal=True, refuri=f"{page}#check-{row.id}", classes=look)
+        link["reftitle"] = f"{_spelt_out(row.source)}: {claims.readable(row.claim)}"
+        link += nodes.Text(row.verdict)
+        return [link], []
 
 
 class Claims(Watching):
@@ -528,6 +548,7 @@ def setup(app: Sphinx) -> None:
         ("tests", Tests),
     ):
         app.add_directive(name, directive)
+    app.add_role("claim", Verdict())
     app.add_role("test", TestRole())
     app.connect("env-get-outdated", _follow_tests)
     app.connect("env-get-outdated", _follow_release)

@@ -23,7 +23,14 @@ _UNIT = re.compile(
 _ERROR = re.compile(r"\b(errors?|risks?|loss(es)?|misfit|excess)\b", re.I)
 #: Titles of axes that begin at the floor, or are measured in it.
 _FROM_THE_FLOOR = re.compile(r"\b(floors?|bounds?|minimum|min f|least|smoother('s)?|Kalman('s)?|formula)\b")
-_CALLS = {"lines": ("x_title", "y_title"), "dots": ("x_title",), "heatmap": ("x_title", "y_title", "value_title")}
+_CALLS = {
+    "lines": ("x_title", "y_title"),
+    "curves": ("x_title", "y_title"),
+    "dots": ("x_title",),
+    "intervals": ("x_title",),
+    "heatmap": ("x_title", "y_title", "value_title"),
+    "tiles": ("x_title", "y_title", "value_title"),
+}
 #: In place of what is computed, in a text that is read without computing it.
 COMPUTED = "\N{HORIZONTAL ELLIPSIS}"
 
@@ -67,8 +74,8 @@ def _figure(node: Any, line: int, known: dict[str, ast.expr]) -> Figure:
     names = _CALLS[kind]
     axes = {name: said[name] if isinstance(said.get(name), str) else None for name in names}
     title = said.get("title")
-    measured = {"lines": "y_title", "dots": "x_title", "heatmap": "value_title"}[kind]
-    limits = any(said.get(name, ()) not in ((), None) for name in ("floors", "stars"))
+    measured = "value_title" if "value_title" in names else names[-1]
+    limits = any(said.get(name, ()) not in ((), None) for name in ("floors", "stars", "best"))
     return Figure(line, title if isinstance(title, str) else COMPUTED, axes, axes[measured] or "", limits)
 
 

@@ -22,6 +22,8 @@ from pybtex.style.formatting import plain as formatting
 from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferenceStyle
 from sphinxcontrib.bibtex.style.template import join, year
 
+from icl_book import claims
+
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:-]+)\}\s*(?P<argument>.*)$")
 #: Tables that the site generates.
 _GENERATED = {
@@ -157,6 +159,8 @@ class _Converter:
         if role == "doc":
             path = titled["target"] if titled else text
             return self._to(self._page(f"{path}.md"), titled["text"] if titled else "")
+        if role == "claim":
+            return f"*({claims.ledger()[body].verdict})*"
         if role in ("ref", "numref"):
             return self._to_label(titled["target"] if titled else text, titled["text"] if titled else "")
         return text if role in ("prf:ref", "abbr", "said", "measured") else f"`{text}`"
@@ -238,7 +242,7 @@ def folded(summary: str, text: str) -> str:
 # Cells.
 
 
-def notebook(page: str, site: str = "", nested: bool = False) -> nbformat.NotebookNode:
+def notebook(page: str, site: str = "", nested: bool = False, text: str | None = None) -> nbformat.NotebookNode:
     """Convert a chapter to a notebook that stands alone, without outputs.
 
     An exercise begins with a cell. A solution's cells hold nothing else, and have the tag `solution`. A cell is named
@@ -248,8 +252,10 @@ def notebook(page: str, site: str = "", nested: bool = False) -> nbformat.Notebo
         page: its name.
         site: public address of the book, to which links lead; without it they lead to other chapters' notebooks.
         nested: these lie in folders, as the pages do, and not side by side.
+        text: its text, if not as it is written.
     """
-    text = _EXERCISE.sub("+++\n\n\\g<0>", SOLUTION.sub("+++\n\n\\g<0>\n\n+++\n", chapters.source(page)))
+    text = chapters.source(page) if text is None else text
+    text = _EXERCISE.sub("+++\n\n\\g<0>", SOLUTION.sub("+++\n\n\\g<0>\n\n+++\n", text))
     converter, converted = _Converter(page, site, nested), jupytext.reads(text, fmt="md:myst")
     cells, solving, names = [], False, Counter[str]()
     for cell in converted.cells:

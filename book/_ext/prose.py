@@ -117,6 +117,8 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
             said = runs.outputs(executed[page], runs.SAID)
             titles = [flat(runs.heading(json.loads(chart))) for chart in runs.charts(executed[page])]
             wrong = faults(chapters.source(page), said, reasons(page), titles)
+            named = [m["name"] for m in runs.GLUE.finditer(chapters.source(page)) if not m["page"]]
+            wrong += [f"no cell glues {name!r}" for name in named if name not in runs.values(executed[page])]
             found += [f"{page}.md: {fault}" for fault in wrong]
     if found:
         raise chapters.Broken("\n".join(found))

@@ -5,6 +5,7 @@ else that the outputs depend on. So a chapter runs again when its cells have cha
 claims, records or sealed answers, or the lock.
 """
 
+import ast
 import asyncio
 import contextlib
 import copy
@@ -39,6 +40,9 @@ from icl_book import closure
 
 CHECK, EXERCISE = "application/vnd.icl.check+json", "application/vnd.icl.exercise+json"
 SAID = "application/vnd.icl.said+json"
+GLUED = "application/papermill.record/text/plain"
+#: A value in a text: `name`, of another page `page::name`, and how it is written.
+GLUE = re.compile(r"\{glue:text\}`(?:(?P<page>[\w/-]+)::)?(?P<name>\w+)(?::(?P<form>[^`]+))?`")
 _SPECIFICATION = re.compile(r'<script type="application/json">(.*?)</script>', re.S)
 FIGURE = '<figure class="icl-chart"'
 WORKERS = 2
@@ -116,9 +120,10 @@ def as_page(text: str) -> nbformat.NotebookNode:
 
 
 def download(page: str, **how: Any) -> nbformat.NotebookNode:
-    """A chapter as a notebook without outputs; see `notebooks.notebook`."""
+    """A chapter as a notebook without outputs, its text with the values of the run; see `notebooks.notebook`."""
+    text = chapters.source(page)
     try:
-        return notebooks.notebook(page, **how)
+        return notebooks.notebook(page, text=filled(text, page), **how)
     except Exception as error:  # whatever the converter stumbles over, it is over this page
         raise chapters.Broken(f"{page}.md: {' '.join(str(error).split())}") from error
 
@@ -140,8 +145,8 @@ def with_outputs(notebook: nbformat.NotebookNode, run: nbformat.NotebookNode) ->
     Of a figure that is its picture and alternative text: Jupyter has no program that draws our specifications.
     """
     for cell, ran in zip(notebooks.page_cells(notebook), notebooks.page_cells(run), strict=True):
-        # What a cell says of the text is for the build: there is nothing of it to see.
-        cell.outputs = [_shown(output) for output in ran.outputs if SAID not in output.get("data", {})]
+        # What a cell says of the text or gives to it is for the build: there is nothing of it to see.
+        cell.outputs = [_shown(output) for output in ran.outputs if not {SAID, GLUED} & {*output.get("data", {})}]
         cell.execution_count = ran.execution_count
     return notebook
 
@@ -335,3 +340,34 @@ def heading(spec: dict[str, Any]) -> str:
     """The title of a figure, in one line."""
     text = spec["title"] if isinstance(spec["title"], str) else spec["title"]["text"]
     return text if isinstance(text, str) else " ".join(text)
+
+
+def values(notebook: nbformat.NotebookNode) -> dict[str, Any]:
+    """The values that a notebook's cells gave to texts (`icl_book.prose.glue`), by name."""
+    return {
+        output["metadata"]["scrapbook"]["name"]: ast.literal_eval(output["data"][GLUED])
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if GLUED in output.get("data", {})
+    }
+
+
+def glued_pages(text: str, page: str = "") -> list[str]:
+    """The chapters whose values a page's text inserts, each once."""
+    return list(dict.fromkeys(f"book/{m['page']}" if m["page"] else page for m in GLUE.finditer(text)))
+
+
+def filled(text: str, page: str = "") -> str:
+    """A page's text with the values of the chapters that were run as they are now; Broken if one has no such value."""
+    ran = {lender: run for lender in glued_pages(text, page) if (run := cached(lender))}
+    known = {lender: values(run) for lender, run in ran.items()}
+
+    def value(role: re.Match[str]) -> str:
+        lender = f"book/{role['page']}" if role["page"] else page
+        if lender not in known:
+            return role[0]
+        if role["name"] not in known[lender]:
+            raise chapters.Broken(f"no cell of {lender} glues {role['name']!r}")
+        return format(known[lender][role["name"]], role["form"] or "").replace("-", "\N{MINUS SIGN}")
+
+    return GLUE.sub(value, text)

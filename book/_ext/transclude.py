@@ -19,7 +19,7 @@ import runs
 from icl_book import claims
 
 #: Directives and roles by which a page borrows.
-_BORROWS = re.compile(r"\{(?:figure-of|door)\}|\{(?:said|measured)\}`")
+_BORROWS = re.compile(r"\{(?:figure-of|door)\}|\{(?:said|measured)\}`|\{glue:text\}`[\w/-]+::")
 _DIRECTIVE = re.compile(
     r"^(?P<fence>`{3,}|:{3,})\{(?P<name>figure-of|door)\}[ ]*(?P<page>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$",
     re.M | re.S,
@@ -29,9 +29,8 @@ _BODY = re.compile(r"(?P<words>.*?)\s*<(?P<where>[^<>]+)>\s*", re.S)
 #: Stricter than in a chapter, which has its computation beside it: any number; S6 is a name.
 NUMBER = re.compile(r"(?<!\w)\d[\d.,]*(?<![.,])")
 #: What is not the page's own word: borrowed words, and targets of links. A number in code or in a formula is its own.
-_ASIDE = re.compile(
-    rf"\{{cite[\w:]*\}}`[^`]*`|{_ROLE.pattern.replace('?P<name>', '?:').replace('?P<body>', '?:')}|\]\([^)]*\)", re.S
-)
+_ROLES = _ROLE.pattern.replace("?P<name>", "?:").replace("?P<body>", "?:")
+_ASIDE = re.compile(rf"\{{(?:glue:text|cite[\w:]*)\}}`[^`]*`|{_ROLES}|\]\([^)]*\)", re.S)
 _LAYOUT = re.compile(r"^:{3,}\{grid\}.*$", re.M)
 
 
@@ -90,7 +89,7 @@ def proofs(source: str) -> list[Proof]:
 def lenders(source: str) -> list[str]:
     """The chapters of which a page shows or says something, each once."""
     named = [chapter(block["page"]) for block in _DIRECTIVE.finditer(source)]
-    named += [page_of(found) for found in proofs(source)]
+    named += [page_of(found) for found in proofs(source)] + [page for page in runs.glued_pages(source) if page]
     return list(dict.fromkeys(named))
 
 

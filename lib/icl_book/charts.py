@@ -11,7 +11,7 @@ import html
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ import pandas as pd
 import vl_convert
 from fontTools import subset
 from fontTools.ttLib import TTFont
+from numpy.typing import ArrayLike
+
+from icl_book import notation
 
 #: Colour of every method, the same in all figures.
 METHODS: dict[str, str] = {
@@ -63,7 +66,7 @@ SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
 #: Axes of the running figure of Parts I to IV, so that readers recognise it.
 BY_EXAMPLES: dict[str, Any] = {
     "x_title": "examples in the prompt",
-    "y_title": "error, as a share of answering 0",
+    "y_title": "error, relative to always predicting 0",
     "log_x": True,
     "y_domain": (-0.02, 1.1),
 }
@@ -164,11 +167,51 @@ class Explorable:
             raise ValueError(f"question must end in a question mark, got {self.question!r}")
         if len(self.answer.split()) < 4:
             raise ValueError(f"answer must say what one finds in at least four words, got {self.answer!r}")
+        labels = [control["label"] for control in self.controls]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"controls must have a label each, got {labels}")
 
     @property
     def program(self) -> dict[str, Any]:
         """JSON-serialisable description for the browser."""
         return {"function": self.function, "controls": self.controls, "constants": self.constants}
+
+
+def slider(
+    name: str, low: float, high: float, *, value: float, step: float | None = None, words: str = ""
+) -> dict[str, Any]:
+    """One slider of an explorable figure, labelled with its letter and meaning from the notation table.
+
+    Args:
+        name: the argument of the figure's function that it moves, as the library spells it: `gamma`, `sigma_e`.
+        low, high, value: ends and first value.
+        step: None takes 1 between whole numbers, otherwise a round number that divides the range into 50 to 130 steps.
+        words: other words than the table's for what it is; all of the label if the table has no such name.
+
+    >>> slider("gamma", 0.6, 0.99, value=0.95, words="persistence of the drift")["label"]
+    'γ, persistence of the drift'
+    """
+    symbols = {symbol.code: symbol for symbol in notation.SYMBOLS}
+    if name not in symbols and not words:
+        raise ValueError(f"words must label {name!r}, which is not in the notation table")
+    letter = f"{notation.letter(symbols[name])}, " if name in symbols else ""
+    label = letter + (words or re.split("[;,]", symbols[name].meaning)[0])
+    if step is None:
+        step = 1 if all(float(end).is_integer() for end in (low, high, value)) else _round_step((high - low) / 50)
+    if not low <= value <= high:
+        raise ValueError(f"value must lie between {low} and {high}, got {value}")
+    return {"name": name, "label": label, "min": low, "max": high, "step": step, "value": value}
+
+
+def _round_step(most: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that is at most this."""
+    power = float(10 ** np.floor(np.log10(most)))
+    return float(f"{max(k * power for k in (1, 2, 5) if k * power <= most * (1 + 1e-9)):.6g}")
+
+
+def explorable(function: str, *sliders: dict[str, Any], question: str, answer: str, **constants: Any) -> Explorable:
+    """Sliders for a figure: see :class:`Explorable`, whose controls and constants these are."""
+    return Explorable(function, sliders, constants, question=question, answer=answer)
 
 
 class Figure:
@@ -723,6 +766,196 @@ def heatmap(
         layers.append(mark.encode(X, Y))
     chart = altair.layer(*layers).properties(width="container", height=height)
     return Figure(chart, title=title, alt=alt, subtitle=subtitle)
+
+
+#: What `curves` draws: heights over the shared abscissae, one height for all of them, or abscissae and heights.
+_Series = ArrayLike | tuple[ArrayLike, ArrayLike]
+
+
+def curves(
+    x: ArrayLike,
+    ys: Mapping[str, _Series],
+    *,
+    x_title: str,
+    y_title: str,
+    title: str,
+    alt: str,
+    subtitle: str = "",
+    floors: Sequence[str] = (),
+    best: Sequence[str] = (),
+    points: Mapping[str, tuple[ArrayLike, ...]] | None = None,
+    bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    explorable: Explorable | None = None,
+    **look: Any,
+) -> Figure:
+    """Curves from arrays, one a name, labelled at their ends.
+
+    Args:
+        x: abscissae of all curves, shape (m,).
+        ys: heights by name, shape (m,) or a number; `(x, y)` for a curve that has abscissae of its own.
+        x_title, y_title: axis titles, units included.
+        title: the finding, in a sentence.
+        alt: what to see, in a sentence; a description of every curve is added to it.
+        subtitle: setting, sample size, meaning of bands and bars.
+        floors: curves that are limits, drawn dashed.
+        best: curves whose lowest point gets a star.
+        points: measurements over the curves, `(x, y)` or `(x, y, standard error)` by name; bars are two errors long.
+        bands: lower and upper ends of a band by a curve's name, each of shape (m,).
+        explorable: sliders. The browser's function returns rows `{x, y, by}` for `curve`, and for `stars` if `best`.
+        look: `log_x`, `log_y`, `y_domain`, `labels`, `height` and `colours` of the chart; see :func:`lines`.
+
+    Names that :data:`METHODS` does not hold take the colours of :data:`SEQUENCE`, in order.
+    """
+    tables = {name: _curve(x, values) for name, values in ys.items()}
+    for name, (low, high) in (bands or {}).items():
+        tables[name] = tables[name].assign(low=np.asarray(low), high=np.asarray(high))
+    if bands:
+        tables = {n: t if "low" in t else t.assign(low=t["y"], high=t["y"]) for n, t in tables.items()}
+    if unknown := {*floors, *best, *(bands or {})} - set(tables):
+        raise ValueError(f"floors, best and bands must name curves, got {sorted(unknown)}")
+    over = {n: pd.DataFrame(dict(zip(("x", "y", "bar"), p, strict=False))) for n, p in (points or {}).items()}
+    over = {n: t.assign(bar=2 * t.bar) if "bar" in t else t for n, t in over.items()}
+    stars = {name: tables[name].loc[[tables[name]["y"].idxmin()]] for name in best}
+    return lines(
+        _named(tables),
+        x="x",
+        y="y",
+        by="by",
+        x_title=x_title,
+        y_title=y_title,
+        title=title,
+        alt=f"{alt} {' '.join(_described(name, table) for name, table in tables.items())}",
+        subtitle=subtitle,
+        floors=floors,
+        stars=_named(stars) if stars else None,
+        points=_named(over) if over else None,
+        explorable=explorable,
+        **{**look, "colours": _in_sequence([*tables, *over], look.get("colours"))},
+    )
+
+
+def _curve(x: ArrayLike, values: _Series) -> pd.DataFrame:
+    at, heights = values if isinstance(values, tuple) else (x, values)
+    at, heights = np.asarray(at, dtype=float), np.asarray(heights, dtype=float)
+    return pd.DataFrame({"x": at, "y": np.broadcast_to(heights, at.shape)})
+
+
+def _named(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([table.assign(by=name) for name, table in tables.items()], ignore_index=True)
+
+
+def _in_sequence(names: Sequence[str], colours: dict[str, str] | None) -> dict[str, str]:
+    """The given colours, and of the sequence those that are as far apart as possible for all names without one."""
+    given = {**METHODS, **(colours or {})}
+    rest = [name for name in dict.fromkeys(names) if name not in given]
+    if len(rest) > len(SEQUENCE):
+        raise ValueError(f"colours must name some of {rest}: the sequence has {len(SEQUENCE)}")
+    steps = np.linspace(0, len(SEQUENCE) - 1, len(rest)).round().astype(int) if len(rest) > 1 else [2]
+    return {**(colours or {}), **{name: SEQUENCE[step] for name, step in zip(rest, steps, strict=False)}}
+
+
+def _described(name: str, curve: pd.DataFrame) -> str:
+    """Course of a curve in a sentence: ends, direction, and where it turns."""
+    x, y = (curve.sort_values("x")[column].to_numpy() for column in "xy")
+    first, last, low, high = y[0], y[-1], y.argmin(), y.argmax()
+    steps, width = np.diff(y), np.ptp(y)
+    still = 1e-9 * max(abs(y).max(), 1e-300)
+    ends = f"{first:.3g} at {x[0]:.3g}", f"{last:.3g} at {x[-1]:.3g}"
+    if width <= still:
+        return f"{name}: {first:.3g} throughout."
+    if (steps <= still).all() or (steps >= -still).all():
+        return f"{name}: {'falls' if last < first else 'rises'} from {ends[0]} to {ends[1]}."
+    for turn, there, back in ((low, "falls", "rises"), (high, "rises", "falls")):
+        sign = 1 if there == "falls" else -1
+        if 0 < turn < len(y) - 1 and (sign * steps[:turn] <= still).all() and (sign * steps[turn:] >= -still).all():
+            return f"{name}: {there} from {ends[0]} to {y[turn]:.3g} at {x[turn]:.3g}, then {back} to {ends[1]}."
+    return f"{name}: from {ends[0]} to {ends[1]}, between {y[low]:.3g} and {y[high]:.3g}."
+
+
+def intervals(
+    values: Mapping[str, Any], *, x_title: str, title: str, alt: str, colours: dict[str, str] | None = None, **look: Any
+) -> Figure:
+    """Values with intervals, one row a name.
+
+    Args:
+        values: by row, a number, `(number, standard error)`, or such values by series; bars are two errors long.
+        x_title: title of the axis, units included.
+        title, alt: see :func:`curves`.
+        colours: of the series, if :data:`METHODS` does not hold them; else of :data:`SEQUENCE`.
+        look: `subtitle`, `floors` and `log_x`; see :func:`dots`.
+    """
+    rows = []
+    for row, inside in values.items():
+        for series, value in (inside if isinstance(inside, Mapping) else {x_title: inside}).items():
+            mean, se = value if isinstance(value, tuple) else (value, 0.0)
+            rows.append({"row": row, "x": mean, "by": series, "low": mean - 2 * se, "high": mean + 2 * se})
+    table = pd.DataFrame(rows)
+    if (table["low"] == table["high"]).all():
+        table = table.drop(columns=["low", "high"])
+    told = [f"{r.row}{f', {r.by}' if r.by != x_title else ''}: {r.x:.3g}." for r in table.itertuples()]
+    known = _in_sequence(list(dict.fromkeys(table["by"])), colours)
+    return dots(
+        table,
+        x="x",
+        y="row",
+        by="by",
+        x_title=x_title,
+        title=title,
+        alt=f"{alt} {' '.join(told)}",
+        colours=known,
+        **look,
+    )
+
+
+def tiles(
+    x: ArrayLike, y: ArrayLike, values: ArrayLike, *, value_title: str, alt: str, best: bool = False, **look: Any
+) -> Figure:
+    """Heat map of a matrix.
+
+    Args:
+        x, y: coordinates of columns and rows, shapes (k,) and (m,).
+        values: positive numbers, shape (m, k).
+        value_title: title of the colour scale.
+        alt: see :func:`curves`.
+        best: a star on the lowest tile of every row.
+        look: `x_title`, `y_title`, `title`, `subtitle`, `domain` and `height`; see :func:`heatmap`.
+    """
+    across, down, matrix = np.asarray(x), np.asarray(y), np.asarray(values)
+    if matrix.shape != (len(down), len(across)):
+        raise ValueError(f"values must be of shape ({len(down)}, {len(across)}), got {matrix.shape}")
+    columns, rows = np.meshgrid(across, down)
+    table = pd.DataFrame({"x": columns.ravel(), "y": rows.ravel(), "value": matrix.ravel()})
+    least = np.unravel_index(matrix.argmin(), matrix.shape)
+    told = f"Values from {matrix.min():.3g}, at {across[least[1]]:.3g} and {down[least[0]]:.3g}, to {matrix.max():.3g}."
+    stars = pd.DataFrame({"x": across[matrix.argmin(1)], "y": down}) if best else None
+    return heatmap(
+        table, x="x", y="y", value="value", value_title=value_title, stars=stars, alt=f"{alt} {told}", **look
+    )
+
+
+def strip(rows: Mapping[str, ArrayLike], *, title: str, alt: str, subtitle: str = "", x_title: str = "") -> Figure:
+    """A prompt as strips of tokens, each in as much ink as it has weight.
+
+    Args:
+        rows: weights in [0, 1] by the name of a strip, the oldest token first.
+        title, alt, subtitle: see :func:`curves`.
+        x_title: what the tokens are.
+    """
+    ink = {name: np.asarray(weights, dtype=float) for name, weights in rows.items()}
+    if not all(weights.ndim == 1 and ((weights >= 0) & (weights <= 1)).all() for weights in ink.values()):
+        raise ValueError("rows must be lists of weights in [0, 1]")
+    table = pd.concat(
+        [pd.DataFrame({"token": 1 + np.arange(len(w)), "ink": w, "row": name}) for name, w in ink.items()]
+    )
+    shown = altair.Opacity("ink:Q", scale=altair.Scale(domain=[0, 1], range=[0, 1]), legend=None)
+    across = altair.X("token:O", title=x_title or None, axis=altair.Axis(labels=False, ticks=False, grid=False))
+    down = altair.Y("row:N", title=None, sort=list(ink), axis=altair.Axis(grid=False, labelLimit=200))
+    frame = altair.Chart(table).mark_rect(filled=False, stroke="#8a8a8a", strokeWidth=0.6).encode(across, down)
+    hover = [altair.Tooltip(f"{column}") for column in ("row:N", "token:O", "ink:Q")]
+    inked = altair.Chart(table).mark_rect(color="#111111").encode(across, down, shown, tooltip=hover)
+    told = " ".join(f"{name}: {w[0]:.3g} for the oldest, {w[-1]:.3g} for the newest." for name, w in ink.items())
+    whole = altair.layer(inked, frame).properties(width="container", height=34 * len(ink))
+    return Figure(whole, title=title, alt=f"{alt} {told}", subtitle=subtitle)
 
 
 # A five-pointed star, as an SVG path in the unit square around the origin.

@@ -1,5 +1,7 @@
 """Symbol table: meaning of every letter in the papers, the code and the text; source of the notation page."""
 
+import re
+import unicodedata
 from dataclasses import dataclass
 
 
@@ -228,3 +230,23 @@ SYMBOLS = (
     ),
     Symbol("zeta", r"\zeta", "scalar", "1", "−z where two roots of the resolvent touch", "theory.large_d"),
 )
+
+_LOWERED = dict(zip("0123456789ejlnt", "₀₁₂₃₄₅₆₇₈₉ₑⱼₗₙₜ", strict=True))
+
+
+def letter(symbol: Symbol) -> str:
+    """Symbol in Unicode, for the label of a slider or an axis: σₑ, λ, D₁.
+
+    >>> [letter(one) for one in SYMBOLS if one.code in ("sigma_w", "sigma_e", "D1", "lam")]
+    ['σ_w', 'σₑ', 'λ', 'D₁']
+    """
+    bare = (
+        re.sub(r"\\(?:mathbf|boldsymbol|bar|tilde|hat)(?![a-z])\s*", "", symbol.latex).replace("{", "").replace("}", "")
+    )
+    return re.sub(r"_(\w)$", lambda low: _LOWERED.get(low[1], low[0]), re.sub(r"\\([A-Za-z]+)", _greek, bare))
+
+
+def _greek(name: re.Match[str]) -> str:
+    size = "CAPITAL" if name[1][0].isupper() else "SMALL"
+    spelt = name[1].upper().replace("LAMBDA", "LAMDA")
+    return "ℓ" if name[1] == "ell" else unicodedata.lookup(f"GREEK {size} LETTER {spelt}")

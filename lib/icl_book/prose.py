@@ -1,4 +1,9 @@
-"""Sentences of a page's text, checked against the computation.
+"""Values of a page's text, inserted from its computation, and sentences checked against it.
+
+    glue(turn=13, late=0.966)
+
+The text inserts them, {glue:text}`turn` examples and {glue:text}`late:.0%`, and so do the notebook that the page
+offers, slides, and other pages, {glue:text}`adaptation/why-stationarity-fails::turn`.
 
     said(f"{lost} of {starts} small starts are lost", lost > 0)
 
@@ -15,6 +20,30 @@ from icl_book.claims import VerdictChanged
 
 #: MIME type of a sentence in a notebook's output, hidden, for the build to look up in the page's text.
 SAID_MIME = "application/vnd.icl.said+json"
+#: MIME type under which MyST-NB and Papermill keep a named value, out of sight.
+GLUE_MIME = "application/papermill.record/text/plain"
+
+
+def glue(**values: float | int | str | np.number) -> None:
+    """Name values for the page's text.
+
+    Args:
+        values: finite numbers or texts, by name.
+
+    Raises:
+        ValueError: if a value is neither, or not finite.
+    """
+    # Lazy import: the benchmark uses this package's charts without IPython.
+    from IPython.display import display
+
+    for name, value in values.items():
+        value = value.item() if isinstance(value, np.generic) else value  # type: ignore[assignment]
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError(f"{name} must be a number or a text, got {value!r}")
+        if isinstance(value, float) and not np.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value!r}")
+        scrapbook = {"name": name, "mime_prefix": "application/papermill.record/"}
+        display({GLUE_MIME: repr(value)}, raw=True, metadata={"scrapbook": scrapbook})  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

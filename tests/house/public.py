@@ -117,13 +117,14 @@ OTHERS = named("""
     icl.tasks.rules: WordPrompt
     icl_bench.floors: RevealedPrompt
     icl_book.chapters.attention_swap: GateVariant
-    icl_book.charts: Explorable Figure dots font_face heatmap lines
+    icl_book.charts: Explorable Figure curves dots explorable font_face heatmap intervals lines slider strip tiles
     icl_book.charts.Figure: svg
     icl.tvp.estimator: TVPRegression
     icl_book.claims: Claim claim folder readable residue
     icl_book.claims.Claim: agrees holds limit
     icl_book.closure: digest file_hash modules
-    icl_book.prose: said
+    icl_book.notation: letter
+    icl_book.prose: glue said
     icl_book.records: record recorded
     icl_book.records.Record: covers
 """)

@@ -262,6 +262,8 @@ def _slide_faults(slide: Slide, executed: dict[str, nbformat.NotebookNode] | Non
     for role in transclude._ROLE.finditer(slide.title + "\n" + slide.text):
         if (found := attempt(proof, role["name"], role["body"])) and executed is not None:
             attempt(lambda found=found: transclude.sentence(found, run(transclude.page_of(found))))
+    if executed is not None:
+        attempt(runs.filled, slide.title + "\n" + slide.text)
     if slide.notes and notes:
         attempt(note, slide.notes)
     elif slide.notes:
@@ -275,7 +277,7 @@ def own_words(deck: Deck) -> str:
     for slide in deck.slides:
         text = _BLOCK.sub(lambda m: "" if m["name"] in ("figure-of", "code-of") else block(m).text, slide.text)
         pieces += [slide.title, re.sub(r"^\d+\. ", "", text, flags=re.M)]
-    text = transclude._ROLE.sub(" ", "\n".join([deck.subtitle, *pieces]))
+    text = runs.GLUE.sub(" ", transclude._ROLE.sub(" ", "\n".join([deck.subtitle, *pieces])))
     text = _FORMULA.sub(lambda m: " ".join(_DECIMAL.findall(m[0])), text)
     return prose.flat(re.sub(r"\]\([^)]*\)|\{cite[\w:]*\}`[^`]*`", "", text))
 
@@ -295,8 +297,9 @@ def lenders(deck: Deck) -> list[str]:
     """The chapters whose runs a deck shows or repeats, each once."""
     named = [page_of(one.argument) for slide in deck.slides for one in slide.blocks("figure-of")]
     for slide in deck.slides:
-        for role in transclude._ROLE.finditer(slide.title + "\n" + slide.text):
-            named.append(transclude.page_of(proof(role["name"], role["body"])))
+        text = slide.title + "\n" + slide.text
+        named += [transclude.page_of(proof(role["name"], role["body"])) for role in transclude._ROLE.finditer(text)]
+        named += runs.glued_pages(text)
     return list(dict.fromkeys(named))
 
 

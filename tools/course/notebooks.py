@@ -134,7 +134,7 @@ def notes(page: str) -> dict[str, str]:
         heading, _, body = part.partition("\n")
         if _same(heading) in map(_same, found):
             raise chapters.Broken(f"book/course/notes/{Path(page).name}.md: {heading.strip()!r} has two notes")
-        found[heading.strip()] = notebooks.plain(body)
+        found[heading.strip()] = notebooks.plain(runs.filled(body))
     return found
 
 

@@ -231,7 +231,7 @@ def _proved(text: str) -> str:
         place = html.escape(chapters.title(transclude.page_of(found)))
         return f'<span class="proved" title="{place}">{found.words}</span>'
 
-    return transclude._ROLE.sub(words, text)
+    return transclude._ROLE.sub(words, runs.filled(text))
 
 
 def _markdown(text: str) -> str:
