@@ -405,8 +405,10 @@ def _limits(values: Sequence[pd.Series], log: bool) -> tuple[float, float]:
     if log:
         if low <= 0:
             raise ValueError(f"a logarithmic axis needs positive values, got {low:g}")
-        return low / (high / low) ** 0.06, high * (high / low) ** 0.06
-    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+        margin = (high / low) ** 0.06 if high > low else 2.0
+        return low / margin, high * margin
+    margin = 0.06 * (high - low) or max(0.1 * abs(low), 1e-9)
+    return low - margin, high + margin
 
 
 def _label_positions(

@@ -24,7 +24,7 @@ SAID_MIME = "application/vnd.icl.said+json"
 GLUE_MIME = "application/papermill.record/text/plain"
 
 
-def glue(**values: float | int | str | np.number) -> None:
+def glue(**values: Any) -> None:
     """Name values for the page's text.
 
     Args:
@@ -37,7 +37,7 @@ def glue(**values: float | int | str | np.number) -> None:
     from IPython.display import display
 
     for name, value in values.items():
-        value = value.item() if isinstance(value, np.generic) else value  # type: ignore[assignment]
+        value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError(f"{name} must be a number or a text, got {value!r}")
         if isinstance(value, float) and not np.isfinite(value):

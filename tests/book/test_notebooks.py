@@ -192,6 +192,7 @@ def test_a_download_holds_the_run(one):
         "from IPython.display import HTML, display\nprint(2)\n"
         f"display({{'{runs.SAID}': 'So.', 'text/html': '<!-- checked -->'}}, raw=True)\n"
         f"display({{'{runs.CHECK}': {{}}, 'text/html': '<p>Right.</p>'}}, raw=True)\n"
+        f"display({{'{runs.GLUED}': '1'}}, raw=True, metadata={{'scrapbook': {{'name': 'x'}}}})\n"
         'HTML(\'<img alt="a"><script type="application/json">{"mark": 1}</script>\')'
     )
     one.write_text(TEXT.replace("x = 1", cell, 1))

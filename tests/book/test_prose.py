@@ -104,3 +104,36 @@ def test_reasons_are_of_chapters_and_in_their_text():
         text = prose.text_of(chapters.source(names[path.stem]))
         for piece in prose.reasons(names[path.stem]):
             assert len(prose.uncovered(text, prose.numbers(text), [piece])) < len(prose.numbers(text)), piece
+
+
+def glued(**values):
+    """A run whose cell gave values to texts, as `icl_book.prose.glue` does."""
+    outputs = [
+        nbformat.v4.new_output("display_data", {runs.GLUED: repr(value)}, metadata={"scrapbook": {"name": name}})
+        for name, value in values.items()
+    ]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("glue()", outputs=outputs)])
+
+
+def test_a_text_inserts_values_of_runs(monkeypatch):
+    """Of its own page and of another, as formatted; a name that no cell gives is Broken, a page without run waits."""
+    made = {"book/a": glued(turn=13, late=0.966, change=-0.5), "book/part/b": glued(worst=2.345, name="GLA")}
+    monkeypatch.setattr(runs, "cached", made.get)
+    text = "At {glue:text}`turn`, {glue:text}`late:.0%`, {glue:text}`change` and {glue:text}`part/b::worst:.1f`."
+    assert runs.glued_pages(text, "book/a") == ["book/a", "book/part/b"]
+    assert runs.filled(text, "book/a") == "At 13, 97%, \N{MINUS SIGN}0.5 and 2.3."
+    assert runs.filled("{glue:text}`c::x:.1f` {glue:text}`part/b::name`") == "{glue:text}`c::x:.1f` GLA"
+    with pytest.raises(chapters.Broken, match="no cell of book/part/b glues 'none'"):
+        runs.filled("{glue:text}`part/b::none`")
+
+
+def test_an_inserted_value_needs_no_reason(page, monkeypatch):
+    """It covers its decimal; a name that no cell gives, and a decimal typed beside it, stop the build."""
+    text = "# A\n\nIt is {glue:text}`worst:.1f`, not {glue:text}`none`, and 0.25 is typed.\n"
+    monkeypatch.setattr(chapters, "source", lambda page: text)
+    with pytest.raises(chapters.Broken) as fault:
+        prose.examine(["book/page"], {"book/page": glued(worst=2.345)})
+    assert str(fault.value).split("\n") == [
+        "book/page.md: no cell says '0.25' in: …`worst:.1f`, not {glue:text}`none`, and 0.25 is typed.…",
+        "book/page.md: no cell glues 'none'",
+    ]

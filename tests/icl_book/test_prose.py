@@ -1,10 +1,10 @@
-"""Sentences that stand beside what makes them true."""
+"""Values that a text inserts, and sentences that stand beside what makes them true."""
 
 import numpy as np
 import pytest
 
 from icl_book.claims import VerdictChanged
-from icl_book.prose import SAID_MIME, Said, said
+from icl_book.prose import GLUE_MIME, SAID_MIME, Said, glue, said
 
 
 def test_what_is_said_is_kept_unseen(monkeypatch):
@@ -32,3 +32,15 @@ def test_what_is_no_sentence_is_refused(as_installed, words, condition, says):
     """No words, words that are no text, a condition that is no truth value."""
     with pytest.raises(ValueError, match=f"^{says} must"):
         said(words, condition)
+
+
+def test_glue_names_a_value_out_of_sight(monkeypatch):
+    """A value keeps all its digits, under the name and the type by which MyST-NB knows it; others are refused."""
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw, metadata: shown.append((data, metadata)))
+    glue(worst=np.float64(2.3456789), turn=13, name="GLA")
+    assert [data for data, _ in shown] == [{GLUE_MIME: text} for text in ("2.3456789", "13", "'GLA'")]
+    assert [metadata["scrapbook"]["name"] for _, metadata in shown] == ["worst", "turn", "name"]
+    for wrong in (True, None, [1], np.array([1.0]), np.inf, float("nan")):
+        with pytest.raises(ValueError, match="worst must be"):
+            glue(worst=wrong)
