@@ -1297,17 +1297,17 @@ window.icl = (() => {
       const n = lengths.at(-1), task = {d, gamma, n, sigma_e, sigma_w: sigma_e / Math.sqrt(1 - gamma ** 2)}, curve = [];
       const average = sharesMissed({...task, lam: 1}), gated = sharesMissed({...task, lam}), floor = floorAlong(task);
       for (const examples of lengths) {
-        curve.push({examples, left: 1, method: "zero predictor"}, {examples, left: average[examples - 1], method: "linear attention"});
-        curve.push({examples, left: gated[examples - 1], method: "GLA"}, {examples, left: floor[examples], method: "Kalman"});
+        curve.push({x: examples, y: 1, by: "zero predictor"}, {x: examples, y: average[examples - 1], by: "linear attention"});
+        curve.push({x: examples, y: gated[examples - 1], by: "GLA"}, {x: examples, y: floor[examples], by: "Kalman"});
       }
       const turn = average.indexOf(Math.min(...average)), best = optimalForgetting(task), zero = zeroPredictor(task);
       const share = left => `${(100 * left).toFixed(0)}%`, half = fixed(halfLife(gamma));
       return {
-        datasets: {curve, stars: [{examples: turn + 1, left: average[turn], method: "linear attention"}]},
-        readout: `Linear attention is best with ${turn + 1} ${turn ? "examples" : "example"}: it then has ${share(average[turn])} of the error of ` +
-          `answering 0, and ${share(average[n - 1])} with ${n}. With ${n} examples GLA with λ = ${lam} has ${share(gated[n - 1])}, with the ` +
-          `best λ, ${best.toFixed(3)}, ${share(trainingError({...task, lam: best}) / zero)}; the Kalman floor is ${share(floor[n])}. ` +
-          `The half-life of the weights, in examples, is ${half}.`,
+        datasets: {curve, stars: [{x: turn + 1, y: average[turn], by: "linear attention"}]},
+        readout: `Linear attention is best with ${turn + 1} ${turn ? "examples" : "example"}, where it has ${share(average[turn])} of ` +
+          `the error of always predicting 0; with ${n} examples it has ${share(average[n - 1])}. With ${n} examples GLA has ` +
+          `${share(gated[n - 1])} at λ = ${lam} and ${share(trainingError({...task, lam: best}) / zero)} at the best λ, ` +
+          `${best.toFixed(3)}; the Kalman floor is ${share(floor[n])}. The half-life of the weights is ${half} examples.`,
       };
     },
 

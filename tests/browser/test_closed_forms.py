@@ -1226,22 +1226,22 @@ def test_unlearning_draws_the_librarys_curves(forms):
             [{"gamma": gamma, "lam": lam}, {"d": 10, "sigma_e": 0.1, "lengths": lengths}],
         )
         (star,) = figure["datasets"]["stars"]
-        rows = {(row["method"], row["examples"]): row["left"] for row in figure["datasets"]["curve"]}
+        rows = {(row["by"], row["x"]): row["y"] for row in figure["datasets"]["curve"]}
         for n in lengths:
             assert rows["linear attention", n] == pytest.approx(missed(n, 1.0), rel=1e-6)
             assert rows["GLA", n] == pytest.approx(missed(n, lam), rel=1e-6)
             assert rows["zero predictor", n] == 1
         said = numbers(figure["readout"])
         shares = [100 * rows[name, 300] for name in ("linear attention", "GLA", "Kalman")]
-        assert [said[3], said[7], said[10]] == pytest.approx(shares, abs=0.51)
+        assert [said[4], said[6], said[10]] == pytest.approx(shares, abs=0.51)
         assert said[11] == pytest.approx(np.log(2) / -np.log(gamma), rel=0.006)
         if lam == 1:
             best = theory.one_layer.optimal_forgetting(tasks[300])
-            assert said[8] == pytest.approx(best, abs=0.00051)
-            assert said[9] == pytest.approx(100 * missed(300, best), abs=0.51)
+            assert said[9] == pytest.approx(best, abs=0.00051)
+            assert said[8] == pytest.approx(100 * missed(300, best), abs=0.51)
             average = [missed(n, 1.0) for n in range(1, 61)]
-            assert star["examples"] == said[0] == 1 + int(np.argmin(average))
-            assert star["left"] == pytest.approx(min(average), rel=1e-6)
+            assert star["x"] == said[0] == 1 + int(np.argmin(average))
+            assert star["y"] == pytest.approx(min(average), rel=1e-6)
             x = tasks[300].sample(400, generator=make_generator("browser floor")).x.numpy()
             floor = theory.floors.kalman_risk(tasks[300], x)[0] / theory.one_layer.zero_predictor(tasks[300])
             np.testing.assert_allclose([rows["Kalman", n] for n in lengths], floor[lengths], rtol=0.04)

@@ -10,7 +10,7 @@ from icl_book import charts, notation
 
 LAM = np.linspace(0.5, 1.0, 51)
 VALLEY = (LAM - 0.8) ** 2 + 0.2
-SAID = {"x_title": "forgetting factor λ", "y_title": "error", "title": "A valley", "alt": "Look at the valley."}
+SAID = {"x_title": "forgetting factor λ", "y_title": "error", "title": "A valley", "alt": "Look at the valley between its two ends."}
 
 
 def rows(figure, layer):
@@ -73,7 +73,7 @@ def test_unknown_names_take_the_sequence_and_known_ones_keep_their_colour():
 )
 def test_the_description_says_the_course(heights, words):
     """The author's sentence comes first, then what the data do: a hill is not called a valley."""
-    assert charts.curves(LAM, {"GLA": heights}, **SAID).alt == f"Look at the valley. {words}"
+    assert charts.curves(LAM, {"GLA": heights}, **SAID).alt == f"{SAID['alt']} {words}"
 
 
 @given(arrays.arrays(float, st.integers(2, 9), elements=st.floats(-9, 9)))
