@@ -252,7 +252,13 @@ def starts_as_python_left_it(figure):
     for (method, at), number in live.items():
         # In multiples of a floor over other random inputs: see test_kalman_floor_is_near_the_librarys.
         # A border of the map is read off a table that the page has rounded.
-        loose = 0.04 if value == "times" or (value, method) in (("left", "Kalman"), ("y", "Kalman")) else 1e-3 if value == "high" else 1e-6
+        loose = (
+            0.04
+            if value == "times" or (value, method) in (("left", "Kalman"), ("y", "Kalman"))
+            else 1e-3
+            if value == "high"
+            else 1e-6
+        )
         python = min(drawn.items(), key=lambda item: (item[0][0] != method, abs(item[0][1] - at)))[1]
         assert python == pytest.approx(number, rel=loose, abs=1e-9)
 

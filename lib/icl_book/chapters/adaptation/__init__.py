@@ -1,1 +1,4 @@
-"""Experiments of the chapters of Part I."""
+"""Experiments of the chapters of Part I, a module each.
+
+- `why_stationarity_fails`: errors, shares of the memory, tests at another drift
+"""

@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from jaxtyping import Float64, Int
 
-from icl._bounds import Count, validated
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl.theory import moments, one_layer
@@ -20,20 +19,17 @@ from icl.theory.floors.filtering import kalman_risk
 from icl_book.charts import Explorable, explorable, slider
 
 
-@validated
-def paper_task(n: Count = 100, **changes: Any) -> DriftingRegression:
+def paper_task(n: int = 100, **changes: Any) -> DriftingRegression:
     """Drift with the paper's default parameters; weights start at sigma_w = 1."""
     return DriftingRegression(**({"d": 10, "n": n, "gamma": 0.95, "sigma_w": 1.0, "sigma_e": 0.1} | changes))
 
 
-@validated
-def steady_task(n: Count = 100, gamma: float = 0.95, **changes: Any) -> DriftingRegression:
+def steady_task(n: int = 100, gamma: float = 0.95, **changes: Any) -> DriftingRegression:
     """The same drift in its steady state: weights start with the variance sigma_e^2 / (1 - gamma^2) that it keeps."""
     return paper_task(n, **({"gamma": gamma, "sigma_w": 0.1 / np.sqrt(1 - gamma**2)} | changes))
 
 
-@validated
-def frozen_task(n: Count = 100, **changes: Any) -> DriftingRegression:
+def frozen_task(n: int = 100, **changes: Any) -> DriftingRegression:
     """One rule throughout a prompt: gamma = 1, no innovations."""
     return paper_task(n, **({"gamma": 1.0, "sigma_e": 0.0} | changes))
 
@@ -54,13 +50,12 @@ def mismatched_error(trained: DriftingRegression, tested: DriftingRegression, la
     return float(one_layer.layer_risk(A, tested, lam=lam)) / one_layer.zero_predictor(tested)
 
 
-def kalman_floor(task: DriftingRegression, sequences: int) -> Float64[np.ndarray, " n+1"]:
+def kalman_floor(task: DriftingRegression, sequences: int) -> Float64[np.ndarray, " positions"]:
     """The Kalman filter's relative error after 0, 1, ..., n examples, a mean over input sequences."""
     x = task.sample(sequences, generator=make_generator("floor")).x.numpy()
     return np.asarray(kalman_risk(task, x)[0] / one_layer.zero_predictor(task))
 
 
-@validated
 def best_length(gamma: float) -> int:
     """Number of examples, at most 100, with which linear attention has its lowest error."""
     return 1 + int(np.argmin([relative_error(steady_task(n, gamma), 1.0) for n in range(1, 101)]))
@@ -136,7 +131,6 @@ def shifted_tests() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@validated
 def shifted_test(trained_at: float, **test: Any) -> dict[str, float]:
     """One such test: relative errors of both layers, trained on the paper's task at one drift, on a changed task."""
     home = paper_task(gamma=trained_at)
@@ -169,8 +163,7 @@ def slope_by_difference(task: DriftingRegression, step: float = 1e-5) -> float:
     return float((np.log(up) - np.log(down)) / (2 * step))
 
 
-@validated
-def window_share(m: Float64[np.ndarray, "*any"], gamma: float, d: Count) -> Float64[np.ndarray, "*any"]:
+def window_share(m: Float64[np.ndarray, "*any"], gamma: float, d: int) -> Float64[np.ndarray, "*any"]:
     """Share still true in the memory of the last m examples, without a gate, in the steady state.
 
     Args:
@@ -181,8 +174,7 @@ def window_share(m: Float64[np.ndarray, "*any"], gamma: float, d: Count) -> Floa
     return np.asarray(true / ((d + 1) * m + agreeing))
 
 
-@validated
-def best_window(gamma: float, d: Count, longest: Count = 2000) -> int:
+def best_window(gamma: float, d: int, longest: int = 2000) -> int:
     """Number of last examples that maximises :func:`window_share`."""
     return 1 + int(np.argmax(window_share(np.arange(1.0, longest + 1), gamma, d)))
 
