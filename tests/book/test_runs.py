@@ -289,7 +289,7 @@ import sphinx.application as sphinx
 made = sphinx.Sphinx.__init__
 def init(app, *args, **named):
     made(app, *args, **named)
-    app.connect("source-read", lambda _, page, text: page.endswith("how-to-run") and text.append(text.pop() + {added!r}))
+    app.connect("source-read", lambda _, doc, text: doc.endswith("how-to-run") and text.append(text.pop() + {added!r}))
 sphinx.Sphinx.__init__ = init"""
     command = f"import sys; sys.path[:0] = {sys.path!r}\n{script}\nsys.exit(build.main(['--page', 'start/how-to-run']))"
     return subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
