@@ -258,6 +258,51 @@ def test_a_promise_changed_in_silence_is_found(what):
     assert unsaid(released, now, log.format("`gla.eq6.unroll` allows more, because.")) == {}
 
 
+def test_a_changed_bar_says_why_in_its_row():
+    """Another verdict, tolerance or limit than at the last release has a new entry of `changed`; none is taken away."""
+    released = json.loads(promises.RELEASED.read_text(encoding="utf-8"))
+    assert promises.unexplained(released, promises.promises(evidence.ledger())) == {}
+
+
+@pytest.mark.parametrize("what", ["verdict", "tolerance", "limits"])
+def test_a_bar_changed_in_silence_is_found(what):
+    """Until the row has one more entry than at the release; an entry that is gone is found too."""
+    released = promises.promises(evidence.ledger())
+    now = json.loads(json.dumps(released))
+    LOOSENED[what](now, "gla.eq6.unroll")
+    assert promises.unexplained(released, now) == {"gla.eq6.unroll": [what]}
+    now["gla.eq6.unroll"]["changes"] += 1
+    assert promises.unexplained(released, now) == {}
+    now["mem.fig1.competitive"]["changes"] -= 1
+    assert promises.unexplained(released, now) == {"mem.fig1.competitive": []}
+
+
+def test_a_malformed_change_or_quotation_is_refused():
+    """A change has a date, from, to and why, the oldest first, and ends in the row's verdict; a quotation its place."""
+    row = evidence.ledger()["mem.fig1.competitive"]
+    last = row.changed[-1]
+    for changed in (
+        [last | {"date": "2026-11-28"}],
+        [last | {"why": " "}],
+        [{k: v for k, v in last.items() if k != "from"}],
+        [last, row.changed[0]],
+        [last | {"to": "reproduced"}],
+    ):
+        with pytest.raises(ValueError, match=r"mem.fig1.competitive: changed"):
+            replace(row, changed=changed)
+    for quote in ({"words": "remains competitive"}, {"words": "", "place": "sec. 3.3"}):
+        with pytest.raises(ValueError, match=r"mem.fig1.competitive: quote"):
+            replace(row, quote=quote)
+
+
+def test_a_row_shows_what_changed_after_a_run():
+    """On the page of claims, with day, verdicts and reason; not on the chapter's."""
+    row = evidence.ledger()["mem.fig1.competitive"]
+    told, there = (directives.Claims.block(None, row, None, link) for link in (True, False))
+    assert r"28 November 2026\, from holds more narrowly to not reproduced\: judged again" in told
+    assert "Changed after a run" not in there
+
+
 #: The widest tolerance of each kind: a row that allows more would agree with nearly anything.
 WIDEST = {"relative": 0.15, "absolute": 0.1, "z": 5}
 

@@ -2,6 +2,7 @@
 
 import html
 import itertools
+from datetime import date
 
 import numpy as np
 import pytest
@@ -218,9 +219,16 @@ def test_a_check_says_what_was_measured():
         "judges": "blog",
         "measured": check.measured,
         "samples": "12,000 flows",
+        "changed": None,
     }
+    assert "changed" not in shown["text/html"]
     exact = claim(tolerance={"absolute": 1e-9}).agrees([1.0, 2.0], [1.0, 2.0 + 2e-15])
     assert exact.measured == "deviation less than 1e-09 (limit 1e-09)"
+    moved = claim(
+        tolerance={"truth": True},
+        changed=[{"date": date(2026, 11, 23), "from": "a bar of 2", "to": "a bar of 1", "why": "it was too wide"}],
+    )
+    assert "</code> · changed 2026-11-23</span>" in moved.holds(True, note="")._repr_mimebundle_()["text/html"]
     misprint = claim("misprint", {"absolute": 0.1}).agrees(2.0, 1.0, mended=1.05)
     assert misprint.measured == "deviation 1 (limit 0.1); mended: 0.05"
     assert "prompts" not in misprint._repr_mimebundle_()["text/html"]
