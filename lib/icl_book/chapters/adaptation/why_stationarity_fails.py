@@ -54,7 +54,7 @@ def mismatched_error(trained: DriftingRegression, tested: DriftingRegression, la
     return float(one_layer.layer_risk(A, tested, lam=lam)) / one_layer.zero_predictor(tested)
 
 
-def kalman_floor(task: DriftingRegression, sequences: int) -> Float64[np.ndarray, " n+1"]:
+def kalman_floor(task: DriftingRegression, sequences: int) -> Float64[np.ndarray, " positions"]:
     """The Kalman filter's relative error after 0, 1, ..., n examples, a mean over input sequences."""
     x = task.sample(sequences, generator=make_generator("floor")).x.numpy()
     return np.asarray(kalman_risk(task, x)[0] / one_layer.zero_predictor(task))
