@@ -26,7 +26,7 @@ def missing(text: str) -> list[str]:
         "a citation": "{cite" in text,
         "a link to the library": "{py:func}" in text,
         "a link to a test": "{test}" in text,
-        "a figure": "charts.lines(" in cells,
+        "a figure": re.search(r"\bcharts\.\w+\(", cells) is not None,
         "a claim": bool(chapters.claims_of(text)),
         "the table of claims": "```{claims}" in text,
         "going further": bool(re.search(r"^## Going further", text, re.M)),

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+import re
 import types
 import typing
 
@@ -14,6 +15,8 @@ import icl_bench
 import icl_book
 
 OURS = ("icl.", "icl_bench.", "icl_book.")
+#: Modules of one page each, icl_book.chapters.<part>.<page>: no door of the library, their caller is the page.
+PAGES = re.compile(r"icl_book\.chapters\.\w+\.\w+")
 
 
 def public():
@@ -26,6 +29,7 @@ def public():
         room
         for package in (icl, icl_bench, icl_book)
         for room in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if not PAGES.fullmatch(room.name)
     ]
     for room in rooms:
         for name, thing in vars(importlib.import_module(room.name)).items():

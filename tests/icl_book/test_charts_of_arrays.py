@@ -10,7 +10,12 @@ from icl_book import charts, notation
 
 LAM = np.linspace(0.5, 1.0, 51)
 VALLEY = (LAM - 0.8) ** 2 + 0.2
-SAID = {"x_title": "forgetting factor λ", "y_title": "error", "title": "A valley", "alt": "Look at the valley between its two ends."}
+SAID = {
+    "x_title": "forgetting factor λ",
+    "y_title": "error",
+    "title": "A valley",
+    "alt": "Look at the valley between its two ends.",
+}
 
 
 def rows(figure, layer):

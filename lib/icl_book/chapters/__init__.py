@@ -1,5 +1,6 @@
 """Experiments of single chapters.
 
+- `adaptation`: those of the chapters of Part I in the new form, a module each
 - `attention_swap`: attentions of a language model compared (*From regression to language*)
 - `coefficient_fit`: coefficients fitted to a few prompts (*Learning the method*)
 - `distribution_shift`: a trained model adapted at test time (*When the distribution moves*)

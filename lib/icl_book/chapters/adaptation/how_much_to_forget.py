@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float64
 
 from icl import filters, profile
-from icl._bounds import Count, NonNegative, validated
 from icl.experiments.evaluation import squared_error
 from icl.models.one_layer import features, predict_from_features
 from icl.profile import make_generator
@@ -38,19 +37,16 @@ FACTORS = np.linspace(0.005, 1, 200)
 SCALES = ((1.0, 0.1), (0.5, 1.0), (1.0, 0.0), (0.0, 0.3))
 
 
-@validated
 def best_factor(**changes: Any) -> float:
     """Best forgetting factor for the paper's default task with changes."""
     return one_layer.optimal_forgetting(paper_task(**changes))
 
 
-@validated
-def floor(task: DriftingRegression, sequences: Count = 400) -> float:
+def floor(task: DriftingRegression, sequences: int = 400) -> float:
     """Kalman's error at the query, a mean over input sequences."""
     return one_layer.zero_predictor(task) * float(kalman_floor(task, sequences)[-1])
 
 
-@validated
 def cost_of_no_gate(gamma: float) -> float:
     """Relative excess of the error without forgetting over that of the best forgetting factor."""
     task = paper_task(gamma=gamma)
@@ -87,7 +83,6 @@ def errors_at_gates() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@validated
 def cost_of_window(factor: float) -> float:
     """Largest relative cost, over the five drifts, of an effective window 1 / (1 - lambda) too long or too short."""
     costs = []
@@ -398,7 +393,7 @@ def _window(name: str, settings: np.ndarray) -> np.ndarray:
     return 1 / (1 - settings) if name == "RLS" else {"LMS": 1, "NLMS": 10, "APA": 2.5}[name] / settings
 
 
-def sweep_filters(sequences: Count, gammas: Iterable[float] = FIVE_DRIFTS, n: int = 400) -> pd.DataFrame:
+def sweep_filters(sequences: int, gammas: Iterable[float] = FIVE_DRIFTS, n: int = 400) -> pd.DataFrame:
     """Steady-state errors of adaptive filters at many settings.
 
     Columns: γ, filter, setting, window (effective, in examples), error (of a-priori predictions over the second half of
@@ -435,7 +430,6 @@ def tune_filters(swept: pd.DataFrame) -> pd.DataFrame:
     return best.assign(place=place)
 
 
-@validated
-def lms_error(gamma: float, step: NonNegative) -> float:
+def lms_error(gamma: float, step: float) -> float:
     """Exact steady-state error of LMS on the paper's drift."""
     return float(lms_family.steady_error(paper_task(gamma=gamma), step))

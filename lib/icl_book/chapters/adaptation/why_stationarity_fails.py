@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from jaxtyping import Float64, Int
 
-from icl._bounds import Count, validated
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl.theory import moments, one_layer
@@ -20,20 +19,17 @@ from icl.theory.floors.filtering import kalman_risk
 from icl_book.charts import Explorable, explorable, slider
 
 
-@validated
-def paper_task(n: Count = 100, **changes: Any) -> DriftingRegression:
+def paper_task(n: int = 100, **changes: Any) -> DriftingRegression:
     """Drift with the paper's default parameters; weights start at sigma_w = 1."""
     return DriftingRegression(**({"d": 10, "n": n, "gamma": 0.95, "sigma_w": 1.0, "sigma_e": 0.1} | changes))
 
 
-@validated
-def steady_task(n: Count = 100, gamma: float = 0.95, **changes: Any) -> DriftingRegression:
+def steady_task(n: int = 100, gamma: float = 0.95, **changes: Any) -> DriftingRegression:
     """The same drift in its steady state: weights start with the variance sigma_e^2 / (1 - gamma^2) that it keeps."""
     return paper_task(n, **({"gamma": gamma, "sigma_w": 0.1 / np.sqrt(1 - gamma**2)} | changes))
 
 
-@validated
-def frozen_task(n: Count = 100, **changes: Any) -> DriftingRegression:
+def frozen_task(n: int = 100, **changes: Any) -> DriftingRegression:
     """One rule throughout a prompt: gamma = 1, no innovations."""
     return paper_task(n, **({"gamma": 1.0, "sigma_e": 0.0} | changes))
 
@@ -60,7 +56,6 @@ def kalman_floor(task: DriftingRegression, sequences: int) -> Float64[np.ndarray
     return np.asarray(kalman_risk(task, x)[0] / one_layer.zero_predictor(task))
 
 
-@validated
 def best_length(gamma: float) -> int:
     """Number of examples, at most 100, with which linear attention has its lowest error."""
     return 1 + int(np.argmin([relative_error(steady_task(n, gamma), 1.0) for n in range(1, 101)]))
@@ -136,7 +131,6 @@ def shifted_tests() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@validated
 def shifted_test(trained_at: float, **test: Any) -> dict[str, float]:
     """One such test: relative errors of both layers, trained on the paper's task at one drift, on a changed task."""
     home = paper_task(gamma=trained_at)
@@ -169,8 +163,7 @@ def slope_by_difference(task: DriftingRegression, step: float = 1e-5) -> float:
     return float((np.log(up) - np.log(down)) / (2 * step))
 
 
-@validated
-def window_share(m: Float64[np.ndarray, "*any"], gamma: float, d: Count) -> Float64[np.ndarray, "*any"]:
+def window_share(m: Float64[np.ndarray, "*any"], gamma: float, d: int) -> Float64[np.ndarray, "*any"]:
     """Share still true in the memory of the last m examples, without a gate, in the steady state.
 
     Args:
@@ -181,8 +174,7 @@ def window_share(m: Float64[np.ndarray, "*any"], gamma: float, d: Count) -> Floa
     return np.asarray(true / ((d + 1) * m + agreeing))
 
 
-@validated
-def best_window(gamma: float, d: Count, longest: Count = 2000) -> int:
+def best_window(gamma: float, d: int, longest: int = 2000) -> int:
     """Number of last examples that maximises :func:`window_share`."""
     return 1 + int(np.argmax(window_share(np.arange(1.0, longest + 1), gamma, d)))
 
@@ -204,14 +196,15 @@ def unlearning_sliders(lengths: Int[np.ndarray, " m"], level: float) -> Explorab
     turns = {gamma: best_length(gamma) for gamma in (0.8, 0.95, 0.99)}
     return explorable(
         "unlearning",
-        slider("gamma", 0.6, 0.99, value=0.95, words="persistence of the rule"),
-        slider("lam", 0.5, 1.0, value=0.9, words="forgetting factor of the gated layer"),
-        question="After how many pairs does more reading begin to hurt linear attention? Move γ and watch the star. "
-        "Can you choose λ so that the gated layer is not hurt?",
-        answer=f"Linear attention is at its best with {turns[0.95]} examples at γ = 0.95, sooner if the rule drifts "
-        f"faster ({turns[0.8]} examples at γ = 0.8), later if it drifts more slowly ({turns[0.99]} at 0.99). The "
-        "half-life of the weights gives the order of magnitude. With λ = 0.9 the gated layer levels off at "
-        f"{level:.0%} of the error of always predicting 0; with λ = 1 it is linear attention again.",
+        slider("gamma", 0.6, 0.99, value=0.95, words="how much of the rule is kept"),
+        slider("lam", 0.5, 1.0, value=0.9, words="how much of its memory the gated layer keeps"),
+        question="After how many pairs does more reading begin to hurt linear attention? Move γ, the part of the rule "
+        "that is kept from one pair to the next, and watch the star. Can you choose λ, the part of its memory that the "
+        "gated layer keeps, so that more reading does not hurt it?",
+        answer=f"Linear attention is at its best with {turns[0.95]} examples at γ = 0.95, with fewer if the rule drifts "
+        f"faster ({turns[0.8]} at γ = 0.8), with more if it drifts more slowly ({turns[0.99]} at γ = 0.99). With "
+        f"λ = 0.9 the gated layer levels off at {level:.2f} of the zero predictor's error; with λ = 1 it is linear "
+        "attention again.",
         d=10,
         sigma_e=0.1,
         lengths=lengths.tolist(),
