@@ -27,7 +27,6 @@ from icl.theory.floors import kalman_risk
 from icl.theory.steady import lms_family
 from icl_book.chapters.adaptation.why_stationarity_fails import kalman_floor, paper_task
 from icl_book.charts import Explorable, explorable, slider
-from icl_book.records import recorded
 
 #: Persistence of the five drifts of the paper's Figure 1a.
 FIVE_DRIFTS = (0.8, 0.85, 0.925, 0.95, 0.975)
@@ -308,12 +307,11 @@ def isotropic_forms() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["d", "γ", "printed", "corrected", "exact"])
 
 
-def trained_layers() -> pd.DataFrame:
-    """Layers trained by AdamW from small random starts, from the record of *Does gradient flow find the optimum?*
+def trained_layers(runs: pd.DataFrame) -> pd.DataFrame:
+    """Layers trained by AdamW from small random starts, of the record `gla-adamw`.
 
     Columns: γ, λ, error, exact (of Theorem 2), best (True at the best forgetting factor).
     """
-    runs = recorded("gla-adamw").table
     runs = runs[(runs.step == runs.step.max()) & (runs.kind == "Gaussian, 0.02")]
     table = runs[["γ", "λ", "error"]].reset_index(drop=True)
     tasks = [paper_task(gamma=gamma) for gamma in table["γ"]]
@@ -335,12 +333,12 @@ def least_squares_layers(
     return np.array(errors)
 
 
-def three_ways(prompts: int) -> pd.DataFrame:
+def three_ways(trained: pd.DataFrame, prompts: int) -> pd.DataFrame:
     """Error of one layer at the forgetting factors of :func:`trained_layers`: formula, least squares, AdamW.
 
     Columns: γ, λ, closed form, least squares (fitted to this many prompts), AdamW, median; best, as there.
     """
-    trained, tables = trained_layers(), []
+    tables = []
     for gamma in FIVE_DRIFTS:
         median = (
             trained[trained["γ"] == gamma]
@@ -430,6 +428,6 @@ def tune_filters(swept: pd.DataFrame) -> pd.DataFrame:
     return best.assign(place=place)
 
 
-def lms_error(gamma: float, step: float) -> float:
-    """Exact steady-state error of LMS on the paper's drift."""
+def lms_error(gamma: float, step: float = 1e-6) -> float:
+    """Exact steady-state error of LMS on the paper's drift, by default at its first step away from 0."""
     return float(lms_family.steady_error(paper_task(gamma=gamma), step))

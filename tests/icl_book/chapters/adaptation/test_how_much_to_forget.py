@@ -9,6 +9,7 @@ from icl.tasks import DriftingRegression
 from icl.theory import moments, one_layer
 from icl_book.chapters.adaptation import how_much_to_forget as chapter
 from icl_book.chapters.adaptation.why_stationarity_fails import paper_task
+from icl_book.records import recorded
 
 
 def test_best_factor_is_the_pole_for_long_prompts():
@@ -149,11 +150,11 @@ def test_least_squares_layers_are_near_the_best_layer():
 
 def test_trained_layers_are_at_best_as_good_as_theorem_2():
     """Nor are fitted ones better."""
-    table = chapter.trained_layers()
+    table = chapter.trained_layers(recorded("gla-adamw").table)
     assert len(table) == 90
     assert (table.error > table.exact * (1 - 1e-9)).all()
     assert sorted(table[table.best]["γ"].unique()) == list(chapter.FIVE_DRIFTS)
-    three = chapter.three_ways(500)
+    three = chapter.three_ways(table, 500)
     assert len(three) == 30
     np.testing.assert_array_equal(
         three.groupby("γ")["AdamW, median"].min() > three.groupby("γ")["closed form"].min(), True
