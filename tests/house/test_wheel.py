@@ -10,9 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 #: Folders of `book/` that the package reads: `folder("answers")`.
-READ = {name for path in ROOT.glob("lib/**/*.py") for name in re.findall(r"\bfolder\(\"(\w+)", path.read_text("utf-8"))}
-    name for path in ROOT.glob("lib/**/*.py") for name in re.findall(r"\bfolder\([\"'](\w+)", path.read_text("utf-8"))
-}
+READ = {name for path in ROOT.glob("lib/**/*.py") for name in re.findall(r'\bfolder\("(\w+)', path.read_text("utf-8"))}
 
 
 def test_the_wheel_holds_all_that_the_package_reads(installed):
