@@ -168,7 +168,8 @@ class Claim:
             note: numbers to show, if the deviation alone is not informative.
 
         Raises:
-            ValueError: if measured or expected is not real and finite, or the caveat neither True nor False.
+            ValueError: if measured or expected is not real and finite, if they are the same numbers in memory, or if
+                the caveat is neither True nor False.
             VerdictChanged: if the numbers lead to another verdict than the ledger's.
         """
         _check_booleans(caveat=caveat)
@@ -291,6 +292,9 @@ def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> 
     for name, value in (("measured", measured), ("expected", expected)):
         if isinstance(value, np.ma.MaskedArray) or np.iscomplexobj(value):
             raise ValueError(f"{name} must be real and without a mask, got {value!r}")
+    same = measured is expected and type(measured) not in (int, float)  # a number of Python may be a shared constant
+    if same or np.shares_memory(np.asarray(measured), np.asarray(expected)):
+        raise ValueError("measured and expected are the same numbers in memory: a claim needs two computations")
     measured, expected = np.asarray(measured, dtype=np.float64), np.asarray(expected, dtype=np.float64)
     if not (np.isfinite(measured).all() and np.isfinite(expected).all()):
         raise ValueError("measured and expected must be finite")

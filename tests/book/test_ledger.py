@@ -1,7 +1,9 @@
 """The ledger and the chapters agree: every settled claim is checked once, where it says, and nothing else is."""
 
 import ast
+import copy
 import csv
+import itertools
 import json
 import re
 import sys
@@ -198,6 +200,92 @@ def test_a_typed_threshold_is_found(name):
     assert [claim for claim, _ in typed_limits(CELL.format(HIDDEN[name]))] == ["a"]
     said = 'row = claim("a")\nrow.holds(gap[0.3] ** 2 < row.limit("gap") * first(3), note=f"{0.2}")'
     assert typed_limits(CELL.format(said)) == []
+
+
+def empty_checks(text):
+    """What a chapter's cells check that is true whatever was computed.
+
+    Equal expressions on the two sides of `agrees`, of a comparison or of a closeness, with names that are assigned once
+    in the chapter spelt out; and constants as the condition of an `assert`, a `holds` or a `said`.
+    """
+    cells = [ast.parse(cell) for cell in chapters.code_cells(text)]
+    nodes = [node for cell in cells for node in ast.walk(cell)]
+    stored = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    stored.update(node.arg for node in nodes if isinstance(node, ast.arg))
+    once = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and stored[node.targets[0].id] == 1:
+            once[node.targets[0].id] = node.value
+
+    def spelt(node, depth=3):
+        class Spell(ast.NodeTransformer):
+            def visit_Name(self, name):
+                return spelt(once[name.id], depth - 1) if depth and name.id in once else name
+
+        return Spell().visit(copy.deepcopy(node))
+
+    def constant(node):
+        if isinstance(node, ast.Name):
+            return node.id in once and constant(once[node.id])
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        logic = ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp
+        return isinstance(node, ast.Constant) or (isinstance(node, logic) and all(map(constant, parts)))
+
+    def same(one, other):
+        return ast.dump(spelt(one)) == ast.dump(spelt(other))
+
+    found = []
+    for node in nodes:
+        match node:
+            case ast.Compare(left=left, comparators=[*others]):
+                sides = [left, *others]
+                empty = any(same(one, other) for one, other in itertools.pairwise(sides))
+            case ast.Call(func=ast.Attribute(attr="agrees" | "allclose" | "isclose" | "assert_allclose"), args=args):
+                args = args + [k.value for k in node.keywords if k.arg in ("measured", "expected")]
+                empty = len(args) > 1 and same(args[0], args[1])
+            case ast.Call(func=ast.Attribute(attr="holds"), args=args):
+                conditions = args[:1] + [k.value for k in node.keywords if k.arg in ("condition", "caveat", "instead")]
+                empty = any(map(constant, conditions))
+            case ast.Call(func=ast.Name(id="said"), args=args):
+                conditions = args[1:2] + [k.value for k in node.keywords if k.arg == "condition"]
+                empty = any(map(constant, conditions))
+            case ast.Assert(test=test):
+                empty = constant(test)
+            case _:
+                continue
+        if empty:
+            found.append(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_no_check_is_true_whatever_was_computed(page):
+    """No claim, assertion or sentence compares a thing with itself, or has a constant for its condition."""
+    assert empty_checks(CHAPTERS[page]) == []
+
+
+EMPTY = {
+    "a name with itself": 'claim("a").agrees(x, x)',
+    "a call with itself": 'claim("a").agrees(stack(x), stack(x), note="")',
+    "by keywords": 'claim("a").agrees(measured=x / s, expected=x / s)',
+    "by another name": 'y = x / s\nclaim("a").agrees(y, x / s)',
+    "by two other names": 'y = stack(x)\nz = y\nclaim("a").agrees(z, stack(x))',
+    "in a condition": 'claim("a").holds(bool((x <= x).all()), note="")',
+    "in a chain": "assert 0 < x == x",
+    "a closeness": "assert np.allclose(f(x), f(x))",
+    "a truth": 'claim("a").holds(True, note="")',
+    "a truth by name": 'fine = 1 < 2\nclaim("a").holds(x > 1, caveat=fine, note="")',
+    "a sentence": 'said("all of them", True)',
+    "an assertion": "assert True",
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_check_is_found(name):
+    """Wherever it is; of two different expressions, and of names that mean something else by then, none is."""
+    assert len(empty_checks(CELL.format(EMPTY[name]))) == 1
+    honest = 'y = f(x)\nfor y in z:\n    claim("a").agrees(y, f(x))\nsaid(f"{x} of them")\nassert x[0] < x[1]'
+    assert empty_checks(CELL.format(honest)) == []
 
 
 def test_every_limit_is_compared_with():
