@@ -34,6 +34,7 @@ from icl_book.chapters.text_finetuning import (
     PRINTED_K,
     JudgedText,
     answered,
+    commonest,
     fine_tune,
     judge_text,
     text_tasks,
@@ -149,6 +150,7 @@ def swap_unit(
         "correct": judged.correct.astype(int).tolist(),
         "confidence": judged.confidence.astype(float).round(5).tolist(),
         "rows": judged.rows.tolist(),
+        "chosen": judged.chosen.tolist(),
     }
 
 
@@ -180,6 +182,7 @@ def gate_unit(
         "correct": judged.correct.astype(int).tolist(),
         "confidence": judged.confidence.astype(float).round(5).tolist(),
         "rows": judged.rows.tolist(),
+        "chosen": judged.chosen.tolist(),
         "lam": surgery.forgetting(changed).numpy().round(5).tolist(),
     }
 
@@ -213,8 +216,9 @@ def swap(
         Of each unit a row for K = 0 and each K of the paper, and one over K = 1 .. n, where K is -1: layers, corpus,
         arm, lam (NaN for softmax), seed, steps, lr, K, prompts; accuracy and confidence, with `_se`, their standard
         errors over prompts and texts, and `_more`, how much more than with lam = 1 at the same seed, answer by answer,
-        with `_more_se`; loss (the mean of the last tenth of the steps; nats), seconds of the training, MiB (the most
-        memory that the process had meanwhile, NaN where nobody looked), tokens a demonstration.
+        with `_more_se`; commonest, the share of the label answered most often; loss (the mean of the last tenth of the
+        steps; nats), seconds of the training, MiB (the most memory that the process had meanwhile, NaN where nobody
+        looked), tokens a demonstration.
     """
     units = _units(model, tasks, plan, config, prompts=prompts, folder=folder, say=say)
     rows = []
@@ -266,7 +270,8 @@ def _units(
 
 
 def _parse_answers(done: Mapping[str, Any]) -> JudgedText:
-    return JudgedText(np.array(done["correct"], dtype=bool), np.array(done["confidence"]), np.array(done["rows"]))
+    correct, chosen = np.array(done["correct"], dtype=bool), np.array(done["chosen"])
+    return JudgedText(correct, np.array(done["confidence"]), np.array(done["rows"]), chosen)
 
 
 def _rows(
@@ -300,6 +305,7 @@ def _rows(
             if linear is not None:
                 more = answered(judged, what, places, beside=_parse_answers(linear))
             row[f"{what}_more"], row[f"{what}_more_se"] = more
+        row["commonest"] = commonest(judged, places)
         row["loss"] = float(np.mean(last)) if last else float("nan")
         row["seconds"] = round(done["seconds"], 1)
         row["MiB"] = round(done.get("memory", float("nan")), 0)
