@@ -30,6 +30,7 @@ from icl.profile import make_generator
 from icl.tasks.text import InContextText
 from icl_book.chapters.lm_init import first_layers, match_scale, shorten_gate_memory
 from icl_book.chapters.text_finetuning import (
+    LABEL_WORDS,
     PRINTED_COURSE,
     PRINTED_K,
     JudgedText,
@@ -152,6 +153,28 @@ def swap_unit(
         "rows": judged.rows.tolist(),
         "chosen": judged.chosen.tolist(),
     }
+
+
+@validated
+def label_shares(encode: Callable[[str], Sequence[int]], corpus: str, *, prompts: Count = 96) -> pd.DataFrame:
+    """Shares of the labels among the test prompts of all units: the accuracies of models that answer one label.
+
+    Args:
+        encode: tokens of a text, without tokens for its start or end.
+        corpus: "sst2" or "mnli".
+        prompts: tests of each unit, a multiple of 4.
+
+    Returns:
+        A row a label and K, where K is -1 for K = 1 .. n together: corpus, label, K, share.
+    """
+    task, draw = text_tasks(corpus, encode)["validation"], make_generator(f"swap/{corpus}/test")
+    labels = torch.cat([task.sample(4, generator=draw).labels for _ in range(prompts // 4)]).numpy()
+    places = {K: [K] for K in (0, *PRINTED_K[corpus])} | {-1: list(range(1, task.n + 1))}
+    return pd.DataFrame(
+        {"corpus": corpus, "label": word.strip(), "K": K, "share": float((labels[:, at] == c).mean())}
+        for c, word in enumerate(LABEL_WORDS[corpus])
+        for K, at in places.items()
+    )
 
 
 @validated
