@@ -69,6 +69,7 @@ class Claim:
         chapter: the page that checks it, relative to `book/`; None for 'not yet'.
         limits: thresholds by name, for the chapter's condition: see :meth:`limit`.
         errata: numbers, in the paper's list of errata (`icl.theory.errata`), of the printed formulas concerned.
+        changed: changes of the verdict, a bar or the result after a run: date, from, to, why.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Claim:
     chapter: str | None = None
     limits: dict[str, Any] = field(default_factory=dict)
     errata: list[int] = field(default_factory=list)
+    changed: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Validate the row: required fields and consistency."""
