@@ -796,16 +796,16 @@ window.icl = (() => {
     forgetting({gamma, d, n, sigma_e}) {
       const task = {gamma, d, n, sigma_e, sigma_w: 1}, curve = [];
       const zero = zeroPredictor(task), floor = kalmanFloor(task), lams = Array.from({length: 161}, (_, i) => 0.2 + i / 200);
-      for (const lam of lams) curve.push({lam, times: trainingError({...task, lam}) / floor, method: "GLA"});
-      for (const lam of [lams[0], 1]) {
-        curve.push({lam, times: zero / floor, method: "zero predictor"}, {lam, times: 1, method: "Kalman"});
+      for (const x of lams) {
+        curve.push({x, y: trainingError({...task, lam: x}) / floor, by: "GLA"});
+        curve.push({x, y: zero / floor, by: "zero predictor"}, {x, y: 1, by: "Kalman"});
       }
       const best = optimalForgetting(task), least = trainingError({...task, lam: best});
       const worst = trainingError({...task, lam: 1});
       return {
-        datasets: {curve, stars: [{lam: best, times: least / floor, method: "GLA"}]},
-        readout: `The best λ is ${best.toFixed(3)}, with error ${fixed(least)}. Not forgetting (λ = 1) gives ` +
-          `${fixed(worst)}, ${fixed(100 * (worst / least - 1), 2)}% more. The Kalman floor is ${fixed(floor, 2)}.`,
+        datasets: {curve, stars: [{x: best, y: least / floor, by: "GLA"}]},
+        readout: `The best λ is ${best.toFixed(3)}, with error ${fixed(least)}. Without forgetting (λ = 1) it is ` +
+          `${fixed(worst)}, ${fixed(100 * (worst / least - 1), 2)}% larger. The Kalman floor is ${fixed(floor, 2)}.`,
       };
     },
 

@@ -218,6 +218,8 @@ class Claims(Watching):
             f"**{claim.verdict}** · {claim.judges} · `{claim.id}` · {_pretty(_spelt_out(claim.source))}{where}",
             f"{_pretty(claim.claim)}{printed}",
         ]
+        if claim.quote and link:
+            lines.append(f"*In its words:* “{_literal(claim.quote['words'])}” ({_literal(claim.quote['place'])}).")
         lines += on_trial(claim)
         if claim.limits:
             limits = ", ".join(f"{name.replace('_', ' ')} {limit:g}" for name, limit in claim.limits.items())
@@ -228,7 +230,15 @@ class Claims(Watching):
         lines.append(
             f"*To check:* {_pretty(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_pretty(claim.reason)}"
         )
+        if claim.changed and link:
+            lines.append(f"*Changed after a run:* {' '.join(map(_change, claim.changed))}")
         return "\n\n".join(lines)
+
+
+def _change(change: dict[str, Any]) -> str:
+    """One change of a row's verdict or bar, as a sentence."""
+    day = f"{change['date'].day} {change['date']:%B %Y}"
+    return _pretty(f"{day}, from {change['from']} to {change['to']}: {change['why']}")
 
 
 def _pretty(text: str) -> str:

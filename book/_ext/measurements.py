@@ -78,7 +78,7 @@ def collect(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
 def reading(text: str) -> Mapping[str, int]:
     """Counts of a page's main text: words, formulas, displayed formulas, figures, visible lines of code.
 
-    The main line ends where the exercises begin; what stands in a dropdown or after the exercises is beside it.
+    The main line ends where the claims' checks or the exercises begin; what stands in a dropdown or after is beside it.
     """
     return counted(text)
 
@@ -107,8 +107,8 @@ _CHART = re.compile(r"\bcharts\.(?:lines|curves|heatmap|tiles|dots|intervals|str
 
 
 def _main_line(text: str) -> str:
-    """A page up to its exercises, without its dropdowns."""
-    text = text.partition("\n## Exercises\n")[0]
+    """A page up to the checks of its claims and its exercises, without its dropdowns."""
+    text = re.split(r"\n## (?:Exercises|What the paper says, what we measured)\n", text)[0]
     return re.sub(r"^(`{3,})\{dropdown\}.*?^\1$", "", text, flags=re.S | re.M)
 
 

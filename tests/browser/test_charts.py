@@ -161,7 +161,7 @@ def test_figures_follow_the_switch_and_hand_out_their_data(visit):
             return file.read()
 
     rows = list(csv.DictReader(io.StringIO(saved("Data"))))
-    assert len({row["drift"] for row in rows}) == 6
+    assert len({row["by"] for row in rows}) == 6
     assert json.loads(saved("Specification"))["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
     assert saved("Picture").startswith("<svg")
     assert not watched.faults

@@ -1,4 +1,5 @@
 """Experiments of the chapters of Part I, a module each.
 
+- `how_much_to_forget`: the best forgetting factor, printed formulas, simulations, filters
 - `why_stationarity_fails`: errors, shares of the memory, tests at another drift
 """
