@@ -1,6 +1,6 @@
 """Directives and roles whose text is generated: from the ledger, the notation table, the tests and what was measured.
 
-Directives: page-card, claims, verdict-counts, errata, notation, terms, timings, recorded-times, tests.
+Directives: page-card, claims, verdict-counts, errata, statements, notation, terms, timings, recorded-times, tests.
 Roles: claim, test.
 """
 
@@ -333,8 +333,21 @@ def errata(paper: str) -> tuple[list[str], list[list[str]]]:
     ]
 
 
+def statements(paper: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a paper's statements that do not hold, with the rows of the ledger."""
+    from icl.theory.errata import ADAPTATION_STATEMENTS, MEMORY_STATEMENTS, SELECTION_STATEMENTS
+
+    listed = {"gla": ADAPTATION_STATEMENTS, "mem": MEMORY_STATEMENTS, "mamba": SELECTION_STATEMENTS}[paper]
+    return ["Where", "The paper says", "What holds", "Claim"], [
+        [s.where, s.says, s.holds, f"`{s.claim}`, [](/{claims.ledger()[s.claim].chapter}.md)" if s.claim else ""]
+        for s in listed
+    ]
+
+
 class Errata(Generated):
     """Misprints with printed and corrected form, of the paper named: `gla`, `mem` or `mamba`."""
+
+    listed = staticmethod(errata)
 
     def shown(self) -> list[Path]:
         """The modules that hold the lists."""
@@ -344,8 +357,14 @@ class Errata(Generated):
         """One row an erratum."""
         paper = self.arguments[0] if self.arguments else None
         if paper not in PAPERS:
-            raise self.error(f"errata: no list of misprints of {paper!r}; one of {sorted(PAPERS)}")
-        return table(*errata(paper))
+            raise self.error(f"{self.name}: no list of {paper!r}; one of {sorted(PAPERS)}")
+        return table(*self.listed(paper))
+
+
+class Statements(Errata):
+    """Statements that do not hold, of the paper named, with what holds."""
+
+    listed = staticmethod(statements)
 
 
 class Notation(Generated):
@@ -551,6 +570,7 @@ def setup(app: Sphinx) -> None:
         ("claims", Claims),
         ("verdict-counts", VerdictCounts),
         ("errata", Errata),
+        ("statements", Statements),
         ("notation", Notation),
         ("terms", Terms),
         ("timings", Timings),

@@ -202,9 +202,9 @@ def unlearning_sliders(lengths: Int[np.ndarray, " m"], level: float) -> Explorab
         "that is kept from one pair to the next, and watch the star. Can you choose λ, the part of its memory that the "
         "gated layer keeps, so that more reading does not hurt it?",
         answer=f"Linear attention is at its best with {turns[0.95]} examples at γ = 0.95, with fewer if the rule "
-        f"drifts faster ({turns[0.8]} at γ = 0.8), with more if it drifts more slowly ({turns[0.99]} at γ = 0.99). With "
-        f"λ = 0.9 the gated layer levels off at {level:.2f} of the zero predictor's error; with λ = 1 it is linear "
-        "attention again.",
+        f"drifts faster ({turns[0.8]} at γ = 0.8), with more if it drifts more slowly ({turns[0.99]} at γ = 0.99). "
+        f"With λ = 0.9 the gated layer levels off at {level:.2f} of the zero predictor's error; with λ = 1 it is "
+        "linear attention again.",
         d=10,
         sigma_e=0.1,
         lengths=lengths.tolist(),
