@@ -16,6 +16,7 @@ from icl.models.convolved import Convolved, newest
 from icl.models.delta_layers import GatedDelta
 from icl.models.fast_weights import Gate
 from icl.profile import make_generator
+from icl_bench import catalogue
 
 ROWS = Path(__file__).resolve().parents[3] / "book" / "results" / "leaderboard"
 D, TIME, BATCH = 3, 30, 4
@@ -158,3 +159,15 @@ def test_a_layer_has_the_size_of_the_recorded_one():
     seen = 4 * (5 + 1) + 4 * 3 // 2
     assert row["parameters"] == sum(weights.numel() for weights in made.parameters())
     assert row["parameters"] == 32 * (seen + 1) + (1 + 4) * 32 + 1 + 4
+
+
+def test_a_layer_starts_as_the_benchmarks_gated_delta_rule():
+    """Unless told otherwise both begin with a gate of 0.95 and a write strength of 0.9, so that what training makes of
+    the convolution is all that tells them apart.
+    """
+    made = Convolved(5, width=4, generator=make_generator("convolved"), dtype=torch.float64)
+    other = catalogue._gated_delta(5).double()
+    x, y = shared.sequences("convolved, start", 5, TIME, BATCH, seed=0)
+    close(made.errors(x, y), other.errors(x, y))
+    assert made.log_odds.sigmoid().item() == pytest.approx(0.95, rel=1e-12)
+    assert made.filter.tolist() == [0.9, 0.0, 0.0, 0.0]
