@@ -26,7 +26,8 @@ from icl.tasks import Prompt, StationaryRegression, batches
 from icl.theory import s6 as theory
 from icl_book.charts import Explorable, explorable, slider
 
-Stack = Float64[np.ndarray, "starts d_h columns"]
+Writers = Float64[np.ndarray, "starts d_h d_plus_2"]
+Readers = Float64[np.ndarray, "starts d_h d_plus_1"]
 Products = Float64[np.ndarray, "*starts d_plus_1 d_plus_2"]
 Slope = Callable[[Products], Products]
 #: Learning rate times d^2 d_h of every training here that does not say otherwise.
@@ -59,7 +60,7 @@ class Risk:
 
 def random_weights(
     d: int, d_h: int, *, scale: float = 1.0, biases: float = 0.0, starts: int = 5, name: str = "weights"
-) -> tuple[Stack, Stack]:
+) -> tuple[Writers, Readers]:
     """Starts (B b b_B) and (C b_C): matrices from N(0, scale^2), biases from N(0, biases^2).
 
     Args:
@@ -74,8 +75,8 @@ def random_weights(
 
 
 def descend(
-    X: Stack,
-    Y: Stack,
+    X: Writers,
+    Y: Readers,
     slope: Slope,
     eta: Any,
     steps: int,
@@ -83,7 +84,7 @@ def descend(
     *,
     trains: tuple[Any, Any] = (1.0, 1.0),
     clip: float = math.inf,
-) -> tuple[Float64[np.ndarray, "looks starts d_plus_1 d_plus_2"], Stack, Stack]:
+) -> tuple[Float64[np.ndarray, "looks starts d_plus_1 d_plus_2"], Writers, Readers]:
     """Gradient descent on stacks of weights: K after 0, every, 2 every, ... steps, and the weights at the end.
 
     Args:
@@ -142,7 +143,7 @@ class Ablation:
 
     steps: np.ndarray
     risks: dict[str, Float64[np.ndarray, "looks starts"]]
-    weights: dict[str, tuple[Stack, Stack]]
+    weights: dict[str, tuple[Writers, Readers]]
 
     def final(self, name: str) -> Float64[np.ndarray, " starts"]:
         """Risks of a variant after training."""
@@ -354,7 +355,7 @@ def plateaus(known: theory.Coefficients, d_h: int = 16) -> pd.DataFrame:
     d, risk, base = known.d, Risk(known), rate(known.d, d_h)
     bias = np.append(np.zeros(d + 1), 1.0)
     X, Y = random_weights(d, d_h, biases=1.0)
-    runs: dict[str, tuple[tuple[Stack, Stack], float, int, dict[str, Any]]] = {
+    runs: dict[str, tuple[tuple[Writers, Readers], float, int, dict[str, Any]]] = {
         "saddle: start at 0.001": (random_weights(d, d_h, scale=0.001), base, 3_000, {}),
         "too few states: d_h = 2": (random_weights(d, 2), rate(d, 2), 1_000, {}),
         "no selection: B static": ((X * bias, Y), base, 1_000, {"trains": (bias, 1.0)}),
@@ -422,15 +423,15 @@ def switches(known: theory.Coefficients, d_h: int, trained: Ablation, *, until: 
     slow = risk(descend(*small, risk.slope, eta, until, 1)[0])[:, 0]
     waits = int(np.argmax(slow < 0.9 * d / 2))
     parts = {
-        "selectB": "B selects (off: the same vector is written for every token)",
-        "selectC": "C selects (off: the same vector reads, whatever the query)",
+        "selectB": "B selects (off: it is static)",
+        "selectC": "C selects (off: it is static)",
         "trainB": "B is trained (off: it stays as drawn)",
         "trainC": "C is trained (off: it stays as drawn)",
     }
     return explorable(
         "selection",
         *({"name": name, "label": label, "value": name != "trainB"} for name, label in parts.items()),
-        slider("N", 2, 100, value=N, step=2),
+        slider("N", 2, 100, value=N, step=2, words="number of examples in a prompt"),
         slider("start", 0.1, 1, value=1, step=0.1, words="size of the weights' entries at the start"),
         question="Which half must select, and which must be trained? Switch one part off at a time, then two. And what "
         "does a small start do?",
