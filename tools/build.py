@@ -1,6 +1,7 @@
 """Build a page alone, or make the recorded runs; the whole book is `make book`, which is jupyter-book build.
 
-python tools/build.py --page adaptation/depth   run a chapter if it changed, and render its page without the others
+python tools/build.py --page adaptation/depth   run a chapter if it changed, and render its page without the others;
+                                                a warning is an error, but for names of the library
 python tools/build.py --records                 run the chapters with records that are missing or stale at the profile
                                                 paper; each writes its own into book/results
 python tools/build.py --records --all           run all of them
@@ -8,8 +9,10 @@ python tools/build.py --records --all           run all of them
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 
@@ -19,8 +22,24 @@ import yaml
 
 from icl_book import records
 
-#: A page alone links to pages that are not there.
-ALONE = ["mystnb.unknown_mime_type", "myst.xref_missing", "myst.iref_missing", "ref", "toc", "etoc"]
+#: An explicit target in a page's source: `(label)=`, or the label of an exercise or an equation.
+TARGET = re.compile(r"^(?:\((\S+)\)=|:label: *(\S+))$", re.M)
+
+
+def elsewhere(page: str) -> dict[str, Any]:
+    """Settings of Sphinx that excuse links from a page to the book's other pages, which are not built with it.
+
+    Links to nothing (a missing page, label or citation) stay errors. The library's names are those of other pages.
+    """
+    others = [each for each in chapters.pages() if each != page]
+    labels = [a or b for each in others for a, b in TARGET.findall(chapters.source(each))]
+    return {
+        "nitpicky": True,
+        "nitpick_ignore": [(kind, name) for kind in ("myst", "std:ref") for name in (*others, *labels)],
+        # A figure of another page is `chapter/fig-...`, and `transclude` has looked for it there.
+        "nitpick_ignore_regex": [("py:.*", ".*"), ("std:numref", rf"(?!{Path(page).name}/)[\w-]+/(fig|tab)-.*")],
+        "suppress_warnings": ["mystnb.unknown_mime_type", "toc", "etoc"],
+    }
 
 
 def one_page(name: str) -> int:
@@ -44,9 +63,11 @@ def one_page(name: str) -> int:
         confoverrides={
             "latex_individualpages": False,
             "external_toc_path": str(contents),
-            "suppress_warnings": ALONE,
+            **elsewhere(page),
         },
         quiet=True,
+        warningiserror=True,
+        keep_going=True,
     )
     if not status:
         print(f"Open {site / page}.html (alone: its links lead nowhere)")

@@ -46,6 +46,8 @@ def rows(measured: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                 "limits": claim.limits,
                 "reason": claim.reason,
                 "how": claim.how,
+                "quote": claim.quote,
+                "changed": [change | {"date": change["date"].isoformat()} for change in claim.changed] or None,
                 "chapter": claim.chapter,
                 "line": line(claim),
             }

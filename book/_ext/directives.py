@@ -1,6 +1,6 @@
 """Directives and roles whose text is generated: from the ledger, the notation table, the tests and what was measured.
 
-Directives: page-card, claims, verdict-counts, errata, notation, terms, timings, recorded-times, tests.
+Directives: page-card, claims, verdict-counts, errata, statements, notation, terms, timings, recorded-times, tests.
 Roles: claim, test.
 """
 
@@ -218,6 +218,8 @@ class Claims(Watching):
             f"**{claim.verdict}** · {claim.judges} · `{claim.id}` · {_pretty(_spelt_out(claim.source))}{where}",
             f"{_pretty(claim.claim)}{printed}",
         ]
+        if claim.quote and link:
+            lines.append(f"*In its words:* “{_literal(claim.quote['words'])}” ({_literal(claim.quote['place'])}).")
         lines += on_trial(claim)
         if claim.limits:
             limits = ", ".join(f"{name.replace('_', ' ')} {limit:g}" for name, limit in claim.limits.items())
@@ -228,7 +230,15 @@ class Claims(Watching):
         lines.append(
             f"*To check:* {_pretty(claim.how)}" if claim.verdict == "not yet" else f"*Why:* {_pretty(claim.reason)}"
         )
+        if claim.changed and link:
+            lines.append(f"*Changed after a run:* {' '.join(map(_change, claim.changed))}")
         return "\n\n".join(lines)
+
+
+def _change(change: dict[str, Any]) -> str:
+    """One change of a row's verdict or bar, as a sentence."""
+    day = f"{change['date'].day} {change['date']:%B %Y}"
+    return _pretty(f"{day}, from {change['from']} to {change['to']}: {change['why']}")
 
 
 def _pretty(text: str) -> str:
@@ -323,8 +333,21 @@ def errata(paper: str) -> tuple[list[str], list[list[str]]]:
     ]
 
 
+def statements(paper: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a paper's statements that do not hold, with the rows of the ledger."""
+    from icl.theory.errata import ADAPTATION_STATEMENTS, MEMORY_STATEMENTS, SELECTION_STATEMENTS
+
+    listed = {"gla": ADAPTATION_STATEMENTS, "mem": MEMORY_STATEMENTS, "mamba": SELECTION_STATEMENTS}[paper]
+    return ["Where", "The paper says", "What holds", "Claim"], [
+        [s.where, s.says, s.holds, f"`{s.claim}`, [](/{claims.ledger()[s.claim].chapter}.md)" if s.claim else ""]
+        for s in listed
+    ]
+
+
 class Errata(Generated):
     """Misprints with printed and corrected form, of the paper named: `gla`, `mem` or `mamba`."""
+
+    listed = staticmethod(errata)
 
     def shown(self) -> list[Path]:
         """The modules that hold the lists."""
@@ -334,8 +357,14 @@ class Errata(Generated):
         """One row an erratum."""
         paper = self.arguments[0] if self.arguments else None
         if paper not in PAPERS:
-            raise self.error(f"errata: no list of misprints of {paper!r}; one of {sorted(PAPERS)}")
-        return table(*errata(paper))
+            raise self.error(f"{self.name}: no list of {paper!r}; one of {sorted(PAPERS)}")
+        return table(*self.listed(paper))
+
+
+class Statements(Errata):
+    """Statements that do not hold, of the paper named, with what holds."""
+
+    listed = staticmethod(statements)
 
 
 class Notation(Generated):
@@ -541,6 +570,7 @@ def setup(app: Sphinx) -> None:
         ("claims", Claims),
         ("verdict-counts", VerdictCounts),
         ("errata", Errata),
+        ("statements", Statements),
         ("notation", Notation),
         ("terms", Terms),
         ("timings", Timings),

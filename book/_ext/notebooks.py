@@ -29,6 +29,7 @@ _FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:-]+)\
 _GENERATED = {
     "claims": "claims and verdicts",
     "errata": "misprints",
+    "statements": "statements that do not hold",
     "timings": "running times",
     "notation": "symbols",
     "terms": "terms",

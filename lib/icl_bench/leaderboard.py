@@ -3,7 +3,8 @@
 A row holds a contestant's results on each task, in multiples of the floor with standard errors, its cost, its training
 settings, and the commit and link of its code. Rows are comparable because all were tested on the same prompts: a row
 holds hashes of the prompts and of the floors on them, which must equal those of the other rows; `read_rows` can
-recompute them. A checksum shows that a file is intact, not that it is true: to verify a row, run its commit again.
+recompute them. An error well below the least possible one is refused, be it typed or leaked. A checksum shows that a
+file is intact, not that it is true: to verify a row, run its commit again.
 """
 
 import datetime
@@ -28,6 +29,8 @@ from icl_bench.results import BenchResults
 _FORMAT = "icl-bench row 1"
 #: Test groups of the geometric means (tasks trained on, held-out tasks, and prompts twice as long).
 MEANS = tables.GROUPS
+#: References below which no model's expected error can be.
+_LEAST = ("Bayes", "genie")
 _NUMBERS = ("floor", "risk", "se", "ratio", "ratio_se", "low", "high")
 _COSTS = ("parameters", "flops", "state_bytes", "us_per_token", "seconds")
 _WORDS = ("contestant", "kind", "about", "spec", "source", "by", "link", "commit", "date", "device", "library")
@@ -258,7 +261,7 @@ def _examine_rates(made: Mapping[str, Any], budget: Budget, who: str) -> None:
 
 
 def _examine_tests(made: Mapping[str, Any], who: str) -> None:
-    """Check for every task and variant once, and ratios equal to risk over floor."""
+    """Check for every task and variant once, ratios equal to risk over floor, and none below what is possible."""
     pairs = [(each["task"], each["variant"]) for each in made["tasks"]]
     wanted = [
         (name, variant)
@@ -289,6 +292,12 @@ def _examine_tests(made: Mapping[str, Any], who: str) -> None:
         ends = [each["low"], each["high"]]
         if None not in ends and not ends[0] * (1 - 1e-9) <= each["ratio"] <= ends[1] * (1 + 1e-9):
             raise ValueError(f"{at}: ratio must lie between low and high, got {each['ratio']:.6g} and {ends}")
+        if each["reference"] in _LEAST and each["ratio"] + 5 * (each["ratio_se"] or 0.0) < 1:
+            raise ValueError(
+                f"{at}: ratio must not lie 5 standard errors below the least error that is possible: "
+                f"got {each['ratio']:.4g} with {each['ratio_se']!r} of {each['reference']}'; either the numbers are "
+                "wrong, or the model saw what it had to predict"
+            )
 
 
 def _examine_means(made: Mapping[str, Any], who: str) -> None:

@@ -870,6 +870,8 @@ def _described(name: str, curve: pd.DataFrame) -> str:
     for turn, there, back in ((low, "falls", "rises"), (high, "rises", "falls")):
         sign = 1 if there == "falls" else -1
         if 0 < turn < len(y) - 1 and (sign * steps[:turn] <= still).all() and (sign * steps[turn:] >= -still).all():
+            if abs(last - y[turn]) <= 0.005 * width:  # level, as far as three digits and a picture show
+                return f"{name}: {there} from {ends[0]} to {ends[1]}."
             return f"{name}: {there} from {ends[0]} to {y[turn]:.3g} at {x[turn]:.3g}, then {back} to {ends[1]}."
     return f"{name}: from {ends[0]} to {ends[1]}, between {y[low]:.3g} and {y[high]:.3g}."
 

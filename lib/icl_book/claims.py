@@ -14,6 +14,7 @@ Tolerances and thresholds are in the ledger, where they were written before the 
 import html
 import re
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,18 @@ def _check_booleans(**statements: Any) -> None:
     for name, value in statements.items():
         if value is not None and not isinstance(value, bool | np.bool_):
             raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def _check_texts(id: str, name: str, entries: list[Any], keys: tuple[str, ...], *, dated: bool = False) -> None:
+    """Check that every entry is a mapping with these keys and texts that say something, and perhaps dates in order."""
+    for entry in entries:
+        if not isinstance(entry, dict) or set(entry) != {*keys, *(["date"] if dated else [])}:
+            raise ValueError(f"{id}: {name} must have {', '.join(keys)}{', date' if dated else ''}, got {entry!r}")
+        if not all(isinstance(entry[key], str) and entry[key].strip() for key in keys):
+            raise ValueError(f"{id}: {name} must be of texts, got {entry!r}")
+    dates = [entry["date"] for entry in entries if dated]
+    if not all(type(day) is date for day in dates) or dates != sorted(dates):
+        raise ValueError(f"{id}: {name} must have dates, the oldest first, got {dates}")
 
 
 def folder(name: str) -> Path:
@@ -69,6 +82,9 @@ class Claim:
         chapter: the page that checks it, relative to `book/`; None for 'not yet'.
         limits: thresholds by name, for the chapter's condition: see :meth:`limit`.
         errata: numbers, in the paper's list of errata (`icl.theory.errata`), of the printed formulas concerned.
+        quote: {"words": the paper's own, a short phrase, "place": where}; None if the claim is not a sentence of it.
+        changed: every change of verdict, tolerance or limits after a run, oldest first, each with `date`, `from`, `to`
+            and `why`; a change of the bar is told in words.
     """
 
     id: str
@@ -83,6 +99,8 @@ class Claim:
     chapter: str | None = None
     limits: dict[str, Any] = field(default_factory=dict)
     errata: list[int] = field(default_factory=list)
+    quote: dict[str, str] | None = None
+    changed: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Validate the row: required fields and consistency."""
@@ -113,6 +131,11 @@ class Claim:
         for name, limit in self.limits.items():
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not np.isfinite(limit):
                 raise ValueError(f"{self.id}: limit {name!r} must be a finite number, got {limit!r}")
+        _check_texts(self.id, "quote", [self.quote] if self.quote is not None else [], ("words", "place"))
+        _check_texts(self.id, "changed", self.changed, ("from", "to", "why"), dated=True)
+        verdicts = [change["to"] for change in self.changed if change["to"] in VERDICTS]
+        if verdicts and verdicts[-1] != self.verdict:
+            raise ValueError(f"{self.id}: changed ends in {verdicts[-1]!r}, but the verdict is {self.verdict!r}")
 
     def limit(self, name: str) -> float:
         """Return a threshold from the ledger; ValueError if the row has none of that name."""
@@ -145,7 +168,8 @@ class Claim:
             note: numbers to show, if the deviation alone is not informative.
 
         Raises:
-            ValueError: if measured or expected is not real and finite, or the caveat neither True nor False.
+            ValueError: if measured or expected is not real and finite, if they are the same numbers in memory, or if
+                the caveat is neither True nor False.
             VerdictChanged: if the numbers lead to another verdict than the ledger's.
         """
         _check_booleans(caveat=caveat)
@@ -223,7 +247,8 @@ class Claim:
             found = " or ".join(map(repr, fitting))
             raise VerdictChanged(f"{self.id}: measured {found}, but the ledger says {self.verdict!r} ({shown})")
         drawn = None if samples is None else f"{samples:,} {of}"
-        return Check(self.id, self.verdict, self.claim, self.judges, shown, drawn)
+        changed = self.changed[-1]["date"].isoformat() if self.changed else None
+        return Check(self.id, self.verdict, self.claim, self.judges, shown, drawn, changed)
 
 
 #: The ledger is ASCII; names of Greek letters and relation signs are replaced for display.
@@ -267,6 +292,9 @@ def _deviation(kind: str, measured: Any, expected: Any, standard_error: Any) -> 
     for name, value in (("measured", measured), ("expected", expected)):
         if isinstance(value, np.ma.MaskedArray) or np.iscomplexobj(value):
             raise ValueError(f"{name} must be real and without a mask, got {value!r}")
+    same = measured is expected and type(measured) not in (int, float)  # a number of Python may be a shared constant
+    if same or np.shares_memory(np.asarray(measured), np.asarray(expected)):
+        raise ValueError("measured and expected are the same numbers in memory: a claim needs two computations")
     measured, expected = np.asarray(measured, dtype=np.float64), np.asarray(expected, dtype=np.float64)
     if not (np.isfinite(measured).all() and np.isfinite(expected).all()):
         raise ValueError("measured and expected must be finite")
@@ -293,6 +321,7 @@ class Check:
         judges: the source that is judged.
         measured: the numbers.
         samples: number and unit of draws behind them; None without sampling.
+        changed: day of the row's last change after a run; None if there was none.
     """
 
     id: str
@@ -301,17 +330,19 @@ class Check:
     judges: str
     measured: str
     samples: str | None
+    changed: str | None = None
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         text = f"{self.id}: {self.verdict}. {self.measured}"
         whom = "" if self.judges == "paper" else f" ({html.escape(self.judges)})"
         drawn = f" <span class='icl-check__aside'>({html.escape(self.samples)})</span>" if self.samples else ""
+        changed = f" · changed {html.escape(self.changed)}" if self.changed else ""
         return {
             "text/plain": text,
             "text/html": (
                 f"<p class='icl-check' id='check-{html.escape(self.id)}' data-verdict='{html.escape(self.verdict)}'>"
                 f"<b>Claim{whom}.</b> {html.escape(readable(self.claim))} "
-                f"<span class='icl-check__aside'><code>{html.escape(self.id)}</code></span><br>"
+                f"<span class='icl-check__aside'><code>{html.escape(self.id)}</code>{changed}</span><br>"
                 f"<b>{html.escape(self.verdict.capitalize())}.</b> {html.escape(self.measured)}{drawn}</p>"
             ),
             CHECK_MIME: asdict(self),

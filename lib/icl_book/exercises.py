@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 
 from icl import _files
 from icl._bounds import NonNegative, validated
+from icl_book._compare import NotReal, coarse_dtype, differ, numbers
 from icl_book.claims import _REPOSITORY, folder
 
 #: MIME type of a self-check in a notebook's output, from which the book's tests collect it.
 EXERCISE_MIME = "application/vnd.icl.exercise+json"
 #: Relative to the largest number among the answers; a smaller difference from 0 is round-off.
 _ROUNDING = 1e-10
+#: Relative difference that a recursion in float32 may amount to.
+_COARSE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -60,22 +63,23 @@ def check(
     """Compare a reader's function with the right answer on every case (a dict of keyword arguments).
 
     An attempt that raises, returns nothing or returns other numbers is not an error here but an unsolved exercise; the
-    message says which case failed and how. If its numbers are those of a sealed wrong answer on all cases (two mistakes
-    may agree on one), the message names the mistake.
+    message says which case failed and how, and names the dtype if rounding in float32 may be all that is wrong. If its
+    numbers are those of a sealed wrong answer on all cases (two mistakes may agree on one), the message names the
+    mistake.
 
     Args:
-        attempt: the reader's function.
+        attempt: the reader's function, or anything else that can be called, such as an `nn.Module`.
         answer: the label of answers sealed by :func:`seal`, or a reference function.
         cases: keyword arguments of the calls.
         rtol: relative tolerance.
         atol: absolute tolerance; by default round-off, 1e-10 of the largest right number of all cases.
-        name: display name of the attempt; the function's own name by default.
+        name: display name of the attempt; by default the function's own name, or its class's.
 
     Raises:
         ValueError: if there are no cases, or their number differs from that of the sealed answers.
     """
     _refuse(attempt, answer, cases, {"rtol": rtol, "atol": 0 if atol is None else atol}, name)
-    name = name or attempt.__name__
+    name = name or _name(attempt)
     try:
         sealed = _read_sealed(answer, len(cases)) if isinstance(answer, str) else _Sealed(_answers(answer, cases), {})
     except ValueError:
@@ -89,7 +93,9 @@ def check(
         told = f"not yet: {_describe_case(case, number, len(cases))} it"
         try:
             got = attempt(**copy.deepcopy(case))  # the attempt may modify its arguments
-            actual = np.asarray(got, dtype=np.float64)
+            actual = numbers(got)
+        except NotReal as error:
+            return SelfCheck(name, False, f"{told} {error}")
         except Exception as error:
             return SelfCheck(name, False, f"{told} raised {type(error).__name__}: {error}")
         if got is None:
@@ -103,8 +109,17 @@ def check(
         if sealed.wrong:
             given += _numbers(attempt, cases[number:])
         mistake = next((why for why, wrong in sealed.wrong.items() if _all_same(given, wrong, rtol, atol)), None)
-        return SelfCheck(name, False, f"{told} {how}" + (f". This is what comes out {mistake}." if mistake else ""))
+        more = f". This is what comes out {mistake}." if mistake else ""
+        if not more and shaped and (dtype := coarse_dtype(got)) and _same(actual, right, _COARSE, atol):
+            more = f". Its numbers are {dtype}, and rounding may be all that is wrong: compute in float64."
+        return SelfCheck(name, False, f"{told} {how}{more}")
     return SelfCheck(name, True, f"right on all {len(cases)} cases")
+
+
+def _name(attempt: Any) -> str:
+    """Name of a function, of what a partial calls, or of an instance's class."""
+    called = getattr(attempt, "func", attempt)
+    return str(getattr(called, "__name__", type(called).__name__))
 
 
 def _refuse(attempt: Any, answer: Any, cases: Any, near: dict[str, Any], name: Any) -> None:
@@ -213,7 +228,7 @@ def _numbers(function: Callable[..., Any], cases: Sequence[dict[str, Any]]) -> l
     found: list[NDArray[np.float64] | None] = []
     for case in cases:
         try:
-            got = np.asarray(function(**copy.deepcopy(case)), dtype=np.float64)
+            got = numbers(function(**copy.deepcopy(case)))
         except Exception:
             found.append(None)
         else:
@@ -234,7 +249,7 @@ def _all_same(
 def _same(one: NDArray[np.float64] | None, other: NDArray[np.float64] | None, rtol: float, atol: float) -> bool:
     if one is None or other is None:
         return one is other
-    return one.shape == other.shape and np.allclose(one, other, rtol=rtol, atol=atol)
+    return one.shape == other.shape and not differ(one, other, rtol, atol).any()
 
 
 def _read_sealed(label: str, cases: int) -> _Sealed:

@@ -1,11 +1,12 @@
 """Graded exercises: test cases from a secret seed, forbidden calls, time limits.
 
-
 Used by a problem set's visible and hidden tests. An answer that is wrong, too slow or not allowed costs only its own
 points, and the message says why without revealing the right answer.
 
-Limitation: an answer runs in the same process as its tests, so it stops convenient shortcuts but not a determined
-attacker. Attacks on the grader are found by reading the answer.
+Limitation: an answer runs in the same process as its tests, so this stops convenient shortcuts but not a determined
+attacker. No marks are given once a function that judges was replaced (:mod:`icl_book._compare`), if a cell of the
+notebook assigns to a module, or if a known wrong answer passes. Other attacks on the grader are found by reading the
+notebook, added cells too.
 """
 
 import ast
@@ -28,9 +29,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icl import _checks
 from icl._bounds import NonNegative, Positive, validated
+from icl_book._compare import NotReal, differ, numbers, rebound, spoiled
 from icl_book.exercises import SelfCheck
 
 #: Environment variable with the teacher's secret.
@@ -41,6 +44,8 @@ DEFAULT_SECRET = "learning to adapt"
 DYNAMIC = frozenset(
     ("eval", "exec", "compile", "__import__", "globals", "vars", "builtins", "importlib", "inspect", "gc", "sys")
 ) | {"ctypes", "linecache", "pickle", "attrgetter", "methodcaller", "get_ipython", "In", "Out", "grading"}
+#: Attributes that lead from a generator, a traceback or a frame to the tests.
+_FRAMES = frozenset(("gi_frame", "cr_frame", "ag_frame", "tb_frame", "f_back", "f_globals", "f_locals", "f_builtins"))
 
 #: Harmless dunder names.
 _PLAIN = frozenset({"__init__", "__call__", "__len__", "__name__", "__doc__", "__version__"})
@@ -105,6 +110,9 @@ def judge(
 ) -> SelfCheck:
     """Compare a student's function with the right answers, within a time limit.
 
+    Nothing passes while the judge can be doubted: if functions of numpy and the like were replaced, or if answers known
+    to be wrong pass, before or after the student's function runs.
+
     Args:
         attempt: the student's function, written with `def`.
         cases: keyword arguments of the calls, dicts.
@@ -124,20 +132,39 @@ def judge(
         _checks.instance("right", right, Sequence)
     name = getattr(attempt, "__name__", "the answer")
     with _quiet():
+        if replaced := rebound():
+            return SelfCheck(name, False, _REPLACED.format(replaced))
         answers = [right(**copy.deepcopy(case)) for case in cases] if callable(right) else list(right)
         if len(answers) != len(cases):
             raise ValueError(f"right must hold {len(cases)} answers, one a case, got {len(answers)}")
-        if found := breach(attempt, not_allowed):
+        answers = [numbers(answer) for answer in answers]
+        found = breach(attempt, not_allowed) or _doubt(cases, answers, rtol, atol)
+        if found:
             return SelfCheck(name, False, found)
         with barred(not_allowed):
-            return _run_cases(name, attempt, cases, answers, seconds, rtol, atol)
+            outcome = _run_cases(name, attempt, cases, answers, seconds, rtol, atol)
+        if outcome.passed and (found := _doubt(cases, answers, rtol, atol)):
+            return SelfCheck(name, False, found)
+        return outcome
+
+
+_REPLACED = "no marks: {} was replaced, and judges nothing any more; take the line out, restart and run all cells"
+
+
+def _doubt(cases: Sequence[dict[str, Any]], answers: Sequence[NDArray[np.float64]], rtol: float, atol: float) -> str:
+    """Reason not to trust the judge; empty if its functions are as they were, and answers known to be wrong fail."""
+    if replaced := rebound():
+        return _REPLACED.format(replaced)
+    wrong = map(spoiled, answers)
+    canary = _run_cases("canary", lambda **case: next(wrong), cases, answers, 60.0, rtol, atol)
+    return "no marks: an answer known to be wrong passes, so the grader was changed" if canary.passed else ""
 
 
 def _run_cases(
     name: str,
     attempt: Callable[..., Any],
     cases: Sequence[dict[str, Any]],
-    answers: Sequence[Any],
+    answers: Sequence[NDArray[np.float64]],
     seconds: float,
     rtol: float,
     atol: float,
@@ -148,7 +175,7 @@ def _run_cases(
         told = f"{_describe_case(case)}, case {number} of {len(cases)}"
         try:
             got = _call_with_deadline(attempt, copy.deepcopy(case), until)
-            fault = _fault(got, np.asarray(answer, dtype=np.float64), rtol, atol)
+            fault = _fault(got, answer, rtol, atol)
         except _Late:
             fault = f"takes longer than the {seconds:g} seconds that all cases may take together"
         except NotImplementedError:
@@ -165,7 +192,8 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
     """Static check of an attempt's source for forbidden names: a description of the first, empty if none.
 
     It reads the cell of the definition and those of the functions and classes that it names. It finds names, aliased
-    imports, attributes, `getattr`, and aliases assigned in other cells.
+    imports, attributes, `getattr`, and aliases assigned in other cells. In all cells of the notebook, added ones too,
+    it finds assignments to what was imported, and patching by `unittest.mock`.
 
     Args:
         attempt: the student's function.
@@ -178,6 +206,8 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
     targets = _targets(not_allowed)
     if not isinstance(attempt, types.FunctionType):
         return "not yet: the answer must be a function written with def"
+    if replaced := _replacement(attempt.__globals__.get("In", ())):
+        return f"a cell of the notebook has {replaced}, and no cell may replace a part of what it imports"
     files, waiting = set[str](), [attempt]
     while waiting:
         function = waiting.pop()
@@ -200,6 +230,32 @@ def breach(attempt: Callable[..., Any], not_allowed: Sequence[str] = ()) -> str:
             if isinstance(node, ast.Name) and node.id in function.__globals__:
                 waiting += _own_functions(function.__globals__[node.id], function.__globals__)
     return ""
+
+
+def _replacement(cells: Sequence[str]) -> str:
+    """Code in a notebook's cells, as IPython keeps them, that replaces an attribute of something imported; else ""."""
+    nodes: list[ast.AST] = []
+    for cell in cells:
+        with contextlib.suppress(SyntaxError):  # such a cell did not run
+            nodes += ast.walk(ast.parse(cell))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
+    for node in nodes:
+        match node:
+            case ast.Attribute(ctx=ast.Store() | ast.Del()) if _root(node) in names:
+                return f"{ast.unparse(node)} = ..."
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[thing, *_]) if _root(thing) in names:
+                return ast.unparse(node)
+            case ast.Import() | ast.ImportFrom() if "mock" in ast.unparse(node).replace(".", " ").split():
+                return ast.unparse(node)
+    return ""
+
+
+def _root(node: ast.AST) -> str:
+    """Name that a chain of attributes begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 @contextlib.contextmanager
@@ -313,7 +369,7 @@ def _forbidden_use(node: ast.AST, targets: dict[str, Any], bound: set[str], name
             if name in names and name not in bound and (found := _forbidden_name(names[name], targets)):
                 return not_allowed.format(found)
         case ast.Attribute(attr=name):
-            if (name.startswith("__") and name not in _PLAIN) or name in DYNAMIC - {"compile", "eval"}:
+            if (name.startswith("__") and name not in _PLAIN) or name in (DYNAMIC | _FRAMES) - {"compile", "eval"}:
                 return f"{name}, which no answer may"
             if name in last:
                 return not_allowed.format(last[name])
@@ -390,17 +446,20 @@ def _call_with_deadline(attempt: Callable[..., Any], case: dict[str, Any], until
     return box["got"]
 
 
-def _fault(got: Any, right: np.ndarray, rtol: float, atol: float) -> str:
+def _fault(got: Any, right: NDArray[np.float64], rtol: float, atol: float) -> str:
     """Describe an error without revealing the right answer; empty if correct."""
     if got is None:
         return "returned nothing"
-    actual = np.asarray(got, dtype=np.float64)
+    try:
+        actual = numbers(got)
+    except NotReal as error:
+        return str(error)
     if actual.shape != right.shape:
         told = [f"shape {shape}" if shape else "a number" for shape in (actual.shape, right.shape)]
         return f"returned {told[0]}, {told[1]} is wanted"
-    if np.allclose(actual, right, rtol=rtol, atol=atol, equal_nan=True):
+    wrong = differ(actual, right, rtol, atol, equal_nan=True)
+    if not wrong.any():
         return ""
-    wrong = ~np.isclose(actual, right, rtol=rtol, atol=atol, equal_nan=True)
     if not actual.ndim:
         return "is wrong: another number is right" if np.isfinite(actual) or not np.isfinite(right) else "is not finite"
     first = tuple(int(index) for index in np.argwhere(wrong)[0])

@@ -63,11 +63,22 @@ class Record:
     def covers(self, live: pd.DataFrame, *, on: list[str], value: str, standard_error: str, sigmas: float = 5) -> float:
         """Check that a quick run agrees with the record within `sigmas` standard errors; return the largest z-score.
 
-        The tables are matched on the columns `on`; both carry `value` and its `standard_error`.
+        The tables are matched on the columns `on`; both carry `value` and its `standard_error`. A recorded column that
+        is named by an equation, such as "(16)", holds values of a formula: the quick run computes them again, and they
+        must be equal.
+
+        Raises:
+            ValueError: if the record lacks rows of the quick run, or the quick run a formula of the record.
+            VerdictChanged: if they disagree.
         """
         both = live.merge(self.table, on=on, suffixes=("", "_recorded"), validate="one_to_one")
         if len(both) != len(live):
             raise ValueError(f"{self.id}: the quick run has rows that the record lacks, matched on {on}")
+        for formula in (column for column in map(str, self.table) if re.fullmatch(r"\(\d+\w?\)", column)):
+            if formula not in live:
+                raise ValueError(f"{self.id}: the quick run must compute {formula}, as the record has it")
+            if not np.allclose(both[formula], both[f"{formula}_recorded"], rtol=1e-9, atol=0):
+                raise VerdictChanged(f"{self.id}: the recorded {formula} is not what the formula gives")
         spread = np.hypot(both[standard_error], both[f"{standard_error}_recorded"])
         # skipna=False: a NaN must fail the check, not vanish.
         worst = float(((both[value] - both[f"{value}_recorded"]).abs() / spread).max(skipna=False))

@@ -14,6 +14,7 @@ from icl.theory.errata import (  # noqa: E402
     memory,
     selection,
 )
+from icl_book import claims  # noqa: E402
 
 
 def test_the_page_shows_all_lists():
@@ -32,3 +33,17 @@ def test_the_page_shows_all_lists():
             assert all(cell[0] == cell[-1] == "$" and cell.count("$") == 2 for cell in (row[wrong], row[right]))
             # A bar would end the cell, and a dollar sign alone would start a formula.
             assert not any("|" in cell or cell.count("$") % 2 for cell in row)
+
+
+def test_the_page_shows_all_statements_that_do_not_hold():
+    """The page asks for those of all papers; rows lead to claims that did not simply hold."""
+    text = (ROOT / "book/evidence/errata.md").read_text(encoding="utf-8")
+    assert re.findall(r"^```\{statements\} (\w+)$", text, re.M) == ["gla", "mem", "mamba"]
+    for paper in ("gla", "mem", "mamba"):
+        header, rows = directives.statements(paper)
+        assert rows
+        for row in rows:
+            assert len(row) == len(header)
+            assert not any("|" in cell or cell.count("$") % 2 for cell in row)
+            for id in re.findall(r"`([\w.-]+)`", row[-1]):
+                assert claims.ledger()[id].verdict != "reproduced"

@@ -1,7 +1,9 @@
 """The ledger and the chapters agree: every settled claim is checked once, where it says, and nothing else is."""
 
 import ast
+import copy
 import csv
+import itertools
 import json
 import re
 import sys
@@ -200,6 +202,92 @@ def test_a_typed_threshold_is_found(name):
     assert typed_limits(CELL.format(said)) == []
 
 
+def empty_checks(text):
+    """What a chapter's cells check that is true whatever was computed.
+
+    Equal expressions on the two sides of `agrees`, of a comparison or of a closeness, with names that are assigned once
+    in the chapter spelt out; and constants as the condition of an `assert`, a `holds` or a `said`.
+    """
+    cells = [ast.parse(cell) for cell in chapters.code_cells(text)]
+    nodes = [node for cell in cells for node in ast.walk(cell)]
+    stored = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    stored.update(node.arg for node in nodes if isinstance(node, ast.arg))
+    once = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and stored[node.targets[0].id] == 1:
+            once[node.targets[0].id] = node.value
+
+    def spelt(node, depth=3):
+        class Spell(ast.NodeTransformer):
+            def visit_Name(self, name):
+                return spelt(once[name.id], depth - 1) if depth and name.id in once else name
+
+        return Spell().visit(copy.deepcopy(node))
+
+    def constant(node):
+        if isinstance(node, ast.Name):
+            return node.id in once and constant(once[node.id])
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        logic = ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp
+        return isinstance(node, ast.Constant) or (isinstance(node, logic) and all(map(constant, parts)))
+
+    def same(one, other):
+        return ast.dump(spelt(one)) == ast.dump(spelt(other))
+
+    found = []
+    for node in nodes:
+        match node:
+            case ast.Compare(left=left, comparators=[*others]):
+                sides = [left, *others]
+                empty = any(same(one, other) for one, other in itertools.pairwise(sides))
+            case ast.Call(func=ast.Attribute(attr="agrees" | "allclose" | "isclose" | "assert_allclose"), args=args):
+                args = args + [k.value for k in node.keywords if k.arg in ("measured", "expected")]
+                empty = len(args) > 1 and same(args[0], args[1])
+            case ast.Call(func=ast.Attribute(attr="holds"), args=args):
+                conditions = args[:1] + [k.value for k in node.keywords if k.arg in ("condition", "caveat", "instead")]
+                empty = any(map(constant, conditions))
+            case ast.Call(func=ast.Name(id="said"), args=args):
+                conditions = args[1:2] + [k.value for k in node.keywords if k.arg == "condition"]
+                empty = any(map(constant, conditions))
+            case ast.Assert(test=test):
+                empty = constant(test)
+            case _:
+                continue
+        if empty:
+            found.append(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_no_check_is_true_whatever_was_computed(page):
+    """No claim, assertion or sentence compares a thing with itself, or has a constant for its condition."""
+    assert empty_checks(CHAPTERS[page]) == []
+
+
+EMPTY = {
+    "a name with itself": 'claim("a").agrees(x, x)',
+    "a call with itself": 'claim("a").agrees(stack(x), stack(x), note="")',
+    "by keywords": 'claim("a").agrees(measured=x / s, expected=x / s)',
+    "by another name": 'y = x / s\nclaim("a").agrees(y, x / s)',
+    "by two other names": 'y = stack(x)\nz = y\nclaim("a").agrees(z, stack(x))',
+    "in a condition": 'claim("a").holds(bool((x <= x).all()), note="")',
+    "in a chain": "assert 0 < x == x",
+    "a closeness": "assert np.allclose(f(x), f(x))",
+    "a truth": 'claim("a").holds(True, note="")',
+    "a truth by name": 'fine = 1 < 2\nclaim("a").holds(x > 1, caveat=fine, note="")',
+    "a sentence": 'said("all of them", True)',
+    "an assertion": "assert True",
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_check_is_found(name):
+    """Wherever it is; of two different expressions, and of names that mean something else by then, none is."""
+    assert len(empty_checks(CELL.format(EMPTY[name]))) == 1
+    honest = 'y = f(x)\nfor y in z:\n    claim("a").agrees(y, f(x))\nsaid(f"{x} of them")\nassert x[0] < x[1]'
+    assert empty_checks(CELL.format(honest)) == []
+
+
 def test_every_limit_is_compared_with():
     """Each limit of a row is read by the chapter that settles it."""
     for row in evidence.ledger().values():
@@ -256,6 +344,51 @@ def test_a_promise_changed_in_silence_is_found(what):
     log = "# Changelog\n\n## [2.0]\n\n- {}\n\n## [1.0]\n\n- `gla.eq6.unroll` is new.\n"
     assert unsaid(released, now, log.format("Nothing.")) == {"gla.eq6.unroll": [what]}
     assert unsaid(released, now, log.format("`gla.eq6.unroll` allows more, because.")) == {}
+
+
+def test_a_changed_bar_says_why_in_its_row():
+    """Another verdict, tolerance or limit than at the last release has a new entry of `changed`; none is taken away."""
+    released = json.loads(promises.RELEASED.read_text(encoding="utf-8"))
+    assert promises.unexplained(released, promises.promises(evidence.ledger())) == {}
+
+
+@pytest.mark.parametrize("what", ["verdict", "tolerance", "limits"])
+def test_a_bar_changed_in_silence_is_found(what):
+    """Until the row has one more entry than at the release; an entry that is gone is found too."""
+    released = promises.promises(evidence.ledger())
+    now = json.loads(json.dumps(released))
+    LOOSENED[what](now, "gla.eq6.unroll")
+    assert promises.unexplained(released, now) == {"gla.eq6.unroll": [what]}
+    now["gla.eq6.unroll"]["changes"] += 1
+    assert promises.unexplained(released, now) == {}
+    now["mem.fig1.competitive"]["changes"] -= 1
+    assert promises.unexplained(released, now) == {"mem.fig1.competitive": []}
+
+
+def test_a_malformed_change_or_quotation_is_refused():
+    """A change has a date, from, to and why, the oldest first, and ends in the row's verdict; a quotation its place."""
+    row = evidence.ledger()["mem.fig1.competitive"]
+    last = row.changed[-1]
+    for changed in (
+        [last | {"date": "2026-11-28"}],
+        [last | {"why": " "}],
+        [{k: v for k, v in last.items() if k != "from"}],
+        [last, row.changed[0]],
+        [last | {"to": "reproduced"}],
+    ):
+        with pytest.raises(ValueError, match=r"mem.fig1.competitive: changed"):
+            replace(row, changed=changed)
+    for quote in ({"words": "remains competitive"}, {"words": "", "place": "sec. 3.3"}):
+        with pytest.raises(ValueError, match=r"mem.fig1.competitive: quote"):
+            replace(row, quote=quote)
+
+
+def test_a_row_shows_what_changed_after_a_run():
+    """On the page of claims, with day, verdicts and reason; not on the chapter's."""
+    row = evidence.ledger()["mem.fig1.competitive"]
+    told, there = (directives.Claims.block(None, row, None, link) for link in (True, False))
+    assert r"28 November 2026\, from holds more narrowly to not reproduced\: judged again" in told
+    assert "Changed after a run" not in there
 
 
 #: The widest tolerance of each kind: a row that allows more would agree with nearly anything.

@@ -280,13 +280,38 @@ def test_one_command_at_a_time(tmp_path, capsys):
     assert order == ["first", "second"]
 
 
+def alone(folder, added=""):
+    """Run the command of `make page` on a page of the book without cells, with a text added to its source."""
+    script = f"import pathlib, build, chapters; chapters.built = lambda: pathlib.Path({str(folder)!r})"
+    if added:
+        script += f"""
+import sphinx.application as sphinx
+made = sphinx.Sphinx.__init__
+def init(app, *args, **named):
+    made(app, *args, **named)
+    app.connect("source-read", lambda _, doc, text: doc.endswith("how-to-run") and text.append(text.pop() + {added!r}))
+sphinx.Sphinx.__init__ = init"""
+    command = f"import sys; sys.path[:0] = {sys.path!r}\n{script}\nsys.exit(build.main(['--page', 'start/how-to-run']))"
+    return subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+
+
 def test_a_page_is_built_alone(tmp_path):
-    """The command of `make page`, on a page of the book without cells; it complains of nothing."""
-    script = f"import pathlib, build, chapters; chapters.built = lambda: pathlib.Path({str(tmp_path)!r})"
-    command = f"import sys; sys.path[:0] = {sys.path!r}; {script}; sys.exit(build.main(['--page', 'start/how-to-run']))"
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    """It complains of nothing, though its links lead to pages that are not built."""
+    done = alone(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "<h1>" in (tmp_path / "page/html/book/start/how-to-run.html").read_text(encoding="utf-8")
+
+
+def test_a_page_alone_is_refused_for_links_to_nothing(tmp_path):
+    """As in the whole book: a missing citation, label or page. A label of another page, which is there, is excused."""
+    done = alone(
+        tmp_path,
+        "\n\n{cite}`nobody1999` [a](#no-label) {ref}`no-target` [b](../no/page.md) [c](#moves-per-token)",
+    )
+    assert done.returncode == 1
+    for missing in ("nobody1999", "no-label", "no-target", "../no/page.md"):
+        assert missing in done.stderr
+    assert "moves-per-token" not in done.stderr
 
 
 def test_a_page_that_is_not_there_is_refused_by_name(tiny, capsys):

@@ -98,13 +98,14 @@ def test_hidden_tests_are_seeded_alike_and_say_what_they_are(name):
         if cell.role != "hidden":
             continue
         assert re.match(rf"# {cell.points} points?: .*\.\n{assignments.BEGIN}\n", cell.source)
-        assert assignments.FRESH in cell.source
+        assert f"{assignments.RELOAD}\n{assignments.CANARY}\n" in cell.source
         labels += re.findall(r'grading\.seeded\("(.*?)"\)', cell.source)
         assert labels[-1].startswith(f"{name}/{cell.exercise}/")
         barred = set(assignments.not_allowed(name, cell.exercise))
-        lists = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.List)]
+        own = ast.parse(cell.source.replace(assignments.CANARY, ""))
+        lists = [node for node in ast.walk(own) if isinstance(node, ast.List)]
         strings = {frozenset(e.value for e in node.elts if isinstance(e, ast.Constant)) for node in lists}
-        calls = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
+        calls = [node for node in ast.walk(own) if isinstance(node, ast.Call)]
         (earned,) = [call for call in calls if ast.unparse(call.func) == "grading.earn"]
         assert ast.unparse(earned.args[0]) == cell.exercise
         assert any(word.arg in ("not_allowed", None) for word in earned.keywords) == bool(barred)
@@ -114,15 +115,20 @@ def test_hidden_tests_are_seeded_alike_and_say_what_they_are(name):
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_class_earns_what_it_is_due(name):
-    """Solutions earn all points and stubs none, a copied case none, a forbidden call costs its exercise by every way.
+def test_a_class_earns_what_it_is_due(name, monkeypatch):
+    """Solutions earn all points and stubs none, a copied case none, a forbidden call costs its exercise by every way,
+    and answers of 0 earn nothing however the grader is attacked.
 
     Of those who call only what they call is graded here, and the rest with the solutions.
     """
     for student in nbgrader_round_trip.students(name):
         if student.name not in ELSEWHERE:
             only = [nbgrader_round_trip.FORBIDDEN[name][0]] if student.name.startswith("calls") else [*student.due]
-            earned = assignments.graded(name, student.answers, student.added, only)
+            with monkeypatch.context() as restored:
+                for function in ("allclose", "prod", "where"):
+                    restored.setattr(np, function, getattr(np, function))
+                restored.setattr(grading, "_fault", grading._fault)
+                earned = assignments.graded(name, student.answers, student.added, only)
             assert earned == {exercise: student.due[exercise] for exercise in only}, student.name
 
 
@@ -157,6 +163,14 @@ def test_nothing_leaks(name):
         assert word in "\n".join(whole)
         assert word not in released
     assert released.count(assignments.STUB) == len(assignments.points(name))
+
+
+def test_a_grader_that_passes_everything_gives_no_marks(monkeypatch):
+    """Where a cell puts another function in the place of `earn`, and of what would reload it, every hidden test says
+    so: its own lines try an answer known to be wrong.
+    """
+    monkeypatch.setattr(grading, "earn", lambda *given, **named: None)
+    assert not any(assignments.graded("ps1").values())
 
 
 def test_a_copied_answer_is_the_one_in_sight():

@@ -130,6 +130,85 @@ def test_numbers_by_hand():
         assert all(abs(option.value - value) > numbers[name].margin for option in wrong)
 
 
+#: Each other question answered a second time, from a sheet without the key: words of the right options alone.
+SECOND_KEY = {
+    "stationarity-curve": ("climbs back",),
+    "stationarity-training": ("smaller number",),
+    "drift-direction": ("signal grows",),
+    "drift-floor": ("gains a little that is new",),
+    "gate-no-feedback": ("label itself is written",),
+    "gate-three-forms": ("as much work for the last", "square of the prompt"),
+    "flow-trap": ("gate forgets",),
+    "flow-safe-start": ("= \\mathbf 0$, with random $v$ and",),
+    "forget-innovations": ("Nothing",),
+    "forget-dimensions": ("stays below it",),
+    "test-gain": ("The gain",),
+    "test-longer": ("memory is short",),
+    "filter-feedback": ("error of its own answer",),
+    "filter-fast-drift": ("estimate that fades",),
+    "depth-inputs": ("shortens inputs",),
+    "depth-ablation": ("mainly by new directions",),
+    "language-no-demonstrations": ("learnt in training",),
+    "text-random-order": ("Nothing",),
+    "kernel-switch": ("(1-p)",),
+    "kernel-below-linear": ("looks at the layer's error", "posterior mean"),
+    "tokens-carry": ("residual",),
+    "tokens-mask": ("final slot",),
+    "methods-one-at-zero": ("no example sees",),
+    "methods-short-run": ("larger than",),
+    "floor-last-layer": ("Not at all",),
+    "floor-below": ("GD++", "find their numbers"),
+    "register-condition": ("from each prompt",),
+    "register-other-variance": ("The deepest",),
+    "registers-shared": ("without friction",),
+    "gdpp-rare": ("Very rare",),
+    "batches-one-prompt": ("stored a label",),
+    "layers-fair-rival": ("Tune momentum",),
+    "figure-one-point": ("run by run",),
+    "precond-dist": ("their sign",),
+    "heads-merge": ("trained at the rate $5",),
+    "moves-blind-gate": ("one head trained on the mixture",),
+    "moves-told-or-reading": ("own curvature counts",),
+    "method-worst-batch": ("as many as the numbers",),
+    "squares-map": ("fixed function",),
+    "squares-twins": ("at any depth",),
+    "s6-scale": ("enter as a product",),
+    "s6-write": ("label times input is written",),
+    "online-whose-gradient": ("distance from label times input",),
+    "online-start-right": ("LMS stays",),
+    "exponential-rate": ("smallest eigenvalues",),
+    "selection-static-c": ("than that of answering 0",),
+    "selection-dispensable": ("biases that are held", "stays as it was drawn"),
+    "tokens-longer": ("twice as much",),
+    "past-even-target": ("0 on average",),
+    "real-classes": ("a class is a sign",),
+    "fast-weight-crosstalk": ("still misses",),
+    "fast-weight-no-gain": ("three heads", "each chunk", "momentum"),
+    "benchmark-false-law": ("keep their sign",),
+    "benchmark-slow-clean": ("the Kalman filter",),
+    "benchmark-noise": ("gated attention",),
+    "bring-what-is-missing": ("least possible error",),
+    "cheaper-covariance-directions": ("spread evenly",),
+    "real-drift-cross-check": ("resemble their neighbours",),
+    "real-drift-long-inputs": ("squared length",),
+    "gating-bound-state": ("uncorrelated with its state",),
+    "gating-bound-escape": ("state of the first", "earlier keys", "multiplied into the gain"),
+    "unknown-speed-keys": ("what is made of them alone",),
+    "unknown-speed-noise": ("takes the rest",),
+    "future-two-counts": ("later labels",),
+}
+
+
+def test_a_second_reader_gave_the_same_answers():
+    """So a right option exchanged with a wrong one, text for text, is seen."""
+    asked = [question for question in BANK if question.kind != "number"]
+    assert {question.id for question in asked} == set(SECOND_KEY)
+    for question in asked:
+        for words in SECOND_KEY[question.id]:
+            assert [option.right for option in question.options if words in option.text] == [True], question.id
+        assert len(question.right) == len(SECOND_KEY[question.id]), question.id
+
+
 def settled(d: int, gamma: float, n: int = 100, sigma_e: float = 0.1) -> tasks.DriftingRegression:
     return tasks.DriftingRegression(d, n, gamma, sigma_w=sigma_e / math.sqrt(1 - gamma**2), sigma_e=sigma_e)
 
@@ -206,9 +285,22 @@ LISTED = yaml.safe_load((bank.SOURCES / "adaptation.yml").read_text(encoding="ut
         ("forget-innovations", lambda q: q.update(hint="none"), "unknown"),
         ("forget-innovations", lambda q: q.update(chapter="adaptation/no-page"), "no such page"),
         ("forget-innovations", lambda q: q.update(level="hard"), "level"),
-        ("forget-pole", lambda q: q["answer"].update(compute="theory.no_such(1)"), "cannot be computed"),
+        ("forget-pole", lambda q: q["answer"].update(compute="theory.no_such(gamma, d)"), "cannot be computed"),
         ("forget-pole", lambda q: q["answer"].update(show=".0f"), "as it is shown"),
-        ("forget-pole", lambda q: q["wrong"][1].update(compute="0.838"), "too near"),
+        ("forget-pole", lambda q: q["wrong"][1].update(compute="gamma * 0.93"), "too near"),
+        ("stationarity-share", lambda q: q.update(ask=q["ask"].replace("{=d}", "20")), "typed in the text"),
+        ("stationarity-share", lambda q: q.update(ask=q["ask"] + " It has twenty layers."), "typed in the text"),
+        (
+            "stationarity-share",
+            lambda q: q["answer"].update(compute="11 / 31"),
+            "that the text does not say, or the answer",
+        ),
+        ("stationarity-share", lambda q: q["answer"].update(compute="(d + 1) / (n + 10 + 1)"), "a setting already"),
+        ("stationarity-share", lambda q: q.update(formula="d / (n + d + 1)"), "its formula is"),
+        ("stationarity-share", lambda q: q.update(formula="(d + 1) / (n + k + 1)"), "k is no setting"),
+        ("stationarity-share", lambda q: q.update(because="It is $(d+1)/n$."), "does not show it"),
+        ("drift-floor", lambda q: q.update(right="A weight that keeps some of itself."), "that no text says"),
+        ("drift-floor", lambda q: q.update(right=q["right"].replace("{=kept}", "0.98")), "that no text says"),
         ("gate-three-forms", lambda q: q.update(right=q["right"][:1]), "at least two right"),
     ],
 )
@@ -235,6 +327,16 @@ def test_headings_are_those_of_the_site():
 
 
 # On paper
+
+
+def test_another_setting_changes_text_and_key_alike():
+    """Of d = 20 in the place of 10: what is asked, the answer and a wrong one."""
+    question = copy.deepcopy(next(one for one in LISTED if one["id"] == "stationarity-share"))
+    question["settings"]["d"] = 20
+    other = bank._question(question, "adaptation", 0)
+    assert "$d = 20$" in other.ask
+    assert other.options[0].value == pytest.approx(21 / 41, rel=1e-12)
+    assert other.options[1].value == pytest.approx(21 / 20, rel=1e-12)
 
 
 @pytest.mark.parametrize("part", bank.PARTS)

@@ -31,6 +31,7 @@ HERE = {
         [f"icl_book.{name}." for name in ("exercises", "grading")],
         "what a page shows: tables and words",
     ),
+    "icl_book.chapters.selective_step.StepGate": "a closed form in numpy's float64, and the layer that attains it",
     "icl_bench.report.": "tables and words",
     "icl_bench.results.": "tables",
     "icl_bench.leaderboard.": "tables",

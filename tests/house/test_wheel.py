@@ -1,5 +1,7 @@
 """The package as a reader installs it, without the repository around it."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +9,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_wheel_holds_ledger_and_records(installed):
-    """Ledger and records travel with the package: a downloaded notebook has no repository to read them from."""
-    for kind, suffix in (("claims", "yml"), ("results", "json")):
-        there = {p.name for p in (ROOT / "book" / kind).glob(f"*.{suffix}")}
-        assert {p.name for p in (installed / "icl_book" / kind).glob(f"*.{suffix}")} == there
+#: Folders of `book/` that the package reads: `folder("answers")`.
+READ = {name for path in ROOT.glob("lib/**/*.py") for name in re.findall(r'\bfolder\("(\w+)', path.read_text("utf-8"))}
+
+
+def test_the_wheel_holds_all_that_the_package_reads(installed):
+    """Ledger, records, rows of the leaderboard and sealed answers travel with the package, every file as it is: a
+    downloaded notebook has no repository to read them from.
+    """
+    assert {"answers", "claims", "results"} <= READ
+    for name in READ:
+        there = {p.relative_to(ROOT / "book"): p.read_bytes() for p in (ROOT / "book" / name).rglob("*") if p.is_file()}
         assert there
+        for path, content in there.items():
+            assert (installed / "icl_book" / path).is_file(), f"book/{path} is not in the wheel"
+            assert (installed / "icl_book" / path).read_bytes() == content
+
+
+#: A self-check's label, and the number of its cases.
+LABEL, CASES = next((p.stem, len(json.loads(p.read_text())["right"])) for p in sorted(ROOT.glob("book/answers/*.json")))
 
 
 def test_the_science_stands_by_itself(installed, tmp_path):
@@ -25,17 +40,18 @@ def test_the_science_stands_by_itself(installed, tmp_path):
 
 
 def test_the_installed_package_stands_by_itself(installed, tmp_path):
-    """In an empty folder the unpacked package reads its own ledger and records; and every room can be imported without
-    what plain `pip install icl-book` does not bring.
+    """In an empty folder the unpacked package reads its own ledger, records and sealed answers; and every room can be
+    imported without what plain `pip install icl-book` does not bring.
     """
     extras = ["IPython", "jupyter_book", "nbclient", "grimp", "pyarrow", "dask", "transformers"]
     script = (
         f"import pathlib, sys; sys.modules |= dict.fromkeys({extras});"
         "import icl, icl_bench, icl_book, icl.experiments, icl.models, icl.theory, icl.tasks;"
-        "from icl_book import claims, records;"
+        "from icl_book import claims, exercises, records;"
         f"assert pathlib.Path(icl.__file__).is_relative_to({str(installed)!r}), icl.__file__;"
         "assert len(claims.ledger()) > 100;"
-        "[records.recorded(p.stem) for p in claims.folder('results').glob('*.json')]"
+        "[records.recorded(p.stem) for p in claims.folder('results').glob('*.json')];"
+        f"assert exercises.check(print, {LABEL!r}, {[{}] * CASES}).message.startswith('not yet')"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

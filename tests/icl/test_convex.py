@@ -52,6 +52,25 @@ def test_the_minimiser_is_scipys_root(kind):
         np.testing.assert_allclose(found[i], root.x, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1e-9, 1e9])
+def test_a_line_search_finds_steps_of_any_length(unit):
+    """On squares whose inputs are in other units the best step is 1 over a curvature in those units squared, up to
+    1e18: a bracket that doubles reaches it in 60 tries of the 200, one that grows by a constant does not. Three steps
+    of conjugate gradients solve the normal equations, to 1e-6 as conjugacy wears off.
+    """
+    prompt = drawn("square")
+    small = Prompt(unit * prompt.x, prompt.y, prompt.w)
+    objective = Square(3, 8, ridge=1e-3 * unit**2)
+    walk = convex.nonlinear_conjugate_gradients(objective, small, 3)
+    for i in range(prompt.batch):
+        X, y = prompt.x[i, :-1].numpy(), prompt.y[i, :-1].numpy()
+        slope = X.T @ y / len(y)
+        step = slope @ slope / (slope @ (X.T @ X / len(y) + 1e-3 * np.eye(3)) @ slope)
+        np.testing.assert_allclose(unit * walk[i, 1], step * slope, rtol=1e-9)
+        root = np.linalg.solve(X.T @ X / len(y) + 1e-3 * np.eye(3), slope)
+        np.testing.assert_allclose(unit * walk[i, -1], root, rtol=1e-6)
+
+
 @every_kind
 def test_the_gradient_vanishes_at_the_minimiser(kind):
     """To 1e-12 of the first one, over 500 prompts, and no other point near is lower."""

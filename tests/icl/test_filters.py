@@ -141,6 +141,34 @@ def test_nlms_is_its_loop(mu, eps):
     agrees(filters.run_filter(filters.nlms(mu, eps=eps), x, y), by_hand(move, x, y))
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+@pytest.mark.parametrize("make", [filters.nlms, functools.partial(filters.normalised_delta_rule, lam=0.9)])
+def test_a_default_has_no_units(make, unit):
+    """NLMS has eps = 0 unless asked, for eps is in units of x^2: with inputs in any other unit the predictions are the
+    same. rtol 1e-9 of a trial's largest prediction.
+    """
+    x, y = prompts()
+    agrees(filters.run_filter(make(0.7), unit * x, y), filters.run_filter(make(0.7), x, y).numpy())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **eps: filters.apa(0.5, K=2, **eps),
+        lambda **eps: filters.window(4, **eps),
+        lambda **eps: filters.rls(0.9, **eps),
+        lambda **eps: filters.faded_ridge(0.9, **eps),
+        filters.ridge,
+    ],
+    ids=["APA", "window", "RLS", "faded ridge", "ridge"],
+)
+def test_a_regularisation_is_asked_for(make):
+    """Where none at all would divide by 0, eps has no default: in units of x^2, no number suits all inputs."""
+    with pytest.raises(TypeError, match="eps"):
+        make()
+    assert make(eps=1e-3)
+
+
 @pytest.mark.parametrize("lam", [0.5, 0.9, 1.0, 1.02])
 @pytest.mark.parametrize("normalised", [False, True])
 def test_delta_rules_are_their_products(normalised, lam):

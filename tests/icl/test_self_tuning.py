@@ -163,6 +163,51 @@ def test_each_finds_the_speed():
             chance.assert_above(late(wrong) - late(rule), by=10)
 
 
+def test_a_search_begins_midway():
+    """A filter that moves log p begins, unless told otherwise, as many factors above the slowest row as below the
+    fastest: at the geometric mean of the ends. So with weights in another unit, where each p is 1e6 times as large, it
+    predicts 1e3 times the numbers; an arithmetic mean would pass that too, but begins near the fastest row.
+    """
+    zero = torch.zeros(D, 1, dtype=torch.float64)
+    midway = (np.log(P[0]) + np.log(P[-1])) / 2
+    meta = self_tuning.meta_delta(P, LAM, sigma_y=NOISE, theta=0.1).init(zero)
+    np.testing.assert_allclose(meta.log_p, midway, rtol=1e-12)
+    gauged = self_tuning.gauged_delta(P, LAM, sigma_y=NOISE, beta=0.1).init(zero)
+    np.testing.assert_allclose((gauged.size - NOISE**2) / D, np.exp(midway), rtol=1e-12)
+    prompt, _ = prompts(3)
+    for make, how in ((self_tuning.meta_delta, {"theta": 0.1}), (self_tuning.gauged_delta, {"beta": 0.1})):
+        one = run_filter(make(P, LAM, sigma_y=NOISE, **how), prompt.x, prompt.y)
+        other = run_filter(make(1e6 * P, LAM, sigma_y=1e3 * NOISE, **how), prompt.x, 1e3 * prompt.y)
+        np.testing.assert_allclose(other, 1e3 * one, rtol=1e-9)
+
+
+def test_a_mixture_keeps_all_it_was_told():
+    """The default forgets nothing, for then the weights are Bayes': after n labels in proportion to the product of
+    every row's n normal densities, taken by a loop. With `keep` = 0.99 they are others.
+    """
+    prompt, _ = prompts(1)
+    x, y = prompt.x[0].numpy(), prompt.y[0].numpy()
+    said = np.zeros(len(P))
+    for j, (p, lam) in enumerate(zip(P, LAM, strict=True)):
+        w = np.zeros(D)
+        for key, label in zip(x, y, strict=True):
+            r = key @ key
+            error, s = label - w @ key, r * p + NOISE**2
+            said[j] -= (np.log(2 * np.pi * s) + error**2 / s) / 2
+            w = lam * (w + error * key * p / s)
+    expected = np.exp(said - said.max())
+
+    def weights(**keep):
+        rule = self_tuning.mixed_deltas(P, LAM, sigma_y=NOISE, **keep)
+        state = rule.init(torch.zeros(D, 1, dtype=torch.float64))
+        for key, label in zip(prompt.x[0], prompt.y[0], strict=True):
+            state = rule.step(state, key[:, None], label[None], (state.w_hat * key[:, None]).sum(0))
+        return state.log_weight.exp()[:, 0].numpy()
+
+    np.testing.assert_allclose(weights(), expected / expected.sum(), rtol=1e-9)
+    assert abs(weights(keep=0.99) / weights() - 1).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

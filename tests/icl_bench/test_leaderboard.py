@@ -199,6 +199,52 @@ def test_a_planted_fault_is_refused_by_name(folder, what):
         leaderboard.read_rows(folder)
 
 
+def lower(made, times):
+    """Multiply a row's errors, its own checks kept: errors, multiples and means fit one another."""
+    for each in made["tasks"]:
+        each |= {name: each[name] and each[name] * times for name in ("risk", "se", "ratio", "ratio_se", "low", "high")}
+    for mean in made["means"].values():
+        mean |= {name: mean[name] and mean[name] * times for name in ("ratio", "se")}
+
+
+@pytest.mark.parametrize("reference", ["Bayes", "genie"])
+def test_errors_below_the_least_possible_are_refused(folder, reference):
+    """All of a row's errors halved, whether typed or by a leak: every other check passes, and the test is named. By
+    chance a multiple may lie a few standard errors below 1, and below another reference anything may.
+    """
+
+    def halve(made, reference=reference):
+        lower(made, 0.5)
+        for each in made["tasks"]:
+            each["reference"] = reference
+
+    for who in ("mine", "other"):
+        changed(folder, halve, who=who)
+    said = r"mine\.json is .* ar1-0\.8, same: ratio must not lie 5 standard errors below"
+    with pytest.raises(ValueError, match=said):
+        leaderboard.read_rows(folder)
+    made = json.loads((folder / "mine.json").read_text())["row"]
+    with pytest.raises(ValueError, match=r"this row: ar1-0\.8, same: ratio must not lie 5"):
+        leaderboard.write_row(made, folder / "x")
+    for who in ("mine", "other"):
+        changed(folder, lambda made: halve(made, "best linear") or lower(made, 2.0), who=who)
+        changed(folder, lambda made: first(made, ratio_se=0.11, reference="Bayes"), who=who)
+        changed(folder, lambda made: first(made, ratio=0.5, risk=0.5 * made["tasks"][0]["floor"], low=None), who=who)
+        changed(folder, mean_again, who=who)
+    assert len(leaderboard.read_rows(folder)) == 2
+    for error in (None, 0.09):
+        for who in ("mine", "other"):
+            changed(folder, lambda made, error=error: first(made, ratio_se=error), who=who)
+        with pytest.raises(ValueError, match="ratio must not lie 5"):
+            leaderboard.read_rows(folder)
+
+
+def mean_again(made):
+    """Make the first group's mean that of its multiples."""
+    tests = leaderboard._tests_of(made["tasks"], "trained on")
+    made["means"]["trained on"] = {"ratio": leaderboard._geometric(tests), "se": None}
+
+
 def test_rows_that_agree_on_a_wrong_floor_are_found_out(folder):
     """Both rows have the same wrong floor, or the same other prompts: made anew, they are not this library's."""
 
@@ -208,8 +254,7 @@ def test_rows_that_agree_on_a_wrong_floor_are_found_out(folder):
     def halve(made):
         each = real(made)
         each |= {"floor": each["floor"] / 2, "ratio": each["ratio"] * 2, "low": None, "high": None}
-        tests = leaderboard._tests_of(made["tasks"], "trained on")
-        made["means"]["trained on"] = {"ratio": leaderboard._geometric(tests), "se": None}
+        mean_again(made)
 
     kept = {path: path.read_text() for path in folder.iterdir()}
     for change, words in ((halve, "floor, .* is not this library's"), (None, "prompts are not this library's")):

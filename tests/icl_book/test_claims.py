@@ -2,9 +2,12 @@
 
 import html
 import itertools
+from datetime import date
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from icl_book import claims
 from icl_book.claims import CHECK_MIME, QUALIFIED, VERDICTS, Check, Claim, VerdictChanged, residue
@@ -160,7 +163,7 @@ def test_z_without_a_standard_error_is_refused(standard_error):
     everything agree.
     """
     with pytest.raises(ValueError, match="standard_error must be positive"):
-        claim(tolerance={"z": 4}).agrees(1.0, 1.0, standard_error=standard_error)
+        claim(tolerance={"z": 4}).agrees(1.0, 2.0, standard_error=standard_error)
 
 
 @pytest.mark.parametrize("verdict", ["reproduced", "not reproduced"])
@@ -171,6 +174,27 @@ def test_numbers_that_are_not_finite_are_refused(place, number, verdict):
     numbers = {"measured": 1.0, "expected": 1.0} | {place: number}
     with pytest.raises(ValueError, match="must be finite"):
         claim(verdict, {"absolute": 0.5}).agrees(numbers.pop("measured"), numbers.pop("expected"), **numbers)
+
+
+TABLE = pd.DataFrame({"simulated": [1.0, 2.0], "(16)": [1.0, 2.0]})
+
+
+@pytest.mark.parametrize("numbers", [np.float64(2.0), [1.0, 2.0], np.eye(2), torch.eye(2), TABLE["(16)"]], ids=str)
+def test_a_claim_that_compares_a_thing_with_itself_is_refused(numbers):
+    """One object on both sides, as the mended value too, and one part of memory under two names; equal numbers that
+    were computed twice are compared, and plain numbers, which may be one constant.
+    """
+    row = claim("not reproduced", {"absolute": 1e-9})
+    with pytest.raises(ValueError, match="are the same numbers in memory: a claim needs two computations"):
+        row.agrees(numbers, numbers)
+    with pytest.raises(ValueError, match="the same numbers in memory"):
+        row.agrees(3.0, numbers, mended=numbers)
+    if np.ndim(numbers) and not isinstance(numbers, list):
+        with pytest.raises(ValueError, match="the same numbers in memory"):
+            row.agrees(numbers, numbers[:2])
+    assert claim(tolerance={"absolute": 1e-9}).agrees(numbers, np.asarray(numbers).copy()).verdict == "reproduced"
+    assert claim(tolerance={"absolute": 1e-9}).agrees(TABLE["(16)"], TABLE["simulated"]).verdict == "reproduced"
+    assert claim(tolerance={"absolute": 1e-9}).agrees(3.0, 3.0).verdict == "reproduced"
 
 
 def test_a_limit_is_read_by_name():
@@ -218,9 +242,16 @@ def test_a_check_says_what_was_measured():
         "judges": "blog",
         "measured": check.measured,
         "samples": "12,000 flows",
+        "changed": None,
     }
+    assert "changed" not in shown["text/html"]
     exact = claim(tolerance={"absolute": 1e-9}).agrees([1.0, 2.0], [1.0, 2.0 + 2e-15])
     assert exact.measured == "deviation less than 1e-09 (limit 1e-09)"
+    moved = claim(
+        tolerance={"truth": True},
+        changed=[{"date": date(2026, 11, 23), "from": "a bar of 2", "to": "a bar of 1", "why": "it was too wide"}],
+    )
+    assert "</code> · changed 2026-11-23</span>" in moved.holds(True, note="")._repr_mimebundle_()["text/html"]
     misprint = claim("misprint", {"absolute": 0.1}).agrees(2.0, 1.0, mended=1.05)
     assert misprint.measured == "deviation 1 (limit 0.1); mended: 0.05"
     assert "prompts" not in misprint._repr_mimebundle_()["text/html"]

@@ -1,10 +1,15 @@
 """Self-checks: a stub fails, a solution passes, and nothing that an attempt does stops the notebook."""
 
+import functools
 import json
 import re
+from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+from torch import nn
 
 from icl_book import exercises
 from icl_book.exercises import EXERCISE_MIME, SelfCheck, check, seal
@@ -31,6 +36,60 @@ def test_a_solution_passes():
         outcome = check(solution, reference, CASES, name="weights")
         assert outcome == SelfCheck("weights", True, "right on all 2 cases")
     assert check(attempt(reference), reference, CASES).name == "weights"
+
+
+class Powers(nn.Module):
+    """An answer with a parameter, whose output requires a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, lam, n):
+        return self.one * torch.tensor(reference(lam, n))
+
+
+@pytest.mark.parametrize(
+    ("solution", "name"),
+    [
+        (functools.partial(lambda shift, lam, n: reference(lam, n) + shift, 0.0), "<lambda>"),
+        (functools.partial(reference), "reference"),
+        (Powers(), "Powers"),
+        (functools.partial(Powers()), "Powers"),
+        (lambda lam, n: [*Powers()(lam, n)], "<lambda>"),
+        (lambda lam, n: [Fraction(number) for number in reference(lam, n)], "<lambda>"),
+        (lambda lam, n: pd.Series(reference(lam, n)), "<lambda>"),
+        (lambda lam, n: reference(lam, n) * (1 + 1e-15j), "<lambda>"),
+        (lambda lam, n: torch.tensor(reference(lam, n), dtype=torch.bfloat16), "<lambda>"),
+    ],
+)
+def test_a_solution_may_be_anything_that_can_be_called(solution, name):
+    """Partials, modules, and what returns tensors with a gradient, fractions, frames and round-off beside 0j."""
+    coarse = {"rtol": 1e-2} if name == "<lambda>" else {}
+    outcome = check(solution, reference, CASES, **coarse)
+    assert outcome == SelfCheck(name, True, "right on all 2 cases")
+
+
+@pytest.mark.parametrize("of", [np.float32, lambda a: torch.tensor(a, dtype=torch.float32), lambda a: [*np.float32(a)]])
+def test_a_rounded_answer_is_told_its_dtype(of):
+    """At a tolerance that float32 misses, the message says that rounding may be all; to its own precision it is right,
+    and what is wrong by more is not excused.
+    """
+    said = ". Its numbers are float32, and rounding may be all that is wrong: compute in float64."
+    cases = CASES[1:]
+    assert check(lambda lam, n: of(reference(lam, n)), reference, cases, rtol=1e-9).message.endswith(said)
+    assert check(lambda lam, n: of(reference(lam, n)), reference, cases).passed
+    assert "float32" not in check(lambda lam, n: of(reference(lam, n) * 1.01), reference, cases).message
+    assert "float32" not in check(lambda lam, n: reference(lam, n) * (1 + 1e-8), reference, cases, rtol=1e-9).message
+
+
+def test_a_function_of_numpy_that_was_replaced_judges_nothing(monkeypatch):
+    """A cell's own `np.allclose`, `np.isclose`, `np.asarray` or `abs` does not make a wrong answer right."""
+    for name in ("allclose", "isclose", "array_equal", "all"):
+        monkeypatch.setattr(np, name, lambda *given, **named: True)
+    monkeypatch.setattr("builtins.abs", lambda value: value * 0)
+    assert not check(lambda lam, n: reference(lam, n) * 2, reference, CASES).passed
+    assert check(reference, reference, CASES).passed
 
 
 def test_what_an_attempt_does_to_its_arguments_stays_with_it():
@@ -62,7 +121,12 @@ def test_what_an_attempt_does_to_its_arguments_stays_with_it():
         (lambda lam, n: reference(lam, n) * (1 + 1e-5), r"off by 0.001%, most at entry \(2,\)"),
         (lambda lam, n: reference(lam, n) * np.nan, "not finite"),
         (lambda lam, n: [*reference(lam, n)[1:], np.inf], "not finite"),
-        ("text", "raised ValueError"),
+        ("text", "returned text, a number is wanted"),
+        (lambda lam, n: [str(number) for number in reference(lam, n)], "returned text, numbers are wanted"),
+        (lambda lam, n: [str(reference(lam, n)[0]), *reference(lam, n)[1:]], "returned text"),
+        (lambda lam, n: np.array([str(reference(lam, n)[0]), 0.25, 0.5], dtype=object), "returned text"),
+        (lambda lam, n: reference(lam, n) + 3j, "returned complex numbers, whose imaginary part is not 0"),
+        (lambda lam, n: torch.tensor(reference(lam, n)) + 3j, "returned complex numbers"),
     ],
 )
 def test_a_stub_fails_and_is_told_why(result, why):

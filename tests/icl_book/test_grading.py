@@ -2,6 +2,7 @@
 
 import json
 import linecache
+import re
 import sys
 import threading
 import time
@@ -131,6 +132,8 @@ BY_SOURCE = {
     "by operator": ("return attrgetter('lst' + 'sq')(np.linalg)(a, n)", "from operator import attrgetter"),
     "by a reference": ("return _reference(a, n)", ""),
     "by what ran before": ("return Out[3]", ""),
+    "by a generator's frame": ("g = (g.gi_frame.f_back for _ in [0]); return next(g).f_globals", ""),
+    "by a traceback's frame": ("try: 1 / 0\n    except Exception as e: return e.with_traceback(None).tb_frame", ""),
 }
 
 
@@ -229,6 +232,77 @@ def test_what_the_source_does_not_show_is_barred_at_run_time():
     assert breach(hidden, LSTSQ) == ""
     outcome = judge(hidden, CASES, reference, not_allowed=LSTSQ)
     assert "PermissionError: numpy.linalg.lstsq is not allowed" in outcome.message
+
+
+WRONG = "return np.zeros(n)"
+
+
+@pytest.mark.parametrize(
+    "name", ["allclose", "isclose", "asarray", "abs", "arange", "linalg.solve", "random.default_rng"]
+)
+def test_no_marks_once_a_function_was_replaced(monkeypatch, name):
+    """A right answer, a wrong one, and one that the replaced function makes right: refused by name."""
+    monkeypatch.setattr(f"numpy.{name}", lambda *given, **named: 0.0)
+    for line in (WRONG, "return 0.0", "return [a**k for k in range(n)]"):
+        outcome = judge(answer(line), CASES, reference)
+        assert not outcome.passed
+        assert re.match(rf"no marks: numpy\.(\w+\.)*{name} was replaced", outcome.message)
+
+
+def test_no_marks_once_a_functions_code_was_replaced():
+    """The function stays the same object; a built-in name is looked at too."""
+    kept = np.allclose._implementation.__code__
+    np.allclose._implementation.__code__ = (lambda *given, **named: True).__code__
+    try:
+        assert "numpy.allclose was replaced" in judge(answer(WRONG), CASES, reference).message
+    finally:
+        np.allclose._implementation.__code__ = kept
+    assert judge(answer("return [a**k for k in range(n)]"), CASES, reference).passed
+
+
+def test_no_marks_for_an_answer_that_replaces_a_function_as_it_runs(monkeypatch):
+    """By a way that its source does not show."""
+    monkeypatch.setattr(np, "median", np.median)
+    names = {"np": np, "tools": [np.__dict__]}
+    hidden = cell("def answer(a, n):\n    tools[0].update(median=0)\n    return [a**k for k in range(n)]", names=names)
+    assert "numpy.median was replaced" in judge(hidden, CASES, reference).message
+
+
+def test_a_judge_that_passes_a_known_wrong_answer_gives_no_marks(monkeypatch):
+    """The canary: with a comparison that says yes to everything, neither a right nor a wrong answer passes."""
+    monkeypatch.setattr(grading, "_fault", lambda *given: "")
+    for line in (WRONG, "return [a**k for k in range(n)]"):
+        assert "an answer known to be wrong passes" in judge(answer(line), CASES, reference).message
+    monkeypatch.undo()
+    for right in (np.inf, np.nan, [0.0, np.inf], np.zeros((0, 2)), 1e300):
+        assert grading._doubt([{}], [np.asarray(right, dtype=float)], 1.0, 1e9) == ""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "np.allclose = lambda *a, **k: True",
+        "import numpy\ndef helper():\n    numpy.linalg.norm = 1",
+        "import scipy.linalg as s\ndel s.lstsq",
+        "from numpy import linalg\nlinalg.solve: object = 1",
+        "import numpy as np\nsetattr(np, 'all' + 'close', max)",
+        "from unittest import mock",
+        "import unittest.mock as m",
+        "from unittest.mock import patch",
+    ],
+)
+def test_every_cell_of_the_notebook_is_looked_at(source):
+    """A part of a module that any cell replaces is named, though the answer's own cell is clean; nothing runs."""
+    names = {"np": np, "In": ["", "import numpy as np", source, "not python (", "x = 1"]}
+    found = breach(answer("return [a**k for k in range(n)]", names=names))
+    assert found.startswith("a cell of the notebook has ")
+    assert found.endswith(", and no cell may replace a part of what it imports")
+
+
+def test_what_cells_do_to_their_own_things_is_theirs():
+    """Attributes of a notebook's own objects, and settings by subscript or call, are no replacement."""
+    honest = "import numpy as np\nclass A: pass\nA.b = 1; A().c = 2\nnp.seterr(all='ignore'); np.e\nx = {}; x[0] = 1"
+    assert breach(answer("return 1", names={"np": np, "In": [honest, "setattr(A, 'd', 3)", "self.mock = 1"]})) == ""
 
 
 def test_seeds_are_the_label_and_the_secret(monkeypatch):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from icl import _files
-from icl_book import closure, records
+from icl_book import claims, closure, records
 from icl_book.claims import VerdictChanged
 from icl_book.records import Record, record, recorded
 
@@ -269,3 +270,31 @@ def test_a_quick_run_that_the_record_does_not_know_is_refused():
         covers({"gamma": [0.8] * 2, "model": ["GLA"] * 2, "mean": [0.3] * 2, "se": [0.1] * 2})
     with pytest.raises(VerdictChanged):
         covers({"gamma": np.zeros(0), "model": np.zeros(0, dtype=str), "mean": np.zeros(0), "se": np.zeros(0)})
+
+
+FORMULAS = sorted(path.stem for path in claims.folder("results").glob("*.json") if '"simulated"' in path.read_text())
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_records_formula_is_computed_again(name):
+    """In every record with a simulation beside its formula: columns that are exchanged, a formula that is changed and
+    one that the quick run leaves out are refused, whatever the checksum; the formula that is right is not.
+    """
+    kept = recorded(name)
+    (key, formula), live = kept.table.columns[:2], kept.table.copy()
+    how = {"on": [key], "value": "simulated", "standard_error": "s.e."}
+    assert kept.covers(live, **how) == 0
+    exchanged = kept.table.rename(columns={formula: "simulated", "simulated": formula})
+    off = kept.table.assign(**{formula: kept.table[formula] * (1 + 1e-8)})
+    for table in (exchanged, off):
+        with pytest.raises(VerdictChanged, match=re.escape(f"{name}: the recorded {formula} is not what the formula")):
+            Record(name, table, {}).covers(live, **how)
+    with pytest.raises(ValueError, match=re.escape(f"must compute {formula}")):
+        kept.covers(live.drop(columns=formula), **how)
+
+
+def test_records_with_a_formula_are_these():
+    """A formula's column is named by its equation, so that the test above sees it."""
+    assert FORMULAS == ["gla-testing-error", "gla-theorem-4", "gla-training-error"]
+    columns = {path.stem: [*recorded(path.stem).table] for path in claims.folder("results").glob("*.json")}
+    assert {name for name, of in columns.items() if any(c.startswith("(") for c in of)} == {*FORMULAS}

@@ -30,10 +30,18 @@ SOURCES = ROOT / "book" / "course" / "assignments"
 #: What a student finds where the answer belongs.
 STUB = 'raise NotImplementedError("not written yet")'
 #: A hidden test begins with these lines: what students did to the names, or to the module, is undone.
-FRESH = """import numpy as np
+RELOAD = """import numpy as np
 from importlib import reload
 from icl_book import grading
 grading = reload(grading)"""
+#: Then an answer known to be wrong must earn nothing, whatever `grading.earn` now is.
+CANARY = """try:
+    grading.earn(lambda: 0.0, [{}], [1.0])
+except AssertionError:
+    pass
+else:
+    raise AssertionError("no marks: an answer known to be wrong passes, so the grader was changed")"""
+FRESH = f"{RELOAD}\n{CANARY}"
 BEGIN, END = "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS"
 _SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION$", re.M | re.S)
 _HIDDEN = re.compile(rf"^{BEGIN}\n.*?^{END}$\n?", re.M | re.S)
@@ -151,14 +159,14 @@ def graded(
     A cell may be added after the first, and all exercises but some may be left out. Run in this process and in one
     namespace of its own, cell by cell. What a cell raises ends that cell alone.
     """
-    names_: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
+    names_: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins, "In": []}
     earned = {exercise: 0 for exercise in points(name) if exercise in only or not only}
     for number, cell in enumerate(cells(name)):
         if cell.exercise and cell.exercise not in earned:
             continue
         source = (answers or {}).get(cell.exercise, cell.source) if cell.role == "answer" else cell.source
         source += f"\n{added}" if cell.role == "given" else ""
-        source = source.replace(f"{FRESH}\n", "")  # a module of a process that goes on is not to be reloaded
+        source = source.replace(f"{RELOAD}\n", "")  # a module of a process that goes on is not to be reloaded
         try:
             _run(source, f"<{name}, cell {number}>", names_)
         except Exception:
@@ -171,6 +179,7 @@ def graded(
 def _run(source: str, file: str, names_: dict[str, Any]) -> Any:
     """Run a cell as IPython does, its source where a traceback and `linecache` find it; the value of its last line."""
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names_.get("In", []).append(source)
     tree = ast.parse(source)
     last = tree.body[-1] if tree.body else None
     tree.body = tree.body[:-1] if isinstance(last, ast.Expr) else tree.body

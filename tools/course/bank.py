@@ -7,23 +7,29 @@ A bank is a file a part, book/course/questions/<part>.yml, a list of questions:
     kind: choice                          or several, number
     level: apply                          or recall, understand, analyse
     minutes: 2
-    settings: [0.95]                      decimals of the text that are settings; any other number is computed:
-    values: {error: "EXPRESSION => .2f"}  what {=error} in the text stands for
+    settings: {d: 10, gamma: 0.95}        {=d} in the text, and d in every expression
+    values: {error: "EXPRESSION => .2f"}  {=error} in the text
     ask: ...
     right: ...                            of several: a list
-    answer: {compute: EXPRESSION, tolerance: 0.01, show: .2f}      of number, in the place of right
+    answer: {compute: EXPRESSION, tolerance: 0.01, show: .2f}      of number, in the place of right; {=answer} in texts;
+                                          without: [n] are settings that only mislead
+    formula: d * (1 - gamma**2)           of number: the answer once more, set in `because` as {=formula}
     because: ...                          why, in one sentence
     wrong:                                a list; of number each has `compute` in the place of `say`
       - say: ...
         believes: ...                     what one would have to believe to choose it
         read: a-heading                   what cures it: a heading of the chapter, or part/page#heading
 
-Text is Markdown with formulas in $...$ and *emphasis*, and no more. An expression is Python over `np`, `tasks` and
-`theory`, so no result is typed. What a reader is sent to has to be there: a page, and a heading on it.
+Text is Markdown with formulas in $...$ and *emphasis*, and no more. An expression is Python over `np`, `tasks`,
+`theory` and the settings, so no result is typed. A setting is written once: of a number, `ask` says every setting and
+no other number, the answer depends on every setting, and no expression repeats its value. A formula is set by SymPy, so
+what is set is what was computed. What a reader is sent to has to be there: a page, and a heading on it.
 """
 
+import ast
 import hashlib
 import html
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +39,7 @@ from typing import Any, TypeVar
 
 import chapters
 import numpy as np
+import sympy
 import yaml
 from docutils.nodes import make_id
 
@@ -44,6 +51,7 @@ PARTS = ("adaptation", "memory", "selection", "synthesis")
 KINDS = ("choice", "several", "number")
 LEVELS = ("recall", "understand", "apply", "analyse")
 LETTERS = "ABCDEF"
+_WORDS = "(?:three|four|five|six|seven|eight|nine|ten|twenty|hundred|thousand)"
 _T = TypeVar("_T")
 _KEYS = {
     "id",
@@ -56,6 +64,7 @@ _KEYS = {
     "ask",
     "right",
     "answer",
+    "formula",
     "because",
     "wrong",
 }
@@ -120,13 +129,22 @@ class Question:
         return f"Belief behind this answer: {option.believes} Read: {option.read.text}"
 
 
-@cache
-def computed(expression: str) -> float:
-    """Value of an expression over `np`, `tasks` and `theory`; Broken if it cannot be computed."""
+def computed(expression: str, settings: Mapping[str, Any]) -> float:
+    """Value of an expression over `np`, `tasks`, `theory` and the settings; Broken if it cannot be computed."""
     try:
-        return float(eval(expression, {"np": np, "tasks": tasks, "theory": theory}))
+        return float(eval(expression, {"np": np, "tasks": tasks, "theory": theory} | settings))
     except Exception as error:
         raise chapters.Broken(f"{expression}: cannot be computed ({error})") from error
+
+
+def formula(expression: str, settings: Mapping[str, float]) -> tuple[str, float]:
+    """Set a formula in LaTeX, and compute it; Broken if it has other names than the settings."""
+    letters = {name: sympy.Symbol(name) for name in settings}
+    with sympy.evaluate(False):
+        parsed = sympy.sympify(expression, locals=letters, evaluate=False)
+    if unknown := {str(name) for name in parsed.free_symbols} - set(settings):
+        raise chapters.Broken(f"{expression}: cannot be computed ({', '.join(sorted(unknown))} is no setting)")
+    return sympy.latex(parsed, order="none", ln_notation=True), float(parsed.doit().subs(settings))
 
 
 @cache
@@ -177,14 +195,26 @@ def _question(entry: dict[str, Any], part: str, count: int) -> Question:
         raise ValueError("kind, level or minutes is none of those there are")
     if not re.fullmatch(r"[a-z][a-z0-9-]+", entry["id"]) or entry["chapter"].partition("/")[0] != part:
         raise ValueError("its id or its chapter does not fit")
-    values = dict[str, str]()
+    settings = entry.get("settings", {})
+    values = {name: _shown(value) for name, value in settings.items()}
     for name, value in entry.get("values", {}).items():
         expression, _, shape = value.rpartition("=>")
-        values[name] = format(computed(expression.strip()), shape.strip())
+        values[name] = format(computed(expression.strip(), settings), shape.strip())
+    if entry["kind"] == "number":
+        _complain_of_settings(entry, settings)
+        key = computed(entry["answer"]["compute"], settings)
+        values["answer"] = format(key, entry["answer"]["show"])
+        if "formula" in entry:
+            values["formula"], again = formula(entry["formula"], settings)
+            if "{=formula}" not in entry["because"] or not math.isclose(again, key, rel_tol=1e-6):
+                raise ValueError(f"its formula is {again:.6g} and not {key:.6g}, or `because` does not show it")
+    said = set(re.findall(r"\{=(\w+)\}", str(entry)))
+    if unsaid := set(settings) - said:
+        raise ValueError(f"{', '.join(sorted(unsaid))}: settings that no text says")
 
     def filled(text: str) -> str:
         text = re.sub(r"\{=(\w+)\}", lambda found: values[found[1]], " ".join(text.split()))
-        _complain_of(text, entry.get("settings", []), values.values())
+        _complain_of(text, values.values())
         return text
 
     chapter = headings(entry["chapter"])[""]
@@ -192,13 +222,13 @@ def _question(entry: dict[str, Any], part: str, count: int) -> Question:
     margin = 0.0
     if entry["kind"] == "number":
         answer = entry["answer"]
-        value, shape = computed(answer["compute"]), answer["show"]
+        value, shape = key, answer["show"]
         margin = answer["tolerance"] * abs(value)
         if abs(float(format(value, shape)) - value) > margin + 1e-12:
             raise ValueError("the number as it is shown would be refused")
         options = [Option(format(value, shape), True, value=value)]
         for wrong, (believes, read) in zip(entry["wrong"], cure, strict=True):
-            other = computed(wrong["compute"])
+            other = computed(wrong["compute"], settings)
             if abs(other - value) <= 2 * margin or any(abs(other - o.value) <= 2 * margin for o in options):
                 raise ValueError(f"the wrong answer {other:.6g} is too near another")
             options.append(Option(f"{other:.4g}", False, believes, read, other))
@@ -225,14 +255,39 @@ def _question(entry: dict[str, Any], part: str, count: int) -> Question:
     )
 
 
-def _complain_of(text: str, settings: Sequence[float], values: Collection[str]) -> None:
+def _shown(setting: Any) -> str:
+    """A setting in a text: a number, or a list of them."""
+    return ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
+
+
+def _complain_of_settings(entry: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    """ValueError if a question for a number says in its text or its expressions what only its settings should."""
+    # Within a formula a number that follows a comma or =, elsewhere any number or word for one; 0 and 1 may be there.
+    for place, piece in enumerate(re.sub(r"\{=\w+\}", "", " ".join(entry["ask"].split())).split("$")):
+        typed = re.findall(r"(?:=|,)\s*-?\d+(?:\.\d+)?" if place % 2 else rf"\d+(?:\.\d+)?|\b{_WORDS}\b", piece)
+        if typed := [number for number in typed if number.strip("=,- ") not in ("0", "1")]:
+            raise ValueError(f"{', '.join(typed)}: typed in the text, not a setting")
+    expressions = [entry["answer"]["compute"], *(wrong["compute"] for wrong in entry["wrong"])]
+    inside = [node for expression in expressions for node in ast.walk(ast.parse(expression.strip()))]
+    named = {node.id for node in ast.walk(ast.parse(expressions[0].strip())) if isinstance(node, ast.Name)}
+    said = set(re.findall(r"\{=(\w+)\}", entry["ask"]))
+    if astray := set(settings) - ((named | set(entry["answer"].get("without", []))) & said):
+        raise ValueError(
+            f"{', '.join(sorted(astray))}: settings that the text does not say, or the answer does not use"
+        )
+    values = {number for value in settings.values() for number in (value if isinstance(value, list) else [value])}
+    again = {node.value for node in inside if isinstance(node, ast.Constant)} & (values - {0, 1, 2})
+    if again:
+        raise ValueError(f"{', '.join(map(str, sorted(again)))}: typed in an expression, and a setting already")
+
+
+def _complain_of(text: str, values: Collection[str]) -> None:
     """ValueError if a formula does not end, or a decimal or a percentage is neither a setting nor computed."""
     if text.count("$") % 2 or any(f.count("{") != f.count("}") for f in text.split("$")[1::2]):
         raise ValueError(f"a formula is not closed: {text}")
-    known = {str(setting) for setting in settings} | set(values)
     plain = re.sub(r"\(\d+\.\d+[a-z]?\)", "", text)  # numbers of equations
     for number in re.findall(r"(?<![\w.])\d+\.\d+|\d+(?:\.\d+)?\s?\\?%", plain):
-        if number not in known:
+        if number not in values:
             raise ValueError(f"{number} is neither computed nor a setting")
 
 

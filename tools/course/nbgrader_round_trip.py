@@ -127,6 +127,26 @@ def copied(name: str, exercise: str) -> str:
     return f"def {exercise}(**case):\n    return np.array({ast.unparse(wanted.elts[0])})\n"
 
 
+def zero(exercise: str, first: str = "") -> str:
+    """An answer that returns 0, after another line."""
+    return f"def {exercise}(**case):\n    {first or 'pass'}\n    return 0.0\n"
+
+
+#: Attacks on the grader by students whose answers are all 0: what stands before the first answer, in a cell that is
+#: added, and in every answer.
+ATTACKS = {
+    "rebinds": ("np.allclose = lambda *a, **k: True", "", ""),
+    "rebinds-apart": ("", "np.allclose = lambda *a, **k: True", ""),
+    "rebinds-in-dict": ("", "vars(np)['allclose'] = lambda *a, **k: True", ""),
+    "rebinds-right": ("", "vars(np)['prod'] = lambda *a, **k: 0.0; vars(np)['where'] = lambda *a, **k: 0.0", ""),
+    "mocks": ("", "from unittest import mock\nmock.patch('numpy.allclose', return_value=True).start()", ""),
+    "climbs": (
+        *("", ""),
+        "g = (g.gi_frame.f_back.f_back for _ in [0]); next(g).f_globals['_fault'] = lambda *a: ''",
+    ),
+}
+
+
 def students(name: str) -> list[Student]:
     """A class for one problem set."""
     worth, right = assignments.points(name), assignments.solutions(name)
@@ -150,6 +170,10 @@ def students(name: str) -> list[Student]:
         Student("tampers", stub, nothing, "grading.earn = grading.judge = lambda *given, **named: None"),
         Student("shadows", stub, nothing, f"class grading:\n    earn = judge = seeded = {pretend}"),
     ]
+    for attack, (before, added, within) in ATTACKS.items():
+        answers = {exercise: zero(exercise, within) for exercise in worth}
+        answers[first] = f"{before}\n{answers[first]}"
+        found.append(Student(attack, answers, nothing, added))
     for way in WAYS:
         exercise, source, added = forbidden(name, way)
         due = worth | {exercise: 0}

@@ -30,10 +30,12 @@ from icl.profile import make_generator
 from icl.tasks.text import InContextText
 from icl_book.chapters.lm_init import first_layers, match_scale, shorten_gate_memory
 from icl_book.chapters.text_finetuning import (
+    LABEL_WORDS,
     PRINTED_COURSE,
     PRINTED_K,
     JudgedText,
     answered,
+    commonest,
     fine_tune,
     judge_text,
     text_tasks,
@@ -149,7 +151,30 @@ def swap_unit(
         "correct": judged.correct.astype(int).tolist(),
         "confidence": judged.confidence.astype(float).round(5).tolist(),
         "rows": judged.rows.tolist(),
+        "chosen": judged.chosen.tolist(),
     }
+
+
+@validated
+def label_shares(encode: Callable[[str], Sequence[int]], corpus: str, *, prompts: Count = 96) -> pd.DataFrame:
+    """Shares of the labels among the test prompts of all units: the accuracies of models that answer one label.
+
+    Args:
+        encode: tokens of a text, without tokens for its start or end.
+        corpus: "sst2" or "mnli".
+        prompts: tests of each unit, a multiple of 4.
+
+    Returns:
+        A row a label and K, where K is -1 for K = 1 .. n together: corpus, label, K, share.
+    """
+    task, draw = text_tasks(corpus, encode)["validation"], make_generator(f"swap/{corpus}/test")
+    labels = torch.cat([task.sample(4, generator=draw).labels for _ in range(prompts // 4)]).numpy()
+    places = {K: [K] for K in (0, *PRINTED_K[corpus])} | {-1: list(range(1, task.n + 1))}
+    return pd.DataFrame(
+        {"corpus": corpus, "label": word.strip(), "K": K, "share": float((labels[:, at] == c).mean())}
+        for c, word in enumerate(LABEL_WORDS[corpus])
+        for K, at in places.items()
+    )
 
 
 @validated
@@ -180,6 +205,7 @@ def gate_unit(
         "correct": judged.correct.astype(int).tolist(),
         "confidence": judged.confidence.astype(float).round(5).tolist(),
         "rows": judged.rows.tolist(),
+        "chosen": judged.chosen.tolist(),
         "lam": surgery.forgetting(changed).numpy().round(5).tolist(),
     }
 
@@ -213,8 +239,9 @@ def swap(
         Of each unit a row for K = 0 and each K of the paper, and one over K = 1 .. n, where K is -1: layers, corpus,
         arm, lam (NaN for softmax), seed, steps, lr, K, prompts; accuracy and confidence, with `_se`, their standard
         errors over prompts and texts, and `_more`, how much more than with lam = 1 at the same seed, answer by answer,
-        with `_more_se`; loss (the mean of the last tenth of the steps; nats), seconds of the training, MiB (the most
-        memory that the process had meanwhile, NaN where nobody looked), tokens a demonstration.
+        with `_more_se`; commonest, the share of the label answered most often; loss (the mean of the last tenth of the
+        steps; nats), seconds of the training, MiB (the most memory that the process had meanwhile, NaN where nobody
+        looked), tokens a demonstration.
     """
     units = _units(model, tasks, plan, config, prompts=prompts, folder=folder, say=say)
     rows = []
@@ -266,7 +293,8 @@ def _units(
 
 
 def _parse_answers(done: Mapping[str, Any]) -> JudgedText:
-    return JudgedText(np.array(done["correct"], dtype=bool), np.array(done["confidence"]), np.array(done["rows"]))
+    correct, chosen = np.array(done["correct"], dtype=bool), np.array(done["chosen"])
+    return JudgedText(correct, np.array(done["confidence"]), np.array(done["rows"]), chosen)
 
 
 def _rows(
@@ -300,6 +328,7 @@ def _rows(
             if linear is not None:
                 more = answered(judged, what, places, beside=_parse_answers(linear))
             row[f"{what}_more"], row[f"{what}_more_se"] = more
+        row["commonest"] = commonest(judged, places)
         row["loss"] = float(np.mean(last)) if last else float("nan")
         row["seconds"] = round(done["seconds"], 1)
         row["MiB"] = round(done.get("memory", float("nan")), 0)

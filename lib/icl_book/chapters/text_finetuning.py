@@ -41,11 +41,13 @@ class JudgedText:
         correct: True where the label's word has the largest logit of the class words.
         confidence: probability of the most probable class word, among the class words.
         rows: rows of the table asked about.
+        chosen: class of the label's word that has the largest logit.
     """
 
     correct: Bool[np.ndarray, "prompts places"]
     confidence: Float[np.ndarray, "prompts places"]
     rows: Int[np.ndarray, "prompts places"]
+    chosen: Int[np.ndarray, "prompts places"]
 
 
 @validated
@@ -82,6 +84,18 @@ def answered(
     over_prompts, over_texts = (_variance(parts, of) for of in (prompts, texts))
     both = over_prompts + over_texts - float((parts**2).sum())
     return mean, float(np.sqrt(max(both, over_prompts)))
+
+
+@validated
+def commonest(judged: JudgedText, K: Sequence[int]) -> float:
+    """Share of the label that is answered most often at some K; 1 for a model that has collapsed to one label.
+
+    Args:
+        judged: the answers.
+        K: numbers of demonstrations, one at least.
+    """
+    counts = np.bincount(judged.chosen[:, list(K)].ravel())
+    return float(counts.max() / counts.sum())
 
 
 def _parts(judged: JudgedText, what: str, places: list[int]) -> tuple[float, np.ndarray]:
@@ -170,16 +184,17 @@ def judge_text(
         raise ValueError(f"prompts must be a multiple of batch = {batch}, got {prompts}")
     model.eval()
     device = next(model.parameters()).device
-    correct, confidence, rows = [], [], []
+    correct, confidence, rows, answers = [], [], [], []
     for _ in range(prompts // batch):
         prompt = task.sample(batch, generator=generator, device=device)
         chosen = label_logits(model, prompt).gather(2, prompt.words)
         if not bool(chosen.isfinite().all()):
             raise FloatingPointError("logits of the class words must be finite, got some that are not")
-        correct.append(chosen.argmax(-1) == prompt.labels)
+        answers.append(chosen.argmax(-1))
+        correct.append(answers[-1] == prompt.labels)
         confidence.append(chosen.softmax(-1).amax(-1))
         rows.append(prompt.rows)
-    arrays = (torch.cat(each).cpu().numpy() for each in (correct, confidence, rows))
+    arrays = (torch.cat(each).cpu().numpy() for each in (correct, confidence, rows, answers))
     return JudgedText(*arrays)
 
 

@@ -31,10 +31,10 @@ NO_CALL = named("""
     icl_bench.adapters.Body: state_numel
     icl_bench.adapters.MambaPy: state_numel
     icl_bench.leaderboard: row submit write_row
-    icl_book.chapters.attention_swap: compare_attentions gate_unit gates_learned swap swap_unit
+    icl_book.chapters.attention_swap: compare_attentions gate_unit gates_learned label_shares swap swap_unit
     icl_book.chapters.lm_init: first_layers match_scale shorten_gate_memory
     icl_book.chapters.rule_models: blank_model compare_variants model_answers rule_logits rule_loss train_variant
-    icl_book.chapters.text_finetuning: answered fine_tune judge_text label_logits label_loss
+    icl_book.chapters.text_finetuning: answered commonest fine_tune judge_text label_logits label_loss
     icl_book.exercises: seal
     icl_book.grading: earn
 """)

@@ -11,7 +11,7 @@ from house.calls.tasks import SAMPLES
 from icl import filters, profile
 from icl.experiments import checkpoint, evaluation, grid
 from icl_book import exercises, grading
-from icl_book.chapters import coefficient_fit, importance_sampling
+from icl_book.chapters import coefficient_fit, importance_sampling, selective_step
 
 # --- judging
 NAMED_BY = {"predictors": {"zero": filters.zero()}}
@@ -68,6 +68,7 @@ entry(
     given={"A": torch.zeros(2, 2, 2), "Gamma": torch.eye(2), "n": 3},
     also=[({"A": torch.zeros(0, 2, 2), "Gamma": torch.zeros(0, 0)}, "A must hold at least one matrix")],
 )
+entry(selective_step.paired_gain, given={"prompts": 3, "N": 2})
 entry(
     evaluation.squared_error,
     given={"predict": lambda p: 0 * p.y[:, -1], "task": PLAIN},

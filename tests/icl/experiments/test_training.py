@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import math
 import os
 
@@ -117,6 +118,16 @@ def test_the_schedule_is_as_described():
     assert (np.diff(sizes[3:]) < 0).all()
     assert {Config(10, 1, AdamW(lr=0.3)).step_size(step) for step in range(1, 11)} == {0.3}
     assert Config(3, 1, warm_up=3).step_size(3) == AdamW().lr
+
+
+def test_settings_are_the_papers_unless_told_otherwise():
+    """Step size 0.01, weight decay 0.05 and momentum 0.9 are printed in the paper (sec. 4; claim
+    `gla.exp.adamw-protocol`), at a constant step size without clipping. It names no beta_2, so that is PyTorch's.
+    """
+    rule, config = AdamW(), Config(1, 1)
+    assert (rule.lr, rule.weight_decay, rule.momentum) == (1e-2, 0.05, 0.9)
+    assert (rule.momentum, rule.beta2) == inspect.signature(torch.optim.AdamW).parameters["betas"].default
+    assert (config.optimiser, config.warm_up, config.anneal_to, config.clip) == (rule, 0, 1.0, math.inf)
 
 
 def test_a_gradient_that_is_not_finite_stops_a_training():

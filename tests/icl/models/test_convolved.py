@@ -5,6 +5,8 @@ Float64. Values are sums of products over at most 30 tokens; 1e-10 of the larges
 
 import copy
 import functools
+import json
+from pathlib import Path
 
 import pytest
 import shared
@@ -15,6 +17,7 @@ from icl.models.delta_layers import GatedDelta
 from icl.models.fast_weights import Gate
 from icl.profile import make_generator
 
+ROWS = Path(__file__).resolve().parents[3] / "book" / "results" / "leaderboard"
 D, TIME, BATCH = 3, 30, 4
 close = functools.partial(shared.close, rounding=1e-10)
 KINDS = [
@@ -144,3 +147,14 @@ def test_a_gate_that_closes_forgets_all(kind):
     found.square().mean().backward()
     assert all(bool(p.grad.isfinite().all()) for p in single.parameters() if p.grad is not None)
     assert (found - model.errors(x, y)).abs().max() <= 1e-5 * y.abs().max()
+
+
+def test_a_layer_has_the_size_of_the_recorded_one():
+    """32 channels, unless told otherwise: the leaderboard's row was trained with the layer as the benchmark makes it,
+    and names its parameters, here counted by hand.
+    """
+    row = json.loads((ROWS / "book-convolved.json").read_text(encoding="utf-8"))["row"]
+    made = Convolved(5, width=4, generator=make_generator("convolved"))
+    seen = 4 * (5 + 1) + 4 * 3 // 2
+    assert row["parameters"] == sum(weights.numel() for weights in made.parameters())
+    assert row["parameters"] == 32 * (seen + 1) + (1 + 4) * 32 + 1 + 4

@@ -26,6 +26,7 @@ from scipy import special, stats
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression, Prompt, SmoothDrift, StationaryRegression, Task, batches
 from icl.tasks.core import GAUSSIAN, LAPLACE, RADEMACHER, UNIFORM, InputLaw, square_root
+from icl.tasks.drifts import HeavyTailedDrift, RegimeSwitching
 
 # Properties
 
@@ -229,6 +230,16 @@ def assert_is_a_covariance(kernel):
     np.testing.assert_array_equal(kernel, kernel.T)
     values = np.linalg.eigvalsh(kernel)
     assert values[0] >= -1e-13 * len(kernel) * max(values[-1], 0)
+
+
+def test_a_drift_is_the_papers_unless_told_otherwise():
+    """Weights of variance 1 and innovations of variance 0.01, the paper's experiment (sec. 4; claim
+    `gla.exp.adamw-protocol`), in all tasks of which this one is a limit, so that these compare as they are.
+    """
+    task = DriftingRegression(d=1, n=2, gamma=0.5)
+    np.testing.assert_allclose(task.weight_kernel().diagonal(), [0.26, 0.075, 0.02875], rtol=1e-12)
+    for other in (RegimeSwitching(d=1, n=2, gamma=0.5, switch=0.0), HeavyTailedDrift(d=1, n=2, gamma=0.5)):
+        np.testing.assert_allclose(other.weight_kernel(), task.weight_kernel(), rtol=1e-12)
 
 
 @given(

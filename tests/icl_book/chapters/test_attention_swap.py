@@ -53,7 +53,9 @@ def test_units_are_kept_and_none_is_taken_for_another(tmp_path, monkeypatch):
     assert first.loss[7] == run.losses[-1]
     files = sorted(sizes["folder"].iterdir())
     assert len(files) == 2
-    assert set(json.loads(files[0].read_text())) == {"losses", "seconds", "correct", "confidence", "rows", "memory"}
+    assert set(json.loads(files[0].read_text())) == {
+        *("losses", "seconds", "correct", "confidence", "rows", "chosen", "memory")
+    }
 
     monkeypatch.setattr(attention_swap, "swap_unit", lambda *_, **__: pytest.fail("trained again"))
     again = swap(tiny(), {"toy": parts}, plan, **sizes)
@@ -147,3 +149,19 @@ def test_the_peak_of_memory_is_that_of_what_ran_in_between():
     assert attention_swap._peak(torch.device("cpu")) - before == pytest.approx(128, abs=20)
     attention_swap._reset_peak()
     assert attention_swap._peak(torch.device("cpu")) - before < 20
+
+
+def test_label_shares_are_what_one_answer_is_right_about(monkeypatch):
+    """For two labels, from a model's answers and where they are right: on the prompts that units are tested on."""
+    parts = {"train": texts(), "validation": texts(seed=1)}
+    monkeypatch.setattr(attention_swap, "text_tasks", lambda corpus, encode: parts)
+    monkeypatch.setitem(attention_swap.LABEL_WORDS, "toy", (" no", " yes"))
+    monkeypatch.setitem(text_finetuning.PRINTED_K, "toy", (1, 4))
+    shares = attention_swap.label_shares(list, "toy", prompts=12).set_index(["label", "K"]).share
+    judged = judge_text(tiny(), parts["validation"], prompts=12, generator=make_generator("swap/toy/test"))
+    labels = np.where(judged.correct, judged.chosen, 1 - judged.chosen)
+    for c, word in enumerate(("no", "yes")):
+        for K in (0, 1, 4):
+            assert shares[word, K] == pytest.approx((labels[:, K] == c).mean(), rel=1e-12)
+        assert shares[word, -1] == pytest.approx((labels[:, 1:] == c).mean(), rel=1e-12)
+    assert shares.groupby("K").sum().eq(1).all()

@@ -1,11 +1,14 @@
 """Tiny language models on a drifting rule: what they start from, what is kept, and how they are judged."""
 
+from types import SimpleNamespace
+
 import chance
 import numpy as np
 import pytest
 import torch
 
 from icl.experiments import checkpoint
+from icl.experiments.training import AdamW, Config
 from icl.profile import make_generator
 from icl.tasks.rules import RuleLanguage
 from icl.theory.floors.label_rule import positive_probability
@@ -124,6 +127,25 @@ def test_arms_differ_in_their_memory_alone(tmp_path, prompt, monkeypatch):
     np.testing.assert_array_equal(rule_models.model_answers(again.model, LANGUAGE, prompt), answers)
     chances = rule_models.rule_logits(once.model, prompt)[..., -2:].double().softmax(-1)
     np.testing.assert_array_equal(answers, chances[..., 1].detach().numpy())
+
+
+@pytest.mark.parametrize(("steps", "warm_up"), [(800, 50), (60, 50), (3, 3)])
+def test_a_variant_is_trained_as_the_recorded_ones(monkeypatch, steps, warm_up):
+    """The records of *When text drifts* were made with this recipe, of which the text says it: 800 steps of 32 prompts,
+    a rise over the first 50, a fall to 0. A shorter training rises as far as it goes, where a longer rise is refused.
+    """
+    pytest.importorskip("transformers", reason="pip install 'icl-book[language]'")
+    used = []
+
+    def fit(model, loss, task, config, **how):
+        used.append(config)
+        return SimpleNamespace(seconds=0.0)
+
+    monkeypatch.setattr(rule_models, "fit", fit)
+    given = {} if steps == 800 else {"steps": steps}
+    rule_models.train_variant(LANGUAGE, rule_models.RULE_VARIANTS["gated delta rule"], lr=1e-2, seed=0, **given)
+    rule = AdamW(lr=1e-2, weight_decay=0.0, beta2=0.99)
+    assert used == [Config(steps, 32, rule, warm_up=warm_up, anneal_to=0.0, clip=1.0)]
 
 
 def test_a_comparison_in_small(tmp_path):

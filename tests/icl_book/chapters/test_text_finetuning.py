@@ -6,6 +6,7 @@ No data set, no weights: texts are random tokens.
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import chance
 import numpy as np
@@ -24,6 +25,7 @@ from icl_book.chapters import text_finetuning
 from icl_book.chapters.text_finetuning import (
     JudgedText,
     answered,
+    commonest,
     fine_tune,
     judge_text,
     label_logits,
@@ -110,8 +112,25 @@ def crossed(draw, prompts=150, places=6, texts=None):
     for _ in range(2):
         chance = 1 / (1 + np.exp(-ease - draw.normal(0, 0.7, rows.max() + 1)[rows]))
         sure = 0.5 + 0.5 * chance * draw.uniform(size=rows.shape)
-        both.append(JudgedText(draw.uniform(size=rows.shape) < chance, sure, rows))
+        right = draw.uniform(size=rows.shape) < chance
+        both.append(JudgedText(right, sure, rows, right.astype(int)))
     return both
+
+
+def test_the_commonest_answer_shows_a_collapsed_model():
+    """A model that answers one label has a share of 1 and the accuracy of that label; which label it is may change with
+    K, and the share is of the answers together.
+    """
+    rows, labels = np.arange(12).reshape(4, 3), np.array([[0, 1, 1], [0, 0, 1], [1, 1, 0], [0, 1, 1]])
+    one = np.array([[0, 1, 1]] * 4)
+    judged = JudgedText(one == labels, np.full((4, 3), 0.6), rows, one)
+    assert [commonest(judged, [K]) for K in range(3)] == [1.0, 1.0, 1.0]
+    assert [answered(judged, "accuracy", [K])[0] for K in range(3)] == [0.75, 0.75, 0.75]
+    assert commonest(judged, range(3)) == 8 / 12
+    model, asked = tiny(), {"prompts": 8, "generator": make_generator("commonest")}
+    seen = judge_text(model, texts(), **asked)
+    assert seen.chosen.shape == seen.correct.shape
+    assert set(np.unique(seen.chosen)) <= {0, 1}
 
 
 @pytest.mark.statistical(4)
@@ -140,9 +159,9 @@ def test_numbers_are_means_and_their_errors_those_of_prompts_drawn_again():
         for numbers, told in ((again[:, 0], error), (again[:, 0] - again[:, 1], more_error)):
             low, high = chance.assert_errors(numbers, np.full(4000, told**2), order=0.04)
             assert 0.9**2 < low < high < 1.1**2
-    assert np.isnan(answered(JudgedText(one.correct & False, one.confidence, one.rows), "confidence", K)).all()
+    assert np.isnan(answered(replace(one, correct=one.correct & False), "confidence", K)).all()
     with pytest.raises(ValueError, match="beside must be judged on the same prompts"):
-        answered(one, "accuracy", K, beside=JudgedText(two.correct, two.confidence, one.rows + 1))
+        answered(one, "accuracy", K, beside=replace(two, rows=one.rows + 1))
     with pytest.raises(ValueError, match="what must be 'accuracy' or 'confidence', got 'loss'"):
         answered(one, "loss", K)
 

@@ -1,7 +1,7 @@
 """Errata of the papers: equations as printed, corrected, and listed.
 
 - `adaptation`: Learning to Adapt
-- `erratum`: one entry of a list, of any paper
+- `erratum`: one entry of a list, of any paper: an erratum, or a statement that does not hold
 - `memory`: Memformers
 - `selection`: Mamba as online gradient descent
 """
@@ -9,6 +9,7 @@
 from icl.theory.errata import adaptation, erratum, memory, selection
 from icl.theory.errata.adaptation import (
     ADAPTATION,
+    ADAPTATION_STATEMENTS,
     D1,
     D2,
     D3,
@@ -17,21 +18,25 @@ from icl.theory.errata.adaptation import (
     printed_testing_error,
     printed_training_error,
 )
-from icl.theory.errata.erratum import Erratum
-from icl.theory.errata.memory import MEMORY, Display, Problem, Tokens, deviation
-from icl.theory.errata.selection import SELECTION, printed_beta2
+from icl.theory.errata.erratum import Erratum, Statement
+from icl.theory.errata.memory import MEMORY, MEMORY_STATEMENTS, Display, Problem, Tokens, deviation
+from icl.theory.errata.selection import SELECTION, SELECTION_STATEMENTS, printed_beta2
 
 __all__ = [
     "ADAPTATION",
+    "ADAPTATION_STATEMENTS",
     "D1",
     "D2",
     "D3",
     "D4",
     "MEMORY",
+    "MEMORY_STATEMENTS",
     "SELECTION",
+    "SELECTION_STATEMENTS",
     "Display",
     "Erratum",
     "Problem",
+    "Statement",
     "Tokens",
     "adaptation",
     "deviation",

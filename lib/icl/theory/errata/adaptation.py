@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, Positive, validated
-from icl.theory.errata.erratum import Erratum
+from icl.theory.errata.erratum import Erratum, Statement
 from icl.theory.moments import Moments
 
 #: Misprints by number.
@@ -63,6 +63,21 @@ ADAPTATION = MappingProxyType(
             r"\sqrt{\frac{2D_1}{\sqrt d\,\lVert\tilde{\mathbf\Lambda}\rVert}}",
         ),
     }
+)
+#: Statements that do not hold.
+ADAPTATION_STATEMENTS = (
+    Statement(
+        "sec. 3, after (15)",
+        r"both $\lambda$ and $\gamma$ jointly influence the degree of time variation in the underlying model",
+        r"the model of the data has $\gamma$ and $\sigma_e$, and no $\lambda$, which is the layer's; "
+        "both enter the layer's error",
+    ),
+    Statement(
+        "sec. 3 after Theorem 1, and sec. 4",
+        "starts that violate the assumption, Gaussian ones, consistently reach the global minimum",
+        r"gates that forget fast have a local minimum of rank one, and some small Gaussian starts end in it",
+        "gla.exp.random-gaussian-start",
+    ),
 )
 
 

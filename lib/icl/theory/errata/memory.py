@@ -1,4 +1,4 @@
-"""Displayed equations of the Memformer paper, as printed and corrected [Dutta & Sra 2025, sec. 2, 3 and App. A].
+"""Displayed equations of the Memformer paper, as printed and corrected [Dutta & Sra 2025, sec. 2 to 4, App. A and D].
 
 Each erratum is about a quantity that can be computed three ways: by the display as printed, by the display corrected,
 and by reading it off the tokens of the model that the display describes. :func:`deviation` compares one of the first
@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from icl import _checks
 from icl._bounds import validate_fields, validated
-from icl.theory.errata.erratum import Erratum
+from icl.theory.errata.erratum import Erratum, Statement
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +236,30 @@ def _memformer_labels(p: Problem, *, own: bool = True, free: bool = False) -> np
     return Y
 
 
+def _gated(p: Problem, mended: bool) -> np.ndarray:
+    """Z_1 of one head (3.4) under a gate of 1: one number a head, or one a coordinate."""
+    d = len(p.w)
+    inputs = np.column_stack([p.X, p.x])
+    Z = np.vstack([inputs, np.append(p.X.T @ p.w, 0.0)])
+    R = np.vstack([np.zeros((d, p.n + 1)), -Z[-1, :-1] @ p.X.T @ p.A[0] @ inputs])
+    return Z + (np.array(1.0) if mended else np.ones(d + 1)) * (p.Gamma[0, 0] * R / p.n)
+
+
+def _preconditioned(p: Problem, mended: bool) -> np.ndarray:
+    """w_1 from 0 with A_0 = Sigma^-1 or A_0 = Sigma, for the Sigma = X X' / n of the prompt."""
+    Sigma = p.X @ p.X.T / p.n
+    return np.asarray((np.linalg.inv(Sigma) if mended else Sigma) @ Sigma @ p.w)
+
+
+def _element_of_S(p: Problem, mended: bool) -> np.ndarray:
+    """All labels after L layers, with an element of S as the layers' blocks; as printed it is a pair (A, B)."""
+    element = p.A if mended else np.stack([p.A, np.zeros_like(p.A)])
+    inputs, Y = np.column_stack([p.X, p.x]), np.append(p.X.T @ p.w, 0.0)
+    for A in element:
+        Y = Y - Y[..., :-1] @ p.X.T @ A @ inputs / p.n
+    return Y
+
+
 _LIST = (
     Display(
         "clash",
@@ -402,9 +426,71 @@ _LIST = (
         lambda p, mended: _memformer_labels(p, own=mended),
         lambda p, tokens: tokens.registers[-1, -1],
     ),
+    Display(
+        "clash",
+        "sec. 4.2, the gate, in two sentences that follow each other",
+        r"\text{scales the layerwise output per head coordinate-wise}",
+        r"\text{scales it per head by one number, }\alpha_i\in\mathbb R",
+        "Z_1 of a head with gate 1",
+        _gated,
+        lambda p, tokens: tokens.registers[1],
+    ),
+    Display(
+        "misprint",
+        "App. D, its heading: where the blocks go, by its own Theorem 3 and figures",
+        r"A_\ell\to\Sigma",
+        r"A_\ell\to a_\ell\,\Sigma^{-1}",
+        "w_1 for the prompt's own Sigma",
+        _preconditioned,
+        lambda p, tokens: _weights_from_labels(p, 0 * tokens.plain)[0],
+    ),
+    Display(
+        "clash",
+        r"App. D, Theorem 3: the set $S$ of blocks $A$, then of pairs $(A,B)$",
+        r"S\subset\mathbb R^{L\times d\times d},\ (A,B)\in S,\ f(A,B)",
+        r"S\subset\mathbb R^{L\times d\times d},\ A\in S,\ f(A)",
+        "all labels after L layers",
+        _element_of_S,
+        lambda p, tokens: tokens.plain[-1, -1],
+    ),
 )
-#: By number, in the paper's order.
+#: By number, in the paper's order, but for those of sec. 4.2 and App. D at the end.
 MEMORY = MappingProxyType(dict(enumerate(_LIST, start=1)))
+
+#: Statements that do not hold.
+MEMORY_STATEMENTS = (
+    Statement(
+        "Theorem 3.2, for methods whose coefficients are diagonal matrices",
+        r"Memformers run $k$ steps of any linear first-order method with diagonal $\Lambda_i^k$",
+        r"they do with one number $\Lambda_i^k$ for each pair of layers; diagonal matrices take $d$ layers a step",
+        "mem.thm3.2.diagonal",
+    ),
+    Statement(
+        r"App. A.3, the step from $\Gamma_j^k\vert_{d+1}$ to $\Lambda_j^k\in\mathbb R^d$, on which (3.5) rests",
+        r"a row of weights on $n+1$ labels scales the $d$ coordinates of the gradient",
+        r"it scales inner products with the gradient: the query's by one number, the examples' by one each",
+        "mem.thm3.2.diagonal",
+    ),
+    Statement(
+        "App. A.3, note",
+        r"with blocks $A_j$ other than multiples of $\mathbf I$ the updates lie in a class richer than (3.5)",
+        "at equal depth neither class contains the other",
+        "mem.open.richer-class",
+    ),
+    Statement(
+        "Theorem 4.1, footnote 2",
+        r"$\sum_h\alpha_{m,h}=1$ makes a convex combination of the heads",
+        r"it makes an affine one; a convex one needs $\alpha_{m,h}\ge0$ as well",
+        "mem.thm4.1",
+    ),
+    Statement(
+        "App. A.5, note",
+        "bounded or sub-Gaussian losses are typical where data are sub-Gaussian and the loss is a square",
+        r"for Gaussian prompts the loss is a polynomial of degree $4L+4$ in Gaussian numbers, "
+        "neither bounded nor sub-Gaussian",
+        "mem.thm5.1.conditions",
+    ),
+)
 
 
 @validated

@@ -93,7 +93,7 @@ def training_gains() -> pd.DataFrame:
         "fading weights, 0 < γ < 1": (fading, (0.0, 0.01, 0.1, 1.0), several),
         "random walk, γ = 1": ((1.0,), (0.1, 1.0), several),
         "a single example": (fading, (0.1, 1.0), (1,)),
-        "no memory at all, γ = 0": ((0.0,), (0.1, 1.0), several),
+        "unrelated weights, γ = 0": ((0.0,), (0.1, 1.0), several),
         "constant weights": ((1.0,), (0.0,), several),
         "growing weights, γ = 1.02": ((1.02,), (0.01, 0.1, 1.0), several),
     }
@@ -111,7 +111,7 @@ def shifted_tests() -> pd.DataFrame:
     """Errors of two layers trained at five drifts and tested on others.
 
     Columns: what changes; trained at γ; tested at γ; n; σₑ; linear attention; GLA; GLA, λ reset (the best forgetting
-    factor of the test, the other weights unchanged).
+    factor for the test, all other parameters unchanged).
     """
     homes, lengths, noises = (0.8, 0.85, 0.9, 0.95, 0.975), (5, 20, 50, 200, 500), (0.03, 0.3, 1.0)
     others = (0.5, 0.8, 0.85, 0.9, 0.95, 0.975, 1.0)
@@ -124,7 +124,7 @@ def shifted_tests() -> pd.DataFrame:
             "the innovations": [{"sigma_e": s} for s in noises],
             "the drift": [{"gamma": g} for g in away],
             "all three": [{"gamma": g, "n": n, "sigma_e": s} for g, n, s in itertools.product(away, lengths, noises)],
-            "the drift, which stops": [{"gamma": 1.0, "n": n, "sigma_e": 0.0} for n in (100, *lengths)],
+            "the drift stops": [{"gamma": 1.0, "n": n, "sigma_e": 0.0} for n in (100, *lengths)],
         }
         for what, settings in changes.items():
             rows += [{"what changes": what} | shifted_test(home, **setting) for setting in settings]
@@ -201,10 +201,10 @@ def unlearning_sliders(lengths: Int[np.ndarray, " m"], level: float) -> Explorab
         question="After how many pairs does more reading begin to hurt linear attention? Move γ, the part of the rule "
         "that is kept from one pair to the next, and watch the star. Can you choose λ, the part of its memory that the "
         "gated layer keeps, so that more reading does not hurt it?",
-        answer=f"Linear attention is at its best with {turns[0.95]} examples at γ = 0.95, with fewer if the rule drifts "
-        f"faster ({turns[0.8]} at γ = 0.8), with more if it drifts more slowly ({turns[0.99]} at γ = 0.99). With "
-        f"λ = 0.9 the gated layer levels off at {level:.2f} of the zero predictor's error; with λ = 1 it is linear "
-        "attention again.",
+        answer=f"Linear attention is at its best with {turns[0.95]} examples at γ = 0.95, with fewer if the rule "
+        f"drifts faster ({turns[0.8]} at γ = 0.8), with more if it drifts more slowly ({turns[0.99]} at γ = 0.99). "
+        f"With λ = 0.9 the gated layer levels off at {level:.2f} of the zero predictor's error; with λ = 1 it is "
+        "linear attention again.",
         d=10,
         sigma_e=0.1,
         lengths=lengths.tolist(),

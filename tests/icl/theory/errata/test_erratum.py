@@ -5,7 +5,17 @@ import typing
 
 import pytest
 
-from icl.theory.errata import ADAPTATION, MEMORY, SELECTION, Erratum
+from icl.tasks import DriftingRegression
+from icl.theory.errata import (
+    ADAPTATION,
+    ADAPTATION_STATEMENTS,
+    MEMORY,
+    MEMORY_STATEMENTS,
+    SELECTION,
+    SELECTION_STATEMENTS,
+    Erratum,
+    Statement,
+)
 
 
 @pytest.mark.parametrize("listed", [ADAPTATION, MEMORY, SELECTION], ids=["adaptation", "memory", "selection"])
@@ -22,3 +32,24 @@ def test_every_entry_is_complete(listed):
         assert entry.printed != entry.corrected
         with pytest.raises(dataclasses.FrozenInstanceError):
             entry.printed = entry.corrected
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [ADAPTATION_STATEMENTS, MEMORY_STATEMENTS, SELECTION_STATEMENTS],
+    ids=["adaptation", "memory", "selection"],
+)
+def test_every_statement_is_complete(listed):
+    """Statements name their place, what is said and what holds, and are listed once."""
+    assert len({statement.says for statement in listed}) == len(listed) > 0
+    for statement in listed:
+        assert isinstance(statement, Statement)
+        assert all(text.strip() for text in (statement.where, statement.says, statement.holds))
+        assert statement.says != statement.holds
+
+
+def test_the_drift_knows_no_forgetting_factor():
+    """What the first statement of the first paper overlooks: lambda is no parameter of the data."""
+    names = {field.name for field in dataclasses.fields(DriftingRegression)}
+    assert {"gamma", "sigma_e"} <= names
+    assert not names & {"lam", "lambda_"}

@@ -64,7 +64,7 @@ def test_gains_follow_the_theorem():
     """Some forgetting helps wherever weights fade or wander and there are two examples; never for constant weights."""
     gains = chapter.training_gains().groupby("weights").gain
     assert (gains.min()[["fading weights, 0 < γ < 1", "random walk, γ = 1"]] > 0).all()
-    assert gains.max()[["constant weights", "a single example", "no memory at all, γ = 0"]].max() < 1e-12
+    assert gains.max()[["constant weights", "a single example", "unrelated weights, γ = 0"]].max() < 1e-12
 
 
 def test_shifted_tests_are_of_the_layers_they_name():
