@@ -44,20 +44,23 @@ def commit() -> str:
     return done.stdout.strip()
 
 
-def built_download(page: str) -> nbformat.NotebookNode:
-    """The download that lies beside a built page; Broken if it is not there."""
-    path = chapters.built() / "html" / "_sources" / f"{page}.ipynb"
+def built_download(page: str, name: str) -> nbformat.NotebookNode:
+    """A download that lies beside a built page; Broken if it is not there."""
+    path = chapters.built() / "html" / "_sources" / f"{name}.ipynb"
     if not path.exists():
         raise chapters.Broken(f"{page}.md: its download is not built: run `make book`")
     return nbformat.read(path, as_version=4)
 
 
-def difference(page: str, again: nbformat.NotebookNode) -> str:
-    """First difference between an executed download and the chapter's run, "" if there is none."""
+def difference(page: str, again: nbformat.NotebookNode, solutions: bool) -> str:
+    """First difference between a download, executed with or without solutions, and the chapter's run; "" if none."""
     run = runs.cached(page)
     if run is None:
         return "It was not run as it is now: run `make book`."
     mine, other = (notebooks.page_cells(n) for n in (run, again))
+    if not solutions:
+        asked = notebooks.page_cells(runs.download(page))
+        mine = [cell for cell, twin in zip(mine, asked, strict=True) if not notebooks.solves(twin)]
     if [c.source for c in mine] != [c.source for c in other]:
         return "The download has other cells than the page."
     for number, (cell, twin) in enumerate(zip(mine, other, strict=True), 1):
@@ -91,11 +94,13 @@ def _plain(cell: nbformat.NotebookNode) -> str:
 
 def again(pages: list[str]) -> int:
     """Run the downloads of these chapters as the site offers them; return an exit status."""
-    work, wrong = {page: built_download(page) for page in pages}, 0
+    owner, wrong = {name: page for page in pages for name in notebooks.files(page)}, 0
+    work = {name: built_download(page, name) for name, page in owner.items()}
     with runs.unpacked_wheel() as package:
-        for page, notebook, _, error in runs.execute_in_parallel(work, runs.kernel_environment(package=package)):
-            if not error and (error := difference(page, notebook)):
-                print(f"{page}: {error}", flush=True)
+        for name, notebook, _, error in runs.execute_in_parallel(work, runs.kernel_environment(package=package)):
+            page = owner[name]
+            if not error and (error := difference(page, notebook, solutions=name != page)):
+                print(f"{name}: {error}", flush=True)
             wrong += bool(error)
     return int(bool(wrong))
 

@@ -173,6 +173,8 @@ With Python 3.11 or newer, in this folder, and the package's wheel from the same
     env/bin/pip install icl_book-{version}-py3-none-any.whl jupyterlab
     env/bin/jupyter lab notebooks
 
+A notebook that needs more says so in its first cell.
+
 Without a network, see "In a room without a network" on the page *Teach with this* of the book.
 
 Text and figures: CC BY 4.0 (LICENSE-TEXT). Code: MIT (LICENSE). To cite: CITATION.cff.

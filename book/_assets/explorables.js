@@ -1209,14 +1209,14 @@ window.icl = (() => {
     selection({N, start, selectB, selectC, trainB, trainC}, {d, XX, YY, K, eta, steps, every}) {
       const task = bowl(d, N), p = d + 1, q = d + 2, all = size => Array(size).fill(1), curve = [];
       const alone = size => Array.from({length: size}, (_, i) => +(i === size - 1));  // of all columns only the bias
-      const descend = (method, keepB, keepC, trains) => {
+      const descend = (by, keepB, keepC, trains) => {
         const scaled = (rows, a, b) => rows.map((row, i) => row.map((v, j) => v * start ** 2 * a[i] * b[j]));
         const from = {XX: scaled(XX, keepB, keepB), YY: scaled(YY, keepC, keepC), K: scaled(K, keepC, keepB)};
         let loss;
         descendGrams(from, task, eta, steps, (k, step) => {
           if (step % every && step !== steps) return false;
           loss = bowlLoss(k, task);
-          if (loss < 1e100) curve.push({step, loss, method});
+          if (loss < 1e100) curve.push({x: step, y: loss, by});
           return !(loss < 1e100);
         }, trains);
         return loss;
@@ -1224,14 +1224,14 @@ window.icl = (() => {
       const keepB = selectB ? all(q) : alone(q), keepC = selectC ? all(p) : alone(p);
       const mine = descend("this layer", keepB, keepC, {X: trainB ? keepB : Array(q).fill(0), Y: trainC ? keepC : Array(p).fill(0)});
       descend("whole layer", all(q), all(p), {});
-      for (const step of [0, steps]) curve.push({step, loss: task.floor, method: "L*"}, {step, loss: d / 2, method: "zero predictor"});
-      const why = !(selectB && selectC) ? `Without selection in ${selectB ? "C" : selectC ? "B" : "B and C"} answering 0 is all it can learn.` :
-        !(trainB || trainC) ? "With both halves as drawn nothing is learnt." :
-        !(trainB && trainC) ? `${trainB ? "C" : "B"} stays as it was drawn, and the other half adapts to it.` : "Nothing is taken away.";
+      for (const x of [0, steps]) curve.push({x, y: task.floor, by: "L*"}, {x, y: d / 2, by: "zero predictor"});
+      const why = !(selectB && selectC) ? `Without selection in ${selectB ? "C" : selectC ? "B" : "B and C"} it can do no better than the zero predictor.` :
+        !(trainB || trainC) ? "With both halves frozen, it learns nothing." :
+        !(trainB && trainC) ? `${trainB ? "C" : "B"} stays as it was drawn, and the other half has adapted to it.` : "All parts are in place.";
       return {
         datasets: {curve},
         readout: `After ${fixed(steps, 9)} steps this layer has a risk of ${mine < 1e100 ? fixed(mine, 4) : "more than can be drawn"}. ` +
-          `The least is L* = ${fixed(task.floor, 4)}, answering 0 has ${fixed(d / 2)}. ${why}`,
+          `The least possible is L* = ${fixed(task.floor, 4)}; the zero predictor has ${fixed(d / 2)}. ${why}`,
       };
     },
 

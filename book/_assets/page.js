@@ -14,38 +14,50 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   // Where something wide goes on, its edge fades, until it is scrolled to the end.
   const wide = [...document.querySelectorAll(".bd-article :is(.icl-scroll, div.math, pre)")];
-  const look = box => {
-    box.classList.toggle("icl-goes-on", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
-    box.classList.toggle("icl-came-from", box.scrollLeft > 1);
+  const mark = (box, from, room, all) => {
+    box.classList.toggle("icl-goes-on", from + room < all - 1);
+    box.classList.toggle("icl-came-from", from > 1);
   };
+  const look = box => mark(box, box.scrollLeft, box.clientWidth, box.scrollWidth);
   // What scrolls the keyboard can reach, and a screen reader says what it is.
-  const reach = box => {
-    const scrolls = box.scrollWidth > box.clientWidth + 1;
+  const reach = (box, scrolls) => {
     const name = box.matches(".icl-scroll") ? "table" : box.matches("pre") ? "code" : "formula";
     for (const [key, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", name]])
       scrolls ? box.setAttribute(key, value) : box.removeAttribute(key);
   };
   // A table that is a little too wide is set a little smaller; what is much too wide scrolls.
-  const fit = box => {
-    const table = box.querySelector(":scope > table");
-    if (!table) return;
-    table.style.removeProperty("font-size");
-    const room = box.clientWidth / table.scrollWidth;
-    if (room < 1 && room > 0.8) table.style.fontSize = `${0.86 * room}rem`;
+  const fit = boxes => {
+    const tables = boxes.flatMap(box => [...box.querySelectorAll(":scope > table")]);
+    tables.forEach(table => table.style.removeProperty("font-size"));
+    const rooms = tables.map(table => table.parentElement.clientWidth / table.scrollWidth);
+    tables.forEach((table, i) => { if (rooms[i] < 1 && rooms[i] > 0.8) table.style.fontSize = `${0.86 * rooms[i]}rem`; });
   };
   // A formula within a line that is wider than the line scrolls too; MathJax has to be done before it can be told.
   const findLong = () => {
-    for (const formula of document.querySelectorAll(".bd-article span.math mjx-container:not(.icl-long)")) {
-      if (formula.getBoundingClientRect().width <= (formula.closest("p, li, dd, td")?.clientWidth ?? Infinity)) continue;
+    const long = [...document.querySelectorAll(".bd-article span.math mjx-container:not(.icl-long)")].filter(formula =>
+      formula.getBoundingClientRect().width > (formula.closest("p, li, dd, td")?.clientWidth ?? Infinity));
+    for (const formula of long) {
       formula.classList.add("icl-long");
       formula.addEventListener("scroll", () => look(formula), { passive: true });
       wide.push(formula);
     }
   };
-  const lookAtAll = () => { findLong(); wide.forEach(box => { fit(box); look(box); reach(box); }); };
+  // Everything is measured before anything is changed: after a change, the next measurement lays out the whole page anew.
+  const lookAt = inside => {
+    findLong();
+    const boxes = wide.filter(box => inside.contains(box));
+    fit(boxes);
+    const sizes = boxes.map(box => [box.scrollLeft, box.clientWidth, box.scrollWidth]);
+    boxes.forEach((box, i) => {
+      const [from, room, all] = sizes[i];
+      mark(box, from, room, all);
+      reach(box, all > room + 1);
+    });
+  };
+  const lookAtAll = () => lookAt(document);
   wide.forEach(box => box.addEventListener("scroll", () => look(box), { passive: true }));
   addEventListener("resize", lookAtAll);
-  document.addEventListener("toggle", lookAtAll, true); // what a dropdown hid had no width
+  document.addEventListener("toggle", ({ target }) => lookAt(target), true); // what a dropdown hid had no width
   addEventListener("load", () => { lookAtAll(); window.MathJax?.startup?.promise?.then(lookAtAll); });
   // What a link into a fold leads to is shown: the folds around it are opened.
   const unfold = () => {

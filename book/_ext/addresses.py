@@ -1,7 +1,9 @@
 """Addresses of figures, equations, exercises and checks: an id that stays, and a link to it beside the thing itself.
 
-An id comes from what its author called the thing, never from its place on the page: a figure's from the function that
-moves it or from its title, an equation's from its number in the paper, and from its own TeX where it has none there.
+An id comes from what its author called the thing: a figure's from the function that moves it or from its title, an
+equation's from its number in the paper. An equation without a number has the id that stands above it, `(eq-gap)=`, or
+else that of its section or exercise and its place among the equations there: eq-the-pole-2. It keeps that when it is
+edited, and when other sections are. The id that it had before, a digest of its TeX, leads to it too.
 Figures of numbered chapters are Sphinx's own figures, so `numfig` numbers them, and `{numref}` with the page's file
 name and the id names one: how-much-to-forget/fig-forgetting.
 """
@@ -9,6 +11,7 @@ name and the id names one: how-much-to-forget/fig-forgetting.
 import hashlib
 import json
 import re
+from collections import Counter
 from typing import Any
 
 import equations
@@ -36,11 +39,18 @@ def figure_name(page: str, spec: dict[str, Any]) -> str:
 
 
 def equation_ids(tex: str) -> list[str]:
-    """The ids of a displayed equation: one for each number under its tags, or a digest of its TeX if it has none."""
+    """The ids that a displayed equation has by its tags: one for each number under them."""
     found = list[str]()
     for tag in equations.TAG.findall(tex):
         found += equations.numbers(tag) if tag[0].isdigit() else [nodes.make_id(tag)]
-    return [f"eq-{one}" for one in found or [hashlib.sha256("".join(tex.split()).encode()).hexdigest()[:6]]]
+    return [f"eq-{one}" for one in found]
+
+
+def _home(node: nodes.Node) -> str:
+    """The id of the section that a node is in; of an exercise's it is the exercise's own."""
+    while node.parent and not isinstance(node, nodes.section):
+        node = node.parent
+    return str(node["ids"][-1]).removesuffix("-content") if isinstance(node, nodes.section) else "page"
 
 
 class Addresses(SphinxTransform):
@@ -56,19 +66,31 @@ class Addresses(SphinxTransform):
             elif "icl-check" in raw.astext():
                 link = rf"\1<a class='headerlink' href='#\2' title='Link to this check'>{self._sign}</a>"
                 raw.children[:] = [nodes.Text(_CHECK.sub(link, raw.astext()))]
-        for block in list(self.document.findall(nodes.math_block)):
-            ids = equation_ids(block.astext())
-            if not block.get("label") and ids[0] not in self.document.ids:
-                self._in_a_box(block, ids, "icl-equation", "Link to this equation")
         for node in self.document.findall(solution_node):
             node["ids"].insert(0, f"{node['target_label']}-solution")
         for section in self.document.findall(nodes.section):
             if section["ids"] in (["exercise-content"], ["solution-content"]):  # of every exercise alike
                 section["ids"] = [f"{section.parent['ids'][0]}-content"]
+        self._equations()
 
     @property
     def _sign(self) -> str:
         return self.config.html_permalinks_icon
+
+    def _equations(self) -> None:
+        """Put every equation into a box with its ids, but one whose number the page has shown before."""
+        counts, known = Counter[str](), self.document.ids
+        for block in list(self.document.findall(nodes.math_block)):
+            home, ids = _home(block), equation_ids(block.astext())
+            counts[home] += 1
+            if not ids:
+                before = "eq-" + hashlib.sha256("".join(block.astext().split()).encode()).hexdigest()[:6]
+                for one in block["ids"]:
+                    del known[one]  # it will be the box's
+                ids = [*(block["ids"] or [f"eq-{home}-{counts[home]}"]), *[before] * (before not in known)]
+                block["ids"] = []
+            if ids[0] not in known and not block.get("label"):
+                self._in_a_box(block, ids, "icl-equation", "Link to this equation")
 
     def _figure(self, raw: nodes.raw) -> None:
         """Make it a figure with a number, which needs a caption, or a box on a page without numbers."""

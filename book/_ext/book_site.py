@@ -148,17 +148,30 @@ def _skip_current_code(app: Sphinx) -> list[Any]:
 
 
 def _offer_notebook(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Lay the notebook beside the page and have the theme's download menu list it.
+    """Lay the notebooks beside the page and have the theme's download menu list the one without solutions.
 
     The theme lists it by itself only beside launch buttons.
     """
     if doctree is not None and (chapters.ROOT / f"{page}.md").exists() and chapters.is_chapter(chapters.source(page)):
-        target = Path(app.outdir) / "_sources" / f"{page}.ipynb"
-        target.parent.mkdir(parents=True, exist_ok=True)
         site = app.config.html_baseurl
         citation, _ = page_footer.citation(page, chapters.title(page).replace("*", ""))
-        nbformat.write(runs.offer(page, citation, site), target)
+        for name in notebooks.files(page):
+            target = Path(app.outdir) / "_sources" / f"{name}.ipynb"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            nbformat.write(runs.offer(page, citation, site, solutions=name != page), target)
         context["ipynb_source"] = f"{page}.ipynb"
+
+
+def _offer_solutions(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Have the download menu list the notebook with solutions too."""
+    if "ipynb_source" not in context or len(names := notebooks.files(page)) == 1:
+        return
+    for menu in context["header_buttons"]:
+        if menu["label"] == "download-buttons":
+            plain = menu["buttons"][0]
+            url, tip = plain["url"].replace(f"{page}.ipynb", f"{names[1]}.ipynb"), "Download notebook with solutions"
+            other = {"url": url, "text": "with solutions", "tooltip": tip, "label": "download-solutions-button"}
+            menu["buttons"].insert(1, plain | other)
 
 
 def _lay_pictures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -252,4 +265,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", _mark_finished)
     app.connect("html-page-context", _lay_pictures)
     app.connect("html-page-context", _offer_notebook)  # before the theme builds its menu, at priority 501
+    app.connect("html-page-context", _offer_solutions, priority=502)
     return {"version": "3", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

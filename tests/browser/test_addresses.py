@@ -6,6 +6,7 @@ from html import unescape
 import chapters
 import chromium
 import nbformat
+import notebooks
 import numbering
 import pytest
 import runs
@@ -36,7 +37,7 @@ def test_an_id_stands_once_on_its_page():
 
 
 def test_what_is_talked_about_has_a_link_to_itself(chapter):
-    """Every figure, exercise and check, and every displayed equation but one that the page shows a second time."""
+    """Every figure, exercise and check, and every displayed equation but a number that the page shows a second time."""
     _, body = chapter
     owners = body.select("figure.icl-figure, .exercise, .icl-check")
     assert len(body.select("figure.icl-chart")) == len(body.select("figure.icl-figure > * figure.icl-chart")) > 0
@@ -48,6 +49,7 @@ def test_what_is_talked_about_has_a_link_to_itself(chapter):
             assert box.find("a", href=f"#{box['id']}", recursive=False)
         else:
             assert formula.get_text() in seen
+            assert r"\tag{" in formula.get_text()
         seen.add(formula.get_text())
 
 
@@ -70,16 +72,22 @@ def test_numbers_are_those_of_the_sources(chapter):
 
 
 def test_notebooks_have_the_numbers_of_pages(chapter):
-    """The headings of a downloaded notebook's exercises and solutions, and its figures."""
+    """Both downloads' exercises, their solutions or the links to them, and their figures."""
     page, body = chapter
-    notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
-    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     exercises = list(numbering.exercises(page).values())
-    assert re.findall(r"^#### Exercise (\S+)", text, re.M) == exercises
-    assert re.findall(r"^#### Solution of Exercise (\S+)", text, re.M) == exercises
-    figures = [one.get_text().strip() for one in body.select("figure.icl-figure .caption-number")]
-    outputs = "".join(runs.outputs(notebook, "text/html"))
-    assert re.findall(r"<figcaption>(Figure [^<]+)</figcaption>", outputs) == figures
+    solution = {
+        page: r"\[Solution of Exercise (\S+)\]\(",
+        page + notebooks.SOLUTIONS: r"#### Solution of Exercise (\S+)",
+    }
+    for name in notebooks.files(page):
+        notebook = nbformat.read(HTML / "_sources" / f"{name}.ipynb", as_version=4)
+        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        assert re.findall(r"^#### Exercise (\S+)", text, re.M) == exercises
+        assert re.findall(f"^{solution[name]}", text, re.M) == exercises
+        figures = body.select("figure.icl-figure .caption-number")
+        shown = [one.get_text().strip() for one in figures if name != page or not one.find_parent(class_="solution")]
+        outputs = "".join(runs.outputs(notebook, "text/html"))
+        assert re.findall(r"<figcaption>(Figure [^<]+)</figcaption>", outputs) == shown
 
 
 def test_the_sidebar_and_teachers_lists_have_the_numbers():

@@ -218,3 +218,15 @@ def test_search_finds_a_term(visit):
     # Results come in one after another.
     watched.page.wait_for_selector("#search-results li a[href*='how-much-to-forget']", timeout=10_000)
     assert not watched.faults
+
+
+def test_charts_are_drawn_anew_for_another_width(visit):
+    """All of a page's, when a window that was wide becomes as narrow as a phone."""
+    watched = visit("book/adaptation/depth")
+    watched.read_through()
+    watched.page.set_viewport_size({"width": 390, "height": 900})
+    watched.page.wait_for_function(
+        """() => [...document.querySelectorAll('.icl-chart__view')].every(view =>
+            view.querySelector('svg').getAttribute('width') < 390)""",
+        polling=100,
+    )

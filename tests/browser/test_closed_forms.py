@@ -1120,13 +1120,13 @@ def test_descent_with_parts_taken_away_is_the_librarys(forms):
                 to_b = np.column_stack([slope.W_B, slope.b_B])
                 to_c = np.column_stack([slope.W_C[:, :-1], slope.b_C])
                 B, C = B - eta * to_b * kept_b * train_b, C - eta * to_c * kept_c * train_c
-            found = [(row["step"], row["loss"]) for row in drawn["datasets"]["curve"] if row["method"] == method]
+            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == method]
             expected = list(zip(range(0, steps + 1, every), losses, strict=True))
             np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{method} {values}")
             if method == "this layer":
                 said = losses[-1]
         least = s6.least_loss(d, N, known.alpha)
-        levels = {row["method"]: row["loss"] for row in drawn["datasets"]["curve"]}
+        levels = {row["by"]: row["y"] for row in drawn["datasets"]["curve"]}
         assert levels["L*"] == pytest.approx(least, rel=1e-6)
         assert levels["zero predictor"] == d / 2
         assert numbers(drawn["readout"])[:2] == [steps, float(f"{said:.4g}")]

@@ -126,11 +126,76 @@ STATE = """() => ({
 })"""
 
 
+#: Faults of a drawing by Vega, in words.
+FAULTS = """drawing => {
+    const frame = drawing.getBoundingClientRect(), box = element => element.getBoundingClientRect();
+    const seen = text => text.textContent.trim() && !text.closest('[opacity="0"], [display="none"]');
+    const all = (inside, selector) => [...inside.querySelectorAll(selector)];
+    const past = ({left, right, top, bottom}) =>
+        Math.min(left - frame.left, frame.right - right, top - frame.top, frame.bottom - bottom) < -0.5;
+    const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
+        Math.abs(a.top + a.bottom - b.top - b.bottom) < 12; // in one row
+    const found = all(drawing, 'text').filter(text => seen(text) && past(box(text)))
+        .map(text => `past the edge: ${text.textContent}`);
+    for (const legend of all(drawing, '.role-legend')) {
+        const labels = all(legend, '.role-legend-label text').filter(seen);
+        const others = [...labels, ...all(legend, '.role-legend-symbol path')];
+        for (const label of labels) {
+            if (label.textContent.endsWith('…')) found.push(`cut in the legend: ${label.textContent}`);
+            if (others.some(other => other !== label && meet(box(label), box(other)))) {
+                found.push(`runs into its neighbour: ${label.textContent}`);
+            }
+        }
+    }
+    const plot = box(drawing.querySelector('.root path.background'));
+    const atEnd = tick => {
+        const {left, right, top, bottom, width, height} = box(tick), [x, y] = [(left + right) / 2, (top + bottom) / 2];
+        const [at, low, high] = width < height ? [x, plot.left, plot.right] : [y, plot.top, plot.bottom];
+        return Math.min(Math.abs(at - low), Math.abs(at - high)) < 1.5;
+    };
+    for (const axis of all(drawing, '.role-axis')) {
+        const labels = all(axis, '.role-axis-label text'), ticks = all(axis, '.role-axis-tick line');
+        if (!labels.some(seen)) continue;
+        for (const i of [0, labels.length - 1]) {
+            const {textContent} = labels[i]; // on a logarithmic axis most ticks have none
+            if (textContent && !seen(labels[i]) && (!ticks.length || atEnd(ticks[i]))) {
+                found.push(`no label at the end of an axis: ${textContent}`);
+            }
+        }
+    }
+    return found;
+}"""
+
+#: Of the static pictures, which a page from a server may look into.
+STATIC = """async source => {
+    const measured = eval(source);
+    const found = await Promise.all([...document.querySelectorAll('.icl-chart img')].map(async image => {
+        const frame = Object.assign(document.createElement('iframe'), {src: image.src, width: 1000, height: 1000});
+        document.body.append(frame);
+        await new Promise(done => { frame.onload = done; });
+        frame.contentDocument.documentElement.getBoundingClientRect();
+        await frame.contentDocument.fonts.ready;
+        const faults = measured(frame.contentDocument.documentElement);
+        frame.remove();
+        return faults.map(fault => `picture, ${image.alt.slice(0, 60)}: ${fault}`);
+    }));
+    return found.flat();
+}"""
+
+#: Of the live charts, at the window's width.
+LIVE = """faults => [...document.querySelectorAll('.icl-chart')].flatMap(figure =>
+    eval(faults)(figure.querySelector('.icl-chart__view svg')).map(
+        fault => `${innerWidth} wide, ${figure.querySelector('img').alt.slice(0, 60)}: ${fault}`))"""
+
+
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("place", ["served, wide", "folder, narrow"])
 def test_page(visit, subtests, name, place):
     """Nothing from elsewhere, cut off or scrolling sideways, no error, all drawn, axe content: light and dark. Narrow,
     what has sliders moves.
+
+    In each picture and each live chart no text is past the edge, no label of a legend is cut or reaches the next
+    symbol, and a tick at the end of an axis has its label.
 
     Wide pages come from a server, start light and turn dark; narrow ones are opened as files and are dark. Axe judges a
     page once in each theme, and what neither theme nor width decides when it is wide. How theme and width act together
@@ -143,6 +208,8 @@ def test_page(visit, subtests, name, place):
     watched = visit(name, width=width, theme=themes[0], origin=origin)
     page = watched.page
     watched.read_through()
+    with subtests.test(pictures="whole"):
+        assert (page.evaluate(STATIC, FAULTS) if origin is None else []) + page.evaluate(LIVE, FAULTS) == []
     page.evaluate(AXE_SCRIPT)
     if name in KINDS and page.evaluate("document.documentElement.scrollHeight > 2 * innerHeight"):
         page.wait_for_function(

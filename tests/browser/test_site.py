@@ -6,6 +6,7 @@ import re
 
 import chapters
 import nbformat
+import notebooks
 import pictures
 import pytest
 import runs
@@ -88,25 +89,28 @@ def test_exercises_tell_a_stub_from_a_solution(chapter):
 
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_downloads_are_offered(page):
-    """Menu and foot of a chapter have links that save its notebook, the menu one that saves its source.
+    """Menu and foot of a chapter have links that save its notebook, the menu also its source and its solutions.
 
-    The notebook is there, with the outputs of the page's run; where a browser saves nothing, as in a folder of files, a
-    link opens a tab of its own.
+    The notebooks are there, with the outputs of the page's run; where a browser saves nothing, as in a folder of files,
+    a link opens a tab of its own.
     """
     html = (HTML / f"{page}.html").read_text(encoding="utf-8")
     links = [link for link in re.findall(r"<a\b[^>]*>", html) if re.search(r'href="[^"]*_sources/', link)]
-    assert len(links) == 3
+    names = notebooks.files(page)
+    assert len(links) == 2 + len(names)
     assert all(re.search(r" download\b(?!=)", link) and 'target="_blank"' in link for link in links)
-    (link,) = set(re.findall(r'href="([^"]+\.ipynb)"', html))
-    notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
-    assert any("<img alt=" in html for html in runs.outputs(notebook, "text/html"))
-    assert (HTML / f"{page}.html").parent.joinpath(link).resolve() == (HTML / "_sources" / f"{page}.ipynb").resolve()
+    offered = [HTML / "_sources" / f"{name}.ipynb" for name in names]
+    for path in offered:
+        notebook = nbformat.read(path, as_version=4)
+        assert any("<img alt=" in html for html in runs.outputs(notebook, "text/html"))
+    found = set(re.findall(r'href="([^"]+\.ipynb)"', html))
+    assert {(HTML / f"{page}.html").parent.joinpath(link).resolve() for link in found} == {p.resolve() for p in offered}
 
 
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_downloads_are_plain(page):
-    """No MyST directive, role or target is left in a downloaded notebook's text."""
-    notebook = nbformat.read(HTML / "_sources" / f"{page}.ipynb", as_version=4)
+    """No MyST directive, role or target is left in the text of the download with solutions, which has it all."""
+    notebook = nbformat.read(HTML / "_sources" / f"{notebooks.files(page)[-1]}.ipynb", as_version=4)
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert not re.findall(r"^[`:]{3,}\{.*|\{[\w:-]+\}`|^\([\w:.-]+\)=", text, flags=re.M)
 

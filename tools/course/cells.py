@@ -12,13 +12,9 @@ from functools import lru_cache
 
 import nbformat
 import prose
+from notebooks import solves
 
 Cells = list[nbformat.NotebookNode]
-
-
-def solves(cell: nbformat.NotebookNode) -> bool:
-    """True for a cell of a solution."""
-    return "solution" in cell.metadata.get("tags", [])
 
 
 def code(cells: Iterable[nbformat.NotebookNode]) -> list[str]:

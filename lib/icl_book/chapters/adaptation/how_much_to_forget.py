@@ -63,7 +63,7 @@ def forgetting_sliders() -> Explorable:
         slider("n", 2, 300, value=100, words="examples"),
         slider("sigma_e", 0.01, 1.0, value=0.1, step=0.01, words="size of the innovations"),
         question="How much should you forget when the drift is slow? Move γ to 1 and see where the star goes. Then "
-        "press Reset, and move d, and σₑ: which of them moves it?",
+        "press Reset and move d, then σₑ: which of the two moves the star?",
         answer=f"The slower the drift, the less to forget: the star is at λ = {fast:.3f} for γ = 0.5, at {usual:.3f} "
         f"for 0.95 and at {walk:.3f} for 1. Without forgetting (λ = 1) the error is {cost_of_no_gate(0.5):.0%}, "
         f"{cost_of_no_gate(0.95):.0%} and {cost_of_no_gate(1.0):.0%} larger. From γ = 0.95, d = 40 moves the star to "
