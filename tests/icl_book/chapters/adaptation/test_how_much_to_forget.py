@@ -100,9 +100,9 @@ def test_prompts_agree_with_theorem_2(tasks):
 
 @pytest.mark.statistical
 def test_second_moments_are_the_effective_covariance():
-    """Means over 20,000 prompts; detects a tenth of an entry."""
+    """Means over 100,000 prompts; detects a tenth of an entry."""
     task = DriftingRegression(d=4, n=30, gamma=0.9, sigma_w=1.0, sigma_e=0.1, Lambda=np.diag([4.0, 1.0, 0.5, 0.1]))
-    mean, se = chapter.second_moments(task, 0.85, 20_000, make_generator("test of second moments"))
+    mean, se = chapter.second_moments(task, 0.85, 100_000, make_generator("test of second moments"))
     expected = task.Lambda @ one_layer.lambda_tilde(task, lam=0.85)
     chance.assert_z((mean - expected) / se)
     assert np.abs(chapter.slopes_at_optimum(task, 0.85)).max() < 1e-9
