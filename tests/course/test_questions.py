@@ -177,7 +177,7 @@ SECOND_KEY = {
     "online-whose-gradient": ("distance from label times input",),
     "online-start-right": ("LMS stays",),
     "exponential-rate": ("smallest eigenvalues",),
-    "selection-static-c": ("than that of answering 0",),
+    "selection-static-c": ("than that of the zero predictor",),
     "selection-dispensable": ("biases that are held", "stays as it was drawn"),
     "tokens-longer": ("twice as much",),
     "past-even-target": ("0 on average",),
