@@ -4,7 +4,7 @@ Used by a problem set's visible and hidden tests. An answer that is wrong, too s
 points, and the message says why without revealing the right answer.
 
 Limitation: an answer runs in the same process as its tests, so this stops convenient shortcuts but not a determined
-attacker. No marks are given once a function that judges was replaced (:mod:`icl_book._compare`), if a cell of the
+attacker. No marks are given once a function that judges was replaced (`icl_book._compare`), if a cell of the
 notebook assigns to a module, or if a known wrong answer passes. Other attacks on the grader are found by reading the
 notebook, added cells too.
 """

@@ -42,7 +42,7 @@ _Z, _WEIGHTS = np.polynomial.hermite_e.hermegauss(161)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 # Largest slope and bias of the search: beyond it the step is a switch.
 _FARTHEST = 40.0
-#: Starts of the search: slopes, and b from a memory of thousands of tokens to one shorter than a token.
+#: Slopes and b from which the search starts; b gives a memory from thousands of tokens to less than one.
 STARTS = tuple((slope, b) for slope in (0.3, 1.5, 5.0) for b in (-6.0, -3.0, -1.0, 1.0, 3.0))
 
 

@@ -1,8 +1,8 @@
 """Best forgetting factor of one layer of attention: grids, simulations, printed formulas, filters (*How much to
 forget*).
 
-Closed forms are :mod:`icl.theory.one_layer`'s; :mod:`icl.theory.errata.adaptation` holds the formulas as the paper
-prints them.
+Closed forms are :mod:`icl.theory.one_layer.closed_forms`'s; :mod:`icl.theory.errata.adaptation` holds the formulas as
+the paper prints them.
 """
 
 import itertools

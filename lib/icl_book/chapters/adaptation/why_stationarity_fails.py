@@ -1,7 +1,7 @@
 """One layer of attention on a drifting rule: errors, what its memory holds, and where a gate wins (*Why stationarity
 fails*).
 
-Errors are relative to those of always predicting 0. Closed forms are :mod:`icl.theory.one_layer`'s.
+Errors are relative to those of always predicting 0. Closed forms are :mod:`icl.theory.one_layer.closed_forms`'s.
 """
 
 import itertools
