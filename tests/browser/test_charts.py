@@ -93,6 +93,7 @@ def test_the_first_chart_does_not_wait_for_the_end_of_the_page(visit, site):
         page.route("**/tex-chtml.js*", lambda route: held.append(route))
         page.goto(f"{site}/{FORGET}.html", wait_until="commit")
         figure = page.locator("#explore-forgetting")
+        figure.scroll_into_view_if_needed()
         figure.locator("input[name=gamma]").wait_for()
         assert page.evaluate("document.readyState") != "complete"
         held.pop().continue_()
@@ -112,6 +113,7 @@ def test_the_address_says_the_setting(visit, place):
     figure = page.locator("#explore-forgetting")
     slider = lambda name: figure.locator(f"input[name={name}]")  # noqa: E731
     readout = lambda: figure.locator(".icl-readout").text_content()  # noqa: E731
+    figure.scroll_into_view_if_needed()
     slider("gamma").wait_for()
     first, value = readout(), slider("gamma").input_value()
     box = slider("gamma").bounding_box()

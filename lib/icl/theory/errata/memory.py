@@ -429,8 +429,8 @@ _LIST = (
     Display(
         "clash",
         "sec. 4.2, the gate, in two sentences that follow each other",
-        r"\text{scales the layerwise output per head coordinate-wise}",
-        r"\text{scales it per head by one number, }\alpha_i\in\mathbb R",
+        r"\text{a head coordinate-wise}",
+        r"\alpha_i\in\mathbb R\text{ a head}",
         "Z_1 of a head with gate 1",
         _gated,
         lambda p, tokens: tokens.registers[1],
@@ -446,9 +446,9 @@ _LIST = (
     ),
     Display(
         "clash",
-        r"App. D, Theorem 3: the set $S$ of blocks $A$, then of pairs $(A,B)$",
-        r"S\subset\mathbb R^{L\times d\times d},\ (A,B)\in S,\ f(A,B)",
-        r"S\subset\mathbb R^{L\times d\times d},\ A\in S,\ f(A)",
+        r"App. D, Theorem 3: the set $S\subset\mathbb R^{L\times d\times d}$ of blocks $A$, then of pairs",
+        r"f(A,B),\ (A,B)\in S",
+        r"f(A),\ A\in S",
         "all labels after L layers",
         _element_of_S,
         lambda p, tokens: tokens.plain[-1, -1],

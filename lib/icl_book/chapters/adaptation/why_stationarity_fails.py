@@ -198,9 +198,8 @@ def unlearning_sliders(lengths: Int[np.ndarray, " m"], level: float) -> Explorab
         "unlearning",
         slider("gamma", 0.6, 0.99, value=0.95, words="how much of the rule is kept"),
         slider("lam", 0.5, 1.0, value=0.9, words="how much of its memory the gated layer keeps"),
-        question="After how many pairs does more reading begin to hurt linear attention? Move γ, the part of the rule "
-        "that is kept from one pair to the next, and watch the star. Can you choose λ, the part of its memory that the "
-        "gated layer keeps, so that more reading does not hurt it?",
+        question="After how many pairs does more reading begin to hurt linear attention? Move γ and watch the star. "
+        "Can you choose λ so that the gated layer is not hurt?",
         answer=f"Linear attention is at its best with {turns[0.95]} examples at γ = 0.95, with fewer if the rule "
         f"drifts faster ({turns[0.8]} at γ = 0.8), with more if it drifts more slowly ({turns[0.99]} at γ = 0.99). "
         f"With λ = 0.9 the gated layer levels off at {level:.2f} of the zero predictor's error; with λ = 1 it is "
