@@ -81,7 +81,7 @@ def values(cell: nbformat.NotebookNode) -> Iterator[tuple[str, str]]:
         elif runs.SAID in data:
             yield "sentence", data[runs.SAID]
         elif runs.GLUED in data:
-            name, value = next(iter(runs.values(nbformat.v4.new_notebook(cells=[{"outputs": [output]}])).items()))
+            name, value = next(iter(runs.values(nbformat.NotebookNode(cells=[{"outputs": [output]}])).items()))
             yield f"value {name}", f"{value:.4g}" if isinstance(value, float) else str(value)
         elif runs.CHECK in data:
             yield f"claim {data[runs.CHECK]['id']}", "{verdict}: {measured} ({samples})".format(**data[runs.CHECK])

@@ -145,3 +145,15 @@ def test_every_chapter_gets_its_turn(monkeypatch):
     assert drawn[7] == portable.fitting(pages, f"{7:040x}", 30)
     assert all(len(set(each)) == 6 for each in drawn)
     assert {page for each in drawn for page in each} == set(pages)
+
+
+def test_an_inserted_value_is_compared_as_far_as_a_text_shows_it():
+    """A value that a text inserts differs where its first four digits do."""
+
+    def run(value):
+        data, name = {runs.GLUED: repr(value)}, {"scrapbook": {"name": "turn"}}
+        output = nbformat.v4.new_output("display_data", data, metadata=name)
+        return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("glue()", outputs=[output])])
+
+    assert portable.differences(run(0.123456), run(0.123457)) == []
+    assert portable.differences(run(0.1234), run(0.1235)) == ["cell 1, value turn: 0.1234 … [0.1234 -> 0.1235]"]
