@@ -91,15 +91,14 @@ def test_the_first_chart_does_not_wait_for_the_end_of_the_page(visit, site):
     for width in (390, 1280, 1600):
         page = visit("404", width=width, script=drawn).page
         page.route("**/tex-chtml.js*", lambda route: held.append(route))
-        page.goto(f"{site}/{FORGET}.html", wait_until="commit")
-        figure = page.locator("#explore-forgetting")
-        figure.scroll_into_view_if_needed()
+        page.goto(f"{site}/book/adaptation/adaptive-filters.html", wait_until="commit")
+        figure = page.locator("#explore-filters")
         figure.locator("input[name=gamma]").wait_for()
         assert page.evaluate("document.readyState") != "complete"
         held.pop().continue_()
         page.wait_for_load_state()
         page.evaluate("MathJax.startup.promise.then(() => new Promise(done => setTimeout(done, 500)))")
-        assert page.evaluate("drawn") == [["explore-forgetting", True, figure.evaluate("f => f.clientWidth")]]
+        assert page.evaluate("drawn") == [["explore-filters", True, figure.evaluate("f => f.clientWidth")]]
 
 
 @pytest.mark.parametrize("place", ["served", "folder"])
