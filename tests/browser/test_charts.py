@@ -108,22 +108,21 @@ def test_the_address_says_the_setting(visit, place):
     end; what is no number, and no slider of the figure, is passed over.
     """
     options = {"has_touch": True, "origin": HTML.as_uri() if place == "folder" else None}
-    page = visit(FORGET, query="?from=lecture", width=390, **options).page
-    figure = page.locator("#explore-forgetting")
+    page = visit("book/adaptation/adaptive-filters", query="?from=lecture", width=390, **options).page
+    figure = page.locator("#explore-filters")
     slider = lambda name: figure.locator(f"input[name={name}]")  # noqa: E731
     readout = lambda: figure.locator(".icl-readout").text_content()  # noqa: E731
-    figure.scroll_into_view_if_needed()
     slider("gamma").wait_for()
     first, value = readout(), slider("gamma").input_value()
     box = slider("gamma").bounding_box()
     slider("gamma").tap(position={"x": box["width"] / 4, "y": box["height"] / 2})
-    page.wait_for_function("location.search.includes('forgetting.gamma')", polling=50)
+    page.wait_for_function("location.search.includes('filters.gamma')", polling=50)
     moved, told = slider("gamma").input_value(), readout()
     assert float(moved) < float(value)
     assert told != first
     link = figure.get_by_role("link", name="Link to this setting").get_attribute("href")
     assert page.url == link
-    assert link.endswith(f"?from=lecture&forgetting.gamma={moved}#explore-forgetting")
+    assert link.endswith(f"?from=lecture&filters.gamma={moved}#explore-filters")
     page.goto("about:blank")
     page.goto(link, wait_until="commit")
     slider("gamma").wait_for()
@@ -132,7 +131,7 @@ def test_the_address_says_the_setting(visit, place):
     page.wait_for_function("!location.search.includes('forgetting')", polling=50)
     assert (slider("gamma").input_value(), readout()) == (value, first)
     page.goto("about:blank")
-    page.goto(link.split("?")[0] + "?forgetting.gamma=99&forgetting.d=many&forgetting.none=1", wait_until="commit")
+    page.goto(link.split("?")[0] + "?filters.gamma=99&filters.d=many&filters.none=1", wait_until="commit")
     slider("gamma").wait_for()
     assert slider("gamma").input_value() == slider("gamma").get_attribute("max")
     assert slider("d").input_value() == "10"
