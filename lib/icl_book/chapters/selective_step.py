@@ -155,7 +155,7 @@ def lower_bound(d: Count, *, selects_C: bool) -> float:
 
 @validated
 def best_gate(d: Count, N: Count, *, selects_B: bool, selects_C: bool) -> StepGate:
-    """Step of least risk, by a search from every one of :data:`STARTS`.
+    """Step of least risk, its slope not negative, by a search from every one of :data:`STARTS`.
 
     Raises:
         RuntimeError: if no search converges.
@@ -163,7 +163,8 @@ def best_gate(d: Count, N: Count, *, selects_B: bool, selects_C: bool) -> StepGa
 
     def gate(at: np.ndarray) -> StepGate:
         slope, b = np.clip(at, -_FARTHEST, _FARTHEST)
-        return StepGate(d, N, selects_B, selects_C, float(slope), float(b))
+        # z and -z are alike: without a sign the search would end at either, by the processor's rounding.
+        return StepGate(d, N, selects_B, selects_C, abs(float(slope)), float(b))
 
     def risk(at: np.ndarray) -> float:
         return gate(at).risk

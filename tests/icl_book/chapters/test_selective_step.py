@@ -142,3 +142,12 @@ def test_bad_input():
         StepGate(4, 1, True, True, 0.0, math.nan)
     with pytest.raises(ValueError, match="d must"):
         selective_step.lower_bound(0, selects_C=True)
+
+
+def test_the_best_gate_has_one_sign(monkeypatch):
+    """Starts of the other sign end at the same gate: z and -z are alike, and a layer is one of the two."""
+    found = selective_step.best_gate(4, 20, selects_B=False, selects_C=True)
+    assert found.slope > 0
+    monkeypatch.setattr(selective_step, "STARTS", tuple((-slope, b) for slope, b in selective_step.STARTS))
+    again = selective_step.best_gate(4, 20, selects_B=False, selects_C=True)
+    assert (again.slope, again.b) == pytest.approx((found.slope, found.b), rel=1e-4)
