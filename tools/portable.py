@@ -7,9 +7,9 @@
     python tools/portable.py --all --on Haswell       on this one only
 
 OpenBLAS (numpy, scipy), ATen and MKL (torch) choose their code by the processor and can be told to take another's:
-results then differ by rounding. Sentences, claims, tables and printed text must stay the same, values that a text inserts
-to four digits, and the data of figures within a thousandth of their axis. No page shows a time (`make again` compares
-bits), so nothing else is left out.
+results then differ by rounding. Sentences, claims, tables and printed text must stay the same, values that a text
+inserts to four digits, and the data of figures within a thousandth of their axis. No page shows a time (`make again`
+compares bits), so nothing else is left out.
 """
 
 import argparse

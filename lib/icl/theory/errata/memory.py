@@ -428,9 +428,9 @@ _LIST = (
     ),
     Display(
         "clash",
-        "sec. 4.2, the gate, in two sentences that follow each other",
-        r"\text{a head coordinate-wise}",
-        r"\alpha_i\in\mathbb R\text{ a head}",
+        "sec. 4.2, how the gate scales a head, in two sentences that follow each other",
+        r"\text{coordinate-wise}",
+        r"\text{one number per head, }\alpha_i",
         "Z_1 of a head with gate 1",
         _gated,
         lambda p, tokens: tokens.registers[1],
