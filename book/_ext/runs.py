@@ -47,7 +47,6 @@ _SPECIFICATION = re.compile(r'<script type="application/json">(.*?)</script>', r
 FIGURE = '<figure class="icl-chart"'
 WORKERS = 2
 TIMEOUT = {"quick": 120, "paper": 24 * 3600}  # seconds a cell
-STARTS = 3  # two kernels that start at the same moment may choose the same port, and one of them dies of it
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
@@ -235,25 +234,24 @@ def execute(
 ) -> tuple[nbformat.NotebookNode, float, str]:
     """Run a notebook in an empty folder, or in `place`; return it with its outputs, seconds, and the error or ""."""
     began, error = time.monotonic(), ""
-    with tempfile.TemporaryDirectory() as empty:
-        for start in range(STARTS):
-            client = NotebookClient(
-                notebook,
-                timeout=timeout,
-                shutdown_kernel="immediate",
-                resources={"metadata": {"path": str(place or empty)}},
-                extra_arguments=["--IPKernelApp.log_level=50"],  # it would log that it is shut down
-                record_timing=False,
-            )
-            try:
-                asyncio.run(client.async_execute(env=dict(environment)))
-            except (CellExecutionError, CellTimeoutError) as failure:
-                error = _plain(str(failure))
-            except (DeadKernelError, RuntimeError) as failure:
-                if client.code_cells_executed == 0 and start < STARTS - 1:
-                    continue
-                error = f"The kernel died, most likely for want of memory ({failure})."
-            break
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as sockets:
+        client = NotebookClient(
+            notebook,
+            timeout=timeout,
+            shutdown_kernel="immediate",
+            resources={"metadata": {"path": str(place or empty)}},
+            extra_arguments=["--IPKernelApp.log_level=50"],  # it would log that it is shut down
+            record_timing=False,
+        )
+        # Sockets in a folder of its own: two kernels that start at the same moment may choose the same port.
+        manager = client.create_kernel_manager()
+        manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
+        try:
+            asyncio.run(client.async_execute(env=dict(environment)))
+        except (CellExecutionError, CellTimeoutError) as failure:
+            error = _plain(str(failure))
+        except (DeadKernelError, RuntimeError) as failure:
+            error = f"The kernel died, most likely for want of memory ({failure})."
     return notebook, time.monotonic() - began, error
 
 

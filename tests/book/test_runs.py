@@ -16,7 +16,6 @@ import chapters
 import nbformat
 import pytest
 import runs
-from nbclient.exceptions import DeadKernelError
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "---\nkernelspec:\n  name: python3\n  display_name: Python 3\n---\n\n```{{code-cell}}\n{}\n```\n"
@@ -159,20 +158,17 @@ def test_a_damaged_run_is_run_again(tiny, damage):
     assert printed(runs.run_stale(["book/a"])["book/a"]) == "4\n"
 
 
-@pytest.mark.parametrize(("fails", "error"), [(2, ""), (3, "The kernel died, most likely for want of memory (died).")])
-def test_a_kernel_that_does_not_start_is_started_again(monkeypatch, fails, error):
-    """Twice; after that the chapter has failed."""
-    tried = []
-
-    async def start(client, **how):
-        tried.append(client)
-        client.code_cells_executed = 0
-        if len(tried) <= fails:
-            raise DeadKernelError("died")
-
-    monkeypatch.setattr(runs.NotebookClient, "async_execute", start)
-    assert runs.execute(nbformat.v4.new_notebook(), {})[2] == error
-    assert len(tried) == 3
+def test_kernels_share_no_ports():
+    """Each listens in a folder of its own, which goes with it: of two that chose one port, one would die."""
+    cell = "import ipykernel.kernelapp as k; print(k.IPKernelApp.instance().transport, k.IPKernelApp.instance().ip)"
+    places = set()
+    for _ in range(2):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+        done, _, error = runs.execute(notebook, runs.kernel_environment())
+        transport, place = done.cells[0].outputs[0].text.split()
+        assert (error, transport, Path(place).parent.exists()) == ("", "ipc", False)
+        places.add(place)
+    assert len(places) == 2
 
 
 EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: one\n```\n"
