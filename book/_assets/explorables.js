@@ -1098,7 +1098,7 @@ window.icl = (() => {
       for (let t = 0; t <= n; t++) {
         for (let i = 0; i < d; i++) w[i] = gamma * w[i] + sigma_e * e[t + 1][i];
         const a = (d + 2) * D2 + D3;
-        const add = (method, value) => rows.push({time: t, weight: value, method});
+        const add = (method, value) => rows.push({x: t, y: value, by: method});
         add("true weight", w[0]);
         add("GLA", a > 0 ? D1 / a * g[0] : 0);
         add("Kalman", m[0]);

@@ -29,6 +29,7 @@ import projects
 import prose
 import runs
 import searching
+import short_path
 import sidebar
 import sphinx_exercise
 import teaching
@@ -245,6 +246,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     searching.setup(app)
     sidebar.setup(app)
     page_footer.setup(app)
+    short_path.setup(app)
     previews.setup(app)
     teaching.setup(app)
     projects.setup(app)

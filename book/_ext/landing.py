@@ -2,7 +2,7 @@
 
 {figure-of} a chapter's figure: `:which:` is the function that moves it, or how its title starts; `:small:` is a
             picture for a card
-{door}      the claims that a result rests on, each with its verdict, and the way to the chapter that proves it
+{door}      the way from a result to the chapter that shows it; with `:proved:`, that proves it
 {said}      words that a cell of a chapter says, {measured} words that a check measured: `words <place>`
 {reading}   how much this page is to read, counted: `words`, `figures` or `minutes`
 {whats-new} the first lines of the changelog, and the way to the feed of all of them
@@ -26,10 +26,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
-from icl_book import claims
-
 logger = logging.getLogger(__name__)
-CLAIMS = "book/evidence/claims"
 #: A page is read again when what makes its pieces has changed.
 OWN = [Path(__file__), Path(transclude.__file__)]
 
@@ -65,33 +62,25 @@ class FigureOf(Watching):
 
 
 class Door(Watching):
-    """Basis of a result, with a link to its proof."""
+    """The way from a result to the chapter that shows it, or with `:proved:` proves it."""
 
     required_arguments, optional_arguments = 1, 0
-    option_spec: ClassVar[dict[str, Any]] = {}
+    option_spec: ClassVar[dict[str, Any]] = {"proved": options.flag}
 
     def shown(self) -> list[Path]:
-        """The ledger and the chapter, for its title."""
-        ledger = sorted((chapters.ROOT / "book/claims").glob("*.yml"))
-        return [*OWN, *ledger, chapters.ROOT / f"{transclude.chapter(self.arguments[0])}.md"]
+        """The chapter, for its title."""
+        return [*OWN, chapters.ROOT / f"{transclude.chapter(self.arguments[0])}.md"]
 
     def run(self) -> list[nodes.Node]:
-        """One line: verdicts, then the door."""
+        """One line."""
         try:
             page = transclude.chapter(self.arguments[0])
-            rests_on = transclude.badges("\n".join(self.content))
         except chapters.Broken as fault:
             raise self.error(f"door: {fault}") from fault
         self.watch()
-        link = self.env.app.builder.get_relative_uri
-        badges = "".join(
-            f'<a class="icl-badge" data-verdict="{claim.verdict}" href="{link(self.env.docname, CLAIMS)}#{claim.id}" '
-            f'title="{html.escape(claims.readable(claim.claim))}"><b>{claim.verdict}</b> claim {claim.id}</a>'
-            for claim in rests_on
-        )
-        way = f'<a class="icl-door__way" href="{link(self.env.docname, page)}">'
-        way += f"Proved in <b>{html.escape(chapters.title(page))}</b>\u00a0→</a>"
-        return [nodes.raw("", f'<p class="icl-door">{way}{badges}</p>', format="html")]
+        way = f'<a class="icl-door__way" href="{self.env.app.builder.get_relative_uri(self.env.docname, page)}">'
+        way += f"{'Proved' if 'proved' in self.options else 'Shown'} in <b>{html.escape(chapters.title(page))}</b>"
+        return [nodes.raw("", f'<p class="icl-door">{way}\u00a0→</a></p>', format="html")]
 
 
 class Proved(SphinxRole):

@@ -1,4 +1,4 @@
-"""What is new, from the changelog: lines for the landing page, and an Atom feed of them in the site, whats-new.xml."""
+"""What is new, from the changelog: lines for the page *What is new*, and an Atom feed of them in the site, whats-new.xml."""
 
 import re
 import uuid
@@ -13,7 +13,7 @@ import yaml
 from sphinx.application import Sphinx
 
 FILE, TITLE = "whats-new.xml", "Learning to Adapt: what is new"
-PAGE = "book/index.html#what-is-new"
+PAGE = "book/evidence/whats-new.html"
 ATOM = "http://www.w3.org/2005/Atom"
 _VERSION = re.compile(r"^## \[([^\]]+)\](?: - (\S+))?\n(.*?)(?=^## |\Z)", re.M | re.S)
 _BULLET = re.compile(r"^- (.*(?:\n  .*)*)", re.M)

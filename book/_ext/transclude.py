@@ -1,7 +1,7 @@
 """Transclusion of chapters' results (figures, words, verdicts) on other pages; no number is typed.
 
 A page names a chapter's figure (`{figure-of}`), repeats words that a cell of a chapter says (`{said}`) or that a check
-measured (`{measured}`), and leads to the chapter that proves it (`{door}`). A number outside those roles has to stand
+measured (`{measured}`), and leads to the chapter that shows it (`{door}`). A number outside those roles has to stand
 in `book/prose/<page>.yml` under a reason, as in a chapter.
 """
 
@@ -30,7 +30,7 @@ _BODY = re.compile(r"(?P<words>.*?)\s*<(?P<where>[^<>]+)>\s*", re.S)
 NUMBER = re.compile(r"(?<!\w)\d[\d.,]*(?<![.,])")
 #: What is not the page's own word: borrowed words, and targets of links. A number in code or in a formula is its own.
 _ROLES = _ROLE.pattern.replace("?P<name>", "?:").replace("?P<body>", "?:")
-_ASIDE = re.compile(rf"\{{(?:glue:text|cite[\w:]*)\}}`[^`]*`|{_ROLES}|\]\([^)]*\)", re.S)
+_ASIDE = re.compile(rf"\{{(?:glue:text|claim|cite[\w:]*)\}}`[^`]*`|{_ROLES}|\]\([^)]*\)", re.S)
 _LAYOUT = re.compile(r"^:{3,}\{grid\}.*$", re.M)
 
 
@@ -187,8 +187,6 @@ def faults(page: str, source: str, executed: dict[str, nbformat.NotebookNode]) -
         lender = chapter(block["page"])
         if block["name"] == "figure-of":
             figure(lender, option(block["body"], "which"), run(lender))
-        else:
-            badges(block["body"])
 
     for block in _DIRECTIVE.finditer(source):
         attempt(shown, block)
@@ -197,14 +195,6 @@ def faults(page: str, source: str, executed: dict[str, nbformat.NotebookNode]) -
             attempt(lambda found=found: sentence(found, run(page_of(found))))
     said = runs.outputs(executed[page], runs.SAID) if page in executed else []
     return wrong + _unproved(page, source, said)
-
-
-def badges(body: str) -> list[claims.Claim]:
-    """The claims that a door names, by spaces; Broken, by its name, if one is not in the ledger."""
-    names = re.sub(r"^:.*$", "", body, flags=re.M).split()
-    if unknown := [name for name in names if name not in claims.ledger()]:
-        raise chapters.Broken(f"no claim {unknown[0]!r} in the ledger (book/claims/)")
-    return [claims.ledger()[name] for name in names]
 
 
 def _unproved(page: str, source: str, said: list[str]) -> list[str]:

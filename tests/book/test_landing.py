@@ -13,7 +13,10 @@ sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import chapters  # noqa: E402
 import notebooks  # noqa: E402
 import runs  # noqa: E402
+import short_path  # noqa: E402
 import transclude  # noqa: E402
+
+from icl_book import claims  # noqa: E402
 
 TEN, LANDING = "book/start/ten-results", "book/index"
 RESULTS = chapters.source(TEN).split("\n## ")[1:]
@@ -23,20 +26,21 @@ DEPTH, CLAIM = "adaptation/depth", "gla.depth.gating-stabilises"
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda text: text.partition("\n")[0][:40])
 def test_a_result_has_a_picture_and_a_door(result):
-    """A figure of a chapter, claims and a door to the chapter that proves them."""
+    """A figure of a chapter, what a paper says and what we find with its verdict, and a door to the chapter."""
     body = result.partition("\n")[2]
     (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: \S.*\n```$", body, re.M)
-    (door,) = re.findall(r"^```\{door\} (\S+)\n((?:\S+ ?)+)\n```$", body, re.M)
+    (door,) = re.findall(r"^```\{door\} (\S+)\n(?::proved:\n)?```$", body, re.M)
+    (claim,) = re.findall(r"^\*\*.*paper.*:\*\* .* \*\*We find:\*\* .* \{claim\}`(\S+)`$", body, re.M)
     assert transclude.chapter(figure)
-    assert transclude.chapter(door[0])
-    assert transclude.badges(door[1])
+    assert transclude.chapter(door) == claims.ledger()[claim].chapter
 
 
 def test_cards_are_the_parts():
     """Four cards, a part each: a small picture of one of its chapters, a sentence, and its first chapter."""
     parts = re.findall(r'caption: "(Part .*)"\n(?:.*\n)*?\s+- file: (\S+)', chapters.words(ROOT / "_toc.yml"))
-    assert [title for title, _ in CARDS] == [title for title, _ in parts]
-    for (_, body), (_, first) in zip(CARDS, parts, strict=True):
+    cards = [card for card in CARDS if card[0].startswith("Part")]
+    assert [title for title, _ in cards] == [title for title, _ in parts]
+    for (_, body), (_, first) in zip(cards, parts, strict=True):
         (figure,) = re.findall(r"^```\{figure-of\} (\S+)\n:which: .*\n:small:\n```$", body, re.M)
         assert transclude.chapter(figure).split("/")[1] == first.split("/")[1]
         assert f"[{chapters.title(first)}]({first.removeprefix('book/')}.md)" in body
@@ -90,11 +94,10 @@ def test_a_figure_is_named():
         ("It is 12 times, $0.4$ or `7`.", ["no chapter says '12'", "no chapter says '0.4'", "no chapter says '7'"]),
         ("See [The S6 layer](../a9.md), {cite}`mamba2025`.", []),
         ("See [every 5th](../a.md).", ["says '5'"]),
-        (f"```{{figure-of}} {DEPTH}\n:which: moves\n```\n```{{door}} {DEPTH}\n{CLAIM}\n```\n", []),
+        (f"```{{figure-of}} {DEPTH}\n:which: moves\n```\n```{{door}} {DEPTH}\n:proved:\n```\n{{claim}}`{CLAIM}`", []),
         (f"```{{figure-of}} {DEPTH}\n:which: gone\n```\n", ["has no figure 'gone'"]),
         ("```{figure-of} adaptation/deep\n:which: gone\n```\n", ["the book has no chapter 'adaptation/deep'"]),
-        (f"```{{door}} {DEPTH}\n{CLAIM} gla.nothing\n```\n", ["no claim 'gla.nothing' in the ledger"]),
-        ("```{door} start/how-to-read\ngla.eq6.unroll\n```\n", ["the book has no chapter 'start/how-to-read'"]),
+        ("```{door} start/how-to-read\n```\n", ["the book has no chapter 'start/how-to-read'"]),
     ],
 )
 def test_words_are_borrowed(text, wrong):
@@ -144,3 +147,20 @@ def test_the_landing_notebook_is_plain():
     text = "\n".join(c.source for c in notebooks.notebook(LANDING).cells if c.cell_type == "markdown")
     assert "**Part IV: Synthesis**" in text
     assert not re.search(r"grid|figure-of|which:|gutter", text)
+
+
+def test_the_short_path_is_eight_chapters_in_order():
+    """It follows the table of contents, and every chapter on it has its claims and exercises."""
+    (path,) = re.findall(r"^    icl_path:\n((?:      - \S+\n)+)", chapters.words(ROOT / "_config.yml"), re.M)
+    pages = re.findall(r"- (\S+)", path)
+    assert len(pages) == 8
+    assert [page for page in chapters.in_parts() if page in pages] == pages
+
+
+def test_the_sidebar_marks_the_path():
+    """Links to its chapters say their place, the page's own too; no other link does."""
+    link = '<li><a class="reference internal" href="{}">A</a></li>'
+    sidebar = link.format("depth.html") + link.format("#").replace("reference", "current reference")
+    marked = short_path.mark(sidebar + link.format("other.html"), {"depth.html": 5, "#": 1})
+    assert re.findall(r'href="(\S+)" data-path="(\d)"', marked) == [("depth.html", "5"), ("#", "1")]
+    assert marked.count("title=") == 2

@@ -77,8 +77,8 @@ def test_an_entry_keeps_its_id():
     assert ids(read("https://example.org/", later))[1:] == ids(read())
 
 
-def test_the_landing_page_has_the_newest():
+def test_the_page_has_the_newest():
     """Its lines are the first of the feed."""
     titles = [entry.title for entry in news.of_book()]
-    assert news.newest(4) == titles[:4]
-    assert re.search(r"^```\{whats-new\}\n:lines: 4\n```$", chapters.source("book/index"), re.M)
+    assert news.newest(12) == titles[:12]
+    assert re.search(r"^```\{whats-new\}\n:lines: 12\n```$", chapters.source("book/evidence/whats-new"), re.M)
