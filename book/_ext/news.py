@@ -1,4 +1,4 @@
-"""What is new, from the changelog: lines for the page of that name, and an Atom feed of them in the site, whats-new.xml."""
+"""What is new, from the changelog: lines for the page of that name, and an Atom feed of them, whats-new.xml."""
 
 import re
 import uuid
