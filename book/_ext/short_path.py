@@ -71,4 +71,4 @@ def setup(app: Sphinx) -> None:
     """Register it."""
     app.add_config_value("icl_path", [], "env")
     app.add_directive("short-path", ShortPath)
-    app.connect("html-page-context", _page, priority=600)  # after the sidebar's own
+    app.connect("html-page-context", _page)

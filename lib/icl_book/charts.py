@@ -271,7 +271,7 @@ class Figure:
             )
             place = f' id="explore-{self.explorable.function}"'
             above = f'<p class="icl-question">{question}</p>{_STILL}'
-            below = f'<details class="icl-answer"><summary>What one finds</summary><p>{answer}</p></details>'
+            below = f'<details class="icl-answer"><summary>Answer</summary><p>{answer}</p></details>'
         return {
             "text/plain": self.alt,
             "text/html": (
