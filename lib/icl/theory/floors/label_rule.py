@@ -1,7 +1,7 @@
 """Floor of a language whose label rule drifts (:mod:`icl.tasks.rules`): the exact posterior (not in the papers).
 
-A label word says only the sign of a score, so that the Kalman filter, which wants the score, does not apply. The rule w_t
-has d numbers, and for d = 1 and 2 the recursion of Bayes can be carried out as it stands [Jazwinski 1970, ch. 6]:
+A label word says only the sign of a score, so that the Kalman filter, which wants the score, does not apply. The rule
+w_t has d numbers, and for d = 1 and 2 the recursion of Bayes can be carried out as it stands [Jazwinski 1970, ch. 6]:
 
     p(w_t | labels before t)  =  integral of N(w_t; gamma w, sigma_e^2 I) p(w | labels before t)
     P(label t is positive)    =  integral of Phi(<w_t, x_t> / sigma_y) p(w_t | labels before t)
