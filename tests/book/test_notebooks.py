@@ -106,7 +106,7 @@ def test_what_a_download_imports_comes_with_what_it_says_to_install(page):
 def test_exercises_have_the_numbers_of_the_page():
     """The chapter's number and the exercise's within it, and its title."""
     headings = re.findall(r"^#### (.*)$", text_of(notebooks.notebook("book/adaptation/how-much-to-forget")), re.M)
-    assert headings[:2] == ["Exercise 5.1 (The recursion)", "Solution of Exercise 5.1"]
+    assert headings[:2] == ["Exercise 4.1 (The recursion)", "Solution of Exercise 4.1"]
 
 
 def test_notebooks_have_names_of_their_own():
