@@ -185,7 +185,7 @@ def test_a_deck_as_a_page(executed):
     assert "two lines that rise" in page
     assert "one line · another" in page
     assert '<span class="k">def</span>' in page
-    assert "Goes on in Exercise 5.2, “The pole”, of" in page
+    assert "Goes on in Exercise 4.2, “The pole”, of" in page
     assert '<div class="fragment answer">' in page
     loaded = re.findall(r'<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)="([^"]+)"', page)
     assert loaded
