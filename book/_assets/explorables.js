@@ -1286,9 +1286,9 @@ window.icl = (() => {
       const worth = lam < 1 ? (1 - lam ** n) / (1 - lam) : n;
       return {
         datasets: {curve},
-        readout: `With λ = ${lam} all ${n} examples together count as much as ${fixed(worth)} of the newest. The error, in ` +
-          `percent of the zero predictor's: ${share(trainingError({...task, lam}))}; at the best λ, ${best.toFixed(3)}, ` +
-          `${share(trainingError({...task, lam: best}))}; no weights have less than ${share(error)}.`,
+        readout: `With λ = ${lam} all ${n} examples together count as much as ${fixed(worth)} of the newest. The error is ` +
+          `${share(trainingError({...task, lam}))}% of the zero predictor's; at the best λ, ${best.toFixed(3)}, it is ` +
+          `${share(trainingError({...task, lam: best}))}%; no weights of any shape do better than ${share(error)}%.`,
       };
     },
 

@@ -1204,8 +1204,8 @@ def test_a_gate_draws_the_librarys_weights(forms):
             said = numbers(figure["readout"])
             assert said[:2] == [lam, 100]
             assert said[2] == pytest.approx((lam ** np.arange(100)).sum(), rel=0.006)
-            assert [said[4], said[6], said[7]] == pytest.approx([shares[0], shares[1], shares[2]], abs=0.051)
-            assert said[5] == pytest.approx(star, abs=0.00051)
+            assert [said[3], said[5], said[6]] == pytest.approx([shares[0], shares[1], shares[2]], abs=0.051)
+            assert said[4] == pytest.approx(star, abs=0.00051)
 
 
 def test_unlearning_draws_the_librarys_curves(forms):
