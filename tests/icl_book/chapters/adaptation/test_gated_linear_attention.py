@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from icl.experiments.evaluation import squared_error
 from icl.models.one_layer import OneLayerGLA, features, predict_from_features
 from icl.profile import make_generator
 from icl.theory import one_layer
@@ -57,6 +58,14 @@ def test_entries_that_are_read_would_be_seen(monkeypatch):
     found = chapter.unread_entries(layer, prompts)
     assert (found[:12] == 0).all()
     assert (found[12:] != 0).all()
+
+
+def test_simulated_errors_are_relative_to_the_zero_predictors():
+    """The library's squared error on the same prompts, over d sigma_e^2 / (1 - gamma^2)."""
+    task = steady_task(3)
+    expected = squared_error(chapter.trained_layer(task, 0.8), task, 100, generator=make_generator("errors of 3"))
+    found = chapter.simulated_errors([3], 0.8, 100, "errors of")
+    np.testing.assert_allclose(np.ravel(found), np.array(expected) / (10 * 0.01 / (1 - 0.95**2)), rtol=1e-10)
 
 
 @pytest.mark.statistical(4)
