@@ -1278,17 +1278,17 @@ window.icl = (() => {
     /* Gated linear attention: how much an example counts against its age, for a gate and for weights of any shape. */
     gate({lam, gamma, d}, {n, sigma_e, oldest}) {
       const task = {gamma, d, n, sigma_e, sigma_w: 1}, {weights, error} = positionWeights(task), curve = [];
-      for (let time = 0; time <= oldest; time++) {
-        curve.push({time, weight: lam ** time, method: "GLA"}, {time, weight: 1, method: "linear attention"});
-        curve.push({time, weight: weights[time] / weights[0], method: "best possible"});
+      for (let age = 0; age <= oldest; age++) {
+        curve.push({x: age, y: lam ** age, by: "GLA"}, {x: age, y: 1, by: "linear attention"});
+        curve.push({x: age, y: weights[age] / weights[0], by: "best possible"});
       }
       const zero = zeroPredictor(task), share = loss => (100 * loss / zero).toFixed(1), best = optimalForgetting(task);
       const worth = lam < 1 ? (1 - lam ** n) / (1 - lam) : n;
       return {
         datasets: {curve},
-        readout: `With λ = ${lam} all ${n} examples together count as much as ${fixed(worth)} of the newest. The error, in ` +
-          `percent of that of answering 0: ${share(trainingError({...task, lam}))}; at the best λ, ${best.toFixed(3)}, ` +
-          `${share(trainingError({...task, lam: best}))}; no weights have less than ${share(error)}.`,
+        readout: `With λ = ${lam} all ${n} examples together count as much as ${fixed(worth)} of the newest. The error is ` +
+          `${share(trainingError({...task, lam}))}% of the zero predictor's; at the best λ, ${best.toFixed(3)}, it is ` +
+          `${share(trainingError({...task, lam: best}))}%; no weights of any shape do better than ${share(error)}%.`,
       };
     },
 

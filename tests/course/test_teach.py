@@ -83,7 +83,7 @@ syllabi:
             "time-varying-regression, adaptation/why-stationarity-fails",
             "book/adaptation/time-varying-regression comes before book/adaptation/why-stationarity-fails",
         ),
-        (", adaptation/time-varying-regression", "", "is asked for and left out, without a bridge"),
+        ("adaptation/why-stationarity-fails, ", "", "is asked for and left out, without a bridge"),
         ("    whom: me", "    whom: me\n    bridges: {adaptation/depth: Word.}", "a bridge for book/adaptation/depth"),
         ("linear-attention]", "linear-attention, adaptation/why-stationarity-fails]", "stands twice"),
         ("title: two,", "title: two, problem_set: ps1,", "ps1 is handed out before book/adaptation/depth"),
