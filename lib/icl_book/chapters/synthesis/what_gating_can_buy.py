@@ -28,12 +28,28 @@ from icl_book.charts import Explorable, explorable, slider
 WINDOWS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 #: Sizes of the recorded run.
 LADDERS = {"sequences, d = 8 and 16": 400, "sequences, d = 32": 160}
-#: Colours of the chapter's classes of layers.
+_BOUND, _EARLIER = "#2f8f83", "#b0563b"
+#: Colours of what the chapter's figures show.
 COLOURS = {
-    "gates that see earlier keys": "#b0563b",
-    "one earlier key": "#b0563b",
-    "gates of the current key": "#2f8f83",
+    "gates that see earlier keys": _EARLIER,
+    "one earlier key": _EARLIER,
+    "gates of the current key": _BOUND,
     "gates that do not see the key": "#643030",
+    "bound": _BOUND,
+    "bound for gates of the current key": _BOUND,
+    "run over prompts": "#0b6fb8",
+    "exact": _EARLIER,
+    "N = 2": "#c9711a",
+    "N = 4": "#0b6fb8",
+    "N = 6": "#6000c0",
+    "d = 8": "#6ab350",
+    "d = 16": "#1fa08e",
+    "d = 32": "#2a78b8",
+    "d → ∞, extrapolated": "#250733",
+    "e / 4": "#8a5a00",
+    "width 1": "#0b6fb8",
+    "width 2": _EARLIER,
+    "width 4": "#a818f0",
 }
 #: Transition matrix of a random walk.
 WALK = np.array([[1.0]])
@@ -132,6 +148,10 @@ class Ladders:
         keys = [K for K in sorted({*WINDOWS, 2 * d}) if 2 * d >= K]
         errors = [1.0 if K == 0 else float(self.table.error[d, K]) for K in keys]
         return np.array(keys) / d, np.array(errors)
+
+    def largest_se(self) -> float:
+        """Largest standard error with one earlier key or more."""
+        return float(self.table.se[self.table.index.get_level_values("keys") > 0].max())
 
     def extrapolated(self) -> tuple[Float64[np.ndarray, " m"], Float64[np.ndarray, " m"], float]:
         """Keys over d, errors extrapolated from d = 16 and 32 to many dimensions, linearly in 1/d, and the s.e. of the
@@ -427,3 +447,14 @@ def allowed(prompts: int = 1_000) -> Allowed:
         4: ratios["by hand"],
     }
     return Allowed(by_width, ratios["Kalman"], float(max(ses)))
+
+
+def by_width(pooled: pd.DataFrame, theory: Allowed) -> dict[str, dict[str, float | tuple[float, float]]]:
+    """Rows of the figure of trained layers: what theory reaches, then every layer that writes corrections."""
+    rows: dict[str, dict[str, float | tuple[float, float]]] = {
+        "reached by theory": {f"width {width}": ratio for width, ratio in theory.by_width.items()}
+    }
+    deltas = pooled.drop("Mamba-2")
+    for (layer, fed, width), ratio, se in zip(deltas.index, deltas.ratio, deltas.se, strict=True):
+        rows.setdefault(f"{layer}, {fed}", {})[f"width {width}"] = (float(ratio), float(se))
+    return rows
