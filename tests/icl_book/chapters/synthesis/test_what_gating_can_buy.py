@@ -17,6 +17,7 @@ def found():
     return chapter.Ladders.of(recorded("gates-earlier-keys").table)
 
 
+@pytest.mark.one_draw("4,000 entries")
 def test_keys_are_standard_normal_and_have_a_stream_by_name():
     """The same name and dimension give the same keys; 4,000 entries of mean 0 and variance 1."""
     x = chapter.draw_keys(4, 10, 25, "test")
@@ -137,6 +138,7 @@ def test_six_tasks_are_in_units_of_the_zero_predictor():
     assert tasks["uneven keys"].Lambda[9, 9] == pytest.approx(4)
 
 
+@pytest.mark.one_draw("two sequences a task")
 def test_more_sight_is_worth_something_on_every_task():
     """Without sight of the key above the bound, Kalman below it."""
     table = chapter.worth_of_sight(2)
@@ -146,6 +148,7 @@ def test_more_sight_is_worth_something_on_every_task():
     assert (table < 1).all(axis=None)
 
 
+@pytest.mark.one_draw("2,000 pairs of keys")
 def test_correlated_keys_have_one_length_and_their_correlation():
     """Cosine of neighbours: rho, less what the lengths of a Gaussian process in 50 dimensions take."""
     x = chapter.correlated_keys(50, 20, 2, 0.9)
@@ -154,6 +157,7 @@ def test_correlated_keys_have_one_length_and_their_correlation():
     assert cosine == pytest.approx(0.9, abs=0.02)
 
 
+@pytest.mark.one_draw("four sequences")
 def test_errors_at_the_next_key_are_those_of_single_steps():
     """With the whole past on the list the restarted layer has Kalman's recursion; the current key alone is Longhorn,
     whose error after two keys is found by hand.
@@ -175,6 +179,7 @@ def test_errors_at_the_next_key_are_those_of_single_steps():
     assert chapter.errors_at_next_key(x, 1).mean() < chapter.errors_at_next_key(x, 0).mean()
 
 
+@pytest.mark.one_draw("six sequences")
 def test_correlated_keys_are_worth_more():
     """Small sizes: means and standard errors of what the function of one list gives."""
     means, ses = chapter.worth_of_correlated_keys([(8, 6, 10)], (0.0, 0.9))
@@ -195,6 +200,7 @@ def test_starts_are_pooled_with_their_spread():
     assert row["se"] == pytest.approx(np.hypot(1 / 3**0.5, 0.1))
 
 
+@pytest.mark.one_draw("100 sequences")
 def test_what_theory_allows_falls_with_the_width():
     """The bound is 1 in its own units; exact for one key; Kalman below all; and rows of the figure hold them."""
     theory, law = chapter.allowed(100), chapter.gentle_drift()
@@ -212,6 +218,7 @@ def test_what_theory_allows_falls_with_the_width():
     assert (pooled.starts == chapter.STARTS).all()
 
 
+@pytest.mark.one_draw("160 steps on two prompts")
 def test_a_short_training_is_a_row_of_the_record(monkeypatch):
     """Two steps in place of 160: the layer, its width and its seed are those that the record names."""
     recipe = key_gated_layers.GATED_RECIPE
