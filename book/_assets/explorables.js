@@ -1022,13 +1022,13 @@ window.icl = (() => {
         return row[i - 1] + part * (row[i] - row[i - 1]);
       };
       for (let k = 0; k <= last; k++) {
-        curve.push({keys: k, times: at(k), method: "gates that see earlier keys"});
-        curve.push({keys: k, times: 1, method: "gates of the current key"});
-        curve.push({keys: k, times: floors[d], method: "Kalman"});
+        curve.push({x: k, y: at(k), by: "gates that see earlier keys"});
+        curve.push({x: k, y: 1, by: "gates of the current key"});
+        curve.push({x: k, y: floors[d], by: "Kalman"});
       }
       const gained = (1 - at(keys)) / (1 - floors[d]);
       return {
-        datasets: {curve, stars: [{keys, times: at(keys), method: "gates that see earlier keys"}]},
+        datasets: {curve, stars: [{x: keys, y: at(keys), by: "gates that see earlier keys"}]},
         readout: `In ${d} dimensions, gates that see ${keys} earlier ${keys === 1 ? "key" : "keys"} leave ` +
           `${at(keys).toFixed(3)} of the error of gates of the current key, the Kalman filter ` +
           `${floors[d].toFixed(3)}: ${Math.round(100 * gained)}% of the way.`,

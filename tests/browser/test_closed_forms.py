@@ -858,9 +858,9 @@ def test_earlier_keys_are_read_between_the_records(forms):
             "gates of the current key": np.ones(9),
             "Kalman": np.full(9, least),
         }.items():
-            found = [(r["keys"], r["times"]) for r in curve if r["method"] == name]
+            found = [(r["x"], r["y"]) for r in curve if r["by"] == name]
             np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-12)
-        assert drawn["datasets"]["stars"][0]["times"] == pytest.approx(expected[keys], rel=1e-12)
+        assert drawn["datasets"]["stars"][0]["y"] == pytest.approx(expected[keys], rel=1e-12)
         gained = 100 * (1 - expected[keys]) / (1 - least)
         shown = [2**log_d, keys, expected[keys], least, gained]
         assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0011, abs=0.51)
