@@ -56,7 +56,7 @@ def _page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctre
         return
     places = {"#" if name == page else link(page, name): at for at, name in enumerate(path, 1)}
     context["toctree"] = lambda **asked: mark(whole(**asked), places)
-    if page in chapters.with_cells():
+    if page in chapters.in_parts():
         at = places.get("#", 0)
         after = path[at] if 0 < at < len(path) else None
         context["icl_path"] = {
