@@ -85,15 +85,15 @@ def gate_sliders(lam: float, oldest: int) -> Explorable:
     return explorable(
         "gate",
         slider("lam", 0.5, 1.0, value=lam, step=0.005, words="forgetting factor of the gate"),
-        slider("gamma", 0.5, 1.0, value=0.95, step=0.005, words="persistence of the drift"),
+        slider("gamma", 0.5, 1.0, value=0.95, step=0.005, words="persistence of the rule"),
         slider("d", 1, 40, value=10, words="dimensions"),
-        question="Can ink that fades at a constant rate be the best ink? Move λ until the two curves meet. Which way "
-        "must λ go after that if γ grows, and which way if d grows?",
-        answer=f"It can: at γ = 0.95 and d = 10 the curves meet near λ = {star[0.95, 10]:.3f}. There the error is "
-        f"{at_star:.1%} of the zero predictor's; with λ = {lam:g} it is {first:.1%}, with λ = 1 {plain:.1%}. Slower "
-        f"drift wants a longer memory (γ = 0.8: λ = {star[0.8, 10]:.3f}, γ = 0.99: {star[0.99, 10]:.3f}), and so do "
-        f"more dimensions (d = 1: {star[0.95, 1]:.3f}, d = 40: {star[0.95, 40]:.3f}), because there is more crosstalk "
-        "to average.",
+        question="Can ink that fades at a constant rate be the best ink? Move λ until the GLA curve lies on the dashed "
+        "one. Which way must λ go after that if γ grows, and which way if d grows?",
+        answer=f"It can: at γ = 0.95 and d = 10 the two meet near λ = {star[0.95, 10]:.3f}. There the error is "
+        f"{at_star:.1%} of the zero predictor's; with λ = {lam:g} it is {first:.1%}, with λ = 1 {plain:.1%}. In both "
+        f"cases λ must grow: slower drift wants a longer memory (γ = 0.8: λ = {star[0.8, 10]:.3f}, γ = 0.99: "
+        f"{star[0.99, 10]:.3f}), and so do more dimensions (d = 1: {star[0.95, 1]:.3f}, d = 40: {star[0.95, 40]:.3f}), "
+        "because there is more crosstalk to average out.",
         n=100,
         sigma_e=0.1,
         oldest=oldest,
