@@ -98,13 +98,14 @@ def stream_speed(n: int = 4000, d: int = 5) -> pd.DataFrame:
     runs = {
         "river LinearRegression": river(linear_model.LinearRegression()),
         "river BayesianLinearRegression": river(linear_model.BayesianLinearRegression()),
+        "river BayesianLinearRegression(smoothing=0.98)": river(linear_model.BayesianLinearRegression(smoothing=0.98)),
         "TVPRegression partial_fit": ours(False),
         "TVPRegression predict, partial_fit": ours(True),
         "TVPRegression with a factor, partial_fit": ours(False, forgetting=0.98),
         "TVPRegression self-tuned, partial_fit": ours(False, forgetting="self-tuned"),
     }
     table = pd.DataFrame({"microseconds a row": {name: 1e3 * median_ms(run) / n for name, run in runs.items()}})
-    for peer in list(runs)[:2]:
+    for peer in list(runs)[:3]:
         table[f"by {peer}"] = table.iloc[:, 0] / table.iloc[:, 0][peer]
     return table
 
