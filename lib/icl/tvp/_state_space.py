@@ -21,6 +21,9 @@ Array = npt.NDArray[Any]
 #: Standard deviation, in those of the prior, up to which forgetting widens a law.
 WIDEST = 1e3
 
+#: Factor a unit of time by which the log weights of mixed factors fall: another may be the best one later.
+WEIGHTS = 0.99
+
 #: Forgetting factors that are mixed, or tried.
 FACTORS = (1.0, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.6)
 
@@ -109,7 +112,7 @@ def pass_time(model: Model, state: State, elapsed: float, time: float) -> State:
             # Inputs that do not excite a direction: its variance would grow without bound.
             _, spread, directions = np.linalg.svd(R)
             R = np.minimum(spread, most)[..., None] * directions
-        return State(w, R, log_weight, time)
+        return State(w, R, log_weight * WEIGHTS**elapsed, time)
     keep, roots = model.roots(elapsed)
     if keep is not None:
         w, R = w * keep, R * keep[:, None]

@@ -27,7 +27,7 @@ from icl import _checks
 from icl._bounds import OpenUnit, validated
 from icl.tvp._comparison import compare_methods
 from icl.tvp._likelihood import Likeliest
-from icl.tvp._state_space import FACTORS, Array, Model, State, design, forecast, learn, pass_time, start
+from icl.tvp._state_space import FACTORS, WEIGHTS, Array, Model, State, design, forecast, learn, pass_time, start
 
 _FLOAT64, _ONE = np.dtype(np.float64), np.ones(1)
 
@@ -146,7 +146,8 @@ class TVPRegression:
         process: "random walk", or "stationary": about means of their own, with one time constant for all.
         noise: standard deviation of the labels' noise, in their units; None learns it.
         forgetting: in place of a drift, the factor in (0, 1] by which a past row's weight falls a unit of time
-            (recursive least squares), or "self-tuned": a bank of factors, mixed by how well each has predicted.
+            (recursive least squares), or "self-tuned": a bank of factors, mixed by how well each has predicted, most of all
+            in the last hundred units of time.
         known: how many rows from the start may be learnt from, a count or a share: units and variances come from them.
             None is all that `fit` is given.
         fit_intercept: add an intercept. It drifts where inputs are at their known means.
@@ -484,11 +485,11 @@ class TVPRegression:
     def _reweigh(self, before: State, after: State, y: Array, mean: Array, S: Array) -> tuple[State, Array, Array]:
         """Bank of factors: state with new weights, and the moments of the mixture in advance (labels,).
 
-        Weights forget, too: another factor may be the best one later [Raftery, Karny & Ettler 2010].
+        Weights forget as time passes [Raftery, Karny & Ettler 2010].
         """
         density = np.where(np.isnan(y), 0.0, -(np.log(S) + (y - mean) ** 2 / S) / 2)
         weight = (before.log_weight + density).reshape(self._labels_count, -1)
-        weight = 0.99 * (weight - weight.max(1, keepdims=True))
+        weight = weight - weight.max(1, keepdims=True)
         weight = weight - np.log(np.exp(weight).sum(1, keepdims=True))
         mixed = self._mixed(mean[:, None], S[:, None], before.log_weight)
         return after._replace(log_weight=weight.reshape(-1)), mixed[0][:, 0], mixed[1][:, 0]
@@ -496,8 +497,8 @@ class TVPRegression:
     # What was found.
 
     def _mixed(self, mean: Array, variance: Array, log_weight: Array) -> tuple[Array, Array]:
-        """Moments of each label's mixture: mean (labels, ...) and variance."""
-        weight = np.exp(log_weight - log_weight.max()).reshape(self._labels_count, -1, 1)
+        """Moments of each label's mixture, mean and variance (labels, rows); log weights (batch,) or (batch, rows)."""
+        weight = np.exp(log_weight - log_weight.max(0)).reshape(self._labels_count, len(mean) // self._labels_count, -1)
         weight = weight / weight.sum(1, keepdims=True)
         mean = mean.reshape(self._labels_count, -1, mean.shape[-1])
         variance = variance.reshape(mean.shape)
@@ -656,7 +657,8 @@ class TVPRegression:
                 raise ValueError("ahead must be >= 0, and time not before the last row that was learnt")
         means, variances = forecast(model, self._state, elapsed, design(model, units.inputs(inputs)))
         if len(model.noise) > self._labels_count:
-            mixed, variance = self._mixed(means.T, variances.T, self._state.log_weight)
+            weights = self._state.log_weight[:, None] * WEIGHTS ** np.atleast_1d(elapsed)
+            mixed, variance = self._mixed(means.T, variances.T, weights)
             means, variances = mixed.T, variance.T
         if not self._several:
             means, variances = means[:, 0], variances[:, 0]

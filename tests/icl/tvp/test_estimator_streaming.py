@@ -81,6 +81,21 @@ def test_a_row_is_predicted_as_it_will_be_learnt(name, labels):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("labels", [1, 3])
+@on_all
+def test_a_late_label_is_learnt_from_a_copy_that_was_kept(name, labels):
+    """The copy from before its row takes the rows since again, and is, to the last bit, what it would be by then."""
+    (x, y, time), late = table(labels, True), KNOWN + 5
+    y[late] = 7.0
+    whole = TVPRegression(**MODELS[name], known=KNOWN).fit(x, y, time)
+    model = TVPRegression(**MODELS[name], known=KNOWN).fit(x[:late], y[:late], time[:late])
+    kept = copy.deepcopy(model)
+    for t in range(late, N):
+        model.partial_fit(x[t], y[t] if t > late else np.nan * y[t], time[t])
+    assert (np.asarray(model.summary()) != np.asarray(whole.summary())).any()
+    assert_same(kept.partial_fit(x[late:], y[late:], time[late:]), whole)
+
+
 def test_a_stream_may_keep_nothing():
     """Without a path the state is the same, no row is kept, and what needs one says so."""
     data = table(1, True)
