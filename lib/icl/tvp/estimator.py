@@ -146,8 +146,8 @@ class TVPRegression:
         process: "random walk", or "stationary": about means of their own, with one time constant for all.
         noise: standard deviation of the labels' noise, in their units; None learns it.
         forgetting: in place of a drift, the factor in (0, 1] by which a past row's weight falls a unit of time
-            (recursive least squares), or "self-tuned": a bank of factors, mixed by how well each has predicted, most of all
-            in the last hundred units of time.
+            (recursive least squares), or "self-tuned": a bank of factors, mixed by how well each has predicted,
+            above all in the last hundred units of time.
         known: how many rows from the start may be learnt from, a count or a share: units and variances come from them.
             None is all that `fit` is given.
         fit_intercept: add an intercept. It drifts where inputs are at their known means.
@@ -178,6 +178,14 @@ class TVPRegression:
     >>> model.drift_sd_.round(2)
     array([0.  , 0.05, 0.  ])
     >>> mean, sd = model.predict(x[-1:], return_std=True)
+
+    Several series, each with inputs of its own, are a loop. It costs a row what one series costs, while several labels
+    of the same inputs share the work.
+
+    >>> table = pd.DataFrame({"site": ["a", "b"] * 200, "input": x[:, 0], "label": y})
+    >>> models = {site: TVPRegression().fit(part[["input"]], part["label"]) for site, part in table.groupby("site")}
+    >>> pd.concat({site: model.summary() for site, model in models.items()}).index.tolist()
+    [('a', 'intercept'), ('a', 'input'), ('b', 'intercept'), ('b', 'input')]
     """
 
     def __init__(
@@ -265,6 +273,18 @@ class TVPRegression:
 
         Two settings must not depend on them for that: `known` is a count, and no column is constant in the known rows
         (its unit comes from all rows that `fit` sees). A row that is refused leaves the state as it was.
+
+        Rows are taken in their order. For a label that comes late keep a copy from before its row, go on without it,
+        and once it is there let the copy take the rows since:
+
+        >>> import pickle
+        >>> rng = np.random.default_rng(0)
+        >>> x, y = rng.standard_normal((100, 2)), rng.standard_normal(100)
+        >>> model = TVPRegression(known=90, keep_path=False).fit(x[:90], y[:90])
+        >>> copy = pickle.loads(pickle.dumps(model))
+        >>> for row in range(90, 100):
+        ...     _ = model.partial_fit(x[row], np.nan if row == 92 else y[row])
+        >>> model = copy.partial_fit(x[90:], y[90:])
 
         Args:
             X: row (columns,) or rows (rows, columns).

@@ -67,6 +67,17 @@ def test_several_labels_are_each_by_itself():
     assert both.summary().index[0] == ("a", "intercept")
 
 
+def test_a_loop_over_series_is_several_labels_where_inputs_are_the_same():
+    """Two sites in one long table, with one site's inputs for both: what the two labels have as columns, to 1e-9."""
+    y = pd.DataFrame({"a": Y, "b": X["wind"] - 2 * Y})
+    long = pd.concat({site: X.assign(label=y[site]) for site in y}, names=["site"])
+    both = TVPRegression(**GIVEN).fit(X, y)
+    for site, part in long.sample(frac=1, random_state=0).sort_index(level=1).groupby("site"):
+        one = TVPRegression(**GIVEN).fit(part[list(X)], part["label"])
+        np.testing.assert_allclose(one.coefficients_, both.coefficients_[site], rtol=1e-9)
+        np.testing.assert_allclose(one.predictions_sd_, both.predictions_sd_[site], rtol=1e-9)
+
+
 def test_dates_are_numbers_of_time():
     """Dates, their text, days as numbers and seconds give the same; a gap of three days is three missing rows."""
     days = np.arange(N) + 5.0
