@@ -121,6 +121,9 @@ def test_columns_that_tell_nothing_are_noted():
 REFUSED = {
     "text column": ({"x": X.assign(day="Monday")}, "column 'day' has dtype .*pandas.get_dummies"),
     "missing input": ({"x": X.assign(heat=X["heat"].where(X.index != INDEX[7]))}, "row 2024-03-08.* column 'heat'"),
+    "numbers as text": ({"x": X.astype(str)}, "column 'heat' has dtype .*pandas.to_numeric"),
+    "one column as a vector": ({"x": X["heat"]}, r"X must have shape \(rows, columns\).* of one column as of several"),
+    "labels in another order": ({"y": Y[::-1]}, "y must have the index of X"),
     "no rows": ({"x": X[:0], "y": Y[:0]}, "X must have shape"),
     "one axis": ({"x": Y, "y": Y}, "X must have shape"),
     "lengths": ({"y": Y[:-1]}, "y must have 60 rows"),
@@ -150,6 +153,13 @@ def test_what_cannot_be_is_refused_by_name(name):
     change, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         fitted(**change)
+
+
+@pytest.mark.parametrize("ask", ["predict", "smooth", "summary", "plot", "compare", "coefficients_", "predictions_"])
+def test_before_fit_it_says_so(ask):
+    """In place of a private attribute that is missing; what `fit` finds is not there, as `hasattr` sees."""
+    with pytest.raises(AttributeError, match="fit must be called first"):
+        getattr(TVPRegression(), ask)(*[X] * (ask == "predict"))
 
 
 def test_questions_that_cannot_be_answered_are_refused():
