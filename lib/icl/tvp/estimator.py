@@ -168,8 +168,8 @@ class TVPRegression:
         coefficients_sd_: their standard deviations.
         predictions_: of each row before its label.
         predictions_sd_: their standard deviations, the label's noise included. Here as in `coefficients_sd_` variances
-            count as known. Learnt from 300 rows they leave 90% intervals about right; learnt from 100 rows, intervals
-            hold about 85% of later labels and 77% of coefficients.
+            count as known: where they are learnt from a hundred rows or fewer, intervals come out too narrow, those of
+            coefficients above all.
         noise_sd_: standard deviation of the noise, in the labels' units.
         drift_sd_: standard deviation that each coefficient gains a unit of time; of a stationary drift its stationary
             one, with `gamma_` what it keeps a unit of time.
