@@ -149,8 +149,13 @@ def learn(model: Model, state: State, x: Array, y: Any, known: bool) -> tuple[St
     return State(w, R, log_weight, time), mean, S
 
 
-def forecast(model: Model, state: State, elapsed: Any, x: Array) -> tuple[Array, Array]:
-    """Means and variances (rows, batch) of the labels of inputs (rows, K), a while after the state, or (rows,) each."""
+def forecast(model: Model, state: State, elapsed: Any, x: Array, spread: bool = True) -> tuple[Array, Array]:
+    """Means and variances (rows, batch) of the labels of inputs (rows, K), a while after the state, or (rows,) each.
+
+    Without `spread` variances may be left out, as 0.
+    """
+    if model.gamma is None and not spread:  # means stay where they are
+        return (means := x.dot(state.w.T)), 0 * means
     if isinstance(elapsed, float):
         variance: Any = model.noise
         if model.gamma is None and model.forget is None:  # a random walk's variances add

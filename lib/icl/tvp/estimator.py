@@ -694,7 +694,7 @@ class TVPRegression:
             elapsed = np.broadcast_to(np.asarray(ahead, np.float64), len(inputs))
             if not (elapsed >= 0).all():
                 raise ValueError("ahead must be >= 0, and time not before the last row that was learnt")
-        means, variances = forecast(model, self._state, elapsed, design(model, units.inputs(inputs)))
+        means, variances = forecast(model, self._state, elapsed, design(model, units.inputs(inputs)), return_std)
         if len(model.noise) > self._labels_count:
             weights = self._state.log_weight[:, None] * WEIGHTS ** np.atleast_1d(elapsed)
             mixed, variance = self._mixed(means.T, variances.T, weights)

@@ -74,6 +74,7 @@ def test_a_row_is_predicted_as_it_will_be_learnt(name, labels):
     model = TVPRegression(**MODELS[name], known=KNOWN).fit(x[:KNOWN], y[:KNOWN], time[:KNOWN])
     for t in range(KNOWN, N):
         found = model.predict(x[t], return_std=True, time=time[t])
+        np.testing.assert_allclose(model.predict(x[t], time=time[t]), found[0], rtol=1e-12)
         ahead = (time[t] - time[t - 1]) / model.time_unit_
         np.testing.assert_allclose(model.predict(x[[t, t]], return_std=True, ahead=ahead), np.repeat(found, 2, 1))
         model.partial_fit(x[t], y[t], time[t])
