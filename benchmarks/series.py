@@ -69,12 +69,12 @@ def fit_speed(n: int = 2203, k: int = 5) -> pd.DataFrame:
     return table.assign(ratio=table["seconds"] / table["seconds"]["statsmodels"])
 
 
-def stream_speed(n: int = 300, d: int = 5, repeats: int = 100) -> pd.DataFrame:
+def stream_speed(n: int = 60, d: int = 5, known: int = 200, repeats: int = 300) -> pd.DataFrame:
     """Microseconds a row of a stream: predict a row, then learn it. The least of many short runs, by turns."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((n, d))
-    y = (x * (1 + 0.05 * rng.standard_normal((n, d)).cumsum(0))).sum(1) + 0.5 * rng.standard_normal(n)
-    rows, labels = [dict(enumerate(row)) for row in x.tolist()], y.tolist()
+    x = rng.standard_normal((known + n, d))
+    y = (x * (1 + 0.05 * rng.standard_normal((known + n, d)).cumsum(0))).sum(1) + 0.5 * rng.standard_normal(known + n)
+    rows, labels = [dict(enumerate(row)) for row in x[known:].tolist()], y[known:].tolist()
 
     def river(model: Any) -> Callable[[], None]:
         def run() -> None:
@@ -85,10 +85,10 @@ def stream_speed(n: int = 300, d: int = 5, repeats: int = 100) -> pd.DataFrame:
         return run
 
     def ours(predict: bool, **settings: Any) -> Callable[[], None]:
-        model = TVPRegression(keep_path=False, **settings).fit(x[:200], y[:200])
+        model = TVPRegression(keep_path=False, **settings).fit(x[:known], y[:known])
 
         def run() -> None:
-            for row, label in zip(x, y, strict=True):
+            for row, label in zip(x[known:], y[known:], strict=True):
                 if predict:
                     model.predict(row)
                 model.partial_fit(row, label)
