@@ -197,20 +197,25 @@ def validated(function: F) -> F:
     # Now, and not at the first call: a barred function (`icl_book.grading`) has another signature for a while.
     parameters = inspect.signature(function).parameters
     names = list(parameters)
-    resolved: list[tuple[dict[str, _Check], tuple[_axes.Shaped, ...]]] = []
+    resolved: list[tuple[dict[str, _Check], list[tuple[int, str, _Check]], tuple[_axes.Shaped, ...]]] = []
 
     @functools.wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
         if not resolved:  # at the first call: annotations may be forward references
-            resolved.append((checks(function), _axes.shaped(parameters, typing.get_type_hints(function))))
-        found, arrays = resolved[0]
-        placed = [
-            found[name](name, value) if name in found else value for name, value in zip(names, args, strict=False)
-        ]
-        named = {name: found[name](name, value) if name in found else value for name, value in kwargs.items()}
+            found = checks(function)
+            placed = [(at, name, found[name]) for at, name in enumerate(names) if name in found]
+            resolved.append((found, placed, _axes.shaped(parameters, typing.get_type_hints(function))))
+        found, placed, arrays = resolved[0]
+        values = list(args)
+        for at, name, check in placed:
+            if at < len(values):
+                values[at] = check(name, values[at])
+        for name in kwargs:
+            if name in found:
+                kwargs[name] = found[name](name, kwargs[name])
         if arrays:
-            _axes.agree(arrays, placed, named)
-        return function(*placed, *args[len(placed) :], **named)
+            _axes.agree(arrays, values, kwargs)
+        return function(*values, **kwargs)
 
     return typing.cast(F, inner)
 

@@ -202,6 +202,7 @@ def _bent(information: Array, step: Array, fall: Array) -> Array:
 
     The expected information is too large where rows tell little, and steps by it alone too short.
     """
+    step = np.where(abs(fall) > 1e-6, step, 0.0)  # a variance near 0 may go far and change nothing
     along = (step * fall).sum(1)
     moved = np.einsum("mij,mj->mi", information, step)
     length = (step * moved).sum(1)

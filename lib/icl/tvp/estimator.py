@@ -12,6 +12,7 @@ The filter is `_state_space`'s, the search `_likelihood`'s.
 """
 
 import inspect
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -20,12 +21,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import blas
 
 from icl import _checks
 from icl._bounds import OpenUnit, validated
 from icl.tvp._comparison import compare_methods
 from icl.tvp._likelihood import Likeliest
-from icl.tvp._state_space import FACTORS, Array, Model, State, design, learn, pass_time, start
+from icl.tvp._state_space import FACTORS, WEIGHTS, Array, Model, State, design, forecast, learn, pass_time, start
+
+_FLOAT64, _ONE = np.dtype(np.float64), np.ones(1)
 
 
 class Path(NamedTuple):
@@ -48,16 +52,23 @@ def _index(*tables: Any) -> Any:
     return next((table.index for table in tables if isinstance(table, pd.DataFrame | pd.Series)), None)
 
 
+def _check_index(X: Any, y: Any) -> None:
+    """Refuse labels of other rows: pandas would put them in order by their index, and arrays have none."""
+    kinds = (pd.DataFrame, pd.Series)
+    if isinstance(X, kinds) and isinstance(y, kinds) and len(X) == len(y) and not X.index.equals(y.index):
+        raise ValueError("y must have the index of X, row by row: sort both alike, or pass y.to_numpy()")
+
+
 def _numbers(name: str, values: Any, columns: Sequence[str] | None = None) -> Array:
     """Table, array or tensor as float64; a column that holds no numbers is refused by name."""
-    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
+    if type(values) is np.ndarray and values.dtype is _FLOAT64 and values.flags.c_contiguous:
         return values
     if isinstance(values, pd.DataFrame):
         for column in values:
             if not (pd.api.types.is_numeric_dtype(values[column]) or pd.api.types.is_bool_dtype(values[column])):
                 raise ValueError(
-                    f"{name} must hold numbers, column {column!r} has dtype {values[column].dtype}: encode it, for "
-                    "example by pandas.get_dummies"
+                    f"{name} must hold numbers, column {column!r} has dtype {values[column].dtype}: convert it by "
+                    "pandas.to_numeric, or encode its categories by pandas.get_dummies"
                 )
     try:
         if isinstance(values, pd.DataFrame | pd.Series):
@@ -67,9 +78,17 @@ def _numbers(name: str, values: Any, columns: Sequence[str] | None = None) -> Ar
         raise ValueError(f"{name} must be an array, a tensor or a frame of real numbers") from error
 
 
+def _is_finite(values: Array) -> bool:
+    """Test whether all are, in one call; of very large values it says no, too."""
+    values = values.ravel()
+    return math.isfinite(blas.ddot(values, values))
+
+
 def _times(time: Any, count: int) -> Array:
     """Times as float64, dates in nanoseconds; refused where they go back."""
-    values = np.asarray(time)
+    if count == 1 and isinstance(time, float) and math.isfinite(time):
+        return np.array([time], np.float64)
+    values = np.atleast_1d(time)
     if values.dtype.kind in "OmMU":
         dates = pd.DatetimeIndex(pd.to_datetime(values)).as_unit("ns")
         values = np.where(dates.isna(), np.nan, dates.asi8)
@@ -79,6 +98,15 @@ def _times(time: Any, count: int) -> Array:
     if (back := np.flatnonzero(np.diff(values) < 0)).size:
         raise ValueError(f"time must not go back, row {back[0] + 1} is earlier than the one before it: sort the table")
     return values
+
+
+class _Row(NamedTuple):
+    """A row of the filter's path: states before and after its label, and its prediction."""
+
+    before: State
+    after: State
+    mean: Any
+    S: Any
 
 
 class _Units(NamedTuple):
@@ -91,14 +119,12 @@ class _Units(NamedTuple):
     intercept: bool
 
     def inputs(self, X: Array) -> Array:
-        """Standardised rows (..., k) with their intercept."""
+        """Standardised rows with their intercept (rows, k); one alone is taken as a vector, in half the time."""
+        if len(X) == 1:
+            z = (X[0] - self.mean) / self.scale
+            return np.concatenate([_ONE, z])[None] if self.intercept else z[None]
         z = (X - self.mean) / self.scale
-        if not self.intercept:
-            return z
-        x = np.empty((*z.shape[:-1], z.shape[-1] + 1))
-        x[..., 0] = 1.0
-        x[..., 1:] = z
-        return x
+        return np.column_stack([np.ones(len(z)), z]) if self.intercept else z
 
     def to_table(self) -> tuple[Array, Array]:
         """Matrix (labels, k, k) and offset (labels, k) from standardised coefficients to those of the table."""
@@ -127,7 +153,8 @@ class TVPRegression:
         process: "random walk", or "stationary": about means of their own, with one time constant for all.
         noise: standard deviation of the labels' noise, in their units; None learns it.
         forgetting: in place of a drift, the factor in (0, 1] by which a past row's weight falls a unit of time
-            (recursive least squares), or "self-tuned": a bank of factors, mixed by how well each has predicted.
+            (recursive least squares), or "self-tuned": a bank of factors, mixed by how well each has predicted,
+            above all in the last hundred units of time.
         known: how many rows from the start may be learnt from, a count or a share: units and variances come from them.
             None is all that `fit` is given.
         fit_intercept: add an intercept. It drifts where inputs are at their known means.
@@ -140,7 +167,9 @@ class TVPRegression:
             several labels (rows, labels, coefficients).
         coefficients_sd_: their standard deviations.
         predictions_: of each row before its label.
-        predictions_sd_: their standard deviations, the label's noise included.
+        predictions_sd_: their standard deviations, the label's noise included. Here as in `coefficients_sd_` variances
+            count as known: where they are learnt from a hundred rows or fewer, intervals come out too narrow, those of
+            coefficients above all.
         noise_sd_: standard deviation of the noise, in the labels' units.
         drift_sd_: standard deviation that each coefficient gains a unit of time; of a stationary drift its stationary
             one, with `gamma_` what it keeps a unit of time.
@@ -158,6 +187,14 @@ class TVPRegression:
     >>> model.drift_sd_.round(2)
     array([0.  , 0.05, 0.  ])
     >>> mean, sd = model.predict(x[-1:], return_std=True)
+
+    Several series, each with inputs of its own, are a loop. It costs a row what one series costs, while several labels
+    of the same inputs share the work.
+
+    >>> table = pd.DataFrame({"site": ["a", "b"] * 200, "input": x[:, 0], "label": y})
+    >>> models = {site: TVPRegression().fit(part[["input"]], part["label"]) for site, part in table.groupby("site")}
+    >>> pd.concat({site: model.summary() for site, model in models.items()}).index.tolist()
+    [('a', 'intercept'), ('a', 'input'), ('b', 'intercept'), ('b', 'input')]
     """
 
     def __init__(
@@ -221,6 +258,7 @@ class TVPRegression:
         inputs = self._inputs(X, fitted=False)
         self._frame = isinstance(X, pd.DataFrame) or isinstance(y, pd.Series | pd.DataFrame)
         labels = self._labels(y, len(inputs))
+        _check_index(X, y)
         times = np.arange(len(inputs), dtype=np.float64) if time is None else _times(time, len(inputs))
         self.n_features_in_ = inputs.shape[1]
         if self._columns is not None:
@@ -235,9 +273,9 @@ class TVPRegression:
         self._state = start(self._model, times[0])
         self.n_rows_ = 0
         self._index: list[Any] = []
-        self._rows: dict[str, list[Any]] = {name: [] for name in ("elapsed", "before", "after", "mean", "S")}
+        self._rows: list[_Row] = []
         self._table_rows: dict[str, list[Array]] = {"inputs": [], "labels": [], "times": []}
-        self._follow(inputs, labels, times, _index(X, y))
+        self._follow(inputs, labels, times.tolist(), _index(X, y))
         return self
 
     def partial_fit(self, X: Any, y: Any, time: Any = None) -> "TVPRegression":
@@ -245,6 +283,18 @@ class TVPRegression:
 
         Two settings must not depend on them for that: `known` is a count, and no column is constant in the known rows
         (its unit comes from all rows that `fit` sees). A row that is refused leaves the state as it was.
+
+        Rows are taken in their order. For a label that comes late keep a copy from before its row, go on without it,
+        and once it is there let the copy take the rows since:
+
+        >>> import pickle
+        >>> rng = np.random.default_rng(0)
+        >>> x, y = rng.standard_normal((100, 2)), rng.standard_normal(100)
+        >>> model = TVPRegression(known=90, keep_path=False).fit(x[:90], y[:90])
+        >>> copy = pickle.loads(pickle.dumps(model))
+        >>> for row in range(90, 100):
+        ...     _ = model.partial_fit(x[row], np.nan if row == 92 else y[row])
+        >>> model = copy.partial_fit(x[90:], y[90:])
 
         Args:
             X: row (columns,) or rows (rows, columns).
@@ -255,15 +305,16 @@ class TVPRegression:
             return self.fit(X, y, time)
         inputs = self._inputs(X)
         labels = self._labels(y, len(inputs), fitted=True)
+        _check_index(X, y)
         if self._timed and time is None:
             raise ValueError("time must be given for each row, as it was to fit")
         if time is None:
-            times = self._state.time + self.time_unit_ * np.arange(1, len(inputs) + 1)
+            times = [self._state.time + self.time_unit_ * ahead for ahead in range(1, len(inputs) + 1)]
         else:
-            times = _times(np.atleast_1d(time), len(inputs))
+            times = _times(time, len(inputs)).tolist()
             if times[0] < self._state.time:
                 raise ValueError("time must not go back, the first row is earlier than the last that was learnt")
-        self._follow(inputs, labels, times, _index(X))
+        self._follow(inputs, labels, times, _index(X) if self.keep_path else None)
         return self
 
     def _check_settings(self) -> None:
@@ -287,21 +338,24 @@ class TVPRegression:
             values = values[None]
         if values.ndim != 2 or not values.size or (fitted and values.shape[1] != self.n_features_in_):
             wanted = f"(rows, {self.n_features_in_})" if fitted else "(rows, columns), none of them 0"
+            wanted += ", of one column as of several" if values.ndim == 1 else ""
             raise ValueError(f"X must have shape {wanted}, got {values.shape}")
-        if not math.isfinite(values.sum()) and (wrong := np.argwhere(~np.isfinite(values))).size:
-            row, column = wrong[0]
-            name = self._columns[column] if self._columns else column
-            index = _index(X)
+        if not _is_finite(values) and (wrong := np.argwhere(~np.isfinite(values))).size:
+            (row, column), index = wrong[0].tolist(), _index(X)
+            others = len(set(wrong[:, 0])) - 1
             raise ValueError(
-                f"X must be finite, row {row if index is None else index[row]} has none in column {name!r} (so have "
-                f"{len(set(wrong[:, 0])) - 1} other rows): leave such rows out, and give time, so that it passes"
+                f"X must be finite, row {row if index is None else index[row]} has none in column {self._name(column)}"
+                f"{f' (and {others} other rows lack some)' * (others > 0)}: leave such rows out, and give time, so "
+                "that it passes"
             )
         return values
 
     def _labels(self, y: Any, count: int, fitted: bool = False) -> Array:
+        if fitted and isinstance(y, float) and not self._several and count == 1 and not math.isinf(y):
+            return np.array([[y]], np.float64)
         values = _numbers("y", y)
         if not fitted:
-            self._several = values.ndim == 2
+            self._several: bool = values.ndim == 2
             self._label_names = _names(y) if self._several else None
             self._labels_count = values.shape[1] if self._several else 1
         elif values.ndim == 0 or (values.ndim == 1 and self._several and count == 1):
@@ -419,54 +473,55 @@ class TVPRegression:
         ones = np.ones(len(batch))
         model = Model(np.zeros((len(batch), k)), None, ones, prior[batch], np.tile(factors, m))
         state, total, count = start(model, 0.0), np.zeros(len(batch)), np.zeros(len(batch))
-        skip = k + 1
+        skip, known = k + 1, np.isfinite(y.sum(1)).tolist()
         for t in range(len(x)):
             state = pass_time(model, state, float(elapsed[t]), 0.0)
-            state, mean, S = learn(model, state, x[t], y[t][batch], known=False)
+            label = y[t][batch] if len(batch) > 1 else y.item(t)
+            state, mean, S = learn(model, state, x[t], label, known[t])
             here = np.isfinite(y[t][batch]) & (t >= skip)
-            total += np.where(here, (y[t][batch] - mean) ** 2 / S, 0.0)
+            total += np.where(here, (label - mean) ** 2 / S, 0.0)
             count += here
         noise = total / np.maximum(count, 1) if given is None else given[batch]
         return replace(model, noise=np.maximum(noise, 1e-16), prior=prior[batch])
 
-    def _follow(self, inputs: Array, labels: Array, times: Array, index: Any) -> None:
+    def _follow(self, inputs: Array, labels: Array, times: list[float], index: Any) -> None:
         """Run the filter on through these rows; the state is replaced when all are through."""
         model, units, state = self._model, self._units, self._state
         x = design(model, units.inputs(inputs))
-        y = (labels - units.label_mean) / units.label_scale
         c = len(model.noise) // self._labels_count
-        each = y if c == 1 else np.repeat(y, c, axis=1)
-        known = np.isfinite(y.sum(1)).tolist()
-        rows: dict[str, list[Any]] = {name: [] for name in self._rows}
-        begun, keep = self.n_rows_ > 0, self.keep_path
-        for t, at in enumerate(times.tolist()):
-            elapsed = (at - state.time) / self.time_unit_ if begun else 0.0
-            begun = True
-            before = pass_time(model, state, elapsed, at)
+        if len(model.noise) == 1:
+            mean, scale = units.label_mean.item(), units.label_scale.item()
+            y: Any = [(label - mean) / scale for label in labels.ravel().tolist()]
+            known = [label == label for label in y]
+        else:
+            y = np.repeat((labels - units.label_mean) / units.label_scale, c, axis=1)
+            known = np.isfinite(y.sum(1)).tolist()
+        rows, begun, keep = [], self.n_rows_ > 0, self.keep_path
+        for t, at in enumerate(times):
+            before = pass_time(model, state, (at - state.time) / self.time_unit_ if begun else 0.0, at)
             # A copy: some processors' kernels round by where a row begins in memory, which a table decides.
-            state, mean, S = learn(model, before, x[t].copy(), each[t], known[t])
+            state, mean, S = learn(model, before, x[t].copy(), y[t], known[t])
             if c > 1:
-                state, mean, S = self._reweigh(before, state, each[t], mean, S)
+                state, mean, S = self._reweigh(before, state, y[t], mean, S)
             if keep:
-                for name, value in zip(rows, (elapsed, before, state, mean, S), strict=True):
-                    rows[name].append(value)
+                rows.append(_Row(before, state, mean, S))
+            begun = True
         self._state = state
         self.n_rows_ += len(x)
-        if self.keep_path:
-            for name, values in rows.items():
-                self._rows[name] += values
-            for name, part in (("inputs", inputs), ("labels", labels), ("times", times)):
+        if keep:
+            self._rows += rows
+            for name, part in (("inputs", inputs), ("labels", labels), ("times", np.array(times))):
                 self._table_rows[name].append(part)
             self._index += list(range(self.n_rows_ - len(x), self.n_rows_) if index is None else index)
 
     def _reweigh(self, before: State, after: State, y: Array, mean: Array, S: Array) -> tuple[State, Array, Array]:
         """Bank of factors: state with new weights, and the moments of the mixture in advance (labels,).
 
-        Weights forget, too: another factor may be the best one later [Raftery, Karny & Ettler 2010].
+        Weights forget as time passes [Raftery, Karny & Ettler 2010].
         """
         density = np.where(np.isnan(y), 0.0, -(np.log(S) + (y - mean) ** 2 / S) / 2)
         weight = (before.log_weight + density).reshape(self._labels_count, -1)
-        weight = 0.99 * (weight - weight.max(1, keepdims=True))
+        weight = weight - weight.max(1, keepdims=True)
         weight = weight - np.log(np.exp(weight).sum(1, keepdims=True))
         mixed = self._mixed(mean[:, None], S[:, None], before.log_weight)
         return after._replace(log_weight=weight.reshape(-1)), mixed[0][:, 0], mixed[1][:, 0]
@@ -474,8 +529,8 @@ class TVPRegression:
     # What was found.
 
     def _mixed(self, mean: Array, variance: Array, log_weight: Array) -> tuple[Array, Array]:
-        """Moments of each label's mixture: mean (labels, ...) and variance."""
-        weight = np.exp(log_weight - log_weight.max()).reshape(self._labels_count, -1, 1)
+        """Moments of each label's mixture, mean and variance (labels, rows); log weights (batch,) or (batch, rows)."""
+        weight = np.exp(log_weight - log_weight.max(0)).reshape(self._labels_count, len(mean) // self._labels_count, -1)
         weight = weight / weight.sum(1, keepdims=True)
         mean = mean.reshape(self._labels_count, -1, mean.shape[-1])
         variance = variance.reshape(mean.shape)
@@ -524,14 +579,18 @@ class TVPRegression:
         columns = self._columns or [f"x{column}" for column in range(self.n_features_in_)]
         return ["intercept"] * self._units.intercept + columns
 
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_state"):
+            raise AttributeError("fit must be called first")
+
     def _check_path(self) -> None:
+        self._check_fitted()
         if not self.keep_path:
             raise ValueError("keep_path must be True for what earlier rows had")
 
     def _path(self) -> Path:
         self._check_path()
-        after = self._rows["after"]
-        laws = [np.array([getattr(state, name) for state in after]) for name in ("w", "R", "log_weight")]
+        laws = [np.array([getattr(row.after, name) for row in self._rows]) for name in ("w", "R", "log_weight")]
         mean, sd = self._table(*laws)
         return Path(self._framed(mean), self._framed(sd))
 
@@ -548,7 +607,10 @@ class TVPRegression:
     def _laws(self) -> tuple[Array, Array]:
         """Predictive mean and variance of each row's label (rows, labels), in the table's units."""
         self._check_path()
-        mean, variance = np.array(self._rows["mean"]), np.array(self._rows["S"])
+        mean, variance = (
+            np.array([getattr(row, name) for row in self._rows]).reshape(-1, self._labels_count)
+            for name in ("mean", "S")
+        )
         scale = self._units.label_scale
         return mean * scale + self._units.label_mean, variance * scale**2
 
@@ -596,6 +658,7 @@ class TVPRegression:
 
     def summary(self) -> pd.DataFrame:
         """Last coefficients with their standard deviations, and drift: a row for each coefficient (and label)."""
+        self._check_fitted()
         mean, sd = self._table(*(part[None] for part in self._state[:3]))
         names = self.coefficient_names_
         labels = [self._label_name(label) for label in range(self._labels_count)]
@@ -620,32 +683,26 @@ class TVPRegression:
         Returns:
             Means (rows,), or (rows, labels) of several labels; with `return_std` a pair of them.
         """
+        self._check_fitted()
         model, units, inputs = self._model, self._units, self._inputs(X)
         if time is not None and ahead is not None:
             raise ValueError("ahead or time must be given, not both")
-        if time is not None:
-            elapsed = (_times(np.atleast_1d(time), len(inputs)) - self._state.time) / self.time_unit_
-        else:
-            elapsed = np.broadcast_to(np.asarray(1.0 if ahead is None else ahead, np.float64), len(inputs))
-        if not (elapsed >= 0).all():
-            raise ValueError("ahead must be >= 0, and time not before the last row that was learnt")
-        x = design(model, units.inputs(inputs))
-        means, variances = np.empty((2, len(x), self._labels_count))
-        state, at = self._state, None
-        for t in range(len(x)):
-            if elapsed[t] != at:
-                at, state = elapsed[t], pass_time(model, self._state, float(elapsed[t]), 0.0)
-            f = np.matvec(state.R, x[t])
-            mean, variance = np.vecdot(state.w, x[t]), np.vecdot(f, f) + model.noise
-            if len(mean) > self._labels_count:
-                mixed = self._mixed(mean[:, None], variance[:, None], state.log_weight)
-                mean, variance = mixed[0][:, 0], mixed[1][:, 0]
-            means[t], variances[t] = mean, variance
-        means = means * units.label_scale + units.label_mean
-        sd = np.sqrt(variances) * units.label_scale
+        elapsed: Any = 1.0
+        if time is not None or ahead is not None:
+            if time is not None:
+                ahead = (_times(time, len(inputs)) - self._state.time) / self.time_unit_
+            elapsed = np.broadcast_to(np.asarray(ahead, np.float64), len(inputs))
+            if not (elapsed >= 0).all():
+                raise ValueError("ahead must be >= 0, and time not before the last row that was learnt")
+        means, variances = forecast(model, self._state, elapsed, design(model, units.inputs(inputs)), return_std)
+        if len(model.noise) > self._labels_count:
+            weights = self._state.log_weight[:, None] * WEIGHTS ** np.atleast_1d(elapsed)
+            mixed, variance = self._mixed(means.T, variances.T, weights)
+            means, variances = mixed.T, variance.T
         if not self._several:
-            means, sd = means[:, 0], sd[:, 0]
-        return (means, sd) if return_std else means
+            means, variances = means[:, 0], variances[:, 0]
+        mean = means * units.label_scale + units.label_mean
+        return (mean, np.sqrt(variances) * units.label_scale) if return_std else mean
 
     def smooth(self) -> Path:
         """Coefficients at each row given all labels, earlier and later; not for prediction.
@@ -656,17 +713,17 @@ class TVPRegression:
         Raises:
             ValueError: of a model with a forgetting factor, which says nothing of the past.
         """
+        self._check_path()
         if self._model.forget is not None:
             raise ValueError("forgetting must be None for smooth: a forgetting factor is no model of the past")
-        self._check_path()
-        model, after, before = self._model, self._rows["after"], self._rows["before"]
-        w, R = (np.array([getattr(state, name) for state in after]) for name in ("w", "R"))
-        ahead = np.array([state.w for state in before])
+        model, rows = self._model, self._rows
+        w, R = (np.array([getattr(row.after, name) for row in rows]) for name in ("w", "R"))
+        ahead = np.array([row.before.w for row in rows])
         n, m, K = w.shape
         stack = np.zeros((n - 1, m, 2 * K, 2 * K))
         i = np.arange(K)
-        for t, elapsed in enumerate(self._rows["elapsed"][1:]):
-            keep, gain = model.drift(float(elapsed))
+        for t, (row, then) in enumerate(itertools.pairwise(rows)):
+            keep, gain = model.drift((then.after.time - row.after.time) / self.time_unit_)
             stack[t, :, :K, :K] = R[t] if keep is None else R[t] * keep[:, None]
             stack[t, :, K + i, i] = np.sqrt(gain).T
         stack[:, :, :K, K:] = R[:-1]

@@ -67,6 +67,17 @@ def test_several_labels_are_each_by_itself():
     assert both.summary().index[0] == ("a", "intercept")
 
 
+def test_a_loop_over_series_is_several_labels_where_inputs_are_the_same():
+    """Two sites in one long table, with one site's inputs for both: what the two labels have as columns, to 1e-9."""
+    y = pd.DataFrame({"a": Y, "b": X["wind"] - 2 * Y})
+    long = pd.concat({site: X.assign(label=y[site]) for site in y}, names=["site"])
+    both = TVPRegression(**GIVEN).fit(X, y)
+    for site, part in long.sample(frac=1, random_state=0).sort_index(level=1).groupby("site"):
+        one = TVPRegression(**GIVEN).fit(part[list(X)], part["label"])
+        np.testing.assert_allclose(one.coefficients_, both.coefficients_[site], rtol=1e-9)
+        np.testing.assert_allclose(one.predictions_sd_, both.predictions_sd_[site], rtol=1e-9)
+
+
 def test_dates_are_numbers_of_time():
     """Dates, their text, days as numbers and seconds give the same; a gap of three days is three missing rows."""
     days = np.arange(N) + 5.0
@@ -110,6 +121,9 @@ def test_columns_that_tell_nothing_are_noted():
 REFUSED = {
     "text column": ({"x": X.assign(day="Monday")}, "column 'day' has dtype .*pandas.get_dummies"),
     "missing input": ({"x": X.assign(heat=X["heat"].where(X.index != INDEX[7]))}, "row 2024-03-08.* column 'heat'"),
+    "numbers as text": ({"x": X.astype(str)}, "column 'heat' has dtype .*pandas.to_numeric"),
+    "one column as a vector": ({"x": X["heat"]}, r"X must have shape \(rows, columns\).* of one column as of several"),
+    "labels in another order": ({"y": Y[::-1]}, "y must have the index of X"),
     "no rows": ({"x": X[:0], "y": Y[:0]}, "X must have shape"),
     "one axis": ({"x": Y, "y": Y}, "X must have shape"),
     "lengths": ({"y": Y[:-1]}, "y must have 60 rows"),
@@ -139,6 +153,13 @@ def test_what_cannot_be_is_refused_by_name(name):
     change, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         fitted(**change)
+
+
+@pytest.mark.parametrize("ask", ["predict", "smooth", "summary", "plot", "compare", "coefficients_", "predictions_"])
+def test_before_fit_it_says_so(ask):
+    """In place of a private attribute that is missing; what `fit` finds is not there, as `hasattr` sees."""
+    with pytest.raises(AttributeError, match="fit must be called first"):
+        getattr(TVPRegression(), ask)(*[X] * (ask == "predict"))
 
 
 def test_questions_that_cannot_be_answered_are_refused():

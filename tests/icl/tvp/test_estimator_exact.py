@@ -9,6 +9,7 @@ from statsmodels.regression.recursive_ls import RecursiveLS
 from statsmodels.tsa.statespace.mlemodel import MLEModel
 
 from icl import TVPRegression
+from icl.tvp._state_space import FACTORS
 
 PRIOR = 100.0  # the estimator's default prior_scale
 MODELS = {
@@ -154,6 +155,38 @@ def test_a_forgetting_factor_is_weighted_least_squares(factor):
         if t > 5:
             close(model.coefficients_[t], s.T @ P @ (s.x[seen].T * weight) @ s.y[seen] + s.offset, 1e-9)
             close(model.coefficients_sd_[t], np.sqrt(np.diag(s.T @ P @ s.T.T)), 1e-9)
+
+
+def test_self_tuned_forgetting_mixes_its_factors_by_time():
+    """Predictions at uneven times are those of the single factors, mixed by weights that rise with the density of each
+    label and fall to the power .99 a unit of time [Raftery, Karny & Ettler 2010], and so are those ahead: 1e-9.
+    """
+    x, y, time = table(n=60, labels=1)
+    y, known = y[:, 0], 50
+    model = TVPRegression(forgetting="self-tuned").fit(x[:known], y[:known], time[:known])
+    single = [TVPRegression(forgetting=f, drift="none").fit(x[:known], y[:known], time[:known]) for f in FACTORS]
+    laws = [(one.predictions_, one.predictions_sd_**2) for one in single]
+    steps, weight = np.diff(time, prepend=time[0]) / model.time_unit_, np.zeros(len(FACTORS))
+
+    def mixed(means, variances, weight):
+        share = np.exp(weight) / np.exp(weight).sum()
+        mean = share @ means
+        return mean, np.sqrt(share @ (variances + (means - mean) ** 2))
+
+    for t in range(known):
+        weight = weight * 0.99 ** steps[t]
+        means, variances = (np.array([law[i][t] for law in laws]) for i in (0, 1))
+        found = model.predictions_[t], model.predictions_sd_[t]
+        np.testing.assert_allclose(found, mixed(means, variances, weight), rtol=1e-9)
+        if np.isfinite(y[t]):
+            weight = weight - np.log(variances) / 2 - (y[t] - means) ** 2 / variances / 2
+    for ahead in (0.5, 20.0):
+        ones = [one.predict(x[known:], return_std=True, ahead=ahead) for one in single]
+        means, sd = (np.array([law[i] for law in ones]) for i in (0, 1))
+        right = [mixed(*each, weight * 0.99**ahead) for each in zip(means.T, sd.T**2, strict=True)]
+        np.testing.assert_allclose(
+            model.predict(x[known:], return_std=True, ahead=ahead), np.transpose(right), rtol=1e-9
+        )
 
 
 @pytest.mark.filterwarnings("ignore:Column . is . in all known rows:RuntimeWarning")

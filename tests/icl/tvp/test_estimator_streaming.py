@@ -66,6 +66,37 @@ def test_row_by_row_is_all_at_once(name, labels, timed):
         assert_same(whole, other)
 
 
+@pytest.mark.parametrize("labels", [1, 3])
+@on_all
+def test_a_row_is_predicted_as_it_will_be_learnt(name, labels):
+    """What `predict` says of the next row, at its time or so many units ahead, `partial_fit` then expects: 1e-12."""
+    x, y, time = table(labels, True)
+    model = TVPRegression(**MODELS[name], known=KNOWN).fit(x[:KNOWN], y[:KNOWN], time[:KNOWN])
+    for t in range(KNOWN, N):
+        found = model.predict(x[t], return_std=True, time=time[t])
+        np.testing.assert_allclose(model.predict(x[t], time=time[t]), found[0], rtol=1e-12)
+        ahead = (time[t] - time[t - 1]) / model.time_unit_
+        np.testing.assert_allclose(model.predict(x[[t, t]], return_std=True, ahead=ahead), np.repeat(found, 2, 1))
+        model.partial_fit(x[t], y[t], time[t])
+        expected = model.predictions_[[-1]], model.predictions_sd_[[-1]]
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@on_all
+def test_a_late_label_is_learnt_from_a_copy_that_was_kept(name, labels):
+    """The copy from before its row takes the rows since again, and is, to the last bit, what it would be by then."""
+    (x, y, time), late = table(labels, True), KNOWN + 5
+    y[late] = 7.0
+    whole = TVPRegression(**MODELS[name], known=KNOWN).fit(x, y, time)
+    model = TVPRegression(**MODELS[name], known=KNOWN).fit(x[:late], y[:late], time[:late])
+    kept = copy.deepcopy(model)
+    for t in range(late, N):
+        model.partial_fit(x[t], y[t] if t > late else np.nan * y[t], time[t])
+    assert (np.asarray(model.summary()) != np.asarray(whole.summary())).any()
+    assert_same(kept.partial_fit(x[late:], y[late:], time[late:]), whole)
+
+
 def test_a_stream_may_keep_nothing():
     """Without a path the state is the same, no row is kept, and what needs one says so."""
     data = table(1, True)
@@ -115,6 +146,28 @@ def test_a_bad_row_changes_nothing(name):
     model.partial_fit(x[then], y[then], time[then])
     before.partial_fit(x[then], y[then], time[then])
     assert_same(model, before)
+
+
+SCALARS = {
+    "no input": (([1.0, np.nan], 1.0, 9.0), "X must be finite, row 0 has none in column 1"),
+    "infinite input": (([1.0, np.inf], 1.0, 9.0), "X must be finite, row 0 has none in column 1"),
+    "infinite label": (([1.0, 2.0], -np.inf, 9.0), "y must be finite or missing"),
+    "no time": (([1.0, 2.0], 1.0, np.nan), "time must have one finite"),
+    "time back": (([1.0, 2.0], 1.0, 0.0), "time must not go back"),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_a_bad_row_of_plain_numbers_changes_nothing(name):
+    """A vector, a label and a time, which take the shortest way: refused by name, and the state is as before."""
+    model = TVPRegression(known=KNOWN, keep_path=False).fit(*rows(table(1, True), slice(0, KNOWN)))
+    before = copy.deepcopy(model)
+    (x, y, time), message = SCALARS[name]
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(np.array(x), y, time)
+    for each in (model, before):
+        each.partial_fit(np.array([1.0, 2e4]), 3.0, 9.0)
+    assert pickle.dumps(model) == pickle.dumps(before)
 
 
 def test_a_missing_input_is_named_by_row_and_column():

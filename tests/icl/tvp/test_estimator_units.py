@@ -22,7 +22,7 @@ MODELS = {
     "stationary": {"process": "stationary"},
 }
 #: Of a prediction's error: the search stops at a small win in likelihood, where rounding decides how soon.
-ERROR = {"learnt": 1e-2, "stationary": 1e-1}
+ERROR = {"learnt": 2e-3, "stationary": 3e-2}
 powers = st.floats(-8, 8).map(lambda power: 10.0**power)
 five = {"min_size": 5, "max_size": 5}
 
@@ -35,8 +35,8 @@ def test_units_change_nothing_else(name, by, shift):
     and the likelihood change as the units do, to 1e-6, as a shift of 100 spreads costs 2 of 16 digits and the prior's
     variance of 1e4 four.
 
-    With variances that are learnt, to a hundredth of a prediction's error, and a tenth where the drift is stationary:
-    the time constant of a walk that never turns is any long one.
+    With variances that are learnt, to 2 thousandths of a prediction's error, and 3 hundredths where the drift is
+    stationary: the time constant of a walk that never turns is any long one.
     """
     by, shift, change = np.array(by), np.array(shift), dict(MODELS[name])
     if name == "given":
@@ -49,7 +49,7 @@ def test_units_change_nothing_else(name, by, shift):
     assert (abs(other.predictions_sd_[8:] / by[3] - scale) <= error * scale).all()
     assert (abs(other.coefficients_[8:, 1:] * by[:3] / by[3] - model.coefficients_[8:, 1:]) <= error * slope).all()
     likelihood = other.log_likelihood_ + np.isfinite(Y).sum() * np.log(by[3])
-    np.testing.assert_allclose(likelihood, model.log_likelihood_, rtol=1e-3 if name == "stationary" else 1e-6)
+    np.testing.assert_allclose(likelihood, model.log_likelihood_, rtol=2e-4 if name == "stationary" else 1e-6)
 
 
 def test_daily_returns_as_decimals_have_the_slope_of_least_squares():
