@@ -151,9 +151,10 @@ def steady_steps() -> dict[str, float]:
 
 
 def exact_curves(at: Int[np.ndarray, " lengths"], sequences: int) -> _Errors:
-    """Errors after so many examples, one or more, relative to the zero predictor's, every method at its best for long prompts.
+    """Errors after so many examples (one or more), relative to the zero predictor's.
 
-    gamma = 0.95, weights in their steady state. All are exact but Kalman's, a mean over input sequences.
+    gamma = 0.95, weights in their steady state, every method at its best for long prompts. All are exact but Kalman's,
+    a mean over input sequences.
     """
     task = steady_task(299)
     steps, lam = steady_steps(), one_layer.optimal_forgetting(steady_task(999))

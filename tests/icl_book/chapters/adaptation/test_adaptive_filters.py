@@ -77,7 +77,7 @@ def test_estimates_of_one_sequence_are_further_off_than_kalmans():
 
 
 def test_exact_curves_settle_at_the_closed_forms():
-    """After one example the filters with a small step are still near the zero predictor, and after 299 at their best."""
+    """After one example filters with a small step are near the zero predictor, after 299 at their best."""
     curves, task = chapter.exact_curves(np.array([1, 299]), 50), chapter.endless_task(0.95)
     zero = one_layer.zero_predictor(task)
     for name in ("LMS", "NLMS", "delta rule", "normalised delta rule"):
