@@ -832,32 +832,30 @@ window.icl = (() => {
     },
 
     /* Adaptive filters: error against memory, in multiples of the Kalman floor, each curve's optimum, the zero predictor.
-       What does not settle, or is worse than twice the zero predictor, is left out. */
-    filters({gamma, d}) {
-      const task = {gamma, d}, curve = [], best = [], floor = steadyFloor(task), zero = d / (1 - gamma ** 2);
+       Points that do not settle, or are worse than twice the zero predictor, are left out. */
+    filters({gamma, d}, {methods}) {
+      const task = {gamma, d}, curve = [], stars = [], floor = steadyFloor(task), zero = d / (1 - gamma ** 2);
       const memories = Array.from({length: 120}, (_, i) => 2 * 150 ** (i / 119)), ends = [memories[0], memories[119]];
-      for (const [method, filter] of Object.entries(filters)) {
-        const error = log => filter(task, Math.exp(log));
-        for (const memory of memories) {
-          const now = filter(task, memory);
-          if (now <= 2 * zero) curve.push({memory, times: now / floor, method});
+      for (const by of methods) {
+        const filter = filters[by], error = log => filter(task, Math.exp(log));
+        for (const x of memories) {
+          const now = filter(task, x);
+          if (now <= 2 * zero) curve.push({x, y: now / floor, by});
         }
         // A grid, then golden section; where the error does not settle it is infinite, and above all that does.
         const [low, high] = ends.map(Math.log), step = (high - low) / 400;
         let at = low;
         for (let i = 1; i <= 400; i++) if (error(low + i * step) < error(at)) at = low + i * step;
         at = goldenSection(error, Math.max(at - step, low), Math.min(at + step, high));
-        best.push({memory: Math.exp(at), times: error(at) / floor, method});
+        stars.push({x: Math.exp(at), y: error(at) / floor, by});
       }
-      for (const memory of ends) {
-        curve.push({memory, times: zero / floor, method: "zero predictor"}, {memory, times: 1, method: "Kalman"});
-      }
+      for (const x of ends) curve.push({x, y: zero / floor, by: "zero predictor"}, {x, y: 1, by: "Kalman"});
       const where = memory => memory > 299.9 ? "300 or more" : memory < 2.001 ? "2 or less" : fixed(memory);
-      const said = best.map(({memory, times, method}) => `${method} ${times.toFixed(2)} at ${where(memory)}`).join("; ");
+      const lowest = stars.map(({x, y, by}) => `${by} ${y.toFixed(2)} at ${where(x)}`).join("; ");
       return {
-        datasets: {curve, stars: best},
-        readout: `Least error, in multiples of the Kalman floor, and the memory for it, in examples: ${said}. ` +
-          `Answering 0: ${(zero / floor).toFixed(2)}.`,
+        datasets: {curve, stars},
+        readout: `Lowest error, in multiples of the Kalman floor, and its window, in examples: ${lowest}. ` +
+          `Zero predictor: ${(zero / floor).toFixed(2)}.`,
       };
     },
 

@@ -279,37 +279,38 @@ def test_filters_draw_the_librarys_curves(forms):
     at, wide = np.geomspace(2, 300, 120), np.geomspace(2, 300, 401)
     for gamma, d in ((0.95, 10), (0.5, 1), (0.5, 30), (0.99, 1), (0.99, 30)):
         drawn, floor = forms.evaluate(
-            "task => [icl.explorables.filters(task), icl.steadyFloor(task)]", {"gamma": gamma, "d": d}
+            """([task, methods]) => [icl.explorables.filters(task, {methods}), icl.steadyFloor(task)]""",
+            [{"gamma": gamma, "d": d}, list(errors_by_memory(steady(gamma, d), at[:1]))],
         )
         task, zero = steady(gamma, d), d / (1 - gamma**2)
         curve, best = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
-        rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
+        rows = {name: [row for row in curve if row["by"] == name] for name in {row["by"] for row in curve}}
         for name, expected in errors_by_memory(task, at).items():
-            found = np.array([(row["memory"], row["times"] * floor) for row in rows.pop(name)])
+            found = np.array([(row["x"], row["y"] * floor) for row in rows.pop(name)])
             shown = expected <= 2 * zero
             np.testing.assert_allclose(found, np.column_stack([at, expected])[shown], rtol=1e-6)
         for name, level in (("zero predictor", zero / floor), ("Kalman", 1.0)):
-            assert [(row["memory"], row["times"]) for row in rows.pop(name)] == [
+            assert [(row["x"], row["y"]) for row in rows.pop(name)] == [
                 pytest.approx((end, level), rel=1e-12) for end in (2, 300)
             ]
         assert not rows
         said = drawn["readout"].split(": ", 1)[1]
         everywhere = errors_by_memory(task, wide)
-        assert [star["method"] for star in best] == list(everywhere)
-        stars = errors_by_memory(task, np.array([star["memory"] for star in best]))
+        assert [star["by"] for star in best] == list(everywhere)
+        stars = errors_by_memory(task, np.array([star["x"] for star in best]))
         lowest = {name: error.argmin() for name, error in everywhere.items()}
         about = {n: np.geomspace(wide[max(k - 1, 0)], wide[min(k + 1, 400)], 201) for n, k in lowest.items()}
         near = errors_by_memory(task, np.concatenate(list(about.values())))
         for i, star in enumerate(best):
-            name, own = star["method"], slice(201 * i, 201 * (i + 1))
+            name, own = star["by"], slice(201 * i, 201 * (i + 1))
             here, least = stars[name][i], near[name][own]
-            assert star["times"] * floor == pytest.approx(here, rel=1e-6)
+            assert star["y"] * floor == pytest.approx(here, rel=1e-6)
             assert here <= min(everywhere[name].min(), least.min()) * (1 + 1e-9)
-            assert star["memory"] == pytest.approx(about[name][least.argmin()], rel=1e-3)
-            where = f"{star['memory']:.3g}"
-            where = "300 or more" if star["memory"] > 299.9 else "2 or less" if star["memory"] < 2.001 else where
-            assert f"{star['method']} {star['times']:.2f} at {where}" in said.replace(". ", "; ").split("; ")
-        assert said.endswith(f"Answering 0: {zero / floor:.2f}.")
+            assert star["x"] == pytest.approx(about[name][least.argmin()], rel=1e-3)
+            where = f"{star['x']:.3g}"
+            where = "300 or more" if star["x"] > 299.9 else "2 or less" if star["x"] < 2.001 else where
+            assert f"{star['by']} {star['y']:.2f} at {where}" in said.replace(". ", "; ").split("; ")
+        assert said.endswith(f"Zero predictor: {zero / floor:.2f}.")
 
 
 def what_is_left(eta, beta, kappa, steps, z):

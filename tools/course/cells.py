@@ -27,13 +27,12 @@ def text(cells: Iterable[nbformat.NotebookNode]) -> str:
     return prose.flat(" ".join(cell.source for cell in cells if cell.cell_type == "markdown"))
 
 
-def for_students(cells: Cells, back: frozenset[str] = frozenset()) -> Cells:
+def for_students(cells: Cells) -> Cells:
     """The cells that are no solution's, without the lines that only solutions need.
 
-    Gone with the solutions are imports that nothing else reads, calls of `said` with a sentence of a solution's, and
-    the cells that define one of the functions named in `back`.
+    Gone with the solutions are imports that nothing else reads, and calls of `said` with a sentence of a solution's.
     """
-    kept, out = [cell for cell in cells if not solves(cell) and not (back and back & _defines(cell))], []
+    kept, out = [cell for cell in cells if not solves(cell)], []
     solutions = [cell for cell in cells if solves(cell)]
     told, answered = text(kept), text(solutions)
     idle = read(code(solutions)) - read(code(kept))
@@ -67,10 +66,6 @@ def _read(table: symtable.SymbolTable) -> Iterator[str]:
     yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced())
     for inner in table.get_children():
         yield from _read(inner)
-
-
-def _defines(cell: nbformat.NotebookNode) -> set[str]:
-    return functions([cell.source]) if cell.cell_type == "code" else set()
 
 
 def functions(sources: Iterable[str]) -> set[str]:

@@ -24,8 +24,6 @@ from course.cells import Cells, for_students
 
 #: A heading in plain Markdown.
 _HEADING = re.compile(r"^#{1,6} +(?P<words>.+?) *$", re.M)
-#: Functions in the cells of an appendix that hold the answer to an exercise; these cells are for instructors.
-BACK = {"book/adaptation/adaptive-filters": frozenset({"best_scaled"})}
 
 
 def pages() -> list[str]:
@@ -36,7 +34,7 @@ def pages() -> list[str]:
 def student(page: str) -> nbformat.NotebookNode:
     """A chapter for students: hints, blanks and their checks, and no solutions."""
     notebook = whole(page)
-    notebook.cells = for_students(notebook.cells, BACK.get(page, frozenset()))
+    notebook.cells = for_students(notebook.cells)
     return _finished(notebook, page, "student")
 
 
