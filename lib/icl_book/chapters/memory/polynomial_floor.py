@@ -29,6 +29,7 @@ from icl.theory.lfom import polynomial_floor
 from icl_book.charts import Explorable, explorable, slider
 
 Depths = Float64[np.ndarray, " depths"]
+Steps = Float64[np.ndarray, " steps"]
 Spectra = Float64[Tensor, "prompts d"]
 
 #: Dimension and examples of the paper's section 3.3.
@@ -128,7 +129,7 @@ def best_equal_steps(depth: int) -> float:
 # With memory and without
 
 
-def best_subsets(steps: Depths, risk: Callable[[Depths], float], none: float) -> Depths:
+def best_subsets(steps: Steps, risk: Callable[[Steps], float], none: float) -> Depths:
     """Least risk that 0, 1, .. of these plain steps leave; without memory only their set matters, not their order.
 
     Args:
@@ -183,7 +184,7 @@ def trained_for_the_last_layer(depth: int = DEEP, starts: int = 5) -> dict[str, 
     }
 
 
-def leja(a: Depths) -> Depths:
+def leja(a: Steps) -> Steps:
     """Steps in an order in which every next root, 1 / a, is far from all before (Leja)."""
     left, taken = list(1 / a), list[float]()
     while left:
@@ -221,7 +222,7 @@ def in_low_precision(depth: int = 16, size: int = 50, examples: int = 200, promp
     }
     H = sample_hessians(np.eye(size), examples, prompts, generator=make_generator("short numbers"))
 
-    def errors(plan: tuple[Depths, Depths, Depths], H: Tensor) -> list[float]:
+    def errors(plan: tuple[Steps, Steps, Steps], H: Tensor) -> list[float]:
         """Mean errors of s <- -a H e + gamma s, e <- e + alpha s."""
         N = torch.eye(size, dtype=H.dtype).expand_as(H)
         s, seen = torch.zeros_like(N), list[float]()
