@@ -194,15 +194,12 @@ def leja(a: Steps) -> Steps:
 
 
 def orders_of_steps(layers: int = 5) -> dict[str, Depths]:
-    """Exact risks after 0 .. layers layers: the best plain steps in three orders, one register, weights shared over
-    layers, and the floor.
-    """
+    """Exact risks after 0 .. layers layers: the best plain steps in three orders, one register, and the floor."""
     steps = polynomial_floor.optimal_steps(d, n, layers)
     plain = lfom.gradient_descent_table(1.0, layers)
     orders = {"short steps first": steps, "long steps first": steps[::-1], "spread order": leja(steps)}
     return {name: lfom.table_risks(plain, d, n, a=order) for name, order in orders.items()} | {
         "one register": lfom.table_risks(lfom.registers(*polynomial_floor.optimal_registers(d, n, layers)), d, n),
-        "weights shared over layers": polynomial_floor.shared_floor(d, n, layers)[0],
         "polynomial floor": polynomial_floor.optimal_risks(d, n, layers),
     }
 

@@ -76,14 +76,13 @@ def test_models_trained_for_the_last_layer_end_on_the_floor():
 
 
 def test_orders_of_steps_end_alike():
-    """And the register is on the floor everywhere; shared weights are not."""
+    """And the register is on the floor everywhere."""
     risks = chapter.orders_of_steps(layers=3)
     floor = risks["polynomial floor"]
     for name in ("short steps first", "long steps first", "spread order"):
         assert risks[name][[0, -1]] == pytest.approx(floor[[0, -1]], rel=1e-9)
         assert (risks[name][1:3] > 1.01 * floor[1:3]).all()
     np.testing.assert_allclose(risks["one register"], floor, rtol=1e-9)
-    assert risks["weights shared over layers"][-1] > 1.1 * floor[-1]
 
 
 def test_leja_takes_the_largest_root_first_and_then_the_one_farthest_away():
