@@ -883,8 +883,8 @@ window.icl = (() => {
     /* The polynomial floor in high dimension: what is left of the error after each layer of a model of so many layers, on
        the floor with a register and above it without, and what equal steps leave. */
     polynomialFloor({ratio, layers, register}, {deepest}) {
-      const c = 1 / ratio, curve = [], add = (method, risks) =>
-        risks.forEach((left, layer) => curve.push({layer, left, method}));
+      const c = 1 / ratio, curve = [], add = (by, risks) =>
+        risks.forEach((y, x) => curve.push({x, y, by}));
       const floor = limitRisks(c, deepest), equal = limitEqualSteps(c, deepest);
       const model = register ? registerRisks(c, limitRegisters(c, layers)) : bestSets(c, limitSteps(c, layers));
       add("equal steps", equal.risks);
@@ -894,7 +894,7 @@ window.icl = (() => {
       const stopped = register ? `Stopped after ${early}, with the same numbers in them, it is on the floor of ${early}, too.` :
         `Stopped after ${early}, even with its best ${early} first, it leaves ${times(model, early)}.`;
       return {
-        datasets: {curve, stars: [{layer: layers, left: model[layers], method: "the model"}]},
+        datasets: {curve, stars: [{x: layers, y: model[layers], by: "the model"}]},
         readout: `${register ? "With" : "Without"} a register, the model of ${layers} ${layers > 1 ? "layers" : "layer"} ` +
           `leaves ${fixed(100 * model[layers])}% of the error: the floor. ` + (early ?
           `${stopped} Equal steps, of ${fixed(equal.step)}, leave ${times(equal.risks, layers)}.` :

@@ -517,12 +517,12 @@ def test_the_polynomial_floor_draws_the_librarys_curves(forms):
         model = floor[: layers + 1] if register else best_plain_steps(c, layers)
         rows = drawn["datasets"]["curve"]
         for name, values in {"equal steps": equal, "the model": model, "polynomial floor": floor}.items():
-            found = [(row["layer"], row["left"]) for row in rows if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
             np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-9, err_msg=f"{name} {ratio} {layers}")
         assert len(rows) == 2 * 9 + layers + 1
         (star,) = drawn["datasets"]["stars"]
-        assert (star["layer"], star["method"]) == (layers, "the model")
-        assert star["left"] == pytest.approx(floor[layers], rel=1e-9)
+        assert (star["x"], star["by"]) == (layers, "the model")
+        assert star["y"] == pytest.approx(floor[layers], rel=1e-9)
         early = layers - 1
         times = [early] if register else [early, model[early] / floor[early], early]
         shown = [layers, 100 * floor[layers]]

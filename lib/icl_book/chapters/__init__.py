@@ -7,6 +7,7 @@
 - `importance_sampling`: risks that rare prompts decide (*More layers*)
 - `key_gated_layers`: gated layers trained on a drift, against the bound for key gates (*What gating can buy*)
 - `lm_init`: a language model's initialisation before its attention is replaced
+- `memory`: those of the chapters of Part II in the new form, a module each
 - `rule_models`: tiny language models on a drifting rule, one memory each (*When text drifts*)
 - `selection`: those of the chapters of Part III in the new form, a module each
 - `selective_step`: exact risk of an S6 layer whose step depends on the token (*Why selection matters*)
