@@ -784,7 +784,7 @@ def curves(
     alt: str,
     subtitle: str = "",
     floors: Sequence[str] = (),
-    best: Sequence[str] = (),
+    best: Sequence[str] | Mapping[str, tuple[ArrayLike, ArrayLike]] = (),
     points: Mapping[str, tuple[ArrayLike, ...]] | None = None,
     bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     explorable: Explorable | None = None,
@@ -800,7 +800,7 @@ def curves(
         alt: what to see, in a sentence; a description of every curve is added to it.
         subtitle: setting, sample size, meaning of bands and bars.
         floors: curves that are limits, drawn dashed.
-        best: curves whose lowest point gets a star.
+        best: curves whose lowest point gets a star; or, by name, the point `(x, y)` where a curve has it.
         points: measurements over the curves, `(x, y)` or `(x, y, standard error)` by name; bars are two errors long.
         bands: lower and upper ends of a band by a curve's name, each of shape (m,).
         explorable: sliders. The browser's function returns rows `{x, y, by}` for `curve`, and for `stars` if `best`.
@@ -817,7 +817,13 @@ def curves(
         raise ValueError(f"floors, best and bands must name curves, got {sorted(unknown)}")
     over = {n: pd.DataFrame(dict(zip(("x", "y", "bar"), p, strict=False))) for n, p in (points or {}).items()}
     over = {n: t.assign(bar=2 * t.bar) if "bar" in t else t for n, t in over.items()}
-    stars = {name: tables[name].loc[[tables[name]["y"].idxmin()]] for name in best}
+    starred = best if isinstance(best, Mapping) else {}
+    stars = {
+        name: pd.DataFrame(dict(zip("xy", map(np.atleast_1d, starred[name]), strict=True)))
+        if name in starred
+        else tables[name].loc[[tables[name]["y"].idxmin()]]
+        for name in best
+    }
     return lines(
         _named(tables),
         x="x",

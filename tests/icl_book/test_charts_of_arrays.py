@@ -54,6 +54,14 @@ def test_best_points_errors_and_bands():
     assert spread == {"GLA": pytest.approx(0.2), "Kalman": 0}
 
 
+def test_a_point_of_a_curve_that_is_named_gets_the_star():
+    """Not the least one; the curve must be there."""
+    figure = charts.curves(LAM, {"GLA": VALLEY, "RLS": LAM}, best={"GLA": (0.9, 0.21)}, **SAID)
+    assert rows(figure, -1) == [{"x": 0.9, "y": 0.21, "by": "GLA"}]
+    with pytest.raises(ValueError, match=r"must name curves, got \['LMS'\]"):
+        charts.curves(LAM, {"GLA": VALLEY}, best={"LMS": (0.9, 0.21)}, **SAID)
+
+
 def test_unknown_names_take_the_sequence_and_known_ones_keep_their_colour():
     figure = charts.curves(LAM, {"GLA": VALLEY, "d = 2": LAM, "d = 10": 2 * LAM}, **SAID)
     colours = figure.spec["layer"][0]["encoding"]["color"]["scale"]["range"]

@@ -10,5 +10,6 @@
 - `rule_models`: tiny language models on a drifting rule, one memory each (*When text drifts*)
 - `selection`: those of the chapters of Part III in the new form, a module each
 - `selective_step`: exact risk of an S6 layer whose step depends on the token (*Why selection matters*)
+- `synthesis`: those of the chapters of Part IV in the new form, a module each
 - `text_finetuning`: language models fine-tuned and tested in context
 """

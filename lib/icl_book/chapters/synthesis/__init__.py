@@ -1,0 +1,4 @@
+"""Experiments of the chapters of Part IV, a module each.
+
+- `every_model_a_fast_weight`: layers against the one equation; gates, heads, momentum; the floor; a map of layers
+"""
