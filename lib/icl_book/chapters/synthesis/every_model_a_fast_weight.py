@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float64
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from icl import filters
@@ -38,6 +39,7 @@ SIX_LAYERS = tuple(name for name in OPTIMAL_FILTERS if name != "a gate per chann
 
 _Curve = Float64[np.ndarray, " points"]
 _Error = tuple[float, float]
+_Areas = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def law(d: int, s: float, v: float = 0.0) -> fw.DriftLaw:
@@ -184,7 +186,7 @@ def gains_of_gates() -> pd.DataFrame:
     return pd.DataFrame(gain).rename_axis(index="error below GLA's, by", columns="γ")
 
 
-def _sigmoid(z: np.ndarray) -> np.ndarray:
+def _sigmoid(z: ArrayLike) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-np.asarray(z))))
 
 
@@ -441,10 +443,10 @@ class LayerMap:
         log_s, log_v: where the star stands at first.
     """
 
-    s: _Curve
-    v: _Curve
+    s: Float64[np.ndarray, " m"]
+    v: Float64[np.ndarray, " n"]
     mesa: Float64[np.ndarray, "m n"]
-    borders: dict[str, _Curve]
+    borders: dict[str, Float64[np.ndarray, " m"]]
     log_s: float = -0.5
     log_v: float = -1.0
 
@@ -464,7 +466,7 @@ class LayerMap:
         """Cheapest layer within a tenth of the floor at the star."""
         return next((name for name, times in self.times_at_star().items() if times <= 1.1), "Kalman")
 
-    def areas(self) -> tuple[dict[str, tuple[_Curve, _Curve]], dict[str, tuple[_Curve, _Curve]]]:
+    def areas(self) -> tuple[_Areas, _Areas]:
         """Lower borders `(s, v)` of the areas that are not empty, and their lower and upper ends."""
         lines, ends = {}, {}
         high = np.full(self.s.shape, self.v[-1])
