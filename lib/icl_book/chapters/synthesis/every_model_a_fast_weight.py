@@ -19,7 +19,7 @@ from icl import filters
 from icl.experiments.evaluation import clean_risk
 from icl.experiments.optimal_filters import OPTIMAL_FILTERS, steady_task
 from icl.experiments.tuning import simplex
-from icl.profile import by_profile, make_generator
+from icl.profile import make_generator
 from icl.tasks import DriftingRegression, Prompt
 from icl.theory import floors
 from icl.theory.steady import fast_weights as fw
@@ -550,8 +550,3 @@ def worst_mesa() -> float:
 def worst_delta() -> float:
     """Largest error of gates of the key over the floor's without noise, at s = 0.01."""
     return float(excess(large_d.eps_delta, 0.0)[0])
-
-
-def run_prompts() -> int:
-    """Number of prompts over which layers are compared with the equation."""
-    return by_profile(quick=400, paper=2_000)
