@@ -994,17 +994,18 @@ window.icl = (() => {
     /* Every model a fast weight: error over the Kalman floor against s, dimensions over memory, at the labels' noise v. */
     fastWeights({d, v, log_s}, {grid}) {
       const curve = [], best = [], lengths = squaredLengths(d), s = 10 ** log_s, here = fastWeightErrors(d, s, v, lengths);
+      const drawn = ["GLA", "delta rule", "Longhorn", "Kalman"];
       for (const at of grid) {
         const errors = fastWeightErrors(d, at, v, lengths);
-        for (const [method, error] of Object.entries(errors)) curve.push({s: at, times: error / errors.Kalman, method});
-        curve.push({s: at, times: 1 / errors.Kalman, method: "zero predictor"});
+        for (const by of drawn) curve.push({x: at, y: errors[by] / errors.Kalman, by});
+        curve.push({x: at, y: 1 / errors.Kalman, by: "zero predictor"});
       }
-      for (const [method, error] of Object.entries(here)) best.push({s, times: error / here.Kalman, method});
-      const said = best.slice(0, 4).map(({method, times}) => `${method} ${times.toFixed(2)}`).join("; ");
+      for (const by of drawn) best.push({x: s, y: here[by] / here.Kalman, by});
+      const said = best.slice(0, 3).map(({by, y}) => `${by} ${y.toFixed(2)}`).join("; ");
       return {
         datasets: {curve, stars: best},
         readout: `At s = ${s.toPrecision(3)}, where weights are remembered for about ${fixed(2 * d / s)} examples, errors in ` +
-          `multiples of the Kalman floor: ${said}. Answering 0: ${(1 / here.Kalman).toFixed(2)}. The floor itself is ` +
+          `multiples of the Kalman floor: ${said}; zero predictor ${(1 / here.Kalman).toFixed(2)}. The floor itself is ` +
           `${fixed(100 * here.Kalman)}% of the signal.`,
       };
     },
@@ -1066,7 +1067,7 @@ window.icl = (() => {
         const add = (layer, border) => {
           const low = Math.min(border, high);
           // An area ends where its two lines meet.
-          if (high > low || open[layer]) curve.push({s: at, v: border, low, high, layer});
+          if (high > low || open[layer]) curve.push({x: at, y: border, low, high, by: layer});
           open[layer] = high > low;
           high = low;
         };
@@ -1081,7 +1082,7 @@ window.icl = (() => {
       const enough = Object.keys(times).find(layer => times[layer] <= 1 + percent / 100);
       const all = Object.entries(times).slice(0, 3).map(([layer, ratio]) => `${layer} ${ratio.toFixed(2)}`).join("; ");
       return {
-        datasets: {curve, stars: [{s: here, v: noise, layer: enough}]},
+        datasets: {curve, stars: [{x: here, y: noise, by: enough}]},
         readout: `At s = ${fixed(here)} and v = ${fixed(noise)} errors, in multiples of the Kalman floor, are: ${all}. ` +
           `The cheapest within ${fixed(percent)}%: ${enough}. The floor itself is ${fixed(100 * floor)}% of the signal.`,
       };
