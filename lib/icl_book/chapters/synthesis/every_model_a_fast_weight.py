@@ -1,7 +1,7 @@
 """Layers run against the one equation of their steady error; gates, heads, momentum and chunks; the floor and Mesa in
 many dimensions; the map of layers (*Every model is a decayed fast weight*).
 
-Closed forms are those of :mod:`icl.theory.steady`; :mod:`icl.experiments.optimal_filters` has the layers at their best.
+Closed forms are those of `icl.theory.steady`; :mod:`icl.experiments.optimal_filters` has the layers at their best.
 """
 
 from collections.abc import Callable, Mapping, Sequence
