@@ -292,7 +292,8 @@ def floor_sliders(ratio: float = 4.0, layers: int = 4, deepest: int = 8) -> Expl
         slider("layers", 1, deepest, value=layers, words="layers of the model"),
         {"name": "register", "label": "register", "value": False},
         question="Guess before you move: a model of eight layers, tuned to be best after the eighth, is stopped after "
-        "the seventh. How much does it lose without a register, and how much with one? What if there are fewer examples?",
+        "the seventh. How much does it lose without a register, and how much with one? "
+        "What if there are fewer examples?",
         answer=f"Without a register, with {ratio:g} examples per dimension, it leaves {early_stop(ratio):.2f} times "
         "what the best model of seven layers leaves. With a register it leaves no more than that model: its curve is "
         f"on the dashed floor. With one example per dimension plain steps leave {early_stop(1):.2f} times as much; "
