@@ -118,9 +118,10 @@ def filter_sliders() -> Explorable:
         slider("d", 1, 30, value=10, words="dimensions"),
         question="Attention or LMS: who is ahead when the drift is fast, and at which γ do they change places? "
         "Is there a γ at which either of them beats the delta rule?",
-        answer=f"With d = 10 attention is ahead up to γ = 0.96, and LMS from 0.965 on. At its best, attention's error "
-        f"is {ahead[0.8]:.0%} below that of LMS at γ = 0.8 and {ahead[0.95]:.0%} below it at 0.95; at 0.99 it is "
-        f"{-ahead[0.99]:.0%} above. Neither ever beats the delta rule, which has what each of them lacks.",
+        answer=f"With d = 10 attention is ahead up to γ = 0.96, and LMS from 0.965 on. With each method at its best "
+        f"window, attention's error is {ahead[0.8]:.0%} below that of LMS at γ = 0.8 and {ahead[0.95]:.0%} below it at "
+        f"0.95; at 0.99 it is {-ahead[0.99]:.0%} above. Neither ever beats the delta rule, which has what each of "
+        "them lacks.",
         methods=["LMS", "GLA", "delta rule"],
     )
 
@@ -493,7 +494,7 @@ def probabilities_of_scatter(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def error_of_scaled_lms(gamma: float, d: int = 10) -> float:
-    """Lowest error of LMS over its step when every answer is multiplied by the best constant."""
+    """Lowest error of LMS over its step when every prediction is multiplied by the best constant."""
     mu, k = np.linspace(1e-4, 2 / (d + 2), 5001)[:-1], 0.01 / (1 - gamma**2)
     c = gamma * mu * k / (1 - gamma * (1 - mu))
     a = (2 * c + mu * (d + 2) * (k - 2 * c)) / (2 - mu * (d + 2))
