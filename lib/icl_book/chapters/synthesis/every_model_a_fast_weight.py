@@ -228,9 +228,9 @@ def _random_layer_error(drift: fw.DriftLaw, seed: int) -> float:
     """Steady error of a layer of one to three states with random coefficients of a plausible size."""
     rng = np.random.default_rng(seed)
     K = 1 + seed % 3
-    keep = np.diag(rng.uniform(0.5, 0.97, K)) + 0.05 * rng.normal(size=(K, K))
+    keep = np.diag(rng.uniform(0.5, 0.97, K)) + 0.05 * rng.standard_normal((K, K))
     correct = -rng.uniform(0, 0.2, (K, K)) / drift.d * 3
-    layer = ll.LinearLayer(keep, rng.normal(size=K), correct)
+    layer = ll.LinearLayer(keep, rng.standard_normal(K), correct)
     return ll.settled_error(layer, np.array([[drift.gamma]]), q=drift.q, d=drift.d)
 
 
@@ -263,9 +263,9 @@ def fixed_layers(drift: fw.DriftLaw, random_layers: int = 240, chunks: Sequence[
     return pd.Series(found, name="error").rename_axis("layer")
 
 
-def second_order_errors(phi: tuple[float, float]) -> dict[str, float]:
+def second_order_errors(coefficients: tuple[float, float]) -> dict[str, float]:
     """Errors of tuned layers on weights w_i = phi_1 w_(i-1) + phi_2 w_(i-2) + e_i, relative to the zero predictor's."""
-    F, (phi_1, phi_2) = np.array([phi, (1.0, 0.0)]), phi
+    F, (phi_1, phi_2) = np.array([coefficients, (1.0, 0.0)]), coefficients
     variance = (1 - phi_2) / ((1 + phi_2) * ((1 - phi_2) ** 2 - phi_1**2))
     tuned = partial(_tuned_error, F=F, q=1.0, over=10 * variance)
 

@@ -251,10 +251,10 @@ def search_gates(name: str, evaluations: Sequence[int]) -> Float64[np.ndarray, "
     rng = np.random.default_rng(sum(map(ord, name)))
     F = _SWINGING if kind == "swinging weights" else np.array([[0.9]])
     drift = kg.per_coordinate(F, q=0.19, d=d, sigma_y=noise)
-    keys = rng.normal(size=(12, d))
+    keys = rng.standard_normal((12, d))
     keys[:, 0] *= 3 if kind == "uneven keys" else 1
-    A = 0.5 * np.eye(N) + 0.1 * rng.normal(size=(12, N, N))
-    b = 0.3 * rng.normal(size=(12, N))
+    A = 0.5 * np.eye(N) + 0.1 * rng.standard_normal((12, N, N))
+    b = 0.3 * rng.standard_normal((12, N))
     found = [finite_key_gates.gated_error(A, b, keys, drift)[0]]
     found += [finite_key_gates.search_gates(keys, drift, A, b, evaluations=n) for n in evaluations]
     return np.array(found) / finite_key_gates.finite_bound(keys, drift).error
