@@ -1,5 +1,7 @@
 """Downloads: notebooks that say what they are, hold the page's code, text and outputs, and spoil no exercise."""
 
+import ast
+import builtins
 import re
 import tomllib
 from importlib.metadata import packages_distributions
@@ -248,3 +250,25 @@ def test_a_download_names_both_versions(one, monkeypatch):
     monkeypatch.setattr(icl, "__version__", "1.1")
     with pytest.raises(ImportError, match=r"version 1\.2 .* version 1\.1\. Install version 1\.2 "):
         exec(check.source, {})
+
+
+def unbound(notebook):
+    """Names that a notebook's code reads and nothing in it binds."""
+    tree = ast.parse("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code"))
+    nodes = list(ast.walk(tree))
+    bound = {name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef)) for name in [node.name]}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ExceptHandler):
+            bound.add(node.name)
+    read = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return read - bound - set(dir(builtins)) - {"display"}
+
+
+@pytest.mark.parametrize("page", chapters.with_cells())
+def test_a_download_needs_none_of_its_solutions(page):
+    """Two pages imported a module in a solution alone: their notebooks without solutions stopped where they used it."""
+    assert unbound(notebooks.handed_on(notebooks.notebook(page), page, "Cited so.")) == set()

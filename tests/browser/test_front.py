@@ -117,6 +117,6 @@ def test_the_feed_has_the_news(visit, site):
     assert announced.evaluate("link => link.href") == f"{site}/{news.FILE}"
     assert lines.locator("a[type='application/atom+xml']").evaluate("link => link.href") == f"{site}/{news.FILE}"
     titles = ElementTree.parse(HTML / news.FILE).findall(f".//{{{news.ATOM}}}entry/{{{news.ATOM}}}title")
-    shown = [" ".join(line.split()) for line in lines.locator("li").all_inner_texts()]
+    shown = [" ".join(line.split()).replace("’", "'") for line in lines.locator("li").all_inner_texts()]
     assert shown == [title.text for title in titles[:12]]
     assert len(titles) > 12

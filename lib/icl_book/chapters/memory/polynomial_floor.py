@@ -291,13 +291,14 @@ def floor_sliders(ratio: float = 4.0, layers: int = 4, deepest: int = 8) -> Expl
         slider("ratio", 0.5, 4, value=ratio, step=0.1, words="n/d, examples per dimension"),
         slider("layers", 1, deepest, value=layers, words="layers of the model"),
         {"name": "register", "label": "register", "value": False},
-        question="Guess before you move: a model of eight layers, at its best after the last, is stopped after seven. "
-        "What does it lose without a register, and what with one? And if there are fewer examples?",
+        question="Guess before you move: a model of eight layers, tuned to be best after the eighth, is stopped after "
+        "the seventh. How much does it lose without a register, and how much with one? "
+        "What if there are fewer examples?",
         answer=f"Without a register, with {ratio:g} examples per dimension, it leaves {early_stop(ratio):.2f} times "
         "what the best model of seven layers leaves. With a register it leaves no more than that model: its curve is "
-        f"on the dashed floor. With one example per dimension plain steps leave {early_stop(1):.2f} times as much, "
-        f"with half of one {early_stop(0.5):.2f} times, because there nearly all that is left is what no example "
-        "shows.",
+        f"on the dashed floor. With one example per dimension plain steps leave {early_stop(1):.2f} times as much; "
+        f"with one example for every two dimensions, {early_stop(0.5):.2f} times, because there nearly all that is "
+        "left is what no example shows.",
         deepest=deepest,
     )
 

@@ -1,7 +1,7 @@
 """Layers run against the one equation of their steady error; gates, heads, momentum and chunks; the floor and Mesa in
 many dimensions; the map of layers (*Every model is a decayed fast weight*).
 
-Closed forms are those of :mod:`icl.theory.steady`; :mod:`icl.experiments.optimal_filters` has the layers at their best.
+Closed forms are those of `icl.theory.steady`; :mod:`icl.experiments.optimal_filters` has the layers at their best.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -79,13 +79,13 @@ def drift_sliders(d: int, log_s: float, grid: _Curve) -> Explorable:
         slider("log_s", -1.3, 0.6, value=log_s, step=0.1, words="log₁₀ s, dimensions over memory"),
         slider("v", 0.0, 2.0, value=0.0, step=0.05) | {"label": "v, label noise over signal"},
         slider("d", 5, 100, value=d, step=5),
-        question="Let the drift be slow, log₁₀ s at its lowest: how much does it gain to write corrections? Then raise "
-        "v, the noise of the labels: when does it hardly pay?",
+        question="Let the drift be slow, log₁₀ s at its lowest: how much is gained by writing corrections? Then raise "
+        "v, the noise of the labels: from what v on do corrections hardly pay?",
         answer=f"At the lowest s, without noise, GLA has {slow['GLA']:.1f} times the error of the Kalman filter, the "
         f"delta rule {slow['delta rule']:.2f}, Longhorn {slow['Longhorn']:.2f}. At the highest s, all are within "
-        f"{100 * (max(fast.values()) - 1):.0f}% of the floor. Noise of half the signal, v = 0.5, takes the lowest s "
-        f"to {noisy['GLA']:.2f}, {noisy['delta rule']:.2f} and {noisy['Longhorn']:.2f}: this noise is the same for "
-        "all of them.",
+        f"{100 * (max(fast.values()) - 1):.0f}% of the floor. Noise of half the signal, v = 0.5, brings the "
+        f"ratios at the lowest s down to {noisy['GLA']:.2f}, {noisy['delta rule']:.2f} and {noisy['Longhorn']:.2f}, "
+        "because all of them hear the same noise.",
         grid=[float(s) for s in grid],
     )
 
@@ -228,9 +228,9 @@ def _random_layer_error(drift: fw.DriftLaw, seed: int) -> float:
     """Steady error of a layer of one to three states with random coefficients of a plausible size."""
     rng = np.random.default_rng(seed)
     K = 1 + seed % 3
-    keep = np.diag(rng.uniform(0.5, 0.97, K)) + 0.05 * rng.normal(size=(K, K))
+    keep = np.diag(rng.uniform(0.5, 0.97, K)) + 0.05 * rng.standard_normal((K, K))
     correct = -rng.uniform(0, 0.2, (K, K)) / drift.d * 3
-    layer = ll.LinearLayer(keep, rng.normal(size=K), correct)
+    layer = ll.LinearLayer(keep, rng.standard_normal(K), correct)
     return ll.settled_error(layer, np.array([[drift.gamma]]), q=drift.q, d=drift.d)
 
 
@@ -263,9 +263,9 @@ def fixed_layers(drift: fw.DriftLaw, random_layers: int = 240, chunks: Sequence[
     return pd.Series(found, name="error").rename_axis("layer")
 
 
-def second_order_errors(phi: tuple[float, float]) -> dict[str, float]:
+def second_order_errors(coefficients: tuple[float, float]) -> dict[str, float]:
     """Errors of tuned layers on weights w_i = phi_1 w_(i-1) + phi_2 w_(i-2) + e_i, relative to the zero predictor's."""
-    F, (phi_1, phi_2) = np.array([phi, (1.0, 0.0)]), phi
+    F, (phi_1, phi_2) = np.array([coefficients, (1.0, 0.0)]), coefficients
     variance = (1 - phi_2) / ((1 + phi_2) * ((1 - phi_2) ** 2 - phi_1**2))
     tuned = partial(_tuned_error, F=F, q=1.0, over=10 * variance)
 
@@ -490,9 +490,9 @@ class LayerMap:
             question="Leave the star where it is and ask for more, 2%: which layer is enough now? Then be content with "
             "20%: whose area goes altogether, and who keeps the corner?",
             answer=f"At the star, s = {s:.2f} and v = {v:g}, gates of the key have {times['gates of the key']:.2f} "
-            f"times the error of the floor and Mesa {times['Mesa']:.2f}: 2% is for the Kalman filter. At 20% Kalman's "
-            f"area is empty, because Mesa never has more than {worst_mesa():.2f} times the error of the floor. Mesa "
-            f"keeps the corner: there, gates of the key have up to {worst_delta():.2f} times that error.",
+            f"times the floor and Mesa {times['Mesa']:.2f}: only the Kalman filter is within 2% of it. At 20% Kalman's "
+            f"area is empty, because Mesa never has more than {worst_mesa():.2f} times the floor. Mesa keeps the "
+            f"corner: there, gates of the key have up to {worst_delta():.2f} times the floor.",
             s=self.s.tolist(),
             v=self.v.tolist(),
             mesa=self.mesa.round(5).tolist(),

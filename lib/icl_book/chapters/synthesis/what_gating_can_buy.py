@@ -164,14 +164,15 @@ class Ladders:
 
 def earlier_keys_sliders(found: Ladders) -> Explorable:
     """Sliders of the chapter's first figure: the number of earlier keys, and the dimension."""
-    half = next(K for K in range(WINDOWS[-1] + 1) if found.gained(K, 16) > 0.5)
+    half = min(range(WINDOWS[-1] + 1), key=lambda K: abs(found.gained(K, 16) - 0.5))
     return explorable(
         "earlierKeys",
         slider("keys", 0, WINDOWS[-1], value=4, words="K, earlier keys that the gates see"),
-        slider("log_d", 3, 5, value=4, words="log₂ d, where d is the dimension of the keys"),
+        slider("log_d", 3, 5, value=4, words="log₂ d, where d is the dimension of the keys (16 at first)"),
         question="In 16 dimensions, how many earlier keys buy half of what the whole past buys? And how does that "
         "number change with d?",
-        answer=f"About {half} keys of 16 dimensions. In 8 dimensions 4 keys leave {found.at(4, 8):.2f}, in 32 "
+        answer=f"With {half} keys of 16 dimensions one has {found.gained(half, 16):.0%} of it, with {half + 1} already "
+        f"{found.gained(half + 1, 16):.0%}. In 8 dimensions 4 keys leave {found.at(4, 8):.2f}, in 32 "
         f"dimensions {found.at(4, 32):.2f}: what counts is the number of keys over d. With as many keys as dimensions "
         "little is left to gain.",
         windows=list(WINDOWS),
@@ -189,11 +190,17 @@ def layers_over_bound(law: fw.DriftLaw, prompts: int) -> dict[str, tuple[float, 
     bound = kg.key_gated_bound(kg.from_drift_law(law)).error
     stream = make_generator("six layers")
     data = steady_task(law, 299).sample(prompts, generator=stream, dtype=torch.float64)
-    names = {"best gates": "best gates of |x|"}
+    names = {
+        "RetNet": "GLA, RetNet head",
+        "Mamba-2": "best gates",
+        "GLA": "a gate per channel",
+        "DeltaNet": "delta rule",
+        "Longhorn": "Longhorn",
+    }
     found = {}
-    for name in ("GLA, RetNet head", "best gates", "a gate per channel", "delta rule", "Longhorn"):
+    for layer, name in names.items():
         mean, se = clean_risk(OPTIMAL_FILTERS[name](law)[0], data, last=150)
-        found[names.get(name, name)] = (float(mean / bound), float(se / bound))
+        found[layer] = (float(mean / bound), float(se / bound))
     return found
 
 
@@ -244,10 +251,10 @@ def search_gates(name: str, evaluations: Sequence[int]) -> Float64[np.ndarray, "
     rng = np.random.default_rng(sum(map(ord, name)))
     F = _SWINGING if kind == "swinging weights" else np.array([[0.9]])
     drift = kg.per_coordinate(F, q=0.19, d=d, sigma_y=noise)
-    keys = rng.normal(size=(12, d))
+    keys = rng.standard_normal((12, d))
     keys[:, 0] *= 3 if kind == "uneven keys" else 1
-    A = 0.5 * np.eye(N) + 0.1 * rng.normal(size=(12, N, N))
-    b = 0.3 * rng.normal(size=(12, N))
+    A = 0.5 * np.eye(N) + 0.1 * rng.standard_normal((12, N, N))
+    b = 0.3 * rng.standard_normal((12, N))
     found = [finite_key_gates.gated_error(A, b, keys, drift)[0]]
     found += [finite_key_gates.search_gates(keys, drift, A, b, evaluations=n) for n in evaluations]
     return np.array(found) / finite_key_gates.finite_bound(keys, drift).error
@@ -346,9 +353,11 @@ def errors_at_next_key(x: _Keys, window: int | None) -> Float64[np.ndarray, " se
 
 
 def worth_of_correlated_keys(
-    sizes: Sequence[tuple[int, int, int]] = ((16, 40, 40), (64, 6, 20)), rhos: Sequence[float] = (0.0, 0.5, 0.9)
+    sizes: Sequence[tuple[int, int, int]] = ((16, 40, 60), (64, 6, 60)), rhos: Sequence[float] = (0.0, 0.5, 0.9)
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Means of :func:`errors_at_next_key` and their standard errors, by d and rho, and by what the gates see.
+
+    At rho = 0.9 the start is forgotten after some 25 d tokens, and the second half of a sequence is judged.
 
     Args:
         sizes: d, sequences, and their length over d.
@@ -449,6 +458,11 @@ def allowed(prompts: int = 1_000) -> Allowed:
     return Allowed(by_width, ratios["Kalman"], float(max(ses)))
 
 
+#: Names in the text of layers and filters of the recorded run.
+_LAYERS = {"delta rule": "DeltaNet", "gated delta": "gated DeltaNet"}
+_FILTERS = {"one filter": "fixed filter", "own filter": "computed filter", "own filter, labels": "and labels"}
+
+
 def by_width(pooled: pd.DataFrame, theory: Allowed) -> dict[str, dict[str, float | tuple[float, float]]]:
     """Rows of the figure of trained layers: what theory reaches, then every layer that writes corrections."""
     rows: dict[str, dict[str, float | tuple[float, float]]] = {
@@ -456,5 +470,5 @@ def by_width(pooled: pd.DataFrame, theory: Allowed) -> dict[str, dict[str, float
     }
     deltas = pooled.drop("Mamba-2")
     for (layer, fed, width), ratio, se in zip(deltas.index, deltas.ratio, deltas.se, strict=True):
-        rows.setdefault(f"{layer}, {fed}", {})[f"width {width}"] = (float(ratio), float(se))
+        rows.setdefault(f"{_LAYERS[layer]}, {_FILTERS[fed]}", {})[f"width {width}"] = (float(ratio), float(se))
     return rows

@@ -1,5 +1,6 @@
 """Trainings, orders of steps and limits of *The polynomial floor*, at small sizes, against closed forms."""
 
+import chance
 import numpy as np
 import pytest
 import torch
@@ -42,14 +43,15 @@ def test_the_record_is_of_these_trainings():
     ]
 
 
+@pytest.mark.statistical
 def test_best_polynomial_errors_have_the_floor_for_their_mean():
-    """Over 20,000 prompts, to five standard errors; the degree-one polynomial in closed form."""
+    """Over 20,000 prompts; the degree-one polynomial in closed form. Detects a fiftieth of the floor."""
     H = sample_hessians(np.eye(d), n, 20_000, generator=make_generator("floor test"))
     t = torch.linalg.eigvalsh(H)
     errors = chapter.best_polynomial_errors(t, 3)
     np.testing.assert_allclose(errors[:, 0], ((1 - n / (n + d + 1) * t.numpy()) ** 2).sum(1), rtol=1e-12)
     off = errors.mean(0) - polynomial_floor.optimal_risks(d, n, 3)[1:]
-    assert (np.abs(off) < 5 * errors.std(0) / len(errors) ** 0.5).all()
+    chance.assert_z(off / (errors.std(0) / len(errors) ** 0.5))
 
 
 def test_equal_steps_begin_on_the_floor_and_leave_it():
@@ -137,7 +139,7 @@ def test_conjugate_gradients_end_above_the_floor_in_the_limit():
     assert ratios[1] == pytest.approx((1 - 2 * a + a**2 * (1 + c)) / (c / (1 + c)), rel=1e-12)
     mean, se = chapter.from_floor_to_cg(200, 800, 2, 20)
     assert mean["preconditioned CG"][2] / mean["polynomial floor"][2] == pytest.approx(ratios[2], rel=0.1)
-    assert (se["preconditioned CG"] > 0).all()
+    assert se["preconditioned CG"].all()
 
 
 def test_registers_by_dimension_tend_to_their_limit():

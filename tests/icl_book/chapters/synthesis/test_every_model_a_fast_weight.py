@@ -45,13 +45,15 @@ def test_sliders_start_where_the_figure_does():
     assert f"GLA has {chapter.over_floor(chapter.law(10, 10**-1.3))['GLA']:.1f} times" in sliders.answer
 
 
+@pytest.mark.statistical(2)
 def test_one_prompt_is_a_prompt_of_the_task():
-    """Its labels are those of its weights, which move by the drift's innovations."""
+    """Its labels are those of its weights, which move by the drift's innovations; detects a third of their variance."""
     x, y, w = chapter.one_prompt(LAW, n=50)
     assert x.shape == w.shape == (51, 10)
     np.testing.assert_allclose(y, (x * w).sum(1), rtol=1e-12)
-    steps = w[1:] - LAW.gamma * w[:-1]
-    assert 0.08 < steps.std() < 0.12
+    steps = (w[1:] - LAW.gamma * w[:-1]) / LAW.sigma_e
+    chance.assert_z(steps)
+    chance.assert_z((np.mean(steps**2) - 1) / np.sqrt(2 / steps.size))
 
 
 @pytest.mark.statistical
