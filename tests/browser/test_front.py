@@ -119,4 +119,4 @@ def test_the_feed_has_the_news(visit, site):
     titles = ElementTree.parse(HTML / news.FILE).findall(f".//{{{news.ATOM}}}entry/{{{news.ATOM}}}title")
     shown = [" ".join(line.split()).replace("’", "'") for line in lines.locator("li").all_inner_texts()]
     assert shown == [title.text for title in titles[:12]]
-    assert len(titles) > 12
+    assert len(shown) > 4
