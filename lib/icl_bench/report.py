@@ -22,7 +22,7 @@ from icl_book import charts
 
 _FLOOR_COLOUR = "#3b4a56"
 _GROUP_COLOURS = {"trained on": "#0b6fb8", "shifted": "#c9711a", "longer": "#b0357f"}
-_COLOURS = ("#0b6fb8", "#c9711a", "#2a8a4a", "#b0357f", "#7a5bb5", "#c0392b", "#6b8e00", "#7e0b2d")
+_COLOURS = ("#0b6fb8", "#c9711a", "#2a8a4a", "#b0357f", "#7a5bb5", "#c0392b", "#6b8e00", "#664e08")
 _PLACES = {
     "trained on": "on {n} trained on",
     "shifted": "on {n} never trained on",

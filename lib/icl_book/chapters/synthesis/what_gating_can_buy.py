@@ -34,7 +34,7 @@ COLOURS = {
     "gates that see earlier keys": _EARLIER,
     "one earlier key": _EARLIER,
     "gates of the current key": _BOUND,
-    "gates that do not see the key": "#7e0b2d",
+    "gates that do not see the key": "#664e08",
     "bound": _BOUND,
     "bound for gates of the current key": _BOUND,
     "run over prompts": "#0b6fb8",
@@ -171,7 +171,7 @@ def earlier_keys_sliders(found: Ladders) -> Explorable:
         slider("log_d", 3, 5, value=4, words="log₂ d, where d is the dimension of the keys (16 at first)"),
         question="In 16 dimensions, how many earlier keys buy half of what the whole past buys? And how does that "
         "number change with d?",
-        answer=f"With {half} keys of 16 dimensions one has {found.gained(half, 16):.0%} of it, with {half + 1} already "
+        answer=f"{half} keys buy {found.gained(half, 16):.0%} of it, and {half + 1} already "
         f"{found.gained(half + 1, 16):.0%}. In 8 dimensions 4 keys leave {found.at(4, 8):.2f}, in 32 "
         f"dimensions {found.at(4, 32):.2f}: what counts is the number of keys over d. With as many keys as dimensions "
         "little is left to gain.",
