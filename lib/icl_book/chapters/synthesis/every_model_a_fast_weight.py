@@ -4,6 +4,7 @@ many dimensions; the map of layers (*Every model is a decayed fast weight*).
 Closed forms are those of `icl.theory.steady`; :mod:`icl.experiments.optimal_filters` has the layers at their best.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -544,7 +545,7 @@ def delta_at_worst(v: float) -> float:
 def worst_mesa() -> float:
     """Mesa's largest error over the floor's anywhere: that of recursive least squares on a clean random walk."""
     walk = min(large_d.rls_random_walk(0.0, theta) for theta in np.linspace(1.5, 2.5, 101))
-    return float(walk / (np.e / 4))
+    return walk / (math.e / 4)
 
 
 def worst_delta() -> float:
