@@ -287,6 +287,12 @@ def precision(name: str, value: Any) -> torch.dtype:
     return value
 
 
+def has_query(Z: Any) -> None:
+    """Refuse tokens (batch, n + 1, ...) that are no prompt's."""
+    if Z.shape[1] < 2:
+        raise ValueError(f"Z must hold at least one example and the query, got {Z.shape[1]} token(s)")
+
+
 def scales(dtype: Any, **deviations: float) -> None:
     """Refuse standard deviations whose squares underflow or overflow in a dtype."""
     least, most = (1e3 * torch.finfo(dtype).tiny) ** 0.5, (1e-3 * torch.finfo(dtype).max) ** 0.5

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from icl import _checks
 from icl._bounds import Count, OpenUnit, Positive, validated
 from icl.linear_gaussian import downdate, innovation
+from icl.models._settings import gate_of_size, log_odds_parameter, log_parameter, nonzero_power
 from icl.models.fast_weights import (
     FastWeights,
     Gate,
@@ -31,13 +32,8 @@ from icl.models.fast_weights import (
     Weights,
     _Estimating,
     _Fading,
-    _floating,
-    _gate,
     _Inputs,
     _Labels,
-    _log,
-    _log_odds,
-    _power,
 )
 
 
@@ -91,9 +87,9 @@ class GatedDelta(_Estimating):
     ) -> None:
         """Start as the ungated rule, if the gates start at 0."""
         super().__init__(d)
-        self.forget, self.write = _gate("forget", forget, d), _gate("write", write, d)
-        self.log_odds = _log_odds("lam", lam, dtype)
-        self.log_odds_beta = _log_odds("beta", beta, dtype, most=2.0)
+        self.forget, self.write = gate_of_size("forget", forget, d), gate_of_size("write", write, d)
+        self.log_odds = log_odds_parameter("lam", lam, dtype)
+        self.log_odds_beta = log_odds_parameter("beta", beta, dtype, most=2.0)
 
     def lam(self, x: _Inputs, y: _Labels) -> Float[Tensor, "*#batch"]:
         """Decay of each token."""
@@ -104,7 +100,7 @@ class GatedDelta(_Estimating):
         return 2 * torch.sigmoid(self.log_odds_beta + self.write(x, y))
 
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
-        gain = self.beta(x, y) * (y - self._read(state, x)) / _power(x)
+        gain = self.beta(x, y) * (y - self._read(state, x)) / nonzero_power(x)
         return Weights(self.lam(x, y).unsqueeze(-1) * torch.addcmul(state.w_hat, x, gain.unsqueeze(-1)))
 
 
@@ -122,7 +118,7 @@ class Longhorn(_Estimating):
     def __init__(self, d: Count, *, lam: OpenUnit, eps: Positive, dtype: torch.dtype = torch.float32) -> None:
         """Keep both."""
         super().__init__(d)
-        self.log_odds, self.log_eps = _log_odds("lam", lam, dtype), _log("eps", eps, dtype)
+        self.log_odds, self.log_eps = log_odds_parameter("lam", lam, dtype), log_parameter("eps", eps, dtype)
 
     @property
     def lam(self) -> Float[Tensor, ""]:
@@ -160,7 +156,7 @@ class LFOM(FastWeights[LFOMState]):
         coefficients = np.array(_checks.real("c", c), dtype=np.float64)
         if coefficients.ndim != 1 or not len(coefficients):
             raise ValueError(f"c must be one number a layer, at least one, got {c!r}")
-        self.c = nn.Parameter(torch.tensor(coefficients, dtype=_floating(dtype)))
+        self.c = nn.Parameter(torch.tensor(coefficients, dtype=_checks.precision("dtype", dtype)))
 
     def _start(self, w_hat: Tensor) -> LFOMState:
         return LFOMState(w_hat.unsqueeze(-1).repeat(1, 1, self.d), w_hat, torch.zeros_like(w_hat[:, 0]))
@@ -206,7 +202,7 @@ class Mesa(FastWeights[MesaState]):
     def __init__(self, d: Count, *, lam: OpenUnit, eps: Positive, dtype: torch.dtype = torch.float32) -> None:
         """Start as plain ridge regression, c = 1."""
         super().__init__(d)
-        self.log_odds, self.log_eps = _log_odds("lam", lam, dtype), _log("eps", eps, dtype)
+        self.log_odds, self.log_eps = log_odds_parameter("lam", lam, dtype), log_parameter("eps", eps, dtype)
         self.c = nn.Parameter(torch.ones((), dtype=dtype))
 
     @property
@@ -269,8 +265,11 @@ class Kalman(FastWeights[KalmanState]):
     ) -> None:
         """Keep the parameters; ValueError if float64 has no digits for P_0 beside sigma_y^2."""
         super().__init__(d)
-        self.log_gamma, self.log_sigma_e = _log("gamma", gamma, dtype), _log("sigma_e", sigma_e, dtype)
-        self.log_sigma_y, self.log_P_0 = _log("sigma_y", sigma_y, dtype), _log("P_0", P_0, dtype)
+        self.log_gamma, self.log_sigma_e = (
+            log_parameter("gamma", gamma, dtype),
+            log_parameter("sigma_e", sigma_e, dtype),
+        )
+        self.log_sigma_y, self.log_P_0 = log_parameter("sigma_y", sigma_y, dtype), log_parameter("P_0", P_0, dtype)
         if 1.000001e12 * sigma_y**2 < P_0:
             raise ValueError(
                 f"P_0 must be at most 1e12 sigma_y^2, or float64 loses its digits, got {P_0} and {sigma_y}"

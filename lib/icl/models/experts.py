@@ -38,8 +38,6 @@ from icl.models.memformer import (
     FullTable,
     Memformer,
     TokenWise,
-    _kind,
-    _table,
     error_matrices,
     iterates,
     risks,
@@ -64,7 +62,7 @@ class FreeGate(nn.Module):
         """Start with the mean of the heads."""
         super().__init__()
         self.heads = heads
-        self.alpha = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_kind(dtype)))
+        self.alpha = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_checks.precision("dtype", dtype)))
 
     @validated
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
@@ -88,7 +86,7 @@ class ConvexGate(nn.Module):
         """Start with the mean of the heads."""
         super().__init__()
         self.heads = heads
-        self.logits = nn.Parameter(torch.zeros(heads, dtype=_kind(dtype)))
+        self.logits = nn.Parameter(torch.zeros(heads, dtype=_checks.precision("dtype", dtype)))
 
     @validated
     def forward(self, H: Float[Tensor, "batch d d"]) -> Float[Tensor, "1 heads"]:
@@ -123,7 +121,7 @@ class PromptGate(nn.Module):
         super().__init__()
         if not len(u):
             raise ValueError(f"u must have at least one head, got shape {tuple(u.shape)}")
-        _kind(u.dtype)
+        _checks.precision("dtype", u.dtype)
         self.heads, self.scale, self.link = len(u), scale, link
         self.u, self.v = nn.Parameter(u.detach().clone()), nn.Parameter(v.detach().clone())
 
@@ -256,7 +254,7 @@ class MultiHead(_Gated):
     def _parts(self) -> list[tuple[Tensor, Tensor, Tensor | None]]:
         """A, Gamma with an axis for tokens and one for rows, and B of each head."""
         found = ((head.memory, *head.blocks()) for head in self._members())
-        return [(A, _table(memory, Gamma), B) for memory, A, Gamma, B in found]
+        return [(A, memory.table(Gamma), B) for memory, A, Gamma, B in found]
 
     @validated
     def errors(self, X: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch states d d"]:

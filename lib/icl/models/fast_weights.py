@@ -20,7 +20,7 @@ differ in scale (a decay per channel, a diagonal gain).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from icl import _checks
 from icl._bounds import Count, Positive, Real, validated
+from icl.models._settings import gate_of_size, log_odds_parameter, log_parameter, positive_setting
 from icl.models.causal import Causal
 
 _Inputs = Float[Tensor, "batch d"]
@@ -97,33 +98,6 @@ class Memories:
 S = TypeVar("S", Weights, Heads, MesaState, LFOMState, S6State, KalmanState, Memories)
 
 
-def _log(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> nn.Parameter:
-    """Logarithm of a positive setting: one number, or one a coordinate."""
-    return nn.Parameter(_setting(name, value, dtype, shape).log())
-
-
-def _log_odds(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...] = (), *, most: float = 1.0) -> Tensor:
-    """Log-odds of a setting in (0, most): one number, or one a coordinate."""
-    setting = _setting(name, value, dtype, shape)
-    if not bool((setting < most).all()):
-        raise ValueError(f"{name} must lie in (0, {most:g}), got {value!r}")
-    return nn.Parameter(torch.logit(setting / most))
-
-
-def _floating(dtype: Any) -> torch.dtype:
-    _checks.precision("dtype", dtype)
-    return dtype
-
-
-def _setting(name: str, value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    _floating(dtype)
-    array = np.asarray(_checks.real(name, value, above=0), dtype=np.float64)
-    if array.shape not in ((), shape):
-        wanted = f"one number{f' or have shape {shape}' if shape else ''}"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
-    return torch.as_tensor(array, dtype=dtype)
-
-
 class Gate(nn.Module):
     """Data-dependent gate: an additive logit computed from the token (x, y). `Gate` itself adds 0.
 
@@ -153,7 +127,7 @@ class LinearGate(Gate):
         """Start at 0."""
         super().__init__()
         self.d = d
-        self.w = nn.Parameter(torch.zeros(d + 1, dtype=_floating(dtype)))
+        self.w = nn.Parameter(torch.zeros(d + 1, dtype=_checks.precision("dtype", dtype)))
 
     def forward(self, x: _Inputs, y: _Labels) -> _Labels:
         """One number a token."""
@@ -177,7 +151,7 @@ class LengthGate(Gate):
         """Start at 0."""
         super().__init__()
         self.d = d
-        self.c = nn.Parameter(torch.zeros((), dtype=_floating(dtype)))
+        self.c = nn.Parameter(torch.zeros((), dtype=_checks.precision("dtype", dtype)))
 
     def forward(self, x: _Inputs, y: _Labels) -> _Labels:
         """One number a token."""
@@ -280,7 +254,7 @@ class LinearAttention(_Estimating):
     def __init__(self, d: Count, *, mu: Positive, dtype: torch.dtype = torch.float32) -> None:
         """Keep the write strength."""
         super().__init__(d)
-        self.log_mu = _log("mu", mu, dtype)
+        self.log_mu = log_parameter("mu", mu, dtype)
 
     @property
     def mu(self) -> Float[Tensor, ""]:
@@ -305,7 +279,7 @@ class _Fading(_Estimating):
     ) -> None:
         """Keep both."""
         super().__init__(d)
-        self.log_odds, self.log_mu = _log_odds("lam", lam, dtype, (d,)), _log("mu", mu, dtype, (d,))
+        self.log_odds, self.log_mu = log_odds_parameter("lam", lam, dtype, (d,)), log_parameter("mu", mu, dtype, (d,))
 
     @property
     def lam(self) -> _PerChannel:
@@ -364,7 +338,7 @@ class RetNet(FastWeights[Heads]):
         if np.ndim(lam) != 1 or not len(lam):
             raise ValueError(f"lam must be one number a head, at least one, got {lam!r}")
         heads = len(lam)
-        decays = torch.sigmoid(_log_odds("lam", lam, dtype, (heads,)).detach())
+        decays = torch.sigmoid(log_odds_parameter("lam", lam, dtype, (heads,)).detach())
         self.register_buffer("lam", decays.unsqueeze(-1))
         self.c = nn.Parameter(torch.full((heads,), float(mu) / heads, dtype=dtype))
 
@@ -400,9 +374,9 @@ class Mamba2(_Estimating):
     ) -> None:
         """Start with the same step at every token."""
         super().__init__(d)
-        self.gate = _gate("gate", gate, d)
-        self.log_A, self.log_mu = _log("A", A, dtype), _log("mu", mu, dtype)
-        step = _setting("Delta", Delta, dtype, ())
+        self.gate = gate_of_size("gate", gate, d)
+        self.log_A, self.log_mu = log_parameter("A", A, dtype), log_parameter("mu", mu, dtype)
+        step = positive_setting("Delta", Delta, dtype, ())
         self.b = nn.Parameter(step + torch.log(-torch.expm1(-step)))
 
     @property
@@ -428,15 +402,3 @@ class Mamba2(_Estimating):
     def _read(self, state: Weights, x: Tensor) -> Tensor:
         kept = torch.exp(-self.A * self.Delta(x, torch.zeros_like(x[:, 0])))
         return kept * (state.w_hat * x).sum(-1)
-
-
-def _power(x: Tensor) -> Tensor:
-    """x'x, and 1 where that is 0."""
-    power = x.square().sum(-1)
-    return torch.where(power > 0, power, 1.0)
-
-
-def _gate(name: str, gate: Gate, d: int) -> Gate:
-    if gate.d not in (None, d):
-        raise ValueError(f"{name} must be for inputs of dimension {d}, got one for {gate.d}")
-    return gate

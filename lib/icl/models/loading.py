@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from icl._bounds import Count, Positive, validated
+from icl.models._transformers import import_transformers
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,9 @@ class Sizes:
     untied: int
 
 
-def _transformers() -> Any:
-    """Import transformers; ModuleNotFoundError says how to install it."""
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "transformers is missing: pip install 'icl-book[language]'", name=error.name
-        ) from error
-    return transformers
-
-
 def _from_gguf(file: Path, dtype: torch.dtype) -> tuple[nn.Module, Any]:
     """Load model and tokenizer from a GGUF file, dequantised."""
-    transformers = _transformers()
+    transformers = import_transformers()
     try:
         import gguf  # noqa: F401  transformers reads with it
     except ModuleNotFoundError as error:
@@ -88,7 +78,7 @@ def pretrained(source: str | Path, *, dtype: torch.dtype = torch.float32) -> tup
     by_name = not local and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(source)) and path.suffix != ".gguf"
     if not (local or by_name) or (path.is_file() and path.suffix != ".gguf"):
         raise ValueError(f"source must be a folder, a GGUF file or a name on the hub, got {str(source)!r}")
-    transformers = _transformers()
+    transformers = import_transformers()
     if path.is_file():
         model, tokenizer = _from_gguf(path, dtype)
         return model.eval(), tokenizer
@@ -145,7 +135,7 @@ def untrained(
     if heads % shared or (kind == "gpt2" and shared != heads):
         allowed = "None for 'gpt2'" if kind == "gpt2" else f"a divisor of heads = {heads}"
         raise ValueError(f"key_heads must be {allowed}, got {key_heads}")
-    transformers = _transformers()
+    transformers = import_transformers()
     common = {"vocab_size": words, "initializer_range": spread, "bos_token_id": None, "eos_token_id": None}
     if kind == "gpt2":
         sizes = {"n_layer": layers, "n_embd": width, "n_head": heads, "n_positions": places}
@@ -177,7 +167,7 @@ def sizes(config: Any = "gpt2") -> Sizes:
     """
     if config != "gpt2" and not hasattr(config, "num_hidden_layers"):
         raise ValueError(f"config must be a configuration of transformers or 'gpt2', got {config!r}")
-    transformers = _transformers()
+    transformers = import_transformers()
     found = transformers.GPT2Config() if config == "gpt2" else config
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(found)

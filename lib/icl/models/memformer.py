@@ -17,7 +17,7 @@ blocks B as another preconditioner.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -132,12 +132,6 @@ def risks(M: Float[Tensor, "*batch d d"], Sigma: Float[Tensor, "d d"] | Any) -> 
     return (root @ M @ inverse).square().sum((-2, -1))
 
 
-def _kind(dtype: Any) -> torch.dtype:
-    """Return `value` if it is a dtype for parameters; ValueError otherwise."""
-    _checks.precision("dtype", dtype)
-    return cast(torch.dtype, dtype)
-
-
 class FixedBlocks(nn.Module):
     """Preconditioner of constant matrices A_l, copied and not trained.
 
@@ -151,7 +145,7 @@ class FixedBlocks(nn.Module):
         super().__init__()
         if not len(A):
             raise ValueError(f"A must hold at least one matrix, got {tuple(A.shape)}")
-        _kind(A.dtype)
+        _checks.precision("dtype", A.dtype)
         self.register_buffer("matrices", A.detach().clone())
 
     def A(self) -> Float[Tensor, "L d d"]:
@@ -171,7 +165,7 @@ class ScaledBlocks(nn.Module):
     def __init__(self, matrix: Float[Tensor, "d d"], layers: Count) -> None:
         """Start at the matrix itself."""
         super().__init__()
-        _kind(matrix.dtype)
+        _checks.precision("dtype", matrix.dtype)
         self.register_buffer("matrix", matrix.detach().clone())
         self.a = nn.Parameter(torch.ones(layers, dtype=matrix.dtype))
 
@@ -194,7 +188,7 @@ class Full(nn.Module):
         """Start at the identity."""
         super().__init__()
         _checks.fits_memory("d", d, 8 * layers * d**2)
-        eye = torch.eye(d, dtype=_kind(dtype))
+        eye = torch.eye(d, dtype=_checks.precision("dtype", dtype))
         self.matrices = nn.Parameter(eye.repeat(layers, 1, 1))
 
     def A(self) -> Float[Tensor, "L d d"]:
@@ -215,6 +209,11 @@ class Memory(nn.Module):
     def Gamma(self) -> Float[Tensor, "L L ..."]:
         """Gamma[l, j], 0 for j > l."""
         raise NotImplementedError
+
+    @validated
+    def table(self, Gamma: Float[Tensor, "L L ..."]) -> Float[Tensor, "L L tokens rows"]:
+        """Broadcast weights: an axis for tokens and one for a register's rows, of size 1 where they share."""
+        return Gamma[:, :, None, None] if Gamma.dim() == 2 else Gamma.unsqueeze(2)
 
 
 class NoMemory(Memory):
@@ -241,7 +240,7 @@ class OneRegister(Memory):
     def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1 and no memory."""
         super().__init__(layers)
-        self.alpha = nn.Parameter(torch.ones(layers, dtype=_kind(dtype)))
+        self.alpha = nn.Parameter(torch.ones(layers, dtype=_checks.precision("dtype", dtype)))
         # gamma_0 multiplies the register while it is still 0.
         self.gamma = nn.Parameter(torch.zeros(layers - 1, dtype=dtype))
 
@@ -266,7 +265,7 @@ class Shared(Memory):
     def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the first register alone."""
         super().__init__(layers)
-        self.weights = nn.Parameter(torch.eye(layers, dtype=_kind(dtype))[0].clone())
+        self.weights = nn.Parameter(torch.eye(layers, dtype=_checks.precision("dtype", dtype))[0].clone())
 
     def Gamma(self) -> Float[Tensor, "L L"]:
         """The weights in every row, 0 above the diagonal."""
@@ -286,7 +285,7 @@ class FullTable(Memory):
     def __init__(self, layers: Count, *, rows: Count = 1, dtype: torch.dtype = torch.float64) -> None:
         """Start without memory."""
         super().__init__(layers)
-        start = torch.eye(layers, dtype=_kind(dtype))
+        start = torch.eye(layers, dtype=_checks.precision("dtype", dtype))
         if rows > 1:
             start = start.unsqueeze(-1).repeat(1, 1, rows)
         self.weights = nn.Parameter(start)
@@ -310,7 +309,7 @@ class TokenWise(Memory):
     def __init__(self, layers: Count, n: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with the first register alone."""
         super().__init__(layers)
-        start = torch.eye(layers, dtype=_kind(dtype))[0]
+        start = torch.eye(layers, dtype=_checks.precision("dtype", dtype))[0]
         self.weights = nn.Parameter(start[:, None].repeat(1, n + 1))
 
     def Gamma(self) -> Float[Tensor, "L L time"]:
@@ -318,12 +317,10 @@ class TokenWise(Memory):
         lower = torch.ones(self.layers, self.layers, dtype=self.weights.dtype, device=self.weights.device).tril()
         return lower.unsqueeze(-1) * self.weights
 
-
-def _table(memory: Memory, Gamma: Tensor) -> Float[Tensor, "L L tokens rows"]:
-    """Broadcast a memory's weights: an axis for tokens and one for a register's rows, of size 1 where they share."""
-    if isinstance(memory, TokenWise):
+    @validated
+    def table(self, Gamma: Float[Tensor, "L L n"]) -> Float[Tensor, "L L n rows"]:
+        """Broadcast weights: a register's rows share them."""
         return Gamma.unsqueeze(-1)
-    return Gamma[:, :, None, None] if Gamma.dim() == 2 else Gamma.unsqueeze(2)
 
 
 class Memformer(nn.Module):
@@ -398,7 +395,7 @@ class Memformer(nn.Module):
         """All token states, by the paper's literal equations."""
         A, Gamma, B = self._parts("x", prompt.x, 1)
         P, Q = parameters(A, B)
-        return many_registers(prompt.tokens(), P, Q, _table(self.memory, Gamma))
+        return many_registers(prompt.tokens(), P, Q, self.memory.table(Gamma))
 
     @validated
     def forward(self, prompt: Prompt) -> Float[Tensor, " batch"]:

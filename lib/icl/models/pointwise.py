@@ -26,8 +26,7 @@ from torch import Tensor, nn
 
 from icl import _checks
 from icl._bounds import Count, NonNegative, validated
-from icl.models.memformer import Memory, _kind
-from icl.models.token_form import _has_query
+from icl.models.memformer import Memory
 from icl.tasks import Prompt
 
 _Slope = Callable[[Tensor, Tensor], Tensor]
@@ -116,7 +115,7 @@ def mapped_registers(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _has_query(Z)
+    _checks.has_query(Z)
     layers, n = len(P), Z.shape[1] - 1
     own = torch.zeros(Z.shape[-1], dtype=Z.dtype, device=Z.device)
     own[-1] = n * ridge
@@ -173,7 +172,7 @@ class EqualSteps(Memory):
     def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1."""
         super().__init__(layers)
-        self.eta = nn.Parameter(torch.ones((), dtype=_kind(dtype)))
+        self.eta = nn.Parameter(torch.ones((), dtype=_checks.precision("dtype", dtype)))
 
     def Gamma(self) -> Float[Tensor, "L L"]:
         """eta on the diagonal."""
@@ -192,7 +191,7 @@ class HeavyBall(Memory):
     def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1 and no momentum."""
         super().__init__(layers)
-        self.eta = nn.Parameter(torch.ones((), dtype=_kind(dtype)))
+        self.eta = nn.Parameter(torch.ones((), dtype=_checks.precision("dtype", dtype)))
         self.beta = nn.Parameter(torch.zeros((), dtype=dtype))
 
     def Gamma(self) -> Float[Tensor, "L L"]:
@@ -215,7 +214,7 @@ class StepALayer(Memory):
     def __init__(self, layers: Count, *, dtype: torch.dtype = torch.float64) -> None:
         """Start with steps of 1."""
         super().__init__(layers)
-        self.eta = nn.Parameter(torch.ones(layers, dtype=_kind(dtype)))
+        self.eta = nn.Parameter(torch.ones(layers, dtype=_checks.precision("dtype", dtype)))
 
     def Gamma(self) -> Float[Tensor, "L L"]:
         """The steps on the diagonal."""

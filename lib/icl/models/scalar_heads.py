@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from icl import _checks
 from icl._bounds import Count, Natural, validated
-from icl.models.memformer import _kind
 from icl.tasks import Prompt
 
 
@@ -88,7 +87,7 @@ class ScalarHeads(nn.Module):
         self.n = n
         if tokens not in (0, 1, n + 1):
             raise ValueError(f"tokens must be 0, 1 or n + 1 = {n + 1}, got {tokens}")
-        self.gates = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_kind(dtype)))
+        self.gates = nn.Parameter(torch.full((heads,), 1 / heads, dtype=_checks.precision("dtype", dtype)))
         self.steps = nn.Parameter(torch.ones(heads, layers, dtype=dtype))
         start = torch.eye(layers, dtype=dtype)[0].view(1, layers, 1).repeat(heads, 1, max(tokens, 1))
         self.memory = nn.Parameter(start) if tokens else None

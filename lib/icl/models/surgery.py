@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from icl import _checks
 from icl._bounds import Count, PositiveUnits, validated
 from icl.models import operators
-from icl.models.loading import _transformers
+from icl.models._transformers import import_transformers
 
 _Keys = Float[Tensor, "batch time heads key"]
 _Values = Float[Tensor, "batch time heads value"]
@@ -316,8 +316,9 @@ def with_attention(
     attentions = _attentions(model)
     if lam is None and (beta is not None or learned is not False or normalised is not False):
         raise ValueError("lam must be in (0, 1] for a delta rule, learned gates or normalised reads, got None")
-    _transformers().AttentionInterface.register(_NAME, _attend)
-    _transformers().AttentionMaskInterface.register(_NAME, _no_mask)
+    transformers = import_transformers()
+    transformers.AttentionInterface.register(_NAME, _attend)
+    transformers.AttentionMaskInterface.register(_NAME, _no_mask)
     changed: Any = copy.deepcopy(model)
     changed.set_attn_implementation(_NAME)
     for module in changed.modules():

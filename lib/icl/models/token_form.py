@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl import _checks
 from icl._bounds import validated
 
 
@@ -53,12 +54,6 @@ def parameters(
     return P, Q
 
 
-def _has_query(Z: Tensor) -> None:
-    """Refuse tokens that are no prompt's."""
-    if Z.shape[1] < 2:
-        raise ValueError(f"Z must hold at least one example and the query, got {Z.shape[1]} token(s)")
-
-
 @validated
 def transformer(
     Z: Float[Tensor, "batch time width"], P: Float[Tensor, "L width width"], Q: Float[Tensor, "L width width"]
@@ -73,7 +68,7 @@ def transformer(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _has_query(Z)
+    _checks.has_query(Z)
     states = [Z]
     for P_layer, Q_layer in zip(P, Q, strict=True):
         states.append(states[-1] + attention(states[-1], P_layer, Q_layer) / (Z.shape[1] - 1))
@@ -100,7 +95,7 @@ def one_register(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _has_query(Z)
+    _checks.has_query(Z)
     states, R = [Z], torch.zeros_like(Z)
     for layer, (P_layer, Q_layer) in enumerate(zip(P, Q, strict=True)):
         R = attention(states[-1], P_layer, Q_layer) + gamma[..., layer, None, None] * R
@@ -126,7 +121,7 @@ def many_registers(
     Raises:
         ValueError: if shapes or dtypes do not match.
     """
-    _has_query(Z)
+    _checks.has_query(Z)
     states, registers = [Z], list[Tensor]()
     for layer in range(len(P)):
         registers.append(attention(states[-1], P[layer], Q[layer]))
@@ -160,7 +155,7 @@ def many_heads(
     heads, layers = P.shape[:2]
     if not heads:
         raise ValueError(f"P must have at least one head, got {tuple(P.shape)}")
-    _has_query(Z)
+    _checks.has_query(Z)
     if gates is None:
         gates = Z.new_ones(1, heads)
     states, registers = [Z], list[list[Tensor]]()

@@ -90,7 +90,7 @@ def test_sliders_start_where_the_figure_is_drawn_and_say_what_is_recorded(found)
         "log_d": (3, 5, 4),
     }
     assert f"4 keys leave {found.at(4, 8):.2f}" in made.answer
-    half = int(made.answer.split()[1])
+    half = int(made.answer.split()[0])
     off = [abs(found.gained(K, 16) - 0.5) for K in range(33)]
     assert off[half] == min(off)
     assert made.constants["errors"]["16"] == found.errors[16]
