@@ -211,7 +211,8 @@ SYMBOLS = (
         "scalar",
         "1",
         "sum of ω_l², ω_l = (1−α) α^(N+1−l) with α = exp(−Δ); elsewhere a condition number (Part II), a kurtosis "
-        "(Part I), the largest share of the signal in a direction, a likeness of inputs, or what Longhorn adds to x'x (Part IV)",
+        "(Part I), the largest share of the signal in a direction, a likeness of inputs, or what "
+        "Longhorn adds to x'x (Part IV)",
         "theory.s6",
     ),
     Symbol("beta3", r"\beta_3", "scalar", "1", "sum of ω_l: E g w' = β₃ I", "III Table 1"),
