@@ -145,9 +145,6 @@ BY_HAND = named("""
     icl.tasks.core.square_root: matrix
     icl.tasks.sentences.LabelledRows: topics
     icl.tasks.series.prepare: inputs labels
-    icl.tasks.series.filtered: x y
-    icl.tasks.series.smoothed: x y
-    icl.tasks.series.most_likely: x y
     icl.theory.errata.memory.deviation: number
     icl.theory.one_layer.adversary.great_circle: turn
     icl.theory.one_layer.population.PopulationLoss.gradient: theta

@@ -102,8 +102,7 @@ WRONG = {
     icl.solvers: run_solver.H run_solver.b run_solver.w_0 conjugate_scalars.H conjugate_scalars.b
     icl.tasks.components.GaussianComponents: posterior.X
     icl.tasks.quadratics: mean_curvature.H weighted_curvature.H largest_curvature.H
-    icl.tasks.series: mean_and_error.z prepare.inputs prepare.labels filtered.x filtered.y smoothed.x smoothed.y
-    icl.tasks.series: most_likely.x most_likely.y
+    icl.tasks.series: mean_and_error.z prepare.inputs prepare.labels
     icl_book.chapters.coefficient_fit: Target.H Target.rows Target.start risk_targets.H prompt_losses.Lambda
     icl_book.chapters.coefficient_fit: fit_diagonals.Lambda
     icl_book.chapters.distribution_shift: rescale.X
@@ -118,7 +117,7 @@ WRONG = {
     icl.models.one_layer: predict_from_features.A
     icl.tasks.components.GaussianComponents: posterior.X
     icl.tasks.sentences.LabelledRows: accuracy.w
-    icl.tasks.series: prepare.labels filtered.y smoothed.y most_likely.y
+    icl.tasks.series: prepare.labels
     icl.theory.floors.filtering: kalman_risk.x best_linear_errors.x expected_errors.x gaussian_errors.x genie_errors.x
     icl.theory.floors.filtering: linear_drift_errors.x query_errors.x switching_predictions.x kalman_errors.x
     icl.theory.floors.joint: label_errors.x
@@ -168,15 +167,13 @@ WRONG = {
     """,
     chars: """
     icl.experiments.evaluation: series_risks.y
-    icl.tasks.series: mean_and_error.z prepare.inputs prepare.labels filtered.x filtered.y smoothed.x smoothed.y
-    icl.tasks.series: most_likely.x most_likely.y
+    icl.tasks.series: mean_and_error.z prepare.inputs prepare.labels
     icl.theory.one_layer.population.PopulationLoss: gradient.theta parts.theta value.theta
     """,
     one_column: """
     icl.experiments.evaluation: series_risks.y
     icl.models.one_layer: predict_from_features.A
-    icl.tasks.series: mean_and_error.z prepare.inputs prepare.labels filtered.x filtered.y smoothed.x smoothed.y
-    icl.tasks.series: most_likely.x most_likely.y
+    icl.tasks.series: mean_and_error.z prepare.inputs prepare.labels
     """,
     empty: """
     icl.experiments.grid: Grid.stream

@@ -61,6 +61,7 @@ class Likeliest:
         elapsed: units of time since the row before (rows,).
         drift: "per coefficient", "shared", "none", or variances (labels, k).
         stationary: whether the drift is.
+        gamma: what a stationary drift keeps a unit of time, if it is given.
         prior: variance of coefficients before the first row.
         noise: variance of labels (labels,) if it is given.
     """
@@ -71,7 +72,15 @@ class Likeliest:
     NOISE = (1e-10, 10.0)
 
     def __init__(
-        self, x: Array, y: Array, elapsed: Array, drift: Any, stationary: bool, prior: float, noise: Array | None
+        self,
+        x: Array,
+        y: Array,
+        elapsed: Array,
+        drift: Any,
+        stationary: bool,
+        prior: float,
+        noise: Array | None,
+        gamma: float | None = None,
     ) -> None:
         """Lay out the parameters: variances, the rate, the noise, as far as they are learnt."""
         self.x, self.y, self.elapsed = x[:, None, None, None], y, elapsed
@@ -80,10 +89,12 @@ class Likeliest:
         here: Any = np.isfinite(y)
         self.here = here[:, :, None]
         self.drift, self.stationary, self.prior, self.noise = drift, stationary, prior, noise
+        self.rate = None if gamma is None else -np.log(gamma)
         self.k, self.settled = x.shape[1], np.ones(y.shape[1], bool)
         self.variances = {"per coefficient": self.k, "shared": 1}.get(drift, 0) if isinstance(drift, str) else 0
         bounds = [self.VARIANCE] * self.variances
-        bounds += [self.RATE] * stationary + [self.NOISE] * (noise is None)
+        self.rates = int(stationary and gamma is None)
+        bounds += [self.RATE] * self.rates + [self.NOISE] * (noise is None)
         self.bounds = np.log(bounds).reshape(-1, 2)
 
     def model(self, theta: Array) -> Model:
@@ -101,7 +112,7 @@ class Likeliest:
             q += self.drift.reshape(-1, *ones, self.k)
         prior, gamma = np.full_like(q, self.prior), None
         if self.stationary:
-            rate = settings[..., self.variances]
+            rate = settings[..., self.variances] if self.rates else np.full(shape, self.rate)
             gamma = np.exp(-rate)
             if self.variances:
                 q = q / -np.expm1(-2 * rate[..., None])
@@ -120,11 +131,11 @@ class Likeliest:
         """Best of a coarse grid, the noise of each point from its own errors."""
         low, high = self.bounds.T
         axes = [np.log(10.0 ** np.arange(-7, 1))] if self.variances else [np.zeros(1)]
-        axes += [np.log([0.003, 0.03, 0.3])] * self.stationary
+        axes += [np.log([0.003, 0.03, 0.3])] * self.rates
         grid = np.stack([each.ravel() for each in np.meshgrid(*axes)], -1)
         theta = np.zeros((self.y.shape[1], len(grid), len(low)))
         theta[..., : self.variances] = grid[:, :1]
-        if self.stationary:
+        if self.rates:
             theta[..., self.variances] = grid[:, 1]
         if self.noise is None:
             # Drift as a share of the noise; the likeliest noise then is the mean of error^2 / variance.

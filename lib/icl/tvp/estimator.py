@@ -151,6 +151,7 @@ class TVPRegression:
             columns), "none" keeps coefficients constant; or their standard deviations a unit of time, the intercept's
             first, in the table's units.
         process: "random walk", or "stationary": about means of their own, with one time constant for all.
+        gamma: what a stationary drift keeps a unit of time, in (0, 1); None learns it.
         noise: standard deviation of the labels' noise, in their units; None learns it.
         forgetting: in place of a drift, the factor in (0, 1] by which a past row's weight falls a unit of time
             (recursive least squares), or "self-tuned": a bank of factors, mixed by how well each has predicted,
@@ -159,7 +160,8 @@ class TVPRegression:
             None is all that `fit` is given.
         fit_intercept: add an intercept. It drifts where inputs are at their known means.
         prior_scale: standard deviation of coefficients before the first row, in standard deviations of label by column;
-            so large that it matters for a few rows only.
+            so large that it matters for a few rows only. Of a stationary drift it is that of its means: 0 holds them at
+            0, and the intercept's at the known labels' mean.
         keep_path: keep each row's coefficients, which `coefficients_` and `smooth` need; not for endless streams.
 
     Attributes:
@@ -202,6 +204,7 @@ class TVPRegression:
         drift: Any = "per coefficient",
         *,
         process: str = "random walk",
+        gamma: float | None = None,
         noise: float | None = None,
         forgetting: Any = None,
         known: Any = None,
@@ -212,6 +215,7 @@ class TVPRegression:
         """Keep the settings; `fit` checks them."""
         self.drift = drift
         self.process = process
+        self.gamma = gamma
         self.noise = noise
         self.forgetting = forgetting
         self.known = known
@@ -327,7 +331,14 @@ class TVPRegression:
             _checks.number("forgetting", self.forgetting, above=0, at_most=1)
         if self.noise is not None:
             _checks.number("noise", self.noise, above=0)
-        _checks.number("prior_scale", self.prior_scale, above=0)
+        _checks.number("prior_scale", self.prior_scale, at_least=0)
+        stationary = self.process == "stationary" and self.forgetting is None
+        if not stationary and not self.prior_scale:
+            raise ValueError("prior_scale must be > 0 without a stationary drift, got 0")
+        if self.gamma is not None:
+            _checks.number("gamma", self.gamma, above=0, below=1)
+            if not stationary:
+                raise ValueError('gamma must be None without process="stationary": a random walk keeps all')
 
     def _inputs(self, X: Any, fitted: bool = True) -> Array:
         """Rows of inputs; a missing one is refused by row and column."""
@@ -439,7 +450,8 @@ class TVPRegression:
             return
         stationary = self.process == "stationary"
         # The search's covariances would round at a wider prior, which changes the likeliest variances by less.
-        search = Likeliest(x, y, elapsed, self._unit_drift(k), stationary, min(self.prior_scale, 1e3) ** 2, given)
+        wide, drift = min(self.prior_scale, 1e3) ** 2, self._unit_drift(k)
+        search = Likeliest(x, y, elapsed, drift, stationary, wide, given, self.gamma)
         _, theta, ratios = search.find()
         search.prior = self.prior_scale**2
         self._model = search.model(theta)

@@ -204,15 +204,6 @@ entry(
         ({"inputs": np.column_stack([COLUMNS, np.ones(20)])}, "inputs must have no intercept, column 2 is constant"),
     ],
 )
-entry(
-    *(series.filtered, series.smoothed),
-    also=[
-        ({"drift": series.Drift(0.9, 0.1, 0.1, scale=(1.0, 1.0, 1.0))}, r"drift.scale must broadcast to \(2,\)"),
-        ({"drift": series.Drift(1.0, 0.0, 1e-30)}, "drift must have s2 of at least 1e-20"),
-    ],
-)
-entry(series.most_likely, also=[({"y": np.zeros(4)}, "y must not be 0 throughout")])
-entry(series.Drift, also=rows("scale", "must be one number or one for each weight", np.ones((2, 2))))
 entry(series.mean_and_error, given={"lags": 1}, also=[({"lags": 4}, "lags must be less than the 4 rows")])
 
 # --- objectives, and what minimises them

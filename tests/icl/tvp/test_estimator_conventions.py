@@ -143,7 +143,12 @@ REFUSED = {
     "known share": ({"known": 1.5}, "known must be"),
     "known count": ({"known": 61}, "known must be"),
     "known too few": ({"known": 3}, "known must leave more rows"),
-    "prior": ({"prior_scale": 0.0}, "prior_scale must be"),
+    "prior": ({"prior_scale": -1.0}, "prior_scale must be"),
+    "prior of a walk": ({"prior_scale": 0.0}, "prior_scale must be > 0 without a stationary drift"),
+    "prior of a factor": ({"prior_scale": 0.0, "process": "stationary", "forgetting": 0.9}, "prior_scale must be > 0"),
+    "gamma": ({"gamma": 1.0, "process": "stationary"}, "gamma must be"),
+    "gamma 0": ({"gamma": 0.0, "process": "stationary"}, "gamma must be"),
+    "gamma of a walk": ({"gamma": 0.9}, "gamma must be None without process"),
 }
 
 

@@ -5,10 +5,13 @@ from types import SimpleNamespace
 import mpmath as mp
 import numpy as np
 import pytest
+import torch
 from statsmodels.regression.recursive_ls import RecursiveLS
 from statsmodels.tsa.statespace.mlemodel import MLEModel
 
-from icl import TVPRegression
+from icl import TVPRegression, filters
+from icl.tasks import DriftingRegression
+from icl.tasks.series import prepare
 from icl.tvp._state_space import FACTORS
 
 PRIOR = 100.0  # the estimator's default prior_scale
@@ -17,6 +20,8 @@ MODELS = {
     "shared": {"drift": "shared"},
     "given": {"drift": [0.3, 0.0, 0.02], "noise": 1.2},
     "stationary": {"process": "stationary"},
+    "about 0": {"process": "stationary", "drift": "shared", "prior_scale": 0.0},
+    "given, about 0": {"process": "stationary", "drift": 0.2, "gamma": 0.9, "noise": 1.2, "prior_scale": 0.0},
     "constant": {"drift": "none"},
     "without intercept": {"fit_intercept": False},
     "units of the first rows": {"known": 0.6},
@@ -61,6 +66,7 @@ def standardised(model, x, y, time, known, label):
         noise=(pick(model.noise_sd_) / label_scale) ** 2,
         gamma=pick(model.gamma_) if model.process == "stationary" else None,
         time=(time - time[0]) / step,
+        prior=model.prior_scale,
     )
 
 
@@ -79,7 +85,7 @@ def conditioned(s):
     else:
         kernel = np.frompyfunc(lambda lag: mp.mpf(float(s.gamma)) ** lag, 1, 1)(abs(np.subtract.outer(time, time)))
     x = exact(s.x)
-    C = exact(np.full((n, n, k), PRIOR**2)) + kernel[..., None] * exact(s.drift)  # of b_s[i] with b_t[i]
+    C = exact(np.full((n, n, k), s.prior**2)) + kernel[..., None] * exact(s.drift)  # of b_s[i] with b_t[i]
     labels = (C * x[:, None] * x[None]).sum(-1)[np.ix_(here, here)] + noise * np.eye(len(here), dtype=int)
     # Columns: the labels' covariance, that with the coefficients at all rows, and the labels.
     right = np.concatenate([labels, (x[:, None] * C)[here].reshape(len(here), -1), exact(s.y[here])[:, None]], axis=1)
@@ -123,7 +129,7 @@ def close(found, right, tolerance):
 def test_it_is_the_joint_laws_conditional(name, labels):
     """Coefficients, predictions, likelihood and smoother at 32 uneven times with gaps, by exact conditioning: 1e-9.
 
-    To 50 digits, as the prior's variance is 1e4 times the labels'.
+    To 50 digits, as the prior's variance is 1e4 times the labels'. About 0 it is that of no means.
     """
     x, y, time = table(labels=labels)
     model = TVPRegression(**MODELS[name]).fit(x, y if labels > 1 else y[:, 0], time)
@@ -139,6 +145,59 @@ def test_it_is_the_joint_laws_conditional(name, labels):
         close(pick(back.mean, i), right.smooth[0], 1e-9)
         close(pick(back.sd, i), right.smooth[1], 1e-9)
         close(np.atleast_1d(model.log_likelihood_)[i], right.log_likelihood, 1e-9)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"drift": "none", "noise": s, "prior_scale": 1.0} for s in (1e-4, 1e-6, 1e-8)),
+        *({"drift": 1e-6, "noise": s, "prior_scale": 1.0} for s in (1e-4, 1e-8, 1e-12)),
+        *({"drift": "none", "noise": 1e-2, "prior_scale": 1e5}, {"drift": 1e-8, "noise": 1e-8, "prior_scale": 1.0}),
+        *({"drift": d, "gamma": 0.9, "noise": 1e-8, "prior_scale": 0.0} for d in (1e-6, 1.0)),
+    ],
+)
+def test_precise_labels_and_wide_priors_lose_no_digits(settings):
+    """Where labels are up to 1e24 times as precise as the prior, likelihood and smoothed coefficients are those of 60
+    digits: 1e-9, and what float64 leaves of the noise s where nothing drifts, 1e-16 / s of the prior.
+    """
+    rng = np.random.default_rng(0)
+    x, s = rng.standard_normal((12, 2)), settings["noise"]
+    y = x @ np.array([1.0, 2.0]) + min(s, 0.1) * rng.standard_normal(12)
+    process = "stationary" if "gamma" in settings else "random walk"
+    model = TVPRegression(**settings, process=process, fit_intercept=False).fit(x, y)
+    with mp.workdps(60):
+        right = conditioned(standardised(model, x, y, np.arange(12.0), 1, 0))
+    tolerance = max(1e-9, 1e-16 * settings["prior_scale"] / s if settings["drift"] == "none" else 0.0)
+    close(model.smooth().mean, right.smooth[0], tolerance)
+    assert model.log_likelihood_ == pytest.approx(right.log_likelihood, rel=tolerance)
+
+
+@pytest.mark.parametrize(("prior", "noise"), [(1e3, 0.01), (1e4, 0.01), (1e4, 0.1), (1e5, 1.0)])
+def test_one_constant_coefficient_is_the_mean_of_its_labels(prior, noise):
+    """After n labels 1 + noise of one direction, beside another that is not seen, the coefficient is
+    sum y / (n + (noise / prior)^2): 1e-9.
+    """
+    y = 1 + noise * np.random.default_rng(0).standard_normal(2000)
+    x = np.tile([1.0, 0.0], (2000, 1))
+    with pytest.warns(RuntimeWarning, match="Column 1 is 0"):
+        model = TVPRegression("none", noise=noise, prior_scale=prior, fit_intercept=False).fit(x, y)
+    share = (noise / prior) ** 2 / np.mean(y**2)
+    assert model.coefficients_[-1, 0] == pytest.approx(y.sum() / (2000 + share), rel=1e-9)
+
+
+@pytest.mark.parametrize(("gamma", "variance", "noise"), [(0.95, 0.3, 0.5), (0.5, 0.02, 0.9), (None, 0.01, 0.5)])
+def test_predictions_are_those_of_the_librarys_kalman_filter(gamma, variance, noise):
+    """On white inputs, about 0 or of a random walk from N(0, I), they are those of `filters.kalman`: 1e-9."""
+    rng = np.random.default_rng(0)
+    s = prepare(rng.standard_normal((90, 3)), rng.standard_normal(90).cumsum(), 0.4)
+    walk = gamma is None
+    settings = {"prior_scale": 1.0} if walk else {"process": "stationary", "gamma": gamma, "prior_scale": 0.0}
+    model = TVPRegression(np.sqrt(variance), noise=np.sqrt(noise), known=s.known, **settings).fit(s.x[:, 1:], s.y)
+    gain = variance if walk else variance * (1 - gamma**2)
+    task = DriftingRegression(4, 89, gamma=gamma or 1.0, sigma_e=gain**0.5)
+    peer = filters.kalman(task, sigma_y=noise**0.5, P_0=1.0 if walk else variance)
+    expected = filters.run_filter(peer, torch.as_tensor(s.x), torch.as_tensor(s.y))
+    np.testing.assert_allclose(model.predictions_, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("factor", [0.8, 0.97, 1.0])

@@ -60,3 +60,42 @@ def test_daily_returns_as_decimals_have_the_slope_of_least_squares():
     model = TVPRegression("none").fit(market[:, None], stock)
     right = np.linalg.lstsq(np.stack([np.ones(250), market], 1), stock, rcond=None)[0]
     np.testing.assert_allclose(model.coefficients_[-1], right, rtol=1e-5)
+
+
+def returns():
+    """A year of daily returns as decimals: the market, and labels of slope 1.2 to it."""
+    rng = np.random.default_rng(0)
+    market = 0.01 * rng.standard_normal((250, 1))
+    return market, 1.2 * market[:, 0] + 0.005 * rng.standard_normal(250)
+
+
+def wandering():
+    """Labels of two coefficients that drift, of about unit scale."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((80, 2))
+    w = np.cumsum(np.vstack([rng.standard_normal(2), 0.2 * rng.standard_normal((79, 2))]), 0)
+    return x, (x * w).sum(1) + 0.5 * rng.standard_normal(80)
+
+
+@pytest.mark.parametrize("series", [returns, wandering])
+@pytest.mark.parametrize(("labels", "inputs"), [(1e4, 1.0), (1.0, 1e-2), (1e4, 1e-2), (1e-6, (1e3, 1e-5))])
+def test_units_do_not_change_the_likeliest_drift_about_0(series, labels, inputs):
+    """Other units of labels, of all inputs, of each: the same gamma, drift and noise in these units, and a density of
+    labels by the change of units, which is no less than that of coefficients that stand still. rtol 1e-4, the search's
+    own; of the likelihood 1e-9.
+    """
+    x, y = series()
+    inputs = np.resize(inputs, x.shape[1])
+    about_0 = {"drift": "shared", "process": "stationary", "prior_scale": 0.0}
+    model, other = (TVPRegression(**about_0).fit(x * a, y * b) for a, b in ((1.0, 1.0), (inputs, labels)))
+    assert other.gamma_ == pytest.approx(model.gamma_, rel=1e-4)
+    assert other.noise_sd_ == pytest.approx(labels * model.noise_sd_, rel=1e-4)
+    np.testing.assert_allclose(other.drift_sd_, labels / np.append(1, inputs) * model.drift_sd_, rtol=1e-4)
+    density = other.log_likelihood_ + len(y) * np.log(labels)
+    assert density == pytest.approx(model.log_likelihood_, rel=1e-9)
+    sizes = y.std() / np.append(1, x.std(0))
+    still = [
+        TVPRegression(s * sizes, process="stationary", gamma=np.exp(-1e-5), prior_scale=0.0).fit(x, y).log_likelihood_
+        for s in (0.1, 1.0, 10.0)
+    ]
+    assert density >= max(still)

@@ -66,6 +66,35 @@ def test_it_ends_at_a_maximum(seed):
         assert log_likelihood(other[:-1], data, other[-1]) < best
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stationary_search_ends_where_no_neighbour_is_likelier(seed):
+    """About 0, no drift 20% away in its rate, its variance or the noise is likelier, nor is the truth."""
+    rng, truth = np.random.default_rng(seed), (0.97, 0.4, 0.3)
+    x, w = rng.standard_normal((200, 2)), truth[1] * rng.standard_normal(2)
+    y = np.empty(200)
+    for t, row in enumerate(x):
+        y[t] = row @ w + truth[2] * rng.standard_normal()
+        w = truth[0] * w + truth[1] * np.sqrt(1 - truth[0] ** 2) * rng.standard_normal(2)
+    x, y = x / np.sqrt((x**2).mean(0)), y / (unit := np.sqrt((y**2).mean()))
+    about_0 = {"process": "stationary", "prior_scale": 0.0, "fit_intercept": False}
+    model = TVPRegression("shared", **about_0).fit(x, y)
+
+    def likelihood(gamma, drift, noise):
+        return TVPRegression(drift, gamma=gamma, noise=noise, **about_0).fit(x, y).log_likelihood_
+
+    found = model.gamma_, model.drift_sd_[0], model.noise_sd_
+    assert likelihood(*found) == pytest.approx(best := model.log_likelihood_, rel=1e-12)
+    for factor in (0.8, 1.25):
+        assert likelihood(np.exp(factor * np.log(found[0])), *found[1:]) < best
+        assert likelihood(found[0], factor * found[1], found[2]) < best
+        assert likelihood(*found[:2], factor * found[2]) < best
+    assert likelihood(truth[0], truth[1] / unit, truth[2] / unit) < best
+    one = TVPRegression("shared", gamma=0.9, **about_0).fit(x, y)
+    assert one.gamma_ == 0.9
+    assert likelihood(0.9, 1.1 * one.drift_sd_[0], one.noise_sd_) < one.log_likelihood_ < best
+    assert likelihood(0.9, one.drift_sd_[0], 1.1 * one.noise_sd_) < one.log_likelihood_
+
+
 @pytest.mark.one_draw("tables")
 def test_a_drift_that_is_none_is_none():
     """Of coefficients that stand still more than a third are found to, exactly, and are named; those that move move."""
