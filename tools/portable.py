@@ -50,12 +50,17 @@ _PROBE = """
 import json, numpy, scipy.linalg, threadpoolctl, torch
 blas = {library["architecture"] for library in threadpoolctl.threadpool_info() if "architecture" in library}
 aten, threads = torch.backends.cpu.get_cpu_capability().lower(), str(torch.get_num_threads())
+a, b = numpy.full((64, 64), 0.5), torch.full((64, 64), 0.5)
+a @ a, scipy.linalg.solve(a + numpy.eye(64), a), b @ b, b.double() @ b.double(), b.exp().sum(), b.double().log().sum()
 print(json.dumps({"OPENBLAS_CORETYPE": "+".join(blas), "ATEN_CPU_CAPABILITY": aten, "OMP_NUM_THREADS": threads}))
 """
 
 
 def chosen(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """Ask the libraries what code they choose in this environment; None where the processor cannot run it."""
+    """Ask the libraries what code they choose in this environment; None where the processor cannot run it.
+
+    They take code that the processor lacks without a word and die at the first product, so the probe computes some.
+    """
     done = subprocess.run([sys.executable, "-c", _PROBE], env=environment, stdout=subprocess.PIPE, check=False)
     return None if done.returncode else json.loads(done.stdout)
 

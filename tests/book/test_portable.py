@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 
 import chapters
 import nbformat
@@ -157,3 +159,13 @@ def test_an_inserted_value_is_compared_as_far_as_a_text_shows_it():
 
     assert portable.differences(run(0.123456), run(0.123457)) == []
     assert portable.differences(run(0.1234), run(0.1235)) == ["cell 1, value turn: 0.1234 … [0.1234 -> 0.1235]"]
+
+
+def test_a_processor_that_acts_can_compute():
+    """Libraries take instructions that this machine lacks without a word, and die of them later."""
+    for name in portable.acting(["Haswell", "SkylakeX"], dict(os.environ)):
+        task = (
+            "import numpy, torch; numpy.linalg.svd(numpy.eye(99) + 1); torch.randn(99, 99).exp().matmul(torch.eye(99))"
+        )
+        environment = os.environ | portable.PROCESSORS[name]
+        assert subprocess.run([sys.executable, "-c", task], env=environment, check=False).returncode == 0, name
