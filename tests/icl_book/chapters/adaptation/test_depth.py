@@ -54,7 +54,7 @@ def test_means_over_seeds_leave_out_what_explodes():
 
 def test_outliers_are_counted_and_left_out():
     """Prompts with one of the last ten errors at 20 or more, counted again, and the excess of all others."""
-    task, model = chapter.drifting(0.95), chapter.starting(4, 3.0)
+    task, model = chapter.drifting(0.95), chapter.starting(4, 5.0)
     table = chapter.but_for_outliers({"four": model}, task, 200, name="wild")
     prompt = task.sample(200, generator=make_generator("test wild paper"), dtype=torch.float64)
     with torch.no_grad():
