@@ -1174,23 +1174,23 @@ window.icl = (() => {
        The star is where the error comes to `ruin` times that of answering 0. */
     stretched({layers, steps, long}, {x, y, w, stretches, ruin}) {
       const curve = [], last = stretches.at(-1), error = how => stackError({x, y, w}, {layers, steps, long, ...how});
-      const along = (method, how) => {
-        const left = stretches.map(by => error({by, ...how})), at = left.findIndex(each => !(each < ruin));
-        left.forEach((each, i) => { if (each < 1e300) curve.push({stretch: stretches[i], left: each, method}); });
+      const along = (by, how) => {
+        const left = stretches.map(stretch => error({by: stretch, ...how})), at = left.findIndex(each => !(each < ruin));
+        left.forEach((each, i) => { if (each < 1e300) curve.push({x: stretches[i], y: each, by}); });
         let low = stretches[Math.max(at - 1, 0)], high = stretches[Math.max(at, 0)];
         for (let i = 0; i < 22; i++) {
-          const by = (low + high) / 2;
-          if (error({by, ...how}) < ruin) low = by; else high = by;
+          const mid = (low + high) / 2;
+          if (error({by: mid, ...how}) < ruin) low = mid; else high = mid;
         }
         return {edge: at < 0 ? Infinity : high, end: left.at(-1)};
       };
       const one = along("one layer", {layers: 1}), own = layers > 1 ? along("the stack", {}) : {...one};
-      if (layers === 1) curve.push(...curve.map(row => ({...row, method: "the stack"})));
-      const stars = own.edge > 1 && own.edge < Infinity ? [{stretch: own.edge, left: ruin, method: "the stack"}] : [];
+      if (layers === 1) curve.push(...curve.map(row => ({...row, by: "the stack"})));
+      const stars = own.edge > 1 && own.edge < Infinity ? [{x: own.edge, y: ruin, by: "the stack"}] : [];
       curve.push(...stars);
       const flat = error({normalised: true});
-      for (const stretch of [1, last]) {
-        curve.push({stretch, left: flat, method: "the stack, normalised"}, {stretch, left: 1, method: "zero predictor"});
+      for (const x of [1, last]) {
+        curve.push({x, y: flat, by: "the stack, normalised"}, {x, y: 1, by: "zero predictor"});
       }
       const where = ({edge}) => edge <= 1 ? "at any length" : edge < Infinity ? `at ${edge.toFixed(2)} times the length` :
         `at no length up to ${fixed(last)} times`;
