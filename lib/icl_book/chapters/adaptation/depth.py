@@ -398,14 +398,14 @@ def steps_down(table: pd.DataFrame, column: str, gamma: float) -> tuple[float, f
     return falls.mean().min(), z(falls), z(means)
 
 
-def moments(prompt: Prompt, lam_1: float, lams_2: Sequence[float]) -> list[np.ndarray]:
-    """Second moments of y and of the seven numbers that a two-layer prediction is made of, for each lam_2."""
+def moments(prompt: Prompt, first_factor: float, second_factors: Sequence[float]) -> list[np.ndarray]:
+    """Second moments of y and of the seven numbers that a two-layer prediction is made of, for each second_factor."""
     x, y = prompt.x, prompt.y.clone()
     y[:, -1] = 0.0
     keys = x.unsqueeze(2)
     v = torch.cat([x, y.unsqueeze(-1)], dim=-1).unsqueeze(2)
-    first = read_strictly(keys, keys, v, torch.full((1, 1, 1), lam_1, dtype=x.dtype))
-    first = first[:, :, 0] * lam_1 * (1 - lam_1)
+    first = read_strictly(keys, keys, v, torch.full((1, 1, 1), first_factor, dtype=x.dtype))
+    first = first[:, :, 0] * first_factor * (1 - first_factor)
     a, h = first[..., :-1], first[..., -1]
     scores = [
         x[:, :-1] @ x[:, -1, :, None],
@@ -415,8 +415,8 @@ def moments(prompt: Prompt, lam_1: float, lams_2: Sequence[float]) -> list[np.nd
     each = torch.stack([s.squeeze(-1) * of[:, :-1] for of in (y, h) for s in scores])
     age = torch.arange(prompt.n, 0, -1, dtype=x.dtype)
     found = []
-    for lam_2 in lams_2:
-        read = each @ ((1 - lam_2) * lam_2**age)
+    for second_factor in second_factors:
+        read = each @ ((1 - second_factor) * second_factor**age)
         parts = torch.cat([torch.stack([prompt.y[:, -1], h[:, -1]]), read]).double()
         found.append((parts @ parts.T / prompt.batch).numpy())
     return found
@@ -578,11 +578,11 @@ def landscape(sample: Prompt, factors: Sequence[float], floor: float) -> pd.Data
     rows = []
     # Seven digits are plenty for what a layer reads; the moments are summed with more.
     single = Prompt(*(part.float() for part in (sample.x, sample.y, sample.w)))
-    for lam_1 in factors:
-        for lam_2, M in zip(factors, moments(single, lam_1, factors), strict=True):
+    for first_factor in factors:
+        for second_factor, M in zip(factors, moments(single, first_factor, factors), strict=True):
             best = least(M)
             found = dict(zip(("s_x", "s_1", "s_2"), best.x, strict=True))
-            rows.append({"first": lam_1, "second": lam_2, "excess": best.fun - floor} | found)
+            rows.append({"first": first_factor, "second": second_factor, "excess": best.fun - floor} | found)
     return pd.DataFrame(rows)
 
 
