@@ -1187,9 +1187,8 @@ window.icl = (() => {
       const one = along("one layer", {layers: 1}), own = layers > 1 ? along("the stack", {}) : {...one};
       if (layers === 1) curve.push(...curve.map(row => ({...row, by: "the stack"})));
       const stars = own.edge > 1 && own.edge < Infinity ? [{x: own.edge, y: ruin, by: "the stack"}] : [];
-      curve.push(...stars);
       const flat = error({normalised: true});
-      for (const x of [1, last]) {
+      for (const x of stretches) {
         curve.push({x, y: flat, by: "the stack, normalised"}, {x, y: 1, by: "zero predictor"});
       }
       const where = ({edge}) => edge <= 1 ? "at any length" : edge < Infinity ? `at ${edge.toFixed(2)} times the length` :
