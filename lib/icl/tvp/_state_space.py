@@ -60,8 +60,8 @@ class Model:
             self._roots[elapsed] = keep, np.sqrt(gain)[..., None] * np.eye(gain.shape[-1]) if gain.any() else None
         return self._roots[elapsed]
 
-    def drift(self, elapsed: float) -> tuple[Array | None, Array]:
-        """What each state keeps, None for all, and the variance that it gains."""
+    def drift(self, elapsed: Any) -> tuple[Array | None, Array]:
+        """What each state keeps, None for all, and the variance that it gains; elapsed a number, or (batch, ..., 1)."""
         if self.gamma is None:
             return None, self.q * elapsed
         k = self.q.shape[-1] // 2

@@ -59,6 +59,13 @@ def _check_index(X: Any, y: Any) -> None:
         raise ValueError("y must have the index of X, row by row: sort both alike, or pass y.to_numpy()")
 
 
+def _rows(table: Any, rows: Array) -> Any:
+    """Some rows of a table, array, tensor or list."""
+    if isinstance(table, pd.DataFrame | pd.Series):
+        return table.iloc[rows]
+    return (np.asarray(table) if isinstance(table, list | tuple) else table)[rows]
+
+
 def _numbers(name: str, values: Any, columns: Sequence[str] | None = None) -> Array:
     """Table, array or tensor as float64; a column that holds no numbers is refused by name."""
     if type(values) is np.ndarray and values.dtype is _FLOAT64 and values.flags.c_contiguous:
@@ -190,13 +197,7 @@ class TVPRegression:
     array([0.  , 0.05, 0.  ])
     >>> mean, sd = model.predict(x[-1:], return_std=True)
 
-    Several series, each with inputs of its own, are a loop. It costs a row what one series costs, while several labels
-    of the same inputs share the work.
-
-    >>> table = pd.DataFrame({"site": ["a", "b"] * 200, "input": x[:, 0], "label": y})
-    >>> models = {site: TVPRegression().fit(part[["input"]], part["label"]) for site, part in table.groupby("site")}
-    >>> pd.concat({site: model.summary() for site, model in models.items()}).index.tolist()
-    [('a', 'intercept'), ('a', 'input'), ('b', 'intercept'), ('b', 'input')]
+    Many series, each with inputs of its own, take `fit_each`.
     """
 
     def __init__(
@@ -257,6 +258,75 @@ class TVPRegression:
         Raises:
             ValueError: naming the argument, the row or the column that cannot be used, and the way out.
         """
+        table = self._prepare(X, y, time)
+        search = self._search(*table)
+        if search is not None:
+            self._adopt(search, *search.find())
+        for warning in self._warnings:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
+        return self._begin(*table, _index(X, y))
+
+    def fit_each(self, X: Any, y: Any, by: Any, time: Any = None) -> dict[Any, "TVPRegression"]:
+        """Fit many series in one call, each with inputs, units and variances of its own.
+
+        The searches for variances run side by side, several times faster than a loop over `fit`, and end in the same
+        place. This model itself stays as it is: it only has the settings.
+
+        >>> rng = np.random.default_rng(0)
+        >>> table = pd.DataFrame(rng.standard_normal((200, 2)), columns=["input", "label"])
+        >>> table["site"] = ["north", "south"] * 100
+        >>> models = TVPRegression("shared").fit_each(table[["input"]], table["label"], by=table["site"])
+        >>> pd.concat({site: model.summary() for site, model in models.items()}).index.tolist()
+        [('north', 'intercept'), ('north', 'input'), ('south', 'intercept'), ('south', 'input')]
+
+        Args:
+            X: inputs (rows, columns) of all series, one below the other or mixed, each in order of time.
+            y: labels (rows,) or (rows, labels).
+            by: name of the series that each row belongs to (rows,), of any kind that can be compared.
+            time: time or date of each row; one unit a row of its series without it.
+
+        Returns:
+            A fitted model for each name, in order of appearance.
+
+        Raises:
+            ValueError: as `fit` does, naming the series.
+        """
+        names = np.asarray(by, object)
+        if names.shape != (len(X),) or pd.isna(names).any():
+            raise ValueError(f"by must name the series of each of {len(X)} rows, got {by!r:.60}")
+        if len(y) != len(X):
+            raise ValueError(f"y must have {len(X)} rows to match X, got {len(y)}")
+        parts, found = {}, []
+        for name, rows in pd.Series(range(len(X))).groupby(names, sort=False):
+            model, at = type(self)(**self.get_params()), rows.to_numpy()
+            own = _rows(X, at), _rows(y, at), None if time is None else _rows(time, at)
+            try:
+                table = model._prepare(*own)
+                search = model._search(*table)
+            except ValueError as error:
+                raise ValueError(f"series {name!r}: {error}") from error
+            parts[name] = model, table, _index(*own[:2])
+            if search is not None:
+                found.append((model, search))
+        # Series of about one length go side by side, as many as processors' caches hold.
+        found.sort(key=lambda pair: len(pair[1].y))
+        for first in range(0, len(found), 64):
+            some = found[first : first + 64]
+            joined = Likeliest.joined([search for _, search in some])
+            theta, ratios = joined.find()
+            end = 0
+            for model, search in some:
+                labels = slice(end, end := end + search.y.shape[1])
+                search.settled = joined.settled[labels]
+                model._adopt(search, theta[labels], ratios[labels])
+        for name, (model, table, index) in parts.items():
+            for warning in model._warnings:
+                warnings.warn(f"Series {name!r}: {warning}", RuntimeWarning, stacklevel=2)
+            model._begin(*table, index)
+        return {name: model for name, (model, _, _) in parts.items()}
+
+    def _prepare(self, X: Any, y: Any, time: Any) -> tuple[Array, Array, Array]:
+        """Inputs, labels and times of a table that is to be fitted, checked; units are learnt."""
         self._check_settings()
         self._columns = _names(X)
         inputs = self._inputs(X, fitted=False)
@@ -268,18 +338,22 @@ class TVPRegression:
         if self._columns is not None:
             self.feature_names_in_ = np.array(self._columns, dtype=object)
         self.notes_: list[str] = []
+        self._warnings: list[str] = []
         known = self._known(len(inputs))
         steps = np.diff(times[:known])
         self.time_unit_ = float(np.median(steps[steps > 0])) if (steps > 0).any() else 1.0
         self._timed = time is not None
         self._units = self._standardise(inputs, labels, known)
-        self._learn_settings(inputs[:known], labels[:known], times[:known])
+        return inputs, labels, times
+
+    def _begin(self, inputs: Array, labels: Array, times: Array, index: Any) -> "TVPRegression":
+        """Follow the coefficients from the first row."""
         self._state = start(self._model, times[0])
         self.n_rows_ = 0
         self._index: list[Any] = []
         self._rows: list[_Row] = []
         self._table_rows: dict[str, list[Array]] = {"inputs": [], "labels": [], "times": []}
-        self._follow(inputs, labels, times.tolist(), _index(X, y))
+        self._follow(inputs, labels, times.tolist(), index)
         return self
 
     def partial_fit(self, X: Any, y: Any, time: Any = None) -> "TVPRegression":
@@ -394,9 +468,9 @@ class TVPRegression:
         return known
 
     def _warn(self, note: str) -> None:
-        """Keep a note, and warn whoever called `fit`, three calls up."""
+        """Keep a note that whoever called `fit` is warned of."""
         self.notes_.append(note)
-        warnings.warn(note, RuntimeWarning, stacklevel=4)
+        self._warnings.append(note)
 
     def _name(self, column: int) -> str:
         return repr(self._columns[column] if self._columns else int(column))
@@ -437,22 +511,23 @@ class TVPRegression:
             raise ValueError("y must vary in the known rows")
         return _Units(mean, scale, label_mean, label_scale, bool(self.fit_intercept))
 
-    def _learn_settings(self, inputs: Array, labels: Array, times: Array) -> None:
-        """The model of each label, its variances given or likeliest on the known rows."""
-        x = self._units.inputs(inputs)
-        y = (labels - self._units.label_mean) / self._units.label_scale
-        elapsed = np.diff(times, prepend=times[0]) / self.time_unit_
+    def _search(self, inputs: Array, labels: Array, times: Array) -> Likeliest | None:
+        """Search for the variances of each label that are likeliest on the known rows; None if a factor forgets."""
+        known = self._known(len(inputs))
+        x = self._units.inputs(inputs[:known])
+        y = (labels[:known] - self._units.label_mean) / self._units.label_scale
+        elapsed = np.diff(times[:known], prepend=times[0]) / self.time_unit_
         k, m = x.shape[1], y.shape[1]
-        prior = np.full((m, k), self.prior_scale**2)
         given = None if self.noise is None else np.asarray((self.noise / self._units.label_scale) ** 2)
         if self.forgetting is not None:
-            self._model = self._forgetful(x, y, elapsed, prior, given)
-            return
-        stationary = self.process == "stationary"
+            self._model = self._forgetful(x, y, elapsed, np.full((m, k), self.prior_scale**2), given)
+            return None
         # The search's covariances would round at a wider prior, which changes the likeliest variances by less.
         wide, drift = min(self.prior_scale, 1e3) ** 2, self._unit_drift(k)
-        search = Likeliest(x, y, elapsed, drift, stationary, wide, given, self.gamma)
-        _, theta, ratios = search.find()
+        return Likeliest(x, y, elapsed, drift, self.process == "stationary", wide, given, self.gamma)
+
+    def _adopt(self, search: Likeliest, theta: Array, ratios: Array) -> None:
+        """Take the variances that were found."""
         search.prior = self.prior_scale**2
         self._model = search.model(theta)
         for label, what in search.at_bounds(theta):
