@@ -16,12 +16,12 @@ MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions", "a11y",
 
 def lay(static: Path) -> None:
     """Have MathJax and Vega in a folder, every file whole, whatever a build that was stopped has left there."""
-    _own(static)
+    _copy_assets(static)
     _mathjax(static / "mathjax")
     _vega(static / "vega" / "vega-bundle.js")
 
 
-def _own(static: Path) -> None:
+def _copy_assets(static: Path) -> None:
     # Sphinx copies them when a page has changed, too; where a style sheet alone has, it leaves the older one.
     for path in (chapters.ROOT / "book/_assets").iterdir():
         copy = static / path.name

@@ -328,7 +328,7 @@ def problem_set(name: str) -> int:
     return STEP * round((_read(_CELL.sub("", text)) + sum(work)) / STEP)
 
 
-def asked(pages: tuple[str, ...]) -> dict[str, list[int]]:
+def questions_about(pages: tuple[str, ...]) -> dict[str, list[int]]:
     """The questions of the bank about these chapters: by part (I to IV), their numbers on its sheet."""
     found: dict[str, list[int]] = {}
     for name, part in PARTS.items():

@@ -169,7 +169,7 @@ class Page:
         """The text of the function that solves an exercise."""
         return ast.get_source_segment(*self.functions[self.solution(label)]) or ""
 
-    def made(self, source: str) -> Callable[..., Any]:
+    def define(self, source: str) -> Callable[..., Any]:
         """The function that a text defines, among the chapter's names."""
         local: dict[str, Any] = {}
         exec(source, dict(self.names), local)
@@ -178,22 +178,24 @@ class Page:
 
     def cases(self, label: str) -> list[dict[str, Any]]:
         """The cases of a self-check."""
-        cases: list[dict[str, Any]] = self._asked(label, lambda _attempt, _label, cases, **_: list(cases))
+        cases: list[dict[str, Any]] = self._evaluate_check(label, lambda _attempt, _label, cases, **_: list(cases))
         return cases
 
     def attempt(self, label: str, source: str) -> Callable[..., Any]:
         """Values to compare with the sealed answers if the solution is the function that `source` defines."""
-        made: Callable[..., Any] = self._asked(label, lambda attempt, *_, **__: attempt, self.made(source))
-        return made
+        attempt: Callable[..., Any] = self._evaluate_check(
+            label, lambda attempt, *_, **__: attempt, self.define(source)
+        )
+        return attempt
 
     def outcome(self, label: str, source: str) -> exercises.SelfCheck:
         """Of the self-check, if the solution is the function that `source` defines."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a wrong answer may divide by zero
-            outcome: exercises.SelfCheck = self._asked(label, exercises.check, self.made(source))
+            outcome: exercises.SelfCheck = self._evaluate_check(label, exercises.check, self.define(source))
         return outcome
 
-    def _asked(self, label: str, check: Callable[..., Any], solution: Callable[..., Any] | None = None) -> Any:
+    def _evaluate_check(self, label: str, check: Callable[..., Any], solution: Callable[..., Any] | None = None) -> Any:
         """Result of a self-check's call, with `check` and the solution replaced by other functions."""
         names = self.names | {"check": check}
         if solution is not None:

@@ -50,7 +50,7 @@ def of_session(session: Session, known: dict[str, Exercise]) -> str:
         said = [f"{{ref}}`{e.number} {e.title} <{e.label}>` ({KINDS[e.kind]}, {e.minutes}\u00a0min)" for e in each]
         lines += ["Exercises: " + ", ".join(said), ""]
     if session.chapters:
-        asked = courses.asked(session.chapters)
+        asked = courses.questions_about(session.chapters)
         lines += ["Questions: " + "; ".join(f"{part} {', '.join(map(str, ns))}" for part, ns in asked.items()), ""]
     extras = [f"slides `{name}`" for name in session.decks]
     if session.problem_set:

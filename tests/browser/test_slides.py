@@ -132,10 +132,10 @@ def test_the_speaker_sees_notes(browser, kit, served, place):
     with context.expect_page() as opened:
         page.keyboard.press("s")
     notes = opened.value.locator(".speaker-controls-notes .value")
-    notes.get_by_text(" ".join(deck.slides[0].said().split()[:5])).wait_for()
+    notes.get_by_text(" ".join(deck.slides[0].speaker_notes().split()[:5])).wait_for()
     assert "60 minutes on" in notes.inner_text()
     page.keyboard.press("ArrowRight")
-    notes.get_by_text(" ".join(deck.slides[1].said().split()[:5])).wait_for()
+    notes.get_by_text(" ".join(deck.slides[1].speaker_notes().split()[:5])).wait_for()
     context.close()
 
 

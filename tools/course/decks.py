@@ -79,7 +79,7 @@ class Slide:
         """Its directives of these names, or all of them, in order."""
         return [block(found) for found in _BLOCK.finditer(self.text) if not names or found["name"] in names]
 
-    def said(self) -> str:
+    def speaker_notes(self) -> str:
         """Speaker notes, as text."""
         return " ".join(" ".join(one.text.split()) for one in self.blocks("say"))
 
@@ -250,7 +250,7 @@ def _slide_faults(slide: Slide, executed: dict[str, nbformat.NotebookNode] | Non
     def run(page: str) -> nbformat.NotebookNode:
         return executed[page] if executed and page in executed else transclude.run_of(page)
 
-    if not slide.said():
+    if not slide.speaker_notes():
         wrong.append("nothing is said: {say} is missing")
     for one in slide.blocks():
         if one.name == "figure-of" and (page := attempt(page_of, one.argument)) and executed is not None:

@@ -155,7 +155,7 @@ def _section(
             return f'<div class="exercise">{_markdown(one.text)}<p class="place">{where}</p></div>'
         page = decks.page_of(one.argument)
         drawn = transclude.figure(page, one.options["which"], executed[page])
-        aside.extend(_asked(drawn.html))
+        aside.extend(_question_and_answer(drawn.html))
         return _figure(drawn, page, int(one.options.get("height", "0")))
 
     # Blocks stand in the text under a mark while the rest is read as Markdown.
@@ -200,11 +200,11 @@ def _plan(deck: decks.Deck) -> str:
     return f"<p><b>{deck.minutes:g} minutes on {len(deck.slides)} slides:</b> {parts}.</p>"
 
 
-def _asked(figure: str) -> list[str]:
+def _question_and_answer(figure: str) -> list[str]:
     """Question and answer of an interactive figure, for the speaker notes."""
-    asked = re.search(r'<p class="icl-question">(.*?)</p>', figure, re.S)
-    found = re.search(r'<details class="icl-answer"><summary>.*?</summary><p>(.*?)</p></details>', figure, re.S)
-    return [f"<p><b>Ask:</b> {asked[1]}</p><p><b>One finds:</b> {found[1]}</p>"] if asked and found else []
+    question = re.search(r'<p class="icl-question">(.*?)</p>', figure, re.S)
+    answer = re.search(r'<details class="icl-answer"><summary>.*?</summary><p>(.*?)</p></details>', figure, re.S)
+    return [f"<p><b>Ask:</b> {question[1]}</p><p><b>One finds:</b> {answer[1]}</p>"] if question and answer else []
 
 
 _READER = MarkdownIt("commonmark", {"html": True}).enable("table").use(dollarmath_plugin, renderer=None)

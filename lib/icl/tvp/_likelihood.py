@@ -101,10 +101,10 @@ class Likeliest:
         self.bounds = np.log(bounds).reshape(-1, 2)
 
     @classmethod
-    def joined(cls, searches: "Sequence[Likeliest]") -> "Likeliest":
+    def join(cls, searches: "Sequence[Likeliest]") -> "Likeliest":
         """One search over the labels of several, each with rows of its own; the shorter go on without labels."""
 
-        def join(name: str, **pad: Any) -> Array:
+        def pad_and_join(name: str, **pad: Any) -> Array:
             parts = []
             for each in searches:
                 part = getattr(each, name)
@@ -113,8 +113,8 @@ class Likeliest:
             return np.concatenate(parts, axis=1)
 
         rows, search = max(len(each.y) for each in searches), copy.copy(searches[0])
-        search.x, search.elapsed = join("x"), join("elapsed", mode="edge")
-        search.y, search.here = join("y", constant_values=np.nan), join("here")
+        search.x, search.elapsed = pad_and_join("x"), pad_and_join("elapsed", mode="edge")
+        search.y, search.here = pad_and_join("y", constant_values=np.nan), pad_and_join("here")
         search.settled = np.concatenate([each.settled for each in searches])
         for name in ("drift", "noise"):
             if isinstance(getattr(search, name), np.ndarray):
@@ -199,7 +199,7 @@ class Likeliest:
             found = np.einsum("tmi,tmj->mij", slope, slope) + np.einsum("tmi,tmj->mij", growth, growth) / 2
             found /= (2 * self.DIFFERENCE) ** 2
             rise = (value[:, plus] - value[:, minus]) / (2 * self.DIFFERENCE)
-            found = _bent(found, proposed - theta, np.where(np.isfinite(best)[:, None], score - rise, 0.0))
+            found = _bfgs_update(found, proposed - theta, np.where(np.isfinite(best)[:, None], score - rise, 0.0))
             information = np.where(better[:, None, None], found, information)
             score, theta = np.where(better[:, None], rise, score), np.where(better[:, None], proposed, theta)
             best, damping = np.where(better, value[:, 0], best), np.where(better, damping / 10, damping * 10)
@@ -248,7 +248,7 @@ class Likeliest:
         return found
 
 
-def _bent(information: Array, step: Array, fall: Array) -> Array:
+def _bfgs_update(information: Array, step: Array, fall: Array) -> Array:
     """Information after Broyden, Fletcher, Goldfarb and Shanno's update: along the last step it is what the score fell.
 
     The expected information is too large where rows tell little, and steps by it alone too short.

@@ -52,11 +52,13 @@ def _index(*tables: Any) -> Any:
     return next((table.index for table in tables if isinstance(table, pd.DataFrame | pd.Series)), None)
 
 
-def _check_index(X: Any, y: Any) -> None:
-    """Refuse labels of other rows: pandas would put them in order by their index, and arrays have none."""
+def _check_index(X: Any, **others: Any) -> None:
+    """Refuse labels, times or names of other rows: pandas would order them by their index, and arrays have none."""
     kinds = (pd.DataFrame, pd.Series)
-    if isinstance(X, kinds) and isinstance(y, kinds) and len(X) == len(y) and not X.index.equals(y.index):
-        raise ValueError("y must have the index of X, row by row: sort both alike, or pass y.to_numpy()")
+    for name, other in others.items():
+        alike = isinstance(X, kinds) and isinstance(other, kinds) and len(X) == len(other)
+        if alike and not X.index.equals(other.index):
+            raise ValueError(f"{name} must have the index of X, row by row: sort both alike, or pass {name}.to_numpy()")
 
 
 def _rows(table: Any, rows: Array) -> Any:
@@ -100,8 +102,10 @@ def _times(time: Any, count: int) -> Array:
         dates = pd.DatetimeIndex(pd.to_datetime(values)).as_unit("ns")
         values = np.where(dates.isna(), np.nan, dates.asi8)
     values = np.asarray(values, np.float64)
-    if values.shape != (count,) or not np.isfinite(values).all():
-        raise ValueError(f"time must have one finite number or date for each of {count} rows, got {values.shape}")
+    if values.shape != (count,):
+        raise ValueError(f"time must have a number or date for each of {count} rows, got shape {values.shape}")
+    if (wrong := np.flatnonzero(~np.isfinite(values))).size:
+        raise ValueError(f"time must be finite, row {wrong[0]} has none: leave such rows out")
     if (back := np.flatnonzero(np.diff(values) < 0)).size:
         raise ValueError(f"time must not go back, row {back[0] + 1} is earlier than the one before it: sort the table")
     return values
@@ -266,11 +270,14 @@ class TVPRegression:
             warnings.warn(warning, RuntimeWarning, stacklevel=2)
         return self._begin(*table, _index(X, y))
 
-    def fit_each(self, X: Any, y: Any, by: Any, time: Any = None) -> dict[Any, "TVPRegression"]:
+    def fit_each(
+        self, X: Any, y: Any, by: Any, time: Any = None, *, errors: str = "raise"
+    ) -> dict[Any, "TVPRegression"]:
         """Fit many series in one call, each with inputs, units and variances of its own.
 
         The searches for variances run side by side, several times faster than a loop over `fit`, and end in the same
-        place. This model itself stays as it is: it only has the settings.
+        place. This model itself stays as it is: it only has the settings. Where series differ in length, let `known`
+        be a share.
 
         >>> rng = np.random.default_rng(0)
         >>> table = pd.DataFrame(rng.standard_normal((200, 2)), columns=["input", "label"])
@@ -284,19 +291,28 @@ class TVPRegression:
             y: labels (rows,) or (rows, labels).
             by: name of the series that each row belongs to (rows,), of any kind that can be compared.
             time: time or date of each row; one unit a row of its series without it.
+            errors: "raise", or "warn": leave out series that `fit` would refuse, with a warning for each.
 
         Returns:
             A fitted model for each name, in order of appearance.
 
         Raises:
-            ValueError: as `fit` does, naming the series.
+            ValueError: as `fit` does, naming the series, and how many others could not be fitted either.
         """
+        _checks.one_of("errors", errors, ("raise", "warn"))
         names = np.asarray(by, object)
-        if names.shape != (len(X),) or pd.isna(names).any():
-            raise ValueError(f"by must name the series of each of {len(X)} rows, got {by!r:.60}")
+        if names.shape != (len(X),):
+            raise ValueError(
+                f"by must name the series of each of {len(X)} rows, as table['site'] does, got {by!r:.60}"
+                if names.ndim == 0
+                else f"by must name the series of each of {len(X)} rows, got shape {names.shape}"
+            )
+        if (nameless := np.flatnonzero(pd.isna(names))).size:
+            raise ValueError(f"by must name the series of each row, row {nameless[0]} has no name: leave such rows out")
         if len(y) != len(X):
             raise ValueError(f"y must have {len(X)} rows to match X, got {len(y)}")
-        parts, found = {}, []
+        _check_index(X, y=y, by=by, time=time)
+        series, searches, refused = {}, [], {}
         for name, rows in pd.Series(range(len(X))).groupby(names, sort=False):
             model, at = type(self)(**self.get_params()), rows.to_numpy()
             own = _rows(X, at), _rows(y, at), None if time is None else _rows(time, at)
@@ -304,26 +320,33 @@ class TVPRegression:
                 table = model._prepare(*own)
                 search = model._search(*table)
             except ValueError as error:
-                raise ValueError(f"series {name!r}: {error}") from error
-            parts[name] = model, table, _index(*own[:2])
+                refused[name] = error
+                continue
+            series[name] = model, table, _index(*own[:2])
             if search is not None:
-                found.append((model, search))
+                searches.append((model, search))
+        if refused and errors == "raise":
+            name, first = next(iter(refused.items()))
+            others = f" ({len(refused) - 1} others cannot be fitted either)" * (len(refused) > 1)
+            raise ValueError(f"series {name!r}: {first}{others}; errors='warn' leaves such series out") from first
+        for name, why in refused.items():
+            warnings.warn(f"Series {name!r} is left out: {why}", RuntimeWarning, stacklevel=2)
         # Series of about one length go side by side, as many as processors' caches hold.
-        found.sort(key=lambda pair: len(pair[1].y))
-        for first in range(0, len(found), 64):
-            some = found[first : first + 64]
-            joined = Likeliest.joined([search for _, search in some])
+        searches.sort(key=lambda pair: len(pair[1].y))
+        for begin in range(0, len(searches), 64):
+            some = searches[begin : begin + 64]
+            joined = Likeliest.join([search for _, search in some])
             theta, ratios = joined.find()
             end = 0
             for model, search in some:
                 labels = slice(end, end := end + search.y.shape[1])
                 search.settled = joined.settled[labels]
                 model._adopt(search, theta[labels], ratios[labels])
-        for name, (model, table, index) in parts.items():
+        for name, (model, table, index) in series.items():
             for warning in model._warnings:
                 warnings.warn(f"Series {name!r}: {warning}", RuntimeWarning, stacklevel=2)
             model._begin(*table, index)
-        return {name: model for name, (model, _, _) in parts.items()}
+        return {name: model for name, (model, _, _) in series.items()}
 
     def _prepare(self, X: Any, y: Any, time: Any) -> tuple[Array, Array, Array]:
         """Inputs, labels and times of a table that is to be fitted, checked; units are learnt."""
@@ -332,7 +355,7 @@ class TVPRegression:
         inputs = self._inputs(X, fitted=False)
         self._frame = isinstance(X, pd.DataFrame) or isinstance(y, pd.Series | pd.DataFrame)
         labels = self._labels(y, len(inputs))
-        _check_index(X, y)
+        _check_index(X, y=y, time=time)
         times = np.arange(len(inputs), dtype=np.float64) if time is None else _times(time, len(inputs))
         self.n_features_in_ = inputs.shape[1]
         if self._columns is not None:
@@ -383,7 +406,7 @@ class TVPRegression:
             return self.fit(X, y, time)
         inputs = self._inputs(X)
         labels = self._labels(y, len(inputs), fitted=True)
-        _check_index(X, y)
+        _check_index(X, y=y, time=time)
         if self._timed and time is None:
             raise ValueError("time must be given for each row, as it was to fit")
         if time is None:
@@ -417,7 +440,10 @@ class TVPRegression:
     def _inputs(self, X: Any, fitted: bool = True) -> Array:
         """Rows of inputs; a missing one is refused by row and column."""
         if fitted and self._columns is not None and (columns := _names(X)) is not None and columns != self._columns:
-            raise ValueError(f"X must have the columns {', '.join(self._columns)}, got {', '.join(columns)}")
+            raise ValueError(
+                f"X must have the columns {', '.join(self._columns)}, got {', '.join(columns)}: where a category's "
+                "columns lack, pass X.reindex(columns=model.feature_names_in_, fill_value=0)"
+            )
         values = _numbers("X", X)
         if values.ndim == 1 and fitted:
             values = values[None]
@@ -463,7 +489,8 @@ class TVPRegression:
             known = _checks.integer("known", self.known, at_least=1, at_most=count)
         if known < self.n_features_in_ + 2:
             raise ValueError(
-                f"known must leave more rows than coefficients, got {known} rows for {self.n_features_in_} columns"
+                f"known must leave more rows than coefficients: {known} of {count} rows are known, and "
+                f"{self.n_features_in_ + 2} are needed for {self.n_features_in_} columns"
             )
         return known
 
@@ -479,7 +506,8 @@ class TVPRegression:
         """Units of the known rows; what cannot be told apart there is said."""
         x, y = inputs[:known], labels[:known]
         if (few := np.flatnonzero(np.isfinite(y).sum(0) < 3)).size:
-            raise ValueError(f"y must have at least three labels in the known rows, label {few[0]} has fewer")
+            have = np.isfinite(y[:, few[0]]).sum()
+            raise ValueError(f"y must have at least three labels in the known rows, label {few[0]} has {have}")
         still = np.ptp(x, axis=0) == 0
         for column in np.flatnonzero(still).tolist():
             if self.fit_intercept and x[0, column]:
@@ -610,12 +638,12 @@ class TVPRegression:
         weight = (before.log_weight + density).reshape(self._labels_count, -1)
         weight = weight - weight.max(1, keepdims=True)
         weight = weight - np.log(np.exp(weight).sum(1, keepdims=True))
-        mixed = self._mixed(mean[:, None], S[:, None], before.log_weight)
+        mixed = self._mixture_moments(mean[:, None], S[:, None], before.log_weight)
         return after._replace(log_weight=weight.reshape(-1)), mixed[0][:, 0], mixed[1][:, 0]
 
     # What was found.
 
-    def _mixed(self, mean: Array, variance: Array, log_weight: Array) -> tuple[Array, Array]:
+    def _mixture_moments(self, mean: Array, variance: Array, log_weight: Array) -> tuple[Array, Array]:
         """Moments of each label's mixture, mean and variance (labels, rows); log weights (batch,) or (batch, rows)."""
         weight = np.exp(log_weight - log_weight.max(0)).reshape(self._labels_count, len(mean) // self._labels_count, -1)
         weight = weight / weight.sum(1, keepdims=True)
@@ -635,11 +663,11 @@ class TVPRegression:
         sd = np.linalg.norm(R @ T.mT, axis=-2)
         if c == 1:
             return mean, sd
-        laws = [self._mixed(a, b**2, each) for a, b, each in zip(mean, sd, log_weight, strict=True)]
+        laws = [self._mixture_moments(a, b**2, each) for a, b, each in zip(mean, sd, log_weight, strict=True)]
         mixed, variance = map(np.array, zip(*laws, strict=True))
         return mixed, np.sqrt(variance)
 
-    def _framed(self, values: Array) -> Any:
+    def _coefficient_table(self, values: Array) -> Any:
         """Values (rows, labels, coefficients) as fit was given its table."""
         if not self._several:
             values = values[:, 0]
@@ -652,7 +680,7 @@ class TVPRegression:
             columns = pd.MultiIndex.from_product([labels, names])
         return pd.DataFrame(values.reshape(len(values), -1), index=self._index, columns=columns)
 
-    def _labelled(self, values: Array) -> Any:
+    def _label_table(self, values: Array) -> Any:
         """Values (rows, labels) as fit was given its labels."""
         if not self._several:
             return pd.Series(values[:, 0], index=self._index) if self._frame else values[:, 0]
@@ -673,13 +701,15 @@ class TVPRegression:
     def _check_path(self) -> None:
         self._check_fitted()
         if not self.keep_path:
-            raise ValueError("keep_path must be True for what earlier rows had")
+            raise ValueError(
+                "keep_path must be True for coefficients_, predictions_, smooth and compare, which need all rows"
+            )
 
     def _path(self) -> Path:
         self._check_path()
         laws = [np.array([getattr(row.after, name) for row in self._rows]) for name in ("w", "R", "log_weight")]
         mean, sd = self._table(*laws)
-        return Path(self._framed(mean), self._framed(sd))
+        return Path(self._coefficient_table(mean), self._coefficient_table(sd))
 
     @property
     def coefficients_(self) -> Any:
@@ -704,12 +734,12 @@ class TVPRegression:
     @property
     def predictions_(self) -> Any:
         """Prediction of each row's label before it was seen."""
-        return self._labelled(self._laws()[0])
+        return self._label_table(self._laws()[0])
 
     @property
     def predictions_sd_(self) -> Any:
         """Standard deviation of each row's label before it was seen."""
-        return self._labelled(np.sqrt(self._laws()[1]))
+        return self._label_table(np.sqrt(self._laws()[1]))
 
     def _of_labels(self, values: Array) -> Any:
         return values if self._several else values[0]
@@ -784,7 +814,7 @@ class TVPRegression:
         means, variances = forecast(model, self._state, elapsed, design(model, units.inputs(inputs)), return_std)
         if len(model.noise) > self._labels_count:
             weights = self._state.log_weight[:, None] * WEIGHTS ** np.atleast_1d(elapsed)
-            mixed, variance = self._mixed(means.T, variances.T, weights)
+            mixed, variance = self._mixture_moments(means.T, variances.T, weights)
             means, variances = mixed.T, variance.T
         if not self._several:
             means, variances = means[:, 0], variances[:, 0]
@@ -823,7 +853,7 @@ class TVPRegression:
             mean[t] += (G[t] @ (mean[t + 1] - ahead[t + 1])[..., None])[..., 0]
             root[t] = np.linalg.qr(np.concatenate([C[t], root[t + 1] @ G[t].mT], axis=-2), mode="r")
         of_table, sd = self._table(mean, root, np.zeros((n, m)))
-        return Path(self._framed(of_table), self._framed(sd))
+        return Path(self._coefficient_table(of_table), self._coefficient_table(sd))
 
     @validated
     def compare(self, known: OpenUnit = 0.4) -> pd.DataFrame:

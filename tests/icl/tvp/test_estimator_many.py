@@ -120,27 +120,47 @@ def test_lists_are_taken():
         np.testing.assert_array_equal(one[name].coefficients_, other[name].coefficients_)
 
 
+def test_series_that_cannot_be_fitted_are_left_out_if_asked():
+    """With errors="warn" the others are fitted as without them; with "raise" it is said how many are like the first."""
+    x, y, by, _ = series()
+    bad = np.where((by == "south") | (by == 7), np.nan, y)
+    with pytest.raises(ValueError, match=r"label 0 has 0 \(1 others cannot be fitted either\)"):
+        TVPRegression("none").fit_each(x, bad, by)
+    with pytest.warns(RuntimeWarning, match="Series .* is left out: y must have at least three labels") as told:
+        many = TVPRegression("none").fit_each(x, bad, by, errors="warn")
+    assert len(told) == 2
+    assert list(many) == ["north"]
+    alone = TVPRegression("none").fit(x[by == "north"], y[by == "north"])
+    np.testing.assert_allclose(many["north"].coefficients_, alone.coefficients_, rtol=1e-9)
+
+
 def test_refusals_and_warnings_name_the_series():
     """A series that cannot be fitted is named, and so is one that its caller is warned of; labels of other rows and
     names that are missing are refused.
     """
     x, y, by, time = series()
     model = TVPRegression("none")
-    with pytest.raises(ValueError, match="by must name the series of each of 270 rows, got 'site'"):
+    with pytest.raises(ValueError, match=r"of each of 270 rows, as table\['site'\] does, got 'site'"):
         model.fit_each(x, y, "site")
-    with pytest.raises(ValueError, match="by must name the series of each of 270 rows"):
+    with pytest.raises(ValueError, match=r"by must name the series of each of 270 rows, got shape \(269,\)"):
         model.fit_each(x, y, by[1:])
-    with pytest.raises(ValueError, match="by must name the series of each of 270 rows"):
+    with pytest.raises(ValueError, match=f"by must name .* each row, row {np.flatnonzero(by == 7)[0]} has no name"):
         model.fit_each(x, y, np.where(by == 7, None, by))
     with pytest.raises(ValueError, match="y must have 270 rows to match X"):
         model.fit_each(x, y[1:], by)
-    with pytest.raises(ValueError, match="series 'south': y must have at least three labels in the known rows"):
+    with pytest.raises(ValueError, match=r"'south': y must have at least three labels .* label 0 has 0; errors='warn'"):
         model.fit_each(x, np.where(by == "south", np.nan, y), by)
     with pytest.raises(ValueError, match="series 7: time must not go back"):
         model.fit_each(x, y, by, np.where(by == 7, -time, time))
     frame = pd.DataFrame(x)
     with pytest.raises(ValueError, match="y must have the index of X"):
         model.fit_each(frame, pd.Series(y, index=frame.index[::-1]), by)
+    with pytest.raises(ValueError, match="by must have the index of X"):
+        model.fit_each(frame, y, pd.Series(by, index=frame.index[::-1]))
+    with pytest.raises(ValueError, match="time must have the index of X"):
+        model.fit_each(frame, y, by, pd.Series(time, index=frame.index[::-1]))
+    with pytest.raises(ValueError, match="errors must be one of raise, warn"):
+        model.fit_each(x, y, by, errors="ignore")
     x[by == "north", 1] = 0
     with pytest.warns(RuntimeWarning, match="Series 'north': Column 1 is 0 in all known rows"):
         model.fit_each(x, y, by)

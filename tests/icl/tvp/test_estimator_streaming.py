@@ -126,7 +126,7 @@ BAD = {
     "time back": (lambda x, y, t: (x, y, t - 1000), "time must not go back"),
     "time back inside": (lambda x, y, t: (x, y, t[::-1] + np.array([5, 0])), "time must not go back, row 1"),
     "no time": (lambda x, y, t: (x, y, None), "time must be given"),
-    "no such time": (lambda x, y, t: (x, y, t * [1, np.nan]), "time must have one finite"),
+    "no such time": (lambda x, y, t: (x, y, t * [1, np.nan]), "time must be finite"),
 }
 
 
@@ -152,7 +152,7 @@ SCALARS = {
     "no input": (([1.0, np.nan], 1.0, 9.0), "X must be finite, row 0 has none in column 1"),
     "infinite input": (([1.0, np.inf], 1.0, 9.0), "X must be finite, row 0 has none in column 1"),
     "infinite label": (([1.0, 2.0], -np.inf, 9.0), "y must be finite or missing"),
-    "no time": (([1.0, 2.0], 1.0, np.nan), "time must have one finite"),
+    "no time": (([1.0, 2.0], 1.0, np.nan), "time must be finite"),
     "time back": (([1.0, 2.0], 1.0, 0.0), "time must not go back"),
 }
 
