@@ -202,14 +202,14 @@ def test_questions_have_the_numbers_of_their_sheets():
         assert f"<h1>Part {part}: " in sheets.sheet(mine, key=True)
         for page in {question.chapter.page for question in mine}:
             numbers = [number for number, question in enumerate(mine, 1) if question.chapter.page == page]
-            assert courses.asked((f"book/{page}",)) == {part: numbers}
+            assert courses.questions_about((f"book/{page}",)) == {part: numbers}
     for syllabus in SYLLABI.values():
         for session in syllabus.sessions:
             told = re.search(r"^Questions: (.*)$", teaching.of_session(session, courses.every_exercise()), re.M)
             assert (told is not None) == bool(session.chapters)
             if told:
                 found = {(p, int(n)) for p, ns in re.findall(r"(I+V?) ([\d, ]+)", told[1]) for n in ns.split(",")}
-                assert found == {(p, n) for p, ns in courses.asked(session.chapters).items() for n in ns}
+                assert found == {(p, n) for p, ns in courses.questions_about(session.chapters).items() for n in ns}
 
 
 def test_the_picture_is_the_graph():
