@@ -48,6 +48,8 @@ READINGS: dict[str, Convention] = {
     "strict, residual": Convention(residual=True, strict=True, sign=1),
     "strict, residual, minus": BEST,
 }
+#: Standard error over prompts from which on a few of them rule the mean.
+RULED = 0.05
 #: Names of the records in the page's words.
 SHOWN = {"delta rule": "normalised delta rule"}
 #: Families of models by the number of layers.
@@ -61,11 +63,11 @@ FAMILIES: dict[str, Callable[[int], Any]] = {
 def by_depth(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Mean excess over seeds and its standard error: that of the test prompts, shared by all, and the seeds' own.
 
-    Where the standard error over prompts is above 0.05 for a seed, several times that of one layer, a few prompts rule
-    its average, and the mean is left out; `ruled` counts such seeds.
+    Where the standard error over prompts is above `RULED` for a seed, or the seed has no average, the mean is left out;
+    `ruled` counts such seeds.
     """
     groups = table.groupby(columns)
-    ruled = groups.excess_se.agg(lambda se: (~(se < 0.05)).sum())
+    ruled = groups.excess_se.agg(lambda se: (~(se < RULED)).sum())
     mean, seeds = groups.excess.mean(), groups.excess.std(ddof=1) / groups.size() ** 0.5
     se = np.hypot(groups.excess_se.mean(), seeds.fillna(0.0))
     whole = pd.DataFrame({"excess": mean, "se": se}).where(ruled == 0)
@@ -94,6 +96,13 @@ def percent_above(depth: pd.DataFrame, floor: pd.Series) -> pd.DataFrame:
     percent = depth.copy()
     percent[["excess", "se"]] = 100 * depth[["excess", "se"]].div(floor, axis=0, level="γ")
     return percent.rename(index=SHOWN, level="family")
+
+
+def learnt_factors(law: pd.DataFrame, gamma: float = 0.95, deepest: int = 6) -> pd.DataFrame:
+    """Forgetting factors that GLA learnt, by layers and seed, one column a layer."""
+    here = law[(law["γ"] == gamma) & (law.family == "GLA") & (law.layers <= deepest)]
+    learnt = here.set_index(["layers", "seed"])["λ by layer"].str.split(expand=True).astype(float)
+    return learnt.rename(columns=lambda k: f"layer {k + 1}")
 
 
 def bracketed(row: pd.Series) -> str:

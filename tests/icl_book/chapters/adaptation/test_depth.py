@@ -292,3 +292,20 @@ def test_answer_on_long_examples_is_what_the_stacks_do():
     assert chapter.stretched_errors(chapter.starting(4), pairs, stretches, newest=1).max() < 1
     flat = chapter.stretched_errors(Normalised(chapter.starting(4)), pairs, stretches)
     np.testing.assert_allclose(flat, flat[0], rtol=1e-9)
+
+
+def test_learnt_factors_have_a_column_a_layer():
+    """One drift, one family, no deeper than asked; layers that a stack lacks are empty."""
+    rows = [
+        (0.95, "GLA", 1, "0.9"),
+        (0.95, "GLA", 2, "0.8 0.9"),
+        (0.95, "GLA", 8, "0.1 0.2"),
+        (0.8, "GLA", 1, "0.5"),
+        (0.95, "delta rule", 1, "0.6"),
+    ]
+    law = pd.DataFrame(rows, columns=["γ", "family", "layers", "λ by layer"]).assign(seed=0)
+    found = chapter.learnt_factors(law)
+    assert list(found.columns) == ["layer 1", "layer 2"]
+    assert list(found.index) == [(1, 0), (2, 0)]
+    assert found.loc[(2, 0)].tolist() == [0.8, 0.9]
+    assert np.isnan(found.loc[(1, 0), "layer 2"])
