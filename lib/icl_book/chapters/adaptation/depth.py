@@ -835,7 +835,13 @@ def starting(layers: int, steps: float = 1.0, d: int = 10) -> Stack:
 
 def edge(stack: Stack, prompt: Example, stretches: np.ndarray, ruin: float = 10) -> float:
     """The first stretch at which it is that many times as wrong as answering 0."""
-    at = np.argmax(stretched_errors(stack, prompt, stretches) >= ruin)
+    ruined = stretched_errors(stack, prompt, stretches) >= ruin
+    if ruined[0] or not ruined.any():
+        raise ValueError(
+            f"stretches must begin before a stack of {stack.layers} layers is {ruin:g} times as wrong as answering 0, "
+            f"and end after that; got {stretches[0]:g} to {stretches[-1]:g}"
+        )
+    at = np.argmax(ruined)
     low, high = stretches[at - 1 : at + 1]
     return float(brentq(lambda by: np.log(stretched_errors(stack, prompt, [by])[0] / ruin), low, high))
 
@@ -857,10 +863,10 @@ def stretching_sliders(prompt: Example, stretches: np.ndarray) -> Explorable:
         answer=f"Four layers are ten times as wrong as answering 0 when examples are {at[4, 1]:.1f} times as long, one "
         f"layer at {at[1, 1]:.1f} times, eight at {at[8, 1]:.1f}. Eight break later than four because each of their "
         f"steps starts half as long; with steps of equal length, twice those at the start, they break at "
-        f"{at[8, 2]:.1f}. But one layer gets wrong by degrees, a deep stack at once: at 4 times one layer is wrong by "
-        f"{one:.0f}, four layers by 10 to the power {np.log10(four):.0f}. Steps three times as long bring the edge to "
-        f"{at[4, 3]:.1f} for four layers and {at[8, 3]:.1f} for eight. One long example, the newest, takes four layers "
-        f"no higher than {alone:.2f}. On normalised tokens lengths do not matter.",
+        f"{at[8, 2]:.1f}. But one layer goes wrong by degrees, a deep stack at once: at {stretches[-1]:g} times one "
+        f"layer is wrong by {one:.0f}, four layers by 10 to the power {np.log10(four):.0f}. Steps three times as long "
+        f"bring the edge to {at[4, 3]:.1f} for four layers and {at[8, 3]:.1f} for eight. One long example, the newest, "
+        f"takes four layers no higher than {alone:.2f}. On normalised tokens lengths do not matter.",
         x=x.tolist(),
         y=y.tolist(),
         w=w.tolist(),

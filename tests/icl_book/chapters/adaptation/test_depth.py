@@ -84,6 +84,8 @@ def test_stretching_by_one_changes_nothing_and_deep_stacks_break_first(prompts):
     assert chapter.stretched_errors(stack, prompt, [at])[0] == pytest.approx(10, rel=1e-6)
     one, every = (chapter.stretched_errors(stack, prompt, [4.0], newest=k)[0] for k in (1, None))
     assert one < every / 100
+    with pytest.raises(ValueError, match="stretches must begin before a stack of 4 layers is 10 times as wrong"):
+        chapter.edge(stack, prompt, stretches[:3])
 
 
 def test_a_frozen_part_stays_where_it_was():
