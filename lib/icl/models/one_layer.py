@@ -186,9 +186,10 @@ def window_features(prompt: Prompt, *, lam: OpenUnit, count: Count) -> Float[Ten
     x, y, query = prompt.x[:, :-1], prompt.y[:, :-1], prompt.x[:, -1]
     # The oldest of n examples has weight lam^n, the newest lam.
     weights = lam * (1 - lam) * decay_weights(lam, prompt.n, like=x)
-    vector = torch.einsum("n,bn,bnd->bd", weights, y, x)
+    faded = (weights[:, None] * x).mT
+    G, vector = faded @ x, (faded @ y.unsqueeze(-1)).squeeze(-1)
     features = []
     for _ in range(count):
         features.append((vector * query).sum(-1))
-        vector = torch.einsum("bnd,bn->bd", x, weights * torch.einsum("bnd,bd->bn", x, vector))
+        vector = (G @ vector.unsqueeze(-1)).squeeze(-1)
     return torch.stack(features, dim=-1)

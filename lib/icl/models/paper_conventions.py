@@ -66,19 +66,24 @@ def predictions(
     _checks.gate("lam", lam, at_most=1)
     examples = torch.cat([x, y.unsqueeze(-1)], dim=-1)
     queries = torch.cat([x, torch.zeros_like(y).unsqueeze(-1)], dim=-1)
-    for value, key_query, factor in zip(W_V, W_KQ, lam, strict=True):
-        # Both streams read the examples: two heads with the same keys and values.
-        asked = torch.stack([examples, queries], dim=2)
+    for layer, (value, key_query, factor) in enumerate(zip(W_V, W_KQ, lam, strict=True), 1):
+        if layer < len(lam):
+            # Both streams read the examples: two heads with the same keys and values.
+            asked = kept = torch.stack([examples, queries], dim=2)
+        else:
+            # Of the last layer only the queries' labels are read.
+            asked = queries.unsqueeze(2)
+            kept, value = asked[..., -1:], value[-1:]
         q = asked @ key_query.T
         k = examples.unsqueeze(2).expand_as(q)
-        v = (examples @ value.T).unsqueeze(2).expand_as(q)
+        v = (examples @ value.T).unsqueeze(2).expand_as(kept)
         # Read before the label is written: subtracting it afterwards would leave its rounding.
         read = read_strictly(q, k, v, factor.view(1, 1, 1)) * factor
         if not reading.strict:
             # A token reads itself: the query its own token, without a label, not the example's.
             read = read + (q * asked).sum(-1, keepdim=True) * (asked @ value.T)
-        changed = asked + read if reading.residual else read
-        examples, queries = changed.unbind(2)
+        changed = kept + read if reading.residual else read
+        examples, queries = changed[:, :, 0], changed[:, :, -1]
     return reading.sign * queries[..., -1]
 
 

@@ -1,12 +1,12 @@
-"""Stacks of layers: trainings, outliers, parts taken away, the two-layer landscape (*Depth*).
+"""Stacks of layers: trainings, outliers, ablations, the two-layer landscape, convergence (*Depth*).
 
 Layers are :mod:`icl.models.stacks`'s. A training is told from the recorded ones by the spread of their seeds.
 """
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from scipy.optimize import brentq, minimize
 from torch import Tensor
 
-from icl import filters, profile
+from icl import filters, profile, theory
 from icl.experiments.evaluation import settled_risk
 from icl.experiments.training import AdamW, Config, Diverged, deep, fit
 from icl.models import one_layer
@@ -25,11 +25,13 @@ from icl.models.stacks import DeltaStack, GatedStack, Stack, read_strictly
 from icl.profile import by_profile, make_generator
 from icl.tasks import DriftingRegression, Prompt, batches
 from icl.tasks.drifts import two_timescales
-from icl.theory import floors
+from icl_book.charts import Explorable, explorable, slider
+from icl_book.records import record
 
 Models = dict[str, Any]
 Polynomial = dict[tuple[int, ...], Tensor]
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Example = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 #: The chapter's drifts.
 GAMMAS = (0.8, 0.95, 0.975)
@@ -46,6 +48,10 @@ READINGS: dict[str, Convention] = {
     "strict, residual": Convention(residual=True, strict=True, sign=1),
     "strict, residual, minus": BEST,
 }
+#: Standard error over prompts from which on a few of them rule the mean.
+RULED = 0.05
+#: Names of the records in the page's words.
+SHOWN = {"delta rule": "normalised delta rule"}
 #: Families of models by the number of layers.
 FAMILIES: dict[str, Callable[[int], Any]] = {
     "GLA": lambda layers: Stack(10, layers),
@@ -57,15 +63,53 @@ FAMILIES: dict[str, Callable[[int], Any]] = {
 def by_depth(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Mean excess over seeds and its standard error: that of the test prompts, shared by all, and the seeds' own.
 
-    Where the standard error over prompts is above 0.05, several times that of one layer, a few prompts rule the
-    mean, and it is left out.
+    Where the standard error over prompts is above `RULED` for a seed, or the seed has no average, the mean is left out;
+    `ruled` counts such seeds.
     """
     groups = table.groupby(columns)
-    exploded = groups.excess_se.agg(lambda se: (~(se < 0.05)).sum())
+    ruled = groups.excess_se.agg(lambda se: (~(se < RULED)).sum())
     mean, seeds = groups.excess.mean(), groups.excess.std(ddof=1) / groups.size() ** 0.5
     se = np.hypot(groups.excess_se.mean(), seeds.fillna(0.0))
-    whole = pd.DataFrame({"excess": mean, "se": se}).where(exploded == 0)
-    return whole.assign(exploded=exploded)
+    whole = pd.DataFrame({"excess": mean, "se": se}).where(ruled == 0)
+    return whole.assign(ruled=ruled)
+
+
+def over_kalman(law: pd.DataFrame, outliers: pd.DataFrame, gamma: float = 0.95) -> dict[str, pd.Series]:
+    """Error of every family by depth, in multiples of Kalman's; GLA with two layers and more without outliers.
+
+    Args:
+        law: the record of :func:`depth_law`.
+        outliers: the record of :func:`tails`.
+        gamma: the drift.
+    """
+    here = law[law["γ"] == gamma]
+    floor = here[here.family == "Kalman"].risk.iloc[0]
+    found = by_depth(here[here.family != "Kalman"], ["family", "layers"]).excess
+    excess = {name: found[name].dropna() for name in FAMILIES}
+    without = by_depth(outliers, ["family", "layers"]).excess["GLA"]
+    excess["GLA"] = pd.concat([excess["GLA"].loc[[1]], without])
+    return {SHOWN.get(name, name): 1 + e / floor for name, e in excess.items()}
+
+
+def percent_above(depth: pd.DataFrame, floor: pd.Series) -> pd.DataFrame:
+    """Excess of :func:`by_depth` and its standard error in percent of Kalman's error, by γ, family and layers."""
+    percent = depth.copy()
+    percent[["excess", "se"]] = 100 * depth[["excess", "se"]].div(floor, axis=0, level="γ")
+    return percent.rename(index=SHOWN, level="family")
+
+
+def learnt_factors(law: pd.DataFrame, gamma: float = 0.95, deepest: int = 6) -> pd.DataFrame:
+    """Forgetting factors that GLA learnt, by layers and seed, one column a layer."""
+    here = law[(law["γ"] == gamma) & (law.family == "GLA") & (law.layers <= deepest)]
+    learnt = here.set_index(["layers", "seed"])["λ by layer"].str.split(expand=True).astype(float)
+    return learnt.rename(columns=lambda k: f"layer {k + 1}")
+
+
+def bracketed(row: pd.Series) -> str:
+    """A mean with two decimals, its standard error in brackets, in units of the last digit; or how many have none."""
+    if row.ruled:
+        return f"no mean ({row.ruled:.0f} of 5)"
+    return f"{row.excess:.2f}({row.se * 100:.0f})"
 
 
 def drifting(gamma: float, n: int = 100) -> DriftingRegression:
@@ -109,62 +153,73 @@ def known(table: pd.DataFrame) -> pd.DataFrame:
     return table.astype(object).where(table.notna(), None)
 
 
+def rerun(name: str, compute: Callable[[], pd.DataFrame], **config: Any) -> None:
+    """Record a run, at the profile paper only."""
+    if profile.current() == "paper":
+        began = time.monotonic()
+        table = known(compute())
+        record(name, table, config=config, seconds=time.monotonic() - began)
+
+
+def _errors(models: Models, task: Any, total: int, name: str) -> tuple[Tensor, dict[str, tuple[Tensor, bool]]]:
+    """Kalman's and the models' last ten errors on the same prompts, and whether a model's are finite everywhere.
+
+    At either profile the prompts are the record's, on which a training is told from the recorded ones by the spread of
+    seeds.
+    """
+    stream = make_generator(f"test {name} paper")
+    best: list[Tensor] = []
+    found: dict[str, list[Tensor]] = {key: [] for key in models}
+    finite = dict.fromkeys(models, True)
+    for p in batches(task, total, generator=stream, size=2_000, dtype=torch.float64):
+        best.append((filters.run_filter(filters.kalman(task), p.x, p.y) - p.y)[:, -10:])
+        with torch.no_grad():
+            for key, model in models.items():
+                errors = model.double().errors(p.x, p.y)
+                finite[key] &= bool(errors.isfinite().all())
+                found[key].append(errors[:, -10:])
+    return torch.cat(best), {key: (torch.cat(parts), finite[key]) for key, parts in found.items()}
+
+
+def _mean(values: Tensor) -> tuple[float, float]:
+    """Mean and standard error."""
+    return values.mean().item(), values.std().item() / max(len(values), 1) ** 0.5
+
+
 def against_kalman(models: Models, task: Any, total: int, *, name: str) -> pd.DataFrame:
     """Risks with 91 to 100 examples, and what they exceed Kalman's by on the same prompts.
 
-    A model that overflows on one of them has no risk to speak of: its row is missing. At either profile the prompts
-    are the record's, on which a training is told from the recorded ones by the spread of seeds.
+    A model that overflows on one of them has no risk to speak of: its row is empty.
     """
-    new = partial(make_generator, f"test {name} paper")
-    everyone = {"Kalman": filters.kalman(task)}
-    for key, model in models.items():
-        model.double()
-        with torch.no_grad():
-            tried = (
-                model.errors(prompt.x, prompt.y).isfinite().all()
-                for prompt in batches(task, total, generator=new(), size=2_000, dtype=torch.float64)
-            )
-            if all(tried):
-                everyone[key] = model
-    table = settled_risk(
-        everyone,
-        task,
-        total,
-        last=10,
-        generator=new(),
-        against="Kalman",
-        size=2_000,
-    )
-    table = table.set_index("method").reindex(["Kalman", *models])
-    return table.rename(columns={"difference": "excess", "difference_se": "excess_se"})
+    best, found = _errors(models, task, total, name)
+    exact = best.square().mean(1)
+    risk, se = _mean(exact)
+    rows = {"Kalman": {"risk": risk, "se": se, "excess": 0.0, "excess_se": 0.0}}
+    for key, (errors, finite) in found.items():
+        rows[key] = dict.fromkeys(rows["Kalman"], np.nan)
+        if finite:
+            squares = errors.square().mean(1)
+            rows[key] = dict(zip(rows[key], (*_mean(squares), *_mean(squares - exact)), strict=True))
+    return pd.DataFrame(rows).T
 
 
 def but_for_outliers(models: Models, task: Any, total: int, *, name: str) -> pd.DataFrame:
     """Errors with 91 to 100 examples, and what they exceed Kalman's by, but for outliers.
 
     An outlier is a prompt on which one of these ten errors is 20 or more, or no number. Excess and risk are those of
-    all other prompts; the Kalman filter reads the same ones, which are the record's at either profile.
+    all other prompts; the Kalman filter reads the same ones.
     """
-    stream = make_generator(f"test {name} paper")
-    squares: list[Tensor] = []
-    wrong: dict[str, list[Tensor]] = {key: [] for key in models}
-    for p in batches(task, total, generator=stream, size=2_000, dtype=torch.float64):
-        floor = filters.run_filter(filters.kalman(task), p.x, p.y) - p.y
-        squares.append(floor[:, -10:].square())
-        with torch.no_grad():
-            for key, model in models.items():
-                wrong[key].append(model.double().errors(p.x, p.y)[:, -10:])
-    exact = torch.cat(squares)
+    best, found = _errors(models, task, total, name)
+    exact = best.square()
     level = exact.mean().item()
     rows = {"Kalman": {"risk": level, "excess": 0.0, "excess_se": 0.0, "outliers": 0}}
-    for key, parts in wrong.items():
-        errors = torch.cat(parts)
+    for key, (errors, _) in found.items():
         well = (errors.abs() < 20).all(1)
-        excess = (errors.square() - exact)[well].mean(1)
+        excess, se = _mean((errors.square() - exact)[well].mean(1))
         rows[key] = {
-            "risk": level + excess.mean().item(),
-            "excess": excess.mean().item(),
-            "excess_se": excess.std().item() / max(len(excess), 1) ** 0.5,
+            "risk": level + excess,
+            "excess": excess,
+            "excess_se": se,
             "outliers": int((~well).sum()),
             "worst": min(errors.abs().nan_to_num(nan=torch.inf).max().item(), 1e300),
         }
@@ -376,7 +431,7 @@ def two_speeds(names: Iterable[str], depths: Sequence[int], seeds: int, total: i
             generator=make_generator("floor of two speeds"),
             dtype=torch.float64,
         ).x
-        errors = floors.linear_drift_errors(x.numpy(), task)[:, -10:].mean(1)
+        errors = theory.floors.linear_drift_errors(x.numpy(), task)[:, -10:].mean(1)
         table["drift"], table["floor"] = name, errors.mean()
         table["floor_se"] = errors.std(ddof=1) / len(errors) ** 0.5
         table["λ by layer"] = [" ".join(f"{lam:.3f}" for lam in models[key].lam.tolist()) for key in table.method]
@@ -384,6 +439,78 @@ def two_speeds(names: Iterable[str], depths: Sequence[int], seeds: int, total: i
     table = pd.concat(tables, ignore_index=True)
     table[["layers", "seed"]] = table.method.str.split("/", expand=True).astype(int)
     return table.drop(columns="method")
+
+
+def memories_of_one_layer(gammas: Iterable[float]) -> pd.DataFrame:
+    """Exact errors of one layer, by γ: with its best forgetting factor, and with the best weights on positions."""
+    rows = []
+    for gamma in gammas:
+        task = drifting(gamma)
+        one = theory.one_layer.training_error(task, lam=theory.one_layer.optimal_forgetting(task))
+        rows.append({"γ": gamma, "one λ": one, "any weights on positions": theory.one_layer.position_error(task)})
+    return pd.DataFrame(rows).set_index("γ")
+
+
+def gap_closed(speeds: pd.DataFrame, law: pd.DataFrame, gammas: Iterable[float] = GAMMAS[1:]) -> pd.DataFrame:
+    """Errors by drift, and shares of one layer's gap to the floor that another memory and a second layer close.
+
+    Args:
+        speeds: the record of :func:`two_speeds`, drifts that are a sum of two.
+        law: the record of :func:`depth_law`, for drifts of one speed.
+        gammas: those drifts.
+    """
+    rows = []
+    for name, pair in TWO.items():
+        task = two_timescales(10, 100, gammas=pair)
+        here = speeds[speeds.drift == name]
+        risk, floor = here.groupby("layers").risk.mean(), here.floor.iloc[0]
+        best = theory.one_layer.training_error(task, lam=theory.one_layer.optimal_forgetting(task))
+        by_memory = (best - theory.one_layer.position_error(task)) / (best - floor)
+        rows.append((f"{pair[0]} and {pair[1]}", *risk[[1, 2, 4]], floor, by_memory))
+    memories = memories_of_one_layer(gammas)
+    mean = by_depth(law[law.family == "GLA"], ["γ", "layers"]).excess
+    for gamma, best, others in memories.itertuples():
+        floor = law[(law["γ"] == gamma) & (law.family == "Kalman")].risk.iloc[0]
+        by_memory = (best - others) / mean[gamma, 1]
+        rows.append((f"{gamma} alone", *(floor + mean[gamma][[1, 2, 4]]), floor, by_memory))
+    columns = ["drift", "one layer", "two", "four", "floor", "closed by any memory"]
+    table = pd.DataFrame(rows, columns=columns).set_index("drift")
+    one, two = table["one layer"], table["two"]
+    return table.assign(**{"closed by a second layer": (one - two) / (one - table.floor)})
+
+
+def errors_by_examples(task: DriftingRegression, lengths: Iterable[int]) -> dict[str, np.ndarray]:
+    """Exact errors of one layer and of the Kalman filter after so many examples, over the zero predictor's."""
+    lengths = np.asarray(list(lengths))
+    shorter = [replace(task, n=int(n)) for n in lengths]
+    longest = replace(task, n=int(lengths.max()))
+    x = longest.sample(400, generator=make_generator("floor")).x.numpy()
+    best = [theory.one_layer.training_error(t, lam=theory.one_layer.optimal_forgetting(t)) for t in shorter]
+    errors = {
+        "zero predictor": np.full(len(lengths), theory.one_layer.zero_predictor(task)),
+        "linear attention": np.array([theory.one_layer.training_error(t, lam=1.0) for t in shorter]),
+        "GLA": np.array(best),
+        "Kalman": theory.floors.kalman_risk(longest, x)[0][lengths],
+    }
+    return {name: e / theory.one_layer.zero_predictor(task) for name, e in errors.items()}
+
+
+def stacks_by_examples(table: pd.DataFrame, task: DriftingRegression, longest: int = 300) -> dict[str, pd.Series]:
+    """Errors of trained stacks by the number of examples, over the zero predictor's; means over seeds.
+
+    Args:
+        table: the record *gla-beyond-contexts*: differences from Kalman's error.
+        task: its task.
+        longest: the most examples.
+    """
+    table = table.assign(stack=table.method.str.split("/").str[0])[table.position <= longest]
+    found = {}
+    for name, shown in (("GLA, 4 layers",) * 2, ("delta rule, 2 layers", "normalised delta rule, 2 layers")):
+        excess = table[table["stack"] == name].groupby("position").difference.mean()
+        x = replace(task, n=longest).sample(400, generator=make_generator("floor")).x.numpy()
+        floor = theory.floors.kalman_risk(replace(task, n=longest), x)[0][excess.index]
+        found[shown] = (excess + floor) / theory.one_layer.zero_predictor(task)
+    return found
 
 
 def steps_down(table: pd.DataFrame, column: str, gamma: float) -> tuple[float, float, float]:
@@ -396,6 +523,23 @@ def steps_down(table: pd.DataFrame, column: str, gamma: float) -> tuple[float, f
         return float((fall.mean() / (fall.std(ddof=1) / len(fall) ** 0.5)).min())
 
     return falls.mean().min(), z(falls), z(means)
+
+
+def kalman_covariances(task: DriftingRegression, prompt: Prompt) -> Tensor:
+    """Covariance of what is not known yet of the weights at the query, one matrix a prompt."""
+    kalman = filters.kalman(task)
+    state = kalman.init(prompt.x.new_zeros(prompt.x.shape[2], prompt.batch))
+    for x, y in zip(prompt.x.permute(1, 2, 0)[:-1], prompt.y.T[:-1], strict=True):
+        state = kalman.step(state, x, y, (state.w_hat * x).sum(0))
+    P: Tensor = state.P.permute(2, 0, 1)
+    return P
+
+
+def cosine(A: Tensor, B: Tensor) -> Tensor:
+    """Cosine between matrices from which their multiple of the identity is subtracted, one a prompt."""
+    identity = torch.eye(A.shape[-1], dtype=A.dtype)
+    rest_A, rest_B = (M - M.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] * identity for M in (A, B))
+    return (rest_A * rest_B).sum((1, 2)) / (rest_A.norm(dim=(1, 2)) * rest_B.norm(dim=(1, 2)))
 
 
 def moments(prompt: Prompt, first_factor: float, second_factors: Sequence[float]) -> list[np.ndarray]:
@@ -429,14 +573,28 @@ def combined(steps: Any) -> np.ndarray:
     return np.concatenate([[1.0, -s_1], -s_2 * powers, s_1 * s_2 * powers])
 
 
+def _slopes(steps: np.ndarray) -> np.ndarray:
+    """Derivatives of :func:`combined` in s_x, s_1 and s_2, one row each."""
+    s_x, s_1, s_2 = steps
+    powers, slopes, none = np.array([1.0, -s_x, s_x**2]), np.array([0.0, -1.0, 2 * s_x]), np.zeros(3)
+    return np.array(
+        [
+            np.concatenate([[0.0, 0.0], -s_2 * slopes, s_1 * s_2 * slopes]),
+            np.concatenate([[0.0, -1.0], none, s_2 * powers]),
+            np.concatenate([[0.0, 0.0], -powers, s_1 * powers]),
+        ]
+    )
+
+
 def least(M: np.ndarray) -> Any:
     """The least loss over the three steps, from a few starts."""
 
-    def loss(steps: np.ndarray) -> float:
-        return combined(steps) @ M @ combined(steps)
+    def loss(steps: Any) -> Any:
+        c = combined(steps)
+        return c @ M @ c, 2 * _slopes(steps) @ M @ c
 
     starts = [(0.5, 0.4, 1.0), (0.2, 0.6, 0.3), (0.0, 0.5, 0.5)]
-    return min((minimize(loss, start) for start in starts), key=lambda fit: fit.fun)
+    return min((minimize(loss, start, jac=True) for start in starts), key=lambda fit: fit.fun)
 
 
 def bounds(gamma: float, factors: Sequence[float], count: int, total: int) -> pd.DataFrame:
@@ -573,6 +731,63 @@ def descend(loss: Objective, theta: np.ndarray, eta: float, steps: int) -> np.nd
     return np.array(values)
 
 
+def hessian(loss: Objective, at: np.ndarray, step: float = 1e-4) -> np.ndarray:
+    """Second derivatives, by central differences of the gradient."""
+    moves = step * np.eye(len(at))
+    H = np.array([(loss(at + e)[1] - loss(at - e)[1]) / (2 * step) for e in moves])
+    return (H + H.T) / 2
+
+
+def minimum(loss: Any, start: Any) -> Any:
+    """Where BFGS ends, begun twice."""
+    options: Any = {"gtol": 1e-12, "maxiter": 1_000}
+    first = minimize(loss, start, jac=True, method="BFGS", options=options)
+    return minimize(loss, first.x, jac=True, method="BFGS", options=options)
+
+
+def convergence(fixed_prompts: Prompt, steps: Mapping[int, int]) -> tuple[pd.DataFrame, dict[int, pd.Series]]:
+    """Condition of the Hessian, slope of the log excess under gradient descent, and the excess along the path.
+
+    Args:
+        fixed_prompts: the training set.
+        steps: of gradient descent, by the number of layers; 0 for the Hessian alone.
+
+    Returns:
+        One row per number of layers: slopes along the path with one and two layers, near the minimum with more; how
+        straight the path is against its step and against the step's logarithm. And the paths, down to 1e-9.
+    """
+    rows, paths = [], {}
+    for layers, count in steps.items():
+        loss, start = objective(layers, fixed_prompts)
+        if count:
+            loss = as_polynomial(layers, fixed_prompts)
+        best = minimum(loss, start)
+        h, directions = np.linalg.eigh(hessian(loss, best.x))
+        row = {"layers": layers, "h least": h[0], "h largest": h[-1], "condition": h[-1] / h[0]}
+        rows.append(row)
+        if not count:
+            continue
+        eta = 0.5 / h[-1]
+        far = descend(loss, start, eta, count) - best.fun
+        paths[layers] = pd.Series(far)[far > 1e-9]
+        if layers < 3:
+            path, seen = far, np.flatnonzero(far > 1e-9)
+            late = seen[far[seen] < 1e-4 * far[0]]
+            seen = late if len(late) > 2 else seen[-3:]
+        else:
+            # The end of the path, without waiting for it: near the minimum, along its slowest direction.
+            slowest = directions[:, 0] * np.sign(directions[:, 0].sum())
+            path = descend(loss, best.x + 1e-2 * slowest, eta, 200) - best.fun
+            seen = np.flatnonzero(path > 1e-12)
+        row["slope"] = np.polyfit(seen, np.log(path[seen]), 1)[0]
+        row["2 ln(1 - h least / 2 h largest)"] = 2 * np.log(1 - eta * h[0])
+        if layers > 1:
+            k = np.flatnonzero(far > 1e-9)[2:]
+            row["R² of a line"] = np.corrcoef(k, np.log(far[k]))[0, 1] ** 2
+            row["R² of a power law"] = np.corrcoef(np.log(k), np.log(far[k]))[0, 1] ** 2
+    return pd.DataFrame(rows).set_index("layers"), paths
+
+
 def landscape(sample: Prompt, factors: Sequence[float], floor: float) -> pd.DataFrame:
     """Least excess error of two layers, and the steps that have it, for every pair of factors."""
     rows = []
@@ -586,9 +801,14 @@ def landscape(sample: Prompt, factors: Sequence[float], floor: float) -> pd.Data
     return pd.DataFrame(rows)
 
 
-def stretched_errors(
-    model: Any, prompt: tuple[np.ndarray, np.ndarray, np.ndarray], by: Any, newest: int | None = None
-) -> np.ndarray:
+def stretched_prompt(n: int = 30) -> Example:
+    """The last examples of a prompt, to three digits, and the weights then."""
+    prompt = drifting(0.95).sample(8, generator=make_generator("equal"), dtype=torch.float64)
+    x, y, w = (part[1].numpy().round(3) for part in (prompt.x, prompt.y, prompt.w))
+    return x[-n - 1 : -1], y[-n - 1 : -1], w[-1]
+
+
+def stretched_errors(model: Any, prompt: Example, by: Any, newest: int | None = None) -> np.ndarray:
     """Error over all queries with the newest examples that many times as long; answering 0 has 1."""
     x, y, w = prompt
     n, d = x.shape
@@ -613,10 +833,43 @@ def starting(layers: int, steps: float = 1.0, d: int = 10) -> Stack:
     return stack
 
 
-def edge(
-    stack: Stack, prompt: tuple[np.ndarray, np.ndarray, np.ndarray], stretches: np.ndarray, ruin: float = 10
-) -> float:
+def edge(stack: Stack, prompt: Example, stretches: np.ndarray, ruin: float = 10) -> float:
     """The first stretch at which it is that many times as wrong as answering 0."""
-    at = np.argmax(stretched_errors(stack, prompt, stretches) >= ruin)
+    ruined = stretched_errors(stack, prompt, stretches) >= ruin
+    if ruined[0] or not ruined.any():
+        raise ValueError(
+            f"stretches must begin before a stack of {stack.layers} layers is {ruin:g} times as wrong as answering 0, "
+            f"and end after that; got {stretches[0]:g} to {stretches[-1]:g}"
+        )
+    at = np.argmax(ruined)
     low, high = stretches[at - 1 : at + 1]
     return float(brentq(lambda by: np.log(stretched_errors(stack, prompt, [by])[0] / ruin), low, high))
+
+
+def stretching_sliders(prompt: Example, stretches: np.ndarray) -> Explorable:
+    """Sliders of the figure of long examples: layers, the length of their steps, how many examples are stretched."""
+    x, y, w = prompt
+    settings = ((1, 1), (4, 1), (8, 1), (8, 2), (4, 3), (8, 3))
+    at = {(k, s): edge(starting(k, s), prompt, stretches) for k, s in settings}
+    one, four = (stretched_errors(starting(k), prompt, stretches[-1:])[0] for k in (1, 4))
+    alone = stretched_errors(starting(4), prompt, stretches, newest=1).max()
+    return explorable(
+        "stretched",
+        slider("layers", 1, 8, value=4, words="L, layers of the stack"),
+        slider("steps", 0.5, 4, step=0.25, value=1, words="length of its steps, over that at the start of training"),
+        slider("long", 1, len(x), value=len(x), words="how many of the newest examples are stretched"),
+        question="How much longer than usual may examples be before a stack is ruined? What changes with more layers, "
+        "what with longer steps? Is a single long example enough?",
+        answer=f"Four layers are ten times as wrong as answering 0 when examples are {at[4, 1]:.1f} times as long, one "
+        f"layer at {at[1, 1]:.1f} times, eight at {at[8, 1]:.1f}. Eight break later than four because each of their "
+        f"steps starts half as long; with steps of equal length, twice those at the start, they break at "
+        f"{at[8, 2]:.1f}. But one layer goes wrong by degrees, a deep stack at once: at {stretches[-1]:g} times one "
+        f"layer is wrong by {one:.0f}, four layers by 10 to the power {np.log10(four):.0f}. Steps three times as long "
+        f"bring the edge to {at[4, 3]:.1f} for four layers and {at[8, 3]:.1f} for eight. One long example, the newest, "
+        f"takes four layers no higher than {alone:.2f}. On normalised tokens lengths do not matter.",
+        x=x.tolist(),
+        y=y.tolist(),
+        w=w.tolist(),
+        stretches=stretches.tolist(),
+        ruin=10,
+    )
