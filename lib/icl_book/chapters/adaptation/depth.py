@@ -850,7 +850,9 @@ def stretching_sliders(prompt: Example, stretches: np.ndarray) -> Explorable:
     """Sliders of the figure of long examples: layers, the length of their steps, how many examples are stretched."""
     x, y, w = prompt
     settings = ((1, 1), (4, 1), (8, 1), (8, 2), (4, 3), (8, 3))
-    at = {(k, s): edge(starting(k, s), prompt, stretches) for k, s in settings}
+    # Farther than is drawn: of fewer examples a stack bears longer ones.
+    farther = np.linspace(1, 10, 91)
+    at = {(k, s): edge(starting(k, s), prompt, farther) for k, s in settings}
     one, four = (stretched_errors(starting(k), prompt, stretches[-1:])[0] for k in (1, 4))
     alone = stretched_errors(starting(4), prompt, stretches, newest=1).max()
     return explorable(
