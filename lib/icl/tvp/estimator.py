@@ -271,7 +271,7 @@ class TVPRegression:
         return self._begin(*table, _index(X, y))
 
     def fit_each(
-        self, X: Any, y: Any, by: Any, time: Any = None, *, errors: str = "raise"
+        self, X: Any, y: Any, by: Any, time: Any = None, *, errors: Any = "raise"
     ) -> dict[Any, "TVPRegression"]:
         """Fit many series in one call, each with inputs, units and variances of its own.
 
