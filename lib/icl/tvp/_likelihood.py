@@ -122,7 +122,7 @@ class Likeliest:
         return search
 
     def of_labels(self, which: Any) -> "Likeliest":
-        """Search of some of the labels (slice, mask)."""
+        """Search of some of the labels, by a mask."""
         search = copy.copy(self)
         for name in ("x", "y", "here", "elapsed"):
             if (part := getattr(self, name)).shape[1] > 1:

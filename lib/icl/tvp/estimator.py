@@ -289,7 +289,7 @@ class TVPRegression:
         Args:
             X: inputs (rows, columns) of all series, one below the other or mixed, each in order of time.
             y: labels (rows,) or (rows, labels).
-            by: name of the series that each row belongs to (rows,), of any kind that can be compared.
+            by: name of the series that each row belongs to (rows,), of any hashable kind.
             time: time or date of each row; one unit a row of its series without it.
             errors: "raise", or "warn": leave out series that `fit` would refuse, with a warning for each.
 
