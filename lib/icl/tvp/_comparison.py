@@ -1,7 +1,8 @@
 """One-step predictions of a fitted regression beside those of simpler methods, on rows that none has learnt from."""
 
 import warnings
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,11 @@ import pandas as pd
 from icl.tasks.series import mean_and_error
 from icl.tvp._state_space import FACTORS, Array
 
+_Setting = TypeVar("_Setting")
 #: Two-sided standard normal quantile of a 90% interval.
 NINETY = 1.6448536269514722
+#: Numbers in windows that are factorised at once.
+_BLOCK = 200_000
 
 
 def compare_methods(model: Any, inputs: Array, labels: Array, times: Array, count: int) -> pd.DataFrame:
@@ -29,28 +33,36 @@ def compare_methods(model: Any, inputs: Array, labels: Array, times: Array, coun
     if judged.sum() < 3 or tried.sum() < 3:
         raise ValueError(f"known must leave labels to judge on, {tried.sum()} before and {judged.sum()} after {count}")
 
-    def fitted(**changes: Any) -> tuple[Array, Array]:
+    def fitted(rows: int = len(labels), **changes: Any) -> tuple[Array, Array]:
         settings = model.get_params() | {"known": count, "keep_path": True} | changes
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the model's own fit has said it
-            again = type(model)(**settings).fit(inputs, labels, times)
+            again = type(model)(**settings).fit(inputs[:rows], labels[:rows], times[:rows])
         return again.predictions_, again.predictions_sd_
 
-    def best(candidates: dict[Any, tuple[Array, Array]]) -> tuple[Any, tuple[Array, Array]]:
-        return min(candidates.items(), key=lambda item: np.mean((labels - item[1][0])[tried] ** 2))
+    def best(candidates: Iterable[_Setting], method: Callable[[_Setting, int], tuple[Array, Array]]) -> _Setting:
+        # A prediction of a known row needs no later one.
+        return min(
+            candidates, key=lambda setting: np.mean((labels[:count] - method(setting, count)[0])[tried[:count]] ** 2)
+        )
 
-    plain = {"drift": "none", "process": "random walk", "noise": None}
+    def window(length: int, rows: int = len(labels)) -> tuple[Array, Array]:
+        return rolling(x[:rows], labels[:rows], length)
+
+    def faded(factor: float, rows: int = len(labels)) -> tuple[Array, Array]:
+        return fitted(rows, **plain | {"forgetting": factor})
+
+    plain: dict[str, Any] = {"drift": "none", "process": "random walk", "noise": None}
     last = pd.Series(labels).shift().ffill().to_numpy()
     jump = np.sqrt(np.nanmean((labels - last)[known] ** 2))
     x = np.column_stack([np.ones(len(inputs)), inputs]) if model.fit_intercept else inputs
     lengths = np.unique(np.geomspace(k + 2, max(count // 2, k + 3), 12).astype(int))
-    length, window = best({K: rolling(x, labels, K) for K in lengths.tolist()})
-    factor, faded = best({lam: fitted(**plain | {"forgetting": lam}) for lam in FACTORS[1:]})
+    length, factor = best(lengths.tolist(), window), best(FACTORS[1:], faded)
     methods = {
         "last label": ("", (last, np.full(len(labels), jump))),
         "constant coefficients": ("", fitted(**plain | {"forgetting": None})),
-        "rolling window": (length, window),
-        "forgetting factor": (factor, faded),
+        "rolling window": (length, window(length)),
+        "forgetting factor": (factor, faded(factor)),
         "self-tuned forgetting": ("", fitted(**plain | {"forgetting": "self-tuned"})),
         "this model": ("", fitted()),
     }
@@ -77,12 +89,17 @@ def rolling(x: Array, y: Array, length: int) -> tuple[Array, Array]:
     scale = np.sqrt((xs**2).mean(0))
     scale[scale == 0] = 1.0
     mean, sd = np.full(len(y), np.nanmean(y[: k + 3])), np.full(len(y), np.nanstd(y))
-    for t in np.flatnonzero(seen >= k + 2):
-        rows = slice(max(seen[t] - length, 0), seen[t])
-        U, s, V = np.linalg.svd(xs[rows] / scale, full_matrices=False)
-        kept = s > 1e-9 * s[0]
-        pull = U[:, kept] @ ((V[kept] @ (x[t] / scale)) / s[kept])
-        fit = U[:, kept] @ (U[:, kept].T @ ys[rows])
-        noise = ((ys[rows] - fit) ** 2).sum() / max(len(fit) - int(kept.sum()), 1)
-        mean[t], sd[t] = pull @ ys[rows], np.sqrt(noise * (1 + pull @ pull))
+    size, xs = np.minimum(seen, length), xs / scale
+    for n in np.unique(size[seen >= k + 2]):
+        full = np.flatnonzero(size == n)
+        for t in np.array_split(full, -(-len(full) * n * k // _BLOCK)):
+            rows = seen[t, None] - n + np.arange(n)
+            U, s, V = np.linalg.svd(xs[rows], full_matrices=False)
+            kept = s > 1e-9 * s[:, :1]
+            U, inverse = U * kept[:, None], np.divide(1.0, s, out=np.zeros_like(s), where=kept)
+            pull = (U @ (inverse[..., None] * (V @ (x[t] / scale)[..., None])))[..., 0]
+            fit = (U @ (U.mT @ ys[rows][..., None]))[..., 0]
+            noise = ((ys[rows] - fit) ** 2).sum(1) / np.maximum(n - kept.sum(1), 1)
+            mean[t] = (pull * ys[rows]).sum(1)
+            sd[t] = np.sqrt(noise * (1 + (pull**2).sum(1)))
     return mean, sd

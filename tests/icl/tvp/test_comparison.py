@@ -5,6 +5,7 @@ import pytest
 
 from icl import TVPRegression
 from icl.tvp._comparison import rolling
+from icl.tvp._state_space import FACTORS
 
 
 def drawn(n=300):
@@ -60,3 +61,17 @@ def test_later_labels_choose_no_setting():
         for labels in (y, np.where(np.arange(300) < 100, y, y[::-1]))
     ]
     assert settings[0] == settings[1]
+
+
+def test_window_and_factor_are_those_of_least_error_on_the_known_rows():
+    """Beside every candidate, run over the whole table."""
+    x, y = drawn()
+    table = TVPRegression(known=100).fit(x, y).compare()
+    judged = np.isfinite(y) & (np.arange(300) > 6) & (np.arange(300) < 100)
+    lengths = np.unique(np.geomspace(5, 50, 12).astype(int)).tolist()
+    windows = {n: rolling(np.column_stack([np.ones(300), x]), y, n)[0] for n in lengths}
+    plain = {"known": 100, "drift": "none", "process": "random walk", "noise": None}
+    faded = {lam: TVPRegression(**plain, forgetting=lam).fit(x, y).predictions_ for lam in FACTORS[1:]}
+    for method, predictions in (("rolling window", windows), ("forgetting factor", faded)):
+        errors = {setting: ((y - mean)[judged] ** 2).mean() for setting, mean in predictions.items()}
+        assert table.loc[method, "setting"] == min(errors, key=lambda setting: errors[setting])
