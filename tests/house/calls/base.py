@@ -104,7 +104,7 @@ def value_of(name, parameter, special, instance):
             return SIZES.get(name, 2)
         if option is bool:
             return False
-    raise LookupError(f"no valid value for {name}: {parameter.annotation}; an entry has to give one")
+    raise LookupError(f"no valid value for {name}: {parameter.annotation}; give one in a table of tests/house/calls")
 
 
 def axes_of(annotation):

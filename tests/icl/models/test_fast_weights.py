@@ -8,8 +8,10 @@ it is used. For the properties of all of them, 1e-11 of the largest value covers
 
 import copy
 import functools
+import importlib
 import math
 import pickle
+import pkgutil
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from icl import filters
+from icl import filters, models
 from icl.experiments.training import AdamW, Config, fit
 from icl.models import operators, s6
 from icl.models.causal import Normalised
@@ -340,6 +342,18 @@ def layers(d, dtype=torch.float64):
         "gated delta stack": LayeredDelta(GatedDeltaStack(d, 3, **kind)),
     }
     return {name: shaken(layer) for name, layer in made.items()}
+
+
+def test_every_layer_of_the_library_is_among_these():
+    """Whichever module of `icl.models` defines it."""
+    for module in pkgutil.iter_modules(models.__path__, "icl.models."):
+        importlib.import_module(module.name)
+    below, kinds = [FastWeights], {type(layer) for layer in layers(1).values()}
+    while below:
+        kind = below.pop()
+        below += kind.__subclasses__()
+        public = kind.__module__.startswith("icl.") and not kind.__name__.startswith("_") and kind is not FastWeights
+        assert kind in kinds or not public, f"{kind.__name__} has no example in layers(): give it one"
 
 
 NAMES = list(layers(1))
