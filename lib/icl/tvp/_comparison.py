@@ -25,9 +25,9 @@ def compare_methods(model: Any, inputs: Array, labels: Array, times: Array, coun
     """
     here, k = np.isfinite(labels), inputs.shape[1] + bool(model.fit_intercept)
     known = np.arange(len(labels)) < count
-    tried, judged = here & known & (np.arange(len(labels)) > 2 * k), here & ~known
-    if judged.sum() < 3 or tried.sum() < 3:
-        raise ValueError(f"known must leave labels to judge on, {tried.sum()} before and {judged.sum()} after {count}")
+    tried, test = here & known & (np.arange(len(labels)) > 2 * k), here & ~known
+    if test.sum() < 3 or tried.sum() < 3:
+        raise ValueError(f"known must leave labels to judge on, {tried.sum()} before and {test.sum()} after {count}")
 
     def fitted(**changes: Any) -> tuple[Array, Array]:
         settings = model.get_params() | {"known": count, "keep_path": True} | changes
@@ -55,14 +55,14 @@ def compare_methods(model: Any, inputs: Array, labels: Array, times: Array, coun
         "this model": ("", fitted()),
     }
     rows, variance = {}, np.nanvar(labels[known])
-    own = (labels - methods["this model"][1][0])[judged]
+    reference = (labels - methods["this model"][1][0])[test]
     for name, (setting, (mean, sd)) in methods.items():
-        error = (labels - mean)[judged]
-        inside = (abs(error) <= NINETY * sd[judged]).astype(float)
+        error = (labels - mean)[test]
+        inside = (abs(error) <= NINETY * sd[test]).astype(float)
         lags = int(1.5 * len(error) ** (1 / 3))
         rows[name] = (
             *mean_and_error(error**2 / variance, lags=lags),
-            *mean_and_error((error**2 - own**2) / variance, lags=lags),
+            *mean_and_error((error**2 - reference**2) / variance, lags=lags),
             *mean_and_error(inside, lags=lags),
             setting,
         )
@@ -80,9 +80,9 @@ def rolling(x: Array, y: Array, length: int) -> tuple[Array, Array]:
     for t in np.flatnonzero(seen >= k + 2):
         rows = slice(max(seen[t] - length, 0), seen[t])
         U, s, V = np.linalg.svd(xs[rows] / scale, full_matrices=False)
-        kept = s > 1e-9 * s[0]
-        pull = U[:, kept] @ ((V[kept] @ (x[t] / scale)) / s[kept])
-        fit = U[:, kept] @ (U[:, kept].T @ ys[rows])
-        noise = ((ys[rows] - fit) ** 2).sum() / max(len(fit) - int(kept.sum()), 1)
+        nonzero = s > 1e-9 * s[0]
+        pull = U[:, nonzero] @ ((V[nonzero] @ (x[t] / scale)) / s[nonzero])
+        fit = U[:, nonzero] @ (U[:, nonzero].T @ ys[rows])
+        noise = ((ys[rows] - fit) ** 2).sum() / max(len(fit) - int(nonzero.sum()), 1)
         mean[t], sd[t] = pull @ ys[rows], np.sqrt(noise * (1 + pull @ pull))
     return mean, sd

@@ -214,7 +214,7 @@ def text_tasks(
     tasks = {}
     for part in ("train", "validation"):
         texts = labelled_texts(corpus, part)
-        table = encoded(texts, encode, between=_BETWEEN[corpus])
+        table = encoded(texts, encode, separator=_BETWEEN[corpus])
         tasks[part] = InContextText(
             table, texts.labels, words, n, *TEXT_LENGTHS[corpus], tuple(encode(" ->")), tuple(encode("\n"))
         )
