@@ -103,10 +103,10 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--page", help="one chapter, such as adaptation/depth")
     what.add_argument("--records", action="store_true", help="make the recorded runs")
     parser.add_argument("--all", action="store_true", help="with --records: those too that are current")
-    asked = parser.parse_args(arguments)
-    if asked.page:
-        return chapters.run_command(lambda: one_page(asked.page), chapters.built() / "page")
-    return chapters.run_command(lambda: make_records(anew=asked.all))
+    options = parser.parse_args(arguments)
+    if options.page:
+        return chapters.run_command(lambda: one_page(options.page), chapters.built() / "page")
+    return chapters.run_command(lambda: make_records(anew=options.all))
 
 
 if __name__ == "__main__":

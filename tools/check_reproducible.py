@@ -59,8 +59,8 @@ def difference(page: str, again: nbformat.NotebookNode, solutions: bool) -> str:
         return "It was not run as it is now: run `make book`."
     mine, other = (notebooks.page_cells(n) for n in (run, again))
     if not solutions:
-        asked = notebooks.page_cells(runs.download(page))
-        mine = [cell for cell, twin in zip(mine, asked, strict=True) if not notebooks.solves(twin)]
+        download = notebooks.page_cells(runs.download(page))
+        mine = [cell for cell, twin in zip(mine, download, strict=True) if not notebooks.solves(twin)]
     if [c.source for c in mine] != [c.source for c in other]:
         return "The download has other cells than the page."
     for number, (cell, twin) in enumerate(zip(mine, other, strict=True), 1):

@@ -137,16 +137,16 @@ def place_formulas(body: Tag, formulas: dict[tuple[str, bool], int]) -> None:
 
 def place_pictures(body: Tag, page: str, site: Path) -> dict[str, bytes]:
     """Have a page show pictures of the e-book's own, each kept once; return them by name."""
-    kept = dict[str, bytes]()
+    pictures = dict[str, bytes]()
     for picture in body.find_all("img"):
         path = site / posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(picture["src"])))
         data = pdf.built_file(path).read_bytes()
         name = f"pictures/{hashlib.sha256(data).hexdigest()[:16]}{path.suffix}"
-        kept[name] = data
+        pictures[name] = data
         picture["src"] = name
         for attribute in ("loading", "width", "height"):  # a picture has its size, and a page its width
             del picture[attribute]
-    return kept
+    return pictures
 
 
 def core_mathml(mathml: str, tex: str) -> str:
@@ -187,9 +187,9 @@ def _styled(letter: str, variant: str) -> str:
     """The mathematical character for a letter in a style such as `bold`; empty if Unicode has none."""
     style = variant.upper().replace("BOLD-", "BOLD ")
     name = re.sub(r"^(LATIN|GREEK) | LETTER|LUNATE ", "", unicodedata.name(letter, ""))
-    for whole in (f"MATHEMATICAL {style} {name}", f"{style} {name}"):
+    for full_name in (f"MATHEMATICAL {style} {name}", f"{style} {name}"):
         try:
-            return unicodedata.lookup(whole)
+            return unicodedata.lookup(full_name)
         except KeyError:
             continue
     return ""
@@ -205,10 +205,10 @@ def as_html(page: str, title: str, body: Tag) -> str:
         for link in drawing.find_all("a"):
             link.insert(0, BeautifulSoup(f"<title>{html.escape(_words(link))}</title>", "html.parser"))
     styles = [style.extract().get_text() for style in body.find_all("style")]
-    own = "".join(f"<style>{style}</style>" for style in dict.fromkeys(styles) if "#" in style)
+    sheets = "".join(f"<style>{style}</style>" for style in dict.fromkeys(styles) if "#" in style)
     return (
         f'<!DOCTYPE html><html lang="en" xml:lang="en"><head><title>{html.escape(title)}</title>'
-        f'<link rel="stylesheet" type="text/css" href="book.css">{own}</head>'
+        f'<link rel="stylesheet" type="text/css" href="book.css">{sheets}</head>'
         f'<body><section id="{pdf.key(page)}">{body.decode_contents()}</section></body></html>'
     )
 
@@ -243,12 +243,12 @@ class Converter:
         One that is wider than a phone has a class that says which part of its size fits, in tenths.
         """
         listed = list(formulas)
-        made = self.tab.evaluate(_TO_MATHML, listed)
-        made = [core_mathml(text, tex) for text, (tex, _) in zip(made, listed, strict=True)]
-        tenths = [max(5, int(10 * PHONE / max(width, 1))) for width in self.tab.evaluate(_WIDTHS, made)]
+        markup = self.tab.evaluate(_TO_MATHML, listed)
+        markup = [core_mathml(text, tex) for text, (tex, _) in zip(markup, listed, strict=True)]
+        tenths = [max(5, int(10 * PHONE / max(width, 1))) for width in self.tab.evaluate(_WIDTHS, markup)]
         return [
             text.replace("<math ", f'<math class="fit-{part}" ', 1) if part < 10 else text
-            for text, part in zip(made, tenths, strict=True)
+            for text, part in zip(markup, tenths, strict=True)
         ]
 
     def xhtml(self, text: str) -> str:
@@ -273,15 +273,15 @@ def bind(parts: Sequence[pdf.Part], site: Path, open_converter: Callable[[Sequen
     for page, body in bodies.items():
         place_formulas(body, formulas)
         files |= place_pictures(body, page, site)
-    made = open_converter([document for document, _ in documents.values()])
-    mathml = made.mathml(formulas)
+    converter = open_converter([document for document, _ in documents.values()])
+    mathml = converter.mathml(formulas)
     for page, body in bodies.items():
-        text = made.xhtml(as_html(page, titles[page], body))
+        text = converter.xhtml(as_html(page, titles[page], body))
         files[f"{pdf.key(page)}.xhtml"] = _MARKS.sub(lambda mark: mathml[int(mark[1])], text).encode()
     front = title_page()
     css = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
-    files["title.xhtml"] = made.xhtml(front).encode()
-    files["cover.png"] = made.picture(cover(front, css, files[next(iter(bodies.values())).img["src"]]))
+    files["title.xhtml"] = converter.xhtml(front).encode()
+    files["cover.png"] = converter.picture(cover(front, css, files[next(iter(bodies.values())).img["src"]]))
     files["book.css"] = (css + HtmlFormatter(style="a11y-high-contrast-light").get_style_defs(".highlight")).encode()
     files["nav.xhtml"] = contents(parts, titles).encode()
     reading = ["title.xhtml", "nav.xhtml", *(f"{pdf.key(page)}.xhtml" for page in bodies)]
@@ -301,7 +301,12 @@ def faults(files: Mapping[str, bytes]) -> list[str]:
             except ElementTree.ParseError as error:
                 wrong.append(f"{name} is not XML ({error})")
     ids = {name: [node.get("id") for node in tree.iter() if "id" in node.attrib] for name, tree in trees.items()}
-    wrong += [f"{name} has two #{one}" for name, own in ids.items() for one in set(own) if own.count(one) > 1]
+    wrong += [
+        f"{name} has two #{one}"
+        for name, ids_of_page in ids.items()
+        for one in set(ids_of_page)
+        if ids_of_page.count(one) > 1
+    ]
     for name, node in ((name, node) for name, tree in trees.items() for node in tree.iter()):
         kind = node.tag.rpartition("}")[2]
         if kind in _MOVING or any(attribute.startswith("on") for attribute in node.attrib):
@@ -319,23 +324,23 @@ def faults(files: Mapping[str, bytes]) -> list[str]:
 
 def cover(front: str, css: str, figure: bytes) -> str:
     """The cover as HTML: the title page with the first figure (SVG) in place of its note."""
-    own = ".front-note { display: none } html { border-left: 24px solid #0b5f9e; height: 100% } "
-    own += "body { margin: 0 60px; font-family: sans-serif }"
+    style = ".front-note { display: none } html { border-left: 24px solid #0b5f9e; height: 100% } "
+    style += "body { margin: 0 60px; font-family: sans-serif }"
     address = f"data:image/svg+xml;base64,{base64.b64encode(figure).decode()}"
-    front = front.replace("</head>", f"<style>{css}{own}</style></head>")
+    front = front.replace("</head>", f"<style>{css}{style}</style></head>")
     return front.replace("</section>", f'<img alt="" style="margin-top: 120px" src="{address}"></section>')
 
 
 def title_page() -> str:
     """The title page as HTML."""
-    told = pdf.imprint()
-    lines = {name: told[name] for name in ("title", "subtitle", "authors")} | {
-        "version": f"Version {told['version']}, {told['day']}"
+    imprint = pdf.imprint()
+    lines = {name: imprint[name] for name in ("title", "subtitle", "authors")} | {
+        "version": f"Version {imprint['version']}, {imprint['day']}"
     }
-    said = "".join(f'<p class="front-{name}">{html.escape(text)}</p>' for name, text in lines.items())
-    return f"""<!DOCTYPE html><html lang="en" xml:lang="en"><head><title>{html.escape(told["title"])}</title>
-<link rel="stylesheet" type="text/css" href="book.css"></head><body><section class="front">{said}
-<div class="front-note"><p>© {html.escape(told["copyright"])}.</p><p>This is the still form of a book that runs: its
+    paragraphs = "".join(f'<p class="front-{name}">{html.escape(text)}</p>' for name, text in lines.items())
+    return f"""<!DOCTYPE html><html lang="en" xml:lang="en"><head><title>{html.escape(imprint["title"])}</title>
+<link rel="stylesheet" type="text/css" href="book.css"></head><body><section class="front">{paragraphs}
+<div class="front-note"><p>© {html.escape(imprint["copyright"])}.</p><p>This is the still form of a book that runs: its
 site has the same chapters with sliders under the figures, with all code, and as notebooks. Here figures stand as they
 first appear, with what one finds by moving them. Hints and solutions stand at the end of each chapter. Code that the
 site folds away, the reference of the library and the table of tests are left out.</p></div></section></body></html>"""
@@ -357,15 +362,15 @@ def contents(parts: Sequence[pdf.Part], titles: Mapping[str, str]) -> str:
 
 def package(files: Mapping[str, bytes], reading: Iterable[str]) -> str:
     """The package document: what the book is, its files, and in which order they are read."""
-    told, moment = pdf.imprint(), dates.moment()
-    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{told['title']} {told['version']} {moment.isoformat()}")
+    facts, moment = pdf.imprint(), dates.moment()
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{facts['title']} {facts['version']} {moment.isoformat()}")
     marks = {"nav.xhtml": "nav", "cover.png": "cover-image"}
 
     def item(file: str) -> str:
         holds = [kind for kind, mark in (("mathml", b"<math "), ("svg", b"<svg ")) if mark in files[file]]
         properties = marks.get(file) or (" ".join(holds) if file.endswith(".xhtml") else "")
-        told = f' properties="{properties}"' if properties else ""
-        return f'<item id="{_id(file)}" href="{file}" media-type="{KINDS[Path(file).suffix]}"{told}/>'
+        attribute = f' properties="{properties}"' if properties else ""
+        return f'<item id="{_id(file)}" href="{file}" media-type="{KINDS[Path(file).suffix]}"{attribute}/>'
 
     access = "".join(
         f'<meta property="schema:{key}">{value}</meta>'
@@ -384,12 +389,12 @@ def package(files: Mapping[str, bytes], reading: Iterable[str]) -> str:
 <package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="book" xml:lang="en">
 <metadata xmlns:dc="http://purl.org/dc/elements/1.1/">
 <dc:identifier id="book">urn:uuid:{name}</dc:identifier>
-<dc:title>{html.escape(told["title"])}: {html.escape(told["subtitle"].lower())}</dc:title>
-<dc:creator>{html.escape(told["authors"])}</dc:creator>
+<dc:title>{html.escape(facts["title"])}: {html.escape(facts["subtitle"].lower())}</dc:title>
+<dc:creator>{html.escape(facts["authors"])}</dc:creator>
 <dc:language>en</dc:language>
 <dc:date>{moment:%Y-%m-%d}</dc:date>
 <dc:description>{html.escape(descriptions.description("book/index"))}</dc:description>
-<dc:rights>{html.escape(told["copyright"])}, {LICENCE}</dc:rights>
+<dc:rights>{html.escape(facts["copyright"])}, {LICENCE}</dc:rights>
 <meta property="dcterms:modified">{moment:%Y-%m-%dT%H:%M:%SZ}</meta>
 {access}
 </metadata>
@@ -429,7 +434,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and bind; return an exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=Path, default=chapters.ROOT / "dist" / "learning-to-adapt.epub")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def work() -> int:
         try:
@@ -439,10 +444,10 @@ def main(arguments: list[str] | None = None) -> int:
         except (RuntimeError, Error) as fault:
             print(str(fault).splitlines()[0], file=sys.stderr)
             return 1
-        write(asked.to.resolve(), files)
+        write(options.to.resolve(), files)
         formulas = sum(data.count(b"<math ") for data in files.values())
         pictures = sum(name.startswith("pictures/") for name in files)
-        print(f"{formulas} formulas, {pictures} pictures, {asked.to.stat().st_size / 1e6:.1f} MB. Open {asked.to}")
+        print(f"{formulas} formulas, {pictures} pictures, {options.to.stat().st_size / 1e6:.1f} MB. Open {options.to}")
         return 0
 
     return chapters.run_command(work)

@@ -82,10 +82,10 @@ def put(tree: ast.AST, path: Way, other: ast.AST) -> None:
 
 
 def _like(node: ast.AST, **fields: Any) -> Any:
-    made = copy.copy(node)  # what is below is shared: a tree is changed by what stands in it, and is read as it stands
+    twin = copy.copy(node)  # what is below is shared: a tree is changed by what stands in it, and is read as it stands
     for field, value in fields.items():
-        setattr(made, field, value)
-    return made
+        setattr(twin, field, value)
+    return twin
 
 
 def instead(node: ast.AST) -> Iterator[ast.AST]:
@@ -97,7 +97,7 @@ def instead(node: ast.AST) -> Iterator[ast.AST]:
             if isinstance(op, ORDERED):
                 yield _like(node, left=right, right=left)
             if isinstance(op, ast.MatMult):
-                turned = [s if isinstance(s, ast.Attribute) and s.attr == "T" else _turned(s) for s in (left, right)]
+                turned = [s if isinstance(s, ast.Attribute) and s.attr == "T" else _transpose(s) for s in (left, right)]
                 yield from (_like(node, left=turned[0]), _like(node, right=turned[1]))
         case ast.AugAssign(op=op):
             yield from (_like(node, op=other()) for other in OPERATORS.get(type(op), ()))
@@ -128,8 +128,8 @@ def instead(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Slice(lower=lower, upper=upper, step=step):
             yield from (
                 _like(node, **{field: None})
-                for field, there in (("lower", lower), ("upper", upper), ("step", step))
-                if there is not None
+                for field, value in (("lower", lower), ("upper", upper), ("step", step))
+                if value is not None
             )
         case ast.IfExp(body=body, orelse=orelse):
             yield from (body, orelse)
@@ -141,7 +141,7 @@ def instead(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Pass()
 
 
-def _turned(node: ast.expr) -> ast.expr:
+def _transpose(node: ast.expr) -> ast.expr:
     return ast.Attribute(node, "T", ast.Load())
 
 

@@ -148,10 +148,10 @@ class Source:
 
     def alone(self, mutant: Mutant) -> ast.Module:
         """The function with the fault, in the classes that it is in, and nothing else of the module."""
-        made = self.changed(mutant, lambda: copy.deepcopy(self.function(mutant)))
+        node = self.changed(mutant, lambda: copy.deepcopy(self.function(mutant)))
         for name in reversed(mutant.function.split(".")[:-1]):
-            made = ast.copy_location(ast.ClassDef(name, [], [], [made], []), made)
-        return ast.Module([made], [])
+            node = ast.copy_location(ast.ClassDef(name, [], [], [node], []), node)
+        return ast.Module([node], [])
 
     def texts(self, mutant: Mutant) -> tuple[str, str]:
         """The function as it is and with the fault."""
@@ -164,8 +164,8 @@ def sources(names: list[str]) -> list[Source]:
     lib, found = ROOT / "lib", []
     for path in sorted(lib.rglob("*.py")):
         name = path.relative_to(lib).with_suffix("").as_posix()
-        asked = not names or any(f"{name}/".startswith(f"{one.removesuffix('.py')}/") for one in names)
-        if path.name != "__init__.py" and asked:
+        is_selected = not names or any(f"{name}/".startswith(f"{one.removesuffix('.py')}/") for one in names)
+        if path.name != "__init__.py" and is_selected:
             found.append(Source(name, path))
     if not found:
         raise SystemExit(
@@ -203,22 +203,22 @@ def _unsaid(node: ast.AST, above: ast.AST, field: str) -> bool:
 
 def _instead(node: ast.AST) -> list[ast.AST]:
     """Mutations of a node, without equivalent ones and those of types, devices or redundant guards."""
-    others = list(faults.instead(node))
+    mutations = list(faults.instead(node))
     if not isinstance(node, ast.Call):
-        return others
+        return mutations
     name, named = _called(node), {keyword.arg for keyword in node.keywords}
     dull: list[ast.AST] = []
     if name in CONVERSIONS:
         dull += node.args[:1]
     if name in UNWRAPPED and isinstance(node.func, ast.Attribute):
         dull.append(node.func.value)
-    for other in others:
+    for other in mutations:
         if isinstance(other, ast.Call) and other.func is node.func:
             without = named - {keyword.arg for keyword in other.keywords}
             turned = len(node.args) == 2 and other.args == node.args[::-1]
             if without & KEYWORDS or (turned and name in SYMMETRIC):
                 dull.append(other)
-    return [other for other in others if not any(other is one for one in dull)]
+    return [other for other in mutations if not any(other is one for one in dull)]
 
 
 def _places(function: ast.FunctionDef) -> Iterator[tuple[faults.Way, int, tuple[int, int]]]:
@@ -234,11 +234,11 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[faults.Way, int, tuple[
             continue
         if isinstance(node, ast.stmt):
             statements[way] = (node.lineno, node.col_offset)
-        made = {ast.dump(node)}  # one less than 1 is 0 too
+        seen = {ast.dump(node)}  # one less than 1 is 0 too
         for place, other in enumerate(_instead(node)):
             fits = not isinstance(getattr(node, "ctx", None), ast.Store) or hasattr(other, "ctx")
-            if fits and ast.dump(other) not in made:
-                made.add(ast.dump(other))
+            if fits and ast.dump(other) not in seen:
+                seen.add(ast.dump(other))
                 longest = max((one for one in statements if way[: len(one)] == one), key=len)
                 yield way, place, statements[longest]
     assert ast.dump(function) == original
@@ -423,10 +423,10 @@ def _split(work: Callable[[int], int]) -> tuple[bytes, int]:
             os._exit(status)
     os.close(writing)
     try:
-        said = b""
+        output = b""
         while some := os.read(reading, 2**16):
-            said += some
-        return said, os.waitpid(child, 0)[1]
+            output += some
+        return output, os.waitpid(child, 0)[1]
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -466,8 +466,8 @@ class Bench:
         items = [item for item in self.by_file[path] if not about or "[icl" not in item.nodeid or about in item.nodeid]
         file = self.folder / f"{_hash(str(path.relative_to(ROOT)), about)}.json"
         now = _hash(path.read_text(encoding="utf-8"), self.library)
-        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-        lines: list[Any] = kept["tests"] if kept and kept["of"] == now else []
+        cached = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        lines: list[Any] = cached["tests"] if cached and cached["of"] == now else []
         if len(lines) != len(items):
             self.marks.codes  # noqa: B018 - made here, once, and not in each process
 
@@ -485,8 +485,8 @@ class Bench:
                         print(json.dumps([item.nodeid, failed, *spent, f"{bits:x}"]), file=stream, flush=True)
                 return 0
 
-            said, status = _split(work)
-            lines = [json.loads(line) for line in said.decode().splitlines()]
+            output, status = _split(work)
+            lines = [json.loads(line) for line in output.decode().splitlines()]
             if status or len(lines) != len(items):
                 raise SystemExit(f"{path}: without a fault status {status} after {len(lines)} of {len(items)} tests")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -501,7 +501,7 @@ class Bench:
                 tests.append(Test(item, seconds, wall, int(bits, 16)))
         return tests
 
-    def tried(self, source: Source, mutant: Mutant, tests: list[Test], most: float = math.inf) -> Outcome:
+    def run_tests(self, source: Source, mutant: Mutant, tests: list[Test], most: float = math.inf) -> Outcome:
         """Run the tests that reach a fault, quickest first, until one fails or `most` seconds would be spent."""
         bit = 1 << self.marks.numbers[source.name, *mutant.statement]
         chosen = sorted((test for test in tests if test.reached & bit), key=lambda test: test.seconds)
@@ -526,9 +526,9 @@ class Bench:
                     return 4 if full() else 1
             return 0
 
-        said, status = _split(work)
-        count = len(said) // 4
-        by = chosen[struct.unpack("i", said[-4:])[0]].item.nodeid if count else ""
+        output, status = _split(work)
+        count = len(output) // 4
+        by = chosen[struct.unpack("i", output[-4:])[0]].item.nodeid if count else ""
         if os.WIFSIGNALED(status):
             late = os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
             if os.WTERMSIG(status) == signal.SIGKILL:
@@ -548,11 +548,11 @@ def own_tests(name: str) -> list[Path]:
     if name in ELSEWHERE:
         return [tests / file for file in ELSEWHERE[name]]
     folder, stem = (tests / name).parent, Path(name).name.lstrip("_")
-    others = {path.stem for path in (ROOT / "lib" / name).parent.glob("*.py")} - {stem, Path(name).name}
+    siblings = {path.stem for path in (ROOT / "lib" / name).parent.glob("*.py")} - {stem, Path(name).name}
     files = []
     for file in sorted(folder.glob(f"test_{stem}*.py")):
         aspect = file.stem.removeprefix("test_")
-        longer = any(len(other) > len(stem) and f"{aspect}_".startswith(f"{other}_") for other in others)
+        longer = any(len(other) > len(stem) and f"{aspect}_".startswith(f"{other}_") for other in siblings)
         if f"{aspect}_".startswith(f"{stem}_") and not longer:
             files.append(file)
     return files
@@ -585,7 +585,7 @@ class Kept:
                 continue
             self.rows[row["key"]] = row
 
-    def known(self, key: str, tests: str) -> tuple[Outcome, bool] | None:
+    def lookup(self, key: str, tests: str) -> tuple[Outcome, bool] | None:
         """A mutant's outcome, if nothing has changed that could change it, and whether tests of others were asked."""
         row = self.rows.get(key)
         if row is None or row["kind"] == "not tried":
@@ -612,7 +612,7 @@ class Kept:
             stream.write(json.dumps(row) + "\n")
 
 
-def listed() -> dict[str, dict[str, list[str]]]:
+def allowed_survivors() -> dict[str, dict[str, list[str]]]:
     """Changes of the mutants that may survive, by module and reason."""
     path = ROOT / LISTED
     return (yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None) or {}
@@ -634,11 +634,11 @@ def importers(names: set[str], everything: list[Source]) -> set[str]:
 class Run:
     """The work, in the place of pytest's own loop over its tests."""
 
-    def __init__(self, of: list[Source], chosen: dict[str, list[Mutant]], kept: Kept, wide: bool) -> None:
+    def __init__(self, of: list[Source], chosen: dict[str, list[Mutant]], cache: Kept, wide: bool) -> None:
         self.everything = sources([])
         self.of = {source.name: source for source in of}
         self.sample = chosen
-        self.kept, self.wide = kept, wide
+        self.kept, self.wide = cache, wide
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
         self.status = 0
         about = set(self.sample)
@@ -666,7 +666,7 @@ class Run:
         for name, survivors in left.items():
             if survivors and self.wide:
                 start, before = time.monotonic(), self.counts[name].copy()
-                self._others(bench, name, survivors)
+                self._try_other_tests(bench, name, survivors)
                 if before != self.counts[name]:
                     self._report(name, time.monotonic() - start)
         for name, survivors in left.items():
@@ -689,15 +689,15 @@ class Run:
     def _module(self, bench: Bench, name: str) -> list[tuple[Mutant, str, Outcome]]:
         """Try a module's mutants by its own tests; those that survive without a reason."""
         start, survivors = time.monotonic(), []
-        reasons = {one: why for why, changes in listed().get(name, {}).items() for one in changes}
+        reasons = {one: why for why, changes in allowed_survivors().get(name, {}).items() for one in changes}
         for mutant in self.sample[name]:
             key, tests, label = self._key(mutant)
-            known = self.kept.known(key, tests)
+            known = self.kept.lookup(key, tests)
             if known is None:
-                asked = [test for path in own_tests(name) for test in bench.without_fault(path)]
+                tests_to_run = [test for path in own_tests(name) for test in bench.without_fault(path)]
                 about = "" if Path(name).name.startswith("_") else f"[{_dotted(name)}."
-                asked += [test for path in self.house for test in bench.without_fault(path, about)]
-                outcome = bench.tried(self.of[name], mutant, asked)
+                tests_to_run += [test for path in self.house for test in bench.without_fault(path, about)]
+                outcome = bench.run_tests(self.of[name], mutant, tests_to_run)
                 self.kept.keep(key, tests, mutant, outcome, wide=False)
             else:
                 outcome = known[0]
@@ -716,17 +716,17 @@ class Run:
         self._report(name, time.monotonic() - start)
         return survivors
 
-    def _others(self, bench: Bench, name: str, survivors: list[tuple[Mutant, str, Outcome]]) -> None:
+    def _try_other_tests(self, bench: Bench, name: str, survivors: list[tuple[Mutant, str, Outcome]]) -> None:
         """Try what has survived by the tests of others, as far as they are quick."""
         near = {path for other in importers({name}, self.everything) for path in own_tests(other)}
-        others = sorted(near - {*own_tests(name), *self.house})
+        files = sorted(near - {*own_tests(name), *self.house})
         for one in list(survivors):
             mutant, _, first = one
             key, tests, _ = self._key(mutant)
-            known = self.kept.known(key, tests)
+            known = self.kept.lookup(key, tests)
             if known is None or not known[1]:
-                asked = [test for path in others for test in bench.without_fault(path)]
-                outcome = bench.tried(self.of[name], mutant, asked, most=MOST)
+                tests_to_run = [test for path in files for test in bench.without_fault(path)]
+                outcome = bench.run_tests(self.of[name], mutant, tests_to_run, most=MOST)
                 outcome = Outcome(outcome.kind, outcome.by, outcome.tests + first.tests)
                 self.kept.keep(key, tests, mutant, outcome, wide=True)
             else:
@@ -751,9 +751,9 @@ def _line(count: Counter[str]) -> str:
     )
 
 
-def run(of: list[Source], chosen: dict[str, list[Mutant]], kept: Kept, wide: bool) -> int:
+def run(of: list[Source], chosen: dict[str, list[Mutant]], cache: Kept, wide: bool) -> int:
     """Try a sample; the exit status."""
-    work = Run(of, chosen, kept, wide)
+    work = Run(of, chosen, cache, wide)
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
         options = ["-qq", "-s", "--tb=native", "--no-header", "--no-summary", "-pno:cacheprovider"]

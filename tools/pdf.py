@@ -83,9 +83,9 @@ def article(site: Path, page: str) -> tuple[BeautifulSoup, Tag]:
 
 def strip(document: BeautifulSoup, body: Tag) -> None:
     """Leave of an article what shows without a screen's means: of folds the derivations only."""
-    for gone in body.select(SCREEN_ONLY):
-        if not gone.decomposed:
-            gone.decompose()
+    for element in body.select(SCREEN_ONLY):
+        if not element.decomposed:
+            element.decompose()
     for fold in body.select("details"):
         if fold.decomposed:
             continue
@@ -122,7 +122,7 @@ def prepare(document: BeautifulSoup, body: Tag, page: str) -> None:
         if formula.find_parent(["h1", "h2", "h3", "h4"]):
             continue
         formula["role"] = "img"
-        formula["aria-label"] = source = _spoken(formula.get_text())
+        formula["aria-label"] = source = _bare_tex(formula.get_text())
         # Its letters belong to style sheets, which a tag cannot hold: too small to be seen, the source stands for them.
         text = document.new_tag("span", attrs={"class": "print-tex tex2jax_ignore mathjax_ignore"}, string=source)
         formula.append(text)
@@ -134,7 +134,7 @@ def prepare(document: BeautifulSoup, body: Tag, page: str) -> None:
                 text.replace_with(re.sub(r"\s+", " ", text))
 
 
-def _spoken(source: str) -> str:
+def _bare_tex(source: str) -> str:
     """A formula's TeX without the marks around it."""
     return " ".join(re.sub(r"^\s*\\[(\[]|\\[)\]]\s*$", "", source).split())
 
@@ -146,7 +146,7 @@ def connect(bodies: dict[str, Tag], file: Callable[[str], str] = lambda page: ""
         bodies: the articles by the names of their pages.
         file: name of the file that a page has to itself, if it has one.
     """
-    there = {(page, tag["id"]) for page, body in bodies.items() for tag in body.select("[id]")}
+    anchors = {(page, tag["id"]) for page, body in bodies.items() for tag in body.select("[id]")}
     used = set[tuple[str, str]]()
     for page, body in bodies.items():
         for link in body.select("a[href]"):
@@ -156,7 +156,7 @@ def connect(bodies: dict[str, Tag], file: Callable[[str], str] = lambda page: ""
             name, fragment = target.path.removeprefix("/").removesuffix(".html"), unquote(target.fragment)
             if name not in bodies:
                 link.unwrap()
-            elif (name, fragment) in there:
+            elif (name, fragment) in anchors:
                 used.add((name, fragment))
                 link["href"] = f"{file(name)}#{key(name)}--{fragment}"
             else:
@@ -291,12 +291,12 @@ def imprint() -> dict[str, str]:
 def front(site: Path) -> str:
     """The title page, and what a reader of paper should know."""
     built_file(site / "index.html")
-    told = imprint()
-    lines = {name: told[name] for name in ("title", "subtitle", "authors")}
-    lines["version"] = f"Version {told['version']}, printed from the site built on {told['day']}"
-    said = "".join(f'<p class="print-{name}">{html.escape(text)}</p>' for name, text in lines.items())
-    return f"""<section class="print-front"><div>{said}</div>
-<div class="print-note"><p>© {html.escape(told["copyright"])}.</p>
+    facts = imprint()
+    lines = {name: facts[name] for name in ("title", "subtitle", "authors")}
+    lines["version"] = f"Version {facts['version']}, printed from the site built on {facts['day']}"
+    paragraphs = "".join(f'<p class="print-{name}">{html.escape(text)}</p>' for name, text in lines.items())
+    return f"""<section class="print-front"><div>{paragraphs}</div>
+<div class="print-note"><p>© {html.escape(facts["copyright"])}.</p>
 <p>The book runs: <code>make book</code> executes every chapter and builds a site, and this is its print. On paper
 there are no sliders: figures stand as they first appear, with what one finds by moving them. Code that the site folds
 away, hints, and solutions of the exercises are left out, and so are the reference of the library and the table of
@@ -380,15 +380,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse the command line and print; return an exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=Path, default=chapters.ROOT / "dist" / "learning-to-adapt.pdf")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def work() -> int:
         try:
-            sheets = make(parts_of(chapters.ROOT / "_toc.yml"), chapters.built() / "html", asked.to.resolve())
+            sheets = make(parts_of(chapters.ROOT / "_toc.yml"), chapters.built() / "html", options.to.resolve())
         except RuntimeError as fault:
             print(fault, file=sys.stderr)
             return 1
-        print(f"{sheets} pages, {asked.to.stat().st_size / 1e6:.1f} MB. Open {asked.to}")
+        print(f"{sheets} pages, {options.to.stat().st_size / 1e6:.1f} MB. Open {options.to}")
         return 0
 
     # A build that is at work empties the site that is to be printed.

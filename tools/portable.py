@@ -56,7 +56,7 @@ print(json.dumps({"OPENBLAS_CORETYPE": "+".join(blas), "ATEN_CPU_CAPABILITY": at
 """
 
 
-def chosen(environment: Mapping[str, str]) -> dict[str, str] | None:
+def probe(environment: Mapping[str, str]) -> dict[str, str] | None:
     """Ask the libraries what code they choose in this environment; None where the processor cannot run it.
 
     They take code that the processor lacks without a word and die at the first product, so the probe computes some.
@@ -67,12 +67,12 @@ def chosen(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 def acting(names: list[str], environment: Mapping[str, str]) -> Iterator[str]:
     """Those of the processors that make a difference here; a line for each of the others."""
-    own = chosen(environment)
+    native = probe(environment)
     for name in names:
-        asked, got = PROCESSORS[name], chosen(environment | PROCESSORS[name])
-        if got is None or any(got[key] != asked[key] for key in got.keys() & asked.keys()):
+        wanted, got = PROCESSORS[name], probe(environment | PROCESSORS[name])
+        if got is None or any(got[key] != wanted[key] for key in got.keys() & wanted.keys()):
             print(f"{name} is left out: this machine cannot stand in for it.", flush=True)
-        elif got == own:
+        elif got == native:
             print(f"{name} is left out: this machine computes like it.", flush=True)
         else:
             yield name
@@ -198,18 +198,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", nargs="+", help="these chapters, such as adaptation/depth")
     parser.add_argument("--on", nargs="+", choices=PROCESSORS, help="these processors only")
     parser.add_argument("--tests", action="store_true", help="the tests too, but for those of the browser")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def work() -> int:
         environment, wrong = runs.kernel_environment(), []
-        pages = [f"book/{page.removeprefix('book/')}" for page in asked.page or ()] or chapters.with_cells()
-        names = acting(asked.on or list(PROCESSORS), environment)
-        if not (asked.all or asked.page):
+        pages = [f"book/{page.removeprefix('book/')}" for page in options.page or ()] or chapters.with_cells()
+        names = acting(options.on or list(PROCESSORS), environment)
+        if not (options.all or options.page):
             pages, names = fitting(pages, check_reproducible.commit(), SECONDS), itertools.islice(names, 1)
         for name in names:
             print(f"Chapters on {name}:", flush=True)
             wrong += [f"{page} on {name}" for page in compare(pages, environment | PROCESSORS[name])]
-            if asked.tests:
+            if options.tests:
                 tests = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "--ignore=tests/browser"]
                 around = os.environ | PROCESSORS[name]
                 if subprocess.run(tests, cwd=chapters.ROOT, env=around, check=False).returncode:

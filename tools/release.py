@@ -85,11 +85,11 @@ def version(root: Path = chapters.ROOT) -> str:
 
 def tagged(tag: str, root: Path = chapters.ROOT) -> None:
     """Broken unless this tag is the version, and the changelog has its day."""
-    own = version(root)
-    if tag != f"v{own}":
-        raise chapters.Broken(f"the tag is {tag!r}, the version is {own}: they should be the same")
-    if f"## [{own}] - unreleased" in (root / "CHANGELOG.md").read_text(encoding="utf-8"):
-        raise chapters.Broken(f"CHANGELOG.md: version {own} is unreleased; give it the day of CITATION.cff")
+    current = version(root)
+    if tag != f"v{current}":
+        raise chapters.Broken(f"the tag is {tag!r}, the version is {current}: they should be the same")
+    if f"## [{current}] - unreleased" in (root / "CHANGELOG.md").read_text(encoding="utf-8"):
+        raise chapters.Broken(f"CHANGELOG.md: version {current} is unreleased; give it the day of CITATION.cff")
 
 
 def files_in(folder: Path) -> dict[str, Path]:
@@ -106,12 +106,12 @@ def files_in(folder: Path) -> dict[str, Path]:
 
 def archive(target: Path, members: Mapping[str, Path | bytes]) -> Path:
     """Write a zip of these members, in a folder of the zip's name."""
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zip_file:
         for name, content in sorted(members.items()):
             data = content if isinstance(content, bytes) else content.read_bytes()
             if fault := local(data):
                 raise chapters.Broken(f"{target.name}: {name} names a path of this computer: {fault}")
-            made.writestr(f"{target.stem}/{name}", data)
+            zip_file.writestr(f"{target.stem}/{name}", data)
     return target
 
 
@@ -197,8 +197,8 @@ def wheel(folder: Path) -> Path:
     done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise chapters.Broken(f"pyproject.toml: the package cannot be built: {done.stderr.strip()[-500:]}")
-    (made,) = folder.glob("*.whl")
-    return made
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 def put_together(built: Built, out: Path, release: str, legal: Iterable[Path]) -> list[Path]:
@@ -207,7 +207,7 @@ def put_together(built: Built, out: Path, release: str, legal: Iterable[Path]) -
     plan = {"syllabi.md": syllabi()}
     site = {name: path for name, path in files_in(built.site).items() if Path(name).name != ".buildinfo"}
     stem = f"{NAME}-{release}"
-    made = [
+    paths = [
         archive(
             out / f"{stem}-students.zip",
             {**words, **plan, **_start(release, "for students", _FOR_STUDENTS), **for_students(built.kit)},
@@ -219,21 +219,21 @@ def put_together(built: Built, out: Path, release: str, legal: Iterable[Path]) -
         archive(out / f"{stem}-site.zip", {**words, **site}),
     ]
     for source, name in ((built.pdf, f"{stem}.pdf"), (built.epub, f"{stem}.epub"), (built.wheel, built.wheel.name)):
-        made.append(shutil.copyfile(source, out / name))
+        paths.append(shutil.copyfile(source, out / name))
     if built.materials is not None:
-        made.append(bill(built.materials, out / f"{stem}.cdx.json"))
-    (out / SUMS).write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(made)), encoding="ascii")
-    return [*made, out / SUMS]
+        paths.append(bill(built.materials, out / f"{stem}.cdx.json"))
+    (out / SUMS).write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(paths)), encoding="ascii")
+    return [*paths, out / SUMS]
 
 
 def bill(source: Path, target: Path) -> Path:
     """Copy a software bill of materials; Broken if it is none, lists nothing, or names a path of this computer."""
     data = source.read_bytes()
     try:
-        told = json.loads(data)
+        content = json.loads(data)
     except ValueError as error:
         raise chapters.Broken(f"{source.name} is no JSON: {error}") from error
-    if not isinstance(told, dict) or told.get("bomFormat") != "CycloneDX" or not told.get("components"):
+    if not isinstance(content, dict) or content.get("bomFormat") != "CycloneDX" or not content.get("components"):
         raise chapters.Broken(f"{source.name} is no bill of materials in CycloneDX, or lists nothing")
     if fault := local(data):
         raise chapters.Broken(f"{source.name} names a path of this computer: {fault}")
@@ -252,16 +252,18 @@ def verify(folder: Path) -> list[str]:
     sums = folder / SUMS
     if not sums.is_file():
         return [f"{SUMS} is not there"]
-    said = {name: one for one, name in (line.split("  ", 1) for line in sums.read_text("ascii").splitlines())}
-    there = {path.name: path for path in folder.iterdir() if path.name != SUMS}
-    wrong = [f"{name} is missing" for name in said if name not in there]
-    wrong += [f"{name} has no sum" for name in sorted(there) if name not in said]
-    return wrong + [f"{name} has changed" for name, one in said.items() if name in there and digest(there[name]) != one]
+    sums_by_name = {name: one for one, name in (line.split("  ", 1) for line in sums.read_text("ascii").splitlines())}
+    files = {path.name: path for path in folder.iterdir() if path.name != SUMS}
+    wrong = [f"{name} is missing" for name in sums_by_name if name not in files]
+    wrong += [f"{name} has no sum" for name in sorted(files) if name not in sums_by_name]
+    return wrong + [
+        f"{name} has changed" for name, one in sums_by_name.items() if name in files and digest(files[name]) != one
+    ]
 
 
 def release(out: Path) -> list[Path]:
     """Make a release of what is built, beside its folder: what an earlier one left there stays until it is whole."""
-    own = version()
+    current = version()
     books = [chapters.ROOT / "dist" / f"{NAME}.{kind}" for kind in ("pdf", "epub")]
     for book in books:
         if not book.is_file():
@@ -270,22 +272,22 @@ def release(out: Path) -> list[Path]:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
-        made = _made(draft, own, *books)
+        paths = _build_release(draft, current, *books)
         shutil.rmtree(out, ignore_errors=True)
         draft.rename(out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return [out / path.name for path in made]
+    return [out / path.name for path in paths]
 
 
-def _made(out: Path, own: str, pdf: Path, epub: Path) -> list[Path]:
+def _build_release(out: Path, current: str, pdf: Path, epub: Path) -> list[Path]:
     dist = chapters.ROOT / "dist"
     with tempfile.TemporaryDirectory() as folder:
         # Made by the release's workflow alone: the tool is no part of the lock.
         materials = dist / f"{NAME}.cdx.json"
-        made, found = wheel(Path(folder)), materials if materials.is_file() else None
-        built = Built(chapters.built() / "html", dist / "course", pdf, epub, made, found)
-        return put_together(built, out, own, [chapters.ROOT / name for name in LEGAL])
+        wheel_, found = wheel(Path(folder)), materials if materials.is_file() else None
+        built = Built(chapters.built() / "html", dist / "course", pdf, epub, wheel_, found)
+        return put_together(built, out, current, [chapters.ROOT / name for name in LEGAL])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -295,26 +297,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tag", help="refuse unless this is the version everywhere, such as v0.1.0")
     parser.add_argument("--check", action="store_true", help="look at the version and the tag, and make nothing")
     parser.add_argument("--verify", action="store_true", help="compare a release with its sums, and make nothing")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def look() -> int:
-        if asked.verify:
-            wrong = verify(asked.to.resolve())
+        if options.verify:
+            wrong = verify(options.to.resolve())
             print("\n".join(wrong) or f"As its {SUMS} says.")
             return int(bool(wrong))
-        if asked.tag is not None:
-            tagged(asked.tag)
+        if options.tag is not None:
+            tagged(options.tag)
         print(f"Version {version()}.")
         return 0
 
     def make() -> int:
-        if asked.tag is not None:
-            tagged(asked.tag)
-        for path in release(asked.to.resolve()):
+        if options.tag is not None:
+            tagged(options.tag)
+        for path in release(options.to.resolve()):
             print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")
         return 0
 
-    if asked.verify or asked.check:
+    if options.verify or options.check:
         return chapters.run_command(look)
     return chapters.run_command(make)
 

@@ -29,8 +29,8 @@ _CHECK = re.compile(r"(<p class='icl-check' id='(check-[^']+)'.*?</code>)", re.S
 
 def figure_id(spec: dict[str, Any]) -> str:
     """The id of a figure on its page, from its specification: whole words of what names it, 50 characters at most."""
-    whole = nodes.make_id(f"fig-{transclude.function(spec) or runs.heading(spec)}")
-    return whole if len(whole) <= 50 else whole[:51].rpartition("-")[0]
+    full = nodes.make_id(f"fig-{transclude.function(spec) or runs.heading(spec)}")
+    return full if len(full) <= 50 else full[:51].rpartition("-")[0]
 
 
 def figure_name(page: str, spec: dict[str, Any]) -> str:

@@ -12,9 +12,9 @@ def bounds(documented: Any) -> dict[str, str]:
     """The bounds that the annotations of a function or class declare, as a page writes them."""
     from icl import _bounds  # with it comes PyTorch, which a page that is built alone does not load
 
-    made = [documented, documented.__init__] if inspect.isclass(documented) else [inspect.unwrap(documented)]
+    callables = [documented, documented.__init__] if inspect.isclass(documented) else [inspect.unwrap(documented)]
     hints: dict[str, Any] = {}
-    for annotated in made:
+    for annotated in callables:
         hints |= typing.get_type_hints(annotated, include_extras=True)
     return {name: str(found[1]) for name, hint in hints.items() if (found := _bounds.bound_of(hint))}
 
@@ -25,10 +25,10 @@ def _write(app: Sphinx, what: str, name: str, documented: Any, options: Any, lin
         return
     known = bounds(documented)
     for place, line in enumerate(lines):
-        if (said := re.match(r"(\s+)([\w, ]+): ", line)) and (names := said[2].split(", ")):
-            told = [known[one] for one in names if one in known and known[one] != "any number"]
-            if told:
-                lines[place] = f"{said[0]}({', '.join(dict.fromkeys(told))}) {line[said.end() :]}"
+        if (entry := re.match(r"(\s+)([\w, ]+): ", line)) and (names := entry[2].split(", ")):
+            declared = [known[one] for one in names if one in known and known[one] != "any number"]
+            if declared:
+                lines[place] = f"{entry[0]}({', '.join(dict.fromkeys(declared))}) {line[entry.end() :]}"
 
 
 def setup(app: Sphinx) -> None:

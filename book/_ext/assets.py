@@ -45,8 +45,8 @@ def _vega(bundle: Path) -> None:
     first = f"// {versions}\n(() => {{".encode()
     # With what draws the charts comes the font that measures them.
     last = f"}})();\nwindow.iclFont = {json.dumps(charts.font_face(400) + charts.font_face(500))};\n".encode()
-    there = bundle.read_bytes() if bundle.is_file() else b""
-    if not (there.startswith(first) and there.endswith(last)):
+    content = bundle.read_bytes() if bundle.is_file() else b""
+    if not (content.startswith(first) and content.endswith(last)):
         script = vl_convert.javascript_bundle(vl_version=charts._VEGALITE)
         _mend(bundle, first + script.encode() + b"\n" + last)
 

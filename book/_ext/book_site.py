@@ -231,8 +231,8 @@ def _repository(app: Sphinx, config: Any) -> None:
         config.html_theme_options |= {"repository_url": url, "repository_branch": branch, "use_repository_button": True}
         if url.startswith("https://github.com/"):
             owner, project = name.lower().split("/")
-            own = project == f"{owner}.github.io"
-            config.html_baseurl = f"https://{owner}.github.io/" + ("" if own else f"{name.split('/')[-1]}/")
+            is_user_site = project == f"{owner}.github.io"
+            config.html_baseurl = f"https://{owner}.github.io/" + ("" if is_user_site else f"{name.split('/')[-1]}/")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def title(page: str) -> str:
 
 def pages() -> list[str]:
     """Document names of the whole book, in the reader's order, from `_toc.yml`; Broken if one has no file."""
-    names = _listed(words(ROOT / "_toc.yml"))
+    names = _parse_toc(words(ROOT / "_toc.yml"))
     for name in names:
         if not (ROOT / f"{name}.md").is_file():
             raise Broken(f"_toc.yml: {name}: there is no {name}.md")
@@ -98,7 +98,7 @@ def pages() -> list[str]:
 
 
 @cache
-def _listed(text: str) -> tuple[str, ...]:
+def _parse_toc(text: str) -> tuple[str, ...]:
     """All files that a table of contents names, in its order."""
 
     def walk(node: Any) -> list[str]:
@@ -180,8 +180,8 @@ def records_of(text: str) -> list[str]:
 
 def answers_of(text: str) -> list[str]:
     """Labels of the sealed answers that a chapter compares attempts with."""
-    asked = r"""\b(?:check\(\s*\w+\s*,|seal\()\s*["']([^"']+)["']"""
-    return list(dict.fromkeys(m for cell in code_cells(text) for m in re.findall(asked, cell)))
+    pattern = r"""\b(?:check\(\s*\w+\s*,|seal\()\s*["']([^"']+)["']"""
+    return list(dict.fromkeys(m for cell in code_cells(text) for m in re.findall(pattern, cell)))
 
 
 def makes_records(text: str) -> bool:

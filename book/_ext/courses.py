@@ -125,7 +125,7 @@ class Syllabus:
         return tuple(page for session in self.sessions for page in session.chapters)
 
 
-def listed() -> list[str]:
+def taught_chapters() -> list[str]:
     """The chapters that may be taught, in the reader's order."""
     return chapters.in_parts()
 
@@ -142,43 +142,43 @@ def card(page: str, text: str | None = None) -> Card:
 
 def graph() -> dict[str, tuple[str, ...]]:
     """The chapters, in the reader's order, and those that each one's card asks for."""
-    return {page: card(page).asks for page in listed()}
+    return {page: card(page).asks for page in taught_chapters()}
 
 
-def behind(asked: dict[str, tuple[str, ...]], page: str) -> set[str]:
+def behind(asks: dict[str, tuple[str, ...]], page: str) -> set[str]:
     """Everything a chapter rests on, directly or not; Broken if it rests on itself."""
-    found, open_ = set[str](), list(asked.get(page, ()))
+    found, open_ = set[str](), list(asks.get(page, ()))
     while open_:
         if (one := open_.pop()) not in found:
             found.add(one)
-            open_ += asked.get(one, ())
+            open_ += asks.get(one, ())
     if page in found:
         raise chapters.Broken(f"{page}.md: by its card and those it links, it asks for itself")
     return found
 
 
-def bare(asked: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def bare(asks: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """The same graph without the links that others imply."""
-    rests = {page: behind(asked, page) for page in asked}
+    rests = {page: behind(asks, page) for page in asks}
     return {
         page: tuple(one for one in ones if not any(one in rests[other] for other in ones if other != one))
-        for page, ones in asked.items()
+        for page, ones in asks.items()
     }
 
 
-def faults(asked: dict[str, tuple[str, ...]]) -> list[str]:
+def faults(asks: dict[str, tuple[str, ...]]) -> list[str]:
     """Problems of the cards' links: a cycle, a link to no chapter or to a later one, a chapter without a link."""
-    order, wrong = list(asked), []
-    for number, (page, ones) in enumerate(asked.items()):
+    order, wrong = list(asks), []
+    for number, (page, ones) in enumerate(asks.items()):
         for one in ones:
-            if one not in asked:
+            if one not in asks:
                 wrong.append(f"{page}: asks for {one}, which is no chapter")
             elif order.index(one) >= number:
                 wrong.append(f"{page}: asks for {one}, which comes later")
         if not ones and number:
             wrong.append(f"{page}: asks for no chapter")
         try:
-            behind(asked, page)
+            behind(asks, page)
         except chapters.Broken as fault:
             wrong.append(str(fault))
     return wrong
@@ -212,8 +212,8 @@ def _worked_out(page: str, text: str) -> list[Exercise]:
         )
         if solution is None:
             raise chapters.Broken(f"{page}.md: {each['label']} has no solution")
-        said = each["kind"].lower()
-        kind = "open" if "open" in said else "paper" if "paper" in said else "code"
+        kind_name = each["kind"].lower()
+        kind = "open" if "open" in kind_name else "paper" if "paper" in kind_name else "code"
         work = {
             "paper": PAPER + A_SOLUTION * _read(_CELL.sub("", solution[0])),
             "code": CODE + A_LINE * _lines(solution[0]),
@@ -238,7 +238,7 @@ def _lines(solution: str) -> int:
 
 def every_exercise() -> dict[str, Exercise]:
     """All exercises of the book by label."""
-    return {each.label: each for page in listed() for each in exercises(page)}
+    return {each.label: each for page in taught_chapters() for each in exercises(page)}
 
 
 def syllabi() -> dict[str, Syllabus]:
@@ -275,30 +275,30 @@ def unsound(syllabus: Syllabus, about: dict[str, tuple[str, ...]]) -> list[str]:
         syllabus: it.
         about: the chapters that each problem set is about.
     """
-    asked, known, wrong = graph(), every_exercise(), []
-    there, missing = list[str](), dict[str, None]()
+    asks, known, wrong = graph(), every_exercise(), []
+    placed, missing = list[str](), dict[str, None]()
     taught = set(syllabus.chapters)
     for session in syllabus.sessions:
         for page in session.chapters:
-            if page not in asked:
+            if page not in asks:
                 wrong.append(f"the book has no chapter {page}")
                 continue
-            wrong += [f"{page} stands twice"] if page in there else []
-            wrong += [f"{page} comes before {one}" for one in asked[page] if one in taught and one not in there]
-            missing |= {one: None for one in asked[page] if one not in taught}
-            there.append(page)
+            wrong += [f"{page} stands twice"] if page in placed else []
+            wrong += [f"{page} comes before {one}" for one in asks[page] if one in taught and one not in placed]
+            missing |= {one: None for one in asks[page] if one not in taught}
+            placed.append(page)
         for label in session.exercises:
             if label not in known:
                 wrong.append(f"the book has no exercise {label}")
-            elif known[label].page not in there:
+            elif known[label].page not in placed:
                 wrong.append(f"{label} is set before {known[label].page}")
         if session.problem_set and session.problem_set not in about:
             wrong.append(f"there is no problem set {session.problem_set}")
         for deck in session.decks:
             shown = shown_in(deck)
             wrong += [f"there are no slides {deck}"] if shown is None else []
-            wrong += [f"slides {deck} come before {page}" for page in shown or () if page not in there]
-        late = [page for page in about.get(session.problem_set, ()) if page not in there]
+            wrong += [f"slides {deck} come before {page}" for page in shown or () if page not in placed]
+        late = [page for page in about.get(session.problem_set, ()) if page not in placed]
         wrong += [f"{session.problem_set} is handed out before {page}" for page in late]
     set_ = [label for session in syllabus.sessions for label in session.exercises]
     wrong += [f"{label} is set twice" for label in dict.fromkeys(set_) if set_.count(label) > 1]

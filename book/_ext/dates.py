@@ -15,14 +15,14 @@ def moment() -> datetime.datetime:
     """The time that all that is built carries: SOURCE_DATE_EPOCH, or the commit's; in a copy without, the release's."""
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     if not given:
-        given = _committed()
+        given = _commit_seconds()
     if not given:
         day = yaml.safe_load(chapters.words(chapters.ROOT / "CITATION.cff"))["date-released"]
         return datetime.datetime.fromisoformat(f"{day}T00:00:00+00:00")
     return datetime.datetime.fromtimestamp(int(given), tz=datetime.UTC)
 
 
-def _committed() -> str:
+def _commit_seconds() -> str:
     """Seconds of the commit that is checked out; empty where there is none, or no git."""
     command = ["git", "log", "-1", "--format=%ct"]
     try:

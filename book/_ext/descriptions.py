@@ -21,14 +21,14 @@ _LETTERS = {called: letter for letter, called in searching.LETTERS.items() if le
 
 def description(page: str) -> str:
     """One sentence on a page, of at most 200 characters, in plain text."""
-    return _found(chapters.source(page))
+    return _describe(chapters.source(page))
 
 
 @cache  # a page is described in its own head and by its neighbours
-def _found(source: str) -> str:
+def _describe(source: str) -> str:
     head = re.match(r"---\n(.*?)\n---\n", source, re.S)
-    if head and (own := re.search(r"^description: (.*)$", head[1], re.M)):
-        return own[1].strip('"')
+    if head and (field := re.search(r"^description: (.*)$", head[1], re.M)):
+        return field[1].strip('"')
     text = source[head.end() :] if head else source
     return _first(_paragraph(text.partition("\n## In short\n")[2]) or _paragraph(text))
 

@@ -252,8 +252,8 @@ _SHORT = {r"Figs?": "Figure", r"Thm": "Theorem", r"App\.?": "Appendix", r"eqs?\.
 
 def _spelt_out(source: str) -> str:
     """The place in a paper, in whole words."""
-    for short, whole in _SHORT.items():
-        source = re.sub(rf"\b{short}(?= )", whole, source)
+    for short, full in _SHORT.items():
+        source = re.sub(rf"\b{short}(?= )", full, source)
     return source.replace("§", "section ")
 
 
@@ -372,11 +372,11 @@ class Notation(Generated):
 
     def run(self) -> list[nodes.Node]:
         """Name the rows."""
-        made = super().run()
-        rows = [row for node in made for body in node.findall(nodes.tbody) for row in body.findall(nodes.row)]
+        content = super().run()
+        rows = [row for node in content for body in node.findall(nodes.tbody) for row in body.findall(nodes.row)]
         for row, symbol in zip(rows, notation.SYMBOLS, strict=True):
             row["ids"].append(searching.anchor(symbol.code))
-        return made
+        return content
 
     def shown(self) -> list[Path]:
         """The module that holds it."""
@@ -393,8 +393,8 @@ class Notation(Generated):
 
 def first_use(names: list[str], texts: dict[str, str]) -> str | None:
     """The first page, in the reader's order, whose text uses one of these names."""
-    asked = re.compile("|".join(rf"(?<!\w){re.escape(name)}s?(?!\w)" for name in names), re.I)
-    return next((page for page, text in texts.items() if asked.search(text)), None)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(name)}s?(?!\w)" for name in names), re.I)
+    return next((page for page, text in texts.items() if pattern.search(text)), None)
 
 
 class Terms(Generated):
@@ -415,8 +415,8 @@ class Terms(Generated):
         lines = ["```{glossary}"]
         for entry in sorted(chapters.loaded(chapters.words(self._list())), key=lambda entry: entry["term"].lower()):
             try:
-                for field, said in entry.items():
-                    only_words(said, f"{self._list().name}: {entry['term']}: {field}")
+                for field, text in entry.items():
+                    only_words(text, f"{self._list().name}: {entry['term']}: {field}")
             except chapters.Broken as fault:
                 raise self.error(f"terms: {fault}") from fault
             names = [entry["term"], *filter(None, [entry.get("also")])]
@@ -466,10 +466,10 @@ def recorded_times() -> str:
     rows, every = [], dict[str, dict[str, Any]]()
     for page in chapters.pages():
         used = {name: evidence.recorded(name).provenance for name in chapters.records_of(chapters.source(page))}
-        made = {name: each for name, each in used.items() if each["command"] == "make paper"}
-        every |= made
-        if made:
-            rows.append((sum(each["seconds"] for each in made.values()), page, len(made)))
+        timed = {name: each for name, each in used.items() if each["command"] == "make paper"}
+        every |= timed
+        if timed:
+            rows.append((sum(each["seconds"] for each in timed.values()), page, len(timed)))
     shown = [[f"[](/{page}.md)", str(count), f"{seconds / 60:.0f}"] for seconds, page, count in sorted(rows)[::-1]]
     total = sum(each["seconds"] for each in every.values())
     shown.append(["**all, each once**", f"**{len(every)}**", f"**{total / 60:.0f}**"])
@@ -501,9 +501,9 @@ def test_functions() -> dict[str, tuple[str, str]]:
     found = {}
     for path in _test_files():
         where = path.relative_to(chapters.ROOT / "tests").as_posix()
-        for name, said in _tests(chapters.words(path)):
+        for name, summary in _tests(chapters.words(path)):
             anchor = f"{where}-{name}".replace("/", "-").replace(".py", "").replace("_", "-").lower()
-            found[f"{where}::{name}"] = (anchor, said)
+            found[f"{where}::{name}"] = (anchor, summary)
     return found
 
 

@@ -32,7 +32,7 @@ def numbers(tag: str) -> list[str]:
     return re.findall(_NUMBER, tag)
 
 
-def _named(paragraph: str) -> list[re.Match[str]]:
+def _references(paragraph: str) -> list[re.Match[str]]:
     return list(_NAMED.finditer(re.sub(r"\$[^$]*\$|`[^`]*`", lambda m: " " * len(m.group()), paragraph)))
 
 
@@ -45,24 +45,24 @@ def faults(texts: dict[str, str], untold: dict[str, dict[str, str]]) -> list[str
     """Numbers that a page neither shows nor links, in sentences; `untold` has those shown nowhere, by page."""
     shown, wrong = tagged(texts), list[str]()
     for page, text in texts.items():
-        told, used = untold.get(page, {}), set[str]()
+        exempt, used = untold.get(page, {}), set[str]()
         parts = prose.paragraphs(text)
         beside = {
             found[1]
             for part in parts
-            for found in _named(part)
+            for found in _references(part)
             if any(found[1] in shown.get(other, ()) for other in _linked(page, part))
         }
         for part in parts:
-            for found in _named(part):
+            for found in _references(part):
                 used.add(found[1])
-                if found[1] not in shown[page] | beside | set(told):
+                if found[1] not in shown[page] | beside | set(exempt):
                     around = part[max(0, found.start() - 40) : found.end() + 20]
                     wrong.append(
                         f"{page}.md: this page does not show equation ({found[1]}), nor does one that it links beside "
                         f"the number, in: …{around}…"
                     )
-        for number in told:
+        for number in exempt:
             if number not in used:
                 wrong.append(f"book/equations.yml: {page} does not name ({number})")
             elif number in shown[page] | beside:

@@ -46,7 +46,7 @@ class Figure(NamedTuple):
 
 
 @cache
-def drawn(text: str) -> tuple[Figure, ...]:
+def find_figures(text: str) -> tuple[Figure, ...]:
     """The figures that a chapter's cells draw."""
     found, known = list[Figure](), dict[str, ast.expr]()
     for source, line in chapters.cells(text):
@@ -66,16 +66,16 @@ def _kind(node: ast.AST) -> str | None:
 
 
 def _figure(node: Any, line: int, known: dict[str, ast.expr]) -> Figure:
-    said: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for keyword in node.keywords:
         value = _read(keyword.value, known)
-        said |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
+        arguments |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
     kind = _kind(node) or ""
     names = _CALLS[kind]
-    axes = {name: said[name] if isinstance(said.get(name), str) else None for name in names}
-    title = said.get("title")
+    axes = {name: arguments[name] if isinstance(arguments.get(name), str) else None for name in names}
+    title = arguments.get("title")
     measured = "value_title" if "value_title" in names else names[-1]
-    limits = any(said.get(name, ()) not in ((), None) for name in ("floors", "stars", "best"))
+    limits = any(arguments.get(name, ()) not in ((), None) for name in ("floors", "stars", "best"))
     return Figure(line, title if isinstance(title, str) else COMPUTED, axes, axes[measured] or "", limits)
 
 
@@ -104,8 +104,8 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
                 return left | right
             return left + right if isinstance(left, str) and isinstance(right, str) else COMPUTED
         case ast.Subscript(slice=ast.Constant()):
-            whole = _read(node.value, known, depth + 1)
-            return whole.get(node.slice.value, COMPUTED) if isinstance(whole, dict) else COMPUTED
+            mapping = _read(node.value, known, depth + 1)
+            return mapping.get(node.slice.value, COMPUTED) if isinstance(mapping, dict) else COMPUTED
     return COMPUTED
 
 
@@ -126,7 +126,7 @@ def has_unit(title: str) -> bool:
 def faults(text: str, without_floor: set[str]) -> list[str]:
     """Problems of a chapter's figures, in sentences; `without_floor` are titles of figures that have none."""
     wrong = []
-    for figure in drawn(text):
+    for figure in find_figures(text):
         where = f"the figure {figure.title!r}, cell at line {figure.line}"
         for name, title in figure.axes.items():
             if title is None or title.strip() in ("", COMPUTED):

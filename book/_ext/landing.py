@@ -92,14 +92,14 @@ class Proved(SphinxRole):
             found = transclude.proof(self.name, self.text)
             page = transclude.page_of(found)
             self.env.note_dependency(str(measurements.place(page)))
-            whole = transclude.sentence(found, transclude.run_of(page))
+            sentence = transclude.sentence(found, transclude.run_of(page))
         except chapters.Broken as fault:
             logger.warning("%s", fault, location=self.get_location())
             return [nodes.inline("", self.text)], []
         target = self.env.app.builder.get_relative_uri(self.env.docname, page)
         place = f"#check-{found.where}" if found.role == "measured" else ""
         link = nodes.reference("", "", internal=True, refuri=target + place, classes=["icl-proved"])
-        link["reftitle"] = f"{chapters.title(page)}: “{whole}”"
+        link["reftitle"] = f"{chapters.title(page)}: “{sentence}”"
         link += nodes.Text(found.words)
         return [link], []
 

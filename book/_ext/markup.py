@@ -30,12 +30,12 @@ def faults(text: str) -> list[str]:
         wrong += [f"line {number} has the invisible character U+{ord(sign):04X}" for sign in _INVISIBLE.findall(line)]
     _walk(lines, head, len(lines), wrong, words)
     plain = re.sub(r"\$\$.*?\$\$|\$[^$\n]*\$|(`+)(?!`).+?(?<!`)\1(?!`)", " ", "\n".join(words), flags=re.S)
-    for said, file in _PICTURE.findall(plain):
+    for alt, file in _PICTURE.findall(plain):
         name = file.rsplit("/", 1)[-1]
         if re.match(r"[a-z]+:|//", file):
             wrong.append(f"the picture {file!r} is from elsewhere: pages need no network, put it beside the page")
-        if said.strip() in (file, name, name.rsplit(".", 1)[0]) or len(said.split()) < LEAST:
-            wrong.append(f"the picture {file!r} needs words for those who cannot see it, got {said!r}")
+        if alt.strip() in (file, name, name.rsplit(".", 1)[0]) or len(alt.split()) < LEAST:
+            wrong.append(f"the picture {file!r} needs words for those who cannot see it, got {alt!r}")
     for tag in _TAG.findall(plain):
         if not _LAID.fullmatch(tag):
             wrong.append(f"raw HTML, whose links nobody follows: write {' '.join(tag.split())!r} in Markdown")
@@ -60,15 +60,15 @@ def _walk(lines: list[str], at: int, end: int, wrong: list[str], words: list[str
             wrong.append(f"the fence {lines[at].strip()!r} of line {at + 1} has no end")
             close = end
         elif info.startswith("{") and not _VERBATIM.match(info):
-            if re.match(r"\{(image|figure)\}", info) and not _told(lines[at + 1 : close]):
+            if re.match(r"\{(image|figure)\}", info) and not _has_alt(lines[at + 1 : close]):
                 wrong.append(f"the picture of line {at + 1} needs words for those who cannot see it, as :alt:")
             _walk(lines, at + 1, close, wrong, words)
         at = close + 1
 
 
-def _told(options: list[str]) -> bool:
-    said = next((line.split(":alt:", 1)[1] for line in options if line.strip().startswith(":alt:")), "")
-    return len(said.split()) >= LEAST
+def _has_alt(options: list[str]) -> bool:
+    alt = next((line.split(":alt:", 1)[1] for line in options if line.strip().startswith(":alt:")), "")
+    return len(alt.split()) >= LEAST
 
 
 def examine(pages: list[str]) -> None:

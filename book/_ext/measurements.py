@@ -86,7 +86,7 @@ def reading(text: str) -> Mapping[str, int]:
 def counted(text: str) -> Mapping[str, int]:
     """The same, computed: for pieces of a page, too many to remember each."""
     pictures = transclude.pictures(text)
-    text = _main_line(transclude.told(text))
+    text = _main_line(transclude.visible_text(text))
     cells = re.findall(_CELL, text, flags=re.S | re.M)
     shown = [cell for cell in cells if not re.match(r":tags:.*(hide|remove)-(input|cell)", cell)]
     words = re.sub(_CELL, "", text, flags=re.S | re.M)

@@ -73,7 +73,7 @@ def _foot(app: Sphinx, page: str, template: str, context: dict[str, Any], doctre
     title = unescape(re.sub(r"<[^>]+>", "", context["title"]))
     sentence, bibtex = citation(page, title, f"{root}{page}.html" if root else "")
     options, file = app.config.html_theme_options, f"{page}.md"
-    asked = {
+    query = {
         "title": f"{title}: ",
         "body": f"Page: {file}, commit {_state()[0]}\n\nWhat it says:\n\nWhat it should say:\n",
     }
@@ -83,10 +83,10 @@ def _foot(app: Sphinx, page: str, template: str, context: dict[str, Any], doctre
         "name": Path(page).name,
         "short": page.removeprefix("book/"),
         "notebook": context["pathto"](f"_sources/{page}.ipynb", 1),
-        "title": asked["title"],
+        "title": query["title"],
         "file": file,
         # The address has a default, which is another project's.
-        "issue": f"{options['repository_url']}/issues/new?{urlencode(asked)}"
+        "issue": f"{options['repository_url']}/issues/new?{urlencode(query)}"
         if options.get("use_repository_button")
         else "",
     }

@@ -33,8 +33,8 @@ def first_figure(page: str) -> tuple[str, str] | None:
     run = runs.cached(page) if page in chapters.with_cells() else None
     for html in runs.outputs(run, "text/html") if run else []:
         if found := _EMBEDDED.search(html):
-            said = re.search(r'alt="([^"]*)"', found[0])
-            return base64.b64decode(found[1]).decode(), unescape(said[1]) if said else ""
+            alt = re.search(r'alt="([^"]*)"', found[0])
+            return base64.b64decode(found[1]).decode(), unescape(alt[1]) if alt else ""
     return None
 
 

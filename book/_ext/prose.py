@@ -94,17 +94,18 @@ def reasons(page: str) -> list[str]:
     return [piece for pieces in listed.values() for piece in pieces]
 
 
-def faults(source: str, said: list[str], listed: list[str], titles: Sequence[str] = ()) -> list[str]:
+def faults(source: str, sayings: list[str], listed: list[str], titles: Sequence[str] = ()) -> list[str]:
     """Numbers of a page's text that nothing covers, and covers that are not in the text, in sentences.
 
     `listed` are the pieces that have a reason, `titles` those of the figures that the page's run drew.
     """
     text = text_of(source)
     texts = "\n".join([text, *titles])
-    wrong = [f"a cell says {words!r}, the text does not" for words in said if flat(words) not in texts]
+    wrong = [f"a cell says {words!r}, the text does not" for words in sayings if flat(words) not in texts]
     wrong += [f"{piece!r} has a reason but is not in the text" for piece in listed if flat(piece) not in text]
     wrong += [
-        f"no cell says {number!r} in: …{around}…" for number, around in uncovered(text, numbers(text), [*said, *listed])
+        f"no cell says {number!r} in: …{around}…"
+        for number, around in uncovered(text, numbers(text), [*sayings, *listed])
     ]
     return wrong
 
@@ -114,9 +115,9 @@ def examine(pages: list[str], executed: dict[str, nbformat.NotebookNode]) -> Non
     found: list[Any] = []
     for page in pages:
         if page in executed:
-            said = runs.outputs(executed[page], runs.SAID)
+            sayings = runs.outputs(executed[page], runs.SAID)
             titles = [flat(runs.heading(json.loads(chart))) for chart in runs.charts(executed[page])]
-            wrong = faults(chapters.source(page), said, reasons(page), titles)
+            wrong = faults(chapters.source(page), sayings, reasons(page), titles)
             named = [m["name"] for m in runs.GLUE.finditer(chapters.source(page)) if not m["page"]]
             wrong += [f"no cell glues {name!r}" for name in named if name not in runs.values(executed[page])]
             found += [f"{page}.md: {fault}" for fault in wrong]

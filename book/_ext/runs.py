@@ -60,8 +60,8 @@ def inputs_digest(text: str) -> str:
     digest = hashlib.sha256((root / "requirements.lock").read_bytes() + closure.digest(imports).encode())
     rows = [row for path in sorted((root / "book/claims").glob("*.yml")) for row in ledger_rows(path)]
     if _all_literal("claim", code) and "ledger(" not in code:
-        asked = set(chapters.claims_of(text))
-        rows = [row for row in rows if row["id"] in asked]
+        ids = set(chapters.claims_of(text))
+        rows = [row for row in rows if row["id"] in ids]
     digest.update(json.dumps(rows, sort_keys=True, default=str).encode())
     for path in _data_files(text, code):
         digest.update(path.name.encode() + path.read_bytes())
@@ -209,8 +209,8 @@ def kernel_environment(profile: str = "quick", package: Path | None = None) -> d
 
     With one thread two chapters run side by side, and sums come out the same on any number of cores.
     """
-    own = {"ICL_PROFILE": profile, "TQDM_DISABLE": "1", "PYTHONPATH": str(package or chapters.ROOT / "lib")}
-    return os.environ | dict.fromkeys(THREADS, "1") | own
+    settings = {"ICL_PROFILE": profile, "TQDM_DISABLE": "1", "PYTHONPATH": str(package or chapters.ROOT / "lib")}
+    return os.environ | dict.fromkeys(THREADS, "1") | settings
 
 
 @contextlib.contextmanager
@@ -221,8 +221,8 @@ def unpacked_wheel() -> Iterator[Path]:
         done = subprocess.run(command, cwd=chapters.ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise chapters.Broken(f"pyproject.toml: the package cannot be built: {done.stderr.strip()[-500:]}")
-        (made,) = Path(place).glob("*.whl")
-        zipfile.ZipFile(made).extractall(Path(place, "site"))
+        (wheel,) = Path(place).glob("*.whl")
+        zipfile.ZipFile(wheel).extractall(Path(place, "site"))
         yield Path(place, "site")
 
 
@@ -265,7 +265,7 @@ def execute_in_parallel(
     work: Mapping[str, nbformat.NotebookNode], environment: Mapping[str, str], workers: int = WORKERS, **how: Any
 ) -> Iterator[tuple[str, nbformat.NotebookNode, float, str]]:
     """Execute notebooks by name in processes of their own, begun in this order; yield name and `execute`'s answer."""
-    jobs = (joblib.delayed(_named)(name, notebook, environment, how) for name, notebook in work.items())
+    jobs = (joblib.delayed(_execute_named)(name, notebook, environment, how) for name, notebook in work.items())
     try:
         for name, notebook, seconds, error in joblib.Parallel(workers, return_as="generator_unordered")(jobs):
             print(f"{'   FAILED' if error else ' executed'}  {seconds:6.1f} s  {name}", flush=True)
@@ -277,7 +277,9 @@ def execute_in_parallel(
         get_reusable_executor().shutdown(kill_workers=True)
 
 
-def _named(name: str, notebook: nbformat.NotebookNode, environment: Mapping[str, str], how: Mapping[str, Any]) -> Any:
+def _execute_named(
+    name: str, notebook: nbformat.NotebookNode, environment: Mapping[str, str], how: Mapping[str, Any]
+) -> Any:
     return name, *execute(notebook, environment, **how)
 
 

@@ -106,9 +106,9 @@ def forms(tex: str, code: str = "") -> list[str]:
     name = next((word for word in written if word in LETTERS.values()), None)
     found = {code}
     if name and not re.search(r"\\(bar|tilde|hat)", tex):
-        whole = code if code in written else name
+        command = code if code in written else name
         letter = next(letter for letter, called in LETTERS.items() if called == name).lower()
-        found |= {whole, f"\\{whole}", letter + whole.removeprefix(name)}
+        found |= {command, f"\\{command}", letter + command.removeprefix(name)}
     return sorted((found | {re.sub(r"(\d)$", r"_\1", form) for form in found}) - {""})
 
 

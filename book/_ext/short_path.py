@@ -51,11 +51,11 @@ def mark(toctree: str, places: dict[str, int]) -> str:
 
 def _page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Mark the path in the sidebar, and give a chapter's foot its place on it and the next one."""
-    path, link, whole = app.config.icl_path, app.builder.get_relative_uri, context.get("toctree")
-    if whole is None or not path:
+    path, link, toctree = app.config.icl_path, app.builder.get_relative_uri, context.get("toctree")
+    if toctree is None or not path:
         return
     places = {"#" if name == page else link(page, name): at for at, name in enumerate(path, 1)}
-    context["toctree"] = lambda **asked: mark(whole(**asked), places)
+    context["toctree"] = lambda **options: mark(toctree(**options), places)
     if page in chapters.in_parts():
         at = places.get("#", 0)
         after = path[at] if 0 < at < len(path) else None

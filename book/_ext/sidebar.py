@@ -28,15 +28,15 @@ def _titles(environment: Any) -> dict[str, nodes.Element]:
 
 def _short(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Have what makes the lists of pages look at titles, where it is asked for titles only."""
-    whole = context["toctree"]
+    full_toctree = context["toctree"]
 
-    def toctree(**asked: Any) -> Any:
-        if not asked.get("titles_only"):
-            return whole(**asked)
+    def toctree(**options: Any) -> Any:
+        if not options.get("titles_only"):
+            return full_toctree(**options)
         tocs = app.env.tocs
         app.env.tocs = _titles(app.env)  # type: ignore[assignment]
         try:
-            return whole(**asked)
+            return full_toctree(**options)
         finally:
             app.env.tocs = tocs
 

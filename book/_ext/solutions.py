@@ -113,22 +113,22 @@ def label_of(node: ast.AST) -> str | None:
     return None
 
 
-def needed(statements: list[Statement]) -> list[int]:
+def required_statements(statements: list[Statement]) -> list[int]:
     """Numbers of the statements without which the self-checks do not run, or run on other cases."""
-    kept: set[int] = set()
-    asked: list[tuple[str, int]] = []
+    numbers: set[int] = set()
+    queue: list[tuple[str, int]] = []
     for number, statement in enumerate(statements):
         if label_of(statement.node):
-            kept.add(number)
-            asked += [(name, number) for name in statement.reads]
+            numbers.add(number)
+            queue += [(name, number) for name in statement.reads]
     # A generator's numbers depend on all that drew from it before.
     streams = {
         name for s in statements if isinstance(s.node, ast.Assign) and "default_rng" in s.words for name in s.sets
     }
     drawing = {name: s.reads & streams for s in statements if s.defines for name in s.sets}
     seen: set[tuple[str, int]] = set()
-    while asked:
-        name, before = asked.pop()
+    while queue:
+        name, before = queue.pop()
         if (name, before) in seen:
             continue
         seen.add((name, before))
@@ -136,12 +136,12 @@ def needed(statements: list[Statement]) -> list[int]:
             s = statements[number]
             touched = s.reads.union(*(drawing.get(read, ()) for read in s.reads))
             if name in s.sets or (name in streams and name in touched and not s.defines):
-                kept.add(number)
+                numbers.add(number)
                 # What a function reads it reads when it is called.
-                asked += [(read, before if s.defines else number) for read in s.reads]
+                queue += [(read, before if s.defines else number) for read in s.reads]
                 if s.anew(name):
                     break
-    return sorted(kept)
+    return sorted(numbers)
 
 
 class Page:
@@ -156,7 +156,7 @@ class Page:
         self.names: dict[str, Any] = {"__name__": "a chapter"}
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(), _no_checks():
             warnings.simplefilter("ignore")
-            for number in needed(statements):
+            for number in required_statements(statements):
                 exec(statements[number].code, self.names)
         self.names["check"] = exercises.check
 

@@ -47,11 +47,11 @@ def of_session(session: Session, known: dict[str, Exercise]) -> str:
         ]
     if session.exercises:
         each = [known[label] for label in session.exercises]
-        said = [f"{{ref}}`{e.number} {e.title} <{e.label}>` ({KINDS[e.kind]}, {e.minutes}\u00a0min)" for e in each]
-        lines += ["Exercises: " + ", ".join(said), ""]
+        titles = [f"{{ref}}`{e.number} {e.title} <{e.label}>` ({KINDS[e.kind]}, {e.minutes}\u00a0min)" for e in each]
+        lines += ["Exercises: " + ", ".join(titles), ""]
     if session.chapters:
-        asked = courses.questions_about(session.chapters)
-        lines += ["Questions: " + "; ".join(f"{part} {', '.join(map(str, ns))}" for part, ns in asked.items()), ""]
+        questions = courses.questions_about(session.chapters)
+        lines += ["Questions: " + "; ".join(f"{part} {', '.join(map(str, ns))}" for part, ns in questions.items()), ""]
     extras = [f"slides `{name}`" for name in session.decks]
     if session.problem_set:
         extras += [f"problem set `{session.problem_set}`, {span(courses.problem_set(session.problem_set))}"]
@@ -90,9 +90,9 @@ class ShowSyllabus(Generated):
 
     def shown(self) -> list[Path]:
         """The syllabi, and every chapter: its card, its words, its exercises; problem sets and questions."""
-        own = [chapters.ROOT / courses.SYLLABI, *sorted((chapters.ROOT / courses.SETS).glob("ps*.md"))]
-        own += sorted((chapters.ROOT / courses.QUESTIONS).glob("*.yml"))
-        return [*OWN, *own, *(chapters.ROOT / f"{page}.md" for page in courses.listed())]
+        sources = [chapters.ROOT / courses.SYLLABI, *sorted((chapters.ROOT / courses.SETS).glob("ps*.md"))]
+        sources += sorted((chapters.ROOT / courses.QUESTIONS).glob("*.yml"))
+        return [*OWN, *sources, *(chapters.ROOT / f"{page}.md" for page in courses.taught_chapters())]
 
     def markdown(self) -> str:
         """Of the syllabus that is named."""
@@ -112,12 +112,12 @@ class Workload(Generated):
 
     def shown(self) -> list[Path]:
         """Every chapter."""
-        return [*OWN, *(chapters.ROOT / f"{page}.md" for page in courses.listed())]
+        return [*OWN, *(chapters.ROOT / f"{page}.md" for page in courses.taught_chapters())]
 
     def markdown(self) -> str:
         """A row a chapter: minutes to read it, and of its exercises by kind; the last row is the sum."""
         rows, sums = [], [0, 0, 0, 0]
-        for page in courses.listed():
+        for page in courses.taught_chapters():
             each = courses.exercises(page)
             numbers = [courses.reading(page), *(sum(e.minutes for e in each if e.kind == kind) for kind in KINDS)]
             sums = [a + b for a, b in zip(sums, numbers, strict=True)]
@@ -131,10 +131,10 @@ class Workload(Generated):
 ROW, LANE, LEFT, TEXT = 24, 11, 9, 12  # pixels
 
 
-def lanes(asked: dict[str, tuple[str, ...]]) -> dict[str, int]:
+def lanes(asks: dict[str, tuple[str, ...]]) -> dict[str, int]:
     """A lane for each chapter, such that no line runs through another chapter's dot."""
-    order = list(asked)
-    last = {page: max([order.index(p) for p, ones in asked.items() if page in ones], default=-1) for page in order}
+    order = list(asks)
+    last = {page: max([order.index(p) for p, ones in asks.items() if page in ones], default=-1) for page in order}
     free_from, found = list[int](), dict[str, int]()
     for row, page in enumerate(order):
         lane = next((number for number, free in enumerate(free_from) if free <= row), len(free_from))
@@ -147,19 +147,19 @@ def lanes(asked: dict[str, tuple[str, ...]]) -> dict[str, int]:
 def captions() -> dict[str, str]:
     """The first chapter of each part that has chapters, and the part's name."""
     contents = yaml.safe_load(chapters.words(chapters.ROOT / "_toc.yml"))
-    taught = set(courses.listed())
+    taught = set(courses.taught_chapters())
     heads = (
         (next((c["file"] for c in p["chapters"] if c["file"] in taught), None), p["caption"]) for p in contents["parts"]
     )
     return {page: caption for page, caption in heads if page}
 
 
-def picture(asked: dict[str, tuple[str, ...]], heads: dict[str, str], uri: Callable[[str], str]) -> str:
+def picture(asks: dict[str, tuple[str, ...]], heads: dict[str, str], uri: Callable[[str], str]) -> str:
     """The graph as SVG: titles are links, lines and dots have the colour of their part."""
-    drawn, place = courses.bare(asked), lanes(courses.bare(asked))
+    drawn, place = courses.bare(asks), lanes(courses.bare(asks))
     start = LEFT + LANE * (max(place.values()) + 1)
     rows, part, y, number, names = dict[str, float](), dict[str, int](), 0.0, 0, list[str]()
-    for page in asked:
+    for page in asks:
         if page in heads:
             number += 1
             y += ROW * (1.4 if y else 0.6)
@@ -167,7 +167,7 @@ def picture(asked: dict[str, tuple[str, ...]], heads: dict[str, str], uri: Calla
             names.append(f"<text {where}>{html.escape(heads[page])}</text>")
         y += ROW
         rows[page], part[page] = y, number
-    x = {page: LEFT + LANE * place[page] for page in asked}
+    x = {page: LEFT + LANE * place[page] for page in asks}
     trunks, gaps, branches = list[str](), list[str](), list[str]()
     for page, ones in drawn.items():
         for one in ones:
@@ -178,13 +178,13 @@ def picture(asked: dict[str, tuple[str, ...]], heads: dict[str, str], uri: Calla
             corner = f"M{x[one]} {down - abs(turn):g}Q{x[one]} {down:g} {x[one] + turn} {down:g}H{x[page]}"
             branches.append(f'<path class="{colour}" d="{corner}"/>')
     lines = [*trunks, *gaps, *branches]  # a branch passes over the trunks that it crosses
-    dots = [f'<circle class="icl-part{part[page]}" cx="{x[page]}" cy="{rows[page]:g}" r="4"/>' for page in asked]
+    dots = [f'<circle class="icl-part{part[page]}" cx="{x[page]}" cy="{rows[page]:g}" r="4"/>' for page in asks]
     titles = [
         f'<a href="{html.escape(uri(page))}">'
         f'<text x="{start}" y="{rows[page] + 4:g}">{html.escape(courses.title(page))}</text></a>'
-        for page in asked
+        for page in asks
     ]
-    widest = max(len(courses.title(page)) for page in asked)
+    widest = max(len(courses.title(page)) for page in asks)
     size = f"{start + widest * TEXT * 0.52:.0f} {y + ROW / 2:.0f}"
     return (
         f'<svg class="icl-graph" viewBox="0 0 {size}" role="group" '
@@ -201,29 +201,29 @@ class Prerequisites(Watching):
 
     def shown(self) -> list[Path]:
         """Every chapter, and the order of parts."""
-        return [*OWN, chapters.ROOT / "_toc.yml", *(chapters.ROOT / f"{page}.md" for page in courses.listed())]
+        return [*OWN, chapters.ROOT / "_toc.yml", *(chapters.ROOT / f"{page}.md" for page in courses.taught_chapters())]
 
     def run(self) -> list[nodes.Node]:
         """The picture, then the list, folded."""
         self.watch()
         try:
-            asked = courses.graph()
-            wrong = courses.faults(asked)
+            asks = courses.graph()
+            wrong = courses.faults(asks)
         except chapters.Broken as fault:
             raise self.error(str(fault)) from fault
         if wrong:
             raise self.error("prerequisites: " + "; ".join(wrong))
         uri = lambda page: self.env.app.builder.get_relative_uri(self.env.docname, page)  # noqa: E731
-        svg = picture(asked, captions(), uri)
+        svg = picture(asks, captions(), uri)
         found = nodes.container()
-        self.render(as_list(asked), found)
+        self.render(as_list(asks), found)
         return [nodes.raw("", f'<figure class="icl-graph-box">{svg}</figure>', format="html"), *found.children]
 
 
-def as_list(asked: dict[str, tuple[str, ...]]) -> str:
+def as_list(asks: dict[str, tuple[str, ...]]) -> str:
     """The graph as a folded list, in Markdown."""
     lines = ["````{dropdown} The same as a list", ""]
-    for page, ones in asked.items():
+    for page, ones in asks.items():
         lines.append(f"- {linked(page)}: " + (", ".join(map(linked, ones)) if ones else "asks for no other chapter"))
     return "\n".join([*lines, "````"])
 

@@ -143,12 +143,12 @@ def figure(page: str, which: str, run: nbformat.NotebookNode) -> Drawn:
         if len(specs := runs.specifications(html)) == 1
         for spec in specs
     ]
-    asked = which.strip()
-    found = [one for one in drawn if asked and asked == function(one.spec)]
-    found = found or [one for one in drawn if asked and runs.heading(one.spec).startswith(asked)]
+    query = which.strip()
+    found = [one for one in drawn if query and query == function(one.spec)]
+    found = found or [one for one in drawn if query and runs.heading(one.spec).startswith(query)]
     if len(found) != 1:
-        there = "; ".join(function(one.spec) or runs.heading(one.spec) for one in drawn)
-        raise chapters.Broken(f"{page} has {len(found) or 'no'} figure {asked!r}; it has: {there}")
+        available = "; ".join(function(one.spec) or runs.heading(one.spec) for one in drawn)
+        raise chapters.Broken(f"{page} has {len(found) or 'no'} figure {query!r}; it has: {available}")
     return found[0]
 
 
@@ -158,7 +158,7 @@ def option(block: str, name: str) -> str:
     return found[1].strip() if found else ""
 
 
-def told(source: str) -> str:
+def visible_text(source: str) -> str:
     """Visible text of a page: roles as their words, counts as one; without settings, figures and doors."""
     text = re.sub(r"\A---\n.*?\n---\n|\{reading\}(?=`)", "", _DIRECTIVE.sub("", source), flags=re.S)
     return _ROLE.sub(lambda role: body["words"] if (body := _BODY.fullmatch(role["body"])) else role["body"], text)
@@ -193,11 +193,11 @@ def faults(page: str, source: str, executed: dict[str, nbformat.NotebookNode]) -
     for role in _ROLE.finditer(source):
         if found := attempt(proof, role["name"], role["body"]):
             attempt(lambda found=found: sentence(found, run(page_of(found))))
-    said = runs.outputs(executed[page], runs.SAID) if page in executed else []
-    return wrong + _unproved(page, source, said)
+    sayings = runs.outputs(executed[page], runs.SAID) if page in executed else []
+    return wrong + _unproved(page, source, sayings)
 
 
-def _unproved(page: str, source: str, said: list[str]) -> list[str]:
+def _unproved(page: str, source: str, sayings: list[str]) -> list[str]:
     """Numbers that no chapter says, nor a cell of the page, and no reason covers."""
     text = prose.text_of(_LAYOUT.sub("", _DIRECTIVE.sub("", source)))
     listed = prose.reasons(page)
@@ -205,7 +205,7 @@ def _unproved(page: str, source: str, said: list[str]) -> list[str]:
     found = list(NUMBER.finditer(_ASIDE.sub(lambda m: " " * len(m.group()), text)))
     return wrong + [
         f"no chapter says {number!r} in: …{around}…"
-        for number, around in prose.uncovered(text, found, [*listed, *said])
+        for number, around in prose.uncovered(text, found, [*listed, *sayings])
     ]
 
 

@@ -59,7 +59,7 @@ def _pandas(name: str, value: Any) -> np.ndarray:
     return np.asarray(value.to_numpy(dtype=np.float64))
 
 
-def _named(kind: type) -> str:
+def _qualified_name(kind: type) -> str:
     """Public qualified name of a class: torch.nn.Module, not torch.nn.modules.module.Module."""
     if kind.__module__ == "builtins":
         return kind.__qualname__
@@ -75,7 +75,7 @@ def _article(noun: str) -> str:
 def instance(name: str, value: Any, *kinds: type) -> None:
     """Refuse a value that is no instance of these kinds, such as the class itself."""
     if isinstance(value, type) or not isinstance(value, kinds):
-        wanted = " or ".join("None" if kind is type(None) else _article(_named(kind)) for kind in kinds)
+        wanted = " or ".join("None" if kind is type(None) else _article(_qualified_name(kind)) for kind in kinds)
         raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
 
 
@@ -89,9 +89,9 @@ def text(name: str, value: Any, what: str = "a text") -> str:
 def integer(name: str, value: Any, *, at_least: int, at_most: float = math.inf) -> int:
     """Return `value` if it is an integer in range; ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not at_least <= value <= at_most:
-        told = value.item() if isinstance(value, np.generic) else value
+        number = value.item() if isinstance(value, np.generic) else value
         most = f" and <= {at_most}" * (at_most < math.inf)
-        raise ValueError(f"{name} must be an integer >= {at_least}{most}, got {told!r}")
+        raise ValueError(f"{name} must be an integer >= {at_least}{most}, got {number!r}")
     return int(value)
 
 
@@ -306,9 +306,11 @@ def finite_weights(task: Any, w: torch.Tensor) -> None:
     # Tensors on the meta device have no values.
     if not w.is_meta and not bool(torch.isfinite(w).all()):
         settings = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
-        told = ", ".join(f"{name} = {value}" for name, value in settings.items() if isinstance(value, int | float))
+        listing = ", ".join(f"{name} = {value}" for name, value in settings.items() if isinstance(value, int | float))
         worst = w[~torch.isfinite(w)][0].item()
-        raise ValueError(f"weights must be finite in {w.dtype}, got {worst} from a {type(task).__name__} with {told}")
+        raise ValueError(
+            f"weights must be finite in {w.dtype}, got {worst} from a {type(task).__name__} with {listing}"
+        )
 
 
 def dtype(name: str, value: Any, expected: Any, why: str = "") -> None:

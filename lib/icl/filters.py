@@ -214,9 +214,9 @@ def _axes(**settings: DeviceCache) -> tuple[int, ...]:
         raise ValueError(f"{names} must broadcast against each other, got {sizes}") from None
 
 
-def _push(new: Tensor, kept: Tensor) -> Tensor:
+def _push(new: Tensor, history: Tensor) -> Tensor:
     """Shift a buffer of examples: the new one in front, the oldest dropped."""
-    return torch.cat([new.to(kept).expand_as(kept[0])[None], kept[:-1]])
+    return torch.cat([new.to(history).expand_as(history[0])[None], history[:-1]])
 
 
 def _regularise(G: Tensor, eps: _Setting) -> Tensor:
@@ -331,8 +331,8 @@ def apa(mu: Annotated[_Setting, Gt(0)], *, K: Count, eps: Positive) -> Filter:
 
     # In float64: with more than d examples only eps keeps X X' + eps I from being singular.
     def init(w_hat: Tensor) -> Projection:
-        kept = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
-        return Projection(w_hat, kept, kept[:, 0], 0, kept.new_zeros(K, K, *w_hat.shape[1:]))
+        inputs = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
+        return Projection(w_hat, inputs, inputs[:, 0], 0, inputs.new_zeros(K, K, *w_hat.shape[1:]))
 
     def step(state: Projection, x: Tensor, y: Tensor, y_hat: Tensor) -> Projection:
         X, Y = _push(x, state.x), _push(y, state.y)
@@ -366,8 +366,8 @@ def window(K: Count, *, eps: Positive) -> Filter:
     """
 
     def init(w_hat: Tensor) -> Window:
-        kept = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
-        return Window(w_hat, kept, kept[:, 0], 0)
+        inputs = w_hat.new_zeros(K, *w_hat.shape, dtype=torch.float64)
+        return Window(w_hat, inputs, inputs[:, 0], 0)
 
     def step(state: Window, x: Tensor, y: Tensor, y_hat: Tensor) -> Window:
         X, Y, n = _push(x, state.x), _push(y, state.y), min(state.n + 1, K)
@@ -589,7 +589,7 @@ def gla(A: Any, *, lam: Positive) -> Filter:
 
 def _fixed_gain(K: np.ndarray, keep: np.ndarray, lam: float) -> Filter:
     """w <- keep w + lam K x y."""
-    gain, kept = DeviceCache(lam * K), DeviceCache(keep)
+    gain, transition = DeviceCache(lam * K), DeviceCache(keep)
     scalar = np.array_equal(keep, keep[0, 0] * np.eye(len(keep)))
 
     def init(w_hat: Tensor) -> Estimate:
@@ -597,7 +597,7 @@ def _fixed_gain(K: np.ndarray, keep: np.ndarray, lam: float) -> Filter:
         return Estimate(w_hat)
 
     def step(state: Estimate, x: Tensor, y: Tensor, y_hat: Tensor) -> Estimate:
-        w_hat = keep[0, 0] * state.w_hat if scalar else torch.tensordot(kept.to(x), state.w_hat, dims=1)
+        w_hat = keep[0, 0] * state.w_hat if scalar else torch.tensordot(transition.to(x), state.w_hat, dims=1)
         return Estimate(w_hat + torch.tensordot(gain.to(x), x * y, dims=1))
 
     return Filter(init, step)
@@ -676,10 +676,10 @@ def _scan(
     w_hat = x.new_empty(len(x) + 1, x.shape[1], *shape, x.shape[-1]) if keep else None
     states = []
     for block in (slice(at, at + size) for at in range(0, x.shape[-1], size)):
-        kept = w_hat[..., block] if w_hat is not None else None
+        w_block = w_hat[..., block] if w_hat is not None else None
         known = mask[..., block] if mask is not None else None
         first = filter.init(w_0[..., block]) if state is None else _part(state, block)
-        states.append(_run(filter, first, x[..., block], y[..., block], known, y_hat[..., block], kept))
+        states.append(_run(filter, first, x[..., block], y[..., block], known, y_hat[..., block], w_block))
     y_hat, w_hat = y_hat.movedim(0, -1), w_hat.movedim((0, 1), (-2, -1)) if w_hat is not None else None
     if alone:
         y_hat, w_hat = y_hat[..., 0, :], w_hat[..., 0, :, :] if w_hat is not None else None

@@ -125,10 +125,10 @@ def gauged_delta(
         return Gauged(w_hat, torch.full_like(w_hat[0], len(w_hat) * first + noise))
 
     def step(state: Gauged, x: Tensor, y: Tensor, y_hat: Tensor) -> Gauged:
-        own = ((state.size - noise) / len(x)).clamp(ps[0], ps[-1])
-        fade, _ = _interpolate(own, places.to(x), fades.to(x))
+        p = ((state.size - noise) / len(x)).clamp(ps[0], ps[-1])
+        fade, _ = _interpolate(p, places.to(x), fades.to(x))
         error = y - y_hat
-        w_hat = fade * torch.addcmul(state.w_hat, x, error / (_length(x) + noise / own))
+        w_hat = fade * torch.addcmul(state.w_hat, x, error / (_length(x) + noise / p))
         return Gauged(w_hat, state.size + beta * (error.square() - state.size))
 
     return Filter(init, step)
@@ -205,15 +205,15 @@ def mixed_deltas(p: Positives, lam: UnitIntervals, *, sigma_y: NonNegatives, kee
         return Mixed(w_hat, each, torch.full_like(each[:, 0], -float(np.log(len(ps)))))
 
     def step(state: Mixed, x: Tensor, y: Tensor, y_hat: Tensor) -> Mixed:
-        own, fade, s2 = (_column(values, x, y.dim()) for values in rows)
+        p, fade, s2 = (_column(values, x, y.dim()) for values in rows)
         r = x.square().sum(0)
-        error, s = y - (state.each * x).sum(1), r * own + s2
+        error, s = y - (state.each * x).sum(1), r * p + s2
         known = s > 0
         s = torch.where(known, s, 1.0)
-        told = torch.where(known, (s.log() + error.square() / s) / 2, 0.0)
-        gain = torch.where(known, error * own / s, 0.0)
+        nll = torch.where(known, (s.log() + error.square() / s) / 2, 0.0)
+        gain = torch.where(known, error * p / s, 0.0)
         each = fade[:, None] * torch.addcmul(state.each, gain[:, None], x)
-        return Mixed(*_average(each, keep * state.log_weight - told))
+        return Mixed(*_average(each, keep * state.log_weight - nll))
 
     return Filter(init, step)
 
@@ -261,9 +261,9 @@ def bank(task: UnknownDrift) -> Filter:
         X, axes = x.to(state.P), y.dim()
         gamma, q, noise = (_column(values, X, axes) for values in members)
         each, P, error, S = kalman_update(state.each, state.P, X[None], y.to(X), noise, dim=1)
-        told = torch.where(S.isfinite(), (S.log() + error.square() / S) / 2, 0.0)
+        nll = torch.where(S.isfinite(), (S.log() + error.square() / S) / 2, 0.0)
         P.mul_(gamma[:, None, None] ** 2).diagonal(dim1=1, dim2=2).add_(q[..., None])
-        w_hat, each, log_weight = _average(gamma[:, None] * each, state.log_weight - told)
+        w_hat, each, log_weight = _average(gamma[:, None] * each, state.log_weight - nll)
         return KalmanBank(w_hat.to(x), each, P, log_weight)
 
     return Filter(init, step)

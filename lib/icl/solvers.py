@@ -387,10 +387,10 @@ def conjugate_gradients(M: Any = None) -> Solver:
         unit = torch.maximum(r.abs(), b.abs()).amax(-1, keepdim=True)
         unit = torch.where(unit > 0, unit, 1.0)
         r = r / unit
-        rho, asked = (_dot(v, precondition(v)) for v in (r, b / unit))
+        rho, rho_b = (_dot(v, precondition(v)) for v in (r, b / unit))
         none = torch.zeros_like(rho)
         before = torch.full_like(rho, torch.inf)  # so that the first gamma is 0
-        size, entry = torch.maximum(rho, asked), H.abs().amax((-2, -1))[:, None]
+        size, entry = torch.maximum(rho, rho_b), H.abs().amax((-2, -1))[:, None]
         entry = torch.where(entry > 0, entry, 1.0)
         return Conjugate(w_0, unit, r, torch.zeros_like(r), rho, before, size, none, none, none, entry, before)
 

@@ -17,9 +17,9 @@ class Html(str):
 
 def tag(name: str, *inside: str, **attributes: str) -> Html:
     """HTML element. In attribute names a trailing underscore is dropped, and other underscores become dashes."""
-    told = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(each)}"' for key, each in attributes.items())
+    pairs = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(each)}"' for key, each in attributes.items())
     within = "".join(part if isinstance(part, Html) else html.escape(part) for part in inside)
-    return Html(f"<{name}{told}>{within}</{name}>")
+    return Html(f"<{name}{pairs}>{within}</{name}>")
 
 
 def section(place: str, heading: str, *inside: str) -> Html:
@@ -32,7 +32,7 @@ def scroll(table: Html, label: str) -> Html:
     return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
-def tabled(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, *, words: bool = False) -> Html:
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, *, words: bool = False) -> Html:
     """Table with a row header in the first column."""
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") if each else tag("td") for each in heads)))
     lines = (tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows)

@@ -62,7 +62,7 @@ def is_model_class(what: Any) -> bool:
 
 
 @validated
-def configured(kind: type, *, width: Count, depth: Count, longest: Count) -> Any:
+def build_config(kind: type, *, width: Count, depth: Count, longest: Count) -> Any:
     """Transformers configuration at the tool's sizes: heads of dimension 16, MLPs of twice the width, no dropout.
 
     Args:
@@ -90,12 +90,12 @@ def configured(kind: type, *, width: Count, depth: Count, longest: Count) -> Any
     }
     known = set(inspect.signature(kind).parameters)
     names = getattr(kind, "attribute_map", {})
-    told = {names.get(name, name): value for name, value in wanted.items()}
-    told |= {name: 0.0 for name in known if "drop" in name and not name.startswith("summary")}
+    fields = {names.get(name, name): value for name, value in wanted.items()}
+    fields |= {name: 0.0 for name in known if "drop" in name and not name.startswith("summary")}
     if {"expand", "num_heads", "head_dim"} <= known:
-        told |= {"expand": 2, "num_heads": 2 * width // HEAD or 1, "head_dim": min(HEAD, 2 * width)}
-        told |= {"state_size": HEAD, "n_groups": 1, "chunk_size": 64}
-    return kind(**{name: value for name, value in told.items() if name in known})
+        fields |= {"expand": 2, "num_heads": 2 * width // HEAD or 1, "head_dim": min(HEAD, 2 * width)}
+        fields |= {"state_size": HEAD, "n_groups": 1, "chunk_size": 64}
+    return kind(**{name: value for name, value in fields.items() if name in known})
 
 
 class Body(nn.Module):
@@ -110,10 +110,10 @@ class Body(nn.Module):
         super().__init__()
         if not is_model(model):
             raise ValueError(f"model must be a PreTrainedModel of transformers, got {type(model).__name__}")
-        whole: Any = model
-        self.model = whole.base_model
+        full: Any = model
+        self.model = full.base_model
         self.model.set_input_embeddings(nn.Identity())
-        self.config = whole.config
+        self.config = full.config
         self.width = int(self.config.hidden_size)
 
     def forward(self, h: _Sequence) -> _Sequence:
@@ -167,9 +167,9 @@ def body_of(what: Any, *, longest: Count) -> Body:
     config = what if is_config(what) else what.config
     places = getattr(config, "max_position_embeddings", None)
     if isinstance(places, int) and places < longest:
-        told = getattr(type(config), "attribute_map", {}).get("max_position_embeddings", "max_position_embeddings")
+        field = getattr(type(config), "attribute_map", {}).get("max_position_embeddings", "max_position_embeddings")
         raise ValueError(
-            f"{type(config).__name__} has places for {places} tokens, and prompts have up to {longest}: set {told} to "
+            f"{type(config).__name__} has places for {places} tokens, and prompts have up to {longest}: set {field} to "
             f"{longest}, or write a function of longest that returns the configuration"
         )
     if is_model(what):
@@ -205,15 +205,15 @@ def hugging_face(name: str, **settings: Any) -> Any:
     """
     _checks.text("name", name, "that of a class of transformers")
 
-    def made(width: int, depth: int, longest: int) -> Any:
+    def build(width: int, depth: int, longest: int) -> Any:
         import transformers
 
-        config = configured(getattr(transformers, name), width=width, depth=depth, longest=longest)
+        config = build_config(getattr(transformers, name), width=width, depth=depth, longest=longest)
         for setting, value in settings.items():
             setattr(config, setting, value)
         return config
 
-    return made
+    return build
 
 
 class MambaPy(nn.Module):

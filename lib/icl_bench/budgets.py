@@ -81,7 +81,7 @@ class Budget:
         """Copy with another number of seeds."""
         return replace(self, seeds=seeds)
 
-    def described(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-serialisable fields."""
         return asdict(self) | {"rates": list(self.rates)}
 

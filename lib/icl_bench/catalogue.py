@@ -65,8 +65,8 @@ class Softmax(nn.Module):
         """Causal attention output at every token."""
         batch, time, width = h.shape
         q, k, v = self.inward(h).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-        made: Tensor = self.outward(self._attend(q, k, v).transpose(1, 2).reshape(batch, time, width))
-        return made
+        out: Tensor = self.outward(self._attend(q, k, v).transpose(1, 2).reshape(batch, time, width))
+        return out
 
     def _attend(self, q: _Heads, k: _Heads, v: _Heads) -> _Heads:
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -99,11 +99,11 @@ class Rotary(Softmax):
         angle = torch.arange(time, device=q.device, dtype=q.dtype).unsqueeze(-1) * rate
         cos, sin = angle.cos(), angle.sin()
 
-        def turned(u: Tensor) -> Tensor:
+        def rotate(u: Tensor) -> Tensor:
             a, b = u[..., : dim // 2], u[..., dim // 2 :]
             return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
 
-        return super()._attend(turned(q), turned(k), v)
+        return super()._attend(rotate(q), rotate(k), v)
 
 
 class Lstm(nn.Module):
@@ -160,11 +160,11 @@ def delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
 
 
 def _project(operator: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    def made(width: int, heads: int) -> nn.Module:
+    def build(width: int, heads: int) -> nn.Module:
         # State of one dim x dim matrix per head.
         return Projected(operator, width, heads=heads, state=lambda time: width * width // heads)
 
-    return made
+    return build
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +174,13 @@ class Known:
     Attributes:
         kind: as :class:`~icl_bench.entries.Contestant` has it.
         about: one plain sentence.
-        made: factory, or the object itself.
+        factory: factory, or the object itself.
         needs: required packages.
     """
 
     kind: str
     about: str
-    made: Any
+    factory: Any
     needs: tuple[str, ...] = ()
 
 
@@ -189,8 +189,8 @@ def _layer(operator: Callable[..., Tensor], about: str) -> Known:
 
 
 def _external_model(about: str, config: str, *needs: str, **settings: Any) -> Known:
-    made = hugging_face(config, **settings)
-    return Known("transformers", f"transformers' {about}.", made, ("transformers", *needs))
+    factory = hugging_face(config, **settings)
+    return Known("transformers", f"transformers' {about}.", factory, ("transformers", *needs))
 
 
 _FULL = {

@@ -65,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words or os.environ.get("ICL_DEBUG", "") not in ("", "0")
     try:
-        asked = _parser().parse_args(words)
-        asked.do(asked)
+        arguments = _parser().parse_args(words)
+        arguments.do(arguments)
         sys.stdout.flush()
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
@@ -159,60 +159,62 @@ def _parser() -> argparse.ArgumentParser:
 # Commands.
 
 
-def _run(asked: argparse.Namespace) -> None:
-    if asked.name and len(asked.specs) > 1:
-        raise _Usage(f"--name is for one contestant, got {len(asked.specs)}; write NAME=SPEC for each")
-    specs = [f"{asked.name}={asked.specs[0]}"] if asked.name else asked.specs
-    budget = _budget(asked.budget)
-    if asked.seeds is not None:
-        if asked.seeds < 1:
-            raise _Usage(f"--seeds must be at least 1, got {asked.seeds}")
-        budget = budget.with_seeds(asked.seeds)
-    if asked.jobs < 1:
-        raise _Usage(f"--jobs must be at least 1, got {asked.jobs}")
-    if asked.only_tested == ["none"]:
-        asked.only_tested = []
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.name and len(arguments.specs) > 1:
+        raise _Usage(f"--name is for one contestant, got {len(arguments.specs)}; write NAME=SPEC for each")
+    specs = [f"{arguments.name}={arguments.specs[0]}"] if arguments.name else arguments.specs
+    budget = _budget(arguments.budget)
+    if arguments.seeds is not None:
+        if arguments.seeds < 1:
+            raise _Usage(f"--seeds must be at least 1, got {arguments.seeds}")
+        budget = budget.with_seeds(arguments.seeds)
+    if arguments.jobs < 1:
+        raise _Usage(f"--jobs must be at least 1, got {arguments.jobs}")
+    if arguments.only_tested == ["none"]:
+        arguments.only_tested = []
     plan = runner.plan(
-        [entries.resolve(spec, kind=asked.kind) for spec in specs],
-        tasks=_split(asked.tasks),
-        only_tested=None if asked.only_tested is None else _split(asked.only_tested),
+        [entries.resolve(spec, kind=arguments.kind) for spec in specs],
+        tasks=_split(arguments.tasks),
+        only_tested=None if arguments.only_tested is None else _split(arguments.only_tested),
         budget=budget,
-        train=asked.train,
-        device=asked.device,
+        train=arguments.train,
+        device=arguments.device,
     )
-    seconds = _estimate_seconds(plan, asked.jobs)
-    _describe(plan, asked, seconds)
-    if asked.dry_run:
+    seconds = _estimate_seconds(plan, arguments.jobs)
+    _describe(plan, arguments, seconds)
+    if arguments.dry_run:
         _say("This was a dry run: nothing was done.")
         return
-    if seconds > _LONG and not asked.yes and sys.stdin.isatty() and sys.stdout.isatty():
+    if seconds > _LONG and not arguments.yes and sys.stdin.isatty() and sys.stdout.isatty():
         with contextlib.suppress(EOFError):
             if input("Begin? [Y/n] ").strip().lower() in ("n", "no"):
                 _say("Nothing was done.")
                 return
-    quiet = asked.quiet or not sys.stderr.isatty()
-    results = runner.run(plan, folder=asked.out, jobs=asked.jobs, dask=asked.dask, quiet=quiet)
+    quiet = arguments.quiet or not sys.stderr.isatty()
+    results = runner.run(plan, folder=arguments.out, jobs=arguments.jobs, dask=arguments.dask, quiet=quiet)
     _say("")
     _print_overall(results)
-    _say(f"Table: {asked.out / _TABLE}")
-    if asked.html:
-        page = asked.out / _PAGE
+    _say(f"Table: {arguments.out / _TABLE}")
+    if arguments.html:
+        page = arguments.out / _PAGE
         report.write_report(page, results)
         _say(f"Report: {page}")
 
 
-def _compare(asked: argparse.Namespace) -> None:
-    results = tables.concat(_disambiguate([(_label(path), tables.read_results(_table(path))) for path in asked.paths]))
+def _compare(arguments: argparse.Namespace) -> None:
+    results = tables.concat(
+        _disambiguate([(_label(path), tables.read_results(_table(path))) for path in arguments.paths])
+    )
     names = [name for name in report.ranked(results) if name != ZERO]
-    if asked.against is not None and asked.against not in results.contestants:
-        raise _Usage(f"--against must be one of {', '.join(results.contestants)}, got {asked.against!r}")
-    against = asked.against or (names[-1] if len(names) == 2 else None)
+    if arguments.against is not None and arguments.against not in results.contestants:
+        raise _Usage(f"--against must be one of {', '.join(results.contestants)}, got {arguments.against!r}")
+    against = arguments.against or (names[-1] if len(names) == 2 else None)
     _print_overall(results)
     if against is not None:
         _print_paired(results, names, against)
-    if asked.html is not None:
-        report.write_report(asked.html, results, against=against)
-        _say(f"Report: {asked.html}")
+    if arguments.html is not None:
+        report.write_report(arguments.html, results, against=against)
+        _say(f"Report: {arguments.html}")
 
 
 def _tasks(_: argparse.Namespace) -> None:
@@ -234,11 +236,11 @@ def _layers(_: argparse.Namespace) -> None:
     _say("A layer of your own is file.py:Name or package.module:Name.")
 
 
-def _show(asked: argparse.Namespace) -> None:
-    budget = _budget(asked.budget)
-    found = tasks_of.find_tasks([asked.task])
+def _show(arguments: argparse.Namespace) -> None:
+    budget = _budget(arguments.budget)
+    found = tasks_of.find_tasks([arguments.task])
     if len(found) != 1:
-        raise _Usage(f"show is of one task, got {asked.task}, which is {len(found)}; `icl-bench tasks` lists them")
+        raise _Usage(f"show is of one task, got {arguments.task}, which is {len(found)}; `icl-bench tasks` lists them")
     ((name, task),) = found.items()
     _say(f"{name}: {task.title}")
     _say(task.about)
@@ -251,16 +253,16 @@ def _show(asked: argparse.Namespace) -> None:
     _say("")
     # The variant "longer" of a held-out task is not tested.
     for variant in training_jobs.VARIANTS[:1] if task.shifted else training_jobs.VARIANTS:
-        made, prompt = training_jobs.prompts_for(name, variant, budget)
+        instance, prompt = training_jobs.prompts_for(name, variant, budget)
         rows = [
             (floor, np.asarray(known.errors(prompt))[:, -budget.last :].mean(1))
-            for floor, known in task.floors(made).items()
+            for floor, known in task.floors(instance).items()
         ]
         rows.append((ZERO, training_jobs.squared_errors(filters.zero(), prompt, budget.last)))
         examples = budget.n if variant == "same" else 2 * budget.n
         _say(f"Prompts of {examples} examples")
         _rows([(n, report.plain(e.mean(), e.std(ddof=1) / math.sqrt(len(e)))) for n, e in rows])
-        reference = task.reference(made)
+        reference = task.reference(instance)
         _say("")
     measured = f"Multiples are of {reference}." if reference else f"No floor is known: multiples are of {ZERO}."
     _say(
@@ -270,10 +272,15 @@ def _show(asked: argparse.Namespace) -> None:
     )
 
 
-def _submit(asked: argparse.Namespace) -> None:
-    results = tables.read_results(_table(asked.path))
+def _submit(arguments: argparse.Namespace) -> None:
+    results = tables.read_results(_table(arguments.path))
     path = leaderboard.submit(
-        results, asked.contestant, commit=asked.commit, link=asked.link, by=asked.by, folder=asked.out
+        results,
+        arguments.contestant,
+        commit=arguments.commit,
+        link=arguments.link,
+        by=arguments.by,
+        folder=arguments.out,
     )
     _say(f"Row: {path}")
     _say("Open a pull request with it; the chapter on the leaderboard says where it goes.")
@@ -308,7 +315,7 @@ def _estimate_seconds(plan: runner.Plan, jobs: int) -> float:
     return plan.seconds(times, jobs)
 
 
-def _describe(plan: runner.Plan, asked: argparse.Namespace, seconds: float) -> None:
+def _describe(plan: runner.Plan, arguments: argparse.Namespace, seconds: float) -> None:
     """Print the plan of a run."""
     b = plan.budget
     _say(f"Contestants: {', '.join(c.name for c in plan.contestants)}")
@@ -325,12 +332,16 @@ def _describe(plan: runner.Plan, asked: argparse.Namespace, seconds: float) -> N
         f"Tests: {plan.test_sets} in all, on {len(plan.training)} tasks, on {len(plan.only_tested)} that nobody is "
         f"trained on, and on prompts twice as long"
     )
-    where = f"the workers of {asked.dask}" if asked.dask else f"{asked.jobs} process{'es' * (asked.jobs > 1)}"
+    where = (
+        f"the workers of {arguments.dask}"
+        if arguments.dask
+        else f"{arguments.jobs} process{'es' * (arguments.jobs > 1)}"
+    )
     if not math.isnan(seconds):
-        _say(f"Time: about {_duration(seconds)} on {where}{', as measured on this machine' if asked.dask else ''}")
+        _say(f"Time: about {_duration(seconds)} on {where}{', as measured on this machine' if arguments.dask else ''}")
     if memory := _memory(plan):
         _say(f"Memory: about {memory} a process, beside Python's own")
-    _say(f"What is done stays in {asked.out}; the same command goes on after a stop")
+    _say(f"What is done stays in {arguments.out}; the same command goes on after a stop")
 
 
 def _memory(plan: runner.Plan) -> str:
@@ -392,7 +403,7 @@ def _disambiguate(runs: Sequence[tuple[str, BenchResults]]) -> list[BenchResults
                 names[name] = new if new not in taken else f"{name} ({label}, {place})"
                 taken[names[name]] = []
             before.append((source, errors))
-        found.append(tables.renamed(results, names))
+        found.append(tables.rename(results, names))
     return found
 
 
@@ -405,17 +416,17 @@ def _print_overall(results: BenchResults) -> None:
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
     rows = [("error, times the floor", *groups)]
     for name in (*report.ranked(results), *([ZERO] if ZERO in results.contestants else [])):
-        own = overall[overall["contestant"] == name]
-        for trained_on in dict.fromkeys(own["trained_on"]):
-            told = own[own["trained_on"] == trained_on].set_index("group")
-            label = name if own["trained_on"].nunique() == 1 else f"{name}, on {trained_on}"
-            rows.append((label, *(_number(told, group) for group in groups)))
+        means = overall[overall["contestant"] == name]
+        for trained_on in dict.fromkeys(means["trained_on"]):
+            ratios = means[means["trained_on"] == trained_on].set_index("group")
+            label = name if means["trained_on"].nunique() == 1 else f"{name}, on {trained_on}"
+            rows.append((label, *(_number(ratios, group) for group in groups)))
     _columns(rows)
     if (overall["reference"] == ZERO).any():
         _say(f"No floor is known of some tests: theirs are multiples of the error of {ZERO}.")
     _say("Geometric means over tasks, each with one standard error.")
     _say("")
-    for warning in report.warned(results):
+    for warning in report.caveats(results):
         _say(f"Warning: {warning}.")
 
 
@@ -425,17 +436,17 @@ def _print_paired(results: BenchResults, names: Sequence[str], against: str) -> 
     groups = [group for group in tables.GROUPS if group in set(overall["group"])]
     rows = [(f"error, times {against}'s", *groups)]
     for name in names:
-        own = overall[overall["contestant"] == name]
-        for trained_on in dict.fromkeys(own["trained_on"] if name != against else []):
-            told = own[own["trained_on"] == trained_on].set_index("group")
-            rows.append((name, *(_number(told, group) for group in groups)))
+        means = overall[overall["contestant"] == name]
+        for trained_on in dict.fromkeys(means["trained_on"] if name != against else []):
+            ratios = means[means["trained_on"] == trained_on].set_index("group")
+            rows.append((name, *(_number(ratios, group) for group in groups)))
     _columns(rows)
     _say("On the same prompts; less than 1 is less error.")
     _say("")
 
 
-def _number(told: pd.DataFrame, group: str) -> str:
-    return report.plain(told["ratio"][group], told["ratio_se"][group]) if group in told.index else ""
+def _number(ratios: pd.DataFrame, group: str) -> str:
+    return report.plain(ratios["ratio"][group], ratios["ratio_se"][group]) if group in ratios.index else ""
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> None:

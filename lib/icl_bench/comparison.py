@@ -140,8 +140,8 @@ def trained_settings(
             names.
     """
     rows = []
-    for method, (made, config) in models.items():
-        model = made()
+    for method, (build, config) in models.items():
+        model = build()
         generator = profile.make_generator(f"benchmark, training {method}")
         train_on(model, list(_check_tasks(tasks).values()), config, generator=generator)
         for name, parameter in model.named_parameters():
@@ -162,20 +162,20 @@ def makers(task: Task, name: str, settings: pd.DataFrame) -> dict[str, _Maker]:
     _checks.text("name", name)
     held = _check_settings(settings)
 
-    def found(whose: str, method: str) -> dict[str, float]:
+    def settings_of(whose: str, method: str) -> dict[str, float]:
         rows = held[(held["task"] == whose) & (held["method"] == method)]
         if rows.empty:
             raise ValueError(f"settings must hold {method} for {whose}, got none")
         return dict(zip(rows["setting"], rows["value"], strict=True))
 
-    made: dict[str, _Maker] = {"floor": best_possible, "answer 0": lambda task: filters.zero()}
+    makers_by_name: dict[str, _Maker] = {"floor": best_possible, "answer 0": lambda task: filters.zero()}
     for method, layer in LAYERS.items():
-        made[method] = _from_tunable(layer, found(name, method))
-    made["Kalman"] = told_kalman
+        makers_by_name[method] = _from_tunable(layer, settings_of(name, method))
+    makers_by_name["Kalman"] = told_kalman
     for method, (start, _) in trainable_layers(task.d).items():
-        numbers = list(found(_ALL, method).values())
-        made[method + FOR_ALL] = _constant_factory(_with_numbers(start(), method, numbers))
-    return made
+        numbers = list(settings_of(_ALL, method).values())
+        makers_by_name[method + FOR_ALL] = _constant_factory(_with_numbers(start(), method, numbers))
+    return makers_by_name
 
 
 def _from_tunable(layer: Tunable, settings: dict[str, float]) -> _Maker:

@@ -90,9 +90,9 @@ def measure_cost(contestant: Contestant, shape: Shape, *, batch: Count = _BATCH,
     (2241, 2176, True)
     """
     with torch_seeded(device=device):
-        made = contestant.build(shape)
-    predictor: Predictor = in_the_middle(made, shape) if isinstance(made, Tunable) else made
-    parameters = len(made.axes) + len(made.linear) if isinstance(made, Tunable) else _parameter_count(predictor)
+        built = contestant.build(shape)
+    predictor: Predictor = in_the_middle(built, shape) if isinstance(built, Tunable) else built
+    parameters = len(built.axes) + len(built.linear) if isinstance(built, Tunable) else _parameter_count(predictor)
     like = next(predictor.parameters(), None) if isinstance(predictor, nn.Module) else None
     dtype = torch.float64 if like is None else like.dtype
     if isinstance(predictor, nn.Module):
@@ -161,10 +161,10 @@ def _total_numel(parts: Iterable[Any]) -> int:
 
 def _layer_state(layer: Any, tokens: int) -> int | None:
     """State size from the layer's `state_numel`; None without such a method."""
-    told = getattr(layer, "state_numel", None)
-    if told is None:
+    count = getattr(layer, "state_numel", None)
+    if count is None:
         return None
-    numbers = told(tokens)
+    numbers = count(tokens)
     return None if numbers is None else _checks.integer(f"{type(layer).__name__}.state_numel", numbers, at_least=0)
 
 
@@ -203,10 +203,10 @@ class _PeakBytes(TorchDispatchMode):
                 self._known.add(place._cdata)
                 self.now += place.nbytes()
                 self.most = max(self.most, self.now)
-                weakref.finalize(place, self._gone, place._cdata, place.nbytes())
+                weakref.finalize(place, self._forget, place._cdata, place.nbytes())
         return out
 
-    def _gone(self, place: int, size: int) -> None:
+    def _forget(self, place: int, size: int) -> None:
         self._known.discard(place)
         self.now -= size
 
@@ -239,8 +239,8 @@ def step_bytes(contestant: Contestant, shape: Shape, batch: Count) -> int:
             with _PeakBytes() as held:
                 model.loss(_prompts(shape, prompts, parameters[0].dtype, "cpu"), since=1).backward()
             most.append(held.most)
-    kept = 9 * sum(each.numel() * each.element_size() for each in parameters)
-    return int(most[0] + (batch - 1) * (most[1] - most[0]) + kept)
+    state = 9 * sum(each.numel() * each.element_size() for each in parameters)
+    return int(most[0] + (batch - 1) * (most[1] - most[0]) + state)
 
 
 class _FlopCounter(TorchDispatchMode):

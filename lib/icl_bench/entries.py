@@ -193,15 +193,15 @@ def _builtin(name: str, spec: str, called: str, kind: str | None) -> Contestant:
     # The run's own hash covers this library's code.
     versions = "".join(f"\0{package} {metadata.version(package)}" for package in known.needs)
     origin = hashlib.sha256(f"{name} of icl{versions}".encode()).hexdigest()
-    return _contestant(called or name, spec, known.kind, known.about, known.made, origin, "")
+    return _contestant(called or name, spec, known.kind, known.about, known.factory, origin, "")
 
 
 def _path(where: str, file: Path) -> str:
     """Folder from which a spec resolves again: the base of a relative file, or the parent of a module's package."""
-    asked = Path(where.rpartition(":")[0]).expanduser()
-    if asked.suffix == ".py" and not asked.is_absolute():
+    path = Path(where.rpartition(":")[0]).expanduser()
+    if path.suffix == ".py" and not path.is_absolute():
         for folder in (str(Path.cwd()), *sys.path):
-            if (Path(folder) / asked).resolve() == file:
+            if (Path(folder) / path).resolve() == file:
                 return str(Path(folder).resolve())
     return str(imports.package_root(file))
 
@@ -210,8 +210,8 @@ def _about(what: Any) -> str:
     """First line of an object's own docstring, not an inherited one."""
     if not isinstance(what, type) and not inspect.isroutine(what):
         return ""
-    told = (vars(what) if isinstance(what, type) else {"__doc__": what.__doc__}).get("__doc__")
-    return inspect.cleandoc(told).partition("\n")[0][:120] if isinstance(told, str) else ""
+    text = (vars(what) if isinstance(what, type) else {"__doc__": what.__doc__}).get("__doc__")
+    return inspect.cleandoc(text).partition("\n")[0][:120] if isinstance(text, str) else ""
 
 
 def _contestant(name: str, spec: str, kind: str, about: str, what: Any, source: str, path: str) -> Contestant:
@@ -255,25 +255,25 @@ def _build_model(what: Any, name: str, shape: Shape) -> Causal:
     if config is not None:
         parameter, width, depth, settings = config
         sizes = {width: shape.width} | ({depth: shape.depth} if depth else {})
-        made = _run(what, name, (), {parameter: _run(settings, name, (), sizes)})
+        model = _run(what, name, (), {parameter: _run(settings, name, (), sizes)})
     else:
-        made = _with_width(what, name, shape)
-    return InContext(shape.d, shape.width, _module(made, name))
+        model = _with_width(what, name, shape)
+    return InContext(shape.d, shape.width, _module(model, name))
 
 
 def _build_transformers(what: Any, name: str, shape: Shape) -> Causal:
     if adapters.is_model_class(what):
-        made = _run(what, name, (_configuration(what.config_class, name, shape),), {})
+        model = _run(what, name, (_configuration(what.config_class, name, shape),), {})
     elif adapters.is_config_class(what):
-        made = _configuration(what, name, shape)
+        model = _configuration(what, name, shape)
     elif adapters.is_config(what):
-        made = what
+        model = what
     else:
-        made = _with_width(what, name, shape, needs_width=False)
-    if not adapters.is_config(made) and not adapters.is_model(made):
-        raise ValueError(f"{name} must return a configuration or a model of transformers, got {type(made).__name__}")
+        model = _with_width(what, name, shape, needs_width=False)
+    if not adapters.is_config(model) and not adapters.is_model(model):
+        raise ValueError(f"{name} must return a configuration or a model of transformers, got {type(model).__name__}")
     try:
-        body = adapters.body_of(made, longest=shape.longest)
+        body = adapters.body_of(model, longest=shape.longest)
     except Exception as error:
         raise ValueError(f"{name} could not be made: {_error_text(error)}") from error
     return InContext(shape.d, body.width, body)
@@ -281,7 +281,7 @@ def _build_transformers(what: Any, name: str, shape: Shape) -> Causal:
 
 def _configuration(kind: type, name: str, shape: Shape) -> Any:
     try:
-        return adapters.configured(kind, width=shape.width, depth=shape.depth, longest=shape.longest)
+        return adapters.build_config(kind, width=shape.width, depth=shape.depth, longest=shape.longest)
     except Exception as error:
         raise ValueError(
             f"{name} could not be configured for width {shape.width} and depth {shape.depth}: {_error_text(error)}; "
@@ -291,32 +291,32 @@ def _configuration(kind: type, name: str, shape: Shape) -> Any:
 
 
 def _build_causal(what: Any, name: str, shape: Shape) -> Causal:
-    made = _with_d(what, name, shape)
-    if not isinstance(made, Causal):
-        raise ValueError(f"{name} must return an icl.models.causal.Causal, got {type(made).__name__}")
-    if made.d != shape.d:
+    model = _with_d(what, name, shape)
+    if not isinstance(model, Causal):
+        raise ValueError(f"{name} must return an icl.models.causal.Causal, got {type(model).__name__}")
+    if model.d != shape.d:
         raise ValueError(
-            f"{name} must be for inputs of dimension {shape.d}, got one for {made.d}: take d as an argument"
+            f"{name} must be for inputs of dimension {shape.d}, got one for {model.d}: take d as an argument"
         )
-    return made
+    return model
 
 
 def _build_filter(what: Any, name: str, shape: Shape) -> Filter:
-    made = what if isinstance(what, Filter) else _with_d(what, name, shape)
-    if not isinstance(made, Filter):
-        raise ValueError(f"{name} must return an icl.filters.Filter, got {type(made).__name__}")
-    if made.settings:
+    filter_ = what if isinstance(what, Filter) else _with_d(what, name, shape)
+    if not isinstance(filter_, Filter):
+        raise ValueError(f"{name} must return an icl.filters.Filter, got {type(filter_).__name__}")
+    if filter_.settings:
         raise ValueError(
-            f"{name} must try one setting, got {made.settings} at once: make an icl.experiments.tuning.Tunable"
+            f"{name} must try one setting, got {filter_.settings} at once: make an icl.experiments.tuning.Tunable"
         )
-    return made
+    return filter_
 
 
 def _build_tunable(what: Any, name: str, shape: Shape) -> Tunable:
-    made = what if isinstance(what, Tunable) else _with_d(what, name, shape)
-    if not isinstance(made, Tunable):
-        raise ValueError(f"{name} must return an icl.experiments.tuning.Tunable, got {type(made).__name__}")
-    return made
+    tunable = what if isinstance(what, Tunable) else _with_d(what, name, shape)
+    if not isinstance(tunable, Tunable):
+        raise ValueError(f"{name} must return an icl.experiments.tuning.Tunable, got {type(tunable).__name__}")
+    return tunable
 
 
 def _callable(what: Any, name: str, kind: str) -> None:
@@ -332,10 +332,10 @@ def _callable(what: Any, name: str, kind: str) -> None:
         _arguments(what, name, "d", _TRIED, False)
 
 
-def _module(made: Any, name: str) -> nn.Module:
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"{name} must return a torch.nn.Module, got {type(made).__name__}")
-    return made
+def _module(model: Any, name: str) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{name} must return a torch.nn.Module, got {type(model).__name__}")
+    return model
 
 
 def _parameters(what: Any) -> dict[str, inspect.Parameter]:
@@ -359,17 +359,17 @@ def _arguments(
     what: Any, name: str, first: str, shape: Shape, needs_first: bool
 ) -> tuple[tuple[int, ...], dict[str, int]]:
     """Arguments for a call: `first` by name or else as the first argument, the other sizes by name."""
-    told = {"d": shape.d, "n": shape.n, "longest": (shape.longest - 1) // 2}
+    sizes = {"d": shape.d, "n": shape.n, "longest": (shape.longest - 1) // 2}
     if first == "width":
-        told = {"width": shape.width, "depth": shape.depth, "longest": shape.longest, "heads": heads_for(shape.width)}
-    asked = _parameters(what)
-    given = {each: value for each, value in told.items() if each in asked}
+        sizes = {"width": shape.width, "depth": shape.depth, "longest": shape.longest, "heads": heads_for(shape.width)}
+    parameters = _parameters(what)
+    given = {each: value for each, value in sizes.items() if each in parameters}
     places: tuple[int, ...] = ()
-    front = next(iter(asked.values()), None)
-    takes_place = front is not None and front.name not in told and front.kind is not front.KEYWORD_ONLY
-    if takes_place and first not in asked and (first == "width" or _is_causal(what)):
-        places = (told[first],)
-    elif first in given and asked[first].kind is inspect.Parameter.POSITIONAL_ONLY:
+    front = next(iter(parameters.values()), None)
+    takes_place = front is not None and front.name not in sizes and front.kind is not front.KEYWORD_ONLY
+    if takes_place and first not in parameters and (first == "width" or _is_causal(what)):
+        places = (sizes[first],)
+    elif first in given and parameters[first].kind is inspect.Parameter.POSITIONAL_ONLY:
         places = (given.pop(first),)
     if needs_first and first not in given and not places:
         raise ValueError(
@@ -377,10 +377,10 @@ def _arguments(
             f"a function of {first} that makes it"
         )
     covered = set(given) | ({front.name} if places and front else set())
-    lacking = [each for each, p in asked.items() if p.default is p.empty and each not in covered]
+    lacking = [each for each, p in parameters.items() if p.default is p.empty and each not in covered]
     if lacking:
         raise ValueError(
-            f"{name} needs {', '.join(lacking)}, which the tool does not tell it (only {', '.join(told)}), got "
+            f"{name} needs {', '.join(lacking)}, which the tool does not tell it (only {', '.join(sizes)}), got "
             f"{_signature(what)}: give a default, or write a function of {first} that makes it"
         )
     return places, given
@@ -434,36 +434,38 @@ def _kind_of(what: Any, where: str) -> str:
         )
     if not callable(what):
         raise ValueError(f"{where} must be {_WANTED}, got {type(what).__name__} {what!r:.60}")
-    asked = _parameters(what)
+    parameters = _parameters(what)
     if isinstance(what, type):
         if _is_causal(what):
             return "causal"
         if not issubclass(what, nn.Module):
             raise ValueError(f"{where} must be {_WANTED}, got a class that is no nn.Module: let it be one")
-        return "model" if "depth" in asked or adapters.dataclass_config(what) else "layer"
-    if {"q", "k", "v"} <= asked.keys():
+        return "model" if "depth" in parameters or adapters.dataclass_config(what) else "layer"
+    if {"q", "k", "v"} <= parameters.keys():
         return "operator"
-    return _kind_by_call(what, where, asked)
+    return _kind_by_call(what, where, parameters)
 
 
-def _kind_by_call(what: Any, where: str, asked: dict[str, inspect.Parameter]) -> str:
+def _kind_by_call(what: Any, where: str, parameters: dict[str, inspect.Parameter]) -> str:
     """Infer a function's kind from one trial call, with d if it has that parameter, else with a width."""
-    tries = (_with_d, _with_width) if "d" in asked and "width" not in asked else (_with_width,)
-    made: Any = None
+    tries = (_with_d, _with_width) if "d" in parameters and "width" not in parameters else (_with_width,)
+    built: Any = None
     for each in tries:
         with torch_seeded():
-            made = each(what, where, _TRIED) if each is _with_d else _with_width(what, where, _TRIED, needs_width=False)
+            built = (
+                each(what, where, _TRIED) if each is _with_d else _with_width(what, where, _TRIED, needs_width=False)
+            )
         for kind, is_one in (
-            ("causal", isinstance(made, Causal)),
-            ("filter", isinstance(made, Filter)),
-            ("tunable", isinstance(made, Tunable)),
-            ("transformers", adapters.is_config(made) or adapters.is_model(made)),
+            ("causal", isinstance(built, Causal)),
+            ("filter", isinstance(built, Filter)),
+            ("tunable", isinstance(built, Tunable)),
+            ("transformers", adapters.is_config(built) or adapters.is_model(built)),
         ):
             if is_one:
                 return kind
-    if isinstance(made, nn.Module):
-        return "model" if "depth" in asked else "layer"
-    raise ValueError(f"{where} must be {_WANTED}; it is a function that returned {type(made).__name__} {made!r:.60}")
+    if isinstance(built, nn.Module):
+        return "model" if "depth" in parameters else "layer"
+    raise ValueError(f"{where} must be {_WANTED}; it is a function that returned {type(built).__name__} {built!r:.60}")
 
 
 def _as_kind(what: Any, where: str, kind: str) -> str:

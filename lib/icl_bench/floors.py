@@ -44,10 +44,10 @@ class RevealedPrompt(Prompt):
     """Prompts with their latent variables, hidden from models, for genie-aided bounds.
 
     Attributes:
-        told: latent variables from the task's `reveal`: the steps, or the law of each prompt.
+        latent: latent variables from the task's `reveal`: the steps, or the law of each prompt.
     """
 
-    told: DrawnSteps | Int[Tensor, " batch"]
+    latent: DrawnSteps | Int[Tensor, " batch"]
 
 
 class _Revealing:
@@ -63,8 +63,8 @@ class _Revealing:
     ) -> RevealedPrompt:
         """Draw `batch` independent prompts from `generator`, in `dtype`, on `device` (default: the generator's)."""
         reveal: Callable[..., Any] = self.reveal  # type: ignore[attr-defined]
-        prompt, told = reveal(batch, generator=generator, dtype=dtype, device=device)
-        return RevealedPrompt(prompt.x, prompt.y, prompt.w, told)
+        prompt, latent = reveal(batch, generator=generator, dtype=dtype, device=device)
+        return RevealedPrompt(prompt.x, prompt.y, prompt.w, latent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ def revealing(task: Task) -> Task:
 def _latents(prompt: Prompt) -> Any:
     if not isinstance(prompt, RevealedPrompt):
         raise ValueError(f"prompt must be one that the task drew, which knows what decided it, got {type(prompt)}")
-    return prompt.told
+    return prompt.latent
 
 
 def _arrays(prompt: Prompt) -> tuple[np.ndarray, np.ndarray]:
@@ -163,8 +163,8 @@ def _linear(task: Task, prompt: Prompt) -> np.ndarray:
         for _, products in _gram_blocks(task, prompt):
             K = kernel * products
             # Clean variances, before the noise is added: subtracting it again would leave rounding errors.
-            own = K.diagonal(dim1=1, dim2=2).clone()
-            found.append(own - _root(K, noise).tril(-1).square().sum(-1))
+            variance = K.diagonal(dim1=1, dim2=2).clone()
+            found.append(variance - _root(K, noise).tril(-1).square().sum(-1))
     return torch.cat(found).clamp(min=0).numpy()
 
 
@@ -179,10 +179,10 @@ def _root(K: Tensor, noise: float = 0.0) -> Tensor:
 def _leaping(task: HeavyTailedDrift, variance: Tensor) -> Tensor:
     """Covariance of w_i and w_j in each coordinate, of each prompt, given its step sizes."""
     kernel = variance.new_empty((*variance.shape, variance.shape[1]))
-    own = torch.full_like(variance[:, 0], task.sigma_w**2)
+    diagonal = torch.full_like(variance[:, 0], task.sigma_w**2)
     for i in range(variance.shape[1]):
-        own = task.gamma**2 * own + variance[:, i]
-        kernel[:, i, i] = own
+        diagonal = task.gamma**2 * diagonal + variance[:, i]
+        kernel[:, i, i] = diagonal
         if i:
             kernel[:, i, :i] = kernel[:, :i, i] = task.gamma * kernel[:, i - 1, :i]
     return kernel
@@ -233,16 +233,16 @@ def known_floors(task: Any) -> dict[str, Expected]:
     if not _is_known_drift(inner, noisy=inner is not task) or _is_determined(task):
         return {}
     found: dict[str, Callable[..., np.ndarray]]
-    told = isinstance(task, _Revealing)
+    reveals = isinstance(task, _Revealing)
     if isinstance(inner, UnknownDrift):
         found = {"genie": _speed_genie, "Bayes": _speed_bayes, "best linear": _linear}
     elif isinstance(inner, RegimeSwitching):
         found = {"genie": _genie, "Bayes": _switching_bayes, "best linear": _linear}
     elif isinstance(inner, HeavyTailedDrift):
-        found = {"genie": _leap_genie, "best linear": _leap_linear if told else _linear}
+        found = {"genie": _leap_genie, "best linear": _leap_linear if reveals else _linear}
     else:
         found = {"Bayes" if type(inner) in _GAUSSIAN else "best linear": _linear}
-    if not told:
+    if not reveals:
         found.pop("genie", None)
     if isinstance(inner, RegimeSwitching) and not (inner is task and _has_density(inner)):
         found.pop("Bayes")
@@ -257,9 +257,9 @@ def _is_known_drift(inner: Any, *, noisy: bool) -> bool:
     """True for a drift whose kernel and noise determine its best linear predictor."""
     if not isinstance(inner, Regression) or (isinstance(inner, UnknownDrift) and noisy):
         return False
-    own = (Regression.sample, UnknownDrift.sample, _Revealing.sample)
+    samplers = (Regression.sample, UnknownDrift.sample, _Revealing.sample)
     Sigma_w = getattr(inner, "Sigma_w", None)
-    return type(inner).sample in own and (Sigma_w is None or np.array_equal(Sigma_w, np.eye(inner.d)))
+    return type(inner).sample in samplers and (Sigma_w is None or np.array_equal(Sigma_w, np.eye(inner.d)))
 
 
 def _has_density(task: RegimeSwitching) -> bool:

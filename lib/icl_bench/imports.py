@@ -60,8 +60,8 @@ def load(spec: str) -> tuple[Any, Path]:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            own = [each for each in vars(found) if not each.startswith("_")]
-            raise ValueError(f"spec must name something that is in {where}, got {name!r}{nearest(part, own)}")
+            names = [each for each in vars(found) if not each.startswith("_")]
+            raise ValueError(f"spec must name something that is in {where}, got {name!r}{nearest(part, names)}")
         found = getattr(found, part)
     file = getattr(module, "__file__", None)
     if file is None:
@@ -95,18 +95,18 @@ def _from_file(where: str, spec: str) -> types.ModuleType:
         return sys.modules[alias]
     if _loaded.get(file, now) != now:
         # Modules that it imports from its folder may have changed too.
-        own = _sources(file)
-        for name in [name for name, each in sys.modules.items() if _file_of(each) in own]:
+        sources = _sources(file)
+        for name in [name for name, each in sys.modules.items() if _file_of(each) in sources]:
             del sys.modules[name]
     _loaded[file] = now
-    told = importlib.util.spec_from_file_location(alias, file)
-    assert told is not None
-    assert told.loader is not None
-    module = importlib.util.module_from_spec(told)
+    module_spec = importlib.util.spec_from_file_location(alias, file)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[alias] = module
     try:
         with _importing(spec, file):
-            told.loader.exec_module(module)
+            module_spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[alias]
         raise
@@ -143,8 +143,8 @@ def _importing(spec: str, file: Path | None = None) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        asked = spec.rpartition(":")[0]
-        if file is None and error.name and (asked == error.name or asked.startswith(f"{error.name}.")):
+        target = spec.rpartition(":")[0]
+        if file is None and error.name and (target == error.name or target.startswith(f"{error.name}.")):
             raise
         raise ValueError(f"spec must be importable, got {spec!r}: it needs {error.name}, which is not here") from error
     except Exception as error:

@@ -55,8 +55,8 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
         if not isinstance(value, str):
             raise ValueError(f"{name} must be a string, got {value!r}")
     meta = results.meta
-    told = meta.get("contestants", {}).get(contestant)
-    if told is None:
+    facts = meta.get("contestants", {}).get(contestant)
+    if facts is None:
         known = ", ".join(meta.get("contestants", {})) or "none"
         raise ValueError(f"contestant must be one of the run's, {known}, got {contestant!r}")
     found = tables.summary(results)
@@ -75,13 +75,13 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
         | {name: _number(getattr(each, name)) for name in _NUMBERS[1:]}
         for each in found.itertuples()
     ]
-    made = {
+    entry = {
         "contestant": contestant,
-        "kind": told["kind"],
-        "about": told["about"],
+        "kind": facts["kind"],
+        "about": facts["about"],
         # Only the file name, not its path on the user's machine.
-        "spec": told["spec"].replace("\\", "/").rpartition("/")[2],
-        "source": told["source"],
+        "spec": facts["spec"].replace("\\", "/").rpartition("/")[2],
+        "source": facts["source"],
         "by": by,
         "link": link,
         "commit": commit,
@@ -91,14 +91,14 @@ def row(results: BenchResults, contestant: str, *, commit: str, link: str = "", 
         "versions": meta["versions"],
         "budget": meta["budget"],
         "train": meta["train"],
-        "rates": {rate: _number(loss) for rate, loss in told["rates"].get("all", {}).items()},
-        "rate": told["rate"].get("all", ""),
-        "warnings": list(told["warnings"]),
+        "rates": {rate: _number(loss) for rate, loss in facts["rates"].get("all", {}).items()},
+        "rate": facts["rate"].get("all", ""),
+        "warnings": list(facts["warnings"]),
         "tasks": by_task,
         "means": _means(results, contestant, by_task),
-    } | {name: _number(told[name]) for name in _COSTS}
-    _examine(made, "this run")
-    return made
+    } | {name: _number(facts[name]) for name in _COSTS}
+    _examine(entry, "this run")
+    return entry
 
 
 def _number(value: Any) -> float | int | None:
@@ -129,21 +129,21 @@ def _geometric(tests: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 @validated
-def write_row(made: Mapping[str, Any], folder: Path | str = ".") -> Path:
+def write_row(entry: Mapping[str, Any], folder: Path | str = ".") -> Path:
     """Write a row as `<contestant>.json` with its checksum, atomically.
 
     Args:
-        made: a row of `row`.
+        entry: a row of `row`.
         folder: created if missing.
 
     Raises:
         ValueError: if its numbers are inconsistent, or the folder cannot be written to.
     """
-    _examine(made, "this row")
-    path = _place(folder) / f"{made['contestant']}.json"
+    _examine(entry, "this row")
+    path = _place(folder) / f"{entry['contestant']}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"format": _FORMAT, "checksum": _files.checksum(made), "row": made}
+        content = {"format": _FORMAT, "checksum": _files.checksum(entry), "row": entry}
         text = json.dumps(content, indent=1, ensure_ascii=False)
         _files.write(path, f"{text}\n".encode())
     except OSError as error:
@@ -211,58 +211,58 @@ def _read(path: Path, budget: str) -> dict[str, Any]:
     content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     if content["format"] != _FORMAT:
         raise ValueError(f"it has the format {content['format']!r}, not {_FORMAT!r}")
-    made: dict[str, Any] = content["row"]
-    if content["checksum"] != _files.checksum(made):
+    entry: dict[str, Any] = content["row"]
+    if content["checksum"] != _files.checksum(entry):
         raise ValueError("its checksum is not that of its row: it is not as it was written")
-    _examine(made, path.name)
-    if made["budget"]["name"] != budget:
-        raise ValueError(f"it is of the budget {made['budget']['name']}, and this leaderboard of {budget}")
-    return made
+    _examine(entry, path.name)
+    if entry["budget"]["name"] != budget:
+        raise ValueError(f"it is of the budget {entry['budget']['name']}, and this leaderboard of {budget}")
+    return entry
 
 
 def _no_number(name: str) -> float:
     raise ValueError(f"it says {name} where a number or null must stand")
 
 
-def _examine(made: Mapping[str, Any], who: str) -> None:
+def _examine(entry: Mapping[str, Any], who: str) -> None:
     """Validate a row: required fields, and consistency of its numbers."""
     for name in _WORDS:
-        if not isinstance(made[name], str):
-            raise ValueError(f"{who}: {name} must be a string, got {made[name]!r}")
-    if not _NAME.fullmatch(made["contestant"]):
-        raise ValueError(f"{who}: contestant must be a name that a file can have, got {made['contestant']!r}")
-    if not re.fullmatch(r"[0-9a-f]{7,64}", made["commit"]):
+        if not isinstance(entry[name], str):
+            raise ValueError(f"{who}: {name} must be a string, got {entry[name]!r}")
+    if not _NAME.fullmatch(entry["contestant"]):
+        raise ValueError(f"{who}: contestant must be a name that a file can have, got {entry['contestant']!r}")
+    if not re.fullmatch(r"[0-9a-f]{7,64}", entry["commit"]):
         raise ValueError(
             f"{who}: commit must be the hash of the code that was run, seven hexadecimal digits or more, "
-            f"got {made['commit']!r}"
+            f"got {entry['commit']!r}"
         )
-    if made["link"] and not re.fullmatch(r"https://\S+", made["link"]):
-        raise ValueError(f"{who}: link must begin with https://, or be left out, got {made['link']!r}")
-    known = BUDGETS.get(made["budget"].get("name", ""))
-    if known is None or known.described() != made["budget"]:
+    if entry["link"] and not re.fullmatch(r"https://\S+", entry["link"]):
+        raise ValueError(f"{who}: link must begin with https://, or be left out, got {entry['link']!r}")
+    known = BUDGETS.get(entry["budget"].get("name", ""))
+    if known is None or known.to_dict() != entry["budget"]:
         raise ValueError(f"{who}: budget must be one of {', '.join(BUDGETS)} as this library has it")
-    if made["train"] != "all":
-        raise ValueError(f"{who}: it must be trained on all tasks at once, got train {made['train']!r}")
-    _examine_rates(made, known, who)
-    _examine_tests(made, who)
-    _examine_means(made, who)
+    if entry["train"] != "all":
+        raise ValueError(f"{who}: it must be trained on all tasks at once, got train {entry['train']!r}")
+    _examine_rates(entry, known, who)
+    _examine_tests(entry, who)
+    _examine_means(entry, who)
     for name in _COSTS:
-        if made[name] is not None and not (math.isfinite(made[name]) and made[name] >= 0):
-            raise ValueError(f"{who}: {name} must be a number >= 0 or null, got {made[name]!r}")
+        if entry[name] is not None and not (math.isfinite(entry[name]) and entry[name] >= 0):
+            raise ValueError(f"{who}: {name} must be a number >= 0 or null, got {entry[name]!r}")
 
 
-def _examine_rates(made: Mapping[str, Any], budget: Budget, who: str) -> None:
+def _examine_rates(entry: Mapping[str, Any], budget: Budget, who: str) -> None:
     """Check that a trained contestant was swept over every rate and continued at the best."""
-    tried = {float(rate): math.inf if loss is None else loss for rate, loss in made["rates"].items()}
+    tried = {float(rate): math.inf if loss is None else loss for rate, loss in entry["rates"].items()}
     if tried and set(tried) != set(budget.rates):
         raise ValueError(f"{who}: rates must be those of the budget, {budget.rates}, got {tuple(tried)}")
-    if tried and tried.get(float(made["rate"] or "nan")) != min(tried.values()):
-        raise ValueError(f"{who}: rate must be the one with the least error, got {made['rate']}")
+    if tried and tried.get(float(entry["rate"] or "nan")) != min(tried.values()):
+        raise ValueError(f"{who}: rate must be the one with the least error, got {entry['rate']}")
 
 
-def _examine_tests(made: Mapping[str, Any], who: str) -> None:
+def _examine_tests(entry: Mapping[str, Any], who: str) -> None:
     """Check for every task and variant once, ratios equal to risk over floor, and none below what is possible."""
-    pairs = [(each["task"], each["variant"]) for each in made["tasks"]]
+    pairs = [(each["task"], each["variant"]) for each in entry["tasks"]]
     wanted = [
         (name, variant)
         for name, task in tasks_of.BENCH_TASKS.items()
@@ -271,7 +271,7 @@ def _examine_tests(made: Mapping[str, Any], who: str) -> None:
     if sorted(pairs) != sorted(wanted):
         odd = sorted(set(pairs) ^ set(wanted)) or sorted(pair for pair in pairs if pairs.count(pair) > 1)
         raise ValueError(f"{who}: it must have every task of the benchmark once a variant; look at {odd[:4]}")
-    for each in made["tasks"]:
+    for each in entry["tasks"]:
         at = f"{who}: {each['task']}, {each['variant']}"
         for name in _NUMBERS:
             value = each[name]
@@ -300,21 +300,21 @@ def _examine_tests(made: Mapping[str, Any], who: str) -> None:
             )
 
 
-def _examine_means(made: Mapping[str, Any], who: str) -> None:
+def _examine_means(entry: Mapping[str, Any], who: str) -> None:
     """Check geometric means against the ratios, and their standard errors against an upper bound."""
     for name in MEANS:
-        told, tests = made["means"][name], _tests_of(made["tasks"], name)
+        mean, tests = entry["means"][name], _tests_of(entry["tasks"], name)
         right = _geometric(tests)
-        if (told["ratio"] is None) != (right is None) or (
-            right is not None and not math.isclose(told["ratio"], right, rel_tol=1e-9)
+        if (mean["ratio"] is None) != (right is None) or (
+            right is not None and not math.isclose(mean["ratio"], right, rel_tol=1e-9)
         ):
-            raise ValueError(f"{who}: the mean {name!r} must be {right}, as its multiples say, got {told['ratio']}")
-        if right is None or told["se"] is None:
+            raise ValueError(f"{who}: the mean {name!r} must be {right}, as its multiples say, got {mean['ratio']}")
+        if right is None or mean["se"] is None:
             continue
         # For any correlation of the tests, a mean's relative error is to first order at most the mean of theirs.
         most = 1.5 * right * float(np.mean([each["ratio_se"] / each["ratio"] for each in tests]))
-        if not 0 <= told["se"] <= most:
-            raise ValueError(f"{who}: the mean {name!r} must have a standard error up to {most:.4g}, got {told['se']}")
+        if not 0 <= mean["se"] <= most:
+            raise ValueError(f"{who}: the mean {name!r} must have a standard error up to {most:.4g}, got {mean['se']}")
 
 
 def _same_tests(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
@@ -329,10 +329,10 @@ def _same_tests(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
             raise ValueError(f"{at}: its floor is not that of {one['contestant']}, {first['floor']!r}")
 
 
-def _check_prompts(made: Mapping[str, Any], again: Sequence[str], budget: Budget, folder: Path) -> None:
+def _check_prompts(entry: Mapping[str, Any], again: Sequence[str], budget: Budget, folder: Path) -> None:
     """Recompute test prompts and floors of some tasks and compare them with one row, which stands for all."""
     for name, task in tasks_of.find_tasks(again).items() if again else ():
-        for each in (each for each in made["tasks"] if each["task"] == name):
+        for each in (each for each in entry["tasks"] if each["task"] == name):
             sized, prompt = training_jobs.prompts_for(name, each["variant"], budget)
             reference = task.reference(sized)
             floor = np.asarray(task.floors(sized)[reference].errors(prompt))[:, -budget.last :].mean()
@@ -358,7 +358,7 @@ def by_task(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         rows: as `read_rows` returned them.
     """
     _only_rows(rows)
-    lines = [{"contestant": made["contestant"]} | dict(each) for made in rows for each in made["tasks"]]
+    lines = [{"contestant": entry["contestant"]} | dict(each) for entry in rows for each in entry["tasks"]]
     columns = ["contestant", "task", "variant", "shifted", "reference", *_NUMBERS]
     return _fill_nulls(pd.DataFrame(lines, columns=columns))
 
@@ -375,12 +375,12 @@ def board(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """
     _only_rows(rows)
     lines = []
-    for made in rows:
-        line = {"contestant": made["contestant"], "kind": made["kind"], "about": made["about"]}
+    for entry in rows:
+        line = {"contestant": entry["contestant"], "kind": entry["kind"], "about": entry["about"]}
         for name in MEANS:
-            line |= {name: made["means"][name]["ratio"], f"{name}, se": made["means"][name]["se"]}
-        line |= {name: made[name] for name in (*_COSTS, "rate")} | {"warnings": len(made["warnings"])}
-        lines.append(line | {name: made[name] for name in ("device", "by", "commit", "link", "date")})
+            line |= {name: entry["means"][name]["ratio"], f"{name}, se": entry["means"][name]["se"]}
+        line |= {name: entry[name] for name in (*_COSTS, "rate")} | {"warnings": len(entry["warnings"])}
+        lines.append(line | {name: entry[name] for name in ("device", "by", "commit", "link", "date")})
     means = [part for name in MEANS for part in (name, f"{name}, se")]
     columns = ["contestant", "kind", "about", *means, *_COSTS, "rate", "warnings"]
     columns += ["device", "by", "commit", "link", "date"]

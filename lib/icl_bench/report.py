@@ -51,7 +51,7 @@ def page(results: BenchResults, *, against: str | None = None) -> str:
         raise ValueError(f"against must be one of {', '.join(results.contestants)}, got {against!r}")
     overall = tables.aggregate(results)
     names = _order(results, overall)
-    warnings = list(warned(results))
+    warnings = list(caveats(results))
     title = names[0] if len(names) == 1 else f"{len(names)} contestants"
     count = f"{len(warnings)} warnings" if len(warnings) > 1 else "1 warning"
     body = "".join(
@@ -121,19 +121,19 @@ def _answer(overall: pd.DataFrame, names: Sequence[str]) -> str:
     sentence = f"{names[0]} errs {_join_words(found)}."
     if len(names) > 1:
         rest = [_rows_of(overall, name).iloc[0] for name in names[1:]]
-        told = [f"{row['contestant']} at {plain(row['ratio'], row['ratio_se'])}" for row in rest]
-        if len(told) > 4:
-            told = [*told[:3], f"last of {len(names)} {told[-1]}"]
-        sentence += f" Next come {_join_words(told)}." if len(told) > 1 else f" Next comes {told[0]}."
+        phrases = [f"{row['contestant']} at {plain(row['ratio'], row['ratio_se'])}" for row in rest]
+        if len(phrases) > 4:
+            phrases = [*phrases[:3], f"last of {len(names)} {phrases[-1]}"]
+        sentence += f" Next come {_join_words(phrases)}." if len(phrases) > 1 else f" Next comes {phrases[0]}."
     return sentence
 
 
 @validated
-def warned(results: BenchResults) -> Iterable[str]:
+def caveats(results: BenchResults) -> Iterable[str]:
     """Caveats of the results, a sentence each."""
     summary = tables.summary(results)
-    for name, told in results.meta["contestants"].items():
-        for warning in told.get("warnings", []):
+    for name, facts in results.meta["contestants"].items():
+        for warning in facts.get("warnings", []):
             yield f"{name}: {warning}"
     for name in [name for name in results.contestants if name != ZERO]:
         rows = summary[summary["contestant"] == name]
@@ -220,7 +220,7 @@ def _by_task(results: BenchResults, names: Sequence[str]) -> Html:
         in_order = drawn.sort_values("ratio", kind="stable")
         best, worst = in_order.iloc[0], in_order.iloc[-1]
         title = f"Furthest from the floor: {worst['label']} on {worst['row']}"
-        told = [f"{row['label']} on {row['row']}, {plain(row['ratio'], row['ratio_se'])}" for row in (best, worst)]
+        ends = [f"{row['label']} on {row['row']}, {plain(row['ratio'], row['ratio_se'])}" for row in (best, worst)]
         labels = list(dict.fromkeys(drawn["label"]))
         figure = charts.dots(
             drawn,
@@ -229,7 +229,7 @@ def _by_task(results: BenchResults, names: Sequence[str]) -> Html:
             by="label",
             x_title="error, in multiples of the floor",
             title=title,
-            alt=f"Dots, a row for each task. The least is {told[0]}, the greatest {told[1]}. The table has all.",
+            alt=f"Dots, a row for each task. The least is {ends[0]}, the greatest {ends[1]}. The table has all.",
             floors={"the floor": 1.0},
             colours={label: _COLOURS[place % len(_COLOURS)] for place, label in enumerate(labels)}
             | {"the floor": _FLOOR_COLOUR},
@@ -296,11 +296,11 @@ def _paired_section(results: BenchResults, names: Sequence[str], against: str) -
     groups = [group for group in tables.GROUPS if group in set(table["group"])]
     rows = []
     for name in [name for name in names if name != against]:
-        told = _rows_of(table, name).drop_duplicates("group").set_index("group")
+        ratios = _rows_of(table, name).drop_duplicates("group").set_index("group")
         cells = [""] * len(groups)
         for place, group in enumerate(groups):
-            if group in told.index:
-                one, error = float(told["ratio"][group]), float(told["ratio_se"][group])
+            if group in ratios.index:
+                one, error = float(ratios["ratio"][group]), float(ratios["ratio_se"][group])
                 clear = abs(one - 1) > 2 * error
                 cells[place] = markup.tag("strong", plain(one, error)) if clear else plain(one, error)
         rows.append((name, *cells))
@@ -309,7 +309,7 @@ def _paired_section(results: BenchResults, names: Sequence[str], against: str) -
         f"1 is less error than {against}; bold is more than two standard errors away from 1."
     )
     caption = f"Error in multiples of that of {against}"
-    table_ = markup.tabled(("contestant", *(_HEADS[group] for group in groups)), rows, caption)
+    table_ = markup.html_table(("contestant", *(_HEADS[group] for group in groups)), rows, caption)
     return markup.section("against", f"Compared with {against}", markup.tag("p", text), table_)
 
 
@@ -317,8 +317,8 @@ def _sweep(results: BenchResults) -> Html:
     """Section on the learning-rate sweep, with a note where the best rate lies at an edge."""
     tried = {
         (name, trained_on): {float(rate): _number(loss) for rate, loss in rates.items()}
-        for name, told in results.meta["contestants"].items()
-        for trained_on, rates in told.get("rates", {}).items()
+        for name, facts in results.meta["contestants"].items()
+        for trained_on, rates in facts.get("rates", {}).items()
         if rates
     }
     if not tried:
@@ -365,7 +365,7 @@ def _sweep(results: BenchResults) -> Html:
             layer["encoding"]["x"]["axis"] = {"values": rates, "format": "~g"}
         parts.append(markup.picture(figure, title, "Seed 0 at each rate, on prompts that nobody is tested on."))
     caption = "Mean squared error of seed 0 at each learning rate; * is the rate that was chosen."
-    parts.append(markup.tabled(("contestant", *(f"{rate:g}" for rate in rates)), rows, caption))
+    parts.append(markup.html_table(("contestant", *(f"{rate:g}" for rate in rates)), rows, caption))
     if edges:
         shown = edges if len(edges) <= 8 else [*edges[:8], f"{len(edges) - 8} more"]
         text = (
@@ -379,34 +379,34 @@ def _sweep(results: BenchResults) -> Html:
 def _cost(results: BenchResults, names: Sequence[str]) -> Html:
     rows = []
     for name in names:
-        told = results.meta["contestants"].get(name)
-        if told is None:
+        facts = results.meta["contestants"].get(name)
+        if facts is None:
             continue
-        state = _count(told.get("state_bytes"))
-        if told.get("state_grows"):
-            state = "grows with the prompt" if told.get("state_bytes") is None else f"{state}, and grows"
+        state = _count(facts.get("state_bytes"))
+        if facts.get("state_grows"):
+            state = "grows with the prompt" if facts.get("state_bytes") is None else f"{state}, and grows"
         rows.append(
             (
                 name,
-                str(told.get("kind", "")),
-                _count(told.get("parameters")),
-                _count(told.get("flops")),
+                str(facts.get("kind", "")),
+                _count(facts.get("parameters")),
+                _count(facts.get("flops")),
                 state,
-                _decimal(told.get("us_per_token")),
-                _decimal(told.get("seconds")),
+                _decimal(facts.get("us_per_token")),
+                _decimal(facts.get("seconds")),
             )
         )
     heads = ("contestant", "kind", "parameters", "FLOPs per token", "state, bytes", "µs per token", "training, s")
     where = "on one thread" if results.meta.get("device", "cpu") == "cpu" else "on a GPU, of what is trained"
     caption = f"What each costs: forward pass a token {where}; training is the sum of all its trainings."
-    return markup.section("cost", "What each costs", markup.tabled(heads, rows, caption)) if rows else Html("")
+    return markup.section("cost", "What each costs", markup.html_table(heads, rows, caption)) if rows else Html("")
 
 
 def _budget(results: BenchResults) -> Html:
     b = results.meta["budget"]
     rates = _join_words([f"{rate:g}" for rate in b["rates"]])
-    own = [name for name, task in results.meta["tasks"].items() if not task["shifted"]]
-    how = {"all": f"on {len(own)} tasks at once", "each": "on each task by itself"}
+    trained = [name for name, task in results.meta["tasks"].items() if not task["shifted"]]
+    how = {"all": f"on {len(trained)} tasks at once", "each": "on each task by itself"}
     train = str(results.meta.get("train", "all"))
     sentences = (
         f"Each contestant was trained {how.get(train, f'on {train}')}: {b['steps']:,} steps of at least {b['batch']} "
@@ -422,7 +422,7 @@ def _budget(results: BenchResults) -> Html:
         (name, str(task["title"]), "only tested" if task["shifted"] else "trained on", str(task["about"]))
         for name, task in results.meta["tasks"].items()
     ]
-    table = markup.tabled(("name", "task", "", "what it is"), listed, "The tasks", words=True)
+    table = markup.html_table(("name", "task", "", "what it is"), listed, "The tasks", words=True)
     return markup.section(
         "budget", "What was trained, and how", *(markup.tag("p", s) for s in sentences), markup.fold("The tasks", table)
     )
@@ -458,18 +458,20 @@ def _provenance(results: BenchResults) -> Html:
     meta = results.meta
     rows = [("library, hash of its code", meta.get("library", "")), ("device", meta.get("device", ""))]
     rows += list(meta.get("versions", {}).items())
-    versions = markup.tabled(("", "version"), [(name, str(each)) for name, each in rows], "Made with", words=True)
-    told = [
+    versions = markup.html_table(("", "version"), [(name, str(each)) for name, each in rows], "Made with", words=True)
+    origins = [
         (name, str(each.get("spec", "")), str(each.get("source", ""))[:16], str(each.get("about", "")))
         for name, each in meta["contestants"].items()
     ]
-    who = markup.tabled(("contestant", "asked for as", "hash of source", "what it is"), told, "Contestants", words=True)
+    who = markup.html_table(
+        ("contestant", "asked for as", "hash of source", "what it is"), origins, "Contestants", words=True
+    )
     prompts = [
         (name, variant, str(each))
         for name, task in meta["tasks"].items()
         for variant, each in task.get("prompts", {}).items()
     ]
-    tests = markup.tabled(("task", "prompts", "hash"), prompts, "Test prompts", words=True)
+    tests = markup.html_table(("task", "prompts", "hash"), prompts, "Test prompts", words=True)
     return markup.section("provenance", "Where it comes from", versions, who, markup.fold("Test prompts", tests))
 
 

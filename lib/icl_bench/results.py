@@ -149,11 +149,11 @@ def read_results(path: Path) -> BenchResults:
             f"wrote it, or make the results again"
         )
     try:
-        told = held.get(_CHECKSUM, b"").decode()
-        whole = list(columns) == list(COLUMNS) and told == _files.checksum([columns, held[_KEY].decode()])
+        checksum = held.get(_CHECKSUM, b"").decode()
+        intact = list(columns) == list(COLUMNS) and checksum == _files.checksum([columns, held[_KEY].decode()])
     except (TypeError, ValueError) as error:  # numbers in place of names
         raise ValueError(changed) from error
-    if not whole:
+    if not intact:
         raise ValueError(changed)
     return BenchResults(pd.DataFrame(columns, columns=list(COLUMNS)), meta)
 
@@ -308,7 +308,7 @@ def concat(runs: Sequence[BenchResults]) -> BenchResults:
 
 
 @validated
-def renamed(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
+def rename(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
     """Rename contestants, so that two of the same name can be in one table.
 
     Args:
@@ -326,8 +326,8 @@ def renamed(results: BenchResults, names: Mapping[str, str]) -> BenchResults:
     table = results.table.copy()
     mine = table["kind"] != _FLOOR
     table.loc[mine, "contestant"] = [names.get(name, name) for name in table.loc[mine, "contestant"]]
-    told = {names.get(name, name): each for name, each in results.meta.get("contestants", {}).items()}
-    return BenchResults(table, results.meta | {"contestants": told})
+    facts = {names.get(name, name): each for name, each in results.meta.get("contestants", {}).items()}
+    return BenchResults(table, results.meta | {"contestants": facts})
 
 
 _Where = tuple[str, str, str, str]
@@ -367,7 +367,7 @@ class _Tests:
             errors = [np.asarray(values, dtype=np.float64) for _, _, values in rows]
             size = sizes.setdefault(where[2:], errors[0].size)
             what = f"{where[0]} on {where[2]}, {where[3]}"
-            if size < 2 or any(own.shape != (size,) for own in errors):
+            if size < 2 or any(part.shape != (size,) for part in errors):
                 raise ValueError(f"table must hold one error for each of at least 2 prompts, of {what} it does not")
             seeds = tuple(seed for seed, _, _ in rows)
             if len(set(seeds)) < len(seeds):
@@ -396,8 +396,8 @@ class _Tests:
         """Label of a training across tasks."""
         if trained_on in ("", _ALL):
             return trained_on
-        own = {where[1] for where in self.taken if where[0] == contestant} - {"", _ALL}
-        return trained_on if len(own) == 1 else "each"
+        trainings = {where[1] for where in self.taken if where[0] == contestant} - {"", _ALL}
+        return trained_on if len(trainings) == 1 else "each"
 
     def group(self, trained_on: str, task: str, variant: str) -> str:
         """Group of a test: task trained on, shifted task, or longer prompts."""
@@ -406,8 +406,8 @@ class _Tests:
         # Untrained contestants are grouped as the trained ones are.
         trained_on = trained_on or str(self._meta.get("train", _ALL))
         shifted = bool(self._meta.get("tasks", {}).get(task, {}).get("shifted", False))
-        own = not shifted if trained_on in (_ALL, "each") else trained_on == task
-        return "trained on" if own else "shifted"
+        home = not shifted if trained_on in (_ALL, "each") else trained_on == task
+        return "trained on" if home else "shifted"
 
 
 def _group_tests(tests: _Tests, against: str | None, *, by_task: bool) -> dict[Any, list[tuple[_Term, str]]]:
@@ -442,42 +442,42 @@ def _geometric(terms: Sequence[_Term]) -> _Mean:
     with np.errstate(divide="ignore", invalid="ignore"):
         paired_ = _paired_by_seed(*terms[0][1:])
         influence: dict[_Pair, list[Any]] = {}
-        ones, others = [], []
+        ones, references = [], []
         for place, one, other in terms:
             a, b = (test.errors / test.errors.mean() / len(terms) for test in (one, other))
             before = influence.get(place, [0.0, 0.0])
             parts = [a - b] if paired_ else [a, -b]
-            influence[place] = [own + part for own, part in zip(before, parts, strict=False)]
+            influence[place] = [total + part for total, part in zip(before, parts, strict=False)]
             ones.append(np.log(one.errors.mean(1)))
-            others.append(np.log(other.errors.mean(1)))
+            references.append(np.log(other.errors.mean(1)))
         both = math.fsum(_interaction(part) for parts in influence.values() for part in parts)
         by_prompt = [sum(part.mean(0) for part in parts) for parts in influence.values()]
         risks = [(one.errors.mean(), other.errors.mean()) for _, one, other in terms]
         mean = float(np.exp(np.mean([np.log(A / B) for A, B in risks])))
-        prompts = mean**2 * math.fsum(own.var(ddof=1) / own.size for own in by_prompt)
+        prompts = mean**2 * math.fsum(errors.var(ddof=1) / errors.size for errors in by_prompt)
         # A seed is one training on all tasks: average over tasks before taking the spread over seeds.
-        first, second = np.exp(np.mean(ones, axis=0)), np.exp(np.mean(others, axis=0))
-        own = first / second if paired_ else first / second.mean()
-        seeds = _spread(own) if paired_ else _spread(own) + _spread(first.mean() / second)
-    return _Mean(mean, _standard_error(prompts, seeds, mean**2 * both), float(own.min()), float(own.max()))
+        first, second = np.exp(np.mean(ones, axis=0)), np.exp(np.mean(references, axis=0))
+        ratios = first / second if paired_ else first / second.mean()
+        seeds = _spread(ratios) if paired_ else _spread(ratios) + _spread(first.mean() / second)
+    return _Mean(mean, _standard_error(prompts, seeds, mean**2 * both), float(ratios.min()), float(ratios.max()))
 
 
 def _risk(test: _Test) -> tuple[float, float]:
     """Mean squared error and its standard error."""
     with np.errstate(invalid="ignore"):
-        own = test.errors
-        prompts = own.mean(0).var(ddof=1) / own.shape[1]
-        return float(own.mean()), _standard_error(prompts, _spread(own.mean(1)), _interaction(own))
+        errors = test.errors
+        prompts = errors.mean(0).var(ddof=1) / errors.shape[1]
+        return float(errors.mean()), _standard_error(prompts, _spread(errors.mean(1)), _interaction(errors))
 
 
 def _difference(one: _Test, other: _Test) -> tuple[float, float]:
     """Difference of two risks and its standard error."""
     with np.errstate(invalid="ignore"):
-        own = one.errors.mean(0) - other.errors.mean(0)
+        gaps = one.errors.mean(0) - other.errors.mean(0)
         parts = [one.errors - other.errors] if _paired_by_seed(one, other) else [one.errors, other.errors]
         seeds = math.fsum(_spread(part.mean(1)) for part in parts)
         both = math.fsum(_interaction(part) for part in parts)
-        return float(own.mean()), _standard_error(own.var(ddof=1) / own.size, seeds, both)
+        return float(gaps.mean()), _standard_error(gaps.var(ddof=1) / gaps.size, seeds, both)
 
 
 def _paired_by_seed(one: _Test, other: _Test) -> bool:
@@ -529,7 +529,7 @@ def _merge_run_metadata(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]
     tasks: dict[str, Any] = {}
     contestants: dict[str, Any] = {}
     # Runs that train on all tasks first: only they determine which tasks are shifted.
-    for meta in [meta for meta, own in sorted(zip(metas, all_, strict=True), key=lambda pair: not pair[1])]:
+    for meta in [meta for meta, on_all in sorted(zip(metas, all_, strict=True), key=lambda pair: not pair[1])]:
         for name, task in meta["tasks"].items():
             known = tasks.setdefault(name, task)
             if known is task:
@@ -541,14 +541,14 @@ def _merge_run_metadata(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]
                 raise ValueError(f"runs must have the same floors, got others of {name}: {_AGAIN}")
             tasks[name] = known | {"prompts": task["prompts"] | known["prompts"]}
     for meta in metas:
-        for name, told in meta["contestants"].items():
-            known = contestants.setdefault(name, told)
-            if known is told:
+        for name, facts in meta["contestants"].items():
+            known = contestants.setdefault(name, facts)
+            if known is facts:
                 continue
             for what in ("source", "kind"):
-                if known.get(what) != told.get(what):
+                if known.get(what) != facts.get(what):
                     raise ValueError(f"runs must not have two contestants called {name}, of different {what}: {_NAME}")
-            contestants[name] = _merge_metadata(known, told)
+            contestants[name] = _merge_metadata(known, facts)
     trained = [
         {name for name, task in meta["tasks"].items() if not task["shifted"]}
         for meta, own in zip(metas, all_, strict=True)

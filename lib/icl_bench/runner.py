@@ -80,11 +80,11 @@ class Plan:
         of tasks trained on.
         """
         _checks.one_of("trained_on", trained_on, self.trained_on)
-        own = self.trained_on[trained_on]
-        others = self.only_tested if self.train == "each" else [*self.training, *self.only_tested]
+        home = self.trained_on[trained_on]
+        away = self.only_tested if self.train == "each" else [*self.training, *self.only_tested]
         return {
-            name: training_jobs.VARIANTS if name in own else training_jobs.VARIANTS[:1]
-            for name in dict.fromkeys([*own, *others])
+            name: training_jobs.VARIANTS if name in home else training_jobs.VARIANTS[:1]
+            for name in dict.fromkeys([*home, *away])
         }
 
     @property
@@ -113,7 +113,7 @@ class Plan:
 
 @validated
 def plan(
-    asked: Sequence[str | Contestant],
+    contestants: Sequence[str | Contestant],
     *,
     tasks: Sequence[str] = (_ALL,),
     only_tested: Sequence[str] | None = None,
@@ -124,7 +124,7 @@ def plan(
     """Plan a run: resolve contestants and tasks without training.
 
     Args:
-        asked: contestants, or specifications for :func:`~icl_bench.entries.resolve`.
+        contestants: contestants, or specifications for :func:`~icl_bench.entries.resolve`.
         tasks: names of tasks to train on, and to test on (:func:`~icl_bench.tasks.find_tasks`).
         only_tested: names of held-out tasks; None is all built-in ones if the training is on all tasks, and none
             otherwise.
@@ -139,9 +139,9 @@ def plan(
     chosen = BUDGETS.get(budget) if isinstance(budget, str) else budget
     if not isinstance(chosen, Budget):
         raise ValueError(f"budget must be one of {', '.join(BUDGETS)}, or an icl_bench.budgets.Budget, got {budget!r}")
-    if isinstance(asked, str) or not asked:
-        raise ValueError(f"asked must name at least one contestant, in a list, got {asked!r}")
-    found = tuple(each if isinstance(each, Contestant) else entries.resolve(each) for each in asked)
+    if isinstance(contestants, str) or not contestants:
+        raise ValueError(f"contestants must name at least one contestant, in a list, got {contestants!r}")
+    found = tuple(each if isinstance(each, Contestant) else entries.resolve(each) for each in contestants)
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
@@ -174,7 +174,7 @@ def plan(
 
 @validated
 def run(
-    asked: Sequence[str | Contestant] | Plan,
+    contestants: Sequence[str | Contestant] | Plan,
     *,
     folder: Path | str | None = None,
     jobs: Count = 1,
@@ -185,7 +185,7 @@ def run(
     """Train, select and test all contestants; return the results table.
 
     Args:
-        asked: a plan, or contestants, with the further arguments of :func:`plan`.
+        contestants: a plan, or contestants, with the further arguments of :func:`plan`.
         folder: for finished jobs and checkpoints, so that the same call resumes an interrupted run; `results.parquet`
             is written there too. None keeps nothing.
         jobs: number of processes on this machine; GPUs are shared among them in turn.
@@ -197,8 +197,8 @@ def run(
             another budget, or is in use by another run.
         icl_bench.validation.InvalidModel: if a contestant fails validation, before any training.
     """
-    plan_ = asked if isinstance(asked, Plan) else plan(asked, **planned)
-    if isinstance(asked, Plan) and planned:
+    plan_ = contestants if isinstance(contestants, Plan) else plan(contestants, **planned)
+    if isinstance(contestants, Plan) and planned:
         raise ValueError(f"a plan has its settings: leave out {', '.join(planned)}")
     if folder is not None:
         _checks.text("folder", str(folder) if isinstance(folder, Path) else folder, "a path")
@@ -216,11 +216,11 @@ def run(
             _check_compatible(before, plan_, table)
         with _backend(jobs, dask) as shared:
             found, floors = _run_jobs(plan_, home, jobs, shared, quiet)
-        made = _results(plan_, found, floors, warnings, weights)
+        results = _results(plan_, found, floors, warnings, weights)
         if before is not None:
-            made = tables.concat([_without(before, made.meta["contestants"]), made])
-        tables.write_results(table, made)
-    return made
+            results = tables.concat([_without(before, results.meta["contestants"]), results])
+        tables.write_results(table, results)
+    return results
 
 
 def _on(device: str) -> contextlib.AbstractContextManager[Any]:
@@ -257,24 +257,24 @@ def _home(folder: Path | str | None) -> Iterator[Path]:
 
 def _check_compatible(before: BenchResults, plan_: Plan, table: Path) -> None:
     """Check that an existing table is comparable with the results to be added."""
-    for what, there, here in (
-        ("budget", before.meta["budget"], plan_.budget.described()),
+    for what, earlier, here in (
+        ("budget", before.meta["budget"], plan_.budget.to_dict()),
         ("library", before.meta["library"], training_jobs._program()["library"]),
         ("versions", before.meta["versions"], training_jobs._program()["versions"]),
         ("device", before.meta["device"], plan_.device.partition(":")[0]),
     ):
-        if there != here:
+        if earlier != here:
             raise ValueError(
-                f"{table} holds results of another {what} ({json.dumps(there)[:80]}): give another folder, or move it"
+                f"{table} holds results of another {what} ({json.dumps(earlier)[:80]}): give another folder, or move it"
             )
 
 
 def _without(before: BenchResults, contestants_: Iterable[str]) -> BenchResults:
     """Drop these contestants' rows, which new ones replace."""
-    gone = set(contestants_)
-    kept = {name: each for name, each in before.meta["contestants"].items() if name not in gone}
-    rows = before.table[~before.table["contestant"].isin(gone)]
-    return BenchResults(rows, before.meta | {"contestants": kept})
+    dropped = set(contestants_)
+    remaining = {name: each for name, each in before.meta["contestants"].items() if name not in dropped}
+    rows = before.table[~before.table["contestant"].isin(dropped)]
+    return BenchResults(rows, before.meta | {"contestants": remaining})
 
 
 @contextlib.contextmanager
@@ -309,9 +309,9 @@ def _run_jobs(
 
     def cell(contestant: Contestant, trained_on: str, rate: float, seed: int) -> Job:
         device = plan_.device if contestant.trained else "cpu"
-        asked = JobSpec(contestant.spec, contestant.kind, contestant.name, contestant.path, contestant.source)
+        spec = JobSpec(contestant.spec, contestant.kind, contestant.name, contestant.path, contestant.source)
         names = plan_.trained_on[trained_on]
-        return Job(asked, budget, trained_on, names, plan_.paths, rate, seed, device)
+        return Job(spec, budget, trained_on, names, plan_.paths, rate, seed, device)
 
     first: list[tuple[Job, dict[str, tuple[str, ...]]]] = [
         (cell(c, t, rate, 0), {}) for c, t in training if c.trained for rate in budget.rates
@@ -321,9 +321,9 @@ def _run_jobs(
     found: dict[_Key, tuple[JobResult, bool]] = {}
     with _Bar(home, units * budget.steps, quiet) as bar:
         bar.expect(first)
-        for asked, outcome in _map_parallel(training_jobs.run_job, first, home, jobs, shared):
-            found[_key(asked)] = outcome, False
-            bar.done(asked)
+        for job, outcome in _map_parallel(training_jobs.run_job, first, home, jobs, shared):
+            found[_key(job)] = outcome, False
+            bar.record_job(job)
         second: list[tuple[Job, dict[str, tuple[str, ...]]]] = []
         for c, t in training:
             rates = budget.rates if c.trained else (math.nan,)
@@ -331,9 +331,9 @@ def _run_jobs(
             seeds = budget.seeds if c.trained else 1
             second += [(cell(c, t, best, seed), plan_.tests(t)) for seed in range(seeds)]
         bar.expect(second)
-        for asked, outcome in _map_parallel(training_jobs.run_job, second, home, jobs, shared):
-            found[_key(asked)] = outcome, True
-            bar.done(asked)
+        for job, outcome in _map_parallel(training_jobs.run_job, second, home, jobs, shared):
+            found[_key(job)] = outcome, True
+            bar.record_job(job)
         floors = {}
         for pair, floor in _map_parallel(_floors, [(pair, budget, plan_.paths) for pair in sets], home, jobs, shared):
             floors[pair] = floor
@@ -348,7 +348,7 @@ def _pairs(tests: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 def _key(cell: Job) -> Any:
     # NaN does not equal itself as a key.
-    return cell.asked.name, cell.trained_on, None if math.isnan(cell.rate) else cell.rate, cell.seed
+    return cell.contestant.name, cell.trained_on, None if math.isnan(cell.rate) else cell.rate, cell.seed
 
 
 def _map_parallel(
@@ -357,14 +357,14 @@ def _map_parallel(
     """Map a function over argument tuples, yielding results in order of completion."""
     with _quiet_workers() if shared else contextlib.nullcontext():
         parallel = joblib.Parallel(n_jobs=None if shared and jobs == 1 else jobs, return_as="generator_unordered")
-        asked = (
+        tasks = (
             joblib.delayed(_worker)(function, each, home, place, os.getpid()) for place, each in enumerate(arguments)
         )
         try:
-            for given, answer, there in parallel(asked):
-                if there != training_jobs._program():
+            for given, answer, program in parallel(tasks):
+                if program != training_jobs._program():
                     here = training_jobs._program()
-                    raise ValueError(f"workers must have this library and these versions, {here}, got {there}")
+                    raise ValueError(f"workers must have this library and these versions, {here}, got {program}")
                 yield given, answer
         except BrokenProcessPool as error:
             raise ChildProcessError(
@@ -379,16 +379,16 @@ def _worker(
     """Run the function in a worker, on one of the GPUs visible there, which may be fewer than at the caller."""
     if os.getppid() == asker:
         _end_with(asker)
-    asked, *more = arguments
-    here = asked
-    if isinstance(asked, Job) and asked.device == "cuda":
+    job, *more = arguments
+    here = job
+    if isinstance(job, Job) and job.device == "cuda":
         count = torch.cuda.device_count()
         if not count:
             raise ValueError("a worker sees no GPU: give each worker one, or leave the device out")
-        here = replace(asked, device=f"cuda:{place % count}")
+        here = replace(job, device=f"cuda:{place % count}")
     # Training output must not mix with the table that the command prints.
     with contextlib.redirect_stdout(sys.stderr), _on(here.device if isinstance(here, Job) else "cpu"):
-        return asked, function(here, *more, home), training_jobs._program()
+        return job, function(here, *more, home), training_jobs._program()
 
 
 @functools.cache
@@ -437,13 +437,13 @@ class _Bar:
         self._watcher.join()
         self._bar.close()
 
-    def expect(self, asked: Sequence[tuple[Job, Any]]) -> None:
+    def expect(self, jobs: Sequence[tuple[Job, Any]]) -> None:
         """Add jobs to the expected total."""
-        for cell, _ in asked:
+        for cell, _ in jobs:
             if cell.trained:
                 self._steps.setdefault(self._file(cell), 0)
 
-    def done(self, cell: Job) -> None:
+    def record_job(self, cell: Job) -> None:
         """Record a finished job."""
         if cell.trained:
             self._steps[self._file(cell)] = cell.budget.steps
@@ -477,14 +477,17 @@ def _floors(pair: tuple[str, str], budget: Budget, paths: tuple[str, ...], home:
     } | training_jobs._program()
     path = home / "floors" / f"{training_jobs._hash_json(what)}.json"
     path.parent.mkdir(exist_ok=True)
-    kept = training_jobs._read_entry(path, what)
-    if kept is None:
+    content = training_jobs._read_entry(path, what)
+    if content is None:
         floors = {name: np.asarray(floor.errors(prompt)) for name, floor in known.floors(task).items()}
         errors = {name: found[:, -budget.last :].mean(1) for name, found in floors.items()}
         errors[tables.ZERO] = training_jobs.squared_errors(filters.zero(), prompt, budget.last)
-        kept = {"errors": {name: found.tolist() for name, found in errors.items()}, "reference": known.reference(task)}
-        training_jobs._write_entry(path, what, kept)
-    return kept | {"prompts": what["prompts"]}
+        content = {
+            "errors": {name: found.tolist() for name, found in errors.items()},
+            "reference": known.reference(task),
+        }
+        training_jobs._write_entry(path, what, content)
+    return content | {"prompts": what["prompts"]}
 
 
 def _results(
@@ -500,11 +503,11 @@ def _results(
         for name, errors in known["errors"].items():
             kind = "filter" if name == tables.ZERO else "floor"
             rows.append((name, kind, "", math.nan, 0, task, variant, errors))
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for c in plan_.contestants:
-        own = {key[1:]: each for key, each in found.items() if key[0] == c.name}
-        told[c.name] = _run_metadata(plan_, c, own, warnings[c.name], weights[c.name])
-        for (trained_on, rate, seed), (outcome, counts) in own.items():
+        outcomes = {key[1:]: each for key, each in found.items() if key[0] == c.name}
+        facts[c.name] = _run_metadata(plan_, c, outcomes, warnings[c.name], weights[c.name])
+        for (trained_on, rate, seed), (outcome, counts) in outcomes.items():
             if not counts:
                 continue
             for (task, variant), errors in outcome.errors.items():
@@ -526,22 +529,26 @@ def _results(
     }
     meta = {
         "format": tables.FORMAT,
-        "budget": plan_.budget.described(),
+        "budget": plan_.budget.to_dict(),
         "train": plan_.train,
         "tasks": about,
-        "contestants": told,
+        "contestants": facts,
         "device": plan_.device.partition(":")[0],
     } | training_jobs._program()
     return BenchResults(table, meta)
 
 
 def _run_metadata(
-    plan_: Plan, c: Contestant, own: dict[Any, tuple[JobResult, bool]], warnings: list[str], weight: costs.MeasuredCost
+    plan_: Plan,
+    c: Contestant,
+    outcomes: dict[Any, tuple[JobResult, bool]],
+    warnings: list[str],
+    weight: costs.MeasuredCost,
 ) -> dict[str, Any]:
     """Metadata of a contestant in a run."""
     warnings = list(warnings)
     rates: dict[str, dict[str, float]] = {}
-    for (trained_on, rate, seed), (outcome, _) in own.items():
+    for (trained_on, rate, seed), (outcome, _) in outcomes.items():
         if rate is not None and seed == 0:
             rates.setdefault(trained_on, {})[repr(rate)] = outcome.validation
         if outcome.trouble:
@@ -562,7 +569,7 @@ def _run_metadata(
         "us_per_token": weight.us_per_token,
         "rates": rates,
         "rate": best,
-        "settings": {key[0]: outcome.settings for key, (outcome, _) in own.items() if outcome.settings},
-        "seconds": round(math.fsum(outcome.seconds for outcome, _ in own.values()), 1),
+        "settings": {key[0]: outcome.settings for key, (outcome, _) in outcomes.items() if outcome.settings},
+        "seconds": round(math.fsum(outcome.seconds for outcome, _ in outcomes.values()), 1),
         "warnings": warnings,
     }

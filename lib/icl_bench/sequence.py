@@ -57,12 +57,12 @@ def tokens(x: Float[Tensor, "batch time d"], y: _Labels) -> Float[Tensor, "batch
     _checks.shape("y", y, tuple(x.shape[:2]), "to match x")
     _checks.dtype("y", y, x.dtype, "that of x")
     batch, time, d = x.shape
-    made = x.new_zeros(batch, 2 * time - 1, d + 2)
-    made[:, ::2, :d] = x
-    made[:, 1::2, :d] = x[:, :-1]
-    made[:, 1::2, d] = y[:, :-1]
-    made[:, 1::2, d + 1] = 1
-    return made
+    out = x.new_zeros(batch, 2 * time - 1, d + 2)
+    out[:, ::2, :d] = x
+    out[:, 1::2, :d] = x[:, :-1]
+    out[:, 1::2, d] = y[:, :-1]
+    out[:, 1::2, d + 1] = 1
+    return out
 
 
 def _same_shape(who: str, out: Any, h: Tensor) -> Tensor:
@@ -108,8 +108,8 @@ class Block(nn.Module):
         """Output of the block."""
         normed = self.norm(h)
         h = h + _same_shape(type(self.mixer).__name__, self.mixer(normed), normed)
-        made: Tensor = h + self.mlp(h)
-        return made
+        out: Tensor = h + self.mlp(h)
+        return out
 
 
 class BlockStack(nn.Sequential):
@@ -273,5 +273,5 @@ class Projected(nn.Module):
         else:
             q = q * (width // self.heads) ** -0.5
         out = _same_shape(getattr(self.operator, "__name__", "the operator"), self.operator(q=q, k=k, v=v, **gates), v)
-        made: Tensor = self.outward(out.reshape(batch, time, width))
-        return made
+        outputs: Tensor = self.outward(out.reshape(batch, time, width))
+        return outputs

@@ -231,18 +231,18 @@ _STUDENT = InputLaw("Student's t, 5 degrees of freedom", 9.0, _students_t)
 
 
 def _catalogue() -> Iterator[BenchTask]:
-    told = "noise of a tenth of their variance"
+    noise = "noise of a tenth of their variance"
     for noisy in (False, True):
         for gamma in (0.8, 0.9, 0.95, 0.975, 0.99):
             title = f"AR(1), γ = {gamma}{', noise' if noisy else ''}"
             about = (
-                f"Each weight is {gamma} times the one before, plus noise; labels carry {told if noisy else 'none'}."
+                f"Each weight is {gamma} times the one before, plus noise; labels carry {noise if noisy else 'none'}."
             )
             yield BenchTask(f"ar1-{gamma}{'-noise' if noisy else ''}", title, about, partial(_of_chapter, title))
     for name, title, about in (
         ("ar2-creep", "AR(2), poles .95 and .8", "Weights have a velocity, and creep from one place to the next."),
         ("ar2-swing", "AR(2), poles .95 exp(±.3i)", "Weights swing, once in about 21 examples."),
-        ("smooth-noise", "smooth curves, noise", f"Weights run along a smooth random curve; labels carry {told}."),
+        ("smooth-noise", "smooth curves, noise", f"Weights run along a smooth random curve; labels carry {noise}."),
         ("switches", "switches", "Weights hardly move, and all are drawn anew once in about 50 examples."),
         ("condition-16", "inputs of condition 16", "As ar1-0.95, but one input varies 16 times as much as another."),
     ):
@@ -260,7 +260,7 @@ def _catalogue() -> Iterator[BenchTask]:
     yield BenchTask(
         "unknown-speed",
         "unknown speed, noise",
-        f"AR(1) of one of {len(_SPEEDS)} speeds, γ = {fast} to {slow}, drawn for each prompt; labels carry {told}.",
+        f"AR(1) of one of {len(_SPEEDS)} speeds, γ = {fast} to {slow}, drawn for each prompt; labels carry {noise}.",
         _unknown_speed,
     )
     for name, title, about, make in (
@@ -334,14 +334,14 @@ def _user_task(spec: str) -> BenchTask:
 
 def _custom_task(spec: str, maker: Callable[[int, int], Any], d: int, n: int) -> Any:
     try:
-        made = maker(d, n)
+        task = maker(d, n)
     except Exception as error:
         raise ValueError(
             f"{spec} must make a task when called with (d, n), got {type(error).__name__}: {error}"
         ) from error
-    own = CustomTask(spec, made, d, n)
-    ready = isinstance(made, Regression | Noisy) and type(made).__module__.startswith("icl.tasks.")
-    return revealing(made) if ready else own
+    custom = CustomTask(spec, task, d, n)
+    ready = isinstance(task, Regression | Noisy) and type(task).__module__.startswith("icl.tasks.")
+    return revealing(task) if ready else custom
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,20 +60,20 @@ class JobSpec:
     path: str
     source: str
 
-    def found(self) -> entries.Contestant:
+    def resolve(self) -> entries.Contestant:
         """Resolve the contestant in this process.
 
         Raises:
             ValueError: if it is missing, or its source differs.
         """
         _extend_path(self.path)
-        there = entries.resolve(self.spec, kind=self.kind)
-        if there.source != self.source:
+        contestant = entries.resolve(self.spec, kind=self.kind)
+        if contestant.source != self.source:
             raise ValueError(
                 f"{self.spec} has another source here than where the run was started: let all workers see the same "
                 f"files and the same versions of packages"
             )
-        return there
+        return contestant
 
 
 @functools.cache
@@ -97,7 +97,7 @@ class Job:
     """Description of a training job.
 
     Attributes:
-        asked: the contestant.
+        contestant: the contestant.
         budget: sizes, steps, number of prompts.
         trained_on: name of the training: "all", or a task's.
         training: names of the tasks trained on, for `icl_bench.tasks.find_tasks`.
@@ -107,7 +107,7 @@ class Job:
         device: "cpu", "cuda", "cuda:1".
     """
 
-    asked: JobSpec
+    contestant: JobSpec
     budget: Budget
     trained_on: str
     training: tuple[str, ...]
@@ -116,15 +116,15 @@ class Job:
     seed: int
     device: str = "cpu"
 
-    def described(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-serialisable inputs of the job, except tests, which are described separately."""
-        budget = self.budget.described()
-        kept = ("d", "n", "width", "depth", "steps", "batch", "choosing", "last")
+        budget = self.budget.to_dict()
+        names = ("d", "n", "width", "depth", "steps", "batch", "choosing", "last")
         return {
             "format": _FORMAT,
-            "source": self.asked.source,
-            "kind": self.asked.kind,
-            "budget": {name: budget[name] for name in kept},
+            "source": self.contestant.source,
+            "kind": self.contestant.kind,
+            "budget": {name: budget[name] for name in names},
             "trained_on": {name: _task_fingerprint(name, task) for name, task in self._training_tasks().items()},
             "rate": repr(self.rate),
             "seed": self.seed,
@@ -139,7 +139,7 @@ class Job:
     @validated
     def files(self, folder: Path) -> Path:
         """Path of its files in a run's folder, without the suffix."""
-        return folder / self.asked.name / _hash_json(self.described())
+        return folder / self.contestant.name / _hash_json(self.to_dict())
 
     def _training_tasks(self) -> dict[str, Any]:
         for path in self.paths:
@@ -157,9 +157,9 @@ def _task_fingerprint(name: str, task: Any) -> str:
     return _digest(task.sample(2, generator=profile.make_generator(f"icl-bench/taste/{name}")))
 
 
-def _hash_json(described: Mapping[str, Any]) -> str:
+def _hash_json(content: Mapping[str, Any]) -> str:
     """Hash of a JSON-serialisable description."""
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(prompt: Prompt) -> str:
@@ -211,11 +211,11 @@ def _answers(predictor: Predictor, prompt: Prompt) -> torch.Tensor:
     if isinstance(predictor, Filter) or not isinstance(predictor, nn.Module):
         return one_step_ahead(predictor, prompt)
     like = next(predictor.parameters())
-    own = Prompt(*(part.to(like) for part in (prompt.x, prompt.y, prompt.w)))
+    local = Prompt(*(part.to(like) for part in (prompt.x, prompt.y, prompt.w)))
     assert isinstance(predictor, Causal)
     with torch.no_grad():
         # Not one_step_ahead, which raises on non-finite predictions: here divergence is a result.
-        answers = predictor.predictions(own).to(prompt.y)
+        answers = predictor.predictions(local).to(prompt.y)
     answers[:, 0] = 0
     return answers
 
@@ -276,7 +276,7 @@ def run_job(cell: Job, tests: Mapping[str, tuple[str, ...]], folder: Path | None
 
 
 def _run_job(cell: Job, tests: Mapping[str, tuple[str, ...]], folder: Path | None) -> JobResult:
-    what = cell.described()
+    what = cell.to_dict()
     file = None if folder is None else cell.files(folder)
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -297,7 +297,7 @@ def _run_job(cell: Job, tests: Mapping[str, tuple[str, ...]], folder: Path | Non
 
 def _train(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None, JobResult]:
     """Train a contestant: the trained predictor, None if it diverged, and the result so far."""
-    contestant, budget = cell.asked.found(), cell.budget
+    contestant, budget = cell.contestant.resolve(), cell.budget
     mixture = cell.mixture()
     count = len(cell.training)
     choosing = mixture.sample(
@@ -306,13 +306,13 @@ def _train(cell: Job, base: int, file: Path | None) -> tuple[Predictor | None, J
         dtype=torch.float64,
     )
     begun = time.monotonic()
-    made = _build(contestant, budget, cell.seed)
-    if isinstance(made, Tunable):
-        found = tune(made, choosing, positions=slice(-budget.last, None), rounds=2)
+    built = _build(contestant, budget, cell.seed)
+    if isinstance(built, Tunable):
+        found = tune(built, choosing, positions=slice(-budget.last, None), rounds=2)
         return found.predictor, JobResult(found.loss, time.monotonic() - begun, {}, dict(found.settings))
-    if isinstance(made, Filter):
-        return made, JobResult(float(squared_errors(made, choosing, budget.last).mean()), 0.0, {}, {})
-    model = made.to(cell.device)
+    if isinstance(built, Filter):
+        return built, JobResult(float(squared_errors(built, choosing, budget.last).mean()), 0.0, {}, {})
+    model = built.to(cell.device)
     source = _Source(tuple(_task_fingerprint(name, task) for name, task in cell._training_tasks().items()), mixture)
 
     def callback(step: int, _: nn.Module) -> None:
@@ -355,9 +355,9 @@ def _build(contestant: entries.Contestant, budget: Budget, seed: int) -> Any:
 
 def _write_entry(path: Path, what: Mapping[str, Any], content: Mapping[str, Any]) -> None:
     """Write a result with its description, atomically."""
-    whole: dict[str, Any] = {"format": _FORMAT, "what": what, "found": content}
-    whole["checksum"] = _files.checksum(whole)
-    _files.write(path, f"{json.dumps(whole)}\n".encode())
+    entry: dict[str, Any] = {"format": _FORMAT, "what": what, "found": content}
+    entry["checksum"] = _files.checksum(entry)
+    _files.write(path, f"{json.dumps(entry)}\n".encode())
 
 
 def _read_entry(path: Path, what: Mapping[str, Any]) -> dict[str, Any] | None:

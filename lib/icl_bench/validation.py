@@ -99,16 +99,16 @@ def validate(contestant: Contestant, shape: Shape, *, device: str = "cpu") -> tu
     ()
     """
     with torch_seeded(device=device):
-        made = contestant.build(shape)
-    return validate_model(made.to(device) if isinstance(made, Causal) else made, contestant.name, shape)
+        model = contestant.build(shape)
+    return validate_model(model.to(device) if isinstance(model, Causal) else model, contestant.name, shape)
 
 
 @validated
-def validate_model(made: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[str, ...]:
+def validate_model(model: Causal | Filter | Tunable, name: str, shape: Shape) -> tuple[str, ...]:
     """Validate a built or trained predictor on its own device; a model's parameters and mode are restored.
 
     Args:
-        made: a model, a filter or a tunable.
+        model: a model, a filter or a tunable.
         name: its name in messages.
         shape: sizes.
 
@@ -116,34 +116,34 @@ def validate_model(made: Causal | Filter | Tunable, name: str, shape: Shape) -> 
         InvalidModel: as :func:`validate`.
     """
     _checks.text("name", name)
-    if not isinstance(made, Causal):
-        predictor = made if isinstance(made, Filter) else _middle(made, name, shape)
+    if not isinstance(model, Causal):
+        predictor = model if isinstance(model, Filter) else _middle(model, name, shape)
         subject = _Subject(name, lambda prompt: one_step_ahead(predictor, prompt), "its answers", None)
         _same_answers(subject, shape, torch.float64)
         return ()
-    mode, kept = made.training, [*made.parameters(), *made.buffers()]
-    before = [each.detach().clone() for each in kept]
-    first = next(made.parameters(), None)
+    mode, tensors = model.training, [*model.parameters(), *model.buffers()]
+    before = [each.detach().clone() for each in tensors]
+    first = next(model.parameters(), None)
     dtype, device = (torch.float32, "cpu") if first is None else (first.dtype, str(first.device))
     try:
         warnings: tuple[str, ...] = ()
         for when in ("at its start", f"with noise of {_NOISE} on its parameters"):
             if "noise" in when:
-                _shake(made)
-            subject = _Subject(name, made.predictions, when, made, device)
-            made.train()
-            idle = _gradients(subject, made, shape, dtype)
+                _shake(model)
+            subject = _Subject(name, model.predictions, when, model, device)
+            model.train()
+            idle = _gradients(subject, model, shape, dtype)
             for training in (True, False):
-                made.train(training)
+                model.train(training)
                 _same_answers(subject, shape, dtype)
             warnings = _collect_warnings(idle, subject, shape, dtype)
         return warnings
     finally:
         with torch.no_grad():
-            for each, value in zip(kept, before, strict=True):
+            for each, value in zip(tensors, before, strict=True):
                 each.copy_(value)
-        made.zero_grad(set_to_none=True)
-        made.train(mode)
+        model.zero_grad(set_to_none=True)
+        model.train(mode)
 
 
 def _middle(tunable: Tunable, name: str, shape: Shape) -> Predictor:

@@ -82,8 +82,10 @@ def _bindings() -> dict[tuple[str, str], tuple[Any, Any]]:
     found = {}
     for module in sorted(name for name in sys.modules if name.partition(".")[0] in _JUDGES):
         for name, value in list(getattr(sys.modules[module], "__dict__", {}).items()):
-            own = module != "builtins" or isinstance(value, type | types.BuiltinFunctionType)  # IPython adds its own
-            if callable(value) and own:
+            from_page = module != "builtins" or isinstance(
+                value, type | types.BuiltinFunctionType
+            )  # IPython adds its own
+            if callable(value) and from_page:
                 plain = getattr(value, "_implementation", value)  # what numpy's dispatcher calls
                 found[module, name] = value, getattr(plain, "__code__", None)
     return found

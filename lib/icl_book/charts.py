@@ -348,11 +348,11 @@ def _wrapped(text: str, width: float, size: float, weight: int = 400) -> list[st
 def _fitted(spec: dict[str, Any], width: int) -> dict[str, Any]:
     """The specification for a picture of this width: title in lines, as many columns in the legend as fit."""
     spec = {**spec, "config": {**spec["config"]}}
-    if said := spec.get("title"):
-        said = said if isinstance(said, dict) else {"text": said}
+    if title := spec.get("title"):
+        title = title if isinstance(title, dict) else {"text": title}
         look, room = spec["config"]["title"], width - 16
-        spec["title"] = {"text": _wrapped(said["text"], room, look["fontSize"], look["fontWeight"])}
-        if lines := said.get("subtitle"):
+        spec["title"] = {"text": _wrapped(title["text"], room, look["fontSize"], look["fontWeight"])}
+        if lines := title.get("subtitle"):
             size = look["subtitleFontSize"]
             spec["title"]["subtitle"] = [part for line in lines for part in _wrapped(line, room, size)]
     if spec.get("width") != "container":
@@ -561,14 +561,14 @@ def _check_tables(tables: dict[str, pd.DataFrame], x: str, y: str, by: str) -> N
 def _x_axis(values: pd.Series, title: str, *, log: bool) -> altair.X:
     """Encoding of the x axis, from the first value to the last."""
     # Layers and steps are integers: no ticks between them.
-    whole = not log and bool((values % 1 == 0).all())
+    integral = not log and bool((values % 1 == 0).all())
     span = [float(values.min()), float(values.max())]
     # Label all of a few values; among many Vega chooses, and tickMinStep does not keep it from halves.
-    few = whole and 0 < span[1] - span[0] <= 16
+    few = integral and 0 < span[1] - span[0] <= 16
     named: dict[str, Any] = (
         {"values": list(range(int(span[0]), int(span[1]) + 1)), "format": "d"} if few else {"tickMinStep": 1}
     )
-    counted: dict[str, Any] = {"axis": altair.Axis(**named)} if whole else {}
+    counted: dict[str, Any] = {"axis": altair.Axis(**named)} if integral else {}
     scale = altair.Scale(type="log" if log else "linear", domain=span, nice=False)
     return altair.X(f"{values.name}:Q", title=title, scale=scale, **counted)
 
@@ -687,8 +687,8 @@ def dots(
     hover = [altair.Tooltip(f"{c}:N", title=" ") for c in dict.fromkeys((y, by))]
     hover.append(altair.Tooltip(f"{x}:Q", format=".4~g"))
     layers.append(chart.mark_point(filled=True, size=60, opacity=1).encode(across, down, *where, tooltip=hover))
-    whole = altair.layer(*layers).properties(width="container", height=max(120, max(26, 9 * deep) * len(rows)))
-    return Figure(whole, title=title, alt=alt, subtitle=subtitle)
+    layered = altair.layer(*layers).properties(width="container", height=max(120, max(26, 9 * deep) * len(rows)))
+    return Figure(layered, title=title, alt=alt, subtitle=subtitle)
 
 
 def _lanes(place: pd.Series, row: pd.Series, rank: pd.Series) -> pd.Series:
@@ -825,18 +825,18 @@ def curves(
         for name in best
     }
     return lines(
-        _named(tables),
+        _concat(tables),
         x="x",
         y="y",
         by="by",
         x_title=x_title,
         y_title=y_title,
         title=title,
-        alt=f"{alt} {' '.join(_described(name, table) for name, table in tables.items())}",
+        alt=f"{alt} {' '.join(_describe_curve(name, table) for name, table in tables.items())}",
         subtitle=subtitle,
         floors=floors,
-        stars=_named(stars) if stars else None,
-        points=_named(over) if over else None,
+        stars=_concat(stars) if stars else None,
+        points=_concat(over) if over else None,
         explorable=explorable,
         **{**look, "colours": _in_sequence([*tables, *over], look.get("colours"))},
     )
@@ -848,7 +848,7 @@ def _curve(x: ArrayLike, values: _Series) -> pd.DataFrame:
     return pd.DataFrame({"x": at, "y": np.broadcast_to(heights, at.shape)})
 
 
-def _named(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def _concat(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table.assign(by=name) for name, table in tables.items()], ignore_index=True)
 
 
@@ -862,7 +862,7 @@ def _in_sequence(names: Sequence[str], colours: dict[str, str] | None) -> dict[s
     return {**(colours or {}), **{name: SEQUENCE[step] for name, step in zip(rest, steps, strict=False)}}
 
 
-def _described(name: str, curve: pd.DataFrame) -> str:
+def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     """Course of a curve in a sentence: ends, direction, and where it turns."""
     x, y = (curve.sort_values("x")[column].to_numpy() for column in "xy")
     first, last, low, high = y[0], y[-1], y.argmin(), y.argmax()
@@ -873,12 +873,12 @@ def _described(name: str, curve: pd.DataFrame) -> str:
         return f"{name}: {first:.3g} throughout."
     if (steps <= still).all() or (steps >= -still).all():
         return f"{name}: {'falls' if last < first else 'rises'} from {ends[0]} to {ends[1]}."
-    for turn, there, back in ((low, "falls", "rises"), (high, "rises", "falls")):
-        sign = 1 if there == "falls" else -1
+    for turn, way, back in ((low, "falls", "rises"), (high, "rises", "falls")):
+        sign = 1 if way == "falls" else -1
         if 0 < turn < len(y) - 1 and (sign * steps[:turn] <= still).all() and (sign * steps[turn:] >= -still).all():
             if abs(last - y[turn]) <= 0.005 * width:  # level, as far as three digits and a picture show
-                return f"{name}: {there} from {ends[0]} to {ends[1]}."
-            return f"{name}: {there} from {ends[0]} to {y[turn]:.3g} at {x[turn]:.3g}, then {back} to {ends[1]}."
+                return f"{name}: {way} from {ends[0]} to {ends[1]}."
+            return f"{name}: {way} from {ends[0]} to {y[turn]:.3g} at {x[turn]:.3g}, then {back} to {ends[1]}."
     return f"{name}: from {ends[0]} to {ends[1]}, between {y[low]:.3g} and {y[high]:.3g}."
 
 
@@ -902,7 +902,7 @@ def intervals(
     table = pd.DataFrame(rows)
     if (table["low"] == table["high"]).all():
         table = table.drop(columns=["low", "high"])
-    told = [f"{r.row}{f', {r.by}' if r.by != x_title else ''}: {r.x:.3g}." for r in table.itertuples()]
+    readings = [f"{r.row}{f', {r.by}' if r.by != x_title else ''}: {r.x:.3g}." for r in table.itertuples()]
     known = _in_sequence(list(dict.fromkeys(table["by"])), colours)
     return dots(
         table,
@@ -911,7 +911,7 @@ def intervals(
         by="by",
         x_title=x_title,
         title=title,
-        alt=f"{alt} {' '.join(told)}",
+        alt=f"{alt} {' '.join(readings)}",
         colours=known,
         **look,
     )
@@ -936,10 +936,10 @@ def tiles(
     columns, rows = np.meshgrid(across, down)
     table = pd.DataFrame({"x": columns.ravel(), "y": rows.ravel(), "value": matrix.ravel()})
     least = np.unravel_index(matrix.argmin(), matrix.shape)
-    told = f"Values from {matrix.min():.3g}, at {across[least[1]]:.3g} and {down[least[0]]:.3g}, to {matrix.max():.3g}."
+    span = f"Values from {matrix.min():.3g}, at {across[least[1]]:.3g} and {down[least[0]]:.3g}, to {matrix.max():.3g}."
     stars = pd.DataFrame({"x": across[matrix.argmin(1)], "y": down}) if best else None
     return heatmap(
-        table, x="x", y="y", value="value", value_title=value_title, stars=stars, alt=f"{alt} {told}", **look
+        table, x="x", y="y", value="value", value_title=value_title, stars=stars, alt=f"{alt} {span}", **look
     )
 
 
@@ -963,9 +963,9 @@ def strip(rows: Mapping[str, ArrayLike], *, title: str, alt: str, subtitle: str 
     frame = altair.Chart(table).mark_rect(filled=False, stroke="#8a8a8a", strokeWidth=0.6).encode(across, down)
     hover = [altair.Tooltip(f"{column}") for column in ("row:N", "token:O", "ink:Q")]
     inked = altair.Chart(table).mark_rect(color="#111111").encode(across, down, shown, tooltip=hover)
-    told = " ".join(f"{name}: {w[0]:.3g} for the oldest, {w[-1]:.3g} for the newest." for name, w in ink.items())
-    whole = altair.layer(inked, frame).properties(width="container", height=34 * len(ink))
-    return Figure(whole, title=title, alt=f"{alt} {told}", subtitle=subtitle)
+    ends = " ".join(f"{name}: {w[0]:.3g} for the oldest, {w[-1]:.3g} for the newest." for name, w in ink.items())
+    chart = altair.layer(inked, frame).properties(width="container", height=34 * len(ink))
+    return Figure(chart, title=title, alt=f"{alt} {ends}", subtitle=subtitle)
 
 
 # A five-pointed star, as an SVG path in the unit square around the origin.

@@ -33,8 +33,8 @@ def modules(code: str) -> tuple[str, ...]:
 
 def digest(code: str) -> str:
     """Return a hash of the modules that source code depends on: names and file contents."""
-    told = "".join(f"{name} {file_hash(name)}\n" for name in modules(code))
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    listing = "".join(f"{name} {file_hash(name)}\n" for name in modules(code))
+    return hashlib.sha256(listing.encode()).hexdigest()[:16]
 
 
 def file_hash(module: str) -> str:

@@ -90,16 +90,16 @@ def check(
         atol = _round_off(sealed.right)
     given: list[NDArray[np.float64] | None] = []
     for number, (case, right) in enumerate(zip(cases, sealed.right, strict=True), 1):
-        told = f"not yet: {_describe_case(case, number, len(cases))} it"
+        prefix = f"not yet: {_describe_case(case, number, len(cases))} it"
         try:
             got = attempt(**copy.deepcopy(case))  # the attempt may modify its arguments
             actual = numbers(got)
         except NotReal as error:
-            return SelfCheck(name, False, f"{told} {error}")
+            return SelfCheck(name, False, f"{prefix} {error}")
         except Exception as error:
-            return SelfCheck(name, False, f"{told} raised {type(error).__name__}: {error}")
+            return SelfCheck(name, False, f"{prefix} raised {type(error).__name__}: {error}")
         if got is None:
-            return SelfCheck(name, False, f"{told} returned nothing, {_shape(right)} is wanted")
+            return SelfCheck(name, False, f"{prefix} returned nothing, {_shape(right)} is wanted")
         given.append(_finite(actual))
         if _same(actual, right, rtol, atol):
             continue
@@ -112,7 +112,7 @@ def check(
         more = f". This is what comes out {mistake}." if mistake else ""
         if not more and shaped and (dtype := coarse_dtype(got)) and _same(actual, right, _COARSE, atol):
             more = f". Its numbers are {dtype}, and rounding may be all that is wrong: compute in float64."
-        return SelfCheck(name, False, f"{told} {how}{more}")
+        return SelfCheck(name, False, f"{prefix} {how}{more}")
     return SelfCheck(name, True, f"right on all {len(cases)} cases")
 
 
@@ -132,9 +132,9 @@ def _refuse(attempt: Any, answer: Any, cases: Any, near: dict[str, Any], name: A
         raise ValueError(f"cases must be dicts of keyword arguments, in a list, got {cases!r}")
     if not cases:
         raise ValueError("cases must hold at least one dict of keyword arguments")
-    for said, value in near.items():
+    for bound, value in near.items():
         if not isinstance(value, int | float) or not value >= 0:
-            raise ValueError(f"{said} must be a number >= 0, got {value!r}")
+            raise ValueError(f"{bound} must be a number >= 0, got {value!r}")
     if name is not None and not isinstance(name, str):
         raise ValueError(f"name must be a text, got {name!r}")
 

@@ -172,7 +172,7 @@ def _run_cases(
     """Run an attempt on all cases and compare."""
     until = time.monotonic() + seconds
     for number, (case, answer) in enumerate(zip(cases, answers, strict=True), 1):
-        told = f"{_describe_case(case)}, case {number} of {len(cases)}"
+        which = f"{_describe_case(case)}, case {number} of {len(cases)}"
         try:
             got = _call_with_deadline(attempt, copy.deepcopy(case), until)
             fault = _fault(got, answer, rtol, atol)
@@ -183,7 +183,7 @@ def _run_cases(
         except Exception as error:
             fault = f"raised {type(error).__name__}: {error}"
         if fault:
-            return SelfCheck(name, False, f"not yet: {told}: it {fault}")
+            return SelfCheck(name, False, f"not yet: {which}: it {fault}")
     return SelfCheck(name, True, f"right on {len(cases)} cases" if len(cases) > 1 else "right on this case")
 
 
@@ -323,9 +323,9 @@ def _functions(dotted: str, target: Any) -> Iterator[tuple[str, Any]]:
             if getattr(thing, "__module__", None) != module or name.startswith("__"):
                 continue
             if inspect.isclass(thing):
-                made = vars(thing).get("__init__")
-                if isinstance(made, types.FunctionType):
-                    yield f"{module}.{name}", made
+                initialiser = vars(thing).get("__init__")
+                if isinstance(initialiser, types.FunctionType):
+                    yield f"{module}.{name}", initialiser
             elif callable(thing) and hasattr(thing, "__code__"):
                 yield f"{module}.{name}", thing
 
@@ -340,8 +340,8 @@ _REFUSE = next(
 
 def _raising_code(name: str, code: types.CodeType | None = None) -> types.CodeType:
     """Code object of a function that raises, to replace another's code."""
-    said = f"{name} is not allowed in this exercise"
-    constants = tuple(said if constant == "SAID" else constant for constant in _REFUSE.co_consts)
+    message = f"{name} is not allowed in this exercise"
+    constants = tuple(message if constant == "SAID" else constant for constant in _REFUSE.co_consts)
     return _REFUSE.replace(co_consts=constants, co_freevars=code.co_freevars if code is not None else ())
 
 
@@ -376,15 +376,15 @@ def _forbidden_use(node: ast.AST, targets: dict[str, Any], bound: set[str], name
         case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
             module = getattr(node, "module", None) or ""
             for alias in aliases:
-                whole = f"{module}.{alias.name}".strip(".")
+                full_name = f"{module}.{alias.name}".strip(".")
                 if alias.name == "*":
                     return "a star import: import what is needed by name"
-                if whole.partition(".")[0] in DYNAMIC or alias.name in DYNAMIC:
-                    return f"{whole}, which no answer may"
+                if full_name.partition(".")[0] in DYNAMIC or alias.name in DYNAMIC:
+                    return f"{full_name}, which no answer may"
                 if module and alias.name in last:
                     return not_allowed.format(last[alias.name])
                 for dotted in targets:
-                    if whole == dotted or whole.startswith(f"{dotted}."):
+                    if full_name == dotted or full_name.startswith(f"{dotted}."):
                         return not_allowed.format(dotted)
         case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[_, second, *_]):
             if not (isinstance(second, ast.Constant) and isinstance(second.value, str)):
@@ -455,8 +455,8 @@ def _fault(got: Any, right: NDArray[np.float64], rtol: float, atol: float) -> st
     except NotReal as error:
         return str(error)
     if actual.shape != right.shape:
-        told = [f"shape {shape}" if shape else "a number" for shape in (actual.shape, right.shape)]
-        return f"returned {told[0]}, {told[1]} is wanted"
+        shapes = [f"shape {shape}" if shape else "a number" for shape in (actual.shape, right.shape)]
+        return f"returned {shapes[0]}, {shapes[1]} is wanted"
     wrong = differ(actual, right, rtol, atol, equal_nan=True)
     if not wrong.any():
         return ""

@@ -17,7 +17,7 @@ def page(call="charts.lines", before="", after="", **changes):
 def test_the_books_figures_say_what_they_show():
     """All figures of all chapters; those without a floor are listed, with a reason, and no other is."""
     figures.examine(chapters.with_cells())
-    drawn = [figure for name in chapters.with_cells() for figure in figures.drawn(chapters.source(name))]
+    drawn = [figure for name in chapters.with_cells() for figure in figures.find_figures(chapters.source(name))]
     assert set(figures.without_floor()) <= {figure.title for figure in drawn}
 
 

@@ -46,7 +46,7 @@ def test_every_page_says_what_it_is_about():
 )
 def test_a_page_is_described_by_its_first_sentence(source, said):
     """Of its In short, else of its first paragraph; formulas in plain letters; what is too long ends with a clause."""
-    assert descriptions._found(source) == said
+    assert descriptions._describe(source) == said
 
 
 def test_a_picture_is_drawn_once(tmp_path, monkeypatch):

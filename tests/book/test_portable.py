@@ -111,13 +111,13 @@ def test_a_processor_acts_or_is_left_out_by_name(monkeypatch, capsys):
     """The libraries are asked which code they take: it is what was asked for, and another than without asking."""
     asked = {}
 
-    def ask(environment, chosen=portable.chosen):
+    def ask(environment, chosen=portable.probe):
         key = str(sorted(environment.items()))
         if key not in asked:
             asked[key] = chosen(environment)
         return asked[key]
 
-    monkeypatch.setattr(portable, "chosen", ask)
+    monkeypatch.setattr(portable, "probe", ask)
     here, names = dict(os.environ), ["Prescott", "two-threads"]
     found = list(portable.acting(names, here))
     for name in found:
@@ -132,7 +132,7 @@ def test_what_a_processor_cannot_do_is_left_out(monkeypatch, capsys):
     """One that dies of an unknown instruction, one that takes other code than it was asked for, and the one here."""
     takes = {"a": {"C": "a"}, "b": None, "c": {"C": "own"}, "own": {"C": "own"}, "": {"C": "own"}}
     monkeypatch.setattr(portable, "PROCESSORS", {name: {"C": name} for name in takes if name})
-    monkeypatch.setattr(portable, "chosen", lambda environment: takes[environment.get("C", "")])
+    monkeypatch.setattr(portable, "probe", lambda environment: takes[environment.get("C", "")])
     assert list(portable.acting(["a", "b", "c", "own"], {})) == ["a"]
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said] == [f"{name} is left out" for name in ("b", "c", "own")]

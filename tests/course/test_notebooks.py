@@ -73,7 +73,7 @@ def test_nothing_of_a_solution_is_left():
 def test_a_solution_that_is_left_is_found(kind):
     """Of each exercise in turn a cell of the solution that has lost its tag."""
     for page in PAGES:
-        whole = notebooks.whole(page).cells
+        whole = notebooks.full_notebook(page).cells
         for number, cell in enumerate(whole):
             if cells.solves(cell) and cell.cell_type == kind and lines(cell.source) & lines(parts(page)[0]):
                 untagged = nbformat.from_dict({**cell, "metadata": {}})
@@ -112,7 +112,7 @@ def test_notes_stand_under_headings_that_are_there():
     """Each teaching note has its heading in its chapter."""
     for page in PAGES:
         notes = notebooks.notes(page)
-        longer = notebooks.with_notes(notebooks.whole(page).cells, page, notes)
+        longer = notebooks.with_notes(notebooks.full_notebook(page).cells, page, notes)
         assert sum("instructor" in cell.metadata.get("tags", []) for cell in longer) == len(notes)
 
 
@@ -206,7 +206,7 @@ def one(tmp_path, monkeypatch):
 
 def code_ids(page):
     """Ids of the chapter's code cells that are no solution's: the first one and the blank."""
-    return [c.id for c in notebooks.whole(page).cells if c.cell_type == "code" and not cells.solves(c)]
+    return [c.id for c in notebooks.full_notebook(page).cells if c.cell_type == "code" and not cells.solves(c)]
 
 
 def test_a_student_gets_the_blank_and_the_hint(one):
@@ -226,7 +226,7 @@ def test_an_instructor_gets_all_of_it(one, monkeypatch):
     """Solutions between bars, notes under their headings, outputs of the book's run but for what tells the build."""
     page, _, notes = one
     notes.write_text("# Notes\n\nBegin here.\n\n## A heading\n**Goal.** See it.\n")
-    run = notebooks.whole(page)
+    run = notebooks.full_notebook(page)
     ran = [cell for cell in run.cells if cell.cell_type == "code"]
     ran[0].outputs = [nbformat.v4.new_output("stream", text="1.0\n")]
     ran[1].outputs = [
@@ -280,15 +280,15 @@ def test_a_run_is_judged(one):
     assert "return sin(x - x) + x + x" in solved.source
     assert "from math import cos, sin" in solved.source
     blank.outputs, solved.outputs = [told("twice", False, "not yet: so")], [told("twice", True, "right")]
-    assert student_runs.judged(page, run) == student_runs.Outcome(1, 1, 1, ())
+    assert student_runs.assess(page, run) == student_runs.Outcome(1, 1, 1, ())
     assert student_runs.differences(run, run) == []
     blank.outputs, solved.outputs = [told("twice", True, "right")], [told("twice", False, "not yet: so")]
-    assert student_runs.judged(page, run).faults == (
+    assert student_runs.assess(page, run).faults == (
         "twice: a blank says 'right'",
         "twice: its solution says 'not yet: so'",
     )
     solved.outputs = []
-    assert "0 checks for 1 blanks" in student_runs.judged(page, run).faults
+    assert "0 checks for 1 blanks" in student_runs.assess(page, run).faults
     other = copy.deepcopy(run)
     next(c for c in other.cells if c.id == first).outputs = [nbformat.v4.new_output("stream", text="1")]
     assert len(student_runs.differences(other, run)) == 1
@@ -318,7 +318,7 @@ def test_the_kit_names_what_is_missing(tmp_path, monkeypatch, capsys):
         "course.questions": Part(ModuleNotFoundError("no", name="text2qti")),
         "course.projects": Part(FileNotFoundError(2, "no", str(main.ROOT / "book/course/projects"))),
     }
-    monkeypatch.setattr(main, "there", lambda part: f"course.{part}" in parts)
+    monkeypatch.setattr(main, "is_written", lambda part: f"course.{part}" in parts)
     monkeypatch.setattr(main.importlib, "import_module", parts.get)
     for name in ("slides", "notebooks", "slides.part"):
         (tmp_path / name).mkdir()

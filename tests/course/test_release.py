@@ -163,11 +163,11 @@ def test_a_release_that_fails_leaves_the_last_one(tmp_path, monkeypatch):
             raise chapters.Broken("a path of this computer")
         return [out / release.SUMS]
 
-    monkeypatch.setattr(release, "_made", one)
+    monkeypatch.setattr(release, "_build_release", one)
     out = tmp_path / "dist/release"
     assert release.release(out) == [out / release.SUMS]
     (out / "last").touch()
-    monkeypatch.setattr(release, "_made", functools.partial(one, fails=True))
+    monkeypatch.setattr(release, "_build_release", functools.partial(one, fails=True))
     with pytest.raises(chapters.Broken, match="this computer"):
         release.release(out)
     assert {path.name for path in out.iterdir()} == {release.SUMS, "last"}

@@ -80,7 +80,7 @@ def test_of_a_model_of_transformers_the_body_is_used(models, name, width, depth)
 def test_the_body_of_gpt2_answers_as_the_model_does_on_the_same_vectors(models):
     import transformers
 
-    config = adapters.configured(transformers.GPT2Config, width=16, depth=2, longest=9)
+    config = adapters.build_config(transformers.GPT2Config, width=16, depth=2, longest=9)
     torch.manual_seed(0)
     whole = transformers.GPT2Model(config).eval()
     torch.manual_seed(0)
@@ -98,7 +98,7 @@ def test_a_configuration_is_told_what_it_has_parameters_for(models):
             super().__init__()
             self.expand, self.num_heads, self.head_dim = expand, num_heads, head_dim
 
-    config = adapters.configured(Sizes, width=32, depth=2, longest=9)
+    config = adapters.build_config(Sizes, width=32, depth=2, longest=9)
     assert (config.expand, config.num_heads * config.head_dim) == (2, 64)
 
 
@@ -130,7 +130,7 @@ def test_mambapys_own_class_is_told_width_and_depth_by_its_settings():
     ("made", "message"),
     [
         (lambda: adapters.is_installed(3), "package must be"),
-        (lambda: adapters.configured(nn.Linear, width=8, depth=1, longest=9), "kind must be a class of"),
+        (lambda: adapters.build_config(nn.Linear, width=8, depth=1, longest=9), "kind must be a class of"),
         (lambda: adapters.body_of(3, longest=9), "what must be a configuration or a model of transformers, got 3"),
         (lambda: adapters.body_of(3, longest=0), "longest must be"),
         (lambda: adapters.Body(nn.Linear(1, 1)), "model must be a PreTrainedModel of transformers, got Linear"),

@@ -53,7 +53,7 @@ def test_the_shape_is_the_longest_that_is_read():
 
 
 def test_a_budget_with_other_seeds_is_the_same_else():
-    assert TINY.with_seeds(5).described() == TINY.described() | {"seeds": 5}
+    assert TINY.with_seeds(5).to_dict() == TINY.to_dict() | {"seeds": 5}
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_every_name_is_built_examined_and_weighed(name):
 
 def test_there_are_fifteen_layers_of_the_book_and_all_that_are_tuned():
     assert sum(name.startswith("book-") for name in CONTESTANTS) == 15
-    assert {id(known.made) for known in CONTESTANTS.values()} >= {id(layer) for layer in LAYERS.values()}
+    assert {id(known.factory) for known in CONTESTANTS.values()} >= {id(layer) for layer in LAYERS.values()}
     assert {known.kind for known in CONTESTANTS.values()} <= set(KINDS)
 
 

@@ -151,7 +151,9 @@ def test_time_is_measured_on_one_thread_and_threads_come_back(monkeypatch):
 
 
 def test_a_tunable_of_ones_own_and_the_names_that_the_tool_has_agree():
-    assert set(LAYERS.values()) <= {known.made for known in CONTESTANTS.values() if isinstance(known.made, Tunable)}
+    assert set(LAYERS.values()) <= {
+        known.factory for known in CONTESTANTS.values() if isinstance(known.factory, Tunable)
+    }
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ def test_prompts_are_the_tasks_and_know_what_decided_them(task):
     assert isinstance(prompt, RevealedPrompt)
     assert all(torch.equal(getattr(prompt, part), getattr(own, part)) for part in "xyw")
     if isinstance(told, torch.Tensor):
-        assert torch.equal(prompt.told, told)
+        assert torch.equal(prompt.latent, told)
     else:
-        assert torch.equal(prompt.told.variance, told.variance)
-        assert torch.equal(prompt.told.restart, told.restart)
+        assert torch.equal(prompt.latent.variance, told.variance)
+        assert torch.equal(prompt.latent.restart, told.restart)
 
 
 def test_what_hides_nothing_stays_as_it_is():
@@ -67,7 +67,7 @@ def test_floors_are_those_of_the_tasks_own_law():
     """Each is the theory's function on the same numbers, to the bit; from float32 prompts too, to their rounding."""
     task = revealing(SWITCHES)
     prompt = task.sample(300, generator=make_generator("floors"), dtype=torch.float64)
-    x, y, told = prompt.x.numpy(), prompt.y.numpy(), prompt.told
+    x, y, told = prompt.x.numpy(), prompt.y.numpy(), prompt.latent
     found = errors(task, prompt)
     genie = floors.genie_errors(x, SWITCHES, told.variance.numpy(), told.restart.numpy())
     np.testing.assert_array_equal(found["genie"], genie)
@@ -77,8 +77,8 @@ def test_floors_are_those_of_the_tasks_own_law():
     task = revealing(SPEEDS)
     prompt = task.sample(5, generator=make_generator("floors"), dtype=torch.float64)
     bank, found = unknown_drift.bank_predictions(prompt.x.numpy(), prompt.y.numpy(), SPEEDS), errors(task, prompt)
-    assert set(prompt.told.tolist()) == {0, 1}
-    for i, member in enumerate(prompt.told.tolist()):
+    assert set(prompt.latent.tolist()) == {0, 1}
+    for i, member in enumerate(prompt.latent.tolist()):
         np.testing.assert_array_equal(found["genie"][i], bank.each_error[i, :, member])
     np.testing.assert_array_equal(found["Bayes"], bank.error)
     np.testing.assert_allclose(found["best linear"], joint.label_errors(prompt.x.numpy(), SPEEDS), rtol=1e-9)
@@ -129,7 +129,7 @@ def test_floors_of_leaps_are_those_of_the_filters_given_the_steps(dtype):
     task = revealing(LEAPS)
     prompt = task.sample(4, generator=make_generator("floors"), dtype=dtype)
     found = errors(task, prompt)
-    variance = prompt.told.variance.double().numpy()
+    variance = prompt.latent.variance.double().numpy()
     prompt = Prompt(prompt.x.double(), prompt.y.double(), prompt.w.double())
     R = responses(filters.kalman(DriftingRegression(2, 6, LEAPS.gamma, LEAPS.sigma_w, LEAPS.sigma_e)), prompt)
     ages = np.subtract.outer(np.arange(7), np.arange(7))

@@ -72,7 +72,7 @@ def results():
     }
     meta = {
         "format": FORMAT,
-        "budget": SMALL.described(),
+        "budget": SMALL.to_dict(),
         "train": "all",
         "tasks": about,
         "contestants": {"mine": told, "other": told},
@@ -174,7 +174,7 @@ PLANTED = {
     "prompts": (lambda m: first(m, prompts="0"), True, "test prompts are not those of"),
     "shifted": (lambda m: first(m, shifted=True), True, "shifted must say"),
     "another budget": (lambda m: m["budget"].update(steps=601), True, "budget must be one of small"),
-    "a medium budget": (lambda m: m.update(budget=BUDGETS["medium"].described()), True, "rates|of the budget medium"),
+    "a medium budget": (lambda m: m.update(budget=BUDGETS["medium"].to_dict()), True, "rates|of the budget medium"),
     "a task by itself": (lambda m: m.update(train="each"), True, "trained on all tasks at once"),
     "no commit": (lambda m: m.update(commit=""), True, "commit must be the hash"),
     "a word for a commit": (lambda m: m.update(commit="main"), True, "commit must be the hash"),

@@ -204,25 +204,25 @@ def test_a_rate_at_the_edge_is_pointed_at(made_up):
 
 def test_warnings_say_what_to_know_before_believing(made_up):
     """What runs warn of; divergence; errors below what is possible; one seed; tasks without a floor."""
-    assert list(report.warned(made_up())) == []
-    assert next(iter(report.warned(made_up(warnings=("its gradient is large",))))) == "gla: its gradient is large"
-    low = list(report.warned(made_up(worse=(0.5, 2.0), prompts=400)))
+    assert list(report.caveats(made_up())) == []
+    assert next(iter(report.caveats(made_up(warnings=("its gradient is large",))))) == "gla: its gradient is large"
+    low = list(report.caveats(made_up(worse=(0.5, 2.0), prompts=400)))
     assert len(low) == 3  # below Bayes, not below the best linear predictor, where that is possible
     assert "which cannot be" in low[0]
-    one = list(report.warned(made_up(seeds=1)))
+    one = list(report.caveats(made_up(seeds=1)))
     assert one == [
         f"{name}: one seed only; standard errors leave out what another training would change"
         for name in ("gla", "softmax")
     ]
     bare = made_up(tasks={"own.py:Task": ("own", False, "", 0.3)})
-    assert list(report.warned(bare)) == [
+    assert list(report.caveats(bare)) == [
         "own.py:Task: no floor is known, so its numbers are multiples of the error of answering 0"
     ]
     assert "times the error of answering 0 on the one task trained on" in report.answer(bare)
     broken = made_up()
     place = broken.table.index[broken.table["contestant"] == "gla"][0]
     broken.table.at[place, "errors"] = [math.inf] * 40
-    assert "gla: a training diverged, so its error is not finite on 1 of 5 tests" in list(report.warned(broken))
+    assert "gla: a training diverged, so its error is not finite on 1 of 5 tests" in list(report.caveats(broken))
 
 
 def test_what_diverged_is_said_and_not_drawn(read, made_up):

@@ -436,11 +436,11 @@ def test_runs_with_other_numbers_for_the_same_are_refused(made_up):
 
 def test_a_contestant_can_be_called_otherwise(made_up):
     """In table and meta; floors keep their names, and no name is given twice."""
-    results = tables.renamed(made_up(), {"gla": "Bayes"})
+    results = tables.rename(made_up(), {"gla": "Bayes"})
     assert results.contestants == [ZERO, "Bayes", "softmax"]
     assert list(results.meta["contestants"]) == ["Bayes", "softmax"]
     assert len(results.floors) == len(made_up().floors)
     assert summary(results)["ratio"].tolist() == summary(made_up())["ratio"].tolist()
     for names, reason in (({"rls": "x"}, "names must be one of"), ({"gla": "softmax"}, "a name that is taken")):
         with pytest.raises(ValueError, match=reason):
-            tables.renamed(made_up(), names)
+            tables.rename(made_up(), names)

@@ -42,7 +42,7 @@ def worked(monkeypatch):
     seen = []
 
     def work(cell, tests, folder):
-        seen.append((cell.asked.name, cell.device))
+        seen.append((cell.contestant.name, cell.device))
         return training_jobs.JobResult(cell.rate, 1.0, {}, {})
 
     monkeypatch.setattr(training_jobs, "run_job", work)

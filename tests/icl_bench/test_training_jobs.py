@@ -35,7 +35,7 @@ def test_a_cell_is_a_training_written_by_hand(mine):
     assert config.optimiser == AdamW(lr=1e-2, weight_decay=0.0, beta2=0.99)
     rule = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.99), weight_decay=0.0)
     source, generator = cell.mixture(), training_jobs.profile.make_generator("icl-bench/training/all", seed=1)
-    base = int(training_jobs._hash_json(cell.described()), 16) >> 2
+    base = int(training_jobs._hash_json(cell.to_dict()), 16) >> 2
     with torch.random.fork_rng(devices=[]):
         for step in range(TINY.steps):
             torch.manual_seed(base + step)
@@ -103,9 +103,9 @@ def test_threads_are_left_as_they_were(mine):
 
 
 def test_another_source_than_the_one_asked_for_is_refused(mine):
-    asked = replace(of(mine).asked, source="0" * 64)
+    asked = replace(of(mine).contestant, source="0" * 64)
     with pytest.raises(ValueError, match="has another source here than where the run was started"):
-        asked.found()
+        asked.resolve()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_is_kept_is_plain_json(mine, tmp_path):
     training_jobs.run_job(cell, SAME, tmp_path)
     content = json.loads(cell.files(tmp_path).with_suffix(".json").read_text())
     assert set(content) == {"format", "what", "found", "checksum"}
-    assert content["what"] == cell.described()
+    assert content["what"] == cell.to_dict()
     assert set(content["found"]) == {"validation", "seconds", "errors", "settings", "trouble"}
 
 

@@ -283,7 +283,7 @@ def test_an_error_of_the_layers_own_keeps_its_traceback():
         (lambda: validate("gla", SHAPE), "contestant must be"),
         (lambda: validate(contestant_of(Mean), 5), "shape must be"),
         (lambda: validate(contestant_of(Mean), SHAPE, device=1), "device must be"),
-        (lambda: validate_model(nn.Linear(1, 1), "mine", SHAPE), "made must be"),
+        (lambda: validate_model(nn.Linear(1, 1), "mine", SHAPE), "model must be"),
         (lambda: validate_model(GLA(3, lam=0.9, mu=0.1), 1, SHAPE), "name must be"),
     ],
 )

@@ -28,12 +28,12 @@ from course import ROOT, Missing
 PARTS = ("notebooks", "assignments", "slides", "questions", "projects")
 
 
-def there(part: str) -> bool:
+def is_written(part: str) -> bool:
     """True if a part is written."""
     return importlib.util.find_spec(f"course.{part}") is not None
 
 
-def made(part: str, out: Path) -> list[Path] | str:
+def make_part(part: str, out: Path) -> list[Path] | str:
     """Make one part anew in a folder: its files, or why there are none.
 
     It is made beside the folder and put in its place when it is whole; until then, what is there stays.
@@ -90,9 +90,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all if none is named")
     parser.add_argument("--to", type=Path, default=ROOT / "dist" / "course", help="a folder, dist/course by default")
     options = parser.parse_args(arguments)
-    if unknown := [part for part in options.parts if part not in PARTS or not there(part)]:
-        parser.error(f"there is no part {unknown[0]!r}: there are {', '.join(filter(there, PARTS))}")
-    parts = [part for part in PARTS if (part in options.parts if options.parts else there(part))]
+    if unknown := [part for part in options.parts if part not in PARTS or not is_written(part)]:
+        parser.error(f"there is no part {unknown[0]!r}: there are {', '.join(filter(is_written, PARTS))}")
+    parts = [part for part in PARTS if (part in options.parts if options.parts else is_written(part))]
     to = options.to.resolve()
 
     return chapters.run_command(lambda: kit(parts, to))
@@ -103,7 +103,7 @@ def kit(parts: Sequence[str], to: Path) -> int:
     failed = []
     for part in parts:
         began = time.monotonic()
-        done = made(part, to / part)
+        done = make_part(part, to / part)
         seconds = time.monotonic() - began
         if isinstance(done, str):
             failed.append(part)

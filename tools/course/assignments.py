@@ -89,23 +89,23 @@ def _notebook(name: str, text: str) -> NotebookNode:
             settings["points"] = points
             source = source.replace(BEGIN, f"{BEGIN}\n{FRESH}")
         make = nbformat.v4.new_markdown_cell if role == "text" else nbformat.v4.new_code_cell
-        made = make(source, metadata={"nbgrader": settings})
-        made["id"] = hashlib.sha256(grade_id.encode()).hexdigest()[:12]
-        cells.append(made)
+        built = make(source, metadata={"nbgrader": settings})
+        built["id"] = hashlib.sha256(grade_id.encode()).hexdigest()[:12]
+        cells.append(built)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    made = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
-    nbformat.validate(made)
-    return made
+    built = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
+    nbformat.validate(built)
+    return built
 
 
 def _role(name: str, cell: NotebookNode) -> tuple[str, str, int]:
     """Role, exercise and points of a cell; Broken if it has none, or its markers do not match its role."""
     if cell.cell_type != "code":
         return "text", "", 0
-    said = [role for role in ("given", "answer", "shown", "hidden") if role in cell.metadata]
-    if len(said) != 1:
+    roles = [role for role in ("given", "answer", "shown", "hidden") if role in cell.metadata]
+    if len(roles) != 1:
         raise chapters.Broken(f"{name}: a code cell must be one of given, answer, shown, hidden: {cell.source[:60]!r}")
-    role = said[0]
+    role = roles[0]
     hidden, solution = _HIDDEN.findall(cell.source), _SOLUTION.findall(cell.source)
     points = int(cell.metadata.get("points", 0))
     if len(hidden) != (role == "hidden") or len(solution) != (role == "answer") or (points > 0) != (role == "hidden"):
@@ -237,14 +237,14 @@ def not_allowed(name: str, exercise: str) -> list[str]:
 def make(out: Path) -> list[Path]:
     """Write a course folder of nbgrader: source notebooks, settings, what to install, and a teacher's README."""
     sets = names()
-    made = []
+    paths = []
     for name in sets:
         path = out / "source" / name / f"{name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(nbformat.writes(notebook(name)) + "\n", encoding="utf-8")
-        made.append(path)
+        paths.append(path)
     worth = {name: points(name) for name in sets}
-    said = {
+    values = {
         "COUNT": sum(map(len, worth.values())),
         "SETS": len(sets),
         "POINTS": sum(sum(one.values()) for one in worth.values()),
@@ -252,12 +252,12 @@ def make(out: Path) -> list[Path]:
         "TABLE": table(sets),
     }
     readme = (SOURCES / "teacher.md").read_text(encoding="utf-8")
-    for word, value in said.items():
+    for word, value in values.items():
         readme = readme.replace(f"{{{word}}}", str(value))
     texts = {"README.md": readme}
     texts |= {file: (SOURCES / file).read_text(encoding="utf-8") for file in ("nbgrader_config.py", "requirements.txt")}
     texts["requirements.lock"] = chapters.words(chapters.ROOT / "requirements.lock")
     for file, text in texts.items():
         (out / file).write_text(text, encoding="utf-8")
-        made.append(out / file)
-    return made
+        paths.append(out / file)
+    return paths

@@ -208,8 +208,8 @@ def _question(entry: dict[str, Any], part: str, count: int) -> Question:
             values["formula"], again = formula(entry["formula"], settings)
             if "{=formula}" not in entry["because"] or not math.isclose(again, key, rel_tol=1e-6):
                 raise ValueError(f"its formula is {again:.6g} and not {key:.6g}, or `because` does not show it")
-    said = set(re.findall(r"\{=(\w+)\}", str(entry)))
-    if unsaid := set(settings) - said:
+    mentions = set(re.findall(r"\{=(\w+)\}", str(entry)))
+    if unsaid := set(settings) - mentions:
         raise ValueError(f"{', '.join(sorted(unsaid))}: settings that no text says")
 
     def filled(text: str) -> str:
@@ -270,8 +270,8 @@ def _complain_of_settings(entry: dict[str, Any], settings: Mapping[str, Any]) ->
     expressions = [entry["answer"]["compute"], *(wrong["compute"] for wrong in entry["wrong"])]
     inside = [node for expression in expressions for node in ast.walk(ast.parse(expression.strip()))]
     named = {node.id for node in ast.walk(ast.parse(expressions[0].strip())) if isinstance(node, ast.Name)}
-    said = set(re.findall(r"\{=(\w+)\}", entry["ask"]))
-    if astray := set(settings) - ((named | set(entry["answer"].get("without", []))) & said):
+    mentions = set(re.findall(r"\{=(\w+)\}", entry["ask"]))
+    if astray := set(settings) - ((named | set(entry["answer"].get("without", []))) & mentions):
         raise ValueError(
             f"{', '.join(sorted(astray))}: settings that the text does not say, or the answer does not use"
         )

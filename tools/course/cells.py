@@ -32,13 +32,15 @@ def for_students(cells: Cells) -> Cells:
 
     Gone with the solutions are imports that nothing else reads, and calls of `said` with a sentence of a solution's.
     """
-    kept, out = [cell for cell in cells if not solves(cell)], []
+    remaining, out = [cell for cell in cells if not solves(cell)], []
     solutions = [cell for cell in cells if solves(cell)]
-    told, answered = text(kept), text(solutions)
-    idle = read(code(solutions)) - read(code(kept))
-    for cell in kept:
+    remaining_text, answered = text(remaining), text(solutions)
+    idle = read(code(solutions)) - read(code(remaining))
+    for cell in remaining:
         if cell.cell_type == "code":
-            drop = [node for node in tree(cell.source).body if _says(node, answered) and not _says(node, told)]
+            drop = [
+                node for node in tree(cell.source).body if _says(node, answered) and not _says(node, remaining_text)
+            ]
             lines = _without(cell.source, drop)
             lines = _without_imports(lines, idle)
             if not lines.strip():
@@ -98,27 +100,27 @@ def _says(node: ast.stmt, words: str) -> bool:
 
 def _without(source: str, nodes: Iterable[ast.stmt]) -> str:
     """A cell's source without some of its statements, each on lines of its own."""
-    gone = {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    return "\n".join(line for number, line in enumerate(source.split("\n"), 1) if number not in gone)
+    numbers = {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    return "\n".join(line for number, line in enumerate(source.split("\n"), 1) if number not in numbers)
 
 
 def _without_imports(source: str, names: set[str]) -> str:
     """A cell's source without the imports of these names."""
-    gone, instead = [], {}
+    obsolete, instead = [], {}
     if not names & bound([source]):
         return source
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            kept = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] not in names]
-            if len(kept) < len(node.names):
-                gone.append(node)
-                node.names = kept
-                if kept:
+            aliases = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] not in names]
+            if len(aliases) < len(node.names):
+                obsolete.append(node)
+                node.names = aliases
+                if aliases:
                     instead[node.lineno] = ast.unparse(node)
-    if not gone:
+    if not obsolete:
         return source
     lines: list[str] = source.split("\n")
-    for node in gone:
+    for node in obsolete:
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
             lines[line - 1] = "\0"
         if node.lineno in instead:
@@ -145,17 +147,17 @@ class Exercise:
 def exercises(cells: Cells, labels: list[str]) -> list[Exercise]:
     """The exercises of a chapter's cells, in order; `labels` are those of the solutions."""
     found: list[Exercise] = []
-    asked: int | None = None
+    start: int | None = None
     for number, cell in enumerate(cells):
         if cell.cell_type == "markdown" and cell.source.startswith("#### Exercise"):
-            asked = number
+            start = number
         if solves(cell) and cell.source.startswith("#### Solution"):
             end = number
             while end < len(cells) and solves(cells[end]) and (end == number or not _begins(cells[end])):
                 end += 1
-            begun = number if asked is None else asked
+            begun = number if start is None else start
             found.append(Exercise(labels[len(found)], tuple(range(begun, number)), tuple(range(number, end))))
-            asked = None
+            start = None
     if len(found) != len(labels):
         raise ValueError(f"{len(found)} solutions are marked, there are {len(labels)} labels")
     return found
@@ -208,8 +210,8 @@ def calls(source: str, *names: str) -> Iterator[tuple[ast.stmt, ast.Call]]:
 def imports_lost(cells: Cells) -> str:
     """The imports that a student's notebook is without, for those who solve it."""
     before, after = ([n for s in code(c) for n in tree(s).body] for c in (cells, for_students(cells)))
-    kept = {name for node in after for name in _imported(node)}
-    lost = [ast.unparse(node) for node in before if _imported(node) - kept and "seal" not in _imported(node)]
+    still_imported = {name for node in after for name in _imported(node)}
+    lost = [ast.unparse(node) for node in before if _imported(node) - still_imported and "seal" not in _imported(node)]
     return "\n".join(lost)
 
 

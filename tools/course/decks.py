@@ -132,15 +132,15 @@ def parse(name: str, source: str) -> Deck:
     parts = re.fullmatch(r"---\n(.*?)\n---\n(.*)", source, re.S)
     try:
         about = yaml.safe_load(parts[1]) if parts else None
-        asked = {key: about[key] for key in ("title", "subtitle", "minutes", "chapters")} if about else {}
+        header = {key: about[key] for key in ("title", "subtitle", "minutes", "chapters")} if about else {}
     except (yaml.YAMLError, KeyError, TypeError) as error:
         raise chapters.Broken(f"{name}.md: its settings lack something ({' '.join(str(error).split())})") from error
-    if parts is None or about is None or not asked:
+    if parts is None or about is None or not header:
         raise chapters.Broken(f"{name}.md: it must begin with its settings, between lines of ---")
     reasons = about.get("reasons") or {}
     if not set(reasons) <= set(prose.REASONS):
         raise chapters.Broken(f"{name}.md: reasons are among {', '.join(prose.REASONS)}, got {sorted(reasons)}")
-    for chapter in asked["chapters"]:
+    for chapter in header["chapters"]:
         page_of(chapter)
     pieces = re.split(r"^# (.+)$", _shielded(parts[2]), flags=re.M)
     if pieces[0].strip():
@@ -149,7 +149,7 @@ def parse(name: str, source: str) -> Deck:
         _slide(name, title.strip(), text.replace("\0", "#"))
         for title, text in zip(pieces[1::2], pieces[2::2], strict=True)
     )
-    return Deck(name, **asked | {"chapters": tuple(asked["chapters"])}, reasons=reasons, slides=slides)
+    return Deck(name, **header | {"chapters": tuple(header["chapters"])}, reasons=reasons, slides=slides)
 
 
 def _shielded(text: str) -> str:
@@ -188,8 +188,8 @@ def note(where: str) -> str:
     name, _, heading = where.partition("#")
     page = page_of(name)
     if heading not in (sections := _sections(page)):
-        there = "; ".join(sections)
-        raise chapters.Broken(f"notes/{Path(page).name}.md: no section {heading!r}; it has: {there}")
+        available = "; ".join(sections)
+        raise chapters.Broken(f"notes/{Path(page).name}.md: no section {heading!r}; it has: {available}")
     return sections[heading]
 
 

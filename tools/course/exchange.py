@@ -33,7 +33,7 @@ def _parts(questions: Sequence[Question]) -> dict[str, list[Question]]:
     return {part: found for part in bank.PARTS if (found := [q for q in questions if q.part == part])}
 
 
-def _written(root: ET.Element) -> bytes:
+def _to_xml(root: ET.Element) -> bytes:
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
@@ -60,10 +60,10 @@ def _manifest(schema: str, version: str, resources: Sequence[Resource]) -> bytes
         ET.SubElement(one, "file", {"href": file})
         for name in needs:
             ET.SubElement(one, "dependency", {"identifierref": name})
-    return _written(root)
+    return _to_xml(root)
 
 
-def _between(value: float, margin: float) -> tuple[str, str]:
+def _limits(value: float, margin: float) -> tuple[str, str]:
     """The least and the largest number that count as this one."""
     margin = max(margin, 1e-9 * max(1.0, abs(value)))
     return f"{value - margin:.12g}", f"{value + margin:.12g}"
@@ -81,7 +81,7 @@ def qti12(questions: Sequence[Question]) -> bytes:
         section = ET.SubElement(assessment, "section", {"ident": "root_section"})
         section.extend([_item12(question) for question in inside])
         name = f"part-{part}/part-{part}.xml"
-        files[name] = _written(root)
+        files[name] = _to_xml(root)
         resources.append((f"part-{part}", "imsqti_xmlv1p2", name, ()))
     files["imsmanifest.xml"] = _manifest("IMS Content", "1.1.3", resources)
     return _packed(files)
@@ -115,18 +115,18 @@ def _item12(question: Question) -> ET.Element:
         choices = ET.SubElement(given, "render_choice", {"shuffle": "No"})
         for letter, option in zip(LETTERS, question.options, strict=False):
             _material(ET.SubElement(choices, "response_label", {"ident": letter}), option.text)
-    judged = ET.SubElement(item, "resprocessing")
+    processing = ET.SubElement(item, "resprocessing")
     limits = {"maxvalue": "100", "minvalue": "0", "varname": "SCORE", "vartype": "Decimal"}
-    ET.SubElement(ET.SubElement(judged, "outcomes"), "decvar", limits)
-    told = [(letter, option) for letter, option in zip(LETTERS, question.options, strict=False) if not option.right]
-    for letter, option in told:
-        condition = ET.SubElement(judged, "respcondition", {"continue": "Yes"})
+    ET.SubElement(ET.SubElement(processing, "outcomes"), "decvar", limits)
+    feedback = [(letter, option) for letter, option in zip(LETTERS, question.options, strict=False) if not option.right]
+    for letter, option in feedback:
+        condition = ET.SubElement(processing, "respcondition", {"continue": "Yes"})
         _given12(ET.SubElement(condition, "conditionvar"), question, letter, option)
         ET.SubElement(condition, "displayfeedback", {"feedbacktype": "Response", "linkrefid": f"{letter}_fb"})
-    condition = ET.SubElement(judged, "respcondition", {"continue": "Yes"})
+    condition = ET.SubElement(processing, "respcondition", {"continue": "Yes"})
     ET.SubElement(ET.SubElement(condition, "conditionvar"), "other")
     ET.SubElement(condition, "displayfeedback", {"feedbacktype": "Response", "linkrefid": "general_fb"})
-    condition = ET.SubElement(judged, "respcondition", {"continue": "No"})
+    condition = ET.SubElement(processing, "respcondition", {"continue": "No"})
     when = ET.SubElement(condition, "conditionvar")
     if question.kind == "several":
         when = ET.SubElement(when, "and")
@@ -137,7 +137,7 @@ def _item12(question: Question) -> ET.Element:
         _given12(when, question, LETTERS[place], question.options[place])
     ET.SubElement(condition, "setvar", {"action": "Set", "varname": "SCORE"}).text = "100"
     for name, text in [
-        *((f"{letter}_fb", question.feedback(o)) for letter, o in told),
+        *((f"{letter}_fb", question.feedback(o)) for letter, o in feedback),
         ("general_fb", question.because),
     ]:
         _material(ET.SubElement(ET.SubElement(item, "itemfeedback", {"ident": name}), "flow_mat"), text)
@@ -149,7 +149,7 @@ def _given12(when: ET.Element, question: Question, letter: str, option: Option) 
     if question.kind != "number":
         ET.SubElement(when, "varequal", {"respident": "response1"}).text = letter
         return
-    least, most = _between(option.value, question.margin)
+    least, most = _limits(option.value, question.margin)
     either = ET.SubElement(when, "or")
     ET.SubElement(either, "varequal", {"respident": "response1"}).text = option.text
     both = ET.SubElement(either, "and")
@@ -176,10 +176,10 @@ def qti21(questions: Sequence[Question]) -> bytes:
         for question in inside:
             name = f"items/{question.id}.xml"
             ET.SubElement(listed, "assessmentItemRef", {"identifier": question.id, "href": f"../{name}"})
-            files[name] = _written(_item21(question))
+            files[name] = _to_xml(_item21(question))
             resources.append((question.id, "imsqti_item_xmlv2p1", name, ()))
         name = f"tests/part-{part}.xml"
-        files[name] = _written(root)
+        files[name] = _to_xml(root)
         resources.append((f"part-{part}", "imsqti_test_xmlv2p1", name, tuple(q.id for q in inside)))
     files["imsmanifest.xml"] = _manifest("QTIv2.1 Package", "1.0.0", resources)
     return _packed(files)
@@ -207,8 +207,8 @@ def _item21(question: Question) -> ET.Element:
         ET.SubElement(correct, "value").text = text
     score = {"identifier": "SCORE", "cardinality": "single", "baseType": "float"}
     ET.SubElement(ET.SubElement(ET.SubElement(item, "outcomeDeclaration", score), "defaultValue"), "value").text = "0"
-    told = {"identifier": "FEEDBACK", "cardinality": many, "baseType": "identifier"}
-    ET.SubElement(item, "outcomeDeclaration", told)
+    declaration = {"identifier": "FEEDBACK", "cardinality": many, "baseType": "identifier"}
+    ET.SubElement(item, "outcomeDeclaration", declaration)
     body = ET.SubElement(item, "itemBody")
     _words(body, "p", question.ask)
     if question.kind == "number":
@@ -220,13 +220,13 @@ def _item21(question: Question) -> ET.Element:
         offered = ET.SubElement(body, "choiceInteraction", choices)
         for letter, option in zip(LETTERS, question.options, strict=False):
             _words(offered, "simpleChoice", option.text).set("identifier", letter)
-    judged = ET.SubElement(item, "responseProcessing")
-    condition = ET.SubElement(judged, "responseCondition")
+    processing = ET.SubElement(item, "responseProcessing")
+    condition = ET.SubElement(processing, "responseCondition")
     if question.kind == "number":
         for letter, option in zip(LETTERS, question.options, strict=False):
             case = ET.SubElement(condition, "responseIf" if option.right else "responseElseIf")
             both = ET.SubElement(case, "and")
-            for tag, limit in zip(("gte", "lte"), _between(option.value, question.margin), strict=True):
+            for tag, limit in zip(("gte", "lte"), _limits(option.value, question.margin), strict=True):
                 bound = ET.SubElement(both, tag)
                 ET.SubElement(bound, "variable", {"identifier": "RESPONSE"})
                 ET.SubElement(bound, "baseValue", {"baseType": "float"}).text = limit
@@ -239,11 +239,11 @@ def _item21(question: Question) -> ET.Element:
         ET.SubElement(match, "variable", {"identifier": "RESPONSE"})
         ET.SubElement(match, "correct", {"identifier": "RESPONSE"})
         _set(case, "SCORE", "float", "1")
-        shown = ET.SubElement(judged, "setOutcomeValue", {"identifier": "FEEDBACK"})
+        shown = ET.SubElement(processing, "setOutcomeValue", {"identifier": "FEEDBACK"})
         ET.SubElement(shown, "variable", {"identifier": "RESPONSE"})
     for letter, option in zip(LETTERS, question.options, strict=False):
-        said = {"outcomeIdentifier": "FEEDBACK", "identifier": letter, "showHide": "show"}
-        _words(ET.SubElement(item, "modalFeedback", said), "p", question.feedback(option))
+        attributes = {"outcomeIdentifier": "FEEDBACK", "identifier": letter, "showHide": "show"}
+        _words(ET.SubElement(item, "modalFeedback", attributes), "p", question.feedback(option))
     return item
 
 
@@ -263,7 +263,7 @@ def moodle(questions: Sequence[Question]) -> bytes:
         category = ET.SubElement(ET.SubElement(root, "question", {"type": "category"}), "category")
         ET.SubElement(category, "text").text = f"$course$/top/Learning to Adapt/{_title(part).partition(', ')[2]}"
         root.extend([_moodle(question) for question in inside])
-    return _written(root)
+    return _to_xml(root)
 
 
 def _html(parent: ET.Element, tag: str, text: str) -> ET.Element:

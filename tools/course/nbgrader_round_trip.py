@@ -218,8 +218,8 @@ def environment(folder: Path) -> Path:
         print(f"making {folder}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         site = next(path for path in sys.path if path.endswith("site-packages"))
-        own = next((folder / "lib").glob("python*/site-packages"))
-        (own / "book.pth").write_text(f"import site; site.addsitedir({site!r})\n", encoding="utf-8")
+        packages = next((folder / "lib").glob("python*/site-packages"))
+        (packages / "book.pth").write_text(f"import site; site.addsitedir({site!r})\n", encoding="utf-8")
         wanted = ["-r", str(assignments.SOURCES / "requirements.txt")]
         pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, *wanted], check=True)
@@ -282,8 +282,8 @@ def trip(name: str, course: Path, programs: Path, timeout: int) -> Trip:
         }
     for student in people:
         page = course / "feedback" / student.name / name / f"{name}.html"
-        own = {line.strip() for source in student.answers.values() for line in source.splitlines()}
-        found = [line for line in leaks(name, _without_marks(page)) if line not in own]
+        answer_lines = {line.strip() for source in student.answers.values() for line in source.splitlines()}
+        found = [line for line in leaks(name, _without_marks(page)) if line not in answer_lines]
         leaked += [f"feedback of {student.name}: {line}" for line in found]
     return Trip(earned, leaked, seconds)
 

@@ -33,14 +33,14 @@ def pages() -> list[str]:
 
 def student(page: str) -> nbformat.NotebookNode:
     """A chapter for students: hints, blanks and their checks, and no solutions."""
-    notebook = whole(page)
+    notebook = full_notebook(page)
     notebook.cells = for_students(notebook.cells)
     return _finished(notebook, page, "student")
 
 
 def instructor(page: str) -> nbformat.NotebookNode:
     """A chapter for instructors: all of it, as the book ran it; Missing if it was not run as it is now."""
-    notebook, run = whole(page), runs.cached(page)
+    notebook, run = full_notebook(page), runs.cached(page)
     if run is None:
         raise Missing(f"needs the run of {page}.md as it is now: `make book` runs it")
     for found in transclude.proofs(_notes(page)):
@@ -53,7 +53,7 @@ def instructor(page: str) -> nbformat.NotebookNode:
     return _finished(notebook, page, "instructor")
 
 
-def whole(page: str) -> nbformat.NotebookNode:
+def full_notebook(page: str) -> nbformat.NotebookNode:
     """The download of a chapter; Broken if a solution in it does not begin and end with a mark of its own."""
     text = chapters.source(page)
     solutions = len(notebooks.SOLUTION.findall(text))
@@ -168,8 +168,8 @@ def with_notes(cells: Cells, page: str, by_heading: dict[str, str]) -> Cells:
     path = f"book/course/notes/{Path(page).name}.md"
     for heading in by_heading:
         if (times := used.count(_same(heading))) != 1:
-            there = "no heading" if not times else f"{times} headings"
-            raise chapters.Broken(f"{path}: {page}.md has {there} {heading!r}")
+            count = "no heading" if not times else f"{times} headings"
+            raise chapters.Broken(f"{path}: {page}.md has {count} {heading!r}")
     return out
 
 
@@ -181,13 +181,13 @@ def text_of(notebook: nbformat.NotebookNode) -> bytes:
 def make(out: Path) -> list[Path]:
     """Write student/<part>/<chapter>.ipynb and instructor/<part>/<chapter>.ipynb for every chapter."""
     if stale := [page for page in pages() if runs.cached(page) is None]:
-        others = f" and of {len(stale) - 1} other chapters" if len(stale) > 1 else ""
-        raise Missing(f"needs the run of {stale[0]}.md{others} as they are now: `make book` runs them")
-    made = []
+        rest = f" and of {len(stale) - 1} other chapters" if len(stale) > 1 else ""
+        raise Missing(f"needs the run of {stale[0]}.md{rest} as they are now: `make book` runs them")
+    paths = []
     for edition, of in (("student", student), ("instructor", instructor)):
         for page in pages():
             path = out / edition / f"{page.removeprefix('book/')}.ipynb"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text_of(of(page)))
-            made.append(path)
-    return made
+            paths.append(path)
+    return paths

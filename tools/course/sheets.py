@@ -26,8 +26,8 @@ def _set(text: str) -> str:
     def formula(found: re.Match[str]) -> str:
         source = found[1].replace('"', "&quot;")
         small = f'<span class="tex mathjax_ignore">{found[1]}</span>'
-        said = f'<span class="formula" role="img" aria-label="{source}">\\({found[1]}\\){small}</span>'
-        return f'<span class="whole">{said}{found[2]}</span>'
+        span = f'<span class="formula" role="img" aria-label="{source}">\\({found[1]}\\){small}</span>'
+        return f'<span class="whole">{span}{found[2]}</span>'
 
     return re.sub(r"\\\(((?:(?!\\\)).)*)\\\)([,.;:?)]*)", formula, bank.marked(text))
 
@@ -67,13 +67,13 @@ def sheet(questions: Sequence[Question], *, key: bool) -> str:
     title = f"Part {courses.PARTS[part]}: {_TITLES[part]}"
     about = f"{len(questions)} questions, about {minutes} minutes."
     if key:
-        told = (
+        note = (
             "Key for teachers. Right answers are shaded; below a wrong one stands the belief behind it, and its cure."
         )
-        lead = f'<p class="about">{told} {about}</p>'
+        lead = f'<p class="about">{note} {about}</p>'
     else:
-        told = "○ one answer is right; □ more than one is right; — a number is asked for."
-        lead = f'<p class="about">{about} {told}</p><div class="name"><span>Name</span><span>Date</span></div>'
+        note = "○ one answer is right; □ more than one is right; — a number is asked for."
+        lead = f'<p class="about">{about} {note}</p><div class="name"><span>Name</span><span>Date</span></div>'
     body = "".join(_printed(place + 1, question, key) for place, question in enumerate(questions))
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}{": key" if key else ""}</title>'
@@ -127,8 +127,8 @@ def printed(pages: Mapping[str, str]) -> dict[str, bytes]:
                 tab.evaluate("MathJax.startup.promise.then(() => document.fonts.ready)")
                 if faults := tab.locator("mjx-merror").all_inner_texts() + tab.evaluate(_CUT, WIDTH):
                     raise chapters.Broken(f"{name}: {'; '.join(faults[:5])}")
-                made = tab.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
-                found[name] = pdf.outlined(made)
+                document = tab.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
+                found[name] = pdf.outlined(document)
                 tab.close()
     except RuntimeError as fault:
         raise Missing(str(fault)) from fault

@@ -159,14 +159,14 @@ def _section(
         return _figure(drawn, page, int(one.options.get("height", "0")))
 
     # Blocks stand in the text under a mark while the rest is read as Markdown.
-    kept: list[str] = []
+    blocks: list[str] = []
 
     def keep(found: re.Match[str]) -> str:
-        kept.append(shown(found))
-        return f"\n\nBLOCK{len(kept) - 1}END\n\n" if kept[-1] else ""
+        blocks.append(shown(found))
+        return f"\n\nBLOCK{len(blocks) - 1}END\n\n" if blocks[-1] else ""
 
     body = _markdown(decks._BLOCK.sub(keep, slide.text))
-    body = re.sub(r"<p>BLOCK(\d+)END</p>", lambda m: kept[int(m[1])].strip(), body)
+    body = re.sub(r"<p>BLOCK(\d+)END</p>", lambda m: blocks[int(m[1])].strip(), body)
     if slide.notes and notes:
         aside.append(f"<h2>{html.escape(slide.notes)}</h2>{_markdown(decks.note(slide.notes))}")
     title = _inline(slide.title)
@@ -223,7 +223,7 @@ _READER.add_render_rule("math_inline_double", _display)
 _READER.add_render_rule("math_block", _display)
 
 
-def _proved(text: str) -> str:
+def _fill_roles(text: str) -> str:
     """Roles as their words, which say from where they are."""
 
     def words(role: re.Match[str]) -> str:
@@ -235,11 +235,11 @@ def _proved(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    return _together(str(_READER.render(_proved(text))))
+    return _together(str(_READER.render(_fill_roles(text))))
 
 
 def _inline(text: str) -> str:
-    return _together(str(_READER.renderInline(_proved(text))))
+    return _together(str(_READER.renderInline(_fill_roles(text))))
 
 
 def _together(page: str) -> str:
@@ -339,13 +339,13 @@ def _figure(drawn: transclude.Drawn, page: str, height: int) -> str:
         raise chapters.Broken(f"{page}: a figure has no picture: {runs.heading(drawn.spec)}")
     title = drawn.spec["title"]
     subtitle = title.get("subtitle", "") if isinstance(title, dict) else ""
-    told = re.sub(r"([;:,.]) · ", r"\1 ", " · ".join([subtitle] if isinstance(subtitle, str) else subtitle))
+    text = re.sub(r"([;:,.]) · ", r"\1 ", " · ".join([subtitle] if isinstance(subtitle, str) else subtitle))
     spec = json.dumps(enlarged(drawn.spec, height), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     function = transclude.function(drawn.spec)
     place = f' id="explore-{function}"' if function else ""
     # A chart's own words have no subscripts: they are written with an underscore.
-    told = re.sub(r"\b([^\W\d_])_(\w)\b", r"\1<sub>\2</sub>", html.escape(told))
-    caption = f'<p class="caption">{told}</p>' if told else ""
+    text = re.sub(r"\b([^\W\d_])_(\w)\b", r"\1<sub>\2</sub>", html.escape(text))
+    caption = f'<p class="caption">{text}</p>' if text else ""
     source = html.escape(chapters.title(page))
     image = picture[0].replace(' loading="lazy"', "")
     return (

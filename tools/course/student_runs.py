@@ -52,13 +52,13 @@ class Outcome:
 
 def filled(page: str, student: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """A student's notebook with a cell behind each blank's that solves it, checks it, and takes the solution back."""
-    whole = notebooks.whole(page).cells
-    lost = cells.imports_lost(whole)
+    full = notebooks.full_notebook(page).cells
+    lost = cells.imports_lost(full)
     behind: dict[str, list[nbformat.NotebookNode]] = {}
-    for number, blank in enumerate(cells.blanks(whole, notebooks.labels(page))):
+    for number, blank in enumerate(cells.blanks(full, notebooks.labels(page))):
         # Names are put back in a cell of its own, for a cell shows what its last line gives.
         parts = (f"{_BEFORE}{lost}\n{blank.solution}\n{blank.check}", _AFTER)
-        behind[whole[blank.cell].id] = behind.get(whole[blank.cell].id, []) + [
+        behind[full[blank.cell].id] = behind.get(full[blank.cell].id, []) + [
             nbformat.v4.new_code_cell(part, id=f"{_FILLED}{number}-{half}") for half, part in enumerate(parts)
         ]
     twin = nbformat.from_dict(json.loads(json.dumps(student)))
@@ -66,9 +66,9 @@ def filled(page: str, student: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return twin
 
 
-def judged(page: str, run: nbformat.NotebookNode) -> Outcome:
+def assess(page: str, run: nbformat.NotebookNode) -> Outcome:
     """Results of the blanks in an executed notebook."""
-    blanks = cells.blanks(notebooks.whole(page).cells, notebooks.labels(page))
+    blanks = cells.blanks(notebooks.full_notebook(page).cells, notebooks.labels(page))
     halves = [_checks(run, solved) for solved in (False, True)]
     yet = [c for c in halves[0] if not c["passed"] and c["message"].startswith("not yet")]
     right = [c for c in halves[1] if c["passed"]]
@@ -79,8 +79,8 @@ def judged(page: str, run: nbformat.NotebookNode) -> Outcome:
 
 
 def _checks(run: nbformat.NotebookNode, solved: bool) -> list[dict[str, Any]]:
-    own = [cell for cell in run.cells if cell.id.startswith(_FILLED) == solved]
-    return runs.outputs(nbformat.v4.new_notebook(cells=own), runs.EXERCISE)
+    mine = [cell for cell in run.cells if cell.id.startswith(_FILLED) == solved]
+    return runs.outputs(nbformat.v4.new_notebook(cells=mine), runs.EXERCISE)
 
 
 def differences(alone: nbformat.NotebookNode, together: nbformat.NotebookNode) -> list[str]:
@@ -116,17 +116,17 @@ def run(pages: list[str], apart: bool = False, workers: int = 2) -> int:
                 wrong.setdefault(name.removesuffix(_APART), []).append(error)
     for page in pages:
         if page not in wrong:
-            outcomes[page] = judged(page, ran[page])
+            outcomes[page] = assess(page, ran[page])
             wrong[page] = list(outcomes[page].faults)
             wrong[page] += differences(ran[page + _APART], ran[page]) if apart else []
         if wrong[page]:
             print(f"{page}:", *wrong[page], sep="\n")
 
-    whole = [page for page in pages if not wrong[page]]
+    faultless = [page for page in pages if not wrong[page]]
     counts = [sum(getattr(o, name) for o in outcomes.values()) for name in ("blanks", "not_yet", "passed")]
     print("{} blanks: {} say not yet, {} pass when filled".format(*counts), end=", ")
-    print(f"in {len(whole)} of {len(pages)} chapters nothing is wrong")
-    return int(len(whole) < len(pages))
+    print(f"in {len(faultless)} of {len(pages)} chapters nothing is wrong")
+    return int(len(faultless) < len(pages))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -52,8 +52,8 @@ def write(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -
         ) from error
     blank = safetensors.torch.save(plain, {"icl": _FORMAT, "notes": text, "sha256": _BLANK})
     digest = hashlib.sha256(blank).hexdigest()
-    whole = blank.replace(_entry(_BLANK), _entry(digest), 1)
-    _files.write(path, whole)
+    content = blank.replace(_entry(_BLANK), _entry(digest), 1)
+    _files.write(path, content)
 
 
 @validated
@@ -190,7 +190,9 @@ class _State:
         trained = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         slots = {index: _part(tensors, f"optimiser/{name}/") for index, name in enumerate(trained)}
         # AdamW changes its slots in place; the captured tensors must stay as they are.
-        slots = {index: {slot: value.clone() for slot, value in own.items()} for index, own in slots.items() if own}
+        slots = {
+            index: {slot: value.clone() for slot, value in state.items()} for index, state in slots.items() if state
+        }
         self.optimiser.load_state_dict({"state": slots, "param_groups": self.optimiser.state_dict()["param_groups"]})
         for name, generator in self.generators.items():
             generator.set_state(tensors[f"stream/{name}"])

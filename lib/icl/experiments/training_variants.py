@@ -272,9 +272,9 @@ def train_side_by_side(
             parts.append(((left * right).sum(-1) - prompt.y[:, -1]).square().mean(1) / 2)
         return torch.cat(parts)[order]
 
-    def seen(step: int, _: nn.Module) -> None:
+    def record(step: int, _: nn.Module) -> None:
         if callback:
             callback(step, layers.theta.detach().clone())
 
-    fit(layers, losses, task, config, generator=generator, callback=seen)
+    fit(layers, losses, task, config, generator=generator, callback=record)
     return layers.theta.detach()

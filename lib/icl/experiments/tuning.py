@@ -245,8 +245,8 @@ def _refine(tunable: Tunable, settings: dict[str, float]) -> Tunable:
     for name, axis in tunable.axes.items():
         at, size = int(np.flatnonzero(axis == settings[name])[0]), 1 - axis if name in tunable.log_scale else axis
         _checks.real(f"{name}, or what it is less than 1," if name in tunable.log_scale else name, size, above=0)
-        between = np.geomspace(size[max(at - 1, 0)], size[min(at + 1, len(axis) - 1)], len(axis))
-        axes[name] = 1 - between if name in tunable.log_scale else between
+        values = np.geomspace(size[max(at - 1, 0)], size[min(at + 1, len(axis) - 1)], len(axis))
+        axes[name] = 1 - values if name in tunable.log_scale else values
     return replace(tunable, axes=axes)
 
 

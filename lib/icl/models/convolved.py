@@ -121,13 +121,13 @@ class Convolved(Causal):
         before = torch.cat([torch.ones_like(a[:, :1]), a[:, :-1]], dim=1)
         later = torch.ones(a.shape[1], a.shape[1], dtype=torch.bool, device=a.device).tril(-1)
         faded = torch.where(later, before.unsqueeze(2), 1.0).cumprod(1).tril(-1)
-        heard = (u @ written.transpose(1, 2)) * faded
+        coupling = (u @ written.transpose(1, 2)) * faded
         if not self.corrects:
-            return length * (v - torch.einsum("bti,bi->bt", heard, v))
-        _checks.precision("dtype", heard.dtype)  # no system is solved in another
-        system = heard + torch.eye(heard.shape[-1], dtype=heard.dtype, device=heard.device)
-        missed = torch.linalg.solve_triangular(system, v.unsqueeze(-1), upper=False, unitriangular=True)
-        return length * missed.squeeze(-1)
+            return length * (v - torch.einsum("bti,bi->bt", coupling, v))
+        _checks.precision("dtype", coupling.dtype)  # no system is solved in another
+        system = coupling + torch.eye(coupling.shape[-1], dtype=coupling.dtype, device=coupling.device)
+        residuals = torch.linalg.solve_triangular(system, v.unsqueeze(-1), upper=False, unitriangular=True)
+        return length * residuals.squeeze(-1)
 
     def _gates(self, u: Tensor, v: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
         """The gates, from directions, labels in their units and lengths."""

@@ -215,10 +215,10 @@ class FastWeights(Causal, Generic[S]):
         like = next(self.parameters())
         _checks.shape("x", x, (None, self.d), "to match the layer")
         _checks.dtype("x", x, like.dtype, "to match the layer")
-        own = self._start(like.new_zeros(len(x), self.d))
-        if type(state) is not type(own):
-            raise ValueError(f"state must be a {type(own).__name__}, as start and step return it, got {state!r}")
-        for part, value in vars(own).items():
+        template = self._start(like.new_zeros(len(x), self.d))
+        if type(state) is not type(template):
+            raise ValueError(f"state must be a {type(template).__name__}, as start and step return it, got {state!r}")
+        for part, value in vars(template).items():
             _checks.shape(f"state.{part}", getattr(state, part), tuple(value.shape), "to match the layer and x")
 
     def _start(self, w_hat: Tensor) -> S:
@@ -396,9 +396,9 @@ class Mamba2(_Estimating):
 
     def _write(self, state: Weights, x: Tensor, y: Tensor) -> Weights:
         step = self.Delta(x, y)
-        kept = torch.exp(-self.A * step).unsqueeze(-1)
-        return Weights(torch.addcmul(kept * state.w_hat, x, (self.mu * (step * y)).unsqueeze(-1)))
+        decay = torch.exp(-self.A * step).unsqueeze(-1)
+        return Weights(torch.addcmul(decay * state.w_hat, x, (self.mu * (step * y)).unsqueeze(-1)))
 
     def _read(self, state: Weights, x: Tensor) -> Tensor:
-        kept = torch.exp(-self.A * self.Delta(x, torch.zeros_like(x[:, 0])))
-        return kept * (state.w_hat * x).sum(-1)
+        decay = torch.exp(-self.A * self.Delta(x, torch.zeros_like(x[:, 0])))
+        return decay * (state.w_hat * x).sum(-1)

@@ -58,12 +58,12 @@ def cost(layer: FastWeights[Any]) -> Cost:
 def _count(layer: FastWeights[Any], batch: int) -> tuple[int, int]:
     """State size of a batch of prompts, and operations of one token each."""
     state = layer.start(batch)
-    kept = sum(part.numel() for part in vars(state).values())
+    state_size = sum(part.numel() for part in vars(state).values())
     x = torch.ones_like(next(layer.parameters())).new_ones(batch, layer.d)
     with _Counting() as counting:
         layer._read(state, x)
         layer._write(state, x, x[:, 0])
-    return kept, counting.flops
+    return state_size, counting.flops
 
 
 class _Counting(TorchDispatchMode):

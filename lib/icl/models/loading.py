@@ -173,5 +173,5 @@ def sizes(config: Any = "gpt2") -> Sizes:
         model = transformers.AutoModelForCausalLM.from_config(found)
     parameters = sum(weight.numel() for weight in model.parameters())
     shared = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    own = model.get_output_embeddings().weight.numel() if shared else 0
-    return Sizes(found.num_hidden_layers, found.hidden_size, found.num_attention_heads, parameters, parameters + own)
+    head = model.get_output_embeddings().weight.numel() if shared else 0
+    return Sizes(found.num_hidden_layers, found.hidden_size, found.num_attention_heads, parameters, parameters + head)

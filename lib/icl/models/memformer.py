@@ -103,10 +103,10 @@ def _descend(
             AT = A[layer] @ T
             registers.append(AT.transpose(1, 2) @ (T @ step))
             moved.append(B[layer] @ (T @ H @ T.transpose(1, 2)) @ AT)
-            kept = (rows[:, layer, j] * shift for j, shift in enumerate(moved))
-            tokens.append(T - sum(kept, torch.zeros_like(T)))
-        kept = (labels[:, layer, j] * R for j, R in enumerate(registers))
-        states.append(states[-1] - sum(kept, torch.zeros_like(start)))
+            terms = (rows[:, layer, j] * shift for j, shift in enumerate(moved))
+            tokens.append(T - sum(terms, torch.zeros_like(T)))
+        terms = (labels[:, layer, j] * R for j, R in enumerate(registers))
+        states.append(states[-1] - sum(terms, torch.zeros_like(start)))
     return torch.stack(states, dim=1)
 
 

@@ -109,8 +109,8 @@ def chunked(q: _Keys, k: _Keys, v: _Values, decay: _Gate, *, size: Count = 32) -
         scores = torch.einsum("bihd,bjhd->bhij", qb, kb) * mask
         past = torch.einsum("bihk,bhvk->bihv", qb, state) * age.unsqueeze(-1)
         outputs.append(torch.einsum("bhij,bjhd->bihd", scores, vb) + past)
-        kept = kb * mask[..., -1, :].transpose(1, 2).unsqueeze(-1)
-        state = age[:, -1, :, None, None] * state + torch.einsum("bjhv,bjhk->bhvk", vb, kept)
+        decayed = kb * mask[..., -1, :].transpose(1, 2).unsqueeze(-1)
+        state = age[:, -1, :, None, None] * state + torch.einsum("bjhv,bjhk->bhvk", vb, decayed)
     return torch.cat(outputs, dim=1).to(v)
 
 

@@ -69,20 +69,20 @@ def predictions(
     for layer, (value, key_query, factor) in enumerate(zip(W_V, W_KQ, lam, strict=True), 1):
         if layer < len(lam):
             # Both streams read the examples: two heads with the same keys and values.
-            asked = kept = torch.stack([examples, queries], dim=2)
+            query_tokens = stream = torch.stack([examples, queries], dim=2)
         else:
             # Of the last layer only the queries' labels are read.
-            asked = queries.unsqueeze(2)
-            kept, value = asked[..., -1:], value[-1:]
-        q = asked @ key_query.T
+            query_tokens = queries.unsqueeze(2)
+            stream, value = query_tokens[..., -1:], value[-1:]
+        q = query_tokens @ key_query.T
         k = examples.unsqueeze(2).expand_as(q)
-        v = (examples @ value.T).unsqueeze(2).expand_as(kept)
+        v = (examples @ value.T).unsqueeze(2).expand_as(stream)
         # Read before the label is written: subtracting it afterwards would leave its rounding.
         read = read_strictly(q, k, v, factor.view(1, 1, 1)) * factor
         if not reading.strict:
             # A token reads itself: the query its own token, without a label, not the example's.
-            read = read + (q * asked).sum(-1, keepdim=True) * (asked @ value.T)
-        changed = kept + read if reading.residual else read
+            read = read + (q * query_tokens).sum(-1, keepdim=True) * (query_tokens @ value.T)
+        changed = stream + read if reading.residual else read
         examples, queries = changed[:, :, 0], changed[:, :, -1]
     return reading.sign * queries[..., -1]
 

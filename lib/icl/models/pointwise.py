@@ -117,11 +117,11 @@ def mapped_registers(
     """
     _checks.has_query(Z)
     layers, n = len(P), Z.shape[1] - 1
-    own = torch.zeros(Z.shape[-1], dtype=Z.dtype, device=Z.device)
-    own[-1] = n * ridge
+    self_weight = torch.zeros(Z.shape[-1], dtype=Z.dtype, device=Z.device)
+    self_weight[-1] = n * ridge
     states, registers = [Z], list[Tensor]()
     for layer in range(layers):
-        registers.append(mapped_attention(states[-1], P[layer], Q[layer], psi) - own * states[-1])
+        registers.append(mapped_attention(states[-1], P[layer], Q[layer], psi) - self_weight * states[-1])
         total = sum((Gamma[..., layer, j, None, None] * R for j, R in enumerate(registers)), torch.zeros_like(Z))
         states.append(states[-1] + total / n)
     return torch.stack(states, dim=1)

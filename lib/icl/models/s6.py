@@ -67,8 +67,8 @@ def scan(u: _Tokens, A: Float[Tensor, "#d_h"], B: _States, C: _States, Delta: _S
     state = u.new_zeros(len(u), u.shape[2], B.shape[2])
     outputs = []
     steps = (t.unbind(1) for t in (u, decay, gain * B, C))
-    for ut, kept, written, read in zip(*steps, strict=True):
-        state = kept.unsqueeze(1) * state + ut.unsqueeze(-1) * written.unsqueeze(1)
+    for ut, factor, written, read in zip(*steps, strict=True):
+        state = factor.unsqueeze(1) * state + ut.unsqueeze(-1) * written.unsqueeze(1)
         outputs.append((state @ read.unsqueeze(-1)).squeeze(-1))
     return torch.stack(outputs, dim=1).to(u)  # under autocast products have its dtype
 
@@ -104,11 +104,11 @@ def scan_chunked(
         # Sums of the steps between two tokens, never a difference of sums from the start: after one long step that
         # would leave little of the short ones. And never a ratio of powers: those overflow.
         ago = torch.where(seen.tril(-1), step.unsqueeze(-1), 0.0).cumsum(1)
-        between = (ago.unsqueeze(-1) * A).exp() * seen.unsqueeze(-1)
-        scores = torch.einsum("bls,bjs,bljs->blj", read, written, between.expand(len(u), -1, -1, -1))
+        decay = (ago.unsqueeze(-1) * A).exp() * seen.unsqueeze(-1)
+        scores = torch.einsum("bls,bjs,bljs->blj", read, written, decay.expand(len(u), -1, -1, -1))
         age = (step.cumsum(1).unsqueeze(-1) * A).exp()
         outputs.append(scores @ ub + torch.einsum("bls,bcs->blc", read * age, state))
-        state = age[:, -1].unsqueeze(1) * state + torch.einsum("bjc,bjs->bcs", ub, written * between[:, -1])
+        state = age[:, -1].unsqueeze(1) * state + torch.einsum("bjc,bjs->bcs", ub, written * decay[:, -1])
     return torch.cat(outputs, dim=1).to(u)
 
 

@@ -52,8 +52,8 @@ def scalar_weights(
     s, start = X.square() @ examples.mT / n, (X * y).mean(-1)
     g = list[Tensor]()
     for layer in range(c.shape[-2]):
-        kept = (s[..., j] * past * (layer - j if memory else 1) for j, past in enumerate(g))
-        g.append(start - sum(kept, torch.zeros_like(start)))
+        terms = (s[..., j] * past * (layer - j if memory else 1) for j, past in enumerate(g))
+        g.append(start - sum(terms, torch.zeros_like(start)))
     layers = len(g)
     used = (c[..., j, -1, None] * past * (layers - j if memory else 1) for j, past in enumerate(g))
     return sum(used, torch.zeros_like(start))
@@ -137,9 +137,9 @@ class ScalarHeads(nn.Module):
                 f"heads must have one number of layers, n, tokens and dtype, got {sorted(map(str, kinds))}"
             )
         layers, n, tokens, dtype = kinds.pop()
-        whole = cls(sum(len(head.gates) for head in heads), layers, n, tokens=tokens, dtype=dtype)
+        joint = cls(sum(len(head.gates) for head in heads), layers, n, tokens=tokens, dtype=dtype)
         with torch.no_grad():
-            whole.steps.copy_(torch.cat([head.gates[:, None] * head.steps for head in heads]))
-            if whole.memory is not None:
-                whole.memory.copy_(torch.cat([head.memory for head in heads if head.memory is not None]))
-        return whole
+            joint.steps.copy_(torch.cat([head.gates[:, None] * head.steps for head in heads]))
+            if joint.memory is not None:
+                joint.memory.copy_(torch.cat([head.memory for head in heads if head.memory is not None]))
+        return joint

@@ -100,8 +100,8 @@ class DeltaStack(Causal):
             # Write strengths are >= 0 in the delta rule: clamped at 0, without a gradient.
             read = delta_chunked(key, key, value, decays[0], self.mu[layer].clamp(min=0).view(1, 1, 1))
             if layer < self.layers - 1:
-                kept = delta_chunked(key, key, key, decays[1], self.mu_x[layer].clamp(min=0).view(1, 1, 1))
-                x = x - self.s_x[layer] * length.unsqueeze(-1) * kept[:, :, 0]
+                recalled = delta_chunked(key, key, key, decays[1], self.mu_x[layer].clamp(min=0).view(1, 1, 1))
+                x = x - self.s_x[layer] * length.unsqueeze(-1) * recalled[:, :, 0]
             y = y - self.s_y[layer] * length * read[:, :, 0, 0]
         return y
 

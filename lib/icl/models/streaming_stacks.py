@@ -143,8 +143,8 @@ class LayeredDelta(_Layered):
             labels.append(fades[0] * torch.addcmul(state.labels[:, layer], u, error.unsqueeze(-1)))
             y = y - self.model.s_y[layer] * length * label
             if seen is not None:
-                missed = self.model.mu_x[layer].clamp(min=0) * (u - seen)
-                written = torch.addcmul(state.inputs[:, layer], u.unsqueeze(-1), missed.unsqueeze(-2))
+                residual = self.model.mu_x[layer].clamp(min=0) * (u - seen)
+                written = torch.addcmul(state.inputs[:, layer], u.unsqueeze(-1), residual.unsqueeze(-2))
                 inputs.append(fades[1].unsqueeze(-1) * written)
                 x = x - self.model.s_x[layer] * length.unsqueeze(-1) * seen
         return self._stack_memories(state, labels, inputs)
@@ -188,11 +188,11 @@ class Selected(FastWeights[S6State]):
     def errors(self, x: Float[Tensor, "batch time d"], y: Float[Tensor, "batch time"]) -> Float[Tensor, "batch time"]:
         """y_j - y_hat_j at every position, all at once."""
         self.checked(x, y)
-        token, asked = _tokens(x, y), _tokens(x, torch.zeros_like(y))
+        token, query = _tokens(x, y), _tokens(x, torch.zeros_like(y))
         decay, gain = zero_order_hold(self.layer.A, self.layer.step(token))
         written = (gain * self.layer.B(token)).unsqueeze(2)
-        read = read_strictly(self.layer.C(asked).unsqueeze(2), written, y[..., None, None], decay)
-        return y - zero_order_hold(self.layer.A, self.layer.step(asked))[0][..., 0] * read[..., 0, 0]
+        read = read_strictly(self.layer.C(query).unsqueeze(2), written, y[..., None, None], decay)
+        return y - zero_order_hold(self.layer.A, self.layer.step(query))[0][..., 0] * read[..., 0, 0]
 
     def _start(self, w_hat: Tensor) -> S6State:
         return S6State(w_hat[:, :1].repeat(1, self.d_h))
@@ -204,9 +204,9 @@ class Selected(FastWeights[S6State]):
         return S6State(torch.addcmul(decay[:, 0] * state.h, written, y.unsqueeze(-1)))
 
     def _read(self, state: S6State, x: Tensor) -> Tensor:
-        asked = _tokens(x, torch.zeros_like(x[:, 0])).unsqueeze(1)
-        decay = zero_order_hold(self.layer.A, self.layer.step(asked))[0][:, 0, 0]
-        return decay * (state.h * self.layer.C(asked)[:, 0]).sum(-1)
+        query = _tokens(x, torch.zeros_like(x[:, 0])).unsqueeze(1)
+        decay = zero_order_hold(self.layer.A, self.layer.step(query))[0][:, 0, 0]
+        return decay * (state.h * self.layer.C(query)[:, 0]).sum(-1)
 
 
 @validated

@@ -180,12 +180,12 @@ class GaussianComponents:
         _checks.precision("dtype", X.dtype)
         if not bool(torch.isfinite(X).all()):
             raise ValueError(f"X must be finite, got {X[~torch.isfinite(X)][0].item()}")
-        told = torch.as_tensor(self.shares).log().to(X).expand(len(X), -1)
+        log_p = torch.as_tensor(self.shares).log().to(X).expand(len(X), -1)
         if not self.per_token:
             roots = torch.linalg.cholesky(torch.as_tensor(self.covariances)).to(X)
             # Components before prompts: each whitens all inputs.
             off = X.unsqueeze(0) - torch.as_tensor(self.means).to(X)[:, None, None]
             white = torch.linalg.solve_triangular(roots[:, None], off.mT, upper=False)
             scale = roots.diagonal(dim1=1, dim2=2).log().sum(-1)
-            told = told - (white.square().sum((-2, -1)) / 2).T - X.shape[1] * scale
-        return told.softmax(-1)
+            log_p = log_p - (white.square().sum((-2, -1)) / 2).T - X.shape[1] * scale
+        return log_p.softmax(-1)

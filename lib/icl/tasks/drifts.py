@@ -273,8 +273,8 @@ class RegimeSwitching(_Stepping):
         stay = 1 - self.switch
         for i in range(1, self.n + 2):
             kernel[i, :i] = kernel[:i, i] = stay * self.gamma * kernel[i - 1, :i]
-            kept = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
-            kernel[i, i] = self.switch * self.sigma_w**2 + stay * kept
+            variance = self.gamma**2 * kernel[i - 1, i - 1] + self.sigma_e**2
+            kernel[i, i] = self.switch * self.sigma_w**2 + stay * variance
         return kernel[1:, 1:]
 
     def _steps(
@@ -286,12 +286,12 @@ class RegimeSwitching(_Stepping):
         drawn = torch.rand((self.n + 1, batch), generator=generator, dtype=torch.float64, device=generator.device)
         restart = (drawn < self.switch).to(w.device)
         # torch.where of two Python numbers is float32.
-        fresh, pushed, kept = (w.new_full((), value) for value in (self.sigma_w, self.sigma_e, self.gamma))
-        scale, kept = torch.where(restart, fresh, pushed), torch.where(restart, 0.0, kept)
+        fresh, pushed, decay = (w.new_full((), value) for value in (self.sigma_w, self.sigma_e, self.gamma))
+        scale, decay = torch.where(restart, fresh, pushed), torch.where(restart, 0.0, decay)
         w[0].mul_(self.sigma_w)
         w[1:].mul_(scale[..., None])
         for i in range(1, self.n + 2):
-            w[i].addcmul_(w[i - 1], kept[i - 1, :, None])
+            w[i].addcmul_(w[i - 1], decay[i - 1, :, None])
         return w[1:].transpose(0, 1).contiguous(), DrawnSteps(scale.square().T.contiguous(), restart.T.contiguous())
 
 

@@ -184,13 +184,13 @@ class Demonstrations:
         place = uniform()
         if self.turn < 1:
             topic = self._topics(uniform(), uniform())
-            shown, asked = (_row_at_quantile(table, place, topic) for table in (self.rows, self.queries))
+            shown, queries = (_row_at_quantile(table, place, topic) for table in (self.rows, self.queries))
         else:
-            shown, asked = ((place * len(table.labels)).long() for table in (self.rows, self.queries))
+            shown, queries = ((place * len(table.labels)).long() for table in (self.rows, self.queries))
         parts = []
         for name in ("features", "labels"):
             part = torch.as_tensor(getattr(self.rows, name))[shown]
-            part[:, -1] = torch.as_tensor(getattr(self.queries, name))[asked[:, -1]]
+            part[:, -1] = torch.as_tensor(getattr(self.queries, name))[queries[:, -1]]
             parts.append(part)
         w = sign[..., None] * torch.as_tensor(self.rows.fit)
         place_of = generator.device if device is None else device

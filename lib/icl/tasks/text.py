@@ -157,9 +157,9 @@ class TextPrompt:
         if places <= K:
             raise ValueError(f"K must be at most {places - 1}, got {K}")
         end = int(self.at[0, K]) + 1
-        kept = slice(K + 1)
+        shown = slice(K + 1)
         return TextPrompt(
-            self.tokens[:, :end], self.at[:, kept], self.labels[:, kept], self.words[:, kept], self.rows[:, kept]
+            self.tokens[:, :end], self.at[:, shown], self.labels[:, shown], self.words[:, shown], self.rows[:, shown]
         )
 
 
@@ -168,18 +168,18 @@ def encoded(
     texts: LabelledTexts,
     encode: Callable[[str], Sequence[int]],
     *,
-    between: str = "",
+    separator: str = "",
     limit: Count | None = None,
 ) -> tuple[tuple[int, ...], ...]:
-    """Tokens of each row, its parts joined by the tokens of `between`.
+    """Tokens of each row, its parts joined by the tokens of `separator`.
 
     Args:
         texts: the rows.
         encode: tokens of a text, without tokens for its start or end.
-        between: stands between a premise and a hypothesis.
+        separator: stands between a premise and a hypothesis.
         limit: rows from which on nothing is encoded, for a quick look; None takes all.
     """
-    joint = tuple(encode(between)) if between else ()
+    joint = tuple(encode(separator)) if separator else ()
     rows = []
     for parts in texts.texts[:limit]:
         pieces = [tuple(encode(part)) for part in parts]

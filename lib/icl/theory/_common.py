@@ -37,12 +37,12 @@ def mean_shrinkage(d: int, a: float) -> tuple[float, float]:
     """
     x, order = a / 2, d / 2
     if x > 1:
-        own, above = _fraction(order, x), _fraction(order + 1, x)
+        current, above = _fraction(order, x), _fraction(order + 1, x)
     else:
         above, at = (np.sqrt(np.pi / x) * erfcx(np.sqrt(x)), 0.5) if d % 2 else (np.exp(x) * exp1(x), 1.0)
         while at <= order:
-            own, above, at = above, (1 - x * above) / at, at + 1
-    return float(order * above), float(x * own)
+            current, above, at = above, (1 - x * above) / at, at + 1
+    return float(order * above), float(x * current)
 
 
 def _fraction(order: float, x: float) -> float:

@@ -88,8 +88,8 @@ def recursion(
         D3 = squares * (D3 + 2 * D1)
         D2 = squares * (D2 + k)
         D1 = lam * gamma * (D1 + k)
-        kept, k = fade * k, fade * k + q
-        R = (kept * squares * R + q * (D2 + D3)) / np.maximum(k, _LEAST)
+        decayed, k = fade * k, fade * k + q
+        R = (decayed * squares * R + q * (D2 + D3)) / np.maximum(k, _LEAST)
     return _moments(D1, D2, D3, k, R)
 
 
@@ -107,9 +107,9 @@ def from_kernel(weights: Reals, kernel: Float[np.ndarray, "time time"]) -> Momen
         raise ValueError(f"weights must have {n} entries on their last axis to match kernel, got shape {a.shape}")
     past, variance = kernel[:n, :n], np.diag(kernel)
     D1, D2, D4 = a @ kernel[:n, n], a**2 @ variance[:n], variance[n]
-    whole = np.einsum("...i,ij,...j->...", a, past, a)
-    residual = (whole - (D1**2 / D4 if D4 > 0 else whole)).clip(min=0)
-    return _moments(D1, D2, whole - D2, np.full(D2.shape, D4), residual)
+    total = np.einsum("...i,ij,...j->...", a, past, a)
+    residual = (total - (D1**2 / D4 if D4 > 0 else total)).clip(min=0)
+    return _moments(D1, D2, total - D2, np.full(D2.shape, D4), residual)
 
 
 @validated
@@ -150,13 +150,13 @@ def relative(task: Task, lam: Positives) -> Moments:
             return from_kernel(powers, kernel / (np.abs(kernel).max() or 1.0))
         D1, D2, D3, R, fresh = *(np.zeros(lam.shape) for _ in range(4)), np.ones(lam.shape)
         unit, grows = np.hypot(task.gamma * task.sigma_w, task.sigma_e), max(task.gamma, 1.0)
-        k, kept, pushed = float(unit > 0), task.gamma / grows, task.sigma_e / (unit or 1.0) / grows
+        k, decay, pushed = float(unit > 0), task.gamma / grows, task.sigma_e / (unit or 1.0) / grows
         units, later = np.maximum(grows / large, 1), np.minimum(grows / large, 1)
         for _ in range(task.n):
             D3 = (small / units) ** 2 * D3 + 2 * small / units * fresh * (D1 / units)
             D2 = (small / units) ** 2 * D2 + (fresh / units) ** 2 * k
-            D1 = kept * (small * D1 + fresh * k) / units
-            aged, k = kept**2 * k, kept**2 * k + pushed**2
+            D1 = decay * (small * D1 + fresh * k) / units
+            aged, k = decay**2 * k, decay**2 * k + pushed**2
             R = (aged * (small / units) ** 2 * R + pushed**2 * (D2 + D3)) / max(k, _LEAST)
             fresh, pushed = fresh * later, pushed / grows
     return _moments(D1, D2, D3, np.full(lam.shape, k), R)

@@ -29,9 +29,9 @@ def compare_methods(model: Any, inputs: Array, labels: Array, times: Array, coun
     """
     here, k = np.isfinite(labels), inputs.shape[1] + bool(model.fit_intercept)
     known = np.arange(len(labels)) < count
-    tried, judged = here & known & (np.arange(len(labels)) > 2 * k), here & ~known
-    if judged.sum() < 3 or tried.sum() < 3:
-        raise ValueError(f"known must leave labels to judge on, {tried.sum()} before and {judged.sum()} after {count}")
+    tried, test = here & known & (np.arange(len(labels)) > 2 * k), here & ~known
+    if test.sum() < 3 or tried.sum() < 3:
+        raise ValueError(f"known must leave labels to judge on, {tried.sum()} before and {test.sum()} after {count}")
 
     def fitted(rows: int = len(labels), **changes: Any) -> tuple[Array, Array]:
         settings = model.get_params() | {"known": count, "keep_path": True} | changes
@@ -67,14 +67,14 @@ def compare_methods(model: Any, inputs: Array, labels: Array, times: Array, coun
         "this model": ("", fitted()),
     }
     rows, variance = {}, np.nanvar(labels[known])
-    own = (labels - methods["this model"][1][0])[judged]
+    reference = (labels - methods["this model"][1][0])[test]
     for name, (setting, (mean, sd)) in methods.items():
-        error = (labels - mean)[judged]
-        inside = (abs(error) <= NINETY * sd[judged]).astype(float)
+        error = (labels - mean)[test]
+        inside = (abs(error) <= NINETY * sd[test]).astype(float)
         lags = int(1.5 * len(error) ** (1 / 3))
         rows[name] = (
             *mean_and_error(error**2 / variance, lags=lags),
-            *mean_and_error((error**2 - own**2) / variance, lags=lags),
+            *mean_and_error((error**2 - reference**2) / variance, lags=lags),
             *mean_and_error(inside, lags=lags),
             setting,
         )
@@ -95,11 +95,11 @@ def rolling(x: Array, y: Array, length: int) -> tuple[Array, Array]:
         for t in np.array_split(full, -(-len(full) * n * k // _BLOCK)):
             rows = seen[t, None] - n + np.arange(n)
             U, s, V = np.linalg.svd(xs[rows], full_matrices=False)
-            kept = s > 1e-9 * s[:, :1]
-            U, inverse = U * kept[:, None], np.divide(1.0, s, out=np.zeros_like(s), where=kept)
+            nonzero = s > 1e-9 * s[:, :1]
+            U, inverse = U * nonzero[:, None], np.divide(1.0, s, out=np.zeros_like(s), where=nonzero)
             pull = (U @ (inverse[..., None] * (V @ (x[t] / scale)[..., None])))[..., 0]
             fit = (U @ (U.mT @ ys[rows][..., None]))[..., 0]
-            noise = ((ys[rows] - fit) ** 2).sum(1) / np.maximum(n - kept.sum(1), 1)
+            noise = ((ys[rows] - fit) ** 2).sum(1) / np.maximum(n - nonzero.sum(1), 1)
             mean[t] = (pull * ys[rows]).sum(1)
             sd[t] = np.sqrt(noise * (1 + (pull**2).sum(1)))
     return mean, sd

@@ -65,9 +65,9 @@ class Model:
         if self.gamma is None:
             return None, self.q * elapsed
         k = self.q.shape[-1] // 2
-        kept = self.gamma[..., None] ** elapsed
+        decay = self.gamma[..., None] ** elapsed
         keep, gain = np.ones_like(self.q), np.zeros_like(self.q)
-        keep[..., :k] = kept
+        keep[..., :k] = decay
         gain[..., :k] = self.q[..., :k] * -np.expm1(2 * elapsed * np.log(self.gamma[..., None]))
         return keep, gain
 

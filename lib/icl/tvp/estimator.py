@@ -315,20 +315,20 @@ class TVPRegression:
         series, searches, refused = {}, [], {}
         for name, rows in pd.Series(range(len(X))).groupby(names, sort=False):
             model, at = type(self)(**self.get_params()), rows.to_numpy()
-            own = _rows(X, at), _rows(y, at), None if time is None else _rows(time, at)
+            data = _rows(X, at), _rows(y, at), None if time is None else _rows(time, at)
             try:
-                table = model._prepare(*own)
+                table = model._prepare(*data)
                 search = model._search(*table)
             except ValueError as error:
                 refused[name] = error
                 continue
-            series[name] = model, table, _index(*own[:2])
+            series[name] = model, table, _index(*data[:2])
             if search is not None:
                 searches.append((model, search))
         if refused and errors == "raise":
             name, first = next(iter(refused.items()))
-            others = f" ({len(refused) - 1} others cannot be fitted either)" * (len(refused) > 1)
-            raise ValueError(f"series {name!r}: {first}{others}; errors='warn' leaves such series out") from first
+            suffix = f" ({len(refused) - 1} others cannot be fitted either)" * (len(refused) > 1)
+            raise ValueError(f"series {name!r}: {first}{suffix}; errors='warn' leaves such series out") from first
         for name, why in refused.items():
             warnings.warn(f"Series {name!r} is left out: {why}", RuntimeWarning, stacklevel=2)
         # Series of about one length go side by side, as many as processors' caches hold.
@@ -362,7 +362,7 @@ class TVPRegression:
             self.feature_names_in_ = np.array(self._columns, dtype=object)
         self.notes_: list[str] = []
         self._warnings: list[str] = []
-        known = self._known(len(inputs))
+        known = self._known_count(len(inputs))
         steps = np.diff(times[:known])
         self.time_unit_ = float(np.median(steps[steps > 0])) if (steps > 0).any() else 1.0
         self._timed = time is not None
@@ -480,7 +480,7 @@ class TVPRegression:
             raise ValueError(f"y must be finite or missing (NaN), row {row} of label {label} is {values[row, label]}")
         return values
 
-    def _known(self, count: int) -> int:
+    def _known_count(self, count: int) -> int:
         if self.known is None:
             known = count
         elif isinstance(self.known, float):
@@ -541,7 +541,7 @@ class TVPRegression:
 
     def _search(self, inputs: Array, labels: Array, times: Array) -> Likeliest | None:
         """Search for the variances of each label that are likeliest on the known rows; None if a factor forgets."""
-        known = self._known(len(inputs))
+        known = self._known_count(len(inputs))
         x = self._units.inputs(inputs[:known])
         y = (labels[:known] - self._units.label_mean) / self._units.label_scale
         elapsed = np.diff(times[:known], prepend=times[0]) / self.time_unit_
@@ -874,7 +874,7 @@ class TVPRegression:
         """
         self._check_path()
         inputs, labels, times = (np.concatenate(self._table_rows[name]) for name in ("inputs", "labels", "times"))
-        count = int(known * len(inputs)) if self.known is None else self._known(len(inputs))
+        count = int(known * len(inputs)) if self.known is None else self._known_count(len(inputs))
         if not self._several:
             return compare_methods(self, inputs, labels[:, 0], times, count)
         tables = {

@@ -144,14 +144,14 @@ def swap_unit(
         draw = make_generator(f"{stream}/train", seed=seed)
         run = fine_tune(changed, tasks["train"], config, generator=draw, checkpoint_every=config.steps)
         losses, seconds = run.losses.tolist(), run.seconds
-    judged = judge_text(changed, tasks["validation"], prompts=prompts, generator=make_generator(f"{stream}/test"))
+    answers = judge_text(changed, tasks["validation"], prompts=prompts, generator=make_generator(f"{stream}/test"))
     return {
         "losses": losses,
         "seconds": seconds,
-        "correct": judged.correct.astype(int).tolist(),
-        "confidence": judged.confidence.astype(float).round(5).tolist(),
-        "rows": judged.rows.tolist(),
-        "chosen": judged.chosen.tolist(),
+        "correct": answers.correct.astype(int).tolist(),
+        "confidence": answers.confidence.astype(float).round(5).tolist(),
+        "rows": answers.rows.tolist(),
+        "chosen": answers.chosen.tolist(),
     }
 
 
@@ -198,14 +198,14 @@ def gate_unit(
     shorten_gate_memory(changed, arm.speed)
     draw = make_generator(f"{stream}/train", seed=seed)
     run = fine_tune(changed, tasks["train"], config, generator=draw, checkpoint_every=config.steps)
-    judged = judge_text(changed, tasks["validation"], prompts=prompts, generator=make_generator(f"{stream}/test"))
+    answers = judge_text(changed, tasks["validation"], prompts=prompts, generator=make_generator(f"{stream}/test"))
     return {
         "losses": run.losses.tolist(),
         "seconds": run.seconds,
-        "correct": judged.correct.astype(int).tolist(),
-        "confidence": judged.confidence.astype(float).round(5).tolist(),
-        "rows": judged.rows.tolist(),
-        "chosen": judged.chosen.tolist(),
+        "correct": answers.correct.astype(int).tolist(),
+        "confidence": answers.confidence.astype(float).round(5).tolist(),
+        "rows": answers.rows.tolist(),
+        "chosen": answers.chosen.tolist(),
         "lam": surgery.forgetting(changed).numpy().round(5).tolist(),
     }
 
@@ -307,7 +307,7 @@ def _rows(
     config: Config,
 ) -> list[dict[str, Any]]:
     """Table rows of one unit."""
-    judged = _parse_answers(done)
+    answers = _parse_answers(done)
     rows = []
     for K, places in [*((K, (K,)) for K in (0, *PRINTED_K[corpus]) if n >= K), (-1, tuple(range(1, n + 1)))]:
         last = done["losses"][-max(1, config.steps // 10) :]
@@ -319,16 +319,16 @@ def _rows(
             "steps": config.steps if arm.trained else 0,
             "lr": config.optimiser.lr if arm.trained else 0.0,
             "K": K,
-            "prompts": len(judged.rows),
+            "prompts": len(answers.rows),
         }
         for what in ("accuracy", "confidence"):
-            row[what], row[f"{what}_se"] = answered(judged, what, places)
+            row[what], row[f"{what}_se"] = answered(answers, what, places)
         for what in ("accuracy", "confidence"):
             more = (float("nan"),) * 2
             if linear is not None:
-                more = answered(judged, what, places, beside=_parse_answers(linear))
+                more = answered(answers, what, places, beside=_parse_answers(linear))
             row[f"{what}_more"], row[f"{what}_more_se"] = more
-        row["commonest"] = commonest(judged, places)
+        row["commonest"] = commonest(answers, places)
         row["loss"] = float(np.mean(last)) if last else float("nan")
         row["seconds"] = round(done["seconds"], 1)
         row["MiB"] = round(done.get("memory", float("nan")), 0)

@@ -91,51 +91,51 @@ def _weights(prompt: Prompt) -> Tensor:
 
 
 @validated
-def prompt_losses(asked: Target, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor, " batch"]:
+def prompt_losses(problem: Target, Lambda: Float[Tensor, "L L d"]) -> Float[Tensor, " batch"]:
     """Sum of squares of rows M_L start, per prompt.
 
     Args:
-        asked: the fitting target.
+        problem: the fitting target.
         Lambda: coefficients as in :func:`~icl.models.first_order.diagonal_errors`.
     """
     if not bool(torch.isfinite(Lambda).all()):
         raise ValueError(f"Lambda must be finite, got {Lambda[~torch.isfinite(Lambda)][0].item()}")
-    return (asked.rows @ diagonal_errors(asked.H, Lambda, asked.start)[:, -1]).square().sum((1, 2))
+    return (problem.rows @ diagonal_errors(problem.H, Lambda, problem.start)[:, -1]).square().sum((1, 2))
 
 
-def _powers(asked: Target, layers: int) -> list[Tensor]:
+def _powers(problem: Target, layers: int) -> list[Tensor]:
     """Products rows H^k start for k = 0 .. layers, in float64."""
-    moved = [asked.start.double()]
+    moved = [problem.start.double()]
     for _ in range(layers):
-        moved.append(asked.H.double() @ moved[-1])
-    return [asked.rows.double() @ each for each in moved]
+        moved.append(problem.H.double() @ moved[-1])
+    return [problem.rows.double() @ each for each in moved]
 
 
 @validated
-def polynomial_losses(asked: Target, p: Float[np.ndarray, "depths"]) -> Float[Tensor, " batch"]:
+def polynomial_losses(problem: Target, p: Float[np.ndarray, "depths"]) -> Float[Tensor, " batch"]:
     """Sum of squares of rows p(H) start, per prompt: the loss of scalar coefficients.
 
     Args:
-        asked: the fitting target.
+        problem: the fitting target.
         p: ascending coefficients, at least one.
     """
     if not len(p):
         raise ValueError("p must have at least one coefficient, got none")
-    terms = (float(c) * power for c, power in zip(p, _powers(asked, len(p) - 1), strict=True))
+    terms = (float(c) * power for c, power in zip(p, _powers(problem, len(p) - 1), strict=True))
     return torch.stack(list(terms)).sum(0).square().sum((1, 2))
 
 
 @validated
-def fit_polynomial(asked: Target, layers: Count) -> Float[np.ndarray, "depths"]:
+def fit_polynomial(problem: Target, layers: Count) -> Float[np.ndarray, "depths"]:
     """Least-squares fit of scalar coefficients: ascending (1, c_1 .. c_L) of M = p(H) with the least mean loss.
 
     Where prompts give fewer equations than there are coefficients it is the solution of least norm.
 
     Args:
-        asked: the fitting target.
+        problem: the fitting target.
         layers: degree L.
     """
-    powers = _powers(asked, layers)
+    powers = _powers(problem, layers)
     target, *features = (power.flatten().numpy(force=True) for power in powers)
     return np.append(1.0, np.linalg.lstsq(np.stack(features, axis=1), -target, rcond=None)[0])
 
@@ -158,7 +158,7 @@ class CoefficientFit:
 
 
 @validated
-def fit_diagonals(asked: Target, Lambda: Float[Tensor, "L L d"], *, evaluations: Count = 200) -> CoefficientFit:
+def fit_diagonals(problem: Target, Lambda: Float[Tensor, "L L d"], *, evaluations: Count = 200) -> CoefficientFit:
     """Fit diagonal coefficients to a local minimum of the mean loss over the prompts, from a given start.
 
     Gauss-Newton steps in a trust region (`scipy.optimize.least_squares`), with
@@ -166,16 +166,16 @@ def fit_diagonals(asked: Target, Lambda: Float[Tensor, "L L d"], *, evaluations:
     near the start, for the steps are of least norm.
 
     Args:
-        asked: the fitting target, in float64.
+        problem: the fitting target, in float64.
         Lambda: where to start; not at 0, where only the last step is felt.
         evaluations: at most so many of the loss.
 
     Raises:
         ValueError: if arguments do not fit together, or dtypes are not float64.
     """
-    _checks.dtype("asked", asked.H, torch.float64)
+    _checks.dtype("problem", problem.H, torch.float64)
     _checks.detached("Lambda", Lambda)
-    first = prompt_losses(asked, Lambda)
+    first = prompt_losses(problem, Lambda)
     if not bool(torch.isfinite(first).all()):
         raise ValueError(f"Lambda must start at a finite loss, got {first.mean().item()}")
     free = torch.ones(Lambda.shape[:2], dtype=torch.bool, device=Lambda.device).tril()
@@ -186,11 +186,11 @@ def fit_diagonals(asked: Target, Lambda: Float[Tensor, "L L d"], *, evaluations:
         return full
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        M = diagonal_errors(asked.H, table(values), asked.start)[:, -1]
-        return (asked.rows @ M).flatten().numpy(force=True)
+        M = diagonal_errors(problem.H, table(values), problem.start)[:, -1]
+        return (problem.rows @ M).flatten().numpy(force=True)
 
     def jacobian(values: np.ndarray) -> np.ndarray:
-        every = diagonal_jacobian(asked.H, table(values), asked.start, asked.rows)
+        every = diagonal_jacobian(problem.H, table(values), problem.start, problem.rows)
         return every[..., free, :].flatten(0, 2).flatten(1).numpy(force=True)
 
     end = least_squares(
@@ -202,5 +202,5 @@ def fit_diagonals(asked: Target, Lambda: Float[Tensor, "L L d"], *, evaluations:
         xtol=1e-12,
         gtol=1e-12,
     )
-    batch = len(asked.H)
+    batch = len(problem.H)
     return CoefficientFit(table(end.x), 2 * end.cost / batch, 2 * float(np.linalg.norm(end.grad)) / batch, end.nfev)

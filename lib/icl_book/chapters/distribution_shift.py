@@ -118,8 +118,8 @@ def adapt(
     if config is None:
         losses = minimise(mine, lambda: query_loss(mine, prompt), iterations=iterations).losses
     else:
-        whole = replace(config, batch=prompt.batch)
-        losses = fit(mine, query_loss, cast(Task, Given(prompt)), whole, generator=torch.Generator()).losses
+        full_batch = replace(config, batch=prompt.batch)
+        losses = fit(mine, query_loss, cast(Task, Given(prompt)), full_batch, generator=torch.Generator()).losses
     return Adapted(mine, losses, numbers)
 
 

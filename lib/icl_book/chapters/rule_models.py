@@ -119,7 +119,7 @@ def train_variant(
     lr: Positive,
     seed: Natural,
     steps: Count = 800,
-    kept: Path | None = None,
+    checkpoint: Path | None = None,
 ) -> Trained:
     """Train one variant from scratch: AdamW, linear warm-up, cosine decay to 0; 32 fresh prompts a step.
 
@@ -129,7 +129,7 @@ def train_variant(
         lr: step size, > 0.
         seed: of the first matrices and of the prompts, which all arms share; >= 0.
         steps: number of steps.
-        kept: file of the trained arm; one that is there is read and not trained again.
+        checkpoint: file of the trained arm; one that is there is read and not trained again.
     """
     model = blank_model(language, memory, generator=make_generator("rule arms, start", seed=seed))
     config = Config(
@@ -147,7 +147,7 @@ def train_variant(
         language,
         config,
         generator=prompts,
-        checkpoint=kept,
+        checkpoint=checkpoint,
         checkpoint_every=steps,
         snapshot_every=steps,
     )
@@ -302,8 +302,8 @@ def compare_variants(
         exact, late = exact_answers(language, to_judge, spacing=1.5), language.n // 2 + 1
 
         def trained(arm: str, lr: float, seed: int, language: RuleLanguage = language, gamma: float = gamma) -> Trained:
-            kept = folder and folder / f"{gamma:g} {arm} {lr:g} {seed} {steps}.safetensors"
-            return train_variant(language, _MEMORIES[arm], lr=lr, seed=seed, steps=steps, kept=kept)
+            checkpoint = folder and folder / f"{gamma:g} {arm} {lr:g} {seed} {steps}.safetensors"
+            return train_variant(language, _MEMORIES[arm], lr=lr, seed=seed, steps=steps, checkpoint=checkpoint)
 
         entries: list[tuple[np.ndarray, dict[str, Any]]] = [(exact, {"arm": "Bayes"})]
         for arm, lam in (("one layer, λ*", best_one_layer(to_choose, since=late)), ("one layer, λ = 1", 1.0)):

@@ -129,15 +129,15 @@ class StepGate:
         return S6(B, C, step, -torch.ones(1, dtype=torch.float64))
 
 
-def _half(d: int, d_h: int, selects: bool, first: np.ndarray, others: float) -> Selective | Static:
-    """B or C: entry 1 of the state sees first'(x_1, 1), entry i > 1 others x_i."""
+def _half(d: int, d_h: int, selects: bool, first: np.ndarray, rest: float) -> Selective | Static:
+    """B or C: entry 1 of the state sees first'(x_1, 1), entry i > 1 rest x_i."""
     part = Selective(d + 1, d_h) if selects else Static(d_h)
     with torch.no_grad():
         part.b[0] = float(first[1])
         if isinstance(part, Selective):
             part.W[0, 0] = float(first[0])
             for i in range(1, d_h):
-                part.W[i, i] = others
+                part.W[i, i] = rest
     return part
 
 

@@ -52,7 +52,7 @@ class JudgedText:
 
 @validated
 def answered(
-    judged: JudgedText, what: str, K: Sequence[int], *, beside: JudgedText | None = None
+    answers: JudgedText, what: str, K: Sequence[int], *, beside: JudgedText | None = None
 ) -> tuple[float, float]:
     """Accuracy or confidence of answers at some K, and its standard error.
 
@@ -61,11 +61,11 @@ def answered(
     which is in both; no less than over prompts. Over prompts alone it may be a quarter of that.
 
     Args:
-        judged: the answers.
+        answers: the answers.
         what: "accuracy", the share of correct answers, or "confidence", the mean confidence of the correct ones; NaN
             if none is.
         K: numbers of demonstrations, one at least.
-        beside: other answers to the same prompts; the number is then how much more `judged` has.
+        beside: other answers to the same prompts; the number is then how much more `answers` has.
 
     Raises:
         ValueError: if the prompts are not the same, and for another `what`.
@@ -73,13 +73,13 @@ def answered(
     if what not in ("accuracy", "confidence"):
         raise ValueError(f"what must be 'accuracy' or 'confidence', got {what!r}")
     places = list(K)
-    mean, parts = _parts(judged, what, places)
+    mean, parts = _parts(answers, what, places)
     if beside is not None:
-        if not np.array_equal(judged.rows, beside.rows):
+        if not np.array_equal(answers.rows, beside.rows):
             raise ValueError("beside must be judged on the same prompts, got other rows")
         theirs = _parts(beside, what, places)
         mean, parts = mean - theirs[0], parts - theirs[1]
-    _, texts = np.unique(judged.rows[:, places], return_inverse=True)
+    _, texts = np.unique(answers.rows[:, places], return_inverse=True)
     prompts = np.broadcast_to(np.arange(len(parts))[:, None], parts.shape)
     over_prompts, over_texts = (_variance(parts, of) for of in (prompts, texts))
     both = over_prompts + over_texts - float((parts**2).sum())
@@ -87,20 +87,20 @@ def answered(
 
 
 @validated
-def commonest(judged: JudgedText, K: Sequence[int]) -> float:
+def commonest(answers: JudgedText, K: Sequence[int]) -> float:
     """Share of the label that is answered most often at some K; 1 for a model that has collapsed to one label.
 
     Args:
-        judged: the answers.
+        answers: the answers.
         K: numbers of demonstrations, one at least.
     """
-    counts = np.bincount(judged.chosen[:, list(K)].ravel())
+    counts = np.bincount(answers.chosen[:, list(K)].ravel())
     return float(counts.max() / counts.sum())
 
 
-def _parts(judged: JudgedText, what: str, places: list[int]) -> tuple[float, np.ndarray]:
+def _parts(answers: JudgedText, what: str, places: list[int]) -> tuple[float, np.ndarray]:
     """The estimate, and its influence values: every answer's first-order contribution to the deviation."""
-    correct, confidence = judged.correct[:, places].astype(float), judged.confidence[:, places]
+    correct, confidence = answers.correct[:, places].astype(float), answers.confidence[:, places]
     if what == "accuracy":
         return float(correct.mean()), (correct - correct.mean()) / correct.size
     if not correct.any():
@@ -214,7 +214,7 @@ def text_tasks(
     tasks = {}
     for part in ("train", "validation"):
         texts = labelled_texts(corpus, part)
-        table = encoded(texts, encode, between=_BETWEEN[corpus])
+        table = encoded(texts, encode, separator=_BETWEEN[corpus])
         tasks[part] = InContextText(
             table, texts.labels, words, n, *TEXT_LENGTHS[corpus], tuple(encode(" ->")), tuple(encode("\n"))
         )

@@ -27,7 +27,7 @@ NO_CALL = named("""
     icl.tasks.core: Task
     icl.tasks.text: InContextText LabelledTexts encoded labelled_texts
     icl.theory.errata.adaptation: printed_identity_error printed_testing_error printed_training_error
-    icl_bench.adapters: MambaPy body_of configured
+    icl_bench.adapters: MambaPy body_of build_config
     icl_bench.adapters.Body: state_numel
     icl_bench.adapters.MambaPy: state_numel
     icl_bench.leaderboard: row submit write_row

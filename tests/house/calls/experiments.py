@@ -119,13 +119,13 @@ entry(
 )
 TABLE = torch.ones(2, 2, 2, dtype=torch.float64) * torch.eye(2, dtype=torch.float64)[..., None]
 AHEAD = [({"Lambda": torch.ones_like(TABLE)}, "Lambda must be 0 where i > k")]
-entry(coefficient_fit.prompt_losses, given={"asked": TWO_ASKED, "Lambda": TABLE}, also=AHEAD)
+entry(coefficient_fit.prompt_losses, given={"problem": TWO_ASKED, "Lambda": TABLE}, also=AHEAD)
 entry(
     coefficient_fit.fit_diagonals,
-    given={"asked": TWO_ASKED, "Lambda": TABLE},
+    given={"problem": TWO_ASKED, "Lambda": TABLE},
     also=[*AHEAD, ({"Lambda": 1e200 * TABLE}, "Lambda must start at a finite loss")],
 )
-entry(coefficient_fit.polynomial_losses, given={"asked": TWO_ASKED, "p": np.ones(2)}, sizes={"depths": 2})
+entry(coefficient_fit.polynomial_losses, given={"problem": TWO_ASKED, "p": np.ones(2)}, sizes={"depths": 2})
 
 # --- what a chapter shows
 entry(

@@ -155,7 +155,7 @@ def test_corpora_are_read_from_a_folder(tmp_path, monkeypatch):
     (tmp_path / "mnli/train_sample_1k.json").write_text(json.dumps(named))
     found = labelled_texts("mnli", "train")
     assert found.labels == (1, 1)
-    assert encoded(found, lambda part: [ord(c) for c in part], between="/") == (tuple(map(ord, "a b/c")),) * 2
+    assert encoded(found, lambda part: [ord(c) for c in part], separator="/") == (tuple(map(ord, "a b/c")),) * 2
     assert encoded(found, lambda part: [ord(c) for c in part], limit=1) == (tuple(map(ord, "a bc")),)
     (tmp_path / "sst2/dev.tsv").write_text("label\tsentence\nplum\n")
     with pytest.raises(ValueError, match=r"dev\.tsv must hold rows of sst2, label and text"):

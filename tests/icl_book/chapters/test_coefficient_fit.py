@@ -165,5 +165,5 @@ def test_weights_that_move_are_refused():
     with pytest.raises(ValueError, match="prompt must have weights that stay"):
         coefficient_fit.label_targets(moved)
     single = coefficient_fit.label_targets(quadratics.regression(np.eye(d), n).sample(2, generator=stream(1)))
-    with pytest.raises(ValueError, match="asked must have dtype"):
+    with pytest.raises(ValueError, match="problem must have dtype"):
         coefficient_fit.fit_diagonals(single, started(2).float())

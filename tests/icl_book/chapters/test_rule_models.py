@@ -113,7 +113,9 @@ def test_arms_differ_in_their_memory_alone(tmp_path, prompt, monkeypatch):
 
     def trained():
         memory = rule_models.RULE_VARIANTS["gated delta rule"]
-        return rule_models.train_variant(LANGUAGE, memory, lr=1e-2, seed=1, steps=3, kept=tmp_path / "arm.safetensors")
+        return rule_models.train_variant(
+            LANGUAGE, memory, lr=1e-2, seed=1, steps=3, checkpoint=tmp_path / "arm.safetensors"
+        )
 
     once = trained()
 

@@ -217,19 +217,19 @@ def _loop(p: Problem, mended: bool) -> np.ndarray:
     return w
 
 
-def _memformer_labels(p: Problem, *, own: bool = True, free: bool = False) -> np.ndarray:
+def _memformer_labels(p: Problem, *, per_layer: bool = True, free: bool = False) -> np.ndarray:
     """Labels of all tokens after L layers of (3.4).
 
     Args:
         p: the problem.
-        own: every register is that of its own layer j; otherwise all are the present layer's.
+        per_layer: every register is that of its own layer j; otherwise all are the present layer's.
         free: in the last layer's sum the index of the summands is not the one that runs.
     """
     inputs = np.column_stack([p.X, p.x])
     Y, registers = np.append(p.X.T @ p.w, 0.0), list[np.ndarray]()
     for layer, A in enumerate(p.A):
         registers.append(-Y[:-1] @ p.X.T @ A @ inputs)
-        parts = [p.Gamma[layer, j] * (R if own else registers[-1]) for j, R in enumerate(registers)]
+        parts = [p.Gamma[layer, j] * (R if per_layer else registers[-1]) for j, R in enumerate(registers)]
         if free and layer + 1 == p.layers:
             return np.array([Y + p.layers * part / p.n for part in parts])
         Y = Y + np.sum(parts, axis=0) / p.n
@@ -423,7 +423,7 @@ _LIST = (
         r"\textstyle\sum_j\Gamma_j^k\vert_{d+1}\odot(\mathbf Y_kM\mathbf X_0^\top A_k\mathbf X_0)",
         r"\textstyle\sum_j\Gamma_j^k\vert_{d+1}\odot(\mathbf Y_jM\mathbf X_0^\top A_j\mathbf X_0)",
         "Y_L of the Memformer (3.4)",
-        lambda p, mended: _memformer_labels(p, own=mended),
+        lambda p, mended: _memformer_labels(p, per_layer=mended),
         lambda p, tokens: tokens.registers[-1, -1],
     ),
     Display(

@@ -96,8 +96,8 @@ def _propagate_error(off: Any, P: np.ndarray, gain: Any, added: Any, size: np.nd
     is below all that follows, this is the new error. The old one cannot grow, because the recursion is monotone and
     concave, and shrinks by the share of `added` in the largest variance.
     """
-    own = P.diagonal(axis1=-2, axis2=-1)
-    largest, trace = own.max(-1), gain**2 * own.sum(-1) + P.shape[-1] * added
+    variances = P.diagonal(axis1=-2, axis2=-1)
+    largest, trace = variances.max(-1), gain**2 * variances.sum(-1) + P.shape[-1] * added
     return off * (1 - added / trace) + gain**2 * _EPS * largest * (1 + size * largest / s) / added
 
 
@@ -369,20 +369,20 @@ def _first_order_steps(task: Any) -> tuple[float, np.ndarray, np.ndarray] | None
 
 
 def _steps_of_kernel(kernel: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    own, n = np.diag(kernel), len(kernel) - 1
-    gain = np.append(0.0, np.divide(np.diag(kernel, -1), own[:-1], out=np.zeros(n), where=own[:-1] > 0))
+    diagonal, n = np.diag(kernel), len(kernel) - 1
+    gain = np.append(0.0, np.divide(np.diag(kernel, -1), diagonal[:-1], out=np.zeros(n), where=diagonal[:-1] > 0))
     for i in range(1, n + 1):
         off = np.abs(kernel[i, :i] - gain[i] * kernel[i - 1, :i]).max()
-        if not off <= 1e-9 * np.sqrt(own[i] * own[:i].max()):
+        if not off <= 1e-9 * np.sqrt(diagonal[i] * diagonal[:i].max()):
             raise ValueError(f"task must have a kernel of first order, got one that is not at position {i + 1}")
-    variance = own - gain**2 * np.append(0.0, own[:-1])
+    variance = diagonal - gain**2 * np.append(0.0, diagonal[:-1])
     # Innovation variances below the kernel's rounding: 0 for constant or decaying weights, unknown otherwise.
-    tiny = np.abs(variance) <= 1e-14 * own
-    untold = (variance < 1e-7 * own) & ~(tiny & (gain <= 1))
+    tiny = np.abs(variance) <= 1e-14 * diagonal
+    untold = (variance < 1e-7 * diagonal) & ~(tiny & (gain <= 1))
     if untold.any():
         i = int(untold.argmax())
         raise ValueError(
-            f"task must say how large its steps are: at position {i + 1} its kernel, {own[i]:.3g}, has lost an "
+            f"task must say how large its steps are: at position {i + 1} its kernel, {diagonal[i]:.3g}, has lost an "
             f"innovation of {variance[i]:.3g} to rounding"
         )
     return 0.0, gain, np.sqrt(np.where(tiny, 0.0, variance))

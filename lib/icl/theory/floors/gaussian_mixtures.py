@@ -199,6 +199,6 @@ def component_posterior(task: GaussianComponents, nodes: InputNodes) -> Float[np
     _scalar(task)
     mu, v = task.means[:, 0], task.covariances[:, 0, 0]
     square = nodes.h[..., None] - 2 * mu * nodes.mean[..., None] + mu**2
-    told = np.log(task.shares) - task.n / 2 * (square / v + np.log(v))
-    told = np.exp(told - told.max(-1, keepdims=True))
-    return np.asarray(told / told.sum(-1, keepdims=True))
+    weights = np.log(task.shares) - task.n / 2 * (square / v + np.log(v))
+    weights = np.exp(weights - weights.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))

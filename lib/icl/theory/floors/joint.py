@@ -90,9 +90,9 @@ def label_errors(x: Float[np.ndarray, "batch time d"], task: Task) -> Float[np.n
     x = _inputs(x, task)
     kernel = np.asarray(task.weight_kernel())
     L = _factor(_covariance(_products(x), kernel, noise_level(task) ** 2))
-    own = np.diagonal(kernel) * (x**2).sum(-1)
-    errors = own - (np.tril(L, -1) ** 2).sum(-1)
-    _refuse_lost_digits(errors, own)
+    prior = np.diagonal(kernel) * (x**2).sum(-1)
+    errors = prior - (np.tril(L, -1) ** 2).sum(-1)
+    _refuse_lost_digits(errors, prior)
     return np.asarray(errors)
 
 

@@ -107,17 +107,17 @@ def bank_predictions(
         p = np.exp(lp)
         middle = np.einsum("bj,bjc->bc", p, mean)
         apart = mean - middle[:, None]
-        own = np.einsum("ce,bjce->bj", task.Lambda, P)
+        within = np.einsum("ce,bjce->bj", task.Lambda, P)
         found.y_hat[:, i], found.weights[:, i] = (x[:, i] * middle).sum(-1), p
-        found.each_y_hat[:, i], found.each_error[:, i] = np.einsum("bjc,bc->bj", mean, x[:, i]), own
-        found.error[:, i] = (p * (own + np.einsum("bjc,ce,bje->bj", apart, task.Lambda, apart))).sum(-1)
+        found.each_y_hat[:, i], found.each_error[:, i] = np.einsum("bjc,bc->bj", mean, x[:, i]), within
+        found.error[:, i] = (p * (within + np.einsum("bjc,ce,bje->bj", apart, task.Lambda, apart))).sum(-1)
 
         mean, P, error, S = kalman_update(mean, P, x[:, i, None], y[:, i, None], task.noises**2)
         # An input of 0 without noise: its label tells nothing.
         lp = lp - np.where(np.isfinite(S), (np.log(2 * np.pi * S) + error**2 / S) / 2, 0.0)
         top = lp.max(1, keepdims=True)
-        told = top + np.log(np.exp(lp - top).sum(1, keepdims=True))
-        lp, found.evidence[:, i] = lp - told, told[:, 0]
+        log_evidence = top + np.log(np.exp(lp - top).sum(1, keepdims=True))
+        lp, found.evidence[:, i] = lp - log_evidence, log_evidence[:, 0]
         mean *= gamma[:, None]
         P *= gamma[:, None, None] ** 2
         P[..., diagonal, diagonal] += task.steps[:, None] ** 2
@@ -184,14 +184,14 @@ def _apart(law: DriftLaw, eps: float) -> float:
     # From d = 20 on there is nothing near 0; without noise b3 does not enter, and a large eps is seen by all.
     if law.d >= 20 or eps >= 100:
         return 0.0
-    found = np.array(_written(*_lengths(law.d), eps, law.d)) / _in_closed_form(law.d, eps)
+    found = np.array(_moments_by_nodes(*_lengths(law.d), eps, law.d)) / _in_closed_form(law.d, eps)
     return float(np.abs(found - 1)[: 3 if law.sigma_y else 2].max())
 
 
 def _unit_delta_error_by_nodes(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> float:
     """`unit_delta_error` by quadrature, inaccurate for an eps near 0 in few dimensions."""
     lam, eps = float(lam), float(eps)
-    return _error(law, lam, _written(*_lengths(law.d), eps, law.d))
+    return _error(law, lam, _moments_by_nodes(*_lengths(law.d), eps, law.d))
 
 
 @validated
@@ -226,7 +226,7 @@ def unit_delta_error(law: DriftLaw, *, lam: UnitInterval, eps: NonNegative) -> f
     return _error(law, lam, _in_closed_form(law.d, eps))
 
 
-def _written(r: np.ndarray, weight: np.ndarray, eps: float, d: int) -> tuple[float, float, float]:
+def _moments_by_nodes(r: np.ndarray, weight: np.ndarray, eps: float, d: int) -> tuple[float, float, float]:
     """b1, b2 and b3 of `unit_delta_error`."""
     b = 1 / (r + eps)
     return float(weight @ (b * r)) / d, float(weight @ (b * r) ** 2) / d, float(weight @ (b**2 * r)) / d
@@ -234,10 +234,10 @@ def _written(r: np.ndarray, weight: np.ndarray, eps: float, d: int) -> tuple[flo
 
 def _error(law: DriftLaw, lam: float, moments: tuple[float, float, float]) -> float:
     b1, b2, b3 = moments
-    heard = b3 * law.sigma_y**2 if law.sigma_y else 0.0
+    noise_term = b3 * law.sigma_y**2 if law.sigma_y else 0.0
     left = (1 - lam) * (1 + lam) + lam**2 * (2 * b1 - b2)
     # k - 2 C + H, where nothing cancels.
-    return float(law.d * (drift_increment(law.k0, law.gamma, lam, b1) + lam**2 * heard) / left)
+    return float(law.d * (drift_increment(law.k0, law.gamma, lam, b1) + lam**2 * noise_term) / left)
 
 
 def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
@@ -246,8 +246,8 @@ def _gates_at_by_nodes(law: DriftLaw, p: Positive) -> tuple[float, float]:
     if p > law.k0:
         raise ValueError(f"p must be at most the weights' variance, {law.k0:g}, got {p!r}")
     r, weight = _lengths(law.d)
-    heard = p**2 / law.d * float(weight @ (r / (r * p + noise)))
-    lam = (law.k0 - p) / (law.k0 - p + heard)
+    reduction = p**2 / law.d * float(weight @ (r / (r * p + noise)))
+    lam = (law.k0 - p) / (law.k0 - p + reduction)
     return float(np.sqrt(lam)), float(noise / p)
 
 
@@ -310,7 +310,7 @@ def best_fixed_unit_delta(laws: Sequence[DriftLaw], weights: Any = None) -> Stea
 
     def error(z: np.ndarray) -> float:
         at = settings(z)
-        moments = _written(*lengths, at["eps"], laws[0].d)
+        moments = _moments_by_nodes(*lengths, at["eps"], laws[0].d)
         return float(share @ [_error(law, at["lam"], moments) for law in laws])
 
     options: Any = {"xatol": 1e-7, "fatol": 1e-12 * max(law.zero_error for law in laws), "maxfev": 2_000}

@@ -121,18 +121,18 @@ def gated_error(
     seen, noise = keys @ drift.H, drift.sigma_y**2
     M = np.zeros((n, size, size))
     M[:, :m, :m], M[:, m:, m:], M[:, m:, :m] = drift.F, A, b[:, :, None] * seen[:, None, :]
-    whole = np.einsum("nij,nkl->ikjl", M, M).reshape(size**2, size**2) / n
-    radius = np.abs(np.linalg.eigvals(whole)).max()
+    transition = np.einsum("nij,nkl->ikjl", M, M).reshape(size**2, size**2) / n
+    radius = np.abs(np.linalg.eigvals(transition)).max()
     if not radius < 1:
         raise ValueError(f"A must let the layer settle, got a step of spectral radius {radius:.6g}")
     added = np.zeros((size, size))
     added[:m, :m], added[m:, m:] = drift.Q, noise * b.T @ b / n
-    left = np.eye(size**2) - whole
+    left = np.eye(size**2) - transition
     G = np.linalg.solve(left, added.ravel()).reshape(size, size)
     # The estimation error is z - B h; at the optimal B the gradient in G is that at fixed B (envelope theorem).
     B = G[:m, m:] @ np.linalg.pinv(G[m:, m:], hermitian=True, rcond=1e-13)
-    missed = np.hstack([np.eye(m), -B])
-    slope_G = missed.T @ (seen.T @ seen / n) @ missed
+    residual = np.hstack([np.eye(m), -B])
+    slope_G = residual.T @ (seen.T @ seen / n) @ residual
     Y = np.linalg.solve(left.T, slope_G.ravel()).reshape(size, size)
     slope_M = 2 / n * Y @ M @ G
     of_b = np.einsum("nij,nj->ni", slope_M[:, m:, :m], seen) + 2 * noise / n * b @ Y[m:, m:]

@@ -200,8 +200,8 @@ def averaged_step(P: Float[np.ndarray, "m m"], drift: MovingWeights) -> Float[np
         drift: gives F, H, Q, Lambda and sigma_y.
     """
     P = _covariance(P, drift)
-    heard = _gain_moments(P, drift)
-    return np.asarray(drift.F @ (P - heard.G * heard.one @ heard.G.T) @ drift.F.T + drift.Q)
+    moments = _gain_moments(P, drift)
+    return np.asarray(drift.F @ (P - moments.G * moments.one @ moments.G.T) @ drift.F.T + drift.Q)
 
 
 @validated
@@ -228,19 +228,19 @@ def _key_fourth_moment(S: np.ndarray, drift: MovingWeights) -> np.ndarray:
 def _fixed_gain(P: np.ndarray, drift: MovingWeights) -> np.ndarray:
     """Optimal K of the update K (y - guess) x."""
     S, L = drift.H @ P @ drift.H.T, drift.Lambda
-    heard = _key_fourth_moment(S, drift) + drift.sigma_y**2 * L
-    return np.asarray(P @ drift.H.T @ L @ np.linalg.pinv(heard, hermitian=True))
+    second_moment = _key_fourth_moment(S, drift) + drift.sigma_y**2 * L
+    return np.asarray(P @ drift.H.T @ L @ np.linalg.pinv(second_moment, hermitian=True))
 
 
 def _key_gated_slope(P: np.ndarray, drift: MovingWeights) -> Callable[[np.ndarray], np.ndarray]:
-    heard = _gain_moments(P, drift)
-    G, N = heard.G, heard.V.T @ drift.H
+    moments = _gain_moments(P, drift)
+    G, N = moments.G, moments.V.T @ drift.H
 
     def slope(X: np.ndarray) -> np.ndarray:
         Y = N @ X @ N.T
-        spread = 2 * heard.two * Y
-        spread[np.diag_indices(len(Y))] = heard.two @ Y.diagonal()
-        cross = G * heard.one @ (N @ X)
+        spread = 2 * moments.two * Y
+        spread[np.diag_indices(len(Y))] = moments.two @ Y.diagonal()
+        cross = G * moments.one @ (N @ X)
         return np.asarray(drift.F @ (X - cross - cross.T + G @ spread @ G.T) @ drift.F.T)
 
     return slope
@@ -278,12 +278,14 @@ def _settle(drift: MovingWeights, step: _Step, slope: _Slope) -> GateBound:
             return GateBound(drift.error(P), P)
         last, moves = size, slope(P, drift)
 
-        def left(X: np.ndarray, moves: Callable[[np.ndarray], np.ndarray] = moves) -> np.ndarray:
+        def linear_map(X: np.ndarray, moves: Callable[[np.ndarray], np.ndarray] = moves) -> np.ndarray:
             X = X.reshape(m, m)
             X = (X + X.T) / 2
             return (X - moves(X)).ravel()
 
-        found, _ = gmres(LinearOperator((m * m, m * m), matvec=left, dtype=float), off.ravel(), rtol=1e-8, atol=0.0)
+        found, _ = gmres(
+            LinearOperator((m * m, m * m), matvec=linear_map, dtype=float), off.ravel(), rtol=1e-8, atol=0.0
+        )
         P = P + (found.reshape(m, m) + found.reshape(m, m).T) / 2
         # From below the first Newton step may overshoot; a step of the map itself leads back.
         if not np.isfinite(P).all() or np.linalg.eigvalsh(P)[0] < -1e-9 * np.abs(P).max():

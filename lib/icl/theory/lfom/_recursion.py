@@ -133,12 +133,12 @@ def least_risk_recursion(moments: Sequence[Fraction]) -> Optimum:
     Of a measure on few points a low degree leaves nothing: what follows has steps of 0.
     """
     layers = len(moments) // 2
-    whole, least = _over_one(moments)
+    numerators, least = _over_one(moments)
 
     def inner(p: list[Fraction], q: list[Fraction]) -> Fraction:
         # In integers: fractions would be reduced at every operation.
         (u, of_p), (v, of_q) = _over_one(p), _over_one(q)
-        total = sum(a * b * whole[i + j] for i, a in enumerate(u) for j, b in enumerate(v))
+        total = sum(a * b * numerators[i + j] for i, a in enumerate(u) for j, b in enumerate(v))
         return Fraction(total, of_p * of_q * least)
 
     risks, alphas, gammas, norms = [moments[0]], [], [], []

@@ -320,15 +320,15 @@ def least_by_sample(
         K = root @ A @ (H / read[:, None, None]) @ inverse
         start, columns = root @ weights, 1
     everything, even = np.ones(batch, dtype=bool), np.arange(batch) % 2 == 0
-    own, odd_judged, even_judged = (
+    in_sample, odd_judged, even_judged = (
         squared_errors(K, np.repeat(fitted, columns), layers, start).reshape(batch, columns, layers + 1).sum(1)
         for fitted in (everything, even, ~even)
     )
     crossed = np.where(even[:, None], even_judged, odd_judged)
     sums = crossed.sum(0)
     share = np.divide(crossed.max(0), sums, out=np.zeros(layers + 1), where=sums > 0)
-    own_error, crossed_error = (each.std(0, ddof=1) / np.sqrt(batch) for each in (own, crossed))
-    return Bracket(own.mean(0), crossed.mean(0), own_error, crossed_error, share)
+    own_error, crossed_error = (each.std(0, ddof=1) / np.sqrt(batch) for each in (in_sample, crossed))
+    return Bracket(in_sample.mean(0), crossed.mean(0), own_error, crossed_error, share)
 
 
 @validated

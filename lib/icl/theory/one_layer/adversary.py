@@ -241,12 +241,12 @@ def worst_path(
 
     def walk(u: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, float, float]]]:
         w, trace = np.empty((time, d)), []
-        w[-1], whole = _project_on_ball(u[-1] * R, R)
+        w[-1], shrunk = _project_on_ball(u[-1] * R, R)
         for i in range(time - 2, -1, -1):
             step, cut = _project_on_ball(u[i] * delta, delta)
             w[i], pulled = _project_on_ball(w[i + 1] + step, R)
             trace.append((step, cut, pulled))
-        return w, [(w[-1], whole, 1.0), *trace]
+        return w, [(w[-1], shrunk, 1.0), *trace]
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         w, trace = walk(flat.reshape(time, d))
@@ -291,13 +291,13 @@ def best_layer(w: Float[np.ndarray, "time d"], *, kurtosis: Annotated[float, Ge(
     1/400 only the last example is of use.
     """
     w = _path(w)
-    own = float(w[-1] @ w[-1])
+    square = float(w[-1] @ w[-1])
 
     def best(lam: float) -> tuple[float, float]:
         p = path_error(np.append(w[:-1], 0 * w[-1:], axis=0), lam=lam, a=1.0, kurtosis=kurtosis)
         q = lam ** np.arange(len(w) - 1, 0, -1) @ (w[:-1] @ w[-1])
         a = max(0.0, float(q / p)) if p > 0 else 0.0
-        return a, float(a**2 * p - 2 * a * q + own)
+        return a, float(a**2 * p - 2 * a * q + square)
 
     grid = np.linspace(0, 1, 401)[1:]
     at = int(np.argmin([best(lam)[1] for lam in grid]))

@@ -33,15 +33,15 @@ def _in_range(task: Task, lam: Any) -> moments.Moments:
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         m = moments.task_moments(task, lam)
         _checks.real("the variance of the query's weight", m.D4)
-        own = (m.D1**2, m.D2, m.D1**2 + m.D2 + m.D3)
+        terms = (m.D1**2, m.D2, m.D1**2 + m.D2 + m.D3)
     if ((np.asarray(lam) > 0) & (m.D4 > 0) & ~((m.D4 > 1e-140) & (m.D4 < 1e140))).any():
         raise ValueError(
             "the variance of the query's weight must be from 1e-140 to 1e140, for squares to be within float64, got "
             f"{float(m.D4.max()):.3g}"
         )
     # Twenty digits from either end of float64: sums over directions and their products have to fit as well.
-    least = np.minimum(own[1], np.where(own[0] > 0, own[0], own[1]))
-    lost = ~((own[2] < 1e288) & (least > 1e-288)) & (np.asarray(lam) > 0) & (m.D4 > 0)
+    least = np.minimum(terms[1], np.where(terms[0] > 0, terms[0], terms[1]))
+    lost = ~((terms[2] < 1e288) & (least > 1e-288)) & (np.asarray(lam) > 0) & (m.D4 > 0)
     if not lost.any():
         return m
     other = moments.relative(task, np.where(lost, lam, 1.0))

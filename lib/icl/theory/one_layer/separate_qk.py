@@ -108,7 +108,7 @@ class SeparateLoss:
         loss = self._loss(now)
         merged = loss.gradient(theta)[:, :-1]
         jacobian = np.zeros((tokens, tokens, self.size - 1))
-        whole = np.zeros((self.size, self.size))
+        H = np.zeros((self.size, self.size))
         jacobian[:, -1, :tokens] = np.eye(tokens)
         for f in range(r):
             ours = tokens + f * tokens + np.arange(tokens)
@@ -117,16 +117,16 @@ class SeparateLoss:
                 jacobian[i, :-1, ours[i]] = queries[f]
                 jacobian[i, np.arange(d), theirs] = keys[f, i]
             # W_K' W_Q bends: the slope of the merged loss times its second derivative.
-            whole[np.ix_(ours, theirs)] = merged
-            whole[np.ix_(theirs, ours)] = merged.T
+            H[np.ix_(ours, theirs)] = merged
+            H[np.ix_(theirs, ours)] = merged.T
         chain = jacobian.reshape(tokens * tokens, -1)
-        whole[:-1, :-1] += chain.T @ loss.hessian(theta) @ chain
+        H[:-1, :-1] += chain.T @ loss.hessian(theta) @ chain
         cross = self._along(now, change, lambda loss: loss.gradient(theta)).ravel() @ chain
-        whole[-1, :-1] = whole[:-1, -1] = cross
+        H[-1, :-1] = H[:-1, -1] = cross
         ends = sum(self._loss(now + h * change).value(theta) for h in (-_STEP, _STEP))
         bend = (ends - 2 * loss.value(theta)) / _STEP**2
-        whole[-1, -1] = bend + self._along(now, second, lambda loss: loss.value(theta))
-        return (whole + whole.T) / 2
+        H[-1, -1] = bend + self._along(now, second, lambda loss: loss.value(theta))
+        return (H + H.T) / 2
 
     def _at(self, lam: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Eight moments in the loss, and their first two derivatives in lam."""
@@ -142,10 +142,10 @@ class SeparateLoss:
             return np.array([a @ query, 0, 0, 0, a.sum(), 0, a @ k, 0])
 
         def pairs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            D2, whole = (a * b) @ k, (past @ a) @ b
+            D2, total = (a * b) @ k, (past @ a) @ b
             apart = (a @ k) * (b @ k) * trace**2 + 2 * ((past**2 @ a) @ b) * square
             same = 2 * (a * b) @ k**2 * (trace**2 + 2 * square)
-            return np.array([0, D2, whole - D2, 0, 0, a @ b, 0, apart + same])
+            return np.array([0, D2, total - D2, 0, 0, a @ b, 0, apart + same])
 
         now = single(a) + pairs(a, a)
         now[3] = kernel[-1, -1]
@@ -366,14 +366,12 @@ def trap_form(task: Task, *, lam: Positive) -> Float[np.ndarray, "numbers number
     s, _ = _directions(task, 0)
     a = float(_plateau_values(task, 1, lam)[1][0])
     D1, D2, labels = float(loss.D.D1), float(loss.D.D2), loss.E1 * s.sum()  # labels: E s
-    own = np.eye(task.d)[0]
+    e1 = np.eye(task.d)[0]
     form = np.empty((task.d + 1, task.d + 1))
     form[0, 0] = a * s[0] * loss.E2
-    form[0, 1:] = (
-        a * s[0] * s * (labels + own * (labels * loss.S1 + 2 * D2 * s[0] + 2 * labels)) - (1 - own) * D1 * s**2
-    )
+    form[0, 1:] = a * s[0] * s * (labels + e1 * (labels * loss.S1 + 2 * D2 * s[0] + 2 * labels)) - (1 - e1) * D1 * s**2
     form[1:, 0] = form[0, 1:]
-    inner = (loss.S2 + 2) * np.eye(task.d) + 1 + (loss.S1 + 2) * (own[:, None] + own)
+    inner = (loss.S2 + 2) * np.eye(task.d) + 1 + (loss.S1 + 2) * (e1[:, None] + e1)
     inner[0, 0] += loss.S1**2 + loss.S2 + 4 * loss.S1 + 8
     form[1:, 1:] = a * s[0] * np.outer(s, s) * inner
     return form

@@ -106,8 +106,8 @@ def sign_layer_error(A: Float[np.ndarray, "d d"], task: Demonstrations, *, lam: 
     assert task.queries is not None
     m = sign_moments(lam, flip=task.flip, n=task.n)
     spread, product = A @ task.queries.second_moment @ A.T, task.rows.product
-    own, pairs = np.trace(spread @ task.rows.second_moment), product @ spread @ product
-    return 1 - 2 * m.D1 * (product @ A @ task.queries.product) + m.D2 * own + m.D3 * pairs
+    trace, pairs = np.trace(spread @ task.rows.second_moment), product @ spread @ product
+    return 1 - 2 * m.D1 * (product @ A @ task.queries.product) + m.D2 * trace + m.D3 * pairs
 
 
 @validated
@@ -149,10 +149,10 @@ def reordered(kernel: Float[np.ndarray, "time time"]) -> Float[np.ndarray, "time
     if n < 1:
         raise ValueError(f"kernel must hold at least one demonstration and the query, got {kernel.shape}")
     past = kernel[:n, :n]
-    own = past.diagonal().mean()
-    pairs = (past.sum() - n * own) / max(n * (n - 1), 1)
+    diagonal = past.diagonal().mean()
+    pairs = (past.sum() - n * diagonal) / max(n * (n - 1), 1)
     found = np.full(kernel.shape, pairs)
-    found[np.arange(n), np.arange(n)] = own
+    found[np.arange(n), np.arange(n)] = diagonal
     found[:n, n] = found[n, :n] = kernel[:n, n].mean()
     found[n, n] = kernel[n, n]
     return found

@@ -168,7 +168,7 @@ def _keys(x: Reals, law: DriftLaw) -> np.ndarray:
     return x
 
 
-def _missed(Sigma: np.ndarray, x: np.ndarray, g: np.ndarray, law: DriftLaw) -> np.ndarray:
+def _joseph_update(Sigma: np.ndarray, x: np.ndarray, g: np.ndarray, law: DriftLaw) -> np.ndarray:
     """Error covariance after a label and a step of drift, for any gain g (Joseph form)."""
     h, S = innovation(Sigma, x, law.sigma_y**2)
     half = g * S[:, None] / 2 - h
@@ -203,7 +203,7 @@ def errors_with_gains(
     errors = np.empty(x.shape[:2])
     for i in range(x.shape[1]):
         errors[:, i] = np.einsum("bij,ij->b", Sigma, Lambda)
-        Sigma = _missed(Sigma, x[:, i], gains[:, i], law)
+        Sigma = _joseph_update(Sigma, x[:, i], gains[:, i], law)
     if not np.isfinite(errors).all():
         raise ValueError("gains must keep all errors within float64, got one that is larger")
     return errors
@@ -256,16 +256,16 @@ class _Thin:
     def __init__(self, law: DriftLaw, kind: LowRank, batch: int) -> None:
         self.law, self.rank = law, min(kind.rank, law.d - 1)
         self.V = np.broadcast_to(np.eye(law.d, self.rank), (batch, law.d, self.rank)).copy()
-        self.own, self.rest = np.full((batch, self.rank), law.k0), np.full(batch, law.k0)
+        self.variances, self.rest = np.full((batch, self.rank), law.k0), np.full(batch, law.k0)
 
     def gain(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         along = np.einsum("bdr,bd->br", self.V, x)
-        Px = self.rest[:, None] * x + np.einsum("bdr,br->bd", self.V, (self.own - self.rest[:, None]) * along)
+        Px = self.rest[:, None] * x + np.einsum("bdr,br->bd", self.V, (self.variances - self.rest[:, None]) * along)
         return Px, np.einsum("bi,bi->b", x, Px) + self.law.sigma_y**2
 
     def believed(self, Lambda: np.ndarray) -> np.ndarray:
-        own = ((Lambda @ self.V) * self.V).sum(1)
-        return self.rest * np.trace(Lambda) + (own * (self.own - self.rest[:, None])).sum(1)
+        along = ((Lambda @ self.V) * self.V).sum(1)
+        return self.rest * np.trace(Lambda) + (along * (self.variances - self.rest[:, None])).sum(1)
 
     def take(self, x: np.ndarray, Px: np.ndarray, S: np.ndarray) -> None:
         law, r = self.law, self.rank
@@ -276,15 +276,15 @@ class _Thin:
         length = np.sqrt((across**2).sum(1))
         new = across / np.where(length > 0, length, 1.0)[:, None]
         basis = np.concatenate([self.V, new[:, :, None]], axis=2)
-        own = np.concatenate([self.own, self.rest[:, None]], axis=1)
-        u = own * np.concatenate([along, length[:, None]], axis=1) / np.sqrt(S)[:, None]
-        inside = own[:, :, None] * np.eye(r + 1) - u[:, :, None] * u[:, None, :]
-        own, turn = np.linalg.eigh(inside)
+        variances = np.concatenate([self.variances, self.rest[:, None]], axis=1)
+        u = variances * np.concatenate([along, length[:, None]], axis=1) / np.sqrt(S)[:, None]
+        inside = variances[:, :, None] * np.eye(r + 1) - u[:, :, None] * u[:, None, :]
+        variances, turn = np.linalg.eigh(inside)
         # The largest of the r + 1 variances joins the rest, which keeps the trace.
-        self.V, self.own = basis @ turn[:, :, :r], own[:, :r]
-        others = law.d - r
-        self.rest = ((others - 1) * self.rest + own[:, r]) / others
-        self.own, self.rest = law.gamma**2 * self.own + law.q, law.gamma**2 * self.rest + law.q
+        self.V, self.variances = basis @ turn[:, :, :r], variances[:, :r]
+        complement = law.d - r
+        self.rest = ((complement - 1) * self.rest + variances[:, r]) / complement
+        self.variances, self.rest = law.gamma**2 * self.variances + law.q, law.gamma**2 * self.rest + law.q
 
 
 @validated
@@ -321,7 +321,7 @@ def summary_errors(
         Px, S = state.gain(x[:, i])
         if not (np.isfinite(errors[:, i]) & (errors[:, i] < 1e6 * law.k0 * np.trace(Lambda)) & (S > 0)).all():
             raise ValueError(f"kind must keep errors bounded and P positive on these keys, got {kind!r}")
-        Sigma = _missed(Sigma, x[:, i], Px / S[:, None], law)
+        Sigma = _joseph_update(Sigma, x[:, i], Px / S[:, None], law)
         state.take(x[:, i], Px, S)
     return Tracked(errors, believed)
 
@@ -338,16 +338,16 @@ def numbers_kept(kind: Kept, d: Count) -> int:
         d: dimension of the keys.
     """
     _checks.instance("kind", kind, Blocks, LowRank, Restarted, Thinned, Rounded, Frozen)
-    whole = d * (d + 1) // 2
+    full = d * (d + 1) // 2
     if isinstance(kind, Blocks):
         b = min(kind.size, d)
         last = d % b
         return d // b * (b * (b + 1) // 2) + last * (last + 1) // 2
     if isinstance(kind, LowRank):
-        return kind.rank * (d + 1) + 1 if kind.rank < d - 1 else whole
+        return kind.rank * (d + 1) + 1 if kind.rank < d - 1 else full
     if isinstance(kind, Restarted):
-        return min((kind.every - 1) * d + 1, whole)
-    return len(kind.variances) if isinstance(kind, Frozen) else whole
+        return min((kind.every - 1) * d + 1, full)
+    return len(kind.variances) if isinstance(kind, Frozen) else full
 
 
 @validated

@@ -112,9 +112,9 @@ class SteadyOptimum:
     eps: float = 0.0
 
 
-def _positive_root(law: DriftLaw, own: Any, other: Any) -> Any:
-    """Positive root p of the steady-state equation for D = own p + other, a quadratic; `other` may be an array."""
-    A, B, C = own * law.renewed + law.gamma**2, other * law.renewed - own * law.q, other * law.q
+def _positive_root(law: DriftLaw, slope: Any, other: Any) -> Any:
+    """Positive root p of the steady-state equation for D = slope p + other, a quadratic; `other` may be an array."""
+    A, B, C = slope * law.renewed + law.gamma**2, other * law.renewed - slope * law.q, other * law.q
     root = np.sqrt(B**2 + 4 * A * C)
     # The form without cancellation on either side of B = 0.
     return np.where(B > 0, 2 * C / np.where(B > 0, B + root, 1.0), (root - B) / (2 * A))
@@ -196,24 +196,24 @@ def squared_lengths(d: Count, *, nodes: Count = 64) -> tuple[Float[np.ndarray, "
     return 2 * values.clip(min=0), vectors[0] ** 2
 
 
-def _solve_p(law: DriftLaw, heard: Any) -> float:
-    """Root p in [q, k0] of p = q + gamma^2 (p - heard(p)), heard(p) = p^2 / D."""
+def _solve_p(law: DriftLaw, reduction: Any) -> float:
+    """Root p in [q, k0] of p = q + gamma^2 (p - reduction(p)), reduction(p) = p^2 / D."""
     if not law.gamma:
         return law.q
 
     def gap(share: float) -> float:
         p = share * law.k0
-        return float((law.q + law.gamma**2 * (p - heard(p)) - p) / law.k0)
+        return float((law.q + law.gamma**2 * (p - reduction(p)) - p) / law.k0)
 
     # At p = q the right side is at least q, and at p = k0 at most k0.
     return float(brentq(gap, law.renewed, 1.0, xtol=1e-15, rtol=1e-14)) * law.k0
 
 
-def _solve_p_stable(law: DriftLaw, heard: Any) -> float:
-    """Root p of (1 - gamma^2) p + gamma^2 heard(p) = q, the same equation without cancellation."""
+def _solve_p_stable(law: DriftLaw, reduction: Any) -> float:
+    """Root p of (1 - gamma^2) p + gamma^2 reduction(p) = q, the same equation without cancellation."""
 
     def gap(p: float) -> float:
-        return float(law.renewed * p + law.gamma**2 * heard(p) - law.q)
+        return float(law.renewed * p + law.gamma**2 * reduction(p) - law.q)
 
     # Clip to the bounds, which rounding may cross where labels carry almost all or no information.
     if gap(law.q) >= 0:
@@ -287,11 +287,11 @@ def free_gates(law: DriftLaw) -> Gates:
     def crosstalk(p: float) -> float:
         return (law.d - 1) * law.k0 + p
 
-    def heard(p: float) -> float:
+    def reduction(p: float) -> float:
         share = mean_shrinkage(law.d, noise * law.d / crosstalk(p))[0] if noise else 1.0
         return p**2 / crosstalk(p) * share
 
-    p = _solve_p_stable(law, heard)
+    p = _solve_p_stable(law, reduction)
     b = law.gamma * p / (r / law.d * crosstalk(p) + noise)
     return Gates(law.d * p, p, r, law.gamma - b * r / law.d, b)
 
@@ -383,11 +383,11 @@ def update(
     momentum and gradients at a chunk's first weights have the same form.
     """
     K = len(np.atleast_1d(keep))
-    whole, look, noise = np.zeros((3, K + 1, K + 1))
-    whole[0, 0], whole[1:, 1:] = law.gamma, keep
+    joint, look, noise = np.zeros((3, K + 1, K + 1))
+    joint[0, 0], joint[1:, 1:] = law.gamma, keep
     look[1:, 0], look[1:, 1:] = write, correct
     noise[0, 0], noise[1:, 1:] = law.q, law.sigma_y**2 * np.outer(write, write)
-    return Update(whole, look, noise)
+    return Update(joint, look, noise)
 
 
 @validated
@@ -406,17 +406,17 @@ def second_moments(updates: Sequence[Update], d: Count) -> Float[np.ndarray, "ph
     m = len(updates[0].keep)
     for one in updates:
         _checks.shape("updates", one.keep, (m, m), "as the first has")
-    whole, added = np.eye(m * m), np.zeros(m * m)
+    product, added = np.eye(m * m), np.zeros(m * m)
     maps = []
     for one in updates:
         A, C = one.keep, one.look
         step = np.kron(A, A) + np.kron(A, C) + np.kron(C, A) + (d + 2) * np.kron(C, C)
         maps.append((step, one.noise.ravel()))
-        whole, added = step @ whole, step @ added + one.noise.ravel()
-    radius = np.abs(np.linalg.eigvals(whole)).max()
+        product, added = step @ product, step @ added + one.noise.ravel()
+    radius = np.abs(np.linalg.eigvals(product)).max()
     if not radius < 1:
         raise ValueError(f"updates must settle, got a round of them of spectral radius {radius:.6g}")
-    G = np.linalg.solve(np.eye(m * m) - whole, added)
+    G = np.linalg.solve(np.eye(m * m) - product, added)
     found = []
     for step, noise in maps:
         found.append(G.reshape(m, m))

@@ -30,7 +30,7 @@ class _Settings:
     mu: np.ndarray
     lam: np.ndarray
     s: np.ndarray  # E M
-    own: np.ndarray  # E M D M = own D + s tr(across D), D diagonal
+    diagonal: np.ndarray  # E M D M = diagonal D + s tr(across D), D diagonal
     across: np.ndarray
     out: np.ndarray  # error = sum_j out_j e_j
 
@@ -101,7 +101,7 @@ def errors(
         for i in range(task.n + 1):
             e = k - 2 * c + a
             found[..., i] = (f.out * e).sum(-1)
-            square = f.own * e + f.s * (f.across * e).sum(-1, keepdims=True)
+            square = f.diagonal * e + f.s * (f.across * e).sum(-1, keepdims=True)
             a = f.lam**2 * (a + 2 * f.mu * f.s * (c - a) + f.mu**2 * square)
             c = task.gamma * f.lam * (c + f.mu * f.s * (k - c))
             k = task.gamma**2 * k + task.sigma_e**2
@@ -127,7 +127,7 @@ def steady_error(task: DriftingRegression, mu: NonNegatives, *, lam: Positives =
     k = task.sigma_e**2 / ((1 - task.gamma) * (1 + task.gamma))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step, square = f.mu * f.s, f.lam**2 * f.mu**2
-        left = (1 - f.lam) * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.own)
+        left = (1 - f.lam) * (1 + f.lam) + f.lam**2 * f.mu * (2 * f.s - f.mu * f.diagonal)
         added = drift_increment(k, task.gamma, f.lam, step)
         # Without step and leakage w_hat stays 0: the formula's 0/0.
         still = (step == 0) & (f.lam == 1)

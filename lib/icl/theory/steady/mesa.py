@@ -70,18 +70,18 @@ def _moments(
     resolve all weights, however large e is.
     """
     (z, outer), (y, inner) = rules
-    sigma, whole = s / (2 * theta), np.log1p(e)
-    L = whole[:, None] * z  # log(1 + a e), (P, outer)
+    sigma, log1p = s / (2 * theta), np.log1p(e)
+    L = log1p[:, None] * z  # log(1 + a e), (P, outer)
     reach = L[:, :, None] * y  # log(1 + b e), (P, outer, inner)
     share = np.expm1(reach) / np.expm1(L)[:, :, None]  # b / a
     # db / (1 + b e)^2 = L exp(-reach) dy / e, and likewise for a; 1 - (a e) (b e).
     kernel = share ** sigma[:, None, None] * (1 - np.expm1(L)[:, :, None] * np.expm1(reach)) * np.exp(-reach)
     within = (kernel @ inner) * L * np.exp(-L)
-    C = 2 / theta**2 * whole / e**2 * (within @ outer)
-    first = np.expm1(whole[:, None] * y) / e[:, None]  # a itself, by the nodes that bear a power at 0
-    m1 = whole / theta * ((first ** sigma[:, None]) @ inner)
-    heard = _log_excess(e) / theta  # e^2 S
-    return m1, (e**2 * C + (1 + v) * heard) / (1 - heard)
+    C = 2 / theta**2 * log1p / e**2 * (within @ outer)
+    first = np.expm1(log1p[:, None] * y) / e[:, None]  # a itself, by the nodes that bear a power at 0
+    m1 = log1p / theta * ((first ** sigma[:, None]) @ inner)
+    excess = _log_excess(e) / theta  # e^2 S
+    return m1, (e**2 * C + (1 + v) * excess) / (1 - excess)
 
 
 def _trace(theta: np.ndarray, ridge: np.ndarray) -> np.ndarray:

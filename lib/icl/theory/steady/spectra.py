@@ -175,8 +175,8 @@ def layer_error(f: Float[np.ndarray, " n"], d: Count, *, layer: str, sigma_y: No
 
         def hears(p: float) -> float:
             # d p / E r / (r + a) less p, without the difference.
-            told, left = mean_shrinkage(d, noise / p)
-            return p * (d - 1 + left) / told
+            shrinkage, left = mean_shrinkage(d, noise / p)
+            return p * (d - 1 + left) / shrinkage
 
     if d == 1 and layer == "key-gated" and not noise:
         # One weight, known after each label: the error is its innovation variance (Kolmogorov-Szego).

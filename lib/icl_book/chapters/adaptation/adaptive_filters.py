@@ -136,8 +136,8 @@ def one_sequence() -> tuple[dict[str, Tensor], dict[str, float]]:
     one = task.sample(1, generator=make_generator("one sequence"), dtype=torch.float64)
     followers = {"LMS": filters.lms(0.07), "GLA": layer(task), "Kalman": filters.kalman(task)}
     tracks = {n: filters.track(f, one.x[0], one.y[0]).w_hat[:-1] for n, f in followers.items()}
-    missed = {n: float((t - one.w[0])[100:].square().mean().sqrt()) for n, t in tracks.items()}
-    return {"true weight": one.w[0]} | tracks, missed
+    errors = {n: float((t - one.w[0])[100:].square().mean().sqrt()) for n, t in tracks.items()}
+    return {"true weight": one.w[0]} | tracks, errors
 
 
 def steady_steps() -> dict[str, float]:
@@ -525,8 +525,8 @@ def tuned_elsewhere(sequences: int, home: float = 0.925) -> pd.DataFrame:
         risk = settled_risk(both, task, sequences, last=200, generator=stream).set_index("method")["risk"]
         for n in _tuned_for(home):
             here = float(risk[f"{n}, here"])
-            own = float(risk.get(f"{n}, own", here))
-            rows.append({"γ": gamma, "method": n, "here": here, "own": own, "times": here / own})
+            tuned_error = float(risk.get(f"{n}, own", here))
+            rows.append({"γ": gamma, "method": n, "here": here, "own": tuned_error, "times": here / tuned_error})
     return pd.DataFrame(rows)
 
 

@@ -70,8 +70,8 @@ def by_depth(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     ruled = groups.excess_se.agg(lambda se: (~(se < RULED)).sum())
     mean, seeds = groups.excess.mean(), groups.excess.std(ddof=1) / groups.size() ** 0.5
     se = np.hypot(groups.excess_se.mean(), seeds.fillna(0.0))
-    whole = pd.DataFrame({"excess": mean, "se": se}).where(ruled == 0)
-    return whole.assign(ruled=ruled)
+    excess = pd.DataFrame({"excess": mean, "se": se}).where(ruled == 0)
+    return excess.assign(ruled=ruled)
 
 
 def over_kalman(law: pd.DataFrame, outliers: pd.DataFrame, gamma: float = 0.95) -> dict[str, pd.Series]:
@@ -147,7 +147,7 @@ def trained(
     return losses[-50:].mean()
 
 
-def known(table: pd.DataFrame) -> pd.DataFrame:
+def finite_or_none(table: pd.DataFrame) -> pd.DataFrame:
     """What overflowed or was lost is no number: an empty cell of the record."""
     table = table.replace([np.inf, -np.inf], np.nan)
     return table.astype(object).where(table.notna(), None)
@@ -157,7 +157,7 @@ def rerun(name: str, compute: Callable[[], pd.DataFrame], **config: Any) -> None
     """Record a run, at the profile paper only."""
     if profile.current() == "paper":
         began = time.monotonic()
-        table = known(compute())
+        table = finite_or_none(compute())
         record(name, table, config=config, seconds=time.monotonic() - began)
 
 
@@ -226,16 +226,16 @@ def but_for_outliers(models: Models, task: Any, total: int, *, name: str) -> pd.
     return pd.DataFrame(rows).T
 
 
-def agrees(live: pd.DataFrame, kept: Any, columns: list[str], value: str = "excess") -> float:
+def agrees(live: pd.DataFrame, record: Any, columns: list[str], value: str = "excess") -> float:
     """Distance of a live training from the recorded ones on the same prompts, at most; more than 5 is an error.
 
     In standard errors, which are the spread of the record's seeds: the live training is one of them, or one more.
     """
-    seeds = kept.table.groupby(columns)[value].agg(["mean", "std", "size"])
+    seeds = record.table.groupby(columns)[value].agg(["mean", "std", "size"])
     seeds = seeds.rename(columns={"mean": value, "std": "spread"}).reset_index()
     now = live.merge(seeds[[*columns, "spread"]], on=columns, how="left")
     seeds["spread"] /= seeds["size"] ** 0.5
-    return replace(kept, table=seeds).covers(now, on=columns, value=value, standard_error="spread")
+    return replace(record, table=seeds).covers(now, on=columns, value=value, standard_error="spread")
 
 
 def reading_runs(
@@ -469,9 +469,9 @@ def gap_closed(speeds: pd.DataFrame, law: pd.DataFrame, gammas: Iterable[float] 
         rows.append((f"{pair[0]} and {pair[1]}", *risk[[1, 2, 4]], floor, by_memory))
     memories = memories_of_one_layer(gammas)
     mean = by_depth(law[law.family == "GLA"], ["γ", "layers"]).excess
-    for gamma, best, others in memories.itertuples():
+    for gamma, best, with_memory in memories.itertuples():
         floor = law[(law["γ"] == gamma) & (law.family == "Kalman")].risk.iloc[0]
-        by_memory = (best - others) / mean[gamma, 1]
+        by_memory = (best - with_memory) / mean[gamma, 1]
         rows.append((f"{gamma} alone", *(floor + mean[gamma][[1, 2, 4]]), floor, by_memory))
     columns = ["drift", "one layer", "two", "four", "floor", "closed by any memory"]
     table = pd.DataFrame(rows, columns=columns).set_index("drift")
@@ -817,10 +817,10 @@ def stretched_errors(model: Any, prompt: Example, by: Any, newest: int | None = 
     scale[:, n - (newest or n) :] = torch.as_tensor(by)[:, None]
     X = (scale[..., None] * torch.from_numpy(x))[:, None].expand(each, d, n, d)
     Y = (scale * torch.from_numpy(y))[:, None].expand(each, d, n)
-    asked = torch.cat([X, queries[:, :, None]], 2).flatten(0, 1)
-    told = torch.nn.functional.pad(Y, (0, 1)).flatten(0, 1)
+    inputs = torch.cat([X, queries[:, :, None]], 2).flatten(0, 1)
+    labels = torch.nn.functional.pad(Y, (0, 1)).flatten(0, 1)
     with torch.no_grad():
-        answers = -model.errors(asked, told)[:, -1].view(each, d)
+        answers = -model.errors(inputs, labels)[:, -1].view(each, d)
     return np.asarray(((answers - torch.from_numpy(w)).norm(dim=1) / np.linalg.norm(w)).numpy())
 
 

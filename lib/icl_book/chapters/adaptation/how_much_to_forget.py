@@ -241,11 +241,11 @@ def _printed_cases() -> dict[str, list[dict[str, Any]]]:
         {"gamma": gamma, "n": n, "sigma_w": w, "sigma_e": e}
         for gamma, n, (w, e) in itertools.product((0.3, 0.8, 0.9, 0.95), (2, 5, 20, 100), SCALES)
     ]
-    others = itertools.product(grid, (0.5, 0.7, 0.85, 0.99))
+    pairs = itertools.product(grid, (0.5, 0.7, 0.85, 0.99))
     return {
         "λ = 1": [{"lam": 1.0, **setting} for setting in grid],
         "λ = γ": [{"lam": setting["gamma"], **setting} for setting in grid],
-        "λ ≠ γ": [{"lam": lam, **setting} for setting, lam in others if lam != setting["gamma"]],
+        "λ ≠ γ": [{"lam": lam, **setting} for setting, lam in pairs if lam != setting["gamma"]],
     }
 
 

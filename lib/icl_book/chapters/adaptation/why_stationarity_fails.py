@@ -64,8 +64,8 @@ def best_length(gamma: float) -> int:
 def memory_shares(task: DriftingRegression, lam: float) -> dict[str, float]:
     """Shares of the memory's variance that are still true, stale, and crosstalk."""
     D = moments.task_moments(task, lam)
-    whole = (task.d + 2) * D.D2 + D.D3
-    true, crosstalk = float(D.D1**2 / D.D4 / whole), float((task.d + 1) * D.D2 / whole)
+    total = (task.d + 2) * D.D2 + D.D3
+    true, crosstalk = float(D.D1**2 / D.D4 / total), float((task.d + 1) * D.D2 / total)
     return {"still true": true, "no longer true": 1 - true - crosstalk, "crosstalk": crosstalk}
 
 
@@ -114,10 +114,10 @@ def shifted_tests() -> pd.DataFrame:
     factor for the test, all other parameters unchanged).
     """
     homes, lengths, noises = (0.8, 0.85, 0.9, 0.95, 0.975), (5, 20, 50, 200, 500), (0.03, 0.3, 1.0)
-    others = (0.5, 0.8, 0.85, 0.9, 0.95, 0.975, 1.0)
+    gammas = (0.5, 0.8, 0.85, 0.9, 0.95, 0.975, 1.0)
     rows = []
     for home in homes:
-        away = [gamma for gamma in others if gamma != home]
+        away = [gamma for gamma in gammas if gamma != home]
         changes: dict[str, list[dict[str, Any]]] = {
             "nothing": [{}],
             "the length": [{"n": n} for n in lengths],

@@ -341,12 +341,12 @@ def prompt_polynomials(t: Spectra, weight: Spectra, layers: int) -> Float64[Tens
     """
     e, s = torch.ones_like(t), torch.zeros_like(t)
     found, before = [e], torch.full_like(t[:, :1], torch.inf)
-    whole = (weight * t).sum(-1, keepdim=True)
+    total = (weight * t).sum(-1, keepdim=True)
     for _ in range(layers):
         energy = (weight * t * e * e).sum(-1, keepdim=True)
         s = energy / before * s - t * e
         size = (weight * s * s).sum(-1, keepdim=True)
-        going = energy > 1e-26 * whole
+        going = energy > 1e-26 * total
         e = torch.where(going, e + energy / torch.where(going, size, 1.0) * s, e)
         before = torch.where(going, energy, torch.inf)
         found.append(e)

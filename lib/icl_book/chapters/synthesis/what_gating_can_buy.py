@@ -327,9 +327,9 @@ def _gain(R: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _walk(P: np.ndarray, x: np.ndarray, g: np.ndarray) -> np.ndarray:
     """Covariance after a step with gain g on a random walk of q = 1."""
-    kept = P - g[:, :, None] * np.einsum("bi,bij->bj", x, P)[:, None]
-    kept = kept - np.einsum("bij,bj->bi", kept, x)[:, :, None] * g[:, None]
-    return np.asarray(kept + np.eye(x.shape[1]))
+    P_new = P - g[:, :, None] * np.einsum("bi,bij->bj", x, P)[:, None]
+    P_new = P_new - np.einsum("bij,bj->bi", P_new, x)[:, :, None] * g[:, None]
+    return np.asarray(P_new + np.eye(x.shape[1]))
 
 
 def errors_at_next_key(x: _Keys, window: int | None) -> Float64[np.ndarray, " sequences"]:
@@ -439,12 +439,12 @@ def allowed(prompts: int = 1_000) -> Allowed:
     drift, at_bound = kg.from_drift_law(law), fw.best_unit_delta(law)
     task = steady_task(law, key_gated_layers.GATED_POSITIONS - 1)
     keys = task.sample(prompts, generator=make_generator("gating, judging")).x.double().numpy()
-    judged, start = slice(-key_gated_layers.GATED_LAST, None), at_bound.p * np.eye(law.d)
+    last, start = slice(-key_gated_layers.GATED_LAST, None), at_bound.p * np.eye(law.d)
     current, by_hand = (
-        kg.windowed_errors(keys, drift, window, share * start)[:, judged].mean(1)
+        kg.windowed_errors(keys, drift, window, share * start)[:, last].mean(1)
         for window, share in ((0, 1.0), (3, 0.75))
     )
-    kalman = floors.kalman_errors(keys, law)[:, judged].mean(1)
+    kalman = floors.kalman_errors(keys, law)[:, last].mean(1)
     ratios = {name: float(e.mean() / current.mean()) for name, e in (("by hand", by_hand), ("Kalman", kalman))}
     ses = [
         (e - ratios[name] * current).std() / current.mean() / prompts**0.5
