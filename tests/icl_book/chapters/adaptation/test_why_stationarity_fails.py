@@ -3,6 +3,7 @@
 import chance
 import numpy as np
 import pytest
+import shared
 
 from icl.profile import make_generator
 from icl.theory import one_layer
@@ -60,20 +61,27 @@ def test_simulated_shares_are_the_formulas():
         chance.assert_z((share - chapter.memory_shares(task, lam)["still true"]) / error)
 
 
-def test_gains_follow_the_theorem():
+def test_gains_follow_the_theorem(monkeypatch):
     """Some forgetting helps wherever weights fade or wander and there are two examples; never for constant weights."""
+    monkeypatch.setattr(chapter, "itertools", shared.every(5))
     gains = chapter.training_gains().groupby("weights").gain
     assert (gains.min()[["fading weights, 0 < γ < 1", "random walk, γ = 1"]] > 0).all()
     assert gains.max()[["constant weights", "a single example", "unrelated weights, γ = 0"]].max() < 1e-12
 
 
-def test_shifted_tests_are_of_the_layers_they_name():
+def test_shifted_tests_are_of_the_layers_they_name(monkeypatch):
     """One test of 555 computed by hand; with nothing changed the gate of the training is the best of all."""
-    tests = chapter.shifted_tests()
-    assert len(tests) == 555
-    nothing = tests[tests["what changes"] == "nothing"]
-    trained = [chapter.best_relative_error(chapter.paper_task(gamma=g)) for g in nothing["trained at γ"]]
-    np.testing.assert_allclose(nothing["GLA"], trained, rtol=1e-9)
+    asked = []
+    with monkeypatch.context() as patched:
+        patched.setattr(chapter, "shifted_test", lambda home, **test: asked.append((home, test)) or {"γ": home})
+        tests = chapter.shifted_tests()
+    assert len(tests) == len({repr(each) for each in zip(tests["what changes"], asked, strict=True)}) == 555
+    assert [home for home, test in asked if not test] == [0.8, 0.85, 0.9, 0.95, 0.975]
+    assert [home for home, _ in asked] == list(tests["γ"])
+    assert [not test for _, test in asked] == list(tests["what changes"] == "nothing")
+    for gamma in (0.8, 0.975):
+        trained = chapter.best_relative_error(chapter.paper_task(gamma=gamma))
+        assert chapter.shifted_test(gamma)["GLA"] == pytest.approx(trained, rel=1e-9)
     one = chapter.shifted_test(0.9, gamma=0.5, n=20)
     home, task = chapter.paper_task(gamma=0.9), chapter.paper_task(20, gamma=0.5)
     expected = one_layer.testing_error(home, task, lam=1.0, test_lam=1.0) / one_layer.zero_predictor(task)
