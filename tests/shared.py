@@ -1,8 +1,6 @@
 """What tests of several rooms need: data and models that hide nothing, and what they are judged by."""
 
-import itertools
 import multiprocessing
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,11 +17,6 @@ def started(function, *args):
     process = multiprocessing.get_context("fork").Process(target=function, args=args)
     process.start()
     return process
-
-
-def every(step):
-    """In place of a chapter's `itertools`: one in so many of the settings of which its page runs all."""
-    return SimpleNamespace(product=lambda *axes: itertools.islice(itertools.product(*axes), 0, None, step))
 
 
 def same_runs(one, other):

@@ -77,6 +77,11 @@ def spoiled(right: NDArray[np.float64]) -> NDArray[np.float64]:
     return _asarray(wrong).reshape(right.shape) if wrong else _asarray([0.0])
 
 
+def _code(value: Any) -> Any:
+    """Code of a function written in Python, also of the one that numpy's dispatcher calls."""
+    return getattr(getattr(value, "_implementation", value), "__code__", None)
+
+
 def _bindings() -> dict[tuple[str, str], tuple[Any, Any]]:
     """Functions and classes of `_JUDGES` by module and name, each with its code if it is written in Python."""
     found = {}
@@ -86,8 +91,7 @@ def _bindings() -> dict[tuple[str, str], tuple[Any, Any]]:
                 value, type | types.BuiltinFunctionType
             )  # IPython adds its own
             if callable(value) and from_page:
-                plain = getattr(value, "_implementation", value)  # what numpy's dispatcher calls
-                found[module, name] = value, getattr(plain, "__code__", None)
+                found[module, name] = value, _code(value)
     return found
 
 
@@ -96,9 +100,7 @@ _BOUND = _bindings()
 
 def rebound() -> str:
     """Dotted name of a function of `_JUDGES` that is not what it was at this module's first import, "" if all are."""
-    now = _bindings()
-    for place, (value, code) in _BOUND.items():
-        other, its_code = now.get(place, (None, None))
-        if other is not value or its_code is not code:
-            return ".".join(place)
+    for (module, name), (value, code) in _BOUND.items():
+        if vars(sys.modules.get(module, object)).get(name) is not value or (code and _code(value) is not code):
+            return f"{module}.{name}"
     return ""

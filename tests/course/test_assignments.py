@@ -119,15 +119,11 @@ def test_a_class_earns_what_it_is_due(name, monkeypatch):
     """Solutions earn all points and stubs none, a copied case none, a forbidden call costs its exercise by every way,
     and answers of 0 earn nothing however the grader is attacked.
 
-    Where all exercises say the same, one is graded here: an attack's first, what is called. Talkers do all right.
+    Of those who call only what they call is graded here, and the rest with the solutions.
     """
-    first, *_, last = assignments.points(name)
-    parts = {"right": [last], "empty": [last], "misspelt": [first, last]}
-    parts |= {attack: [first] for attack in nbgrader_round_trip.ATTACKS}
     for student in nbgrader_round_trip.students(name):
         if student.name not in ELSEWHERE:
-            called = [nbgrader_round_trip.FORBIDDEN[name][0]] if student.name.startswith("calls") else [*student.due]
-            only = parts.get(student.name, called)
+            only = [nbgrader_round_trip.FORBIDDEN[name][0]] if student.name.startswith("calls") else [*student.due]
             with monkeypatch.context() as restored:
                 for function in ("allclose", "prod", "where"):
                     restored.setattr(np, function, getattr(np, function))

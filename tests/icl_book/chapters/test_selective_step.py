@@ -103,12 +103,12 @@ def test_gain_is_that_on_drawn_prompts(B, C):
 def test_best_gate_beside_a_static_half(B, C, gain, b):
     """Every half static, a selective step gains, at d = 4 and N = 20; beside a static C with a memory of one token.
 
-    A grid of 21 x 21 steps finds none better, and every one is within the bound.
+    A grid of 41 x 41 steps finds none better, and every one is within the bound.
     """
     found = best(B, C)
     assert found.gain == pytest.approx(gain, abs=1e-5)
     assert found.b == pytest.approx(b, abs=0.01)
-    grid = [replace(found, slope=slope, b=at) for slope in np.linspace(0, 8, 21) for at in np.linspace(-10, 10, 21)]
+    grid = [replace(found, slope=slope, b=at) for slope in np.linspace(0, 8, 41) for at in np.linspace(-10, 10, 41)]
     assert max(each.gain for each in grid) <= found.gain + 1e-12
     assert found.risk > selective_step.lower_bound(D, selects_C=C)
 

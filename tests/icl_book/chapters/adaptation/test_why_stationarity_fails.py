@@ -3,7 +3,6 @@
 import chance
 import numpy as np
 import pytest
-import shared
 
 from icl.profile import make_generator
 from icl.theory import one_layer
@@ -61,9 +60,8 @@ def test_simulated_shares_are_the_formulas():
         chance.assert_z((share - chapter.memory_shares(task, lam)["still true"]) / error)
 
 
-def test_gains_follow_the_theorem(monkeypatch):
+def test_gains_follow_the_theorem():
     """Some forgetting helps wherever weights fade or wander and there are two examples; never for constant weights."""
-    monkeypatch.setattr(chapter, "itertools", shared.every(5))
     gains = chapter.training_gains().groupby("weights").gain
     assert (gains.min()[["fading weights, 0 < γ < 1", "random walk, γ = 1"]] > 0).all()
     assert gains.max()[["constant weights", "a single example", "unrelated weights, γ = 0"]].max() < 1e-12
