@@ -551,8 +551,8 @@ def _merge_run_metadata(metas: Sequence[Mapping[str, Any]], all_: Sequence[bool]
             contestants[name] = _merge_metadata(known, facts)
     trained = [
         {name for name, task in meta["tasks"].items() if not task["shifted"]}
-        for meta, own in zip(metas, all_, strict=True)
-        if own
+        for meta, on_all in zip(metas, all_, strict=True)
+        if on_all
     ]
     for other in trained[1:]:
         if apart := sorted(trained[0] ^ other):

@@ -338,7 +338,7 @@ def _run_jobs(
         for pair, floor in _map_parallel(_floors, [(pair, budget, plan_.paths) for pair in sets], home, jobs, shared):
             floors[pair] = floor
     # In the order of the plan, not of completion.
-    order = [_key(asked) for asked, _ in [*first, *second]]
+    order = [_key(job) for job, _ in [*first, *second]]
     return {key: found[key] for key in order}, {pair: floors[pair] for pair in sets}
 
 
