@@ -441,11 +441,16 @@ def two_speeds(names: Iterable[str], depths: Sequence[int], seeds: int, total: i
     return table.drop(columns="method")
 
 
-def memories_of_one_layer(gammas: Iterable[float]) -> pd.DataFrame:
-    """Exact errors of one layer, by γ: with its best forgetting factor, and with the best weights on positions."""
+def memories_of_one_layer(gammas: Iterable[float], n: int = 100) -> pd.DataFrame:
+    """Exact errors of one layer, by γ: with its best forgetting factor, and with the best weights on positions.
+
+    Args:
+        gammas: drifts, one a row.
+        n: examples before the query.
+    """
     rows = []
     for gamma in gammas:
-        task = drifting(gamma)
+        task = drifting(gamma, n)
         one = theory.one_layer.training_error(task, lam=theory.one_layer.optimal_forgetting(task))
         rows.append({"γ": gamma, "one λ": one, "any weights on positions": theory.one_layer.position_error(task)})
     return pd.DataFrame(rows).set_index("γ")
