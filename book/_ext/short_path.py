@@ -1,4 +1,4 @@
-"""The short path: eight chapters, in their order, for whoever will not read all.
+"""The short path: chapters, in their order, for whoever will not read all.
 
 `icl_path` in _config.yml names them. They are listed by {short-path}, marked in the sidebar, and lead on to each other
 at their foot.

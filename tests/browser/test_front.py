@@ -85,15 +85,15 @@ def test_the_path_is_marked(visit, theme):
     """Its chapters have a dot in the sidebar, and each one's foot leads to the next; another chapter's leads to all."""
     page = visit("book/adaptation/how-much-to-forget", theme=theme).page
     marked = page.locator(".bd-sidebar-primary a[data-path]")
-    assert marked.evaluate_all("links => links.map(link => link.dataset.path)") == [str(k) for k in range(1, 9)]
+    assert marked.evaluate_all("links => links.map(link => link.dataset.path)") == ["1", "2", "3", "4", "5", "6", "7"]
     assert marked.first.evaluate("link => getComputedStyle(link, '::after').content") == '"•"'
-    assert page.locator(".icl-path").inner_text().startswith("Chapter 3 of 8 on the short path. Next on it: Adaptive")
+    assert page.locator(".icl-path").inner_text().startswith("Chapter 3 of 7 on the short path. Next on it: Adaptive")
     page.locator(".icl-path a").last.click()
     page.wait_for_url("**/adaptive-filters.html")
     page = visit("book/adaptation/gradient-flow").page
     page.locator(".icl-path a").click()
     page.wait_for_url("**/book/index.html#the-short-path")
-    assert page.locator("#the-short-path ol li").count() == 8
+    assert page.locator("#the-short-path ol li").count() == 7
 
 
 def test_the_landing_figure_is_at_once_in_sight(visit):
