@@ -345,7 +345,7 @@ def layers(d, dtype=torch.float64):
 
 
 def test_every_layer_of_the_library_is_among_these():
-    """Whichever module of `icl.models` defines it."""
+    """Every public layer that a module of `icl.models` defines has an example in `layers`."""
     for module in pkgutil.iter_modules(models.__path__, "icl.models."):
         importlib.import_module(module.name)
     below, kinds = [FastWeights], {type(layer) for layer in layers(1).values()}

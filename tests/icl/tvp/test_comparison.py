@@ -64,7 +64,7 @@ def test_later_labels_choose_no_setting():
 
 
 def test_window_and_factor_are_those_of_least_error_on_the_known_rows():
-    """Beside every candidate, run over the whole table."""
+    """The choice is the same as with every candidate run over the whole table."""
     x, y = drawn()
     table = TVPRegression(known=100).fit(x, y).compare()
     judged = np.isfinite(y) & (np.arange(300) > 6) & (np.arange(300) < 100)

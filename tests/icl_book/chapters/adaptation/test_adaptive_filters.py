@@ -251,9 +251,8 @@ def test_scaling_the_answers_of_lms_helps():
         assert lms_family.best_steady(task)[2] < scaled < plain
 
 
-def test_at_home_a_method_is_as_good_as_tuned_there(monkeypatch):
+def test_at_home_a_method_is_as_good_as_tuned_there():
     """And elsewhere the ratio is that of its two errors."""
-    monkeypatch.setattr(chapter, "FIVE_DRIFTS", (0.8, 0.925))
     found = chapter.tuned_elsewhere(10)
     assert (found[found["γ"] == 0.925].times == 1).all()
     np.testing.assert_allclose(found.times, found.here / found.own)

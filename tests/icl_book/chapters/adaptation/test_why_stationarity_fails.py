@@ -77,7 +77,7 @@ def test_shifted_tests_are_of_the_layers_they_name(monkeypatch):
     assert [home for home, test in asked if not test] == [0.8, 0.85, 0.9, 0.95, 0.975]
     assert [home for home, _ in asked] == list(tests["γ"])
     assert [not test for _, test in asked] == list(tests["what changes"] == "nothing")
-    for gamma in (0.8, 0.975):
+    for gamma in (0.8, 0.85, 0.9, 0.95, 0.975):
         trained = chapter.best_relative_error(chapter.paper_task(gamma=gamma))
         assert chapter.shifted_test(gamma)["GLA"] == pytest.approx(trained, rel=1e-9)
     one = chapter.shifted_test(0.9, gamma=0.5, n=20)
