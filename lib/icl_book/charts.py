@@ -96,6 +96,8 @@ _WEIGHTS = {400: "Regular", 500: "Medium"}
 _VEGALITE = "6.4"
 #: Smallest distance of two dots in a row, as a share of the axis, at which neither hides the other.
 _HIDDEN = 0.025
+#: Of a line chart, in pixels; the width is the page's.
+_HEIGHT = 320
 
 
 def theme() -> dict[str, Any]:
@@ -411,151 +413,38 @@ def _limits(values: Sequence[pd.Series], log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _label_positions(
-    data: pd.DataFrame, x: str, y: str, by: str, limits: tuple[float, float], log: bool, height: int
-) -> pd.DataFrame:
+def _label_positions(data: pd.DataFrame, limits: tuple[float, float], log: bool) -> pd.DataFrame:
     """Positions of the curves' end labels, moved apart to avoid overlaps."""
-    ends = data.sort_values(x, kind="stable").groupby(by, sort=False).tail(1)[[x, y, by]]
+    ends = data.sort_values("x", kind="stable").groupby("by", sort=False).tail(1)[["x", "y", "by"]]
     # Curves whose ends agree up to rounding keep the order of the data.
-    ends = ends.sort_values(y, kind="stable", ignore_index=True, key=lambda v: v.map(lambda end: float(f"{end:.9g}")))
+    ends = ends.sort_values("y", kind="stable", ignore_index=True, key=lambda v: v.map(lambda end: float(f"{end:.9g}")))
     scale: Any = np.log if log else np.asarray
     low, high = scale(limits[0]), scale(limits[1])
-    at = ((scale(ends[y].clip(*limits).to_numpy()) - low) / (high - low) * height).tolist()
+    at = ((scale(ends["y"].clip(*limits).to_numpy()) - low) / (high - low) * _HEIGHT).tolist()
     gap = 15  # pixels, a line of text
     for i in range(1, len(at)):
         at[i] = max(at[i], at[i - 1] + gap)
-    if at and at[-1] > height:
-        at[-1] = height
+    if at and at[-1] > _HEIGHT:
+        at[-1] = _HEIGHT
         for i in range(len(at) - 2, -1, -1):
             at[i] = min(at[i], at[i + 1] - gap)
-    moved = low + np.asarray(at) / height * (high - low)
-    return ends.assign(**{y: np.exp(moved) if log else moved})
-
-
-@dataclass(frozen=True)
-class _Axes:
-    """Shared settings of a line chart's layers: axes, colours, tooltips."""
-
-    x: altair.X
-    y: altair.Y
-    heights: altair.Scale
-    limits: tuple[float, float]
-    colour: altair.Color
-    dash: altair.StrokeDash
-    hover: list[altair.Tooltip]
+    moved = low + np.asarray(at) / _HEIGHT * (high - low)
+    return ends.assign(y=np.exp(moved) if log else moved)
 
 
 def _data_source(table: pd.DataFrame, name: str | None) -> Any:
     return table if name is None else altair.Data(name=name, values=table.to_dict(orient="records"))
 
 
-def lines(
-    data: pd.DataFrame,
-    *,
-    x: str,
-    y: str,
-    by: str,
-    x_title: str,
-    y_title: str,
-    title: str,
-    alt: str,
-    subtitle: str = "",
-    points: pd.DataFrame | None = None,
-    stars: pd.DataFrame | None = None,
-    floors: Sequence[str] = (),
-    colours: dict[str, str] | None = None,
-    log_x: bool = False,
-    log_y: bool = False,
-    y_domain: tuple[float, float] | None = None,
-    labels: str = "direct",
-    height: int = 320,
-    each: str | None = None,
-    explorable: Explorable | None = None,
-) -> Figure:
-    """Line chart: one curve per value of column `by`, labelled at its end.
-
-    Args:
-        data: tidy table with the columns x, y and by; `low` and `high` too where a band is to be drawn.
-        x, y, by: its columns.
-        x_title, y_title: axis titles, units included.
-        title, alt, subtitle: see :class:`Figure`.
-        points: measurements to draw over the curves: columns x, y, by, and `bar` for error bars of +- that much.
-        stars: points to mark as optima: columns x, y, by.
-        floors: values of `by` that are limits, drawn dashed.
-        colours: colours of values of `by` that :data:`METHODS` does not hold.
-        log_x, log_y: logarithmic axes.
-        y_domain: limits of the y axis; curves are cut there.
-        labels: 'direct' at the end of each line, or 'legend' where the ends would collide.
-        height: in pixels; the width is the page's.
-        each: column that distinguishes several curves of one value of `by`, which share its colour; for legends only.
-        explorable: see :class:`Figure`; it replaces the curves, and the stars, under the names `curve` and `stars`.
-    """
-    if labels not in ("direct", "legend"):
-        raise ValueError(f"labels must be 'direct' or 'legend', got {labels!r}")
-    if each is not None and (each not in data.columns or labels == "direct"):
-        raise ValueError(f"each must be a column of data, and labels 'legend', got {each!r} and {labels!r}")
-    for name, flag in (("log_x", log_x), ("log_y", log_y)):
-        if not isinstance(flag, bool | np.bool_):
-            raise ValueError(f"{name} must be True or False, got {flag!r}")
-    tables = {name: t for name, t in (("data", data), ("points", points), ("stars", stars)) if t is not None}
-    _check_tables(tables, x, y, by)
-    names = list(dict.fromkeys(name for table in tables.values() for name in table[by]))
-    if not names:
-        raise ValueError("data must have at least one row, got none")
-    if unknown := set(floors) - set(names):
-        raise ValueError(f"floors must be values of {by!r}, got {sorted(unknown)}")
-    moves = explorable is not None
-    limits = y_domain or _limits([table[y] for table in tables.values()], log_y)
-    legend = altair.Legend(title=None) if labels == "legend" else None
-    dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
-    heights, ticks = _y_axis(limits, log=log_y, moves=moves and not y_domain)
-    axes = _Axes(
-        x=_x_axis(pd.concat([table[x] for table in tables.values()]), x_title, log=log_x),
-        y=altair.Y(f"{y}:Q", title=y_title, scale=heights, **ticks),
-        heights=heights,
-        limits=limits,
-        colour=altair.Color(f"{by}:N", scale=_colours(names, colours), legend=legend),
-        dash=altair.StrokeDash(f"{by}:N", scale=dashes, legend=legend),
-        hover=[
-            altair.Tooltip(f"{by}:N", title=" "),
-            altair.Tooltip(f"{x}:Q", format=".4~g"),
-            altair.Tooltip(f"{y}:Q", format=".4~g"),
-        ],
-    )
-    curves = altair.Chart(_data_source(data, "curve" if moves else None))
-    layers = []
-    if {"low", "high"} <= set(data.columns):
-        # By default an area mark would extend the axis to its own ends, and to 0.
-        low = altair.Y("low:Q", title=y_title, scale=heights) if y_domain else altair.Y("low:Q")
-        layers.append(curves.mark_area(opacity=0.18, clip=True).encode(axes.x, low, altair.Y2("high:Q"), axes.colour))
-    apart = {} if each is None else {"detail": f"{each}:N"}
-    layers.append(
-        curves.mark_line(clip=True).encode(axes.x, axes.y, axes.colour, axes.dash, tooltip=axes.hover, **apart)
-    )
-    if labels == "direct":
-        ends = _last(curves, x, by) if moves else altair.Chart(_label_positions(data, x, y, by, limits, log_y, height))
-        # The book's script finds this layer by name and replaces it by a legend on narrow pages.
-        text = ends.mark_text(align="left", dx=6, fontWeight=500, clip=False).properties(name="labels")
-        layers.append(text.encode(axes.x, axes.y, axes.colour, text=f"{by}:N"))
-    if points is not None:
-        layers += _dots(points, y, axes)
-    if stars is not None:
-        star = altair.Chart(_data_source(stars, "stars" if moves else None)).mark_point(
-            shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0
-        )
-        layers.append(star.encode(axes.x, axes.y, axes.colour, tooltip=axes.hover))
-    chart = altair.layer(*layers).properties(width="container", height=height)
-    return Figure(chart, title=title, alt=alt, subtitle=subtitle, explorable=explorable)
-
-
-def _check_tables(tables: dict[str, pd.DataFrame], x: str, y: str, by: str) -> None:
-    """Check that columns exist and numbers are finite."""
-    for name, table in tables.items():
-        if absent := {x, y, by} - set(table.columns):
-            raise ValueError(f"{name} must have the columns {sorted(absent)}")
-        for column in {x, y, "low", "high", "bar"} & set(table.columns):
-            if not table[column].abs().lt(float("inf")).all():
-                raise ValueError(f"{name} must hold finite numbers only in {column!r}")
+def lines(data, *, x, y, by, points=None, stars=None, labels="direct", height=320, each=None, **rest):  # type: ignore
+    """To be replaced by :func:`curves`."""
+    pairs = lambda g: (g[x].to_numpy(), g[y].to_numpy())  # noqa: E731
+    groups = dict(list(data.groupby(by, sort=False)))
+    ys = {n: [pairs(p) for _, p in g.groupby(each, sort=False)] if each else pairs(g) for n, g in groups.items()}
+    bands = {n: (g["low"], g["high"]) for n, g in groups.items()} if "low" in data else None
+    over = {n: (*pairs(g), *([g["bar"] / 2] if "bar" in g else [])) for n, g in points.groupby(by, sort=False)} if points is not None else None
+    best = {n: pairs(g) for n, g in stars.groupby(by, sort=False)} if stars is not None else {}
+    return curves([], ys, points=over, best=best, bands=bands, direct=labels == "direct", **rest)
 
 
 def _x_axis(values: pd.Series, title: str, *, log: bool) -> altair.X:
@@ -570,7 +459,7 @@ def _x_axis(values: pd.Series, title: str, *, log: bool) -> altair.X:
     )
     counted: dict[str, Any] = {"axis": altair.Axis(**named)} if integral else {}
     scale = altair.Scale(type="log" if log else "linear", domain=span, nice=False)
-    return altair.X(f"{values.name}:Q", title=title, scale=scale, **counted)
+    return altair.X("x:Q", title=title, scale=scale, **counted)
 
 
 def _y_axis(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[altair.Scale, dict[str, Any]]:
@@ -586,25 +475,10 @@ def _y_axis(limits: tuple[float, float], *, log: bool, moves: bool) -> tuple[alt
     return altair.Scale(type="log" if log else "linear", **ends), ticks
 
 
-def _last(curves: altair.Chart, x: str, by: str) -> altair.Chart:
+def _last(chart: altair.Chart) -> altair.Chart:
     """Last row of every curve, computed in the browser for interactive figures."""
-    ranked = curves.transform_window(rank="rank()", sort=[altair.SortField(x, order="descending")], groupby=[by])
+    ranked = chart.transform_window(rank="rank()", sort=[altair.SortField("x", order="descending")], groupby=["by"])
     return ranked.transform_filter("datum.rank == 1")
-
-
-def _dots(points: pd.DataFrame, y: str, axes: _Axes) -> list[altair.Chart]:
-    """Layers of measured points and of their error bars, if any."""
-    dots = altair.Chart(points)
-    layers = []
-    if "bar" in points.columns:
-        bars = dots.transform_calculate(low=f"datum['{y}'] - datum.bar", high=f"datum['{y}'] + datum.bar")
-        layers.append(
-            bars.mark_rule(strokeWidth=1.6).encode(axes.x, altair.Y("low:Q"), altair.Y2("high:Q"), axes.colour)
-        )
-    layers.append(
-        dots.mark_point(filled=True, size=42, opacity=1).encode(axes.x, axes.y, axes.colour, tooltip=axes.hover)
-    )
-    return layers
 
 
 def dots(
@@ -776,7 +650,7 @@ _Series = ArrayLike | tuple[ArrayLike, ArrayLike]
 
 def curves(
     x: ArrayLike,
-    ys: Mapping[str, _Series],
+    ys: Mapping[str, _Series | list[tuple[ArrayLike, ArrayLike]]],
     *,
     x_title: str,
     y_title: str,
@@ -787,65 +661,132 @@ def curves(
     best: Sequence[str] | Mapping[str, tuple[ArrayLike, ArrayLike]] = (),
     points: Mapping[str, tuple[ArrayLike, ...]] | None = None,
     bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    colours: Mapping[str, str] | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    y_domain: tuple[float, float] | None = None,
+    direct: bool = False,
     explorable: Explorable | None = None,
-    **look: Any,
 ) -> Figure:
-    """Curves from arrays, one a name, labelled at their ends.
+    """Curves from arrays, one a name.
 
     Args:
         x: abscissae of all curves, shape (m,).
-        ys: heights by name, shape (m,) or a number; `(x, y)` for a curve that has abscissae of its own.
+        ys: heights by name, shape (m,) or a number; `(x, y)` for a curve that has abscissae of its own; a list of such
+            pairs for a curve in several pieces.
         x_title, y_title: axis titles, units included.
         title: the finding, in a sentence.
         alt: what to see, in a sentence; a description of every curve is added to it.
         subtitle: setting, sample size, meaning of bands and bars.
         floors: curves that are limits, drawn dashed.
-        best: curves whose lowest point gets a star; or, by name, the point `(x, y)` where a curve has it.
+        best: curves whose lowest point gets a star; or, by name, the point `(x, y)` where a star is to be.
         points: measurements over the curves, `(x, y)` or `(x, y, standard error)` by name; bars are two errors long.
         bands: lower and upper ends of a band by a curve's name, each of shape (m,).
-        explorable: sliders. The browser's function returns rows `{x, y, by}` for `curve`, and for `stars` if `best`.
-        look: `log_x`, `log_y`, `y_domain`, `labels`, `height` and `colours` of the chart; see :func:`lines`.
-
-    Names that :data:`METHODS` does not hold take the colours of :data:`SEQUENCE`, in order.
+        colours: of names that :data:`METHODS` does not hold; the others take those of :data:`SEQUENCE`, in order.
+        log_x, log_y: logarithmic axes.
+        y_domain: limits of the y axis; curves are cut there.
+        direct: label each curve at its end, in place of a legend.
+        explorable: sliders. The browser's function returns rows `{x, y, by}` for `curve`, and for `stars` if `best`;
+            where a curve has several pieces, `piece` too.
     """
+    if not ys:
+        raise ValueError("ys must hold at least one curve, got none")
     tables = {name: _curve(x, values) for name, values in ys.items()}
     for name, (low, high) in (bands or {}).items():
         tables[name] = tables[name].assign(low=np.asarray(low), high=np.asarray(high))
     if bands:
         tables = {n: t if "low" in t else t.assign(low=t["y"], high=t["y"]) for n, t in tables.items()}
-    if unknown := {*floors, *best, *(bands or {})} - set(tables):
+    if unknown := {*floors, *(bands or {}), *(() if isinstance(best, Mapping) else best)} - set(tables):
         raise ValueError(f"floors, best and bands must name curves, got {sorted(unknown)}")
     over = {n: pd.DataFrame(dict(zip(("x", "y", "bar"), p, strict=False))) for n, p in (points or {}).items()}
     over = {n: t.assign(bar=2 * t.bar) if "bar" in t else t for n, t in over.items()}
-    starred = best if isinstance(best, Mapping) else {}
-    stars = {
-        name: pd.DataFrame(dict(zip("xy", map(np.atleast_1d, starred[name]), strict=True)))
-        if name in starred
-        else tables[name].loc[[tables[name]["y"].idxmin()]]
-        for name in best
-    }
-    return lines(
-        _concat(tables),
-        x="x",
-        y="y",
-        by="by",
+    if isinstance(best, Mapping):
+        stars = {n: pd.DataFrame(dict(zip("xy", map(np.atleast_1d, at), strict=True))) for n, at in best.items()}
+    else:
+        stars = {n: tables[n].loc[[tables[n]["y"].idxmin()], ["x", "y"]] for n in best}
+    chart = _line_chart(
+        _concat(tables).fillna({"piece": 0}),
+        _concat(over) if over else None,
+        _concat(stars) if stars else None,
+        colours=_in_sequence([*tables, *over, *stars], colours),
+        floors=floors,
         x_title=x_title,
         y_title=y_title,
-        title=title,
-        alt=f"{alt} {' '.join(_describe_curve(name, table) for name, table in tables.items())}",
-        subtitle=subtitle,
-        floors=floors,
-        stars=_concat(stars) if stars else None,
-        points=_concat(over) if over else None,
-        explorable=explorable,
-        **{**look, "colours": _in_sequence([*tables, *over], look.get("colours"))},
+        log_x=log_x,
+        log_y=log_y,
+        y_domain=y_domain,
+        direct=direct,
+        moves=explorable is not None,
     )
+    described = f"{alt} {' '.join(_describe_curve(name, table) for name, table in tables.items())}"
+    return Figure(chart, title=title, alt=described, subtitle=subtitle, explorable=explorable)
 
 
-def _curve(x: ArrayLike, values: _Series) -> pd.DataFrame:
+def _curve(x: ArrayLike, values: Any) -> pd.DataFrame:
+    """Rows of a curve, or of its pieces, which the column `piece` then counts."""
+    if isinstance(values, list) and values and isinstance(values[0], tuple):
+        return pd.concat([_curve(x, each).assign(piece=k) for k, each in enumerate(values)], ignore_index=True)
     at, heights = values if isinstance(values, tuple) else (x, values)
     at, heights = np.asarray(at, dtype=float), np.asarray(heights, dtype=float)
     return pd.DataFrame({"x": at, "y": np.broadcast_to(heights, at.shape)})
+
+
+def _line_chart(
+    data: pd.DataFrame,
+    points: pd.DataFrame | None,
+    stars: pd.DataFrame | None,
+    *,
+    colours: dict[str, str],
+    floors: Sequence[str],
+    x_title: str,
+    y_title: str,
+    log_x: bool,
+    log_y: bool,
+    y_domain: tuple[float, float] | None,
+    direct: bool,
+    moves: bool,
+) -> Any:
+    """Layers of a line chart, from tables with the columns x, y and by."""
+    tables = {name: t for name, t in (("curves", data), ("points", points), ("stars", stars)) if t is not None}
+    for name, table in tables.items():
+        if not np.isfinite(table.select_dtypes("number")).all(axis=None):
+            raise ValueError(f"{name} must hold finite numbers only")
+    names = list(dict.fromkeys(name for table in tables.values() for name in table["by"]))
+    limits = y_domain or _limits([table["y"] for table in tables.values()], log_y)
+    legend = None if direct else altair.Legend(title=None)
+    dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
+    heights, ticks = _y_axis(limits, log=log_y, moves=moves and not y_domain)
+    across = _x_axis(pd.concat([table["x"] for table in tables.values()]), x_title, log=log_x)
+    down = altair.Y("y:Q", title=y_title, scale=heights, **ticks)
+    colour = altair.Color("by:N", scale=_colours(names, colours), legend=legend)
+    dash = altair.StrokeDash("by:N", scale=dashes, legend=legend)
+    hover = [altair.Tooltip("by:N", title=" ")] + [altair.Tooltip(f"{each}:Q", format=".4~g") for each in "xy"]
+    chart = altair.Chart(_data_source(data, "curve" if moves else None))
+    layers = []
+    if "low" in data:
+        # By default an area mark would extend the axis to its own ends, and to 0.
+        low = altair.Y("low:Q", title=y_title, scale=heights) if y_domain else altair.Y("low:Q")
+        layers.append(chart.mark_area(opacity=0.18, clip=True).encode(across, low, altair.Y2("high:Q"), colour))
+    pieces = {"detail": "piece:N"} if "piece" in data else {}
+    layers.append(chart.mark_line(clip=True).encode(across, down, colour, dash, tooltip=hover, **pieces))
+    if direct:
+        ends = _last(chart) if moves else altair.Chart(_label_positions(data, limits, log_y))
+        # The book's script finds this layer by name and replaces it by a legend on narrow pages.
+        text = ends.mark_text(align="left", dx=6, fontWeight=500, clip=False).properties(name="labels")
+        layers.append(text.encode(across, down, colour, text="by:N"))
+    if points is not None:
+        dots = altair.Chart(points)
+        if "bar" in points:
+            bars = dots.transform_calculate(low="datum.y - datum.bar", high="datum.y + datum.bar")
+            ends = altair.Y("low:Q"), altair.Y2("high:Q")
+            layers.append(bars.mark_rule(strokeWidth=1.6).encode(across, *ends, colour))
+        layers.append(dots.mark_point(filled=True, size=42, opacity=1).encode(across, down, colour, tooltip=hover))
+    if stars is not None:
+        star = altair.Chart(_data_source(stars, "stars" if moves else None)).mark_point(
+            shape=_STAR, filled=True, size=110, opacity=1, strokeWidth=0
+        )
+        layers.append(star.encode(across, down, colour, tooltip=hover))
+    return altair.layer(*layers).properties(width="container", height=_HEIGHT)
 
 
 def _concat(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
