@@ -7,7 +7,6 @@ draw are listed in `book/figures.yml` by their titles, with the reason.
 import ast
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import chapters
@@ -24,7 +23,6 @@ _ERROR = re.compile(r"\b(errors?|risks?|loss(es)?|misfit|excess)\b", re.I)
 #: Titles of axes that begin at the floor, or are measured in it.
 _FROM_THE_FLOOR = re.compile(r"\b(floors?|bounds?|minimum|min f|least|smoother('s)?|Kalman('s)?|formula)\b")
 _CALLS = {
-    "lines": ("x_title", "y_title"),
     "curves": ("x_title", "y_title"),
     "dots": ("x_title",),
     "intervals": ("x_title",),
@@ -75,7 +73,7 @@ def _figure(node: Any, line: int, known: dict[str, ast.expr]) -> Figure:
     axes = {name: arguments[name] if isinstance(arguments.get(name), str) else None for name in names}
     title = arguments.get("title")
     measured = "value_title" if "value_title" in names else names[-1]
-    limits = any(arguments.get(name, ()) not in ((), None) for name in ("floors", "stars", "best"))
+    limits = any(arguments.get(name, ()) not in ((), None) for name in ("floors", "best"))
     return Figure(line, title if isinstance(title, str) else COMPUTED, axes, axes[measured] or "", limits)
 
 
@@ -90,9 +88,6 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
             return "".join(str(each.value) if isinstance(each, ast.Constant) else COMPUTED for each in node.values)
         case ast.Name() if node.id in known:
             return _read(known[node.id], known, depth + 1)
-        case ast.Attribute() if ast.unparse(node.value) == "charts":
-            settings = _settings()
-            return _read(settings[node.attr], settings, depth + 1) if node.attr in settings else COMPUTED
         case ast.List() | ast.Tuple():
             return tuple(_read(each, known, depth + 1) for each in node.elts)
         case ast.Dict():
@@ -107,15 +102,6 @@ def _read(node: ast.expr, known: dict[str, ast.expr], depth: int = 0) -> Any:
             mapping = _read(node.value, known, depth + 1)
             return mapping.get(node.slice.value, COMPUTED) if isinstance(mapping, dict) else COMPUTED
     return COMPUTED
-
-
-@cache
-def _settings() -> dict[str, ast.expr]:
-    """Constants of the module `charts`, parsed and not imported: that would load PyTorch before any chapter runs."""
-    body = ast.parse((Path(__file__).resolve().parents[2] / "lib/icl_book/charts.py").read_text(encoding="utf-8")).body
-    set_ = [node for node in body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    targets = [(node.target if isinstance(node, ast.AnnAssign) else node.targets[0], node.value) for node in set_]
-    return {target.id: value for target, value in targets if isinstance(target, ast.Name)}
 
 
 def has_unit(title: str) -> bool:

@@ -103,7 +103,7 @@ def counted(text: str) -> Mapping[str, int]:
 
 _CELL = r"^```\{code-cell\}\n(.*?)^```"
 _DISPLAY = r"\$\$.*?\$\$|\\begin\{equation\*?\}.*?\\end\{equation\*?\}"
-_CHART = re.compile(r"\bcharts\.(?:lines|curves|heatmap|tiles|dots|intervals|strip)\(")
+_CHART = re.compile(r"\bcharts\.(?:curves|heatmap|tiles|dots|intervals|strip)\(")
 
 
 def _main_line(text: str) -> str:

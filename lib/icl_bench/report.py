@@ -335,31 +335,26 @@ def _sweep(results: BenchResults) -> Html:
         cells = [f"{cell} *" if rate == best else cell for rate, cell in zip(rates, cells, strict=True)]
         rows.append((who, *cells))
     parts = []
-    points = pd.DataFrame(
-        [(key[0], rate, loss) for key, each in tried.items() for rate, loss in each.items() if 0 < loss < math.inf],
-        columns=["contestant", "rate", "loss"],
-    )
-    if not several and len(tried) <= _FEW and points["rate"].nunique() > 1:
-        names = list(dict.fromkeys(points["contestant"]))
-        stars = points.sort_values("loss", kind="stable").drop_duplicates("contestant")
-        low = stars.iloc[0]
-        best_rates = [f"{star['contestant']} at {star['rate']:g}" for _, star in stars.iterrows()]
-        title = f"Least on the choosing prompts: {low['contestant']} at rate {low['rate']:g}"
-        figure = charts.lines(
-            points,
-            x="rate",
-            y="loss",
-            by="contestant",
+    finite = {
+        name: {rate: loss for rate, loss in sorted(losses.items()) if 0 < loss < math.inf}
+        for (name, _), losses in tried.items()
+    }
+    points = [(loss, rate, name) for name, losses in finite.items() for rate, loss in losses.items()]
+    if not several and len(tried) <= _FEW and len({rate for _, rate, _ in points}) > 1:
+        _, rate, name = min(points)
+        drawn = {name: (list(losses), list(losses.values())) for name, losses in finite.items() if losses}
+        title = f"Least on the choosing prompts: {name} at rate {rate:g}"
+        figure = charts.curves(
+            rates,
+            drawn,
+            best=list(drawn),
             x_title="learning rate",
             y_title="mean squared error",
             title=title,
-            alt=f"Lines of mean squared error by learning rate, stars at the best: {_join_words(best_rates)}.",
-            stars=stars,
-            colours={name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(names)},
+            alt="Lines of mean squared error by learning rate, with a star at the best rate of each contestant.",
+            colours={name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(drawn)},
             log_x=True,
             log_y=True,
-            labels="legend",
-            height=240,
         )
         for layer in figure.spec["layer"]:
             layer["encoding"]["x"]["axis"] = {"values": rates, "format": "~g"}

@@ -223,6 +223,7 @@ class Figure:
         chart: any Altair chart without a config; available as `.chart`.
         title: the finding, in a sentence.
         alt: alternative text for readers who cannot see the figure: axes, course of the curves, key numbers.
+        readings: values and courses in sentences, added to the alternative text.
         subtitle: setting, units, meaning of error bands.
         explorable: sliders, if it has any.
 
@@ -231,14 +232,21 @@ class Figure:
     """
 
     def __init__(
-        self, chart: Any, *, title: str, alt: str, subtitle: str = "", explorable: Explorable | None = None
+        self,
+        chart: Any,
+        *,
+        title: str,
+        alt: str,
+        readings: str = "",
+        subtitle: str = "",
+        explorable: Explorable | None = None,
     ) -> None:
         """Give the chart its title, theme and description."""
         if not title.strip():
             raise ValueError("title must say the finding, got an empty string")
         if len(alt.split()) < 8:
             raise ValueError(f"alt must describe the figure in at least eight words, got {alt!r}")
-        self.alt = " ".join(alt.split())
+        self.alt = " ".join(f"{alt} {readings}".split())
         lines = {"text": title, "subtitle": subtitle.split("\n")} if subtitle else title
         self.explorable = explorable
         usermeta = {"icl": {"explorable": explorable.program}} if explorable else {"icl": {}}
@@ -401,6 +409,13 @@ def _colours(names: Sequence[str], colours: dict[str, str] | None) -> altair.Sca
     return altair.Scale(domain=list(names), range=[known[name] for name in names])
 
 
+def _check_flags(**flags: bool) -> None:
+    """What is merely truthy, such as "no", would be taken for True."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {flag!r}")
+
+
 def _limits(values: Sequence[pd.Series], log: bool) -> tuple[float, float]:
     """Axis limits: range of the values, with a margin."""
     low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
@@ -442,7 +457,11 @@ def lines(data, *, x, y, by, points=None, stars=None, labels="direct", height=32
     groups = dict(list(data.groupby(by, sort=False)))
     ys = {n: [pairs(p) for _, p in g.groupby(each, sort=False)] if each else pairs(g) for n, g in groups.items()}
     bands = {n: (g["low"], g["high"]) for n, g in groups.items()} if "low" in data else None
-    over = {n: (*pairs(g), *([g["bar"] / 2] if "bar" in g else [])) for n, g in points.groupby(by, sort=False)} if points is not None else None
+    over = (
+        {n: (*pairs(g), *([g["bar"] / 2] if "bar" in g else [])) for n, g in points.groupby(by, sort=False)}
+        if points is not None
+        else None
+    )
     best = {n: pairs(g) for n, g in stars.groupby(by, sort=False)} if stars is not None else {}
     return curves([], ys, points=over, best=best, bands=bands, direct=labels == "direct", **rest)
 
@@ -510,8 +529,7 @@ def dots(
         colours: colours of values of `by` and names of floors that :data:`METHODS` does not hold.
         log_x: logarithmic axis.
     """
-    if not isinstance(log_x, bool | np.bool_):
-        raise ValueError(f"log_x must be True or False, got {log_x!r}")
+    _check_flags(log_x=log_x)
     floors = floors or {}
     if absent := {x, y, by} - set(data.columns):
         raise ValueError(f"data must have the columns {sorted(absent)}")
@@ -691,6 +709,7 @@ def curves(
     """
     if not ys:
         raise ValueError("ys must hold at least one curve, got none")
+    _check_flags(log_x=log_x, log_y=log_y)
     tables = {name: _curve(x, values) for name, values in ys.items()}
     for name, (low, high) in (bands or {}).items():
         tables[name] = tables[name].assign(low=np.asarray(low), high=np.asarray(high))
@@ -704,6 +723,9 @@ def curves(
         stars = {n: pd.DataFrame(dict(zip("xy", map(np.atleast_1d, at), strict=True))) for n, at in best.items()}
     else:
         stars = {n: tables[n].loc[[tables[n]["y"].idxmin()], ["x", "y"]] for n in best}
+    for place, marks in (("ys and bands", tables), ("points", over), ("best", stars)):
+        if broken := [name for name, table in marks.items() if not np.isfinite(table).all(axis=None)]:
+            raise ValueError(f"{place} must hold finite numbers only, which {broken} do not")
     chart = _line_chart(
         _concat(tables).fillna({"piece": 0}),
         _concat(over) if over else None,
@@ -718,8 +740,8 @@ def curves(
         direct=direct,
         moves=explorable is not None,
     )
-    described = f"{alt} {' '.join(_describe_curve(name, table) for name, table in tables.items())}"
-    return Figure(chart, title=title, alt=described, subtitle=subtitle, explorable=explorable)
+    readings = " ".join(_describe_curve(name, table) for name, table in tables.items())
+    return Figure(chart, title=title, alt=alt, readings=readings, subtitle=subtitle, explorable=explorable)
 
 
 def _curve(x: ArrayLike, values: Any) -> pd.DataFrame:
@@ -747,16 +769,13 @@ def _line_chart(
     moves: bool,
 ) -> Any:
     """Layers of a line chart, from tables with the columns x, y and by."""
-    tables = {name: t for name, t in (("curves", data), ("points", points), ("stars", stars)) if t is not None}
-    for name, table in tables.items():
-        if not np.isfinite(table.select_dtypes("number")).all(axis=None):
-            raise ValueError(f"{name} must hold finite numbers only")
-    names = list(dict.fromkeys(name for table in tables.values() for name in table["by"]))
-    limits = y_domain or _limits([table["y"] for table in tables.values()], log_y)
+    tables = [table for table in (data, points, stars) if table is not None]
+    names = list(dict.fromkeys(name for table in tables for name in table["by"]))
+    limits = y_domain or _limits([table["y"] for table in tables], log_y)
     legend = None if direct else altair.Legend(title=None)
     dashes = altair.Scale(domain=names, range=[[5, 4] if name in floors else [1, 0] for name in names])
     heights, ticks = _y_axis(limits, log=log_y, moves=moves and not y_domain)
-    across = _x_axis(pd.concat([table["x"] for table in tables.values()]), x_title, log=log_x)
+    across = _x_axis(pd.concat([table["x"] for table in tables]), x_title, log=log_x)
     down = altair.Y("y:Q", title=y_title, scale=heights, **ticks)
     colour = altair.Color("by:N", scale=_colours(names, colours), legend=legend)
     dash = altair.StrokeDash("by:N", scale=dashes, legend=legend)
@@ -804,7 +823,9 @@ def _in_sequence(names: Sequence[str], colours: dict[str, str] | None) -> dict[s
 
 
 def _describe_curve(name: str, curve: pd.DataFrame) -> str:
-    """Course of a curve in a sentence: ends, direction, and where it turns."""
+    """Course of a curve in a sentence: ends, direction, and where it turns; of several pieces, where they lie."""
+    if "piece" in curve and (count := curve["piece"].nunique()) > 1:
+        return f"{name}: {count} lines between {curve['y'].min():.3g} and {curve['y'].max():.3g}."
     x, y = (curve.sort_values("x")[column].to_numpy() for column in "xy")
     first, last, low, high = y[0], y[-1], y.argmin(), y.argmax()
     steps, width = np.diff(y), np.ptp(y)

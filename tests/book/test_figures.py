@@ -8,7 +8,7 @@ HEAD = "---\nkernelspec:\n  display_name: Python 3\n  name: python3\n---\n\n# A 
 GOOD = {"x_title": '"layers"', "y_title": '"population risk"', "floors": '["Kalman"]', "title": '"It falls"'}
 
 
-def page(call="charts.lines", before="", after="", **changes):
+def page(call="charts.curves", before="", after="", **changes):
     """A page with one figure."""
     said = ", ".join(f"{name}={value}" for name, value in (GOOD | changes).items() if value)
     return f"{HEAD}```{{code-cell}}\n{before}{call}(data, {said}{after})\n```\n"
@@ -47,12 +47,12 @@ def test_a_planted_fault_is_named(fault):
 
 RIGHT = {
     "as it is": {},
-    "an optimum": {"floors": "", "stars": "best"},
+    "an optimum": {"floors": "", "best": "names"},
     "measured in the floor": {"floors": "", "y_title": '"error over the floor"'},
     "no error": {"floors": "", "y_title": '"forgetting factor λ"'},
     "with its unit": {"x_title": '"time per prompt (µs)"'},
     "the flow's own time": {"x_title": '"time of the flow"'},
-    "axes of the library": {"x_title": "", "y_title": "", "after": ", **charts.BY_LAYERS | {'y_domain': (0, 1)}"},
+    "axes of the page's own": {"x_title": "", "before": "AXES = {'x_title': 'layers'}\n", "after": ", **AXES"},
 }
 
 

@@ -24,7 +24,7 @@ b = 2
 :tags: [hide-input]
 
 claim("one")
-charts.lines(table)
+charts.curves(x, table)
 ```
 
 ```{dropdown} Beside the line

@@ -189,7 +189,7 @@ EXERCISE = b"# A page\n\n```{exercise-start} Title\n:class: dropdown\n:label: on
         ({"book/a.md": ["from urllib.request import urlopen"]}, r"book/a\.md: the cell at line \d+ imports urllib"),
         ({"book/a.md": ["import subprocess"]}, r"book/a\.md: .* imports subprocess: a chapter needs no network"),
         ({"book/a.md": b"# A\n\n```{code-cell}\nx = 1\n```\n"}, r"book/a\.md: it has cells and no kernelspec"),
-        ({"book/a.md": ["charts.lines(x, x_title='', y_title='y', title='a')"]}, r"book/a\.md: the figure 'a'"),
+        ({"book/a.md": ["charts.curves(x, y, x_title='', y_title='y', title='a')"]}, r"book/a\.md: the figure 'a'"),
         ({"book/index.md": b"# A\n\n![](a.png)\n"}, r"book/index\.md: the picture 'a.png' needs words"),
         ({"book/index.md": b"# A\n\n````{note}\nText.\n"}, r"book/index\.md: the fence '````{note}' of line 3"),
         ({"book/index.md": b"# A\n\nBy (61) it is so.\n"}, r"book/index\.md: this page does not show equation \(61\)"),

@@ -12,8 +12,9 @@ from icl_book import claims
 
 LEDGER = claims.ledger()
 _NUMBER = re.compile(r"(?<![\w.^])(?:\d[\d,]*\.\d+|\d[\d,]*\d|\d(?=\s?%))(?!\w)")
+CHARTS = ("curves", "dots", "heatmap", "intervals", "strip", "tiles")
 #: What is told of a computation: arguments by the methods and functions that take them.
-TOLD = {"holds": {"note"}, "agrees": {"note"}, **{name: {"alt", "subtitle"} for name in ("lines", "dots", "heatmap")}}
+TOLD = {"holds": {"note"}, "agrees": {"note"}, **{name: {"alt", "subtitle"} for name in CHARTS}}
 
 
 def numbers(text):
@@ -91,7 +92,7 @@ def test_notes_and_descriptions_are_computed(page):
     "call",
     [
         """claim("a").holds(x, note=f"{gap:.2f} at n = 40, {', '.join(f'{v:.20f}' for v in c)}; 0.31 before")""",
-        """charts.lines(data, alt=f"Error against {n} examples, 40 of them: from {a:.2f} to 0.31.")""",
+        """charts.curves(x, data, alt=f"Error against {n} examples, 40 of them: from {a:.2f} to 0.31.")""",
     ],
 )
 def test_a_typed_number_is_found(call):

@@ -8,7 +8,6 @@ import re
 
 import chapters
 import nbformat
-import pandas as pd
 import pytest
 import runs
 from course import decks, slides
@@ -64,14 +63,12 @@ Think for a minute.
 
 
 def _figure():
-    table = pd.DataFrame({"x": [0, 1, 0, 1], "y": [0.0, 1.0, 0.0, 0.99], "method": ["GLA", "GLA", "LMS", "LMS"]})
-    return charts.lines(
-        table,
-        x="x",
-        y="y",
-        by="method",
+    return charts.curves(
+        [0, 1],
+        {"GLA": [0.0, 1.0], "LMS": [0.0, 0.99]},
         x_title="time",
         y_title="error, in multiples of the Kalman floor",
+        direct=True,
         title="There is a best amount to forget",
         subtitle="one line\nanother",
         alt="two lines that rise from nought to one side by side",

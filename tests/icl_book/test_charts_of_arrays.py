@@ -55,11 +55,12 @@ def test_best_points_errors_and_bands():
 
 
 def test_a_point_of_a_curve_that_is_named_gets_the_star():
-    """Not the least one; the curve must be there."""
+    """Not the least one; a star may have a name of its own, and one that asks for a least point needs its curve."""
     figure = charts.curves(LAM, {"GLA": VALLEY, "RLS": LAM}, best={"GLA": (0.9, 0.21)}, **SAID)
     assert rows(figure, -1) == [{"x": 0.9, "y": 0.21, "by": "GLA"}]
+    assert rows(charts.curves(LAM, {"GLA": VALLEY}, best={"optimum": (0.9, 0.21)}, **SAID), -1)[0]["by"] == "optimum"
     with pytest.raises(ValueError, match=r"must name curves, got \['LMS'\]"):
-        charts.curves(LAM, {"GLA": VALLEY}, best={"LMS": (0.9, 0.21)}, **SAID)
+        charts.curves(LAM, {"GLA": VALLEY}, best=["LMS"], **SAID)
 
 
 def test_unknown_names_take_the_sequence_and_known_ones_keep_their_colour():
