@@ -307,28 +307,19 @@ def numbers() -> str:
 
 def ladder_figure() -> Any:
     """Error against the window over d, one curve a dimension."""
-    import pandas as pd
-
     from icl_book import charts
 
-    rows = [
-        {"window": max(window / d, 1 / 64), "error": mean, "method": f"d = {d}"}
-        for d in LADDER
-        for window, (mean, _) in ladder(d).items()
-    ]
-    limit = np.e / 4
-    ends = [{"window": at, "error": limit, "method": "Kalman, d large"} for at in (1 / 64, 2.0)]
-    colours = {f"d = {d}": charts.SEQUENCE[i + 1] for i, d in enumerate(LADDER)} | {"Kalman, d large": "#8a5a00"}
-    table = pd.DataFrame(rows)
-    return charts.lines(
-        pd.concat([table, pd.DataFrame(ends)]),
-        points=table.assign(bar=0.0),
-        x="window",
-        y="error",
-        by="method",
+    values = {f"d = {d}": ladder(d) for d in LADDER}
+    drawn = {
+        name: ([max(window / d, 1 / 64) for window in each], [mean for mean, _ in each.values()])
+        for d, (name, each) in zip(LADDER, values.items(), strict=True)
+    }
+    return charts.curves(
+        (1 / 64, 2.0),
+        drawn | {"Kalman, d large": np.e / 4},
+        points=drawn,
         floors=["Kalman, d large"],
-        colours=colours,
-        labels="legend",
+        colours={"Kalman, d large": "#8a5a00"},
         log_x=True,
         y_domain=(0.6, 1.02),
         x_title="K / d, earlier keys that gates see over dimension (leftmost: K = 0)",
@@ -340,29 +331,22 @@ def ladder_figure() -> Any:
 
 def levels_figure() -> Any:
     """Errors over the floor as d grows against s, clean labels."""
-    import pandas as pd
-
     from icl_book import charts
 
-    rows = []
-    for s in np.geomspace(0.05, 8, 25):
-        floor = float(large_d.kalman_large_d(s, 0.0))
-        found = {
-            "GLA": float(large_d.eps_gla(s, 0.0)),
-            "gates of the current key": float(large_d.eps_delta(s, 0.0)),
-            "Mesa": mesa.best_mesa(float(s), 0.0).error,
-            "Kalman": floor,
-            "smoother": (np.sqrt(4 + s**2) - 2) / s,
-        }
-        rows += [{"s": s, "times": error / floor, "method": method} for method, error in found.items()]
-    return charts.lines(
-        pd.DataFrame(rows),
-        x="s",
-        y="times",
-        by="method",
+    at = np.geomspace(0.05, 8, 25)
+    floor = large_d.kalman_large_d(at, 0.0)
+    errors = {
+        "GLA": large_d.eps_gla(at, 0.0),
+        "gates of the current key": large_d.eps_delta(at, 0.0),
+        "Mesa": np.array([mesa.best_mesa(float(s), 0.0).error for s in at]),
+        "Kalman": floor,
+        "smoother": (np.sqrt(4 + at**2) - 2) / at,
+    }
+    return charts.curves(
+        at,
+        {name: error / floor for name, error in errors.items()},
         floors=["Kalman"],
         colours={"gates of the current key": "#2f8f83", "Mesa": "#a818f0", "smoother": "#c9711a"},
-        labels="legend",
         log_x=True,
         log_y=True,
         x_title="s = d (1 − γ²), dimensions over memory",
