@@ -940,12 +940,12 @@ window.icl = (() => {
         "the paper's bound": n => mambaBound(d, n),
         "zero predictor": () => d / 2,
       };
-      for (const [method, loss] of Object.entries(methods)) {
-        for (const examples of lengths) curve.push({examples, loss: loss(examples), method});
+      for (const [by, loss] of Object.entries(methods)) {
+        for (const x of lengths) curve.push({x, y: loss(x), by});
       }
       const {worth} = fading(N0, alpha), far = lengths.at(-1);
       return {
-        datasets: {curve, stars: [{examples: N0, loss: least, method: "S6, as trained"}]},
+        datasets: {curve, stars: [{x: N0, y: least, by: "S6, as trained"}]},
         readout: `At N = ${N0} the layer's examples count as ${fixed(worth)}; its loss is ${fixed(least)}, bounded by ` +
           `${fixed(mambaSharper(d, N0, kept))} (sharper) and ${fixed(mambaBound(d, N0))} (the paper's, for a half left); ` +
           `linear attention ${fixed(linearAttentionLoss(d, N0))}; answering 0: ${fixed(d / 2)}. With ${far} examples the ` +

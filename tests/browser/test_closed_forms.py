@@ -434,13 +434,13 @@ def test_how_many_tokens_draws_the_librarys_curves(forms):
             "zero predictor": [d / 2] * len(lengths),
         }
         rows = drawn["datasets"]["curve"]
-        assert list(dict.fromkeys(row["method"] for row in rows)) == list(expected)
+        assert list(dict.fromkeys(row["by"] for row in rows)) == list(expected)
         for name, values in expected.items():
-            found = [(row["examples"], row["loss"]) for row in rows if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
             np.testing.assert_allclose(found, np.column_stack([lengths, values]), rtol=1e-9, err_msg=f"{name} {d} {N0}")
         (star,) = drawn["datasets"]["stars"]
-        assert star["examples"] == N0
-        assert star["loss"] == pytest.approx(least, rel=1e-9)
+        assert star["x"] == N0
+        assert star["y"] == pytest.approx(least, rel=1e-9)
         said = [float(v.replace(",", "")) for v in re.findall(r"(?<![A-Za-z])\d[\d,]*(?:\.\d+)?", drawn["readout"])]
         sharper = forms.evaluate("([d, n, kept]) => icl.mambaSharper(d, n, kept)", [d, N0, kept])
         assert sharper >= least * (1 - 1e-12)
