@@ -813,20 +813,20 @@ window.icl = (() => {
     shift({lam, m, gamma}, {d, n, gamma: trained, sigma_e}) {
       const train = {lam, gamma: trained, n, sigma_e}, test = {d, gamma, n: m, sigma_w: 1, sigma_e}, curve = [];
       const floor = kalmanFloor(test), zero = zeroPredictor(test), lams = Array.from({length: 141}, (_, i) => 0.3 + i / 200);
-      let best = {lam: 1, times: Infinity, method: "GLA"};
-      for (const at of lams) {
-        const row = {lam: at, times: testingError(train, {...test, lam: at}) / floor, method: "GLA"};
-        if (row.times < best.times) best = row;
-        curve.push(row, {lam: at, times: trainingError({...test, lam: at}) / floor, method: "GLA, trained for the test"});
+      let best = {x: 1, y: Infinity, by: "GLA"};
+      for (const x of lams) {
+        const row = {x, y: testingError(train, {...test, lam: x}) / floor, by: "GLA"};
+        if (row.y < best.y) best = row;
+        curve.push(row, {x, y: trainingError({...test, lam: x}) / floor, by: "GLA, trained for the test"});
       }
-      for (const at of [lams[0], 1]) {
-        curve.push({lam: at, times: zero / floor, method: "zero predictor"}, {lam: at, times: 1, method: "Kalman"});
+      for (const x of [lams[0], 1]) {
+        curve.push({x, y: zero / floor, by: "zero predictor"}, {x, y: 1, by: "Kalman"});
       }
       const kept = testingError(train, {...test, lam}), own = trainingError({...test, lam: optimalForgetting(test)});
       return {
         datasets: {curve, stars: [best]},
-        readout: `Keeping λ = ${lam} at test gives error ${fixed(kept)}, the best test λ, ${best.lam.toFixed(2)}, ` +
-          `${fixed(best.times * floor)}; a layer trained for this test ${fixed(own)}, answering 0 ${fixed(zero)}, ` +
+        readout: `Keeping λ = ${lam} at test gives error ${fixed(kept)}, the best test λ, ${best.x.toFixed(2)}, ` +
+          `${fixed(best.y * floor)}; a layer trained for this test ${fixed(own)}, answering 0 ${fixed(zero)}, ` +
           `the Kalman floor ${fixed(floor, 2)}.`,
       };
     },
@@ -940,12 +940,12 @@ window.icl = (() => {
         "the paper's bound": n => mambaBound(d, n),
         "zero predictor": () => d / 2,
       };
-      for (const [method, loss] of Object.entries(methods)) {
-        for (const examples of lengths) curve.push({examples, loss: loss(examples), method});
+      for (const [by, loss] of Object.entries(methods)) {
+        for (const x of lengths) curve.push({x, y: loss(x), by});
       }
       const {worth} = fading(N0, alpha), far = lengths.at(-1);
       return {
-        datasets: {curve, stars: [{examples: N0, loss: least, method: "S6, as trained"}]},
+        datasets: {curve, stars: [{x: N0, y: least, by: "S6, as trained"}]},
         readout: `At N = ${N0} the layer's examples count as ${fixed(worth)}; its loss is ${fixed(least)}, bounded by ` +
           `${fixed(mambaSharper(d, N0, kept))} (sharper) and ${fixed(mambaBound(d, N0))} (the paper's, for a half left); ` +
           `linear attention ${fixed(linearAttentionLoss(d, N0))}; answering 0: ${fixed(d / 2)}. With ${far} examples the ` +

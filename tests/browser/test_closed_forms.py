@@ -128,7 +128,7 @@ def test_a_shift_draws_the_librarys_curves(forms):
             [{"lam": lam, "m": m, "gamma": gamma}, constants, shifted],
         )
         curve, (star,) = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
-        rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
+        rows = {name: [row for row in curve if row["by"] == name] for name in {row["by"] for row in curve}}
         at = np.linspace(0.3, 1.0, 141)
         zero = theory.one_layer.zero_predictor(test)
         for method, lams, expected in (
@@ -137,15 +137,15 @@ def test_a_shift_draws_the_librarys_curves(forms):
             ("zero predictor", at[[0, -1]], zero),
             ("Kalman", at[[0, -1]], floor),
         ):
-            found = np.array([(row["lam"], row["times"] * floor) for row in rows.pop(method)])
+            found = np.array([(row["x"], row["y"] * floor) for row in rows.pop(method)])
             np.testing.assert_allclose(found[:, 0], lams, rtol=1e-12)
             np.testing.assert_allclose(found[:, 1], np.broadcast_to(expected, lams.shape), rtol=1e-6)
         assert not rows
-        assert star == min((row for row in curve if row["method"] == "GLA"), key=lambda row: row["times"])
+        assert star == min((row for row in curve if row["by"] == "GLA"), key=lambda row: row["y"])
         kept = theory.one_layer.testing_error(train, test, lam=lam, test_lam=lam)
         own = theory.one_layer.training_error(test, lam=theory.one_layer.optimal_forgetting(test))
         said = numbers(drawn["readout"])
-        best = [float(f"{star['lam']:.2f}"), star["times"] * floor]
+        best = [float(f"{star['x']:.2f}"), star["y"] * floor]
         assert said == [lam, *(float(f"{v:.3g}") for v in (kept, *best, own, 0, zero)), float(f"{floor:.2g}")]
 
 
@@ -434,13 +434,13 @@ def test_how_many_tokens_draws_the_librarys_curves(forms):
             "zero predictor": [d / 2] * len(lengths),
         }
         rows = drawn["datasets"]["curve"]
-        assert list(dict.fromkeys(row["method"] for row in rows)) == list(expected)
+        assert list(dict.fromkeys(row["by"] for row in rows)) == list(expected)
         for name, values in expected.items():
-            found = [(row["examples"], row["loss"]) for row in rows if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
             np.testing.assert_allclose(found, np.column_stack([lengths, values]), rtol=1e-9, err_msg=f"{name} {d} {N0}")
         (star,) = drawn["datasets"]["stars"]
-        assert star["examples"] == N0
-        assert star["loss"] == pytest.approx(least, rel=1e-9)
+        assert star["x"] == N0
+        assert star["y"] == pytest.approx(least, rel=1e-9)
         said = [float(v.replace(",", "")) for v in re.findall(r"(?<![A-Za-z])\d[\d,]*(?:\.\d+)?", drawn["readout"])]
         sharper = forms.evaluate("([d, n, kept]) => icl.mambaSharper(d, n, kept)", [d, N0, kept])
         assert sharper >= least * (1 - 1e-12)
