@@ -826,11 +826,17 @@ def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     """Course of a curve in a sentence: ends, direction, and where it turns; of several pieces, where they lie."""
     if "piece" in curve and (count := curve["piece"].nunique()) > 1:
         return f"{name}: {count} lines between {curve['y'].min():.3g} and {curve['y'].max():.3g}."
-    x, y = (curve.sort_values("x")[column].to_numpy() for column in "xy")
+    x, y = (curve.sort_values("x", kind="stable")[column].to_numpy() for column in "xy")
     first, last, low, high = y[0], y[-1], y.argmin(), y.argmax()
     steps, width = np.diff(y), np.ptp(y)
-    still = 1e-9 * max(abs(y).max(), 1e-300)
-    ends = f"{first:.3g} at {x[0]:.3g}", f"{last:.3g} at {x[-1]:.3g}"
+    size = max(abs(y).max(), 1e-300)
+    still = 1e-9 * size
+
+    def shown(value: float) -> str:
+        """Three digits; what is rounding beside the other values differs between computers."""
+        return "0 but for rounding" if 0 < abs(value) < 1e-12 * size else f"{value:.3g}"
+
+    ends = f"{shown(first)} at {x[0]:.3g}", f"{shown(last)} at {x[-1]:.3g}"
     if width <= still:
         return f"{name}: {first:.3g} throughout."
     if (steps <= still).all() or (steps >= -still).all():
@@ -840,8 +846,8 @@ def _describe_curve(name: str, curve: pd.DataFrame) -> str:
         if 0 < turn < len(y) - 1 and (sign * steps[:turn] <= still).all() and (sign * steps[turn:] >= -still).all():
             if abs(last - y[turn]) <= 0.005 * width:  # level, as far as three digits and a picture show
                 return f"{name}: {way} from {ends[0]} to {ends[1]}."
-            return f"{name}: {way} from {ends[0]} to {y[turn]:.3g} at {x[turn]:.3g}, then {back} to {ends[1]}."
-    return f"{name}: from {ends[0]} to {ends[1]}, between {y[low]:.3g} and {y[high]:.3g}."
+            return f"{name}: {way} from {ends[0]} to {shown(y[turn])} at {x[turn]:.3g}, then {back} to {ends[1]}."
+    return f"{name}: from {ends[0]} to {ends[1]}, between {shown(y[low])} and {shown(y[high])}."
 
 
 def intervals(

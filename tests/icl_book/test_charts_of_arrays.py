@@ -81,9 +81,13 @@ def test_unknown_names_take_the_sequence_and_known_ones_keep_their_colour():
         (LAM, "GLA: rises from 0.5 at 0.5 to 1 at 1."),
         (-LAM, "GLA: falls from -0.5 at 0.5 to -1 at 1."),
         (0.3, "GLA: 0.3 throughout."),
+        (
+            np.where(LAM < 1, LAM, 1e-16),
+            "GLA: rises from 0.5 at 0.5 to 0.99 at 0.99, then falls to 0 but for rounding at 1.",
+        ),
         (np.sin(40 * LAM), "GLA: from 0.913 at 0.5 to 0.745 at 1, between -0.999 and 1."),
     ],
-    ids=["valley", "hill", "rising", "falling", "constant", "waves"],
+    ids=["valley", "hill", "rising", "falling", "constant", "rounding", "waves"],
 )
 def test_the_description_says_the_course(heights, words):
     """The author's sentence comes first, then what the data do: a hill is not called a valley."""
