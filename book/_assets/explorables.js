@@ -1317,12 +1317,12 @@ window.icl = (() => {
       for (const [method, start] of Object.entries(starts)) {
         const left = follow(loss.velocity, start, times).map(at => loss.error(at) / loss.zero);
         // What is far above the levels would press them together.
-        times.forEach((time, i) => { if (left[i] <= 1.05) curve.push({time, left: left[i], method}); });
+        times.forEach((time, i) => { if (left[i] <= 1.05) curve.push({x: time, y: left[i], by: method}); });
         ends[method] = left.at(-1);
       }
       const levels = {"the best layer": loss.best / loss.zero, "the trap": loss.trap / loss.zero};
       for (const [method, left] of Object.entries(levels)) {
-        curve.push({time: times[0], left, method}, {time: times.at(-1), left, method});
+        curve.push({x: times[0], y: left, by: method}, {x: times.at(-1), y: left, by: method});
       }
       const near = (left, level) => Math.abs(left - level) < 0.01 * (levels["the trap"] - levels["the best layer"]);
       const where = left => near(left, levels["the best layer"]) ? "reaches the best layer" :

@@ -1300,7 +1300,7 @@ def test_flows_near_the_trap_are_the_librarys(forms):
             start = [v, 0.03, 0.03, size, size]
             path = integrate.solve_ivp(downhill, (0, 600), start, "LSODA", times, rtol=1e-10, atol=1e-12)
             left = 2 * loss.value(np.stack([reduced(10, *five) for five in path.y.T])) / zero
-            rows = [(row["time"], row["left"]) for row in figure["datasets"]["curve"] if row["method"] == name]
+            rows = [(row["x"], row["y"]) for row in figure["datasets"]["curve"] if row["by"] == name]
             np.testing.assert_allclose(rows, np.stack([times, left], 1)[left <= 1.05], rtol=1e-6)
         assert f"the trap is {kind}." in figure["readout"]
         assert f"{end}; with p = q = 0 it reaches the best layer." in figure["readout"]
