@@ -1368,13 +1368,13 @@ window.icl = (() => {
        The star is at the lam of least squared error. */
     flips({flip, rho, n}, {lams}) {
       const task = {flip, rho, n}, known = signCeiling(rho), curve = [];
-      for (const lam of lams) curve.push({lam, value: 100 * signAccuracy(lam, task), method: "one layer"});
-      for (const lam of [lams[0], lams.at(-1)]) {
-        curve.push({lam, value: 100 * known, method: "the rule known"}, {lam, value: 50, method: "chance"});
+      for (const x of lams) curve.push({x, y: 100 * signAccuracy(x, task), by: "one layer"});
+      for (const x of [lams[0], lams.at(-1)]) {
+        curve.push({x, y: 100 * known, by: "the rule known"}, {x, y: 50, by: "chance"});
       }
       const lam = signForgetting(task), percent = at => (100 * signAccuracy(at, task)).toFixed(1);
       return {
-        datasets: {curve, stars: [{lam, value: 100 * signAccuracy(lam, task), method: "one layer"}]},
+        datasets: {curve, stars: [{x: lam, y: 100 * signAccuracy(lam, task), by: "one layer"}]},
         readout: `The best λ is ${lam.toFixed(3)}, with ${percent(lam)}% right. λ = 0.9 has ${percent(0.9)}%, no ` +
           `forgetting (λ = 1) ${percent(1)}%. Who knows the rule has ${(100 * known).toFixed(1)}%.`,
       };

@@ -195,16 +195,16 @@ def test_turning_signs_draw_the_librarys_curves(forms):
         def right(at, flip=flip, rho=rho, n=n):
             return 100 * sign_flips.sign_accuracy(np.array(at), flip=flip, n=n, explained=rho)
 
-        ours = [row["value"] for row in curve if row["method"] == "one layer"]
+        ours = [row["y"] for row in curve if row["by"] == "one layer"]
         np.testing.assert_allclose(ours, right(lams), rtol=1e-6)
         known = 100 * float(sign_flips.sign_ceiling(rho))
         levels = {"chance": 50, "the rule known": known}
         for name, level in levels.items():
-            drawn_level = [row["value"] for row in curve if row["method"] == name]
+            drawn_level = [row["y"] for row in curve if row["by"] == name]
             np.testing.assert_allclose(drawn_level, [level] * 2, rtol=1e-6)
-        np.testing.assert_allclose(star["value"], right(star["lam"]), rtol=1e-6)
+        np.testing.assert_allclose(star["y"], right(star["x"]), rtol=1e-6)
         said = numbers(drawn["readout"])
-        expected = [star["lam"], star["value"], 0.9, float(right(0.9)), 1, float(right(1.0)), known]
+        expected = [star["x"], star["y"], 0.9, float(right(0.9)), 1, float(right(1.0)), known]
         np.testing.assert_allclose(said, expected, atol=0.0501)
 
 
