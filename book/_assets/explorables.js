@@ -1387,10 +1387,10 @@ window.icl = (() => {
       let w = e[0].map(noise => sigma_w * noise);
       for (let i = 0; i <= n + 1; i++) {
         if (i) w = w.map((old, j) => gamma * old + sigma_e * e[i][j]);
-        w.forEach((weight, j) => curve.push({time: i, weight, method: "w" + "₁₂₃"[j]}));
+        w.forEach((weight, j) => curve.push({x: i, y: weight, by: "w" + "₁₂₃"[j]}));
         const edge = 2 * Math.sqrt(k[i]);
-        curve.push({time: i, weight: edge, method: "+2 s.d."}, {time: i, weight: -edge, method: "−2 s.d."});
-        if (i && i <= n) curve.push({time: i, weight: w.reduce((sum, wj, j) => sum + wj * x[i][j], 0), method: "label y"});
+        curve.push({x: i, y: edge, by: "+2 s.d."}, {x: i, y: -edge, by: "−2 s.d."});
+        if (i && i <= n) curve.push({x: i, y: w.reduce((sum, wj, j) => sum + wj * x[i][j], 0), by: "label y"});
       }
       const spread = fixed(Math.sqrt(k[n + 1])), forgotten = startForgotten({gamma, sigma_w, sigma_e});
       const kind =

@@ -960,9 +960,9 @@ def test_a_drift_draws_the_law_it_names(forms):
         expected |= {"+2 s.d.": 2 * deviation, "−2 s.d.": -2 * deviation}
         expected |= {"label y": [np.nan, *(wi @ xi for wi, xi in zip(w[1:-1], x[1:-1], strict=True)), np.nan]}
         rows = drawn["datasets"]["curve"]
-        assert {row["method"] for row in rows} == set(expected)
+        assert {row["by"] for row in rows} == set(expected)
         for name, values in expected.items():
-            found = [(row["time"], row["weight"]) for row in rows if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
             whole = [(time, value) for time, value in enumerate(values) if not np.isnan(value)]
             np.testing.assert_allclose(found, whole, rtol=1e-9, err_msg=f"{name} {gamma}")
         # "below 1%" is said whether it happens or not.
