@@ -1317,12 +1317,12 @@ window.icl = (() => {
       for (const [method, start] of Object.entries(starts)) {
         const left = follow(loss.velocity, start, times).map(at => loss.error(at) / loss.zero);
         // What is far above the levels would press them together.
-        times.forEach((time, i) => { if (left[i] <= 1.05) curve.push({time, left: left[i], method}); });
+        times.forEach((time, i) => { if (left[i] <= 1.05) curve.push({x: time, y: left[i], by: method}); });
         ends[method] = left.at(-1);
       }
       const levels = {"the best layer": loss.best / loss.zero, "the trap": loss.trap / loss.zero};
       for (const [method, left] of Object.entries(levels)) {
-        curve.push({time: times[0], left, method}, {time: times.at(-1), left, method});
+        curve.push({x: times[0], y: left, by: method}, {x: times.at(-1), y: left, by: method});
       }
       const near = (left, level) => Math.abs(left - level) < 0.01 * (levels["the trap"] - levels["the best layer"]);
       const where = left => near(left, levels["the best layer"]) ? "reaches the best layer" :
@@ -1368,13 +1368,13 @@ window.icl = (() => {
        The star is at the lam of least squared error. */
     flips({flip, rho, n}, {lams}) {
       const task = {flip, rho, n}, known = signCeiling(rho), curve = [];
-      for (const lam of lams) curve.push({lam, value: 100 * signAccuracy(lam, task), method: "one layer"});
-      for (const lam of [lams[0], lams.at(-1)]) {
-        curve.push({lam, value: 100 * known, method: "the rule known"}, {lam, value: 50, method: "chance"});
+      for (const x of lams) curve.push({x, y: 100 * signAccuracy(x, task), by: "one layer"});
+      for (const x of [lams[0], lams.at(-1)]) {
+        curve.push({x, y: 100 * known, by: "the rule known"}, {x, y: 50, by: "chance"});
       }
       const lam = signForgetting(task), percent = at => (100 * signAccuracy(at, task)).toFixed(1);
       return {
-        datasets: {curve, stars: [{lam, value: 100 * signAccuracy(lam, task), method: "one layer"}]},
+        datasets: {curve, stars: [{x: lam, y: 100 * signAccuracy(lam, task), by: "one layer"}]},
         readout: `The best λ is ${lam.toFixed(3)}, with ${percent(lam)}% right. λ = 0.9 has ${percent(0.9)}%, no ` +
           `forgetting (λ = 1) ${percent(1)}%. Who knows the rule has ${(100 * known).toFixed(1)}%.`,
       };
@@ -1387,10 +1387,10 @@ window.icl = (() => {
       let w = e[0].map(noise => sigma_w * noise);
       for (let i = 0; i <= n + 1; i++) {
         if (i) w = w.map((old, j) => gamma * old + sigma_e * e[i][j]);
-        w.forEach((weight, j) => curve.push({time: i, weight, method: "w" + "₁₂₃"[j]}));
+        w.forEach((weight, j) => curve.push({x: i, y: weight, by: "w" + "₁₂₃"[j]}));
         const edge = 2 * Math.sqrt(k[i]);
-        curve.push({time: i, weight: edge, method: "+2 s.d."}, {time: i, weight: -edge, method: "−2 s.d."});
-        if (i && i <= n) curve.push({time: i, weight: w.reduce((sum, wj, j) => sum + wj * x[i][j], 0), method: "label y"});
+        curve.push({x: i, y: edge, by: "+2 s.d."}, {x: i, y: -edge, by: "−2 s.d."});
+        if (i && i <= n) curve.push({x: i, y: w.reduce((sum, wj, j) => sum + wj * x[i][j], 0), by: "label y"});
       }
       const spread = fixed(Math.sqrt(k[n + 1])), forgotten = startForgotten({gamma, sigma_w, sigma_e});
       const kind =

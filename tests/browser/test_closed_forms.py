@@ -195,16 +195,16 @@ def test_turning_signs_draw_the_librarys_curves(forms):
         def right(at, flip=flip, rho=rho, n=n):
             return 100 * sign_flips.sign_accuracy(np.array(at), flip=flip, n=n, explained=rho)
 
-        ours = [row["value"] for row in curve if row["method"] == "one layer"]
+        ours = [row["y"] for row in curve if row["by"] == "one layer"]
         np.testing.assert_allclose(ours, right(lams), rtol=1e-6)
         known = 100 * float(sign_flips.sign_ceiling(rho))
         levels = {"chance": 50, "the rule known": known}
         for name, level in levels.items():
-            drawn_level = [row["value"] for row in curve if row["method"] == name]
+            drawn_level = [row["y"] for row in curve if row["by"] == name]
             np.testing.assert_allclose(drawn_level, [level] * 2, rtol=1e-6)
-        np.testing.assert_allclose(star["value"], right(star["lam"]), rtol=1e-6)
+        np.testing.assert_allclose(star["y"], right(star["x"]), rtol=1e-6)
         said = numbers(drawn["readout"])
-        expected = [star["lam"], star["value"], 0.9, float(right(0.9)), 1, float(right(1.0)), known]
+        expected = [star["x"], star["y"], 0.9, float(right(0.9)), 1, float(right(1.0)), known]
         np.testing.assert_allclose(said, expected, atol=0.0501)
 
 
@@ -960,9 +960,9 @@ def test_a_drift_draws_the_law_it_names(forms):
         expected |= {"+2 s.d.": 2 * deviation, "−2 s.d.": -2 * deviation}
         expected |= {"label y": [np.nan, *(wi @ xi for wi, xi in zip(w[1:-1], x[1:-1], strict=True)), np.nan]}
         rows = drawn["datasets"]["curve"]
-        assert {row["method"] for row in rows} == set(expected)
+        assert {row["by"] for row in rows} == set(expected)
         for name, values in expected.items():
-            found = [(row["time"], row["weight"]) for row in rows if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
             whole = [(time, value) for time, value in enumerate(values) if not np.isnan(value)]
             np.testing.assert_allclose(found, whole, rtol=1e-9, err_msg=f"{name} {gamma}")
         # "below 1%" is said whether it happens or not.
@@ -1300,7 +1300,7 @@ def test_flows_near_the_trap_are_the_librarys(forms):
             start = [v, 0.03, 0.03, size, size]
             path = integrate.solve_ivp(downhill, (0, 600), start, "LSODA", times, rtol=1e-10, atol=1e-12)
             left = 2 * loss.value(np.stack([reduced(10, *five) for five in path.y.T])) / zero
-            rows = [(row["time"], row["left"]) for row in figure["datasets"]["curve"] if row["method"] == name]
+            rows = [(row["x"], row["y"]) for row in figure["datasets"]["curve"] if row["by"] == name]
             np.testing.assert_allclose(rows, np.stack([times, left], 1)[left <= 1.05], rtol=1e-6)
         assert f"the trap is {kind}." in figure["readout"]
         assert f"{end}; with p = q = 0 it reaches the best layer." in figure["readout"]
