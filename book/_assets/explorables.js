@@ -1142,8 +1142,8 @@ window.icl = (() => {
     plusPlus({layers, step, bend}, {steps, bends, nodes, weights, grid, floor}) {
       const scaled = (numbers, by) => numbers[layers - 2].map(value => by * value), curve = [];
       const own = scaled(steps, step), {seen} = movedInputs(grid, own, scaled(bends, bend));
-      seen.forEach((h, k) => h.forEach((value, i) => curve.push({t: grid[i], value, curve: `layer ${k + 1}`})));
-      for (const t of [grid[0], grid.at(-1)]) curve.push({t, value: 1, curve: "all alike"});
+      seen.forEach((h, k) => h.forEach((y, i) => curve.push({x: grid[i], y, by: `layer ${k + 1}`})));
+      for (const x of [grid[0], grid.at(-1)]) curve.push({x, y: 1, by: "all alike"});
       const mean = v => v.reduce((sum, x, i) => sum + weights[i] * x, 0) / weights.reduce((a, b) => a + b);
       const over = by => movedInputs(nodes, own, scaled(bends, by)), law = over(bend);
       const risk = p => Math.log(p.reduce((sum, x, i) => sum + weights[i] * x * x, 0)).toFixed(2);

@@ -675,9 +675,9 @@ def test_moved_inputs_are_the_librarys(forms):
         np.testing.assert_allclose(p, left, rtol=1e-9, atol=1e-12)
         rows = drawn["datasets"]["curve"]
         for k, h in enumerate(seen):
-            found = [(row["t"], row["value"]) for row in rows if row["curve"] == f"layer {k + 1}"]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == f"layer {k + 1}"]
             np.testing.assert_allclose(found, np.column_stack([t, h]), rtol=1e-7, atol=1e-9)
-        assert [(row["t"], row["value"]) for row in rows[len(t) * layers :]] == [(t[0], 1), (t[-1], 1)]
+        assert [(row["x"], row["y"]) for row in rows[len(t) * layers :]] == [(t[0], 1), (t[-1], 1)]
         mean = seen @ weights / weights.sum()
         spreads = 100 * np.sqrt((seen**2 @ weights / weights.sum()) / mean**2 - 1)
         risks = [np.abs(np.log(weights @ v**2)) for v in (left, plain)]
