@@ -863,16 +863,16 @@ window.icl = (() => {
     firstOrder(values, {eigenvalues, top, points}) {
       const {kappa, steps} = values, curve = [], worst = [], said = [];
       const inside = Array.from({length: points}, (_, i) => kappa ** (i / (points - 1) - 1));
-      for (const [method, polynomial] of Object.entries(methods)) {
+      for (const [by, polynomial] of Object.entries(methods)) {
         const p = polynomial(values), left = z => Math.abs(p(z));
-        for (const eigenvalue of eigenvalues) curve.push({eigenvalue, left: left(eigenvalue), method});
-        const most = inside.map(z => ({eigenvalue: z, left: left(z), method})).reduce((a, b) => b.left > a.left * (1 + 1e-9) ? b : a);
-        if (most.left <= top) worst.push(most);
-        const limit = 1 / Math.cosh(steps * Math.acosh((kappa + 1) / (kappa - 1))), own = method === "Chebyshev";
-        const share = own ? limit : most.left;
-        said.push(`${own ? "the limit, Chebyshev's," : method} ${share < 1e-6 ? "less than 0.000001" : fixed(share)}`);
+        for (const x of eigenvalues) curve.push({x, y: left(x), by});
+        const most = inside.map(x => ({x, y: left(x), by})).reduce((a, b) => b.y > a.y * (1 + 1e-9) ? b : a);
+        if (most.y <= top) worst.push(most);
+        const limit = 1 / Math.cosh(steps * Math.acosh((kappa + 1) / (kappa - 1))), own = by === "Chebyshev";
+        const share = own ? limit : most.y;
+        said.push(`${own ? "the limit, Chebyshev's," : by} ${share < 1e-6 ? "less than 0.000001" : fixed(share)}`);
       }
-      for (const left of [0, top]) curve.push({eigenvalue: 1 / kappa, left, method: "1/κ"});
+      for (const y of [0, top]) curve.push({x: 1 / kappa, y, by: "1/κ"});
       return {
         datasets: {curve, stars: worst},
         readout: `Of the error at the worst eigenvalue from 1/${kappa} to 1, ${steps} ${steps > 1 ? "steps leave" : "step leaves"}` +
@@ -1142,8 +1142,8 @@ window.icl = (() => {
     plusPlus({layers, step, bend}, {steps, bends, nodes, weights, grid, floor}) {
       const scaled = (numbers, by) => numbers[layers - 2].map(value => by * value), curve = [];
       const own = scaled(steps, step), {seen} = movedInputs(grid, own, scaled(bends, bend));
-      seen.forEach((h, k) => h.forEach((value, i) => curve.push({t: grid[i], value, curve: `layer ${k + 1}`})));
-      for (const t of [grid[0], grid.at(-1)]) curve.push({t, value: 1, curve: "all alike"});
+      seen.forEach((h, k) => h.forEach((y, i) => curve.push({x: grid[i], y, by: `layer ${k + 1}`})));
+      for (const x of [grid[0], grid.at(-1)]) curve.push({x, y: 1, by: "all alike"});
       const mean = v => v.reduce((sum, x, i) => sum + weights[i] * x, 0) / weights.reduce((a, b) => a + b);
       const over = by => movedInputs(nodes, own, scaled(bends, by)), law = over(bend);
       const risk = p => Math.log(p.reduce((sum, x, i) => sum + weights[i] * x * x, 0)).toFixed(2);

@@ -382,24 +382,24 @@ def test_first_order_methods_draw_the_librarys_curves(forms):
             "([values, constants]) => icl.explorables.firstOrder(values, constants)",
             [values, {"eigenvalues": z.tolist(), "top": top, "points": 400}],
         )
-        curve, stars = drawn["datasets"]["curve"], {row["method"]: row for row in drawn["datasets"]["stars"]}
-        rows = {name: [row for row in curve if row["method"] == name] for name in {row["method"] for row in curve}}
+        curve, stars = drawn["datasets"]["curve"], {row["by"]: row for row in drawn["datasets"]["stars"]}
+        rows = {name: [row for row in curve if row["by"] == name] for name in {row["by"] for row in curve}}
         inside = np.geomspace(1 / kappa, 1, 400)
         largest = what_is_left(**values, z=inside)
         for name, expected in what_is_left(**values, z=z).items():
-            found = np.array([(row["eigenvalue"], row["left"]) for row in rows.pop(name)])
+            found = np.array([(row["x"], row["y"]) for row in rows.pop(name)])
             np.testing.assert_allclose(found, np.column_stack([z, expected]), rtol=1e-9, atol=1e-9)
             worst = largest[name].max()
             above += worst > top
             assert (name in stars) == (worst <= top)
             if name in stars:
-                assert stars[name]["left"] == pytest.approx(worst, rel=1e-6, abs=1e-9)
-                here = np.array([stars[name]["eigenvalue"]], dtype=float)
+                assert stars[name]["y"] == pytest.approx(worst, rel=1e-6, abs=1e-9)
+                here = np.array([stars[name]["x"]], dtype=float)
                 assert what_is_left(**values, z=here)[name] == pytest.approx(worst, rel=1e-6, abs=1e-9)
                 assert 1 / kappa * (1 - 1e-12) <= here[0] <= 1
         ends = rows.pop("1/κ")
-        assert [row["left"] for row in ends] == [0, top]
-        assert [row["eigenvalue"] for row in ends] == pytest.approx([1 / kappa] * 2, rel=1e-12)
+        assert [row["y"] for row in ends] == [0, top]
+        assert [row["x"] for row in ends] == pytest.approx([1 / kappa] * 2, rel=1e-12)
         assert not rows
         said = numbers(drawn["readout"])
         limit = 1 / np.polynomial.chebyshev.chebval((kappa + 1) / (kappa - 1), [0] * steps + [1])
@@ -675,9 +675,9 @@ def test_moved_inputs_are_the_librarys(forms):
         np.testing.assert_allclose(p, left, rtol=1e-9, atol=1e-12)
         rows = drawn["datasets"]["curve"]
         for k, h in enumerate(seen):
-            found = [(row["t"], row["value"]) for row in rows if row["curve"] == f"layer {k + 1}"]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == f"layer {k + 1}"]
             np.testing.assert_allclose(found, np.column_stack([t, h]), rtol=1e-7, atol=1e-9)
-        assert [(row["t"], row["value"]) for row in rows[len(t) * layers :]] == [(t[0], 1), (t[-1], 1)]
+        assert [(row["x"], row["y"]) for row in rows[len(t) * layers :]] == [(t[0], 1), (t[-1], 1)]
         mean = seen @ weights / weights.sum()
         spreads = 100 * np.sqrt((seen**2 @ weights / weights.sum()) / mean**2 - 1)
         risks = [np.abs(np.log(weights @ v**2)) for v in (left, plain)]
