@@ -740,7 +740,10 @@ def curves(
         direct=direct,
         moves=explorable is not None,
     )
-    readings = " ".join(_describe_curve(name, table) for name, table in tables.items())
+    # On a logarithmic axis a curve is seen as well where the others are larger by many powers of ten.
+    sizes = {name: float(table["y"].abs().max()) for name, table in tables.items()}
+    of = sizes if log_y else dict.fromkeys(sizes, max(sizes.values()))
+    readings = " ".join(_describe_curve(name, table, of[name]) for name, table in tables.items())
     return Figure(chart, title=title, alt=alt, readings=readings, subtitle=subtitle, explorable=explorable)
 
 
@@ -822,23 +825,26 @@ def _in_sequence(names: Sequence[str], colours: dict[str, str] | None) -> dict[s
     return {**(colours or {}), **{name: SEQUENCE[step] for name, step in zip(rest, steps, strict=False)}}
 
 
-def _describe_curve(name: str, curve: pd.DataFrame) -> str:
-    """Course of a curve in a sentence: ends, direction, and where it turns; of several pieces, where they lie."""
+def _describe_curve(name: str, curve: pd.DataFrame, size: float) -> str:
+    """Course of a curve in a sentence: ends, direction, and where it turns; of several pieces, where they lie.
+
+    Beside `size` what is below 1e-12 of it is rounding, which differs between computers.
+    """
     if "piece" in curve and (count := curve["piece"].nunique()) > 1:
         return f"{name}: {count} lines between {curve['y'].min():.3g} and {curve['y'].max():.3g}."
     x, y = (curve.sort_values("x", kind="stable")[column].to_numpy() for column in "xy")
     first, last, low, high = y[0], y[-1], y.argmin(), y.argmax()
     steps, width = np.diff(y), np.ptp(y)
-    size = max(abs(y).max(), 1e-300)
-    still = 1e-9 * size
+    still = 1e-9 * max(size, 1e-300)
 
     def shown(value: float) -> str:
-        """Three digits; what is rounding beside the other values differs between computers."""
         return "0 but for rounding" if 0 < abs(value) < 1e-12 * size else f"{value:.3g}"
 
     ends = f"{shown(first)} at {x[0]:.3g}", f"{shown(last)} at {x[-1]:.3g}"
+    if np.ptp(x) == 0 and len(x) > 1:
+        return f"{name}: a vertical line at {x[0]:.3g}."
     if width <= still:
-        return f"{name}: {first:.3g} throughout."
+        return f"{name}: {shown(first)} throughout."
     if (steps <= still).all() or (steps >= -still).all():
         return f"{name}: {'falls' if last < first else 'rises'} from {ends[0]} to {ends[1]}."
     for turn, way, back in ((low, "falls", "rises"), (high, "rises", "falls")):

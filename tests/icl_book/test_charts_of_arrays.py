@@ -94,6 +94,16 @@ def test_the_description_says_the_course(heights, words):
     assert charts.curves(LAM, {"GLA": heights}, **SAID).alt == f"{SAID['alt']} {words}"
 
 
+def test_rounding_is_described_by_what_it_is_beside():
+    """On a plain axis beside all curves, on a logarithmic one beside the curve's own values; a vertical line is one."""
+    drawn = {"GLA": VALLEY, "RLS": 1e-15 * LAM, "optimum": ([0.8, 0.8], [0, 1])}
+    assert (
+        "RLS: 0 but for rounding throughout. optimum: a vertical line at 0.8." in charts.curves(LAM, drawn, **SAID).alt
+    )
+    del drawn["optimum"]
+    assert "RLS: rises from 5e-16 at 0.5 to 1e-15 at 1." in charts.curves(LAM, drawn, log_y=True, **SAID).alt
+
+
 @given(arrays.arrays(float, st.integers(2, 9), elements=st.floats(-9, 9)))
 def test_the_description_is_true(heights):
     """Where it says falls, rises or throughout, every step does."""
