@@ -168,6 +168,7 @@ lock: ## remake requirements.lock from pyproject.toml: the newest versions it al
 	{ sed '/^[^#]/,$$d; /^# torch==/d' requirements.lock; sed -n 's/^\(torch==[^ ]*\).*/# \1/p' _build/lock/pins; \
 		awk '/^[^ ]/ { kept = !/^(cuda|nvidia|torch==|triton)/ } kept' _build/lock/pins; } >_build/lock/new
 	mv _build/lock/new requirements.lock
+	perl -pi -e "s/torch==[\d.]*\d/$$(sed -n 's/^# \(torch==[0-9.]*\).*/\1/p' requirements.lock)/" $$(grep -rl 'torch==' book --include=*.md)
 
 .PHONY: clean
 clean: ## remove what was built, and the caches
