@@ -679,7 +679,7 @@ def curves(
     best: Sequence[str] | Mapping[str, tuple[ArrayLike, ArrayLike]] = (),
     points: Mapping[str, tuple[ArrayLike, ...]] | None = None,
     bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
-    colours: Mapping[str, str] | None = None,
+    colours: dict[str, str] | None = None,
     log_x: bool = False,
     log_y: bool = False,
     y_domain: tuple[float, float] | None = None,
@@ -800,8 +800,8 @@ def _line_chart(
         dots = altair.Chart(points)
         if "bar" in points:
             bars = dots.transform_calculate(low="datum.y - datum.bar", high="datum.y + datum.bar")
-            ends = altair.Y("low:Q"), altair.Y2("high:Q")
-            layers.append(bars.mark_rule(strokeWidth=1.6).encode(across, *ends, colour))
+            low = altair.Y("low:Q")
+            layers.append(bars.mark_rule(strokeWidth=1.6).encode(across, low, altair.Y2("high:Q"), colour))
         layers.append(dots.mark_point(filled=True, size=42, opacity=1).encode(across, down, colour, tooltip=hover))
     if stars is not None:
         star = altair.Chart(_data_source(stars, "stars" if moves else None)).mark_point(
