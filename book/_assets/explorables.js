@@ -1124,8 +1124,8 @@ window.icl = (() => {
       const at = table => table[sizes.indexOf(d)][ratios.indexOf(ratio)], curve = [], shared = at(floor), told = at(own);
       const last = shared.length - 1, limit = limitRisks(1 / ratio, last);
       const lines = {"polynomial floor": shared, "preconditioned CG": told, "floor in high dimension": limit};
-      for (const [method, values] of Object.entries(lines)) {
-        values.forEach((left, layer) => curve.push({layer, left, method}));
+      for (const [by, values] of Object.entries(lines)) {
+        values.forEach((y, x) => curve.push({x, y, by}));
       }
       const percent = left => `${fixed(100 * left)}%`;
       return {

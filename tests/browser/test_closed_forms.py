@@ -707,7 +707,7 @@ def test_the_price_of_sharing_is_what_it_was_given(forms):
         }
         rows = drawn["datasets"]["curve"]
         for name, values in expected.items():
-            found = [(row["layer"], row["left"]) for row in rows if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
             np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-9)
         assert len(rows) == 3 * (layers + 1)
         shared, told, limit = expected.values()
