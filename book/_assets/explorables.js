@@ -1243,26 +1243,25 @@ window.icl = (() => {
         const end = descendGrams({XX: scaled(XX), YY: scaled(YY), K: scaled(K)}, task, eta, steps, (k, step) => {
           if (step % every) return false;
           const left = bowlDistance(k, task);
-          if (left < 1e6 && left > 1e-10) way.push({step, left, method: "descent, five starts", run: `a${run}`});
+          if (left < 1e6 && left > 1e-10) way.push({x: step, y: left, by: "descent, five starts", piece: `a${run}`});
           return !(left < 1e6 && left > 1e-10);
         });
         curve.push(...way);
-        first += way[0].left / starts.length;
-        const done = bowlDistance(end.K, task), near = way.find(({left}) => left < 0.1);
+        first += way[0].y / starts.length;
+        const done = bowlDistance(end.K, task), near = way.find(({y}) => y < 0.1);
         worst = Math.max(worst, done);
         if (!(done < 1e6)) { lost++; return; }
         const shrinks = eta * task.beta1 * (leastOfBlock(end.XX, d + 1, d) + leastOfBlock(end.YY, d, d));
-        if (!near || way.at(-1).left > 1e-3 || shrinks >= 1) return;
-        const r = -Math.log1p(-shrinks), straight = way.filter(({left}) => left < 1e-3), [a, b] = [straight[0], straight.at(-1)];
+        if (!near || way.at(-1).y > 1e-3 || shrinks >= 1) return;
+        const r = -Math.log1p(-shrinks), straight = way.filter(({y}) => y < 1e-3), [a, b] = [straight[0], straight.at(-1)];
         rates.push(r);
-        if (b.step > a.step) slopes.push(Math.log(a.left / b.left) / (b.step - a.step));
-        for (const step of [near.step, steps]) {
-          const left = near.left * Math.exp(-r * (step - near.step));
-          curve.push({step, left, method: "predicted rate r", run: `b${run}`});
+        if (b.x > a.x) slopes.push(Math.log(a.y / b.y) / (b.x - a.x));
+        for (const x of [near.x, steps]) {
+          curve.push({x, y: near.y * Math.exp(-r * (x - near.x)), by: "predicted rate r", piece: `b${run}`});
         }
       });
       const proof = eta * task.beta1 * d_h / 2;
-      for (const step of [0, steps]) curve.push({step, left: first * Math.exp(-proof * step), method: "rate in the proof", run: "c"});
+      for (const x of [0, steps]) curve.push({x, y: first * Math.exp(-proof * x), by: "rate in the proof", piece: "c"});
       const span = values => [...new Set([Math.min(...values), Math.max(...values)].map(v => fixed(v)))].join(" to ");
       return {
         datasets: {curve},

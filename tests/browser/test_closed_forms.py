@@ -1148,7 +1148,7 @@ def test_descents_come_down_at_the_librarys_rate(forms):
         for run, (X, Y) in enumerate(drawn):
             name, zero = f"{c} {start} {N} {run}", np.zeros(d_h)
             weights = s6.S6Weights(start * X, np.column_stack([start * Y, zero]), zero, zero)
-            found = {row["step"]: row["left"] for row in rows if row["run"] == f"a{run}"}
+            found = {row["x"]: row["y"] for row in rows if row["piece"] == f"a{run}"}
             try:
                 path = s6.descend(weights, known, eta, steps, every=every)
             except FloatingPointError:
@@ -1157,7 +1157,7 @@ def test_descents_come_down_at_the_librarys_rate(forms):
             kept = [k for k, far in enumerate(path.distances) if (path.distances[: k + 1] > 1e-10).all()]
             assert list(found) == [every * k for k in kept]
             np.testing.assert_allclose(list(found.values()), path.distances[kept], rtol=1e-6, atol=1e-12, err_msg=name)
-            line = [(row["step"], row["left"]) for row in rows if row["run"] == f"b{run}"]
+            line = [(row["x"], row["y"]) for row in rows if row["piece"] == f"b{run}"]
             if line:
                 (near, left), (last, end) = line
                 rates.append(s6.rate(path.weights, known, eta))
@@ -1165,7 +1165,7 @@ def test_descents_come_down_at_the_librarys_rate(forms):
                 assert left == found[near] < 0.1
                 assert np.log(left / end) / (last - near) == pytest.approx(rates[-1], rel=1e-6)
                 predicted += 1
-        proof = [row["left"] for row in rows if row["run"] == "c"]
+        proof = [row["y"] for row in rows if row["piece"] == "c"]
         assert np.log(proof[0] / proof[1]) / steps == pytest.approx(eta * known.beta1 * d_h / 2, rel=1e-6)
         assert (f"{lost} of 3 descents diverge" in figure["readout"]) == (lost > 0)
         if "predicted" in figure["readout"]:
