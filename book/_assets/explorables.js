@@ -912,10 +912,10 @@ window.icl = (() => {
         const at = u / step, k = Math.floor(at);
         return k + 1 < density.length ? (density[k] + (at - k) * (density[k + 1] - density[k])) / peak : 0;
       };
-      for (const t of grid) {
-        curve.push({t, value: many(t / s), curve: "density of eigenvalues"});
-        curve.push({t, value: value(p, t / s), curve: "made for this variance"});
-        curve.push({t, value: reads ? value(own, t / s) : value(p, r * t / s), curve: "the gated heads"});
+      for (const x of grid) {
+        curve.push({x, y: many(x / s), by: "density of eigenvalues"});
+        curve.push({x, y: value(p, x / s), by: "made for this variance"});
+        curve.push({x, y: reads ? value(own, x / s) : value(p, r * x / s), by: "the gated heads"});
       }
       const risk = reads ? ownRisk : rescaledRisk(p, moments, r), ln = Math.log(risk).toFixed(2);
       const gate = reads ? "A gate that reads tr H divides by the prompt's own scale" : free ?

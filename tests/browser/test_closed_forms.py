@@ -589,7 +589,7 @@ def test_gated_experts_draw_the_librarys_curves(forms):
             "the gated heads": value(t / s, own.polynomial) if reads else value(r * t / s, p),
         }
         for name, values in expected.items():
-            found = [(row["t"], row["value"]) for row in drawn["datasets"]["curve"] if row["curve"] == name]
+            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == name]
             np.testing.assert_allclose(
                 found, np.column_stack([t, values]), rtol=1e-9, atol=1e-12, err_msg=f"{name} {s}"
             )
