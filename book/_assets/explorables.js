@@ -1160,10 +1160,10 @@ window.icl = (() => {
     /* Three steps chosen by hand: the risk after each, beside what is known. */
     threeSteps({a0, a1, a2}, {known, moments, floor, highest}) {
       const a = [a0, a1, a2], risks = stepRisks(a, moments), end = Math.log(risks[3]), times = risks[3] / floor[3];
-      const own = risks.map((risk, layer) => ({layer, value: Math.log(risk), method: "your steps", each: "your steps"}));
+      const own = risks.map((risk, x) => ({x, y: Math.log(risk), by: "your steps", piece: 0}));
       const ln = risks.slice(1).map(risk => Math.log(risk).toFixed(2));
       return {
-        datasets: {curve: [...known, ...own], stars: end <= highest ? [{layer: 3, value: end, method: "your steps"}] : []},
+        datasets: {curve: [...known, ...own], stars: end <= highest ? [{x: 3, y: end, by: "your steps"}] : []},
         readout: `With the steps ${a.map(step => step.toFixed(2)).join(", ")} the ln of the risk is ${ln[0]} after one ` +
           `layer, ${ln[1]} after two and ${ln[2]} after three. There the risk is ${times < 10 ? times.toFixed(3) : fixed(times)} times ` +
           `the floor's, whose ln is ${Math.log(floor[3]).toFixed(2)}.`,

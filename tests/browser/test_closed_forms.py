@@ -606,7 +606,7 @@ def test_three_steps_leave_the_librarys_risks(forms):
     is known is drawn as it was given, and a star above the picture is left out.
     """
     floor = polynomial_floor.optimal_risks(5, 20, 3)
-    given = [{"layer": 0, "value": 1.0, "method": "known", "each": "known"}]
+    given = [{"x": 0, "y": 1.0, "by": "known", "piece": 0}]
     constants = {"known": given, "floor": floor.tolist(), "highest": 2.0}
     constants["moments"] = polynomial_floor.wishart_moments(5, 20, 6).tolist()
     best = polynomial_floor.optimal_steps(5, 20, 3).tolist()
@@ -620,11 +620,11 @@ def test_three_steps_leave_the_librarys_risks(forms):
         risks = lfom.table_risks(np.eye(3), 5, 20, np.array(a))
         rows, stars = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
         assert rows[:1] == given
-        found = [(row["layer"], row["value"]) for row in rows[1:]]
+        found = [(row["x"], row["y"]) for row in rows[1:]]
         np.testing.assert_allclose(found, list(enumerate(np.log(risks))), rtol=1e-9)
         high = bool(np.log(risks[3]) > 2)
         missing += high
-        assert [(star["layer"], star["value"]) for star in stars] == [found[3]] * (not high)
+        assert [(star["x"], star["y"]) for star in stars] == [found[3]] * (not high)
         times = risks[3] / floor[3]
         shown = [*a, *np.abs(np.log(risks[1:])), times, -np.log(floor[3])]
         assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051, abs=0.0051)
