@@ -912,10 +912,10 @@ window.icl = (() => {
         const at = u / step, k = Math.floor(at);
         return k + 1 < density.length ? (density[k] + (at - k) * (density[k + 1] - density[k])) / peak : 0;
       };
-      for (const t of grid) {
-        curve.push({t, value: many(t / s), curve: "density of eigenvalues"});
-        curve.push({t, value: value(p, t / s), curve: "made for this variance"});
-        curve.push({t, value: reads ? value(own, t / s) : value(p, r * t / s), curve: "the gated heads"});
+      for (const x of grid) {
+        curve.push({x, y: many(x / s), by: "density of eigenvalues"});
+        curve.push({x, y: value(p, x / s), by: "made for this variance"});
+        curve.push({x, y: reads ? value(own, x / s) : value(p, r * x / s), by: "the gated heads"});
       }
       const risk = reads ? ownRisk : rescaledRisk(p, moments, r), ln = Math.log(risk).toFixed(2);
       const gate = reads ? "A gate that reads tr H divides by the prompt's own scale" : free ?
@@ -1124,8 +1124,8 @@ window.icl = (() => {
       const at = table => table[sizes.indexOf(d)][ratios.indexOf(ratio)], curve = [], shared = at(floor), told = at(own);
       const last = shared.length - 1, limit = limitRisks(1 / ratio, last);
       const lines = {"polynomial floor": shared, "preconditioned CG": told, "floor in high dimension": limit};
-      for (const [method, values] of Object.entries(lines)) {
-        values.forEach((left, layer) => curve.push({layer, left, method}));
+      for (const [by, values] of Object.entries(lines)) {
+        values.forEach((y, x) => curve.push({x, y, by}));
       }
       const percent = left => `${fixed(100 * left)}%`;
       return {
@@ -1160,10 +1160,10 @@ window.icl = (() => {
     /* Three steps chosen by hand: the risk after each, beside what is known. */
     threeSteps({a0, a1, a2}, {known, moments, floor, highest}) {
       const a = [a0, a1, a2], risks = stepRisks(a, moments), end = Math.log(risks[3]), times = risks[3] / floor[3];
-      const own = risks.map((risk, layer) => ({layer, value: Math.log(risk), method: "your steps", each: "your steps"}));
+      const own = risks.map((risk, x) => ({x, y: Math.log(risk), by: "your steps", piece: 0}));
       const ln = risks.slice(1).map(risk => Math.log(risk).toFixed(2));
       return {
-        datasets: {curve: [...known, ...own], stars: end <= highest ? [{layer: 3, value: end, method: "your steps"}] : []},
+        datasets: {curve: [...known, ...own], stars: end <= highest ? [{x: 3, y: end, by: "your steps"}] : []},
         readout: `With the steps ${a.map(step => step.toFixed(2)).join(", ")} the ln of the risk is ${ln[0]} after one ` +
           `layer, ${ln[1]} after two and ${ln[2]} after three. There the risk is ${times < 10 ? times.toFixed(3) : fixed(times)} times ` +
           `the floor's, whose ln is ${Math.log(floor[3]).toFixed(2)}.`,
@@ -1243,26 +1243,25 @@ window.icl = (() => {
         const end = descendGrams({XX: scaled(XX), YY: scaled(YY), K: scaled(K)}, task, eta, steps, (k, step) => {
           if (step % every) return false;
           const left = bowlDistance(k, task);
-          if (left < 1e6 && left > 1e-10) way.push({step, left, method: "descent, five starts", run: `a${run}`});
+          if (left < 1e6 && left > 1e-10) way.push({x: step, y: left, by: "descent, five starts", piece: `a${run}`});
           return !(left < 1e6 && left > 1e-10);
         });
         curve.push(...way);
-        first += way[0].left / starts.length;
-        const done = bowlDistance(end.K, task), near = way.find(({left}) => left < 0.1);
+        first += way[0].y / starts.length;
+        const done = bowlDistance(end.K, task), near = way.find(({y}) => y < 0.1);
         worst = Math.max(worst, done);
         if (!(done < 1e6)) { lost++; return; }
         const shrinks = eta * task.beta1 * (leastOfBlock(end.XX, d + 1, d) + leastOfBlock(end.YY, d, d));
-        if (!near || way.at(-1).left > 1e-3 || shrinks >= 1) return;
-        const r = -Math.log1p(-shrinks), straight = way.filter(({left}) => left < 1e-3), [a, b] = [straight[0], straight.at(-1)];
+        if (!near || way.at(-1).y > 1e-3 || shrinks >= 1) return;
+        const r = -Math.log1p(-shrinks), straight = way.filter(({y}) => y < 1e-3), [a, b] = [straight[0], straight.at(-1)];
         rates.push(r);
-        if (b.step > a.step) slopes.push(Math.log(a.left / b.left) / (b.step - a.step));
-        for (const step of [near.step, steps]) {
-          const left = near.left * Math.exp(-r * (step - near.step));
-          curve.push({step, left, method: "predicted rate r", run: `b${run}`});
+        if (b.x > a.x) slopes.push(Math.log(a.y / b.y) / (b.x - a.x));
+        for (const x of [near.x, steps]) {
+          curve.push({x, y: near.y * Math.exp(-r * (x - near.x)), by: "predicted rate r", piece: `b${run}`});
         }
       });
       const proof = eta * task.beta1 * d_h / 2;
-      for (const step of [0, steps]) curve.push({step, left: first * Math.exp(-proof * step), method: "rate in the proof", run: "c"});
+      for (const x of [0, steps]) curve.push({x, y: first * Math.exp(-proof * x), by: "rate in the proof", piece: "c"});
       const span = values => [...new Set([Math.min(...values), Math.max(...values)].map(v => fixed(v)))].join(" to ");
       return {
         datasets: {curve},

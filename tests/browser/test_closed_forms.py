@@ -589,7 +589,7 @@ def test_gated_experts_draw_the_librarys_curves(forms):
             "the gated heads": value(t / s, own.polynomial) if reads else value(r * t / s, p),
         }
         for name, values in expected.items():
-            found = [(row["t"], row["value"]) for row in drawn["datasets"]["curve"] if row["curve"] == name]
+            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == name]
             np.testing.assert_allclose(
                 found, np.column_stack([t, values]), rtol=1e-9, atol=1e-12, err_msg=f"{name} {s}"
             )
@@ -606,7 +606,7 @@ def test_three_steps_leave_the_librarys_risks(forms):
     is known is drawn as it was given, and a star above the picture is left out.
     """
     floor = polynomial_floor.optimal_risks(5, 20, 3)
-    given = [{"layer": 0, "value": 1.0, "method": "known", "each": "known"}]
+    given = [{"x": 0, "y": 1.0, "by": "known", "piece": 0}]
     constants = {"known": given, "floor": floor.tolist(), "highest": 2.0}
     constants["moments"] = polynomial_floor.wishart_moments(5, 20, 6).tolist()
     best = polynomial_floor.optimal_steps(5, 20, 3).tolist()
@@ -620,11 +620,11 @@ def test_three_steps_leave_the_librarys_risks(forms):
         risks = lfom.table_risks(np.eye(3), 5, 20, np.array(a))
         rows, stars = drawn["datasets"]["curve"], drawn["datasets"]["stars"]
         assert rows[:1] == given
-        found = [(row["layer"], row["value"]) for row in rows[1:]]
+        found = [(row["x"], row["y"]) for row in rows[1:]]
         np.testing.assert_allclose(found, list(enumerate(np.log(risks))), rtol=1e-9)
         high = bool(np.log(risks[3]) > 2)
         missing += high
-        assert [(star["layer"], star["value"]) for star in stars] == [found[3]] * (not high)
+        assert [(star["x"], star["y"]) for star in stars] == [found[3]] * (not high)
         times = risks[3] / floor[3]
         shown = [*a, *np.abs(np.log(risks[1:])), times, -np.log(floor[3])]
         assert numbers(drawn["readout"]) == pytest.approx(shown, rel=0.0051, abs=0.0051)
@@ -707,7 +707,7 @@ def test_the_price_of_sharing_is_what_it_was_given(forms):
         }
         rows = drawn["datasets"]["curve"]
         for name, values in expected.items():
-            found = [(row["layer"], row["left"]) for row in rows if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in rows if row["by"] == name]
             np.testing.assert_allclose(found, list(enumerate(values)), rtol=1e-9)
         assert len(rows) == 3 * (layers + 1)
         shared, told, limit = expected.values()
@@ -1148,7 +1148,7 @@ def test_descents_come_down_at_the_librarys_rate(forms):
         for run, (X, Y) in enumerate(drawn):
             name, zero = f"{c} {start} {N} {run}", np.zeros(d_h)
             weights = s6.S6Weights(start * X, np.column_stack([start * Y, zero]), zero, zero)
-            found = {row["step"]: row["left"] for row in rows if row["run"] == f"a{run}"}
+            found = {row["x"]: row["y"] for row in rows if row["piece"] == f"a{run}"}
             try:
                 path = s6.descend(weights, known, eta, steps, every=every)
             except FloatingPointError:
@@ -1157,7 +1157,7 @@ def test_descents_come_down_at_the_librarys_rate(forms):
             kept = [k for k, far in enumerate(path.distances) if (path.distances[: k + 1] > 1e-10).all()]
             assert list(found) == [every * k for k in kept]
             np.testing.assert_allclose(list(found.values()), path.distances[kept], rtol=1e-6, atol=1e-12, err_msg=name)
-            line = [(row["step"], row["left"]) for row in rows if row["run"] == f"b{run}"]
+            line = [(row["x"], row["y"]) for row in rows if row["piece"] == f"b{run}"]
             if line:
                 (near, left), (last, end) = line
                 rates.append(s6.rate(path.weights, known, eta))
@@ -1165,7 +1165,7 @@ def test_descents_come_down_at_the_librarys_rate(forms):
                 assert left == found[near] < 0.1
                 assert np.log(left / end) / (last - near) == pytest.approx(rates[-1], rel=1e-6)
                 predicted += 1
-        proof = [row["left"] for row in rows if row["run"] == "c"]
+        proof = [row["y"] for row in rows if row["piece"] == "c"]
         assert np.log(proof[0] / proof[1]) / steps == pytest.approx(eta * known.beta1 * d_h / 2, rel=1e-6)
         assert (f"{lost} of 3 descents diverge" in figure["readout"]) == (lost > 0)
         if "predicted" in figure["readout"]:
