@@ -832,7 +832,7 @@ def _describe_curve(name: str, curve: pd.DataFrame, size: float) -> str:
     """
     if "piece" in curve and (count := curve["piece"].nunique()) > 1:
         return f"{name}: {count} lines between {curve['y'].min():.3g} and {curve['y'].max():.3g}."
-    x, y = (curve.sort_values("x", kind="stable")[column].to_numpy() for column in "xy")
+    x, y = (curve.sort_values("x", kind="stable")[column].to_numpy() + 0.0 for column in "xy")  # -0 becomes 0
     first, last, low, high = y[0], y[-1], y.argmin(), y.argmax()
     steps, width = np.diff(y), np.ptp(y)
     still = 1e-9 * max(size, 1e-300)
