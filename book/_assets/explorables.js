@@ -958,10 +958,10 @@ window.icl = (() => {
       const v = 10 ** log_v, widths = edges.slice(1).map((edge, i) => edge - (i ? edges[i] : 0));
       const {heights, errors} = bandErrors(widths, [slow, middling, quick, fast], v), curve = [];
       heights.forEach((height, i) => {
-        for (const u of [edges[i], edges[i + 1]]) curve.push({u, level: Math.max(height, 0.011), of: "the drift"});
+        for (const u of [edges[i], edges[i + 1]]) curve.push({x: u, y: Math.max(height, 0.011), by: "the drift"});
       });
-      for (const [of, error] of Object.entries(errors)) {
-        for (const u of [edges[0], edges.at(-1)]) curve.push({u, level: error + v, of});
+      for (const [by, error] of Object.entries(errors)) {
+        for (const x of [edges[0], edges.at(-1)]) curve.push({x, y: error + v, by});
       }
       const said = Object.entries(errors).map(([of, error]) => `${of} ${(100 * error).toFixed(1)}%`).join("; ");
       return {

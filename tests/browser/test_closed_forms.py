@@ -766,8 +766,8 @@ def test_a_drawn_spectrum_draws_the_librarys_levels(forms):
         errors = {m: error(f, ones, sigma_y=np.sqrt(10 * v)) / 10 for m, error in readers.items()}
         rows = drawn["datasets"]["curve"]
         for name, error in errors.items():
-            assert [row["level"] for row in rows if row["of"] == name] == pytest.approx([error + v] * 2, rel=1e-9)
-        steps = [row["level"] for row in rows if row["of"] == "the drift"]
+            assert [row["y"] for row in rows if row["by"] == name] == pytest.approx([error + v] * 2, rel=1e-9)
+        steps = [row["y"] for row in rows if row["by"] == "the drift"]
         assert steps == pytest.approx(np.repeat(height.clip(0.011), 2), rel=1e-9)
         shown = [100 * error for error in errors.values()]
         ratios = [errors["Kalman"] / errors["smoother"], errors["gates of the key"] / errors["Kalman"]]
