@@ -1349,15 +1349,15 @@ window.icl = (() => {
         "ridge regression": ridge[lengths.indexOf(N)][sigmas.indexOf(sigma)],
       });
       const found = sigmas.map(at), worse = found.findIndex(risk => risk["LMS"] > risk["S6, trained for the noise"]);
-      for (const method of Object.keys(found[0])) {
-        sigmas.forEach((sigma, i) => curve.push({sigma, loss: found[i][method], method}));
+      for (const by of Object.keys(found[0])) {
+        sigmas.forEach((sigma, i) => curve.push({x: sigma, y: found[i][by], by}));
       }
       const back = found.findIndex((risk, i) => i > worse && risk["LMS"] <= risk["S6, trained for the noise"]);
       const to = back < 0 ? null : fixed(sigmas[back - 1]), from = worse > 0 ? `from a noise of ${fixed(sigmas[worse])}` : null;
       const where = from ? `${from} ${to ? `to ${to}` : "on"}` : to ? `up to a noise of ${to}` : "at any noise drawn here";
       const one = at(1), said = Object.entries(one).map(([method, risk]) => `${method} ${fixed(risk)}`).join("; ");
       return {
-        datasets: {curve, stars: worse < 0 ? [] : [{sigma: sigmas[worse], loss: found[worse]["LMS"], method: "LMS"}]},
+        datasets: {curve, stars: worse < 0 ? [] : [{x: sigmas[worse], y: found[worse]["LMS"], by: "LMS"}]},
         readout: (worse < 0 ? `LMS at this step is better than averaging up to a noise of ${fixed(sigmas.at(-1))}. ` :
           `Averaging is better than LMS at this step ${where}. `) +
           `Risks at a noise of 1: ${said}.`,

@@ -1340,10 +1340,10 @@ def test_noisy_labels_draw_the_librarys_risks(forms):
         }
         assert expected["LMS"][0] == pytest.approx(s6.lms_loss(d, N, step / (d + 2)), rel=1e-9)
         for name, risks in expected.items():
-            found = [(row["sigma"], row["loss"]) for row in drawn["datasets"]["curve"] if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == name]
             np.testing.assert_allclose(found, np.column_stack([sigmas, risks]), rtol=1e-6, err_msg=f"{name} {N} {step}")
         worse = np.flatnonzero(expected["LMS"] > expected["S6, trained for the noise"])
-        stars = [(star["sigma"], star["method"]) for star in drawn["datasets"]["stars"]]
+        stars = [(star["x"], star["by"]) for star in drawn["datasets"]["stars"]]
         assert stars == [(sigmas[k], "LMS") for k in worse[:1]]
         # Where averaging is better: it is one stretch of noises.
         assert len(worse) == 0 or (np.diff(worse) == 1).all()
