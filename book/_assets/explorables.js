@@ -1041,7 +1041,7 @@ window.icl = (() => {
       const ends = [grid[0], grid.at(-1)], kept = p => Math.min(Math.max(p, ends[0]), ends[1]);
       const curve = [];
       for (const p of grid) {
-        curve.push({p, reads: kept(reads(p)), method: "the gauge reads"}, {p, reads: p, method: "what it believed"});
+        curve.push({x: p, y: kept(reads(p)), by: "the gauge reads"}, {x: p, y: p, by: "what it believed"});
       }
       let [low, high] = ends;
       for (let i = 0; i < 60; i++) {
@@ -1051,7 +1051,7 @@ window.icl = (() => {
       const rest = (low + high) / 2, left = leftByGatesAt(rest, {d, s, v, told: assumed}, lengths);
       const best = fastWeightErrors(d, s, v, lengths).Longhorn;
       return {
-        datasets: {curve, stars: [{p: rest, reads: rest, method: "the gauge reads"}]},
+        datasets: {curve, stars: [{x: rest, y: rest, by: "the gauge reads"}]},
         readout: `At s = ${s.toPrecision(3)} and v = ${v}, told a noise of ${fixed(assumed)}, the gauge comes to rest at ` +
           `p = ${fixed(rest)}. There the layer leaves ${fixed(left)} of the signal; the best layer for this speed leaves ` +
           `${fixed(best)}.`,

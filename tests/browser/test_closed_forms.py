@@ -887,12 +887,12 @@ def test_a_gauge_reads_what_the_library_says(forms):
             return left(p) + v * (1 - told)
 
         for p in grid:
-            row = next(r for r in drawn["datasets"]["curve"] if r["p"] == p and r["method"] == "the gauge reads")
-            assert row["reads"] == pytest.approx(np.clip(reads(p), grid[0], grid[-1]), rel=1e-6)
+            row = next(r for r in drawn["datasets"]["curve"] if r["x"] == p and r["by"] == "the gauge reads")
+            assert row["y"] == pytest.approx(np.clip(reads(p), grid[0], grid[-1]), rel=1e-6)
         rest = grid[0] if reads(grid[0]) < grid[0] else grid[-1]
         if reads(grid[0]) > grid[0] and reads(grid[-1]) < grid[-1]:
             rest = optimize.brentq(lambda p, reads=reads: reads(p) - p, grid[0], grid[-1])
-        assert drawn["datasets"]["stars"][0]["p"] == pytest.approx(rest, rel=1e-6)
+        assert drawn["datasets"]["stars"][0]["x"] == pytest.approx(rest, rel=1e-6)
         best = fast_weights.best_unit_delta(law).p
         assert numbers(drawn["readout"]) == pytest.approx([s, v, v * told, rest, left(rest), best], rel=0.0051)
 
