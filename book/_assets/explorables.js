@@ -976,10 +976,10 @@ window.icl = (() => {
     cheapCovariance({log_s, v}, {shares}) {
       const s = 10 ** log_s, floor = kalmanLargeD(s, v), top = epsDelta(s, v), curve = [];
       for (const share of shares) {
-        curve.push({share, times: epsBlocks(share, s, v) / floor, method: "blocks"});
-        curve.push({share, times: epsLowRank(share / 2, s, v) / floor, method: "best known directions"});
-        curve.push({share, times: top / floor, method: "Longhorn"});
-        curve.push({share, times: 1, method: "Kalman"});
+        curve.push({x: share, y: epsBlocks(share, s, v) / floor, by: "blocks"});
+        curve.push({x: share, y: epsLowRank(share / 2, s, v) / floor, by: "best known directions"});
+        curve.push({x: share, y: top / floor, by: "Longhorn"});
+        curve.push({x: share, y: 1, by: "Kalman"});
       }
       const gain = eps => fixed(100 * (top - eps) / (top - floor));
       return {

@@ -733,7 +733,7 @@ def test_a_cheaper_covariance_draws_the_librarys_curves(forms):
                 "Kalman": 1.0,
             }
             rows = drawn["datasets"]["curve"]
-            found = {row["method"]: row["times"] for row in rows if row["share"] == share}
+            found = {row["by"]: row["y"] for row in rows if row["x"] == share}
             assert found == pytest.approx(expected, rel=1e-6)
         errors = [
             curve(share, s, v)
