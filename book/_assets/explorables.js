@@ -958,10 +958,10 @@ window.icl = (() => {
       const v = 10 ** log_v, widths = edges.slice(1).map((edge, i) => edge - (i ? edges[i] : 0));
       const {heights, errors} = bandErrors(widths, [slow, middling, quick, fast], v), curve = [];
       heights.forEach((height, i) => {
-        for (const u of [edges[i], edges[i + 1]]) curve.push({u, level: Math.max(height, 0.011), of: "the drift"});
+        for (const u of [edges[i], edges[i + 1]]) curve.push({x: u, y: Math.max(height, 0.011), by: "the drift"});
       });
-      for (const [of, error] of Object.entries(errors)) {
-        for (const u of [edges[0], edges.at(-1)]) curve.push({u, level: error + v, of});
+      for (const [by, error] of Object.entries(errors)) {
+        for (const x of [edges[0], edges.at(-1)]) curve.push({x, y: error + v, by});
       }
       const said = Object.entries(errors).map(([of, error]) => `${of} ${(100 * error).toFixed(1)}%`).join("; ");
       return {
@@ -976,10 +976,10 @@ window.icl = (() => {
     cheapCovariance({log_s, v}, {shares}) {
       const s = 10 ** log_s, floor = kalmanLargeD(s, v), top = epsDelta(s, v), curve = [];
       for (const share of shares) {
-        curve.push({share, times: epsBlocks(share, s, v) / floor, method: "blocks"});
-        curve.push({share, times: epsLowRank(share / 2, s, v) / floor, method: "best known directions"});
-        curve.push({share, times: top / floor, method: "Longhorn"});
-        curve.push({share, times: 1, method: "Kalman"});
+        curve.push({x: share, y: epsBlocks(share, s, v) / floor, by: "blocks"});
+        curve.push({x: share, y: epsLowRank(share / 2, s, v) / floor, by: "best known directions"});
+        curve.push({x: share, y: top / floor, by: "Longhorn"});
+        curve.push({x: share, y: 1, by: "Kalman"});
       }
       const gain = eps => fixed(100 * (top - eps) / (top - floor));
       return {
@@ -1041,7 +1041,7 @@ window.icl = (() => {
       const ends = [grid[0], grid.at(-1)], kept = p => Math.min(Math.max(p, ends[0]), ends[1]);
       const curve = [];
       for (const p of grid) {
-        curve.push({p, reads: kept(reads(p)), method: "the gauge reads"}, {p, reads: p, method: "what it believed"});
+        curve.push({x: p, y: kept(reads(p)), by: "the gauge reads"}, {x: p, y: p, by: "what it believed"});
       }
       let [low, high] = ends;
       for (let i = 0; i < 60; i++) {
@@ -1051,7 +1051,7 @@ window.icl = (() => {
       const rest = (low + high) / 2, left = leftByGatesAt(rest, {d, s, v, told: assumed}, lengths);
       const best = fastWeightErrors(d, s, v, lengths).Longhorn;
       return {
-        datasets: {curve, stars: [{p: rest, reads: rest, method: "the gauge reads"}]},
+        datasets: {curve, stars: [{x: rest, y: rest, by: "the gauge reads"}]},
         readout: `At s = ${s.toPrecision(3)} and v = ${v}, told a noise of ${fixed(assumed)}, the gauge comes to rest at ` +
           `p = ${fixed(rest)}. There the layer leaves ${fixed(left)} of the signal; the best layer for this speed leaves ` +
           `${fixed(best)}.`,
@@ -1348,15 +1348,15 @@ window.icl = (() => {
         "ridge regression": ridge[lengths.indexOf(N)][sigmas.indexOf(sigma)],
       });
       const found = sigmas.map(at), worse = found.findIndex(risk => risk["LMS"] > risk["S6, trained for the noise"]);
-      for (const method of Object.keys(found[0])) {
-        sigmas.forEach((sigma, i) => curve.push({sigma, loss: found[i][method], method}));
+      for (const by of Object.keys(found[0])) {
+        sigmas.forEach((sigma, i) => curve.push({x: sigma, y: found[i][by], by}));
       }
       const back = found.findIndex((risk, i) => i > worse && risk["LMS"] <= risk["S6, trained for the noise"]);
       const to = back < 0 ? null : fixed(sigmas[back - 1]), from = worse > 0 ? `from a noise of ${fixed(sigmas[worse])}` : null;
       const where = from ? `${from} ${to ? `to ${to}` : "on"}` : to ? `up to a noise of ${to}` : "at any noise drawn here";
       const one = at(1), said = Object.entries(one).map(([method, risk]) => `${method} ${fixed(risk)}`).join("; ");
       return {
-        datasets: {curve, stars: worse < 0 ? [] : [{sigma: sigmas[worse], loss: found[worse]["LMS"], method: "LMS"}]},
+        datasets: {curve, stars: worse < 0 ? [] : [{x: sigmas[worse], y: found[worse]["LMS"], by: "LMS"}]},
         readout: (worse < 0 ? `LMS at this step is better than averaging up to a noise of ${fixed(sigmas.at(-1))}. ` :
           `Averaging is better than LMS at this step ${where}. `) +
           `Risks at a noise of 1: ${said}.`,

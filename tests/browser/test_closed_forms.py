@@ -733,7 +733,7 @@ def test_a_cheaper_covariance_draws_the_librarys_curves(forms):
                 "Kalman": 1.0,
             }
             rows = drawn["datasets"]["curve"]
-            found = {row["method"]: row["times"] for row in rows if row["share"] == share}
+            found = {row["by"]: row["y"] for row in rows if row["x"] == share}
             assert found == pytest.approx(expected, rel=1e-6)
         errors = [
             curve(share, s, v)
@@ -766,8 +766,8 @@ def test_a_drawn_spectrum_draws_the_librarys_levels(forms):
         errors = {m: error(f, ones, sigma_y=np.sqrt(10 * v)) / 10 for m, error in readers.items()}
         rows = drawn["datasets"]["curve"]
         for name, error in errors.items():
-            assert [row["level"] for row in rows if row["of"] == name] == pytest.approx([error + v] * 2, rel=1e-9)
-        steps = [row["level"] for row in rows if row["of"] == "the drift"]
+            assert [row["y"] for row in rows if row["by"] == name] == pytest.approx([error + v] * 2, rel=1e-9)
+        steps = [row["y"] for row in rows if row["by"] == "the drift"]
         assert steps == pytest.approx(np.repeat(height.clip(0.011), 2), rel=1e-9)
         shown = [100 * error for error in errors.values()]
         ratios = [errors["Kalman"] / errors["smoother"], errors["gates of the key"] / errors["Kalman"]]
@@ -887,12 +887,12 @@ def test_a_gauge_reads_what_the_library_says(forms):
             return left(p) + v * (1 - told)
 
         for p in grid:
-            row = next(r for r in drawn["datasets"]["curve"] if r["p"] == p and r["method"] == "the gauge reads")
-            assert row["reads"] == pytest.approx(np.clip(reads(p), grid[0], grid[-1]), rel=1e-6)
+            row = next(r for r in drawn["datasets"]["curve"] if r["x"] == p and r["by"] == "the gauge reads")
+            assert row["y"] == pytest.approx(np.clip(reads(p), grid[0], grid[-1]), rel=1e-6)
         rest = grid[0] if reads(grid[0]) < grid[0] else grid[-1]
         if reads(grid[0]) > grid[0] and reads(grid[-1]) < grid[-1]:
             rest = optimize.brentq(lambda p, reads=reads: reads(p) - p, grid[0], grid[-1])
-        assert drawn["datasets"]["stars"][0]["p"] == pytest.approx(rest, rel=1e-6)
+        assert drawn["datasets"]["stars"][0]["x"] == pytest.approx(rest, rel=1e-6)
         best = fast_weights.best_unit_delta(law).p
         assert numbers(drawn["readout"]) == pytest.approx([s, v, v * told, rest, left(rest), best], rel=0.0051)
 
@@ -1340,10 +1340,10 @@ def test_noisy_labels_draw_the_librarys_risks(forms):
         }
         assert expected["LMS"][0] == pytest.approx(s6.lms_loss(d, N, step / (d + 2)), rel=1e-9)
         for name, risks in expected.items():
-            found = [(row["sigma"], row["loss"]) for row in drawn["datasets"]["curve"] if row["method"] == name]
+            found = [(row["x"], row["y"]) for row in drawn["datasets"]["curve"] if row["by"] == name]
             np.testing.assert_allclose(found, np.column_stack([sigmas, risks]), rtol=1e-6, err_msg=f"{name} {N} {step}")
         worse = np.flatnonzero(expected["LMS"] > expected["S6, trained for the noise"])
-        stars = [(star["sigma"], star["method"]) for star in drawn["datasets"]["stars"]]
+        stars = [(star["x"], star["by"]) for star in drawn["datasets"]["stars"]]
         assert stars == [(sigmas[k], "LMS") for k in worse[:1]]
         # Where averaging is better: it is one stretch of noises.
         assert len(worse) == 0 or (np.diff(worse) == 1).all()
