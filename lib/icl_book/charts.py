@@ -63,32 +63,6 @@ METHODS: dict[str, str] = {
 #: Sequential colours for an ordered set of lines (drift slow to fast, say), light to dark with changing hue. Any two
 #: differ by at least 20 in CIELAB, also under red-green colour blindness.
 SEQUENCE = ("#6ab350", "#1fa08e", "#2a78b8", "#45359a", "#250733")
-#: Axes of the running figure of Parts I to IV, so that readers recognise it.
-BY_EXAMPLES: dict[str, Any] = {
-    "x_title": "examples in the prompt",
-    "y_title": "error, relative to always predicting 0",
-    "log_x": True,
-    "y_domain": (-0.02, 1.1),
-}
-BY_LAYERS: dict[str, Any] = {
-    "x_title": "layers, or steps",
-    "y_title": "ln of the population risk",
-    "y_domain": (-7.0, 2.0),
-}
-BY_LENGTH: dict[str, Any] = {
-    "x_title": "examples in the prompt, N",
-    "y_title": "population risk, half the mean squared error",
-    "log_x": True,
-    "log_y": True,
-    "y_domain": (0.005, 5.0),
-}
-BY_DRIFT: dict[str, Any] = {
-    "x_title": "s = d (1 − γ²), dimensions over memory",
-    "y_title": "error, in multiples of the floor",
-    "log_x": True,
-    "log_y": True,
-    "y_domain": (0.95, 10.0),
-}
 #: The font that measures and draws every text of a figure; its files lie in `fonts`.
 _FONT = "Chart Sans, sans-serif"
 _FONTS = Path(__file__).with_name("fonts")
@@ -449,21 +423,6 @@ def _label_positions(data: pd.DataFrame, limits: tuple[float, float], log: bool)
 
 def _data_source(table: pd.DataFrame, name: str | None) -> Any:
     return table if name is None else altair.Data(name=name, values=table.to_dict(orient="records"))
-
-
-def lines(data, *, x, y, by, points=None, stars=None, labels="direct", height=320, each=None, **rest):  # type: ignore
-    """To be replaced by :func:`curves`."""
-    pairs = lambda g: (g[x].to_numpy(), g[y].to_numpy())  # noqa: E731
-    groups = dict(list(data.groupby(by, sort=False)))
-    ys = {n: [pairs(p) for _, p in g.groupby(each, sort=False)] if each else pairs(g) for n, g in groups.items()}
-    bands = {n: (g["low"], g["high"]) for n, g in groups.items()} if "low" in data else None
-    over = (
-        {n: (*pairs(g), *([g["bar"] / 2] if "bar" in g else [])) for n, g in points.groupby(by, sort=False)}
-        if points is not None
-        else None
-    )
-    best = {n: pairs(g) for n, g in stars.groupby(by, sort=False)} if stars is not None else {}
-    return curves([], ys, points=over, best=best, bands=bands, direct=labels == "direct", **rest)
 
 
 def _x_axis(values: pd.Series, title: str, *, log: bool) -> altair.X:
