@@ -73,7 +73,7 @@ def _figure(node: Any, line: int, known: dict[str, ast.expr]) -> Figure:
     axes = {name: arguments[name] if isinstance(arguments.get(name), str) else None for name in names}
     title = arguments.get("title")
     measured = "value_title" if "value_title" in names else names[-1]
-    limits = any(arguments.get(name, ()) not in ((), None) for name in ("floors", "best"))
+    limits = any(arguments.get(name, ()) not in ((), None) for name in ("floors", "stars", "best"))
     return Figure(line, title if isinstance(title, str) else COMPUTED, axes, axes[measured] or "", limits)
 
 
