@@ -513,15 +513,6 @@ def test_query_errors_without_anything_to_learn():
     assert not filtering.query_errors(x, dark).any()
 
 
-def test_query_errors_refuse_weights_with_a_covariance():
-    """A stationary task whose weights have another covariance than the identity is refused, not given the identity's
-    error.
-    """
-    task = StationaryRegression(d=2, n=3, Sigma_w=np.diag([4.0, 1.0]))
-    with pytest.raises(ValueError, match="Sigma_w must be the identity"):
-        filtering.query_errors(np.ones((2, 4, 2)), task)
-
-
 @functools.cache
 def simulated(gamma):
     """(prompts, floor at their queries) of a small task, 50,000 of them."""

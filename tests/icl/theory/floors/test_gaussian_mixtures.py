@@ -117,15 +117,6 @@ def test_shared_weights_are_a_heavy_ball(task):
         assert end.fun >= risk * (1 - 1e-6)
 
 
-def test_other_dimensions_and_readings_are_refused():
-    with pytest.raises(ValueError, match="task must have d = 1 here, got d = 2"):
-        gaussian_mixtures.least_over_components(GaussianComponents(2, 3, [0.0], [1.0]), 2)
-    with pytest.raises(ValueError, match="task must have a component a prompt and n >= 2"):
-        gaussian_mixtures.input_nodes(TOKENS)
-    with pytest.raises(ValueError, match="nodes must be at most 170, got 171"):
-        gaussian_mixtures.input_nodes(PAPER, 171)
-
-
 def test_one_quadrature_of_the_density():
     """The risk of answering 0 and one layer's floor by adaptive quadrature over h; 1e-7: no sums of moments."""
     task = GaussianComponents(1, 5, [1.0], [0.5])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl.profile import make_generator
-from icl.tasks import DriftingRegression, Mixture, Noisy, SmoothDrift, StationaryRegression
+from icl.tasks import DriftingRegression, Mixture, Noisy, SmoothDrift
 from icl.tasks.drifts import ar2
 from icl.tasks.noise import noise_level
 from icl.theory import floors
@@ -115,15 +115,6 @@ def test_errors_lie_between_nothing_and_the_zero_predictor(d, n, sigma_y, scale)
     found = joint.label_errors(x, task)
     assert (found >= 0).all()
     assert (found <= np.diag(task.weight_kernel()) * (x**2).sum(-1) * (1 + 1e-9)).all()
-
-
-@pytest.mark.usefixtures("as_installed")
-def test_labels_that_are_known_already_are_refused():
-    still = StationaryRegression(1, 3)
-    with pytest.raises(ValueError, match="labels must not follow from those before them"):
-        joint.label_errors(inputs(still, 2), still)
-    with pytest.raises(ValueError, match="last must be at most the 9 positions of the tasks, got 10"):
-        joint.misspecified_errors(inputs(TASKS[0]), TASKS[:1], kernel=np.eye(9), noise=0.1, last=10)
 
 
 def one_label_after_another(x, task):

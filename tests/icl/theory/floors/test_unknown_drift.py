@@ -246,17 +246,10 @@ def test_in_many_dimensions_the_genie_is_the_closed_form():
     assert late == pytest.approx(large_d.kalman_floor(law) / law.zero_error, rel=0.03)
 
 
-def test_what_cannot_be_told_is_refused():
+def test_inputs_of_nothing_tell_nothing_of_the_speed():
     x, y, _, _ = prompts(TASK, 1)
-    with pytest.raises(ValueError, match=r"task must have gammas of at most 1 - 1e-8.*got"):
-        ud.bank_predictions(x, y, UnknownDrift(2, 6, [1 - 1e-9], [0.1]))
-    with pytest.raises(ValueError, match=r"p must be at most the weights' variance, 1, got 1\.5"):
-        ud.gates_at(DriftLaw(3, 0.6, 0.8), 1.5)
-    with pytest.raises(ValueError, match=r"laws must have one d, got \[3, 4\]"):
-        ud.best_fixed_unit_delta([DriftLaw(3, 0.5, 0.1), DriftLaw(4, 0.5, 0.1)])
-    dark = np.zeros_like(x)
     still = UnknownDrift(2, 6, TASK.gammas, TASK.steps)
-    found = ud.bank_predictions(dark, 0 * y, still)
+    found = ud.bank_predictions(0 * x, 0 * y, still)
     np.testing.assert_allclose(found.weights, np.broadcast_to(still.weights, found.weights.shape), rtol=1e-12)
     assert not found.y_hat.any()
 

@@ -746,40 +746,6 @@ def test_shifted_tasks_are_the_risk_of_another_tasks_optimum():
     np.testing.assert_allclose(forms.layer_risk(A, trained, lam=0.9), forms.training_error(trained, lam=0.9), rtol=1e-9)
 
 
-def test_stationary_weights_must_be_isotropic():
-    """The theory is for weights with independent, equal coordinates: a stationary task with another Sigma_w is refused.
-
-    Taken silently, diag(4, 1) would be given the error of the identity.
-    """
-    task = StationaryRegression(d=2, n=5, Sigma_w=np.diag([4.0, 1.0]))
-    for function in (
-        forms.training_error,
-        forms.optimum,
-        forms.lambda_tilde,
-        forms.identity_error,
-        forms.xi,
-    ):
-        with pytest.raises(ValueError, match="Sigma_w"):
-            function(task, lam=0.9)
-    for function in (
-        forms.crosstalk,
-        forms.position_weights,
-        forms.position_error,
-        forms.forgetting_by_direction,
-    ):
-        with pytest.raises(ValueError, match="Sigma_w"):
-            function(task)
-    for trained, tested in itertools.permutations((task, StationaryRegression(d=2, n=5))):
-        with pytest.raises(ValueError, match="Sigma_w"):
-            forms.testing_error(trained, tested, lam=0.9, test_lam=0.9)
-    with pytest.raises(ValueError, match="Sigma_w"):
-        forms.layer_risk(np.eye(2), task, lam=0.9)
-    with pytest.raises(ValueError, match="Sigma_w"):
-        forms.zero_predictor(task)
-    with pytest.raises(ValueError, match="Sigma_w"):
-        forms.optimal_forgetting(task)
-
-
 # Statistics
 
 TOTAL = 100_000

@@ -256,8 +256,6 @@ def test_unequal_keys():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match=r"^v must be finite and >= 0 and <= 1e\+06, got"):
-        cc.eps_spread(0.5, 0.5, 1e6 + 0.5)
     law, x = at(3, 0.3), keys(2, 5, 3)
     with pytest.raises(ValueError, match=r"^variances must be one or 3 to match law, got 2"):
         cc.summary_errors(x, law, cc.Frozen((1.0, 2.0)))
@@ -265,7 +263,3 @@ def test_bad_input():
         cc.summary_errors(keys(2, 400, 16), at(16, 0.1), cc.Rounded(4))
     with pytest.raises(ValueError, match=r"^gains must keep all errors within float64"), np.errstate(all="ignore"):
         cc.errors_with_gains(keys(1, 99, 3), 1e9 * keys(1, 99, 3), law)
-    with pytest.raises(ValueError, match=r"^rank must be an integer >= 0"):
-        cc.LowRank(-1)
-    with pytest.raises(ValueError, match=r"^variances must be finite and > 0"):
-        cc.Frozen((0.0,))

@@ -293,19 +293,3 @@ def test_states_are_those_of_other_rooms():
     x = torch.randn((3, n + 1, d), generator=make_generator("states"), dtype=torch.float64).numpy()
     found = spectra.state_space_errors(x, F, Q, h)[0]
     np.testing.assert_allclose(found, floors.linear_drift_errors(x, task), rtol=1e-7)
-
-
-def test_refusals():
-    """What a signature cannot say."""
-    f = spectra.pole_spectrum([0.5], n=64)
-    for poles, match in (([1.0], "inside the unit circle"), ([0.5j], "conjugate pairs"), (["a"], "finite numbers")):
-        with pytest.raises(ValueError, match=match):
-            spectra.pole_spectrum(poles)
-    with pytest.raises(ValueError, match="n must be larger"):
-        spectra.pole_spectrum([0.999], n=64)
-    with pytest.raises(ValueError, match="layer must be one of"):
-        spectra.layer_error(f, 3, layer="mesa")
-    with pytest.raises(ValueError, match="spectral radius"):
-        spectra.state_space_errors(np.zeros((1, 3, 2)), np.eye(1), np.eye(1), np.ones(1))
-    with pytest.raises(ValueError, match="f must be one spectrum"):
-        spectra.filter_error(np.zeros(16), np.ones(2))
