@@ -43,6 +43,17 @@ def close(got, expected, rounding):
     )
 
 
+def covariance(d, seed, white=0.0):
+    """A random covariance with unequal eigenvalues and correlated coordinates, and so much of the identity."""
+    root = np.random.default_rng(seed).normal(size=(d, d))
+    return root @ root.T / d + white * np.eye(d)
+
+
+def task_name(task):
+    """What a case of a test is called by its task."""
+    return f"{type(task).__name__}, gamma = {task.gamma}" if hasattr(task, "gamma") else type(task).__name__
+
+
 def sequences(stream, d, time, batch, *, seed, dtype=torch.float64):
     """Inputs and labels that have nothing to do with each other."""
     generator = make_generator(stream, seed=seed)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial
 from scipy import integrate, optimize
+from shared import covariance
 
 from icl.theory import lfom
 from icl.theory.lfom import _recursion, polynomial_floor
@@ -73,11 +74,6 @@ def wishart(d, n, batch, seed, root=None):
     X = np.random.default_rng(seed).normal(size=(batch, d, n))
     X = X if root is None else root @ X
     return X @ X.swapaxes(1, 2) / n
-
-
-def covariance(d, seed):
-    root = np.random.default_rng(seed).normal(size=(d, d))
-    return root @ root.T / d + 0.1 * np.eye(d)
 
 
 def powers_of(matrix):
@@ -250,7 +246,7 @@ def test_fitted_registers_are_least_squares(d, n, batch, layers):
 
     The register is run in the original coordinates, as it is written, on each prompt.
     """
-    Sigma = covariance(d, 1)
+    Sigma = covariance(d, 1, 0.1)
     root, inverse = powers_of(Sigma)
     H = wishart(d, n, batch, 2, root)
     alpha, gamma = polynomial_floor.fitted_registers(H, Sigma, layers)
@@ -450,7 +446,7 @@ def test_floor_is_cross_fitted_least_squares(batch, kind):
     """Risks and standard errors equal those of a least-squares fit of plain powers, to 1e-9 at four layers; for A the
     identity, Sigma^-1 and a matrix without symmetry; batches even and odd.
     """
-    Sigma = covariance(4, 3)
+    Sigma = covariance(4, 3, 0.1)
     A = {"identity": None, "inverse": np.linalg.inv(Sigma), "any": np.random.default_rng(4).normal(size=(4, 4))}[kind]
     H = wishart(4, 10, batch, 5, powers_of(Sigma)[0])
     expected = halves(H, Sigma, 4, np.eye(4) if A is None else A)
@@ -460,7 +456,7 @@ def test_floor_is_cross_fitted_least_squares(batch, kind):
 
 def test_floor_does_not_change_with_white_coordinates():
     """For A = Sigma^-1 the floor of a sample is that of its whitened prompts; when nothing is left to fit it stays."""
-    Sigma = covariance(4, 6)
+    Sigma = covariance(4, 6, 0.1)
     root, inverse = powers_of(Sigma)
     H = wishart(4, 10, 50, 7, root)
     white = inverse @ H @ inverse
