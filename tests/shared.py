@@ -49,6 +49,13 @@ def covariance(d, seed, white=0.0):
     return root @ root.T / d + white * np.eye(d)
 
 
+def wishart(d, n, batch, seed, root=None, rng=np.random.default_rng):
+    """Curvatures X X'/n of so many prompts; root: (d, d) with Sigma = root root'."""
+    X = rng(seed).normal(size=(batch, d, n))
+    X = X if root is None else root @ X
+    return X @ X.swapaxes(1, 2) / n
+
+
 def task_name(task):
     """What a case of a test is called by its task."""
     return f"{type(task).__name__}, gamma = {task.gamma}" if hasattr(task, "gamma") else type(task).__name__
