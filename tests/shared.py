@@ -10,6 +10,7 @@ from icl.models import untrained
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression, Prompt, StationaryRegression
 from icl.tasks.text import InContextText
+from icl.theory.steady import DriftLaw
 
 
 def started(function, *args):
@@ -47,6 +48,11 @@ def covariance(d, seed, white=0.0):
     """A random covariance with unequal eigenvalues and correlated coordinates, and so much of the identity."""
     root = np.random.default_rng(seed).normal(size=(d, d))
     return root @ root.T / d + white * np.eye(d)
+
+
+def drift_law(d, s, v=0.0):
+    """Weights of variance 1 with d dimensions over memory s and the labels' noise over their signal v."""
+    return DriftLaw(d, np.sqrt(1 - s / d), np.sqrt(s / d), np.sqrt(v * d))
 
 
 def wishart(d, n, batch, seed, root=None, rng=np.random.default_rng):

@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from scipy import optimize
+from shared import drift_law
 
 from icl.theory import floors
 from icl.theory import steady as fw
@@ -82,10 +83,7 @@ def test_limits_of_the_floor():
 def test_many_dimensions():
     """At d = 20,000 gated attention, the delta rule and unit keys are their limits; rtol 1e-3."""
     for s, v in ((0.3, 0.0), (3.0, 0.2)):
-        d = 20_000
-        gamma = np.sqrt(1 - s / d)
-        law = fw.DriftLaw(d, gamma, 1.0, np.sqrt(v * s**-1) * d if v else 0.0)
-        law = fw.DriftLaw(d, gamma, 1.0, np.sqrt(v * d * law.k0))
+        law = drift_law(20_000, s, v)
         np.testing.assert_allclose((law.drift_rate, law.noise_ratio), (s, v), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(fw.best_gla(law).p / law.k0, large_d.eps_gla(s, v), rtol=1e-3)
         for layer in (fw.best_delta, fw.best_unit_delta):
