@@ -71,40 +71,6 @@ def test_arrays_of_forgetting_factors_are_taken():
 
 
 @several_tasks
-def test_optimum_minimises_the_risk(task):
-    """The optimum's A is where the risk's gradient vanishes and from where every direction leads up.
-
-    The risk is written here once more, from the moments of Gaussian inputs, and differentiated by torch.
-    Gradient below 1e-12 of the sum of its two cancelling terms; at 50 random perturbations the risk is larger, by the
-    positive quadratic form that the second derivative promises (rtol 1e-6, as it is a difference of two risks).
-    """
-    lam = 0.9
-    optimum = forms.optimum(task, lam=lam)
-    kernel, Lambda = torch.as_tensor(task.weight_kernel()), torch.as_tensor(task.Lambda)
-    a = lam ** torch.arange(task.n, 0, -1, dtype=torch.float64)
-    pairs = a[:, None] * a * kernel[:-1, :-1]
-    repeated = pairs.diagonal().sum()
-    # E v v' for v = sum_i a_i y_i x_i: E (x x' x x') = 2 Lambda^2 + tr(Lambda) Lambda, and Lambda^2 for different x.
-    second = repeated * (2 * Lambda @ Lambda + Lambda.trace() * Lambda) + (pairs.sum() - repeated) * Lambda @ Lambda
-    linear = (a * kernel[:-1, -1]).sum() * Lambda @ Lambda
-
-    def risk(A):
-        return torch.trace(A @ Lambda @ A.T @ second) - 2 * torch.trace(A @ linear)
-
-    A = torch.tensor(optimum.A, requires_grad=True)
-    (gradient,) = torch.autograd.grad(risk(A), A)
-    assert gradient.abs().max() < 1e-12 * 2 * linear.abs().sum()
-
-    generator = np.random.default_rng(0)
-    for _ in range(50):
-        step = generator.normal(size=(4, 4)) * 10.0 ** generator.uniform(-2, 1)
-        curvature = np.trace(step @ task.Lambda @ step.T @ second.numpy())
-        assert curvature > 0
-        rise = forms.layer_risk(optimum.A + step, task, lam=lam) - forms.layer_risk(optimum.A, task, lam=lam)
-        np.testing.assert_allclose(rise, curvature, rtol=1e-6)
-
-
-@several_tasks
 def test_optimum_has_the_stated_shape(task):
     """(14): W_V has one entry, in its corner; W_KQ one block, Lambda~^-1 scaled; they balance and multiply to A.
 
@@ -254,10 +220,11 @@ def test_the_optimum_of_every_law_has_no_slope(law):
     """At the optimum's A the error over all combinations of inputs rises alike in both directions of every step.
 
     The error is quadratic in A: what a step to one side and the other differ by is its slope, here less than 1e-9 of
-    what they rise by; from an A that is 1 % larger, along itself, it is a fiftieth of that.
+    what they rise by; from an A that is 1 % larger, along itself, it is a fiftieth of that. Correlated inputs and
+    drifts that grow for Gaussian inputs too.
     """
     generator = np.random.default_rng(1)
-    for task in diagonal_tasks(2, 2, law):
+    for task in (*diagonal_tasks(2, 2, law), *(tasks(2, 2, seed=7) if law is GAUSSIAN else [])):
         best = forms.optimum(task, lam=0.8).A
         here = exact_risk(best, task, 0.8)
         for _ in range(5):
@@ -638,16 +605,14 @@ def test_identity_covariance_simplifies(d):
 
 # Statistics
 
-TOTAL = 100_000
 
-
-def simulated(task, trained, lam, name, total=TOTAL):
-    """Squared errors of the model at the optimum for `trained`, on so many prompts of `task`.
+def simulated(task, lam, name, total):
+    """Squared errors of the model at its optimum, on so many prompts.
 
     The label's square has a known mean, E y^2 = tr(Lambda) k; what it happens to be is taken out by regression, which
     leaves the mean as it is (to 1/n) and makes it sharper.
     """
-    optimum = forms.optimum(trained, lam=lam)
+    optimum = forms.optimum(task, lam=lam)
     model = OneLayerGLA(task.d, lam=lam, scale=0.0, generator=make_generator("unused"), dtype=torch.float32)
     model.set_weights(optimum.W_V, optimum.W_KQ)
     squares, labels = [], []
@@ -683,24 +648,8 @@ def test_training_error_against_prompts(task, lam, total):
     A standard error is below 1.1 % of the error, so that a formula 8 % off is seen; errata 1 to 5 change the error by 2
     % at most and are not, which is why the D's are tested one by one (theory/test_moments.py).
     """
-    squares = simulated(task, task, lam, f"theorem 2, {lam}", total)
     expected = forms.training_error(task, lam=lam)
-    chance.assert_mean(squares, expected, error=0.011 * expected)
-
-
-@pytest.mark.statistical
-def test_error_after_a_shift_against_prompts():
-    """(19) is the mean squared error on 100,000 prompts of one task with the weights that are best for another.
-
-    Drift, innovations and covariance all change. A formula 8 % off is seen, and the two tasks' own errors are 20 % away
-    and more.
-    """
-    trained = DriftingRegression(d=4, n=30, gamma=0.8, sigma_e=0.2, Lambda=covariance(4, 1))
-    tested = DriftingRegression(d=4, n=30, gamma=0.95, sigma_e=0.1, Lambda=covariance(4, 2))
-    expected = forms.layer_risk(forms.optimum(trained, lam=0.9).A, tested, lam=0.9)
-    chance.assert_mean(simulated(tested, trained, 0.9, "theorem 3"), expected, error=0.012 * expected)
-    for own in (forms.training_error(tested, lam=0.9), forms.training_error(trained, lam=0.9)):
-        assert abs(own / expected - 1) > 0.2
+    chance.assert_mean(simulated(task, lam, f"theorem 2, {lam}", total), expected, error=0.011 * expected)
 
 
 @pytest.mark.statistical
@@ -715,11 +664,8 @@ def test_training_error_of_other_inputs_against_prompts(law):
     diagonal = {"d": 3, "n": 3, "Lambda": np.diag([3.0, 0.5, 0.2])}
     task = DriftingRegression(gamma=0.95, sigma_e=0.1, inputs=law, **diagonal)
     expected = forms.training_error(task, lam=0.9)
-    chance.assert_mean(
-        simulated(task, task, 0.9, f"inputs {law.name}"),
-        expected,
-        error=(0.025 if law is LAPLACE else 0.008) * expected,
-    )
+    squares = simulated(task, 0.9, f"inputs {law.name}", 100_000)
+    chance.assert_mean(squares, expected, error=(0.025 if law is LAPLACE else 0.008) * expected)
     as_gaussian = forms.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
     assert abs(as_gaussian / expected - 1) > (0.2 if law is LAPLACE else 0.08)
 
