@@ -10,6 +10,7 @@ from icl.models import untrained
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression, Prompt, StationaryRegression
 from icl.tasks.text import InContextText
+from icl.theory.steady import DriftLaw
 
 
 def started(function, *args):
@@ -41,6 +42,29 @@ def close(got, expected, rounding):
     return got.shape == expected.shape and bool(
         (got - expected).abs().max() <= rounding * expected.abs().max().clamp(min=1)
     )
+
+
+def covariance(d, seed, white=0.0):
+    """A random covariance with unequal eigenvalues and correlated coordinates, and so much of the identity."""
+    root = np.random.default_rng(seed).normal(size=(d, d))
+    return root @ root.T / d + white * np.eye(d)
+
+
+def drift_law(d, s, v=0.0):
+    """Weights of variance 1 with d dimensions over memory s and the labels' noise over their signal v."""
+    return DriftLaw(d, np.sqrt(1 - s / d), np.sqrt(s / d), np.sqrt(v * d))
+
+
+def wishart(d, n, batch, seed, root=None, rng=np.random.default_rng):
+    """Curvatures X X'/n of so many prompts; root: (d, d) with Sigma = root root'."""
+    X = rng(seed).normal(size=(batch, d, n))
+    X = X if root is None else root @ X
+    return X @ X.swapaxes(1, 2) / n
+
+
+def task_name(task):
+    """What a case of a test is called by its task."""
+    return f"{type(task).__name__}, gamma = {task.gamma}" if hasattr(task, "gamma") else type(task).__name__
 
 
 def sequences(stream, d, time, batch, *, seed, dtype=torch.float64):

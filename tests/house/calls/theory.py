@@ -37,7 +37,10 @@ from icl.theory.steady import lms_family as exact
 
 # --- theory: labels as one vector, linear layers
 SAME = core.StationaryRegression(d=1, n=3)
-entry(joint.label_errors, also=[({"task": SKEWED}, "Sigma_w must be the"), ({"task": SAME}, "x must have shape")])
+KNOWN = ({"task": SAME, "x": np.ones((2, 4, 1))}, "labels must not follow from those before them")
+entry(
+    joint.label_errors, also=[({"task": SKEWED}, "Sigma_w must be the"), ({"task": SAME}, "x must have shape"), KNOWN]
+)
 entry(
     joint.misspecified_errors,
     given={"tasks": FLAT_TASKS, "kernel": np.eye(4), "noise": 0.1},
@@ -60,6 +63,10 @@ entry(
 )
 GATED = key_gates.per_coordinate(np.array([[0.9]]), q=0.2, d=2, sigma_y=0.1)
 FIXTURES |= {key_gates.MovingWeights: lambda: GATED}
+WALKING = {"F": np.eye(2), "H": np.eye(2)[:1], "Q": np.eye(2), "Lambda": np.eye(1)}
+UNSEEN = ({"H": np.zeros((0, 2)), "Lambda": np.eye(0)}, "H must have a row")
+entry(key_gates.MovingWeights, given=WALKING, also=[UNSEEN])
+entry(key_gates.key_gated_bound, also=[({"drift": key_gates.MovingWeights(**WALKING)}, "drift must settle")])
 entry(key_gates.from_drift_law, given={"spectrum": np.ones(3)})
 for checked in (
     *((key_gates.MovingWeights, "error"), key_gates.averaged_step, key_gates.data_free_step),
@@ -69,9 +76,17 @@ for checked in (
 entry(key_gates.per_coordinate, given={"F": np.array([[0.9]]), "spectrum": np.ones(3), "d": 3})
 entry(key_gates.windowed_errors, given={"prior": np.eye(2)}, sizes={"d": 2})
 TABLES = {"n": 3, "N": 2, "d": 2}
-entry(finite_key_gates.finite_bound, finite_key_gates.finite_ladder, sizes=TABLES)
-entry(finite_key_gates.gated_error, given={"A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
-entry(finite_key_gates.search_gates, given={"start_A": np.stack([0.3 * np.eye(2)] * 3)}, sizes=TABLES)
+entry(finite_key_gates.finite_bound, sizes=TABLES, also=rows("keys", "must be at least one", np.ones((0, 2))))
+entry(finite_key_gates.finite_ladder, sizes=TABLES, also=rows("window", "must leave", 13))
+HELD = np.stack([0.3 * np.eye(2)] * 3)
+STATELESS = ({"A": HELD[:, :0, :0], "b": np.ones((3, 0))}, "b must have at least one state")
+entry(
+    finite_key_gates.gated_error,
+    given={"A": HELD},
+    sizes=TABLES,
+    also=[({"A": 9 * HELD}, "A must let the layer settle"), STATELESS],
+)
+entry(finite_key_gates.search_gates, given={"start_A": HELD}, sizes=TABLES)
 entry(
     fast.channel_gates_error,
     also=[
@@ -87,11 +102,20 @@ entry(
 CORRELATED = ({"task": SKEWED}, "Sigma_w must be the")
 entry(moments.task_moments, also=[CORRELATED])
 SINGULAR = [({"task": given}, "Lambda~ is singular for this task") for given in (STILL, DARK)]
-entry(theory_one_layer.optimum, also=SINGULAR)
-entry(theory_one_layer.identity_error, also=[({"task": TILTED}, "Lambda must be the")])
+entry(theory_one_layer.optimum, also=[CORRELATED, *SINGULAR])
+entry(theory_one_layer.identity_error, also=[CORRELATED, ({"task": TILTED}, "Lambda must be the")])
+entry(
+    *(theory_one_layer.training_error, theory_one_layer.lambda_tilde, theory_one_layer.xi),
+    *(theory_one_layer.zero_predictor, theory_one_layer.optimal_forgetting, theory_one_layer.forgetting_by_direction),
+    also=[CORRELATED],
+)
 entry(
     theory_one_layer.testing_error,
-    also=[({"test": WIDE}, "test must have the d of train, 2.*got 3"), ({"train": STILL}, "Lambda~ is")],
+    also=[
+        ({"test": WIDE}, "test must have the d of train, 2.*got 3"),
+        ({"train": STILL}, "Lambda~ is"),
+        *(({name: SKEWED}, "Sigma_w must be the") for name in ("train", "test")),
+    ],
 )
 DIRECTION = ({"task": FLAT}, "Lambda must be positive definite here, its smallest eigenvalue is 0")
 entry(theory_one_layer.crosstalk, also=[DIRECTION, CORRELATED])
@@ -127,10 +151,17 @@ entry(
 entry(
     sentences.unpacked, given={"text": sentences.packed(SIGNED_TABLE.features)}, also=rows("text", "must", "no", "AAAA")
 )
+LASTING = sentences.LabelledRows(SIGNED_TABLE.features, SIGNED_TABLE.labels, np.array([0, 1, 0]))
 entry(
     sign_flips.sign_layer_error,
     given={"A": np.eye(2)},
-    also=[({"A": np.eye(3)}, r"A must have shape \(2, 2\) to match the task")],
+    also=[
+        ({"A": np.eye(3)}, r"A must have shape \(2, 2\) to match the task"),
+        (
+            {"task": sentences.Demonstrations(LASTING, 3, turn=0.5)},
+            r"task must have independent rows, turn = 1, got 0\.5",
+        ),
+    ],
 )
 SIGNED_ROWS = {"flip": 0.1, "n": 3, "explained": 0.4}
 for signed in (sign_flips.memory_right, sign_flips.sign_accuracy):
@@ -166,39 +197,30 @@ entry(
     also=[
         CORRELATED,
         ({"task": core.DriftingRegression(d=1, n=3, gamma=0.9)}, "d must be 2 or more"),
-        (
-            {"task": core.DriftingRegression(d=2, n=3, gamma=0.9, Lambda=np.diag([1.0, 2.0]))},
-            "Lambda must be the identity",
-        ),
+        ({"task": TILTED}, "Lambda must be the identity"),
     ],
 )
-
-
-def square(name, least):
-    """What is no square matrix of at least that size."""
-    return [
-        ({name: np.ones((least - 1, least - 1))}, rf"{name} must be square, \({least}, {least}\) or larger"),
-        ({name: np.full((3, 3), NAN)}, f"{name} must be finite"),
-    ]
 
 
 SMALL = np.ones((1, 1))
 entry(population.pack, also=[({"W_V": SMALL, "W_KQ": SMALL}, r"W_V must be square, \(2, 2\) or larger")])
 entry(population.gradient_flow, given={"start": np.eye(3), "until": 0.1})
-entry(theory_one_layer.layer_risk, given={"A": np.eye(2)})
-entry(population.unpack, also=square("theta", 2))
-entry(population.sigma_bound, also=[*square("matrix", 1), ({"matrix": np.zeros((3, 3))}, "matrix must not be 0")])
-entry(population.assumption_1, also=[*square("Theta", 1), ({"Theta": np.zeros((3, 3))}, "Theta must not be 0")])
+entry(theory_one_layer.layer_risk, given={"A": np.eye(2)}, also=[CORRELATED])
+entry(population.unpack, also=rows("theta", r"must be square, \(2, 2\) or larger", SMALL))
+for checked, name in ((population.sigma_bound, "matrix"), (population.assumption_1, "Theta")):
+    none, zero = np.ones((0, 0)), np.zeros((3, 3))
+    entry(checked, also=rows(name, r"must be square, \(1, 1\) or", none) + rows(name, "must not be 0", zero))
 entry(
     population.linear_rate,
     given={"minimum": population.global_minimum(PLAIN, lam=0.9)},
     also=[
-        *(({"minimum": np.zeros(shape)}, r"minimum must have shape \(3, 3\)") for shape in ((2, 2),)),
+        ({"minimum": np.zeros((2, 2))}, r"minimum must have shape \(3, 3\)"),
         ({"minimum": np.zeros((3, 3))}, "minimum must have a positive semi-definite Hessian"),
     ],
 )
 RANK = ({"rank": 3}, "rank must be at most d = 2, got 3")
-entry(separate_qk.separate_loss, also=[CORRELATED])
+NORMAL = ({"task": core.DriftingRegression(d=2, n=3, gamma=0.9, inputs=core.UNIFORM)}, "inputs must be Gaussian")
+entry(separate_qk.separate_loss, also=[CORRELATED, NORMAL])
 entry(separate_qk.separate_flow, given={"start": np.full(14, 0.5), "until": 0.01})
 for method in ("split", "theta", "value", "gradient", "hessian"):
     entry(getattr(separate_qk.SeparateLoss, method), given={"z": np.full(14, 0.5)}, sizes={"weights": 14})
@@ -208,11 +230,13 @@ entry(
     also=[({"keys": np.zeros((2, 2))}, r"keys must have shape \(2, 3\)")],
 )
 entry(separate_qk.gate_at_rank, also=[CORRELATED, RANK])
-entry(separate_qk.plateau, given={"rank": 1, "width": 2}, also=[CORRELATED, RANK, *SINGULAR])
+NARROWER = ({"rank": 2, "width": 1}, "rank must be at most the width, 1, got 2")
+entry(separate_qk.plateau, given={"rank": 1, "width": 2}, also=[CORRELATED, RANK, NARROWER, *SINGULAR])
 entry(separate_qk.escape_rates, given={"rank": 1}, also=[CORRELATED, RANK, *SINGULAR])
 entry(separate_qk.separate_trap, given={"width": 2}, also=[CORRELATED, *SINGULAR])
 entry(separate_qk.trap_form, also=[CORRELATED, *SINGULAR])
-entry(separate_qk.head_curvature, given={"width": 2}, also=[CORRELATED, *SINGULAR[:1]])
+UNEQUAL = ({"task": TILTED}, "Lambda must be the identity")
+entry(separate_qk.head_curvature, given={"width": 2}, also=[CORRELATED, UNEQUAL, *SINGULAR[:1]])
 
 # --- theory: Kalman, floors, filters
 XS = np.zeros((2, 4, 2))
@@ -233,7 +257,6 @@ entry(
     also=[({"task": given}, f"{name} must be > 0 for labels that have a density") for name, given in CERTAIN.items()],
 )
 FADE = [
-    ({"mu": [0.5, NAN]}, "mu must be finite.*nan"),
     *(({"task": given, "normalised": True}, "Lambda must be a multiple of the identity") for given in (TILTED, DARK)),
     ({"mu": np.ones(2), "lam": np.ones(3)}, r"mu and lam must broadcast .* got \(2,\), \(3,\)"),
     *UNLIKE,
@@ -246,18 +269,9 @@ entry(exact.best_steady, also=[*GROWING, *(({"task": given}, "Lambda must be the
 
 # --- theory: an adversary's paths
 PATH = adversary.great_circle(3, 2, R=1.0, delta=0.1)
-
-
-def paths(name):
-    """What is no path of at least two positions."""
-    return [({name: value}, rf"{name} must have shape \(..., n \+ 1, d\)") for value in (PATH[:1], PATH[:, :0])]
-
-
-entry(adversary.path_error, given={"w": PATH}, also=paths("w"))
-entry(adversary.upper_bound, given={"w": PATH}, also=paths("w"))
-entry(adversary.sphere_bound, given={"w": PATH}, also=paths("w"))
-entry(adversary.worst_path, given={"start": PATH}, also=paths("start"))
-entry(adversary.best_layer, given={"w": PATH}, also=paths("w"))
+OF_PATHS = (adversary.path_error, adversary.upper_bound, adversary.sphere_bound, adversary.best_layer)
+for checked, name in (*((each, "w") for each in OF_PATHS), (adversary.worst_path, "start")):
+    entry(checked, given={name: PATH}, also=rows(name, r"must have shape \(..., n \+ 1, d\)", PATH[:1], PATH[:, :0]))
 entry(adversary.great_circle, also=rows("turn", "must be finite and >= 0", -0.1))
 
 # --- theory: displays of the Memformer's paper
@@ -267,7 +281,7 @@ entry(
     memory.Problem,
     given=EXAMPLE,
     also=[
-        *(({"X": np.ones(shape)}, r"X must have shape \(d, n\) with 0 < d < n") for shape in ((2, 2),)),
+        ({"X": np.ones((2, 2))}, r"X must have shape \(d, n\) with 0 < d < n"),
         *(
             ({"A": np.zeros((layers, 2, 2)), "Gamma": np.eye(layers)}, f"A must have from 1 to n = 3 layers.*{layers}")
             for layers in (0, 4)
@@ -315,22 +329,16 @@ LOWER = [
 NO_LAYER = dict.fromkeys(("alpha", "gamma"), np.ones(0))
 entry(lfom.registers, given={"alpha": np.ones(2)}, also=[(NO_LAYER, "alpha must have at least one layer")])
 entry(lfom.cumulative, given={"Gamma": np.eye(2)}, also=LOWER)
-STEPS = {
-    "also": [
-        *LOWER,
-        *(({"a": np.ones(shape)}, r"a must have shape \(2\) to have one number a layer") for shape in ((3,), (2, 1))),
-    ]
-}
-entry(lfom.polynomials, lfom.table_risks, given={"Gamma": np.eye(2)}, **STEPS)
-entry(lfom.limit_table_risks, given={"Gamma": np.eye(2), "c": 0.25}, **STEPS)
+STEPS = LOWER + rows("a", r"must have shape \(2\) to have one number a layer", np.ones(3), np.ones((2, 1)))
+entry(lfom.polynomials, lfom.table_risks, given={"Gamma": np.eye(2)}, also=STEPS)
+entry(lfom.limit_table_risks, given={"Gamma": np.eye(2), "c": 0.25}, also=STEPS)
 
 SEVERAL_NUMBERS = (1.0, [], [[1.0]], [1.0, 0.0], [1.0, -1.0], [NAN], ["1"], [INF], None)
-EXPERTS = {
-    "given": {"variance": 0.5, "trained": [1.0, 2.0]},
-    "also": rows("trained", "must", *SEVERAL_NUMBERS),
-}
-entry(gated_floor.simplex_gate, **EXPERTS)
-entry(gated_floor.output_gate, **EXPERTS)
+entry(
+    *(gated_floor.simplex_gate, gated_floor.output_gate),
+    given={"variance": 0.5, "trained": [1.0, 2.0]},
+    also=rows("trained", "must", *SEVERAL_NUMBERS),
+)
 entry(
     gated_floor.least_over_variances,
     given={"variances": [1.0, 2.0], "weights": np.ones(2)},
@@ -341,17 +349,15 @@ entry(
     ],
 )
 FOUR = np.eye(2)[None].repeat(4, axis=0)
-CURVED = [
-    ({"H": FOUR + np.array([[0, 0.1], [0, 0]])}, "H must be symmetric, its largest asymmetry is 0.1"),
-]
+CURVED = rows("H", "must be symmetric, its largest asymmetry is 0.1", FOUR + np.array([[0, 0.1], [0, 0]]))
 LAWS_OF = [
-    *(({name: np.eye(3)}, rf"{name} must have shape \(2, 2\) or \(4, 2, 2\) to match H") for name in ("S_x", "S_w")),
-    *(({name: FOUR[:3]}, rf"{name} must have shape \(2, 2\) or \(4, 2, 2\) to") for name in ("S_x", "S_w")),
-    *(({name: np.array([[1.0, 0.5], [0.4, 1.0]])}, f"{name} must be symmetric") for name in ("S_x", "S_w")),
     ({"S_x": np.diag([1.0, 0.0])}, "S_x must be positive definite, its smallest eigenvalue is 0"),
     ({"S_w": np.diag([1.0, -1.0])}, "S_w must be positive semi-definite, its smallest eigenvalue is -1"),
     ({"scale": np.array([1.0, 1.0, 1.0, 0.0])}, "scale must be finite and > 0, got"),
 ]
+for name in ("S_x", "S_w"):
+    LAWS_OF += rows(name, r"must have shape \(2, 2\) or \(4, 2, 2\) to match H", np.eye(3), FOUR[:3])
+    LAWS_OF += rows(name, "must be symmetric", np.array([[1.0, 0.5], [0.4, 1.0]]))
 entry(
     gated_floor.least_by_sample,
     given={"H": FOUR, "scale": np.ones(4), "S_x": np.eye(2), "S_w": FOUR},
@@ -383,8 +389,7 @@ entry(learnability.worst_losses, given={"features": np.ones((2, 3))}, also=rows(
 NARROW = dict.fromkeys(("W_B", "W_C"), np.ones((4, 1)))
 entry(closed.S6Weights, also=[(NARROW, r"W_B must have shape \(d_h, d \+ 1\)")])
 OTHER_D = ({"coefficients": closed.Coefficients(3, 3, 0.9)}, "weights must have 4 columns to match coefficients")
-entry(closed.population_loss, closed.gradient, also=[OTHER_D])
-entry(closed.descend, also=[OTHER_D])
+entry(closed.population_loss, closed.gradient, closed.descend, also=[OTHER_D])
 TIMES = ([], [0.0], [1.0, 1.0], [2.0, 1.0], [-1.0, 1.0])
 entry(closed.flow, given={"time": np.ones(1)}, also=[OTHER_D, *(({"time": value}, "time must be") for value in TIMES)])
 EYE = closed.S6Weights(np.eye(3, 3), np.eye(3, 3), np.zeros(3), np.zeros(3))
@@ -453,7 +458,7 @@ entry(
     given={"ridge": 0.1},
     also=[({"s": np.ones(2), "v": np.ones(3)}, "s and v and theta and ridge must broadcast")],
 )
-entry(cheap_covariance.Frozen, given={"variances": (1.0,)})
+entry(cheap_covariance.Frozen, given={"variances": (1.0,)}, also=rows("variances", "must be finite and > 0", (0.0,)))
 for checked in (cheap_covariance.errors_with_gains, cheap_covariance.summary_errors):
     entry(checked, given={"Lambda": np.eye(3)}, sizes={"d": 3})
 ONE = np.eye(2)

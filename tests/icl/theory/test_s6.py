@@ -8,6 +8,7 @@ go through `icl.models.s6` as any prompts do. Drawn prompts walk through its sam
 N = 50.
 """
 
+import dataclasses
 import itertools
 import math
 from itertools import pairwise
@@ -34,20 +35,24 @@ from icl.theory.steady import lms_family
 # Oracles
 
 
-def rng(seed=0):
-    return np.random.default_rng(seed)
+NAMES = ("W_B", "W_C", "b_B", "b_C")
 
 
 def drawn(d, d_h, seed=0, scale=1.0):
     """Weights with every entry filled, biases too."""
-    g = rng(seed)
+    g = np.random.default_rng(seed)
     return S6Weights(*(scale * g.normal(size=s) for s in ((d_h, d + 1), (d_h, d + 1), d_h, d_h)))
 
 
-def unbiased(d, d_h, seed=0, scale=1.0):
+def unbiased(d, d_h, seed=0):
     """Weights as training starts with them, biases 0."""
-    start = drawn(d, d_h, seed, scale)
-    return S6Weights(start.W_B, start.W_C, np.zeros(d_h), np.zeros(d_h))
+    return dataclasses.replace(drawn(d, d_h, seed), b_B=np.zeros(d_h), b_C=np.zeros(d_h))
+
+
+def at_best(d, beta, d_h=None):
+    """Weights with C'B = beta I and all else 0."""
+    W = np.hstack([math.sqrt(beta) * np.eye(d_h or d, d), np.zeros((d_h or d, 1))])
+    return S6Weights(W, W, np.zeros(len(W)), np.zeros(len(W)))
 
 
 def every_prompt(d, N):
@@ -150,7 +155,7 @@ def test_every_term_alone(block):
     Planted: with the printed beta2 the blocks v and u fail, the others do not.
     """
     known = Coefficients(2, 2, 0.6)
-    g = rng(7)
+    g = np.random.default_rng(7)
     X, Y = np.zeros((3, 4)), np.zeros((3, 3))
     written, read = BLOCKS[block]
     X[:, written], Y[:, read] = g.normal(size=(3, len(written))), g.normal(size=(3, len(read)))
@@ -182,11 +187,9 @@ def test_gradient_is_that_of_the_layer(d, N, alpha):
     loss, layer = averaged(weights, known)
     loss.backward()
     slope = s6.gradient(weights, known)
-    for ours, theirs in (
-        *((slope.W_B, layer.B.W.grad), (slope.b_B, layer.B.b.grad)),
-        *((slope.W_C, layer.C.W.grad), (slope.b_C, layer.C.b.grad)),
-    ):
-        np.testing.assert_allclose(ours, theirs.numpy(), rtol=0, atol=1e-11 * np.abs(theirs.numpy()).max())
+    for name in NAMES:
+        theirs = getattr(getattr(layer, name[-1]), name[0]).grad.numpy()
+        np.testing.assert_allclose(getattr(slope, name), theirs, rtol=0, atol=1e-11 * np.abs(theirs).max())
     assert not slope.W_C[:, -1].any()
 
 
@@ -196,17 +199,16 @@ def test_gradient_is_that_of_finite_differences():
     degree 4, so that Richardson's combination of two steps is exact but for rounding. Tolerance 1e-8 of the largest.
     """
     known, weights = Coefficients(4, 50, s6.assumed_alpha(50)), drawn(4, 5)
-    parts = {name: getattr(weights, name) for name in ("W_B", "W_C", "b_B", "b_C")}
     slope = s6.gradient(weights, known)
 
     def moved(name, index, h):
-        changed = {key: value.copy() for key, value in parts.items()}
-        changed[name][index] += h
-        return s6.population_loss(S6Weights(**changed), known)
+        changed = getattr(weights, name).copy()
+        changed[index] += h
+        return s6.population_loss(dataclasses.replace(weights, **{name: changed}), known)
 
-    largest = max(np.abs(getattr(slope, name)).max() for name in parts)
-    for name, value in parts.items():
-        for index in np.ndindex(value.shape):
+    largest = max(np.abs(getattr(slope, name)).max() for name in NAMES)
+    for name in NAMES:
+        for index in np.ndindex(getattr(weights, name).shape):
             near, far = ((moved(name, index, h) - moved(name, index, -h)) / (2 * h) for h in (0.05, 0.1))
             assert abs((4 * near - far) / 3 - getattr(slope, name)[index]) <= 1e-8 * largest
 
@@ -245,10 +247,10 @@ def test_descent_records_what_it_says():
             distances.append(np.linalg.norm(P - known.beta * np.eye(d)))
         if step < 8:
             slope = s6.gradient(weights, known)
-            weights = S6Weights(*(getattr(weights, k) - eta * getattr(slope, k) for k in ("W_B", "W_C", "b_B", "b_C")))
+            weights = S6Weights(*(getattr(weights, name) - eta * getattr(slope, name) for name in NAMES))
     np.testing.assert_allclose(path.losses, losses, rtol=1e-12)
     np.testing.assert_allclose(path.distances, distances, rtol=1e-12)
-    for name in ("W_B", "W_C", "b_B", "b_C"):
+    for name in NAMES:
         np.testing.assert_allclose(getattr(path.weights, name), getattr(weights, name), rtol=1e-12, atol=1e-14)
 
 
@@ -259,16 +261,14 @@ def test_fixed_points_of_descent(kept):
     """
     d, d_h, N = 3, 8, 20
     known = Coefficients(d, N, s6.assumed_alpha(N))
-    frame = np.linalg.qr(rng().normal(size=(d_h, d_h)))[0]
+    frame = np.linalg.qr(np.random.default_rng(0).normal(size=(d_h, d_h)))[0]
 
     def at(a):
-        root = np.sqrt(np.array(a) * known.beta)
-        spare = frame[:, d : d + 1]
-        B, C = frame[:, :d] * root, frame[:, :d] * root
-        return S6Weights(np.hstack([B, spare]), np.hstack([C, spare]), np.zeros(d_h), np.zeros(d_h))
+        W = np.hstack([frame[:, :d] * np.sqrt(np.array(a) * known.beta), frame[:, d : d + 1]])
+        return S6Weights(W, W, np.zeros(d_h), np.zeros(d_h))
 
     slope = s6.gradient(at(kept), known)
-    assert max(np.abs(getattr(slope, name)).max() for name in ("W_B", "W_C", "b_B", "b_C")) <= 1e-14
+    assert max(np.abs(getattr(slope, name)).max() for name in NAMES) <= 1e-14
     loss = (d - sum(kept) * known.beta3**2 / known.beta1) / 2
     np.testing.assert_allclose(s6.population_loss(at(kept), known), loss, rtol=1e-12)
     np.testing.assert_allclose(s6.descend(at(kept), known, 0.01, 50).losses, loss, rtol=1e-12)
@@ -342,31 +342,25 @@ def test_descent_that_diverges_stops(eta):
         s6.descend(start, known, eta, 1000)
 
 
-def free(flat, d, d_h):
-    X = flat.reshape(2, d_h, d + 2)
-    return S6Weights(X[0, :, : d + 1], X[1, :, : d + 1], X[0, :, -1], X[1, :, -1])
-
-
 def searched(d, N, alpha, d_h, starts, held=()):
     """Least `population_loss` that L-BFGS finds from several starts, with the parts named in `held` kept at 0."""
     known = Coefficients(d, N, alpha)
-    keep = {name: name not in held for name in ("W_B", "W_C", "b_B", "b_C")}
 
     def loss(flat):
-        w = free(flat, d, d_h)
-        w = S6Weights(**{name: getattr(w, name) * on for name, on in keep.items()})
-        s = s6.gradient(w, known)
-        s = {name: getattr(s, name) * on for name, on in keep.items()}
-        joint = np.stack([np.column_stack([s["W_B"], s["b_B"]]), np.column_stack([s["W_C"], s["b_C"]])])
+        X = flat.reshape(2, d_h, d + 2)
+        w = without(S6Weights(*X[:, :, : d + 1], *X[:, :, -1]), held)
+        s = without(s6.gradient(w, known), held)
+        joint = np.stack([np.column_stack([s.W_B, s.b_B]), np.column_stack([s.W_C, s.b_C])])
         return s6.population_loss(w, known), joint.ravel()
 
-    sizes = 2 * d_h * (d + 2)
     options = {"maxiter": 2000, "maxfun": 5000, "ftol": 1e-13, "gtol": 1e-7}
-    found = [
-        minimize(loss, rng(seed).normal(size=sizes), jac=True, method="L-BFGS-B", options=options)
-        for seed in range(starts)
-    ]
-    return np.array([f.fun for f in found])
+    begin = (np.random.default_rng(seed).normal(size=2 * d_h * (d + 2)) for seed in range(starts))
+    return np.array([minimize(loss, at, jac=True, method="L-BFGS-B", options=options).fun for at in begin])
+
+
+def without(weights, held):
+    """The weights, or slopes, with the parts named in `held` put to 0."""
+    return dataclasses.replace(weights, **{name: 0 * getattr(weights, name) for name in held})
 
 
 @pytest.mark.usefixtures("as_installed")
@@ -380,13 +374,11 @@ def test_optimum_is_the_least_loss():
     found = searched(d, N, alpha, d_h, 4)
     assert (found >= least - 1e-12).all()
     assert (found <= least + 1e-8).all()
-    root = math.sqrt(beta) * np.eye(d_h, d)
-    W = np.hstack([root, np.zeros((d_h, 1))])
-    known, still = Coefficients(d, N, alpha), np.zeros(d_h)
-    np.testing.assert_allclose(s6.population_loss(S6Weights(W, W, still, still), known), least, rtol=1e-12)
+    known, best = Coefficients(d, N, alpha), at_best(d, beta, d_h)
+    np.testing.assert_allclose(s6.population_loss(best, known), least, rtol=1e-12)
     for seed in range(200):
         change = drawn(d, d_h, seed, scale=0.03)
-        moved = S6Weights(W + change.W_B, W + change.W_C, change.b_B, change.b_C)
+        moved = S6Weights(*(getattr(best, name) + getattr(change, name) for name in NAMES))
         assert s6.population_loss(moved, known) > least
 
 
@@ -421,9 +413,7 @@ def test_without_selection_the_least_loss_is_that_of_answering_0(held):
     assert (found >= d / 2 - 1e-12).all()
     assert (found <= d / 2 + 1e-8).all()
     for seed in range(20):
-        w = drawn(d, 4, seed)
-        parts = {name: getattr(w, name) * (name not in held) for name in ("W_B", "W_C", "b_B", "b_C")}
-        assert s6.population_loss(S6Weights(**parts), Coefficients(d, N, alpha)) > d / 2
+        assert s6.population_loss(without(drawn(d, 4, seed), held), Coefficients(d, N, alpha)) > d / 2
     assert s6.optimal_beta(d, N, alpha)[1] < d / 5
 
 
@@ -511,8 +501,7 @@ def test_shifted_loss_is_the_average_over_all_prompts(d, N, alpha):
     """
     for made_for in (N, 5, 40):
         beta = s6.optimal_beta(d, made_for, alpha)[0]
-        W = np.hstack([math.sqrt(beta) * np.eye(d), np.zeros((d, 1))])
-        expected = averaged(S6Weights(W, W, np.zeros(d), np.zeros(d)), Coefficients(d, N, alpha))[0].item()
+        expected = averaged(at_best(d, beta), Coefficients(d, N, alpha))[0].item()
         found = s6.shifted_loss(d, N, alpha, beta)
         np.testing.assert_allclose(found, expected, rtol=1e-11)
         least = s6.optimal_beta(d, N, alpha)[1]
@@ -556,9 +545,7 @@ SEED = st.integers(0, 2**20)
 
 
 def scaled(d, d_h, seed):
-    g = np.random.default_rng(seed)
-    scale = 10 ** g.uniform(-2, 1)
-    return S6Weights(*(scale * g.normal(size=s) for s in ((d_h, d + 1), (d_h, d + 1), d_h, d_h)))
+    return drawn(d, d_h, seed, 10 ** np.random.default_rng(seed + 1).uniform(-2, 1))
 
 
 @given(alpha=ALPHA, seed=SEED, **SIZES_OF_LAWS)
@@ -613,11 +600,9 @@ def test_small_steps_go_down(d, N, d_h, alpha, seed):
     Where the slope is nothing against the loss (1e-6), rounding is all there would be to see.
     """
     weights, known = scaled(d, d_h, seed), Coefficients(d, N, alpha)
-    names = ("W_B", "W_C", "b_B", "b_C")
     slope = s6.gradient(weights, known)
-    power = sum((getattr(slope, name) ** 2).sum() for name in names)
-    length = np.sqrt(sum((getattr(weights, name) ** 2).sum() for name in names))
-    eta = 1e-4 * length / max(np.sqrt(power), 1e-300)
+    power, square = (sum((getattr(of, name) ** 2).sum() for name in NAMES) for of in (slope, weights))
+    eta = 1e-4 * np.sqrt(square) / max(np.sqrt(power), 1e-300)
     path = s6.descend(weights, known, eta, 1)
     told = eta * power
     if told > 1e-6 * path.losses[0]:
@@ -630,16 +615,6 @@ D, N, D_H = 4, 50, 6
 KNOWN = Coefficients(D, N, s6.assumed_alpha(N))
 
 
-def model_of(weights):
-    d_h = len(weights.b_B)
-    parts = Selective(D + 1, d_h), Selective(D + 1, d_h)
-    with torch.no_grad():
-        for part, W, b in zip(parts, (weights.W_B, weights.W_C), (weights.b_B, weights.b_C), strict=True):
-            part.W.copy_(torch.as_tensor(W))
-            part.b.copy_(torch.as_tensor(b))
-    return S6(*parts, FixedStep(-math.log(KNOWN.alpha)), -torch.ones(1, dtype=torch.float64))
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_population_loss_against_prompts(s6_prompts, seed):
@@ -647,10 +622,9 @@ def test_population_loss_against_prompts(s6_prompts, seed):
 
     A standard error is below 1.2 % of the loss, so that 8 % are seen.
     """
-    generator = np.random.default_rng(seed)
-    weights = S6Weights(*(0.5 * generator.normal(size=s) for s in ((D_H, D + 1), (D_H, D + 1), D_H, D_H)))
+    weights = drawn(D, D_H, seed, 0.5)
     with torch.no_grad():
-        errors = (model.read_out(model_of(weights), s6_prompts[0]) - s6_prompts[1]).numpy()
+        errors = (model.read_out(layer_of(weights, KNOWN.alpha), s6_prompts[0]) - s6_prompts[1]).numpy()
     expected = s6.population_loss(weights, KNOWN)
     chance.assert_mean(errors**2 / 2, expected, error=0.012 * expected)
 
@@ -665,14 +639,10 @@ def test_shifted_loss_against_prompts(N_test, total):
     and more.
     """
     beta, least = s6.optimal_beta(D, N, KNOWN.alpha)
-    W = np.hstack([math.sqrt(beta) * np.eye(D), np.zeros((D, 1))])
     # Seven digits are plenty for a mean of which two are known.
-    layer = model_of(S6Weights(W, W, np.zeros(D), np.zeros(D))).to(torch.float32)
-    losses = []
-    task = StationaryRegression(D, N_test)
-    for prompt in batches(
-        task, total, size=5_000, generator=make_generator("shifted", seed=N_test), dtype=torch.float32
-    ):
+    layer, losses = layer_of(at_best(D, beta), KNOWN.alpha).to(torch.float32), []
+    of, generator = StationaryRegression(D, N_test), make_generator("shifted", seed=N_test)
+    for prompt in batches(of, total, size=5_000, generator=generator, dtype=torch.float32):
         with torch.no_grad():
             errors = model.read_out(layer, model.statistics(prompt, layer)) - prompt.y[:, -1]
         losses.append(errors.double().numpy() ** 2 / 2)

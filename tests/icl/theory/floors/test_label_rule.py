@@ -107,20 +107,3 @@ def test_one_prompt_alone_is_answered_as_among_its_copies():
         alone = label_rule.positive_probability(x, labels, rule, sigma_y=0.6, spacing=0.5)
         assert found.shape == (count, 12)
         np.testing.assert_allclose(found, np.repeat(alone, count, axis=0), rtol=1e-12)
-
-
-def test_what_a_grid_cannot_do():
-    """Three dimensions, a rule that is 0 for sure or shrinks without innovations, and too unequal widths: refused."""
-    x, labels = np.ones((1, 2, 2)), np.ones((1, 2), dtype=bool)
-
-    def call(rule, x=x, sigma_y=0.3):
-        return label_rule.positive_probability(x, labels, rule, sigma_y=sigma_y)
-
-    with pytest.raises(ValueError, match=r"^rule must have d = 1 or 2 .*got 3"):
-        call(DriftingRegression(d=3, n=2, gamma=0.9), np.ones((1, 2, 3)))
-    with pytest.raises(ValueError, match=r"^rule must not start at 0"):
-        call(DriftingRegression(d=2, n=2, gamma=1.0, sigma_w=0.0, sigma_e=0.0))
-    with pytest.raises(ValueError, match=r"^rule must have innovations or gamma = 1"):
-        call(DriftingRegression(d=2, n=2, gamma=0.5, sigma_e=0.0))
-    with pytest.raises(ValueError, match=r"^sigma_y must leave widths less unequal"):
-        call(RULE, sigma_y=1e-3)

@@ -90,16 +90,3 @@ def test_many_keys_are_gaussian_ones():
     drift = kg.per_coordinate(np.array([[0.9]]), q=0.19, d=2, sigma_y=0.3)
     keys = np.random.default_rng(3).normal(size=(4_000, 2))
     assert finite_key_gates.finite_bound(keys, drift).error == pytest.approx(kg.key_gated_bound(drift).error, rel=0.04)
-
-
-def test_refusals():
-    """Layers that do not settle or have no state, keys that show nothing of what grows, tables too large."""
-    A, b = layer(6, 2)
-    with pytest.raises(ValueError, match="A must let the layer settle"):
-        finite_key_gates.gated_error(A * 3, b, KEYS, DRIFT)
-    with pytest.raises(ValueError, match="b must have at least one state"):
-        finite_key_gates.gated_error(A[:, :0, :0], b[:, :0], KEYS, DRIFT)
-    with pytest.raises(ValueError, match="keys must be at least one"):
-        finite_key_gates.finite_bound(KEYS[:0], DRIFT)
-    with pytest.raises(ValueError, match="window must leave"):
-        finite_key_gates.finite_ladder(KEYS, DRIFT, 9)

@@ -1,4 +1,4 @@
-"""The bound for gates of the current key against other rooms, means over drawn keys, and layers that are run over
+"""The bound for gates of the current key against other rooms, means over keys, and layers that are run over
 prompts; the ladder of earlier keys against an exact table in two dimensions.
 """
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg
 
-from icl.theory import floors
 from icl.theory.gates import finite_key_gates
 from icl.theory.gates import key_gates as kg
 from icl.theory.steady import fast_weights as fw
@@ -48,11 +47,9 @@ def test_on_first_order_drift_it_is_longhorn(law):
     np.testing.assert_allclose(found.P, found.error / law.d * np.eye(law.d), rtol=0, atol=1e-10 * found.error)
 
 
-@pytest.mark.statistical
 @pytest.mark.parametrize("sigma_y", [0.0, 0.4])
 def test_the_map_is_the_mean_of_kalmans_step(sigma_y):
-    """A drift of no special form: the map is the mean of Kalman's step over a grid of Gaussian keys in the plane, 1e-8;
-    and over 40,000 drawn keys, entry by entry.
+    """A drift of no special form: the map is the mean of Kalman's step over a grid of Gaussian keys in the plane, 1e-8.
 
     Planted: H left out of the denominator, and F of the last factor, are seen.
     """
@@ -73,8 +70,6 @@ def test_the_map_is_the_mean_of_kalmans_step(sigma_y):
     r, weight = 5 * (nodes + 1), 5 * weight
     mean = sum(w * s * np.exp(-(s**2) / 2) * step(s * around @ root.T).mean(0) for s, w in zip(r, weight, strict=True))
     np.testing.assert_allclose(found, mean, rtol=1e-8)
-    drawn = step(chance.rng(1).normal(size=(40_000, 2)) @ root.T)
-    chance.assert_mean(drawn, found)
 
 
 def test_ratios_of_squares():
@@ -241,35 +236,16 @@ def test_the_restarted_layer_is_near_the_best_in_two_dimensions():
 
 
 def test_a_window_of_everything_is_the_kalman_filter():
-    """With a window as long as the sequence the errors are Riccati's own, rtol 1e-9; noisy labels."""
-    drift = kg.per_coordinate(WALK, q=1.0, d=3, sigma_y=0.5)
-    x = np.random.default_rng(7).normal(size=(2, 12, 3))
-    found = kg.windowed_errors(x, drift, 12, 2 * np.eye(3))
-    expected = floors.riccati(x, np.eye(3), start=1.0, gain=1.0, added=1.0, noise=0.5)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_a_window_of_everything_is_the_kalman_filter_of_any_drift():
-    """The same for dense matrices, of which no two change places: Riccati's step for one key at a time, rtol 1e-9."""
+    """With a window as long as the sequence: Riccati's step for one key at a time, rtol 1e-9. Noisy labels; dense
+    matrices, of which no two change places.
+    """
     drift = uneven()
-    x = np.random.default_rng(8).normal(size=(2, 5, 2))
+    x = np.random.default_rng(8).normal(size=(2, 12, 2))
     prior = np.diag([0.5, 1.0, 2.0, 0.7]) + 0.2
-    found = kg.windowed_errors(x, drift, 5, prior)
+    found = kg.windowed_errors(x, drift, 12, prior)
     for keys, errors in zip(x, found, strict=True):
         P = prior
         for key, error in zip(keys, errors, strict=True):
             np.testing.assert_allclose(error, np.trace(drift.Lambda @ drift.H @ P @ drift.H.T), rtol=1e-9)
             s = drift.H.T @ key
             P = drift.F @ (P - np.outer(P @ s, P @ s) / (s @ P @ s + drift.sigma_y**2)) @ drift.F.T + drift.Q
-
-
-# Refusals
-
-
-def test_a_drift_that_does_not_settle_is_refused():
-    """A walk in a direction that no key shows grows for ever."""
-    blind = kg.MovingWeights(np.eye(2), np.array([[1.0, 0.0]]), np.eye(2), np.eye(1))
-    with pytest.raises(ValueError, match="drift must settle"):
-        kg.key_gated_bound(blind)
-    with pytest.raises(ValueError, match="H must have a row"):
-        kg.MovingWeights(np.eye(2), np.zeros((0, 2)), np.eye(2), np.eye(0))

@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial
-from scipy import integrate, stats
+from scipy import integrate, linalg, stats
+from shared import wishart
 
 from icl.profile import make_generator
 from icl.tasks.components import GaussianComponents
@@ -33,17 +34,12 @@ SIZES = [(1, 4), (5, 20), (3, 2)]
 def hankel(d, n, layers, scale=1.0):
     """E of t^{i+j} summed over the eigenvalues of scale W/n."""
     m = polynomial_floor.wishart_moments(d, n, 2 * layers) * scale ** np.arange(2 * layers + 1)
-    return np.array([[m[i + j] for j in range(layers + 1)] for i in range(layers + 1)])
+    return linalg.hankel(m[: layers + 1], m[layers:])
 
 
 def stretched(p, ratio):
     """Coefficients of p(ratio t)."""
     return p * ratio ** np.arange(len(p))
-
-
-def wishart(d, n, batch, seed, rng=np.random.default_rng):
-    X = rng(seed).normal(size=(batch, d, n))
-    return X @ X.swapaxes(1, 2) / n
 
 
 @pytest.mark.parametrize(("d", "n"), SIZES)
@@ -188,7 +184,7 @@ def test_the_trace_gate_in_two_dimensions_by_quadrature(n):
         total, _ = integrate.quad(lambda v: 1.0, 0, 1, **weight)
         value, _ = integrate.quad(lambda v, k=k: (1 + v**0.5) ** k + (1 - v**0.5) ** k, 0, 1, epsabs=1e-12, **weight)
         moments.append(value / total)
-    M = np.array([[moments[i + j] for j in range(layers + 1)] for i in range(layers + 1)])
+    M = linalg.hankel(moments[: layers + 1], moments[layers:])
     best = gated_floor.least_by_trace(2, n, layers)
     for degree in range(1, layers + 1):
         c = np.linalg.solve(M[1 : degree + 1, 1 : degree + 1], -M[1 : degree + 1, 0])
@@ -262,10 +258,8 @@ def test_a_sample_is_bracketed_by_least_squares(kind):
     root = weights**0.5 if kind == "singular" else np.linalg.cholesky(weights)
     K = factor @ (np.eye(d) if A is None else A) @ (H / read[:, None, None]) @ np.linalg.inv(factor)
     own, crossed = bracketed(K, np.broadcast_to(factor @ root, H.shape), layers)
-    for values, mean, error in (
-        (own, bracket.lower, bracket.lower_error),
-        (crossed, bracket.upper, bracket.upper_error),
-    ):
+    ends = (own, bracket.lower, bracket.lower_error), (crossed, bracket.upper, bracket.upper_error)
+    for values, mean, error in ends:
         np.testing.assert_allclose(mean, values.mean(0), rtol=1e-9)
         np.testing.assert_allclose(error, values.std(0, ddof=1) / batch**0.5, rtol=1e-9, atol=1e-15)
     np.testing.assert_allclose(bracket.share, crossed.max(0) / crossed.sum(0), rtol=1e-9)
@@ -376,9 +370,7 @@ def test_a_scale_takes_the_units_away(seed):
     """
     H = wishart(3, 7, 16, seed)
     units = np.random.default_rng(seed).uniform(0.1, 10, size=16)
-    plain, scaled = (
-        gated_floor.least_by_sample(*given) for given in ((H, 3), (H * units[:, None, None], 3, units))
-    )  # fmt: skip
+    plain, scaled = gated_floor.least_by_sample(H, 3), gated_floor.least_by_sample(H * units[:, None, None], 3, units)
     for one, other in zip(vars(plain).values(), vars(scaled).values(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-12)
     assert (gated_floor.least_by_spectrum(H, 3)[0] <= plain.lower * (1 + 1e-9)).all()
@@ -393,7 +385,7 @@ def test_the_trace_gate_does_what_it_says():
 
     d = 3, n = 8. Standard errors are below 1 %: 7 % are seen.
     """
-    H = wishart(3, 8, 40_000, 6, chance.rng) * chance.rng(7).uniform(0.5, 4, size=(40_000, 1, 1))
+    H = wishart(3, 8, 40_000, 6, rng=chance.rng) * chance.rng(7).uniform(0.5, 4, size=(40_000, 1, 1))
     t = np.linalg.eigvalsh(H)
     t = t / t.mean(1, keepdims=True)
     for layers in (1, 2, 3):
@@ -412,7 +404,7 @@ def test_a_bracket_is_around_the_floor():
     """
     above, p = np.empty(800), gated_floor.least_by_trace(3, 8, 2).polynomial
     for seed in range(800):
-        H = wishart(3, 8, 16, 1000 + seed, chance.rng)
+        H = wishart(3, 8, 16, 1000 + seed, rng=chance.rng)
         scale = np.trace(H, axis1=1, axis2=2) / 3
         bracket = gated_floor.least_by_sample(H, 2, scale)
         there = (polynomial.polyval(np.linalg.eigvalsh(H) / scale[:, None], p) ** 2).sum(1).mean()

@@ -3,6 +3,7 @@
 Properties: d to 8, n to 40. Where a risk can equal its floor the tolerance is 1e-9 of the risk.
 """
 
+import functools
 from fractions import Fraction
 from math import comb, factorial, prod
 
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import polynomial
-from scipy import integrate, optimize
+from scipy import integrate, linalg, optimize
+from shared import covariance, wishart
 
 from icl.theory import lfom
 from icl.theory.lfom import _recursion, polynomial_floor
@@ -68,16 +70,9 @@ def bartlett(n, degree):
     return [sum(c * mean(i, j) for (i, j), c in power.items()) for power in powers[: degree + 1]]
 
 
-def wishart(d, n, batch, seed, root=None):
-    """Curvatures X X'/n of so many prompts; root: (d, d) with Sigma = root root'."""
-    X = np.random.default_rng(seed).normal(size=(batch, d, n))
-    X = X if root is None else root @ X
-    return X @ X.swapaxes(1, 2) / n
-
-
-def covariance(d, seed):
-    root = np.random.default_rng(seed).normal(size=(d, d))
-    return root @ root.T / d + 0.1 * np.eye(d)
+def multiplied(steps):
+    """Coefficients of the product of all 1 - step t."""
+    return functools.reduce(polynomial.polymul, ([1, -step] for step in steps))
 
 
 def powers_of(matrix):
@@ -178,9 +173,7 @@ def test_registers_steps_and_polynomial_are_one(d, n):
 
     steps = polynomial_floor.optimal_steps(d, n, 6)
     assert (np.diff(steps) > 0).all()
-    product = [1.0]
-    for step in steps:
-        product = polynomial.polymul(product, [1, -step])
+    product = multiplied(steps)
     c = polynomial_floor.optimal_polynomial(d, n, 6)
     np.testing.assert_allclose(product, c, rtol=0, atol=1e-9 * np.abs(c).max())
     np.testing.assert_allclose(lfom.polynomials(np.eye(6), steps)[-1], product, rtol=1e-12)
@@ -197,11 +190,11 @@ def test_shared_floor_of_two_layers(d, n):
     function of one number, searched on a grid of 2001 and then by Brent's method. Depth 1 is free of the restriction.
     """
     m = polynomial_floor.wishart_moments(d, n, 4)
+    moments = linalg.hankel(m[:3], m[2:])
 
     def risk(c_0):
         # p_2 = u - c_1 v with u = 1 - 2 c_0 t and v = t - c_0 t^2.
         u, v = np.array([1, -2 * c_0, 0]), np.array([0, 1, -c_0])
-        moments = np.array([[m[i + j] for j in range(3)] for i in range(3)])
         return u @ moments @ u - (u @ moments @ v) ** 2 / (v @ moments @ v)
 
     grid = np.linspace(-5, 5, 2001)
@@ -232,11 +225,11 @@ def test_shared_floor_is_that_of_its_coefficients_and_least():
         assert prefix[-1] == risks[depth]
         np.testing.assert_allclose(lfom.table_risks(np.tri(depth) * c, d, n)[-1], risks[depth], rtol=1e-9)
         moments = polynomial_floor.wishart_moments(d, n, 2 * depth)
-        hankel = np.array([[moments[i + j] for j in range(depth + 1)] for i in range(depth + 1)])
+        form = linalg.hankel(moments[: depth + 1], moments[depth:])
 
-        def risk(c, hankel=hankel):
+        def risk(c, form=form):
             p = lfom.polynomials(np.tri(len(c)) * c)[-1]
-            return p @ hankel @ p
+            return p @ form @ p
 
         found = [optimize.minimize(risk, rng.normal(size=depth), method="Nelder-Mead").fun for _ in range(5)]
         assert min(found) >= risks[depth] * (1 - 1e-9)
@@ -250,7 +243,7 @@ def test_fitted_registers_are_least_squares(d, n, batch, layers):
 
     The register is run in the original coordinates, as it is written, on each prompt.
     """
-    Sigma = covariance(d, 1)
+    Sigma = covariance(d, 1, 0.1)
     root, inverse = powers_of(Sigma)
     H = wishart(d, n, batch, 2, root)
     alpha, gamma = polynomial_floor.fitted_registers(H, Sigma, layers)
@@ -339,9 +332,7 @@ def test_limits_are_least_squares_under_the_limiting_law(c):
         assert found == pytest.approx([float(v) for v in expected], rel=1e-14)
     steps = polynomial_floor.limit_steps(float(c), layers)
     assert (np.diff(steps) > 0).all()
-    product = [1.0]
-    for step in steps:
-        product = polynomial.polymul(product, [1, -step])
+    product = multiplied(steps)
     coefficients = np.array([float(v) for v in p])
     np.testing.assert_allclose(product, coefficients, rtol=0, atol=1e-9 * np.abs(coefficients).max())
     if c == 1:
@@ -390,24 +381,20 @@ def test_floors_approach_their_limits(c):
     """Exact floors per coordinate, registers and steps go to their limits as 1/d, four layers: twice the values at
     d = 160 less those at d = 80 are the limits, to 1 %, and from 80 to 160 the floors' distance halves (1.9 to 2.2).
     """
-    at = {
-        d: np.concatenate(
-            [
-                polynomial_floor.optimal_risks(d, round(d / c), 4)[1:] / d,
-                polynomial_floor.optimal_registers(d, round(d / c), 4)[0],
-                polynomial_floor.optimal_registers(d, round(d / c), 4)[1][1:],
-                polynomial_floor.optimal_steps(d, round(d / c), 4),
-            ]
-        )
-        for d in (80, 160)
-    }
-    alpha, gamma = polynomial_floor.limit_registers(c, 4)
-    steps = polynomial_floor.limit_steps(c, 4)
-    limit = np.concatenate([polynomial_floor.limit_risks(c, 4)[1:], alpha, gamma[1:], steps])
+
+    def joined(risks, registers, steps):
+        return np.concatenate([risks[1:], registers[0], registers[1][1:], steps])
+
+    at = {}
+    for d in (80, 160):
+        of = d, round(d / c), 4
+        registers, steps = polynomial_floor.optimal_registers(*of), polynomial_floor.optimal_steps(*of)
+        at[d] = joined(polynomial_floor.optimal_risks(*of) / d, registers, steps)
+    limits = polynomial_floor.limit_risks, polynomial_floor.limit_registers, polynomial_floor.limit_steps
+    limit = joined(*(of(c, 4) for of in limits))
     np.testing.assert_allclose(2 * at[160] - at[80], limit, rtol=0.01)
     halved = (at[80] - limit)[:4] / (at[160] - limit)[:4]
-    assert (halved > 1.9).all()
-    assert (halved < 2.2).all()
+    assert 1.9 < halved.min() <= halved.max() < 2.2
 
 
 @pytest.mark.statistical
@@ -450,26 +437,22 @@ def test_floor_is_cross_fitted_least_squares(batch, kind):
     """Risks and standard errors equal those of a least-squares fit of plain powers, to 1e-9 at four layers; for A the
     identity, Sigma^-1 and a matrix without symmetry; batches even and odd.
     """
-    Sigma = covariance(4, 3)
+    Sigma = covariance(4, 3, 0.1)
     A = {"identity": None, "inverse": np.linalg.inv(Sigma), "any": np.random.default_rng(4).normal(size=(4, 4))}[kind]
     H = wishart(4, 10, batch, 5, powers_of(Sigma)[0])
     expected = halves(H, Sigma, 4, np.eye(4) if A is None else A)
-    for value, other in zip(polynomial_floor.floor(H, Sigma, 4, A), expected, strict=True):
-        np.testing.assert_allclose(value, other, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(polynomial_floor.floor(H, Sigma, 4, A), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_floor_does_not_change_with_white_coordinates():
     """For A = Sigma^-1 the floor of a sample is that of its whitened prompts; when nothing is left to fit it stays."""
-    Sigma = covariance(4, 6)
+    Sigma = covariance(4, 6, 0.1)
     root, inverse = powers_of(Sigma)
     H = wishart(4, 10, 50, 7, root)
     white = inverse @ H @ inverse
-    for value, other in zip(
-        polynomial_floor.floor(H, Sigma, 5, np.linalg.inv(Sigma)),
-        polynomial_floor.floor((white + white.swapaxes(1, 2)) / 2, None, 5),
-        strict=True,
-    ):
-        np.testing.assert_allclose(value, other, rtol=1e-9)
+    value = polynomial_floor.floor(H, Sigma, 5, np.linalg.inv(Sigma))
+    other = polynomial_floor.floor((white + white.swapaxes(1, 2)) / 2, None, 5)
+    np.testing.assert_allclose(value, other, rtol=1e-9)
     risks, se = polynomial_floor.floor(np.eye(3)[None].repeat(4, axis=0), None, 3)
     np.testing.assert_allclose(risks, [3, 0, 0, 0], atol=1e-25)
     np.testing.assert_allclose(se, 0, atol=1e-25)
@@ -527,17 +510,12 @@ def test_fitted_registers_do_not_depend_on_coordinates(d, n, layers, seed):
     """Prompts in other coordinates, H -> T H T' with Sigma -> T Sigma T', have the same register, to 1e-6: T has
     condition numbers to 10, and there are 12 prompts, so that four layers do not solve them.
     """
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(12, d, n))
+    H, rng = wishart(d, n, 12, seed), np.random.default_rng(seed + 1)
     T = np.linalg.qr(rng.normal(size=(d, d)))[0] * rng.uniform(0.3, 3, size=d)
-    H = X @ X.swapaxes(1, 2) / n
     moved = T @ H @ T.T
-    for one, other in zip(
-        polynomial_floor.fitted_registers(H, None, layers),
-        polynomial_floor.fitted_registers((moved + moved.swapaxes(1, 2)) / 2, T @ T.T, layers),
-        strict=True,
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+    one = polynomial_floor.fitted_registers(H, None, layers)
+    other = polynomial_floor.fitted_registers((moved + moved.swapaxes(1, 2)) / 2, T @ T.T, layers)
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
 
 
 # Statistics

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import linalg
+from shared import wishart
 
 from icl.theory import lfom
 from icl.theory.lfom import _recursion, polynomial_floor
@@ -25,13 +27,6 @@ def exact_risk(p, d, n):
     moments = [Fraction(trace, n**k) for k, trace in enumerate(_recursion.mean_traces(d, n, 2 * len(p) - 2))]
     p = [Fraction(float(c)) for c in p]
     return float(sum(a * b * moments[i + j] for i, a in enumerate(p) for j, b in enumerate(p)))
-
-
-def wishart(d, n, batch, seed, root=None):
-    """Curvatures X X'/n of so many prompts; root: (d, d) with Sigma = root root'."""
-    X = np.random.default_rng(seed).normal(size=(batch, d, n))
-    X = X if root is None else root @ X
-    return X @ X.swapaxes(1, 2) / n
 
 
 @pytest.mark.parametrize(("d", "n"), [(1, 3), (5, 20), (3, 2)])
@@ -198,21 +193,17 @@ def tables(draw):
     return np.tril(rng.uniform(-3, 3, size=(layers, layers))), rng.uniform(-2, 2, size=layers)
 
 
-def hankel(d, n, layers):
-    moments = polynomial_floor.wishart_moments(d, n, 2 * layers)
-    return np.array([[moments[i + j] for j in range(layers + 1)] for i in range(layers + 1)])
-
-
 @given(tables(), dims, examples)
 def test_no_table_is_below_the_floor(drawn, d, n):
     """At every layer the risk, as the quadratic form of the moments in the coefficients, is at least the least of that
     degree; and `risks` says the same. To 1e-9 of the form at the coefficients' absolute values, which bounds rounding.
     """
     Gamma, a = drawn
-    p, form = lfom.polynomials(Gamma, a), hankel(d, n, len(Gamma))
+    layers, moments = len(Gamma), polynomial_floor.wishart_moments(d, n, 2 * len(Gamma))
+    p, form = lfom.polynomials(Gamma, a), linalg.hankel(moments[: layers + 1], moments[layers:])
     values = np.einsum("li,ij,lj->l", p, form, p)
     rounding = 1e-9 * np.einsum("li,ij,lj->l", abs(p), form, abs(p))
-    assert (values >= polynomial_floor.optimal_risks(d, n, len(Gamma)) - rounding).all()
+    assert (values >= polynomial_floor.optimal_risks(d, n, layers) - rounding).all()
     assert (np.abs(lfom.table_risks(Gamma, d, n, a) - values) <= rounding).all()
 
 
@@ -233,17 +224,12 @@ def test_tables_and_their_sums(drawn, scale):
 # Statistics
 
 
-def curvatures(d, n, batch, seed, scales=1.0):
-    X = chance.rng(seed).normal(size=(batch, d, n)) * np.broadcast_to(scales, (d,))[:, None]
-    return X @ X.swapaxes(1, 2) / n
-
-
 @pytest.mark.statistical(3)
 def test_risks_of_tables_against_prompts():
     """`risks` of gradient descent, the heavy ball and Nesterov's method is the mean of ||p(H)||_F^2 over 40,000 prompts
     run layer by layer, at each of three layers. It detects 2 %.
     """
-    H = curvatures(5, 20, 40_000, 2)
+    H = wishart(5, 20, 40_000, 2, rng=chance.rng)
     for Gamma in (
         lfom.gradient_descent_table(0.5, 3),
         lfom.momentum_table(0.5, 0.3, 3),

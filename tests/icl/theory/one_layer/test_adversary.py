@@ -2,14 +2,11 @@
 
 import itertools
 
-import chance
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl.profile import make_generator
 from icl.tasks.core import LAPLACE, UNIFORM
 from icl.tasks.drifts import sinusoids
 from icl.theory import one_layer
@@ -42,21 +39,6 @@ def test_path_error_by_enumeration(n, d, kurtosis):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     wrong = adversary.path_error(w, lam=lam, a=a, kurtosis=kurtosis + 0.5)
     assert abs(wrong - expected) > 1e-3 * expected
-
-
-@pytest.mark.statistical
-def test_path_error_by_simulation():
-    """On Gaussian inputs the error of a path in 5 dimensions is what 40,000 draws of the inputs make it.
-
-    Sees an error 8 % off.
-    """
-    w = adversary.great_circle(20, 5, R=1.5, delta=0.2)
-    x = torch.randn((40_000, 21, 5), generator=make_generator("path"), dtype=torch.float64).numpy()
-    y = np.einsum("btd,td->bt", x, w)
-    guess = 0.1 * np.einsum("t,bt,btd->bd", 0.85 ** np.arange(20, 0, -1), y[:, :-1], x[:, :-1])
-    squared = ((guess * x[:, -1]).sum(1) - y[:, -1]) ** 2
-    expected = adversary.path_error(w, lam=0.85, a=0.1)
-    chance.assert_mean(squared, expected, error=0.01 * expected)
 
 
 @pytest.mark.usefixtures("as_installed")

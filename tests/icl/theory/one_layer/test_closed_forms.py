@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from scipy.optimize import minimize_scalar
+from shared import covariance, task_name
 
 from icl.models import one_layer as model
 from icl.models.one_layer import OneLayerGLA
@@ -27,12 +27,6 @@ from icl.theory.one_layer import closed_forms as forms
 # Oracles
 
 
-def covariance(d, seed):
-    """A random covariance with unequal eigenvalues and correlated coordinates."""
-    root = np.random.default_rng(seed).normal(size=(d, d))
-    return root @ root.T / d
-
-
 def tasks(d, n, seed=0):
     Lambda = covariance(d, seed)
     return [
@@ -44,11 +38,7 @@ def tasks(d, n, seed=0):
     ]
 
 
-def name(task):
-    return f"{type(task).__name__}, gamma = {task.gamma}" if hasattr(task, "gamma") else type(task).__name__
-
-
-several_tasks = pytest.mark.parametrize("task", tasks(4, 12), ids=name)
+several_tasks = pytest.mark.parametrize("task", tasks(4, 12), ids=task_name)
 
 
 @several_tasks
@@ -66,15 +56,6 @@ def test_training_error_is_printed_16(task, lam):
     np.testing.assert_allclose(forms.layer_risk(A, task, lam=lam), literal, rtol=1e-9)
 
 
-def test_a_singular_covariance_is_taken():
-    """The error for inputs that lack a direction is that of the same task in the directions they have. rtol 1e-9."""
-    Lambda = np.diag([2.0, 1.0, 0.0])
-    flat = DriftingRegression(d=3, n=8, gamma=0.9, Lambda=Lambda)
-    full = DriftingRegression(d=2, n=8, gamma=0.9, Lambda=Lambda[:2, :2])
-    lam = np.array([0.4, 0.9, 1.0])
-    np.testing.assert_allclose(forms.training_error(flat, lam=lam), forms.training_error(full, lam=lam), rtol=1e-9)
-
-
 def test_arrays_of_forgetting_factors_are_taken():
     """Errors, risks and xi of an array of lam are those of its entries. rtol 1e-13: the order of short sums."""
     task = DriftingRegression(d=3, n=6, gamma=0.9)
@@ -87,40 +68,6 @@ def test_arrays_of_forgetting_factors_are_taken():
     ):
         each = [function(task, lam=lam) for lam in lams]
         np.testing.assert_allclose(function(task, lam=lams), each, rtol=1e-13)
-
-
-@several_tasks
-def test_optimum_minimises_the_risk(task):
-    """The optimum's A is where the risk's gradient vanishes and from where every direction leads up.
-
-    The risk is written here once more, from the moments of Gaussian inputs, and differentiated by torch.
-    Gradient below 1e-12 of the sum of its two cancelling terms; at 50 random perturbations the risk is larger, by the
-    positive quadratic form that the second derivative promises (rtol 1e-6, as it is a difference of two risks).
-    """
-    lam = 0.9
-    optimum = forms.optimum(task, lam=lam)
-    kernel, Lambda = torch.as_tensor(task.weight_kernel()), torch.as_tensor(task.Lambda)
-    a = lam ** torch.arange(task.n, 0, -1, dtype=torch.float64)
-    pairs = a[:, None] * a * kernel[:-1, :-1]
-    repeated = pairs.diagonal().sum()
-    # E v v' for v = sum_i a_i y_i x_i: E (x x' x x') = 2 Lambda^2 + tr(Lambda) Lambda, and Lambda^2 for different x.
-    second = repeated * (2 * Lambda @ Lambda + Lambda.trace() * Lambda) + (pairs.sum() - repeated) * Lambda @ Lambda
-    linear = (a * kernel[:-1, -1]).sum() * Lambda @ Lambda
-
-    def risk(A):
-        return torch.trace(A @ Lambda @ A.T @ second) - 2 * torch.trace(A @ linear)
-
-    A = torch.tensor(optimum.A, requires_grad=True)
-    (gradient,) = torch.autograd.grad(risk(A), A)
-    assert gradient.abs().max() < 1e-12 * 2 * linear.abs().sum()
-
-    generator = np.random.default_rng(0)
-    for _ in range(50):
-        step = generator.normal(size=(4, 4)) * 10.0 ** generator.uniform(-2, 1)
-        curvature = np.trace(step @ task.Lambda @ step.T @ second.numpy())
-        assert curvature > 0
-        rise = forms.layer_risk(optimum.A + step, task, lam=lam) - forms.layer_risk(optimum.A, task, lam=lam)
-        np.testing.assert_allclose(rise, curvature, rtol=1e-6)
 
 
 @several_tasks
@@ -139,67 +86,6 @@ def test_optimum_has_the_stated_shape(task):
     D1 = float(moments.task_moments(task, 0.8).D1)
     unit = D1 * np.eye(4)
     np.testing.assert_allclose(o.A @ forms.lambda_tilde(task, lam=0.8), unit, rtol=0, atol=1e-12 * D1)
-
-
-def gaussian_nodes(factors, points):
-    """Gauss-Hermite nodes and weights for `factors` independent standard normal numbers: a product rule."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
-    grid = np.array(list(itertools.product(nodes, repeat=factors)))
-    mass = np.array(list(itertools.product(weights / weights.sum(), repeat=factors))).prod(-1)
-    return grid, mass
-
-
-def expected_square(task, lam, predict):
-    """E (y_hat - y)^2 over x and w by quadrature, exact for what is polynomial of degree 5 in x and 3 in w."""
-    d, n = task.d, task.n
-    x_nodes, x_mass = gaussian_nodes((n + 1) * d, 3)
-    w_nodes, w_mass = gaussian_nodes((n + 1) * d, 2)
-    values, vectors = np.linalg.eigh(task.Lambda)
-    x = x_nodes.reshape(-1, n + 1, d) @ (vectors * np.sqrt(values)).T
-    values, vectors = np.linalg.eigh(task.weight_kernel())
-    w = np.einsum("ij,bjd->bid", vectors * np.sqrt(values.clip(min=0)), w_nodes.reshape(-1, n + 1, d))
-    total = 0.0
-    for weights, mass in zip(w, w_mass, strict=True):
-        y = np.einsum("bti,ti->bt", x, weights)
-        total += mass * (x_mass @ (predict(x, y) - y[:, -1]) ** 2)
-    return total
-
-
-@pytest.mark.parametrize("lam", [0.7, 1.0])
-@pytest.mark.parametrize(("d", "n"), [(1, 1), (1, 3), (2, 2)])
-def test_risk_is_a_brute_force_expectation(d, n, lam):
-    """The risk of any A is E (y_hat - y)^2, as an exact quadrature over every input and every weight finds it.
-
-    The squared error is a polynomial: of degree 4 in each input, 2 in each weight, so that 3 and 2 Gauss-Hermite nodes
-    a number integrate it without error. A is random, not the optimum; the covariance anisotropic. rtol 1e-9: sums of
-    up to 50,000 positive terms.
-    """
-    A = np.random.default_rng(3).normal(size=(d, d))
-    for task in tasks(d, n, seed=7):
-        a = lam ** np.arange(n, 0, -1)
-
-        def predict(x, y, a=a):
-            return np.einsum("t,bt,bti,ij,bj->b", a, y[:, :-1], x[:, :-1], A, x[:, -1])
-
-        np.testing.assert_allclose(forms.layer_risk(A, task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
-
-
-def test_training_error_is_what_the_model_makes():
-    """The paper's layer with the optimal weights (14) has exactly the training error (16), by the same quadrature.
-
-    Here the prediction is that of the model over the tokens, attention step by step. rtol 1e-9.
-    """
-    lam = 0.8
-    task = DriftingRegression(d=2, n=2, gamma=0.9, sigma_w=1.0, sigma_e=0.3, Lambda=covariance(2, 7))
-    optimum = forms.optimum(task, lam=lam)
-    W_V, W_KQ = torch.as_tensor(optimum.W_V), torch.as_tensor(optimum.W_KQ)
-
-    def predict(x, y):
-        inputs = torch.as_tensor(x)
-        prompt = Prompt(inputs, torch.as_tensor(y), inputs)
-        return model.predict(prompt.tokens(), W_V, W_KQ, lam).numpy()
-
-    np.testing.assert_allclose(forms.training_error(task, lam=lam), expected_square(task, lam, predict), rtol=1e-9)
 
 
 #: Nodes and weights for one number of each law: exact for polynomials of degree 5, all sign patterns for signs.
@@ -274,6 +160,26 @@ def test_rules_have_the_moments_of_their_laws(law):
         np.testing.assert_allclose(mass @ nodes**power, expected, rtol=1e-13, atol=1e-12 if power % 2 else 0)
 
 
+def test_training_error_is_what_the_model_makes():
+    """The paper's layer with the optimal weights (14) has exactly the training error (16), over all combinations of
+    inputs and two Gauss-Hermite nodes for each weight, which its square has degree 2 in.
+
+    Here the prediction is that of the model over the tokens, attention step by step. rtol 1e-9.
+    """
+    task, lam = DriftingRegression(d=2, n=2, gamma=0.9, sigma_w=1.0, sigma_e=0.3, Lambda=covariance(2, 7)), 0.8
+    optimum = forms.optimum(task, lam=lam)
+    W_V, W_KQ = torch.as_tensor(optimum.W_V), torch.as_tensor(optimum.W_KQ)
+    x, mass = every_input(task, 3)
+    squares = []
+    # At two nodes, -1 and 1, all masses are the same.
+    for signs in itertools.product([-1.0, 1.0], repeat=6):
+        w = np.linalg.cholesky(task.weight_kernel()) @ np.reshape(signs, (3, 2))
+        prompt = Prompt(*(torch.as_tensor(each) for each in (x, np.einsum("bti,ti->bt", x, w), x)))
+        y_hat = model.predict(prompt.tokens(), W_V, W_KQ, lam)
+        squares.append(mass @ (y_hat - prompt.y[:, -1]).square().numpy())
+    np.testing.assert_allclose(forms.training_error(task, lam=lam), np.mean(squares), rtol=1e-9)
+
+
 @every_law
 @pytest.mark.parametrize("lam", [0.7, 1.0])
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (1, 4), (2, 2)])
@@ -284,10 +190,10 @@ def test_every_law_of_inputs_is_a_brute_force_expectation(law, d, n, lam):
     The squared error is a polynomial of degree 4 in each input, so that the nodes integrate it without error (signs:
     all patterns); the weights are integrated by their kernel. rtol 1e-9, and 1e-13 of the zero predictor's error,
     since a sign alone tells its weight and leaves none. Planted: with the 2 of Gaussian inputs in place of
-    kurtosis - 1 the risk is more than 1 % off.
+    kurtosis - 1 the risk is more than 1 % off. Correlated inputs and drifts that grow for Gaussian inputs too.
     """
     A = np.random.default_rng(3).normal(size=(d, d))
-    for task in diagonal_tasks(d, n, law):
+    for task in (*diagonal_tasks(d, n, law), *(tasks(d, n, seed=7) if law is GAUSSIAN else [])):
         expected = exact_risk(A, task, lam)
         np.testing.assert_allclose(forms.layer_risk(A, task, lam=lam), expected, rtol=1e-9)
         if law is not GAUSSIAN:
@@ -314,10 +220,11 @@ def test_the_optimum_of_every_law_has_no_slope(law):
     """At the optimum's A the error over all combinations of inputs rises alike in both directions of every step.
 
     The error is quadratic in A: what a step to one side and the other differ by is its slope, here less than 1e-9 of
-    what they rise by; from an A that is 1 % larger, along itself, it is a fiftieth of that.
+    what they rise by; from an A that is 1 % larger, along itself, it is a fiftieth of that. Correlated inputs and
+    drifts that grow for Gaussian inputs too.
     """
     generator = np.random.default_rng(1)
-    for task in diagonal_tasks(2, 2, law):
+    for task in (*diagonal_tasks(2, 2, law), *(tasks(2, 2, seed=7) if law is GAUSSIAN else [])):
         best = forms.optimum(task, lam=0.8).A
         here = exact_risk(best, task, 0.8)
         for _ in range(5):
@@ -372,11 +279,12 @@ def test_directions_of_many_forgetting_factors():
         full = DriftingRegression(d=2, n=8, gamma=0.9, Lambda=np.diag([2.0, 1.0]), inputs=law)
         errors = forms.error_by_direction(flat, lam=lam)
         assert not errors[..., 0].any()
+        np.testing.assert_allclose(errors.sum(-1), forms.training_error(flat, lam=lam), rtol=1e-12)
         np.testing.assert_allclose(errors[..., 1:], forms.error_by_direction(full, lam=lam), rtol=1e-12)
 
 
 @pytest.mark.parametrize("test_lam", [0.6, 1.0])
-@pytest.mark.parametrize("trained", tasks(2, 4, seed=1), ids=name)
+@pytest.mark.parametrize("trained", tasks(2, 4, seed=1), ids=task_name)
 def test_testing_error_is_printed_19(trained, test_lam):
     """The error after a shift is (19) as the paper prints it, the risk of the trained A, and a brute-force
     expectation.
@@ -429,7 +337,7 @@ def least_on_grid(errors, upper):
     return near[found.argmin()], found.min(), step
 
 
-@pytest.mark.parametrize("task", [*tasks(3, 50), DriftingRegression(d=10, n=100, gamma=0.95)], ids=name)
+@pytest.mark.parametrize("task", [*tasks(3, 50), DriftingRegression(d=10, n=100, gamma=0.95)], ids=task_name)
 @pytest.mark.parametrize("upper", [0.7, 1.0, 1.2])
 def test_optimal_forgetting_is_the_grid_minimum(task, upper):
     """lam* is within one step of the best of 20,000 forgetting factors in (0, upper], and its error no larger than
@@ -494,50 +402,6 @@ def test_kalman_pole_solves_its_equation():
     np.testing.assert_allclose(lam**2 + 1, b * lam, rtol=1e-12)
 
 
-def test_an_anisotropic_input_wants_a_pole_a_direction():
-    """In an eigendirection of Lambda with eigenvalue s, the best forgetting factor is the pole with crosstalk 1 + tr /
-    s.
-
-    The error (16) is a sum over directions; each is minimised alone here, at n = 400. The one shared lam* lies between
-    the poles. Tolerance 1e-6, as for equal directions.
-    """
-    s = np.array([0.2, 1.0, 3.0])
-    task = stationary_drift(3, 400, 0.9, Lambda=np.diag(s))
-    poles = forms.kalman_pole(0.9, crosstalk=1 + s.sum() / s)
-    assert poles.max() ** 400 < 1e-10
-    for direction, pole in zip(s, poles, strict=True):
-
-        def error(lam, direction=direction):
-            m = moments.task_moments(task, lam)
-            tilde = m.D2 * (2 * direction + s.sum()) + m.D3 * direction
-            return float(m.D4 * direction - (direction * m.D1) ** 2 / tilde)
-
-        found = minimize_scalar(error, bounds=(0.3, 0.95), method="bounded", options={"xatol": 1e-10})
-        assert abs(found.x - pole) < 1e-6
-    assert poles.min() < forms.optimal_forgetting(task) < poles.max()
-
-
-def test_best_positions_are_exponential():
-    """Among all weightings of the past, exponential ones are best, with the pole for their ratio.
-
-    The best weights solve a linear system: the error d (D4 - D1^2 / ((d + 2) D2 + D3)) is least where
-    [K + (d + 1) diag(K)] a is proportional to the query's column of K. For a stationary start their ratios from one
-    position to the next are the pole, except near the far end of the past (the last 150 of 400 positions are looked
-    at, ratio to the power of 250 below 1e-18); their error is that of lam* and the closed form. rtol 1e-9.
-    """
-    d, n, gamma = 10, 400, 0.9
-    task = stationary_drift(d, n, gamma)
-    kernel = task.weight_kernel()
-    past = kernel[:n, :n]
-    weights = np.linalg.solve(past + (d + 1) * np.diag(np.diag(past)), kernel[:n, n])
-    pole = forms.kalman_pole(gamma, crosstalk=d + 1)
-    np.testing.assert_allclose(weights[-151:-1] / weights[-150:], pole, rtol=1e-9)
-    m = moments.from_kernel(weights, kernel)
-    error = d * (m.D4 - m.D1**2 / ((d + 2) * m.D2 + m.D3))
-    np.testing.assert_allclose(error, forms.training_error(task, lam=forms.optimal_forgetting(task)), rtol=1e-9)
-    np.testing.assert_allclose(error, forms.steady_identity_error(task), rtol=1e-9)
-
-
 @every_law
 def test_crosstalk_is_a_ratio_of_variances(law):
     """Crosstalk is the variance of the noise in y x along an eigendirection over that of its signal, found over all
@@ -592,7 +456,7 @@ def test_each_direction_has_its_best_forgetting(law):
 @every_law
 def test_each_direction_has_its_pole(law):
     """In the long run each direction's best forgetting factor is the Kalman pole of its crosstalk, for every law of
-    inputs, and a gate a direction beats one for all.
+    inputs, and a gate a direction beats one for all, which lies between the poles.
 
     n = 400, where pole^400 < 1e-10. Tolerance 1e-6: a minimum is known to the square root of rounding.
     """
@@ -601,7 +465,9 @@ def test_each_direction_has_its_pole(law):
     assert poles.max() ** 400 < 1e-10
     np.testing.assert_allclose(forms.forgetting_by_direction(task), poles, rtol=0, atol=1e-6)
     apart = sum(forms.error_by_direction(task, lam=pole)[j] for j, pole in enumerate(poles))
-    assert apart < forms.training_error(task, lam=forms.optimal_forgetting(task)) * (1 - 1e-4)
+    shared = forms.optimal_forgetting(task)
+    assert poles.min() < shared < poles.max()
+    assert apart < forms.training_error(task, lam=shared) * (1 - 1e-4)
 
 
 @pytest.mark.usefixtures("as_installed")
@@ -659,7 +525,7 @@ def weighted_error(task, weights):
 
 
 @pytest.mark.parametrize(
-    "task", [*tasks(3, 20), *(task for law in RULES for task in diagonal_tasks(3, 20, law))], ids=name
+    "task", [*tasks(3, 20), *(task for law in RULES for task in diagonal_tasks(3, 20, law))], ids=task_name
 )
 def test_no_weights_on_positions_are_better(task):
     """The error with the best weights on positions is that of their moments; no step from them leads down, and all
@@ -737,66 +603,16 @@ def test_identity_covariance_simplifies(d):
     np.testing.assert_allclose(explained, forms.xi(task, lam=lam) * d / (d + 2 + m.D3 / m.D2), rtol=1e-12)
 
 
-def test_shifted_tasks_are_the_risk_of_another_tasks_optimum():
-    """(19): trained on one task and tested on another, the error is above the other's own and equals it for itself."""
-    trained, tested = (DriftingRegression(d=3, n=20, gamma=g, Lambda=covariance(3, 2)) for g in (0.8, 0.95))
-    A = forms.optimum(trained, lam=0.9).A
-    own = forms.training_error(tested, lam=0.9)
-    assert forms.layer_risk(A, tested, lam=0.9) > own * (1 + 1e-3)
-    np.testing.assert_allclose(forms.layer_risk(A, trained, lam=0.9), forms.training_error(trained, lam=0.9), rtol=1e-9)
-
-
-def test_stationary_weights_must_be_isotropic():
-    """The theory is for weights with independent, equal coordinates: a stationary task with another Sigma_w is refused.
-
-    Taken silently, diag(4, 1) would be given the error of the identity.
-    """
-    task = StationaryRegression(d=2, n=5, Sigma_w=np.diag([4.0, 1.0]))
-    for function in (
-        forms.training_error,
-        forms.optimum,
-        forms.lambda_tilde,
-        forms.identity_error,
-        forms.xi,
-    ):
-        with pytest.raises(ValueError, match="Sigma_w"):
-            function(task, lam=0.9)
-    for function in (
-        forms.crosstalk,
-        forms.position_weights,
-        forms.position_error,
-        forms.forgetting_by_direction,
-    ):
-        with pytest.raises(ValueError, match="Sigma_w"):
-            function(task)
-    for trained, tested in itertools.permutations((task, StationaryRegression(d=2, n=5))):
-        with pytest.raises(ValueError, match="Sigma_w"):
-            forms.testing_error(trained, tested, lam=0.9, test_lam=0.9)
-    with pytest.raises(ValueError, match="Sigma_w"):
-        forms.layer_risk(np.eye(2), task, lam=0.9)
-    with pytest.raises(ValueError, match="Sigma_w"):
-        forms.zero_predictor(task)
-    with pytest.raises(ValueError, match="Sigma_w"):
-        forms.optimal_forgetting(task)
-
-
 # Statistics
 
-TOTAL = 100_000
 
-
-def wide_covariance(d, seed):
-    root = np.random.default_rng(seed).normal(size=(d, d))
-    return root @ root.T / d
-
-
-def simulated(task, trained, lam, name, total=TOTAL):
-    """Squared errors of the model at the optimum for `trained`, on so many prompts of `task`.
+def simulated(task, lam, name, total):
+    """Squared errors of the model at its optimum, on so many prompts.
 
     The label's square has a known mean, E y^2 = tr(Lambda) k; what it happens to be is taken out by regression, which
     leaves the mean as it is (to 1/n) and makes it sharper.
     """
-    optimum = forms.optimum(trained, lam=lam)
+    optimum = forms.optimum(task, lam=lam)
     model = OneLayerGLA(task.d, lam=lam, scale=0.0, generator=make_generator("unused"), dtype=torch.float32)
     model.set_weights(optimum.W_V, optimum.W_KQ)
     squares, labels = [], []
@@ -812,12 +628,12 @@ def simulated(task, trained, lam, name, total=TOTAL):
 
 # With how many prompts a standard error is 1 % of the error.
 SETTINGS = [
-    (DriftingRegression(d=4, n=30, gamma=0.8, Lambda=wide_covariance(4, 1)), 0.75, 16_000),
-    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 2)), 0.9, 33_000),
-    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 3)), 1.0, 33_000),
-    (DriftingRegression(d=3, n=20, gamma=1.02, sigma_w=0.5, sigma_e=0.3, Lambda=wide_covariance(3, 4)), 0.95, 42_000),
-    (StationaryRegression(d=4, n=30, Lambda=wide_covariance(4, 5)), 1.0, 80_000),
-    (SmoothDrift(d=4, n=30, Lambda=wide_covariance(4, 6)), 0.9, 20_000),
+    (DriftingRegression(d=4, n=30, gamma=0.8, Lambda=covariance(4, 1)), 0.75, 16_000),
+    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=covariance(4, 2)), 0.9, 33_000),
+    (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=covariance(4, 3)), 1.0, 33_000),
+    (DriftingRegression(d=3, n=20, gamma=1.02, sigma_w=0.5, sigma_e=0.3, Lambda=covariance(3, 4)), 0.95, 42_000),
+    (StationaryRegression(d=4, n=30, Lambda=covariance(4, 5)), 1.0, 80_000),
+    (SmoothDrift(d=4, n=30, Lambda=covariance(4, 6)), 0.9, 20_000),
 ]
 
 
@@ -832,24 +648,8 @@ def test_training_error_against_prompts(task, lam, total):
     A standard error is below 1.1 % of the error, so that a formula 8 % off is seen; errata 1 to 5 change the error by 2
     % at most and are not, which is why the D's are tested one by one (theory/test_moments.py).
     """
-    squares = simulated(task, task, lam, f"theorem 2, {lam}", total)
     expected = forms.training_error(task, lam=lam)
-    chance.assert_mean(squares, expected, error=0.011 * expected)
-
-
-@pytest.mark.statistical
-def test_error_after_a_shift_against_prompts():
-    """(19) is the mean squared error on 100,000 prompts of one task with the weights that are best for another.
-
-    Drift, innovations and covariance all change. A formula 8 % off is seen, and the two tasks' own errors are 20 % away
-    and more.
-    """
-    trained = DriftingRegression(d=4, n=30, gamma=0.8, sigma_e=0.2, Lambda=wide_covariance(4, 1))
-    tested = DriftingRegression(d=4, n=30, gamma=0.95, sigma_e=0.1, Lambda=wide_covariance(4, 2))
-    expected = forms.layer_risk(forms.optimum(trained, lam=0.9).A, tested, lam=0.9)
-    chance.assert_mean(simulated(tested, trained, 0.9, "theorem 3"), expected, error=0.012 * expected)
-    for own in (forms.training_error(tested, lam=0.9), forms.training_error(trained, lam=0.9)):
-        assert abs(own / expected - 1) > 0.2
+    chance.assert_mean(simulated(task, lam, f"theorem 2, {lam}", total), expected, error=0.011 * expected)
 
 
 @pytest.mark.statistical
@@ -864,11 +664,8 @@ def test_training_error_of_other_inputs_against_prompts(law):
     diagonal = {"d": 3, "n": 3, "Lambda": np.diag([3.0, 0.5, 0.2])}
     task = DriftingRegression(gamma=0.95, sigma_e=0.1, inputs=law, **diagonal)
     expected = forms.training_error(task, lam=0.9)
-    chance.assert_mean(
-        simulated(task, task, 0.9, f"inputs {law.name}"),
-        expected,
-        error=(0.025 if law is LAPLACE else 0.008) * expected,
-    )
+    squares = simulated(task, 0.9, f"inputs {law.name}", 100_000)
+    chance.assert_mean(squares, expected, error=(0.025 if law is LAPLACE else 0.008) * expected)
     as_gaussian = forms.training_error(DriftingRegression(gamma=0.95, sigma_e=0.1, **diagonal), lam=0.9)
     assert abs(as_gaussian / expected - 1) > (0.2 if law is LAPLACE else 0.08)
 
@@ -882,14 +679,6 @@ def test_weights_whose_squares_leave_float64_are_refused(gamma, sigma):
     for call in (lambda: forms.training_error(task, lam=0.9), lambda: forms.optimal_forgetting(task, upper=2)):
         with pytest.raises(ValueError, match="variance of the query's weight must be from 1e-140 to 1e140"):
             call()
-
-
-def test_weights_that_leave_float64_have_a_best_forgetting():
-    """Where the variance itself has left float64, units of its own give the right lam."""
-    longer = DriftingRegression(5, 2_500, 1.2)
-    with np.errstate(over="ignore"):
-        assert np.isinf(longer.gamma ** (2.0 * np.float64(longer.n)))
-    assert forms.optimal_forgetting(longer, upper=2) == pytest.approx(1.2, rel=1e-6)
 
 
 def test_weights_that_are_all_zero_are_answered_without_error():

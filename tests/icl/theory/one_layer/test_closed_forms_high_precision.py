@@ -73,12 +73,14 @@ def test_no_overflow_chooses_the_forgetting_factor(d, n, gamma, upper):
         assert abs(found - best) < Decimal("1e-6") * best
 
 
-@pytest.mark.parametrize(("n", "gamma", "lam"), [(4_000, 1.0, 0.9953), (2_500, 1.2, 1.2)])
-def test_long_prompts_choose_their_forgetting_factor(n, gamma, lam):
+@pytest.mark.parametrize(
+    ("d", "n", "gamma", "lam", "near"), [(10, 4_000, 1.0, 0.9953, 1e-4), (5, 2_500, 1.2, 1.2, 1e-6)]
+)
+def test_long_prompts_choose_their_forgetting_factor(d, n, gamma, lam, near):
     """At n = 4,000 and upper = 2, where lam^(2 n) is 1e2408: 1e-4 of what golden section finds in 60 digits; at gamma =
-    1.2, whose weights themselves outgrow float64, lam* tends to gamma.
+    1.2, whose weights themselves outgrow float64, lam* tends to gamma, 1e-6.
     """
-    assert abs(one_layer.optimal_forgetting(DriftingRegression(10, n, gamma), upper=2.0) - lam) < 1e-4
+    assert abs(one_layer.optimal_forgetting(DriftingRegression(d, n, gamma), upper=2.0) - lam) < near
 
 
 @pytest.mark.parametrize("lam", [1e-300, 1e-200, 1e-150, 1e-8, 0.5, 1.5, 1e20, 1e200])

@@ -21,6 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
+from shared import covariance, task_name
 
 from icl.models.one_layer import OneLayerGLA, predict
 from icl.profile import make_generator
@@ -32,14 +33,8 @@ from icl.theory.one_layer._canonical import canonical_eigenvectors
 # Oracles
 
 
-def covariance(d, seed):
-    """A random covariance with unequal eigenvalues and correlated coordinates."""
-    root = np.random.default_rng(seed).normal(size=(d, d))
-    return root @ root.T / d + 0.2 * np.eye(d)
-
-
 def tasks(d, n, seed=0):
-    Lambda = covariance(d, seed)
+    Lambda = covariance(d, seed, 0.2)
     return [
         StationaryRegression(d=d, n=n, Lambda=Lambda),
         DriftingRegression(d=d, n=n, gamma=0.9, sigma_w=1.0, sigma_e=0.3, Lambda=Lambda),
@@ -48,15 +43,11 @@ def tasks(d, n, seed=0):
     ]
 
 
-def name(task):
-    return f"{type(task).__name__}, gamma = {task.gamma}" if hasattr(task, "gamma") else type(task).__name__
-
-
 def random_theta(d, seed=0, batch=()):
     return np.random.default_rng(seed).normal(size=(*batch, d + 1, d + 1))
 
 
-several_tasks = pytest.mark.parametrize("task", tasks(4, 12), ids=name)
+several_tasks = pytest.mark.parametrize("task", tasks(4, 12), ids=task_name)
 
 
 def grid(points):
@@ -123,7 +114,7 @@ SMALL = [
 
 def small_name(case):
     task, lam = case
-    return f"{name(task)}, d = {task.d}, n = {task.n}, lam = {lam}"
+    return f"{task_name(task)}, d = {task.d}, n = {task.n}, lam = {lam}"
 
 
 @pytest.mark.parametrize("case", SMALL, ids=small_name)
@@ -352,7 +343,7 @@ def test_sigma_bound_is_its_formula(d):
     rtol 1e-12. For a matrix that is no covariance s is the spectral norm: for a rotation 1. With Lambda~, which the
     proof has, it is another number than with Lambda, which the paper prints.
     """
-    task = DriftingRegression(d=d, n=8, gamma=0.9, Lambda=covariance(d, 3))
+    task = DriftingRegression(d=d, n=8, gamma=0.9, Lambda=covariance(d, 3, 0.2))
     D1, tilde = float(moments.task_moments(task, 0.8).D1), one_layer.lambda_tilde(task, lam=0.8)
     for matrix in (task.Lambda, tilde):
         s = np.linalg.eigvalsh(matrix)[-1]
@@ -626,18 +617,13 @@ def test_turning_labels_round_changes_nothing(case):
 # Statistics
 
 
-def wide_covariance(d, seed):
-    root = np.random.default_rng(seed).normal(size=(d, d))
-    return root @ root.T / d
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("task", "lam", "total"),
     [
-        (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=wide_covariance(4, 2)), 0.9, 67_000),
-        (StationaryRegression(d=4, n=10, Lambda=wide_covariance(4, 5)), 1.0, 63_000),
-        (SmoothDrift(d=3, n=12, Lambda=wide_covariance(3, 6)), 0.8, 90_000),
+        (DriftingRegression(d=4, n=30, gamma=0.95, Lambda=covariance(4, 2)), 0.9, 67_000),
+        (StationaryRegression(d=4, n=10, Lambda=covariance(4, 5)), 1.0, 63_000),
+        (SmoothDrift(d=3, n=12, Lambda=covariance(3, 6)), 0.8, 90_000),
     ],
     ids=["drifting", "stationary", "smooth"],
 )

@@ -11,7 +11,6 @@ from scipy.optimize import brentq
 from torch.autograd.functional import hessian as curvatures
 
 from icl.tasks import DriftingRegression
-from icl.tasks.core import UNIFORM
 from icl.theory import one_layer
 from icl.theory.one_layer import population, separate_qk
 
@@ -297,17 +296,3 @@ def test_a_flow_that_need_not_move():
     assert flow.settled
     assert len(flow.time) == len(flow.loss) == 1
     np.testing.assert_array_equal(flow.z[0], z)
-
-
-def test_what_makes_no_sense_is_refused():
-    """By name."""
-    with pytest.raises(ValueError, match="inputs must be Gaussian"):
-        separate_qk.separate_loss(DriftingRegression(d=2, n=3, gamma=0.9, inputs=UNIFORM), width=2)
-    with pytest.raises(ValueError, match="rank must be at most d = 4, got 5"):
-        separate_qk.gate_at_rank(EQUAL, rank=5)
-    with pytest.raises(ValueError, match="rank must be at most the width, 2, got 3"):
-        separate_qk.plateau(EQUAL, rank=3, width=2, lam=0.8)
-    with pytest.raises(ValueError, match="Lambda must be the identity"):
-        separate_qk.head_curvature(UNEQUAL, width=2, lam=0.8)
-    with pytest.raises(ValueError, match=r"keys must have shape \(2, 5\)"):
-        separate_qk.separate_loss(EQUAL, width=2).join(np.zeros(5), np.zeros((2, 4)), np.zeros((2, 4)), lam=0.8)

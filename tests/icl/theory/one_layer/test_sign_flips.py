@@ -133,15 +133,3 @@ def test_accuracy_of_gaussian_agreement():
     chance.assert_mean(right, np.clip(right.mean(), told - 0.005, told + 0.005))
     assert sign_flips.sign_ceiling(table.explained) == pytest.approx(known, abs=0.02)
     assert sign_flips.sign_accuracy(0.7, flip=0.5, n=6, explained=0.4) == pytest.approx(0.5, abs=1e-12)
-
-
-def test_what_does_not_fit_is_refused_by_name():
-    lasting = LabelledRows(TABLE.features, TABLE.labels, np.arange(60) % 2)
-    with pytest.raises(ValueError, match=r"task must have independent rows, turn = 1, got 0\.5"):
-        sign_flips.sign_layer_error(np.eye(3), Demonstrations(lasting, 4, turn=0.5), lam=1.0)
-    with pytest.raises(ValueError, match="A must have shape"):
-        sign_flips.sign_layer_error(np.eye(2), Demonstrations(TABLE, 4), lam=1.0)
-    with pytest.raises(ValueError, match=r"explained must be .*< 1"):
-        sign_flips.memory_right(0.9, flip=0.1, n=3, explained=1.0)
-    with pytest.raises(ValueError, match="kernel must hold at least one demonstration"):
-        sign_flips.reordered(np.eye(1))

@@ -11,7 +11,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, linalg, optimize, special
+from scipy import integrate, linalg, optimize, special, stats
 
 from icl import filters
 from icl.profile import make_generator
@@ -28,8 +28,8 @@ QUIET, NOISY = LAWS[::2], LAWS[1::2]
 SPECTRUM = np.array([0.2, 0.7, 2.1])
 
 
-def task(law, Lambda=None):
-    return DriftingRegression(d=law.d, n=5, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e, Lambda=Lambda)
+def task(law, Lambda=None, n=5):
+    return DriftingRegression(d=law.d, n=n, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e, Lambda=Lambda)
 
 
 def solves(law, p, D):
@@ -113,31 +113,20 @@ def test_settings_are_the_best(law):
     for lam, mu in ((0.8, 0.1), (0.5, 0.02)):
         np.testing.assert_allclose(fw.gla_error(law, lam=lam, mu=mu), by_hand(lam, mu, (d + 1) * k + s2), rtol=1e-9)
     options = {"xatol": 1e-4, "fatol": 1e-7, "maxiter": 150}
-
-    def inside(error):
-        return lambda at: error(*at) if 0 < at[0] < 0.99999 and at[1] > 0 else 1e9
-
+    noise = (d - 1) * k + s2 * d / (d - 2)
     for best, error in (
         (fw.best_gla(law), lambda lam, mu: fw.gla_error(law, lam=lam, mu=mu)),
         (fw.best_delta(law), lambda lam, mu: fw.delta_error(law, lam=lam, mu=mu) if mu < 1.9 / (d + 2) else 1e9),
+        (fw.best_normalised_gla(law), lambda lam, mu: by_hand(lam, mu / d, noise)),
     ):
         np.testing.assert_allclose(error(best.lam, best.mu), best.error, rtol=1e-9)
-        found = optimize.minimize(
-            inside(error), (0.95 * best.lam, 0.8 * best.mu), method="Nelder-Mead", options=options
-        )
+
+        def inside(at, error=error):
+            return error(*at) if 0 < at[0] < 0.99999 and at[1] > 0 else 1e9
+
+        found = optimize.minimize(inside, (0.95 * best.lam, 0.8 * best.mu), method="Nelder-Mead", options=options)
         np.testing.assert_allclose(found.fun, best.error, rtol=1e-5)
         assert found.fun >= best.error * (1 - 1e-9)
-    unit = fw.best_normalised_gla(law)
-    noise = (d - 1) * k + s2 * d / (d - 2)
-    np.testing.assert_allclose(by_hand(unit.lam, unit.mu / d, noise), unit.error, rtol=1e-9)
-    found = optimize.minimize(
-        inside(lambda lam, mu: by_hand(lam, mu / d, noise)),
-        (0.95 * unit.lam, 0.8 * unit.mu),
-        method="Nelder-Mead",
-        options=options,
-    )
-    np.testing.assert_allclose(found.fun, unit.error, rtol=1e-5)
-    assert found.fun >= unit.error * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 10, 400])
@@ -168,27 +157,15 @@ def test_longhorn_by_adaptive_integration(law):
     s2, d = law.sigma_y**2, law.d
 
     def mean(f):
-        return integrate.quad(
-            lambda u: (
-                f(u * u) * 2 * u * np.exp(special.xlogy(d / 2 - 1, u * u / 2) - u * u / 2 - special.gammaln(d / 2)) / 2
-            ),
-            0,
-            60,
-            epsabs=1e-14,
-            epsrel=1e-12,
-            limit=200,
-        )[0]
+        density = stats.chi(d).pdf
+        return integrate.quad(lambda u: f(u * u) * density(u), 0, 60, epsabs=1e-14, epsrel=1e-12, limit=200)[0]
 
     np.testing.assert_allclose(best.eps, s2 / best.p, rtol=1e-12)
     heard = mean(lambda r: r / (r * best.p + s2)) / d
     np.testing.assert_allclose(best.p, law.q + law.gamma**2 * best.p * (1 - best.p * heard), rtol=1e-9)
-
-    def other(eps):
-        first, second = mean(lambda r: r / (r + eps)), mean(lambda r: (r / (r + eps)) ** 2)
-        return first, second, mean(lambda r: r / (r + eps) ** 2)
-
     for eps in (best.eps / 1.2, 1.2 * best.eps):
-        first, second, noise = other(eps)
+        first, noise = (mean(lambda r, k=k: r / (r + eps) ** k) for k in (1, 2))  # noqa: B023
+        second = first - eps * noise  # r^2 = r (r + eps) - eps r
         p = (law.q + law.gamma**2 * s2 * noise / d) / (1 - law.gamma**2 * (1 - 2 * first / d + second / d))
         assert p > best.p
 
@@ -251,9 +228,10 @@ def test_a_gate_per_channel_by_adaptive_integration(law):
 
     def heard(power):
         # x_1 = |x| cos t, whose density is sin(t)^(d - 2).
-        density = lambda t: np.sin(t) ** power  # noqa: E731
-        at = lambda t: density(t) * np.cos(t) ** 2 / (law.k0 - np.cos(t) ** 2 * (law.k0 - p))  # noqa: E731
-        whole = integrate.quad(density, 0, np.pi / 2)[0]
+        def at(t):
+            return np.sin(t) ** power * np.cos(t) ** 2 / (law.k0 - np.cos(t) ** 2 * (law.k0 - p))
+
+        whole = special.beta((power + 1) / 2, 0.5) / 2
         return integrate.quad(at, 0, np.pi / 2, epsrel=1e-12, limit=200)[0] / whole
 
     np.testing.assert_allclose(p, law.q + law.gamma**2 * (p - p**2 * heard(law.d - 2)), rtol=1e-9)
@@ -437,11 +415,8 @@ LATE = {0.8: (100, 20), 0.95: (200, 80)}
 @functools.lru_cache(maxsize=1)
 def sequences(law):
     """1,000 sequences and their labels' noise, the same for every layer."""
-    task = DriftingRegression(
-        d=law.d, n=LATE[law.gamma][0] - 1, gamma=law.gamma, sigma_w=law.k0**0.5, sigma_e=law.sigma_e
-    )
     generator = make_generator(f"fast weights, {law}")
-    p = task.sample(TRIALS, generator=generator, dtype=torch.float64)
+    p = task(law, n=LATE[law.gamma][0] - 1).sample(TRIALS, generator=generator, dtype=torch.float64)
     return p, law.sigma_y * torch.randn(p.y.shape, generator=generator, dtype=torch.float64)
 
 
@@ -484,17 +459,6 @@ def longhorn(law):
     return filters.normalised_delta_rule(best.mu, lam=best.lam, eps=best.eps), best
 
 
-def interpolated(best):
-    order = np.argsort(best.r)
-    r, a, b = best.r[order], best.a[order], best.b[order]
-
-    def step(w, x, y, length):
-        at = length.numpy()
-        return torch.from_numpy(np.interp(at, r, a)) * w + torch.from_numpy(np.interp(at, r, b)) * y * x
-
-    return estimate(step)
-
-
 def free(law):
     best = fw.free_gates(law)
 
@@ -507,7 +471,13 @@ def free(law):
 
 def held(law):
     best = fw.zoh_gates(law)
-    return interpolated(best), best
+    order = np.argsort(best.r)
+
+    def step(w, x, y, r):
+        a, b = (torch.from_numpy(np.interp(r.numpy(), best.r[order], of[order])) for of in (best.a, best.b))
+        return a * w + b * y * x
+
+    return estimate(step), best
 
 
 SIMULATED = [fw.DriftLaw(d, gamma, 0.1, y) for d in (6, 12) for gamma in (0.8, 0.95) for y in (0.0, 0.3)]

@@ -4,12 +4,12 @@ import chance
 import numpy as np
 import pytest
 import torch
+from shared import drift_law
 
 from icl import filters
 from icl.profile import make_generator
 from icl.tasks import DriftingRegression
 from icl.theory import floors
-from icl.theory import steady as fw
 from icl.theory.steady import large_d
 
 #: |z| < 4, of one draw: seeds are fixed.
@@ -18,8 +18,7 @@ LIMIT = 4.0
 
 def sampled_floor(d, s, v, batch, late, name):
     """eps of the floor by Riccati's recursion over `late` positions of `batch` sequences, after 6 d positions."""
-    law = fw.DriftLaw(d, np.sqrt(1 - s / d), 1.0)
-    law = fw.DriftLaw(d, law.gamma, 1.0, np.sqrt(v * d * law.k0))
+    law = drift_law(d, s, v)
     generator = make_generator(f"floor, {name}, {d}, {s}, {v}")
     x = torch.randn((batch, 6 * d + late, d), generator=generator, dtype=torch.float64).numpy()
     means = floors.kalman_errors(x, law)[:, 6 * d :].mean(-1) / law.zero_error

@@ -121,8 +121,3 @@ def test_what_does_not_settle_has_no_error():
     assert error(ll.attention_heads(np.array([1.0])), law) == np.inf
     assert error(ll.heavy_ball(0.99, 1.0), law) == np.inf
     assert ll.chunked_error(law, 4, lam=1.2, mu=0.1) == np.inf
-
-
-def test_unit_keys_are_for_clean_labels():
-    with pytest.raises(ValueError, match="unit must be False for noisy labels and below d = 3"):
-        error(ll.heavy_ball(0.9, 0.1), LAWS[1], unit=True)

@@ -15,26 +15,23 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from icl.tasks import DriftingRegression
-from icl.tasks.core import LAPLACE, RADEMACHER, UNIFORM, square_root
+from icl.tasks.core import GAUSSIAN, LAPLACE, RADEMACHER, UNIFORM, square_root
 from icl.theory import one_layer
 from icl.theory.steady import lms_family
-from icl.theory.steady import lms_family as theory
 
 # Oracles
 
 
 def rule(law):
     """Nodes and weights of a number of mean 0 and variance 1, exact up to degree 5 at least."""
-    if law.name == "Gaussian":
-        nodes, weights = np.polynomial.hermite_e.hermegauss(4)
-    elif law.name == "uniform":
-        nodes, weights = np.polynomial.legendre.leggauss(4)
-        nodes = nodes * np.sqrt(3)
-    elif law.name == "Laplace":
-        nodes, weights = np.polynomial.laguerre.laggauss(4)
-        nodes, weights = np.concatenate([-nodes, nodes]) / np.sqrt(2), np.tile(weights, 2)
-    else:
-        nodes, weights = np.array([-1.0, 1.0]), np.ones(2)
+    nodes, weights = {
+        GAUSSIAN: np.polynomial.hermite_e.hermegauss(4),
+        UNIFORM: np.polynomial.legendre.leggauss(4) * np.array([[3**0.5], [1.0]]),
+        LAPLACE: np.polynomial.laguerre.laggauss(4) / np.array([[2**0.5], [1.0]]),
+        RADEMACHER: np.ones((2, 1)),
+    }[law]
+    if law in (LAPLACE, RADEMACHER):
+        nodes, weights = np.concatenate([-nodes, nodes]), np.tile(weights, 2)
     return nodes, weights / weights.sum()
 
 
@@ -329,15 +326,15 @@ def test_settled_errors_keep_their_laws(d, gamma, sigma_e, share, lam):
     Gaussian inputs, steps up to the limit; rtol 1e-12.
     """
     task = DriftingRegression(d=d, n=3, gamma=gamma, sigma_e=sigma_e)
-    *_, normalised = theory.best_steady(task, normalised=True)
-    *_, other = theory.best_steady(task)
+    *_, normalised = lms_family.best_steady(task, normalised=True)
+    *_, other = lms_family.best_steady(task)
     assert d * sigma_e**2 * (1 - 1e-12) <= normalised <= other * (1 + 1e-12)
     mu = share * 2 / (d + 2)
-    found = theory.steady_error(task, mu, lam=lam)
+    found = lms_family.steady_error(task, mu, lam=lam)
     assert found >= other * (1 - 1e-12)
-    assert theory.steady_error(task, 2 * share, lam=lam, normalised=True) >= normalised * (1 - 1e-12)
+    assert lms_family.steady_error(task, 2 * share, lam=lam, normalised=True) >= normalised * (1 - 1e-12)
     scaled = DriftingRegression(d=d, n=3, gamma=gamma, sigma_e=sigma_e / 2, Lambda=16 * np.eye(d))
-    np.testing.assert_allclose(theory.steady_error(scaled, mu / 16, lam=lam), 4 * found, rtol=1e-12)
+    np.testing.assert_allclose(lms_family.steady_error(scaled, mu / 16, lam=lam), 4 * found, rtol=1e-12)
 
 
 def test_errors_below_rounding_are_refused():
@@ -345,8 +342,8 @@ def test_errors_below_rounding_are_refused():
     with rounding. A last error of 2e-6 of the first still is what 60 digits say, to 1e-9.
     """
     with pytest.raises(ValueError, match=r"task must leave errors of 1e-9 of the zero predictor's"):
-        theory.errors(DriftingRegression(2, 200, 1.0, sigma_e=0.0), 1.0, normalised=True)
-    found = theory.errors(DriftingRegression(2, 19, 1.0, sigma_e=0.0), 1.0, normalised=True)
+        lms_family.errors(DriftingRegression(2, 200, 1.0, sigma_e=0.0), 1.0, normalised=True)
+    found = lms_family.errors(DriftingRegression(2, 19, 1.0, sigma_e=0.0), 1.0, normalised=True)
     np.testing.assert_allclose(found, 2.0 * 0.5 ** np.arange(20), rtol=1e-9)
 
 
@@ -383,7 +380,7 @@ def test_steps_of_any_size_in_many_digits(mu, gamma):
     settled = 0
     for task, normalised in ((tasks[0], False), (tasks[0], True), (tasks[1], False)):
         for lam in {1.0, 0.99, gamma} - {0.0}:
-            found = theory.steady_error(task, mu, lam=lam, normalised=normalised)
+            found = lms_family.steady_error(task, mu, lam=lam, normalised=normalised)
             if not normalised and mu == 1.0:
                 assert found == np.inf
                 continue
@@ -391,7 +388,7 @@ def test_steps_of_any_size_in_many_digits(mu, gamma):
             assert found == pytest.approx(in_digits(task, mu, lam, normalised), rel=1e-12, abs=0)
     assert settled
     if mu <= 1e-17 and gamma < 0.999:
-        assert theory.steady_error(tasks[0], mu) == pytest.approx(3 * 0.01 / (1 - gamma**2), rel=1e-12, abs=0)
+        assert lms_family.steady_error(tasks[0], mu) == pytest.approx(3 * 0.01 / (1 - gamma**2), rel=1e-12, abs=0)
 
 
 def test_a_direction_without_inputs_does_not_keep_the_others_from_settling():
@@ -399,8 +396,8 @@ def test_a_direction_without_inputs_does_not_keep_the_others_from_settling():
     flat = DriftingRegression(3, 2, 0.9, Lambda=np.diag([0.0, 1.0, 2.0]))
     whole = DriftingRegression(2, 2, 0.9, Lambda=np.diag([1.0, 2.0]))
     for lam in (1.0, 0.95):
-        assert theory.steady_error(flat, 0.1, lam=lam) == pytest.approx(
-            theory.steady_error(whole, 0.1, lam=lam), rel=1e-12
+        assert lms_family.steady_error(flat, 0.1, lam=lam) == pytest.approx(
+            lms_family.steady_error(whole, 0.1, lam=lam), rel=1e-12
         )
 
 
@@ -411,4 +408,4 @@ def test_the_best_settled_error_of_slow_drift(gamma):
     for normalised, learnt in ((False, mp.mpf(1) / 6), (True, mp.mpf(1) / 4)):
         with mp.workdps(60):
             right = 4 * mp.mpf(task.sigma_e) ** 2 / (1 - mp.mpf(gamma) ** 2 * (1 - learnt))
-        assert theory.best_steady(task, normalised=normalised)[2] == pytest.approx(float(right), rel=1e-14, abs=0)
+        assert lms_family.best_steady(task, normalised=normalised)[2] == pytest.approx(float(right), rel=1e-14, abs=0)

@@ -5,17 +5,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate, optimize, signal
+from shared import drift_law
 
 from icl import filters
 from icl.experiments.evaluation import clean_risk
 from icl.experiments.optimal_filters import steady_task
 from icl.profile import make_generator
-from icl.theory import steady as fw
 from icl.theory.steady import large_d, mesa
-
-
-def law_of(d, s, v):
-    return fw.DriftLaw(d, np.sqrt(1 - s / d), np.sqrt(s / d), np.sqrt(v * d))
 
 
 def by_sums(d, s, v, theta, ridge):
@@ -133,7 +129,7 @@ def test_the_layer_itself(s, v):
 
     Planted: the limit in place of `mesa_for`.
     """
-    law, best = law_of(10, s, v), mesa.best_mesa(s, v)
+    law, best = drift_law(10, s, v), mesa.best_mesa(s, v)
     task = steady_task(law, 219)
     data = task.sample(1_100, generator=make_generator(f"Mesa, {s}, {v}"), dtype=torch.float64)
     layer = filters.faded_ridge(np.exp(-best.theta / 10), eps=10 * best.ridge)

@@ -4,7 +4,7 @@ import chance
 import numpy as np
 import pytest
 import torch
-from scipy import optimize
+from scipy import linalg, optimize
 
 from icl.profile import make_generator
 from icl.tasks import LinearDrift
@@ -27,14 +27,13 @@ def companion(poles):
     F[0] = -a
     Q = np.zeros(F.shape)
     Q[0, 0] = 1.0
-    variance = np.linalg.solve(np.eye(F.size) - np.kron(F, F), Q.ravel())[0]
-    return F, Q / variance, np.eye(len(a))[0]
+    return F, Q / linalg.solve_discrete_lyapunov(F, Q)[0, 0], np.eye(len(a))[0]
 
 
 def riccati_p(poles, R):
     """h'P h of the steady Kalman filter of one weight heard through noise R(p), by iteration of the matrix equation."""
     F, Q, h = companion(poles)
-    P = np.linalg.solve(np.eye(F.size) - np.kron(F, F), Q.ravel()).reshape(F.shape)
+    P = linalg.solve_discrete_lyapunov(F, Q)
     for _ in range(5_000):
         p = h @ P @ h
         P, before = F @ (P - np.outer(P @ h, P @ h) / (p + R(p))) @ F.T + Q, P
@@ -288,24 +287,7 @@ def test_states_are_those_of_other_rooms():
     """Without noise `state_space_errors` is `floors.linear_drift_errors`, to 1e-7, from the stationary start."""
     d, n = 4, 30
     F, Q, h = companion(DRIFTS["real"])
-    P_0 = np.linalg.solve(np.eye(4) - np.kron(F, F), Q.ravel()).reshape(2, 2)
-    task = LinearDrift(d, n, F=F, Q=Q, h=h, P_0=P_0)
+    task = LinearDrift(d, n, F=F, Q=Q, h=h, P_0=linalg.solve_discrete_lyapunov(F, Q))
     x = torch.randn((3, n + 1, d), generator=make_generator("states"), dtype=torch.float64).numpy()
     found = spectra.state_space_errors(x, F, Q, h)[0]
     np.testing.assert_allclose(found, floors.linear_drift_errors(x, task), rtol=1e-7)
-
-
-def test_refusals():
-    """What a signature cannot say."""
-    f = spectra.pole_spectrum([0.5], n=64)
-    for poles, match in (([1.0], "inside the unit circle"), ([0.5j], "conjugate pairs"), (["a"], "finite numbers")):
-        with pytest.raises(ValueError, match=match):
-            spectra.pole_spectrum(poles)
-    with pytest.raises(ValueError, match="n must be larger"):
-        spectra.pole_spectrum([0.999], n=64)
-    with pytest.raises(ValueError, match="layer must be one of"):
-        spectra.layer_error(f, 3, layer="mesa")
-    with pytest.raises(ValueError, match="spectral radius"):
-        spectra.state_space_errors(np.zeros((1, 3, 2)), np.eye(1), np.eye(1), np.ones(1))
-    with pytest.raises(ValueError, match="f must be one spectrum"):
-        spectra.filter_error(np.zeros(16), np.ones(2))
