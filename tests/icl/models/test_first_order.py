@@ -88,21 +88,3 @@ def test_one_coefficient_a_pair_of_steps_is_idle(d, L):
     wanted = d * L * (L + 1) // 2 - L * (L - 1) // 2
     assert int((values > 1e-10 * values[0]).sum()) == wanted
     assert len(values) <= wanted or values[wanted - 1] > 1e6 * values[wanted]
-
-
-@pytest.mark.usefixtures("as_installed")
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"Lambda": torch.ones(2, 2, 3, dtype=torch.float64)}, "Lambda must be 0 where i > k"),
-        ({"Lambda": torch.ones(2, 3, 3, dtype=torch.float64)}, "Lambda must have shape"),
-        ({"Lambda": torch.zeros(0, 0, 3, dtype=torch.float64)}, "Lambda must have shape"),
-        ({"start": torch.ones(4, 2, 1, dtype=torch.float64)}, "start must have shape"),
-        ({"start": torch.ones(4, 3, 1)}, "start must have dtype"),
-    ],
-)
-def test_what_does_not_fit_is_refused(changed, message):
-    """By name."""
-    H = curvature(1)
-    with pytest.raises(ValueError, match=message):
-        diagonal_errors(**{"H": H, "Lambda": triangle(2), "start": eyes(H)} | changed)

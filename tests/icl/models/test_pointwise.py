@@ -6,7 +6,7 @@ import torch
 
 from icl import convex
 from icl.models import memformer, token_form
-from icl.models.memformer import FullTable, NoMemory, OneRegister, TokenWise
+from icl.models.memformer import FullTable, NoMemory, OneRegister
 from icl.models.pointwise import (
     EqualSteps,
     HeavyBall,
@@ -190,13 +190,7 @@ def test_memories_are_the_tables_of_their_methods():
 @pytest.mark.usefixtures("as_installed")
 def test_what_does_not_match_is_refused():
     psi, _, prompt, Gamma = parts("logistic")
-    with pytest.raises(ValueError, match=r"psi\(y, s\) must have shape \(5, 9\) to match s, got \(5,\)"):
-        mapped_iterates(prompt, Gamma, lambda y, s: s[:, 0])
-    with pytest.raises(ValueError, match="Gamma must have 5 or 1 tables to match prompt, got 2"):
-        mapped_iterates(prompt, Gamma.repeat(2, 1, 1), psi)
     with pytest.raises(
         ValueError, match=r"Gamma must have shape \(4, 4\) or \(5 or 1, 4, 4\) to match Z and P, got \(3, 3\)"
     ):
         tokens_of(psi, 0.0, prompt, Gamma[:3, :3])
-    with pytest.raises(ValueError, match="memory must have a weight for each pair of layers, got"):
-        Mapped(TokenWise(L, N), psi)
