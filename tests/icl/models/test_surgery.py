@@ -369,16 +369,10 @@ def test_padding_and_packed_texts_are_refused(model, tokens):
             "form must be 'recurrent' or 'chunked' with the delta rule, got 'parallel'",
         ),
         ({"form": "fast"}, "form must be 'recurrent' or 'parallel' or 'chunked', got 'fast'"),
-        ({"form": None}, "form must be"),
-        ({"size": 0}, "size must be an integer >= 1, got 0"),
-        ({"size": 2.0}, "size must be an integer >= 1, got 2.0"),
-        ({"learned": 1}, "learned must be True or False, got 1"),
-        ({"normalised": "no"}, "normalised must be True or False, got 'no'"),
         ({"lam": None, "beta": 0.5}, "lam must be in .* got None"),
         ({"lam": None, "learned": True}, "lam must be in .* got None"),
         ({"lam": None, "normalised": True}, "lam must be in .* got None"),
         ({"model": torch.nn.Linear(2, 2)}, "model must be a causal language model .* got Linear"),
-        ({"model": None}, "model must be a torch.nn.Module, got None"),
     ],
 )
 def test_settings_are_refused_by_name(model, changes, message, as_installed):
@@ -428,9 +422,6 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
         with pytest.raises(ValueError, match=f"^{message}"):
             models.surgery.logits_at(changed, tokens, wrong)
     for changes, message in (
-        ({"new": 0}, "new must be an integer >= 1, got 0"),
-        ({"new": 1.0}, "new must be an integer >= 1, got 1.0"),
-        ({"generator": 3}, "generator must be a torch.*Generator.*, got 3"),
         ({"model": model}, "model must be made by icl.models.surgery.with_attention"),
         ({"model": torch.nn.Linear(1, 1)}, "model must be a causal"),
     ):
