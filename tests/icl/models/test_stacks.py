@@ -241,14 +241,14 @@ def test_one_layers_risk_is_the_theorys():
 def test_one_delta_layer_is_the_filter(mu, lam):
     """One layer with s_y = 1 is the normalised delta rule of `icl.filters` without regularisation, at all 50 positions.
 
-    Tolerance: see the file's head. Planted: fading before the write in place of after it.
+    To 1e-12. Planted: fading before the write in place of after it.
     """
     model, (x, y) = DeltaStack(3, 1, lam=lam, dtype=torch.float64), data(50)
     with torch.no_grad():
         model.mu.fill_(mu)
     assert model.lam.item() == pytest.approx(lam, rel=1e-15)
     expected = filters.run_filter(filters.normalised_delta_rule(mu, lam=lam, eps=0.0), x, y)
-    assert close(y - model.errors(x, y), expected)
+    assert close(y - model.errors(x, y), expected, rounding=1e-12)
 
 
 def test_delta_layers_are_their_equations():
