@@ -56,6 +56,25 @@ def deep_prompt(n=20, d=3, batch=5, dtype=torch.float64) -> Prompt:
     return task.sample(batch, generator=make_generator("deep prompts"), dtype=dtype)
 
 
+class Replay(DriftingRegression):
+    """A task whose samples are the prompts of one pool in their order: the same whatever is asked at a time.
+
+    Notes down how many it was asked for, and in which dtype.
+    """
+
+    def __init__(self, total):
+        super().__init__(d=3, n=8, gamma=0.9, sigma_e=0.3)
+        pool = super().sample(total, generator=make_generator("replay"), dtype=torch.float64)
+        object.__setattr__(self, "pool", pool)
+        object.__setattr__(self, "asked", [])
+
+    def sample(self, batch, *, generator, dtype=torch.float32, device=None):
+        """The next prompts of the pool."""
+        start = sum(asked for asked, _ in self.asked)
+        self.asked.append((batch, dtype))
+        return Prompt(*(a[start : start + batch].to(dtype) for a in vars(self.pool).values()))
+
+
 def normal(*shape, name="memformer", seed=0):
     """Standard normal numbers of a named stream."""
     return torch.randn(shape, generator=make_generator(name, seed=seed), dtype=torch.float64)
