@@ -26,9 +26,21 @@ def same_runs(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-def stirred(model, size=0.3):
+class Errors(torch.nn.Module):
+    """A model that is called for its errors."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, y):
+        """Errors of these labels."""
+        return self.model.errors(x, y)
+
+
+def stirred(model, size=0.3, seed=0):
     """The model with noise on every parameter, so that no value hides it; matrices are then not symmetric."""
-    generator = make_generator("stir")
+    generator = make_generator("stir", seed=seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)

@@ -32,21 +32,12 @@ from icl.tasks import Prompt, quadratics
 
 # Oracles
 
-normal, prompts = shared.normal, shared.memory_prompts
+normal, prompts, stirred = shared.normal, shared.memory_prompts, shared.stirred
 close = partial(shared.close, rounding=1e-12)
 L, HEADS = 3, 3
 # (d, n): n + 1 other than d, more and fewer examples than dimensions, one dimension.
 SIZES = [(3, 7), (4, 2), (1, 4)]
 SCALES = [quadratics.mean_curvature, quadratics.weighted_curvature, quadratics.largest_curvature]
-
-
-def stirred(model, size=0.3, seed=0):
-    """The model with noise of this seed on every parameter."""
-    generator = make_generator("stir experts", seed=seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-    return model
 
 
 def heads(d, kind, n=7):

@@ -19,7 +19,6 @@ import shared
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from icl import filters, models
 from icl.experiments.training import AdamW, Config, fit
@@ -274,21 +273,10 @@ AT_ONCE = ["S6", "stack", "normalised stack", "delta stack", "gated delta stack"
 near = functools.partial(shared.close, rounding=1e-11)
 
 
-class Errors(nn.Module):
-    """A layer that is called for its errors."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x, y):
-        return self.layer.errors(x, y)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_those_of_differences(name):
     """The gradient of a layer's loss, in each of its parameters, is what finite differences give (`gradcheck`)."""
-    errors, (x, y) = Errors(layers(2)[name]), data(d=2, time=5, batch=2)
+    errors, (x, y) = shared.Errors(layers(2)[name]), data(d=2, time=5, batch=2)
     names, values = zip(*errors.named_parameters(), strict=True)
 
     def loss(*parameters):

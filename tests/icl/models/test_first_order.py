@@ -88,3 +88,10 @@ def test_one_coefficient_a_pair_of_steps_is_idle(d, L):
     wanted = d * L * (L + 1) // 2 - L * (L - 1) // 2
     assert int((values > 1e-10 * values[0]).sum()) == wanted
     assert len(values) <= wanted or values[wanted - 1] > 1e6 * values[wanted]
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_a_table_of_nothing_is_refused():
+    H = curvature(1)
+    with pytest.raises(ValueError, match="Lambda must have shape"):
+        diagonal_errors(H, torch.zeros(0, 0, 3, dtype=torch.float64), eyes(H))

@@ -210,19 +210,6 @@ def test_unused_entries_have_no_gradient(lam):
     assert torch.equal(predict_from_gram(G, W_V, W_KQ, query), before)
 
 
-def test_forgetting_at_both_ends():
-    """At lam = 1 all examples count alike, so that their order is irrelevant; at lam = 0 none does and (15) answers 0.
-
-    Tolerance: rounding, see the file's head; exactly 0 at lam = 0.
-    """
-    p = prompt()
-    shuffled = torch.cat([torch.randperm(45, generator=make_generator("order")), torch.tensor([45])])
-    other = Prompt(p.x[:, shuffled], p.y[:, shuffled], p.w[:, shuffled])
-    size = gram(p.tokens().abs(), 1.0)
-    assert ((gram(p.tokens(), 1.0) - gram(other.tokens(), 1.0)).abs() <= ROUNDING * size).all()
-    assert not features(p, 0.0).any()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_is_kept(dtype):
     """Weights that are set have the model's dtype, and predictions that of the features, whatever A comes in."""

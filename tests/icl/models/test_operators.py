@@ -56,23 +56,34 @@ ROUNDING = 1e-12
 LENGTHS = st.one_of(st.integers(1, 70), st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65]))
 
 
+def awkward(draw, lengths, stream, *, tops):
+    """(q, k, v, a gate for each of the tops) of awkward sizes; gates of at most their top, fixed a head or free a
+    token, exact zeros and ones among them.
+    """
+    (batch, heads, key, value), time = (draw(st.integers(1, most)) for most in (3, 3, 5, 5)), draw(lengths)
+    generator = make_generator(stream, seed=draw(st.integers(0, 2**20)))
+    q, k = torch.randn(2, batch, time, heads, key, generator=generator, dtype=torch.float64)
+    v, gates = torch.randn(batch, time, heads, value, generator=generator, dtype=torch.float64), []
+    for top in tops:
+        shape = draw(st.sampled_from([(1, 1, heads), (1, 1, 1), (1, time, heads), (batch, time, heads), (batch, 1, 1)]))
+        gate = top * torch.rand(shape, generator=generator, dtype=torch.float64)
+        edge, zeros, ones = torch.rand(shape, generator=generator), draw(st.booleans()), draw(st.booleans())
+        gate = torch.where((edge < 0.3) & zeros, 0.0, gate)
+        gates.append(torch.where((edge > 0.7) & ones, 1.0, gate))
+    return q, k, v, *gates
+
+
 @st.composite
 def inputs(draw, lengths=LENGTHS):
-    """(q, k, v, decay) of awkward sizes; decays fixed a head or free a token, exact zeros and ones among them."""
-    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    key, value = draw(st.integers(1, 5)), draw(st.integers(1, 5))
-    time = draw(lengths)
-    generator = make_generator("linear attention", seed=draw(st.integers(0, 2**20)))
-    q, k = torch.randn(2, batch, time, heads, key, generator=generator, dtype=torch.float64)
-    v = torch.randn(batch, time, heads, value, generator=generator, dtype=torch.float64)
-    shape = draw(st.sampled_from([(1, 1, heads), (1, 1, 1), (1, time, heads), (batch, time, heads), (batch, 1, 1)]))
-    decay = torch.rand(shape, generator=generator, dtype=torch.float64)
-    edges = draw(st.sampled_from(["none", "zeros", "ones", "mixed"]))
-    if edges != "none":
-        edge = torch.rand(shape, generator=generator)
-        decay = torch.where((edge < 0.3) & (edges != "ones"), 0.0, decay)
-        decay = torch.where((edge > 0.7) & (edges != "zeros"), 1.0, decay)
-    return q, k, v, decay
+    """(q, k, v, decay)."""
+    return awkward(draw, lengths, "linear attention", tops=[1.0])
+
+
+@st.composite
+def rule(draw, lengths=LENGTHS):
+    """(q, k, v, decay, beta) with keys of length 1 and write strengths up to 1.5: beyond 2 the rule itself diverges."""
+    q, k, *others = awkward(draw, lengths, "delta rule", tops=[1.0, 1.5])
+    return q, torch.nn.functional.normalize(k, dim=-1), *others
 
 
 def scale(q, k, v, decay):
@@ -212,33 +223,7 @@ def test_batch_rows_and_heads_are_independent(arguments, data):
         assert torch.equal(before[others], after[others])
 
 
-@st.composite
-def rule(draw, lengths):
-    """(q, k, v, decay, beta) of awkward sizes; gates fixed or free a token, exact zeros and ones among them.
-
-    Write strengths up to 1.5 / |k|^2: beyond 2 the rule itself diverges.
-    """
-    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    key, value, time = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(lengths)
-    generator = make_generator("delta rule", seed=draw(st.integers(0, 2**20)))
-    q, k = torch.randn(2, batch, time, heads, key, generator=generator, dtype=torch.float64)
-    k = k / torch.linalg.vector_norm(k, dim=-1, keepdim=True)
-    v = torch.randn(batch, time, heads, value, generator=generator, dtype=torch.float64)
-    gates = []
-    for top in (1.0, 1.5):
-        shape = draw(st.sampled_from([(1, 1, 1), (1, 1, heads), (1, time, heads), (batch, time, heads), (batch, 1, 1)]))
-        gate = top * torch.rand(shape, generator=generator, dtype=torch.float64)
-        edge = torch.rand(shape, generator=generator)
-        zeros, ones = draw(st.booleans()), draw(st.booleans())
-        gate = torch.where((edge < 0.3) & zeros, 0.0, gate)
-        gates.append(torch.where((edge > 0.7) & ones, 1.0, gate))
-    return q, k, v, *gates
-
-
-LENGTHS_OF_DELTA = st.one_of(st.integers(1, 70), st.sampled_from([1, 2, 31, 32, 33, 64, 65]))
-
-
-@given(rule(LENGTHS_OF_DELTA), st.integers(1, 80))
+@given(rule(), st.integers(1, 80))
 def test_two_forms_of_the_delta_rule_agree(arguments, size):
     """The recurrent and the chunked form give the same outputs, whatever the length, the chunk and the gates.
 
@@ -264,7 +249,7 @@ def test_gradients_of_the_delta_rule_agree(arguments, size):
         assert close(got, want)
 
 
-@given(rule(LENGTHS_OF_DELTA), st.data())
+@given(rule(), st.data())
 def test_the_delta_rules_future_never_changes_its_past(arguments, draw):
     """Other values, decays and write strengths from token t on, and other keys and queries after it, leave what is read
     up to t as it was, bit for bit.

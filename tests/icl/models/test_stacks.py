@@ -87,6 +87,12 @@ def test_one_factor_for_all_is_one_parameter():
     torch.testing.assert_close(own.lam, torch.tensor([0.6, 0.7, 0.8, 0.9]))
 
 
+def errors_with(model, values, x, y):
+    """The model's errors with other parameters."""
+    names = [f"model.{name}" for name, _ in model.named_parameters()]
+    return functional_call(shared.Errors(model), dict(zip(names, values, strict=True)), (x, y))
+
+
 @pytest.mark.parametrize("block", [1, 2, 3, 17])
 def test_the_stacks_gradient_is_that_of_finite_differences(block, monkeypatch):
     """The derivative written out for the stack, by inputs, labels and every parameter, is that of central differences.
@@ -96,27 +102,12 @@ def test_the_stacks_gradient_is_that_of_finite_differences(block, monkeypatch):
     """
     monkeypatch.setattr(stacks, "_BLOCK", block)
     model, (x, y) = stirred(Stack(2, 2, dtype=torch.float64)), data(5, d=2, batch=2)
-    names = [name for name, _ in model.named_parameters()]
 
     def errors(x, y, *values):
-        return _errors(model, dict(zip(names, values, strict=True)), x, y)
+        return errors_with(model, values, x, y)
 
     leaves = [a.detach().clone().requires_grad_() for a in (x, y, *model.parameters())]
     assert torch.autograd.gradcheck(errors, leaves)
-
-
-def _errors(model, parameters, x, y):
-    """The model's errors with other parameters."""
-
-    class Errors(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, x, y):
-            return self.model.errors(x, y)
-
-    return functional_call(Errors(), {f"model.{name}": value for name, value in parameters.items()}, (x, y))
 
 
 @pytest.mark.parametrize("time", LENGTHS)
@@ -128,7 +119,7 @@ def test_the_stacks_gradient_is_that_of_the_masked_form(time):
     model, (x, y) = stirred(Stack(3, 3, dtype=torch.float64)), data(time)
     weights = torch.randn(y.shape, generator=make_generator("weights"), dtype=torch.float64)
     leaves = [a.detach().clone().requires_grad_() for a in (x, y, *model.parameters())]
-    errors = _errors(model, dict(zip(("log_odds", "s_x", "s_y"), leaves[2:], strict=True)), *leaves[:2])
+    errors = errors_with(model, leaves[2:], *leaves[:2])
     got = torch.autograd.grad((errors * weights).sum(), leaves)
     want = torch.autograd.grad((masked(*leaves) * weights).sum(), leaves)
     for g, w in zip(got, want, strict=True):

@@ -19,13 +19,9 @@ D, D_H = 3, 5
 
 def stirred(step):
     """A layer with such a step whose parameters are all drawn, its rate among those that are trained."""
-    generator = make_generator("selected")
     layer = S6(Selective(D + 1, D_H), Selective(D + 1, D_H), step, torch.tensor([-0.7], **F64))
     layer.log_rate.requires_grad_(True)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter += 0.4 * torch.randn(parameter.shape, generator=generator, **F64)
-    return layer
+    return shared.stirred(layer, 0.4)
 
 
 STEPS = {"selective": lambda: Step(D + 1, 0.3), "long": lambda: Step(D + 1, 3.0), "fixed": lambda: FixedStep(0.3)}
