@@ -246,35 +246,22 @@ class Twin(OneLayerGLA):
     """The same parameters under another name."""
 
 
-def with_more():
-    model = layer()
-    model.bias = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-    return model
-
-
-def with_less():
-    model = layer()
-    del model.W_V
-    return model
-
-
-def frozen():
-    model = layer()
-    model.W_V.requires_grad_(False)
-    return model
+def other(**changes):
+    return {"task": dataclasses.replace(TASK, **changes)}
 
 
 def configured(**changes):
-    return lambda path: go_on(path, config=dataclasses.replace(CONFIG, **changes))
+    return {"config": dataclasses.replace(CONFIG, **changes)}
 
 
 def optimised(**changes):
     return configured(optimiser=dataclasses.replace(CONFIG.optimiser, **changes))
 
 
-def other(**changes):
-    return lambda path: go_on(path, task=dataclasses.replace(TASK, **changes))
-
+with_more, with_less, frozen = layer(), layer(), layer()
+with_more.bias = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+del with_less.W_V
+frozen.W_V.requires_grad_(False)
 
 REFUSALS = {
     "steps": (configured(steps=30), r"config\.steps is 20 in the file and 30 here"),
@@ -288,30 +275,30 @@ REFUSALS = {
     "beta2": (optimised(beta2=0.9), r"config\.optimiser\.beta2 is 0\.999 in the file and 0\.9 here"),
     "first of two": (configured(steps=30, clip=1.0), r"config\.steps is 20 in the file and 30 here"),
     "another task": (
-        lambda path: go_on(path, task=SmoothDrift(d=3, n=6)),
+        {"task": SmoothDrift(d=3, n=6)},
         r"task\.class is 'icl\.tasks\.core\.DriftingRegression' in the file and 'icl\.tasks\.core\.SmoothDrift' here",
     ),
     "another drift": (other(gamma=0.8), r"task\.gamma is 0\.9 in the file and 0\.8 here"),
     "another covariance": (other(Lambda=np.diag([1.0, 1.0, 2.0])), r"task\.Lambda is \[\[1\.0, .* in the file and"),
     "other inputs": (other(inputs=UNIFORM), r"task\.inputs\.name is '.*' in the file and '.*' here"),
-    "another model": (lambda path: go_on(path, model=layer(kind=Twin)), r"model\.class is '.*OneLayerGLA' in .*Twin' "),
+    "another model": ({"model": layer(kind=Twin)}, r"model\.class is '.*OneLayerGLA' in .*Twin' "),
     "another dtype": (
-        lambda path: go_on(path, model=layer(dtype=torch.float32)),
+        {"model": layer(dtype=torch.float32)},
         r"model\.tensors\.W_V is 'torch\.float64 \(4, 4\) trained' in the file and 'torch\.float32 \(4, 4\) trained'",
     ),
     "another shape": (
-        lambda path: go_on(path, model=layer(d=4)),
+        {"model": layer(d=4)},
         r"model\.tensors\.W_V is '.*\(4, 4\) trained' in the file and '.*\(5, 5\) trained' here",
     ),
-    "a parameter more": (lambda path: go_on(path, model=with_more()), r"model\.tensors\.bias is '.*' here and not in"),
-    "a parameter less": (lambda path: go_on(path, model=with_less()), r"model\.tensors\.W_V is '.*' in .* not here"),
-    "a frozen one": (lambda path: go_on(path, model=frozen()), r"model\.tensors\.W_V is '.* trained' in the file and"),
-    "another lam": (lambda path: go_on(path, model=layer(lam=0.9)), r"model\.settings\.\.lam is 0\.8 in the file and"),
-    "a stream less": (lambda path: go_on(path, extra=()), r"streams\.noise is 'cpu' in the file and not here"),
-    "a stream more": (lambda path: go_on(path, extra=("noise", "b")), r"streams\.b is 'cpu' here and not in the file"),
-    "another torch": (go_on, rf"torch is '1\.0\.0' in the file and '{re.escape(torch.__version__)}' here"),
-    "another device": (go_on, r"device is 'cuda' in the file and 'cpu' here"),
-    "a stream elsewhere": (go_on, r"streams\.generator is 'cuda' in the file and 'cpu' here"),
+    "a parameter more": ({"model": with_more}, r"model\.tensors\.bias is '.*' here and not in"),
+    "a parameter less": ({"model": with_less}, r"model\.tensors\.W_V is '.*' in .* not here"),
+    "a frozen one": ({"model": frozen}, r"model\.tensors\.W_V is '.* trained' in the file and"),
+    "another lam": ({"model": layer(lam=0.9)}, r"model\.settings\.\.lam is 0\.8 in the file and"),
+    "a stream less": ({"extra": ()}, r"streams\.noise is 'cpu' in the file and not here"),
+    "a stream more": ({"extra": ("noise", "b")}, r"streams\.b is 'cpu' here and not in the file"),
+    "another torch": ({}, rf"torch is '1\.0\.0' in the file and '{re.escape(torch.__version__)}' here"),
+    "another device": ({}, r"device is 'cuda' in the file and 'cpu' here"),
+    "a stream elsewhere": ({}, r"streams\.generator is 'cuda' in the file and 'cpu' here"),
 }
 NOTED = {
     "another torch": {"torch": "1.0.0"},
@@ -325,14 +312,14 @@ def test_another_trainings_checkpoint_is_refused(name, halfway, tmp_path):
     """A checkpoint of another config, task, model, set of streams, version of PyTorch or device is refused with its
     path and the first field that differs, both values; the file stays as it was.
     """
-    call, message = REFUSALS[name]
+    given, message = REFUSALS[name]
     path = tmp_path / "other.safetensors"
     path.write_bytes(halfway)
     if name in NOTED:
         rewritten(path, **NOTED[name])
     before = path.read_bytes()
     with pytest.raises(ValueError, match=rf"^cannot go on from the checkpoint {path}: .*{message}"):
-        call(path)
+        go_on(path, **given)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

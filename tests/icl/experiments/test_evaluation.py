@@ -244,18 +244,6 @@ def test_future_labels_never_change_the_past(name):
     assert torch.equal(one_step_ahead(METHODS[name], Prompt(prompt.x, last, prompt.w)), before)
 
 
-def test_several_predictions_of_a_model_are_each_of_them():
-    """A model's predictions (settings, batch) become (settings, batch, time), each as it is alone; bit for bit for the
-    same arithmetic, here to 1e-12.
-    """
-    prompt = Replay().sample(5, generator=unused(), dtype=torch.float64)
-    together = one_step_ahead(METHODS["layers"], prompt)
-    assert together.shape == (2, 5, 9)
-    for i, lam in enumerate((0.5, 0.9)):
-        alone = one_step_ahead(functools.partial(layer, lam=lam), prompt)
-        torch.testing.assert_close(together[i], alone, rtol=1e-12, atol=1e-12)
-
-
 def test_risk_against_clean_labels():
     """Mean and standard error over prompts of the last positions' mean square against <w, x>, by numpy, rtol 1e-12; a
     filter of three settings has three of each.

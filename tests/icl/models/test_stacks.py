@@ -242,43 +242,26 @@ def test_one_delta_layer_is_the_filter(mu, lam):
     assert close(y - model.errors(x, y), expected, rounding=1e-12)
 
 
-def test_delta_layers_are_their_equations():
+@pytest.mark.parametrize("kind", [DeltaStack, GatedDeltaStack])
+def test_delta_layers_are_their_equations(kind):
     """Three delta layers are the two memories of the class's description in every layer, by the recurrent form, with
-    keys x and write strengths mu / |x|^2.
+    keys x and write strengths mu / |x|^2. Gated ones fade after each token by sigmoid(a + c log(1 + y_t^2)) with the
+    layer's own labels y; with c = 0 they are the delta stack, bit for bit.
 
-    Tolerance: see the file's head. Planted: the memories' forgetting factors exchanged.
+    Tolerance: see the file's head. Planted: the memories' forgetting factors exchanged; gates from the first layer's
+    labels in all layers; c for c_x.
     """
-    model, (x, y) = stirred(DeltaStack(3, 3, dtype=torch.float64)), data(50)
-    found = model.errors(x, y)
-    for layer in range(3):
-        key, strength = x.unsqueeze(2), 1 / x.square().sum(-1, keepdim=True)
-        lam = model.lam[layer].view(1, 1, 1)
-        read = operators.delta_recurrent(key, key, y[..., None, None], lam, model.mu[layer] * strength)
-        if layer < 2:
-            lam = torch.sigmoid(model.log_odds_x[layer]).view(1, 1, 1)
-            kept = operators.delta_recurrent(key, key, key, lam, model.mu_x[layer] * strength)
-            x = x - model.s_x[layer] * kept[:, :, 0]
-        y = y - model.s_y[layer] * read[:, :, 0, 0]
-    assert close(found, y)
-
-
-def test_gated_delta_layers_are_their_equations():
-    """Three gated delta layers by the recurrent form: both memories of a layer fade after each token by
-    sigmoid(a + c log(1 + y_t^2)) with the layer's own labels y; with c = 0 they are the delta stack, bit for bit.
-
-    Tolerance: see the file's head. Planted: gates from the first layer's labels in all layers; c for c_x.
-    """
-    model, (x, y) = stirred(GatedDeltaStack(3, 3, dtype=torch.float64)), data(50)
-    found = model.errors(x, y)
-    plain, quiet = DeltaStack(3, 2, dtype=torch.float64), GatedDeltaStack(3, 2, dtype=torch.float64)
-    assert torch.equal(plain.errors(x, y), quiet.errors(x, y))
+    model, (x, y) = stirred(kind(3, 3, dtype=torch.float64)), data(50)
+    found, fresh = model.errors(x, y), kind(3, 2, dtype=torch.float64)
+    assert torch.equal(fresh.errors(x, y), DeltaStack(3, 2, dtype=torch.float64).errors(x, y))
+    c, c_x = (model.c, model.c_x) if kind is GatedDeltaStack else torch.zeros(2, 3)
     for layer in range(3):
         key, strength = x.unsqueeze(2), 1 / x.square().sum(-1, keepdim=True)
         surprise = (1 + y**2).log().unsqueeze(-1)
-        gate = torch.sigmoid(model.log_odds[layer] + model.c[layer] * surprise)
+        gate = torch.sigmoid(model.log_odds[layer] + c[layer] * surprise)
         read = operators.delta_recurrent(key, key, y[..., None, None], gate, model.mu[layer] * strength)
         if layer < 2:
-            gate = torch.sigmoid(model.log_odds_x[layer] + model.c_x[layer] * surprise)
+            gate = torch.sigmoid(model.log_odds_x[layer] + c_x[layer] * surprise)
             kept = operators.delta_recurrent(key, key, key, gate, model.mu_x[layer] * strength)
             x = x - model.s_x[layer] * kept[:, :, 0]
         y = y - model.s_y[layer] * read[:, :, 0, 0]

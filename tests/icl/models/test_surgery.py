@@ -398,16 +398,15 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
     """Tokens, positions, lengths, and models that were not changed."""
     changed = models.with_attention(model, lam=0.9)
     softmax = models.with_attention(model, lam=None)
-    wrong_tokens = [
+    at = torch.zeros(3, 1, dtype=torch.int64)
+    for wrong, message in (
         (None, "tokens must be a torch.Tensor of 2 axes"),
         (tokens[0], "tokens must be a torch.Tensor of 2 axes"),
         (tokens.float(), "tokens must be torch.int64, at least one, got torch.float32"),
         (tokens[:, :0], r"tokens must be torch.int64, at least one, got torch.int64 of shape \(3, 0\)"),
         (tokens + WORDS, rf"tokens must lie in \[0, {WORDS}\), got values from"),
         (tokens - WORDS, rf"tokens must lie in \[0, {WORDS}\), got values from"),
-    ]
-    at = torch.zeros(3, 1, dtype=torch.int64)
-    for wrong, message in wrong_tokens:
+    ):
         with pytest.raises(ValueError, match=f"^{message}"):
             models.surgery.generate(changed, wrong, new=1)
         with pytest.raises(ValueError, match=f"^{message}"):
@@ -421,12 +420,12 @@ def test_what_is_asked_of_a_changed_model_is_refused_by_name(model, tokens, as_i
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             models.surgery.logits_at(changed, tokens, wrong)
-    for changes, message in (
-        ({"model": model}, "model must be made by icl.models.surgery.with_attention"),
-        ({"model": torch.nn.Linear(1, 1)}, "model must be a causal"),
+    for wrong, message in (
+        (model, "model must be made by icl.models.surgery.with_attention"),
+        (torch.nn.Linear(1, 1), "model must be a causal"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
-            models.surgery.generate(**{"model": changed, "tokens": tokens, "new": 1} | changes)
+            models.surgery.generate(wrong, tokens, new=1)
     for wrong, message in ((model, "model must be made by"), (softmax, "model must forget to have")):
         with pytest.raises(ValueError, match=f"^{message}"):
             models.surgery.forgetting(wrong)
