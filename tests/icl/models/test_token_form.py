@@ -143,18 +143,3 @@ def test_lemma_2_1():
             found.append(np.array(w) @ x[n])
         off = (torch.tensor(np.array(found)) + states[:, :, -1, -1]).abs().max()
         assert off <= ROUNDING if transpose else off > 0.1
-
-
-def test_heads_without_b_are_one_head():
-    """Layers that add the attention of three heads, B = 0, are layers of one head with the sum of their A.
-
-    Planted: attention with the squared entries of Q is seen.
-    """
-    d, n, heads = 3, 5, 3
-    A, Z = normal(heads, L, d, d, name="heads") / 5, prompts(d, n).tokens()
-    one = token_form.transformer(Z, *token_form.parameters(A.sum(0)))
-    state = Z
-    for layer in range(L):
-        P, Q = zip(*(token_form.parameters(head) for head in A), strict=True)
-        state = state + sum(token_form.attention(state, P[h][layer], Q[h][layer]) for h in range(heads)) / n
-        assert close(one[:, layer + 1], state)

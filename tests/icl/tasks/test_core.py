@@ -225,16 +225,6 @@ def assert_is_a_covariance(kernel):
     assert values[0] >= -1e-13 * len(kernel) * max(values[-1], 0)
 
 
-def test_a_drift_is_the_papers_unless_told_otherwise():
-    """Weights of variance 1 and innovations of variance 0.01, the paper's experiment (sec. 4; claim
-    `gla.exp.adamw-protocol`), in all tasks of which this one is a limit, so that these compare as they are.
-    """
-    task = DriftingRegression(d=1, n=2, gamma=0.5)
-    np.testing.assert_allclose(task.weight_kernel().diagonal(), [0.26, 0.075, 0.02875], rtol=1e-12)
-    for other in (RegimeSwitching(d=1, n=2, gamma=0.5, switch=0.0), HeavyTailedDrift(d=1, n=2, gamma=0.5)):
-        np.testing.assert_allclose(other.weight_kernel(), task.weight_kernel(), rtol=1e-12)
-
-
 @given(
     st.integers(1, 30), st.sampled_from([0.0, 0.3, 0.9, 1.0, 1.1]) | st.floats(0, 1.2), st.floats(0, 3), st.floats(0, 3)
 )
