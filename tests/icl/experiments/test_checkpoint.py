@@ -236,12 +236,6 @@ def go_on(path, *, config=CONFIG, task=TASK, model=None, extra=("noise",)):
     return fit(model or layer(), plain, task, config, **given, checkpoint=path)
 
 
-def rewritten(path, **changes):
-    """The same tensors, with other notes: a checkpoint that another program or machine would have written."""
-    tensors, notes = checkpoint.read(path)
-    checkpoint.write(path, tensors, notes | changes)
-
-
 class Twin(OneLayerGLA):
     """The same parameters under another name."""
 
@@ -300,6 +294,7 @@ REFUSALS = {
     "another device": ({}, r"device is 'cuda' in the file and 'cpu' here"),
     "a stream elsewhere": ({}, r"streams\.generator is 'cuda' in the file and 'cpu' here"),
 }
+#: What a checkpoint says that another program or machine would have written.
 NOTED = {
     "another torch": {"torch": "1.0.0"},
     "another device": {"device": "cuda"},
@@ -315,8 +310,8 @@ def test_another_trainings_checkpoint_is_refused(name, halfway, tmp_path):
     given, message = REFUSALS[name]
     path = tmp_path / "other.safetensors"
     path.write_bytes(halfway)
-    if name in NOTED:
-        rewritten(path, **NOTED[name])
+    tensors, notes = checkpoint.read(path)
+    checkpoint.write(path, tensors, notes | NOTED.get(name, {}))
     before = path.read_bytes()
     with pytest.raises(ValueError, match=rf"^cannot go on from the checkpoint {path}: .*{message}"):
         go_on(path, **given)

@@ -21,10 +21,9 @@ from icl.tasks import Prompt
 
 # Oracles
 
-ROUNDING = 1e-11
 F64 = {"dtype": torch.float64}
 prompt = shared.deep_prompt
-close = functools.partial(shared.close, rounding=ROUNDING)
+close = functools.partial(shared.close, rounding=1e-11)
 READINGS = [Convention(r, s, sign) for r in (False, True) for s in (False, True) for sign in (1, -1)]
 
 

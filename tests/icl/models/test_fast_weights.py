@@ -158,21 +158,14 @@ def selecting(d, scale, kind=s6.S6):
     return kind(*parts, step, torch.tensor([-0.7], **F64))
 
 
-def as_mamba2(d, scale, layer):
-    gate = LinearGate(d, **F64)
-    mine = Mamba2(d, gate, A=0.7, Delta=0.3, mu=scale, **F64)
-    with torch.no_grad():
-        gate.w.copy_(layer.step.w)
-    return mine
-
-
 def test_mamba_2_is_s6_with_euler_s_rule():
     """With W_B and W_C that pick x, one rate and a step that looks at the token, the last channel of an S6 layer at the
     last token is Mamba-2's answer to the query, if S6 writes Delta B; at every length of the prompt.
     """
     layer = selecting(D, 0.4, Euler)
-    mine = as_mamba2(D, 0.4, layer)
-    x, y = forty()
+    mine, (x, y) = Mamba2(D, LinearGate(D, **F64), A=0.7, Delta=0.3, mu=0.4, **F64), forty()
+    with torch.no_grad():
+        mine.gate.w.copy_(layer.step.w)
     for n in (1, 2, 17, 39):
         prompt = Prompt(x[:, : n + 1], y[:, : n + 1], torch.zeros_like(x[:, : n + 1]))
         with torch.no_grad():

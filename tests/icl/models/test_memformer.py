@@ -77,10 +77,6 @@ every_model = pytest.mark.parametrize("name", NAMES)
 every_size = pytest.mark.parametrize(("d", "n"), SIZES)
 
 
-def arrays(*tensors):
-    return [tensor.detach().numpy() for tensor in tensors]
-
-
 def gram(X, y=None):
     """H, and b from labels."""
     H = X.transpose(1, 2) @ X / X.shape[1]
@@ -150,7 +146,7 @@ def test_one_register_with_a_prompts_own_scalars_is_conjugate_gradients():
     H, b = gram(X, prompt.y[:, :-1])
     w, alpha, gamma = (
         torch.tensor(np.array(a))
-        for a in zip(*(conjugate_gradients(*arrays(*p), d) for p in zip(H, b, strict=True)), strict=True)
+        for a in zip(*(conjugate_gradients(*p, d) for p in zip(H.numpy(), b.numpy(), strict=True)), strict=True)
     )
     A = torch.eye(d, dtype=torch.float64).repeat(d, 1, 1)
     states = token_form.one_register(prompt.tokens(), *token_form.parameters(A), alpha, gamma)

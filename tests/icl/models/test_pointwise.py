@@ -58,7 +58,9 @@ def test_tokens_hold_what_the_weights_predict(kind):
         assert shared.close(Z[..., -1], torch.einsum("bld,btd->blt", w, prompt.x), 1e-12)
         assert bool((Z[..., :-1] == Z[:, :1, :, :-1]).all())
         assert w[:, -1].abs().max() > 0.01
-    model = Mapped(fixed(Gamma), psi, ridge)
+    model = Mapped(FullTable(L), psi, ridge)
+    with torch.no_grad():
+        model.memory.weights.copy_(Gamma)
     assert shared.close(model(prompt), tokens_of(psi, ridge, prompt, Gamma)[:, -1, -1, -1], 1e-12)
     assert shared.close(model.states(prompt), tokens_of(psi, ridge, prompt, Gamma), 1e-15)
 
@@ -71,13 +73,6 @@ def test_a_map_changes_the_last_value_alone():
     assert shared.close(mapped_attention(Z, P, Q, lambda y, s: s), plain, 1e-12)
     keys = Z @ Q.T @ (Z[:, :-1].mT @ (Z[:, :-1, -2] * Z[:, :-1, -1].square())[..., None])
     assert shared.close(mapped_attention(Z, P, Q, lambda y, s: s + y * s**2), plain + keys * P[:, -1], 1e-12)
-
-
-def fixed(Gamma):
-    memory = FullTable(len(Gamma))
-    with torch.no_grad():
-        memory.weights.copy_(Gamma)
-    return memory
 
 
 def test_with_the_residual_for_a_map_it_is_the_memformer():

@@ -26,9 +26,8 @@ from icl.theory import one_layer as theory
 
 # Oracles
 
-ROUNDING = 1e-11
 stirred, prompt = shared.stirred, shared.deep_prompt
-close = functools.partial(shared.close, rounding=ROUNDING)
+close = functools.partial(shared.close, rounding=1e-11)
 
 
 def data(time, d=3, batch=4, dtype=torch.float64):

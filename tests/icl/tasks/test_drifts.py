@@ -35,10 +35,6 @@ from icl.theory import one_layer
 # Properties
 
 
-def same(a, b):
-    return all(torch.equal(getattr(a, name), getattr(b, name)) for name in ("x", "y", "w"))
-
-
 @pytest.mark.parametrize(
     "task",
     [
@@ -51,7 +47,8 @@ def same(a, b):
 def test_what_is_revealed_belongs_to_the_prompts_that_sample_draws(task):
     """`reveal` draws what `sample` draws, bit for bit, and tells of each position; signs as inputs draw no less."""
     prompt, hidden = task.reveal(7, generator=make_generator("reveal"))
-    assert same(prompt, task.sample(7, generator=make_generator("reveal")))
+    drawn = task.sample(7, generator=make_generator("reveal"))
+    assert all(torch.equal(a, b) for a, b in zip(vars(prompt).values(), vars(drawn).values(), strict=True))
     assert hidden.variance.shape == hidden.restart.shape == prompt.y.shape
     assert hidden.variance.dtype == torch.float32
     assert hidden.restart.dtype == torch.bool
