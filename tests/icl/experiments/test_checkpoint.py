@@ -33,7 +33,7 @@ def layer(d=3, dtype=torch.float64, lam=0.8, kind=OneLayerGLA):
     return kind(d, lam=lam, scale=0.3, generator=make_generator("start"), dtype=dtype)
 
 
-def train(path, before=lambda step: None, config=CONFIG):
+def train(path, before=lambda step: None):
     """A model, its run and its two streams; `before` is called in each step's loss."""
     model, noise, generator = layer(), make_generator("noise"), make_generator("prompts")
     now = [0]
@@ -47,9 +47,8 @@ def train(path, before=lambda step: None, config=CONFIG):
         now[0] = step
         torch.rand(1, generator=noise)
 
-    extra = {"noise": noise}
-    options = {"extra_generators": extra, "checkpoint": path, "checkpoint_every": 4, "callback": callback}
-    run = fit(model, loss, TASK, config, generator=generator, **options)
+    options = {"extra_generators": {"noise": noise}, "checkpoint": path, "checkpoint_every": 4, "callback": callback}
+    run = fit(model, loss, TASK, CONFIG, generator=generator, **options)
     return model, run, (generator, noise)
 
 
@@ -143,12 +142,12 @@ def test_a_finished_training_returns_at_once(tmp_path):
     assert path.stat() == before or path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def interrupting(step, error=KeyboardInterrupt):
-    """A callback that raises at a step."""
+def interrupting(step):
+    """What interrupts a training at a step."""
 
     def before(now):
         if now == step:
-            raise error
+            raise KeyboardInterrupt
 
     return before
 

@@ -44,9 +44,9 @@ every_task = pytest.mark.parametrize(
 )
 
 
-def prompt(n=45, d=3, batch=6, dtype=torch.float64):
-    task = DriftingRegression(d=d, n=n, gamma=0.9, sigma_e=0.5)
-    return task.sample(batch, generator=make_generator("one layer"), dtype=dtype)
+def prompt(n=45, dtype=torch.float64):
+    task = DriftingRegression(d=3, n=n, gamma=0.9, sigma_e=0.5)
+    return task.sample(6, generator=make_generator("one layer"), dtype=dtype)
 
 
 def weights():

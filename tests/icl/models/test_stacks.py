@@ -30,8 +30,8 @@ stirred, prompt = shared.stirred, shared.deep_prompt
 close = functools.partial(shared.close, rounding=1e-11)
 
 
-def data(time, d=3, batch=4, dtype=torch.float64):
-    return shared.sequences("deep data", d, time, batch, seed=time, dtype=dtype)
+def data(time, d=3, batch=4):
+    return shared.sequences("deep data", d, time, batch, seed=time)
 
 
 # Around the stack's blocks of 17: one token, less than a block, a block, just more, no multiple of it.
